@@ -122,6 +122,17 @@ std::vector<std::string> nearest_names(std::string_view word,
   return names;
 }
 
+bool is_misspelling_of(std::string_view name, std::string_view word) {
+  constexpr std::size_t kTellingPrefix = 8;
+  const std::string a = folded(name);
+  const std::string b = folded(word);
+  if (sorted_parts(name) == sorted_parts(word)) return true;
+  if (std::min(a.size(), b.size()) >= kTellingPrefix && (a.starts_with(b) || b.starts_with(a))) {
+    return true;
+  }
+  return edit_distance(a, b) <= std::max<std::size_t>(1, b.size() / 6);
+}
+
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates) {
   const std::vector<std::string> names = nearest_names(word, candidates);
   if (names.empty()) return "";

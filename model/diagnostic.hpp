@@ -47,6 +47,11 @@ std::vector<std::string> nearest_names(std::string_view word,
                                        std::span<const std::string_view> candidates,
                                        std::size_t limit = 3);
 
+// Whether `word` is surely meant to be `name`: one edit in six letters, the same parts in another
+// order, or one of them the beginning of the other. Stricter than nearest_names: for places where
+// foreign words are to be expected.
+bool is_misspelling_of(std::string_view name, std::string_view word);
+
 // "did you mean A, B or C?", or "" where no candidate is near.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
 

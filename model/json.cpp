@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <unordered_map>
+#include <unordered_set>
 
 #include <nlohmann/json.hpp>
 
@@ -134,7 +136,17 @@ nlohmann::ordered_json to_library(const Json& value) {
     }
     case Json::Type::object: {
       auto object = nlohmann::ordered_json::object();
-      for (const auto& [key, member] : value.members()) object[key] = to_library(member);
+      auto& members = object.get_ref<nlohmann::ordered_json::object_t&>();
+      std::unordered_map<std::string_view, std::size_t> place;  // operator[] would search them all
+      for (const auto& [key, member] : value.members()) {
+        const auto [known, added] = place.try_emplace(key, members.size());
+        if (added) {
+          members.push_back({key, to_library(member)});
+        } else {
+          std::next(members.begin(), static_cast<std::ptrdiff_t>(known->second))->second =
+              to_library(member);
+        }
+      }
       return object;
     }
   }
@@ -300,11 +312,10 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
 
   bool key(string_t& name) override {
-    Json& object = *open_.back();
-    if (object.find(name) != nullptr) {
+    if (!keys_.back().insert(name).second) {
       duplicates.push_back({pointer() + "/" + pointer_token(name), here().line});
     }
-    object.members().emplace_back(std::move(name), Json());
+    open_.back()->members().emplace_back(std::move(name), Json());
     return true;
   }
 
@@ -365,11 +376,13 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
       return false;
     }
     open_.push_back(&place(std::move(value)));
+    keys_.emplace_back();
     return true;
   }
 
   bool close() {
     open_.pop_back();
+    keys_.pop_back();
     return true;
   }
 
@@ -379,6 +392,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   int line_;
   int max_depth_;
   std::vector<Json*> open_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of each open value
 };
 
 bool looks_binary(std::string_view text) {

@@ -17,6 +17,8 @@ constexpr std::array kDescribed = {
     Described{DeepSpeedVersion::v0_12, "0.12", {0, 12, 0}, {0, 12, 6}},
     Described{DeepSpeedVersion::v0_14, "0.14", {0, 14, 0}, {0, 14, 5}},
     Described{DeepSpeedVersion::v0_16, "0.16", {0, 16, 0}, {0, 16, 9}},
+    Described{DeepSpeedVersion::v0_17, "0.17", {0, 17, 0}, {0, 17, 6}},
+    Described{DeepSpeedVersion::v0_18, "0.18", {0, 18, 0}, {0, 18, 9}},
     Described{DeepSpeedVersion::v0_19, "0.19", {0, 19, 0}, {0, 19, 6}},
 };
 

@@ -1,4 +1,4 @@
-// Versions of the software that runs the model: DeepSpeed (four supported behaviours), torch and
+// Versions of the software that runs the model: DeepSpeed (six supported behaviours), torch and
 // transformers.
 #pragma once
 
@@ -21,9 +21,13 @@ struct Version {
 std::optional<Version> parse_version(std::string_view text);
 std::string to_string(const Version& version);
 
+// The newest release of DeepSpeed whose parser has judged the configuration files of the tests
+// (tests/reference/judge_ds_config.py).
+inline constexpr Version kNewestJudgedDeepSpeed{0, 19, 8};
+
 // The DeepSpeed behaviours that are described: each stands for itself and the releases up to the
 // next one. v0_19 is 0.19.6, the newest that was read.
-enum class DeepSpeedVersion { v0_12, v0_14, v0_16, v0_19 };
+enum class DeepSpeedVersion { v0_12, v0_14, v0_16, v0_17, v0_18, v0_19 };
 
 inline constexpr DeepSpeedVersion kNewestDeepSpeed = DeepSpeedVersion::v0_19;
 

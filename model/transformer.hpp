@@ -23,6 +23,7 @@ struct Parameter {
   std::vector<std::int64_t> shape;  // as torch holds it, e.g. {out_features, in_features}
   Elements numel;                   // product of shape
   bool trainable = true;            // false: frozen by the training method (LoRA base weights)
+  bool quantized = false;           // stored in four bits (QLoRA), frozen then
   // Routed experts: of `routed_of` parameters like this one a token uses `routed_active`
   // (fused experts: the fraction of this tensor). 1 of 1 for everything else.
   std::int64_t routed_active = 1;
@@ -78,6 +79,9 @@ struct TransformerShape {
       false;               // attention and feed-forward read the same input (GPT-NeoX, GPT-J, Phi)
   bool post_norm = false;  // norms behind the residual sums where others have them before (OPT)
   bool tied_embeddings = false;
+  double norm_epsilon = 1e-5;       // read for llama, gpt2, bloom, bert: what the runtime computes
+  double rotary_base = 10000.0;     // theta; llama
+  bool rotary_scaled = false;       // frequencies are stretched (rope_scaling); llama
   std::int64_t rotary_dim = 0;      // of each head; head_dim for a full rotation
   std::int64_t sliding_window = 0;  // keys a query sees; 0: all
   double attention_dropout = 0.0;

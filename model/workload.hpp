@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/enum_names.hpp"
+#include "model/quantization.hpp"
 
 namespace zeroplan {
 
@@ -51,6 +52,10 @@ struct LoraSettings {
   std::int64_t rank = 8;
   std::vector<std::string>
       targets;  // module names that get adapters; empty: the family's attention inputs
+  // Of a fused projection of queries, keys and values: the parts ("q", "k", "v") that get adapters,
+  // where the implementation can tell them apart (litgpt). Empty: all.
+  std::vector<std::string> sub_targets;
+  FourBitWeights weights;  // with qlora: how the frozen model is stored
 };
 
 struct Dataset {
@@ -77,6 +82,7 @@ struct Workload {
   Implementation implementation = Implementation::hf;
   bool fused_loss = false;
   bool compile = false;
+  bool outputs_held = false;  // by the loop while backward runs: logits live until it ends
   std::int64_t pipeline_parallel = 1;
   std::int64_t tensor_parallel = 1;
   std::int64_t sequence_parallel = 1;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/engine/buffers.hpp"
+#include "model/engine/optimizer_states.hpp"
 #include "model/engine/partition.hpp"
 
 namespace zeroplan::detail {
@@ -58,6 +59,13 @@ inline BufferPlace host_place(bool pinned) {
 
 inline bool offloads_optimizer(const EngineConfig& config) {
   return config.offload_optimizer.device != OffloadDevice::none;
+}
+
+// From when on the optimizer's states of a ZeRO wrapper exist. Up to 0.12 a real step on zero
+// gradients made them at init (initialize_optimizer_states; bf16_optimizer.py the same).
+inline BufferLifetime states_lifetime(const EngineConfig& config) {
+  const bool at_init = states_at_init(config.optimizer) || config.version < DeepSpeedVersion::v0_14;
+  return at_init ? BufferLifetime::resident : BufferLifetime::first_step_on;
 }
 
 // "state[p-1][exp_avg]": state tensors of one flat tensor. parameter: -1, or the module parameter

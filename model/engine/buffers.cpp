@@ -224,4 +224,20 @@ void add_module_parameters(BufferList& list,
 
 }  // namespace detail
 
+bool is_waiting_gradient(const EngineBuffer& buffer) {
+  const bool waits = buffer.lifetime == BufferLifetime::window ||
+                     buffer.lifetime == BufferLifetime::window_to_step ||
+                     buffer.lifetime == BufferLifetime::boundary_to_step;
+  const bool whole_gradients = buffer.suffix == ".grad" || buffer.attribute == "grad_accum" ||
+                               buffer.attribute == "module.gradients";
+  return waits && whole_gradients && buffer.category == MemoryCategory::gradients;
+}
+
+bool is_unbuffered_gradient(const EngineBuffer& buffer, const EngineConfig& config) {
+  const bool contiguous =
+      config.contiguous_gradients ||
+      (config.stage < 3 && config.offload_optimizer.device != OffloadDevice::none);
+  return contiguous && buffer.attribute == "gradients outside the bucket's buffer";
+}
+
 }  // namespace zeroplan

@@ -5,7 +5,7 @@
 // in real engines. Storages are listed once, under the attribute path that leads to them; where the
 // tensor under that path is a view of a larger storage, `elements` is the view and `bytes` the
 // storage. Sources stand at each buffer in buffers_*.cpp (DeepSpeed 0.19.6 and, where the version
-// decides, 0.12.6, 0.14.5, 0.16.4).
+// decides, 0.12.6, 0.14.5, 0.16.4, 0.17.6, 0.18.9).
 #pragma once
 
 #include <span>
@@ -70,6 +70,14 @@ std::string path(const EngineBuffer& buffer);
 
 // Does a buffer of that lifetime exist at that moment? G: gradient accumulation steps.
 bool exists(BufferLifetime lifetime, EngineMoment moment, int gradient_accumulation_steps);
+
+// Gradients that autograd leaves in .grad (or that are summed in grad_accum) until the boundary:
+// they appear one by one in the first backward of a window.
+bool is_waiting_gradient(const EngineBuffer& buffer);
+
+// The one gradient larger than a bucket, which waits for the next flush in its own storage: for
+// those who follow gradients one by one, the list's bound for it is to be left out.
+bool is_unbuffered_gradient(const EngineBuffer& buffer, const EngineConfig& config);
 
 // Power-of-two rounding of torch's caching host allocator
 // (aten/src/ATen/core/CachingHostAllocator.h), one allocation at a time.

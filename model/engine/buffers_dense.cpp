@@ -97,7 +97,10 @@ void add_dense_buffers(BufferList& list, std::span<const EngineParameter> parame
     } else {
       add_unfused(list, partition, index);
     }
-    // Gradients add up in the model dtype over the window.
+    // Gradients add up in the model dtype over the window. 0.17 forgets those of bf16 without
+    // ZeRO after the step (engine.py _take_model_step): they stay.
+    const bool kept = list.config().version == DeepSpeedVersion::v0_17 &&
+                      list.config().stage == 0 && list.config().model_dtype == DType::bf16;
     add_per_parameter(list,
                       "fp16_groups",
                       ".grad",
@@ -106,7 +109,7 @@ void add_dense_buffers(BufferList& list, std::span<const EngineParameter> parame
                       partition,
                       list.config().model_dtype,
                       MemoryCategory::gradients,
-                      BufferLifetime::window_to_step);
+                      kept ? BufferLifetime::first_backward_on : BufferLifetime::window_to_step);
   }
 }
 
@@ -139,9 +142,9 @@ void add_bf16_optimizer_buffers(BufferList& list, std::span<const EngineParamete
              BufferPlace::gpu,
              MemoryCategory::gradients,
              BufferLifetime::resident);
-    add_states(list, -1, group.partition, BufferPlace::gpu, BufferLifetime::first_step_on);
+    add_states(list, -1, group.partition, BufferPlace::gpu, states_lifetime(config));
     // Zeroed, not freed, between the micro-steps of a window; freed by the step's zero_grad. Up to
-    // 0.16 nothing frees them before the next backward begins, so they lie there in the forward.
+    // 0.17 nothing frees them before the next backward begins, so they lie there in the forward.
     add_per_parameter(list,
                       "bf16_groups",
                       ".grad",
@@ -150,7 +153,7 @@ void add_bf16_optimizer_buffers(BufferList& list, std::span<const EngineParamete
                       partition,
                       config.model_dtype,
                       MemoryCategory::gradients,
-                      config.version >= DeepSpeedVersion::v0_19
+                      config.version >= DeepSpeedVersion::v0_18
                           ? BufferLifetime::window_to_step
                           : BufferLifetime::first_backward_on);
   }

@@ -27,9 +27,9 @@ struct Zero12 {
   bool accumulates = false;  // more than one micro-step a window
 };
 
-// 0.12.6 leaves the master pageable, 0.14.5 and 0.16.4 pin it whatever pin_memory says.
+// 0.12.6 leaves the master pageable, 0.14.5 to 0.17.6 pin it whatever pin_memory says.
 BufferPlace offloaded_master_place(const EngineConfig& config) {
-  if (config.version >= DeepSpeedVersion::v0_19) {
+  if (config.version >= DeepSpeedVersion::v0_18) {
     return host_place(config.offload_optimizer.pin_memory);
   }
   return host_place(config.version >= DeepSpeedVersion::v0_14);
@@ -60,8 +60,7 @@ void add_group_states(Zero12& z) {
                -1,
                group.partition,
                z.offload ? BufferPlace::host_pageable : BufferPlace::gpu,
-               states_at_init(z.config.optimizer) ? BufferLifetime::resident
-                                                  : BufferLifetime::first_step_on);
+               states_lifetime(z.config));
     if (!z.offload) continue;
     z.list
         .add("single_partition_of_fp32_groups",
@@ -73,7 +72,7 @@ void add_group_states(Zero12& z) {
              BufferLifetime::resident)
         .suffix = ".grad";
     // Since 0.17 (#7309); before, the step moved the fp32 master to the GPU and cast there.
-    if (z.config.version >= DeepSpeedVersion::v0_19) {
+    if (z.config.version >= DeepSpeedVersion::v0_17) {
       z.list.add("param_buffer_of_bit16_for_cpu_offload_groups",
                  index,
                  group.partition,
@@ -241,7 +240,7 @@ std::vector<PlacedSlice> placed_slices(const Zero12& z) {
 
 // Where a window's sum is kept: up to 0.16 in the list of owned parts itself.
 std::string_view window_attribute(const Zero12& z) {
-  return z.config.version >= DeepSpeedVersion::v0_19 ? "all_grad_tensors" : "averaged_gradients";
+  return z.config.version >= DeepSpeedVersion::v0_17 ? "all_grad_tensors" : "averaged_gradients";
 }
 
 // One gradient that is a storage of its own: of the parameter's full size.
@@ -256,7 +255,7 @@ void add_owned_tensor(Zero12& z, const PlacedSlice& placed, DType dtype, bool wa
                                       MemoryCategory::gradients,
                                       BufferLifetime::window);
     window.second_index = placed.position;
-    if (z.config.version < DeepSpeedVersion::v0_19) window.elements = placed.slice.numel;
+    if (z.config.version < DeepSpeedVersion::v0_17) window.elements = placed.slice.numel;
   }
   EngineBuffer& kept =
       z.list.add("averaged_gradients",
@@ -287,7 +286,7 @@ void add_owned_storage(Zero12& z, const std::vector<PlacedSlice>& placed) {
                                       MemoryCategory::gradients,
                                       BufferLifetime::window);
     window.second_index = found->position;
-    if (z.config.version < DeepSpeedVersion::v0_19) {
+    if (z.config.version < DeepSpeedVersion::v0_17) {
       window.elements = first.numel;
     } else {
       window.elements = z.partition.numels[static_cast<std::size_t>(first.parameter)];

@@ -222,8 +222,7 @@ void add_sub_group_states(Zero3& z) {
   const bool nvme = z.config.offload_optimizer.device == OffloadDevice::nvme;
   OptimizerSwap swap;
   if (nvme) swap = optimizer_swap(z.config, z.parameters, z.groups);
-  const BufferLifetime states =
-      states_at_init(z.config.optimizer) ? BufferLifetime::resident : BufferLifetime::first_step_on;
+  const BufferLifetime states = states_lifetime(z.config);
   for (std::size_t i = 0; i < z.groups.size(); ++i) {
     const SubGroup& group = z.groups[i];
     const bool swapped = nvme && swap.swapped[i];
@@ -275,7 +274,7 @@ void add_gradient_buffers(Zero3& z) {
   if (!z.config.contiguous_gradients) return;
   // One buffer, made at init and kept. Its dtype is the communication dtype; up to 0.16 the
   // model's.
-  const DType dtype = z.config.version >= DeepSpeedVersion::v0_19 ? z.config.communication_dtype
+  const DType dtype = z.config.version >= DeepSpeedVersion::v0_17 ? z.config.communication_dtype
                                                                   : z.config.model_dtype;
   z.list.add("ipg_buckets[dtype].buffer",
              -1,

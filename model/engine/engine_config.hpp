@@ -124,22 +124,48 @@ struct EngineConfig {
   bool check_gradient_overflow = true;     // bf16.check_grad_overflow; fp16 always checks
   bool immediate_gradient_update = false;  // bf16.immediate_grad_update (BF16_Optimizer)
   PinBackend pin_backend = PinBackend::torch_caching;
+  bool embedded = false;  // carried out by the embedded runtime (embedded.hpp), not by DeepSpeed
 };
 
 // One parameter tensor, in the order of module.parameters() (tied weights once).
 struct EngineParameter {
   Elements numel;
   bool trainable = true;
-  int group = 0;          // index of its optimizer parameter group; without meaning when frozen
-  bool used = true;       // false: trainable, but no gradient ever reaches it
-  bool matrix = true;     // two or more dimensions (vectors are left out of quantised gradients)
-  int tensors_built = 1;  // tied weights: how many tensors the modules make before they are tied
+  int group = 0;           // index of its optimizer parameter group; without meaning when frozen
+  bool used = true;        // false: trainable, but no gradient ever reaches it
+  bool matrix = true;      // two or more dimensions (vectors are left out of quantised gradients)
+  int tensors_built = 1;   // tied weights: how many tensors the modules make before they are tied
+  bool quantized = false;  // stored in four bits
 };
+
+// Takes back what a release does not do whatever its file says: 0.12 runs stage 1 without overlap,
+// contiguous buffers and round robin (engine.py _configure_zero_optimizer; with offload the buffers
+// are contiguous all the same).
+inline void drop_what_is_ignored(EngineConfig& config) {
+  if (config.version > DeepSpeedVersion::v0_12 || config.stage != 1) return;
+  config.overlap_comm = false;
+  config.round_robin_gradients = false;
+  config.contiguous_gradients = false;
+}
 
 // N: how many ranks share one copy of the partitioned state.
 constexpr int partition_ranks(const EngineConfig& config) {
   return config.stage == 3 && config.stage3.mics_shard_size > 0 ? config.stage3.mics_shard_size
                                                                 : config.data_parallel_ranks;
+}
+
+// How many ranks reduce gradients together in stage 3. Up to 0.18 the optimizer's group, which with
+// MiCS is the shard group (mics.py MiCS_Optimizer.__init__); since 0.19 the group a parameter was
+// made with (stage3.py _get_param_partition_group: ds_process_group), which with MiCS is all ranks
+// although the shard group holds the weights: a mistake of that release, whose gradients are wrong.
+constexpr int reduction_ranks(const EngineConfig& config) {
+  return config.version >= DeepSpeedVersion::v0_19 ? config.data_parallel_ranks
+                                                   : partition_ranks(config);
+}
+
+// This rank's place among them.
+constexpr int reduction_rank(const EngineConfig& config) {
+  return config.rank % reduction_ranks(config);
 }
 
 // This rank's place in its partition group.

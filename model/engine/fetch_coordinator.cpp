@@ -38,8 +38,27 @@ std::vector<std::vector<ParameterIndex>> parameters_by_module(const FetchModel& 
 
 }  // namespace
 
+// PC of v0.12.6, v0.14.5, v0.16.4, v0.17.6, v0.18.9 and 0.19.6:
+// - reset_step is called by stage3.py backward and the recording begins with the first forward;
+// since
+//   0.16 by the root's forward, and the first forward is not recorded;
+// - reset_step clears the count of available elements, in 0.16 only release_and_reset_all does;
+// - since 0.17 ranks compare the length of a trace before the trace (zero/utils.py
+//   assert_lst_len_same_as_other_ranks);
+// - since 0.19 modules whose backward never ended are released after the pass
+//   (release_backward_leftovers), and frozen weights fetched in a recomputation belong to the
+//   module in backward (update_recompute_parameters). Before, both wait for the step.
+FetchCoordinator::Rules FetchCoordinator::rules_of(DeepSpeedVersion version) {
+  return {.resets_after_backward = version < DeepSpeedVersion::v0_16,
+          .resets_available = version != DeepSpeedVersion::v0_16,
+          .agrees_on_length = version >= DeepSpeedVersion::v0_17,
+          .releases_leftovers = version >= DeepSpeedVersion::v0_19,
+          .attributes_recomputation = version >= DeepSpeedVersion::v0_19};
+}
+
 FetchCoordinator::FetchCoordinator(const FetchModel& model, const EngineConfig& config)
-    : max_live_(std::min(config.stage3.max_live_parameters.count(), kNoLimit)),
+    : rules_(rules_of(config.version)),
+      max_live_(std::min(config.stage3.max_live_parameters.count(), kNoLimit)),
       max_reuse_distance_(config.stage3.max_reuse_distance.count()),
       ranks_(partition_ranks(config)),
       secondary_ranks_(config.stage3.hpz_partition_size),
@@ -47,9 +66,11 @@ FetchCoordinator::FetchCoordinator(const FetchModel& model, const EngineConfig& 
       overlap_comm_(config.overlap_comm),
       sequential_(config.stage3.allgather_sequential),
       all_reduce_(config.stage3.use_all_reduce_for_fetch),
+      granular_(config.stage3.module_granularity_threshold > Elements::zero()),
       host_parameters_(config.offload_parameter.device != OffloadDevice::none) {
   ZP_CHECK(ranks_ >= 1 && secondary_ranks_ >= 1, "ranks must be positive");
   ZP_CHECK(ranks_ % secondary_ranks_ == 0, "the hpZ partition size must divide the ranks");
+  if (rules_.resets_after_backward) mode_ = TraceMode::recording;
   // ENG:_configure_zero_optimizer: one collective a parameter leaves no use for a larger bucket.
   prefetch_bucket_ = sequential_ ? 1 : config.stage3.prefetch_bucket.count();
 
@@ -160,15 +181,21 @@ void FetchCoordinator::complete_trace() {
 
 void FetchCoordinator::begin_micro_step(FetchLog& log) {
   in_backward_ = false;
+  if (!rules_.resets_after_backward) reset_step(log);
+}
+
+void FetchCoordinator::reset_step(FetchLog& log) {
   drop_in_flight(log);
+  const auto broadcast = [&](std::int64_t elements) {
+    log.events.push_back({.kind = FetchEventKind::agreement,
+                          .op = FetchCollective::broadcast,
+                          .dtype = DType::int64,
+                          .group = static_cast<std::int32_t>(ranks_),
+                          .elements = Elements::of(elements)});
+  };
   const auto agree = [&](std::size_t integers) {
-    for (const std::int64_t elements : {std::int64_t{1}, static_cast<std::int64_t>(integers)}) {
-      log.events.push_back({.kind = FetchEventKind::agreement,
-                            .op = FetchCollective::broadcast,
-                            .dtype = DType::int64,
-                            .group = static_cast<std::int32_t>(ranks_),
-                            .elements = Elements::of(elements)});
-    }
+    if (rules_.agrees_on_length) broadcast(1);
+    broadcast(static_cast<std::int64_t>(integers));
   };
   if (mode_ != TraceMode::complete) {
     agree(order_.size());
@@ -184,7 +211,7 @@ void FetchCoordinator::begin_micro_step(FetchLog& log) {
   queue_head_ = 0;
   std::fill(fetched_for_.begin(), fetched_for_.end(), kNever);
   step_ = 0;
-  available_ = 0;
+  if (rules_.resets_available) available_ = 0;
   log.events.push_back({.kind = FetchEventKind::micro_step,
                         .mode = mode_,
                         .elements = live(),
@@ -316,6 +343,11 @@ void FetchCoordinator::begin_backward(FetchLog& log) {
 
 void FetchCoordinator::end_backward(FetchLog& log) {
   in_backward_ = false;
+  if (!rules_.releases_leftovers) {
+    while (innermost_ >= 0) leave_backward(innermost_);
+    if (rules_.resets_after_backward) reset_step(log);
+    return;
+  }
   if (innermost_ < 0) return;
   log.events.push_back({.kind = FetchEventKind::leftovers});
   while (innermost_ >= 0) {

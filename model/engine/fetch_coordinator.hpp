@@ -17,7 +17,7 @@ class FetchCoordinator {
   FetchCoordinator(const FetchModel& model, const EngineConfig& config);
 
   // The root's forward begins (also in evaluation): counters are reset, the trace of the first
-  // pass becomes complete. Source: PC:reset_step.
+  // pass becomes complete. Up to 0.14 that happens at the end of a backward. Source: PC:reset_step.
   void begin_micro_step(FetchLog& log);
   // Before and after a module's forward or backward. Source: PC:fetch_sub_module,
   // release_sub_module.
@@ -93,7 +93,7 @@ class FetchCoordinator {
   void launch_each(Bucket& bucket, std::int64_t group, FetchLog& log);
   void launch_together(Bucket& bucket, bool secondary, std::int64_t group, FetchLog& log);
   void launch_alone(Bucket& bucket, FetchLog& log);
-  void wait(ParameterIndex parameter, FetchLog& log);
+  void wait(ParameterIndex parameter, bool recorded, FetchLog& log);
   void take_from_registry(ParameterIndex parameter, FetchStream stream, FetchLog& log);
   void finish_bucket(std::int32_t bucket, FetchLog& log);
   void release(ParameterIndex parameter, FetchLog& log);
@@ -113,7 +113,19 @@ class FetchCoordinator {
     return overlap_comm_ ? FetchStream::gather : FetchStream::compute;
   }
 
+  // How releases differ (fetch_coordinator.cpp).
+  struct Rules {
+    bool resets_after_backward = false;
+    bool resets_available = true;
+    bool agrees_on_length = true;
+    bool releases_leftovers = true;
+    bool attributes_recomputation = true;
+  };
+  static Rules rules_of(DeepSpeedVersion version);
+  void reset_step(FetchLog& log);
+
   // The knobs that act here, from the EngineConfig.
+  Rules rules_;
   std::int64_t prefetch_bucket_ = 0;
   std::int64_t max_live_ = 0;
   std::int64_t max_reuse_distance_ = 0;
@@ -123,6 +135,7 @@ class FetchCoordinator {
   bool overlap_comm_ = true;
   bool sequential_ = false;
   bool all_reduce_ = false;
+  bool granular_ = false;  // leaf modules come from a granularity threshold
 
   // The model, flat. A slot is one parameter of one module.
   std::vector<std::int64_t> numel_;

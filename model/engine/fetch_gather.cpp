@@ -14,14 +14,17 @@ void FetchCoordinator::fetch_own(ModuleIndex module, FetchPass pass, FetchLog& l
     if (state_[static_cast<std::size_t>(p)] == State::absent) wanted_.push_back(p);
   }
   gather(FetchEventKind::fetch, pass, log);
-  const bool recomputing = pass == FetchPass::forward && in_backward_ && innermost_ >= 0;
+  // PC:fast_fetch: a leaf of the granularity threshold records no event for each of its weights.
+  const bool recorded = !granular_ || leaf_[static_cast<std::size_t>(module)] == 0;
+  const bool recomputing = rules_.attributes_recomputation && pass == FetchPass::forward &&
+                           in_backward_ && innermost_ >= 0;
   for (std::int32_t slot = slots.begin; slot < slots.end; ++slot) {
     const auto s = static_cast<std::size_t>(slot);
     const ParameterIndex p = slot_parameters_[s];
     if (!slot_active_[s]) ++holders_[static_cast<std::size_t>(p)];
     slot_active_[s] = 1;
     if (recomputing && frozen_[static_cast<std::size_t>(p)]) hold(innermost_, p);
-    if (bucket_of_[static_cast<std::size_t>(p)] >= 0) wait(p, log);
+    if (bucket_of_[static_cast<std::size_t>(p)] >= 0) wait(p, recorded, log);
   }
   if (overlap_comm_) log.events.push_back({.kind = FetchEventKind::compute_waits, .pass = pass});
 }
@@ -173,13 +176,15 @@ void FetchCoordinator::launch_together(Bucket& bucket,
                         .elements = Elements::of(bucket.flat)});
 }
 
-void FetchCoordinator::wait(ParameterIndex parameter, FetchLog& log) {
+void FetchCoordinator::wait(ParameterIndex parameter, bool recorded, FetchLog& log) {
   log.events.push_back({.kind = FetchEventKind::throttle});
   log.events.push_back(
       {.kind = FetchEventKind::wait, .stream = gather_stream(), .subject = parameter});
   const std::int32_t index = bucket_of_[static_cast<std::size_t>(parameter)];
   take_from_registry(parameter, gather_stream(), log);
-  log.events.push_back({.kind = FetchEventKind::record, .stream = gather_stream()});
+  if (recorded) {
+    log.events.push_back({.kind = FetchEventKind::record, .stream = gather_stream()});
+  }
   finish_bucket(index, log);
 }
 
@@ -283,6 +288,7 @@ void FetchCoordinator::begin_optimizer_step(FetchLog& log) {
     holders_[p] = 0;
     release(parameter, log);
   }
+  if (!rules_.resets_available) available_ = 0;
 }
 
 // Z3:_post_step, PP:_all_gather, _allgather_params_coalesced, _allgather_params_sequential.

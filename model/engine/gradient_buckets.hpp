@@ -61,6 +61,7 @@ class GradientReducer {
   // stages 1 and 2
   void add_zero12(int parameter, EngineActions& out);
   void flush_zero12(EngineActions& out);
+  void wait_for_each_other(EngineActions& out) const;
   void average_zero12(EngineActions& out);
   void reduce_runs(const std::vector<OwnerRun>& runs, int root, EngineActions& out);
   void reduce_pieces(int pieces, Elements elements, int root, EngineActions& out);

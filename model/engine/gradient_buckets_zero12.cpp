@@ -15,7 +15,12 @@ void GradientReducer::add_zero12(int parameter, EngineActions& out) {
   ready.elements = numel;
   out.actions.push_back(ready);
   if (numel == Elements::zero()) return;
-  if (bucket_elements_ + numel > config_.reduce_bucket) flush_zero12(out);
+  if (bucket_elements_ + numel > config_.reduce_bucket) {
+    flush_zero12(out);
+    // 0.17.5 to 0.18.4 (#7371, #7805): the compute stream waits for the reduction just launched, so
+    // that nothing overlaps.
+    if (contiguous() && config_.version == DeepSpeedVersion::v0_17) wait_for_each_other(out);
+  }
   bucket_.push_back(parameter);
   bucket_elements_ += numel;
 }
@@ -33,18 +38,24 @@ void GradientReducer::flush_zero12(EngineActions& out) {
   clear_bucket();
 }
 
+// The reduce stream waits for the compute stream and, not yet in 0.12.6, then the reverse; where
+// there are two.
+void GradientReducer::wait_for_each_other(EngineActions& out) const {
+  if (reduce_stream_ != EngineStream::reduce) return;
+  EngineAction wait = action(ActionKind::wait_stream, EngineStream::reduce);
+  wait.other = EngineStream::compute;
+  out.actions.push_back(wait);
+  if (config_.version < DeepSpeedVersion::v0_14) return;
+  wait.stream = EngineStream::compute;
+  wait.other = EngineStream::reduce;
+  out.actions.push_back(wait);
+}
+
 // average_tensor. With overlap the reduce stream waits for the producers and, before the new
 // reduction is queued, the compute stream waits for what the reduce stream did before: at most one
 // bucket is in flight.
 void GradientReducer::average_zero12(EngineActions& out) {
-  if (reduce_stream_ == EngineStream::reduce) {
-    EngineAction wait = action(ActionKind::wait_stream, EngineStream::reduce);
-    wait.other = EngineStream::compute;
-    out.actions.push_back(wait);
-    wait.stream = EngineStream::compute;
-    wait.other = EngineStream::reduce;
-    out.actions.push_back(wait);
-  }
+  wait_for_each_other(out);
   if (bucket_.empty()) return;
   if (!config_.reduce_scatter) {
     reduce_pieces(1, bucket_elements_, -1, out);

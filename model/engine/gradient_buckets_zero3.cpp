@@ -55,7 +55,8 @@ void GradientReducer::flush_zero3(EngineActions& out) {
 // is copied once more (postscale and predivide factor 1 != N).
 void GradientReducer::all_reduce_zero3(EngineActions& out) {
   collective(CollectiveKind::all_reduce, bucket_elements_, config_.communication_dtype, out);
-  if (partition_ranks(config_) != 1) {
+  out.actions.back().collective.ranks = reduction_ranks(config_);
+  if (reduction_ranks(config_) != 1) {
     EngineAction copy = action(ActionKind::cast, reduce_stream_);
     copy.elements = bucket_elements_;
     copy.dtype = config_.communication_dtype;
@@ -72,7 +73,7 @@ void GradientReducer::all_reduce_zero3(EngineActions& out) {
 // __avg_scatter_grads, reduce_scatter_coalesced: members in parameter order; their partitions are
 // concatenated rank by rank with padding, except for a single tensor that divides evenly.
 void GradientReducer::reduce_scatter_zero3(std::vector<int>& members, EngineActions& out) {
-  const int ranks = partition_ranks(config_);
+  const int ranks = reduction_ranks(config_);
   Elements outside;
   for (std::size_t i = 0; i < members.size(); ++i) {
     if (outside_buffer_[i]) outside += numel_of(members[i]);
@@ -108,6 +109,7 @@ void GradientReducer::reduce_scatter_zero3(std::vector<int>& members, EngineActi
     out.actions.push_back(copy);
   }
   collective(CollectiveKind::reduce_scatter, partitioned * ranks, config_.communication_dtype, out);
+  out.actions.back().collective.ranks = ranks;
   out.actions.back().collective.in_place = true;
   if (config_.communication_dtype != config_.gradient_accumulation_dtype) {
     EngineAction cast = action(ActionKind::cast, reduce_stream_);
@@ -122,7 +124,7 @@ void GradientReducer::reduce_scatter_zero3(std::vector<int>& members, EngineActi
 // that do not divide by 2N, are reduce-scattered one by one.
 void GradientReducer::quantized_exchange_zero3(const std::vector<int>& members,
                                                EngineActions& out) {
-  const int ranks = partition_ranks(config_);
+  const int ranks = reduction_ranks(config_);
   const int local = config_.ranks_per_node;
   for (int parameter : members) {
     const std::int64_t numel = numel_of(parameter).count();
@@ -143,8 +145,8 @@ void GradientReducer::quantized_exchange_zero3(const std::vector<int>& members,
 
 // partition_grads. `padded`: the all-reduce path pads each kept partition to ceil(numel / N).
 void GradientReducer::keep_zero3(const std::vector<int>& members, bool padded, EngineActions& out) {
-  const int ranks = partition_ranks(config_);
-  const int rank = partition_rank(config_);
+  const int ranks = reduction_ranks(config_);
+  const int rank = reduction_rank(config_);
   EngineAction keep = action(ActionKind::keep_partitions, reduce_stream_);
   keep.pieces = micro_step_;
   keep.dtype = config_.gradient_accumulation_dtype;
@@ -205,9 +207,15 @@ void GradientReducer::replicate_mics(const std::vector<int>& members, EngineActi
   if (!at_boundary() || replicas <= 1) return;
   Elements sum;
   for (int parameter : members) {
-    sum += real_partition_numel(
-        numel_of(parameter), partition_ranks(config_), partition_rank(config_));
+    const Elements numel = numel_of(parameter);
+    // partition_grads skips what it takes for padding. Since 0.19 it counts partitions of the shard
+    // group with the rank among all, so that ranks beyond the shard size keep nothing, and stay out
+    // of the sum that the others wait for.
+    const Elements part = partitioned_numel(numel, partition_ranks(config_));
+    if (part * reduction_rank(config_) >= numel) continue;
+    sum += real_partition_numel(numel, reduction_ranks(config_), reduction_rank(config_));
   }
+  if (sum == Elements::zero()) return;
   collective(CollectiveKind::all_reduce, sum, config_.gradient_accumulation_dtype, out);
   out.actions.back().collective.ranks = replicas;
 }

@@ -69,10 +69,28 @@ void initialize_engine(const EngineConfig& config,
                out);
     out.actions.back().collective.ranks = ranks;
     out.actions.back().collective.asynchronous = true;
-    if (config.version < DeepSpeedVersion::v0_19) continue;
+    if (config.stage3.hpz_partition_size > 1) {
+      // partition_parameters.py _partition_param_sec: its copy is waited for.
+      EngineAction copied;
+      copied.kind = ActionKind::host_wait_stream;
+      out.actions.push_back(copied);
+    }
+    if (config.version < DeepSpeedVersion::v0_18) continue;
     EngineAction wait;
     wait.kind = ActionKind::host_wait_device;
     out.actions.push_back(wait);
+  }
+  if (config.version >= DeepSpeedVersion::v0_14) return;
+  // stage3.py initialize_optimizer_states: a step of every sub-group on zeros.
+  const std::vector<SubGroup> groups = sub_groups(config, parameters);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    EngineAction step;
+    step.kind = ActionKind::optimizer_step;
+    step.group = static_cast<int>(i);
+    step.elements = groups[i].numel;
+    step.dtype = config.master_dtype;
+    step.on_host = groups[i].on_host;
+    out.actions.push_back(step);
   }
 }
 

@@ -156,7 +156,7 @@ void StepWriter::update_zero12_on_host(const FlatGroup& group, int index) {
   add(ActionKind::scale, index, group.partition, config_.master_dtype).on_host = true;
   add(ActionKind::optimizer_step, index, group.partition, config_.master_dtype).on_host = true;
   const bool pinned = config_.offload_optimizer.pin_memory;
-  if (config_.version >= DeepSpeedVersion::v0_19) {
+  if (config_.version >= DeepSpeedVersion::v0_17) {
     add(ActionKind::update_weights, index, group.partition, config_.model_dtype).on_host = true;
     EngineAction& copy =
         add(ActionKind::copy_to_device, index, group.partition, config_.model_dtype);
@@ -283,8 +283,8 @@ void StepWriter::gather_persistent() {
     action.parameter = parameter;
     action.collective.asynchronous = gather == PersistentGather::asynchronous;
   }
-  // Up to 0.16 one parameter alone is gathered without it (_allgather_params).
-  if (gather == PersistentGather::sequential && config_.version < DeepSpeedVersion::v0_19) return;
+  // Up to 0.17 one parameter alone is gathered without it (_allgather_params).
+  if (gather == PersistentGather::sequential && config_.version < DeepSpeedVersion::v0_18) return;
   add(ActionKind::host_wait_device);
 }
 
@@ -313,8 +313,10 @@ void StepWriter::zero3(bool overflowed) {
           config_.gradient_accumulation_dtype)
           .parameter = parameter;
     }
-    collective(CollectiveKind::all_reduce, Elements::of(1), offloads() ? DType::fp32 : DType::fp64)
-        .host_waits = offloads();
+    EngineAction& agreed = collective(
+        CollectiveKind::all_reduce, Elements::of(1), offloads() ? DType::fp32 : DType::fp64);
+    agreed.collective.ranks = reduction_ranks(config_);
+    agreed.host_waits = offloads();
   }
   const bool nvme = config_.offload_optimizer.device == OffloadDevice::nvme;
   OptimizerSwap swap;
@@ -331,7 +333,7 @@ bool checks_overflow(const EngineConfig& config) {
   if (optimizer_wrapper(config) == OptimizerWrapper::bf16_optimizer) return false;
   if (config.model_dtype == DType::fp16) return true;
   return config.model_dtype == DType::bf16 && config.stage < 3 &&
-         config.version >= DeepSpeedVersion::v0_19 && config.check_gradient_overflow;
+         config.version >= DeepSpeedVersion::v0_17 && config.check_gradient_overflow;
 }
 
 void optimizer_step(const EngineConfig& config,

@@ -23,6 +23,7 @@ std::vector<std::vector<int>> trainable_groups(std::span<const EngineParameter> 
     if (parameters[i].trainable) groups[parameters[i].group].push_back(static_cast<int>(i));
   }
   std::vector<std::vector<int>> result;
+  result.reserve(groups.size());
   for (auto& [id, members] : groups) result.push_back(std::move(members));
   return result;
 }
@@ -50,13 +51,19 @@ OptimizerWrapper optimizer_wrapper(const EngineConfig& config) {
     // zero_cpu_offload() asks for device cpu, so NVMe does not count (engine.py).
     if (config.stage == 1 && bf16 && fp32_accumulation &&
         config.offload_optimizer.device != OffloadDevice::cpu) {
+      // 0.17 compares two constants of the same text and takes the wrapper without ZeRO: weights
+      // and states are whole on every rank (engine.py _configure_optimizer, DDP_BFLOAT16).
+      if (config.version == DeepSpeedVersion::v0_17) {
+        return is_fused(config.optimizer) ? OptimizerWrapper::fp16_fused
+                                          : OptimizerWrapper::fp16_unfused;
+      }
       return OptimizerWrapper::bf16_optimizer;
     }
     if (config.stage < 3) return OptimizerWrapper::zero12;
     return config.stage3.mics_shard_size > 0 ? OptimizerWrapper::mics : OptimizerWrapper::zero3;
   }
   if (config.model_dtype == DType::fp32) return OptimizerWrapper::plain;
-  // Up to 0.16 bf16 without ZeRO accumulated in fp32 and ran under BF16_Optimizer
+  // bf16 without ZeRO accumulates in fp32 and runs under BF16_Optimizer up to 0.16
   // (engine.py get_data_types, _do_optimizer_sanity_check of v0.12.6 to v0.16.4).
   if (bf16 && (config.pipeline || fp32_accumulation)) return OptimizerWrapper::bf16_optimizer;
   return is_fused(config.optimizer) ? OptimizerWrapper::fp16_fused : OptimizerWrapper::fp16_unfused;

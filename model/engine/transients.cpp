@@ -13,7 +13,7 @@ namespace {
 
 // stage_1_and_2.py _has_inf_or_nan: fp32 copy (where it is not fp32), three masks of one byte, the
 // mask as fp32.
-Bytes scan_bytes(Elements elements, DType dtype) {
+Bytes overflow_scan_bytes(Elements elements, DType dtype) {
   const std::int64_t copy = dtype == DType::fp32 ? 0 : width(DType::fp32);
   return elements.times_width(copy + 3 + width(DType::fp32));
 }
@@ -21,11 +21,11 @@ Bytes scan_bytes(Elements elements, DType dtype) {
 // stage3.py _constant_buffered_norm2, buffer_size
 constexpr Elements kNormPiece = Elements::of(250'000'000);
 
-Bytes norm_bytes(Elements elements) { return elements * DType::fp64; }
+Bytes norm_copy_bytes(Elements elements) { return elements * DType::fp64; }
 
 // torch/optim/adamw.py: _multi_tensor_adamw keeps the square roots; _single_tensor_adamw the root
 // and its quotient. The fused and CPU optimizers work in place.
-Bytes optimizer_bytes(const EngineConfig& config, Elements elements, DType dtype) {
+Bytes optimizer_temporaries(const EngineConfig& config, Elements elements, DType dtype) {
   if (config.optimizer != OptimizerKind::torch_adam) return Bytes::zero();
   return elements * dtype * (config.optimizer_foreach ? 1 : 2);
 }
@@ -82,12 +82,12 @@ Bytes flattening_peak(const EngineConfig& config,
 
 // Does every group fit twice while the module is on the GPU? Since 0.18.7 (#7828) the engine asks
 // the free memory before it flattens there; until then groups were flattened on the host
-// (stage_1_and_2.py of v0.12.6 to v0.16.4).
+// (stage_1_and_2.py of v0.12.6 to v0.17.6).
 bool flattens_on_gpu(const EngineConfig& config,
                      const FlatPartition& partition,
                      Bytes module,
                      Bytes gpu_room) {
-  if (config.version < DeepSpeedVersion::v0_19) return false;
+  if (config.version < DeepSpeedVersion::v0_18) return false;
   Bytes largest;
   for (const FlatGroup& group : partition.groups) {
     largest = std::max(largest, group.aligned * config.model_dtype);
@@ -106,7 +106,7 @@ HostAndGpu zero12_peak(const EngineConfig& config,
   const bool on_gpu = flattens_on_gpu(config, partition, module, gpu_room);
   // Flattened on the host, the flat buffer takes the place of what it was made of; clone() of the
   // own partition is on the GPU either way, except where an old release moves it away first.
-  const bool clones = on_gpu || !offload || config.version >= DeepSpeedVersion::v0_19;
+  const bool clones = on_gpu || !offload || config.version >= DeepSpeedVersion::v0_18;
   peak.gpu = module;
   if (clones) {
     peak.gpu = flattening_peak(
@@ -158,8 +158,15 @@ HostAndGpu zero3_peak(const EngineConfig& config,
         (total_numel(parameters, false) + partitioned_numel(largest, ranks)) * config.model_dtype;
   }
   // Masters are cast, then cloned; the zero gradient of the largest sub-group is freed after init.
-  Bytes states = resident + largest_gpu * config.master_dtype;
-  if (!offload) states = std::max(states, resident + largest_any * config.master_dtype);
+  // Bucket and gradient buffers are made after that (stage3.py _setup_for_real_optimizer).
+  Bytes with_masters = resident;
+  for (const EngineBuffer& buffer : buffers) {
+    const bool later = buffer.attribute == "ipg_buckets[dtype].buffer" ||
+                       buffer.attribute == "grad_partitions_flat_buffer";
+    if (later && buffer.place == BufferPlace::gpu) with_masters -= buffer.allocated;
+  }
+  Bytes states = with_masters + largest_gpu * config.master_dtype;
+  if (!offload) states = std::max(states, with_masters + largest_any * config.master_dtype);
   // Every trainable parameter is gathered once, alone, when its hook is made.
   const Bytes gather = resident + partitioned_numel(largest, ranks) * ranks * config.model_dtype;
   peak.gpu = std::max({module, states, gather});
@@ -177,10 +184,42 @@ HostAndGpu zero3_peak(const EngineConfig& config,
 
 }  // namespace
 
+Bytes action_temporaries(const EngineConfig& config, const EngineAction& action) {
+  if (action.on_host) return Bytes::zero();
+  if (config.embedded && action.kind != ActionKind::gradient_to_master) return Bytes::zero();
+  switch (action.kind) {
+    case ActionKind::norm:
+      // Stage 0 takes norms of the tensors themselves; stage 3 goes piece by piece
+      // (stage3.py _constant_buffered_norm2).
+      if (config.stage == 0) return Bytes::zero();
+      if (optimizer_wrapper(config) == OptimizerWrapper::bf16_optimizer) {
+        // runtime/utils.py get_global_norm_of_tensors: t.float(), which copies no fp32.
+        return action.dtype == DType::fp32 ? Bytes::zero() : action.elements * DType::fp32;
+      }
+      return norm_copy_bytes(config.stage == 3 ? std::min(action.elements, kNormPiece)
+                                               : action.elements);
+    case ActionKind::overflow_scan:
+      // Stage 3: isinf(...).any(), which compares absolute values: a copy and one mask. Stages 0 to
+      // 2 up to 0.18: x.float().sum() (runtime/utils.py CheckOverflow._has_inf_or_nan), and
+      // overflow_scan_bytes. 0.19.6 reduces first (runtime/utils.py has_inf_or_nan).
+      if (config.stage == 3) return action.elements.times_width(1 + width(action.dtype));
+      if (config.version >= DeepSpeedVersion::v0_19) return Bytes::zero();
+      if (config.stage == 0) return action.elements * DType::fp32;
+      return overflow_scan_bytes(action.elements, action.dtype);
+    case ActionKind::optimizer_step:
+      return optimizer_temporaries(config, action.elements, action.dtype);
+    case ActionKind::gradient_to_master:
+      return action.elements * action.dtype;
+    default:
+      return Bytes::zero();
+  }
+}
+
 HostAndGpu load_peak(const EngineConfig& config,
                      std::span<const EngineParameter> parameters,
                      const LoadOptions& options) {
   HostAndGpu peak;
+  if (config.embedded) return peak;  // weights are made where they stay
   const Elements all = total_numel(parameters, false);
   if (config.stage == 3 && config.stage3.zero_init) {
     Elements partitioned;
@@ -216,6 +255,12 @@ HostAndGpu initialization_peak(const EngineConfig& config,
   const Bytes resident = initialised(buffers, BufferPlace::gpu);
   const Bytes module = total_numel(parameters, false) * config.model_dtype;
   HostAndGpu peak;
+  if (config.embedded) {
+    peak.gpu = resident;
+    peak.host_pinned = initialised(buffers, BufferPlace::host_pinned);
+    peak.host_pageable = initialised(buffers, BufferPlace::host_pageable);
+    return peak;
+  }
   switch (wrapper) {
     case OptimizerWrapper::plain:
       peak.gpu = resident;
@@ -227,7 +272,7 @@ HostAndGpu initialization_peak(const EngineConfig& config,
       const Elements trainable = total_numel(parameters, true);
       const bool fused = wrapper == OptimizerWrapper::fp16_fused;
       peak.gpu = resident + trainable * config.master_dtype +
-                 optimizer_bytes(
+                 optimizer_temporaries(
                      config, fused ? trainable : largest_numel(parameters), config.master_dtype);
       if (fused) {
         peak.gpu = std::max(peak.gpu,
@@ -258,8 +303,6 @@ Bytes reduction_peak(const EngineConfig& config, const EngineActions& actions) {
   Bytes copies;
   Bytes peak;
   for (const EngineAction& action : actions.actions) {
-    if (action.on_host) continue;
-    Bytes scan;
     switch (action.kind) {
       case ActionKind::flush:
         copies = Bytes::zero();
@@ -274,20 +317,10 @@ Bytes reduction_peak(const EngineConfig& config, const EngineActions& actions) {
         // copy itself was counted when it was made.
         if (!zero3) copies = Bytes::zero();
         break;
-      case ActionKind::norm:
-        // Stage 3 takes them in pieces (stage3.py _constant_buffered_norm2).
-        scan = norm_bytes(zero3 ? std::min(action.elements, kNormPiece) : action.elements);
-        break;
-      case ActionKind::overflow_scan:
-        scan = scan_bytes(action.elements, config.model_dtype);
-        break;
-      case ActionKind::gradient_to_master:
-        scan = action.elements * action.dtype;
-        break;
       default:
         break;
     }
-    peak = std::max(peak, copies + scan);
+    peak = std::max(peak, copies + action_temporaries(config, action));
   }
   return peak;
 }
@@ -316,14 +349,9 @@ BackwardTemporaries backward_temporaries(const EngineConfig& config,
           if (!zero3) copies = Bytes::zero();
           break;
         case ActionKind::norm:
-          result.largest_scan = std::max(result.largest_scan, norm_bytes(action.elements));
-          break;
         case ActionKind::overflow_scan:
-          result.largest_scan =
-              std::max(result.largest_scan, scan_bytes(action.elements, config.model_dtype));
-          break;
         case ActionKind::gradient_to_master:
-          result.largest_scan = std::max(result.largest_scan, action.elements * action.dtype);
+          result.largest_scan = std::max(result.largest_scan, action_temporaries(config, action));
           break;
         default:
           break;
@@ -344,6 +372,37 @@ BackwardTemporaries backward_temporaries(const EngineConfig& config,
   return result;
 }
 
+namespace {
+
+// Owned gradients of stages 1 and 2 go once the last group has a copy of its own (step():
+// averaged_gradients[i] = None; the groups share one storage).
+Bytes owned_gradients(const EngineConfig& config, std::span<const EngineParameter> parameters) {
+  if (optimizer_wrapper(config) != OptimizerWrapper::zero12) return Bytes::zero();
+  Bytes sum;
+  for (const EngineBuffer& buffer : engine_buffers(config, parameters)) {
+    const bool there = exists(buffer.lifetime, EngineMoment::before_step, 2);
+    if (there && buffer.attribute == "averaged_gradients" && buffer.place == BufferPlace::gpu) {
+      sum += buffer.allocated;
+    }
+  }
+  return sum;
+}
+
+// An optimizer that goes from tensor to tensor has the temporaries of one at a time.
+EngineAction one_tensor(const EngineConfig& config,
+                        std::span<const EngineParameter> parameters,
+                        EngineAction step) {
+  const OptimizerWrapper wrapper = optimizer_wrapper(config);
+  const bool per_parameter =
+      wrapper == OptimizerWrapper::plain || wrapper == OptimizerWrapper::fp16_unfused;
+  if (per_parameter && !config.optimizer_foreach) {
+    step.elements = std::min(step.elements, largest_numel(parameters));
+  }
+  return step;
+}
+
+}  // namespace
+
 HostAndGpu step_temporaries(const EngineConfig& config,
                             std::span<const EngineParameter> parameters) {
   EngineActions actions;
@@ -352,26 +411,33 @@ HostAndGpu step_temporaries(const EngineConfig& config,
   HostAndGpu peak;
   Bytes flat;      // of the group at hand
   Bytes gradient;  // its fp32 gradient
-  const auto gpu = [&](Bytes more) { peak.gpu = std::max(peak.gpu, flat + gradient + more); };
+  Bytes freed;     // of what lies there before the step
+  const Bytes owned = owned_gradients(config, parameters);
+  int last_group = -1;
+  for (const EngineAction& action : actions.actions) {
+    if (action.kind == ActionKind::optimizer_step) last_group = action.group;
+  }
+  const auto gpu = [&](Bytes more) {
+    const Bytes held = flat + gradient + more;
+    if (held > freed) peak.gpu = std::max(peak.gpu, held - freed);
+  };
   for (const EngineAction& action : actions.actions) {
     const Bytes bytes = action.elements * action.dtype;
     switch (action.kind) {
       case ActionKind::overflow_scan:
-        if (config.stage == 3) {
-          // isinf(...).any(): one mask, where the gradient buffer lies.
-          const Bytes mask = action.elements.times_width(1);
-          if (action.on_host) peak.host_pageable = std::max(peak.host_pageable, mask);
-          if (!action.on_host) gpu(mask);
-        } else if (config.stage == 0) {
-          // runtime/utils.py CheckOverflow._has_inf_or_nan: x.float().sum()
-          gpu(action.elements * DType::fp32);
-        } else {
-          gpu(scan_bytes(action.elements, action.dtype));
+        if (action.on_host) {  // stage 3, where the gradient buffer lies
+          EngineAction scan = action;
+          scan.on_host = false;
+          peak.host_pageable = std::max(peak.host_pageable, action_temporaries(config, scan));
         }
+        gpu(action_temporaries(config, action));
         break;
       case ActionKind::norm:
-        // Stage 0 takes norms of the tensors themselves.
-        if (by_group) gpu(norm_bytes(action.elements));
+        gpu(action_temporaries(config, action));
+        break;
+      case ActionKind::optimizer_step:
+        if (action.group == last_group && flat + gradient > Bytes::zero()) freed = owned;
+        gpu(action_temporaries(config, one_tensor(config, parameters, action)));
         break;
       case ActionKind::flatten:
         if (!by_group) gradient += bytes;
@@ -382,9 +448,6 @@ HostAndGpu step_temporaries(const EngineConfig& config,
         gradient += bytes;
         gpu(Bytes::zero());
         flat = Bytes::zero();
-        break;
-      case ActionKind::optimizer_step:
-        if (!action.on_host) gpu(optimizer_bytes(config, action.elements, action.dtype));
         break;
       case ActionKind::copy_to_device:
         if (action.host_waits && config.stage == 3) {

@@ -231,6 +231,7 @@ void fill_shape(const ConfigReader& config, const Bert& bert, TransformerShape& 
   // RoBERTa counts positions from padding_idx + 1 = 2.
   shape.max_positions = bert.positions - (bert.roberta && bert.positions > 2 ? 2 : 0);
   shape.norm = NormKind::layer_norm;
+  shape.norm_epsilon = config.fraction({"layer_norm_eps"}, 1e-12);
   shape.position = PositionKind::learned;
   shape.gated_mlp = false;
   shape.tied_embeddings = bert.tied;
@@ -288,13 +289,7 @@ Model build_bert(const FamilyInput& input) {
   builder.move_into(model);
   model.shape.has_logits =
       head == Head::masked_lm || head == Head::causal_lm || head == Head::pretraining;
-  model.planned = true;
-  model.implementation_family = "bert";
-  if (bert.activation.function.has_value()) {
-    model.shape.activation = *bert.activation.function;
-  } else {
-    not_planned(model, "the activation " + bert.activation.class_name + " is not modelled");
-  }
+  planned_as(model, "bert", bert.activation);
   if (bert.relative) not_planned(model, "relative position embeddings are not modelled");
   return model;
 }

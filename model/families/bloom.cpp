@@ -52,29 +52,27 @@ Model build_bloom(const FamilyInput& input) {
   bloom.vocabulary = config.core({"vocab_size"}, 250880, SizeKind::vocabulary);
   bloom.layers = config.core({"n_layer", "num_hidden_layers"}, 2, SizeKind::layers);
   bloom.tied = config.flag({"tie_word_embeddings"}, true);
-  Model model;
-  TransformerShape& shape = model.shape;
+  TransformerShape shape;
   set_sizes(shape, bloom.attention, bloom.layers, 4 * bloom.attention.hidden, bloom.vocabulary);
   shape.max_positions = 0;  // ALiBi; seq_length of the config is what it was trained on
   shape.norm = NormKind::layer_norm;
+  shape.norm_epsilon = config.fraction({"layer_norm_epsilon"}, 1e-5);
   shape.position = PositionKind::alibi;
   shape.gated_mlp = false;
   shape.tied_embeddings = bloom.tied;
   shape.attention_dropout = config.fraction({"attention_dropout"}, 0.0);
   shape.hidden_dropout = config.fraction({"hidden_dropout"}, 0.0);
-  config.throw_problems();
-
-  model.architecture = "Bloom" + std::string(suffix(head));
-  ModelBuilder builder(model.architecture);
-  const DecoderHead spec = {
-      .hidden = bloom.attention.hidden, .vocabulary = bloom.vocabulary, .tied = bloom.tied};
-  write_decoder(builder, config, spec, head, "transformer", "BloomModel", [&](ModelBuilder& b) {
-    return write_trunk(b, bloom);
-  });
-  builder.move_into(model);
-  shape.has_logits = head == Head::causal_lm;
-  planned_as(model, "bloom", {ActivationFunction::bloom_gelu, "BloomGelu"});
-  return model;
+  Decoder decoder;  // member by member: g++ 12 warns of an uninitialised name in an initialiser list
+  decoder.classes = "Bloom";
+  decoder.attribute = "transformer";
+  decoder.implementation_family = "bloom";
+  decoder.head = head;
+  decoder.top.hidden = bloom.attention.hidden;
+  decoder.top.vocabulary = bloom.vocabulary;
+  decoder.top.tied = bloom.tied;
+  decoder.activation = {ActivationFunction::bloom_gelu, "BloomGelu"};
+  return decoder_model(
+      config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, bloom); });
 }
 
 }  // namespace zeroplan::families

@@ -1,5 +1,6 @@
 #include "model/families/config_reader.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -30,6 +31,9 @@ SizeLimit limit_of(SizeKind kind) {
   }
   return {0, ""};
 }
+
+// The largest published models have about 25,000.
+constexpr std::int64_t kMostExperts = 500'000;
 
 std::string quoted_list(ConfigReader::Keys keys) {
   std::string text;
@@ -90,6 +94,16 @@ std::optional<std::int64_t> ConfigReader::read_size(const Json& value,
                                   std::string(limit.what) + "; is there a digit too many?"
                             : "";
     problem(key, expected, std::to_string(number), hint);
+    return std::nullopt;
+  }
+  if (kind == SizeKind::layers) findings_.layers = std::max(findings_.layers, number);
+  if (kind == SizeKind::experts) findings_.experts = std::max(findings_.experts, number);
+  // Each within its limit, their product may still be more tensors than memory holds.
+  if (findings_.layers * findings_.experts > kMostExperts) {
+    problem(key,
+            "at most " + std::to_string(kMostExperts) + " experts in all layers together",
+            std::to_string(findings_.layers) + " layers of " + std::to_string(findings_.experts));
+    findings_.layers = findings_.experts = 1;  // said once
     return std::nullopt;
   }
   return number;

@@ -18,6 +18,9 @@ namespace zeroplan {
 struct ConfigFindings {
   std::vector<Diagnostic> problems;
   std::vector<std::string> notes;
+  // The most that was read of each; their product is a number of tensors.
+  std::int64_t layers = 1;
+  std::int64_t experts = 1;
 };
 
 // The largest value that makes sense; more is taken for a typing error.

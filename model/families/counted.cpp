@@ -1,5 +1,6 @@
 #include "model/families/counted.hpp"
 
+#include <span>
 #include <string>
 #include <utility>
 
@@ -114,6 +115,8 @@ void write_language_head(
     builder.linear("lm_head", hidden, vocabulary, false);
   }
 }
+
+void only_head(const FamilyInput& input, Head head) { head_of(input, std::span(&head, 1), head); }
 
 std::string architecture_or(const FamilyInput& input, std::string_view fallback) {
   return input.architecture.empty() ? std::string(fallback) : input.architecture;

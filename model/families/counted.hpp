@@ -68,6 +68,9 @@ void write_convolution(ModelBuilder& builder,
 void write_language_head(
     ModelBuilder& builder, std::int64_t hidden, std::int64_t vocabulary, bool tied, int embedding);
 
+// A problem where the config names a class with another head.
+void only_head(const FamilyInput& input, Head head);
+
 // The architecture's name as the config gives it, else `fallback`.
 std::string architecture_or(const FamilyInput& input, std::string_view fallback);
 
@@ -96,23 +99,62 @@ int write_text_trunk(ModelBuilder& builder, const TextSizes& sizes, Layer layer)
   return embedding;
 }
 
-// A causal language model of that trunk: model, then lm_head.
-template <typename Layer>
-Model counted_causal_lm(const FamilyInput& input, const TextSizes& sizes, Layer layer) {
-  constexpr std::array kHeads = {Head::causal_lm};
-  head_of(input, kHeads, Head::causal_lm);
-  input.config.throw_problems();
+// Classes and modules of a counted model with a language head.
+struct CountedClasses {
+  std::string_view architecture = "ForCausalLM";  // where the config names none
+  std::string_view attribute = "model";           // of the trunk
+  std::string_view trunk = "Model";
+};
+
+// The model that `write(builder)` writes down, named as the config or `architecture` says.
+template <typename Write>
+Model counted_model(const FamilyInput& input, std::string_view architecture, Write write) {
   Model model;
-  model.architecture = architecture_or(input, "ForCausalLM");
+  model.architecture = architecture_or(input, architecture);
   ModelBuilder builder(model.architecture);
-  int embedding = -1;
-  {
-    const auto trunk = builder.in("model", "Model");
-    embedding = write_text_trunk(builder, sizes, layer);
-  }
-  write_language_head(builder, sizes.hidden, sizes.vocabulary, sizes.tied, embedding);
+  write(builder);
   builder.move_into(model);
   return model;
+}
+
+// A trunk that `trunk(builder)` writes, returning the embedding's weight, then lm_head.
+template <typename Trunk>
+Model counted_language_model(const FamilyInput& input,
+                             const TextSizes& sizes,
+                             const CountedClasses& classes,
+                             Trunk trunk) {
+  return counted_model(input, classes.architecture, [&](ModelBuilder& builder) {
+    int embedding = -1;
+    {
+      const auto scope = builder.in(classes.attribute, classes.trunk);
+      embedding = trunk(builder);
+    }
+    write_language_head(builder, sizes.hidden, sizes.vocabulary, sizes.tied, embedding);
+  });
+}
+
+// A causal language model of the usual trunk.
+template <typename Layer>
+Model counted_causal_lm(const FamilyInput& input, const TextSizes& sizes, Layer layer) {
+  only_head(input, Head::causal_lm);
+  input.config.throw_problems();
+  return counted_language_model(input, sizes, {}, [&](ModelBuilder& builder) {
+    return write_text_trunk(builder, sizes, layer);
+  });
+}
+
+// model with `vision(builder)` and language_model, which `text(builder)` writes, then lm_head.
+template <typename Vision, typename Text>
+Model counted_multimodal(const FamilyInput& input,
+                         const TextSizes& sizes,
+                         Vision vision,
+                         Text text) {
+  const CountedClasses classes = {.architecture = "ForConditionalGeneration"};
+  return counted_language_model(input, sizes, classes, [&](ModelBuilder& builder) {
+    vision(builder);
+    const auto language = builder.in("language_model", "TextModel");
+    return text(builder);
+  });
 }
 
 }  // namespace zeroplan::families

@@ -56,8 +56,7 @@ void write_patch_embedding(ModelBuilder& builder, const PatchedVision& vision) {
 
 Model build_minicpmv4_6(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  constexpr std::array kHeads = {Head::conditional_generation};
-  head_of(input, kHeads, Head::conditional_generation);
+  only_head(input, Head::conditional_generation);
   const auto text = need_child(config, "text_config", "Qwen3_5TextConfig");
   const auto seen = need_child(config, "vision_config", "MiniCPMV4_6VisionConfig");
   config.throw_problems();

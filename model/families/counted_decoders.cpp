@@ -10,9 +10,19 @@ namespace zeroplan::families {
 
 namespace {
 
-void write_norms(ModelBuilder& builder, std::int64_t hidden) {
-  builder.norm("input_layernorm", hidden, "RMSNorm");
-  builder.norm("post_attention_layernorm", hidden, "RMSNorm");
+// self_attn, the mlp that `mlp()` writes, and the two norms.
+template <typename Mlp>
+void write_layer(ModelBuilder& builder,
+                 const GroupedAttention& attention,
+                 std::string_view mlp_class,
+                 Mlp mlp) {
+  write_attention(builder, attention);
+  {
+    const auto scope = builder.in("mlp", mlp_class);
+    mlp();
+  }
+  builder.norm("input_layernorm", attention.hidden, "RMSNorm");
+  builder.norm("post_attention_layernorm", attention.hidden, "RMSNorm");
 }
 
 MixtureOfExperts read_experts(const ConfigReader& config,
@@ -60,12 +70,7 @@ Model build_minimax_m2(const FamilyInput& input) {
   const auto experts =
       read_experts(config, sizes.hidden, {"num_local_experts"}, {"intermediate_size"});
   return counted_causal_lm(input, sizes, [&](ModelBuilder& b, std::int64_t) {
-    write_attention(b, attention);
-    {
-      const auto mlp = b.in("mlp", "SparseMoeBlock");
-      write_experts(b, experts);
-    }
-    write_norms(b, sizes.hidden);
+    write_layer(b, attention, "SparseMoeBlock", [&] { write_experts(b, experts); });
   });
 }
 
@@ -80,12 +85,7 @@ Model build_gpt_oss(const FamilyInput& input) {
       config, sizes.hidden, {"num_local_experts", "num_experts"}, {"intermediate_size"});
   experts.router_bias = experts.expert_bias = true;
   return counted_causal_lm(input, sizes, [&](ModelBuilder& b, std::int64_t) {
-    write_attention(b, attention);
-    {
-      const auto mlp = b.in("mlp", "GptOssMLP");
-      write_experts(b, experts);
-    }
-    write_norms(b, sizes.hidden);
+    write_layer(b, attention, "GptOssMLP", [&] { write_experts(b, experts); });
   });
 }
 
@@ -112,16 +112,13 @@ Model build_mimo_v2_flash(const FamilyInput& input) {
   const auto is_sparse = layer_flags(config, {"moe_layer_freq"}, sizes.layers, true);
   return counted_causal_lm(input, sizes, [&](ModelBuilder& b, std::int64_t layer) {
     const auto at = static_cast<std::size_t>(layer);
-    write_attention(b, is_sliding[at] ? sliding : full);
-    {
-      const auto mlp = b.in("mlp", "MLP");
+    write_layer(b, is_sliding[at] ? sliding : full, "MLP", [&] {
       if (is_sparse[at]) {
         write_experts(b, experts);
       } else {
         write_gated(b, sizes.hidden, intermediate);
       }
-    }
-    write_norms(b, sizes.hidden);
+    });
   });
 }
 
@@ -139,16 +136,13 @@ Model build_bailing_moe(const FamilyInput& input) {
       experts.intermediate * config.count({"num_shared_experts"}, 0, SizeKind::experts);
   const std::int64_t dense = config.count({"first_k_dense_replace"}, 0, SizeKind::layers);
   return counted_causal_lm(input, sizes, [&](ModelBuilder& b, std::int64_t layer) {
-    write_attention(b, attention);
-    {
-      const auto mlp = b.in("mlp", "MLP");
+    write_layer(b, attention, "MLP", [&] {
       if (layer < dense) {
         write_gated(b, sizes.hidden, intermediate);
       } else {
         write_experts(b, experts);
       }
-    }
-    write_norms(b, sizes.hidden);
+    });
   });
 }
 
@@ -162,12 +156,7 @@ Model build_llama_tensors(const FamilyInput& input) {
   attention.output_bias = attention.output_bias && input.model_type != "mimo";
   const std::int64_t intermediate = config.core({"intermediate_size"}, 11008, SizeKind::width);
   return counted_causal_lm(input, sizes, [&](ModelBuilder& b, std::int64_t) {
-    write_attention(b, attention);
-    {
-      const auto mlp = b.in("mlp", "MLP");
-      write_gated(b, sizes.hidden, intermediate);
-    }
-    write_norms(b, sizes.hidden);
+    write_layer(b, attention, "MLP", [&] { write_gated(b, sizes.hidden, intermediate); });
   });
 }
 
@@ -185,39 +174,35 @@ Model build_qwen(const FamilyInput& input) {
       config.core({"intermediate_size", "ffn_hidden_size"}, 22016, SizeKind::width) / 2;
   const bool bias = !config.flag({"no_bias"}, true);
   const std::int64_t inner = heads * head_dim;
-  constexpr std::array kHeads = {Head::causal_lm};
-  head_of(input, kHeads, Head::causal_lm);
+  only_head(input, Head::causal_lm);
   config.throw_problems();
 
-  Model model;
-  model.architecture = architecture_or(input, "QWenLMHeadModel");
-  ModelBuilder builder(model.architecture);
-  {
-    const auto trunk = builder.in("transformer", "QWenModel");
-    builder.embedding("wte", sizes.vocabulary, sizes.hidden);
-    builder.leaf("drop", "Dropout");
+  return counted_model(input, "QWenLMHeadModel", [&](ModelBuilder& builder) {
     {
-      const auto list = builder.in("h", "ModuleList");
-      for (std::int64_t layer = 0; layer < sizes.layers; ++layer) {
-        const auto block = builder.in(layer, "QWenBlock");
-        builder.norm("ln_1", sizes.hidden, "RMSNorm");
-        {
-          const auto attention = builder.in("attn", "QWenAttention");
-          builder.linear("c_attn", sizes.hidden, 3 * inner, true);
-          builder.linear("c_proj", inner, sizes.hidden, bias);
+      const auto trunk = builder.in("transformer", "QWenModel");
+      builder.embedding("wte", sizes.vocabulary, sizes.hidden);
+      builder.leaf("drop", "Dropout");
+      {
+        const auto list = builder.in("h", "ModuleList");
+        for (std::int64_t layer = 0; layer < sizes.layers; ++layer) {
+          const auto block = builder.in(layer, "QWenBlock");
+          builder.norm("ln_1", sizes.hidden, "RMSNorm");
+          {
+            const auto attention = builder.in("attn", "QWenAttention");
+            builder.linear("c_attn", sizes.hidden, 3 * inner, true);
+            builder.linear("c_proj", inner, sizes.hidden, bias);
+          }
+          builder.norm("ln_2", sizes.hidden, "RMSNorm");
+          const auto mlp = builder.in("mlp", "QWenMLP");
+          builder.linear("w1", sizes.hidden, half, bias);
+          builder.linear("w2", sizes.hidden, half, bias);
+          builder.linear("c_proj", half, sizes.hidden, bias);
         }
-        builder.norm("ln_2", sizes.hidden, "RMSNorm");
-        const auto mlp = builder.in("mlp", "QWenMLP");
-        builder.linear("w1", sizes.hidden, half, bias);
-        builder.linear("w2", sizes.hidden, half, bias);
-        builder.linear("c_proj", half, sizes.hidden, bias);
       }
+      builder.norm("ln_f", sizes.hidden, "RMSNorm");
     }
-    builder.norm("ln_f", sizes.hidden, "RMSNorm");
-  }
-  builder.linear("lm_head", sizes.hidden, sizes.vocabulary, false);
-  builder.move_into(model);
-  return model;
+    builder.linear("lm_head", sizes.hidden, sizes.vocabulary, false);
+  });
 }
 
 // DBRX. Tensors: transformers 5.23 modeling_dbrx.py.
@@ -240,17 +225,13 @@ Model build_dbrx(const FamilyInput& input) {
     experts.experts_per_token = ffn->size({"moe_top_k"}, 1, SizeKind::experts);
     experts.intermediate = ffn->size({"ffn_hidden_size"}, 3584, SizeKind::width);
   }
-  constexpr std::array kHeads = {Head::causal_lm};
-  head_of(input, kHeads, Head::causal_lm);
+  only_head(input, Head::causal_lm);
   config.throw_problems();
 
-  Model model;
-  model.architecture = architecture_or(input, "DbrxForCausalLM");
-  ModelBuilder builder(model.architecture);
-  int embedding = -1;
-  {
-    const auto trunk = builder.in("transformer", "DbrxModel");
-    embedding = builder.embedding("wte", vocabulary, hidden);
+  const TextSizes sizes = {hidden, layers, vocabulary, tied};
+  const CountedClasses classes = {"DbrxForCausalLM", "transformer", "DbrxModel"};
+  return counted_language_model(input, sizes, classes, [&](ModelBuilder& builder) {
+    const int embedding = builder.embedding("wte", vocabulary, hidden);
     {
       const auto list = builder.in("blocks", "ModuleList");
       for (std::int64_t layer = 0; layer < layers; ++layer) {
@@ -264,10 +245,8 @@ Model build_dbrx(const FamilyInput& input) {
       }
     }
     builder.layer_norm("norm_f", hidden, false);
-  }
-  write_language_head(builder, hidden, vocabulary, tied, embedding);
-  builder.move_into(model);
-  return model;
+    return embedding;
+  });
 }
 
 namespace {
@@ -318,19 +297,14 @@ Olmo read_olmo(const ConfigReader& config) {
 // OLMo: norms without parameters, as transformers' class (modeling_olmo.py) and the older
 // repository's keys (d_model, mlp_ratio, weight_tying; allenai/OLMo-1B) describe it.
 Model build_olmo(const FamilyInput& input) {
-  constexpr std::array kHeads = {Head::causal_lm};
-  head_of(input, kHeads, Head::causal_lm);
+  only_head(input, Head::causal_lm);
   const Olmo olmo = read_olmo(input.config);
   input.config.throw_problems();
   const TextSizes& sizes = olmo.sizes;
 
-  Model model;
-  model.architecture = architecture_or(input, "OlmoForCausalLM");
-  ModelBuilder builder(model.architecture);
-  int embedding = -1;
-  {
-    const auto trunk = builder.in("model", "OlmoModel");
-    embedding = builder.embedding("embed_tokens", sizes.vocabulary, sizes.hidden);
+  const CountedClasses classes = {.architecture = "OlmoForCausalLM", .trunk = "OlmoModel"};
+  return counted_language_model(input, sizes, classes, [&](ModelBuilder& builder) {
+    const int embedding = builder.embedding("embed_tokens", sizes.vocabulary, sizes.hidden);
     const auto list = builder.in("layers", "ModuleList");
     for (std::int64_t layer = 0; layer < sizes.layers; ++layer) {
       const auto block = builder.in(layer, "OlmoDecoderLayer");
@@ -338,10 +312,8 @@ Model build_olmo(const FamilyInput& input) {
       const auto mlp = builder.in("mlp", "OlmoMLP");
       write_gated(builder, sizes.hidden, olmo.intermediate);
     }
-  }
-  write_language_head(builder, sizes.hidden, sizes.vocabulary, sizes.tied, embedding);
-  builder.move_into(model);
-  return model;
+    return embedding;
+  });
 }
 
 }  // namespace zeroplan::families

@@ -102,37 +102,32 @@ void write_hyper_connection(ModelBuilder& builder, const DeepseekV4& v4, std::st
 
 Model build_deepseek_v4(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  constexpr std::array kHeads = {Head::causal_lm};
-  head_of(input, kHeads, Head::causal_lm);
+  only_head(input, Head::causal_lm);
   const DeepseekV4 v4 = read_v4(config);
   config.must_divide(
       v4.output_groups, {"o_groups"}, v4.heads * v4.head_dim, "num_attention_heads * head_dim");
   config.throw_problems();
-  Model model;
-  model.architecture = architecture_or(input, "DeepseekV4ForCausalLM");
-  ModelBuilder builder(model.architecture);
-  int embedding = -1;
-  {
-    const auto trunk = builder.in("model", "DeepseekV4Model");
-    embedding = write_text_trunk(builder, v4.text, [&](ModelBuilder& b, std::int64_t layer) {
-      write_attention(b, v4, v4.ratios[static_cast<std::size_t>(layer)]);
-      {
-        const auto mlp = b.in("mlp", "DeepseekV4SparseMoeBlock");
-        write_experts(b, v4.experts);
-      }
-      b.norm("input_layernorm", v4.text.hidden, "RMSNorm");
-      b.norm("post_attention_layernorm", v4.text.hidden, "RMSNorm");
-      write_hyper_connection(b, v4, "attn_hc");
-      write_hyper_connection(b, v4, "ffn_hc");
-    });
+  const CountedClasses classes = {.architecture = "DeepseekV4ForCausalLM",
+                                  .trunk = "DeepseekV4Model"};
+  return counted_language_model(input, v4.text, classes, [&](ModelBuilder& builder) {
+    const int embedding =
+        write_text_trunk(builder, v4.text, [&](ModelBuilder& b, std::int64_t layer) {
+          write_attention(b, v4, v4.ratios[static_cast<std::size_t>(layer)]);
+          {
+            const auto mlp = b.in("mlp", "DeepseekV4SparseMoeBlock");
+            write_experts(b, v4.experts);
+          }
+          b.norm("input_layernorm", v4.text.hidden, "RMSNorm");
+          b.norm("post_attention_layernorm", v4.text.hidden, "RMSNorm");
+          write_hyper_connection(b, v4, "attn_hc");
+          write_hyper_connection(b, v4, "ffn_hc");
+        });
     const auto head = builder.in("hc_head", "HyperHead");
     builder.parameter("hc_fn", {v4.streams, v4.streams * v4.text.hidden});
     builder.parameter("hc_base", {v4.streams});
     builder.parameter("hc_scale", {1});
-  }
-  write_language_head(builder, v4.text.hidden, v4.text.vocabulary, v4.text.tied, embedding);
-  builder.move_into(model);
-  return model;
+    return embedding;
+  });
 }
 
 }  // namespace zeroplan::families

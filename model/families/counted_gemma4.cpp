@@ -251,8 +251,7 @@ void write_audio(ModelBuilder& builder, const ConfigReader& audio, std::int64_t 
 
 Model build_gemma4(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  constexpr std::array kHeads = {Head::conditional_generation};
-  head_of(input, kHeads, Head::conditional_generation);
+  only_head(input, Head::conditional_generation);
   const auto nested = config.child({"text_config"}, "Gemma4TextConfig");
   if (!nested) config.problem("text_config", "the language model's config", "no such key");
   config.throw_problems();

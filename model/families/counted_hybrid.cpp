@@ -88,22 +88,13 @@ int write_hybrid_trunk(ModelBuilder& builder, const HybridDecoder& decoder) {
 }
 
 Model build_qwen3_next(const FamilyInput& input) {
-  constexpr std::array kHeads = {Head::causal_lm};
-  head_of(input, kHeads, Head::causal_lm);
+  only_head(input, Head::causal_lm);
   const HybridDecoder decoder = read_hybrid_decoder(input.config);
   input.config.throw_problems();
-  Model model;
-  model.architecture = architecture_or(input, "Qwen3NextForCausalLM");
-  ModelBuilder builder(model.architecture);
-  int embedding = -1;
-  {
-    const auto trunk = builder.in("model", "Model");
-    embedding = write_hybrid_trunk(builder, decoder);
-  }
-  write_language_head(
-      builder, decoder.text.hidden, decoder.text.vocabulary, decoder.text.tied, embedding);
-  builder.move_into(model);
-  return model;
+  return counted_language_model(
+      input, decoder.text, {.architecture = "Qwen3NextForCausalLM"}, [&](ModelBuilder& b) {
+        return write_hybrid_trunk(b, decoder);
+      });
 }
 
 namespace {

@@ -303,8 +303,7 @@ void write_kimi_vision(ModelBuilder& builder, const KimiVision& vision, std::int
 }  // namespace
 
 Model build_kimi_k3(const FamilyInput& input) {
-  constexpr std::array kHeads = {Head::conditional_generation};
-  head_of(input, kHeads, Head::conditional_generation);
+  only_head(input, Head::conditional_generation);
   const ConfigReader& config = input.config;
   const auto text_config = need_child(config, "text_config", "KimiLinearConfig");
   const auto seen = need_child(config, "vision_config", "KimiK3VisionConfig");

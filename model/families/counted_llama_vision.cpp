@@ -17,24 +17,6 @@ std::optional<ConfigReader> need_child(const ConfigReader& config,
   return child;
 }
 
-// model or language_model first, as the classes do: `vision` and `text` write the parts.
-template <typename Vision, typename Text>
-Model assemble(const FamilyInput& input, const TextSizes& sizes, Vision vision, Text text) {
-  Model model;
-  model.architecture = architecture_or(input, "ForConditionalGeneration");
-  ModelBuilder builder(model.architecture);
-  int embedding = -1;
-  {
-    const auto scope = builder.in("model", "Model");
-    vision(builder);
-    const auto language = builder.in("language_model", "TextModel");
-    embedding = text(builder);
-  }
-  write_language_head(builder, sizes.hidden, sizes.vocabulary, sizes.tied, embedding);
-  builder.move_into(model);
-  return model;
-}
-
 struct MllamaVision {
   VisionBlocks blocks;
   std::int64_t global_layers = 0;
@@ -103,8 +85,7 @@ void write_mllama_vision(ModelBuilder& builder,
 
 Model build_mllama(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  constexpr std::array kHeads = {Head::conditional_generation};
-  head_of(input, kHeads, Head::conditional_generation);
+  only_head(input, Head::conditional_generation);
   const auto text = need_child(config, "text_config", "MllamaTextConfig");
   const auto seen = need_child(config, "vision_config", "MllamaVisionConfig");
   config.throw_problems();
@@ -135,7 +116,7 @@ Model build_mllama(const FamilyInput& input) {
   // Eight tokens for images stand in the embedding and not in the head.
   TextSizes embedded = sizes;
   embedded.vocabulary += 8;
-  return assemble(
+  return counted_multimodal(
       input,
       sizes,
       [&](ModelBuilder& b) { write_mllama_vision(b, vision, sizes.hidden); },
@@ -199,8 +180,7 @@ void write_llama4_vision(ModelBuilder& builder,
 
 Model build_llama4(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  constexpr std::array kHeads = {Head::conditional_generation};
-  head_of(input, kHeads, Head::conditional_generation);
+  only_head(input, Head::conditional_generation);
   const auto text = need_child(config, "text_config", "Llama4TextConfig");
   config.throw_problems();
   const auto seen = config.child({"vision_config"}, "Llama4VisionConfig");
@@ -233,7 +213,7 @@ Model build_llama4(const FamilyInput& input) {
     b.norm("input_layernorm", sizes.hidden, "RMSNorm");
     b.norm("post_attention_layernorm", sizes.hidden, "RMSNorm");
   };
-  return assemble(
+  return counted_multimodal(
       input,
       sizes,
       [&](ModelBuilder& b) { write_llama4_vision(b, vision, sizes.hidden); },
@@ -299,8 +279,7 @@ void write_glm4v_vision(ModelBuilder& builder, const Glm4vVision& vision) {
 
 Model build_glm4v(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  constexpr std::array kHeads = {Head::conditional_generation};
-  head_of(input, kHeads, Head::conditional_generation);
+  only_head(input, Head::conditional_generation);
   const auto seen = need_child(config, "vision_config", "Glm4vVisionConfig");
   config.throw_problems();
   const auto nested = config.child({"text_config"}, "Glm4vTextConfig");
@@ -326,7 +305,7 @@ Model build_glm4v(const FamilyInput& input) {
       b.norm(name, sizes.hidden, "RMSNorm");
     }
   };
-  return assemble(
+  return counted_multimodal(
       input,
       sizes,
       [&](ModelBuilder& b) { write_glm4v_vision(b, vision); },

@@ -102,25 +102,16 @@ int write_latent_trunk(ModelBuilder& builder, const LatentDecoder& decoder) {
 
 Model build_latent(const FamilyInput& input) {
   const bool with_indexer = input.model_type == "deepseek_v32" || input.model_type == "glm_moe_dsa";
-  constexpr std::array kHeads = {Head::causal_lm};
-  head_of(input, kHeads, Head::causal_lm);
+  only_head(input, Head::causal_lm);
   const bool dense = input.model_type == "minicpm3";
   LatentDecoder decoder = read_latent_decoder(input.config, with_indexer, !dense);
   // MiniCPM3Config ties by default, unlike the others.
   if (dense) decoder.text.tied = input.config.flag({"tie_word_embeddings"}, true);
   input.config.throw_problems();
-  Model model;
-  model.architecture = architecture_or(input, "DeepseekV3ForCausalLM");
-  ModelBuilder builder(model.architecture);
-  int embedding = -1;
-  {
-    const auto trunk = builder.in("model", "Model");
-    embedding = write_latent_trunk(builder, decoder);
-  }
-  write_language_head(
-      builder, decoder.text.hidden, decoder.text.vocabulary, decoder.text.tied, embedding);
-  builder.move_into(model);
-  return model;
+  return counted_language_model(
+      input, decoder.text, {.architecture = "DeepseekV3ForCausalLM"}, [&](ModelBuilder& b) {
+        return write_latent_trunk(b, decoder);
+      });
 }
 
 }  // namespace zeroplan::families

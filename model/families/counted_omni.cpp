@@ -312,8 +312,7 @@ void write_bigvgan(ModelBuilder& builder, const BigVgan& vocoder) {
 }  // namespace
 
 Model build_qwen2_5_omni(const FamilyInput& input) {
-  constexpr std::array kHeads = {Head::conditional_generation};
-  head_of(input, kHeads, Head::conditional_generation);
+  only_head(input, Head::conditional_generation);
   const ConfigReader& config = input.config;
   const auto thinker = need_child(config, "thinker_config", "Qwen2_5OmniThinkerConfig");
   config.throw_problems();
@@ -410,8 +409,7 @@ void write_asr_audio(ModelBuilder& builder, const AsrAudio& audio) {
 }  // namespace
 
 Model build_qwen3_asr(const FamilyInput& input) {
-  constexpr std::array kHeads = {Head::conditional_generation};
-  head_of(input, kHeads, Head::conditional_generation);
+  only_head(input, Head::conditional_generation);
   const ConfigReader& config = input.config;
   const auto thinker = config.child({"thinker_config"}, "Qwen3ASRThinkerConfig");
   const ConfigReader& outer = thinker ? *thinker : config;

@@ -16,7 +16,7 @@ struct MolmoVision {
   static constexpr std::int64_t kLayers = 23;
   static constexpr std::int64_t kIntermediate = 4096;
   static constexpr std::int64_t kPositions = 577;
-  static constexpr std::int64_t kPatchPixels = 14 * 14 * 3;
+  static constexpr std::int64_t kPatchPixels = std::int64_t{14} * 14 * 3;
   static constexpr std::int64_t kFeatureLayers = 2;
   static constexpr std::int64_t kNewTokens = 128;  // rows beside the vocabulary for image tokens
 };
@@ -52,8 +52,7 @@ void write_molmo_vision(ModelBuilder& builder, std::int64_t hidden, std::int64_t
 }  // namespace
 
 Model build_molmo(const FamilyInput& input) {
-  constexpr std::array kHeads = {Head::causal_lm};
-  head_of(input, kHeads, Head::causal_lm);
+  only_head(input, Head::causal_lm);
   const ConfigReader& config = input.config;
   const TextSizes sizes = read_text_sizes(config);
   GroupedAttention attention = read_attention(config);
@@ -133,8 +132,7 @@ MoonVit read_moonvit(const ConfigReader& config) {
 }  // namespace
 
 Model build_locateanything(const FamilyInput& input) {
-  constexpr std::array kHeads = {Head::conditional_generation};
-  head_of(input, kHeads, Head::conditional_generation);
+  only_head(input, Head::conditional_generation);
   const ConfigReader& config = input.config;
   const auto text = need_child(config, "text_config", "Qwen2Config");
   const auto seen = need_child(config, "vision_config", "MoonViTConfig");

@@ -245,8 +245,7 @@ Model build_step3p7(const FamilyInput& input) {
       write_step_layer(b, text, index);
     });
   }
-  constexpr std::array kHeads = {Head::conditional_generation};
-  head_of(input, kHeads, Head::conditional_generation);
+  only_head(input, Head::conditional_generation);
   const auto seen = need_child(config, "vision_config", "Step3p7VisionConfig");
   config.throw_problems();
   const StepText text = read_step_text(*nested);

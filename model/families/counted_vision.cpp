@@ -151,22 +151,9 @@ void write_qwen3_vision(ModelBuilder& builder, const Qwen3Vision& vision) {
 // model (visual, language_model) and lm_head, the layout of all of them.
 template <typename Vision, typename Text>
 Model write_multimodal(const FamilyInput& input, const TextSizes& text, Vision vision, Text trunk) {
-  constexpr std::array kHeads = {Head::conditional_generation};
-  head_of(input, kHeads, Head::conditional_generation);
+  only_head(input, Head::conditional_generation);
   input.config.throw_problems();
-  Model model;
-  model.architecture = architecture_or(input, "ForConditionalGeneration");
-  ModelBuilder builder(model.architecture);
-  int embedding = -1;
-  {
-    const auto scope = builder.in("model", "Model");
-    vision(builder);
-    const auto language = builder.in("language_model", "TextModel");
-    embedding = trunk(builder);
-  }
-  write_language_head(builder, text.hidden, text.vocabulary, text.tied, embedding);
-  builder.move_into(model);
-  return model;
+  return counted_multimodal(input, text, vision, trunk);
 }
 
 // A vision model around a decoder that is planned on its own.
@@ -338,8 +325,7 @@ ClipSide read_clip_side(const ConfigReader& config, bool text) {
 
 Model build_clip(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  constexpr std::array kHeads = {Head::base};
-  head_of(input, kHeads, Head::base);
+  only_head(input, Head::base);
   const ClipSide text = read_clip_side(config, true);
   const ClipSide vision = read_clip_side(config, false);
   const std::int64_t projection = config.size({"projection_dim"}, 512, SizeKind::width);

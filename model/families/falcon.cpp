@@ -116,21 +116,18 @@ Model build_falcon(const FamilyInput& input) {
   const ConfigReader& config = input.config;
   const Head head = head_of(input, kDecoderHeads, Head::causal_lm);
   const Falcon falcon = read_falcon(input);
-  Model model;
-  fill_shape(config, falcon, model.shape);
-  config.throw_problems();
-
-  model.architecture = "Falcon" + std::string(suffix(head));
-  ModelBuilder builder(model.architecture);
-  const DecoderHead spec = {
-      .hidden = falcon.attention.hidden, .vocabulary = falcon.vocabulary, .tied = falcon.tied};
-  write_decoder(builder, config, spec, head, "transformer", "FalconModel", [&](ModelBuilder& b) {
-    return write_trunk(b, falcon);
-  });
-  builder.move_into(model);
-  model.shape.has_logits = head == Head::causal_lm;
-  planned_as(model, "falcon", falcon.activation);
-  return model;
+  TransformerShape shape;
+  fill_shape(config, falcon, shape);
+  const Decoder decoder = {.classes = "Falcon",
+                           .attribute = "transformer",
+                           .implementation_family = "falcon",
+                           .head = head,
+                           .top = {.hidden = falcon.attention.hidden,
+                                   .vocabulary = falcon.vocabulary,
+                                   .tied = falcon.tied},
+                           .activation = falcon.activation};
+  return decoder_model(
+      config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, falcon); });
 }
 
 }  // namespace zeroplan::families

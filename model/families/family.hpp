@@ -127,6 +127,39 @@ void write_decoder(ModelBuilder& builder,
 // Marks the model as planned by `implementation_family`, unless its activation is not modelled.
 void planned_as(Model& model, std::string_view implementation_family, const Activation& activation);
 
+// A decoder-only family, read: what is left is to write it down.
+struct Decoder {
+  std::string_view classes;                // prefix of its classes: "GPTNeoX"
+  std::string_view attribute;              // of the trunk in a model with a head: "gpt_neox"
+  std::string_view implementation_family;  // Model::implementation_family
+  Head head = Head::causal_lm;
+  DecoderHead top;
+  Activation activation;
+  std::string_view language_suffix = suffix(Head::causal_lm);  // of the class with a language head
+};
+
+// The model of a decoder whose shape is filled. Throws the problems that the config has.
+template <typename Trunk>
+Model decoder_model(const ConfigReader& config,
+                    const TransformerShape& shape,
+                    const Decoder& decoder,
+                    Trunk trunk) {
+  config.throw_problems();
+  Model model;
+  model.shape = shape;
+  const std::string classes(decoder.classes);
+  const bool language = decoder.head == Head::causal_lm;
+  model.architecture = classes;
+  model.architecture += language ? decoder.language_suffix : suffix(decoder.head);
+  ModelBuilder builder(model.architecture);
+  write_decoder(
+      builder, config, decoder.top, decoder.head, decoder.attribute, classes + "Model", trunk);
+  builder.move_into(model);
+  model.shape.has_logits = language;
+  planned_as(model, decoder.implementation_family, decoder.activation);
+  return model;
+}
+
 inline constexpr std::array<Head, 5> kDecoderHeads = {Head::causal_lm,
                                                       Head::base,
                                                       Head::sequence_classification,

@@ -87,36 +87,11 @@ int write_trunk(ModelBuilder& builder, const Gpt2& gpt) {
   return embedding;
 }
 
-void write_head(
-    ModelBuilder& builder, const ConfigReader& config, const Gpt2& gpt, Head head, int embedding) {
-  const std::int64_t hidden = gpt.attention.hidden;
-  switch (head) {
-    case Head::causal_lm:
-      if (gpt.tied) {
-        builder.tied_linear("lm_head", embedding);
-      } else {
-        builder.linear("lm_head", hidden, gpt.vocabulary, false);
-      }
-      break;
-    case Head::token_classification:
-      builder.leaf("dropout", "Dropout");
-      builder.linear("classifier", hidden, labels_of(config), true);
-      break;
-    default:
-      generic_head(builder, config, head, hidden);
-  }
-}
-
 void fill_shape(const ConfigReader& config, const Gpt2& gpt, TransformerShape& shape) {
-  shape.hidden = gpt.attention.hidden;
-  shape.layers = gpt.layers;
-  shape.heads = gpt.attention.heads;
-  shape.kv_heads = gpt.attention.kv_heads;
-  shape.head_dim = gpt.attention.head_dim;
-  shape.intermediate = gpt.intermediate;
-  shape.vocabulary = gpt.vocabulary;
+  set_sizes(shape, gpt.attention, gpt.layers, gpt.intermediate, gpt.vocabulary);
   shape.max_positions = gpt.positions;
   shape.norm = NormKind::layer_norm;
+  shape.norm_epsilon = config.fraction({"layer_norm_epsilon"}, 1e-5);
   shape.position = PositionKind::learned;
   shape.gated_mlp = false;
   shape.tied_embeddings = gpt.tied;
@@ -129,42 +104,20 @@ void fill_shape(const ConfigReader& config, const Gpt2& gpt, TransformerShape& s
 
 Model build_gpt2(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  constexpr std::array kHeads = {Head::causal_lm,
-                                 Head::base,
-                                 Head::sequence_classification,
-                                 Head::token_classification,
-                                 Head::question_answering};
-  const Head head = head_of(input, kHeads, Head::causal_lm);
+  const Head head = head_of(input, kDecoderHeads, Head::causal_lm);
   const Gpt2 gpt = read_gpt2(input);
-  Model model;
-  fill_shape(config, gpt, model.shape);
-  config.throw_problems();
-
-  const bool language = head == Head::causal_lm;
-  model.architecture =
-      gpt.classes + (language && !gpt.big_code ? "LMHeadModel" : std::string(suffix(head)));
-  ModelBuilder builder(model.architecture);
-  if (head == Head::base) {
-    write_trunk(builder, gpt);
-  } else {
-    int embedding = -1;
-    {
-      const auto trunk = builder.in("transformer", gpt.classes + "Model");
-      embedding = write_trunk(builder, gpt);
-    }
-    write_head(builder, config, gpt, head, embedding);
-  }
-  config.throw_problems();
-  builder.move_into(model);
-  model.shape.has_logits = language;
-  model.planned = true;
-  model.implementation_family = "gpt2";
-  if (gpt.activation.function.has_value()) {
-    model.shape.activation = *gpt.activation.function;
-  } else {
-    not_planned(model, "the activation " + gpt.activation.class_name + " is not modelled");
-  }
-  return model;
+  TransformerShape shape;
+  fill_shape(config, gpt, shape);
+  Decoder decoder = {
+      .classes = gpt.classes,
+      .attribute = "transformer",
+      .implementation_family = "gpt2",
+      .head = head,
+      .top = {.hidden = gpt.attention.hidden, .vocabulary = gpt.vocabulary, .tied = gpt.tied},
+      .activation = gpt.activation};
+  if (!gpt.big_code) decoder.language_suffix = "LMHeadModel";
+  return decoder_model(
+      config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, gpt); });
 }
 
 }  // namespace zeroplan::families

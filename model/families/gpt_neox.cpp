@@ -79,23 +79,19 @@ Model build_gpt_neox(const FamilyInput& input) {
   const ConfigReader& config = input.config;
   const Head head = head_of(input, kDecoderHeads, Head::causal_lm);
   const NeoX neox = read_neox(config);
-  Model model;
-  fill_shape(config, neox, model.shape);
-  config.throw_problems();
-
-  model.architecture = "GPTNeoX" + std::string(suffix(head));
-  ModelBuilder builder(model.architecture);
-  const DecoderHead spec = {.hidden = neox.attention.hidden,
-                            .vocabulary = neox.vocabulary,
-                            .tied = neox.tied,
-                            .language = "embed_out"};
-  write_decoder(builder, config, spec, head, "gpt_neox", "GPTNeoXModel", [&](ModelBuilder& b) {
-    return write_trunk(b, neox);
-  });
-  builder.move_into(model);
-  model.shape.has_logits = head == Head::causal_lm;
-  planned_as(model, "gpt_neox", neox.activation);
-  return model;
+  TransformerShape shape;
+  fill_shape(config, neox, shape);
+  const Decoder decoder = {.classes = "GPTNeoX",
+                           .attribute = "gpt_neox",
+                           .implementation_family = "gpt_neox",
+                           .head = head,
+                           .top = {.hidden = neox.attention.hidden,
+                                   .vocabulary = neox.vocabulary,
+                                   .tied = neox.tied,
+                                   .language = "embed_out"},
+                           .activation = neox.activation};
+  return decoder_model(
+      config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, neox); });
 }
 
 }  // namespace zeroplan::families

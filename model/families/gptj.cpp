@@ -78,23 +78,19 @@ Model build_gptj(const FamilyInput& input) {
       Head::causal_lm, Head::base, Head::sequence_classification, Head::question_answering};
   const Head head = head_of(input, kHeads, Head::causal_lm);
   const GptJ gptj = read_gptj(config);
-  Model model;
-  fill_shape(config, gptj, model.shape);
-  config.throw_problems();
-
-  model.architecture = "GPTJ" + std::string(suffix(head));
-  ModelBuilder builder(model.architecture);
-  const DecoderHead spec = {.hidden = gptj.attention.hidden,
-                            .vocabulary = gptj.vocabulary,
-                            .tied = gptj.tied,
-                            .bias = true};
-  write_decoder(builder, config, spec, head, "transformer", "GPTJModel", [&](ModelBuilder& b) {
-    return write_trunk(b, gptj);
-  });
-  builder.move_into(model);
-  model.shape.has_logits = head == Head::causal_lm;
-  planned_as(model, "gptj", gptj.activation);
-  return model;
+  TransformerShape shape;
+  fill_shape(config, gptj, shape);
+  const Decoder decoder = {.classes = "GPTJ",
+                           .attribute = "transformer",
+                           .implementation_family = "gptj",
+                           .head = head,
+                           .top = {.hidden = gptj.attention.hidden,
+                                   .vocabulary = gptj.vocabulary,
+                                   .tied = gptj.tied,
+                                   .bias = true},
+                           .activation = gptj.activation};
+  return decoder_model(
+      config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, gptj); });
 }
 
 }  // namespace zeroplan::families

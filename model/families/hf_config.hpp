@@ -32,6 +32,9 @@ Model model_from_name(std::string_view name,
                       const std::string& file = "command line",
                       const std::string& pointer = "MODEL");
 
+// The Hugging Face config behind such a name. Precondition: is_model_name(name).
+Json config_of_name(std::string_view name);
+
 // Whether the text is a preset's name or a bare size.
 bool is_model_name(std::string_view text);
 

@@ -264,16 +264,25 @@ bool uses_alibi(const ConfigReader& config, const LlamaTraits& traits) {
          config.has({"model_max_length"});
 }
 
+// rope_theta and rope_scaling; transformers 5 has both in rope_parameters.
+void read_rotary(const ConfigReader& config, TransformerShape& shape) {
+  const Json* theta = config.find({"rope_theta"});
+  const Json* scaling = config.find({"rope_parameters", "rope_scaling"});
+  if (scaling != nullptr && scaling->is_object()) {
+    if (const Json* inner = scaling->find("rope_theta")) theta = inner;
+    const Json* type = scaling->find("rope_type");
+    if (type == nullptr) type = scaling->find("type");
+    shape.rotary_scaled = type != nullptr && !(type->is_string() && type->as_string() == "default");
+  }
+  if (theta != nullptr && theta->is_number() && theta->as_number() > 0.0) {
+    shape.rotary_base = theta->as_number();
+  }
+}
+
 void fill_shape(const ConfigReader& config, const LlamaLike& llama, Model& model) {
   const LlamaTraits& traits = *llama.traits;
   TransformerShape& shape = model.shape;
-  shape.hidden = llama.attention.hidden;
-  shape.layers = llama.layers;
-  shape.heads = llama.attention.heads;
-  shape.kv_heads = llama.attention.kv_heads;
-  shape.head_dim = llama.attention.head_dim;
-  shape.intermediate = llama.intermediate;
-  shape.vocabulary = llama.vocabulary;
+  set_sizes(shape, llama.attention, llama.layers, llama.intermediate, llama.vocabulary);
   shape.max_positions = config.derived(
       {"max_position_embeddings", "model_max_length"}, traits.positions, SizeKind::positions);
   shape.position = llama.alibi ? PositionKind::alibi : PositionKind::rotary;
@@ -283,6 +292,8 @@ void fill_shape(const ConfigReader& config, const LlamaLike& llama, Model& model
       llama.alibi
           ? 0
           : static_cast<std::int64_t>(rotated * static_cast<double>(llama.attention.head_dim));
+  read_rotary(config, shape);
+  shape.norm_epsilon = config.fraction({"rms_norm_eps"}, 1e-6);
   shape.sliding_window = read_window(config, traits, llama);
   shape.attention_dropout = config.fraction({"attention_dropout"}, 0.0);
   if (traits.projections == Projections::fused) {
@@ -383,12 +394,7 @@ int write_llama_trunk(ModelBuilder& builder, const LlamaLike& llama) {
 Model build_llama_like(const FamilyInput& input) {
   const LlamaTraits& traits = *llama_traits(input.model_type);
   const ConfigReader& config = input.config;
-  constexpr std::array kHeads = {Head::causal_lm,
-                                 Head::base,
-                                 Head::sequence_classification,
-                                 Head::token_classification,
-                                 Head::question_answering};
-  const Head head = head_of(input, kHeads, Head::causal_lm);
+  const Head head = head_of(input, kDecoderHeads, Head::causal_lm);
   const LlamaLike llama = read_llama_like(config, traits);
   Model model;
   fill_shape(config, llama, model);
@@ -401,13 +407,7 @@ Model build_llama_like(const FamilyInput& input) {
   config.throw_problems();
   builder.move_into(model);
   model.shape.has_logits = head == Head::causal_lm;
-  model.planned = true;
-  model.implementation_family = "llama";
-  if (llama.activation.function.has_value()) {
-    model.shape.activation = *llama.activation.function;
-  } else {
-    not_planned(model, "the activation " + llama.activation.class_name + " is not modelled");
-  }
+  planned_as(model, "llama", llama.activation);
   if (!dense_layers_come_first(llama)) {
     not_planned(model, "dense layers between layers of experts are not modelled");
   }

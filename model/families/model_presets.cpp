@@ -250,6 +250,14 @@ Json config_of_size(std::int64_t parameters) {
                        {"tie_word_embeddings", false}});
 }
 
+Json config_of_name(std::string_view name) {
+  if (const auto size = parse_model_size(name)) return config_of_size(*size);
+  const std::vector<ModelPreset> presets = model_presets();
+  const ModelPreset* preset = find_preset(presets, name);
+  ZP_CHECK(preset != nullptr, std::string(name) + " is no preset");
+  return preset->config;
+}
+
 Model model_from_name(std::string_view name, const std::string& file, const std::string& pointer) {
   if (const auto size = parse_model_size(name)) {
     if (*size >= 100'000'000 && *size <= 1'000'000'000'000) return model_of_size(*size, name);

@@ -103,21 +103,20 @@ Model build_mpt(const FamilyInput& input) {
   const ConfigReader& config = input.config;
   const Head head = head_of(input, kDecoderHeads, Head::causal_lm);
   const Mpt mpt = read_mpt(config);
-  Model model;
-  fill_shape(config, mpt, model.shape);
-  config.throw_problems();
-
-  model.architecture = "Mpt" + std::string(suffix(head));
-  ModelBuilder builder(model.architecture);
-  const DecoderHead spec = {
-      .hidden = mpt.attention.hidden, .vocabulary = mpt.vocabulary, .tied = mpt.tied};
-  write_decoder(builder, config, spec, head, "transformer", "MptModel", [&](ModelBuilder& b) {
-    return write_trunk(b, mpt);
-  });
-  builder.move_into(model);
-  model.shape.has_logits = head == Head::causal_lm;
-  planned_as(model, "mpt", {ActivationFunction::gelu, "GELU"});
-  return model;
+  TransformerShape shape;
+  fill_shape(config, mpt, shape);
+  const Activation gelu{ActivationFunction::gelu, "GELU"};
+  Decoder decoder;  // member by member: g++ 12 warns of an uninitialised name in an initialiser list
+  decoder.classes = "Mpt";
+  decoder.attribute = "transformer";
+  decoder.implementation_family = "mpt";
+  decoder.head = head;
+  decoder.top.hidden = mpt.attention.hidden;
+  decoder.top.vocabulary = mpt.vocabulary;
+  decoder.top.tied = mpt.tied;
+  decoder.activation = gelu;
+  return decoder_model(
+      config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, mpt); });
 }
 
 }  // namespace zeroplan::families

@@ -98,21 +98,17 @@ Model build_opt(const FamilyInput& input) {
       Head::causal_lm, Head::base, Head::sequence_classification, Head::question_answering};
   const Head head = head_of(input, kHeads, Head::causal_lm);
   const Opt opt = read_opt(config);
-  Model model;
-  fill_shape(config, opt, model.shape);
-  config.throw_problems();
-
-  model.architecture = "OPT" + std::string(suffix(head));
-  ModelBuilder builder(model.architecture);
-  const DecoderHead spec = {
-      .hidden = opt.embedding_width, .vocabulary = opt.vocabulary, .tied = opt.tied};
-  write_decoder(builder, config, spec, head, "model", "OPTModel", [&](ModelBuilder& b) {
-    return write_trunk(b, opt);
-  });
-  builder.move_into(model);
-  model.shape.has_logits = head == Head::causal_lm;
-  planned_as(model, "opt", opt.activation);
-  return model;
+  TransformerShape shape;
+  fill_shape(config, opt, shape);
+  const Decoder decoder = {
+      .classes = "OPT",
+      .attribute = "model",
+      .implementation_family = "opt",
+      .head = head,
+      .top = {.hidden = opt.embedding_width, .vocabulary = opt.vocabulary, .tied = opt.tied},
+      .activation = opt.activation};
+  return decoder_model(
+      config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, opt); });
 }
 
 }  // namespace zeroplan::families

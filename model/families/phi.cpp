@@ -91,23 +91,20 @@ Model build_phi(const FamilyInput& input) {
       Head::causal_lm, Head::base, Head::sequence_classification, Head::token_classification};
   const Head head = head_of(input, kHeads, Head::causal_lm);
   const Phi phi = read_phi(config);
-  Model model;
-  fill_shape(config, phi, model.shape);
-  config.throw_problems();
-
-  model.architecture = "Phi" + std::string(suffix(head));
-  ModelBuilder builder(model.architecture);
-  const DecoderHead spec = {.hidden = phi.attention.hidden,
-                            .vocabulary = phi.vocabulary,
-                            .tied = phi.tied,
-                            .bias = true,
-                            .tokens = "score"};
-  write_decoder(builder, config, spec, head, "model", "PhiModel", [&](ModelBuilder& b) {
-    return write_trunk(b, phi);
-  });
-  builder.move_into(model);
-  model.shape.has_logits = head == Head::causal_lm;
-  planned_as(model, "phi", phi.activation);
+  TransformerShape shape;
+  fill_shape(config, phi, shape);
+  const Decoder decoder = {.classes = "Phi",
+                           .attribute = "model",
+                           .implementation_family = "phi",
+                           .head = head,
+                           .top = {.hidden = phi.attention.hidden,
+                                   .vocabulary = phi.vocabulary,
+                                   .tied = phi.tied,
+                                   .bias = true,
+                                   .tokens = "score"},
+                           .activation = phi.activation};
+  Model model =
+      decoder_model(config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, phi); });
   if (phi.query_key_norm) not_planned(model, "qk_layernorm is not modelled");
   return model;
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "model/graph/autograd.hpp"
+#include "model/quantization.hpp"
 
 namespace zeroplan::aten {
 
@@ -60,7 +61,8 @@ Tensor mean_last(Tape& t, const Tensor& x);  // keepdim
 Tensor softmax(Tape& t, const Tensor& x, std::optional<DType> dtype = {});
 Tensor safe_softmax(Tape& t, const Tensor& x);
 Tensor log_softmax(Tape& t, const Tensor& x);
-Tensor nll_loss(Tape& t, const Tensor& log_probabilities);
+// The labels are saved: undefined where they are the batch's own.
+Tensor nll_loss(Tape& t, const Tensor& log_probabilities, const Tensor& labels = Tensor());
 Tensor layer_norm(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias);
 
 // --- products ---
@@ -71,6 +73,10 @@ Tensor baddbmm(Tape& t, const Tensor& addend, const Tensor& a, const Tensor& b);
 Tensor matmul(Tape& t, const Tensor& a, const Tensor& b);  // 4-dimensional, batched
 // F.linear; the bias may be undefined.
 Tensor linear(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias);
+// bitsandbytes' MatMul4Bit: the weight is read from four bits into a tensor of its own, forward and
+// again backward (autograd/_functions.py). The weight has no gradient.
+Tensor linear_4bit(
+    Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias, const FourBitWeights& how);
 // DeepSpeed's LinearFunctionForZeroStage3, which replaces F.linear in stage 3.
 Tensor zero3_linear(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias);
 

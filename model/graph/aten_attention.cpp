@@ -140,6 +140,20 @@ void mem_efficient_backward(Backward& b, const SavedAttention& saved, const Sdpa
   b.give(2, std::move(dv));
 }
 
+// preprocess_mask and pad_bias (attention.cpp): the kernel wants rows of the bias in multiples of 8
+// elements; where they are not, this call makes a padded copy and reads a slice of it.
+Tensor aligned_bias(Tape& t, const Tensor& bias) {
+  constexpr std::int64_t kAlignment = 8;
+  if (!bias.defined() || bias.size(-1) % kAlignment == 0) return bias;
+  const Shape wanted = bias.shape().with_size(-1, round_up(bias.size(-1), kAlignment));
+  const Tensor out = t.empty(wanted.as_contiguous(), bias.dtype());
+  t.launch({.name = "constant_pad_nd",
+            .kind = OpKind::copy,
+            .traffic = bias.bytes() + out.bytes() * 2,
+            .kernels = 2});
+  return t.alias(out, out.shape().with_size(-1, bias.size(-1)), "slice");
+}
+
 Tensor mem_efficient(Tape& t,
                      const Tensor& q,
                      const Tensor& k,
@@ -153,6 +167,7 @@ Tensor mem_efficient(Tape& t,
     bias = t.empty(mask.shape().as_contiguous(), q.dtype());
     t.launch({.name = "masked_fill", .traffic = bias.bytes() + mask.bytes(), .kernels = 2});
   }
+  bias = aligned_bias(t, bias);
   SavedAttention saved;
   if (trains) saved = save_inputs(t, q, k, v);
   if (trains && bias.defined()) saved.mask = t.save(bias);

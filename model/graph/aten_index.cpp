@@ -60,10 +60,12 @@ Tensor index_add(Tape& t, const Tensor& target, const Tensor& x) {
   t.launch({.name = "index_add_", .kind = OpKind::scatter, .traffic = x.bytes() * 3});
   Tensor out = t.alias(target, target.shape(), "");
   if (trains) {
-    t.record({&out}, {&target, &x}, [rows = x.shape(), dtype = x.dtype()](Backward& b) {
+    // derivatives.yaml: grad.index_select(dim, index).expand_as(source), for which it keeps both
+    const Tensor source = t.save(x);
+    t.record({&out}, {&target, &x}, [source](Backward& b) {
       if (b.needs(0)) b.give(0, b.gradient());
       if (!b.needs(1)) return;
-      Tensor gradient = b.tape.empty(rows.as_contiguous(), dtype);
+      Tensor gradient = b.tape.empty(source.shape().as_contiguous(), source.dtype());
       b.tape.launch(
           {.name = "index_select", .kind = OpKind::gather, .traffic = gradient.bytes() * 2});
       b.give(1, std::move(gradient));

@@ -207,7 +207,7 @@ Tensor silu(Tape& t, const Tensor& x) { return with_saved_input(t, x, "silu", "s
 Tensor gelu(Tape& t, const Tensor& x) { return with_saved_input(t, x, "gelu", "gelu_backward"); }
 
 Tensor maximum_scalar(Tape& t, const Tensor& x) {
-  Tensor bound = t.empty(Shape{}, x.dtype());
+  Tensor bound = t.empty(Shape{}, DType::fp32);  // torch.tensor of a Python number
   t.launch({.name = "full", .kind = OpKind::fill, .traffic = bound.bytes()});
   const bool trains = t.trains({&x});
   Tensor saved, saved_bound;
@@ -215,7 +215,7 @@ Tensor maximum_scalar(Tape& t, const Tensor& x) {
     saved = t.save(x);
     saved_bound = t.save(bound);
   }
-  Tensor out = binary_kernel(t, "maximum", x, bound);
+  Tensor out = kernel(t, "maximum", {&x, &bound}, x.shape().as_dense(), x.dtype());
   if (trains) {
     t.record({&out}, {&x}, [saved, saved_bound](Backward& b) {
       // where(self == other, grad / 2, grad).masked_fill_(self < other, 0)
@@ -354,13 +354,16 @@ Tensor softmax_op(Tape& t, const Tensor& x, DType dtype, bool logarithm) {
 Tensor safe_softmax(Tape& t, const Tensor& x) {
   Tensor out;
   {
-    const Tensor plain = t.empty(x.shape().as_contiguous(), x.dtype());
-    t.launch({.name = "_softmax",
+    // Inside one dispatched operation: autograd and a dispatch mode see its result alone.
+    constexpr MemoryCategory kInside = MemoryCategory::temporaries;
+    const Tensor plain = t.empty(x.shape().as_contiguous(), x.dtype(), kInside);
+    const Tensor masked = t.empty(plain.shape(), DType::boolean, kInside);
+    const Tensor rows =
+        t.empty(x.shape().with_size(-1, 1).as_contiguous(), DType::boolean, kInside);
+    t.launch({.name = "_safe_softmax",
               .kind = OpKind::softmax,
               .traffic = distinct_bytes(x) + plain.bytes()});
-    const Tensor masked = t.empty(plain.shape(), DType::boolean);
     t.launch({.name = "eq", .traffic = distinct_bytes(x) + masked.bytes()});
-    const Tensor rows = t.empty(x.shape().with_size(-1, 1).as_contiguous(), DType::boolean);
     t.launch({.name = "all", .kind = OpKind::reduction, .traffic = masked.bytes() + rows.bytes()});
     out = t.empty(plain.shape(), x.dtype());
     t.launch({.name = "where", .traffic = plain.bytes() * 2 + rows.bytes()});
@@ -380,12 +383,13 @@ Tensor softmax(Tape& t, const Tensor& x, std::optional<DType> dtype) {
 
 Tensor log_softmax(Tape& t, const Tensor& x) { return softmax_op(t, x, x.dtype(), true); }
 
-// nll_loss_forward keeps its input, the labels (not counted: the batch's) and total_weight.
-Tensor nll_loss(Tape& t, const Tensor& log_probabilities) {
+// nll_loss_forward keeps its input, the labels and total_weight.
+Tensor nll_loss(Tape& t, const Tensor& log_probabilities, const Tensor& labels) {
   const Tensor& x = log_probabilities;
   const bool trains = t.trains({&x});
-  Tensor saved;
+  Tensor saved, saved_labels;
   if (trains) saved = t.save(x);
+  if (trains && labels.defined()) saved_labels = t.save(labels);
   Tensor loss = t.empty(Shape{}, x.dtype());
   const Tensor total_weight = t.empty(Shape{}, x.dtype());
   t.launch({.name = "nll_loss_forward",
@@ -393,7 +397,7 @@ Tensor nll_loss(Tape& t, const Tensor& log_probabilities) {
             .traffic = Bytes::of(x.size(0) * (8 + width(x.dtype())))});
   if (trains) {
     const Tensor saved_weight = t.save(total_weight);
-    t.record({&loss}, {&x}, [saved, saved_weight](Backward& b) {
+    t.record({&loss}, {&x}, [saved, saved_weight, saved_labels](Backward& b) {
       // nll_loss_backward: zeros of the input's size, then one write a row
       Tensor gradient = b.tape.empty(saved.shape(), saved.dtype());
       b.tape.launch({.name = "nll_loss_backward",

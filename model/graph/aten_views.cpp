@@ -113,11 +113,13 @@ Tensor select(Tape& t, const Tensor& x, int d) {
 
 std::vector<Tensor> split(Tape& t, const Tensor& x, const std::vector<std::int64_t>& sizes, int d) {
   std::vector<Tensor> parts;
+  parts.reserve(sizes.size());
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     parts.push_back(t.alias(x, x.shape().with_size(d, sizes[i]), i == 0 ? "split" : ""));
   }
   if (!t.trains({&x})) return parts;
   std::vector<Tensor*> outputs;
+  outputs.reserve(parts.size());
   for (Tensor& part : parts) outputs.push_back(&part);
   const auto formula = [shape = x.shape(), dtype = x.dtype(), sizes, d](Backward& b) {
     // split_with_sizes_backward: zeros for the parts without a gradient, then one cat.
@@ -132,6 +134,7 @@ std::vector<Tensor> split(Tape& t, const Tensor& x, const std::vector<std::int64
       gradients.push_back(std::move(zeros));
     }
     std::vector<const Tensor*> inputs;
+    inputs.reserve(gradients.size());
     for (const Tensor& gradient : gradients) inputs.push_back(&gradient);
     b.give(0, cat(b.tape, inputs, d));
   };

@@ -15,6 +15,7 @@ Tensor::Tensor(const Tensor& other)
       output_(other.output_),
       parameter_(other.parameter_),
       trainable_(other.trainable_),
+      view_(other.view_),
       dtype_(other.dtype_),
       shape_(other.shape_) {
   if (tape_ != nullptr) tape_->retain(storage_);
@@ -38,6 +39,7 @@ void swap(Tensor& a, Tensor& b) noexcept {
   std::swap(a.output_, b.output_);
   std::swap(a.parameter_, b.parameter_);
   std::swap(a.trainable_, b.trainable_);
+  std::swap(a.view_, b.view_);
   std::swap(a.dtype_, b.dtype_);
   std::swap(a.shape_, b.shape_);
 }
@@ -113,6 +115,7 @@ Tensor Tape::alias(const Tensor& base, const Shape& shape, std::string_view name
   Tensor result = base.detached();
   result.parameter_ = -1;
   result.shape_ = shape;
+  if (!name.empty() && name != "_unsafe_view") result.view_ = true;
   return result;
 }
 
@@ -135,9 +138,7 @@ void Tape::launch(const Launch& launch, const MatrixProduct& product) {
   Operation& operation = block_.operations.back();
   operation.kind = OpKind::matmul;
   operation.shape = static_cast<std::int32_t>(block_.products.size());
-  operation.flops =
-      Flops::of(2.0 * static_cast<double>(product.batch) * static_cast<double>(product.m) *
-                static_cast<double>(product.n) * static_cast<double>(product.k));
+  operation.flops = flops_of(product);
   block_.products.push_back(product);
   emit(EventKind::operation, index);
 }
@@ -147,13 +148,7 @@ void Tape::launch(const Launch& launch, const AttentionCall& call) {
   Operation& operation = block_.operations.back();
   operation.kind = OpKind::attention;
   operation.shape = static_cast<std::int32_t>(block_.attentions.size());
-  // Forward 2 products, backward 5 (it recomputes the scores); a causal kernel skips half.
-  // Dao 2023, arXiv:2307.08691, section 4: 4 b a s s d forward, 2.5 times that backward.
-  const double products = call.backward ? 5.0 : 2.0;
-  const double pairs = static_cast<double>(call.batch) * static_cast<double>(call.heads) *
-                       static_cast<double>(call.queries) * static_cast<double>(call.keys);
-  operation.flops = Flops::of(products * 2.0 * pairs * static_cast<double>(call.head_dim) *
-                              (call.causal ? 0.5 : 1.0));
+  operation.flops = flops_of(call);
   block_.attentions.push_back(call);
   emit(EventKind::operation, index);
 }
@@ -237,6 +232,8 @@ Tensor Tape::input(const Shape& shape, DType dtype) {
   input_ = result;
   return result;
 }
+
+void Tape::forget_input() { input_ = Tensor(); }
 
 Tensor Tape::shared(std::int32_t slot, const Shape& shape, DType dtype) {
   Tensor result;
@@ -328,7 +325,8 @@ Tensor Tape::parameter(std::string_view name) {
                                   [&](const BlockParameter& p) { return p.name == name; });
   result.parameter_ = static_cast<std::int32_t>(known - block_.parameters.begin());
   if (known == block_.parameters.end()) {
-    block_.parameters.push_back({std::string(name), parameter.numel, parameter.trainable});
+    block_.parameters.push_back(
+        {std::string(name), parameter.numel, parameter.trainable, parameter.quantized});
     uses_.push_back(0);
     parameter_gradients_.emplace_back();
     tied_.emplace_back();
@@ -344,8 +342,8 @@ Tensor Tape::buffer(const Shape& shape, DType dtype) {
   return result;
 }
 
-void Tape::tie(const Tensor& parameter, bool first_in_backward, bool last_in_backward) {
-  tied_[static_cast<std::size_t>(parameter.parameter_)] = {first_in_backward, last_in_backward};
+void Tape::tie(const Tensor& parameter, const Tie& tie) {
+  tied_[static_cast<std::size_t>(parameter.parameter_)] = tie;
 }
 
 void Tape::require_grad(Tensor& tensor) {
@@ -373,6 +371,11 @@ Tensor Tape::module_parameter(std::string_view name) { return parameter(relative
 bool Tape::has_parameter(std::string_view module, std::string_view name) const {
   if (module.empty()) return false;
   return find_parameter(relative_to_module(module) + '.' + std::string(name)) >= 0;
+}
+
+bool Tape::is_quantized(const Tensor& parameter) const {
+  return parameter.parameter_ >= 0 &&
+         block_.parameters[static_cast<std::size_t>(parameter.parameter_)].quantized;
 }
 
 void Tape::hold(const Tensor& tensor) {

@@ -14,8 +14,8 @@
 //  - a saved view keeps its whole storage;
 //  - backward runs nodes by descending sequence number, a parameter's accumulation first of all;
 //  - a node's incoming gradient and saved tensors die after its outputs exist;
-//  - gradients that meet are added in place where the first one has no other owner
-//  (input_buffer.cpp).
+//  - gradients that meet are added in place where the first one has no other owner and is no view,
+//    which keeps its base (input_buffer.cpp, can_accumulate_inplace).
 #pragma once
 
 #include <array>
@@ -101,6 +101,7 @@ class Tensor {
   std::int32_t output_ = 0;      // which output of it
   std::int32_t parameter_ = -1;  // leaf: index into Block::parameters
   bool trainable_ = false;
+  bool view_ = false;  // made by a view operation: its base lives with it
   DType dtype_ = DType::bf16;
   Shape shape_;
 };
@@ -135,6 +136,7 @@ class Tape {
     bool input_requires_grad = true;
     bool checkpoint = false;
     bool checkpoint_reentrant = true;
+    bool checkpoint_offload = false;
     bool outputs_held_in_backward = false;
     // torch < 2.7 allocates cublasLt's workspace anew for every call with an epilogue.
     bool lt_workspace_per_call = true;
@@ -147,6 +149,9 @@ class Tape {
   // --- what the forward code is given ---
   // The block's input, from the block before.
   Tensor input(const Shape& shape, DType dtype);
+  // The calling frame has bound its variable to something else: the input lives on only in what
+  // refers to it here.
+  void forget_input();
   // A tensor that an earlier block shared under a slot of ModelGraph::shared.
   Tensor shared(std::int32_t slot, const Shape& shape, DType dtype);
   void share(std::int32_t slot, const Tensor& tensor);
@@ -162,14 +167,21 @@ class Tape {
   Tensor parameter(std::string_view name);
   // A constant that lives as long as the model (a registered buffer): no storage of the graph.
   Tensor buffer(const Shape& shape, DType dtype);
-  // Several blocks use this parameter: whether this block's part of the gradient comes first, last.
-  void tie(const Tensor& parameter, bool first_in_backward, bool last_in_backward);
+  // Several blocks use this parameter: whether this block's part of the gradient comes first, last,
+  // and whether it is added in place to what came before.
+  struct Tie {
+    bool first = true, last = true;  // in backward
+    bool in_place = false;
+  };
+  void tie(const Tensor& parameter, const Tie& tie);
   // requires_grad_() on a tensor without history: gradients are computed up to it.
   void require_grad(Tensor& tensor);
   // The parameter `name` of the module that runs: parameter("self_attn.q_proj." + name).
   Tensor module_parameter(std::string_view name);
   // Whether `module.name`, relative to the module that runs, is a parameter of the model.
   bool has_parameter(std::string_view module, std::string_view name) const;
+  // Whether the parameter is stored in four bits: it is read with aten::linear_4bit.
+  bool is_quantized(const Tensor& parameter) const;
   // The model's output object keeps a reference (logits, caches).
   void hold(const Tensor& tensor);
   DType dtype() const { return setup_.dtype; }
@@ -227,9 +239,6 @@ class Tape {
     std::int32_t use = -1;
     Tensor tensor;
   };
-  struct Tied {  // this block's part of a parameter's gradient among the parts of all blocks
-    bool first = true, last = true;
-  };
   std::int32_t find_parameter(std::string_view name) const;  // in Model::parameters
   std::string relative_to_module(std::string_view name) const;
   void retain(std::int32_t storage);
@@ -250,6 +259,7 @@ class Tape {
   void accumulate_parameter(std::int32_t parameter, Tensor gradient);
   void count_dependencies(const std::vector<std::int32_t>& roots);
   void write_recompute();
+  void offload_input();
   Block take();
   friend Block record_block(Tape::Setup setup, const std::function<Tensor(Tape&)>& forward);
 
@@ -259,7 +269,7 @@ class Tape {
   std::vector<std::int32_t> references_;  // by storage
   std::vector<bool> released_elsewhere_;  // by storage: its last reference writes no event
   std::vector<Node> nodes_;
-  std::vector<Tied> tied_;
+  std::vector<Tie> tied_;
   std::vector<std::int32_t> uses_;           // by parameter: gradients still to come
   std::vector<Tensor> parameter_gradients_;  // by parameter: input buffer of its accumulation
   std::vector<std::int32_t> module_stack_;

@@ -203,7 +203,7 @@ void Tape::run_node(std::int32_t index, std::vector<std::int32_t>& ready) {
 }
 
 void Tape::accumulate(const Edge& edge, Tensor gradient, std::vector<std::int32_t>& ready) {
-  if (edge.parameter >= 0) accumulate_parameter(edge.parameter, std::move(gradient));
+  if (edge.parameter >= 0) return accumulate_parameter(edge.parameter, std::move(gradient));
   if (edge.node < 0) return;
   Node& next = nodes_[static_cast<std::size_t>(edge.node)];
   Tensor& buffer = next.buffer[static_cast<std::size_t>(edge.output)];
@@ -217,10 +217,12 @@ void Tape::accumulate(const Edge& edge, Tensor gradient, std::vector<std::int32_
   }
 }
 
-// InputBuffer::accumulate (torch/csrc/autograd/input_buffer.cpp).
+// InputBuffer::accumulate (torch/csrc/autograd/input_buffer.cpp). Both die here, as in torch.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 Tensor Tape::add_gradients(Tensor old, Tensor more) {
   const Bytes traffic = old.bytes() + old.bytes() + more.bytes();
-  if (references_[static_cast<std::size_t>(old.storage_)] == 1 && old.shape().dense()) {
+  const bool alone = references_[static_cast<std::size_t>(old.storage_)] == 1 && !old.view_;
+  if (alone && old.shape().dense()) {
     launch({.name = "add_", .traffic = traffic});
     return old;
   }
@@ -243,9 +245,14 @@ void Tape::accumulate_parameter(std::int32_t parameter, Tensor gradient) {
   if (--uses_[p] > 0) return;
   Tensor result = std::move(buffer);
   if (!result.defined()) return;
-  const Tied& tied = tied_[p];
+  const Tie& tied = tied_[p];
   if (!tied.first) {
-    launch({.name = "add_", .traffic = result.bytes() * 3});
+    // The sum takes the place of the part that came before, which dies with this one.
+    const Tensor sum =
+        tied.in_place
+            ? Tensor()
+            : empty(result.shape().as_contiguous(), result.dtype(), MemoryCategory::gradients);
+    launch({.name = tied.in_place ? "add_" : "add", .traffic = result.bytes() * 3});
     result = Tensor();
   } else if (!result.shape().contiguous() ||
              references_[static_cast<std::size_t>(result.storage_)] > 1) {
@@ -259,6 +266,26 @@ void Tape::accumulate_parameter(std::int32_t parameter, Tensor gradient) {
   emit(EventKind::weight_gradient, index);
 }
 
+// The checkpoint's first tensor goes to the host before the block runs, and the frame that called
+// the block drops its own reference after it; backward brings it back first
+// (torch/utils/checkpoint.py CheckpointFunction as ArcticTraining's
+// monkey_patch_checkpoint_function_with_cpu_offload replaces it, DeepSpeed's
+// runtime/activation_checkpointing/checkpointing.py with cpu_checkpointing).
+void Tape::offload_input() {
+  if (block_.input < 0) return;
+  const Bytes bytes = block_.storages[static_cast<std::size_t>(block_.input)].bytes;
+  const auto copy = [&](std::string_view name) {
+    module_stack_.clear();
+    const Launch launch{.name = name, .kind = OpKind::host_copy, .traffic = bytes};
+    return Event{EventKind::operation, add_operation(launch)};
+  };
+  auto& forward = block_.events[static_cast<std::size_t>(Pass::forward_no_grad)];
+  forward.insert(forward.begin(), copy("copy to host"));
+  forward.push_back({EventKind::release, block_.input});
+  auto& again = block_.events[static_cast<std::size_t>(Pass::recompute)];
+  again.insert(again.begin(), {{EventKind::allocate, block_.input}, copy("copy to device")});
+}
+
 Block Tape::take() {
   recording_ = false;
   return std::move(block_);
@@ -266,6 +293,7 @@ Block Tape::take() {
 
 Block record_block(Tape::Setup setup, const std::function<Tensor(Tape&)>& forward) {
   const bool checkpoint = setup.checkpoint;
+  const bool offload = setup.checkpoint_offload;
   Tape tape(std::move(setup));
   if (checkpoint) {
     tape.begin(Pass::forward_no_grad);
@@ -274,6 +302,7 @@ Block record_block(Tape::Setup setup, const std::function<Tensor(Tape&)>& forwar
   tape.begin(checkpoint ? Pass::recompute : Pass::forward);
   tape.finish(forward(tape));
   tape.backward();
+  if (checkpoint && offload) tape.offload_input();
   return tape.take();
 }
 

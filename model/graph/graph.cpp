@@ -105,6 +105,19 @@ Bytes only_held(const Block& block) {
 
 }  // namespace
 
+Flops flops_of(const MatrixProduct& product) {
+  return Flops::of(2.0 * static_cast<double>(product.batch) * static_cast<double>(product.m) *
+                   static_cast<double>(product.n) * static_cast<double>(product.k));
+}
+
+Flops flops_of(const AttentionCall& call) {
+  const double products = call.backward ? 5.0 : 2.0;
+  const double pairs = static_cast<double>(call.batch) * static_cast<double>(call.heads) *
+                       static_cast<double>(call.queries) * static_cast<double>(call.keys);
+  return Flops::of(products * 2.0 * pairs * static_cast<double>(call.head_dim) *
+                   (call.causal ? 0.5 : 1.0));
+}
+
 StorageId resolve(const ModelGraph& graph, std::int32_t instance, std::int32_t storage) {
   while (true) {
     const Block& block = graph.block_of(graph.instances[static_cast<std::size_t>(instance)]);
@@ -132,6 +145,7 @@ StorageId resolve(const ModelGraph& graph, std::int32_t instance, std::int32_t s
 std::vector<PassStep> micro_batch(const ModelGraph& graph) {
   std::vector<PassStep> steps;
   const auto count = static_cast<std::int32_t>(graph.instances.size());
+  steps.reserve(graph.instances.size());
   const auto checkpointed = [&](std::int32_t i) {
     return graph.instances[static_cast<std::size_t>(i)].checkpointed;
   };

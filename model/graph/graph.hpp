@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "model/dtype.hpp"
+#include "model/graph/kernel_call.hpp"
 #include "model/memory_category.hpp"
 #include "model/units.hpp"
 
@@ -43,9 +44,11 @@ enum class OpKind {
   gather,     // embedding and index reads
   scatter,    // embedding and index gradients (sort included)
   fill,       // zeros
+  exchange,   // all-to-all between sequence-parallel ranks; traffic: what a rank sends and keeps
+  host_copy,  // between GPU and pageable host memory
   view,       // host only: a dispatched call without a kernel
 };
-inline constexpr std::array<std::string_view, 11> kOpKindNames = {"matmul",
+inline constexpr std::array<std::string_view, 13> kOpKindNames = {"matmul",
                                                                   "attention",
                                                                   "pointwise",
                                                                   "reduction",
@@ -55,6 +58,8 @@ inline constexpr std::array<std::string_view, 11> kOpKindNames = {"matmul",
                                                                   "gather",
                                                                   "scatter",
                                                                   "fill",
+                                                                  "exchange",
+                                                                  "host_copy",
                                                                   "view"};
 constexpr std::string_view name(OpKind kind) {
   return kOpKindNames[static_cast<std::size_t>(kind)];
@@ -76,6 +81,12 @@ struct AttentionCall {
   SdpaBackend backend = SdpaBackend::flash;
   DType dtype = DType::bf16;
 };
+
+// Executed floating-point operations: 2 m n k a product. Attention: two products forward, five
+// backward (it recomputes the scores), of 2 heads queries keys head_dim each; a causal kernel skips
+// half. Source: Dao 2023, arXiv:2307.08691, section 4.
+Flops flops_of(const MatrixProduct& product);
+Flops flops_of(const AttentionCall& call);
 
 // One ATen operation as the dispatcher sees it.
 struct Operation {
@@ -138,6 +149,7 @@ struct BlockParameter {
   std::string name;  // relative to the prefix: "self_attn.q_proj.weight"
   Elements numel;
   bool trainable = true;
+  bool quantized = false;  // stored in four bits
 };
 
 // The passes over a block.
@@ -172,6 +184,8 @@ struct Block {
   std::vector<BlockParameter> parameters;
   std::vector<Storage> storages;
   std::vector<Operation> operations;
+  std::vector<KernelCall>
+      calls;  // of each operation, in a block of the embedded runtime; else none
   std::vector<MatrixProduct> products;
   std::vector<AttentionCall> attentions;
   std::vector<WeightGradient> weight_gradients;

@@ -172,7 +172,8 @@ Shape Shape::broadcast(const Shape& a, const Shape& b) {
   Shape result = big;
   const int offset = big.rank_ - small.rank_;
   for (int d = 0; d < small.rank_; ++d) {
-    auto& size = result.sizes_[static_cast<std::size_t>(d + offset)];
+    const int axis = d + offset;
+    auto& size = result.sizes_[static_cast<std::size_t>(axis)];
     ZP_CHECK(size == small.size(d) || size == 1 || small.size(d) == 1,
              "broadcast: sizes do not match");
     size = std::max(size, small.size(d));

@@ -9,6 +9,7 @@
 #include "model/check.hpp"
 #include "model/hardware/cluster_document.hpp"
 #include "model/hardware/cluster_fill.hpp"
+#include "model/hardware/hostfile.hpp"
 
 namespace zeroplan {
 namespace {
@@ -100,6 +101,7 @@ struct NamedCluster {
   std::int64_t nodes = 1;
   std::int64_t gpus_per_node = 1;
   std::string gpu;
+  std::vector<std::string> hosts;  // of a hostfile
 };
 
 // NODESxGPUSxGPU, GPUSxGPU, GPU.
@@ -122,88 +124,7 @@ NamedCluster read_grammar(std::string_view text,
     diagnostics.push_back({file, pointer, std::string(kGrammar), in_quotes(text), ""});
   }
   if (!diagnostics.empty()) throw InputError(std::move(diagnostics));
-  return {nodes, gpus, std::string(rest)};
-}
-
-// --- DeepSpeed hostfiles
-
-struct Host {
-  std::string name;
-  std::int64_t slots = 0;
-  int line = 0;
-};
-
-// One line `host slots=N`. Source: DeepSpeed launcher/runner.py:_parse_hostfile.
-std::optional<Host> parse_host(std::string_view line) {
-  const std::size_t space = line.find_first_of(" \t");
-  if (space == std::string_view::npos) return std::nullopt;
-  Host host;
-  host.name = std::string(line.substr(0, space));
-  std::string_view rest = trimmed(line.substr(space));
-  constexpr std::string_view kSlots = "slots=";
-  if (!rest.starts_with(kSlots)) return std::nullopt;
-  rest.remove_prefix(kSlots.size());
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), host.slots);
-  if (error != std::errc() || end != rest.data() + rest.size() || host.slots < 1) {
-    return std::nullopt;
-  }
-  return host;
-}
-
-void check_host(const Host& host,
-                const std::vector<Host>& before,
-                const std::string& path,
-                std::vector<Diagnostic>& diagnostics) {
-  const std::string line = "line " + std::to_string(host.line);
-  for (const Host& other : before) {
-    if (other.name != host.name) continue;
-    diagnostics.push_back({path,
-                           line,
-                           "each host once",
-                           in_quotes(host.name) + " again",
-                           "it stands in line " + std::to_string(other.line) + " too"});
-  }
-  if (!before.empty() && before.front().slots != host.slots) {
-    diagnostics.push_back(
-        {path,
-         line,
-         "as many slots on every host: " + std::to_string(before.front().slots) + ", as in line " +
-             std::to_string(before.front().line),
-         std::to_string(host.slots),
-         "DeepSpeed starts on unequal hosts, the plan needs equal ones: use the smallest number of "
-         "slots everywhere, or plan for part of the hosts"});
-  }
-}
-
-std::vector<Host> parse_hosts(std::string_view text,
-                              const std::string& path,
-                              std::vector<Diagnostic>& diagnostics) {
-  std::vector<Host> hosts;
-  int number = 0;
-  while (!text.empty()) {
-    const std::size_t newline = text.find('\n');
-    std::string_view line = text.substr(0, newline);
-    text = newline == std::string_view::npos ? std::string_view() : text.substr(newline + 1);
-    ++number;
-    line = trimmed(line.substr(0, line.find('#')));
-    if (line.empty()) continue;
-    std::optional<Host> host = parse_host(line);
-    if (!host) {
-      diagnostics.push_back({path,
-                             "line " + std::to_string(number),
-                             "HOST slots=N with N of at least 1",
-                             in_quotes(line),
-                             ""});
-      continue;
-    }
-    host->line = number;
-    check_host(*host, hosts, path, diagnostics);
-    hosts.push_back(std::move(*host));
-  }
-  if (hosts.empty() && diagnostics.empty()) {
-    diagnostics.push_back({path, "", "lines HOST slots=N", "no host", ""});
-  }
-  return hosts;
+  return {nodes, gpus, std::string(rest), {}};
 }
 
 // "hostfile:PATH@GPU" after the colon.
@@ -224,11 +145,11 @@ NamedCluster read_hostfile(std::string_view text,
   }
   const std::string where = located(path, file);
   constexpr std::int64_t kLargestHostfile = 16 << 20;
-  std::vector<Diagnostic> diagnostics;
-  const std::string content = read_text_file(where, kLargestHostfile);
-  const std::vector<Host> hosts = parse_hosts(content, where, diagnostics);
-  if (!diagnostics.empty()) throw InputError(std::move(diagnostics));
-  return {static_cast<std::int64_t>(hosts.size()), hosts.front().slots, std::string(gpu)};
+  const std::vector<Host> hosts = parse_hostfile(read_text_file(where, kLargestHostfile), where);
+  NamedCluster named{
+      static_cast<std::int64_t>(hosts.size()), hosts.front().slots, std::string(gpu), {}};
+  for (const Host& host : hosts) named.hosts.push_back(host.name);
+  return named;
 }
 
 NamedCluster read_name(std::string_view text, const std::string& file, const std::string& pointer) {
@@ -269,7 +190,9 @@ Cluster parse_cluster_text(std::string_view text,
     return parse_cluster_document(document.root, document.file, "");
   }
   const NamedCluster named = read_name(whole, file, pointer);
-  return from_name(named.gpu, named.nodes, named.gpus_per_node, file, pointer);
+  Cluster cluster = from_name(named.gpu, named.nodes, named.gpus_per_node, file, pointer);
+  cluster.hosts = named.hosts;
+  return cluster;
 }
 
 Json cluster_document(const Json& value, const std::string& file, const std::string& pointer) {

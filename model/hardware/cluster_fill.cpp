@@ -22,12 +22,12 @@ std::string network_text(BytesPerSecond rate) {
 }
 
 template <typename T>
-Quantity<T> assumed(T value, std::string source, double spread = kAssumedSpread) {
+Quantity<T> assumed(T value, const std::string& source, double spread = kAssumedSpread) {
   Quantity<T> result;
   result.value = value;
   result.confidence = Confidence::assumed;
   result.relative_sd = spread;
-  result.source = std::move(source);
+  result.source = source;
   return result;
 }
 
@@ -77,17 +77,33 @@ class Filler {
     return nullptr;
   }
 
-  // A job on fewer GPUs than the machine has gets their share of the host, never more than all.
+  // A job on fewer GPUs than the machine has gets their share of the host, never more than all; a
+  // larger share where it is said to have that much of the memory or of the cores.
   double share(const NodeProfile& node) const {
     if (node.per_gpu) return static_cast<double>(given_.gpus_per_node);
     if (!node.divisible || given_.gpus_per_node >= node.gpus_per_node) return 1.0;
-    return static_cast<double>(given_.gpus_per_node) / static_cast<double>(node.gpus_per_node);
+    double part =
+        static_cast<double>(given_.gpus_per_node) / static_cast<double>(node.gpus_per_node);
+    if (given_.host_memory && node.host_memory) {
+      part = std::max(part,
+                      static_cast<double>(given_.host_memory->value.count()) /
+                          static_cast<double>(node.host_memory->value.count()));
+    }
+    if (given_.cpu_cores && node.cpu_cores) {
+      part = std::max(part,
+                      static_cast<double>(given_.cpu_cores->value) /
+                          static_cast<double>(node.cpu_cores->value));
+    }
+    return std::min(1.0, part);
   }
 
   std::string as(const NodeProfile& node) const {
     const std::string who = node.key.starts_with("generic_") ? node.name : node.key;
     if (node.per_gpu) return "as " + who + " for each GPU";
     if (share(node) == 1.0) return "as " + who;
+    const double of_gpus =
+        static_cast<double>(given_.gpus_per_node) / static_cast<double>(node.gpus_per_node);
+    if (share(node) > of_gpus) return fmt::format("as {:.0f} % of {}", share(node) * 100.0, who);
     return fmt::format("as {} ({} of its {} GPUs)", who, given_.gpus_per_node, node.gpus_per_node);
   }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 
 namespace zeroplan {
@@ -62,9 +61,9 @@ PerSm context_per_sm(ComputeCapability capability) {
 // How much larger the context is where all kernels are loaded at once, as before CUDA 11.7.
 // Source: stas00/ml-engineering training/performance (A100: torch 1.13 922 MiB, 1.10 1823 MiB,
 // against 522 here); bigscience's V100 (2021): 1113 against 388 MiB.
-double eager_loading_factor(TorchVersion torch) {
-  constexpr TorchVersion kLazy{2, 0};
-  constexpr TorchVersion kSplitLibraries{1, 13};
+double eager_loading_factor(Version torch) {
+  constexpr Version kLazy{2, 0};
+  constexpr Version kSplitLibraries{1, 13};
   if (torch >= kLazy) return 1.0;
   return torch >= kSplitLibraries ? 1.77 : 3.2;
 }
@@ -109,24 +108,12 @@ double ring_bytes(bool nvlink, std::int64_t ranks) {
 
 }  // namespace
 
-std::optional<TorchVersion> parse_torch_version(std::string_view text) {
-  TorchVersion version;
-  const char* end = text.data() + text.size();
-  const auto [dot, error] = std::from_chars(text.data(), end, version.major);
-  if (error != std::errc() || dot == end || *dot != '.' || version.major < 0) return std::nullopt;
-  const auto [rest, wrong] = std::from_chars(dot + 1, end, version.minor);
-  if (wrong != std::errc() || version.minor < 0) return std::nullopt;
-  // Nothing, a patch level or a build may follow: "2.6.0+cu124", "2.7.0a0".
-  if (rest != end && *rest != '.' && *rest != '+') return std::nullopt;
-  return version;
-}
-
 // Bytes of a process outside PyTorch's allocator before any collective:
 //   C = c(card) * e(torch),   c = measured, else s * number of SMs
 // s MiB for one SM: mean of the cards of that compute capability with a reading, else 4.1.
 // Left out: kernels a process loads beyond the usual ones (custom CUDA extensions).
 // Checked by tests/unit/context_memory_test.cpp.
-Quantity<Bytes> cuda_context(const Gpu& gpu, TorchVersion torch) {
+Quantity<Bytes> cuda_context(const Gpu& gpu, Version torch) {
   if (gpu.is_cpu()) return quantity(0.0, 0.0, Confidence::derived, "no GPU");
   const double factor = eager_loading_factor(torch);
   const double factor_sd = factor == 1.0 ? 0.0 : kEagerLoadingSpread;
@@ -173,7 +160,7 @@ Quantity<Bytes> nccl_overhead(const Gpu& gpu, Topology topology, const Communica
                   "NVIDIA/nccl issues 964 and 1685, pull 2366; totals of bigscience's A100 runs");
 }
 
-Bytes usable_memory(const Gpu& gpu, Quantity<Bytes> context, Quantity<Bytes> nccl) {
+Bytes usable_memory(const Gpu& gpu, const Quantity<Bytes>& context, const Quantity<Bytes>& nccl) {
   const Bytes left = gpu.memory.value - context.value - nccl.value;
   return std::max(left, Bytes::zero());
 }

@@ -5,26 +5,15 @@
 // Units: Bytes, on one GPU. Sources stand with the tables in context_memory.cpp.
 #pragma once
 
-#include <compare>
 #include <cstdint>
-#include <optional>
-#include <string_view>
 
 #include "model/hardware/hardware.hpp"
+#include "model/software.hpp"
 
 namespace zeroplan {
 
-struct TorchVersion {
-  int major = 2;
-  int minor = 6;
-  friend auto operator<=>(const TorchVersion&, const TorchVersion&) = default;
-};
-
-// "2.6", "2.6.0+cu124", "1.13.1"; absent for anything else.
-std::optional<TorchVersion> parse_torch_version(std::string_view text);
-
 // The CUDA context of one training process and the kernels it has loaded. Zero for CPU ranks.
-Quantity<Bytes> cuda_context(const Gpu& gpu, TorchVersion torch);
+Quantity<Bytes> cuda_context(const Gpu& gpu, Version torch);
 
 // What a rank's communicators span. One communicator is one process group that has been used.
 struct CommunicatorUse {
@@ -38,6 +27,6 @@ struct CommunicatorUse {
 Quantity<Bytes> nccl_overhead(const Gpu& gpu, Topology topology, const CommunicatorUse& use);
 
 // What torch's allocator can have at most: capacity - context - NCCL, never below zero.
-Bytes usable_memory(const Gpu& gpu, Quantity<Bytes> context, Quantity<Bytes> nccl);
+Bytes usable_memory(const Gpu& gpu, const Quantity<Bytes>& context, const Quantity<Bytes>& nccl);
 
 }  // namespace zeroplan

@@ -53,6 +53,13 @@ bool same_parameters(
   return true;
 }
 
+bool trains(const Model& model, Range range) {
+  for (std::size_t i = range.first; i < range.last; ++i) {
+    if (model.parameters[i].trainable) return true;
+  }
+  return false;
+}
+
 std::string full_name(const std::string& prefix, const std::string& relative) {
   if (!relative.empty()) return prefix + relative;
   return prefix.empty() ? prefix : prefix.substr(0, prefix.size() - 1);
@@ -63,10 +70,13 @@ std::string full_name(const std::string& prefix, const std::string& relative) {
 GraphAssembler::GraphAssembler(const Model& model, const GraphOptions& options)
     : model_(model), options_(options) {
   graph_.outputs_held_in_backward = options.outputs_held_in_backward;
-  // input_ids, labels and attention_mask of the data collator, int64 each
+  // input_ids, labels and attention_mask of the data collator, int64 each; the embedded runtime's
+  // rows are full and need no mask.
+  const std::int64_t tensors = options.embedded ? 2 : 3;
   graph_.batch = Bytes::of(detail::checked_product(
-      3 * width(DType::int64),
-      detail::checked_product(options.micro_batch, options.sequence_length)));
+      tensors * width(DType::int64),
+      detail::checked_product(options.micro_batch,
+                              options.sequence_length / options.sequence_parallel)));
   for (const std::string_view name : kSlotNames) {
     SharedTensor shared;
     shared.name = name;
@@ -74,10 +84,10 @@ GraphAssembler::GraphAssembler(const Model& model, const GraphOptions& options)
   }
 }
 
-std::int32_t GraphAssembler::record(const std::string& name,
-                                    const std::string& prefix,
-                                    bool checkpoint,
-                                    const Forward& forward) {
+Block GraphAssembler::record(const std::string& name,
+                             const std::string& prefix,
+                             bool checkpoint,
+                             const Forward& forward) const {
   Tape::Setup setup;
   setup.name = name;
   setup.model = &model_;
@@ -86,9 +96,14 @@ std::int32_t GraphAssembler::record(const std::string& name,
   setup.input_requires_grad = gradient_flows_;
   setup.checkpoint = checkpoint;
   setup.checkpoint_reentrant = options_.checkpoint_reentrant;
+  setup.checkpoint_offload = options_.checkpoint_offload;
   setup.outputs_held_in_backward = options_.outputs_held_in_backward;
-  setup.lt_workspace_per_call = options_.torch < LibraryVersion{2, 7};
-  graph_.blocks.push_back(record_block(std::move(setup), forward));
+  setup.lt_workspace_per_call = options_.torch < Version{2, 7};
+  return record_block(std::move(setup), forward);
+}
+
+std::int32_t GraphAssembler::push(Block block) {
+  graph_.blocks.push_back(std::move(block));
   return static_cast<std::int32_t>(graph_.blocks.size()) - 1;
 }
 
@@ -151,15 +166,21 @@ void GraphAssembler::instantiate(std::int32_t block_index,
 void GraphAssembler::add(const std::string& name,
                          const std::string& prefix,
                          const Forward& forward) {
-  instantiate(record(name, prefix, false, forward), prefix, false);
+  instantiate(push(record(name, prefix, false, forward)), prefix, false);
+}
+
+void GraphAssembler::add_written(const std::string& prefix, const Written& written) {
+  instantiate(push(written(prefix, false)), prefix, false);
 }
 
 void GraphAssembler::add_layers(const std::string& name,
                                 const std::string& prefix,
                                 std::int64_t count,
                                 const Forward& forward) {
-  const auto anywhere = [&](Tape& t, Place) { return forward(t); };
-  add_each_layer(name, prefix, std::vector<Place>(static_cast<std::size_t>(count)), anywhere);
+  const auto recorded = [&](const std::string& layer, bool checkpoint, Place) {
+    return record(name, layer, checkpoint, forward);
+  };
+  add_each_layer(prefix, std::vector<Place>(static_cast<std::size_t>(count)), recorded);
 }
 
 void GraphAssembler::add_placed_layers(const std::string& name,
@@ -168,13 +189,24 @@ void GraphAssembler::add_placed_layers(const std::string& name,
                                        const PlacedForward& forward) {
   std::vector<Place> places(static_cast<std::size_t>(count));
   if (count > 0) places.front().first = places.back().last = true;
-  add_each_layer(name, prefix, places, forward);
+  const auto recorded = [&](const std::string& layer, bool checkpoint, Place place) {
+    return record(name, layer, checkpoint, [&](Tape& t) { return forward(t, place); });
+  };
+  add_each_layer(prefix, places, recorded);
 }
 
-void GraphAssembler::add_each_layer(const std::string& name,
-                                    const std::string& prefix,
+void GraphAssembler::add_written_layers(const std::string& prefix,
+                                        std::int64_t count,
+                                        const Written& written) {
+  const auto layer_block = [&](const std::string& layer, bool checkpoint, Place) {
+    return written(layer, checkpoint);
+  };
+  add_each_layer(prefix, std::vector<Place>(static_cast<std::size_t>(count)), layer_block);
+}
+
+void GraphAssembler::add_each_layer(const std::string& prefix,
                                     const std::vector<Place>& places,
-                                    const PlacedForward& forward) {
+                                    const LayerBlock& layer_block) {
   struct Known {
     std::int32_t block;
     Range range;
@@ -183,13 +215,20 @@ void GraphAssembler::add_each_layer(const std::string& name,
     Place place;
   };
   std::vector<Known> known;
-  const bool checkpoint = options_.checkpointing == Checkpointing::full;
+  const bool fms = options_.implementation == Implementation::fms;
+  // fms-fsdp's selective checkpointing takes a share of the blocks: all of them by default. The
+  // embedded runtime's is a block's own choice of what to keep.
+  const bool wanted =
+      options_.checkpointing == ActivationCheckpointing::full ||
+      ((fms || options_.embedded) && options_.checkpointing == ActivationCheckpointing::selective);
   std::size_t from = 0;
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Place place = places[i];
     std::string layer = prefix;
     layer.append(std::to_string(i)).append(".");
     const Range range = parameters_of(model_, layer, from);
+    // Where nothing wants a gradient a checkpoint keeps nothing and runs nothing again.
+    const bool checkpoint = wanted && (gradient_flows_ || trains(model_, range));
     ZP_CHECK(range.first < model_.parameters.size(), "no parameters under " + layer);
     from = range.last < model_.parameters.size() ? range.last : 0;
     const auto same = std::find_if(known.begin(), known.end(), [&](const Known& k) {
@@ -201,7 +240,7 @@ void GraphAssembler::add_each_layer(const std::string& name,
       block = same->block;
     } else {
       const bool flows = gradient_flows_;
-      block = record(name, layer, checkpoint, [&](Tape& t) { return forward(t, place); });
+      block = push(layer_block(layer, checkpoint, place));
       known.push_back({block, range, layer.size(), flows, place});
     }
     instantiate(block, layer, checkpoint);

@@ -47,6 +47,10 @@ class GraphAssembler {
                          const std::string& prefix,
                          std::int64_t count,
                          const PlacedForward& forward);
+  // Blocks of the embedded runtime, which write themselves. `prefix` is the first instance's.
+  using Written = std::function<Block(const std::string& prefix, bool checkpoint)>;
+  void add_written(const std::string& prefix, const Written& written);
+  void add_written_layers(const std::string& prefix, std::int64_t count, const Written& written);
   // The next block starts a stack of its own: it gets nothing from the block before.
   void begin_stack() { gradient_flows_ = false; }
   // Whether the gradient flows into the next block (false below the first trainable parameter).
@@ -56,14 +60,15 @@ class GraphAssembler {
   ModelGraph take();
 
  private:
-  void add_each_layer(const std::string& name,
-                      const std::string& prefix,
+  using LayerBlock = std::function<Block(const std::string& prefix, bool checkpoint, Place)>;
+  void add_each_layer(const std::string& prefix,
                       const std::vector<Place>& places,
-                      const PlacedForward& forward);
-  std::int32_t record(const std::string& name,
-                      const std::string& prefix,
-                      bool checkpoint,
-                      const Forward& forward);
+                      const LayerBlock& layer_block);
+  Block record(const std::string& name,
+               const std::string& prefix,
+               bool checkpoint,
+               const Forward& forward) const;
+  std::int32_t push(Block block);
   void instantiate(std::int32_t block, const std::string& prefix, bool checkpoint);
   void link_shared();
 

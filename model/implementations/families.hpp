@@ -27,3 +27,23 @@ void build_t5(GraphAssembler& assembler, const Context& context);
 Tensor sparse_moe(Tape& t, const Context& c, std::string_view module, const Tensor& hidden);
 
 }  // namespace zeroplan::hf
+
+// What others write: docs/families.md.
+namespace zeroplan::composer {
+void build_mpt(GraphAssembler& assembler, const hf::Context& context);
+}
+namespace zeroplan::fms {
+void build_llama(GraphAssembler& assembler, const hf::Context& context);
+}
+
+// The embedded runtime's: forward and backward written out (embedded_builder.hpp). The refusals
+// name what the runtime does not compute.
+namespace zeroplan::embedded {
+void build_llama(GraphAssembler& assembler, const hf::Context& context);
+void build_gpt2(GraphAssembler& assembler, const hf::Context& context);
+void build_bloom(GraphAssembler& assembler, const hf::Context& context);
+void build_bert(GraphAssembler& assembler, const hf::Context& context);
+}  // namespace zeroplan::embedded
+namespace zeroplan::litgpt {
+void build(GraphAssembler& assembler, const hf::Context& context);
+}

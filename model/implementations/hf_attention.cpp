@@ -20,10 +20,9 @@ SdpaBackend sdpa_backend(const Context& c, bool has_mask, std::int64_t head_dim,
   return SdpaBackend::math;
 }
 
-Context with_sdpa_since(Context c, LibraryVersion version) {
-  const bool eager =
-      c.attention == AttentionImplementation::sdpa && c.options.transformers < version;
-  if (eager) c.attention = AttentionImplementation::eager;
+Context with_sdpa_since(Context c, Version version) {
+  const bool eager = c.attention == Attention::sdpa && c.options.transformers < version;
+  if (eager) c.attention = Attention::eager;
   return c;
 }
 
@@ -81,14 +80,15 @@ Tensor sdpa_attention(
     Tape& t, const Context& c, Tensor q, Tensor k, Tensor v, const AttentionArguments& arguments) {
   const bool masked = needs_mask(c);
   // use_gqa_in_sdpa: since 4.54, torch 2.5, without a mask
-  const bool grouped = c.at_least(4, 54) && c.options.torch >= LibraryVersion{2, 5} && !masked;
+  const bool grouped = c.at_least(4, 54) && c.options.torch >= Version{2, 5} && !masked;
   if (!grouped) {
     k = repeat_kv(t, k, q.size(1));
     v = repeat_kv(t, v, q.size(1));
   }
   // 4.48-4.55 make q, k and v contiguous always, older versions with a mask, newer ones never.
   const bool interface = c.options.transformers >= arguments.interface_since;
-  const bool copies = interface ? !c.at_least(4, 56) : masked && arguments.copies_with_mask;
+  const bool own = masked ? arguments.copies_with_mask : arguments.copies_without_mask;
+  const bool copies = interface ? !c.at_least(4, 56) : own;
   if (copies) {
     q = aten::contiguous(t, q);
     k = aten::contiguous(t, k);
@@ -105,7 +105,7 @@ Tensor sdpa_attention(
   options.causal = arguments.causal && !masked;
   options.dropout = arguments.dropout;
   options.deterministic = c.options.deterministic;
-  options.math_in_fp32 = c.options.torch >= LibraryVersion{2, 5};
+  options.math_in_fp32 = c.options.torch >= Version{2, 5};
   const Tensor causal = masked ? mask(t, c) : Tensor();
   Tensor out = aten::scaled_dot_product_attention(t, q, k, v, causal, options);
   out = aten::transpose(t, out, 1, 2);
@@ -121,11 +121,11 @@ Tensor attention(Tape& t,
                  const Tensor& v,
                  const AttentionArguments& arguments) {
   switch (c.attention) {
-    case AttentionImplementation::eager:
+    case Attention::eager:
       return eager_attention(t, c, q, k, v, arguments);
-    case AttentionImplementation::sdpa:
+    case Attention::sdpa:
       return sdpa_attention(t, c, q, k, v, arguments);
-    case AttentionImplementation::flash: {
+    case Attention::flash: {
       // flash_attn_func: any strides, grouped heads, the output like the queries
       aten::Sdpa options;
       options.causal = arguments.causal;
@@ -215,7 +215,7 @@ Tensor apply_rotary(Tape& t, const Tensor& x, const RotaryTables& tables) {
 // copies of keys and values. From 4.56 on it concatenates them to an empty tensor: copies, which
 // attention then uses (cache_utils.py, DynamicLayer.update).
 void update_cache(Tape& t, const Context& c, Tensor& key, Tensor& value) {
-  if (!c.options.use_cache || c.options.checkpointing != Checkpointing::none) return;
+  if (!c.options.use_cache || c.options.checkpointing != ActivationCheckpointing::none) return;
   if (c.at_least(4, 56)) {
     key = aten::cat(t, {&key}, -2);
     value = aten::cat(t, {&value}, -2);
@@ -241,11 +241,11 @@ Tensor apply_partial_rotary(Tape& t,
 
 bool needs_mask(const Context& c) {
   switch (c.attention) {
-    case AttentionImplementation::eager:
+    case Attention::eager:
       return true;
-    case AttentionImplementation::sdpa:
+    case Attention::sdpa:
       return c.options.mask == MaskKind::padded;
-    case AttentionImplementation::flash:
+    case Attention::flash:
       return false;  // unpadded instead
   }
   return false;

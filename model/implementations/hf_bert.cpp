@@ -38,8 +38,8 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   arguments.causal = false;
   arguments.dropout = shape.attention_dropout;
   arguments.interface_since = {5, 0};
-  arguments.copies_with_mask = c.options.torch < LibraryVersion{2, 2};  // require_contiguous_qkv
-  const bool own = c.attention == AttentionImplementation::eager;
+  arguments.copies_with_mask = c.options.torch < Version{2, 2};  // require_contiguous_qkv
+  const bool own = c.attention == Attention::eager;
   Tensor out = own ? eager(t, c, query, key, value) : attention(t, c, query, key, value, arguments);
   out = merge_heads(t, out);
   return t.leave(scope, out);
@@ -104,12 +104,23 @@ Names names_of(const Model& model) {
   return names;
 }
 
+// Since 5.0 the token types are gathered from their buffer: one row of ids that autograd keeps.
+Tensor gathered_types(Tape& t, const Context& c, const std::string& module) {
+  const auto scope = t.enter(module);
+  Tensor ids = t.empty(Shape{1, c.sequence}, DType::int64);
+  t.launch({.name = "gather", .kind = OpKind::gather, .traffic = ids.bytes() * 3});
+  ids = aten::expand(t, ids, Shape{c.batch, c.sequence});
+  return t.leave(scope, aten::embedding(t, ids, t.module_parameter("weight")));
+}
+
 // BertEmbeddings.forward; RoBERTa computes positions for every row
 Tensor embeddings(Tape& t, const Context& c, const Names& names) {
   const std::string prefix = names.trunk + "embeddings.";
   const Tensor words = token_embedding(t, c, prefix + "word_embeddings");
   const Shape ids{c.batch, c.sequence};
-  const Tensor types = embedded(t, prefix + "token_type_embeddings", ids);
+  const std::string type_module = prefix + "token_type_embeddings";
+  const Tensor types = c.at_least(5, 0) && !names.roberta ? gathered_types(t, c, type_module)
+                                                          : embedded(t, type_module, ids);
   Tensor sum = aten::add(t, words, types);
   const Tensor positions =
       embedded(t, prefix + "position_embeddings", names.roberta ? ids : Shape{1, c.sequence});
@@ -144,7 +155,7 @@ Tensor vocabulary_loss(Tape& t, const Context& c, const Names& names, const Tens
   Tensor weight = t.module_parameter("weight");
   if (!weight.defined()) {
     weight = t.parameter(names.trunk + "embeddings.word_embeddings.weight");
-    t.tie(weight, true, false);
+    t.tie(weight, {.first = true, .last = false});
   }
   Tensor logits = aten::linear(t, hidden, weight, t.parameter(prefix + "bias"));
   logits = t.leave(scope, logits);
@@ -201,10 +212,9 @@ Tensor head(Tape& t, const Context& c, const Names& names) {
 
 void build_bert(GraphAssembler& assembler, const Context& given) {
   const Names names = names_of(given.model);
-  const Context c =
-      with_sdpa_since(given, names.roberta ? LibraryVersion{4, 45} : LibraryVersion{4, 41});
+  const Context c = with_sdpa_since(given, names.roberta ? Version{4, 45} : Version{4, 41});
   assembler.add("BertModel inputs", "", [&](Tape& t) {
-    if (c.attention == AttentionImplementation::eager) {
+    if (c.attention == Attention::eager) {
       Tensor mask = t.empty(Shape{c.batch, 1, 1, c.sequence}, t.dtype());
       t.launch({.name = "mul", .traffic = mask.bytes() * 3, .kernels = 3});
       t.share(static_cast<std::int32_t>(Slot::mask), mask);

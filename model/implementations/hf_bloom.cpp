@@ -7,12 +7,16 @@ namespace zeroplan::hf {
 
 namespace {
 
-// fused_qkv.view(b, s, heads, 3, d)[..., i, :].transpose(1, 2).reshape(b * heads, s, d)
-Tensor head_rows(Tape& t, const Context& c, const Tensor& fused) {
-  const TransformerShape& shape = c.shape();
+// fused_qkv.view(b, s, heads, 3, d)[..., i, :].transpose(1, 2)
+Tensor part_of(Tape& t, const Context& c, const Tensor& fused) {
   Tensor part = aten::select(t, fused, -2);
-  part = aten::slice(t, part, -1, shape.head_dim);  // ":" is a slice with a backward of its own
-  part = aten::transpose(t, part, 1, 2);
+  part = aten::slice(t, part, -1, c.shape().head_dim);  // ":" is a slice with its own backward
+  return aten::transpose(t, part, 1, 2);
+}
+
+// .reshape(b * heads, s, d)
+Tensor head_rows(Tape& t, const Context& c, const Tensor& part) {
+  const TransformerShape& shape = c.shape();
   return aten::reshape(t, part, Shape{c.batch * shape.heads, c.sequence, shape.head_dim});
 }
 
@@ -23,10 +27,16 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden, const Ten
   const std::int64_t rows = c.batch * shape.heads, s = c.sequence;
   Tensor fused = linear(t, c, "query_key_value", in);
   fused = aten::view(t, fused, Shape{c.batch, s, shape.heads, 3, shape.head_dim});
-  const Tensor query = head_rows(t, c, fused);
-  Tensor key = head_rows(t, c, fused);
-  Tensor value = head_rows(t, c, fused);
-  update_cache(t, c, key, value);
+  Tensor query = part_of(t, c, fused);
+  Tensor key = part_of(t, c, fused);
+  Tensor value = part_of(t, c, fused);
+  // Since 4.44 the cache gets views of the fused projection, before that the copies.
+  const bool cache_of_views = c.at_least(4, 44);
+  if (cache_of_views) update_cache(t, c, key, value);
+  query = head_rows(t, c, query);
+  key = head_rows(t, c, key);
+  value = head_rows(t, c, value);
+  if (!cache_of_views) update_cache(t, c, key, value);
   const Tensor key_columns = aten::transpose(t, key, -1, -2);
   const Tensor alibi =
       t.shared(static_cast<std::int32_t>(Slot::alibi), Shape{rows, 1, s}, t.dtype());
@@ -75,7 +85,7 @@ Tensor block(Tape& t, const Context& c) {
 
 void build_bloom(GraphAssembler& assembler, const Context& given) {
   Context c = given;
-  c.attention = AttentionImplementation::eager;
+  c.attention = Attention::eager;
   const TransformerShape& shape = c.shape();
   assembler.add("BloomModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "transformer.word_embeddings");
@@ -93,17 +103,12 @@ void build_bloom(GraphAssembler& assembler, const Context& given) {
   });
   assembler.add_layers(
       "BloomBlock", "transformer.h.", shape.layers, [&](Tape& t) { return block(t, c); });
-  assembler.add("BloomForCausalLM head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
-    hidden = layer_norm(t, "transformer.ln_f", hidden);
-
-    return causal_loss(t,
-                       c,
-                       {"lm_head",
-                        "transformer.word_embeddings",
-                        c.at_least(4, 48) ? LossCode::loss_function : LossCode::bf16_in_model},
-                       hidden);
-  });
+  add_causal_head(
+      assembler,
+      c,
+      "BloomForCausalLM head",
+      "transformer.ln_f",
+      {"lm_head", "transformer.word_embeddings", loss_since(c, 48, LossCode::bf16_in_model)});
 }
 
 }  // namespace zeroplan::hf

@@ -85,7 +85,7 @@ Tensor layer_mask(Tape& t, const Context& c) {
   const Shape square{c.batch, 1, c.sequence, c.sequence};
   const Tensor inverted = t.empty(square, DType::boolean);
   t.launch({.name = "bitwise_not", .traffic = inverted.bytes() * 2});
-  const Tensor numbers = t.empty(square, t.dtype());
+  Tensor numbers = t.empty(square, t.dtype());
   t.launch({.name = "masked_fill", .traffic = numbers.bytes() * 2 + inverted.bytes()});
   return numbers;
 }
@@ -109,7 +109,7 @@ Tensor core_attention(
     options.backend = sdpa_backend(c, padded, c.shape().head_dim, true);
     options.causal = !padded;
     options.deterministic = c.options.deterministic;
-    options.math_in_fp32 = c.options.torch >= LibraryVersion{2, 5};
+    options.math_in_fp32 = c.options.torch >= Version{2, 5};
     context = aten::scaled_dot_product_attention(t, q, k, v, mask, options);
   }
   context = aten::transpose(t, context, 1, 2);
@@ -138,7 +138,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
     Tensor value = heads_of(parts[2], shape.kv_heads);
     query = rotate(t, c, query, tables);
     key = rotate(t, c, key, tables);
-    if (c.options.use_cache && c.options.checkpointing == Checkpointing::none) {
+    if (c.options.use_cache && c.options.checkpointing == ActivationCheckpointing::none) {
       t.hold(key);  // kv_cache = (key_layer, value_layer)
       t.hold(value);
     }
@@ -234,14 +234,14 @@ Tensor head(Tape& t, const Context& c) {
 }  // namespace
 
 void build_chatglm(GraphAssembler& assembler, const Context& c) {
-  if (c.options.torch < LibraryVersion{2, 0}) {
+  if (c.options.torch < Version{2, 0}) {
     throw InputError(Diagnostic{"",
                                 "/software/torch",
                                 "2.0 or newer",
                                 "a torch before F.scaled_dot_product_attention",
                                 ""});
   }
-  if (c.attention != AttentionImplementation::sdpa) {
+  if (c.attention != Attention::sdpa) {
     assembler.assume("ChatGLM's code calls scaled_dot_product_attention, whatever is asked for.");
   }
   assembler.assume(

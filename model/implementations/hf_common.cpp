@@ -11,6 +11,7 @@ namespace {
 
 Tensor plain_linear(
     Tape& t, const Context& c, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (t.is_quantized(weight)) return aten::linear_4bit(t, x, weight, bias, c.options.weights);
   return c.options.zero3_linear ? aten::zero3_linear(t, x, weight, bias)
                                 : aten::linear(t, x, weight, bias);
 }
@@ -23,7 +24,9 @@ Tensor plain_conv1d(Tape& t, const Tensor& x, const Tensor& weight, const Tensor
 }
 
 // modeling_falcon.FalconLinear: no F.linear, so stage 3 does not replace it.
-Tensor plain_matmul(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+Tensor plain_matmul(
+    Tape& t, const Context& c, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (t.is_quantized(weight)) return aten::linear_4bit(t, x, weight, bias, c.options.weights);
   const Tensor out = aten::linear(t, x, weight, Tensor());
   return bias.defined() ? aten::add(t, out, bias) : out;
 }
@@ -37,7 +40,7 @@ Tensor layer_call(Tape& t, const Context& c, LayerKind kind, const Tensor& x) {
     case LayerKind::linear:
       return plain_linear(t, c, x, weight, bias);
     case LayerKind::matmul:
-      return plain_matmul(t, x, weight, bias);
+      return plain_matmul(t, c, x, weight, bias);
     case LayerKind::conv1d:
       return plain_conv1d(t, x, weight, bias);
   }
@@ -145,11 +148,14 @@ Tensor gelu_new(Tape& t, const Tensor& x) {
 // modeling_bloom.bloom_gelu_back: tanh again, then
 //   0.5 x ((1 - tanh^2) (a + b x^2)) + 0.5 (1 + tanh), times the gradient.
 Tensor bloom_gelu_tanh(Tape& t, const Tensor& x) {
-  const Tensor left = aten::scale(t, x);  // 0.79788456 * x
-  Tensor right = aten::scale(t, x);       // 0.044715 * x
-  right = aten::mul(t, right, x);
-  right = aten::shift(t, right);
-  const Tensor inner = aten::mul(t, left, right);
+  Tensor inner;
+  {
+    const Tensor left = aten::scale(t, x);  // 0.79788456 * x
+    Tensor right = aten::scale(t, x);       // 0.044715 * x
+    right = aten::mul(t, right, x);
+    right = aten::shift(t, right);
+    inner = aten::mul(t, left, right);
+  }
   return aten::tanh(t, inner);
 }
 
@@ -222,14 +228,36 @@ Tensor dropout(Tape& t, std::string_view module, const Tensor& x, double probabi
 
 // --- embedding and head ---
 
+// F.linear hands out a view of its weight's gradient, the transpose of a product; DeepSpeed's own
+// linear and the fused loss hand out the tensor itself.
+bool head_gradient_is_owned(const Context& c) {
+  return c.options.zero3_linear || c.options.fused_loss;
+}
+
 Tensor token_embedding(Tape& t, const Context& c, std::string_view module) {
   const auto scope = t.enter(module);
   const Tensor weight = t.module_parameter("weight");
-  if (c.shape().tied_embeddings && c.shape().has_logits) t.tie(weight, false, true);
+  if (c.shape().tied_embeddings && c.shape().has_logits) {
+    t.tie(weight, {.first = false, .last = true, .in_place = head_gradient_is_owned(c)});
+  }
   Tensor out = aten::embedding(t, Shape{c.batch, c.sequence}, weight);
-  // peft's enable_input_require_grads, which checkpointing of a frozen model needs
-  if (c.options.lora && c.options.checkpointing != Checkpointing::none) t.require_grad(out);
+  // peft's enable_input_require_grads, which checkpointing of a frozen model needs; since 5.0
+  // checkpointing itself switches it on
+  const bool asks = c.options.lora || c.at_least(5, 0);
+  if (asks && c.options.checkpointing != ActivationCheckpointing::none) t.require_grad(out);
   return t.leave(scope, out);
+}
+
+void add_causal_head(GraphAssembler& assembler,
+                     const Context& c,
+                     const std::string& block,
+                     std::string_view final_norm,
+                     const CausalHead& head) {
+  assembler.add(block, "", [&](Tape& t) {
+    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+    hidden = layer_norm(t, final_norm, hidden);
+    return causal_loss(t, c, head, hidden);
+  });
 }
 
 }  // namespace zeroplan::hf

@@ -4,6 +4,7 @@
 // Version switches were read in the sources of transformers 4.36, 4.40, 4.44-4.49, 4.51, 4.53-4.57.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "model/graph/aten.hpp"
@@ -14,12 +15,12 @@ namespace zeroplan::hf {
 struct Context {
   const Model& model;
   const GraphOptions& options;
-  std::int64_t batch = 1, sequence = 0;
-  AttentionImplementation attention = AttentionImplementation::eager;  // what the class has
+  std::int64_t batch = 1, sequence = 0;    // of this rank
+  Attention attention = Attention::eager;  // what the class has
 
   const TransformerShape& shape() const { return model.shape; }
   bool at_least(int major, int minor) const {
-    return options.transformers >= LibraryVersion{major, minor};
+    return options.transformers >= Version{major, minor};
   }
   Shape hidden_shape() const { return Shape{batch, sequence, shape().hidden}; }
 };
@@ -44,12 +45,13 @@ struct AttentionArguments {
   bool scaled = true;        // scores times a number
   double dropout = 0.0;
   // Since when the class calls integrations/sdpa_attention.py instead of its own code.
-  LibraryVersion interface_since{4, 48};
-  // Whether a class with its own code makes q, k and v contiguous where there is a mask.
+  Version interface_since{4, 48};
+  // Whether a class with its own code makes q, k and v contiguous where there is a mask, or none.
   bool copies_with_mask = true;
+  bool copies_without_mask = false;
 };
 // The context with eager attention where the class has no SDPA version yet.
-Context with_sdpa_since(Context c, LibraryVersion version);
+Context with_sdpa_since(Context c, Version version);
 // Which kernel F.scaled_dot_product_attention takes (sdp_utils.cpp: flash, mem_efficient, math).
 SdpaBackend sdpa_backend(const Context& c, bool mask, std::int64_t head_dim, bool equal_heads);
 Tensor repeat_kv(Tape& t, const Tensor& x, std::int64_t heads);
@@ -59,6 +61,14 @@ Tensor attention(Tape& t,
                  const Tensor& k,
                  const Tensor& v,
                  const AttentionArguments& arguments);
+// The same on ranks that share the sequence (hf_ulysses.cpp): s tokens of all heads in, all tokens
+// of some heads through `attention`, s tokens of all heads out.
+Tensor ulysses_attention(Tape& t,
+                         const Context& c,
+                         const Tensor& q,
+                         const Tensor& k,
+                         const Tensor& v,
+                         const AttentionArguments& arguments);
 Tensor eager_attention(Tape& t,
                        const Context& c,
                        const Tensor& q,
@@ -88,6 +98,8 @@ Tensor apply_partial_rotary(Tape& t, const Context& c, const Tensor& x, const Ro
 void update_cache(Tape& t, const Context& c, Tensor& key, Tensor& value);
 
 // --- embedding and head ---
+// Whether the gradient that the head gives to tied embeddings can be added to in place.
+bool head_gradient_is_owned(const Context& c);
 // nn.Embedding of the tokens; the gradient can go up to it where peft asks for that.
 Tensor token_embedding(Tape& t, const Context& c, std::string_view module);
 // --- masks ---
@@ -99,12 +111,20 @@ Tensor mask(Tape& t, const Context& c);
 // --- loss ---
 // Whose code computes the loss of a causal model; docs/model.md names the cases.
 // unshifted_in_model: the logits as they are, all positions (the labels come shifted).
-enum class LossCode { float_in_model, bf16_in_model, loss_function, unshifted_in_model };
+// fused_outside: the same by flash-attn's cross entropy, one kernel each way.
+enum class LossCode {
+  float_in_model,
+  bf16_in_model,
+  loss_function,
+  unshifted_in_model,
+  fused_outside
+};
 struct CausalHead {
   std::string_view module;     // of the linear to the vocabulary
   std::string_view embedding;  // whose weight it is where the model ties them
   LossCode code = LossCode::loss_function;
   bool fp32_logits = false;  // the model casts its logits before it calls the loss function
+  int training_metrics = 0;  // cross entropies without gradient, under autocast, after backward
 };
 // Cross entropy of rows of logits in their own dtype; the output object gets the logits. A single
 // label means a squared error instead, of as few bytes.
@@ -126,5 +146,16 @@ Tensor last_position_loss(Tape& t,
 [[noreturn]] void no_loss(const Model& model);
 // The linear to the vocabulary and the loss; with fused_loss, in one operation without logits.
 Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tensor& hidden);
+// The last block of a decoder: its final layer norm and causal_loss.
+void add_causal_head(GraphAssembler& assembler,
+                     const Context& c,
+                     const std::string& block,
+                     std::string_view final_norm,
+                     const CausalHead& head);
+// Where the loss of a class that got the shared loss function in `minor` of transformers 4 is
+// computed, with `before` the code it had.
+inline LossCode loss_since(const Context& c, int minor, LossCode before) {
+  return c.at_least(4, minor) ? LossCode::loss_function : before;
+}
 
 }  // namespace zeroplan::hf

@@ -43,8 +43,8 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
     arguments.causal = false;
     arguments.dropout = c.shape().attention_dropout;
     arguments.interface_since = {5, 0};
-    arguments.copies_with_mask = c.options.torch < LibraryVersion{2, 2};  // require_contiguous_qkv
-    const bool own = c.attention == AttentionImplementation::eager;
+    arguments.copies_with_mask = c.options.torch < Version{2, 2};  // require_contiguous_qkv
+    const bool own = c.attention == Attention::eager;
     out = own ? eager(t, c, query, key, value) : attention(t, c, query, key, value, arguments);
     out = merge_heads(t, out);
     out = linear(t, c, "out_lin", out);
@@ -132,7 +132,7 @@ void build_distilbert(GraphAssembler& assembler, const Context& given) {
   if (given.model.parameters.front().name.rfind("distilbert.", 0) != 0) no_loss(given.model);
   const Context c = with_sdpa_since(given, {4, 46});
   assembler.add("DistilBertModel inputs", "", [&](Tape& t) {
-    if (c.attention != AttentionImplementation::eager && needs_mask(c)) share_mask(t, c);
+    if (c.attention != Attention::eager && needs_mask(c)) share_mask(t, c);
     return embeddings(t, c);
   });
   assembler.add_layers(

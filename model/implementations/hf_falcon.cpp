@@ -136,24 +136,24 @@ Tensor fused_attention(Tape& t, const Context& c, const Heads& h) {
   options.causal = !with_mask;
   options.dropout = alibi(c) ? c.shape().attention_dropout : 0.0;
   options.deterministic = c.options.deterministic;
-  options.math_in_fp32 = c.options.torch >= LibraryVersion{2, 5};
+  options.math_in_fp32 = c.options.torch >= Version{2, 5};
   const Tensor bias = with_mask ? falcon_mask(t, c) : Tensor();
   return aten::scaled_dot_product_attention(t, h.query, h.key, h.value, bias, options);
 }
 
 Tensor attend(Tape& t, const Context& c, Heads& h) {
-  if (c.attention == AttentionImplementation::flash) {
+  if (c.attention == Attention::flash) {
     AttentionArguments arguments;
     arguments.dropout = c.shape().attention_dropout;
     const Tensor out = attention(t, c, h.query, h.key, h.value, arguments);
     return merge_heads(t, out);
   }
-  if (c.attention == AttentionImplementation::sdpa && masked(c)) {
+  if (c.attention == Attention::sdpa && masked(c)) {
     h.query = aten::contiguous(t, h.query);
     h.key = aten::contiguous(t, h.key);
     h.value = aten::contiguous(t, h.value);
   }
-  const bool own = c.attention == AttentionImplementation::eager;
+  const bool own = c.attention == Attention::eager;
   Tensor out = own ? eager(t, c, h) : fused_attention(t, c, h);
   out = aten::transpose(t, out, 1, 2);
   return merge_heads(t, out);
@@ -181,7 +181,7 @@ Tensor self_attention(Tape& t, const Context& c, bool grouped, const Tensor& hid
     h.key = key;
   }
   update_cache(t, c, h.key, h.value);
-  const bool own_output = alibi(c) && c.attention == AttentionImplementation::eager;
+  const bool own_output = alibi(c) && c.attention == Attention::eager;
   Tensor out;
   if (own_output) {
     out = eager_alibi(t, c, h);
@@ -244,7 +244,7 @@ void share_alibi_mask(Tape& t, const Context& c) {
 }  // namespace
 
 void build_falcon(GraphAssembler& assembler, const Context& c) {
-  if (alibi(c) && c.attention == AttentionImplementation::flash) {
+  if (alibi(c) && c.attention == Attention::flash) {
     throw InputError(Diagnostic{"",
                                 "/workload/attention",
                                 "eager or sdpa: FalconFlashAttention2 refuses ALiBi",
@@ -267,16 +267,12 @@ void build_falcon(GraphAssembler& assembler, const Context& c) {
   assembler.add_layers("FalconDecoderLayer", "transformer.h.", c.shape().layers, [&](Tape& t) {
     return layer(t, c);
   });
-  assembler.add("FalconForCausalLM head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
-    hidden = layer_norm(t, "transformer.ln_f", hidden);
-    return causal_loss(t,
-                       c,
-                       {"lm_head",
-                        "transformer.word_embeddings",
-                        c.at_least(4, 48) ? LossCode::loss_function : LossCode::bf16_in_model},
-                       hidden);
-  });
+  add_causal_head(
+      assembler,
+      c,
+      "FalconForCausalLM head",
+      "transformer.ln_f",
+      {"lm_head", "transformer.word_embeddings", loss_since(c, 48, LossCode::bf16_in_model)});
 }
 
 }  // namespace zeroplan::hf

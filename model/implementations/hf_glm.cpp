@@ -122,7 +122,7 @@ Tensor head(Tape& t, const Context& c, const std::string& trunk) {
   hidden = layer_norm(t, trunk + "transformer.final_layernorm", hidden);
   t.set_category(MemoryCategory::logits);
   const Tensor weight = t.parameter(trunk + "word_embeddings.weight");
-  t.tie(weight, true, false);
+  t.tie(weight, {.first = true, .last = false});
   const Tensor logits = c.options.zero3_linear ? aten::zero3_linear(t, hidden, weight, Tensor())
                                                : aten::linear(t, hidden, weight, Tensor());
   t.hold(logits);
@@ -135,8 +135,8 @@ Tensor head(Tape& t, const Context& c, const std::string& trunk) {
 
 void build_glm(GraphAssembler& assembler, const Context& given) {
   Context c = given;
-  c.attention = AttentionImplementation::eager;
-  if (given.attention == AttentionImplementation::flash) {
+  c.attention = Attention::eager;
+  if (given.attention == Attention::flash) {
     assembler.assume("GLM's code has eager attention only: flash attention is not applied.");
   }
   const bool headed = c.model.parameters.front().name.compare(0, 4, "glm.") == 0;

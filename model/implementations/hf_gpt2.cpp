@@ -15,6 +15,7 @@ Tensor eager(
   scores = aten::div_scalar_tensor(t, scores);
   const Tensor causal = t.buffer(Shape{1, 1, c.sequence, c.sequence}, DType::boolean);
   scores = aten::where_scalar(t, causal, scores);
+  if (c.at_least(4, 54)) scores = aten::add(t, scores, mask(t, c));
   scores = aten::softmax(t, scores);
   scores = aten::dropout(t, scores, c.shape().attention_dropout);
   Tensor out = aten::matmul(t, scores, value);
@@ -39,7 +40,8 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
     update_cache(t, c, key, value);
     AttentionArguments arguments;
     arguments.dropout = shape.attention_dropout;
-    const bool own = c.attention == AttentionImplementation::eager;
+    arguments.copies_with_mask = c.options.torch < Version{2, 2};  // require_contiguous_qkv
+    const bool own = c.attention == Attention::eager;
     out = own ? eager(t, c, query, key, value) : attention(t, c, query, key, value, arguments);
     out = merge_heads(t, out);
     out = conv1d(t, c, "c_proj", out);
@@ -83,25 +85,22 @@ void build_gpt2(GraphAssembler& assembler, const Context& given) {
   assembler.add("GPT2Model inputs", "", [&](Tape& t) {
     const Tensor tokens = token_embedding(t, c, "transformer.wte");
     const auto scope = t.enter("transformer.wpe");
-    Tensor positions = aten::embedding(t, Shape{1, c.sequence}, t.module_parameter("weight"));
+    const Tensor numbers = t.empty(Shape{1, c.sequence}, DType::int64);
+    t.launch({.name = "arange", .kind = OpKind::fill, .traffic = numbers.bytes()});
+    Tensor positions = aten::embedding(t, numbers, t.module_parameter("weight"));
     positions = t.leave(scope, positions);
     const Tensor hidden = aten::add(t, tokens, positions);
-    if (needs_mask(c) && c.attention != AttentionImplementation::eager) share_mask(t, c);
+    // Before 4.54 (create_causal_mask) an eager layer was given one row of the mask.
+    if (needs_mask(c) && (c.attention != Attention::eager || c.at_least(4, 54))) share_mask(t, c);
     return dropout(t, "transformer.drop", hidden, c.shape().embedding_dropout);
   });
   assembler.add_layers(
       "GPT2Block", "transformer.h.", c.shape().layers, [&](Tape& t) { return block(t, c); });
-  assembler.add("GPT2LMHeadModel head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
-    hidden = layer_norm(t, "transformer.ln_f", hidden);
-
-    return causal_loss(t,
-                       c,
-                       {"lm_head",
-                        "transformer.wte",
-                        c.at_least(4, 48) ? LossCode::loss_function : LossCode::bf16_in_model},
-                       hidden);
-  });
+  add_causal_head(assembler,
+                  c,
+                  "GPT2LMHeadModel head",
+                  "transformer.ln_f",
+                  {"lm_head", "transformer.wte", loss_since(c, 48, LossCode::bf16_in_model)});
   // attn.bias: torch.tril(ones((max_positions, max_positions), bool)) in every layer
   const std::int64_t positions = c.shape().max_positions;
   assembler.add_buffers(Bytes::of(detail::checked_product(positions, positions)) *

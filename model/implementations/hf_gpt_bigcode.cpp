@@ -16,7 +16,7 @@ bool multi_query(const Context& c) { return c.shape().kv_heads == 1; }
 Tensor own_mask(Tape& t, const Context& c) {
   const std::int64_t b = c.batch, s = c.sequence;
   const auto slot = static_cast<std::int32_t>(Slot::mask);
-  if (c.attention == AttentionImplementation::sdpa) {
+  if (c.attention == Attention::sdpa) {
     return t.shared(slot, Shape{b, 1, s, s}, t.dtype());
   }
   return multi_query(c) ? t.shared(slot, Shape{b, s, 1, s}, DType::boolean)
@@ -28,7 +28,7 @@ void share_own_mask(Tape& t, const Context& c) {
   Tensor allowed = t.empty(square, DType::boolean);
   t.launch({.name = "mul", .traffic = allowed.bytes() * 2});
   const auto slot = static_cast<std::int32_t>(Slot::mask);
-  if (c.attention != AttentionImplementation::sdpa) {
+  if (c.attention != Attention::sdpa) {
     t.share(slot, allowed);
     return;
   }
@@ -103,7 +103,7 @@ Tensor own_sdpa(Tape& t, const Context& c, const Tensor& q, const Tensor& k, con
     query = split_heads(t, q, shape.heads);
     key = aten::unsqueeze(t, k, 1);
     value = aten::unsqueeze(t, v, 1);
-    if (c.options.torch >= LibraryVersion{2, 2}) {
+    if (c.options.torch >= Version{2, 2}) {
       key = aten::expand(t, key, each);
       value = aten::expand(t, value, each);
     }
@@ -117,7 +117,7 @@ Tensor own_sdpa(Tape& t, const Context& c, const Tensor& q, const Tensor& k, con
   options.causal = false;
   options.dropout = shape.attention_dropout;
   options.deterministic = c.options.deterministic;
-  options.math_in_fp32 = c.options.torch >= LibraryVersion{2, 5};
+  options.math_in_fp32 = c.options.torch >= Version{2, 5};
   Tensor out = aten::scaled_dot_product_attention(t, query, key, value, own_mask(t, c), options);
   if (!multi_query(c)) return out;
   out = aten::transpose(t, out, 1, 2);
@@ -158,21 +158,22 @@ Tensor own_attention(Tape& t, const Context& c, const Tensor& in) {
     query = parts[0];
     key_value = parts[1];
   }
-  if (c.options.use_cache && c.options.checkpointing == Checkpointing::none) t.hold(key_value);
+  if (c.options.use_cache && c.options.checkpointing == ActivationCheckpointing::none)
+    t.hold(key_value);
   const std::vector<Tensor> pair = aten::split(t, key_value, {d, d}, -1);
   Attended attended;
   switch (c.attention) {
-    case AttentionImplementation::eager:
+    case Attention::eager:
       attended = eager(t, c, query, pair[0], pair[1]);
       break;
-    case AttentionImplementation::sdpa:
+    case Attention::sdpa:
       attended.output = own_sdpa(t, c, query, pair[0], pair[1]);
       break;
-    case AttentionImplementation::flash:
+    case Attention::flash:
       attended.output = own_flash(t, c, query, pair[0], pair[1]);
       break;
   }
-  if (!multi_query(c) && c.attention != AttentionImplementation::flash) {
+  if (!multi_query(c) && c.attention != Attention::flash) {
     attended.output = aten::transpose(t, attended.output, 1, 2);
     attended.output = merge_heads(t, attended.output);
   }
@@ -250,13 +251,13 @@ Tensor block(Tape& t, const Context& c) {
 
 void build_gpt_bigcode(GraphAssembler& assembler, const Context& c) {
   const TransformerShape& shape = c.shape();
-  if (own_code(c) && c.attention == AttentionImplementation::eager) {
+  if (own_code(c) && c.attention == Attention::eager) {
     assembler.assume(
         "GPTBigCode's scripted softmax is described by its operations one by one, without "
         "TorchScript's fusion.");
   }
   assembler.add("GPTBigCodeModel inputs", "", [&](Tape& t) {
-    const bool own = own_code(c) && c.attention != AttentionImplementation::flash;
+    const bool own = own_code(c) && c.attention != Attention::flash;
     if (own) share_own_mask(t, c);
     const Tensor tokens = token_embedding(t, c, "transformer.wte");
     const auto scope = t.enter("transformer.wpe");
@@ -270,16 +271,11 @@ void build_gpt_bigcode(GraphAssembler& assembler, const Context& c) {
   });
   assembler.add_layers(
       "GPTBigCodeBlock", "transformer.h.", shape.layers, [&](Tape& t) { return block(t, c); });
-  assembler.add("GPTBigCodeForCausalLM head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
-    hidden = layer_norm(t, "transformer.ln_f", hidden);
-    return causal_loss(t,
-                       c,
-                       {"lm_head",
-                        "transformer.wte",
-                        c.at_least(4, 48) ? LossCode::loss_function : LossCode::bf16_in_model},
-                       hidden);
-  });
+  add_causal_head(assembler,
+                  c,
+                  "GPTBigCodeForCausalLM head",
+                  "transformer.ln_f",
+                  {"lm_head", "transformer.wte", loss_since(c, 48, LossCode::bf16_in_model)});
   // transformer.bias: torch.tril(ones((max_positions, max_positions), bool)), once a model
   assembler.add_buffers(
       Bytes::of(detail::checked_product(shape.max_positions, shape.max_positions)));

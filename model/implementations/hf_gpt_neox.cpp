@@ -7,6 +7,28 @@ namespace zeroplan::hf {
 
 namespace {
 
+// eager_attention_forward through 4.48: a product added to zeros, softmax in the compute dtype.
+Tensor eager_by_baddbmm(
+    Tape& t, const Context& c, const Tensor& q, const Tensor& k, const Tensor& v, double dropped) {
+  const std::int64_t heads = q.size(1), s = q.size(2), dim = q.size(3), rows = c.batch * heads;
+  const Tensor query = aten::view(t, q, Shape{rows, s, dim});
+  const Tensor key = aten::view(t, k, Shape{rows, s, dim});
+  Tensor scores;
+  {
+    const Tensor columns = aten::transpose(t, key, 1, 2);
+    scores = t.empty(Shape{rows, s, s}, t.dtype());
+    t.launch({.name = "zeros", .kind = OpKind::fill, .traffic = scores.bytes()});
+    scores = aten::baddbmm(t, scores, query, columns);
+  }
+  scores = aten::view(t, scores, Shape{c.batch, heads, s, s});
+  scores = aten::add(t, scores, mask(t, c));
+  Tensor weights = aten::softmax(t, scores);
+  weights = aten::dropout(t, weights, dropped);
+  Tensor out = aten::matmul(t, weights, v);
+  out = aten::transpose(t, out, 1, 2);
+  return aten::contiguous(t, out);
+}
+
 Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("attention", in);
@@ -29,7 +51,11 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   AttentionArguments arguments;
   arguments.dropout = shape.attention_dropout;
   arguments.interface_since = {4, 49};
-  Tensor out = attention(t, c, query, key, value, arguments);
+  // sdpa_attention_forward of 4.47 and 4.48 copies with and without a mask; older code did not.
+  arguments.copies_with_mask = arguments.copies_without_mask = c.at_least(4, 47);
+  const bool by_baddbmm = !c.at_least(4, 49) && c.attention == Attention::eager;
+  Tensor out = by_baddbmm ? eager_by_baddbmm(t, c, query, key, value, arguments.dropout)
+                          : attention(t, c, query, key, value, arguments);
   out = merge_heads(t, out);
   out = linear(t, c, "dense", out);
   return t.leave(scope, out);
@@ -90,17 +116,11 @@ void build_gpt_neox(GraphAssembler& assembler, const Context& given) {
   });
   assembler.add_layers(
       "GPTNeoXLayer", "gpt_neox.layers.", c.shape().layers, [&](Tape& t) { return layer(t, c); });
-  assembler.add("GPTNeoXForCausalLM head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
-    hidden = layer_norm(t, "gpt_neox.final_layer_norm", hidden);
-
-    return causal_loss(t,
-                       c,
-                       {"embed_out",
-                        "gpt_neox.embed_in",
-                        c.at_least(4, 49) ? LossCode::loss_function : LossCode::bf16_in_model},
-                       hidden);
-  });
+  add_causal_head(assembler,
+                  c,
+                  "GPTNeoXForCausalLM head",
+                  "gpt_neox.final_layer_norm",
+                  {"embed_out", "gpt_neox.embed_in", loss_since(c, 49, LossCode::bf16_in_model)});
 }
 
 }  // namespace zeroplan::hf

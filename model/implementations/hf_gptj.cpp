@@ -114,7 +114,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   query = aten::transpose(t, query, 1, 2);
   update_cache(t, c, key, value);
   Attended attended;
-  if (c.attention == AttentionImplementation::flash) {
+  if (c.attention == Attention::flash) {
     // Flash attention takes no fp32: back to the dtype of the weights.
     query = aten::to(t, query, t.dtype());
     key = aten::to(t, key, t.dtype());
@@ -162,7 +162,7 @@ Tensor block(Tape& t, const Context& c) {
 
 void build_gptj(GraphAssembler& assembler, const Context& given) {
   Context c = given;
-  if (c.attention == AttentionImplementation::sdpa) c.attention = AttentionImplementation::eager;
+  if (c.attention == Attention::sdpa) c.attention = Attention::eager;
   const TransformerShape& shape = c.shape();
   if (!c.at_least(4, 45)) {
     assembler.assume("GPT-J layers before transformers 4.45 are described by those of 4.45.");
@@ -174,17 +174,12 @@ void build_gptj(GraphAssembler& assembler, const Context& given) {
   });
   assembler.add_layers(
       "GPTJBlock", "transformer.h.", shape.layers, [&](Tape& t) { return block(t, c); });
-  assembler.add("GPTJForCausalLM head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
-    hidden = layer_norm(t, "transformer.ln_f", hidden);
-    return causal_loss(t,
-                       c,
-                       {"lm_head",
-                        "transformer.wte",
-                        c.at_least(4, 48) ? LossCode::loss_function : LossCode::float_in_model,
-                        true},
-                       hidden);
-  });
+  add_causal_head(
+      assembler,
+      c,
+      "GPTJForCausalLM head",
+      "transformer.ln_f",
+      {"lm_head", "transformer.wte", loss_since(c, 48, LossCode::float_in_model), true});
   // attn.embed_positions, fp32: moved to the GPU by every layer's first forward
   assembler.add_buffers(
       Bytes::of(detail::checked_product(shape.max_positions, shape.rotary_dim) * 4) * shape.layers);

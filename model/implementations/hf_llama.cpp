@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "model/implementations/families.hpp"
+#include "model/implementations/hf_liger.hpp"
 
 namespace zeroplan::hf {
 
@@ -22,7 +23,7 @@ Tensor project_heads(Tape& t,
   Tensor states = linear(t, c, projection, x);
   if (!t.has_parameter(norm, "weight")) return split_heads(t, states, heads);
   states = aten::view(t, states, Shape{c.batch, c.sequence, heads, c.shape().head_dim});
-  states = rms_norm(t, norm, states);
+  states = has_liger_layers(c) ? liger_rms_norm(t, norm, states) : rms_norm(t, norm, states);
   return aten::transpose(t, states, 1, 2);
 }
 
@@ -82,7 +83,9 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
     value = std::move(heads.value);
   }
   const RotaryTables tables = layer_rotary_tables(t, c);
-  {
+  if (has_liger_layers(c)) {
+    liger_rotary(t, query, key, tables);
+  } else {
     // apply_rotary_pos_emb holds both results until it returns
     const Tensor rotated_query = rotate(t, c, query, tables);
     const Tensor rotated_key = rotate(t, c, key, tables);
@@ -92,7 +95,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   update_cache(t, c, key, value);
   AttentionArguments arguments;
   arguments.dropout = shape.attention_dropout;
-  Tensor out = attention(t, c, query, key, value, arguments);
+  Tensor out = ulysses_attention(t, c, query, key, value, arguments);
   out = merge_heads(t, out);
   out = linear(t, c, "o_proj", out);
   return t.leave(scope, out);
@@ -108,8 +111,12 @@ Tensor fused_mlp(Tape& t, const Context& c, const Tensor& x) {
     const Tensor gate = parts[0];
     up_states = parts[1];
     parts.clear();
-    const Tensor activated = activation(t, c.shape().activation, gate);
-    up_states = aten::mul(t, up_states, activated);
+    if (has_liger_layers(c)) {
+      up_states = liger_gated_product(t, gate, up_states);
+    } else {
+      const Tensor activated = activation(t, c.shape().activation, gate);
+      up_states = aten::mul(t, up_states, activated);
+    }
   }
   return linear(t, c, "down_proj", up_states);
 }
@@ -120,11 +127,11 @@ Tensor mlp(Tape& t, const Context& c, const Tensor& hidden) {
   const auto scope = t.enter("mlp", in);
   if (has_layer(t, "gate_up_proj")) return t.leave(scope, fused_mlp(t, c, in));
   Tensor gate = linear(t, c, "gate_proj", in);
-  gate = activation(t, c.shape().activation, gate);
+  if (!has_liger_layers(c)) gate = activation(t, c.shape().activation, gate);
   Tensor product;
   {
     const Tensor up = linear(t, c, "up_proj", in);
-    product = aten::mul(t, gate, up);
+    product = has_liger_layers(c) ? liger_gated_product(t, gate, up) : aten::mul(t, gate, up);
     gate = Tensor();
   }
   const Tensor out = linear(t, c, "down_proj", product);
@@ -134,6 +141,7 @@ Tensor mlp(Tape& t, const Context& c, const Tensor& hidden) {
 bool is_gemma(const Context& c) { return c.model.model_type == "gemma"; }
 
 Tensor norm(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
+  if (has_liger_layers(c)) return liger_rms_norm(t, module, x);
   return is_gemma(c) ? gemma_norm(t, module, x) : rms_norm(t, module, x);
 }
 
@@ -193,7 +201,7 @@ void build_llama(GraphAssembler& assembler, const Context& given) {
   assembler.add("LlamaForCausalLM head", "", [&](Tape& t) {
     Tensor hidden = t.input(c.hidden_shape(), t.dtype());
     hidden = norm(t, c, "model.norm", hidden);
-
+    t.forget_input();  // hidden_states = self.norm(hidden_states)
     const LossCode code = c.at_least(4, 46) ? LossCode::loss_function : LossCode::float_in_model;
     return causal_loss(t, c, {"lm_head", "model.embed_tokens", code}, hidden);
   });

@@ -18,7 +18,7 @@ Tensor vocabulary_weight(Tape& t, const CausalHead& head) {
   if (weight.defined()) return weight;
   std::string tied(head.embedding);
   weight = t.parameter(tied.append(".weight"));
-  t.tie(weight, true, false);
+  t.tie(weight, {.first = true, .last = false});
   return weight;
 }
 
@@ -66,7 +66,11 @@ Tensor fused_linear_loss(Tape& t, const CausalHead& head, const Tensor& hidden) 
     product(rows, v, h);
     t.launch(
         {.name = "liger_cross_entropy", .kind = OpKind::softmax, .traffic = logits.bytes() * 3});
-    product(rows, h, v);
+    {
+      const Tensor part = t.empty(Shape{rows, h}, t.dtype());  // copied into its rows of dx
+      product(rows, h, v);
+      t.launch({.name = "copy_", .kind = OpKind::copy, .traffic = part.bytes() * 2});
+    }
     if (dw.defined()) product(v, h, rows);
   }
   Tensor loss = t.empty(Shape{}, DType::fp32);
@@ -86,10 +90,64 @@ Tensor flatten(Tape& t, const Tensor& logits) {
   return aten::view(t, logits, Shape{logits.numel().count() / logits.size(-1), logits.size(-1)});
 }
 
-// logits[..., :-1, :].contiguous(): counted with all s positions, as the labels are.
+// F.pad(labels, (0, 1))[..., 1:].contiguous(): of one row that is a view of the padded labels.
+struct Labels {
+  Tensor padded, shifted;
+};
+Labels padded_labels(Tape& t, const Context& c) {
+  const auto copy = [&](std::int64_t positions, std::string_view name) {
+    Tensor out = t.empty(Shape{c.batch, positions}, DType::int64);
+    t.launch({.name = name, .kind = OpKind::copy, .traffic = out.bytes() * 2});
+    return out;
+  };
+  Labels labels;
+  labels.padded = copy(c.sequence + 1, "constant_pad_nd");
+  labels.shifted = c.batch > 1 ? copy(c.sequence, "clone") : labels.padded;
+  return labels;
+}
+
+// labels[..., 1:].contiguous(): of one row that is a view of the batch.
+Tensor shifted_labels(Tape& t, const Context& c) {
+  if (c.batch == 1) return {};
+  Tensor out = t.empty(Shape{c.batch, c.sequence - 1}, DType::int64);
+  t.launch({.name = "clone", .kind = OpKind::copy, .traffic = out.bytes() * 2});
+  return out;
+}
+
+// logits[..., :-1, :].contiguous(): of one row that is a view.
 Tensor shifted(Tape& t, const Tensor& logits) {
   const Tensor kept = aten::slice(t, logits, 1, logits.size(1) - 1);
-  return aten::clone(t, kept);
+  return aten::contiguous(t, kept);
+}
+
+// flash_attn/losses/cross_entropy.py SoftmaxCrossEntropyLossFn (apex's xentropy): forward passes
+// twice over the 16-bit logits and keeps a number a row, backward writes their gradient from them.
+Tensor fused_cross_entropy(Tape& t, const Tensor& rows) {
+  const bool trains = t.trains({&rows});
+  Tensor saved;
+  if (trains) saved = t.save(rows);
+  Tensor losses = t.empty(Shape{rows.size(0)}, DType::fp32);
+  const Tensor sums = t.empty(Shape{rows.size(0)}, DType::fp32);
+  t.launch({.name = "xentropy", .kind = OpKind::softmax, .traffic = rows.bytes() * 2});
+  if (trains) {
+    const Tensor saved_sums = t.save(sums);
+    t.record({&losses}, {&rows}, [saved, saved_sums](Backward& b) {
+      Tensor gradient = b.tape.empty(saved.shape(), saved.dtype());
+      b.tape.launch(
+          {.name = "xentropy_backward", .kind = OpKind::softmax, .traffic = saved.bytes() * 2});
+      b.give(0, std::move(gradient));
+    });
+  }
+  return aten::mean_last(t, losses);
+}
+
+// A metric's cross entropy: cast to fp32, log-softmax, one number a row. It runs when the
+// activations are gone, so that its memory decides nothing; its time is counted here.
+void metric(Tape& t, const Tensor& rows) {
+  const Bytes wide = rows.numel() * DType::fp32;
+  t.launch({.name = "_to_copy", .kind = OpKind::copy, .traffic = rows.bytes() + wide});
+  t.launch({.name = "_log_softmax", .kind = OpKind::softmax, .traffic = wide * 2});
+  t.launch({.name = "nll_loss", .kind = OpKind::reduction, .traffic = Bytes::of(4 * rows.size(0))});
 }
 
 }  // namespace
@@ -101,18 +159,33 @@ Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tens
   const bool upcast_in_model = head.code == LossCode::float_in_model || head.fp32_logits;
   if (upcast_in_model) logits = aten::to(t, logits, DType::fp32);
   t.hold(logits);
+  if (head.code == LossCode::fused_outside) {
+    const Tensor rows = flatten(t, logits);
+    const Tensor loss = fused_cross_entropy(t, rows);
+    for (int i = 0; i < head.training_metrics; ++i) metric(t, rows);
+    return loss;
+  }
   if (head.code != LossCode::loss_function) {
-    Tensor kept = head.code == LossCode::unshifted_in_model ? logits : shifted(t, logits);
+    const bool shifts = head.code != LossCode::unshifted_in_model;
+    Tensor kept = shifts ? shifted(t, logits) : logits;
+    const Tensor labels = shifts ? shifted_labels(t, c) : Tensor();
     kept = flatten(t, kept);
     const Tensor log_probabilities = aten::log_softmax(t, kept);
-    return aten::nll_loss(t, log_probabilities);
+    return aten::nll_loss(t, log_probabilities, labels);
   }
   // loss_utils.ForCausalLMLoss rebinds its argument; the model's frame keeps the logits
   const Tensor upcast = aten::to(t, logits, DType::fp32);
-  Tensor kept = c.at_least(4, 49) ? upcast : shifted(t, upcast);
+  const bool pads = c.at_least(4, 49);
+  Tensor kept = pads ? upcast : shifted(t, upcast);
+  Labels labels;
+  if (pads) {
+    labels = padded_labels(t, c);
+  } else {
+    labels.shifted = shifted_labels(t, c);
+  }
   kept = flatten(t, kept);
   const Tensor log_probabilities = aten::log_softmax(t, kept);
-  return aten::nll_loss(t, log_probabilities);
+  return aten::nll_loss(t, log_probabilities, labels.shifted);
 }
 
 Tensor cross_entropy(Tape& t, const Tensor& logits) {

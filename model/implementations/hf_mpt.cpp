@@ -111,7 +111,7 @@ void share_bool_mask(Tape& t, const Context& c) {
 
 void build_mpt(GraphAssembler& assembler, const Context& given) {
   Context c = given;
-  c.attention = AttentionImplementation::eager;
+  c.attention = Attention::eager;
   const TransformerShape& shape = c.shape();
   if (!alibi(c)) {
     assembler.assume(
@@ -137,16 +137,11 @@ void build_mpt(GraphAssembler& assembler, const Context& given) {
   });
   assembler.add_layers(
       "MptBlock", "transformer.blocks.", shape.layers, [&](Tape& t) { return block(t, c); });
-  assembler.add("MptForCausalLM head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
-    hidden = layer_norm(t, "transformer.norm_f", hidden);
-    return causal_loss(t,
-                       c,
-                       {"lm_head",
-                        "transformer.wte",
-                        c.at_least(4, 48) ? LossCode::loss_function : LossCode::bf16_in_model},
-                       hidden);
-  });
+  add_causal_head(assembler,
+                  c,
+                  "MptForCausalLM head",
+                  "transformer.norm_f",
+                  {"lm_head", "transformer.wte", loss_since(c, 48, LossCode::bf16_in_model)});
 }
 
 }  // namespace zeroplan::hf

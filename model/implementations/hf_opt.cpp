@@ -1,4 +1,5 @@
-// modeling_opt, as of transformers 4.48 (fp32 softmax, no copies of its own).
+// modeling_opt. Through 4.48 it makes heads contiguous (_shape), clamps the masked scores and takes
+// the softmax in the compute dtype (fp16 excepted); from 4.49 on it does as Llama does.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -8,6 +9,35 @@
 namespace zeroplan::hf {
 
 namespace {
+
+bool copies_heads(const Context& c) { return !c.at_least(4, 49); }
+
+// OPTAttention.forward through 4.48, behind its projections
+Tensor flat_attention(
+    Tape& t, const Context& c, const Tensor& q, const Tensor& k, const Tensor& v, double dropped) {
+  const std::int64_t heads = q.size(1), s = q.size(2), dim = q.size(3), rows = c.batch * heads;
+  const auto flat = [&](const Tensor& x) { return aten::view(t, x, Shape{rows, s, dim}); };
+  const Tensor query = flat(q), key = flat(k), value = flat(v);
+  Tensor scores;
+  {
+    const Tensor columns = aten::transpose(t, key, 1, 2);
+    scores = aten::bmm(t, query, columns);
+  }
+  scores = aten::view(t, scores, Shape{c.batch, heads, s, s});
+  scores = aten::add(t, scores, mask(t, c));
+  scores = aten::maximum_scalar(t, scores);
+  scores = aten::view(t, scores, Shape{rows, s, s});
+  if (t.dtype() == DType::fp16) {
+    scores = aten::softmax(t, scores, DType::fp32);
+    scores = aten::to(t, scores, DType::fp16);
+  } else {
+    scores = aten::softmax(t, scores);
+  }
+  const Tensor probabilities = aten::dropout(t, scores, dropped);
+  Tensor out = aten::bmm(t, probabilities, value);
+  out = aten::view(t, out, Shape{c.batch, heads, s, dim});
+  return aten::transpose(t, out, 1, 2);
+}
 
 Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
@@ -20,12 +50,20 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor value = linear(t, c, "v_proj", in);
   key = split_heads(t, key, shape.heads);
   value = split_heads(t, value, shape.heads);
+  if (copies_heads(c)) {
+    key = aten::contiguous(t, key);
+    value = aten::contiguous(t, value);
+    query = aten::contiguous(t, query);
+  }
   update_cache(t, c, key, value);
   AttentionArguments arguments;
   arguments.dropout = shape.attention_dropout;
   arguments.scaled = false;
   arguments.interface_since = {4, 52};
-  Tensor out = attention(t, c, query, key, value, arguments);
+  arguments.copies_with_mask = false;
+  const bool flat = copies_heads(c) && c.attention == Attention::eager;
+  Tensor out = flat ? flat_attention(t, c, query, key, value, arguments.dropout)
+                    : attention(t, c, query, key, value, arguments);
   out = merge_heads(t, out);
   out = linear(t, c, "out_proj", out);
   return t.leave(scope, out);
@@ -73,16 +111,15 @@ Tensor layer(Tape& t, const Context& c) {
 
 void build_opt(GraphAssembler& assembler, const Context& given) {
   const Context c = with_sdpa_since(given, {4, 46});
-  if (!c.at_least(4, 48)) {
-    assembler.assume("OPT layers before transformers 4.48 are described by those of 4.48.");
-  }
   const bool classifies = c.model.architecture == "OPTForSequenceClassification";
   if (!c.shape().has_logits && !classifies) no_loss(c.model);
   assembler.add("OPTDecoder inputs", "", [&](Tape& t) {
     Tensor tokens = token_embedding(t, c, "model.decoder.embed_tokens");
     if (needs_mask(c)) share_mask(t, c);
     const auto scope = t.enter("model.decoder.embed_positions");
-    Tensor positions = aten::embedding(t, Shape{c.batch, c.sequence}, t.module_parameter("weight"));
+    const Tensor numbers = t.empty(Shape{c.batch, c.sequence}, DType::int64);  // + offset
+    t.launch({.name = "cumsum", .traffic = numbers.bytes() * 5, .kernels = 4});
+    Tensor positions = aten::embedding(t, numbers, t.module_parameter("weight"));
     positions = t.leave(scope, positions);
     tokens = project(t, c, "model.decoder.project_in", tokens);
     return aten::add(t, tokens, positions);

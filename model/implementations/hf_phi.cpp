@@ -57,7 +57,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   update_cache(t, c, key, value);
   AttentionArguments arguments;
   arguments.dropout = shape.attention_dropout;
-  const bool upcast = c.attention == AttentionImplementation::eager && !c.at_least(4, 48);
+  const bool upcast = c.attention == Attention::eager && !c.at_least(4, 48);
   Tensor out = upcast ? upcast_attention(t, c, query, key, value)
                       : attention(t, c, query, key, value, arguments);
   out = merge_heads(t, out);
@@ -109,16 +109,11 @@ void build_phi(GraphAssembler& assembler, const Context& given) {
   });
   assembler.add_layers(
       "PhiDecoderLayer", "model.layers.", c.shape().layers, [&](Tape& t) { return layer(t, c); });
-  assembler.add("PhiForCausalLM head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
-    hidden = layer_norm(t, "model.final_layernorm", hidden);
-    return causal_loss(t,
-                       c,
-                       {"lm_head",
-                        "model.embed_tokens",
-                        c.at_least(4, 46) ? LossCode::loss_function : LossCode::float_in_model},
-                       hidden);
-  });
+  add_causal_head(assembler,
+                  c,
+                  "PhiForCausalLM head",
+                  "model.final_layernorm",
+                  {"lm_head", "model.embed_tokens", loss_since(c, 46, LossCode::float_in_model)});
 }
 
 }  // namespace zeroplan::hf

@@ -122,12 +122,25 @@ Tensor self_bias(Tape& t, const Context& c, const Stack& stack) {
   return sum;
 }
 
-// Cross attention knows no distances: zeros and the encoder's mask.
+// Cross attention knows no distances: zeros and the encoder's mask. With checkpointing the class
+// asks for the gradient of the zeros, which then live until it has come.
 Tensor cross_bias(Tape& t, const Context& c, const Stack& stack) {
   const std::int32_t slot = number(Slot::cross_position_bias);
-  if (!stack.place.first) return t.shared(slot, score_shape(c), t.dtype());
-  const Tensor zeros = t.empty(Shape{1, c.shape().heads, c.sequence, c.sequence}, t.dtype());
+  const bool trains = c.options.checkpointing == ActivationCheckpointing::full;
+  if (!stack.place.first) {
+    return trains ? t.shared_with_gradient(slot, score_shape(c), t.dtype(), stack.place.last)
+                  : t.shared(slot, score_shape(c), t.dtype());
+  }
+  Tensor zeros = t.empty(Shape{1, c.shape().heads, c.sequence, c.sequence}, t.dtype());
   t.launch({.name = "zeros", .kind = OpKind::fill, .traffic = zeros.bytes()});
+  if (trains) {
+    Tensor leaf = zeros;
+    t.require_grad(leaf);
+    if (t.trains({&leaf})) {
+      // the accumulation of a leaf's gradient refers to the leaf
+      t.record({&zeros}, {&leaf}, [kept = t.save(zeros)](Backward&) {});
+    }
+  }
   Tensor sum = aten::add(t, zeros, padding_mask(t, c));
   if (!stack.alone()) t.share_with_gradient(slot, sum);
   return sum;
@@ -301,9 +314,20 @@ Tensor inputs(Tape& t, const Context& c, bool decoder) {
   {
     const auto scope = t.enter("shared");
     const Tensor weight = t.module_parameter("weight");
-    t.tie(weight, decoder && !c.shape().tied_embeddings, !decoder);
-    hidden = aten::embedding(t, Shape{c.batch, c.sequence}, weight);
-    if (c.options.lora && c.options.checkpointing != Checkpointing::none) t.require_grad(hidden);
+    // The encoder's part meets a sum, or the decoder's own.
+    t.tie(weight,
+          {.first = decoder && !c.shape().tied_embeddings,
+           .last = !decoder,
+           .in_place = !decoder || head_gradient_is_owned(c)});
+    if (decoder) {  // _shift_right(labels)
+      const Tensor ids = t.empty(Shape{c.batch, c.sequence}, DType::int64);
+      t.launch({.name = "copy_", .kind = OpKind::copy, .traffic = ids.bytes() * 3, .kernels = 4});
+      hidden = aten::embedding(t, ids, weight);
+    } else {
+      hidden = aten::embedding(t, Shape{c.batch, c.sequence}, weight);
+    }
+    if (c.options.lora && c.options.checkpointing != ActivationCheckpointing::none)
+      t.require_grad(hidden);
     hidden = t.leave(scope, hidden);
   }
   if (decoder) share_mask(t, c);
@@ -345,14 +369,14 @@ void add_stack(GraphAssembler& assembler, const Context& c, Stack stack) {
 
 void build_t5(GraphAssembler& assembler, const Context& given) {
   Context c = given;
-  c.attention = AttentionImplementation::eager;
-  if (given.attention == AttentionImplementation::flash) {
+  c.attention = Attention::eager;
+  if (given.attention == Attention::flash) {
     assembler.assume("T5 has eager attention only: flash attention is not applied.");
   }
   assembler.assume("Source and target of T5 both have the sequence length.");
   add_stack(assembler, c, {});
   assembler.add("T5Stack encoder output", "", [&](Tape& t) {
-    const Tensor states = stack_output(t, c, "encoder");
+    Tensor states = stack_output(t, c, "encoder");
     t.share_with_gradient(number(Slot::encoder_states), states);
     return states;
   });
@@ -361,7 +385,8 @@ void build_t5(GraphAssembler& assembler, const Context& given) {
   decoder.encoder_trains = assembler.gradient_flows();
   add_stack(assembler, c, decoder);
   assembler.add("T5ForConditionalGeneration head", "", [&](Tape& t) {
-    Tensor hidden = stack_output(t, c, "decoder");
+    const Tensor output = stack_output(t, c, "decoder");  // decoder_outputs keeps it to the end
+    Tensor hidden = output;
     if (c.shape().tied_embeddings) hidden = aten::scale(t, hidden);
     return causal_loss(t, c, {"lm_head", "shared", LossCode::unshifted_in_model}, hidden);
   });

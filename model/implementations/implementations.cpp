@@ -15,15 +15,16 @@ struct Family {
   std::string_view name;  // Model::implementation_family
   void (*build)(GraphAssembler&, const hf::Context&);
   bool any_head = false;  // has heads without a vocabulary, too
+  void (*embedded)(GraphAssembler&, const hf::Context&) = nullptr;  // the embedded runtime's
 };
 
 constexpr std::array kFamilies = {
-    Family{"llama", hf::build_llama},
-    Family{"gpt2", hf::build_gpt2},
+    Family{"llama", hf::build_llama, false, embedded::build_llama},
+    Family{"gpt2", hf::build_gpt2, false, embedded::build_gpt2},
     Family{"gpt_neox", hf::build_gpt_neox},
     Family{"opt", hf::build_opt, true},
-    Family{"bloom", hf::build_bloom},
-    Family{"bert", hf::build_bert, true},
+    Family{"bloom", hf::build_bloom, false, embedded::build_bloom},
+    Family{"bert", hf::build_bert, true, embedded::build_bert},
     Family{"distilbert", hf::build_distilbert, true},
     Family{"glm", hf::build_glm},
     Family{"chatglm", hf::build_chatglm},
@@ -32,7 +33,27 @@ constexpr std::array kFamilies = {
     Family{"falcon", hf::build_falcon},
     Family{"mpt", hf::build_mpt},
     Family{"t5", hf::build_t5},
+    Family{"litgpt", nullptr},  // families/litgpt.hpp
 };
+
+// The forward pass of a family as an implementation writes it, or null.
+using Build = void (*)(GraphAssembler&, const hf::Context&);
+Build build_of(const Family& family, const GraphOptions& options) {
+  if (options.embedded) return family.embedded;
+  switch (options.implementation) {
+    case Implementation::hf:
+      return family.build;
+    case Implementation::composer:
+      return family.name == "mpt" ? composer::build_mpt : nullptr;
+    case Implementation::fms:
+      return family.name == "llama" ? fms::build_llama : nullptr;
+    case Implementation::litgpt:
+      return family.name == "litgpt" ? litgpt::build : nullptr;
+    case Implementation::megatron:
+      return nullptr;
+  }
+  return nullptr;
+}
 
 }  // namespace
 
@@ -43,21 +64,33 @@ ModelGraph build_graph(const Model& model, const GraphOptions& options) {
       };
   if (!model.planned)
     fail("/model", "a model whose operations are known", model.not_planned_reason);
-  if (options.implementation != Implementation::hf) {
-    fail("/workload/implementation", "hf", "an implementation that is not modelled");
-  }
   for (const Family& family : kFamilies) {
     if (family.name != model.implementation_family) continue;
-    if (!model.shape.has_logits && !family.any_head) {
+    const Build build = build_of(family, options);
+    if (build == nullptr && options.embedded) {
+      fail("/workload/engine", "a model that the embedded runtime trains", model.model_type);
+    }
+    if (build == nullptr) {
+      fail("/workload/implementation",
+           "an implementation that is modelled for " + model.model_type,
+           std::string(name(kImplementationNames, options.implementation)));
+    }
+    const bool all_heads =
+        family.any_head && options.implementation == Implementation::hf && !options.embedded;
+    if (!model.shape.has_logits && !all_heads) {
       fail("/model", "a model with a vocabulary head", model.architecture + ", not modelled");
     }
-    const hf::Context context{
-        model, options, options.micro_batch, options.sequence_length, options.attention};
+    const hf::Context context{model,
+                              options,
+                              options.micro_batch,
+                              options.sequence_length / options.sequence_parallel,
+                              options.attention};
     GraphAssembler assembler(model, options);
-    if (options.checkpointing == Checkpointing::selective) {
-      assembler.assume("transformers has no selective checkpointing: none is applied.");
+    if (options.checkpointing == ActivationCheckpointing::selective &&
+        options.implementation != Implementation::fms && !options.embedded) {
+      assembler.assume("selective checkpointing is not described for this code: none is applied.");
     }
-    family.build(assembler, context);
+    build(assembler, context);
     return assembler.take();
   }
   fail("/model", "a family with a description of its forward pass", model.implementation_family);

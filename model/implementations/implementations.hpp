@@ -9,21 +9,15 @@
 #include <vector>
 
 #include "model/graph/graph.hpp"
+#include "model/quantization.hpp"
+#include "model/software.hpp"
 #include "model/transformer.hpp"
 #include "model/workload.hpp"
 
 namespace zeroplan {
 
-enum class AttentionImplementation { eager, sdpa, flash };
-enum class Checkpointing { none, full, selective };
 // Padding of the batch: none or packed keep the causal fast path; padded needs a mask tensor.
 enum class MaskKind { none, packed, padded };
-
-// major.minor of a library, ordered.
-struct LibraryVersion {
-  int major = 0, minor = 0;
-  auto operator<=>(const LibraryVersion&) const = default;
-};
 
 // LoRA as peft adds it to the linear layers whose names end in a target.
 struct LoraOptions {
@@ -37,21 +31,25 @@ struct LoraOptions {
 
 struct GraphOptions {
   std::int64_t micro_batch = 1;
-  std::int64_t sequence_length = 2048;
-  DType dtype = DType::bf16;  // of weights and activations
-  AttentionImplementation attention = AttentionImplementation::sdpa;
+  std::int64_t sequence_length = 2048;    // of the whole sequence
+  std::int64_t sequence_parallel = 1;     // ranks that share it (DeepSpeed-Ulysses)
+  DType dtype = DType::bf16;              // of weights and activations
+  Attention attention = Attention::sdpa;  // what is asked for; hf::Context has what the class does
   Implementation implementation = Implementation::hf;
-  LibraryVersion transformers{4, 50};
-  LibraryVersion torch{2, 6};
+  Version transformers{4, 50};
+  Version torch{2, 6};
   int compute_capability = 80;  // 10 major + minor; below 80 there is no flash attention
   MaskKind mask = MaskKind::none;
   bool fused_loss = false;
   bool deterministic = false;
   std::optional<LoraOptions> lora;  // none: full fine-tuning
-  Checkpointing checkpointing = Checkpointing::none;
+  FourBitWeights weights;           // of parameters that are stored in four bits
+  ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
   bool checkpoint_reentrant = true;
+  bool checkpoint_offload = false;        // checkpoints wait for backward in host memory
   bool use_cache = true;                  // config.use_cache; checkpointing switches it off
   bool outputs_held_in_backward = false;  // hf-trainer drops the outputs, a hand-written loop not
+  bool embedded = false;      // the embedded runtime's own code, whatever `implementation` says
   bool zero3_linear = false;  // DeepSpeed's memory_efficient_linear replaces F.linear (stage 3)
 };
 

@@ -168,4 +168,26 @@ Model with_lora(const Model& model, const LoraOptions& lora) {
   return result;
 }
 
+Model with_four_bit_weights(const Model& model, bool with_head) {
+  Model result = model;
+  bool any = false;
+  for (const Module& module : model.modules) {
+    const bool linear = module.type.find("Linear") != std::string::npos;
+    if (!linear || (module.parent <= 0 && !with_head)) continue;
+    for (const int index : module.parameters) {
+      Parameter& parameter = result.parameters[static_cast<std::size_t>(index)];
+      if (parameter.trainable || without(parameter.name, kWeight).empty()) continue;
+      parameter.quantized = any = true;
+    }
+  }
+  if (!any) {
+    throw InputError(Diagnostic{"",
+                                "/workload/method/qlora",
+                                "a model with linear layers to store in four bits",
+                                model.architecture,
+                                ""});
+  }
+  return result;
+}
+
 }  // namespace zeroplan

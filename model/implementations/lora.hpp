@@ -18,4 +18,10 @@ std::vector<std::string> default_lora_targets(const Model& model);
 // is left out. Targets empty: the defaults. Throws InputError where no layer has a target's name.
 Model with_lora(const Model& model, const LoraOptions& lora);
 
+// The model with the weights of its frozen linear layers marked as stored in four bits, as
+// transformers replaces them (integrations/bitsandbytes.py replace_with_bnb_linear): all but those
+// that hang directly from the root, the heads (get_keys_to_not_convert), unless `with_head`. Throws
+// InputError where there are none.
+Model with_four_bit_weights(const Model& model, bool with_head);
+
 }  // namespace zeroplan

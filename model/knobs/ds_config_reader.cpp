@@ -5,6 +5,7 @@
 #include "model/diagnostic.hpp"
 #include "model/knobs/ds_config.hpp"
 #include "model/knobs/ds_config_spelling.hpp"
+#include "model/knobs/rule_view.hpp"
 
 namespace zeroplan {
 namespace {
@@ -45,13 +46,14 @@ class Reader {
     AliasMatch match;
   };
 
-  void note(Severity severity,
-            std::string_view code,
-            std::string pointer,
-            std::string message,
-            std::string fix = "") {
-    config_.add_note(
-        {severity, std::move(pointer), std::string(code), std::move(message), std::move(fix)});
+  // What the row of that code says; a note that does not stop DeepSpeed is a warning at most.
+  void note(std::string_view code,
+            const std::string& pointer,
+            std::vector<std::string> arguments = {},
+            int text = 0) {
+    const RuleInfo& row = rules::reading_note(code);
+    const Severity severity = row.severity == Severity::error ? Severity::warning : row.severity;
+    config_.add_note(finding_of(row, pointer, std::move(arguments), text, severity));
   }
 
   void error(std::string pointer, std::string expected, const Json& got, std::string hint) {
@@ -60,29 +62,10 @@ class Reader {
   }
 
   void note_syntax() {
-    if (document_.had_comments) {
-      note(Severity::info,
-           note_code::kComments,
-           "",
-           "the file has comments: DeepSpeed reads them, the Hugging Face Trainer and accelerate "
-           "do not",
-           "remove the comments for a run under the Trainer");
-    }
-    if (document_.had_trailing_commas) {
-      note(Severity::info,
-           note_code::kTrailingCommas,
-           "",
-           "the file has a comma before a closing bracket: DeepSpeed reads it, the Hugging Face "
-           "Trainer and accelerate do not",
-           "remove that comma for a run under the Trainer");
-    }
+    if (document_.had_comments) note(note_code::kComments, "");
+    if (document_.had_trailing_commas) note(note_code::kTrailingCommas, "");
     for (const DuplicateKey& twice : document_.duplicates) {
-      note(Severity::warning,
-           note_code::kDuplicateKey,
-           twice.pointer,
-           "the key stands twice (again in line " + std::to_string(twice.line) +
-               "); the last value counts",
-           "keep one: DeepSpeed refuses a file with a repeated key");
+      note(note_code::kDuplicateKey, twice.pointer, {std::to_string(twice.line)});
     }
   }
 
@@ -112,25 +95,18 @@ class Reader {
   // Source: deepspeed/runtime/zero/config.py:read_zero_config_deprecated.
   void read_boolean_zero(bool on) {
     config_.set(Knob::zero_stage, std::int64_t{on ? 1 : 0});
-    note(Severity::warning,
-         note_code::kBooleanZero,
+    note(note_code::kBooleanZero,
          std::string(kZeroSection),
-         std::string("zero_optimization is ") + (on ? "true" : "false") + ", which means stage " +
-             (on ? "1" : "0"),
-         std::string("write \"zero_optimization\": {\"stage\": ") + (on ? "1" : "0") + "}");
+         {on ? "true" : "false", on ? "1" : "0"});
   }
 
   void read_subsection(const std::string& pointer, const Json& value) {
     if (value.is_object()) {
       read_section(value, pointer);
     } else if (value.is_null()) {
-      note(Severity::info, note_code::kNullValue, pointer, "null is read as not given");
+      note(note_code::kNullValue, pointer);
     } else if (value.is_string() && lower(value.as_string()) == "auto") {
-      note(Severity::warning,
-           note_code::kAutoSection,
-           pointer,
-           "\"auto\" stands for a whole section and is read as not given",
-           "leave the section out or write its keys");
+      note(note_code::kAutoSection, pointer);
     } else {
       const bool flag = value.is_boolean() && find_knob(pointer + "/enabled").has_value();
       const bool stage = pointer == kZeroSection && value.is_integer();
@@ -148,37 +124,40 @@ class Reader {
                     const std::string& pointer,
                     const Json& value) {
     config_.add_unknown({pointer, without_repetition(value)});
-    std::string fix = did_you_mean(key, names_in_section(section));
-    if (fix.empty()) fix = same_key_elsewhere(key);
-    const bool strict = find_section(section)->strict_since.has_value();
+    const auto strict = find_section(section)->strict_since;
+    std::vector<std::string> near = nearest_names(key, names_in_section(section), 1);
+    // Where DeepSpeed takes any key, people leave notes and other programs' settings.
+    if (!strict && !near.empty() && !is_misspelling_of(near.front(), key)) near.clear();
+    const std::string elsewhere = near.empty() ? key_elsewhere(key) : "";
     if (strict) {
-      note(Severity::warning,
-           note_code::kRejectedKey,
+      const int text = !near.empty() ? 1 : !elsewhere.empty() ? 2 : 0;
+      note(note_code::kRejectedKey,
            pointer,
-           "the key is not known; old releases ignored it, DeepSpeed " +
-               std::string(name(*find_section(section)->strict_since)) +
-               " and later refuse to start with it",
-           fix);
+           {near.empty() ? elsewhere : near.front(), std::string(name(*strict))},
+           text);
+      return;
+    }
+    const bool passed_on = section == "/optimizer/params" || section == "/scheduler/params";
+    if (!near.empty()) {
+      note(note_code::kMisspelledKey, pointer, near, passed_on ? 1 : 0);
+    } else if (!elsewhere.empty()) {
+      note(note_code::kUnknownKey, pointer, {elsewhere}, 1);
     } else {
-      const bool passed_on = section == "/optimizer/params" || section == "/scheduler/params";
-      note(Severity::info,
-           note_code::kUnknownKey,
-           pointer,
-           passed_on ? "the key is not known; DeepSpeed passes it to the class that is named here"
-                     : "the key is not known and has no influence",
-           fix);
+      note(note_code::kUnknownKey, pointer, {}, passed_on ? 2 : 0);
     }
   }
 
-  // "the key is /gradient_clipping" for a key that only stands in the wrong section.
-  static std::string same_key_elsewhere(std::string_view key) {
+  // "/gradient_clipping" for a key that only stands in the wrong section.
+  static std::string key_elsewhere(std::string_view key) {
     std::string_view found;
     for (const KnobRow& row : kKnobs) {
-      if (row.pointer.substr(row.pointer.rfind('/') + 1) != key) continue;
+      // Nobody means Apex today: fp16.opt_level is a leftover.
+      const bool apex = row.pointer.starts_with("/amp/");
+      if (apex || row.pointer.substr(row.pointer.rfind('/') + 1) != key) continue;
       if (!found.empty()) return "";
       found = row.pointer;
     }
-    return found.empty() ? "" : "the key belongs at " + std::string(found);
+    return std::string(found);
   }
 
   void read_alias(const Deferred& alias) {
@@ -186,44 +165,24 @@ class Reader {
     const std::string canonical(row.pointer);
     if (alias.match.kind == AliasKind::pinned_flag) {
       pinned_flag_ = read_flag(alias);
-      note_deprecated(alias,
-                      "read as pin_memory of every section that is offloaded; the described "
-                      "releases of DeepSpeed ignore it",
-                      "write \"pin_memory\" in offload_optimizer or offload_param");
+      note(note_code::kDeprecatedKey, alias.pointer, {}, 2);
       return;
     }
     if (config_.is_set(row.id)) {
-      note(Severity::warning,
-           note_code::kConflictingKeys,
-           alias.pointer,
-           canonical + " is given too and counts",
-           "remove this key");
+      note(note_code::kConflictingKeys, alias.pointer, {canonical});
       return;
     }
     if (alias.match.kind == AliasKind::cpu_flag) {
       const std::optional<bool> on = read_flag(alias);
       if (on.value_or(false)) config_.set(row.id, std::string("cpu"));
-      note_deprecated(alias, "read as " + canonical, "write {\"device\": \"cpu\"} there");
+      note(note_code::kDeprecatedKey, alias.pointer, {canonical}, 1);
       return;
     }
     read_value(row, *alias.value, alias.pointer);
-    if (alias.match.kind == AliasKind::deprecated) {
-      note_deprecated(alias, "read as " + canonical, "write " + canonical);
-    } else {
-      note(Severity::info,
-           note_code::kAlternativeKey,
-           alias.pointer,
-           "read as " + canonical,
-           "write " + canonical);
-    }
-  }
-
-  void note_deprecated(const Deferred& alias, const std::string& what, const std::string& fix) {
-    note(Severity::warning,
-         note_code::kDeprecatedKey,
+    note(alias.match.kind == AliasKind::deprecated ? note_code::kDeprecatedKey
+                                                   : note_code::kAlternativeKey,
          alias.pointer,
-         "the key is an old one, " + what,
-         fix);
+         {canonical});
   }
 
   std::optional<bool> read_flag(const Deferred& alias) {
@@ -248,18 +207,14 @@ class Reader {
   void read_value(const KnobRow& row, const Json& value, const std::string& pointer) {
     if (value.is_null()) {
       if (!row.default_value.is_none()) {
-        note(Severity::info, note_code::kNullValue, pointer, "null is read as not given");
+        note(note_code::kNullValue, pointer);
       }
       return;
     }
     if (value.is_string() && value.as_string() == "auto") {
       config_.set_auto(row.id);
       if (row.automatic == AutoRule::unresolved) {
-        note(Severity::warning,
-             note_code::kAutoUnresolved,
-             pointer,
-             "neither the Trainer nor DeepSpeed replaces \"auto\" here",
-             "write a value or leave the key out");
+        note(note_code::kAutoUnresolved, pointer);
       }
       return;
     }
@@ -305,24 +260,13 @@ class Reader {
     } else if (const auto quoted =
                    value.is_string() ? boolean_in(value.as_string()) : std::nullopt) {
       config_.set(row.id, *quoted);
-      note_quoted(pointer, *quoted ? "true" : "false");
+      note(note_code::kQuotedValue, pointer, {*quoted ? "true" : "false"});
     } else if (value.is_number() && (value.as_number() == 0.0 || value.as_number() == 1.0)) {
       config_.set(row.id, value.as_number() == 1.0);
-      note(Severity::info,
-           note_code::kNumberForBoolean,
-           pointer,
-           "a number is read as " + std::string(value.as_number() == 1.0 ? "true" : "false"));
+      note(note_code::kNumberForBoolean, pointer, {value.as_number() == 1.0 ? "true" : "false"});
     } else {
       mistyped(row, value, pointer);
     }
-  }
-
-  void note_quoted(const std::string& pointer, const std::string& meaning) {
-    note(Severity::info,
-         note_code::kQuotedValue,
-         pointer,
-         "the value stands in quotes and is read as " + meaning,
-         "write " + meaning + " without quotes");
   }
 
   void read_number(const KnobRow& row, const Json& value, const std::string& pointer) {
@@ -339,7 +283,7 @@ class Reader {
     const bool inside =
         number && number->as_number() >= row.range.low && number->as_number() <= row.range.high;
     if (!inside) return mistyped(row, value, pointer);
-    if (value.is_string()) note_quoted(pointer, number->dump());
+    if (value.is_string()) note(note_code::kQuotedValue, pointer, {number->dump()});
     if (row.type == KnobType::integer) {
       config_.set(row.id, number->as_integer());
     } else {
@@ -354,20 +298,24 @@ class Reader {
     if (std::fabs(real) > kLargestInteger) return std::nullopt;
     const auto whole = static_cast<std::int64_t>(real);
     if (static_cast<double>(whole) == real) {
-      note(Severity::info,
-           note_code::kFloatInteger,
-           pointer,
-           number.dump() + " is read as the integer " + std::to_string(whole));
+      note(note_code::kFloatInteger, pointer, {number.dump(), std::to_string(whole)});
       return Json(whole);
     }
     if (row.unit != KnobUnit::elements) return std::nullopt;
-    note(Severity::warning,
-         note_code::kRoundedNumber,
-         pointer,
-         number.dump() + " is read as " + std::to_string(whole) +
-             "; DeepSpeed with pydantic 2 refuses a fraction",
-         "write " + std::to_string(whole));
+    if (real > 0.0 && real < 1.0) {
+      note(note_code::kExponentSign, pointer, {number.dump(), without_minus(real)});
+    } else {
+      note(note_code::kRoundedNumber, pointer, {number.dump(), std::to_string(whole)});
+    }
     return Json(whole);
+  }
+
+  // 2e-7 -> "20000000": the number with the sign of its exponent turned.
+  static std::string without_minus(double small) {
+    const double exponent = std::floor(std::log10(small));
+    const double mantissa = std::round(small / std::pow(10.0, exponent) * 1e6) / 1e6;
+    const double large = std::round(mantissa * std::pow(10.0, -exponent));
+    return large < kLargestInteger ? std::to_string(static_cast<std::int64_t>(large)) : "more";
   }
 
   void read_text(const KnobRow& row, const Json& value, const std::string& pointer) {
@@ -382,11 +330,7 @@ class Reader {
     if (!canonical) return mistyped(row, value, pointer);
     config_.set(row.id, *canonical);
     if (*canonical != text) {
-      note(Severity::info,
-           note_code::kOtherSpelling,
-           pointer,
-           in_quotes(text) + " is read as " + in_quotes(*canonical),
-           "write " + in_quotes(*canonical));
+      note(note_code::kOtherSpelling, pointer, {in_quotes(text), in_quotes(*canonical)});
     }
   }
 

@@ -1,5 +1,6 @@
 #include "model/knobs/ds_config_spelling.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
@@ -44,9 +45,12 @@ std::optional<Json> number_in(std::string_view quoted) {
 }
 
 std::optional<bool> boolean_in(std::string_view quoted) {
+  // The words that pydantic takes for booleans.
+  constexpr std::array<std::string_view, 6> kTrue = {"true", "1", "yes", "y", "on", "t"};
+  constexpr std::array<std::string_view, 6> kFalse = {"false", "0", "no", "n", "off", "f"};
   const std::string text = lower(trimmed(quoted));
-  if (text == "true" || text == "1") return true;
-  if (text == "false" || text == "0") return false;
+  if (std::find(kTrue.begin(), kTrue.end(), text) != kTrue.end()) return true;
+  if (std::find(kFalse.begin(), kFalse.end(), text) != kFalse.end()) return false;
   return std::nullopt;
 }
 
@@ -89,7 +93,7 @@ std::optional<std::string> canonical_text(const KnobRow& row, std::string_view g
     if (synonym.other == text) text = synonym.name;
   }
   for (const std::string_view allowed : row.allowed) {
-    if (allowed == text) return text;
+    if (lower(std::string(allowed)) == text) return std::string(allowed);
   }
   return std::nullopt;
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace zeroplan {
 
@@ -24,8 +25,12 @@ struct Finding {
   Severity severity = Severity::info;
   std::string pointer;  // "/zero_optimization/stage"; "" for the whole file
   std::string code;     // stable words: "batch-identity"
-  std::string message;  // what is so
+  std::string message;  // what is so, in English
   std::string fix;      // what to do; may be empty
+  // What the two texts were made of: the text of the rule's row, and what fills {0}, {1}, ...
+  // A translation needs these and no word of the above.
+  int text = 0;
+  std::vector<std::string> arguments;
 };
 
 }  // namespace zeroplan

@@ -42,9 +42,12 @@ std::string default_text(const KnobRow& row) {
     append(
         text, "; ", "up to " + std::string(name(older.until)) + " " + code(to_string(older.value)));
   }
-  if (row.since != DeepSpeedVersion::v0_12) {
+  if (row.added != Version{}) {
+    append(text, "; ", "since " + to_string(row.added));
+  } else if (row.since != DeepSpeedVersion::v0_12) {
     append(text, "; ", "since " + std::string(name(row.since)));
   }
+  if (row.removed != Version{}) append(text, "; ", "refused since " + to_string(row.removed));
   return text;
 }
 
@@ -93,7 +96,7 @@ constexpr std::string_view kIntroduction =
 Generated from the table in model/knobs/knobs.hpp; `UPDATE_GOLDEN=1` and the unit tests write it anew.
 
 - **Default**: of DeepSpeed 0.19.6, then what differs with stage 3 or in older releases, and since
-  which described release (0.12, 0.14, 0.16, 0.19) the key is read. Empty: derived or absent.
+  which described release (0.12, 0.14, 0.16 to 0.19) the key is read. Empty: derived or absent.
 - **auto**: what the value "auto" becomes. *(Trainer)*: the Hugging Face Trainer owns the value, and
   files written for it say "auto". Empty: nobody replaces it.
 - **Stages**: ZeRO stages where the key does something.

@@ -146,6 +146,8 @@ struct KnobRow {
   KnobLiteral stage3_default{};        // none: as default_value
   ShortList<OlderDefault, 3> older{};  // oldest first
   DeepSpeedVersion since = DeepSpeedVersion::v0_12;  // the first described version that reads it
+  Version added{};                                   // 0.0.0: with `since`; else the exact release
+  Version removed{};                                 // the first that refuses it; 0.0.0: none
   AutoRule automatic = AutoRule::unresolved;
   bool trainer_owned = false;  // "auto" in a file written for the Hugging Face Trainer
   KnobRange range{};

@@ -38,6 +38,13 @@ class View {
   bool is_offloaded(Knob device) const { return text(device) == "cpu" || text(device) == "nvme"; }
   // The optimizer's name as DeepSpeed compares it; empty where the script brings its own.
   std::string optimizer() const { return lower(text(Knob::optimizer_type)); }
+  // "bf16", "fp16", "fp32"; empty where the Trainer decides.
+  std::string model_format() const {
+    if (config_.is_auto(Knob::fp16_enabled) || config_.is_auto(Knob::bf16_enabled)) return "";
+    if (is_on(Knob::bf16_enabled)) return "bf16";
+    if (is_on(Knob::fp16_enabled)) return "fp16";
+    return context_.style == ConfigStyle::hf_trainer ? "" : "fp32";
+  }
   bool is_at_least(DeepSpeedVersion version) const { return context_.deepspeed >= version; }
   std::int64_t data_parallel() const {
     return context_.world_size /
@@ -61,32 +68,36 @@ class View {
   std::int64_t stage_ = 0;
 };
 
-// Where a rule writes what it found.
+// Where a rule writes what it found: a pointer, what fills the {0}, {1}, ... of its text, and
+// which of its texts.
 class Report {
  public:
-  Report(std::string_view code, std::vector<Finding>& findings)
-      : code_(code), findings_(findings) {}
+  Report(const RuleInfo& info, std::vector<Finding>& findings) : info_(info), findings_(findings) {}
 
-  void refuse(std::string_view pointer, std::string message, std::string fix) {
-    add(Severity::error, pointer, std::move(message), std::move(fix));
+  void at(std::string_view pointer, std::vector<std::string> arguments = {}, int text = 0) {
+    add(info_.severity, pointer, std::move(arguments), text);
   }
-  void refuse(Knob knob, std::string message, std::string fix) {
-    refuse(pointer_of(knob), std::move(message), std::move(fix));
+  void at(Knob knob, std::vector<std::string> arguments = {}, int text = 0) {
+    at(pointer_of(knob), std::move(arguments), text);
   }
-  void warn(std::string_view pointer, std::string message, std::string fix) {
-    add(Severity::warning, pointer, std::move(message), std::move(fix));
+  // The same, milder or graver than the rule mostly is.
+  void as(Severity severity, Knob knob, std::vector<std::string> arguments = {}, int text = 0) {
+    add(severity, pointer_of(knob), std::move(arguments), text);
   }
 
  private:
-  void add(Severity severity, std::string_view pointer, std::string message, std::string fix) {
-    findings_.push_back(
-        {severity, std::string(pointer), std::string(code_), std::move(message), std::move(fix)});
+  void add(Severity severity,
+           std::string_view pointer,
+           std::vector<std::string> arguments,
+           int text) {
+    findings_.push_back(finding_of(info_, pointer, std::move(arguments), text, severity));
   }
 
-  std::string_view code_;
+  const RuleInfo& info_;
   std::vector<Finding>& findings_;
 };
 
+// The key without its section.
 inline std::string quoted(Knob knob) {
   const std::string_view pointer = pointer_of(knob);
   return std::string(pointer.substr(pointer.rfind('/') + 1));
@@ -97,7 +108,19 @@ struct Rule {
   void (*check)(const View&, Report&);
 };
 
-std::span<const Rule> document_rules();  // rules_document.cpp: batch, number formats, the file
-std::span<const Rule> engine_rules();    // rules_engine.cpp: ZeRO, optimizer, checkpointing
+// The row of a note of reading. Precondition: there is one of that code.
+const RuleInfo& reading_note(std::string_view code);
+
+std::span<const RuleInfo> reading_notes();  // rules_reading.cpp: what reading the file noticed
+std::span<const Rule> file_rules();         // rules_file.cpp: keys and values DeepSpeed refuses
+std::span<const Rule> batch_rules();        // rules_batch.cpp
+std::span<const Rule> precision_rules();    // rules_precision.cpp: number formats
+std::span<const Rule> zero_rules();         // rules_zero.cpp: stages and what goes with them
+std::span<const Rule> offload_rules();      // rules_offload.cpp: host memory
+std::span<const Rule> nvme_rules();         // rules_nvme.cpp
+std::span<const Rule> optimizer_rules();  // rules_optimizer.cpp: optimizer, scheduler, activations
+std::span<const Rule> effect_rules();     // rules_effect.cpp: keys that do nothing, or changed
+std::span<const Rule> habit_rules();      // rules_habit.cpp: it runs, at a cost
+std::span<const Rule> reader_rules();     // rules_reader.cpp: releases, the Trainer, accelerate
 
 }  // namespace zeroplan::rules

@@ -1,8 +1,9 @@
-// The rules between keys that make DeepSpeed refuse to start, so that no plan is made for a run
-// that cannot begin. In: what a file says, and the run around it. Out: findings with stable codes;
-// lint builds on them.
+// The rules about a ds_config.json that need no hardware and no model: what makes DeepSpeed refuse
+// it, what DeepSpeed ignores in it, and what it costs. In: what a file says, and the run around it.
+// Out: findings with stable codes. model/lint adds the rules that look at GPU, model and plan.
 //
-// "auto" is never judged: the Trainer fills it consistently. Defaults count where they decide.
+// Under the Trainer "auto" is never judged: it fills it consistently. Defaults count where they
+// decide.
 #pragma once
 
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "model/knobs/ds_config.hpp"
 #include "model/knobs/finding.hpp"
+#include "model/knobs/rule_info.hpp"
 
 namespace zeroplan {
 
@@ -21,21 +23,22 @@ struct RuleContext {
   std::int64_t pipeline_parallel = 1;
   ConfigStyle style = ConfigStyle::native;  // who reads the file: DeepSpeed, or the Trainer first
   DeepSpeedVersion deepspeed = kNewestDeepSpeed;
+  bool ranks_known = true;    // false: world_size stands for nothing
+  Version release{0, 19, 6};  // decides about keys that came or went within `deepspeed`
 };
 
-// A rule, for reference tables.
-struct RuleInfo {
-  std::string_view code;
-  std::string_view summary;
-  std::string_view source;  // file under deepspeed/ and symbol
-};
-std::vector<RuleInfo> startup_rules();
+// The table: notes of reading, then rules, in the order of the documentation.
+std::vector<RuleInfo> knob_rules();
 
 // Everything that stops DeepSpeed at the start (severity error), and what it silently ignores
 // although the user asked for it (warning).
 std::vector<Finding> startup_findings(const DsConfig& config, const RuleContext& context);
 
-// The notes of reading and the findings of the rules, errors first, without what is said twice.
+// The notes of reading and the findings of all rules that the context lets judge, errors first,
+// without what is said twice.
 std::vector<Finding> all_findings(const DsConfig& config, const RuleContext& context);
+
+// Errors first, what is said twice once.
+void tidy(std::vector<Finding>& findings);
 
 }  // namespace zeroplan

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "model/check.hpp"
+#include "model/engine/embedded.hpp"
 #include "model/plan/resolver.hpp"
 
 namespace zeroplan {
@@ -146,7 +147,7 @@ DType optimizer_state_dtype(const EngineConfig& config, const Knobs& knobs) {
 DType accumulation_dtype(const Plan& plan, const Knobs& knobs, DType model) {
   const auto said = plan.ds_config.text(Knob::data_types_grad_accum_dtype);
   if (said) return dtype_named(*said, model);
-  const bool old = plan.software.deepspeed < DeepSpeedVersion::v0_19;
+  const bool old = plan.software.deepspeed < DeepSpeedVersion::v0_17;
   if (knobs.stage() == 0 && model == DType::bf16 && old) return DType::fp32;
   return model;
 }
@@ -212,6 +213,12 @@ EngineConfig engine_config(const Plan& plan) {
   config.gradient_accumulation_dtype = accumulation_dtype(plan, knobs, config.model_dtype);
   config.communication_dtype =
       dtype_named(knobs.text(Knob::communication_data_type, ""), config.model_dtype);
+  // engine.py _configure_distributed_model: ranks that share a sequence reduce in a dtype of their
+  // own, fp32 unless the file says otherwise.
+  if (config.sequence_parallel_ranks > 1) {
+    config.communication_dtype =
+        dtype_named(knobs.text(Knob::seq_parallel_communication_data_type, "fp32"), DType::fp32);
+  }
   const bool half_master = knobs.boolean(Knob::fp16_master_weights_and_grads) ||
                            knobs.boolean(Knob::bf16_master_weights_and_grads);
   config.master_dtype = half_master ? config.model_dtype : DType::fp32;
@@ -235,6 +242,8 @@ EngineConfig engine_config(const Plan& plan) {
   config.check_gradient_overflow =
       plan.workload.precision == Precision::fp16 || knobs.boolean(Knob::bf16_check_grad_overflow);
   config.immediate_gradient_update = knobs.boolean(Knob::bf16_immediate_grad_update);
+  drop_what_is_ignored(config);
+  if (plan.workload.engine == TrainingEngine::embedded) make_embedded(config);
   return config;
 }
 

@@ -10,8 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "model/cost/coefficients.hpp"
 #include "model/diagnostic.hpp"
+#include "model/engine/ddp.hpp"
 #include "model/engine/engine_config.hpp"
+#include "model/engine/fsdp.hpp"
 #include "model/hardware/hardware.hpp"
 #include "model/knobs/ds_config.hpp"
 #include "model/plan/scenario.hpp"
@@ -36,6 +39,7 @@ struct Software {
   DeepSpeedVersion deepspeed = kNewestDeepSpeed;
   Version deepspeed_release;
   Version torch;
+  bool torch_said = false;  // else the newest was taken
   Version transformers;
 };
 
@@ -43,16 +47,30 @@ struct Plan {
   std::string id;
   std::shared_ptr<const Model> model;  // shared: strategies of one model are many
   Cluster cluster;
+  Coefficients coefficients;  // of the cluster's cards
   Workload workload;
   Software software;
   Degrees degrees;
   DsConfig ds_config;   // no `auto` left; batch sizes, precision and stage explicit
-  EngineConfig engine;  // of rank 0
+  EngineConfig engine;  // of rank 0; under FSDP and DDP its dtypes and batch sizes alone count
+  FsdpConfig fsdp;      // where workload.engine is fsdp
+  DdpConfig ddp;        // where it is ddp
   std::vector<EngineParameter> engine_parameters;  // one for each of model->parameters
+  std::vector<int> wrapped_block;  // of each parameter, -1: outside (wrapped_blocks)
   std::vector<std::string> assumptions;
   std::vector<std::string> warnings;
   std::array<Origin, kScenarioKeyCount> origins;  // where each key was said, for messages
 };
+
+// DeepSpeed itself, or the embedded runtime, which follows its policies (model/engine).
+constexpr bool runs_deepspeed(const Workload& workload) {
+  return workload.engine == TrainingEngine::deepspeed ||
+         workload.engine == TrainingEngine::embedded;
+}
+
+// Which transformer block each parameter stands in: a child of an outermost list of modules, as
+// wrapping policies by class name find it. -1: in none (embeddings, last norm, head).
+std::vector<int> wrapped_blocks(const Model& model);
 
 // `error` with the places where the user said the values it is about: what is found to be wrong
 // only when a plan is predicted knows the key and not the file.

@@ -3,6 +3,7 @@
 
 #include "model/check.hpp"
 #include "model/families/hf_config.hpp"
+#include "model/families/litgpt.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/knobs/rules.hpp"
 #include "model/plan/resolver.hpp"
@@ -110,17 +111,26 @@ void resolve_software(Resolver& r) {
   };
   // The newest releases whose behaviour is described (docs/model.md).
   software.deepspeed_release = version(ScenarioKey::deepspeed_version, {0, 19, 6});
+  software.torch_said = r.scenario.find(ScenarioKey::torch_version) != nullptr;
   software.torch = version(ScenarioKey::torch_version, {2, 6, 0});
   software.transformers = version(ScenarioKey::transformers_version, {4, 50, 0});
   const DeepSpeedChoice choice = nearest_described(software.deepspeed_release);
   software.deepspeed = choice.version;
   if (!choice.note.empty()) r.assume(choice.note);
+  if (r.plan.workload.engine == TrainingEngine::embedded) {
+    r.assume("the embedded runtime follows the policies of DeepSpeed " +
+             to_string(software.deepspeed_release));
+    return;
+  }
   const bool any = r.scenario.find(ScenarioKey::deepspeed_version) != nullptr ||
                    r.scenario.find(ScenarioKey::torch_version) != nullptr ||
                    r.scenario.find(ScenarioKey::transformers_version) != nullptr;
   if (!any) {
-    r.assume("software: DeepSpeed " + to_string(software.deepspeed_release) + ", torch " +
-             to_string(software.torch) + ", transformers " + to_string(software.transformers));
+    const std::string deepspeed = runs_deepspeed(r.plan.workload)
+                                      ? "DeepSpeed " + to_string(software.deepspeed_release) + ", "
+                                      : "";
+    r.assume("software: " + deepspeed + "torch " + to_string(software.torch) + ", transformers " +
+             to_string(software.transformers));
   }
 }
 
@@ -130,6 +140,14 @@ bool default_reentrant(const Version& transformers) { return transformers < Vers
 // FlashAttention kernels need compute capability 8.0; classes without a fused path run eager.
 Attention default_attention(Resolver& r) {
   const Model& model = *r.plan.model;
+  if (r.plan.workload.engine == TrainingEngine::embedded) {
+    r.assume("attention flash: the embedded runtime's kernel");
+    return Attention::flash;
+  }
+  if (r.plan.workload.implementation != Implementation::hf) {
+    r.assume("attention flash: what the model's code calls by default");
+    return Attention::flash;
+  }
   if (model.shape.position == PositionKind::alibi ||
       model.shape.position == PositionKind::relative_bias) {
     r.assume("attention eager: " + model.architecture + " adds a bias to the scores");
@@ -139,40 +157,112 @@ Attention default_attention(Resolver& r) {
   return Attention::sdpa;
 }
 
+// Composer's code describes llm-foundry's MPT, fms's IBM's LLaMA; both call fused attention alone.
+void resolve_implementation(Resolver& r) {
+  Implementation& implementation = r.plan.workload.implementation;
+  implementation = choice(r, ScenarioKey::implementation, kImplementationNames, Implementation::hf);
+  const std::string text(name(kImplementationNames, implementation));
+  const std::string& type = r.plan.model->model_type;
+  switch (implementation) {
+    case Implementation::hf:
+      return;
+    case Implementation::composer:
+    case Implementation::fms: {
+      const std::string_view wanted = implementation == Implementation::fms ? "llama" : "mpt";
+      if (type != wanted) {
+        r.problem(r.origin(ScenarioKey::implementation),
+                  "a model of type " + std::string(wanted) + " under " + text,
+                  type);
+      }
+      if (r.text(ScenarioKey::attention) == "eager") {
+        r.problem(r.origin(ScenarioKey::attention), "flash or sdpa under " + text, "eager");
+      }
+      return;
+    }
+    case Implementation::litgpt:
+      if (!litgpt_has(*r.plan.model)) {
+        r.problem(r.origin(ScenarioKey::implementation),
+                  "a model of type llama, mistral, gpt_neox, falcon or phi under litgpt",
+                  type);
+      }
+      if (r.text(ScenarioKey::attention) == "eager") {
+        r.problem(r.origin(ScenarioKey::attention), "flash or sdpa under " + text, "eager");
+      }
+      return;
+    case Implementation::megatron:
+      r.not_modelled(ScenarioKey::implementation, "model code of " + text);
+  }
+}
+
+// What the runtime computes (docs/contract.md section 1, `engine`): full training with Adam, by its
+// own fused attention.
+void check_embedded(Resolver& r) {
+  const Workload& workload = r.plan.workload;
+  if (workload.engine != TrainingEngine::embedded) return;
+  const auto only = [&](ScenarioKey key, bool good, const char* expected, std::string_view got) {
+    if (good) return;
+    r.problem(r.origin(key), std::string(expected) + " under engine embedded", std::string(got));
+  };
+  only(ScenarioKey::implementation,
+       workload.implementation == Implementation::hf,
+       "no implementation but the runtime's own",
+       name(kImplementationNames, workload.implementation));
+  only(ScenarioKey::method,
+       workload.method == Method::full,
+       "full fine-tuning",
+       name(kMethodNames, workload.method));
+  only(ScenarioKey::optimizer,
+       workload.optimizer == OptimizerName::adamw || workload.optimizer == OptimizerName::adam,
+       "adamw or adam",
+       name(kOptimizerNames, workload.optimizer));
+  only(ScenarioKey::attention,
+       workload.attention != Attention::eager,
+       "flash or sdpa",
+       name(kAttentionNames, workload.attention));
+  only(ScenarioKey::fused_loss, !workload.fused_loss, "no fused loss", "true");
+}
+
+// litgpt's finetuning scripts checkpoint every block wherever they shard the model
+// (FSDPStrategy(activation_checkpointing_policy={Block})), with torch's wrapper, which is not
+// reentrant.
+void resolve_checkpointing(Resolver& r) {
+  Workload& workload = r.plan.workload;
+  const bool litgpt = workload.implementation == Implementation::litgpt;
+  const bool checkpoints = litgpt && workload.engine == TrainingEngine::fsdp;
+  workload.activation_checkpointing =
+      choice(r,
+             ScenarioKey::activation_checkpointing,
+             kActivationCheckpointingNames,
+             checkpoints ? ActivationCheckpointing::full : ActivationCheckpointing::none,
+             checkpoints ? "full activation checkpointing: the default of litgpt under FSDP"
+                         : "no activation checkpointing: the default");
+  workload.checkpoint_reentrant =
+      r.boolean(ScenarioKey::checkpoint_reentrant)
+          .value_or(!litgpt && default_reentrant(r.plan.software.transformers));
+}
+
 void resolve_training(Resolver& r) {
   Workload& workload = r.plan.workload;
-  workload.engine = choice(r, ScenarioKey::engine, kTrainingEngineNames, TrainingEngine::deepspeed);
-  if (workload.engine != TrainingEngine::deepspeed) {
+  const bool known_engine =
+      workload.engine == TrainingEngine::deepspeed || workload.engine == TrainingEngine::fsdp ||
+      workload.engine == TrainingEngine::ddp || workload.engine == TrainingEngine::embedded;
+  if (!known_engine) {
     r.not_modelled(ScenarioKey::engine,
                    "engine " + std::string(name(kTrainingEngineNames, workload.engine)));
   }
-  workload.implementation =
-      choice(r, ScenarioKey::implementation, kImplementationNames, Implementation::hf);
-  if (workload.implementation != Implementation::hf) {
-    r.not_modelled(
-        ScenarioKey::implementation,
-        "model code of " + std::string(name(kImplementationNames, workload.implementation)));
-  }
+  resolve_implementation(r);
   resolve_method(r);
   workload.optimizer = choice(r, ScenarioKey::optimizer, kOptimizerNames, OptimizerName::adamw);
   workload.attention = r.scenario.find(ScenarioKey::attention) != nullptr
                            ? choice(r, ScenarioKey::attention, kAttentionNames, Attention::sdpa)
                            : default_attention(r);
-  workload.activation_checkpointing = choice(r,
-                                             ScenarioKey::activation_checkpointing,
-                                             kActivationCheckpointingNames,
-                                             ActivationCheckpointing::none,
-                                             "no activation checkpointing: the default");
-  workload.checkpoint_reentrant = r.boolean(ScenarioKey::checkpoint_reentrant)
-                                      .value_or(default_reentrant(r.plan.software.transformers));
+  resolve_checkpointing(r);
   workload.activation_offload =
       choice(r, ScenarioKey::activation_offload, kActivationOffloadNames, ActivationOffload::none);
-  if (workload.activation_offload != ActivationOffload::none) {
-    r.not_modelled(ScenarioKey::activation_offload, "offload of activations");
-  }
   workload.fused_loss = r.boolean(ScenarioKey::fused_loss).value_or(false);
   workload.compile = r.boolean(ScenarioKey::compile).value_or(false);
   if (workload.compile) r.not_modelled(ScenarioKey::compile, "torch.compile");
+  check_embedded(r);
 }
 
 void resolve_sequence(Resolver& r) {
@@ -204,7 +294,8 @@ void resolve_degrees(Resolver& r) {
   Degrees& degrees = r.plan.degrees;
   const auto degree = [&](ScenarioKey key) {
     const std::int64_t value = r.integer(key).value_or(1);
-    if (value > 1) r.not_modelled(key, std::string(info(key).help));
+    const bool modelled = key == ScenarioKey::sequence_parallel;
+    if (value > 1 && !modelled) r.not_modelled(key, std::string(info(key).help));
     return value;
   };
   degrees.tensor = workload.tensor_parallel = degree(ScenarioKey::tensor_parallel);
@@ -300,6 +391,7 @@ void report_startup(Resolver& r) {
   context.sequence_parallel = r.plan.degrees.sequence;
   context.pipeline_parallel = r.plan.degrees.pipeline;
   context.deepspeed = r.plan.software.deepspeed;
+  context.release = r.plan.software.deepspeed_release;
   for (const Finding& finding : startup_findings(r.plan.ds_config, context)) {
     const bool refused = finding.severity == Severity::error;
     r.warn(r.ds_config_file + ": " + finding.pointer + ": " +
@@ -320,6 +412,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   Resolver r{scenario, {}, {}, false, ""};
   r.plan.model = prepared.model;
   r.plan.cluster = *prepared.cluster;
+  r.plan.coefficients = Coefficients(r.plan.cluster.gpu.key);
   r.plan.id = r.text(ScenarioKey::id).value_or("");
   for (const ScenarioKeyInfo& row : kScenarioKeys) {
     r.plan.origins[static_cast<std::size_t>(row.key)] = r.origin(row.key);
@@ -329,21 +422,31 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   for (const std::string& note : r.plan.model->notes) r.assume(note);
   for (const std::string& sentence : r.plan.cluster.assumptions) r.assume(sentence);
   r.plan.workload.frontend = choice(r, ScenarioKey::frontend, kFrontendNames, Frontend::hf_trainer);
+  // The Trainer lets the outputs die before backward; a hand-written loop usually holds them.
+  r.plan.workload.outputs_held = r.plan.workload.frontend == Frontend::native;
+  r.plan.workload.engine =
+      choice(r, ScenarioKey::engine, kTrainingEngineNames, TrainingEngine::deepspeed);
   resolve_software(r);
   resolve_training(r);
   resolve_sequence(r);
   resolve_degrees(r);
+  resolve_sequence_parallel(r);
   resolve_dataset(r);
   resolve_profile(r);
   load_ds_config(r, prepared);
+  resolve_activation_offload(r);
   resolve_precision(r);
   resolve_batch(r);
   fill_ds_config(r);
-  require_stage_for_offload(r);
-  if (r.problems.empty() && r.has_ds_config) report_startup(r);
+  if (runs_deepspeed(r.plan.workload)) {
+    require_stage_for_offload(r);
+    if (r.problems.empty() && r.has_ds_config) report_startup(r);
+  }
   r.throw_problems();
   r.plan.engine = engine_config(r.plan);
   r.plan.engine_parameters = engine_parameters(*r.plan.model, r.plan.workload.frontend);
+  resolve_torch_engine(r);
+  r.throw_problems();
   return std::move(r.plan);
 }
 
@@ -368,6 +471,7 @@ std::vector<EngineParameter> engine_parameters(const Model& model, Frontend fron
   for (const Parameter& parameter : model.parameters) {
     const bool no_decay = frontend == Frontend::hf_trainer && parameter.shape.size() <= 1;
     result.push_back({parameter.numel, parameter.trainable, no_decay ? 1 : 0});
+    result.back().quantized = parameter.quantized;
   }
   return result;
 }

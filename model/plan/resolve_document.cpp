@@ -12,7 +12,16 @@ Json method_json(const Workload& workload) {
   if (workload.method == Method::full) return Json("full");
   Json targets = Json::array();
   for (const std::string& target : workload.lora.targets) targets.push_back(target);
-  const Json settings = Json::object({{"rank", workload.lora.rank}, {"targets", targets}});
+  Json settings = Json::object({{"rank", workload.lora.rank}, {"targets", targets}});
+  if (!workload.lora.sub_targets.empty()) {
+    Json parts = Json::array();
+    for (const std::string& part : workload.lora.sub_targets) parts.push_back(part);
+    settings["sub_targets"] = parts;
+  }
+  if (workload.method == Method::qlora) {
+    settings["quant"] = name(kFourBitCodeNames, workload.lora.weights.code);
+    settings["double_quant"] = workload.lora.weights.double_quant;
+  }
   return Json::object({{std::string(name(kMethodNames, workload.method)), settings}});
 }
 

@@ -97,12 +97,17 @@ void load_ds_config(Resolver& r, const Prepared& prepared) {
       r.warn(r.ds_config_file + ": " + note.pointer + ": " + note.message);
     }
   } else {
-    r.plan.ds_config.set(Knob::zero_stage, std::int64_t{3});
-    r.assume("ZeRO stage 3: no ds_config was given");
+    const TrainingEngine engine = r.plan.workload.engine;
+    const bool whole = engine == TrainingEngine::ddp;
+    r.plan.ds_config.set(Knob::zero_stage, std::int64_t{whole ? 0 : 3});
+    if (!whole) {
+      r.assume(engine == TrainingEngine::fsdp ? "full sharding: no ds_config was given"
+                                              : "ZeRO stage 3: no ds_config was given");
+    }
   }
   check_both_on(r);
   resolve_optimizer(r);
-  report_unmodelled(r);
+  if (runs_deepspeed(r.plan.workload)) report_unmodelled(r);
 }
 
 DsConfig read_ds_config_of(const Said& said) {

@@ -1,6 +1,10 @@
-// The training method of a scenario: full fine-tuning, or low-rank adapters on a frozen model.
+// The training method of a scenario: full fine-tuning, or low-rank adapters on a frozen model,
+// whose weights may be stored in four bits; and, with it, the model as its implementation builds
+// it.
 #include <algorithm>
+#include <array>
 
+#include "model/families/litgpt.hpp"
 #include "model/implementations/lora.hpp"
 #include "model/plan/resolver.hpp"
 
@@ -19,44 +23,103 @@ void read_rank(Resolver& r, const Origin& origin, const Json& value) {
             value.describe());
 }
 
-void read_targets(Resolver& r, const Origin& origin, const Json& value) {
-  const bool names = value.is_array() &&
-                     std::all_of(value.items().begin(), value.items().end(), [](const Json& item) {
-                       return item.is_string();
-                     });
-  if (!names) {
-    r.problem({origin.file, origin.pointer + "/targets"},
-              "an array of module names such as [\"q_proj\", \"v_proj\"]",
-              value.describe());
+void read_names(Resolver& r,
+                const Origin& origin,
+                const Json& value,
+                const std::string& example,
+                std::vector<std::string>& names) {
+  const bool good = value.is_array() &&
+                    std::all_of(value.items().begin(), value.items().end(), [](const Json& item) {
+                      return item.is_string();
+                    });
+  if (!good) {
+    r.problem(origin, "an array of " + example, value.describe());
     return;
   }
-  for (const Json& item : value.items()) r.plan.workload.lora.targets.push_back(item.as_string());
+  for (const Json& item : value.items()) names.push_back(item.as_string());
 }
 
-void read_settings(Resolver& r, const Origin& origin, const Json& settings) {
-  if (!settings.is_object()) {
-    r.problem(origin, "an object {\"rank\": 8, \"targets\": [...]}", settings.describe());
-    return;
-  }
-  constexpr std::string_view kKeys[] = {"rank", "targets"};
-  for (const auto& [key, value] : settings.members()) {
-    if (key == "rank") {
-      read_rank(r, origin, value);
-    } else if (key == "targets") {
-      read_targets(r, origin, value);
-    } else {
-      r.problem({origin.file, origin.pointer + "/" + pointer_token(key)},
-                "a key of the adapters",
-                in_quotes(key),
-                did_you_mean(key, kKeys));
+void read_sub_targets(Resolver& r, const Origin& origin, const Json& value) {
+  std::vector<std::string>& parts = r.plan.workload.lora.sub_targets;
+  read_names(r, origin, value, "the parts \"q\", \"k\", \"v\"", parts);
+  for (const std::string& part : parts) {
+    if (part != "q" && part != "k" && part != "v") {
+      r.problem(origin, "the parts \"q\", \"k\", \"v\"", in_quotes(part));
     }
   }
+  if (!parts.empty() && r.plan.workload.implementation != Implementation::litgpt) {
+    r.problem(origin, "implementation litgpt: peft adapts a fused projection as a whole", "parts");
+  }
 }
 
-// Freezes the model and puts adapters beside the targeted layers.
-void add_adapters(Resolver& r, const Origin& origin, bool rank_said) {
+// "nf4", "fp4", or with double quantisation "nf4-dq", "fp4-dq" as litgpt spells it.
+void read_quant(Resolver& r, const Origin& origin, const Json& value, bool& double_said) {
+  constexpr std::string_view kDouble = "-dq";
+  FourBitWeights& weights = r.plan.workload.lora.weights;
+  std::string code = value.is_string() ? value.as_string() : "";
+  const bool twice = code.ends_with(kDouble);
+  if (twice) code.resize(code.size() - kDouble.size());
+  const auto found = find(kFourBitCodeNames, std::string_view(code));
+  if (!found) {
+    r.problem(origin, "nf4, fp4, nf4-dq or fp4-dq", value.describe());
+    return;
+  }
+  weights.code = *found;
+  if (twice) weights.double_quant = double_said = true;
+}
+
+struct SaidSettings {
+  bool rank = false;
+  bool double_quant = false;
+};
+
+SaidSettings read_settings(Resolver& r, const Origin& origin, const Json& settings) {
+  SaidSettings said;
+  if (!settings.is_object()) {
+    r.problem(origin, "an object {\"rank\": 8, \"targets\": [...]}", settings.describe());
+    return said;
+  }
+  const bool quantized = r.plan.workload.method == Method::qlora;
+  std::vector<std::string_view> keys = {"rank", "targets", "sub_targets"};
+  if (quantized) keys.insert(keys.end(), {"quant", "double_quant"});
+  for (const auto& [key, value] : settings.members()) {
+    const Origin place{origin.file, origin.pointer + "/" + pointer_token(key)};
+    if (key == "rank") {
+      read_rank(r, origin, value);
+      said.rank = true;
+    } else if (key == "targets") {
+      read_names(r,
+                 place,
+                 value,
+                 "module names such as [\"q_proj\", \"v_proj\"]",
+                 r.plan.workload.lora.targets);
+    } else if (key == "sub_targets") {
+      read_sub_targets(r, place, value);
+    } else if (key == "quant" && quantized) {
+      read_quant(r, place, value, said.double_quant);
+    } else if (key == "double_quant" && quantized) {
+      if (!value.is_boolean()) {
+        r.problem(place, "true or false", value.describe());
+        continue;
+      }
+      r.plan.workload.lora.weights.double_quant = value.as_boolean();
+      said.double_quant = true;
+    } else {
+      r.problem(place, "a key of the adapters", in_quotes(key), did_you_mean(key, keys));
+    }
+  }
+  return said;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+// Freezes the model and puts peft's adapters beside the targeted layers.
+void add_adapters(Resolver& r, const Origin& origin) {
   LoraSettings& lora = r.plan.workload.lora;
-  if (!rank_said) r.assume("LoRA rank " + std::to_string(lora.rank) + ": the default");
   if (lora.targets.empty()) {
     lora.targets = default_lora_targets(*r.plan.model);
     if (lora.targets.empty()) {
@@ -66,9 +129,7 @@ void add_adapters(Resolver& r, const Origin& origin, bool rank_said) {
                 "say {\"lora\": {\"targets\": [\"NAME\"]}} with the names of its linear layers");
       return;
     }
-    std::string names;
-    for (const std::string& target : lora.targets) names += (names.empty() ? "" : ", ") + target;
-    r.assume("LoRA on " + names + ": the default of peft for this model");
+    r.assume("LoRA on " + listed(lora.targets) + ": the default of peft for this model");
   }
   LoraOptions options;
   options.rank = lora.rank;
@@ -81,12 +142,114 @@ void add_adapters(Resolver& r, const Origin& origin, bool rank_said) {
   }
 }
 
+// --- litgpt ---
+
+// litgpt's switches by the names of Hugging Face's layers.
+struct Switch {
+  std::string_view target;
+  bool LitgptAdapters::*on;
+};
+constexpr std::array kSwitches = {
+    Switch{"q_proj", &LitgptAdapters::query},
+    Switch{"k_proj", &LitgptAdapters::key},
+    Switch{"v_proj", &LitgptAdapters::value},
+    Switch{"o_proj", &LitgptAdapters::projection},
+    Switch{"dense", &LitgptAdapters::projection},
+    Switch{"gate_proj", &LitgptAdapters::mlp},
+    Switch{"up_proj", &LitgptAdapters::mlp},
+    Switch{"down_proj", &LitgptAdapters::mlp},
+    Switch{"dense_h_to_4h", &LitgptAdapters::mlp},
+    Switch{"dense_4h_to_h", &LitgptAdapters::mlp},
+    Switch{"fc1", &LitgptAdapters::mlp},
+    Switch{"fc2", &LitgptAdapters::mlp},
+    Switch{"lm_head", &LitgptAdapters::head},
+    Switch{"embed_out", &LitgptAdapters::head},
+};
+
+void switch_on(Resolver& r, const Origin& origin, LitgptAdapters& adapters) {
+  const LoraSettings& lora = r.plan.workload.lora;
+  const auto part = [&](const char* name) {
+    return lora.sub_targets.empty() ||
+           std::find(lora.sub_targets.begin(), lora.sub_targets.end(), name) !=
+               lora.sub_targets.end();
+  };
+  for (const std::string& target : lora.targets) {
+    if (target == "query_key_value") {
+      adapters.query = adapters.query || part("q");
+      adapters.key = adapters.key || part("k");
+      adapters.value = adapters.value || part("v");
+      continue;
+    }
+    const auto known = std::find_if(
+        kSwitches.begin(), kSwitches.end(), [&](const Switch& s) { return s.target == target; });
+    if (known == kSwitches.end()) {
+      r.problem({origin.file, origin.pointer + "/targets"},
+                "names of the model's linear layers",
+                in_quotes(target));
+      return;
+    }
+    adapters.*(known->on) = true;
+  }
+}
+
+void build_litgpt(Resolver& r, const Origin& origin) {
+  LitgptAdapters adapters;
+  LoraSettings& lora = r.plan.workload.lora;
+  if (r.plan.workload.method != Method::full) {
+    adapters.rank = lora.rank;
+    switch_on(r, origin, adapters);
+    if (lora.targets.empty()) {
+      adapters.query = adapters.value = true;
+      r.assume("LoRA on queries and values: the default of litgpt");
+    }
+  }
+  if (!r.problems.empty()) return;
+  r.plan.model = std::make_shared<const Model>(litgpt_model(*r.plan.model, adapters));
+}
+
+// --- four bits ---
+
+// What stores the frozen weights, and how it is set unless somebody says so.
+void store_in_four_bits(Resolver& r, bool double_said) {
+  Plan& plan = r.plan;
+  if (runs_deepspeed(plan.workload)) {
+    r.not_modelled(ScenarioKey::method, "qlora under DeepSpeed");
+    return;
+  }
+  FourBitWeights& weights = plan.workload.lora.weights;
+  const bool litgpt = plan.workload.implementation == Implementation::litgpt;
+  // litgpt's recipes are of bitsandbytes 0.41 and 0.42.
+  weights.reads_fp16 = weights.keeps_input = litgpt;
+  if (!double_said && !litgpt) {
+    // A hand-written loop takes bnb.nn.Linear4bit's own default, compress_statistics=True; the
+    // Trainer goes through transformers' BitsAndBytesConfig(bnb_4bit_use_double_quant=False).
+    weights.double_quant = plan.workload.frontend == Frontend::native;
+    r.assume(weights.double_quant
+                 ? "scales of the four-bit weights are quantised again: bitsandbytes' default"
+                 : "scales of the four-bit weights stay in fp32: the default of transformers");
+  }
+  if (!litgpt) {
+    r.assume(
+        "norms, embeddings and head beside the four-bit weights keep the model's dtype: peft's "
+        "prepare_model_for_kbit_training, which casts them to fp32, is not applied");
+  }
+  try {
+    plan.model = std::make_shared<const Model>(with_four_bit_weights(*plan.model, litgpt));
+  } catch (const InputError& error) {
+    for (const Diagnostic& d : error.diagnostics()) {
+      r.problem(r.origin(ScenarioKey::method), d.expected, d.got);
+    }
+  }
+}
+
 }  // namespace
 
 void resolve_method(Resolver& r) {
+  const bool litgpt = r.plan.workload.implementation == Implementation::litgpt;
   const Said* said = r.scenario.find(ScenarioKey::method);
   if (said == nullptr) {
     r.assume("full fine-tuning: every parameter is trained");
+    if (litgpt && r.problems.empty()) build_litgpt(r, {});
     return;
   }
   const Json* settings = nullptr;
@@ -103,15 +266,21 @@ void resolve_method(Resolver& r) {
     return;
   }
   r.plan.workload.method = *found;
-  if (*found == Method::full) return;
-  if (*found == Method::qlora) {
-    r.not_modelled(ScenarioKey::method, "qlora");
-    return;
+  const Origin origin{said->origin.file, said->origin.pointer + "/" + method};
+  SaidSettings have;
+  if (*found != Method::full) {
+    if (settings != nullptr) have = read_settings(r, origin, *settings);
+    if (!have.rank) {
+      r.assume("LoRA rank " + std::to_string(r.plan.workload.lora.rank) + ": the default");
+    }
   }
-  const Origin origin{said->origin.file, said->origin.pointer + "/lora"};
-  if (settings != nullptr) read_settings(r, origin, *settings);
   if (!r.problems.empty()) return;
-  add_adapters(r, origin, settings != nullptr && settings->find("rank") != nullptr);
+  if (litgpt) {
+    build_litgpt(r, origin);
+  } else if (*found != Method::full) {
+    add_adapters(r, origin);
+  }
+  if (*found == Method::qlora && r.problems.empty()) store_in_four_bits(r, have.double_quant);
 }
 
 }  // namespace zeroplan

@@ -42,6 +42,13 @@ void resolve_precision(Resolver& resolver);
 void resolve_batch(Resolver& resolver);
 void fill_ds_config(Resolver& resolver);
 
+// resolve_activations.cpp: what offloads activations and what shares a sequence.
+void resolve_activation_offload(Resolver& resolver);
+void resolve_sequence_parallel(Resolver& resolver);
+
+// resolve_torch_engines.cpp: what of the ds_config FSDP and DDP take.
+void resolve_torch_engine(Resolver& resolver);
+
 // engine_from_plan.cpp: what the engine policies take.
 EngineConfig engine_config(const Plan& plan);
 

@@ -3,28 +3,10 @@
 #include <algorithm>
 
 #include "model/engine/fetch_coordinator.hpp"
+#include "model/predict/module_walk.hpp"
 
 namespace zeroplan {
 namespace {
-
-FetchModel fetch_model(const Plan& plan) {
-  FetchModel model;
-  for (const Module& module : plan.model->modules) {
-    FetchModule entry;
-    for (const int parameter : module.parameters) entry.parameters.push_back(parameter);
-    entry.parent = module.parent;
-    model.modules.push_back(entry);
-  }
-  model.parameters = plan.engine_parameters;
-  mark_persistent(model, plan.engine);
-  return model;
-}
-
-// Containers that are never called themselves, so that no hook of theirs fires.
-bool is_called(const Module& module) {
-  return module.type != "ModuleList" && module.type != "ModuleDict" &&
-         module.type != "ParameterList";
-}
 
 // Follows the bytes behind the gathered weights through a log.
 class Fold {
@@ -53,11 +35,14 @@ class Fold {
       case FetchEventKind::prefetch:
         now_.parameters += event.elements;
         totals.gathered += event.elements;
+        ahead_ = event.kind == FetchEventKind::prefetch;
         break;
       case FetchEventKind::collective:
         now_.buffers += event.elements;
         totals.collective_elements += event.elements;
         ++totals.collectives;
+        timeline_.messages.push_back(
+            {static_cast<std::int32_t>(step_), event.elements, event.group, ahead_});
         break;
       case FetchEventKind::load:
         now_.buffers += event.elements;
@@ -89,35 +74,41 @@ class Fold {
   LiveElements now_;
   std::size_t step_ = 0;
   bool forward_ = true;
+  bool ahead_ = false;
 };
 
-// Turns the passes of the graph into module entries and exits of the whole model: blocks know their
-// own modules, the classes around them are entered before the first and left after the last.
+// Drives the coordinator through micro-steps and folds its log.
 class Driver {
  public:
   Driver(const Plan& plan, const ModelGraph& graph, FetchCoordinator& coordinator)
-      : model_(*plan.model), graph_(graph), coordinator_(coordinator) {
-    mark_outer();
-  }
+      : graph_(graph), walk_(*plan.model, graph), coordinator_(coordinator) {}
 
   void micro_step(Fold* fold) {
     coordinator_.begin_micro_step(log_);
     drain(fold);
+    const auto on_module = [&](const ModuleStep& step) {
+      if (step.enters) coordinator_.enter(step.module, step.pass, log_);
+      if (!step.enters) coordinator_.exit(step.module, step.pass, log_);
+      drain(fold);
+    };
     bool backward = false;
     const std::vector<PassStep> passes = micro_batch(graph_);
     for (std::size_t i = 0; i < passes.size(); ++i) {
       const PassStep& pass = passes[i];
       if (pass.pass == Pass::drop_outputs) continue;
       if (!in_forward_phase(pass.pass) && !backward) {
-        leave_all(FetchPass::forward, fold);
+        walk_.leave(FetchPass::forward, on_module);
         backward = true;
         coordinator_.begin_backward(log_);
         drain(fold);
       }
       if (fold != nullptr) fold->set_pass(i, !backward);
-      play_pass(pass, fold);
+      const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
+      for (const Event& event : graph_.block_of(instance).of(pass.pass)) {
+        walk_.follow(pass, event, on_module);
+      }
     }
-    leave_all(FetchPass::backward, fold);
+    walk_.leave(FetchPass::backward, on_module);
     coordinator_.end_backward(log_);
     drain(fold);
   }
@@ -137,71 +128,10 @@ class Driver {
     }
   }
 
-  void play_pass(const PassStep& pass, Fold* fold) {
-    const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
-    const Block& block = graph_.block_of(instance);
-    const FetchPass direction =
-        pass.pass == Pass::backward ? FetchPass::backward : FetchPass::forward;
-    for (const Event& event : block.of(pass.pass)) {
-      const bool enters = event.kind == EventKind::module_enter;
-      if (!enters && event.kind != EventKind::module_exit) continue;
-      const std::int32_t module = instance.modules[static_cast<std::size_t>(event.index)];
-      if (module < 0) continue;
-      if (enters) {
-        enter_ancestors(module, direction, fold);
-        coordinator_.enter(module, direction, log_);
-      } else {
-        coordinator_.exit(module, direction, log_);
-      }
-      drain(fold);
-    }
-  }
-
-  // Classes around the blocks: called, and not announced by any block.
-  void mark_outer() {
-    outer_.reserve(model_.modules.size());
-    for (const Module& module : model_.modules) outer_.push_back(is_called(module));
-    for (const BlockInstance& instance : graph_.instances) {
-      for (const std::int32_t index : instance.modules) {
-        if (index >= 0) outer_[static_cast<std::size_t>(index)] = false;
-      }
-    }
-    is_open_.resize(model_.modules.size(), false);
-  }
-
-  // They are entered once in a pass over the model, from the root inwards.
-  void enter_ancestors(ModuleIndex module, FetchPass direction, Fold* fold) {
-    chain_.clear();
-    for (int at = model_.modules[static_cast<std::size_t>(module)].parent; at >= 0;
-         at = model_.modules[static_cast<std::size_t>(at)].parent) {
-      const auto index = static_cast<std::size_t>(at);
-      if (outer_[index] && !is_open_[index]) chain_.push_back(at);
-    }
-    for (auto at = chain_.rbegin(); at != chain_.rend(); ++at) {
-      coordinator_.enter(*at, direction, log_);
-      drain(fold);
-      open_.push_back(*at);
-      is_open_[static_cast<std::size_t>(*at)] = true;
-    }
-  }
-
-  void leave_all(FetchPass direction, Fold* fold) {
-    for (auto at = open_.rbegin(); at != open_.rend(); ++at) {
-      coordinator_.exit(*at, direction, log_);
-      drain(fold);
-      is_open_[static_cast<std::size_t>(*at)] = false;
-    }
-    open_.clear();
-  }
-
-  const Model& model_;
   const ModelGraph& graph_;
+  ModuleWalk walk_;
   FetchCoordinator& coordinator_;
   FetchLog log_;
-  std::vector<bool> outer_;
-  std::vector<bool> is_open_;
-  std::vector<ModuleIndex> open_;   // outer modules that have been entered, the innermost last
-  std::vector<ModuleIndex> chain_;  // scratch
 };
 
 }  // namespace

@@ -11,11 +11,20 @@
 
 namespace zeroplan {
 
+// One collective of the micro-step.
+struct GatherMessage {
+  std::int32_t step = 0;  // the pass it is issued in, index into micro_batch(graph)
+  Elements elements;      // full output
+  std::int32_t ranks = 1;
+  bool ahead = false;  // prefetched: a later pass needs it
+};
+
 struct GatherTimeline {
   std::vector<LiveElements> peaks;  // in the order of micro_batch(graph)
   LiveElements after;               // at the end of the micro-step
   GatherTotals forward;
   GatherTotals backward;
+  std::vector<GatherMessage> messages;
 };
 
 // Precondition: ZeRO stage 3.

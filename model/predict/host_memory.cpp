@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/predict/coefficients.hpp"
+#include "model/cost/coefficients.hpp"
 
 namespace zeroplan {
 namespace {
@@ -17,13 +17,23 @@ constexpr Bytes kShard = Bytes::of(5'000'000'000);
 // read every shard (transformers modeling_utils.py is_deepspeed_zero3_enabled, PR 24964).
 constexpr Version kRankZeroReads{4, 32, 0};
 
+// The embedded runtime is one C++ process a node, its ranks threads of it: assumed.
+constexpr Bytes kEmbeddedProcess = Bytes::mib(64);
+
+Bytes process_bytes(const Plan& plan, std::int64_t ranks) {
+  if (plan.workload.engine == TrainingEngine::embedded) return kEmbeddedProcess;
+  return Bytes::nearest(plan.coefficients[Coefficient::host_process_bytes]) * ranks;
+}
+
 Bytes all_weights(const Plan& plan) {
   Elements sum;
   for (const EngineParameter& parameter : plan.engine_parameters) sum += parameter.numel;
   return sum.times_width(kCheckpointWidth);
 }
 
+// Composer and fms-fsdp build on the meta device and initialise shards.
 bool partitioned_from_the_start(const Plan& plan) {
+  if (!runs_deepspeed(plan.workload)) return plan.workload.implementation != Implementation::hf;
   return plan.engine.stage == 3 && plan.engine.stage3.zero_init;
 }
 
@@ -49,7 +59,9 @@ Bytes save_bytes(const Plan& plan,
                  const std::vector<EngineBuffer>& buffers,
                  const OutsidePasses& outside,
                  std::int64_t ranks) {
-  const bool gathers = plan.engine.stage == 3 && plan.engine.stage3.gather_16bit_weights_on_save;
+  const bool deepspeed_gathers = runs_deepspeed(plan.workload) && plan.engine.stage == 3 &&
+                                 plan.engine.stage3.gather_16bit_weights_on_save;
+  const bool gathers = deepspeed_gathers || plan.workload.engine == TrainingEngine::fsdp;
   Bytes staged;
   for (const EngineBuffer& buffer : buffers) {
     const bool state = buffer.category == MemoryCategory::optimizer_states;
@@ -87,24 +99,36 @@ HostSums host_sums(const std::vector<EngineBuffer>& buffers) {
 }
 
 // Of the peak: processes, and weights or states by how well each is known.
-double relative_sd(const HostMemory& host, Bytes processes) {
-  const double own =
-      static_cast<double>(processes.count()) * info(Coefficient::host_process_bytes).relative_sd;
+double relative_sd(const Coefficients& coefficients, const HostMemory& host, Bytes processes) {
+  const double own = static_cast<double>(processes.count()) *
+                     coefficients.relative_sd(Coefficient::host_process_bytes);
   const Coefficient spread =
       host.peak_phase == Phase::load ? Coefficient::host_load_sd : Coefficient::host_state_sd;
-  const double rest = static_cast<double>((host.peak - processes).count()) * value(spread);
+  const double rest = static_cast<double>((host.peak - processes).count()) * coefficients[spread];
   return std::hypot(own, rest) / static_cast<double>(host.peak.count());
 }
 
 }  // namespace
 
+Bytes checkpoints_on_host(const Plan& plan, const ModelGraph& graph) {
+  if (plan.workload.activation_offload != ActivationOffload::cpu) return Bytes::zero();
+  Bytes sum;
+  for (const BlockInstance& instance : graph.instances) {
+    const Block& block = graph.block_of(instance);
+    if (!instance.checkpointed || block.input < 0) continue;
+    sum += block.storages[static_cast<std::size_t>(block.input)].bytes;
+  }
+  return sum;
+}
+
 void predict_host(const Plan& plan,
                   const std::vector<EngineBuffer>& buffers,
                   const OutsidePasses& outside,
+                  Bytes activations,
                   MemoryPrediction& prediction) {
   const std::int64_t ranks = plan.cluster.gpus_per_node();
   const HostSums sums = host_sums(buffers);
-  const Bytes processes = Bytes::nearest(value(Coefficient::host_process_bytes)) * ranks;
+  const Bytes processes = process_bytes(plan, ranks);
   HostMemory& host = prediction.host;
   host.capacity = plan.cluster.node.host_memory.value;
   host.pinned = sums.pinned * ranks;
@@ -115,6 +139,7 @@ void predict_host(const Plan& plan,
   const std::pair<Phase, Bytes> phases[] = {
       {Phase::load, host.load_peak},
       {Phase::init, init},
+      {Phase::backward, steady + activations * ranks},
       {Phase::step, steady + outside.host_step_temporaries * ranks},
       {Phase::save, steady + save_bytes(plan, buffers, outside, ranks)}};
   for (const auto& [phase, bytes] : phases) {
@@ -123,7 +148,7 @@ void predict_host(const Plan& plan,
     host.peak_phase = phase;
   }
   prediction.nvme = sums.nvme * ranks;
-  prediction.host_relative_sd = relative_sd(host, processes);
+  prediction.host_relative_sd = relative_sd(plan.coefficients, host, processes);
 }
 
 }  // namespace zeroplan

@@ -5,15 +5,21 @@
 #include <vector>
 
 #include "model/engine/buffers.hpp"
+#include "model/graph/graph.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/step_memory.hpp"
 
 namespace zeroplan {
 
-// Fills prediction.host, prediction.nvme and prediction.host_relative_sd.
+// What the checkpoints of one micro-batch take in host memory: a rank's inputs of checkpointed
+// blocks, where activations are offloaded.
+Bytes checkpoints_on_host(const Plan& plan, const ModelGraph& graph);
+
+// `activations`: a rank's on the host. Fills prediction.host, prediction.nvme and prediction.host_relative_sd.
 void predict_host(const Plan& plan,
                   const std::vector<EngineBuffer>& buffers,
                   const OutsidePasses& outside,
+                  Bytes activations,
                   MemoryPrediction& prediction);
 
 }  // namespace zeroplan

@@ -60,6 +60,8 @@ Json step_json(const StepTime& step) {
        {"optimizer_seconds", number(step.optimizer.seconds())},
        {"exposed_communication_seconds", number(step.exposed_communication.seconds())},
        {"exposed_offload_seconds", number(step.exposed_offload.seconds())},
+       {"bounds_seconds",
+        Json::array({number(step.lower_bound.seconds()), number(step.upper_bound.seconds())})},
        {"bound", name(kBoundNames, step.bound)},
        {"tokens_per_second_per_gpu", step.tokens_per_second_per_gpu},
        {"samples_per_second", step.samples_per_second},
@@ -95,7 +97,8 @@ Json to_json(const StepResult& result) {
   document["job"] = result.job_steps == 0
                         ? Json()
                         : Json::object({{"steps", result.job_steps},
-                                        {"seconds", number(result.job_seconds.seconds())}});
+                                        {"seconds", number(result.job_seconds.seconds())},
+                                        {"padded_length", result.job_padded_length}});
   document["intervals"] =
       Json::object({{"peak_allocated_bytes",
                      Json::array({result.peak_allocated_interval.low.count(),

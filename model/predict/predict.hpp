@@ -1,7 +1,7 @@
 // Plan -> prediction, in closed form: what the tuner uses as a bound and `fit` as an answer.
 //
 //   memory.hpp      GPU and host memory by category and phase
-//   roofline.hpp    time of a step as the sum of what each resource needs
+//   step_time.hpp   time of a step from the cost functions and the engine's messages
 //   predict.cpp     puts them together, adds intervals, and decides whether it fits
 #pragma once
 

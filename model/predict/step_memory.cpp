@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/engine/partition.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -61,6 +63,26 @@ OutsidePasses outside_passes(const Plan& plan,
   outside.host_step_temporaries = step.host_pageable + step.host_pinned;
   outside.host_save = save.host_pageable + save.host_pinned;
   return outside;
+}
+
+Bytes cublas_workspace(const Plan& plan) {
+  if (plan.cluster.gpu.is_cpu() || plan.software.torch.major < 2) return Bytes::zero();
+  const bool hopper_or_newer = plan.cluster.gpu.compute_capability.major >= 9;
+  return hopper_or_newer ? Bytes::kib(4096) * 8 : Bytes::kib(4096) * 2 + Bytes::kib(16) * 8;
+}
+
+std::vector<bool> weights_saved_by_linear(const Plan& plan, const EngineConfig& config) {
+  std::vector<bool> saved;
+  if (config.stage != 3 || config.stage3.memory_efficient_linear) return saved;
+  saved.resize(plan.engine_parameters.size(), false);
+  for (const Module& module : plan.model->modules) {
+    if (module.type != "Linear") continue;
+    for (const int parameter : module.parameters) saved[static_cast<std::size_t>(parameter)] = true;
+  }
+  for (const int parameter : persistent_parameters(config, plan.engine_parameters)) {
+    saved[static_cast<std::size_t>(parameter)] = false;
+  }
+  return saved;
 }
 
 }  // namespace zeroplan

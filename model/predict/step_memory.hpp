@@ -30,4 +30,14 @@ OutsidePasses outside_passes(const Plan& plan,
                              const std::vector<EngineBuffer>& buffers,
                              Bytes gpu_room);
 
+// cuBLAS keeps a workspace for each handle and stream; forward thread and autograd thread have one
+// each. The bytes of one. Source: aten/src/ATen/cuda/CublasHandlePool.cpp (torch 2.6); torch 1 had
+// none of its own.
+Bytes cublas_workspace(const Plan& plan);
+
+// By parameter: does torch's own linear, where memory_efficient_linear does not replace it
+// (runtime/zero/linear.py), save a view of the gathered weight, which then outlives its release by
+// the engine? Persistent weights are never gathered again. Empty where no weight is saved.
+std::vector<bool> weights_saved_by_linear(const Plan& plan, const EngineConfig& config);
+
 }  // namespace zeroplan

@@ -91,6 +91,8 @@ struct StepTime {
   Seconds optimizer;
   Seconds exposed_communication;  // part of the above
   Seconds exposed_offload;        // part of the above
+  Seconds lower_bound;            // all resources at once
+  Seconds upper_bound;            // one after the other
   Bound bound = Bound::compute;
   double tokens_per_second_per_gpu = 0.0;
   double samples_per_second = 0.0;  // whole job
@@ -110,6 +112,7 @@ struct StepResult {
   std::vector<NetworkAlternative> at_network;  // where the network between nodes was assumed
   std::int64_t job_steps = 0;                  // 0: no dataset given
   Seconds job_seconds;
+  double job_padded_length = 0.0;  // tokens of a sequence, on average
   Interval<Bytes> peak_allocated_interval;
   Interval<Seconds> step_interval;
   Elements parameters_total;

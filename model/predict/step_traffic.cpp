@@ -1,5 +1,8 @@
 #include "model/predict/step_traffic.hpp"
 
+#include <algorithm>
+#include <optional>
+
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/optimizer_step.hpp"
 #include "model/engine/partition.hpp"
@@ -8,7 +11,39 @@
 namespace zeroplan {
 namespace {
 
-void add_collective(const EngineAction& action, bool in_step, StepTraffic& traffic) {
+std::optional<Collective> collective_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_reduce:
+      return Collective::all_reduce;
+    case CollectiveKind::reduce_scatter:
+      return Collective::reduce_scatter;
+    case CollectiveKind::all_gather:
+      return Collective::all_gather;
+    case CollectiveKind::reduce:  // a ring to one rank moves what a broadcast from it does
+    case CollectiveKind::broadcast:
+      return Collective::broadcast;
+    case CollectiveKind::all_to_all:
+      return Collective::all_to_all;
+    case CollectiveKind::barrier:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// MiCS adds up its shards across the copies; all other groups are contiguous.
+CollectiveGroup group_of(const Plan& plan, const EngineCollective& collective) {
+  const std::int64_t shard = plan.engine.stage3.mics_shard_size;
+  const bool across =
+      plan.engine.stage == 3 && shard > 0 && collective.kind == CollectiveKind::all_reduce;
+  return across ? group_across(plan, collective.ranks, shard)
+                : contiguous_group(plan, collective.ranks);
+}
+
+// The message of a collective, -1 for a barrier; its volume joins the sums.
+std::int32_t add_collective(const Plan& plan,
+                            const EngineAction& action,
+                            bool in_step,
+                            StepTraffic& traffic) {
   const Bytes message = action.elements * action.dtype;
   switch (action.collective.kind) {
     case CollectiveKind::all_reduce:
@@ -27,21 +62,55 @@ void add_collective(const EngineAction& action, bool in_step, StepTraffic& traff
       break;
   }
   ++traffic.collectives;
+  const auto kind = collective_of(action.collective.kind);
+  if (!kind) return -1;
+  return traffic.message({*kind, message, group_of(plan, action.collective)});
 }
 
-void add_actions(const EngineConfig& config,
+void count_after(std::int32_t message, StepTraffic& traffic) {
+  if (message < 0) return;
+  for (MessageCount& known : traffic.after) {
+    if (known.message != message) continue;
+    ++known.count;
+    return;
+  }
+  traffic.after.push_back({message, 1});
+}
+
+// `tasks`: where the collectives of a micro-step go; null in the optimizer step.
+void add_actions(const Plan& plan,
                  const EngineActions& actions,
-                 bool in_step,
+                 std::vector<StepTask>* tasks,
                  StepTraffic& traffic) {
+  const EngineConfig& config = plan.engine;
   const bool gradients_to_nvme = config.offload_optimizer.device == OffloadDevice::nvme;
+  Bytes copied;  // by kernels since the last collective
   for (const EngineAction& action : actions.actions) {
     const Bytes bytes = action.elements * action.dtype;
     switch (action.kind) {
-      case ActionKind::collective:
-        add_collective(action, in_step, traffic);
+      case ActionKind::collective: {
+        const std::int32_t message = add_collective(plan, action, tasks == nullptr, traffic);
+        if (tasks == nullptr) {
+          count_after(message, traffic);
+        } else if (message >= 0) {
+          StepTask task;
+          task.kind = StepTaskKind::reduce;
+          task.message = message;
+          task.copied_before = copied;
+          tasks->push_back(task);
+          copied = Bytes::zero();
+        }
+        break;
+      }
+      case ActionKind::flatten:
+      case ActionKind::concatenate:
+      case ActionKind::cast:
+      case ActionKind::scale:
+        copied += bytes * 2;
         break;
       case ActionKind::copy_to_host:  // also behind every gradient_to_master
         traffic.device_to_host += bytes;
+        if (!action.pinned) traffic.device_to_host_pageable += bytes;
         break;
       case ActionKind::gradient_to_master:
         // The swapper writes it through its buffers (swap_tensor/optimizer_utils.py
@@ -68,20 +137,59 @@ void add_actions(const EngineConfig& config,
   }
 }
 
-// One micro-step's reductions.
-StepTraffic micro_step_traffic(const EngineConfig& config,
-                               GradientReducer& reducer,
-                               const ActivationTimeline& timeline,
-                               int micro_step) {
-  EngineActions actions;
-  reducer.begin_backward(micro_step);
-  for (const std::int32_t parameter : timeline.gradient_order) {
-    reducer.gradient_ready(parameter, actions);
+// Modules that a pass enters or leaves. Those around all blocks are left out.
+std::int32_t module_events(const ModelGraph& graph, const PassStep& pass) {
+  const BlockInstance& instance = graph.instances[static_cast<std::size_t>(pass.instance)];
+  std::int32_t count = 0;
+  for (const Event& event : graph.block_of(instance).of(pass.pass)) {
+    count += event.kind == EventKind::module_enter || event.kind == EventKind::module_exit ? 1 : 0;
   }
+  return count;
+}
+
+// One micro-step: the passes of the graph with the gathers and reductions that DeepSpeed issues in
+// each of them.
+MicroStep micro_step(const Plan& plan,
+                     const StepWork& work,
+                     GradientReducer& reducer,
+                     int index,
+                     StepTraffic& traffic) {
+  const ActivationTimeline& timeline = work.activations;
+  MicroStep result;
+  EngineActions actions;
+  std::size_t next_gradient = 0;
+  auto gather = work.gathers.messages.begin();
+  const bool offloads = plan.engine.offload_parameter.device != OffloadDevice::none;
+  reducer.begin_backward(index);
+  for (std::size_t i = 0; i < timeline.steps.size(); ++i) {
+    const ActivationStep& step = timeline.steps[i];
+    for (; gather != work.gathers.messages.end() && gather->step <= static_cast<std::int32_t>(i);
+         ++gather) {
+      StepTask task;
+      task.kind = StepTaskKind::gather;
+      task.ahead = gather->ahead;
+      const Bytes bytes = gather->elements * plan.engine.model_dtype;
+      task.message =
+          traffic.message({Collective::all_gather, bytes, contiguous_group(plan, gather->ranks)});
+      if (offloads) task.from_host = bytes / partition_ranks(plan.engine);
+      result.tasks.push_back(task);
+    }
+    if (step.pass.pass == Pass::drop_outputs) continue;
+    StepTask compute;
+    compute.pass = static_cast<std::int32_t>(i);
+    if (plan.engine.stage == 3) compute.module_hooks = module_events(work.graph, step.pass);
+    if (plan.engine.stage > 0) compute.gradient_hooks = step.weight_gradient_count;
+    result.tasks.push_back(compute);
+    actions.clear();
+    for (std::int32_t k = 0; k < step.weight_gradient_count; ++k) {
+      reducer.gradient_ready(timeline.gradient_order[next_gradient++], actions);
+    }
+    add_actions(plan, actions, &result.tasks, traffic);
+  }
+  actions.clear();
   reducer.end_backward(actions);
-  StepTraffic traffic;
-  add_actions(config, actions, false, traffic);
-  return traffic;
+  add_actions(plan, actions, &result.tasks, traffic);
+  return result;
 }
 
 void add_times(const StepTraffic& part, std::int64_t times, StepTraffic& sum) {
@@ -90,6 +198,9 @@ void add_times(const StepTraffic& part, std::int64_t times, StepTraffic& sum) {
   sum.all_gather_backward += part.all_gather_backward * times;
   sum.collectives += part.collectives * times;
   sum.device_to_host += part.device_to_host * times;
+  sum.device_to_host_pageable += part.device_to_host_pageable * times;
+  sum.cpu_optimizer += part.cpu_optimizer * times;
+  sum.gpu_optimizer += part.gpu_optimizer * times;
   sum.host_to_device += part.host_to_device * times;
   sum.host_to_device_pageable += part.host_to_device_pageable * times;
   sum.nvme_read += part.nvme_read * times;
@@ -97,12 +208,21 @@ void add_times(const StepTraffic& part, std::int64_t times, StepTraffic& sum) {
 }
 
 // Micro-steps between the first and the last are alike: one of them stands for all.
-void add_reductions(const Plan& plan, const ActivationTimeline& timeline, StepTraffic& traffic) {
+void add_micro_steps(const Plan& plan, const StepWork& work, StepTraffic& traffic) {
   GradientReducer reducer(plan.engine, plan.engine_parameters);
   const int G = plan.engine.gradient_accumulation_steps;
-  add_times(micro_step_traffic(plan.engine, reducer, timeline, 0), 1, traffic);
-  if (G > 2) add_times(micro_step_traffic(plan.engine, reducer, timeline, 1), G - 2, traffic);
-  if (G > 1) add_times(micro_step_traffic(plan.engine, reducer, timeline, G - 1), 1, traffic);
+  const auto window = [&](int index, std::int64_t count) {
+    StepTraffic part;
+    part.messages = std::move(traffic.messages);
+    MicroStep micro = micro_step(plan, work, reducer, index, part);
+    micro.count = count;
+    traffic.messages = std::move(part.messages);
+    traffic.windows.push_back(std::move(micro));
+    add_times(part, count, traffic);
+  };
+  window(0, 1);
+  if (G > 2) window(1, G - 2);
+  if (G > 1) window(G - 1, 1);
   if (plan.engine.stage == 3) traffic.host_events += traffic.collectives;
 }
 
@@ -134,6 +254,7 @@ void add_gathers(const Plan& plan, const GatherTimeline& gathers, StepTraffic& t
       break;
     case OffloadDevice::nvme:
       traffic.nvme_read += own;
+      traffic.nvme_weights += own;
       traffic.host_to_device += own;
       traffic.nvme_write += swapped_weights(plan);
       break;
@@ -145,13 +266,48 @@ void add_gathers(const Plan& plan, const GatherTimeline& gathers, StepTraffic& t
 
 }  // namespace
 
+std::int32_t StepTraffic::message(const Message& wanted) {
+  const auto same = [&](const Message& known) {
+    return known.kind == wanted.kind && known.bytes == wanted.bytes &&
+           known.group.ranks_per_node == wanted.group.ranks_per_node &&
+           known.group.nodes == wanted.group.nodes &&
+           known.group.concurrent == wanted.group.concurrent;
+  };
+  const auto found = std::find_if(messages.rbegin(), messages.rend(), same);
+  if (found != messages.rend()) {
+    return static_cast<std::int32_t>(messages.rend() - found) - 1;
+  }
+  messages.push_back(wanted);
+  return static_cast<std::int32_t>(messages.size()) - 1;
+}
+
+CollectiveGroup contiguous_group(const Plan& plan, std::int64_t ranks) {
+  const std::int64_t per_node = std::max<std::int64_t>(1, plan.cluster.gpus_per_node());
+  CollectiveGroup group;
+  group.ranks_per_node = std::min(ranks, per_node);
+  group.nodes = ceil_div(ranks, per_node);
+  return group;
+}
+
+CollectiveGroup group_across(const Plan& plan, std::int64_t copies, std::int64_t shard_ranks) {
+  const std::int64_t per_node = std::max<std::int64_t>(1, plan.cluster.gpus_per_node());
+  CollectiveGroup group;
+  group.ranks_per_node = std::clamp<std::int64_t>(per_node / shard_ranks, 1, copies);
+  group.nodes = std::max<std::int64_t>(1, copies / group.ranks_per_node);
+  group.concurrent = std::min(shard_ranks, per_node);
+  return group;
+}
+
 StepTraffic step_traffic(const Plan& plan, const StepWork& work) {
+  if (plan.workload.engine == TrainingEngine::fsdp) return fsdp_traffic(plan, work);
+  if (plan.workload.engine == TrainingEngine::ddp) return ddp_traffic(plan, work);
   StepTraffic traffic;
-  add_reductions(plan, work.activations, traffic);
+  traffic.overlaps = plan.engine.overlap_comm && plan.engine.stage > 0;
+  add_micro_steps(plan, work, traffic);
   if (plan.engine.stage == 3) add_gathers(plan, work.gathers, traffic);
   EngineActions step;
   optimizer_step(plan.engine, plan.engine_parameters, false, step);
-  add_actions(plan.engine, step, true, traffic);
+  add_actions(plan, step, nullptr, traffic);
   return traffic;
 }
 

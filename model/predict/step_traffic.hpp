@@ -1,12 +1,90 @@
-// What the engine moves in one optimizer step: the sum of its own action lists (model/engine), so
-// that no formula of a volume is written twice.
+// What the engine moves in one optimizer step and when: the sizes of its own buckets and fetches
+// (model/engine), message by message, so that no formula of a volume is written twice.
 #pragma once
 
-#include "model/predict/roofline.hpp"
+#include <vector>
+
+#include "model/cost/collective.hpp"
 #include "model/predict/step_work.hpp"
 
 namespace zeroplan {
 
+// Collectives of one kind, size and group; `bytes` is the full tensor.
+struct Message {
+  Collective kind = Collective::all_gather;
+  Bytes bytes;
+  CollectiveGroup group;
+};
+
+enum class StepTaskKind {
+  compute,  // pass `pass` of micro_batch(graph)
+  gather,   // a collective that a pass waits for: the next one, or with `ahead` a later one
+  reduce,   // a collective of gradients that are complete
+};
+
+struct StepTask {
+  StepTaskKind kind = StepTaskKind::compute;
+  std::int32_t pass = -1;
+  std::int32_t message = -1;  // index into StepTraffic::messages
+  bool ahead = false;
+  bool takes_ahead = true;        // compute: waits for what was gathered ahead before the last one
+  std::int32_t module_hooks = 0;  // compute: that run Python while the pass is issued
+  std::int32_t gradient_hooks = 0;  // the same
+  // Bytes that kernels stream around the collective: beside the computation, and in its way; with a
+  // computation: besides it.
+  Bytes copied_beside;
+  Bytes copied_before;
+  Bytes from_host;  // copied to the GPU before a gather: offloaded weights
+};
+
+// Equal micro-steps of a window: tasks in the order in which the host issues them.
+struct MicroStep {
+  std::vector<StepTask> tasks;
+  std::int64_t count = 1;
+};
+
+struct MessageCount {
+  std::int32_t message = -1;
+  std::int64_t count = 0;
+};
+
+// Volumes are sums over the step, per rank; message sizes are full tensors.
+struct StepTraffic {
+  Bytes all_reduce;
+  Bytes reduce_scatter;
+  Bytes all_gather_forward;
+  Bytes all_gather_backward;
+  Bytes all_gather_step;
+  std::int64_t collectives = 0;
+  std::int64_t host_events = 0;  // stage-3 gathers and reductions, for the host's time
+  Bytes device_to_host;          // all of it; of these pageable:
+  Bytes device_to_host_pageable;
+  Bytes host_to_device;           // from pinned memory
+  Bytes host_to_device_pageable;  // synchronous
+  Elements cpu_optimizer;         // parameters updated by the CPU
+  Elements gpu_optimizer;
+  Bytes nvme_read;
+  Bytes nvme_write;
+  Bytes nvme_weights;  // of nvme_read, for gathers: read beside the computation
+
+  std::vector<Message> messages;    // distinct
+  std::vector<MicroStep> windows;   // their counts sum to the accumulation steps
+  std::vector<MessageCount> after;  // collectives of the optimizer step
+  bool overlaps = false;            // collectives run beside computation
+
+  // The index of a message, added where it is new.
+  std::int32_t message(const Message& message);
+};
+
 StepTraffic step_traffic(const Plan& plan, const StepWork& work);
+
+// The ranks that share one copy, from the first on: whole nodes where they are more than one has.
+CollectiveGroup contiguous_group(const Plan& plan, std::int64_t ranks);
+// One rank of each of the `copies` groups of `shard_ranks`, for all groups at once.
+CollectiveGroup group_across(const Plan& plan, std::int64_t copies, std::int64_t shard_ranks);
+
+// torch_traffic.cpp
+StepTraffic fsdp_traffic(const Plan& plan, const StepWork& work);
+StepTraffic ddp_traffic(const Plan& plan, const StepWork& work);
 
 }  // namespace zeroplan

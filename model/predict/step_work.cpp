@@ -4,15 +4,40 @@
 
 namespace zeroplan {
 
+namespace {
+
+// With use_orig_params the parameters that the forward pass sees are views of the flat parameter,
+// which needs a gradient as soon as one parameter in it does: frozen ones get gradients, too
+// (fully_sharded_data_parallel.py, on frozen parameters; _flat_param.py _get_unflat_views).
+Model with_flat_parameters_trained(const Plan& plan) {
+  Model model = *plan.model;
+  for (const FsdpUnit& unit : fsdp_units(plan.fsdp, plan.engine_parameters, plan.wrapped_block)) {
+    if (!unit.trains) continue;
+    for (const int index : unit.parameters) {
+      model.parameters[static_cast<std::size_t>(index)].trainable = true;
+    }
+  }
+  return model;
+}
+
+ModelGraph graph_of(const Plan& plan) {
+  const bool mixes = plan.workload.engine == TrainingEngine::fsdp && !plan.fsdp.separate_adapters;
+  if (!mixes) return build_graph(*plan.model, graph_options(plan));
+  return build_graph(with_flat_parameters_trained(plan), graph_options(plan));
+}
+
+}  // namespace
+
 StepWork step_work(const Plan& plan) {
   StepWork work;
   try {
-    work.graph = build_graph(*plan.model, graph_options(plan));
+    work.graph = graph_of(plan);
   } catch (const InputError& error) {
     throw with_origins(error, plan);
   }
   work.activations = activation_timeline(work.graph);
-  if (plan.engine.stage == 3) work.gathers = gather_timeline(plan, work.graph);
+  if (runs_deepspeed(plan.workload) && plan.engine.stage == 3)
+    work.gathers = gather_timeline(plan, work.graph);
   return work;
 }
 

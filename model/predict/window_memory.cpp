@@ -5,6 +5,8 @@
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/partition.hpp"
 #include "model/engine/transients.hpp"
+#include "model/predict/step_memory.hpp"
+#include "model/predict/window_moment.hpp"
 
 namespace zeroplan {
 namespace {
@@ -13,82 +15,7 @@ constexpr MemoryCategory kParameters = MemoryCategory::parameters;
 constexpr MemoryCategory kGradients = MemoryCategory::gradients;
 constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
 constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
-
-void add(CategoryBytes& sum, const CategoryBytes& part) {
-  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
-}
-
-void keep_larger(CategoryBytes& highest, const CategoryBytes& bytes) {
-  if (sum(bytes) > sum(highest)) highest = bytes;
-}
-
-// A moment of a window in a steady step.
-struct Moment {
-  Phase phase = Phase::forward;
-  bool first = true;     // of the window's micro-steps
-  bool boundary = true;  // the last of them
-};
-
-// Does a buffer of that lifetime exist then (buffers.hpp, BufferLifetime)?
-bool alive(BufferLifetime lifetime, const Moment& moment) {
-  const bool backward = moment.phase == Phase::backward;
-  const bool step = moment.phase == Phase::step;
-  const bool later_forward = moment.phase == Phase::forward && !moment.first;
-  switch (lifetime) {
-    case BufferLifetime::resident:
-    case BufferLifetime::first_backward_on:
-    case BufferLifetime::first_step_on:
-      return true;
-    case BufferLifetime::between_steps:
-      return !step;
-    case BufferLifetime::backward:
-      return backward;
-    case BufferLifetime::boundary_backward:
-      return backward && moment.boundary;
-    case BufferLifetime::later_backward:
-      return backward && !moment.first;
-    case BufferLifetime::window:
-      return backward || later_forward;
-    case BufferLifetime::window_to_step:
-      return backward || step || later_forward;
-    case BufferLifetime::boundary_to_step:
-      return step || (backward && moment.boundary);
-    case BufferLifetime::after_boundary:
-    case BufferLifetime::step:
-      return step;
-  }
-  return false;
-}
-
-// Gradients that autograd leaves in .grad until the boundary: they appear one by one in the first
-// backward of a window.
-bool appears_with_backward(const EngineBuffer& buffer) {
-  const bool waits = buffer.lifetime == BufferLifetime::window ||
-                     buffer.lifetime == BufferLifetime::window_to_step ||
-                     buffer.lifetime == BufferLifetime::boundary_to_step;
-  const bool whole_gradients = buffer.suffix == ".grad" || buffer.attribute == "grad_accum" ||
-                               buffer.attribute == "module.gradients";
-  return waits && whole_gradients && buffer.category == kGradients;
-}
-
-// The one gradient larger than a bucket, which waits in its own storage: followed here pass by
-// pass, so the list's bound for it is left out.
-bool is_followed(const EngineBuffer& buffer, const EngineConfig& config) {
-  const bool contiguous =
-      config.contiguous_gradients ||
-      (config.stage < 3 && config.offload_optimizer.device != OffloadDevice::none);
-  return contiguous && buffer.attribute == "gradients outside the bucket's buffer";
-}
-
-// cuBLAS keeps a workspace for each handle and stream; forward thread and autograd thread have one
-// each. Source: aten/src/ATen/cuda/CublasHandlePool.cpp (torch 2.6); torch 1 had none of its own.
-Bytes cublas_workspaces(const Plan& plan) {
-  if (plan.cluster.gpu.is_cpu() || plan.software.torch.major < 2) return Bytes::zero();
-  constexpr std::int64_t kThreads = 2;
-  const bool hopper_or_newer = plan.cluster.gpu.compute_capability.major >= 9;
-  const Bytes one = hopper_or_newer ? Bytes::kib(4096 * 8) : Bytes::kib(2 * 4096 + 8 * 16);
-  return one * kThreads;
-}
+constexpr std::int64_t kCublasThreads = 2;  // the forward thread and autograd's
 
 // The engine's buffers at a moment, and those of them that grow with the backward pass.
 struct EngineBytes {
@@ -107,9 +34,9 @@ class Walk {
         config_(config),
         buffers_(buffers),
         timeline_(work.activations),
-        workspaces_(cublas_workspaces(plan)),
+        workspaces_(cublas_workspace(plan) * kCublasThreads),
         reducer_(config, plan.engine_parameters) {
-    if (config_.stage == 3 && !config_.stage3.memory_efficient_linear) mark_saved_weights();
+    saved_by_linear_ = weights_saved_by_linear(plan, config);
   }
 
   WindowMemory run() {
@@ -123,15 +50,15 @@ class Walk {
   }
 
  private:
-  EngineBytes engine(const Moment& moment, bool with_persistent) const {
+  EngineBytes engine(const WindowMoment& moment, bool with_persistent) const {
     EngineBytes bytes;
     for (const EngineBuffer& buffer : buffers_) {
       if (buffer.place != BufferPlace::gpu || !alive(buffer.lifetime, moment)) continue;
       // The fetch coordinator counts persistent weights among the live ones.
       if (!with_persistent && buffer.attribute == "persistent_parameters") continue;
-      if (is_followed(buffer, config_)) continue;
+      if (is_unbuffered_gradient(buffer, config_)) continue;
       const bool grows =
-          moment.phase == Phase::backward && moment.first && appears_with_backward(buffer);
+          moment.phase == Phase::backward && moment.first && is_waiting_gradient(buffer);
       at(grows ? bytes.growing : bytes.fixed, buffer.category) += buffer.bytes;
     }
     at(bytes.fixed, kParameters) += work_.graph.buffers;
@@ -141,7 +68,7 @@ class Walk {
 
   void walk(int micro_step, int last) {
     const bool counted_live = !work_.gathers.peaks.empty();
-    const Moment moment{Phase::forward, micro_step == 0, micro_step == last};
+    const WindowMoment moment{Phase::forward, micro_step == 0, micro_step == last};
     forward_ = engine(moment, !counted_live);
     backward_ = engine({Phase::backward, moment.first, moment.boundary}, !counted_live);
     in_hooks_ = reducer_.reduces_in_hooks(micro_step);
@@ -269,20 +196,6 @@ class Walk {
       saved_weights_ += weights;
     } else if (step.pass.pass == Pass::backward) {
       consumed_ = weights;
-    }
-  }
-
-  // Persistent weights are never gathered again.
-  void mark_saved_weights() {
-    saved_by_linear_.resize(plan_.engine_parameters.size(), false);
-    for (const Module& module : plan_.model->modules) {
-      if (module.type != "Linear") continue;
-      for (const int parameter : module.parameters) {
-        saved_by_linear_[static_cast<std::size_t>(parameter)] = true;
-      }
-    }
-    for (const int parameter : persistent_parameters(config_, plan_.engine_parameters)) {
-      saved_by_linear_[static_cast<std::size_t>(parameter)] = false;
     }
   }
 

@@ -1,0 +1,204 @@
+// THE table of constants that were measured, fitted or assumed: name, unit, value, spread, bounds,
+// where it comes from and who uses it. A formula never holds such a number itself.
+//
+// kCoefficients has a row for each, with the value for a card that nobody measured;
+// kCardCoefficients has what is known of single cards. Coefficients is the set for one machine:
+// card rows over general ones, then what a measured profile or a calibration says. Every cost
+// function takes such a set, so that moving one value and asking again gives its share of an
+// interval.
+//
+// Confidence ranks as in docs/design.md rule 5: measured beats fitted beats data sheet beats
+// assumed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+namespace zeroplan {
+
+enum class Coefficient {
+  host_seconds_per_zero3_tensor,
+  network_collective_efficiency,
+  tcp_collective_efficiency,
+  compute_slowdown_under_communication,
+  pcie_copy_efficiency,
+  pageable_copy_slowdown,
+  cpu_adam_bytes_per_parameter,
+  cpu_adam_dram_efficiency,
+  cpu_adam_parameters_per_second_per_core,
+  nvme_efficiency,
+  step_fixed_seconds,
+  micro_step_fixed_seconds,
+  allocator_fragmentation,
+  activation_model_sd,
+  model_state_sd,
+  host_process_bytes,
+  host_load_sd,
+  host_state_sd,
+  deferred_free_sd,
+  step_time_model_sd,
+  matmul_isolated_efficiency,
+  matmul_prologue_depth,
+  matmul_wave_share,
+  matmul_fixed_seconds,
+  matmul_tile_128x128,
+  matmul_tile_128x64,
+  matmul_tile_64x64,
+  matmul_memory_efficiency,
+  matmul_sustained_derate,
+  matmul_fp32_efficiency,
+  matmul_batched_efficiency,
+  matmul_accumulation_slowdown,
+  flash1_efficiency_64,
+  flash1_efficiency_128,
+  flash2_efficiency_64,
+  flash2_efficiency_128,
+  flash2_efficiency_256,
+  flash3_efficiency_64,
+  flash3_efficiency_128,
+  flash3_efficiency_256,
+  cudnn_attention_efficiency_64,
+  cudnn_attention_efficiency_128,
+  cutlass_attention_efficiency_64,
+  cutlass_attention_efficiency_128,
+  flash1_prologue_keys,
+  flash2_prologue_keys,
+  flash3_prologue_keys,
+  cudnn_attention_prologue_keys,
+  cutlass_attention_prologue_keys,
+  attention_fixed_seconds,
+  flash2_backward_rate,
+  flash3_backward_rate,
+  pointwise_bandwidth_efficiency,
+  reduction_bandwidth_efficiency,
+  softmax_bandwidth_efficiency,
+  norm_bandwidth_efficiency,
+  copy_bandwidth_efficiency,
+  gather_bandwidth_efficiency,
+  scatter_bandwidth_efficiency,
+  kernel_floor_seconds,
+  l2_bandwidth_ratio,
+  l2_resident_share,
+  host_forward_operation_seconds,
+  host_backward_operation_seconds,
+  host_view_seconds,
+  host_module_hook_seconds,
+  host_zero3_gradient_seconds,
+  host_gradient_hook_seconds,
+  host_collective_call_seconds,
+  host_launch_seconds,
+  native_step_seconds,
+  native_micro_step_seconds,
+  composer_step_seconds,
+  adam_foreach_traffic_ratio,
+  adam_bandwidth_efficiency,
+  nccl_base_seconds,
+  nccl_hop_seconds,
+  nccl_gather_efficiency,
+  nccl_scatter_efficiency,
+  nccl_reduce_efficiency,
+  nccl_alltoall_efficiency,
+  nccl_sharp_gain,
+  nccl_pair_efficiency,
+  nccl_gather_ramp_seconds,
+  nccl_scatter_ramp_seconds,
+  nccl_reduce_ramp_seconds,
+  nccl_alltoall_ramp_seconds,
+  nccl_sharp_ramp_seconds,
+  nccl_bulk_hop_seconds,
+  nccl_small_protocol_share,
+  nccl_small_protocol_bytes,
+  pcie_peer_pair_efficiency,
+  pcie_peer_efficiency,
+  pcie_cross_socket_efficiency,
+  pcie_bridge_efficiency,
+  pcie_collective_base_seconds,
+  pcie_ramp_seconds,
+  pcie_host_efficiency,
+  pcie_host_dram_passes,
+  pcie_collective_hop_seconds,
+  cube_mesh_pair_efficiency,
+  cube_mesh_quad_efficiency,
+  network_bulk_hop_seconds,
+  network_ramp_seconds,
+  cpu_rank_collective_efficiency,
+  cpu_rank_hop_seconds,
+  copy_fixed_seconds,
+  copy_dram_share,
+  numa_remote_share,
+  cpu_adam_process_rate,
+  cpu_adam_unbound_slowdown,
+  nvme_request_seconds,
+  collective_slowdown_under_compute,
+  collective_memory_passes,
+  copy_memory_passes,
+  zero3_blocking_host_share,
+  scaling_loss_per_doubling,
+  triton_attention_efficiency_64,
+  triton_attention_efficiency_128,
+};
+
+struct CoefficientInfo {
+  Coefficient id;
+  std::string_view name;
+  std::string_view unit;
+  double value;
+  double relative_sd;           // one standard deviation over the value
+  double low, high;             // physical bounds
+  std::string_view provenance;  // measured, fitted, datasheet or assumed, and the source
+  std::string_view used_by;
+};
+
+inline constexpr std::size_t kCoefficientCount =
+    static_cast<std::size_t>(Coefficient::triton_attention_efficiency_128) + 1;
+extern const std::array<CoefficientInfo, kCoefficientCount> kCoefficients;
+
+const CoefficientInfo& info(Coefficient id);
+
+// What is known of one kind of card: keys of profiles/gpus.json that begin so. The longest prefix
+// that fits decides.
+struct CardCoefficient {
+  Coefficient id;
+  std::string_view gpu_key_prefix;
+  double value;
+  double relative_sd;
+  std::string_view provenance;
+};
+std::span<const CardCoefficient> card_coefficients();
+
+// A card without measurements of its own takes the rows of one that is built alike; its own rows
+// stand over them.
+struct CardAnalogue {
+  std::string_view gpu_key_words;  // the key, or its first words: "h200" of h200_sxm
+  std::string_view like;           // a key or the prefix of keys
+  std::string_view reason;
+};
+std::span<const CardAnalogue> card_analogues();
+const CardAnalogue* card_analogue(std::string_view gpu_key);  // null where there is none
+
+// The values in force on one machine.
+class Coefficients {
+ public:
+  Coefficients();  // of a card that nobody measured
+  explicit Coefficients(std::string_view gpu_key);
+
+  double operator[](Coefficient id) const { return values_[index(id)]; }
+  double relative_sd(Coefficient id) const { return relative_sd_[index(id)]; }
+
+  void set(Coefficient id, double value) { values_[index(id)] = value; }
+  void set(Coefficient id, double value, double relative_sd) {
+    values_[index(id)] = value;
+    relative_sd_[index(id)] = relative_sd;
+  }
+
+ private:
+  static constexpr std::size_t index(Coefficient id) { return static_cast<std::size_t>(id); }
+  void take_card(std::string_view gpu_key);
+
+  std::array<double, kCoefficientCount> values_;
+  std::array<double, kCoefficientCount> relative_sd_;
+};
+
+}  // namespace zeroplan

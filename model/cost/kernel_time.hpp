@@ -1,0 +1,69 @@
+// Time of any operation of a graph on the GPU, host work aside: matrix products by shape, fused
+// attention by kernel, and everything else by the memory's rate with a floor for every kernel.
+//
+// Units: Seconds, Bytes. A KernelTimes belongs to one card and one software; blocks repeat, so
+// callers keep what it answered for a block.
+#pragma once
+
+#include <array>
+
+#include "model/cost/attention.hpp"
+#include "model/cost/gemm.hpp"
+
+namespace zeroplan {
+
+// What a kernel is slowed down by when a collective runs beside it (contention.hpp).
+enum class KernelBound { compute, memory, none };
+
+struct KernelTime {
+  Seconds seconds;
+  KernelBound bound = KernelBound::none;
+};
+
+// What operations that leave the GPU go through.
+struct Transfers {
+  const Cluster* cluster = nullptr;  // must outlive its user; null: nothing leaves the GPU
+  std::int64_t sequence_ranks = 1;   // that exchange among each other
+};
+
+class KernelTimes {
+ public:
+  KernelTimes(const Gpu& gpu,
+              const Coefficients& coefficients,
+              const AttentionSoftware& software,
+              bool allow_tf32 = false,
+              const Transfers& transfers = {});
+
+  // [T9] A memory-bound operation:  t = n t_floor + M / (B e_kind r)
+  //
+  // M bytes its n kernels read and write, B memory bandwidth, e_kind the achieved share by kind of
+  // operation (`*_bandwidth_efficiency`), r = 1, or `l2_bandwidth_ratio` where the bytes of one
+  // kernel are less than `l2_resident_share` of L2: its operands were just written. Products and
+  // attention: [T6], [T8]. Source: vidur's and LLMServingSim's kernel profiles. Left out: strides,
+  // index patterns. Checked by tests/unit/kernel_time_test.cpp.
+  KernelTime of(const Block& block, const Operation& operation) const;
+
+  // M bytes through n kernels of one kind.
+  Seconds streaming(OpKind kind, Bytes traffic, std::int64_t kernels = 1) const;
+
+  // All operations of one pass over a block, one after the other.
+  Seconds pass(const Block& block, Pass pass) const;
+
+  const MatmulTimes& matmul() const { return matmul_; }
+
+ private:
+  Seconds exchange(Bytes bytes) const;
+  Seconds host_copy(Bytes bytes) const;
+
+  Gpu gpu_;
+  Coefficients coefficients_;
+  AttentionSoftware software_;
+  MatmulTimes matmul_;
+  std::array<double, kOpKindNames.size()> seconds_per_byte_{};
+  double floor_;
+  double resident_bytes_;
+  double resident_ratio_;
+  Transfers transfers_;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,112 @@
+#include "model/engine/ddp.hpp"
+
+#include "model/engine/buffer_list.hpp"
+#include "model/engine/optimizer_states.hpp"
+#include "model/quantization.hpp"
+
+namespace zeroplan {
+
+std::vector<DdpBucket> ddp_buckets(const DdpConfig& config,
+                                   std::span<const EngineParameter> parameters,
+                                   std::span<const std::int32_t> gradient_order) {
+  std::vector<DdpBucket> buckets;
+  DdpBucket open;
+  for (const std::int32_t index : gradient_order) {
+    const EngineParameter& parameter = parameters[static_cast<std::size_t>(index)];
+    if (!parameter.trainable) continue;
+    open.parameters.push_back(index);
+    open.numel += parameter.numel;
+    const Bytes limit = buckets.empty() ? config.first_bucket : config.bucket;
+    if (open.numel * config.weight_dtype < limit) continue;
+    buckets.push_back(std::move(open));
+    open = {};
+  }
+  if (!open.parameters.empty()) buckets.push_back(std::move(open));
+  return buckets;
+}
+
+namespace {
+
+// Elements of a byte, where the parameter is stored in four bits.
+Elements four_bit_elements(const DdpConfig& config, const EngineParameter& parameter) {
+  const Bytes bytes =
+      four_bit_weight(parameter.numel) + four_bit_state(parameter.numel, config.double_quant);
+  return Elements::of(bytes.count());
+}
+
+}  // namespace
+
+Bytes ddp_weight_bytes(const DdpConfig& config, std::span<const EngineParameter> parameters) {
+  Bytes bytes;
+  for (const EngineParameter& parameter : parameters) {
+    bytes += parameter.quantized ? four_bit_elements(config, parameter) * DType::uint8
+                                 : parameter.numel * config.weight_dtype;
+  }
+  return bytes;
+}
+
+std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
+                                      std::span<const EngineParameter> parameters) {
+  EngineConfig engine;
+  engine.optimizer_state_dtype = config.weight_dtype;
+  detail::BufferList list(engine);
+  const auto add = [&](std::string_view attribute,
+                       int index,
+                       Elements numel,
+                       DType dtype,
+                       MemoryCategory category,
+                       BufferLifetime lifetime) -> EngineBuffer& {
+    return list.add(attribute, index, numel, dtype, BufferPlace::gpu, category, lifetime);
+  };
+  Elements trained;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const EngineParameter& parameter = parameters[i];
+    const int index = static_cast<int>(i);
+    add("module.parameters",
+        index,
+        parameter.quantized ? four_bit_elements(config, parameter) : parameter.numel,
+        parameter.quantized ? DType::uint8 : config.weight_dtype,
+        MemoryCategory::parameters,
+        BufferLifetime::resident);
+    if (!parameter.trainable) continue;
+    trained += parameter.numel;
+    if (!config.gradient_as_bucket_view) {
+      add("module.gradients",
+          index,
+          parameter.numel,
+          config.weight_dtype,
+          MemoryCategory::gradients,
+          BufferLifetime::window_to_step);
+    }
+    for (const OptimizerState& state : optimizer_states(config.optimizer, parameter.numel)) {
+      add("state",
+          index,
+          state_numel(state, parameter.numel),
+          state_dtype(state, engine),
+          MemoryCategory::optimizer_states,
+          BufferLifetime::first_step_on)
+          .suffix = state.suffix;
+    }
+  }
+  // The buckets are made with the Reducer and stay; with views they are the gradients themselves.
+  // One rank has them, too.
+  add("reducer.buckets",
+      -1,
+      trained,
+      config.weight_dtype,
+      config.gradient_as_bucket_view ? MemoryCategory::gradients
+                                     : MemoryCategory::communication_buffers,
+      BufferLifetime::resident);
+  return list.take();
+}
+
+Bytes ddp_cast_bytes(const DdpConfig& config, std::span<const EngineParameter> parameters) {
+  if (config.weight_dtype == config.compute_dtype) return Bytes::zero();
+  Elements cast;
+  for (const EngineParameter& parameter : parameters) {
+    if (parameter.matrix) cast += parameter.numel;
+  }
+  return cast * config.compute_dtype;
+}
+
+}  // namespace zeroplan

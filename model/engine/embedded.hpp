@@ -1,0 +1,26 @@
+// The embedded runtime's engine as an EngineConfig: DeepSpeed's policies (partitions, buckets,
+// fetches, steps) under the same knobs, and what the runtime does in its own way because nothing
+// asks for DeepSpeed's:
+//   - weights and states are made where they stay: no copies while loading and initialising;
+//   - norms, overflow scans and the update work in place: no temporaries of the step but the flat
+//     gradient of a group and its cast;
+//   - gradients are contiguous and accumulate in the model's dtype in stages 0 to 2;
+//   - pinned host memory is taken as asked for, not in powers of two.
+// The planner's rules read EngineConfig::embedded (transients.cpp), so that a prediction of
+// `engine: embedded` and the runtime agree.
+#pragma once
+
+#include <vector>
+
+#include "model/diagnostic.hpp"
+#include "model/engine/engine_config.hpp"
+
+namespace zeroplan {
+
+// Sets what the runtime does in its own way.
+void make_embedded(EngineConfig& config);
+
+// Knobs that the runtime does not carry out, with the value it needs; empty where it runs `config`.
+std::vector<Diagnostic> not_embedded(const EngineConfig& config);
+
+}  // namespace zeroplan

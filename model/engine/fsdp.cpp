@@ -1,0 +1,301 @@
+#include "model/engine/fsdp.hpp"
+
+#include <algorithm>
+
+#include "model/check.hpp"
+#include "model/engine/buffer_list.hpp"
+#include "model/engine/optimizer_states.hpp"
+#include "model/quantization.hpp"
+
+namespace zeroplan {
+namespace {
+
+// Appends the events of one micro-step; knows which units are gathered.
+class Issue {
+ public:
+  Issue(const FsdpConfig& config, std::span<const FsdpUnit> units, bool reduces)
+      : config_(config), units_(units), reduces_(reduces), gathered_(units.size(), false) {}
+
+  void forward(std::span<const int> visits) {
+    for (const int visit : visits) {
+      unshard_all(visit, false);
+      add(FsdpEventKind::compute, visit, false);
+      // The root's weights are kept for the backward pass that follows at once
+      // (_post_forward_reshard).
+      if (config_.sharding == Sharding::full && !is_root(visit)) reshard_all(visit, false);
+    }
+  }
+
+  void backward(std::span<const int> visits) {
+    for (std::size_t i = visits.size(); i-- > 0;) {
+      const int visit = visits[i];
+      unshard_all(visit, true);
+      // BACKWARD_PRE: the next unit's gather is sent before this one's gradients are computed, so
+      // before their reduction, too (_pre_backward_hook).
+      if (config_.backward_prefetch && i > 0) unshard_all(visits[i - 1], true);
+      add(FsdpEventKind::compute, visit, true);
+      const bool again =
+          std::find(visits.begin(), visits.begin() + static_cast<std::ptrdiff_t>(i), visit) !=
+          visits.begin() + static_cast<std::ptrdiff_t>(i);
+      if (again) continue;  // the flat parameter's gradient is complete with its first use
+      if (config_.sharding != Sharding::no_shard) reshard_all(visit, true);
+      if (!reduces_) continue;
+      if (unit_of(visit).trains) reduce(visit);
+      if (unit_of(visit).adapters >= 0) reduce(unit_of(visit).adapters);
+    }
+  }
+
+  std::vector<FsdpEvent> take() { return std::move(events_); }
+
+ private:
+  const FsdpUnit& unit_of(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
+  bool is_root(int unit) const { return unit_of(unit).block < 0; }
+
+  // With the adapters inside the block, whose own units run in its passes.
+  void unshard_all(int unit, bool backward) {
+    unshard(unit, backward);
+    if (unit_of(unit).adapters >= 0) unshard(unit_of(unit).adapters, backward);
+  }
+  void reshard_all(int unit, bool backward) {
+    reshard(unit, backward);
+    if (unit_of(unit).adapters >= 0) reshard(unit_of(unit).adapters, backward);
+  }
+
+  void add(FsdpEventKind kind, int unit, bool backward) {
+    FsdpEvent event;
+    event.kind = kind;
+    event.unit = unit;
+    event.backward = backward;
+    events_.push_back(event);
+  }
+
+  void unshard(int unit, bool backward) {
+    const auto index = static_cast<std::size_t>(unit);
+    if (gathered_[index] || units_[index].numel == Elements::zero()) return;
+    gathered_[index] = true;
+    FsdpEvent event;
+    event.kind = FsdpEventKind::unshard;
+    event.unit = unit;
+    event.backward = backward;
+    event.elements = units_[index].padded;
+    event.dtype = config_.compute_dtype;
+    event.ranks = config_.sharding == Sharding::no_shard ? 1 : config_.shard_ranks;
+    events_.push_back(event);
+  }
+
+  void reshard(int unit, bool backward) {
+    gathered_[static_cast<std::size_t>(unit)] = false;
+    add(FsdpEventKind::reshard, unit, backward);
+  }
+
+  void collective(FsdpEventKind kind, int unit, Elements elements, int ranks) {
+    if (elements == Elements::zero()) return;
+    FsdpEvent event;
+    event.kind = kind;
+    event.unit = unit;
+    event.backward = true;
+    event.elements = elements;
+    event.dtype = config_.reduce_dtype;
+    event.ranks = ranks;
+    events_.push_back(event);
+  }
+
+  void reduce(int unit) {
+    const FsdpUnit& u = units_[static_cast<std::size_t>(unit)];
+    if (config_.sharding == Sharding::no_shard) {
+      collective(FsdpEventKind::all_reduce, unit, u.padded, config_.ranks);
+      return;
+    }
+    collective(FsdpEventKind::reduce_scatter, unit, u.padded, config_.shard_ranks);
+    const int copies = config_.ranks / config_.shard_ranks;
+    if (copies > 1) collective(FsdpEventKind::all_reduce, unit, u.shard, copies);
+  }
+
+  const FsdpConfig& config_;
+  std::span<const FsdpUnit> units_;
+  bool reduces_;
+  std::vector<bool> gathered_;
+  std::vector<FsdpEvent> events_;
+};
+
+// Four-bit weights lie in the flat parameter as elements of its dtype (bnb.nn.Linear4bit
+// quant_storage, which has to be that dtype: FSDP refuses to mix them).
+Elements stored_elements(const FsdpConfig& config, const EngineParameter& parameter) {
+  if (!parameter.quantized) return parameter.numel;
+  return Elements::of(
+      ceil_div(four_bit_weight(parameter.numel).count(), width(config.storage_dtype)));
+}
+
+// The shards cut through parameters: of `trained` pieces of the flat parameter, what the rank with
+// most of it has.
+Elements most_owned(const FsdpUnit& unit,
+                    std::int64_t ranks,
+                    const std::vector<std::pair<std::int64_t, std::int64_t>>& trained) {
+  std::int64_t most = 0;
+  const std::int64_t shard = unit.shard.count();
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    std::int64_t owned = 0;
+    for (const auto& [begin, end] : trained) {
+      owned += std::max<std::int64_t>(
+          0, std::min(end, (rank + 1) * shard) - std::max(begin, rank * shard));
+    }
+    most = std::max(most, owned);
+    if (most == shard) break;
+  }
+  return Elements::of(most);
+}
+
+void close_unit(const FsdpConfig& config,
+                std::span<const EngineParameter> parameters,
+                FsdpUnit& unit) {
+  // FlatParamHandle pads to a multiple of the ranks, so that all-gather and reduce-scatter have
+  // equal pieces (_flat_param.py _get_shard).
+  const int pieces = config.sharding == Sharding::no_shard ? 1 : config.shard_ranks;
+  std::vector<std::pair<std::int64_t, std::int64_t>> trained;
+  bool all = true;
+  for (const int index : unit.parameters) {
+    const EngineParameter& parameter = parameters[static_cast<std::size_t>(index)];
+    const Elements stored = stored_elements(config, parameter);
+    const std::int64_t begin = unit.numel.count();
+    unit.numel += stored;
+    if (parameter.trainable) trained.emplace_back(begin, unit.numel.count());
+    all = all && parameter.trainable;
+    if (parameter.quantized) {
+      unit.quantization_state += four_bit_state(parameter.numel, config.double_quant);
+    }
+  }
+  unit.shard = Elements::of(ceil_div(unit.numel.count(), pieces));
+  unit.padded = unit.shard * pieces;
+  unit.trains = !trained.empty();
+  unit.owned = all ? unit.shard : most_owned(unit, pieces, trained);
+}
+
+}  // namespace
+
+std::vector<FsdpUnit> fsdp_units(const FsdpConfig& config,
+                                 std::span<const EngineParameter> parameters,
+                                 std::span<const int> block_of) {
+  ZP_CHECK(parameters.size() == block_of.size(), "a parameter without a unit");
+  const int last = block_of.empty() ? -1 : *std::max_element(block_of.begin(), block_of.end());
+  const std::size_t blocks = static_cast<std::size_t>(last) + 2;  // the root's unit comes first
+  std::vector<FsdpUnit> units(blocks), adapters(blocks);
+  std::vector<bool> frozen(blocks, false);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].trainable) frozen[static_cast<std::size_t>(block_of[i] + 1)] = true;
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto place = static_cast<std::size_t>(block_of[i] + 1);
+    const bool apart = config.separate_adapters && frozen[place] && parameters[i].trainable;
+    (apart ? adapters : units)[place].parameters.push_back(static_cast<int>(i));
+  }
+  for (std::size_t u = 0; u < blocks; ++u) {
+    units[u].block = static_cast<int>(u) - 1;
+    if (adapters[u].parameters.empty()) continue;
+    adapters[u].block = units[u].block;
+    adapters[u].messages = static_cast<int>(adapters[u].parameters.size());
+    units[u].adapters = static_cast<int>(units.size());
+    units.push_back(std::move(adapters[u]));
+  }
+  for (FsdpUnit& unit : units) close_unit(config, parameters, unit);
+  return units;
+}
+
+std::vector<int> fsdp_unit_of(std::span<const FsdpUnit> units, std::size_t parameters) {
+  std::vector<int> result(parameters, 0);
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    for (const int parameter : units[u].parameters) {
+      result[static_cast<std::size_t>(parameter)] = static_cast<int>(u);
+    }
+  }
+  return result;
+}
+
+std::vector<FsdpEvent> fsdp_micro_step(const FsdpConfig& config,
+                                       std::span<const FsdpUnit> units,
+                                       std::span<const int> visits,
+                                       bool boundary) {
+  Issue issue(config, units, config.reduces_every_micro_step || boundary);
+  issue.forward(visits);
+  issue.backward(visits);
+  return issue.take();
+}
+
+std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const FsdpUnit> units) {
+  EngineConfig engine;
+  engine.optimizer_state_dtype = config.storage_dtype;
+  detail::BufferList list(engine);
+  const bool waits = !config.reduces_every_micro_step && config.gradient_accumulation_steps > 1;
+  // Offloaded shards and their gradients are pinned; the optimizer makes its states where they are
+  // (_flat_param.py init_flat_param_attributes, _cpu_grad).
+  const BufferPlace shards = config.offload ? BufferPlace::host_pinned : BufferPlace::gpu;
+  const BufferPlace states = config.offload ? BufferPlace::host_pageable : BufferPlace::gpu;
+  const auto add = [&](std::string_view attribute,
+                       std::size_t unit,
+                       Elements numel,
+                       DType dtype,
+                       BufferPlace place,
+                       MemoryCategory category,
+                       BufferLifetime lifetime) -> EngineBuffer& {
+    return list.add(attribute, static_cast<int>(unit), numel, dtype, place, category, lifetime);
+  };
+  constexpr auto kGradients = MemoryCategory::gradients;
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    const FsdpUnit& unit = units[u];
+    add("flat_param._local_shard",
+        u,
+        unit.shard,
+        config.storage_dtype,
+        shards,
+        MemoryCategory::parameters,
+        BufferLifetime::resident);
+    if (unit.quantization_state > Bytes::zero()) {
+      add("quant_state",
+          u,
+          Elements::of(unit.quantization_state.count()),
+          DType::uint8,
+          BufferPlace::gpu,
+          MemoryCategory::parameters,
+          BufferLifetime::resident);
+    }
+    if (!unit.trains) continue;
+    // The reduced gradient is cast to the shard's dtype (_cast_grad_to_param_dtype).
+    add(config.offload ? "flat_param._cpu_grad" : "flat_param._saved_grad_shard",
+        u,
+        unit.shard,
+        config.storage_dtype,
+        shards,
+        kGradients,
+        config.offload
+            ? BufferLifetime::resident
+            : (waits ? BufferLifetime::boundary_to_step : BufferLifetime::window_to_step));
+    // no_sync: the whole gradient in the dtype of the computation, until the last micro-step.
+    if (waits) {
+      add("flat_param.grad",
+          u,
+          unit.padded,
+          config.compute_dtype,
+          BufferPlace::gpu,
+          kGradients,
+          BufferLifetime::window);
+    }
+    for (const OptimizerState& state : optimizer_states(config.optimizer, unit.owned)) {
+      add("state",
+          u,
+          state_numel(state, unit.owned),
+          state_dtype(state, engine),
+          states,
+          MemoryCategory::optimizer_states,
+          BufferLifetime::first_step_on)
+          .suffix = state.suffix;
+    }
+  }
+  return list.take();
+}
+
+Elements fsdp_owned(std::span<const FsdpUnit> units) {
+  Elements sum;
+  for (const FsdpUnit& unit : units) sum += unit.owned;
+  return sum;
+}
+
+}  // namespace zeroplan

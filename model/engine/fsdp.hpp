@@ -1,0 +1,106 @@
+// PyTorch's FullyShardedDataParallel as plain data: which parameters share a flat parameter, what
+// is gathered, freed and reduced in which order, and what a rank holds.
+//
+// Every wrapped block is a unit with one flat parameter; what no block holds (embedding, last norm,
+// head) is the root's unit. The root is unit 0. Sources: torch 2.6 torch/distributed/fsdp/
+// _runtime_utils.py, _flat_param.py, _limiter_utils.py, fully_sharded_data_parallel.py, with
+// use_orig_params or without. Symbols: N ranks of the shard group, p elements of a unit, P_u =
+// N ceil(p / N) with padding; s, c, r: bytes of an element stored, computed with, reduced.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "model/dtype.hpp"
+#include "model/engine/buffers.hpp"
+#include "model/engine/engine_config.hpp"
+#include "model/units.hpp"
+
+namespace zeroplan {
+
+enum class Sharding {
+  full,     // FULL_SHARD: weights are freed after the forward pass of their unit
+  grad_op,  // SHARD_GRAD_OP: they stay gathered until the backward pass
+  no_shard  // NO_SHARD: every rank has all; gradients are all-reduced
+};
+
+struct FsdpConfig {
+  Sharding sharding = Sharding::full;
+  int ranks = 1;        // that train together
+  int shard_ranks = 1;  // that share one copy; fewer than `ranks`: HYBRID_SHARD
+  int gradient_accumulation_steps = 1;
+  DType storage_dtype = DType::fp32;  // of shards, their gradients and the optimizer's states
+  DType compute_dtype = DType::bf16;  // MixedPrecision.param_dtype
+  DType reduce_dtype = DType::bf16;   // MixedPrecision.reduce_dtype
+  bool backward_prefetch = true;      // BACKWARD_PRE, the default
+  // false: gradients stay unsharded until the last micro-step (no_sync, which accelerate enters).
+  bool reduces_every_micro_step = true;
+  OptimizerKind optimizer = OptimizerKind::torch_adam;
+  bool optimizer_foreach = true;
+  // Trained leaf modules are wrapped alone, so that no flat parameter mixes them with frozen ones
+  // (peft's fsdp_auto_wrap_policy; FSDP2, which has no flat parameters, comes to the same). false:
+  // use_orig_params mixes them, and a unit that trains anything gets whole gradients.
+  bool separate_adapters = true;
+  bool offload = false;       // CPUOffload(offload_params=True): shards, gradients, states on hosts
+  bool double_quant = false;  // of scales, where weights are stored in four bits
+};
+
+struct FsdpUnit {
+  int block = -1;               // of FsdpUnits::blocks; -1: the root
+  std::vector<int> parameters;  // in module order
+  Elements numel;               // of the flat parameter; four-bit weights fill its wider elements
+  Elements padded;              // P_u
+  Elements shard;               // P_u / N
+  Elements owned;               // what the optimizer updates on the rank that has most of it
+  bool trains = true;
+  int adapters = -1;  // the unit of the block's trained leaf modules; -1: none apart
+  int messages = 1;   // flat parameters taken together: an adapter's matrices are a unit each
+  Bytes quantization_state;  // of its weights, on every rank: no parameter, so FSDP leaves it alone
+};
+
+// `block_of[i]` is the wrapped block that parameter i belongs to, -1 the root. Units are the root,
+// the blocks, and then the adapters of each block, where these are wrapped alone.
+std::vector<FsdpUnit> fsdp_units(const FsdpConfig& config,
+                                 std::span<const EngineParameter> parameters,
+                                 std::span<const int> block_of);
+
+enum class FsdpEventKind {
+  unshard,         // all-gather of P_u elements over the shard group, on the gather stream
+  compute,         // forward or backward of the unit; waits for its unshard
+  reshard,         // the gathered copy is freed
+  reduce_scatter,  // of P_u elements over the shard group, on the reduction stream
+  all_reduce       // of P_u / N elements over the copies (hybrid), or of P_u over all (no_shard)
+};
+
+struct FsdpEvent {
+  FsdpEventKind kind = FsdpEventKind::compute;
+  int unit = 0;
+  bool backward = false;
+  Elements elements;
+  DType dtype = DType::bf16;
+  int ranks = 1;  // of the collective
+};
+
+// One micro-step, in the order in which the CPU thread issues it. `visits`: the units whose modules
+// run in the forward pass, in order (root, blocks, root again for the head); backward runs them the
+// other way round. A recomputed block is gathered once for recomputation and backward.
+std::vector<FsdpEvent> fsdp_micro_step(const FsdpConfig& config,
+                                       std::span<const FsdpUnit> units,
+                                       std::span<const int> visits,
+                                       bool boundary);
+
+// What a rank holds besides activations and gathered weights.
+std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const FsdpUnit> units);
+
+// Which unit each parameter is in.
+std::vector<int> fsdp_unit_of(std::span<const FsdpUnit> units, std::size_t parameters);
+
+// Elements that one rank's optimizer updates.
+Elements fsdp_owned(std::span<const FsdpUnit> units);
+
+// Is a shard cast before it is gathered (_use_low_precision_shard)?
+constexpr bool casts_shards(const FsdpConfig& config) {
+  return config.storage_dtype != config.compute_dtype;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,111 @@
+#include "model/hardware/hostfile.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+
+#include "model/diagnostic.hpp"
+
+namespace zeroplan {
+namespace {
+
+// A file that is no hostfile has a problem in every line; nobody reads more than these.
+constexpr std::size_t kMostProblems = 20;
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+std::optional<Host> parse_host(std::string_view line) {
+  const std::size_t space = line.find_first_of(" \t");
+  if (space == std::string_view::npos) return std::nullopt;
+  Host host;
+  host.name = std::string(line.substr(0, space));
+  std::string_view rest = trimmed(line.substr(space));
+  constexpr std::string_view kSlots = "slots=";
+  if (!rest.starts_with(kSlots)) return std::nullopt;
+  rest.remove_prefix(kSlots.size());
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), host.slots);
+  if (error != std::errc() || end != rest.data() + rest.size() || host.slots < 1) {
+    return std::nullopt;
+  }
+  return host;
+}
+
+// Hosts as they are read, and what is wrong with them.
+class HostReader {
+ public:
+  explicit HostReader(const std::string& path) : path_(path) {}
+
+  void read_line(std::string_view line, int number);
+  bool has_enough_problems() const { return problems_.size() >= kMostProblems; }
+  std::vector<Host> take();
+
+ private:
+  void problem(int line, std::string expected, std::string got, std::string hint = "") {
+    problems_.push_back({path_,
+                         "line " + std::to_string(line),
+                         std::move(expected),
+                         std::move(got),
+                         std::move(hint)});
+  }
+
+  const std::string& path_;
+  std::vector<Host> hosts_;
+  std::map<std::string, int, std::less<>> line_of_;  // of a host's name
+  std::vector<Diagnostic> problems_;
+};
+
+void HostReader::read_line(std::string_view line, int number) {
+  line = trimmed(line.substr(0, line.find('#')));
+  if (line.empty()) return;
+  std::optional<Host> host = parse_host(line);
+  if (!host) {
+    problem(number, "HOST slots=N with N of at least 1", in_quotes(line));
+    return;
+  }
+  host->line = number;
+  const auto [before, added] = line_of_.try_emplace(host->name, number);
+  if (!added) {
+    problem(number,
+            "each host once",
+            in_quotes(host->name) + " again",
+            "it stands in line " + std::to_string(before->second) + " too");
+  }
+  if (!hosts_.empty() && hosts_.front().slots != host->slots) {
+    const Host& first = hosts_.front();
+    problem(number,
+            "as many slots on every host: " + std::to_string(first.slots) + ", as in line " +
+                std::to_string(first.line),
+            std::to_string(host->slots),
+            "DeepSpeed starts on unequal hosts, the plan needs equal ones: use the smallest number "
+            "of slots everywhere, or plan for part of the hosts");
+  }
+  hosts_.push_back(std::move(*host));
+}
+
+std::vector<Host> HostReader::take() {
+  if (hosts_.empty() && problems_.empty()) {
+    problems_.push_back({path_, "", "lines HOST slots=N", "no host", ""});
+  }
+  if (!problems_.empty()) throw InputError(std::move(problems_));
+  return std::move(hosts_);
+}
+
+}  // namespace
+
+std::vector<Host> parse_hostfile(std::string_view text, const std::string& path) {
+  HostReader reader(path);
+  for (int number = 1; !text.empty() && !reader.has_enough_problems(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    reader.read_line(text.substr(0, end), number);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return reader.take();
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,23 @@
+// DeepSpeed's hostfile: one line `host slots=N` for each machine, `#` opens a comment.
+// Source: DeepSpeed launcher/runner.py:_parse_hostfile.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zeroplan {
+
+struct Host {
+  std::string name;
+  std::int64_t slots = 0;  // GPUs
+  int line = 0;            // of the file, from 1
+};
+
+// The hosts in the order of the file: at least one, each once, all with as many slots, because a
+// plan needs equal ones. Throws InputError with the first problems of the text; `path` is for
+// messages.
+std::vector<Host> parse_hostfile(std::string_view text, const std::string& path);
+
+}  // namespace zeroplan

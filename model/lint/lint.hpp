@@ -1,0 +1,58 @@
+// Everything that is wrong with a ds_config.json for the run at hand, as far as the run is known.
+//
+// In: the file, and the part of a scenario that was said. Out: findings, errors first, and the
+// rules that could not be judged with what they miss. Nothing is assumed about what was not said,
+// except the release of DeepSpeed (the newest) and who reads the file: the Trainer where it leaves
+// values to it ("auto"), else DeepSpeed itself.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/enum_names.hpp"
+#include "model/knobs/rules.hpp"
+#include "model/plan/scenario.hpp"
+
+namespace zeroplan {
+
+enum class Launcher { torchrun, deepspeed, accelerate, mpirun, srun };
+inline constexpr EnumNames<Launcher, 5> kLauncherNames{
+    {"torchrun", "deepspeed", "accelerate", "mpirun", "srun"}};
+
+enum class RunTask { train, evaluate, generate };
+inline constexpr EnumNames<RunTask, 3> kRunTaskNames{{"train", "evaluate", "generate"}};
+
+struct LintRequest {
+  DsConfig config;
+  Scenario scenario;                 // its ds_config is not looked at
+  std::optional<std::int64_t> gpus;  // of the job, where no cluster is said
+  std::optional<Launcher> launcher;
+  std::optional<RunTask> task;
+};
+
+struct SkippedRule {
+  std::string code;
+  Needs missing;
+  std::string reason;  // why there is no plan although model and cluster are known; else empty
+};
+
+struct LintReport {
+  std::vector<Finding> findings;
+  std::vector<SkippedRule> skipped;
+  ConfigStyle style = ConfigStyle::native;
+  bool style_was_said = false;
+};
+
+// Throws InputError for a model, cluster or version that cannot be read, and for degrees that do
+// not divide the GPUs. A run that cannot be planned skips the rules that need a plan.
+LintReport lint(const LintRequest& request);
+
+// The table of all rules, those of model/knobs first.
+std::vector<RuleInfo> lint_rules();
+// The text of docs/lint.md.
+std::string lint_rules_markdown();
+// "model (--model)", one for each bit; joined by " and ".
+std::string describe(Needs needs);
+
+}  // namespace zeroplan

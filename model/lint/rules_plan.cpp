@@ -1,0 +1,135 @@
+// Rules that look at the prediction; see lint.hpp.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "model/diagnostic.hpp"
+#include "model/lint/run_view.hpp"
+#include "model/predict/predict.hpp"
+
+namespace zeroplan::rules {
+namespace {
+
+std::string gibibytes(double bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", bytes / 1073741824.0);
+  return text;
+}
+
+double bytes_of(Bytes bytes) { return static_cast<double>(bytes.count()); }
+
+void out_of_memory(const Run& run, Report& report) {
+  for (const Limit& limit : run.prediction->limits) {
+    if (limit.resource == Resource::time) continue;
+    report.at(Knob::zero_stage,
+              {gibibytes(bytes_of(limit.needed)),
+               gibibytes(bytes_of(limit.available)),
+               limit.largest_term,
+               limit.cheapest_change},
+              (limit.resource == Resource::gpu_memory    ? 0
+               : limit.resource == Resource::host_memory ? 1
+                                                         : 2) +
+                  (limit.cheapest_change.empty() ? 3 : 0));
+  }
+}
+
+// [L3] Bytes of the pool that optimizer states pass through on their way from and to NVMe.
+//   B = n m G,  G = min(sub_group_size, P / N), for each GPU of a node
+// n buffer_count; m = 4 bytes of a master weight. Source: runtime/swap_tensor/optimizer_utils.py:
+// SwapBufferManager.
+void swap_pool(const Run& run, Report& report) {
+  constexpr double kShare = 0.25;
+  if (run.file.stage() != 3 || run.file.text(Knob::offload_optimizer_device) != "nvme") return;
+  const auto buffers = run.size(Knob::offload_optimizer_buffer_count);
+  const auto group = run.size(Knob::sub_group_size);
+  if (!buffers || !group) return;
+  const double trainable =
+      static_cast<double>(count_parameters(*run.plan->model).trainable.count());
+  const double part = trainable / static_cast<double>(run.plan->degrees.partition());
+  const double piece = std::min(static_cast<double>(*group), part);
+  const double pool = static_cast<double>(*buffers) * 4.0 * piece *
+                      static_cast<double>(run.cluster->gpus_per_node());
+  if (pool < kShare * bytes_of(run.cluster->node.host_memory.value)) return;
+  report.at(Knob::sub_group_size,
+            {std::to_string(*buffers),
+             std::to_string(*group),
+             gibibytes(pool),
+             gibibytes(bytes_of(run.cluster->node.host_memory.value))});
+}
+
+// The prediction of the same run with another file; nothing where that cannot be planned.
+std::optional<StepResult> with_file(const Run& run, const DsConfig& config) {
+  Prepared prepared{run.plan->model,
+                    std::make_shared<const Cluster>(*run.cluster),
+                    std::make_shared<const DsConfig>(config)};
+  try {
+    return predict(resolve(run.scenario, prepared));
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+bool offloads(const Run& run) {
+  return run.file.stage() > 0 && (run.file.is_offloaded(Knob::offload_optimizer_device) ||
+                                  run.file.is_offloaded(Knob::offload_param_device));
+}
+
+void offload_unneeded(const Run& run, Report& report) {
+  if (!offloads(run)) return;
+  DsConfig config = run.file.config();
+  config.set(Knob::offload_optimizer_device, std::string("none"));
+  config.set(Knob::offload_param_device, std::string("none"));
+  config.unset(Knob::offload_optimizer_ratio);
+  const auto without = with_file(run, config);
+  if (!without || !without->fits || without->step.total >= run.prediction->step.total) return;
+  char faster[32];
+  std::snprintf(faster, sizeof faster, "%.1f", run.prediction->step.total / without->step.total);
+  report.at(Knob::offload_optimizer_device, {faster});
+}
+
+constexpr std::array kRules = {
+    RunRule{
+        {.code = "out-of-memory",
+         .use = RuleUse::advice,
+         .needs = kNeedsPlan,
+         .summary = "the run fits, with a probability of 95 %",
+         .cost = "hours of a rented machine until it runs out of memory",
+         .texts = {{"the GPU needs {0} GiB and has {1} GiB; the largest part: {2}", "{3}"},
+                   {"the host needs {0} GiB and has {1} GiB; the largest part: {2}", "{3}"},
+                   {"the NVMe disk needs {0} GiB and has {1} GiB; the largest part: {2}", "{3}"},
+                   {"the GPU needs {0} GiB and has {1} GiB; the largest part: {2}",
+                    "zeroplan fit compares what would fit"},
+                   {"the host needs {0} GiB and has {1} GiB; the largest part: {2}",
+                    "zeroplan fit compares what would fit"},
+                   {"the NVMe disk needs {0} GiB and has {1} GiB; the largest part: {2}",
+                    "zeroplan fit compares what would fit"}},
+         .source = "docs/model.md"},
+        out_of_memory},
+    RunRule{
+        {.code = "swap-pool",
+         .use = RuleUse::advice,
+         .needs = kNeedsPlan,
+         .summary = "the buffers for NVMe leave the host its memory",
+         .cost = "locked host memory: the kernel kills the processes, or the page cache is gone",
+         .texts = {{"{0} buffers of up to {1} elements on every GPU lock {2} GiB of the node's "
+                    "{3} GiB",
+                    "use a sub_group_size of 1e8"}},
+         .source = "runtime/swap_tensor/optimizer_utils.py:SwapBufferManager"},
+        swap_pool},
+    RunRule{{.code = "offload-unneeded",
+             .severity = Severity::info,
+             .use = RuleUse::advice,
+             .needs = kNeedsPlan,
+             .summary = "offload is used where the GPU does not suffice",
+             .cost = "copies and a step on the CPU for nothing",
+             .texts = {{"it fits without offload, and is {0} times as fast",
+                        "remove offload_optimizer and offload_param"}},
+             .source = "docs/model.md; DeepSpeed#2998, #6834"},
+            offload_unneeded},
+};
+
+}  // namespace
+
+std::span<const RunRule> plan_rules() { return kRules; }
+
+}  // namespace zeroplan::rules

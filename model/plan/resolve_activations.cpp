@@ -1,0 +1,75 @@
+// Where activations go besides the GPU that made them: to the host, and to the ranks that share a
+// sequence.
+#include <string>
+
+#include "model/plan/resolver.hpp"
+
+namespace zeroplan {
+namespace {
+
+// Ulysses needs the class to call transformers' attention interface with queries, keys and values
+// of whole heads (runtime/sequence_parallel/ulysses_sp.py UlyssesSPAttentionHF).
+constexpr std::string_view kFamilyWithUlysses = "llama";
+
+}  // namespace
+
+// The workload's key, else DeepSpeed's. A native loop that sets cpu_checkpointing checkpoints
+// through deepspeed.checkpointing, which reads it; the Trainer calls torch's own.
+void resolve_activation_offload(Resolver& r) {
+  Workload& workload = r.plan.workload;
+  const bool full = workload.activation_checkpointing == ActivationCheckpointing::full;
+  const bool said = r.scenario.find(ScenarioKey::activation_offload) != nullptr;
+  const bool knob =
+      r.plan.ds_config.boolean(Knob::activation_cpu_checkpointing).value_or(false);
+  if (!said && knob && full) {
+    if (workload.frontend == Frontend::native) {
+      workload.activation_offload = ActivationOffload::cpu;
+      r.assume(
+          "checkpoints of activations wait in host memory: cpu_checkpointing of the ds_config, "
+          "which the training loop is assumed to heed");
+    } else {
+      r.warn(r.ds_config_file + ": " +
+             std::string(pointer_of(Knob::activation_cpu_checkpointing)) +
+             ": without effect, the Trainer checkpoints through PyTorch");
+    }
+  }
+  if (workload.activation_offload == ActivationOffload::cpu && !full) {
+    r.not_modelled(ScenarioKey::activation_offload,
+                   "offload of activations without full checkpointing");
+  }
+}
+
+// DeepSpeed-Ulysses: heads and tokens must divide by its ranks, keys' heads divide them or be
+// divided (ulysses_sp.py __init__).
+void resolve_sequence_parallel(Resolver& r) {
+  const Workload& workload = r.plan.workload;
+  const std::int64_t ranks = workload.sequence_parallel;
+  if (ranks <= 1) return;
+  const Model& model = *r.plan.model;
+  const bool described = workload.engine == TrainingEngine::deepspeed &&
+                         workload.implementation == Implementation::hf &&
+                         model.implementation_family == kFamilyWithUlysses &&
+                         workload.attention != Attention::eager;
+  if (!described) {
+    r.not_modelled(ScenarioKey::sequence_parallel,
+                   "sequence-parallel (Ulysses) ranks for this model, code, attention or engine");
+    return;
+  }
+  const auto require = [&](bool holds, const std::string& expected) {
+    if (!holds) {
+      r.problem(r.origin(ScenarioKey::sequence_parallel), expected, std::to_string(ranks));
+    }
+  };
+  const std::int64_t heads = model.shape.heads;
+  const std::int64_t kv = model.shape.kv_heads;
+  require(heads % ranks == 0,
+          "sequence-parallel ranks that divide " + std::to_string(heads) + " attention heads");
+  require(kv % ranks == 0 || ranks % kv == 0,
+          "sequence-parallel ranks that divide " + std::to_string(kv) +
+              " key heads or are divided by them");
+  require(workload.sequence_length % ranks == 0,
+          "sequence-parallel ranks that divide " + std::to_string(workload.sequence_length) +
+              " tokens");
+}
+
+}  // namespace zeroplan

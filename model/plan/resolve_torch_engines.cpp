@@ -1,0 +1,190 @@
+// FSDP and DDP: what they take of the scenario and of its ds_config (docs/contract.md section 1,
+// "FSDP through ds_config").
+#include <algorithm>
+#include <string>
+
+#include "model/plan/resolver.hpp"
+
+namespace zeroplan {
+namespace {
+
+// torch.optim's classes; bitsandbytes and Adafactor work on flat shards as on other tensors.
+OptimizerKind torch_optimizer(OptimizerName name) {
+  switch (name) {
+    case OptimizerName::adamw:
+    case OptimizerName::adam:
+      return OptimizerKind::torch_adam;
+    case OptimizerName::lion:
+      return OptimizerKind::fused_lion;
+    case OptimizerName::adafactor:
+      return OptimizerKind::adafactor;
+    case OptimizerName::sgd:
+      return OptimizerKind::sgd;
+    case OptimizerName::adamw8bit:
+      return OptimizerKind::adamw_8bit;
+  }
+  return OptimizerKind::torch_adam;
+}
+
+bool keeps_half_weights(const DsConfig& config) {
+  return config.boolean(Knob::bf16_master_weights_and_grads).value_or(false) ||
+         config.boolean(Knob::fp16_master_weights_and_grads).value_or(false);
+}
+
+// Keys of the file that neither engine has.
+void report_ignored(Resolver& r, std::string_view engine, bool sharded) {
+  constexpr std::string_view kZero = "/zero_optimization/";
+  std::string keys;
+  for (const auto& [knob, value] : r.plan.ds_config.values()) {
+    const std::string_view pointer = pointer_of(knob);
+    if (!pointer.starts_with(kZero)) continue;
+    const bool offload =
+        pointer.ends_with("offload_param/device") || pointer.ends_with("offload_optimizer/device");
+    if (knob == Knob::zero_stage) continue;
+    if (sharded && (knob == Knob::mics_shard_size || offload)) continue;
+    keys += (keys.empty() ? "" : ", ") + std::string(pointer);
+  }
+  if (!keys.empty()) r.warn("without meaning to " + std::string(engine) + ": " + keys);
+}
+
+DType reduce_dtype(const Resolver& r) {
+  const auto said = r.plan.ds_config.text(Knob::communication_data_type);
+  if (!said) return r.plan.engine.model_dtype;
+  return r.plan.engine.communication_dtype;
+}
+
+// FSDP offloads shards, gradients and the optimizer together (CPUOffload(offload_params=True)).
+void resolve_offload(Resolver& r) {
+  const OffloadDevice weights = r.plan.engine.offload_parameter.device;
+  const OffloadDevice states = r.plan.engine.offload_optimizer.device;
+  r.plan.fsdp.offload = weights == OffloadDevice::cpu;
+  if (r.plan.fsdp.offload) return;
+  if (weights != OffloadDevice::none || states != OffloadDevice::none) {
+    r.warn(
+        "FSDP offloads to the CPU, and only all at once (offload_param): the offload is ignored");
+  }
+}
+
+// Which flat parameters adapters are in, and what the frozen weights are stored as.
+void resolve_adapters(Resolver& r) {
+  FsdpConfig& fsdp = r.plan.fsdp;
+  const bool litgpt = r.plan.workload.implementation == Implementation::litgpt;
+  if (litgpt && r.plan.workload.method == Method::qlora) {
+    r.problem(r.origin(ScenarioKey::method),
+              "one GPU: litgpt does not quantise a model that it shards",
+              "qlora under FSDP");
+  }
+  // lightning.fabric's FSDPStrategy sets use_orig_params and wraps the blocks alone.
+  fsdp.separate_adapters = !litgpt;
+  r.assume(litgpt ? "adapters share flat parameters with frozen weights (use_orig_params): the "
+                    "whole blocks get gradients"
+                  : "FSDP wraps each adapter's matrices apart from the frozen weights");
+  if (r.plan.workload.method == Method::qlora) {
+    r.assume("four-bit weights are stored as " + std::string(name(fsdp.storage_dtype)) +
+             " (quant_storage), so that they are sharded; their scales stay whole on every GPU");
+  }
+}
+
+void resolve_fsdp(Resolver& r) {
+  Plan& plan = r.plan;
+  FsdpConfig& fsdp = plan.fsdp;
+  const std::int64_t stage = plan.ds_config.integer(Knob::zero_stage).value_or(3);
+  fsdp.sharding = stage >= 3 ? Sharding::full : stage >= 1 ? Sharding::grad_op : Sharding::no_shard;
+  if (stage == 1) r.warn("FSDP has nothing like ZeRO stage 1: taken as SHARD_GRAD_OP");
+  fsdp.ranks = static_cast<int>(plan.degrees.data);
+  const std::int64_t group = plan.ds_config.integer(Knob::mics_shard_size).value_or(-1);
+  fsdp.shard_ranks = group > 0 ? static_cast<int>(group) : fsdp.ranks;
+  if (fsdp.sharding == Sharding::no_shard) fsdp.shard_ranks = 1;
+  if (fsdp.ranks % fsdp.shard_ranks != 0) {
+    r.problem({r.ds_config_file, std::string(pointer_of(Knob::mics_shard_size))},
+              "a number of ranks that divides " + std::to_string(fsdp.ranks),
+              std::to_string(group));
+    fsdp.shard_ranks = fsdp.ranks;
+  }
+  fsdp.gradient_accumulation_steps = static_cast<int>(plan.workload.gradient_accumulation_steps);
+  const bool litgpt = plan.workload.implementation == Implementation::litgpt;
+  const bool adapters = plan.workload.method != Method::full;
+  const bool half = keeps_half_weights(plan.ds_config) || adapters || litgpt;
+  fsdp.compute_dtype = plan.engine.model_dtype;
+  fsdp.storage_dtype = half ? fsdp.compute_dtype : DType::fp32;
+  fsdp.reduce_dtype = reduce_dtype(r);
+  // litgpt's recipes accumulate under fabric.no_backward_sync.
+  fsdp.reduces_every_micro_step = plan.workload.frontend == Frontend::native && !litgpt;
+  fsdp.double_quant = plan.workload.lora.weights.double_quant;
+  fsdp.optimizer = torch_optimizer(plan.workload.optimizer);
+  if (fsdp.gradient_accumulation_steps > 1) {
+    r.assume(fsdp.reduces_every_micro_step
+                 ? "gradients are reduced in every micro-step: a native loop without no_sync"
+                 : std::string("gradients stay unsharded until the last micro-step: ") +
+                       (litgpt ? "litgpt's no_backward_sync" : "accelerate's no_sync"));
+  }
+  r.assume("FSDP wraps each transformer block, prefetches backward and limits all-gathers");
+  resolve_offload(r);
+  if (adapters) resolve_adapters(r);
+}
+
+void resolve_ddp(Resolver& r) {
+  Plan& plan = r.plan;
+  DdpConfig& ddp = plan.ddp;
+  const std::int64_t stage = plan.ds_config.integer(Knob::zero_stage).value_or(0);
+  if (stage > 0) r.warn("DDP shards nothing: ZeRO stage " + std::to_string(stage) + " is ignored");
+  ddp.ranks = static_cast<int>(plan.degrees.data);
+  ddp.gradient_accumulation_steps = static_cast<int>(plan.workload.gradient_accumulation_steps);
+  ddp.compute_dtype = plan.engine.model_dtype;
+  ddp.double_quant = plan.workload.lora.weights.double_quant;
+  const bool adapters = plan.workload.method != Method::full;
+  const bool litgpt = plan.workload.implementation == Implementation::litgpt;  // "bf16-true"
+  const bool half = adapters || litgpt || keeps_half_weights(plan.ds_config);
+  ddp.weight_dtype = half ? ddp.compute_dtype : DType::fp32;
+  ddp.optimizer = torch_optimizer(plan.workload.optimizer);
+  if (ddp.weight_dtype != ddp.compute_dtype) {
+    r.assume(
+        "DDP with fp32 weights and autocast; what autocast keeps in fp32 beside weights is counted "
+        "in 16 bits");
+  }
+  if (adapters && ddp.compute_dtype != DType::fp32) {
+    // As torchtune's recipes and the scripts of fsdp_qlora load it; a Trainer that is not told a
+    // dtype would load fp32.
+    r.assume("the frozen model is loaded in " +
+             std::string(name(kPrecisionNames, plan.workload.precision)) +
+             ", and its adapters, too");
+  }
+}
+
+}  // namespace
+
+std::vector<int> wrapped_blocks(const Model& model) {
+  std::vector<int> block_of_module(model.modules.size(), -1);
+  std::vector<int> block_of(model.parameters.size(), -1);
+  std::vector<bool> seen(model.parameters.size(), false);
+  int blocks = 0;
+  for (std::size_t i = 0; i < model.modules.size(); ++i) {
+    const Module& module = model.modules[i];
+    if (module.parent >= 0) {
+      const auto parent = static_cast<std::size_t>(module.parent);
+      block_of_module[i] = block_of_module[parent];
+      const bool in_list = model.modules[parent].type == "ModuleList";
+      if (in_list && block_of_module[parent] < 0) block_of_module[i] = blocks++;
+    }
+    for (const int parameter : module.parameters) {
+      const auto index = static_cast<std::size_t>(parameter);
+      if (!seen[index]) block_of[index] = block_of_module[i];
+      seen[index] = true;  // a tied weight stays with its first user
+    }
+  }
+  return block_of;
+}
+
+void resolve_torch_engine(Resolver& r) {
+  const TrainingEngine engine = r.plan.workload.engine;
+  if (engine == TrainingEngine::fsdp) {
+    report_ignored(r, "FSDP", true);
+    r.plan.wrapped_block = wrapped_blocks(*r.plan.model);
+    resolve_fsdp(r);
+  } else if (engine == TrainingEngine::ddp) {
+    report_ignored(r, "DDP", false);
+    resolve_ddp(r);
+  }
+}
+
+}  // namespace zeroplan

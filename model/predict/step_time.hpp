@@ -1,0 +1,46 @@
+// Time of an optimizer step in closed form: the cost functions of model/cost over the graph's
+// passes and the engine's own messages, with overlap as the engine has it.
+//
+// [T1] a pass        C = sum over operations of [T6], [T8], [T9];  H = the same of [T10]
+//
+// [T2] a collective  t = [T12] of the message, and the kernels that copy for it
+//
+// [T3] a micro-step  the tasks in the engine's order on three clocks (step_clock.hpp), and
+//                    s (t_c - exposed) for what runs beside a collective ([T16])
+//
+// [T4] a step        T = (sum of micro-steps + optimizer + copies + swapping + fixed)
+//                        (1 + l log2 nodes)
+//
+// Bounds: the longest of the resources (perfect overlap), and all of them one after the other. What
+// is left out: docs/model.md. Checked by tests/unit/step_time_test.cpp,
+// tests/property/predict_property.cpp, tests/published/fsdp_step_time_test.cpp.
+#pragma once
+
+#include "model/graph/graph.hpp"
+#include "model/plan/plan.hpp"
+#include "model/predict/step_result.hpp"
+#include "model/predict/step_traffic.hpp"
+
+namespace zeroplan {
+
+// [T5] c = 6 N_t + 4 N_f + 12 L h s: floating-point operations that one token's training counts as
+// (docs/contract.md section 4). N_t trained, N_f frozen parameters, L layers, h hidden size, s
+// sequence length; no causal halving, no recomputation. Source: Chowdhery et al. 2022,
+// arXiv:2204.02311, appendix B. Checked by tests/published/mfu.json.
+Flops model_flops_per_token(const Model& model, std::int64_t sequence_length);
+
+// With plan.coefficients as they are.
+StepTime step_time(const Plan& plan, const ModelGraph& graph, const StepTraffic& traffic);
+
+// The same, and the relative standard deviation: each coefficient that takes part is moved by one
+// of its own and the changes are added as squares, with `step_time_model_sd` for what no
+// coefficient stands for.
+struct StepPrediction {
+  StepTime time;
+  double relative_sd = 0.0;
+};
+StepPrediction predict_step_time(const Plan& plan,
+                                 const ModelGraph& graph,
+                                 const StepTraffic& traffic);
+
+}  // namespace zeroplan

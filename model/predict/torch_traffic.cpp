@@ -1,0 +1,236 @@
+// Traffic of FSDP and DDP.
+#include "model/predict/fsdp_work.hpp"
+#include "model/predict/step_traffic.hpp"
+
+namespace zeroplan {
+namespace {
+
+// Turns FSDP's events into tasks; compute events take the graph's passes of their unit.
+class FsdpTasks {
+ public:
+  FsdpTasks(const Plan& plan, const StepWork& work, StepTraffic& traffic)
+      : plan_(plan), config_(plan.fsdp), work_(work), traffic_(traffic) {}
+
+  MicroStep micro_step(const FsdpWork& fsdp, bool boundary) {
+    MicroStep result;
+    next_ = 0;
+    const auto events = fsdp_micro_step(config_, fsdp.units, fsdp.visits, boundary);
+    for (std::size_t i = 0; i < events.size(); ++i) {
+      const FsdpEvent& event = events[i];
+      const FsdpUnit& unit = fsdp.units[static_cast<std::size_t>(event.unit)];
+      switch (event.kind) {
+        case FsdpEventKind::compute:
+          add_passes(fsdp, event, result.tasks);
+          break;
+        case FsdpEventKind::unshard:
+          add_gather(event, unit, is_ahead(events, i), result.tasks);
+          break;
+        case FsdpEventKind::reduce_scatter:
+        case FsdpEventKind::all_reduce:
+          add_reduction(event, unit, result.tasks);
+          break;
+        case FsdpEventKind::reshard:
+          break;
+      }
+    }
+    return result;
+  }
+
+ private:
+  void add_passes(const FsdpWork& fsdp, const FsdpEvent& event, std::vector<StepTask>& tasks) {
+    const auto& steps = work_.activations.steps;
+    bool first = true;  // of the unit's passes: recomputation comes before backward
+    for (; next_ < steps.size(); ++next_) {
+      const PassStep& pass = steps[next_].pass;
+      if (pass.pass == Pass::drop_outputs) continue;
+      const int unit = fsdp.unit_of_instance[static_cast<std::size_t>(pass.instance)];
+      if (unit != event.unit || in_forward_phase(pass.pass) == event.backward) return;
+      StepTask task;
+      task.pass = static_cast<std::int32_t>(next_);
+      task.takes_ahead = first;
+      first = false;
+      tasks.push_back(task);
+    }
+  }
+
+  // Gathered for a unit other than the one that computes next?
+  static bool is_ahead(const std::vector<FsdpEvent>& events, std::size_t i) {
+    for (std::size_t j = i + 1; j < events.size(); ++j) {
+      if (events[j].kind == FsdpEventKind::compute) return events[j].unit != events[i].unit;
+    }
+    return false;
+  }
+
+  void add_gather(const FsdpEvent& event,
+                  const FsdpUnit& unit,
+                  bool ahead,
+                  std::vector<StepTask>& tasks) {
+    StepTask task;
+    task.kind = StepTaskKind::gather;
+    task.ahead = ahead;
+    // The shard is cast before it is sent; a whole copy is cast, too.
+    if (casts_shards(config_)) {
+      task.copied_before =
+          unit.shard.times_width(width(config_.storage_dtype) + width(config_.compute_dtype));
+    }
+    if (config_.offload) {
+      task.from_host = unit.shard * config_.storage_dtype;
+      traffic_.host_to_device += task.from_host;
+    }
+    const bool copies = task.copied_before > Bytes::zero() || config_.offload;
+    if (event.ranks <= 1 && !copies) return;
+    const Bytes bytes = event.elements * event.dtype;
+    (event.backward ? traffic_.all_gather_backward : traffic_.all_gather_forward) += bytes;
+    add_messages(Collective::all_gather, bytes, event.ranks, unit, task, tasks);
+  }
+
+  // Adapters that are wrapped one by one send a message each: the first is the task's own.
+  void add_messages(Collective kind,
+                    Bytes bytes,
+                    int ranks,
+                    const FsdpUnit& unit,
+                    StepTask task,
+                    std::vector<StepTask>& tasks) {
+    const Bytes each = Bytes::of(ceil_div(bytes.count(), unit.messages));
+    task.message = traffic_.message({kind, each, contiguous_group(plan_, ranks)});
+    for (int i = 0; i < unit.messages; ++i) {
+      tasks.push_back(task);
+      task.copied_before = task.copied_beside = task.from_host = Bytes::zero();
+      ++traffic_.collectives;
+    }
+  }
+
+  // The views' gradients are concatenated by autograd, then cast (torch_memory.cpp has the same).
+  void add_reduction(const FsdpEvent& event, const FsdpUnit& unit, std::vector<StepTask>& tasks) {
+    StepTask task;
+    task.kind = StepTaskKind::reduce;
+    const Bytes bytes = event.elements * event.dtype;
+    const bool scatters = event.kind == FsdpEventKind::reduce_scatter;
+    const bool first = scatters || config_.sharding == Sharding::no_shard;
+    const std::int64_t computed = width(config_.compute_dtype);
+    if (first) {
+      task.copied_beside = unit.numel.times_width(2 * computed);
+      if (event.dtype != config_.compute_dtype) {
+        task.copied_before = unit.padded.times_width(computed + width(event.dtype));
+      }
+    }
+    if (config_.offload && first) {
+      traffic_.device_to_host += unit.shard * config_.storage_dtype;
+    }
+    if (first && unit.messages > 1) {
+      (scatters ? traffic_.reduce_scatter : traffic_.all_reduce) += bytes;
+      const Collective kind = scatters ? Collective::reduce_scatter : Collective::all_reduce;
+      add_messages(kind, bytes, event.ranks, unit, task, tasks);
+      return;
+    }
+    const CollectiveGroup group = first ? contiguous_group(plan_, event.ranks)
+                                        : group_across(plan_, event.ranks, config_.shard_ranks);
+    task.message = traffic_.message(
+        {scatters ? Collective::reduce_scatter : Collective::all_reduce, bytes, group});
+    (scatters ? traffic_.reduce_scatter : traffic_.all_reduce) += bytes;
+    ++traffic_.collectives;
+    tasks.push_back(task);
+  }
+
+  const Plan& plan_;
+  const FsdpConfig& config_;
+  const StepWork& work_;
+  StepTraffic& traffic_;
+  std::size_t next_ = 0;
+};
+
+void add_times(const StepTraffic& part, std::int64_t times, StepTraffic& sum) {
+  sum.all_reduce += part.all_reduce * times;
+  sum.reduce_scatter += part.reduce_scatter * times;
+  sum.all_gather_forward += part.all_gather_forward * times;
+  sum.all_gather_backward += part.all_gather_backward * times;
+  sum.collectives += part.collectives * times;
+  sum.host_to_device += part.host_to_device * times;
+  sum.device_to_host += part.device_to_host * times;
+}
+
+}  // namespace
+
+StepTraffic fsdp_traffic(const Plan& plan, const StepWork& work) {
+  const FsdpWork fsdp = fsdp_work(plan, work.graph);
+  const std::int64_t G = plan.fsdp.gradient_accumulation_steps;
+  StepTraffic traffic;
+  traffic.overlaps = true;
+  const auto window = [&](bool boundary, std::int64_t count) {
+    StepTraffic part;
+    part.messages = traffic.messages;
+    MicroStep micro = FsdpTasks(plan, work, part).micro_step(fsdp, boundary);
+    micro.count = count;
+    traffic.messages = part.messages;
+    traffic.windows.push_back(std::move(micro));
+    add_times(part, count, traffic);
+  };
+  if (plan.fsdp.reduces_every_micro_step) {
+    window(true, G);
+  } else {
+    if (G > 1) window(false, G - 1);
+    window(true, 1);
+  }
+  (plan.fsdp.offload ? traffic.cpu_optimizer : traffic.gpu_optimizer) = fsdp_owned(fsdp.units);
+  return traffic;
+}
+
+// Under autocast the forward pass casts the matrices of a block once, and the backward pass casts
+// their gradients back (aten/src/ATen/autocast_mode.cpp cached_cast).
+Bytes autocast_casts(const Plan& plan, const ModelGraph& graph, const PassStep& pass) {
+  if (plan.ddp.weight_dtype == plan.ddp.compute_dtype) return Bytes::zero();
+  Elements matrices;
+  for (const std::int32_t parameter :
+       graph.instances[static_cast<std::size_t>(pass.instance)].parameters) {
+    const auto& known = plan.engine_parameters[static_cast<std::size_t>(parameter)];
+    if (known.matrix) matrices += known.numel;
+  }
+  return matrices * plan.ddp.weight_dtype + matrices * plan.ddp.compute_dtype;
+}
+
+// Gradients are copied into their bucket and, unless they are views of it, back (reducer.cpp
+// mark_variable_ready_dense, finalize_bucket_dense).
+StepTraffic ddp_traffic(const Plan& plan, const StepWork& work) {
+  const std::int64_t G = plan.ddp.gradient_accumulation_steps;
+  StepTraffic traffic;
+  traffic.overlaps = true;
+  const auto buckets =
+      ddp_buckets(plan.ddp, plan.engine_parameters, work.activations.gradient_order);
+  const auto window = [&](bool reduces, std::int64_t count) {
+    MicroStep micro;
+    micro.count = count;
+    std::size_t arrived = 0, bucket = 0, complete = 0;
+    const auto& steps = work.activations.steps;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].pass.pass == Pass::drop_outputs) continue;
+      StepTask compute;
+      compute.pass = static_cast<std::int32_t>(i);
+      compute.copied_beside = autocast_casts(plan, work.graph, steps[i].pass);
+      micro.tasks.push_back(compute);
+      arrived += static_cast<std::size_t>(steps[i].weight_gradient_count);
+      for (; reduces && bucket < buckets.size(); ++bucket) {
+        complete += buckets[bucket].parameters.size();
+        if (complete > arrived) {
+          complete -= buckets[bucket].parameters.size();
+          break;
+        }
+        const Bytes bytes = buckets[bucket].numel * plan.ddp.weight_dtype;
+        StepTask task;
+        task.kind = StepTaskKind::reduce;
+        task.copied_beside = bytes * (plan.ddp.gradient_as_bucket_view ? 0 : 4);
+        task.message = traffic.message(
+            {Collective::all_reduce, bytes, contiguous_group(plan, plan.ddp.ranks)});
+        micro.tasks.push_back(task);
+        traffic.all_reduce += bytes;
+        traffic.gpu_optimizer += buckets[bucket].numel;
+        ++traffic.collectives;
+      }
+    }
+    traffic.windows.push_back(std::move(micro));
+  };
+  if (G > 1) window(false, G - 1);
+  window(true, 1);
+  return traffic;
+}
+
+}  // namespace zeroplan

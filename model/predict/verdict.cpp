@@ -1,0 +1,120 @@
+#include "model/predict/verdict.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace zeroplan {
+namespace {
+
+// What a resource needs and what there is, both normal; what there is may be assumed.
+struct Demand {
+  Bytes mean;
+  double relative_sd = 0.0;
+  double capacity_sd = 0.0;  // relative
+};
+
+double probability_below(const Demand& demand, Bytes limit) {
+  if (limit.is_infinite() || demand.mean == Bytes::zero()) return 1.0;
+  const double mean = static_cast<double>(demand.mean.count());
+  const double room = static_cast<double>(limit.count());
+  const double sd = std::max(1.0, std::hypot(mean * demand.relative_sd, room * demand.capacity_sd));
+  return 0.5 * std::erfc((mean - room) / sd / std::sqrt(2.0));
+}
+
+std::string largest_category(const CategoryBytes& bytes) {
+  const auto largest = std::max_element(bytes.begin(), bytes.end());
+  return std::string(
+      kMemoryCategoryNames[static_cast<std::size_t>(std::distance(bytes.begin(), largest))]);
+}
+
+// How much of a resource there must be for it to suffice with the asked probability, by bisection.
+Bytes needed_for(const Demand& demand, double confidence) {
+  double low = 0.0;
+  double high = 16.0;
+  for (int i = 0; i < 50; ++i) {
+    const double middle = 0.5 * (low + high);
+    const Bytes room = Bytes::nearest(static_cast<double>(demand.mean.count()) * middle);
+    (probability_below(demand, room) < confidence ? low : high) = middle;
+  }
+  return Bytes::nearest(static_cast<double>(demand.mean.count()) * high);
+}
+
+std::string cheapest_gpu_change(const Plan& plan, const GpuMemory& gpu) {
+  const Workload& workload = plan.workload;
+  const Bytes activations = at(gpu.breakdown_at_peak, MemoryCategory::activations) +
+                            at(gpu.breakdown_at_peak, MemoryCategory::logits);
+  const bool activations_decide = activations * 2 > gpu.peak_total;
+  if (activations_decide && workload.activation_checkpointing == ActivationCheckpointing::none) {
+    return "full activation checkpointing";
+  }
+  if (plan.workload.engine == TrainingEngine::ddp) return "FSDP or DeepSpeed";
+  const bool deepspeed = runs_deepspeed(plan.workload);
+  if (!deepspeed && plan.fsdp.sharding != Sharding::full) return "full sharding";
+  if (deepspeed && plan.engine.stage < 3 && plan.degrees.partition() > 1) return "ZeRO stage 3";
+  if (deepspeed && plan.engine.offload_optimizer.device == OffloadDevice::none &&
+      plan.engine.stage > 0) {
+    return "offload the optimizer to the CPU";
+  }
+  if (workload.micro_batch_size > 1) return "a smaller micro-batch";
+  if (activations_decide) return "shorter sequences";
+  return "more GPUs";
+}
+
+}  // namespace
+
+GpuVerdict gpu_verdict(const MemoryPrediction& memory, const PredictOptions& options) {
+  const Demand demand{memory.gpu_needed, memory.relative_sd};
+  return {probability_below(demand, memory.gpu.capacity - options.reserve),
+          needed_for(demand, options.confidence)};
+}
+
+void judge(const Plan& plan,
+           const MemoryPrediction& memory,
+           const GpuVerdict& verdict,
+           const PredictOptions& options,
+           StepResult& result) {
+  const GpuMemory& gpu = memory.gpu;
+  const Bytes gpu_room = gpu.capacity - options.reserve;
+  // Nobody may have said how much memory a node has.
+  const Demand host_demand{
+      memory.host.peak, memory.host_relative_sd, plan.cluster.node.host_memory.relative_sd};
+  const double on_host = probability_below(host_demand, memory.host.capacity);
+  Bytes nvme_room;
+  if (plan.cluster.node.nvme) nvme_room = plan.cluster.node.nvme->capacity.value;
+  const bool on_nvme = memory.nvme <= nvme_room;
+  result.fit_probability = verdict.probability * on_host * (on_nvme ? 1.0 : 0.0);
+  result.fits = result.fit_probability >= options.confidence;
+  if (verdict.probability < options.confidence) {
+    result.limits.push_back({Resource::gpu_memory,
+                             verdict.needed,
+                             gpu_room,
+                             largest_category(gpu.breakdown_at_peak),
+                             cheapest_gpu_change(plan, gpu)});
+  }
+  if (on_host < options.confidence) {
+    const bool loading = memory.host.peak_phase == Phase::load;
+    result.limits.push_back(
+        {Resource::host_memory,
+         needed_for(host_demand, options.confidence),
+         memory.host.capacity,
+         loading ? "weights while loading" : "offloaded states",
+         loading ? "ZeRO stage 3, which loads partitioned" : "more host memory"});
+  }
+  if (!on_nvme) {
+    result.limits.push_back({Resource::nvme,
+                             memory.nvme,
+                             nvme_room,
+                             "swapped states",
+                             plan.cluster.node.nvme ? "larger drives" : "an NVMe drive"});
+  }
+  if (!result.fits && result.limits.empty()) {  // each alone would do, together they do not
+    result.limits.push_back({Resource::gpu_memory,
+                             verdict.needed,
+                             gpu_room,
+                             largest_category(gpu.breakdown_at_peak),
+                             cheapest_gpu_change(plan, gpu)});
+  }
+}
+
+}  // namespace zeroplan
