@@ -1,0 +1,45 @@
+#include "simulator/engines/communicators.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace zeroplan {
+
+CollectiveGroup Communicators::group_of(std::int64_t ranks, bool across) const {
+  const std::int64_t local = cluster_.gpus_per_node();
+  if (ranks >= cluster_.total_gpus()) return whole_cluster(cluster_);
+  CollectiveGroup group;
+  if (across) {
+    group.ranks_per_node = std::max<std::int64_t>(1, ranks / cluster_.nodes);
+    group.nodes = std::min(ranks, cluster_.nodes);
+  } else {
+    group.ranks_per_node = std::min(ranks, local);
+    group.nodes = ceil_div(ranks, local);
+  }
+  group.concurrent = std::max<std::int64_t>(1, local / group.ranks_per_node);
+  return group;
+}
+
+StreamId Communicators::stream_of(const CollectiveGroup& group) {
+  const auto shape = std::pair(group.ranks_per_node, group.nodes);
+  for (const auto& [known, stream] : streams_) {
+    if (known == shape) return stream;
+  }
+  const StreamId stream = writer_.add_stream(
+      streams_.empty() ? "NCCL" : "NCCL of " + std::to_string(group.ranks()) + " ranks");
+  streams_.emplace_back(shape, stream);
+  return stream;
+}
+
+void Communicators::launch(StreamId issuer,
+                           TaskIndex task,
+                           const CollectiveGroup& group,
+                           bool asynchronous) {
+  if (group.ranks() <= 1) return;
+  const StreamId nccl = stream_of(group);
+  writer_.wait_stream(nccl, issuer);
+  writer_.issue(task, nccl);
+  if (!asynchronous) writer_.wait_stream(issuer, nccl);
+}
+
+}  // namespace zeroplan

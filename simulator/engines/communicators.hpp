@@ -1,0 +1,38 @@
+// One stream for each NCCL communicator: collectives of one group run one after the other, whoever
+// issued them.
+//
+// Source: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp: the communicator's stream waits for the
+// caller's; the caller's waits for it at once, or when the handle is waited for.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "model/cost/collective.hpp"
+#include "simulator/program_writer.hpp"
+
+namespace zeroplan {
+
+class Communicators {
+ public:
+  Communicators(const Cluster& cluster, ProgramWriter& writer)
+      : cluster_(cluster), writer_(writer) {}
+
+  // The group of a collective over so many ranks of the job: all of them, neighbours (hpZ and MiCS
+  // shards, FSDP's hybrid ones), or those with the same place in their shard (`across`).
+  CollectiveGroup group_of(std::int64_t ranks, bool across = false) const;
+
+  StreamId stream_of(const CollectiveGroup& group);
+
+  // Nothing where one rank is alone.
+  void launch(StreamId issuer, TaskIndex task, const CollectiveGroup& group, bool asynchronous);
+
+ private:
+  const Cluster& cluster_;
+  ProgramWriter& writer_;
+  // By ranks per node and nodes of the group.
+  std::vector<std::pair<std::pair<std::int64_t, std::int64_t>, StreamId>> streams_;
+};
+
+}  // namespace zeroplan

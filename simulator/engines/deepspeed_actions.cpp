@@ -1,0 +1,320 @@
+// EngineActions as instructions: what each makes on which stream. Sources: engine_action.hpp and
+// the files that write the actions.
+#include <algorithm>
+
+#include "model/engine/optimizer_states.hpp"
+#include "model/engine/transients.hpp"
+#include "simulator/engines/deepspeed_writer.hpp"
+
+namespace zeroplan {
+namespace {
+
+constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
+constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
+
+Collective cost_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_gather:
+      return Collective::all_gather;
+    case CollectiveKind::reduce:
+    case CollectiveKind::reduce_scatter:
+      return Collective::reduce_scatter;
+    case CollectiveKind::broadcast:
+      return Collective::broadcast;
+    case CollectiveKind::all_to_all:
+      return Collective::all_to_all;
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::barrier:
+      break;
+  }
+  return Collective::all_reduce;
+}
+
+}  // namespace
+
+StreamId DeepSpeedWriter::stream_of(EngineStream stream) const {
+  switch (stream) {
+    case EngineStream::reduce:
+      return reduce_;
+    case EngineStream::gather:
+      return gather_;
+    case EngineStream::compute:
+      break;
+  }
+  return kComputeStream;
+}
+
+void DeepSpeedWriter::write_actions(const EngineActions& actions) {
+  reads_.clear();
+  next_read_ = 0;
+  for (const EngineAction& action : actions.actions) {
+    if (action.kind != ActionKind::swap_in) continue;
+    reads_.push_back(action.elements * action.dtype * action.pieces);
+  }
+  for (const EngineAction& action : actions.actions) {
+    if (config_.embedded && config_.stage < 3) follow_embedded(actions, action);
+    write_action(action);
+  }
+  if (held_is_flushed_) release_held();
+  held_is_flushed_ = false;
+}
+
+void DeepSpeedWriter::write_action(const EngineAction& action) {
+  const StreamId stream = stream_of(action.stream);
+  const Bytes bytes = action.elements * action.dtype;
+  switch (action.kind) {
+    case ActionKind::gradient_ready:
+      // From end_backward(): a gradient that waited goes into the bucket.
+      take_waiting_gradient(action.parameter);
+      break;
+    case ActionKind::flush:
+      release_transients();
+      if (config_.stage == 3) {
+        writer_.issue(tasks_.host("reduce", tasks_.host_costs().zero3_event), kComputeStream);
+      }
+      flushes_ = true;
+      break;
+    case ActionKind::flatten:
+    case ActionKind::concatenate:
+      transient(bytes,
+                micro_step_active_ ? kCommunication : kTemporaries,
+                stream,
+                tasks_.kernel("flatten", bytes * 2));
+      break;
+    case ActionKind::cast:
+      write_cast(action);
+      break;
+    case ActionKind::collective:
+      write_collective(action);
+      break;
+    case ActionKind::keep_owned:
+      writer_.issue(tasks_.kernel("keep gradient", bytes * 2), stream);
+      break;
+    case ActionKind::keep_partitions:
+      writer_.issue(tasks_.kernel("keep partitions", bytes * (action.pieces == 0 ? 2 : 3)), stream);
+      break;
+    case ActionKind::accumulate_on_host:
+      if (micro_step_ > 0) writer_.issue(tasks_.kernel("add gradient", bytes * 3), stream);
+      break;
+    case ActionKind::gradient_to_master:
+    case ActionKind::norm:
+    case ActionKind::overflow_scan:
+    case ActionKind::scale:
+    case ActionKind::optimizer_step:
+    case ActionKind::update_weights:
+      write_update(action);
+      break;
+    case ActionKind::copy_to_host:
+    case ActionKind::copy_to_device:
+      write_copy(action);
+      break;
+    case ActionKind::swap_in:
+    case ActionKind::swap_out:
+      write_swap(action);
+      break;
+    case ActionKind::wait_stream:
+      writer_.wait_stream(stream, stream_of(action.other));
+      break;
+    case ActionKind::host_wait_stream:
+      host_blocks_on(stream);
+      break;
+    case ActionKind::host_wait_device:
+      writer_.host_wait_device();
+      break;
+    case ActionKind::record_event:
+      writer_.queue_event(reduce_queue_, stream);
+      if (flushes_) release_held();
+      release_transients();
+      flushes_ = false;
+      break;
+    case ActionKind::throttle:
+      writer_.throttle(reduce_queue_, action.pieces);
+      break;
+    case ActionKind::release_parameters:
+      break;  // write_optimizer_step has done it
+  }
+}
+
+// A tensor that lives until the flush or the group at hand is done with.
+void DeepSpeedWriter::transient(Bytes bytes,
+                                MemoryCategory category,
+                                StreamId stream,
+                                TaskIndex task) {
+  if (free_slots_.empty()) free_slots_.push_back(writer_.new_slot());
+  const SlotIndex slot = free_slots_.back();
+  free_slots_.pop_back();
+  writer_.allocate(slot, bytes, category, stream);
+  writer_.issue(task, stream);
+  transients_.push_back(slot);
+}
+
+// In the optimizer's step the flat copy of a group goes once its cast is made
+// (stage_1_and_2.py step, stage3.py _prepare_fp32_grad_for_sub_group).
+void DeepSpeedWriter::write_cast(const EngineAction& action) {
+  const Bytes bytes = action.elements * action.dtype;
+  const std::vector<SlotIndex> flat = transients_;
+  transient(bytes, kTemporaries, stream_of(action.stream), tasks_.kernel("cast", bytes * 2));
+  if (micro_step_active_ || config_.stage == 0) return;
+  for (const SlotIndex slot : flat) {
+    writer_.release(slot);
+    free_slots_.push_back(slot);
+  }
+  transients_.erase(transients_.begin(), transients_.end() - 1);
+}
+
+void DeepSpeedWriter::transient_for_a_kernel(Bytes bytes, StreamId stream, TaskIndex task) {
+  transient(bytes, kTemporaries, stream, task);
+  writer_.release(transients_.back());
+  free_slots_.push_back(transients_.back());
+  transients_.pop_back();
+}
+
+void DeepSpeedWriter::release_transients() {
+  for (const SlotIndex slot : transients_) {
+    writer_.release(slot);
+    free_slots_.push_back(slot);
+  }
+  transients_.clear();
+}
+
+// Up to torch 2.7 the process group calls recordStream on its tensors; from 2.8 on it keeps
+// references until the wait and launches synchronous collectives on the caller's stream
+// (pytorch pull request 148590). One communicator's kernels run one after the other either way.
+void DeepSpeedWriter::note_use_by_nccl(const CollectiveGroup& group) {
+  constexpr Version kStashes{2, 8};
+  if (group.ranks() <= 1 || config_.embedded || plan_.software.torch >= kStashes) return;
+  const StreamId nccl = communicators_.stream_of(group);
+  for (const SlotIndex slot : transients_) writer_.use_on_stream(slot, nccl);
+  for (const HeldGradient& gradient : held_) writer_.use_on_stream(gradient.slot, nccl);
+}
+
+void DeepSpeedWriter::host_blocks_on(StreamId stream) { writer_.host_wait_stream(stream); }
+
+void DeepSpeedWriter::write_collective(const EngineAction& action) {
+  const StreamId stream = stream_of(action.stream);
+  const Bytes bytes = action.elements * action.dtype;
+  const EngineCollective& what = action.collective;
+  const bool across = what.ranks < partition_ranks(config_) ||
+                      (config_.stage3.mics_shard_size > 0 &&
+                       what.kind == CollectiveKind::all_reduce && micro_step_active_);
+  const bool inside =
+      what.kind == CollectiveKind::all_to_all && what.ranks <= config_.ranks_per_node;
+  const CollectiveGroup group = communicators_.group_of(what.ranks, across && !inside);
+  communicators_.launch(
+      stream, tasks_.collective(cost_of(what.kind), bytes, group), group, what.asynchronous);
+  if (action.host_waits) host_blocks_on(stream);
+  if (config_.stage == 3) return;
+  // The sum goes back from the flat copy to where the gradients are.
+  if (!transients_.empty() && what.kind != CollectiveKind::all_gather) {
+    writer_.issue(tasks_.kernel("copy back", bytes * 2), stream);
+    release_transients();
+  }
+  if (flushes_ && !config_.embedded) release_held();
+  flushes_ = false;
+}
+
+// A copy of pageable memory passes a staging buffer and blocks the host; so does what is said to.
+void DeepSpeedWriter::write_copy(const EngineAction& action) {
+  const StreamId stream = stream_of(action.stream);
+  const Bytes bytes = action.elements * action.dtype;
+  const TaskKind direction =
+      action.kind == ActionKind::copy_to_host ? TaskKind::copy_to_host : TaskKind::copy_to_device;
+  // Stages 1 and 2: a rank's partition is one stretch of the layers, so that one rank copies at a
+  // time in backward, unless round_robin_gradients spreads them.
+  const bool alone = micro_step_active_ && config_.stage < 3 && !config_.round_robin_gradients;
+  const std::int64_t gpus = alone ? 1 : plan_.cluster.gpus_per_node();
+  const TaskIndex copy = tasks_.copy(direction, bytes, action.pinned, gpus);
+  // Up to 0.16 stages 1 and 2 move the fp32 master and cast it on the GPU.
+  const bool moves_master = !micro_step_active_ && config_.stage < 3 && action.host_waits &&
+                            direction == TaskKind::copy_to_device;
+  if (moves_master) transient(bytes, kTemporaries, stream, copy);
+  if (!moves_master) writer_.issue(copy, stream);
+  if (action.host_waits || !action.pinned) host_blocks_on(stream);
+  if (micro_step_active_ && direction == TaskKind::copy_to_host) release_transients();
+}
+
+void DeepSpeedWriter::write_update(const EngineAction& action) {
+  const StreamId stream = stream_of(action.stream);
+  const Bytes bytes = action.elements * action.dtype;
+  if (action.on_host) {
+    write_host_update(action);
+    return;
+  }
+  const Bytes scratch = action_temporaries(config_, action);
+  switch (action.kind) {
+    case ActionKind::gradient_to_master:
+      transient(scratch, kTemporaries, stream, tasks_.kernel("cast gradient", bytes * 2));
+      return;  // freed behind the copy that follows
+    case ActionKind::norm:
+      transient_for_a_kernel(scratch, stream, tasks_.kernel("norm", bytes + scratch * 2, 3));
+      break;
+    case ActionKind::overflow_scan:
+      transient_for_a_kernel(
+          scratch, stream, tasks_.kernel("overflow scan", bytes + scratch * 2, 5));
+      break;
+    case ActionKind::scale:
+      writer_.issue(tasks_.kernel("scale gradient", bytes * 2), stream);
+      break;
+    case ActionKind::optimizer_step:
+      transient_for_a_kernel(
+          scratch,
+          stream,
+          tasks_.gpu_optimizer(action.elements, config_.master_dtype, config_.optimizer_foreach));
+      break;
+    case ActionKind::update_weights:
+      writer_.issue(tasks_.kernel("update weights", bytes + action.elements * config_.master_dtype),
+                    stream);
+      if (config_.stage > 0) release_transients();
+      break;
+    default:
+      break;
+  }
+  if (action.host_waits) host_blocks_on(stream);
+}
+
+// The dispatch thread itself runs the CPU's optimizer and casts, and does nothing else meanwhile.
+void DeepSpeedWriter::write_host_update(const EngineAction& action) {
+  if (cpu_ < 0) cpu_ = writer_.add_stream("CPU");
+  const Bytes bytes = action.elements * action.dtype;
+  switch (action.kind) {
+    case ActionKind::optimizer_step:
+      writer_.issue(tasks_.cpu_optimizer(action.elements), cpu_);
+      break;
+    case ActionKind::scale:
+      writer_.issue(tasks_.host_memory("scale gradient on the host", bytes * 2), cpu_);
+      break;
+    case ActionKind::update_weights:
+      writer_.issue(tasks_.host_memory("cast weights on the host",
+                                       bytes + action.elements * config_.master_dtype),
+                    cpu_);
+      break;
+    default:
+      writer_.issue(tasks_.host_memory("scan on the host", bytes), cpu_);
+      break;
+  }
+  host_blocks_on(cpu_);
+}
+
+// Reads are one sub-group ahead where pipeline_read says so; writes are waited for unless
+// pipeline_write says otherwise (swap_tensor/pipelined_optimizer_swapper.py).
+void DeepSpeedWriter::write_swap(const EngineAction& action) {
+  if (nvme_ < 0) nvme_ = writer_.add_stream("NVMe");
+  if (action.kind == ActionKind::swap_out) {
+    writer_.issue(tasks_.nvme(false, action.elements * action.dtype * action.pieces), nvme_);
+    if (!config_.offload_optimizer.pipeline_write) host_blocks_on(nvme_);
+    return;
+  }
+  const auto read = [&](std::size_t group) {
+    if (group >= reads_.size()) return;
+    if (read_events_.size() <= group) read_events_.push_back(writer_.new_event());
+    writer_.issue(tasks_.nvme(true, reads_[group]), nvme_);
+    writer_.record_event(read_events_[group], nvme_);
+  };
+  const bool ahead = config_.offload_optimizer.pipeline_read;
+  if (!ahead || next_read_ == 0) read(next_read_);
+  writer_.host_wait(read_events_[next_read_]);
+  ++next_read_;
+  if (ahead) read(next_read_);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,202 @@
+// Stage 3's gathers as instructions. Sources: fetch_schedule.hpp.
+#include <algorithm>
+
+#include "model/check.hpp"
+#include "simulator/engines/deepspeed_writer.hpp"
+
+namespace zeroplan {
+namespace {
+
+// partitioned_param_coordinator.py __max_ongoing_fetch_events
+constexpr std::int64_t kOutstandingFetches = 2;
+
+Collective kind_of(FetchCollective op) {
+  switch (op) {
+    case FetchCollective::all_reduce:
+      return Collective::all_reduce;
+    case FetchCollective::broadcast:
+      return Collective::broadcast;
+    case FetchCollective::all_gather:
+      break;
+  }
+  return Collective::all_gather;
+}
+
+}  // namespace
+
+void DeepSpeedWriter::write_fetches() {
+  for (const FetchEvent& event : log_.events) write_fetch(event);
+  log_.clear();
+}
+
+void DeepSpeedWriter::write_fetch(const FetchEvent& event) {
+  const auto subject = static_cast<std::size_t>(std::max(0, event.subject));
+  const StreamId stream = stream_of(event.stream);
+  switch (event.kind) {
+    case FetchEventKind::enter:
+    case FetchEventKind::exit:
+      writer_.issue(tasks_.host("hook", tasks_.host_costs().module_hook), kComputeStream);
+      break;
+    case FetchEventKind::collective:
+      write_gather(event);
+      break;
+    case FetchEventKind::load:
+      writer_.allocate(parameter_slots_[subject],
+                       event.elements * event.dtype,
+                       MemoryCategory::parameters,
+                       stream);
+      parameter_held_[subject] = true;
+      writer_.issue(tasks_.copy(TaskKind::copy_to_device,
+                                event.elements * event.dtype,
+                                config_.offload_parameter.pin_memory,
+                                1),
+                    stream);
+      break;
+    case FetchEventKind::throttle:
+      writer_.throttle(fetch_queue_, kOutstandingFetches);
+      break;
+    case FetchEventKind::wait:
+      writer_.stream_wait(stream, parameter_events_[subject]);
+      break;
+    case FetchEventKind::copy:
+      writer_.allocate(parameter_slots_[subject],
+                       event.elements * event.dtype,
+                       MemoryCategory::parameters,
+                       stream);
+      parameter_held_[subject] = true;
+      writer_.issue(tasks_.kernel("join pieces", event.elements * event.dtype * 2), stream);
+      break;
+    case FetchEventKind::record:
+      writer_.queue_event(fetch_queue_, stream);
+      break;
+    case FetchEventKind::compute_waits:
+      writer_.wait_stream(kComputeStream, gather_);
+      break;
+    case FetchEventKind::bucket_done: {
+      // Handles of equal size are dropped in the order in which they were made.
+      const auto found =
+          std::find_if(flat_buffers_.begin(), flat_buffers_.end(), [&](const FlatBuffer& flat) {
+            return flat.elements == event.elements;
+          });
+      ZP_CHECK(found != flat_buffers_.end(), "a bucket is dropped that was never gathered");
+      writer_.release(found->slot);
+      free_slots_.push_back(found->slot);
+      flat_buffers_.erase(found);
+      break;
+    }
+    case FetchEventKind::secondary:
+      if (!secondary_held_[subject]) {
+        writer_.allocate(secondary_slots_[subject],
+                         event.elements * event.dtype,
+                         MemoryCategory::parameters,
+                         kComputeStream);
+        secondary_held_[subject] = true;
+      }
+      writer_.issue(tasks_.kernel("secondary copy", event.elements * event.dtype * 2),
+                    kComputeStream);
+      break;
+    case FetchEventKind::release:
+      release_parameter(event.subject);
+      break;
+    case FetchEventKind::agreement:
+      communicators_.launch(kComputeStream,
+                            tasks_.collective(Collective::broadcast,
+                                              event.elements.times_width(8),
+                                              communicators_.group_of(partition_ranks(config_))),
+                            communicators_.group_of(partition_ranks(config_)),
+                            false);
+      host_blocks_on(kComputeStream);
+      break;
+    case FetchEventKind::host_waits_stream:
+      host_blocks_on(stream);
+      break;
+    case FetchEventKind::device_synchronize:
+      writer_.host_wait_device();
+      break;
+    case FetchEventKind::micro_step:
+    case FetchEventKind::backward:
+    case FetchEventKind::invalidated:
+    case FetchEventKind::fetch:
+    case FetchEventKind::prefetch:
+    case FetchEventKind::leftovers:
+    case FetchEventKind::release_all:
+      break;
+  }
+}
+
+// One collective: its output buffer, the own part where it comes from the host, the launch.
+void DeepSpeedWriter::write_gather(const FetchEvent& event) {
+  const StreamId stream = stream_of(event.stream);
+  const Bytes bytes = event.elements * event.dtype;
+  const std::span<const ParameterIndex> parameters = log_.parameters_of(event);
+  writer_.issue(tasks_.host("fetch", tasks_.host_costs().zero3_event), kComputeStream);
+  SlotIndex output = -1;
+  if (parameters.size() == 1) {
+    const auto p = static_cast<std::size_t>(parameters[0]);
+    output = parameter_slots_[p];
+    writer_.allocate(output, bytes, MemoryCategory::parameters, stream);
+    parameter_held_[p] = true;
+  } else {
+    if (free_slots_.empty()) free_slots_.push_back(writer_.new_slot());
+    output = free_slots_.back();
+    free_slots_.pop_back();
+    writer_.allocate(output, bytes, MemoryCategory::communication_buffers, stream);
+    flat_buffers_.push_back({output, event.elements});
+    writer_.issue(tasks_.kernel("own part", bytes / event.group * 2), stream);
+  }
+  bring_own_part(event);
+  const CollectiveGroup group = communicators_.group_of(event.group);
+  communicators_.launch(stream, tasks_.collective(kind_of(event.op), bytes, group), group, true);
+  const StreamId nccl = group.ranks() > 1 ? communicators_.stream_of(group) : stream;
+  for (const ParameterIndex p : parameters) {
+    writer_.record_event(parameter_events_[static_cast<std::size_t>(p)], nccl);
+  }
+}
+
+// Offloaded partitions come over the bus before every gather (partition_parameters.py
+// _all_gather_coalesced); from NVMe into pinned memory first, which the host waits for.
+void DeepSpeedWriter::bring_own_part(const FetchEvent& event) {
+  if (config_.offload_parameter.device == OffloadDevice::none) return;
+  const Bytes part = event.elements * event.dtype / std::max(1, event.group);
+  const StreamId stream = stream_of(event.stream);
+  if (config_.offload_parameter.device == OffloadDevice::nvme) {
+    if (nvme_ < 0) nvme_ = writer_.add_stream("NVMe");
+    writer_.issue(tasks_.nvme(true, part), nvme_);
+    writer_.host_wait_stream(nvme_);
+  }
+  writer_.issue(tasks_.copy(TaskKind::copy_to_device,
+                            part,
+                            config_.offload_parameter.pin_memory,
+                            plan_.cluster.gpus_per_node()),
+                stream);
+}
+
+// partition_parameters.py free_param: the storage goes once the compute stream is done with it.
+void DeepSpeedWriter::release_parameter(std::int32_t parameter) {
+  const auto p = static_cast<std::size_t>(parameter);
+  if (!parameter_held_[p]) return;
+  parameter_held_[p] = false;
+  const bool saved = !saved_by_linear_.empty() && saved_by_linear_[p] && !saved_held_[p];
+  const Pass pass =
+      pass_ < 0 ? Pass::backward : graph_.passes()[static_cast<std::size_t>(pass_)].pass;
+  if (saved && (pass == Pass::forward || pass == Pass::recompute)) {
+    writer_.move(parameter_slots_[p], saved_slots_[p]);
+    saved_held_[p] = true;
+    return;
+  }
+  if (gather_ != kComputeStream) writer_.use_on_stream(parameter_slots_[p], kComputeStream);
+  writer_.release(parameter_slots_[p]);
+}
+
+void DeepSpeedWriter::release_saved_weights(const BlockInstance& instance) {
+  if (saved_by_linear_.empty()) return;
+  for (const std::int32_t parameter : instance.parameters) {
+    const auto p = static_cast<std::size_t>(parameter);
+    if (!saved_held_[p]) continue;
+    saved_held_[p] = false;
+    if (gather_ != kComputeStream) writer_.use_on_stream(saved_slots_[p], kComputeStream);
+    writer_.release(saved_slots_[p]);
+  }
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,284 @@
+#include "simulator/engines/deepspeed_writer.hpp"
+
+#include <algorithm>
+
+#include "model/check.hpp"
+#include "model/engine/optimizer_step.hpp"
+
+namespace zeroplan {
+namespace {
+
+constexpr MemoryCategory kParameters = MemoryCategory::parameters;
+constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
+
+// Buffers by when a backward pass of a window makes them.
+constexpr BufferLifetime kAnyBackward[] = {BufferLifetime::backward};
+constexpr BufferLifetime kFirstBackward[] = {BufferLifetime::window,
+                                             BufferLifetime::window_to_step};
+constexpr BufferLifetime kBoundaryBackward[] = {BufferLifetime::boundary_backward,
+                                                BufferLifetime::boundary_to_step};
+
+// BF16_Optimizer keeps the 16-bit gradients of its first backward for ever (bf16_optimizer.py
+// clear_lp_grads), in the storages that autograd made.
+bool keeps_gradients(const EngineBuffer& buffer) {
+  return buffer.suffix == ".grad" && buffer.lifetime == BufferLifetime::first_backward_on &&
+         buffer.place == BufferPlace::gpu;
+}
+
+// The throughput timer synchronizes the device when a micro-step's forward pass begins and when its
+// step() ends, unless the ds_config says otherwise (utils/timer.py ThroughputTimer.start, stop): no
+// micro-step is issued while the last one runs.
+bool times_throughput(const Plan& plan) {
+  return plan.ds_config.boolean(Knob::timers_throughput_enabled).value_or(true) &&
+         plan.ds_config.boolean(Knob::timers_throughput_synchronized).value_or(true);
+}
+
+}  // namespace
+
+DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const EngineConfig& config)
+    : plan_(plan),
+      work_(work),
+      config_(config),
+      writer_(rank_.program),
+      tasks_(plan, writer_),
+      graph_(plan, work.graph, writer_, tasks_),
+      communicators_(plan.cluster, writer_),
+      buffers_(engine_buffers(config, plan.engine_parameters)),
+      reducer_(config, plan.engine_parameters) {
+  writer_.add_stream("compute");
+  rank_.expandable_segments = config_.embedded;
+  // The embedded runtime frees memory in the order of its host thread; its CPU ranks have no
+  // streams.
+  const bool overlaps =
+      config_.overlap_comm && config_.stage > 0 && !config_.pipeline && !config_.embedded;
+  if (overlaps) reduce_ = writer_.add_stream("reduce");
+  if (overlaps && config_.stage == 3) gather_ = writer_.add_stream("gather");
+  const auto parameters = static_cast<std::int32_t>(plan.engine_parameters.size());
+  const auto slots_of_parameters = [&](std::vector<SlotIndex>& slots, SlotKind kind) {
+    const SlotIndex first = writer_.new_slots(kind, parameters);
+    for (std::int32_t p = 0; p < parameters; ++p) slots.push_back(first + p);
+  };
+  slots_of_parameters(waiting_slots_, SlotKind::waiting_gradient);
+  waits_.resize(plan.engine_parameters.size(), false);
+  buffer_slots_.reserve(buffers_.size());
+  const auto buffers = static_cast<std::int32_t>(buffers_.size());
+  const SlotIndex first_buffer = writer_.new_slots(SlotKind::engine_buffer, buffers);
+  for (std::int32_t i = 0; i < buffers; ++i) buffer_slots_.push_back(first_buffer + i);
+  buffer_held_.resize(buffers_.size(), false);
+  reduce_queue_ = writer_.new_queue();
+  if (config_.stage != 3) return;
+  coordinator_.emplace(fetch_model(plan), config_);
+  walk_.emplace(*plan.model, work.graph);
+  slots_of_parameters(parameter_slots_, SlotKind::gathered_parameter);
+  slots_of_parameters(secondary_slots_, SlotKind::secondary_parameter);
+  slots_of_parameters(saved_slots_, SlotKind::saved_parameter);
+  parameter_held_.resize(plan.engine_parameters.size(), false);
+  secondary_held_.resize(plan.engine_parameters.size(), false);
+  saved_held_.resize(plan.engine_parameters.size(), false);
+  saved_by_linear_ = weights_saved_by_linear(plan, config_);
+  for (std::int32_t p = 0; p < parameters; ++p) parameter_events_.push_back(writer_.new_event());
+  fetch_queue_ = writer_.new_queue();
+}
+
+// --- the run
+
+RankProgram DeepSpeedWriter::write() {
+  write_initialisation();
+  // Stage 3 records its trace in the first step; the second is the first with persistent weights
+  // resident (fetch_step.hpp). Elsewhere optimizer states appear in the first.
+  rank_.first_steps.push_back(write_step(true));
+  if (config_.stage == 3) rank_.first_steps.push_back(write_step(false));
+  rank_.steady = write_step(false);
+  return std::move(rank_);
+}
+
+void DeepSpeedWriter::write_initialisation() {
+  const std::size_t begin = writer_.position();
+  const OutsidePasses outside =
+      outside_passes(plan_, config_, buffers_, plan_.cluster.gpu.memory.value);
+  const auto passing = [&](Bytes bytes, MemoryCategory category) {
+    const SlotIndex slot = writer_.new_slot();
+    writer_.allocate(slot, bytes, category, kComputeStream);
+    writer_.release(slot);
+  };
+  writer_.mark(Phase::load);
+  passing(outside.load_peak.gpu, kParameters);
+  writer_.mark(Phase::init);
+  // Stages 1 to 3 call it while they flatten (stage_1_and_2.py __init__, zero/utils.py defragment).
+  if (config_.stage > 0) writer_.empty_cache();
+  const SlotIndex registered = writer_.new_slot();
+  writer_.allocate(registered, work_.graph.buffers, kParameters, kComputeStream);
+  Bytes resident = work_.graph.buffers;
+  for (const EngineBuffer& buffer : buffers_) {
+    if (buffer.place == BufferPlace::gpu && buffer.lifetime == BufferLifetime::resident) {
+      resident += buffer.bytes;
+    }
+  }
+  for (const BufferLifetime lifetime : {BufferLifetime::resident}) allocate_buffers(lifetime);
+  passing(std::max(Bytes::zero(), outside.init_peak.gpu - resident), kTemporaries);
+  rank_.initialisation = writer_.since(begin);
+}
+
+StepSections DeepSpeedWriter::write_step(bool first) {
+  StepSections step;
+  const int G = config_.gradient_accumulation_steps;
+  // The middle ones are alike from the second on: the first of them may find another state of the
+  // fetches than it leaves.
+  constexpr int kWritten = 4;
+  for (int micro_step = 0; micro_step < G; ++micro_step) {
+    const bool repeats = G > kWritten && micro_step == 2;
+    step.micro_steps.push_back({write_micro_step(micro_step), repeats ? G - 3 : 1});
+    if (repeats) micro_step = G - 2;
+  }
+  step.optimizer = write_optimizer_step(first);
+  return step;
+}
+
+Section DeepSpeedWriter::write_micro_step(int micro_step) {
+  const std::size_t begin = writer_.position();
+  micro_step_ = micro_step;
+  micro_step_active_ = true;
+  in_hooks_ = reducer_.reduces_in_hooks(micro_step);
+  buffers_ready_ = false;
+  backward_began_ = false;
+  writer_.set_label(-1);
+  if (times_throughput(plan_)) writer_.host_wait_device();
+  writer_.mark(Phase::forward);
+  writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
+  graph_.begin_micro_batch();
+  if (coordinator_) {
+    coordinator_->begin_micro_step(log_);
+    write_fetches();
+  }
+  reducer_.begin_backward(micro_step);
+  for (std::size_t i = 0; i < graph_.passes().size(); ++i) {
+    pass_ = static_cast<std::int32_t>(i);
+    write_pass(graph_.passes()[i]);
+  }
+  graph_.release_loss();
+  if (coordinator_) {
+    walk_->leave(FetchPass::backward, [&](const ModuleStep& step) { module_step(step); });
+    coordinator_->end_backward(log_);
+    write_fetches();
+  }
+  finish_backward(micro_step);
+  graph_.end_micro_batch();
+  micro_step_active_ = false;
+  return writer_.since(begin);
+}
+
+Section DeepSpeedWriter::write_optimizer_step(bool first) {
+  const std::size_t begin = writer_.position();
+  writer_.set_label(-1);
+  // What the pass left gathered goes before anything is made (stage3.py step:
+  // _partition_all_parameters); it counts for the backward pass.
+  if (coordinator_) {
+    coordinator_->begin_optimizer_step(log_);
+    write_fetches();
+  }
+  writer_.mark(Phase::step);
+  release_buffers(BufferLifetime::between_steps);
+  actions_.clear();
+  optimizer_step(config_, plan_.engine_parameters, /*overflowed=*/false, actions_);
+  allocate_buffers(BufferLifetime::step);
+  if (first) allocate_buffers(BufferLifetime::first_step_on);
+  write_actions(actions_);
+  release_transients();
+  for (const BufferLifetime lifetime : {BufferLifetime::window_to_step,
+                                        BufferLifetime::boundary_to_step,
+                                        BufferLifetime::after_boundary,
+                                        BufferLifetime::step}) {
+    release_buffers(lifetime);
+  }
+  // zero_grad(set_to_none=True), except where they are zeroed and kept.
+  if (std::none_of(buffers_.begin(), buffers_.end(), keeps_gradients)) release_waiting_gradients();
+  allocate_buffers(BufferLifetime::between_steps);
+  if (coordinator_) {
+    coordinator_->end_optimizer_step(log_);
+    write_fetches();
+  }
+  // The loop reads the loss before it goes on.
+  writer_.host_wait_device();
+  writer_.issue(tasks_.host("step", tasks_.host_costs().step), kComputeStream);
+  return writer_.since(begin);
+}
+
+// --- a pass over a block
+
+void DeepSpeedWriter::write_pass(const PassStep& pass) {
+  const auto on_module = [&](const ModuleStep& step) { module_step(step); };
+  const bool turns = !in_forward_phase(pass.pass) && pass.pass != Pass::drop_outputs;
+  if (turns && !backward_began_) {
+    backward_began_ = true;
+    if (coordinator_) {
+      walk_->leave(FetchPass::forward, on_module);
+      coordinator_->begin_backward(log_);
+      write_fetches();
+    }
+    writer_.mark(Phase::backward);
+    graph_.begin_backward();
+  }
+  graph_.write(
+      pass,
+      [&](const Event& event) {
+        if (walk_) walk_->follow(pass, event, on_module);
+      },
+      [&](std::int32_t parameter, SlotIndex slot) { take_gradient(parameter, slot); });
+  if (pass.pass == Pass::backward) {
+    release_saved_weights(work_.graph.instances[static_cast<std::size_t>(pass.instance)]);
+  }
+}
+
+void DeepSpeedWriter::module_step(const ModuleStep& step) {
+  if (step.enters) coordinator_->enter(step.module, step.pass, log_);
+  if (!step.enters) coordinator_->exit(step.module, step.pass, log_);
+  write_fetches();
+}
+
+// --- buffers of the engine
+
+void DeepSpeedWriter::allocate_buffers(BufferLifetime lifetime) {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const EngineBuffer& buffer = buffers_[i];
+    if (buffer.place != BufferPlace::gpu || buffer.lifetime != lifetime || buffer_held_[i])
+      continue;
+    // Gradients and persistent weights are followed one by one.
+    if (is_waiting_gradient(buffer) || is_unbuffered_gradient(buffer, config_)) continue;
+    if (keeps_gradients(buffer)) continue;
+    if (config_.stage == 3 && buffer.attribute == "persistent_parameters") continue;
+    writer_.allocate(buffer_slots_[i], buffer.bytes, buffer.category, kComputeStream);
+    buffer_held_[i] = true;
+  }
+}
+
+void DeepSpeedWriter::release_buffers(BufferLifetime lifetime) {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].lifetime != lifetime || !buffer_held_[i]) continue;
+    writer_.release(buffer_slots_[i]);
+    buffer_held_[i] = false;
+  }
+}
+
+// The engine's hooks make them when the first gradient is complete.
+void DeepSpeedWriter::begin_backward_buffers(int micro_step) {
+  if (buffers_ready_) return;
+  buffers_ready_ = true;
+  const bool boundary = micro_step == config_.gradient_accumulation_steps - 1;
+  allocate_buffers(BufferLifetime::first_backward_on);
+  for (const BufferLifetime lifetime : kFirstBackward) allocate_buffers(lifetime);
+  for (const BufferLifetime lifetime : kAnyBackward) allocate_buffers(lifetime);
+  if (micro_step > 0) allocate_buffers(BufferLifetime::later_backward);
+  if (!boundary) return;
+  for (const BufferLifetime lifetime : kBoundaryBackward) allocate_buffers(lifetime);
+}
+
+void DeepSpeedWriter::end_backward_buffers(int micro_step) {
+  for (const BufferLifetime lifetime : kAnyBackward) release_buffers(lifetime);
+  release_buffers(BufferLifetime::later_backward);
+  if (micro_step != config_.gradient_accumulation_steps - 1) return;
+  release_buffers(BufferLifetime::boundary_backward);
+  release_buffers(BufferLifetime::window);
+  allocate_buffers(BufferLifetime::after_boundary);
+}
+
+}  // namespace zeroplan

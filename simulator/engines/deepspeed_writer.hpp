@@ -1,0 +1,170 @@
+// Writes what one rank of a DeepSpeed engine does as a Program: initialisation, then whole
+// optimizer steps. The policies are those of model/engine; here they get streams, blocks of memory
+// and the order in which the host issues them.
+//
+// Flow: graph passes -> allocations, launches, module hooks, finished gradients
+//         hooks      -> FetchCoordinator -> FetchLog      -> gathers, copies, waits, releases
+//         gradients  -> GradientReducer  -> EngineActions -> buckets, collectives, offload copies
+//       optimizer_step -> EngineActions  -> scans, updates, gathers
+//
+// Streams: compute; reduce and gather where overlap_comm is on; one for each NCCL communicator
+// (collectives of one group run one after the other, whoever issued them); the CPU optimizer and
+// the NVMe queue as streams of their own.
+//
+// Sources: DeepSpeed 0.19.6, the files named in model/engine; torch/csrc/distributed/c10d/
+// ProcessGroupNCCL.cpp for the streams of collectives.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/engine/buffers.hpp"
+#include "model/engine/fetch_coordinator.hpp"
+#include "model/engine/gradient_buckets.hpp"
+#include "model/plan/plan.hpp"
+#include "model/predict/module_walk.hpp"
+#include "model/predict/step_memory.hpp"
+#include "model/predict/step_work.hpp"
+#include "simulator/engines/communicators.hpp"
+#include "simulator/engines/graph_writer.hpp"
+#include "simulator/engines/rank_program.hpp"
+#include "simulator/program_writer.hpp"
+#include "simulator/task_table.hpp"
+
+namespace zeroplan {
+
+class DeepSpeedWriter {
+ public:
+  // `config` is the rank's own; plan and work must outlive the writer.
+  DeepSpeedWriter(const Plan& plan, const StepWork& work, const EngineConfig& config);
+
+  RankProgram write();
+
+ private:
+  // A gradient that autograd has finished and nobody has consumed.
+  struct HeldGradient {
+    std::int32_t parameter = -1;
+    SlotIndex slot = -1;
+  };
+  // The flat buffer of a gather of several parameters.
+  struct FlatBuffer {
+    SlotIndex slot = -1;
+    Elements elements;
+  };
+
+  // deepspeed_writer.cpp: the run, its buffers, the passes
+  void write_initialisation();
+  StepSections write_step(bool first);
+  Section write_micro_step(int micro_step);
+  Section write_optimizer_step(bool first);
+  void write_pass(const PassStep& pass);
+  void allocate_buffers(BufferLifetime lifetime);
+  void release_buffers(BufferLifetime lifetime);
+  void begin_backward_buffers(int micro_step);
+  void end_backward_buffers(int micro_step);
+  void module_step(const ModuleStep& step);
+
+  // deepspeed_gradients.cpp: from a finished gradient to the engine's buckets
+  void take_gradient(std::int32_t parameter, SlotIndex slot);
+  void keep_waiting_gradient(std::int32_t parameter, SlotIndex slot);
+  void take_waiting_gradient(std::int32_t parameter);
+  void write_gradient_hook();
+  void copy_into_bucket(std::int32_t parameter, SlotIndex slot);
+  bool separate_accumulation() const;
+  void finish_backward(int micro_step);
+  void release_waiting_gradients();
+  void release_held();
+  void follow_embedded(const EngineActions& actions, const EngineAction& action);
+
+  // deepspeed_actions.cpp: EngineActions
+  void write_actions(const EngineActions& actions);
+  void write_action(const EngineAction& action);
+  void write_cast(const EngineAction& action);
+  void write_collective(const EngineAction& action);
+  void write_copy(const EngineAction& action);
+  void write_update(const EngineAction& action);
+  void write_swap(const EngineAction& action);
+  void transient(Bytes bytes, MemoryCategory category, StreamId stream, TaskIndex task);
+  void release_transients();
+  void transient_for_a_kernel(Bytes bytes, StreamId stream, TaskIndex task);
+  void write_host_update(const EngineAction& action);
+  void note_use_by_nccl(const CollectiveGroup& group);
+  void host_blocks_on(StreamId stream);
+
+  // deepspeed_fetch.cpp: FetchLog
+  void write_fetches();
+  void write_fetch(const FetchEvent& event);
+  void write_gather(const FetchEvent& event);
+  void bring_own_part(const FetchEvent& event);
+  void release_parameter(std::int32_t parameter);
+  void release_saved_weights(const BlockInstance& instance);
+  StreamId stream_of(FetchStream stream) const {
+    return stream == FetchStream::gather ? gather_ : kComputeStream;
+  }
+  StreamId stream_of(EngineStream stream) const;
+
+  const Plan& plan_;
+  const StepWork& work_;
+  EngineConfig config_;
+  RankProgram rank_;
+  ProgramWriter writer_;
+  TaskTable tasks_;
+  GraphWriter graph_;
+  Communicators communicators_;
+
+  StreamId reduce_ = kComputeStream;
+  StreamId gather_ = kComputeStream;
+  StreamId cpu_ = -1;
+  StreamId nvme_ = -1;
+
+  std::vector<EngineBuffer> buffers_;
+  std::vector<SlotIndex> buffer_slots_;
+  std::vector<bool> buffer_held_;
+
+  std::int32_t pass_ = -1;  // index into the graph's passes
+
+  // Gradients.
+  GradientReducer reducer_;
+  EngineActions actions_;
+  int micro_step_ = 0;
+  bool micro_step_active_ = false;  // not the optimizer's step
+  bool in_hooks_ = false;
+  bool flushes_ = false;                  // between a flush and its collective
+  std::int32_t pending_ = -1;             // embedded: joins the bucket behind the flush it causes
+  bool held_is_flushed_ = false;          // embedded: held_ goes when the flush is done with
+  bool buffers_ready_ = false;            // of this backward
+  std::vector<SlotIndex> partial_slots_;  // by parameter: tied weights' sum so far
+  std::vector<SlotIndex> waiting_slots_;  // by parameter: .grad or grad_accum
+  std::vector<bool> waits_;               // by parameter: that slot is held
+  std::vector<HeldGradient> held_;        // larger than a bucket, until the next flush
+  std::vector<SlotIndex> transients_;     // of the flush or group at hand
+  std::vector<SlotIndex> free_slots_;
+  QueueIndex reduce_queue_ = -1;
+
+  // Stage 3.
+  std::optional<FetchCoordinator> coordinator_;
+  std::optional<ModuleWalk> walk_;
+  FetchLog log_;
+  bool backward_began_ = false;
+  std::vector<SlotIndex> parameter_slots_;
+  std::vector<bool> parameter_held_;
+  std::vector<SlotIndex> secondary_slots_;
+  std::vector<bool> secondary_held_;
+  std::vector<bool> saved_by_linear_;  // empty where memory_efficient_linear is on
+  std::vector<SlotIndex> saved_slots_;
+  std::vector<bool> saved_held_;
+  std::vector<EventIndex> parameter_events_;  // its gather is done
+  std::vector<FlatBuffer> flat_buffers_;      // alive, the oldest first
+  QueueIndex fetch_queue_ = -1;
+
+  // NVMe.
+  std::vector<Bytes> reads_;  // of the step, in the order of its sub-groups
+  std::size_t next_read_ = 0;
+  std::vector<EventIndex> read_events_;
+};
+
+}  // namespace zeroplan

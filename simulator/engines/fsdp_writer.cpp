@@ -1,0 +1,374 @@
+#include "simulator/engines/fsdp_writer.hpp"
+
+#include <algorithm>
+
+#include "model/quantization.hpp"
+
+namespace zeroplan {
+namespace {
+
+constexpr MemoryCategory kParameters = MemoryCategory::parameters;
+constexpr MemoryCategory kGradients = MemoryCategory::gradients;
+constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
+constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
+
+// _limiter_utils.py _FreeEventQueue: two gathered units may be on their way to be freed; before a
+// third gather the host waits for the older one.
+constexpr std::int64_t kGathersAhead = 1;
+
+// Whether no later event computes with the unit: its flat parameter's gradient is complete.
+bool is_last_use(const std::vector<FsdpEvent>& events, std::size_t i) {
+  for (std::size_t j = i + 1; j < events.size(); ++j) {
+    if (events[j].kind == FsdpEventKind::compute && events[j].unit == events[i].unit) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work)
+    : plan_(plan),
+      config_(plan.fsdp),
+      work_(work),
+      fsdp_(fsdp_work(plan, work.graph)),
+      memory_(torch_engine_memory(plan, work)),
+      writer_(rank_.program),
+      tasks_(plan, writer_),
+      graph_(plan, work.graph, writer_, tasks_),
+      communicators_(plan.cluster, writer_),
+      slots_(fsdp_.units.size()),
+      buffer_held_(memory_.buffers.size(), false) {
+  writer_.add_stream("compute");
+  unshard_ = writer_.add_stream("unshard");
+  reduce_ = writer_.add_stream("reduce");
+  free_events_ = writer_.new_queue();
+  for (UnitSlots& slots : slots_) {
+    for (SlotIndex* slot : {&slots.gathered,
+                            &slots.shard,
+                            &slots.cast,
+                            &slots.flat,
+                            &slots.input,
+                            &slots.output,
+                            &slots.gradient}) {
+      *slot = writer_.new_slot();
+    }
+    slots.ready = writer_.new_event();
+  }
+}
+
+RankProgram FsdpWriter::write() {
+  write_initialisation();
+  rank_.first_steps.push_back(write_step(true));
+  rank_.steady = write_step(false);
+  return std::move(rank_);
+}
+
+void FsdpWriter::write_initialisation() {
+  const std::size_t begin = writer_.position();
+  writer_.mark(Phase::load);
+  writer_.mark(Phase::init);
+  writer_.allocate(writer_.new_slot(), work_.graph.buffers, kParameters, kComputeStream);
+  // The root is wrapped last. What the pieces leave in the allocator's cache is reserved from here
+  // on.
+  for (std::size_t unit = 1; unit < fsdp_.units.size(); ++unit) wrap_unit(static_cast<int>(unit));
+  wrap_unit(0);
+  allocate_buffers(BufferLifetime::resident);
+  rank_.initialisation = writer_.since(begin);
+}
+
+// The module's parameters come to the GPU one by one, are concatenated and padded, and the shard is
+// cloned out of the whole (_init_utils.py _init_param_handle_from_module, _flat_param.py
+// flatten_tensors, shard).
+void FsdpWriter::wrap_unit(int index) {
+  const FsdpUnit& unit = unit_of(index);
+  std::vector<SlotIndex> parameters;
+  for (const int parameter : unit.parameters) {
+    const EngineParameter& p = plan_.engine_parameters[static_cast<std::size_t>(parameter)];
+    const Bytes bytes = p.quantized ? four_bit_weight(p.numel) : p.numel * config_.storage_dtype;
+    parameters.push_back(writer_.new_slot());
+    writer_.allocate(parameters.back(), bytes, kTemporaries, kComputeStream);
+  }
+  const SlotIndex flat = writer_.new_slot();
+  writer_.allocate(flat, unit.padded * config_.storage_dtype, kTemporaries, kComputeStream);
+  for (const SlotIndex slot : parameters) writer_.release(slot);
+  for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
+    const EngineBuffer& buffer = memory_.buffers[i];
+    const bool shard = buffer.index == index && buffer.category == kParameters;
+    if (!shard || buffer.place != BufferPlace::gpu || buffer_held_[i]) continue;
+    writer_.allocate(writer_.new_slot(), buffer.bytes, buffer.category, kComputeStream);
+    buffer_held_[i] = true;
+  }
+  writer_.release(flat);
+}
+
+// Gradients are followed unit by unit.
+void FsdpWriter::allocate_buffers(BufferLifetime lifetime) {
+  for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
+    const EngineBuffer& buffer = memory_.buffers[i];
+    if (buffer.lifetime != lifetime || buffer_held_[i] || buffer.category == kGradients) continue;
+    if (buffer.place != BufferPlace::gpu) continue;
+    writer_.allocate(writer_.new_slot(), buffer.bytes, buffer.category, kComputeStream);
+    buffer_held_[i] = true;
+  }
+}
+
+StepSections FsdpWriter::write_step(bool first) {
+  StepSections step;
+  const int G = config_.gradient_accumulation_steps;
+  constexpr int kWritten = 4;  // the middle ones are alike from the second on
+  for (int micro_step = 0; micro_step < G; ++micro_step) {
+    const bool repeats = G > kWritten && micro_step == 2;
+    step.micro_steps.push_back({write_micro_step(micro_step), repeats ? G - 3 : 1});
+    if (repeats) micro_step = G - 2;
+  }
+  step.optimizer = write_optimizer_step(first);
+  return step;
+}
+
+Section FsdpWriter::write_micro_step(int micro_step) {
+  const std::size_t begin = writer_.position();
+  const bool boundary = micro_step == config_.gradient_accumulation_steps - 1;
+  next_pass_ = 0;
+  backward_began_ = false;
+  writer_.set_label(-1);
+  writer_.mark(Phase::forward);
+  writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
+  graph_.begin_micro_batch();
+  const bool reduces = config_.reduces_every_micro_step || boundary;
+  const auto events = fsdp_micro_step(config_, fsdp_.units, fsdp_.visits, boundary);
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const FsdpEvent& event = events[i];
+    switch (event.kind) {
+      case FsdpEventKind::unshard:
+        unshard(event);
+        break;
+      case FsdpEventKind::compute:
+        compute(event);
+        if (event.backward && !reduces && is_last_use(events, i)) join_views(event.unit);
+        break;
+      case FsdpEventKind::reshard:
+        reshard(event.unit);
+        break;
+      case FsdpEventKind::reduce_scatter:
+      case FsdpEventKind::all_reduce:
+        reduce(event);
+        break;
+    }
+  }
+  for (std::size_t unit = 0; unit < slots_.size(); ++unit) reshard(static_cast<int>(unit));
+  graph_.release_loss();
+  graph_.end_micro_batch();
+  // _runtime_utils.py _post_backward_final_callback
+  writer_.wait_stream(kComputeStream, reduce_);
+  for (std::size_t unit = 0; unit < slots_.size(); ++unit) join_views(static_cast<int>(unit));
+  return writer_.since(begin);
+}
+
+// The shard is cast where it is stored wider, then gathered; the host waits where two gathered
+// units are not free yet.
+void FsdpWriter::unshard(const FsdpEvent& event) {
+  const FsdpUnit& unit = unit_of(event.unit);
+  UnitSlots& slots = slots_of(event.unit);
+  const bool whole = config_.sharding == Sharding::no_shard || config_.shard_ranks == 1;
+  if (slots.holds_gathered || (whole && !casts_shards(config_))) return;
+  writer_.throttle(free_events_, kGathersAhead);
+  writer_.issue(tasks_.host("unshard", tasks_.host_costs().collective_call), kComputeStream);
+  const Bytes part = unit.shard * config_.compute_dtype;
+  // _flat_param.py pre_unshard: an offloaded shard comes to the GPU first (flat_param_to).
+  if (config_.offload) {
+    const Bytes stored = unit.shard * config_.storage_dtype;
+    writer_.allocate(slots.shard, stored, kCommunication, unshard_);
+    writer_.issue(host_copy(TaskKind::copy_to_device, stored), unshard_);
+  }
+  if (casts_shards(config_) && !whole) {
+    writer_.allocate(slots.cast, part, kCommunication, unshard_);
+    writer_.issue(tasks_.kernel("cast shard", part + unit.shard * config_.storage_dtype), unshard_);
+  }
+  writer_.allocate(slots.gathered, unit.padded * config_.compute_dtype, kParameters, unshard_);
+  slots.holds_gathered = true;
+  if (whole) {
+    writer_.issue(tasks_.kernel("cast shard", part + unit.shard * config_.storage_dtype), unshard_);
+    writer_.record_event(slots.ready, unshard_);
+    if (config_.offload) writer_.release(slots.shard);
+    return;
+  }
+  const CollectiveGroup group = communicators_.group_of(event.ranks);
+  communicators_.launch(
+      unshard_,
+      tasks_.collective(Collective::all_gather, unit.padded * config_.compute_dtype, group),
+      group,
+      false);
+  writer_.record_event(slots.ready, unshard_);
+  if (casts_shards(config_)) writer_.release(slots.cast);
+  if (config_.offload) writer_.release(slots.shard);
+}
+
+TaskIndex FsdpWriter::host_copy(TaskKind direction, Bytes bytes) {
+  const std::int64_t gpus = std::max<std::int64_t>(1, plan_.cluster.gpus_per_node());
+  return tasks_.copy(direction, bytes, true, gpus);
+}
+
+// _flat_param.py _free_unsharded_flat_param: record_stream on the compute stream, then freed.
+void FsdpWriter::reshard(int unit) {
+  UnitSlots& slots = slots_of(unit);
+  if (!slots.holds_gathered) return;
+  slots.holds_gathered = false;
+  writer_.use_on_stream(slots.gathered, kComputeStream);
+  writer_.release(slots.gathered);
+  writer_.queue_event(free_events_, kComputeStream);
+}
+
+// The unit's passes of that direction, from the one that comes next. The compute stream waits for
+// the unit's own gather: what is gathered ahead is issued behind that wait (_runtime_utils.py
+// _pre_backward_hook).
+void FsdpWriter::compute(const FsdpEvent& event) {
+  // Adapters that are wrapped alone are gathered inside their block's pass.
+  for (const int unit : {event.unit, unit_of(event.unit).adapters}) {
+    if (unit < 0 || !slots_of(unit).holds_gathered) continue;
+    writer_.stream_wait(kComputeStream, slots_of(unit).ready);
+  }
+  writer_.issue(tasks_.host("hooks", tasks_.host_costs().module_hook * 2.0), kComputeStream);
+  if (event.backward && !backward_began_) {
+    backward_began_ = true;
+    writer_.mark(Phase::backward);
+    graph_.begin_backward();
+  }
+  for (; next_pass_ < graph_.passes().size(); ++next_pass_) {
+    const PassStep& pass = graph_.passes()[next_pass_];
+    const bool between = pass.pass == Pass::drop_outputs;
+    const bool belongs =
+        in_forward_phase(pass.pass) != event.backward &&
+        fsdp_.unit_of_instance[static_cast<std::size_t>(pass.instance)] == event.unit;
+    if (!between && !belongs) return;
+    graph_.write(
+        pass,
+        [](const Event&) {},
+        [&](std::int32_t parameter, SlotIndex slot) {
+          const int unit = fsdp_.unit_of_parameter[static_cast<std::size_t>(parameter)];
+          slots_of(unit).views.push_back(slot);
+        });
+  }
+}
+
+// The gradients of a unit's parameters become that of its flat parameter (autograd's split); an
+// earlier micro-step's, not reduced yet, is added to.
+void FsdpWriter::join_views(int index) {
+  UnitSlots& slots = slots_of(index);
+  if (slots.views.empty()) return;
+  const Bytes bytes = unit_of(index).numel * config_.compute_dtype;
+  const bool adds = slots.holds_flat;
+  const SlotIndex joined = adds ? writer_.new_slot() : slots.flat;
+  writer_.allocate(joined, bytes, kGradients, kComputeStream);
+  writer_.issue(tasks_.kernel("join gradients", bytes * 2), kComputeStream);
+  for (const SlotIndex view : slots.views) writer_.release(view);
+  slots.views.clear();
+  slots.holds_flat = true;
+  if (!adds) return;
+  writer_.issue(tasks_.kernel("add gradients", bytes * 3), kComputeStream);
+  writer_.release(joined);
+}
+
+// _runtime_utils.py _reduce_grad, _reduce_grad_no_shard; hybrid shards are summed over their
+// copies.
+void FsdpWriter::reduce(const FsdpEvent& event) {
+  const FsdpUnit& unit = unit_of(event.unit);
+  UnitSlots& slots = slots_of(event.unit);
+  const bool whole = config_.sharding == Sharding::no_shard;
+  const bool between_copies = event.kind == FsdpEventKind::all_reduce && !whole;
+  const CollectiveGroup group = communicators_.group_of(event.ranks, between_copies);
+  if (between_copies) {
+    communicators_.launch(
+        reduce_,
+        tasks_.collective(Collective::all_reduce, unit.shard * config_.reduce_dtype, group),
+        group,
+        false);
+    return;
+  }
+  join_views(event.unit);
+  writer_.wait_stream(reduce_, kComputeStream);
+  const Bytes input = unit.padded * config_.reduce_dtype;
+  const bool copies = config_.reduce_dtype != config_.compute_dtype || unit.padded != unit.numel;
+  if (copies) {
+    writer_.allocate(slots.input, input, kCommunication, reduce_);
+    writer_.issue(tasks_.kernel("pad and cast", unit.numel * config_.compute_dtype + input),
+                  reduce_);
+  }
+  if (!whole) {
+    writer_.allocate(slots.output, unit.shard * config_.reduce_dtype, kCommunication, reduce_);
+  }
+  communicators_.launch(
+      reduce_,
+      tasks_.collective(whole ? Collective::all_reduce : Collective::reduce_scatter, input, group),
+      group,
+      false);
+  if (slots.holds_flat) {
+    writer_.use_on_stream(slots.flat, reduce_);
+    writer_.release(slots.flat);
+    slots.holds_flat = false;
+  }
+  if (copies) writer_.release(slots.input);
+  keep_shard(event.unit);
+  if (!whole) writer_.release(slots.output);
+}
+
+void FsdpWriter::keep_shard(int index) {
+  const FsdpUnit& unit = unit_of(index);
+  UnitSlots& slots = slots_of(index);
+  const Bytes kept = unit.shard * config_.storage_dtype;
+  if (config_.offload) {  // _offload_grad: copied into _cpu_grad
+    writer_.issue(host_copy(TaskKind::copy_to_host, kept), reduce_);
+    return;
+  }
+  if (!slots.holds_gradient) {
+    writer_.allocate(slots.gradient, kept, kGradients, reduce_);
+    slots.holds_gradient = true;
+  }
+  writer_.issue(tasks_.kernel("keep gradient", kept * 2), reduce_);
+}
+
+// Norm, clipping and update of the shards.
+void FsdpWriter::write_gpu_optimizer() {
+  const Elements owned = fsdp_owned(fsdp_.units);
+  const Bytes gradients = owned * config_.storage_dtype;
+  // clip_grad_norm_: the norm of the shards, summed over the ranks, and the host reads it.
+  const CollectiveGroup group = communicators_.group_of(config_.shard_ranks);
+  writer_.issue(tasks_.kernel("norm", gradients, 2), kComputeStream);
+  communicators_.launch(
+      kComputeStream, tasks_.collective(Collective::all_reduce, Bytes::of(4), group), group, false);
+  writer_.issue(tasks_.kernel("scale gradient", gradients * 2), kComputeStream);
+  // The multi-tensor optimizer's temporaries: one tensor a shard.
+  const bool has_scratch = memory_.outside.step_temporaries > Bytes::zero();
+  std::vector<SlotIndex> scratch;
+  for (const FsdpUnit& unit : fsdp_.units) {
+    if (!has_scratch) break;
+    if (!unit.trains) continue;
+    scratch.push_back(writer_.new_slot());
+    writer_.allocate(
+        scratch.back(), unit.owned * config_.storage_dtype, kTemporaries, kComputeStream);
+  }
+  writer_.issue(tasks_.gpu_optimizer(owned, config_.storage_dtype, config_.optimizer_foreach),
+                kComputeStream);
+  for (const SlotIndex slot : scratch) writer_.release(slot);
+}
+
+Section FsdpWriter::write_optimizer_step(bool first) {
+  const std::size_t begin = writer_.position();
+  writer_.set_label(-1);
+  writer_.mark(Phase::step);
+  if (first) allocate_buffers(BufferLifetime::first_step_on);
+  if (config_.offload) {
+    writer_.issue(tasks_.cpu_optimizer(fsdp_owned(fsdp_.units)), kComputeStream);
+  } else {
+    write_gpu_optimizer();
+  }
+  for (UnitSlots& slots : slots_) {
+    if (slots.holds_gradient) writer_.release(slots.gradient);
+    slots.holds_gradient = false;
+  }
+  // The loop reads the loss before it goes on.
+  writer_.host_wait_device();
+  writer_.issue(tasks_.host("step", tasks_.host_costs().step), kComputeStream);
+  return writer_.since(begin);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,80 @@
+// Writes what one rank of PyTorch's FullyShardedDataParallel does as a Program. The policy is that
+// of model/engine/fsdp.hpp; here it gets streams, blocks of memory and the limit on gathers.
+//
+// Streams: compute; unshard (gathers and their casts); reduce (post-backward); NCCL's. Sources:
+// torch 2.6 torch/distributed/fsdp/_runtime_utils.py, _flat_param.py, _limiter_utils.py.
+#pragma once
+
+#include <vector>
+
+#include "model/plan/plan.hpp"
+#include "model/predict/fsdp_work.hpp"
+#include "model/predict/step_work.hpp"
+#include "model/predict/torch_memory.hpp"
+#include "simulator/engines/communicators.hpp"
+#include "simulator/engines/graph_writer.hpp"
+#include "simulator/engines/rank_program.hpp"
+#include "simulator/task_table.hpp"
+
+namespace zeroplan {
+
+class FsdpWriter {
+ public:
+  // Both must outlive the writer.
+  FsdpWriter(const Plan& plan, const StepWork& work);
+
+  RankProgram write();
+
+ private:
+  struct UnitSlots {
+    SlotIndex gathered = -1;
+    SlotIndex shard = -1;  // on the GPU, where it is offloaded, until it is gathered
+    SlotIndex cast = -1;   // of the shard, where it is gathered in another dtype
+    SlotIndex flat = -1;   // gradient of the whole unit
+    SlotIndex input = -1;  // of the reduction, cast and padded
+    SlotIndex output = -1;
+    SlotIndex gradient = -1;  // of the shard, or of the whole unit while nothing is reduced
+    EventIndex ready = -1;    // the gathered unit is there
+    bool holds_gathered = false;
+    bool holds_flat = false;
+    bool holds_gradient = false;
+    std::vector<SlotIndex> views;  // gradients of its parameters
+  };
+
+  void write_initialisation();
+  void wrap_unit(int unit);
+  StepSections write_step(bool first);
+  Section write_micro_step(int micro_step);
+  Section write_optimizer_step(bool first);
+  void write_gpu_optimizer();
+  void unshard(const FsdpEvent& event);
+  void reshard(int unit);
+  void compute(const FsdpEvent& event);
+  void join_views(int unit);
+  void reduce(const FsdpEvent& event);
+  void keep_shard(int unit);
+  TaskIndex host_copy(TaskKind direction, Bytes bytes);  // pinned memory
+  void allocate_buffers(BufferLifetime lifetime);
+  const FsdpUnit& unit_of(int unit) const { return fsdp_.units[static_cast<std::size_t>(unit)]; }
+  UnitSlots& slots_of(int unit) { return slots_[static_cast<std::size_t>(unit)]; }
+
+  const Plan& plan_;
+  const FsdpConfig& config_;
+  const StepWork& work_;
+  FsdpWork fsdp_;
+  TorchEngineMemory memory_;
+  RankProgram rank_;
+  ProgramWriter writer_;
+  TaskTable tasks_;
+  GraphWriter graph_;
+  Communicators communicators_;
+  StreamId unshard_ = kComputeStream;
+  StreamId reduce_ = kComputeStream;
+  QueueIndex free_events_ = -1;
+  std::vector<UnitSlots> slots_;
+  std::vector<bool> buffer_held_;
+  std::size_t next_pass_ = 0;
+  bool backward_began_ = false;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,80 @@
+#include "simulator/engines/graph_writer.hpp"
+
+#include "model/predict/step_memory.hpp"
+
+namespace zeroplan {
+
+GraphWriter::GraphWriter(const Plan& plan,
+                         const ModelGraph& graph,
+                         ProgramWriter& writer,
+                         TaskTable& tasks)
+    : plan_(plan),
+      graph_(graph),
+      writer_(writer),
+      tasks_(tasks),
+      passes_(micro_batch(graph)),
+      operation_tasks_(graph.blocks.size()),
+      partial_slots_(plan.engine_parameters.size(), -1),
+      batch_slot_(writer.new_slots(SlotKind::batch, 1)) {
+  for (const BlockInstance& instance : graph.instances) {
+    const Block& block = graph.block_of(instance);
+    const auto storages = static_cast<std::int32_t>(block.storages.size());
+    const auto index = static_cast<std::int32_t>(instance_slots_.size());
+    instance_slots_.push_back(writer.new_slots(SlotKind::storage, storages, index));
+    labels_.push_back(writer.add_label(instance.prefix.empty() ? block.name : instance.prefix));
+  }
+}
+
+void GraphWriter::begin_micro_batch() {
+  make_workspace(forward_workspace_);
+  writer_.allocate(batch_slot_, graph_.batch, MemoryCategory::activations, kComputeStream);
+}
+
+void GraphWriter::release_loss() {
+  const auto last = static_cast<std::int32_t>(graph_.instances.size()) - 1;
+  writer_.release(slot_of({last, graph_.block_of(graph_.instances.back()).output}));
+}
+
+// Kept for ever.
+void GraphWriter::make_workspace(SlotIndex& slot) {
+  if (slot >= 0) return;
+  slot = writer_.new_slot();
+  writer_.allocate(slot, cublas_workspace(plan_), MemoryCategory::temporaries, kComputeStream);
+}
+
+void GraphWriter::allocate(const PassStep& pass, const Storage& storage, std::int32_t index) {
+  writer_.allocate(slot_of(resolve(graph_, pass.instance, index)),
+                   storage.bytes,
+                   storage.category,
+                   kComputeStream);
+}
+
+void GraphWriter::write_operation(const PassStep& pass, std::int32_t operation) {
+  const std::int32_t index = graph_.instances[static_cast<std::size_t>(pass.instance)].block;
+  const Block& block = graph_.blocks[static_cast<std::size_t>(index)];
+  std::vector<TaskIndex>& known =
+      operation_tasks_[static_cast<std::size_t>(index)][pass.pass == Pass::backward ? 1 : 0];
+  if (known.empty()) known.resize(block.operations.size(), -1);
+  TaskIndex& task = known[static_cast<std::size_t>(operation)];
+  if (task < 0) {
+    task =
+        tasks_.operation(block, block.operations[static_cast<std::size_t>(operation)], pass.pass);
+  }
+  writer_.issue(task, kComputeStream);
+  // Copies from and to pageable memory block the host (CUDA API synchronization behavior).
+  const OpKind kind = block.operations[static_cast<std::size_t>(operation)].kind;
+  if (kind == OpKind::host_copy) writer_.host_wait_stream(kComputeStream);
+}
+
+// Where a tied weight gets its gradient in parts, the sum stays in the first part's storage.
+SlotIndex GraphWriter::gradient_slot(const PassStep& pass,
+                                     const WeightGradient& gradient,
+                                     std::int32_t parameter) {
+  SlotIndex& partial = partial_slots_[static_cast<std::size_t>(parameter)];
+  if (gradient.storage >= 0) {
+    partial = slot_of(resolve(graph_, pass.instance, gradient.storage));
+  }
+  return partial;
+}
+
+}  // namespace zeroplan

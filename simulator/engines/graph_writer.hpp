@@ -1,0 +1,97 @@
+// What one micro-batch makes the GPU do, as instructions: the graph's allocations, releases and
+// operations. Modules that begin or end and gradients that are complete go to whoever writes the
+// engine.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "model/graph/graph.hpp"
+#include "model/plan/plan.hpp"
+#include "simulator/program_writer.hpp"
+#include "simulator/task_table.hpp"
+
+namespace zeroplan {
+
+class GraphWriter {
+ public:
+  // All must outlive the writer.
+  GraphWriter(const Plan& plan, const ModelGraph& graph, ProgramWriter& writer, TaskTable& tasks);
+
+  // The passes of a micro-batch in their order.
+  const std::vector<PassStep>& passes() const { return passes_; }
+
+  // The batch arrives; at the end it goes, and the loss.
+  void begin_micro_batch();
+  void release_loss();
+  void end_micro_batch() { writer_.release(batch_slot_); }
+  // cuBLAS makes a workspace when the forward pass's thread, then when autograd's, first asks.
+  void begin_backward() { make_workspace(backward_workspace_); }
+
+  // One pass over one instance. on_module(event): module_enter or module_exit.
+  // on_gradient(parameter, slot): complete, and the engine's from now on.
+  template <typename OnModule, typename OnGradient>
+  void write(const PassStep& pass, OnModule&& on_module, OnGradient&& on_gradient) {
+    const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
+    const Block& block = graph_.block_of(instance);
+    writer_.set_label(labels_[static_cast<std::size_t>(pass.instance)]);
+    for (const Event& event : block.of(pass.pass)) {
+      switch (event.kind) {
+        case EventKind::operation:
+          write_operation(pass, event.index);
+          break;
+        case EventKind::allocate:
+          allocate(pass, block.storages[static_cast<std::size_t>(event.index)], event.index);
+          break;
+        case EventKind::release:
+          writer_.release(slot_of(resolve(graph_, pass.instance, event.index)));
+          break;
+        case EventKind::save:
+          break;
+        case EventKind::weight_gradient: {
+          const WeightGradient& gradient =
+              block.weight_gradients[static_cast<std::size_t>(event.index)];
+          const std::int32_t parameter =
+              instance.parameters[static_cast<std::size_t>(gradient.parameter)];
+          const SlotIndex slot = gradient_slot(pass, gradient, parameter);
+          if (gradient.complete) on_gradient(parameter, slot);
+          break;
+        }
+        case EventKind::module_enter:
+        case EventKind::module_exit:
+          on_module(event);
+          break;
+      }
+    }
+    for (const SharedTensor& shared : graph_.shared) {
+      if (shared.dies_after(pass)) writer_.release(slot_of({shared.producer, shared.storage}));
+    }
+  }
+
+ private:
+  SlotIndex slot_of(StorageId id) const {
+    return instance_slots_[static_cast<std::size_t>(id.instance)] + id.storage;
+  }
+  void allocate(const PassStep& pass, const Storage& storage, std::int32_t index);
+  void write_operation(const PassStep& pass, std::int32_t operation);
+  SlotIndex gradient_slot(const PassStep& pass,
+                          const WeightGradient& gradient,
+                          std::int32_t parameter);
+  void make_workspace(SlotIndex& slot);
+
+  const Plan& plan_;
+  const ModelGraph& graph_;
+  ProgramWriter& writer_;
+  TaskTable& tasks_;
+  std::vector<PassStep> passes_;
+  std::vector<SlotIndex> instance_slots_;  // first slot of each instance
+  std::vector<std::int32_t> labels_;       // of each instance
+  std::vector<std::array<std::vector<TaskIndex>, 2>> operation_tasks_;  // by block; [backward]
+  std::vector<SlotIndex> partial_slots_;  // by parameter: a tied weight's gradient so far
+  SlotIndex batch_slot_;
+  SlotIndex forward_workspace_ = -1;
+  SlotIndex backward_workspace_ = -1;
+};
+
+}  // namespace zeroplan

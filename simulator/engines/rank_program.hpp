@@ -1,0 +1,32 @@
+// The program of one rank's run and where its parts stand.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "simulator/program.hpp"
+
+namespace zeroplan {
+
+// A section that is played `times` times in a row.
+struct RepeatedSection {
+  Section section;
+  std::int64_t times = 1;
+};
+
+// One optimizer step.
+struct StepSections {
+  std::vector<RepeatedSection> micro_steps;
+  Section optimizer;
+};
+
+// A run: what differs at its start, and the step that repeats for ever after.
+struct RankProgram {
+  Program program;
+  bool expandable_segments = false;  // of the allocator under it: blocks are as large as asked for
+  Section initialisation;
+  std::vector<StepSections> first_steps;
+  StepSections steady;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,191 @@
+// Plays a Program: when each task runs, how much memory is held, where the host and the streams
+// wait. One rank; its peers are alike or stand in the durations of collectives.
+//
+// The host thread goes through the instructions, each at its own cost, and runs ahead of the GPU
+// until something makes it wait. A stream runs its work in order. Tasks that run at the same time
+// slow each other down where their demands on a resource exceed it (program.hpp, Demands): the
+// share of resource r in use is D_r = sum of demands, and a task goes at the rate
+// 1 / max(1, max over the r it uses of D_r). The allocator runs inside, at the moment the host
+// calls it, because which freed blocks it may use depends on how far the streams have come.
+//
+// Cost: O(streams) an instruction, no heap allocation once the tables have their size.
+// Deterministic. Errors: ZP_CHECK for programs that wait for what is never queued.
+// Left out: several processes on one GPU; preemption; host threads beside the dispatch thread.
+// Checked by tests/simulator/event_loop_test.cpp and tests/property/event_loop_property.cpp.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "model/predict/step_result.hpp"
+#include "simulator/allocator.hpp"
+#include "simulator/program.hpp"
+#include "simulator/stream_queue.hpp"
+
+namespace zeroplan {
+
+// Why the compute stream had nothing to run.
+enum class IdleCause : std::uint8_t {
+  communication,
+  copies,
+  cpu_optimizer,
+  host_memory,
+  nvme,
+  dispatch,  // the host had not issued it yet
+};
+inline constexpr std::size_t kIdleCauseCount = 6;
+
+// What one stretch of the program took; filled by EventLoop between two calls of restart_clock.
+struct TimeAccount {
+  double begin = 0.0;                          // s since the program's start
+  double end = 0.0;                            // when host and streams are done; else the host's
+  std::array<double, kPhaseCount> phase{};     // s, by marks of the compute stream
+  std::array<double, kIdleCauseCount> idle{};  // s of the compute stream
+  std::array<double, kTaskKindCount> busy{};   // s by kind of task, over all streams
+  double compute_busy = 0.0;                   // s with a task on the compute stream
+  double contention = 0.0;                     // of these, lost to sharing
+  double dispatch = 0.0;                       // s of host work issuing
+  double host = 0.0;                           // s, the host's clock when the account was taken
+  std::int64_t launches = 0;
+};
+
+// What is held on the GPU, and its highest moments.
+struct MemoryAccount {
+  CategoryBytes now{};
+  Bytes allocated;
+  std::array<CategoryBytes, kPhaseCount> at_peak{};  // at the highest moment of each phase
+  std::array<Bytes, kPhaseCount> peak{};
+};
+
+// Gets what happens, for traces; null costs nothing.
+class TimelineObserver {
+ public:
+  virtual ~TimelineObserver() = default;
+  virtual void task_ran(
+      StreamId stream, TaskIndex task, std::int32_t label, Seconds begin, Seconds end) = 0;
+  virtual void memory_changed(Seconds time, const CategoryBytes& held, Bytes reserved) = 0;
+  virtual void phase_began(Phase phase, Seconds time) = 0;
+};
+
+// Where a program ended for lack of memory.
+struct LoopOutOfMemory {
+  OutOfMemory numbers;
+  MemoryCategory category = MemoryCategory::activations;
+  Phase phase = Phase::forward;
+  std::int32_t label = -1;
+};
+
+class EventLoop {
+ public:
+  EventLoop(const Program& program, const AllocatorOptions& allocator);
+
+  // Goes on from where the last section ended. False: out of memory; nothing may be played then.
+  bool play(const Section& section);
+  // Waits until host and streams are idle.
+  void drain();
+  // Time accounts begin anew; memory peaks stay.
+  void restart_clock();
+
+  // Where host and streams stand against each other, without absolute times: two equal states
+  // (and equal states of the allocator) have equal futures. Seconds and counts, in a fixed order.
+  std::vector<double> relative_state() const;
+  // What lay between an earlier account and now happens `times` times more: clocks and accounts
+  // move on. Precondition: the state was the same then.
+  void repeat_since(const TimeAccount& earlier, std::int64_t times);
+
+  const TimeAccount& time() const { return time_; }
+  TimeAccount account() const {
+    TimeAccount account = time_;
+    account.host = host_time_;
+    return account;
+  }
+  const MemoryAccount& memory() const { return memory_; }
+  const CachingAllocator& allocator() const { return allocator_; }
+  const LoopOutOfMemory& out_of_memory() const { return out_of_memory_; }
+  Seconds now() const { return Seconds::of(host_time_ > now_ ? host_time_ : now_); }
+  Phase host_phase() const { return host_phase_; }
+  StreamClocks clocks() const { return clocks_; }
+
+  void observe(TimelineObserver* observer) { observer_ = observer; }
+  // Of the allocator; for snapshots.
+  void record_allocator_events(std::vector<AllocatorEvent>* events) {
+    allocator_.record_events(events);
+  }
+
+ private:
+  struct Event {
+    StreamId stream = 0;
+    std::int64_t ticket = 0;
+  };
+  struct Tensor {
+    BlockId block = kNoBlock;
+    MemoryCategory category = MemoryCategory::activations;
+  };
+  // Events in the order of their recording, the oldest at `head`.
+  struct EventQueue {
+    std::vector<Event> events;
+    std::size_t head = 0;
+  };
+
+  bool execute(const Instruction& instruction);
+  void issue(const Instruction& instruction);
+  void enqueue(StreamId stream, const StreamItem& item);
+  bool allocate(const Instruction& instruction);
+  void release(SlotIndex slot);
+  void throttle(EventQueue& queue, std::size_t limit);
+  void wait_for_frees();
+  void note_peak();
+  void note_memory();
+
+  bool complete(const Event& event) const {
+    return clocks_[static_cast<std::size_t>(event.stream)].completed >= event.ticket;
+  }
+  Event last_of(StreamId stream) const {
+    return {stream, clocks_[static_cast<std::size_t>(stream)].queued};
+  }
+  void wait_on_stream(StreamId stream, const Event& event);
+  void host_waits_for(const Event& event);
+  void host_waits_for_all();
+
+  // Time goes to `until`, finishing what finishes on the way.
+  void advance(double until);
+  void finish_next();
+  void pass_time(double to);
+  void start_and_share(StreamId stream);
+  void start_ready(StreamId stream);
+  void wake_waiting(StreamId finished);
+  void begin_phase(Phase phase);
+  void share_resources();
+  void find_next_finish();
+  IdleCause idle_cause() const;
+  IdleCause cause_on(StreamId stream, int depth) const;
+
+  const Program& program_;
+  CachingAllocator allocator_;
+  std::vector<std::int32_t> demand_class_;  // by task
+  std::vector<StreamQueue> queues_;
+  std::vector<RunningTask> running_;
+  std::vector<StreamClock> clocks_;
+  std::vector<double> finish_;  // of the running task, by stream
+  std::vector<Event> events_;
+  std::vector<Tensor> tensors_;
+  std::vector<EventQueue> event_queues_;
+
+  double now_ = 0.0;        // streams have come so far
+  double host_time_ = 0.0;  // the host thread has
+  double next_finish_ = 0.0;
+  StreamId next_stream_ = -1;
+  StreamId host_blocked_on_ = -1;
+  bool changed_ = false;  // streams woke others since it was reset
+  Phase host_phase_ = Phase::init;
+  Phase stream_phase_ = Phase::init;
+  double phase_began_ = 0.0;
+
+  TimeAccount time_;
+  MemoryAccount memory_;
+  LoopOutOfMemory out_of_memory_;
+  TimelineObserver* observer_ = nullptr;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,47 @@
+#include "simulator/program_writer.hpp"
+
+#include <utility>
+
+namespace zeroplan {
+
+StreamId ProgramWriter::add_stream(std::string_view name) {
+  program_.streams.emplace_back(name);
+  return static_cast<StreamId>(program_.streams.size()) - 1;
+}
+
+TaskIndex ProgramWriter::add_task(Task task) {
+  program_.tasks.push_back(std::move(task));
+  return static_cast<TaskIndex>(program_.tasks.size()) - 1;
+}
+
+std::int32_t ProgramWriter::add_label(std::string label) {
+  program_.labels.push_back(std::move(label));
+  return static_cast<std::int32_t>(program_.labels.size()) - 1;
+}
+
+SlotIndex ProgramWriter::new_slots(std::int32_t count) {
+  const SlotIndex first = program_.slots;
+  program_.slots += count;
+  return first;
+}
+
+SlotIndex ProgramWriter::new_slots(SlotKind kind, std::int32_t count, std::int32_t index) {
+  const SlotIndex first = new_slots(count);
+  program_.slot_ranges.push_back({kind, first, count, index});
+  return first;
+}
+
+void ProgramWriter::allocate(SlotIndex slot,
+                             Bytes bytes,
+                             MemoryCategory category,
+                             StreamId stream) {
+  Instruction& instruction = add(Opcode::allocate, stream, slot);
+  instruction.bytes = bytes.count();
+  instruction.category = category;
+}
+
+void ProgramWriter::throttle(QueueIndex queue, std::int64_t limit) {
+  add(Opcode::throttle, kComputeStream, queue).bytes = limit;
+}
+
+}  // namespace zeroplan

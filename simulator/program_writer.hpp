@@ -1,0 +1,67 @@
+// Appends instructions to a Program: one short call an instruction, tasks interned once.
+#pragma once
+
+#include <string_view>
+
+#include "simulator/program.hpp"
+
+namespace zeroplan {
+
+class ProgramWriter {
+ public:
+  explicit ProgramWriter(Program& program) : program_(program) {}
+
+  StreamId add_stream(std::string_view name);
+  TaskIndex add_task(Task task);
+  std::int32_t add_label(std::string label);
+  SlotIndex new_slot() { return program_.slots++; }
+  // `count` slots in a row; the first.
+  SlotIndex new_slots(std::int32_t count);
+  // The same, with what they are for.
+  SlotIndex new_slots(SlotKind kind, std::int32_t count, std::int32_t index = 0);
+  EventIndex new_event() { return program_.events++; }
+  QueueIndex new_queue() { return program_.queues++; }
+
+  // What is issued from now on belongs to it.
+  void set_label(std::int32_t label) { label_ = label; }
+
+  void issue(TaskIndex task, StreamId stream) { add(Opcode::issue, stream, task); }
+  void allocate(SlotIndex slot, Bytes bytes, MemoryCategory category, StreamId stream);
+  void release(SlotIndex slot) { add(Opcode::release, kComputeStream, slot); }
+  void move(SlotIndex from, SlotIndex to) { add(Opcode::move, kComputeStream, from).bytes = to; }
+  void use_on_stream(SlotIndex slot, StreamId stream) { add(Opcode::use_on_stream, stream, slot); }
+  void empty_cache() { add(Opcode::empty_cache, kComputeStream, 0); }
+  void record_event(EventIndex event, StreamId stream) { add(Opcode::record_event, stream, event); }
+  void stream_wait(StreamId stream, EventIndex event) { add(Opcode::stream_wait, stream, event); }
+  void host_wait(EventIndex event) { add(Opcode::host_wait, kComputeStream, event); }
+  void host_wait_stream(StreamId stream) { add(Opcode::host_wait_stream, stream, 0); }
+  void host_wait_device() { add(Opcode::host_wait_device, kComputeStream, 0); }
+  void queue_event(QueueIndex queue, StreamId stream) { add(Opcode::queue_event, stream, queue); }
+  void throttle(QueueIndex queue, std::int64_t limit);
+  void mark(Phase phase) { add(Opcode::mark, kComputeStream, static_cast<std::int32_t>(phase)); }
+
+  // Stream.wait_stream of torch. Nothing where both are the same.
+  void wait_stream(StreamId stream, StreamId other) {
+    if (stream != other) add(Opcode::wait_stream, stream, other);
+  }
+
+  std::size_t position() const { return program_.code.size(); }
+  Section since(std::size_t begin) const { return {begin, position()}; }
+  Program& program() { return program_; }
+
+ private:
+  Instruction& add(Opcode opcode, StreamId stream, std::int32_t index) {
+    Instruction instruction;
+    instruction.opcode = opcode;
+    instruction.stream = static_cast<std::uint8_t>(stream);
+    instruction.index = index;
+    instruction.label = label_;
+    program_.code.push_back(instruction);
+    return program_.code.back();
+  }
+
+  Program& program_;
+  std::int32_t label_ = -1;
+};
+
+}  // namespace zeroplan

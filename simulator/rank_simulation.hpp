@@ -1,0 +1,38 @@
+// Plays a plan's rank from start to steady state: what it holds and how long a step takes.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "model/plan/plan.hpp"
+#include "model/predict/step_result.hpp"
+#include "model/predict/step_work.hpp"
+#include "simulator/engines/rank_program.hpp"
+#include "simulator/event_loop.hpp"
+
+namespace zeroplan {
+
+struct SimulationOptions {
+  // Of the card for this process's tensors; infinite: the peaks without a limit.
+  Bytes available = Bytes::infinite();
+  // Equal micro-steps in a row are played until the state repeats, then counted. Off: all played.
+  bool fold = true;
+  TimelineObserver* observer = nullptr;                     // gets the timed step, unfolded
+  std::vector<AllocatorEvent>* allocator_events = nullptr;  // gets all of the run
+};
+
+struct RankSimulation {
+  MemoryAccount memory;
+  MemoryStats stats;       // of the allocator, from the start to the end of a steady step
+  Bytes static_allocated;  // between steps
+  TimeAccount step;        // of one steady step
+  std::vector<SegmentSnapshot> segments;         // at the end, where events were asked for
+  std::optional<LoopOutOfMemory> out_of_memory;  // then the rest is what was seen until there
+};
+
+// The program of the heaviest rank of a DeepSpeed engine, or of any rank of FSDP.
+RankProgram write_rank_program(const Plan& plan, const StepWork& work);
+
+RankSimulation simulate_rank(const RankProgram& rank, const SimulationOptions& options = {});
+
+}  // namespace zeroplan

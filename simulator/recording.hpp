@@ -1,0 +1,20 @@
+// A simulated run as files that other programs open.
+#pragma once
+
+#include <string>
+
+#include "model/plan/plan.hpp"
+#include "model/predict/step_result.hpp"
+
+namespace zeroplan {
+
+struct Recording {
+  std::string trace;            // of the timed step: trace.hpp
+  std::string memory_snapshot;  // of the whole run: memory_snapshot.hpp
+};
+
+// Plays the plan again, on the card of `result` where it fits on it, else on one without a limit.
+// Precondition: is_simulated(plan).
+Recording record_run(const Plan& plan, const StepResult& result);
+
+}  // namespace zeroplan

@@ -1,0 +1,237 @@
+#include "simulator/simulate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "model/cost/contention.hpp"
+#include "model/predict/memory.hpp"
+#include "model/predict/verdict.hpp"
+#include "simulator/rank_simulation.hpp"
+
+namespace zeroplan {
+namespace {
+
+// Standard deviations beyond which nobody asks whether it fits.
+constexpr double kFarTail = 3.5;
+
+double normal(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
+
+// The z with normal(z) = probability, by bisection.
+double quantile(double probability) {
+  double low = -8.0;
+  double high = 8.0;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = 0.5 * (low + high);
+    (normal(middle) < probability ? low : high) = middle;
+  }
+  return 0.5 * (low + high);
+}
+
+double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
+
+// Plays one rank on cards of different size.
+class Trials {
+ public:
+  Trials(const RankProgram& rank, Bytes room, Bytes outside)
+      : rank_(rank), room_(room), outside_(outside), unlimited_(simulate_rank(rank)) {}
+
+  const RankSimulation& unlimited() const { return unlimited_; }
+
+  // On a card smaller by `factor`; absent: it does not run.
+  std::optional<RankSimulation> on_smaller(double factor) const {
+    const double available = count(room_) / factor - count(outside_);
+    if (available <= 0.0) return std::nullopt;
+    SimulationOptions options;
+    options.available = Bytes::nearest(available);
+    RankSimulation simulation = simulate_rank(rank_, options);
+    if (simulation.out_of_memory) return std::nullopt;
+    return simulation;
+  }
+
+  // Largest factor by which the card can be smaller. `precision`: of the answer. Given `decisive`,
+  // the search ends as soon as it is known on which side of it the answer lies.
+  double largest_factor(double low_end,
+                        double high_end,
+                        double precision,
+                        std::optional<double> decisive) const {
+    // Whatever is reserved without a limit surely runs; less than what is allocated never does.
+    double runs = count(room_) / count(unlimited_.stats.peak_reserved() + outside_);
+    double fails = count(room_) / count(unlimited_.stats.peak_allocated() + outside_);
+    if (runs >= high_end || fails <= low_end || fails <= runs)
+      return fails <= low_end ? fails : runs;
+    double low = std::max(runs, low_end);
+    double high = std::min(fails, high_end);
+    if (low > runs && !on_smaller(low)) return low;
+    const auto decided = [&] { return decisive && (low > *decisive || high < *decisive); };
+    while (high - low > precision && !decided()) {
+      const double middle = 0.5 * (low + high);
+      (on_smaller(middle) ? low : high) = middle;
+    }
+    return low;
+  }
+
+ private:
+  const RankProgram& rank_;
+  Bytes room_;
+  Bytes outside_;  // context and libraries
+  RankSimulation unlimited_;
+};
+
+// `caches`: memory is PyTorch's caching allocator's, which reserves more than it hands out.
+void take_memory(const RankSimulation& simulation, Bytes outside, bool caches, GpuMemory& gpu) {
+  const CategoryBytes save = gpu.by_phase[static_cast<std::size_t>(Phase::save)];
+  gpu.by_phase = simulation.memory.at_peak;
+  gpu.by_phase[static_cast<std::size_t>(Phase::save)] = save;
+  gpu.peak_allocated = Bytes::zero();
+  for (std::size_t i = 0; i < kPhaseCount; ++i) {
+    const Bytes peak = sum(gpu.by_phase[i]);
+    if (peak <= gpu.peak_allocated) continue;
+    gpu.peak_allocated = peak;
+    gpu.peak_phase = static_cast<Phase>(i);
+  }
+  gpu.peak_reserved =
+      caches ? std::max(simulation.stats.peak_reserved(), gpu.peak_allocated) : gpu.peak_allocated;
+  gpu.static_allocated = simulation.static_allocated;
+  gpu.allocator_flushes = simulation.stats.num_alloc_retries;
+  gpu.breakdown_at_peak = gpu.by_phase[static_cast<std::size_t>(gpu.peak_phase)];
+  at(gpu.breakdown_at_peak, MemoryCategory::cuda_context) = outside;
+  at(gpu.breakdown_at_peak, MemoryCategory::fragmentation) = gpu.peak_reserved - gpu.peak_allocated;
+  gpu.peak_total = gpu.peak_reserved + outside;
+}
+
+// The factor from which on the plan fits; infinite where host or drives do not let it.
+double decisive_factor(const Plan& plan,
+                       const MemoryPrediction& memory,
+                       const PredictOptions& options) {
+  StepResult beside;
+  judge(plan, memory, {1.0, Bytes::zero()}, options, beside);
+  if (beside.fit_probability <= options.confidence) return std::numeric_limits<double>::infinity();
+  const double sd = std::max(1e-6, memory.relative_sd);
+  return 1.0 + sd * quantile(options.confidence / beside.fit_probability);
+}
+
+double idle(const TimeAccount& time, IdleCause cause) {
+  return time.idle[static_cast<std::size_t>(cause)];
+}
+
+Bound bound_of(const TimeAccount& time) {
+  const std::pair<double, Bound> shares[] = {
+      {time.compute_busy - time.contention, Bound::compute},
+      {idle(time, IdleCause::dispatch), Bound::dispatch},
+      {idle(time, IdleCause::communication) + time.contention, Bound::communication},
+      {idle(time, IdleCause::copies), Bound::pcie},
+      {idle(time, IdleCause::cpu_optimizer), Bound::cpu_optimizer},
+      {idle(time, IdleCause::host_memory), Bound::host},
+      {idle(time, IdleCause::nvme), Bound::nvme}};
+  return std::max_element(std::begin(shares),
+                          std::end(shares),
+                          [](const auto& a, const auto& b) { return a.first < b.first; })
+      ->second;
+}
+
+// Rates follow the time: `step` holds those of the closed form's total. One rank is played: waiting
+// for the slowest of many nodes is the closed form's factor [T4].
+void take_time(const TimeAccount& time, double scale, StepTime& step) {
+  const double ratio = step.total.seconds() / (scale * (time.end - time.begin));
+  const auto scaled = [&](double seconds) { return Seconds::of(scale * seconds); };
+  const auto phase = [&](Phase which) {
+    return scaled(time.phase[static_cast<std::size_t>(which)]);
+  };
+  step.total = scaled(time.end - time.begin);
+  step.forward = phase(Phase::forward);
+  step.backward = phase(Phase::backward);
+  step.optimizer = step.total - step.forward - step.backward;
+  step.exposed_communication = scaled(idle(time, IdleCause::communication));
+  step.exposed_offload =
+      scaled(idle(time, IdleCause::copies) + idle(time, IdleCause::cpu_optimizer) +
+             idle(time, IdleCause::host_memory) + idle(time, IdleCause::nvme));
+  step.bound = bound_of(time);
+  step.tokens_per_second_per_gpu *= ratio;
+  step.samples_per_second *= ratio;
+  step.model_flops_per_gpu = step.model_flops_per_gpu * ratio;
+  step.mfu *= ratio;
+}
+
+template <typename T>
+Interval<T> around(const Interval<T>& interval, double old_center, double new_center) {
+  return {interval.low * (new_center / old_center), interval.high * (new_center / old_center)};
+}
+
+Interval<Bytes> around(const Interval<Bytes>& interval, double old_center, double new_center) {
+  const double ratio = old_center > 0.0 ? new_center / old_center : 1.0;
+  return {Bytes::nearest(count(interval.low) * ratio),
+          Bytes::nearest(count(interval.high) * ratio)};
+}
+
+}  // namespace
+
+bool is_simulated(const Plan& plan) {
+  const EngineConfig& engine = plan.engine;
+  const bool swaps = engine.offload_optimizer.device == OffloadDevice::nvme ||
+                     engine.offload_parameter.device == OffloadDevice::nvme;
+  const bool has_drives = plan.cluster.node.nvme.has_value();
+  if (plan.workload.engine == TrainingEngine::fsdp) return true;
+  return runs_deepspeed(plan.workload) && (has_drives || !swaps);
+}
+
+StepResult simulate(const Plan& plan, const SimulateOptions& options) {
+  StepResult result = predict(plan, options.predict);
+  if (!is_simulated(plan)) return result;
+  const StepWork work = step_work(plan);
+  MemoryPrediction memory = predict_memory(plan, work);
+  const RankProgram rank = write_rank_program(plan, work);
+  const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+  const Bytes room = result.gpu.capacity - options.predict.reserve;
+  const Trials trials(rank, room, outside);
+
+  const double sd = std::max(1e-6, memory.relative_sd);
+  std::optional<double> decisive;
+  if (options.verdict_alone) decisive = decisive_factor(plan, memory, options.predict);
+  const double factor =
+      trials.largest_factor(1.0 - kFarTail * sd, 1.0 + kFarTail * sd, 0.25 * sd, decisive);
+  const bool unlimited_fits = trials.unlimited().stats.peak_reserved() + outside <= room;
+  std::optional<RankSimulation> limited;
+  if (!unlimited_fits && factor >= 1.0) limited = trials.on_smaller(1.0);
+  const RankSimulation& played = limited ? *limited : trials.unlimited();
+
+  const double old_peak = count(result.gpu.peak_allocated);
+  const double old_total = result.step.total.seconds();
+  const double old_speed = result.step.tokens_per_second_per_gpu;
+  take_memory(played, outside, !plan.cluster.gpu.is_cpu(), result.gpu);
+  const double scale = scaling_factor(plan.cluster.nodes, plan.coefficients);
+  take_time(played.step, scale, result.step);
+  const double new_total = result.step.total.seconds();
+  result.peak_allocated_interval =
+      around(result.peak_allocated_interval, old_peak, count(result.gpu.peak_allocated));
+  result.step_interval = around(result.step_interval, old_total, new_total);
+  result.job_seconds = result.job_seconds * (new_total / old_total);
+
+  GpuVerdict verdict;
+  verdict.probability = normal((factor - 1.0) / sd);
+  verdict.needed =
+      Bytes::nearest(count(room) / factor * (1.0 + sd * quantile(options.predict.confidence)));
+  memory.gpu = result.gpu;
+  result.limits.clear();
+  judge(plan, memory, verdict, options.predict, result);
+
+  if (!options.other_networks) {
+    for (NetworkAlternative& other : result.at_network) {
+      other.tokens_per_second_per_gpu *= result.step.tokens_per_second_per_gpu / old_speed;
+    }
+    return result;
+  }
+  for (NetworkAlternative& other : result.at_network) {
+    Plan changed = plan;
+    changed.cluster.inter_node.bandwidth.value =
+        BytesPerSecond::of(other.gigabits_per_second * 1e9 / 8.0);
+    const RankSimulation there = simulate_rank(write_rank_program(changed, work));
+    other.tokens_per_second_per_gpu = result.step.tokens_per_second_per_gpu * new_total /
+                                      (scale * (there.step.end - there.step.begin));
+  }
+  return result;
+}
+
+}  // namespace zeroplan

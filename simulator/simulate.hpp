@@ -1,0 +1,30 @@
+// A prediction in which the engine is played: memory through the allocator on a card of finite
+// size, time through streams and what they share.
+//
+// The closed form (model/predict) still answers what is not played: host memory, NVMe space,
+// saving, the spread of coefficients. Engines without a writer of programs keep the closed form.
+#pragma once
+
+#include "model/plan/plan.hpp"
+#include "model/predict/predict.hpp"
+#include "model/predict/step_result.hpp"
+
+namespace zeroplan {
+
+struct SimulateOptions {
+  PredictOptions predict;
+  bool other_networks = true;  // play the usual networks too, where the plan's was assumed
+  // Cards of other sizes are tried only until it is known whether the plan fits: `fits` is the
+  // same, its probability and what would be needed are coarser.
+  bool verdict_alone = false;
+};
+
+// Is there a writer of programs for the plan's engine, and are there the drives it swaps to?
+bool is_simulated(const Plan& plan);
+
+// The GPU fits with the probability that what is needed, uncertain by the closed form's relative
+// deviation d, is at most what there is: with x* the largest factor by which the card can be
+// smaller and the rank still runs (flushes and retries allowed), Phi((x* - 1) / d).
+StepResult simulate(const Plan& plan, const SimulateOptions& options = {});
+
+}  // namespace zeroplan

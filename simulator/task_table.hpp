@@ -1,0 +1,72 @@
+// The tasks of a program, made from what the cost functions say and interned: equal work is one
+// task. The only place of the simulator that asks a cost function.
+//
+// Demands: a compute-bound kernel takes all multiprocessors, a memory-bound one the memory's rate;
+// a collective takes `compute_slowdown_under_communication` of the multiprocessors and
+// `collective_memory_passes` times its wire rate of the memory (contention.hpp, [T16]); copies and
+// the CPU's Adam share the host's memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "model/cost/collective.hpp"
+#include "model/cost/host_time.hpp"
+#include "model/cost/kernel_time.hpp"
+#include "model/graph/graph.hpp"
+#include "model/plan/plan.hpp"
+#include "simulator/program_writer.hpp"
+
+namespace zeroplan {
+
+class TaskTable {
+ public:
+  // Both must outlive the table.
+  TaskTable(const Plan& plan, ProgramWriter& writer);
+
+  // An operation of a graph in a pass; recomputation costs what forward does.
+  TaskIndex operation(const Block& block, const Operation& operation, Pass pass);
+
+  // Kernels of the engine that read and write so many bytes in all, from Python.
+  TaskIndex kernel(const char* name, Bytes traffic, std::int64_t kernels = 1);
+
+  // message: the full tensor. With one rank the host alone has work.
+  TaskIndex collective(Collective kind, Bytes message, const CollectiveGroup& group);
+
+  // Between this GPU and the host, while so many GPUs of the node copy.
+  TaskIndex copy(TaskKind direction, Bytes bytes, bool pinned, std::int64_t copying_gpus);
+
+  // Of this GPU; all ranks of the node run the CPU's at the same time.
+  TaskIndex gpu_optimizer(Elements parameters, DType state, bool foreach);
+  TaskIndex cpu_optimizer(Elements parameters);
+  // One pass over host memory by each rank of the node.
+  TaskIndex host_memory(const char* name, Bytes traffic);
+  TaskIndex nvme(bool reads, Bytes bytes);
+
+  // Work of the dispatch thread alone.
+  TaskIndex host(const char* name, Seconds seconds);
+
+  const HostCosts& host_costs() const { return host_; }
+
+ private:
+  // Names are literals: where two files spell the same one, two equal tasks do no harm.
+  struct Key {
+    const char* name;
+    std::int64_t a, b;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+  template <typename MakeTask>
+  TaskIndex intern(const char* name, std::int64_t a, std::int64_t b, MakeTask&& make);
+
+  const Plan& plan_;
+  ProgramWriter& writer_;
+  KernelTimes kernels_;
+  HostCosts host_;
+  std::unordered_map<Key, TaskIndex, KeyHash> known_;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,48 @@
+// The timed step of a simulation as a Chrome trace, which Perfetto (ui.perfetto.dev) opens: a track
+// a stream, memory by category as counters above them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "simulator/event_loop.hpp"
+
+namespace zeroplan {
+
+// Collects what an event loop reports.
+class TraceRecorder : public TimelineObserver {
+ public:
+  void task_ran(
+      StreamId stream, TaskIndex task, std::int32_t label, Seconds begin, Seconds end) override;
+  void memory_changed(Seconds time, const CategoryBytes& held, Bytes reserved) override;
+  void phase_began(Phase phase, Seconds time) override;
+
+  // Trace Event Format, times in microseconds from the first event. Memory counters in MiB, one for
+  // each moment at which the sum moved by more than a thousandth of its peak, and at every peak.
+  std::string chrome_trace(const Program& program, const std::string& title) const;
+
+ private:
+  struct Span {
+    StreamId stream;
+    TaskIndex task;
+    std::int32_t label;
+    double begin, end;  // s
+  };
+  struct Memory {
+    double time;
+    CategoryBytes held;
+    Bytes reserved;
+  };
+  struct PhaseStart {
+    Phase phase;
+    double time;
+  };
+
+  double origin() const;
+
+  std::vector<Span> spans_;
+  std::vector<Memory> memory_;
+  std::vector<PhaseStart> phases_;
+};
+
+}  // namespace zeroplan
