@@ -26,7 +26,7 @@ FetchTokens::Entry& FetchTokens::run(const std::string& group) {
   return entries_.back();
 }
 
-void FetchTokens::unordered(std::string group, std::string text) {
+void FetchTokens::unordered(const std::string& group, std::string text) {
   run(group).members.push_back(std::move(text));
 }
 

@@ -14,7 +14,7 @@ class FetchTokens {
   // Something with a fixed place.
   void line(std::string text);
   // One of several like things in a row whose order is free: releases, gathers of one call.
-  void unordered(std::string group, std::string text);
+  void unordered(const std::string& group, std::string text);
   // A part of the waiting inside a module entry. Which parameter comes first is free, but not how
   // the waits, the host's blocking before them and the recorded events alternate.
   void wait_pattern(char symbol);

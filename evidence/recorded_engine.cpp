@@ -80,16 +80,6 @@ bool enabled(const Json* ds_config, std::string_view section) {
 // What 0.0.0 stands for: the release that was recorded from source.
 constexpr Version kRecordedFromSource{.major = 0, .minor = 19, .patch = 6};
 
-Version release_of(const std::string& software) {
-  constexpr std::string_view kPrefix = "deepspeed ";
-  if (software.rfind(kPrefix, 0) != 0) return kRecordedFromSource;
-  const std::size_t end = software.find(',');
-  const auto version =
-      parse_version(std::string_view(software).substr(kPrefix.size(), end - kPrefix.size()));
-  if (!version || *version == Version{}) return kRecordedFromSource;
-  return *version;
-}
-
 constexpr Version kPinsByDefault{.major = 0, .minor = 19, .patch = 5};   // #8207
 constexpr Version kClipsByDefault{.major = 0, .minor = 19, .patch = 3};  // #8068, #8035
 
@@ -124,6 +114,7 @@ void read_stage3(const Json* zero, Stage3Config& stage3) {
   read(zero, "stage3_max_live_parameters", stage3.max_live_parameters);
   read(zero, "stage3_max_reuse_distance", stage3.max_reuse_distance);
   read(zero, "sub_group_size", stage3.sub_group_size);
+  read(zero, "stage3_module_granularity_threshold", stage3.module_granularity_threshold);
   read(zero, "stage3_use_all_reduce_for_fetch_params", stage3.use_all_reduce_for_fetch);
   read(zero, "stage3_allgather_sequential", stage3.allgather_sequential);
   read(zero, "memory_efficient_linear", stage3.memory_efficient_linear);
@@ -171,7 +162,7 @@ EngineConfig read_config(const Json& recording, const Version& release) {
   read(&ds_config, "communication_data_type", config.communication_dtype);
   config.gradient_accumulation_dtype = config.model_dtype;
   if (config.stage == 0 && config.model_dtype == DType::bf16 &&
-      config.version < DeepSpeedVersion::v0_19) {
+      config.version < DeepSpeedVersion::v0_17) {
     config.gradient_accumulation_dtype = DType::fp32;  // engine.py get_data_types
   }
   read(find(&ds_config, "data_types"), "grad_accum_dtype", config.gradient_accumulation_dtype);
@@ -189,6 +180,7 @@ EngineConfig read_config(const Json& recording, const Version& release) {
   read(&ds_config, "gradient_clipping", config.gradient_clipping);
   config.check_gradient_overflow = release >= kClipsByDefault;
   read(find(&ds_config, "bf16"), "check_grad_overflow", config.check_gradient_overflow);
+  drop_what_is_ignored(config);
   return config;
 }
 
@@ -319,6 +311,16 @@ void read_used(RecordedEngine& engine) {
 
 }  // namespace
 
+Version recorded_release(const std::string& software) {
+  constexpr std::string_view kPrefix = "deepspeed ";
+  if (software.rfind(kPrefix, 0) != 0) return kRecordedFromSource;
+  const std::size_t end = software.find(',');
+  const auto version =
+      parse_version(std::string_view(software).substr(kPrefix.size(), end - kPrefix.size()));
+  if (!version || *version == Version{}) return kRecordedFromSource;
+  return *version;
+}
+
 const Json& recorded_member(const Json& object, const std::string& pointer, std::string_view key) {
   const Json* found = object.is_object() ? object.find(key) : nullptr;
   if (found == nullptr) fail(pointer + "/" + std::string(key), "a member of a recording", nullptr);
@@ -336,13 +338,18 @@ RecordedEngine read_recorded_engine(const Json& recording) {
   engine.id = text(&recording, "id");
   engine.wrapper = text(&recording, "wrapper");
   const std::string software = text(&recording, "software");
-  engine.config = read_config(recording, release_of(software));
+  engine.config = read_config(recording, recorded_release(software));
   engine.parameters = read_parameters(recording);
   // The recorder hands DeepSpeed a torch optimizer; FP16_Optimizer exists only around a fused one.
   engine.config.optimizer =
       engine.wrapper == "FP16_Optimizer" ? OptimizerKind::fused_adam : OptimizerKind::torch_adam;
   engine.short_form = recording.find("after_bwd0") == nullptr;
   engine.finished_events = software.find("event query True") != std::string::npos;
+  if (const Json* steps = find(recording.find("workload"), "overflow")) {
+    for (const Json& step : steps->items()) {
+      engine.overflow.push_back(recorded_integer(step, "/workload/overflow"));
+    }
+  }
   read_steps(recording, engine);
   read_used(engine);
   return engine;

@@ -7,6 +7,7 @@
 
 #include "model/engine/engine_config.hpp"
 #include "model/json.hpp"
+#include "model/software.hpp"
 
 namespace zeroplan {
 
@@ -19,11 +20,16 @@ struct RecordedEngine {
   bool finished_events = false;                 // events always reported themselves finished
   std::vector<std::vector<const Json*>> steps;  // repeated steps are expanded; pointers into the
                                                 // recording
+  std::vector<std::int64_t> overflow;           // steps whose loss was made infinite
   std::vector<bool> agreement;                  // per step: were its int64 broadcasts recorded
 };
 
 // Throws InputError where the document does not have the form of a recording.
 RecordedEngine read_recorded_engine(const Json& recording);
+
+// The release in "deepspeed 0.16.4, torch …"; a source tree calls itself 0.0.0 and counts as the
+// one that was recorded so.
+Version recorded_release(const std::string& software);
 
 // ---- readers shared with replay_reduce; they throw InputError naming the pointer ----
 

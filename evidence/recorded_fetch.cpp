@@ -3,6 +3,7 @@
 #include <set>
 #include <string_view>
 
+#include "evidence/recorded_engine.hpp"
 #include "model/diagnostic.hpp"
 
 namespace zeroplan {
@@ -66,6 +67,10 @@ EngineConfig read_config(const Json& recording) {
   config.model_dtype = enabled(ds_config, "bf16")   ? DType::bf16
                        : enabled(ds_config, "fp16") ? DType::fp16
                                                     : DType::fp32;
+  const Json* software = recording.find("software");
+  if (software != nullptr && software->is_string()) {
+    config.version = nearest_described(recorded_release(software->as_string())).version;
+  }
   read_flag(&zero, "overlap_comm", config.overlap_comm);
   Stage3Config& stage3 = config.stage3;
   read_number(&zero, "stage3_prefetch_bucket_size", stage3.prefetch_bucket);
@@ -73,6 +78,7 @@ EngineConfig read_config(const Json& recording) {
   read_number(&zero, "stage3_model_persistence_threshold", stage3.model_persistence_threshold);
   read_number(&zero, "stage3_max_live_parameters", stage3.max_live_parameters);
   read_number(&zero, "stage3_max_reuse_distance", stage3.max_reuse_distance);
+  read_number(&zero, "stage3_module_granularity_threshold", stage3.module_granularity_threshold);
   read_flag(&zero, "stage3_use_all_reduce_for_fetch_params", stage3.use_all_reduce_for_fetch);
   read_flag(&zero, "stage3_allgather_sequential", stage3.allgather_sequential);
   const Json* hpz = zero.find("zero_hpz_partition_size");

@@ -23,6 +23,7 @@ struct ReplayReport {
 std::vector<ReplayMismatch> replay_recording(const Json& recording);
 
 // Reads recordings, one JSON object a line; empty lines are skipped. `file`: name for messages.
+ReplayReport replay_text(std::string_view lines, const std::string& file);
 ReplayReport replay_stream(std::istream& lines, const std::string& file);
 
 // Throws InputError where the file cannot be read.

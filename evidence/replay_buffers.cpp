@@ -106,13 +106,20 @@ void BufferReplay::add_buffer(const EngineBuffer& buffer, EngineMoment moment, L
   if (buffer.bytes < kSmallestRecorded) return;
   std::string name = path(buffer);
   Elements elements = buffer.elements;
-  if (stepped_ && buffer.attribute == "fp32_groups_gradients_flat" &&
+  const bool gradient_view = stepped_ || engine_.config.version < DeepSpeedVersion::v0_16;
+  if (gradient_view && buffer.attribute == "fp32_groups_gradients_flat" &&
       engine_.config.gradient_accumulation_dtype == DType::fp32) {
-    // BF16_Optimizer's step leaves a view of it as the gradient of the master partition, which the
-    // recorder meets first.
+    // BF16_Optimizer's step (up to 0.14 its making) leaves a view of it as the gradient of the
+    // master partition, which the recorder meets first.
     name = indexed("fp32_groups_flat_partition", buffer.index);
     name += ".grad";
     elements = buffer.elements / engine_.config.data_parallel_ranks;
+  }
+  if (buffer.attribute == "lp_param_buffer" && engine_.config.version < DeepSpeedVersion::v0_16) {
+    // It had no name of its own: it is met through the partition of the first parameter.
+    name = "fp16_partitioned_groups[0][0]";
+    const auto first = static_cast<std::size_t>(sub_groups_.front().parameters.front());
+    elements = partitioned_numel(engine_.parameters[first].numel, partition_ranks(engine_.config));
   }
   if (buffer.attribute == "fp16_partitioned_groups" && partition_ranks(engine_.config) == 1) {
     // Without a device a single rank's persistent weights are views of it, and are met first.
@@ -124,8 +131,13 @@ void BufferReplay::add_buffer(const EngineBuffer& buffer, EngineMoment moment, L
       elements = engine_.parameters[static_cast<std::size_t>(persistent_[i])].numel;
     }
   }
-  lines.push_back(
-      line(name, elements, buffer.dtype, buffer.bytes, buffer.place == BufferPlace::host_pinned));
+  bool pinned = buffer.place == BufferPlace::host_pinned;
+  if (buffer.attribute == "fp32_partitioned_groups_flat" && buffer.suffix == ".grad" &&
+      engine_.config.offload_optimizer.device != OffloadDevice::none) {
+    // Made pinned, and without a device not moved to it.
+    pinned = engine_.config.offload_optimizer.pin_memory;
+  }
+  lines.push_back(line(name, elements, buffer.dtype, buffer.bytes, pinned));
 }
 
 // Index of a parameter's optimizer group as sub_groups() counts them.

@@ -383,6 +383,9 @@ class Replay {
     } else if (kind == "X") {
       coordinator_.exit(module_of(event), pass_of(event), log_);
       compare(at, reader.releases());
+    } else if (backward_open_ && resets_after_backward() &&
+               (kind == "trace" || (kind == "bc" && item(event, 2) == "i64"))) {
+      close_backward(at, reader.micro_step());
     } else if (kind == "L") {
       close_backward(at, reader.releases());
     } else if (kind == "gap") {
@@ -407,7 +410,7 @@ class Replay {
     log_.clear();
     if (phase == "fwd") {
       coordinator_.begin_micro_step(log_);
-      compare(at, reader.micro_step());
+      compare(at, resets_after_backward() ? Lines{} : reader.micro_step());
     } else if (phase == "bwd") {
       coordinator_.begin_backward(log_);
       backward_open_ = true;
@@ -420,6 +423,9 @@ class Replay {
     backward_open_ = false;
     compare(at, recorded);
   }
+
+  // Up to 0.14 the trace and the counters are reset at the end of a backward.
+  bool resets_after_backward() const { return recorded_.config.version < DeepSpeedVersion::v0_16; }
 
   // Reports the first difference of a step.
   void compare(std::size_t at, const Lines& recorded) {

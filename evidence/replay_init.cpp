@@ -100,8 +100,8 @@ void InitReplay::compare_events(const Json& recorded,
     int outstanding = 0;
     const std::string text = event_text(action, actions, engine_.config.stage, false, outstanding);
     std::string name = text.substr(2, text.find('"', 2) - 2);
-    if (engine_.short_form && name == "ds") continue;
-    const bool sized = name != "ds" && name != "bar";
+    if (engine_.short_form && (name == "ds" || name == "ss")) continue;
+    const bool sized = name != "ds" && name != "ss" && name != "bar" && name != "opt";
     if (sized) {
       name += ':';
       name += recorded_dtype(action.dtype);

@@ -1,0 +1,92 @@
+#include "evidence/importers/run_findings.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace zeroplan {
+namespace {
+
+constexpr double kMostValue = 1e18;
+
+std::string line_pointer(const Place& place) {
+  return place.line > 0 ? "line " + std::to_string(place.line) : "";
+}
+
+}  // namespace
+
+void RunFindings::sample(const SeriesInfo& info, double value, const Place& place) {
+  if (!(value > 0.0) || value > kMostValue) return;
+  const auto found = std::find_if(series_.begin(), series_.end(), [&](const Series& series) {
+    return series.info.metric == info.metric && series.info.from == info.from;
+  });
+  Series& series = found == series_.end() ? series_.emplace_back(Series{info, {}}) : *found;
+  series.samples.push_back({value, place.rank, place.line});
+}
+
+void RunFindings::keep(ScenarioKey key, Json value, const Place& place) {
+  const Said* said = scenario_.find(key);
+  if (said == nullptr) {
+    scenario_.set(key, std::move(value), {file_, line_pointer(place)});
+  } else if (!(said->value == value)) {
+    note(fmt::format("{} is also given as {} in line {}",
+                     info(key).flag.substr(2),
+                     value.is_object() ? "another document" : value.dump(),
+                     place.line));
+  }
+}
+
+void RunFindings::state(ScenarioKey key, std::string_view text, const Place& place) {
+  try {
+    keep(key, parse_flag(info(key), text), place);
+  } catch (const InputError& error) {
+    const Diagnostic& wrong = error.diagnostics().front();
+    bad_.push_back({file_,
+                    line_pointer(place),
+                    std::string(info(key).flag.substr(2)) + " as " + wrong.expected,
+                    wrong.got,
+                    ""});
+  }
+}
+
+void RunFindings::state_value(ScenarioKey key, Json value, const Place& place) {
+  keep(key, std::move(value), place);
+}
+
+void RunFindings::bad(const Place& place,
+                      std::string expected,
+                      std::string_view got,
+                      std::string hint) {
+  bad_.push_back(
+      {file_, line_pointer(place), std::move(expected), in_quotes(got), std::move(hint)});
+}
+
+void RunFindings::note(std::string text) {
+  if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) {
+    notes_.push_back(std::move(text));
+  }
+}
+
+void RunFindings::merge(const RunFindings& other) {
+  for (const Series& series : other.series_) {
+    for (const Sample& sample_of : series.samples) {
+      sample(series.info, sample_of.value, {sample_of.rank, sample_of.line});
+    }
+  }
+  for (const ScenarioKeyInfo& key : kScenarioKeys) {
+    if (const Said* said = other.scenario_.find(key.key)) keep(key.key, said->value, {});
+  }
+  for (const std::string& text : other.notes_) note(text);
+  bad_.insert(bad_.end(), other.bad_.begin(), other.bad_.end());
+  if (!gpus) gpus = other.gpus;
+  if (!gpus_per_node) gpus_per_node = other.gpus_per_node;
+  if (!gpu_name) gpu_name = other.gpu_name;
+  if (!global_batch) global_batch = other.global_batch;
+  if (other.fits) fits = fits.value_or(true) && *other.fits;
+  parts.collectives.insert(
+      parts.collectives.end(), other.parts.collectives.begin(), other.parts.collectives.end());
+  parts.kernels.insert(parts.kernels.end(), other.parts.kernels.begin(), other.parts.kernels.end());
+}
+
+}  // namespace zeroplan
