@@ -1,10 +1,15 @@
 #include "tuner/fit.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <exception>
 #include <functional>
+#include <thread>
 
 #include "model/hardware/cluster.hpp"
+#include "simulator/simulate.hpp"
+#include "tuner/headroom.hpp"
 
 namespace zeroplan {
 namespace {
@@ -46,6 +51,36 @@ StrategyResult plan_strategy(const Question& question,
   StrategyResult result{strategy, resolve(scenario, prepared), {}};
   result.result = predict(result.plan, options);
   return result;
+}
+
+// The closed form finds, the simulator decides.
+StepResult played(const Plan& plan, const PredictOptions& options) {
+  return simulate(plan, {.predict = options, .other_networks = false});
+}
+
+// Each thread takes the next strategy until none is left; the results do not depend on their
+// number.
+void play_all(std::vector<StrategyResult>& results, const PredictOptions& options) {
+  std::atomic<std::size_t> next = 0;
+  std::vector<std::exception_ptr> failures(results.size());
+  const auto work = [&] {
+    for (std::size_t i = next++; i < results.size(); i = next++) {
+      try {
+        results[i].result = played(results[i].plan, options);
+      } catch (...) {
+        failures[i] = std::current_exception();
+      }
+    }
+  };
+  const std::size_t threads =
+      std::min<std::size_t>(results.size(), std::max(1U, std::thread::hardware_concurrency()));
+  std::vector<std::thread> workers;
+  for (std::size_t i = 1; i < threads; ++i) workers.emplace_back(work);
+  work();
+  for (std::thread& worker : workers) worker.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
 }
 
 // Higher throughput first; within half a percent the configuration with fewer knobs.
@@ -140,53 +175,30 @@ void set_nodes(Question& question, std::int64_t nodes) {
   question.base = std::make_shared<const DsConfig>(config);
 }
 
-// The largest value in [1, most] for which `fits` holds, where it holds up to a point; 0: for none.
-std::int64_t largest_that_fits(std::int64_t most, const std::function<bool(std::int64_t)>& fits) {
-  std::int64_t good = 0;
-  std::int64_t step = 1;
-  while (step <= most && fits(step)) {
-    good = step;
-    step *= 2;
-  }
-  std::int64_t bad = std::min(step, most + 1);
-  while (bad - good > 1) {
-    const std::int64_t middle = good + (bad - good) / 2;
-    (fits(middle) ? good : bad) = middle;
-  }
-  return good;
-}
-
-constexpr std::int64_t kSequenceQuantum = 128;  // sequences are searched in steps of so many tokens
-constexpr std::int64_t kMostMicroBatch = 4096;
-constexpr std::int64_t kMostSequence = 1 << 20;
-
-std::int64_t sequence_limit(const Question& question) {
-  const TransformerShape& shape = question.prepared.model->shape;
-  const bool bounded = shape.position == PositionKind::learned && shape.max_positions > 0;
-  return bounded ? shape.max_positions : kMostSequence;
-}
-
 Headroom headroom_of(const Question& question,
                      const StrategyResult& chosen,
                      const PredictOptions& options) {
-  const auto fits_with = [&](const std::function<void(Question&)>& change) {
-    Question changed = question;
-    change(changed);
-    return plan_strategy(changed, chosen.strategy, options).result.fits;
+  const auto fits = [&](const Question& changed, bool play) {
+    const StrategyResult result = plan_strategy(changed, chosen.strategy, options);
+    return play ? played(result.plan, options).fits : result.result.fits;
   };
+  const Workload& workload = chosen.plan.workload;
   Headroom headroom;
-  headroom.largest_micro_batch = largest_that_fits(kMostMicroBatch, [&](std::int64_t micro_batch) {
-    return fits_with([&](Question& changed) { set_micro_batch(changed, micro_batch); });
-  });
+  headroom.largest_micro_batch = largest_played(
+      workload.micro_batch_size, kMostMicroBatch, [&](std::int64_t micro_batch, bool play) {
+        Question changed = question;
+        set_micro_batch(changed, micro_batch);
+        return fits(changed, play);
+      });
   const std::int64_t quanta =
-      std::max<std::int64_t>(1, sequence_limit(question) / kSequenceQuantum);
-  const std::int64_t longest = largest_that_fits(quanta, [&](std::int64_t n) {
-    return fits_with([&](Question& changed) {
-      set_integer(changed, ScenarioKey::sequence_length, n * kSequenceQuantum);
-    });
-  });
-  headroom.longest_sequence =
-      std::max(longest * kSequenceQuantum, chosen.plan.workload.sequence_length);
+      std::max<std::int64_t>(1, sequence_limit(*question.prepared.model) / kSequenceQuantum);
+  const std::int64_t longest = largest_played(
+      workload.sequence_length / kSequenceQuantum, quanta, [&](std::int64_t n, bool play) {
+        Question changed = question;
+        set_integer(changed, ScenarioKey::sequence_length, n * kSequenceQuantum);
+        return fits(changed, play);
+      });
+  headroom.longest_sequence = std::max(longest * kSequenceQuantum, workload.sequence_length);
   return headroom;
 }
 
@@ -200,7 +212,9 @@ struct RemedySearch {
   std::vector<Remedy> found;
 
   void keep(const std::string& change, std::optional<StrategyResult> best) {
-    if (best) found.push_back({change, std::move(*best)});
+    if (!best) return;
+    best->result = played(best->plan, options);
+    if (best->result.fits) found.push_back({change, std::move(*best)});
   }
 };
 
@@ -335,6 +349,7 @@ FitAnswer fit(const Scenario& scenario, const PredictOptions& options) {
   const Question question = ask(scenario);
   FitAnswer answer;
   answer.strategies = plan_all(question, options);
+  play_all(answer.strategies, options);
   answer.recommended = best_of(answer.strategies);
   if (answer.recommended) {
     answer.runners_up = runners_up(answer.strategies, *answer.recommended);

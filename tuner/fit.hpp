@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/predict/predict.hpp"
+#include "tuner/headroom.hpp"
 #include "tuner/strategies.hpp"
 
 namespace zeroplan {
@@ -21,12 +22,6 @@ struct StrategyResult {
 struct Remedy {
   std::string change;   // "use 4 nodes instead of 2"
   StrategyResult best;  // the strategy that fits then
-};
-
-// How far the recommended strategy reaches.
-struct Headroom {
-  std::int64_t largest_micro_batch = 0;
-  std::int64_t longest_sequence = 0;
 };
 
 struct FitAnswer {

@@ -1,0 +1,153 @@
+"""What the training scripts of this folder share: the scenario, the model, the tokens.
+
+Nothing is downloaded: models, tokenizers and data are local paths. Without weights in the model's folder
+the model starts from random ones, without data it reads random tokens: memory and speed are the same.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+OPTIMIZERS = {
+    "adamw": "adamw_torch",
+    "adam": "adamw_torch",
+    "adafactor": "adafactor",
+    "sgd": "sgd",
+    "lion": "lion_32bit",
+    "adamw8bit": "adamw_bnb_8bit",
+}
+ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+def parser(description):
+    flags = argparse.ArgumentParser(description=description)
+    flags.add_argument("--scenario", default=str(HERE / "scenario.json"), help="what zeroplan planned")
+    flags.add_argument("--model", default=str(HERE / "model"), help="folder with config.json, weights if any")
+    flags.add_argument("--tokenizer", help="folder of the tokenizer; bytes are tokens without one")
+    flags.add_argument("--data", help=".txt, or .jsonl with a member \"text\"; random tokens without it")
+    flags.add_argument("--steps", type=int, default=20, help="optimizer steps")
+    flags.add_argument("--seed", type=int, default=1)
+    flags.add_argument("--learning-rate", type=float, default=1e-5)
+    flags.add_argument("--output", default="out", help="folder for checkpoints")
+    flags.add_argument("--save", action="store_true", help="save the model at the end")
+    flags.add_argument("--measure", default="measurements.jsonl", help="the run is appended here as one line")
+    # The deepspeed launcher passes it; the rank stands in the environment all the same.
+    flags.add_argument("--local_rank", "--local-rank", type=int, default=-1, help=argparse.SUPPRESS)
+    return flags
+
+
+def read_scenario(path):
+    scenario = json.loads(Path(path).read_text(encoding="utf-8"))
+    if isinstance(scenario.get("ds_config"), str):
+        scenario["ds_config"] = json.loads((Path(path).parent / scenario["ds_config"]).read_text())
+    return scenario
+
+
+def has_weights(folder):
+    patterns = ("*.safetensors", "pytorch_model*.bin")
+    return any(True for pattern in patterns for _ in Path(folder).glob(pattern))
+
+
+def build_model(arguments, workload, model_class):
+    """The model on its class's rules; under an active ZeRO-3 configuration it is born partitioned."""
+    from transformers import AutoConfig
+
+    settings = {
+        "attn_implementation": ATTENTION[workload["attention"]],
+        "torch_dtype": DTYPES[workload["precision"]],
+    }
+    if has_weights(arguments.model):
+        model = model_class.from_pretrained(arguments.model, **settings)
+    else:
+        torch.manual_seed(arguments.seed)
+        config = AutoConfig.from_pretrained(arguments.model)
+        model = model_class.from_config(config, **settings)
+    if workload["activation_checkpointing"] != "none":
+        model.config.use_cache = False
+        model.gradient_checkpointing_enable(
+            gradient_checkpointing_kwargs={"use_reentrant": workload.get("checkpoint_reentrant", True)}
+        )
+    return with_adapters(model, workload)
+
+
+def with_adapters(model, workload):
+    method = workload.get("method", "full")
+    if method == "full":
+        return model
+    if "lora" not in method:
+        raise SystemExit(f"these scripts train method full or lora, the scenario has {method}")
+    from peft import LoraConfig, get_peft_model
+
+    lora = method["lora"]
+    if workload["activation_checkpointing"] != "none":
+        model.enable_input_require_grads()
+    return get_peft_model(
+        model,
+        LoraConfig(r=lora.get("rank", 8), target_modules=lora.get("targets") or None, task_type="CAUSAL_LM"),
+    )
+
+
+def read_texts(path):
+    if path.endswith(".jsonl"):
+        with open(path, encoding="utf-8") as lines:
+            return [json.loads(line)["text"] for line in lines if line.strip()]
+    return [Path(path).read_text(encoding="utf-8")]
+
+
+def read_tokens(arguments, vocabulary):
+    """All tokens of the data, one after the other; None without data."""
+    if not arguments.data:
+        return None
+    texts = read_texts(arguments.data)
+    if arguments.tokenizer:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer)
+        tokens = [token for text in texts for token in tokenizer(text)["input_ids"]]
+    else:
+        tokens = [byte % vocabulary for text in texts for byte in text.encode("utf-8")]
+    return torch.tensor(tokens, dtype=torch.long)
+
+
+class Sequences(torch.utils.data.Dataset):
+    """`count` sequences of `length` tokens, packed from `tokens` or drawn at random."""
+
+    def __init__(self, length, count, vocabulary, seed, tokens=None):
+        self.length, self.count, self.vocabulary, self.seed, self.tokens = length, count, vocabulary, seed, tokens
+        if tokens is not None and len(tokens) < length:
+            raise SystemExit(f"the data has {len(tokens)} tokens, a sequence needs {length}")
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if self.tokens is None:
+            draw = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
+            ids = torch.randint(0, self.vocabulary, (self.length,), generator=draw)
+        else:
+            start = (index * self.length) % (len(self.tokens) - self.length + 1)
+            ids = self.tokens[start : start + self.length]
+        return {"input_ids": ids, "labels": ids.clone()}
+
+
+def mask_tokens(sample, vocabulary, mask_token, seed, share=0.15):
+    """Masked language modelling: `share` of the tokens are to be guessed; 8 of 10 of them are hidden, one
+    is replaced (Devlin et al. 2018, arXiv:1810.04805, section 3.1)."""
+    draw = torch.Generator().manual_seed(seed)
+    ids = sample["input_ids"].clone()
+    chosen = torch.rand(ids.shape, generator=draw) < share
+    labels = torch.where(chosen, ids, torch.full_like(ids, -100))
+    how = torch.rand(ids.shape, generator=draw)
+    ids[chosen & (how < 0.8)] = mask_token
+    replaced = chosen & (how >= 0.8) & (how < 0.9)
+    ids[replaced] = torch.randint(0, vocabulary, ids.shape, generator=draw)[replaced]
+    return {"input_ids": ids, "labels": labels}
+
+
+def environment(name, default):
+    return int(os.environ.get(name, default))

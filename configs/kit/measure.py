@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Runs a list of scenarios with real DeepSpeed and random weights, and writes one measurement line each.
+
+    ./measure.py scenarios.jsonl --ranks 8 -o measurements.jsonl
+
+Every scenario is a process group of its own: one that runs out of memory becomes a line that says so, and
+the next one starts on empty cards. A scenario's model is an inline Hugging Face config or a folder. Lines
+that are already in the output are not run again.
+"""
+
+import argparse
+import json
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|DefaultCPUAllocator")
+KILLED = (-9, 137)
+
+
+def flags():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenarios", help="one scenario document a line")
+    parser.add_argument("-o", "--output", default="measurements.jsonl")
+    parser.add_argument("--ranks", type=int, default=1, help="processes on this machine")
+    parser.add_argument("--steps", type=int, default=13, help="optimizer steps, of which 3 are warm-up")
+    parser.add_argument("--timeout", type=int, default=1800, help="seconds for one scenario")
+    parser.add_argument("--logs", default="measure_logs", help="folder for what the runs print")
+    parser.add_argument("--script", default="train_native.py", help="train.py measures the Trainer's runs")
+    return parser.parse_args()
+
+
+def model_folder(scenario, folder):
+    model = scenario["model"]
+    if isinstance(model, dict):
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(model))
+        return folder
+    path = Path(model)
+    if (path / "config.json").is_file():
+        return path
+    if path.is_file():
+        folder.mkdir()
+        (folder / "config.json").write_text(path.read_text())
+        return folder
+    raise SystemExit(f"model: expected a Hugging Face config or a folder with config.json, got {model!r}")
+
+
+def run(scenario, arguments, work):
+    """(exit code, what it printed)"""
+    model = model_folder(scenario, work / "model")
+    (work / "scenario.json").write_text(json.dumps(scenario))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={arguments.ranks}"]
+    command += [str(HERE / arguments.script), "--scenario", str(work / "scenario.json"), "--model", str(model)]
+    command += ["--steps", str(arguments.steps), "--measure", str(work / "line.jsonl"), "--output", str(work / "out")]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=arguments.timeout, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+    except subprocess.TimeoutExpired as late:
+        return "timeout", f"no end after {arguments.timeout} s\n{late.stdout or ''}"
+
+
+def line_of(scenario, code, text, work):
+    """The measurement, or None where the run failed for another reason than memory."""
+    written = work / "line.jsonl"
+    if code == 0 and written.is_file():
+        return json.loads(written.read_text().splitlines()[-1])
+    refused = [line for line in text.splitlines() if OUT_OF_MEMORY.search(line)]
+    if not refused and code not in KILLED and "Signal 9" not in text:
+        return None
+    return {
+        "id": scenario.get("id", "run"),
+        "source": f"{platform.node()} {time.strftime('%Y-%m-%d')}",
+        "scenario": scenario,
+        "measured": {"fits": False},
+        "notes": refused[-1].strip() if refused else "killed: host memory, most likely",
+    }
+
+
+def already_done(path):
+    if not Path(path).is_file():
+        return set()
+    return {json.loads(line)["id"] for line in Path(path).read_text().splitlines() if line.strip()}
+
+
+def main():
+    arguments = flags()
+    done = already_done(arguments.output)
+    Path(arguments.logs).mkdir(exist_ok=True)
+    counts = {"measured": 0, "out of memory": 0, "failed": 0, "there already": 0}
+    with open(arguments.scenarios, encoding="utf-8") as lines:
+        scenarios = [json.loads(line) for line in lines if line.strip()]
+    for number, scenario in enumerate(scenarios):
+        identifier = scenario.setdefault("id", f"scenario-{number}")
+        if identifier in done:
+            counts["there already"] += 1
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            code, text = run(scenario, arguments, Path(folder))
+            line = line_of(scenario, code, text, Path(folder))
+        (Path(arguments.logs) / f"{re.sub(r'[^A-Za-z0-9._-]', '_', identifier)}.log").write_text(text)
+        outcome = "failed" if line is None else "measured" if line["measured"]["fits"] else "out of memory"
+        counts[outcome] += 1
+        print(f"{identifier}: {outcome}" + ("" if line else f" (exit {code}, see {arguments.logs})"), flush=True)
+        if line:
+            with open(arguments.output, "a", encoding="utf-8") as output:
+                output.write(json.dumps(line) + "\n")
+    print(", ".join(f"{count} {name}" for name, count in counts.items()))
+    return 1 if counts["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

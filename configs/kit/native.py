@@ -1,0 +1,74 @@
+"""A training loop on deepspeed.initialize alone, for the scripts that bring a model class and samples."""
+
+import time
+
+import deepspeed
+import torch
+from common import Sequences, build_model, read_scenario, read_tokens
+from measurement import Recorder
+
+
+def explicit(ds_config, ranks):
+    """The scenario's ds_config, whose batch keys must agree with the ranks that were started."""
+    planned = ds_config.get("train_batch_size")
+    batch = ds_config["train_micro_batch_size_per_gpu"] * ds_config["gradient_accumulation_steps"] * ranks
+    if planned is not None and planned != batch:
+        print(f"planned for {planned} samples a step, started with {ranks} ranks: {batch} samples a step")
+    return {**ds_config, "train_batch_size": batch}
+
+
+def train(arguments, model_class, prepare=None):
+    """prepare(sample, index, model config) changes a sample."""
+    scenario = read_scenario(arguments.scenario)
+    workload = scenario["workload"]
+    deepspeed.init_distributed()
+    ranks = torch.distributed.get_world_size()
+    ds_config = explicit(scenario["ds_config"], ranks)
+    stage = ds_config.get("zero_optimization", {}).get("stage", 0)
+    with deepspeed.zero.Init(config_dict_or_path=ds_config, enabled=stage == 3):
+        model = build_model(arguments, workload, model_class)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=parameters, config=ds_config)
+    config = engine.module.config
+    data = Sequences(
+        workload["sequence_length"],
+        1 << 30,
+        config.vocab_size,
+        arguments.seed,
+        read_tokens(arguments, config.vocab_size),
+    )
+    recorder = Recorder()
+    losses = []
+    sample = torch.distributed.get_rank()
+    for _ in range(arguments.steps):
+        recorder.step_begins()
+        spent = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
+        for _ in range(workload["gradient_accumulation_steps"]):
+            batch = []
+            for _ in range(workload["micro_batch_size"]):
+                one = data[sample]
+                batch.append(prepare(one, sample, config) if prepare else one)
+                sample += ranks
+            inputs = {key: torch.stack([one[key] for one in batch]).to(engine.device) for key in batch[0]}
+            began = time.perf_counter()
+            loss = engine(**inputs).loss
+            recorder.synchronize()
+            forward = time.perf_counter()
+            engine.backward(loss)
+            recorder.synchronize()
+            backward = time.perf_counter()
+            engine.step()
+            recorder.synchronize()
+            spent["forward"] += forward - began
+            spent["backward"] += backward - forward
+            spent["optimizer"] += time.perf_counter() - backward
+        recorder.step_ends()
+        for phase, seconds in spent.items():
+            recorder.phase(phase, seconds)
+        losses.append(loss.item())
+        if torch.distributed.get_rank() == 0:
+            print(f"step {len(losses)}: loss {losses[-1]:.4f}, {recorder.seconds[-1]:.3f} s", flush=True)
+    if arguments.save:
+        engine.save_checkpoint(arguments.output)
+    recorder.write(arguments.measure, scenario, "native")
+    return losses

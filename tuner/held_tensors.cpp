@@ -1,0 +1,475 @@
+#include "tuner/held_tensors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "model/predict/step_memory.hpp"
+#include "simulator/allocator_options.hpp"
+
+namespace zeroplan {
+namespace {
+
+std::string_view flag(ScenarioKey key) { return info(key).flag; }
+
+// What an attribute of DeepSpeed's engines holds, and the knobs that move it.
+struct BufferMeaning {
+  std::string_view attribute;
+  std::string_view what;
+  std::array<Knob, 2> knobs;
+};
+
+constexpr std::array kBufferMeanings = {
+    BufferMeaning{"ipg_buckets[dtype].buffer",
+                  "bucket that gradients are reduced in",
+                  {Knob::reduce_bucket_size, Knob::overlap_comm}},
+    BufferMeaning{"gradients outside the bucket's buffer",
+                  "gradient larger than the bucket",
+                  {Knob::reduce_bucket_size, Knob::zero_stage}},
+    BufferMeaning{"bit16_groups_flat",
+                  "all weights of a group in one flat buffer",
+                  {Knob::zero_stage, Knob::zero_stage}},
+    BufferMeaning{"fp16_groups_flat",
+                  "all weights of a group in one flat buffer",
+                  {Knob::zero_stage, Knob::zero_stage}},
+    BufferMeaning{"bf16_groups_flat",
+                  "all weights of a group in one flat buffer",
+                  {Knob::zero_stage, Knob::zero_stage}},
+    BufferMeaning{"module.parameters", "weights", {Knob::zero_stage, Knob::zero_stage}},
+    BufferMeaning{"module.gradients", "gradients", {Knob::zero_stage, Knob::zero_stage}},
+    BufferMeaning{"fp32_groups_flat",
+                  "fp32 master weights",
+                  {Knob::zero_stage, Knob::offload_optimizer_device}},
+    BufferMeaning{"fp32_groups_flat_partition",
+                  "fp32 master weights of this rank",
+                  {Knob::zero_stage, Knob::offload_optimizer_device}},
+    BufferMeaning{"single_partition_of_fp32_groups",
+                  "fp32 master weights of this rank",
+                  {Knob::offload_optimizer_device, Knob::zero_stage}},
+    BufferMeaning{"fp32_partitioned_groups_flat",
+                  "fp32 master weights of this rank, a sub-group",
+                  {Knob::offload_optimizer_device, Knob::sub_group_size}},
+    BufferMeaning{"fp32_groups_gradients_flat",
+                  "fp32 gradients",
+                  {Knob::zero_stage, Knob::offload_optimizer_device}},
+    BufferMeaning{"state", "optimizer states", {Knob::offload_optimizer_device, Knob::zero_stage}},
+    BufferMeaning{"averaged_gradients",
+                  "gradients of this rank's partition",
+                  {Knob::offload_optimizer_device, Knob::zero_stage}},
+    BufferMeaning{"grads_in_partition",
+                  "gradients of this rank's partition",
+                  {Knob::offload_optimizer_device, Knob::zero_stage}},
+    BufferMeaning{"grad_partitions_flat_buffer",
+                  "gradients of this rank's partition",
+                  {Knob::offload_optimizer_device, Knob::zero_stage}},
+    BufferMeaning{"grad_accum",
+                  "accumulated gradients",
+                  {Knob::zero_stage, Knob::data_types_grad_accum_dtype}},
+    BufferMeaning{"fp16_partitioned_groups",
+                  "weights of this rank's partition",
+                  {Knob::offload_param_device, Knob::offload_param_device}},
+    BufferMeaning{"lp_param_buffer",
+                  "weights of this rank's partition in one flat buffer",
+                  {Knob::offload_param_device, Knob::offload_param_device}},
+    BufferMeaning{"frozen ds_tensor",
+                  "frozen weights of this rank's partition",
+                  {Knob::offload_param_device, Knob::offload_param_device}},
+    BufferMeaning{"ds_secondary_tensor",
+                  "second copy of the weights inside the node",
+                  {Knob::zero_hpz_partition_size, Knob::zero_hpz_partition_size}},
+    BufferMeaning{
+        "persistent_parameters",
+        "weights that stay gathered",
+        {Knob::stage3_param_persistence_threshold, Knob::stage3_model_persistence_threshold}},
+    BufferMeaning{"temp_grad_buffer_for_gpu_offload",
+                  "largest gradient on its way to the host",
+                  {Knob::offload_optimizer_device, Knob::offload_optimizer_device}},
+};
+
+void add_knob(std::vector<std::string_view>& knobs, std::string_view knob) {
+  if (std::find(knobs.begin(), knobs.end(), knob) == knobs.end()) knobs.push_back(knob);
+}
+
+std::vector<std::string_view> activation_knobs(MemoryCategory category) {
+  std::vector<std::string_view> knobs;
+  if (category == MemoryCategory::activations) {
+    knobs.push_back(flag(ScenarioKey::activation_checkpointing));
+  }
+  knobs.push_back(flag(ScenarioKey::micro_batch_size));
+  knobs.push_back(flag(ScenarioKey::sequence_length));
+  if (category == MemoryCategory::logits) knobs.push_back(flag(ScenarioKey::fused_loss));
+  return knobs;
+}
+
+std::string without_last_dot(std::string text) {
+  if (text.ends_with('.')) text.pop_back();
+  return text;
+}
+
+// The operation that makes a storage, in the first pass that allocates it: in PyTorch an output is
+// allocated by the operation that writes it, so it is the next one.
+struct Maker {
+  const Operation* operation = nullptr;
+  Pass pass = Pass::forward;
+};
+
+Maker maker_of(const Block& block, std::int32_t storage) {
+  for (std::size_t p = 0; p < kPassCount; ++p) {
+    const Pass pass = static_cast<Pass>(p);
+    bool found = false;
+    for (const Event& event : block.of(pass)) {
+      found = found || (event.kind == EventKind::allocate && event.index == storage);
+      if (!found || event.kind != EventKind::operation) continue;
+      return {&block.operations[static_cast<std::size_t>(event.index)], pass};
+    }
+  }
+  return {};
+}
+
+// What the init phase of the program is made of: sums (DeepSpeedWriter::write_initialisation).
+TensorSort building_sort(MemoryCategory category) {
+  if (category == MemoryCategory::parameters) {
+    return {"weights while the model is built and moved to the GPU",
+            "",
+            {pointer_of(Knob::zero_stage)},
+            true};
+  }
+  return {"copies while DeepSpeed flattens and partitions",
+          "deepspeed.initialize",
+          {pointer_of(Knob::zero_stage)},
+          true};
+}
+
+struct Gathered {
+  std::string_view what;
+  Knob knob;
+};
+
+// The engine's momentary tensors by the kernel that fills them (deepspeed_actions.cpp).
+std::string momentary_meaning(std::string_view kernel) {
+  struct Meaning {
+    std::string_view kernel;
+    std::string_view what;
+  };
+  constexpr Meaning kMeanings[] = {
+      {"cast", "fp32 copy of this rank's gradients for the step"},
+      {"flatten", "flat copy of gradients"},
+      {"norm", "copy that the norm of the gradients is taken of"},
+      {"overflow scan", "copies of the scan for inf and nan"},
+      {"cast gradient", "fp32 copy of a gradient on its way to the host"},
+      {"accumulate gradient", "fp32 copy of a gradient that is added to the sum"},
+  };
+  for (const Meaning& row : kMeanings) {
+    if (row.kernel == kernel) return std::string(row.what);
+  }
+  return "temporary of " + std::string(kernel);
+}
+
+Gathered gathered(SlotKind kind) {
+  if (kind == SlotKind::secondary_parameter) {
+    return {"second copy of the weights inside the node", Knob::zero_hpz_partition_size};
+  }
+  if (kind == SlotKind::saved_parameter) {
+    return {"gathered weights that autograd keeps for backward", Knob::memory_efficient_linear};
+  }
+  return {"gathered weights", Knob::stage3_max_live_parameters};
+}
+
+}  // namespace
+
+HeldTensors::HeldTensors(const Plan& plan, const StepWork& work, const RankProgram& rank)
+    : plan_(plan), work_(work), rank_(rank) {
+  EngineConfig config = plan.engine;
+  config.rank = heaviest_rank(config, plan.engine_parameters);
+  buffers_ = engine_buffers(config, plan.engine_parameters);
+}
+
+const SlotRange* HeldTensors::range_of(SlotIndex slot) const {
+  const std::vector<SlotRange>& ranges = rank_.program.slot_ranges;
+  auto after =
+      std::upper_bound(ranges.begin(), ranges.end(), slot, [](SlotIndex value, const SlotRange& r) {
+        return value < r.first;
+      });
+  if (after == ranges.begin()) return nullptr;
+  const SlotRange& range = *--after;
+  return slot < range.first + range.count ? &range : nullptr;
+}
+
+// --- names
+
+TensorSort HeldTensors::buffer_sort(const EngineBuffer& buffer) const {
+  TensorSort sort;
+  sort.name = path(buffer);
+  // Sub-groups and parameters of one list are one sort.
+  if (buffer.index >= 0 || buffer.attribute == "state")
+    sort.name = std::string(buffer.attribute) + "[...]" + std::string(buffer.suffix);
+  const auto meaning =
+      std::find_if(kBufferMeanings.begin(), kBufferMeanings.end(), [&](const BufferMeaning& row) {
+        return row.attribute == buffer.attribute;
+      });
+  if (meaning == kBufferMeanings.end()) {
+    sort.what = "buffer of the engine";
+    sort.knobs = {pointer_of(Knob::zero_stage)};
+    return sort;
+  }
+  sort.what = meaning->what;
+  const bool gradient_of_master =
+      buffer.suffix == ".grad" && buffer.category == MemoryCategory::gradients;
+  if (gradient_of_master) sort.what = "gradients of " + sort.what;
+  if (buffer.attribute == "state") sort.what = "Adam's and other states of the optimizer";
+  for (const Knob knob : meaning->knobs) add_knob(sort.knobs, pointer_of(knob));
+  return sort;
+}
+
+TensorSort HeldTensors::storage_sort(std::int32_t instance, std::int32_t storage) const {
+  const BlockInstance& where = work_.graph.instances[static_cast<std::size_t>(instance)];
+  const Block& block = work_.graph.block_of(where);
+  const Storage& what = block.storages[static_cast<std::size_t>(storage)];
+  for (const WeightGradient& gradient : block.weight_gradients) {
+    if (gradient.storage != storage) continue;
+    const auto parameter = static_cast<std::size_t>(gradient.parameter);
+    return {"gradient of " + block.parameters[parameter].name + " in " + block.name,
+            "",
+            {pointer_of(Knob::zero_stage), pointer_of(Knob::reduce_bucket_size)}};
+  }
+  TensorSort sort;
+  sort.knobs = activation_knobs(what.category);
+  const Maker maker = maker_of(block, storage);
+  if (maker.operation == nullptr) {
+    sort.what = "tensor of " + block.name;
+    return sort;
+  }
+  sort.what = (maker.pass == Pass::backward ? "gradient made by " : "output of ") +
+              std::string(maker.operation->name) + " in " + block.name;
+  const std::int32_t module = maker.operation->module;
+  if (module >= 0 && !block.modules[static_cast<std::size_t>(module)].name.empty()) {
+    sort.what += "." + block.modules[static_cast<std::size_t>(module)].name;
+  }
+  sort.what += ", " + std::string(name(what.dtype));
+  return sort;
+}
+
+// What a kernel makes for itself is named by the kernel: the next one that is issued.
+TensorSort HeldTensors::momentary_sort(std::size_t instruction) const {
+  const std::vector<Instruction>& code = rank_.program.code;
+  const Instruction& what = code[instruction];
+  if (instruction < rank_.initialisation.end) {
+    const bool registered =
+        what.category == MemoryCategory::parameters && Bytes::of(what.bytes) == work_.graph.buffers;
+    if (!registered) return building_sort(what.category);
+    return {"buffers registered by modules (masks, tables)", "", {}};
+  }
+  if (what.category == MemoryCategory::temporaries &&
+      Bytes::of(what.bytes) == cublas_workspace(plan_)) {
+    return {"workspace of cuBLAS", "CUBLAS_WORKSPACE_CONFIG", {}};
+  }
+  TensorSort sort;
+  std::size_t next = instruction + 1;
+  while (next < code.size() && code[next].opcode != Opcode::issue) ++next;
+  const std::string kernel =
+      next < code.size() ? rank_.program.tasks[static_cast<std::size_t>(code[next].index)].name
+                         : "the engine";
+  if (kernel == "optimizer") {
+    sort.what = "temporary of the optimizer's step over this rank's partition";
+    sort.name = "a torch optimizer that is not fused";
+    sort.knobs = {pointer_of(Knob::optimizer_type), pointer_of(Knob::zero_stage)};
+  } else if (what.category == MemoryCategory::communication_buffers) {
+    const bool gathers = plan_.engine.stage == 3 && kernel == "own part";
+    sort.what =
+        gathers ? "weights gathered together" : "flat copy for a collective (" + kernel + ")";
+    sort.knobs = {
+        pointer_of(gathers ? Knob::stage3_prefetch_bucket_size : Knob::reduce_bucket_size)};
+  } else {
+    sort.what = momentary_meaning(kernel);
+    sort.knobs = {pointer_of(plan_.engine.stage == 3 ? Knob::sub_group_size : Knob::zero_stage)};
+  }
+  return sort;
+}
+
+TensorSort HeldTensors::sort_of(std::size_t instruction) const {
+  const Instruction& what = rank_.program.code[instruction];
+  const SlotRange* range = range_of(what.index);
+  if (range == nullptr) return momentary_sort(instruction);
+  const std::int32_t at = range->index + (what.index - range->first);
+  switch (range->kind) {
+    case SlotKind::engine_buffer:
+      return buffer_sort(buffers_[static_cast<std::size_t>(at)]);
+    case SlotKind::storage:
+      return storage_sort(range->index, what.index - range->first);
+    case SlotKind::waiting_gradient:
+      return {"gradients kept until the optimizer's step",
+              ".grad",
+              {pointer_of(Knob::zero_stage), flag(ScenarioKey::gradient_accumulation_steps)}};
+    case SlotKind::batch:
+      return {"token ids, labels and mask", "", activation_knobs(MemoryCategory::logits)};
+    case SlotKind::gathered_parameter:
+    case SlotKind::secondary_parameter:
+    case SlotKind::saved_parameter:
+      break;
+  }
+  const Gathered row = gathered(range->kind);
+  return {std::string(row.what), "", {pointer_of(row.knob)}};
+}
+
+std::string HeldTensors::place_of(std::size_t instruction) const {
+  const Instruction& what = rank_.program.code[instruction];
+  const SlotRange* range = range_of(what.index);
+  if (range == nullptr || range->kind == SlotKind::batch) return "";
+  const std::int32_t at = range->index + (what.index - range->first);
+  if (range->kind == SlotKind::storage) {
+    return without_last_dot(work_.graph.instances[static_cast<std::size_t>(range->index)].prefix);
+  }
+  if (range->kind == SlotKind::engine_buffer) return path(buffers_[static_cast<std::size_t>(at)]);
+  return plan_.model->parameters[static_cast<std::size_t>(at)].name;
+}
+
+// --- the walk
+
+// visit(instruction index, phase, times): every instruction in the order of the run. Micro-steps
+// that repeat are walked twice: from the second on they leave what they found.
+template <typename Visitor>
+void HeldTensors::walk(Visitor&& visit) const {
+  Phase phase = Phase::init;
+  const auto section = [&](const Section& part) {
+    for (std::size_t i = part.begin; i < part.end; ++i) {
+      const Instruction& instruction = rank_.program.code[i];
+      if (instruction.opcode == Opcode::mark) phase = static_cast<Phase>(instruction.index);
+      visit(i, phase);
+    }
+  };
+  const auto step = [&](const StepSections& sections) {
+    constexpr std::int64_t kTwice = 2;
+    for (const RepeatedSection& part : sections.micro_steps) {
+      for (std::int64_t i = 0; i < std::min(part.times, kTwice); ++i) section(part.section);
+    }
+    section(sections.optimizer);
+  };
+  section(rank_.initialisation);
+  for (const StepSections& first : rank_.first_steps) step(first);
+  step(rank_.steady);
+  step(rank_.steady);
+}
+
+namespace {
+
+// What the allocator counts: which slots hold what, made by which instruction.
+class Ledger {
+ public:
+  explicit Ledger(const Program& program)
+      : program_(program), holder_(static_cast<std::size_t>(program.slots), kNothing) {}
+
+  static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);
+
+  Bytes allocated() const { return allocated_; }
+  // By slot: the instruction that allocated it and the slot's name giver.
+  const std::vector<std::size_t>& holders() const { return holder_; }
+
+  Bytes size_of(std::size_t instruction) const {
+    const Bytes bytes = Bytes::of(program_.code[instruction].bytes);
+    return bytes == Bytes::zero() ? bytes : round_size(bytes, {});
+  }
+
+  void follow(std::size_t index) {
+    const Instruction& instruction = program_.code[index];
+    const auto slot = static_cast<std::size_t>(instruction.index);
+    if (instruction.opcode == Opcode::allocate) {
+      holder_[slot] = index;
+      allocated_ += size_of(index);
+    } else if (instruction.opcode == Opcode::release && holder_[slot] != kNothing) {
+      allocated_ -= size_of(holder_[slot]);
+      holder_[slot] = kNothing;
+    } else if (instruction.opcode == Opcode::move && holder_[slot] != kNothing) {
+      holder_[static_cast<std::size_t>(instruction.bytes)] = holder_[slot];
+      holder_[slot] = kNothing;
+    }
+  }
+
+ private:
+  const Program& program_;
+  std::vector<std::size_t> holder_;
+  Bytes allocated_;
+};
+
+}  // namespace
+
+PeakInventory HeldTensors::at_peak() const {
+  PeakInventory peak;
+  std::vector<std::size_t> held;
+  {
+    // The highest moment first, then once more to it: copying what is held at every new maximum
+    // would cost more than walking twice.
+    Ledger ledger(rank_.program);
+    std::int64_t steps = 0;
+    std::int64_t highest = 0;
+    walk([&](std::size_t index, Phase phase) {
+      ledger.follow(index);
+      ++steps;
+      if (ledger.allocated() <= peak.allocated) return;
+      peak.allocated = ledger.allocated();
+      peak.phase = phase;
+      highest = steps;
+    });
+    Ledger again(rank_.program);
+    steps = 0;
+    walk([&](std::size_t index, Phase) {
+      if (steps++ < highest) again.follow(index);
+    });
+    for (const std::size_t holder : again.holders()) {
+      if (holder != Ledger::kNothing) held.push_back(holder);
+    }
+    std::map<std::pair<MemoryCategory, std::string>, HeldSort> sorts;
+    for (const std::size_t holder : held) {
+      const MemoryCategory category = rank_.program.code[holder].category;
+      TensorSort sort = sort_of(holder);
+      HeldSort& row = sorts[{category, sort.what + "\n" + sort.name}];
+      if (row.count++ == 0) row = {category, std::move(sort), place_of(holder), 1, {}};
+      row.bytes += again.size_of(holder);
+    }
+    for (auto& [key, row] : sorts) peak.held.push_back(std::move(row));
+  }
+  std::stable_sort(peak.held.begin(), peak.held.end(), [](const HeldSort& a, const HeldSort& b) {
+    return a.category != b.category ? a.category < b.category : a.bytes > b.bytes;
+  });
+  return peak;
+}
+
+std::vector<SizeMatch> HeldTensors::matches(const SizeQuestion& question) const {
+  std::map<std::string, SizeMatch> found;
+  const auto distance = [&](Bytes allocated) {
+    if (!question.allocated) return Bytes::zero();
+    return std::max(allocated, *question.allocated) - std::min(allocated, *question.allocated);
+  };
+  Ledger ledger(rank_.program);
+  walk([&](std::size_t index, Phase phase) {
+    const Bytes before = ledger.allocated();
+    ledger.follow(index);
+    const Instruction& instruction = rank_.program.code[index];
+    if (instruction.opcode != Opcode::allocate || instruction.bytes == 0) return;
+    const Bytes segment = segment_size(ledger.size_of(index), {});
+    if (segment > question.size + question.rounding) return;
+    if (segment + question.rounding < question.size) return;
+    TensorSort sort = sort_of(index);
+    if (sort.is_sum) return;
+    SizeMatch& match = found[sort.what + "\n" + sort.name];
+    if (match.count == 0 || distance(before) < distance(match.allocated_before)) {
+      const std::int64_t count = match.count;
+      match = {instruction.category,
+               std::move(sort),
+               place_of(index),
+               phase,
+               Bytes::of(instruction.bytes),
+               before,
+               count};
+    }
+    ++match.count;
+  });
+  std::vector<SizeMatch> result;
+  for (auto& [key, match] : found) result.push_back(std::move(match));
+  std::stable_sort(result.begin(), result.end(), [&](const SizeMatch& a, const SizeMatch& b) {
+    return distance(a.allocated_before) < distance(b.allocated_before);
+  });
+  return result;
+}
+
+}  // namespace zeroplan

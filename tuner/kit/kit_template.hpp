@@ -1,0 +1,16 @@
+// Templates of configs/kit: text with @NAME@ where a value goes.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace zeroplan {
+
+using KitValues = std::map<std::string, std::string, std::less<>>;
+
+// The text of configs/kit/<name> with every @NAME@ replaced. A name without a value is a
+// programmer's error.
+std::string filled_in(std::string_view name, const KitValues& values);
+
+}  // namespace zeroplan

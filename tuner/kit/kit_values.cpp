@@ -1,0 +1,180 @@
+#include "tuner/kit/kit_values.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace zeroplan {
+namespace {
+
+// Tags of pytorch/pytorch on Docker Hub: the newest patch of each release and its CUDA.
+struct TorchImage {
+  Version torch;
+  std::string_view tag;
+};
+constexpr std::array kTorchImages = {TorchImage{{2, 1}, "2.1.2-cuda12.1-cudnn8-devel"},
+                                     TorchImage{{2, 2}, "2.2.2-cuda12.1-cudnn8-devel"},
+                                     TorchImage{{2, 3}, "2.3.1-cuda12.1-cudnn8-devel"},
+                                     TorchImage{{2, 4}, "2.4.1-cuda12.4-cudnn9-devel"},
+                                     TorchImage{{2, 5}, "2.5.1-cuda12.4-cudnn9-devel"},
+                                     TorchImage{{2, 6}, "2.6.0-cuda12.4-cudnn9-devel"},
+                                     TorchImage{{2, 7}, "2.7.1-cuda12.6-cudnn9-devel"},
+                                     TorchImage{{2, 8}, "2.8.0-cuda12.8-cudnn9-devel"}};
+
+// DeepSpeed 0.19 annotates its operators with list[int], which torch 2.6 refuses at import
+// ("Parameter partition_sizes has unsupported type list[int]", seen with 0.19.6).
+Version importable_torch(const Plan& plan) {
+  constexpr Version kFirst{2, 7};
+  const bool needs = plan.software.deepspeed >= DeepSpeedVersion::v0_19;
+  return needs ? std::max(kFirst, plan.software.torch) : plan.software.torch;
+}
+
+std::string_view torch_image(const Version& torch) {
+  std::string_view tag = kTorchImages.front().tag;
+  for (const TorchImage& image : kTorchImages) {
+    if (image.torch <= torch) tag = image.tag;
+  }
+  return tag;
+}
+
+std::string host_name(const Cluster& cluster, std::int64_t index) {
+  const auto i = static_cast<std::size_t>(index);
+  return i < cluster.hosts.size() ? cluster.hosts[i] : fmt::format("node-{}", index + 1);
+}
+
+bool consumer_card(const Cluster& cluster) { return !cluster.gpu.pcie_peer_to_peer; }
+
+std::int64_t threads_of_a_rank(const Cluster& cluster) {
+  return std::max<std::int64_t>(1, cluster.node.cpu_cores.value / cluster.gpus_per_node());
+}
+
+// Gathered batches and pinned queues of the data loader: what DeepSpeed's and NVIDIA's own
+// containers are started with is 1 GiB a GPU and more.
+std::string shared_memory(const Cluster& cluster) {
+  return fmt::format("{}gb", std::max<std::int64_t>(8, 2 * cluster.gpus_per_node()));
+}
+
+std::string script_of(const Plan& plan) {
+  if (plan.model->shape.kind == ModelKind::encoder) return "train_bert.py";
+  return plan.workload.frontend == Frontend::native ? "train_native.py" : "train.py";
+}
+
+std::string_view yaml(bool value) { return value ? "true" : "false"; }
+
+void add_hosts(const Plan& plan, KitValues& values) {
+  const Cluster& cluster = plan.cluster;
+  const bool several = cluster.nodes > 1;
+  const std::string head = host_name(cluster, 0);
+  values["NODES"] = several ? fmt::format("{} hosts", cluster.nodes) : "one host";
+  values["NODE_COUNT"] = std::to_string(cluster.nodes);
+  values["GPUS_PER_NODE"] = std::to_string(cluster.gpus_per_node());
+  values["WORLD"] = std::to_string(cluster.total_gpus());
+  values["CORES"] = std::to_string(std::max<std::int64_t>(1, cluster.node.cpu_cores.value));
+  values["TORCHRUN_HINT"] =
+      several ? fmt::format(" with NODE_RANK=0 to {} and MASTER_ADDR={}", cluster.nodes - 1, head)
+              : "";
+  values["TORCHRUN_HOSTS"] =
+      several
+          ? fmt::format(
+                "--nnodes={} --node_rank=\"${{NODE_RANK:?the number of this host, from 0}}\" "
+                "--master_addr=\"${{MASTER_ADDR:-{}}}\" --master_port=\"${{MASTER_PORT:-29500}}\"",
+                cluster.nodes,
+                head)
+          : "--standalone";
+  values["DEEPSPEED_HOSTS"] =
+      several ? "--hostfile=hostfile " : fmt::format("--num_gpus={} ", cluster.gpus_per_node());
+  values["ACCELERATE_HOSTS"] =
+      several ? fmt::format(
+                    "  deepspeed_hostfile: hostfile\n  deepspeed_multinode_launcher: pdsh\n"
+                    "main_process_ip: {}\nmain_process_port: 29500\n",
+                    head)
+              : "";
+}
+
+void add_framework(const Plan& plan, KitValues& values) {
+  const Workload& work = plan.workload;
+  const bool encoder = plan.model->shape.kind == ModelKind::encoder;
+  values["MODEL_PATH"] = "model";
+  values["STAGE"] = encoder ? "pt" : "sft";
+  values["FINETUNING"] = work.method == Method::full ? "full" : "lora";
+  if (work.method != Method::full) {
+    std::string targets;
+    for (const std::string& target : work.lora.targets)
+      targets += (targets.empty() ? "" : ",") + target;
+    values["LORA"] = fmt::format(
+        "lora_rank: {}\nlora_target: {}\n", work.lora.rank, targets.empty() ? "all" : targets);
+  } else {
+    values["LORA"] = "";
+  }
+  values["SEQUENCE"] = std::to_string(work.sequence_length);
+  values["MICRO_BATCH"] = std::to_string(work.micro_batch_size);
+  values["ACCUMULATION"] = std::to_string(work.gradient_accumulation_steps);
+  values["PRECISION"] = work.precision == Precision::bf16   ? "bf16: true\n"
+                        : work.precision == Precision::fp16 ? "fp16: true\n"
+                                                            : "";
+  constexpr std::array<std::string_view, 6> kOptimizers = {
+      "adamw_torch", "adamw_torch", "lion_32bit", "adafactor", "sgd", "adamw_bnb_8bit"};
+  values["OPTIM"] = kOptimizers[static_cast<std::size_t>(work.optimizer)];
+  values["FLASH"] = work.attention == Attention::flash  ? "fa2"
+                    : work.attention == Attention::sdpa ? "sdpa"
+                                                        : "disabled";
+  values["NO_CHECKPOINTING"] = yaml(work.activation_checkpointing == ActivationCheckpointing::none);
+  values["REENTRANT"] = yaml(work.checkpoint_reentrant);
+  values["LIGER"] = yaml(work.fused_loss);
+  values["EPOCHS"] = work.dataset ? fmt::format("{:.1f}", work.dataset->epochs) : "1.0";
+  values["ZERO3"] = yaml(plan.engine.stage == 3);
+}
+
+}  // namespace
+
+std::string hostfile_text(const Cluster& cluster) {
+  std::string text;
+  for (std::int64_t i = 0; i < cluster.nodes; ++i) {
+    text += fmt::format("{} slots={}\n", host_name(cluster, i), cluster.gpus_per_node());
+  }
+  return text;
+}
+
+std::string environment_text(const Plan& plan) {
+  const Cluster& cluster = plan.cluster;
+  const bool several = cluster.nodes > 1;
+  const LinkKind network = cluster.inter_node.kind;
+  std::string text =
+      fmt::format("OMP_NUM_THREADS={}\nNCCL_DEBUG=WARN\n", threads_of_a_rank(cluster));
+  // GeForce drivers refuse peer-to-peer copies; accelerate sets both for the same cards
+  // (utils/environment.py check_cuda_p2p_ib_support).
+  if (consumer_card(cluster)) text += "NCCL_P2P_DISABLE=1\n";
+  if (consumer_card(cluster) ||
+      (several && (network == LinkKind::tcp || network == LinkKind::vxlan))) {
+    text += "NCCL_IB_DISABLE=1\n";
+  }
+  if (several) {
+    text += network == LinkKind::vxlan ? "NCCL_SOCKET_IFNAME=eth0\n"
+                                       : "NCCL_SOCKET_IFNAME=^lo,docker0\n";
+  }
+  return text;
+}
+
+KitValues kit_values(const Plan& plan) {
+  KitValues values;
+  add_hosts(plan, values);
+  add_framework(plan, values);
+  values["SCRIPT"] = script_of(plan);
+  values["TORCH_IMAGE"] = torch_image(importable_torch(plan));
+  values["DEEPSPEED"] = to_string(plan.software.deepspeed_release);
+  values["TRANSFORMERS"] = to_string(plan.software.transformers);
+  values["PEFT"] = plan.workload.method == Method::full ? "" : " peft";
+  values["SHM"] = shared_memory(plan.cluster);
+  const double gigabits = plan.cluster.inter_node.bandwidth.value.value() * 8.0 / 1e9;
+  values["OVERLAY_SPEED"] =
+      plan.cluster.inter_node.kind == LinkKind::vxlan
+          ? fmt::format("the plan counts on {:.0f} Gb/s", gigabits)
+          : fmt::format("the plan counts on {} at {:.0f} Gb/s, which an overlay does not reach",
+                        name(kLinkKindNames, plan.cluster.inter_node.kind),
+                        gigabits);
+  return values;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,20 @@
+// What the templates of configs/kit need to know of a plan.
+#pragma once
+
+#include <string>
+
+#include "model/plan/plan.hpp"
+#include "tuner/kit/kit_template.hpp"
+
+namespace zeroplan {
+
+KitValues kit_values(const Plan& plan);
+
+// Lines "host slots=N". Hosts that nobody named are node-1, node-2, ...
+std::string hostfile_text(const Cluster& cluster);
+
+// Lines KEY=VALUE without comments: the deepspeed launcher takes every line for a variable
+// (launcher/runner.py main).
+std::string environment_text(const Plan& plan);
+
+}  // namespace zeroplan

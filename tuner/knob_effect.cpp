@@ -1,0 +1,84 @@
+#include "tuner/knob_effect.hpp"
+
+#include <string>
+
+namespace zeroplan {
+namespace {
+
+bool stands_under(const KnobRow& row, std::string_view section) {
+  return row.pointer.starts_with(section);
+}
+
+struct SearchedGrid {
+  Knob knob;
+  ShortList<KnobLiteral, 8> grid;
+};
+constexpr SearchedGrid kSearchedBeyondTheTable[] = {
+    {Knob::zero_hpz_partition_size, {1, 2, 4, 8, 16}},
+    {Knob::offload_param_buffer_count, {5, 10}},
+    {Knob::offload_param_pin_memory, {true, false}},
+    {Knob::offload_optimizer_buffer_count, {4, 8, 12}},
+    {Knob::offload_optimizer_pin_memory, {true, false}},
+    {Knob::offload_optimizer_pipeline_read, {false, true}},
+    {Knob::offload_optimizer_pipeline_write, {false, true}},
+    {Knob::aio_block_size, {1 << 20, 8 << 20}},
+    {Knob::aio_intra_op_parallelism, {1, 4, 8}}};
+
+}  // namespace
+
+std::vector<KnobValue> search_grid(Knob knob) {
+  std::vector<KnobValue> values;
+  for (const KnobLiteral& point : knob_row(knob).grid) values.push_back(to_value(point));
+  if (!values.empty()) return values;
+  for (const SearchedGrid& row : kSearchedBeyondTheTable) {
+    if (row.knob != knob) continue;
+    for (const KnobLiteral& point : row.grid) values.push_back(to_value(point));
+  }
+  return values;
+}
+
+Effects effects_of(Knob knob) {
+  Effects effects = knob_row(knob).affects;
+  if (knob == Knob::aio_block_size || knob == Knob::aio_intra_op_parallelism) {
+    effects.host_memory = true;
+  }
+  return effects;
+}
+
+bool has_effect(Knob knob, const KnobSurroundings& around) {
+  const KnobRow& row = knob_row(knob);
+  if (!row.stages.contains(around.stage)) return false;
+  const bool optimizer_swaps = around.offload_optimizer == OffloadDevice::nvme;
+  const bool parameters_swap = around.offload_parameter == OffloadDevice::nvme;
+  switch (knob) {
+    case Knob::offload_optimizer_device:
+    case Knob::offload_param_device:
+      return true;
+    case Knob::offload_optimizer_ratio:
+      // Twin-Flow leaves sub-groups on the GPU; the NVMe swapper knows no ratio.
+      return around.offload_optimizer == OffloadDevice::cpu;
+    case Knob::offload_optimizer_pin_memory:
+      return around.offload_optimizer != OffloadDevice::none;
+    case Knob::offload_param_pin_memory:
+      return around.offload_parameter != OffloadDevice::none;
+    default:
+      break;
+  }
+  if (stands_under(row, "/zero_optimization/offload_optimizer/")) return optimizer_swaps;
+  if (stands_under(row, "/zero_optimization/offload_param/")) return parameters_swap;
+  if (stands_under(row, "/aio/")) return optimizer_swaps || parameters_swap;
+  return true;
+}
+
+bool is_possible(Knob knob, const KnobValue& value, const Cluster& cluster) {
+  if (const std::string* text = std::get_if<std::string>(&value)) {
+    const bool device =
+        knob == Knob::offload_optimizer_device || knob == Knob::offload_param_device;
+    return !device || *text != "nvme" || cluster.node.nvme.has_value();
+  }
+  const std::int64_t* integer = std::get_if<std::int64_t>(&value);
+  if (knob != Knob::zero_hpz_partition_size || integer == nullptr || *integer <= 1) return true;
+  return cluster.nodes > 1 && cluster.gpus_per_node() % *integer == 0;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,13 @@
+// The front of speed, GPU memory and host memory: what no other point beats in all three.
+#pragma once
+
+#include <vector>
+
+#include "tuner/search.hpp"
+
+namespace zeroplan {
+
+// The fastest first; of points with the same three numbers the first one stays.
+std::vector<Evaluated> pareto_front(std::vector<Evaluated> points);
+
+}  // namespace zeroplan

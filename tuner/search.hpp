@@ -1,0 +1,97 @@
+// Branch and bound over a search space: bounds leave points out, the simulator decides about the
+// rest.
+//
+// A tree of three levels: strategy, checkpointing and batch; then the knobs of the optimizer's step
+// and the host; then those of gathers and reductions. A branch is left out with all its points
+// where a bound proves that none of them fits, or that none is better than the best found so far.
+// Branches are opened best bound first; their points are simulated the simplest first, in rounds of
+// a fixed size, so that the answer does not depend on the number of threads.
+//
+// The answer: of the points whose score is within half of `gap` of the best one simulated, the
+// simplest (fewest knobs that differ from the default, each offload among them). `optimal`: no
+// point that was left out can be better than the best one by more than `gap`; with a gap of 0 the
+// answer is that of exhaustive enumeration. `any_fit` opens what needs least memory first. Checked
+// by tests/property/search_property.cpp.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tuner/search_bounds.hpp"
+#include "tuner/search_space.hpp"
+
+namespace zeroplan {
+
+enum class SearchGoal {
+  throughput,  // most tokens a second and GPU
+  memory,      // least memory of the GPU
+  any_fit,     // the first that fits
+};
+
+struct SearchLimits {
+  PredictOptions predict;
+  Bytes host_memory = Bytes::infinite();  // of a node, less than what there is
+  double tokens_per_second = 0.0;         // per GPU, at least
+};
+
+struct SearchProgress {
+  std::int64_t points = 0;     // of the space
+  std::int64_t evaluated = 0;  // simulated
+  std::int64_t pruned = 0;     // left out
+  double best = 0.0;           // score so far
+};
+
+struct SearchOptions {
+  SearchGoal goal = SearchGoal::throughput;
+  SearchLimits limits;
+  double gap = 0.02;
+  bool use_bounds = true;  // false: every point is simulated
+  int jobs = 0;            // threads; 0: as many as there are cores
+  double seconds = std::numeric_limits<double>::infinity();
+  std::int64_t most_evaluated = std::numeric_limits<std::int64_t>::max();
+  const std::atomic<bool>* interrupted = nullptr;
+  std::function<void(const SearchProgress&)> on_progress;  // called between rounds
+};
+
+// A point that was simulated.
+struct Evaluated {
+  Point point;
+  bool fits = false;  // all limits hold
+  std::string why_not;
+  double tokens_per_second = 0.0;  // per GPU
+  Seconds step;
+  Bytes gpu_memory;
+  Bytes host_memory;
+};
+
+struct TallyRow {
+  std::int64_t count = 0;
+  Json sample;
+};
+
+struct SearchResult {
+  std::optional<Evaluated> best;
+  std::vector<Evaluated> pareto;  // of the simulated ones, the fastest first
+  std::int64_t points = 0;
+  std::int64_t evaluated = 0;
+  std::int64_t pruned = 0;
+  bool optimal = false;
+  bool interrupted = false;
+  bool out_of_time = false;
+  double seconds = 0.0;
+  std::map<std::string, TallyRow> tally;  // why points lost
+};
+
+SearchResult search(const SearchSpace& space, const SearchOptions& options);
+
+// One point, simulated. Refusals of a plan are a reason not to fit.
+Evaluated evaluate(const SearchSpace& space, const Point& point, const SearchLimits& limits);
+
+}  // namespace zeroplan

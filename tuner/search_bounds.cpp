@@ -1,0 +1,616 @@
+#include "tuner/search_bounds.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "model/check.hpp"
+#include "model/cost/coefficients.hpp"
+#include "model/engine/buffers.hpp"
+#include "model/engine/gradient_buckets.hpp"
+#include "model/predict/gather_timeline.hpp"
+#include "model/predict/graph_options.hpp"
+#include "model/predict/host_memory.hpp"
+#include "model/predict/memory.hpp"
+#include "model/predict/step_memory.hpp"
+#include "model/predict/verdict.hpp"
+#include "simulator/engines/communicators.hpp"
+#include "simulator/task_table.hpp"
+#include "tuner/knob_effect.hpp"
+#include "tuner/search_tail.hpp"
+
+namespace zeroplan {
+namespace {
+
+// Times are sums of floats in another order than the simulator's.
+constexpr double kRounding = 1e-6;
+
+// Axes of these roles at their first value.
+Point reset(const SearchSpace& space, Point point, std::initializer_list<AxisRole> roles) {
+  const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
+  for (std::size_t a = 0; a < axes.size(); ++a) {
+    for (const AxisRole role : roles) {
+      if (axes[a].role == role) point.at[a] = 0;
+    }
+  }
+  return point;
+}
+
+Point without_batch(Point point) {
+  point.batch = 0;
+  return point;
+}
+
+// The first batch of the list with the same micro-batch, or with the same accumulation: other
+// numbers do not matter to what is asked.
+Point with_first_batch(const SearchSpace& space, Point point, bool same_micro_batch) {
+  const std::vector<BatchSizes>& batches = space.batches();
+  const BatchSizes now = batches[static_cast<std::size_t>(point.batch)];
+  const auto found = std::find_if(batches.begin(), batches.end(), [&](const BatchSizes& other) {
+    return same_micro_batch ? other.micro_batch == now.micro_batch
+                            : other.accumulation == now.accumulation;
+  });
+  point.batch = static_cast<std::int32_t>(found - batches.begin());
+  return point;
+}
+
+// Axes at their first value whose knob does not change what is asked for.
+Point only_affecting(const SearchSpace& space, Point point, bool Effects::*what) {
+  const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
+  for (std::size_t a = 0; a < axes.size(); ++a) {
+    if (!(effects_of(axes[a].knob).*what)) point.at[a] = 0;
+  }
+  return point;
+}
+
+// Calls visit(point) for every choice of the axes of that role.
+template <typename Wanted, typename Visit>
+void for_each(const SearchSpace& space, Point point, Wanted&& wanted, Visit&& visit) {
+  const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
+  std::vector<std::size_t> free;
+  for (std::size_t a = 0; a < axes.size(); ++a) {
+    if (!wanted(axes[a])) continue;
+    free.push_back(a);
+    point.at[a] = 0;
+  }
+  while (true) {
+    visit(point);
+    std::size_t i = 0;
+    while (i < free.size()) {
+      const std::size_t a = free[i];
+      if (++point.at[a] < axes[a].values.size()) break;
+      point.at[a] = 0;
+      ++i;
+    }
+    if (i == free.size()) return;
+  }
+}
+
+struct PointHash {
+  std::size_t operator()(const Point& point) const {
+    std::uint64_t hash = static_cast<std::uint64_t>(point.strategy) << 40 ^
+                         static_cast<std::uint64_t>(point.checkpointing) << 32 ^
+                         static_cast<std::uint64_t>(point.batch);
+    for (const std::uint8_t value : point.at) hash = hash * 0x100000001b3ULL + value;
+    return hash ^ (hash >> 29);
+  }
+};
+template <typename T>
+using ByPoint = std::unordered_map<Point, std::unique_ptr<const T>, PointHash>;
+
+}  // namespace
+
+// One micro-batch of the graph.
+struct SearchBounds::Head {
+  double busy = 0.0;     // s of kernels on the compute stream
+  double neutral = 0.0;  // of these, of kernels that share nothing
+  double dispatch = 0.0;
+  double before = 0.0;  // s of the host, to prepare a micro-step
+  Bytes memory;  // highest moment of activations, with batch, workspaces and registered buffers
+};
+
+struct SearchBounds::Tail {
+  TailWork work;
+};
+
+// Collectives of a step or of a micro-step.
+struct SearchBounds::Messages {
+  double taken = 0.0;     // sum of min(s, m) t
+  double largest = 0.0;   // of min(s, m)
+  double everyone = 0.0;  // s of collectives of all ranks
+  double others = 0.0;    // s of the busiest other communicator
+  double copies = 0.0;    // s of the busier queue of offloaded weights
+  int communicators = 0;  // besides that of all ranks
+};
+
+struct SearchBounds::Cache {
+  std::recursive_mutex mutex;
+  ByPoint<Head> heads;
+  ByPoint<Tail> tails;
+  ByPoint<Messages> gathers, fewest_gathers;
+  ByPoint<Messages> reductions, fewest_reductions;
+  ByPoint<Bytes> buffers, fewest_buffers;
+  ByPoint<HostState> host;
+  ByPoint<Bytes> outside;
+  ByPoint<ModelGraph> graphs;
+};
+
+namespace {
+
+// The value of `key`, made where it is not known.
+template <typename T, typename Make>
+const T& known(ByPoint<T>& values, const Point& key, Make&& make) {
+  auto found = values.find(key);
+  if (found == values.end()) {
+    found = values.emplace(key, std::make_unique<const T>(make())).first;
+  }
+  return *found->second;
+}
+
+// Adds up collectives as the simulator's tasks.
+class MessageSum {
+ public:
+  explicit MessageSum(const Plan& plan)
+      : plan_(plan),
+        writer_(program_),
+        tasks_(plan, writer_),
+        communicators_(plan.cluster, writer_) {}
+
+  void add(Collective kind, Bytes bytes, std::int64_t ranks, bool across, std::int64_t times) {
+    if (ranks <= 1) return;
+    const CollectiveGroup group = communicators_.group_of(ranks, across);
+    const Task& task =
+        program_.tasks[static_cast<std::size_t>(tasks_.collective(kind, bytes, group))];
+    const auto share = [&](SharedResource resource) {
+      return static_cast<double>(task.demands[static_cast<std::size_t>(resource)]);
+    };
+    const double taken =
+        std::min(share(SharedResource::multiprocessors), share(SharedResource::gpu_memory));
+    const double seconds = task.duration.seconds() * static_cast<double>(times);
+    taken_ += taken * seconds;
+    largest_ = std::max(largest_, taken);
+    if (group.ranks() == plan_.cluster.total_gpus()) everyone_ += seconds;
+    if (group.ranks() != plan_.cluster.total_gpus()) {
+      queue(communicators_.stream_of(group)) += seconds;
+    }
+  }
+
+  // What comes over the bus before a gather, on a queue of its own; from NVMe first.
+  void bring(Bytes part) {
+    const EngineConfig& config = plan_.engine;
+    if (config.offload_parameter.device == OffloadDevice::none) return;
+    const auto seconds = [&](TaskIndex task) {
+      return program_.tasks[static_cast<std::size_t>(task)].duration.seconds();
+    };
+    copies_ += seconds(tasks_.copy(TaskKind::copy_to_device,
+                                   part,
+                                   config.offload_parameter.pin_memory,
+                                   plan_.cluster.gpus_per_node()));
+    if (config.offload_parameter.device != OffloadDevice::nvme) return;
+    reads_ += seconds(tasks_.nvme(true, part));
+  }
+
+  double copies() const { return std::max(copies_, reads_); }
+
+  template <typename Result>
+  Result take() const {
+    Result sum;
+    sum.taken = taken_;
+    sum.largest = largest_;
+    sum.everyone = everyone_;
+    for (const double seconds : queues_) sum.others = std::max(sum.others, seconds);
+    sum.communicators = static_cast<int>(
+        std::count_if(queues_.begin(), queues_.end(), [](double s) { return s > 0.0; }));
+    return sum;
+  }
+
+ private:
+  double& queue(StreamId stream) {
+    const auto index = static_cast<std::size_t>(stream);
+    if (queues_.size() <= index) queues_.resize(index + 1, 0.0);
+    return queues_[index];
+  }
+
+  const Plan& plan_;
+  Program program_;
+  ProgramWriter writer_;
+  TaskTable tasks_;
+  Communicators communicators_;
+  std::vector<double> queues_;
+  double taken_ = 0.0, largest_ = 0.0, everyone_ = 0.0, copies_ = 0.0, reads_ = 0.0;
+};
+
+// As the writer of programs prices them (simulator/engines/deepspeed_actions.cpp).
+Collective priced_as(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_gather:
+      return Collective::all_gather;
+    case CollectiveKind::reduce:
+    case CollectiveKind::reduce_scatter:
+      return Collective::reduce_scatter;
+    case CollectiveKind::broadcast:
+      return Collective::broadcast;
+    case CollectiveKind::all_to_all:
+      return Collective::all_to_all;
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::barrier:
+      break;
+  }
+  return Collective::all_reduce;
+}
+
+// Offloaded weights come as fast as pinning and aio's requests let them: axes of the tail, which
+// gathers do not decide. The fastest of their values counts.
+double fastest_copies(const SearchSpace& space,
+                      const Point& point,
+                      const GatherTimeline& timeline) {
+  const Strategy& strategy = space.strategies()[static_cast<std::size_t>(point.strategy)].strategy;
+  if (strategy.offload_parameter == OffloadDevice::none) return 0.0;
+  const auto wanted = [](const Axis& axis) {
+    return axis.knob == Knob::offload_param_pin_memory || axis.knob == Knob::aio_block_size ||
+           axis.knob == Knob::aio_intra_op_parallelism;
+  };
+  double fastest = std::numeric_limits<double>::infinity();
+  for_each(space, point, wanted, [&](const Point& one) {
+    const Plan plan = space.plan(one);
+    MessageSum sum(plan);
+    for (const GatherMessage& message : timeline.messages) {
+      sum.bring(message.elements * plan.engine.model_dtype / std::max(1, message.ranks));
+    }
+    fastest = std::min(fastest, sum.copies());
+  });
+  return fastest;
+}
+
+// The order in which a micro-batch completes its gradients.
+std::vector<std::int32_t> gradients_of(const ModelGraph& graph) {
+  return activation_timeline(graph).gradient_order;
+}
+
+}  // namespace
+
+SearchBounds::SearchBounds(const SearchSpace& space, const PredictOptions& options)
+    : space_(space), options_(options), cache_(std::make_unique<Cache>()) {}
+
+SearchBounds::~SearchBounds() = default;
+
+// --- parts
+
+const SearchBounds::Head& SearchBounds::head(const Point& point) const {
+  // Accumulation and knobs of engines do not change the graph; stage 3 and other axes may.
+  const Point key =
+      with_first_batch(space_,
+                       reset(space_, point, {AxisRole::tail, AxisRole::gather, AxisRole::reduce}),
+                       /*same_micro_batch=*/true);
+  return known(cache_->heads, key, [&] {
+    const Plan plan = space_.plan(key);
+    const ModelGraph graph = build_graph(*plan.model, graph_options(plan));
+    Program program;
+    ProgramWriter writer(program);
+    TaskTable tasks(plan, writer);
+    Head head;
+    const auto seconds_of = [&](const Block& block, Pass pass) {
+      Head sum;
+      for (const Event& event : block.of(pass)) {
+        if (event.kind != EventKind::operation) continue;
+        const Operation& operation = block.operations[static_cast<std::size_t>(event.index)];
+        const Task& task =
+            program.tasks[static_cast<std::size_t>(tasks.operation(block, operation, pass))];
+        const double seconds = task.duration.seconds();
+        sum.busy += seconds;
+        if (task.demands == Demands{}) sum.neutral += seconds;
+        sum.dispatch += task.dispatch.seconds();
+      }
+      return sum;
+    };
+    std::vector<std::array<std::optional<Head>, kPassCount>> sums(graph.blocks.size());
+    for (const PassStep& step : micro_batch(graph)) {
+      const std::int32_t block = graph.instances[static_cast<std::size_t>(step.instance)].block;
+      std::optional<Head>& sum =
+          sums[static_cast<std::size_t>(block)][static_cast<std::size_t>(step.pass)];
+      if (!sum) sum = seconds_of(graph.blocks[static_cast<std::size_t>(block)], step.pass);
+      head.busy += sum->busy;
+      head.neutral += sum->neutral;
+      head.dispatch += sum->dispatch;
+    }
+    Bytes highest;
+    for (const ActivationStep& step : activation_timeline(graph).steps) {
+      const Bytes rise = std::max(step.before_gradients.total, step.from_first_gradient.total);
+      highest = std::max(highest, zeroplan::sum(step.entry) + rise);
+    }
+    head.before = tasks.host_costs().micro_step.seconds();
+    head.memory = highest + graph.batch + graph.buffers + cublas_workspace(plan) * 2;
+    return head;
+  });
+}
+
+const SearchBounds::Tail& SearchBounds::tail(const Point& point) const {
+  Point key = without_batch(reset(space_, point, {AxisRole::gather, AxisRole::reduce}));
+  key = only_affecting(space_, key, &Effects::time);
+  key.checkpointing = 0;
+  return known(cache_->tails, key, [&] { return Tail{tail_work(space_.plan(key))}; });
+}
+
+// Of one micro-step.
+const SearchBounds::Messages& SearchBounds::gathers(const Point& point) const {
+  const std::vector<Axis>& axes =
+      space_.strategies()[static_cast<std::size_t>(point.strategy)].axes;
+  Point key = without_batch(reset(space_, point, {AxisRole::tail, AxisRole::reduce}));
+  for (std::size_t a = 0; a < axes.size(); ++a) {  // without overlap nothing is prefetched
+    if (axes[a].knob == Knob::overlap_comm) key.at[a] = point.at[a];
+  }
+  return known(cache_->gathers, key, [&] {
+    const Plan plan = space_.plan(key);
+    if (plan.engine.stage != 3) return Messages{};
+    // hpZ: later micro-steps find secondary partitions, and gather less than the first.
+    if (plan.engine.stage3.hpz_partition_size > 1) return Messages{};
+    const Point graph_key = reset(space_, key, {AxisRole::gather, AxisRole::reduce});
+    const ModelGraph& graph = known(
+        cache_->graphs, graph_key, [&] { return build_graph(*plan.model, graph_options(plan)); });
+    const GatherTimeline timeline = gather_timeline(plan, graph);
+    MessageSum sum(plan);
+    for (const GatherMessage& message : timeline.messages) {
+      const Bytes bytes = message.elements * plan.engine.model_dtype;
+      sum.add(Collective::all_gather, bytes, message.ranks, false, 1);
+    }
+    Messages messages = sum.take<Messages>();
+    messages.copies = fastest_copies(space_, key, timeline);
+    return messages;
+  });
+}
+
+// Of a whole step.
+const SearchBounds::Messages& SearchBounds::reductions(const Point& point) const {
+  const Point key = with_first_batch(
+      space_, reset(space_, point, {AxisRole::tail, AxisRole::gather}), /*same_micro_batch=*/false);
+  const std::int64_t steps = space_.batches()[static_cast<std::size_t>(key.batch)].accumulation;
+  return known(cache_->reductions, key, [&] {
+    const Plan plan = space_.plan(key);
+    Point graph_key = without_batch(reset(space_, key, {AxisRole::reduce}));
+    const ModelGraph& graph = known(
+        cache_->graphs, graph_key, [&] { return build_graph(*plan.model, graph_options(plan)); });
+    EngineConfig config = plan.engine;
+    config.rank = heaviest_rank(config, plan.engine_parameters);
+    const std::vector<std::int32_t> order = gradients_of(graph);
+    GradientReducer reducer(config, plan.engine_parameters);
+    MessageSum sum(plan);
+    EngineActions actions;
+    const auto window = [&](int index, std::int64_t times) {
+      actions.clear();
+      reducer.begin_backward(index);
+      for (const std::int32_t parameter : order) reducer.gradient_ready(parameter, actions);
+      reducer.end_backward(actions);
+      for (const EngineAction& action : actions.actions) {
+        const CollectiveKind kind = action.collective.kind;
+        if (action.kind != ActionKind::collective || kind == CollectiveKind::barrier) continue;
+        const bool across = action.collective.ranks < partition_ranks(config);
+        sum.add(priced_as(kind),
+                action.elements * action.dtype,
+                action.collective.ranks,
+                across,
+                times);
+      }
+    };
+    const int last = static_cast<int>(steps) - 1;
+    window(0, 1);
+    if (last > 1) window(1, last - 1);
+    if (last > 0) window(last, 1);
+    return sum.take<Messages>();
+  });
+}
+
+namespace {
+
+template <typename Messages>
+void keep_least(const Messages& other, bool first, Messages& least) {
+  const auto keep = [&](auto member) {
+    least.*member = first ? other.*member : std::min(least.*member, other.*member);
+  };
+  keep(&Messages::taken);
+  keep(&Messages::everyone);
+  keep(&Messages::others);
+  keep(&Messages::copies);
+  least.largest = std::max(least.largest, other.largest);
+  least.communicators = std::max(least.communicators, other.communicators);
+}
+
+}  // namespace
+
+const SearchBounds::Messages& SearchBounds::fewest_gathers(const Point& point) const {
+  const Point key =
+      without_batch(reset(space_, point, {AxisRole::tail, AxisRole::gather, AxisRole::reduce}));
+  return known(cache_->fewest_gathers, key, [&] {
+    Messages least;
+    bool first = true;
+    const auto wanted = [](const Axis& axis) {
+      return axis.role == AxisRole::gather || axis.knob == Knob::overlap_comm;
+    };
+    for_each(space_, key, wanted, [&](const Point& one) {
+      keep_least(gathers(one), first, least);
+      first = false;
+    });
+    return least;
+  });
+}
+
+const SearchBounds::Messages& SearchBounds::fewest_reductions(const Point& point) const {
+  const Point key = reset(space_, point, {AxisRole::tail, AxisRole::gather, AxisRole::reduce});
+  return known(cache_->fewest_reductions, key, [&] {
+    Messages least;
+    bool first = true;
+    const auto wanted = [](const Axis& axis) { return axis.role == AxisRole::reduce; };
+    for_each(space_, key, wanted, [&](const Point& one) {
+      keep_least(reductions(one), first, least);
+      first = false;
+    });
+    return least;
+  });
+}
+
+// --- time
+
+Seconds SearchBounds::step_time(const Point& point, BoundDepth depth) const {
+  const std::scoped_lock lock(cache_->mutex);
+  const double G =
+      static_cast<double>(space_.batches()[static_cast<std::size_t>(point.batch)].accumulation);
+  const Head& head = this->head(point);
+  // The host prepares the first micro-step before anything runs.
+  const double passes = head.before + G * head.busy;
+  double after = 0.0;
+  double dispatch = G * (head.before + head.dispatch);
+  if (depth != BoundDepth::batch) {
+    after = tail(point).work.seconds;
+    dispatch += tail(point).work.dispatch;
+  }
+  double seconds = std::max(passes + after, dispatch);
+  if (depth == BoundDepth::messages || depth == BoundDepth::whole) {
+    const bool whole = depth == BoundDepth::whole;
+    const Messages& gathered = whole ? gathers(point) : fewest_gathers(point);
+    const Messages& reduced = whole ? reductions(point) : fewest_reductions(point);
+    const double taken = G * gathered.taken + reduced.taken;
+    const double largest = std::max(gathered.largest, reduced.largest);
+    const int communicators = 1 + gathered.communicators + reduced.communicators;
+    // What may run beside nothing: the host's preparation, kernels that share nothing, the tail.
+    const double free = largest * communicators * (G * head.neutral + after + head.before);
+    seconds += std::max(0.0, taken - free);
+    seconds = std::max({seconds,
+                        G * gathered.everyone + reduced.everyone,
+                        G * gathered.others,
+                        reduced.others,
+                        G * gathered.copies});
+  }
+  return Seconds::of(seconds * (1.0 - kRounding));
+}
+
+double SearchBounds::tokens_per_second(const Point& point, BoundDepth depth) const {
+  const BatchSizes& batch = space_.batches()[static_cast<std::size_t>(point.batch)];
+  return space_.tokens_of_a_sequence() * static_cast<double>(batch.micro_batch) *
+         static_cast<double>(batch.accumulation) / step_time(point, depth).seconds();
+}
+
+// --- memory
+
+namespace {
+
+// Is a buffer there in every backward pass, or, where gradients of earlier micro-steps wait, in
+// every one but the first? Those that are followed piece by piece are left out.
+bool always_there(const EngineBuffer& buffer, const EngineConfig& config) {
+  if (buffer.place != BufferPlace::gpu) return false;
+  if (config.stage == 3 && buffer.attribute == "persistent_parameters") return false;
+  if (is_unbuffered_gradient(buffer, config)) return false;
+  if (is_waiting_gradient(buffer)) {
+    return config.gradient_accumulation_steps > 1 &&
+           buffer.lifetime != BufferLifetime::boundary_to_step;
+  }
+  if (buffer.suffix == ".grad" && buffer.lifetime == BufferLifetime::first_backward_on) {
+    return false;
+  }
+  return buffer.lifetime == BufferLifetime::resident ||
+         buffer.lifetime == BufferLifetime::first_backward_on ||
+         buffer.lifetime == BufferLifetime::first_step_on;
+}
+
+}  // namespace
+
+Bytes SearchBounds::buffers(const Point& point) const {
+  Point key = with_first_batch(space_, reset(space_, point, {AxisRole::gather}), false);
+  key = only_affecting(space_, key, &Effects::gpu_memory);
+  key.checkpointing = 0;
+  return known(cache_->buffers, key, [&] {
+    const Plan plan = space_.plan(key);
+    EngineConfig config = plan.engine;
+    config.rank = heaviest_rank(config, plan.engine_parameters);
+    Bytes bytes;
+    for (const EngineBuffer& buffer : engine_buffers(config, plan.engine_parameters)) {
+      if (always_there(buffer, config)) bytes += buffer.bytes;
+    }
+    return bytes;
+  });
+}
+
+Bytes SearchBounds::fewest_buffers(const Point& point, BoundDepth depth) const {
+  Point key = reset(space_, point, {AxisRole::gather, AxisRole::reduce});
+  if (depth == BoundDepth::batch) key = reset(space_, key, {AxisRole::tail, AxisRole::other});
+  key.checkpointing = 0;
+  key = only_affecting(space_, key, &Effects::gpu_memory);
+  key = with_first_batch(space_, key, /*same_micro_batch=*/false);
+  // One entry for each depth: the coarser one differs in a place no strategy uses.
+  key.at.back() = depth == BoundDepth::batch ? 1 : 0;
+  return known(cache_->fewest_buffers, key, [&] {
+    Point from = key;
+    from.at.back() = 0;
+    Bytes least = Bytes::infinite();
+    const auto wanted = [&](const Axis& axis) {
+      const bool free = axis.role == AxisRole::reduce || depth == BoundDepth::batch;
+      return free && axis.role != AxisRole::gather && effects_of(axis.knob).gpu_memory;
+    };
+    for_each(
+        space_, from, wanted, [&](const Point& one) { least = std::min(least, buffers(one)); });
+    return least;
+  });
+}
+
+Bytes SearchBounds::outside_torch(const Point& point) const {
+  const Point key = without_batch(
+      reset(space_, point, {AxisRole::tail, AxisRole::other, AxisRole::gather, AxisRole::reduce}));
+  return known(cache_->outside, key, [&] {
+    const Plan plan = space_.plan(key);
+    const MemoryPrediction memory = predict_memory(plan, step_work(plan));
+    return at(memory.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+  });
+}
+
+Bytes SearchBounds::gpu_memory(const Point& point, BoundDepth depth) const {
+  const std::scoped_lock lock(cache_->mutex);
+  const Bytes engine = depth == BoundDepth::whole ? buffers(point) : fewest_buffers(point, depth);
+  return engine + head(point).memory + outside_torch(point);
+}
+
+bool SearchBounds::may_fit(const Point& point, const Plan& plan) const {
+  Bytes least;
+  double beside = 1.0;
+  {
+    const std::scoped_lock lock(cache_->mutex);
+    least = gpu_memory(point, BoundDepth::whole);
+    beside = host(point).probability;
+  }
+  const double room =
+      static_cast<double>((plan.cluster.gpu.memory.value - options_.reserve).count());
+  const MemoryPrediction memory = predict_memory(plan, step_work(plan));
+  // simulate(): the probability is that of a card smaller by the factor the allocator bears.
+  const double factor = room / static_cast<double>(least.count());
+  const double sd = std::max(1e-6, memory.relative_sd);
+  return 0.5 * std::erfc(-(factor - 1.0) / sd / std::sqrt(2.0)) * beside >= options_.confidence;
+}
+
+const HostState& SearchBounds::host(const Point& point) const {
+  const std::scoped_lock lock(cache_->mutex);
+  Point key = with_first_batch(space_, point, /*same_micro_batch=*/false);
+  key = only_affecting(space_, key, &Effects::host_memory);
+  key.checkpointing = 0;
+  return known(cache_->host, key, [&] {
+    const Plan plan = space_.plan(key);
+    MemoryPrediction memory;
+    memory.gpu.capacity = plan.cluster.gpu.memory.value;
+    EngineConfig config = plan.engine;
+    config.rank = heaviest_rank(config, plan.engine_parameters);
+    const std::vector<EngineBuffer> list = engine_buffers(config, plan.engine_parameters);
+    // Checkpoints that wait on the host come on top: a bound goes without them.
+    predict_host(plan,
+                 list,
+                 outside_passes(plan, config, list, plan.cluster.gpu.memory.value),
+                 Bytes::zero(),
+                 memory);
+    StepResult verdict;
+    judge(plan, memory, {1.0, Bytes::zero()}, options_, verdict);
+    return HostState{verdict.fit_probability, memory.host.peak};
+  });
+}
+
+}  // namespace zeroplan

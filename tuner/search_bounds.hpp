@@ -1,0 +1,85 @@
+// Bounds that let a search leave points out without simulating them: no step of theirs can be
+// shorter, no peak lower. Each is made of what the simulator surely counts, from the same cost
+// functions and the same policies, and leaves out what depends on how things meet in time.
+//
+// [S1] a step          T >= max( B + G C + R + max(0, K - k S (G N + R + B)),  D,  H )
+//   G micro-steps; B seconds in which the host prepares the first one; C seconds of a micro-batch's
+//   kernels, one after the other on the compute stream; R what follows them in the optimizer's step
+//   (search_tail.hpp); H all dispatch of the host; D the longest queue: collectives of one
+//   communicator, copies of offloaded weights before their gathers, NVMe.
+//   K = sum over collectives of min(s, m) t: tasks that share a resource get on at rates that sum
+//   to at most 1 (simulator/event_loop.hpp), a kernel takes all of the multiprocessors or of the
+//   memory's rate, and a collective of t seconds takes s of the former, m of the latter; so beside
+//   kernels it costs them at least that much. N seconds of kernels that share nothing, k the
+//   largest min(s, m), S communicators: what may run for free beside these and outside the passes.
+//
+// [S2] GPU memory      M >= buffers that always exist + the highest moment of the activations
+//                           + batch, cuBLAS workspaces, CUDA context, NCCL
+//
+// [S3] Host memory and NVMe hang on few knobs and are not bounded but known (predict_host).
+//
+// Checked by tests/property/search_property.cpp: over random scenarios no simulation is faster or
+// smaller. All functions may be called by several threads.
+#pragma once
+
+#include <memory>
+
+#include "model/predict/predict.hpp"
+#include "tuner/search_space.hpp"
+
+namespace zeroplan {
+
+// How much of a point is decided.
+enum class BoundDepth {
+  batch,     // strategy, checkpointing, batch
+  tail,      // and all axes but those of gathers and reductions
+  messages,  // the same, with the least that any gathers and reductions send
+  whole,
+};
+
+// Of one node.
+struct HostState {
+  double probability = 1.0;  // that host memory and drives suffice
+  Bytes peak;
+};
+
+class SearchBounds {
+ public:
+  // Both must outlive the bounds.
+  SearchBounds(const SearchSpace& space, const PredictOptions& options);
+  ~SearchBounds();
+
+  // [S1] of every point that agrees with this one in what `depth` says.
+  Seconds step_time(const Point& point, BoundDepth depth) const;
+  // The same as tokens a second and GPU, from above.
+  double tokens_per_second(const Point& point, BoundDepth depth) const;
+  // [S2] the same. Of the total, as nvidia-smi shows it.
+  Bytes gpu_memory(const Point& point, BoundDepth depth) const;
+  // Is [S2] small enough that the plan of the point may fit, uncertain as its memory is? False: it
+  // surely does not.
+  bool may_fit(const Point& point, const Plan& plan) const;
+  // [S3] The point decides all axes but those of gathers and reductions.
+  const HostState& host(const Point& point) const;
+
+ private:
+  struct Head;
+  struct Tail;
+  struct Messages;
+  struct Cache;
+
+  const Head& head(const Point& point) const;
+  const Tail& tail(const Point& point) const;
+  const Messages& gathers(const Point& point) const;
+  const Messages& reductions(const Point& point) const;
+  const Messages& fewest_gathers(const Point& point) const;
+  const Messages& fewest_reductions(const Point& point) const;
+  Bytes buffers(const Point& point) const;
+  Bytes fewest_buffers(const Point& point, BoundDepth depth) const;
+  Bytes outside_torch(const Point& point) const;
+
+  const SearchSpace& space_;
+  PredictOptions options_;
+  std::unique_ptr<Cache> cache_;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,375 @@
+#include "tuner/search_space.hpp"
+
+#include <algorithm>
+
+#include "model/check.hpp"
+#include "model/diagnostic.hpp"
+#include "tuner/knob_effect.hpp"
+#include "tuner/variations.hpp"
+
+namespace zeroplan {
+namespace {
+
+const Origin kTune = {"tune", ""};
+
+bool is_batch_key(Knob knob) {
+  return knob == Knob::train_batch_size || knob == Knob::train_micro_batch_size_per_gpu ||
+         knob == Knob::gradient_accumulation_steps;
+}
+
+bool is_strategy_key(Knob knob) {
+  return knob == Knob::zero_stage || knob == Knob::offload_optimizer_device ||
+         knob == Knob::offload_param_device;
+}
+
+AxisRole role_of(Knob knob) {
+  switch (knob) {
+    case Knob::stage3_prefetch_bucket_size:
+    case Knob::stage3_param_persistence_threshold:
+    case Knob::stage3_max_live_parameters:
+    case Knob::stage3_max_reuse_distance:
+    case Knob::zero_hpz_partition_size:
+      return AxisRole::gather;
+    case Knob::reduce_bucket_size:
+    case Knob::overlap_comm:
+      return AxisRole::reduce;
+    case Knob::sub_group_size:
+    case Knob::offload_optimizer_ratio:
+    case Knob::offload_optimizer_pin_memory:
+    case Knob::offload_optimizer_buffer_count:
+    case Knob::offload_optimizer_pipeline_read:
+    case Knob::offload_optimizer_pipeline_write:
+    case Knob::offload_param_pin_memory:
+    case Knob::offload_param_buffer_count:
+    case Knob::offload_param_buffer_size:
+    case Knob::offload_param_max_in_cpu:
+    case Knob::aio_block_size:
+    case Knob::aio_intra_op_parallelism:
+      return AxisRole::tail;
+    default:
+      return AxisRole::other;
+  }
+}
+
+KnobSurroundings around(const Strategy& strategy) {
+  return {strategy.stage, strategy.offload_optimizer, strategy.offload_parameter};
+}
+
+std::vector<std::int64_t> grid_of(Knob knob) {
+  std::vector<std::int64_t> values;
+  for (const KnobLiteral& point : knob_row(knob).grid) values.push_back(point.integer);
+  return values;
+}
+
+bool same(const KnobValue& a, const KnobValue& b) { return to_json(a) == to_json(b); }
+
+bool holds(const std::vector<KnobValue>& values, const KnobValue& value) {
+  return std::any_of(
+      values.begin(), values.end(), [&](const KnobValue& other) { return same(other, value); });
+}
+
+std::optional<OffloadDevice> device_of(const KnobValue& value) {
+  for (const OffloadDevice device :
+       {OffloadDevice::none, OffloadDevice::cpu, OffloadDevice::nvme}) {
+    if (std::get<std::string>(value) == name(device)) return device;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request)
+    : SearchSpace(scenario, request, prepare(scenario)) {}
+
+SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request, Prepared prepared)
+    : scenario_(scenario), prepared_(std::move(prepared)) {
+  if (const Said* said = scenario.find(ScenarioKey::engine)) {
+    if (said->value.as_string() != "deepspeed") {
+      throw InputError({said->origin.file,
+                        said->origin.pointer,
+                        "deepspeed, whose knobs are searched",
+                        in_quotes(said->value.as_string()),
+                        ""});
+    }
+  }
+  if (const Said* said = scenario.find(ScenarioKey::ds_config)) {
+    base_ = read_ds_config_of(*said);
+  }
+  Prepared alone = prepared_;
+  DsConfig stage;
+  stage.set(Knob::zero_stage, std::int64_t{0});
+  alone.ds_config = std::make_shared<const DsConfig>(stage);
+  const Plan any = resolve(scenario_, alone);
+  optimizer_ = any.workload.optimizer;
+  deepspeed_ = any.software.deepspeed;
+  ranks_ = any.degrees.data;
+  tokens_ = static_cast<double>(any.workload.sequence_length) * static_cast<double>(ranks_) /
+            static_cast<double>(any.degrees.world);
+  checkpointings_ = request.checkpointings;
+  const Said* said = scenario.find(ScenarioKey::activation_checkpointing);
+  if (checkpointings_.empty() && said != nullptr) {
+    checkpointings_ = {any.workload.activation_checkpointing};
+  } else if (checkpointings_.empty()) {
+    checkpointings_ = {ActivationCheckpointing::none, ActivationCheckpointing::full};
+  }
+  read_batches(request);
+  read_strategies(request);
+}
+
+void SearchSpace::read_batches(const SearchRequest& request) {
+  const auto values = [&](const std::vector<std::int64_t>& asked, ScenarioKey key, Knob knob) {
+    if (!asked.empty()) return asked;
+    if (const Said* said = scenario_.find(key)) return std::vector{said->value.as_integer()};
+    return grid_of(knob);
+  };
+  const std::vector<std::int64_t> micro = values(
+      request.micro_batches, ScenarioKey::micro_batch_size, Knob::train_micro_batch_size_per_gpu);
+  const std::vector<std::int64_t> steps = values(request.accumulations,
+                                                 ScenarioKey::gradient_accumulation_steps,
+                                                 Knob::gradient_accumulation_steps);
+  std::optional<std::int64_t> global = request.global_batch;
+  if (!global && base_) global = base_->integer(Knob::train_batch_size);
+  if (!global) {
+    for (const std::int64_t m : micro) {
+      for (const std::int64_t g : steps) batches_.push_back({m, g});
+    }
+    return;
+  }
+  const bool any_steps = request.accumulations.empty() &&
+                         scenario_.find(ScenarioKey::gradient_accumulation_steps) == nullptr;
+  for (const std::int64_t m : micro) {
+    if (*global % (m * ranks_) != 0) continue;
+    const std::int64_t g = *global / (m * ranks_);
+    if (any_steps || std::find(steps.begin(), steps.end(), g) != steps.end()) {
+      batches_.push_back({m, g});
+    }
+  }
+  if (!batches_.empty()) return;
+  throw InputError(
+      {"command line",
+       std::string(pointer_of(Knob::train_batch_size)),
+       "a batch that micro-batch x accumulation x " + std::to_string(ranks_) +
+           " data-parallel ranks can make",
+       std::to_string(*global),
+       "a multiple of " + std::to_string(ranks_) + ", or --search micro_batch_size=..."});
+}
+
+// --- strategies and their axes
+
+void SearchSpace::read_strategies(const SearchRequest& request) {
+  const Strategy any{0, OffloadDevice::none, OffloadDevice::none, ActivationCheckpointing::none};
+  for (const KnobValue& stage : values_of(Knob::zero_stage, any.stage, request)) {
+    for (const KnobValue& optimizer : values_of(Knob::offload_optimizer_device, 3, request)) {
+      for (const KnobValue& parameter : values_of(Knob::offload_param_device, 3, request)) {
+        Strategy strategy{static_cast<int>(std::get<std::int64_t>(stage)),
+                          *device_of(optimizer),
+                          *device_of(parameter),
+                          ActivationCheckpointing::none};
+        // Below stage 1 nothing is offloaded, below stage 3 no parameters, and NVMe means the CPU.
+        const bool optimizer_goes = strategy.offload_optimizer != OffloadDevice::none;
+        const bool parameters_go = strategy.offload_parameter != OffloadDevice::none;
+        if (strategy.stage < 1 && optimizer_goes) continue;
+        if (strategy.stage < 3 && parameters_go) continue;
+        if (strategy.stage < 3 && strategy.offload_optimizer == OffloadDevice::nvme) continue;
+        add_strategy(strategy, request);
+      }
+    }
+  }
+  if (!strategies_.empty()) return;
+  throw InputError({"command line",
+                    "--fix",
+                    "stage and offload that DeepSpeed takes together",
+                    left_out_.empty() ? "none that go together" : left_out_.front().reason,
+                    ""});
+}
+
+// The grid, DeepSpeed's default and the user's own value; what was said about the key instead.
+std::vector<KnobValue> SearchSpace::values_of(Knob knob,
+                                              int stage,
+                                              const SearchRequest& request) const {
+  if (const auto said = request.knobs.find(knob); said != request.knobs.end()) {
+    return said->second;
+  }
+  std::vector<KnobValue> values;
+  const auto add = [&](const KnobValue& value) {
+    const bool there =
+        !std::holds_alternative<Unset>(value) && !std::holds_alternative<Auto>(value);
+    if (there && !holds(values, value) && is_possible(knob, value, *prepared_.cluster)) {
+      values.push_back(value);
+    }
+  };
+  if (!is_strategy_key(knob)) add(default_value(knob, stage, deepspeed_));
+  for (const KnobValue& value : search_grid(knob)) add(value);
+  if (base_ && !is_strategy_key(knob)) add(base_->value(knob));
+  return values;
+}
+
+void SearchSpace::add_strategy(const Strategy& strategy, const SearchRequest& request) {
+  StrategySpace space;
+  space.strategy = strategy;
+  space.cost = (strategy.stage != 0 ? 1 : 0) +
+               (strategy.offload_optimizer != OffloadDevice::none ? 1 : 0) +
+               (strategy.offload_parameter != OffloadDevice::none ? 1 : 0);
+  for (const AxisRole role :
+       {AxisRole::tail, AxisRole::other, AxisRole::gather, AxisRole::reduce}) {
+    for (const KnobRow& row : kKnobs) {
+      if (is_batch_key(row.id) || is_strategy_key(row.id) || role_of(row.id) != role) continue;
+      const bool asked = request.knobs.contains(row.id);
+      if (!asked && search_grid(row.id).empty()) continue;
+      if (!has_effect(row.id, around(strategy))) continue;
+      Axis axis{row.id, role, values_of(row.id, strategy.stage, request), {}};
+      const KnobValue plain = default_value(row.id, strategy.stage, deepspeed_);
+      for (const KnobValue& value : axis.values) axis.cost.push_back(same(value, plain) ? 0 : 1);
+      const bool default_alone = axis.values.size() == 1 && axis.cost.front() == 0;
+      if (default_alone && !asked) continue;
+      ZP_CHECK(space.axes.size() + 1 < kMostAxes, "more axes than a point has room for");
+      space.axes.push_back(std::move(axis));
+    }
+  }
+  drop_refused(space);
+}
+
+DsConfig SearchSpace::config_of(const Strategy& strategy, const std::vector<Axis>& axes) const {
+  DsConfig config =
+      strategy_config(strategy, base_ ? &*base_ : nullptr, *prepared_.model, optimizer_);
+  for (const Axis& axis : axes) config.set(axis.knob, axis.values.front());
+  for (const Knob knob : {Knob::train_batch_size,
+                          Knob::train_micro_batch_size_per_gpu,
+                          Knob::gradient_accumulation_steps}) {
+    config.unset(knob);
+  }
+  return config;
+}
+
+std::string SearchSpace::refusal(const DsConfig& config) const {
+  try {
+    return startup_refusal(plan_of(config, batches_.front(), checkpointings_.front()));
+  } catch (const InputError& error) {
+    const Diagnostic& why = error.diagnostics().front();
+    return why.pointer + ": expected " + why.expected + ", got " + why.got;
+  }
+}
+
+// Each value is judged beside the first ones of all other axes.
+void SearchSpace::drop_refused(StrategySpace& space) {
+  const auto frames = static_cast<std::int64_t>(checkpointings_.size()) *
+                      static_cast<std::int64_t>(batches_.size());
+  for (const Axis& axis : space.axes) {
+    space.points *= static_cast<std::int64_t>(axis.values.size());
+  }
+  const auto leave_out = [&](std::string reason, std::int64_t points, const DsConfig& config) {
+    left_out_.push_back({"DeepSpeed refuses: " + std::move(reason), points * frames, emit(config)});
+  };
+  const DsConfig first = config_of(space.strategy, space.axes);
+  if (const std::string why = refusal(first); !why.empty()) {
+    leave_out(why, space.points, first);
+    return;
+  }
+  for (Axis& axis : space.axes) {
+    for (std::size_t i = axis.values.size(); i-- > 1;) {
+      DsConfig config = first;
+      config.set(axis.knob, axis.values[i]);
+      const std::string why = refusal(config);
+      if (why.empty()) continue;
+      const std::int64_t lost = space.points / static_cast<std::int64_t>(axis.values.size());
+      leave_out(why, lost, config);
+      space.points -= lost;
+      axis.values.erase(axis.values.begin() + static_cast<std::ptrdiff_t>(i));
+      axis.cost.erase(axis.cost.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  strategies_.push_back(std::move(space));
+}
+
+// --- points
+
+std::string startup_refusal(const Plan& plan) {
+  // As resolve() says it (model/plan/resolve.cpp, report_startup).
+  constexpr std::string_view kRefused = "DeepSpeed will not start: ";
+  for (const std::string& warning : plan.warnings) {
+    const std::size_t at = warning.find(kRefused);
+    if (at != std::string::npos) return warning.substr(at + kRefused.size());
+  }
+  return "";
+}
+
+std::int64_t SearchSpace::points() const {
+  std::int64_t sum = 0;
+  for (const StrategySpace& strategy : strategies_) sum += strategy.points;
+  return sum * static_cast<std::int64_t>(checkpointings_.size()) *
+         static_cast<std::int64_t>(batches_.size());
+}
+
+int SearchSpace::cost(const Point& point) const {
+  const StrategySpace& space = strategies_[static_cast<std::size_t>(point.strategy)];
+  int cost = space.cost;
+  if (checkpointings_[static_cast<std::size_t>(point.checkpointing)] !=
+      ActivationCheckpointing::none) {
+    ++cost;
+  }
+  for (std::size_t a = 0; a < space.axes.size(); ++a) cost += space.axes[a].cost[point.at[a]];
+  return cost;
+}
+
+DsConfig SearchSpace::config_of(const Point& point) const {
+  const StrategySpace& space = strategies_[static_cast<std::size_t>(point.strategy)];
+  DsConfig config = config_of(space.strategy, space.axes);
+  for (std::size_t a = 0; a < space.axes.size(); ++a) {
+    config.set(space.axes[a].knob, space.axes[a].values[point.at[a]]);
+  }
+  return config;
+}
+
+Plan SearchSpace::plan(const Point& point) const {
+  return plan_of(config_of(point),
+                 batches_[static_cast<std::size_t>(point.batch)],
+                 checkpointings_[static_cast<std::size_t>(point.checkpointing)]);
+}
+
+Plan SearchSpace::plan_with(const Point& point, ScenarioKey key, std::int64_t value) const {
+  const Said changed{Json(value), kTune};
+  return plan_of(config_of(point),
+                 batches_[static_cast<std::size_t>(point.batch)],
+                 checkpointings_[static_cast<std::size_t>(point.checkpointing)],
+                 &changed,
+                 key);
+}
+
+Plan SearchSpace::plan_of(const DsConfig& config,
+                          const BatchSizes& batch,
+                          ActivationCheckpointing kind,
+                          const Said* changed,
+                          ScenarioKey key) const {
+  Scenario scenario = scenario_;
+  scenario.set(ScenarioKey::micro_batch_size, Json(batch.micro_batch), kTune);
+  scenario.set(ScenarioKey::gradient_accumulation_steps, Json(batch.accumulation), kTune);
+  scenario.set(ScenarioKey::activation_checkpointing,
+               Json(name(kActivationCheckpointingNames, kind)),
+               kTune);
+  if (changed != nullptr) scenario.set(key, changed->value, changed->origin);
+  Prepared prepared = prepared_;
+  prepared.ds_config = std::make_shared<const DsConfig>(config);
+  return resolve(scenario, prepared);
+}
+
+Json SearchSpace::describe(const Point& point) const {
+  const StrategySpace& space = strategies_[static_cast<std::size_t>(point.strategy)];
+  const BatchSizes& batch = batches_[static_cast<std::size_t>(point.batch)];
+  Json object =
+      Json::object({{"stage", space.strategy.stage},
+                    {"offload_optimizer", name(space.strategy.offload_optimizer)},
+                    {"offload_param", name(space.strategy.offload_parameter)},
+                    {"activation_checkpointing",
+                     name(kActivationCheckpointingNames,
+                          checkpointings_[static_cast<std::size_t>(point.checkpointing)])},
+                    {"micro_batch_size", batch.micro_batch},
+                    {"gradient_accumulation_steps", batch.accumulation}});
+  for (std::size_t a = 0; a < space.axes.size(); ++a) {
+    const Axis& axis = space.axes[a];
+    if (axis.cost[point.at[a]] == 0) continue;
+    object[pointer_of(axis.knob)] = to_json(axis.values[point.at[a]]);
+  }
+  return object;
+}
+
+}  // namespace zeroplan

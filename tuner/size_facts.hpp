@@ -1,0 +1,35 @@
+// What of a model has a given size: whole copies, shards, single tensors, logits. Arithmetic on the
+// model alone, for allocations that no simulated step makes: copies while loading, saving or
+// converting.
+//
+// Sizes are compared as PyTorch's allocator would ask for them: in whole segments.
+// Checked by tests/unit/size_facts_test.cpp.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/transformer.hpp"
+#include "tuner/held_tensors.hpp"
+
+namespace zeroplan {
+
+struct RunSize {
+  std::optional<std::int64_t> ranks;   // that share a copy; absent: 2, 4, 8, 16, 32, 64 are tried
+  std::optional<std::int64_t> tokens;  // of a micro-batch; absent: logits are left out
+};
+
+struct SizeFact {
+  std::string what;        // "a whole copy in fp32", "model.embed_tokens.weight in fp32"
+  std::string arithmetic;  // "6,738,415,616 x 4 / 8"
+  Bytes bytes;
+};
+
+// Whole copies first, then shards, tensors, logits. Sizes of 20 MiB and less say too little and
+// give nothing.
+std::vector<SizeFact> size_facts(const Model& model,
+                                 const RunSize& run,
+                                 const SizeQuestion& question);
+
+}  // namespace zeroplan

@@ -1,0 +1,172 @@
+#include "tuner/tune.hpp"
+
+#include <utility>
+
+#include "model/diagnostic.hpp"
+#include "simulator/simulate.hpp"
+#include "tuner/tune_reasons.hpp"
+
+namespace zeroplan {
+namespace {
+
+constexpr std::size_t kImpacts = 3;
+
+struct Found {
+  std::unique_ptr<SearchSpace> space;
+  SearchResult search;
+};
+
+// Numbers of one search join those of the whole.
+void add(const SearchResult& part, SearchResult& sum) {
+  sum.points += part.points;
+  sum.evaluated += part.evaluated;
+  sum.pruned += part.pruned;
+  sum.seconds += part.seconds;
+  sum.interrupted = sum.interrupted || part.interrupted;
+  sum.out_of_time = sum.out_of_time || part.out_of_time;
+  for (const auto& [reason, row] : part.tally) {
+    TallyRow& known = sum.tally[reason];
+    if (known.count == 0) known.sample = row.sample;
+    known.count += row.count;
+  }
+}
+
+class Tuner {
+ public:
+  Tuner(const Scenario& scenario, const TuneOptions& options)
+      : scenario_(scenario),
+        options_(options),
+        request_(read_request(options.words)),
+        prepared_(prepare(scenario)) {}
+
+  TuneAnswer run() {
+    Found found;
+    switch (options_.objective) {
+      case Objective::throughput:
+      case Objective::memory:
+        found = search_on(*prepared_.cluster);
+        break;
+      case Objective::gpus:
+        found = on_fewest();
+        break;
+      case Objective::cost:
+        found = on_cheapest();
+        break;
+    }
+    return answer(std::move(found));
+  }
+
+ private:
+  Found search_on(const Cluster& cluster) const {
+    Prepared prepared = prepared_;
+    prepared.cluster = std::make_shared<const Cluster>(cluster);
+    Found found{std::make_unique<SearchSpace>(scenario_, request_, prepared), {}};
+    SearchOptions options = options_.search;
+    options.goal =
+        options_.objective == Objective::memory ? SearchGoal::memory : SearchGoal::throughput;
+    found.search = search(*found.space, options);
+    return found;
+  }
+
+  std::vector<Cluster> clusters() const {
+    std::vector<Cluster> all = smaller_clusters(*prepared_.cluster);
+    all.push_back(*prepared_.cluster);
+    return all;
+  }
+
+  bool over(const SearchResult& result) const { return result.interrupted || result.out_of_time; }
+
+  Found on_fewest() const {
+    Found last;
+    SearchResult sum;
+    bool proven = true;
+    for (const Cluster& cluster : clusters()) {
+      try {
+        last = search_on(cluster);
+      } catch (const InputError&) {
+        if (cluster.total_gpus() == prepared_.cluster->total_gpus()) throw;
+        continue;  // a global batch that so few ranks do not make
+      }
+      add(last.search, sum);
+      if (last.search.best || over(last.search)) break;
+    }
+    proven = last.search.optimal;
+    merge(std::move(sum), proven, last);
+    return last;
+  }
+
+  // The price of a token goes with 1 / (tokens a second and GPU): the fastest per GPU is the
+  // cheapest. Of equal ones the smaller cluster.
+  Found on_cheapest() const {
+    Found best;
+    SearchResult sum;
+    bool proven = true;
+    for (const Cluster& cluster : clusters()) {
+      if (cluster.gpus_per_node() != prepared_.cluster->gpus_per_node()) continue;
+      Found found;
+      try {
+        found = search_on(cluster);
+      } catch (const InputError&) {
+        if (cluster.total_gpus() == prepared_.cluster->total_gpus()) throw;
+        continue;
+      }
+      add(found.search, sum);
+      const bool stop = over(found.search);
+      proven = proven && (found.search.optimal || !found.search.best) && !stop;
+      const bool better =
+          !best.space ||
+          (found.search.best && (!best.search.best || found.search.best->tokens_per_second >
+                                                          best.search.best->tokens_per_second));
+      if (better) best = std::move(found);
+      if (stop) break;
+    }
+    merge(std::move(sum), proven && best.search.best, best);
+    return best;
+  }
+
+  static void merge(SearchResult sum, bool proven, Found& found) {
+    sum.best = found.search.best;
+    sum.pareto = std::move(found.search.pareto);
+    sum.optimal = proven;
+    found.search = std::move(sum);
+  }
+
+  TuneAnswer answer(Found found) const {
+    TuneAnswer answer;
+    answer.scenario = scenario_;
+    answer.search = std::move(found.search);
+    const SearchSpace& space = *found.space;
+    for (const Evaluated& item : answer.search.pareto) {
+      answer.pareto.emplace_back(space.plan(item.point), item);
+    }
+    const SearchOptions& options = options_.search;
+    if (answer.search.best) {
+      const Evaluated& best = *answer.search.best;
+      answer.plan = space.plan(best.point);
+      answer.result = simulate(*answer.plan, {.predict = options.limits.predict});
+      if (over(answer.search)) return answer;
+      answer.impacts = knob_impacts(space, best, options, kImpacts);
+      answer.headroom = headroom_of(space, best, options.limits);
+      answer.fewest_gpus = options_.objective == Objective::gpus
+                               ? space.prepared().cluster->total_gpus()
+                               : fewest_gpus(scenario_, request_, prepared_, options);
+    } else if (!over(answer.search)) {
+      answer.nearest = nearest_fit(scenario_, request_, prepared_, options);
+      if (!answer.nearest) answer.remedies = fit(scenario_, options.limits.predict).remedies;
+    }
+    return answer;
+  }
+
+  const Scenario& scenario_;
+  const TuneOptions& options_;
+  SearchRequest request_;
+  Prepared prepared_;
+};
+
+}  // namespace
+
+TuneAnswer tune(const Scenario& scenario, const TuneOptions& options) {
+  return Tuner(scenario, options).run();
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,65 @@
+// The answer of `zeroplan tune`: the best configuration of a space, proven, and why not the others.
+//
+// In: a scenario, what was said about the space, limits, an objective. Out: the best point as a
+// plan with its simulation; what matters most in it; why the rest lost; where nothing fits, the
+// nearest that does. Checked by tests/unit/tune_test.cpp and tests/property/search_property.cpp.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tuner/fit.hpp"
+#include "tuner/headroom.hpp"
+#include "tuner/search.hpp"
+
+namespace zeroplan {
+
+enum class Objective {
+  throughput,  // most tokens a second and GPU
+  memory,      // least GPU memory
+  gpus,        // fewest GPUs of the kind that fit; then the fastest on them
+  cost,        // fewest GPU-hours a token, over the numbers of nodes up to the cluster's
+};
+inline constexpr EnumNames<Objective, 4> kObjectiveNames{{"throughput", "memory", "gpus", "cost"}};
+
+struct TuneOptions {
+  SearchWords words;
+  Objective objective = Objective::throughput;
+  SearchOptions search;  // its goal is set by the objective
+};
+
+// A key of the best configuration, and what its other values would do.
+struct KnobImpact {
+  std::string key;
+  std::string value;               // in the best configuration
+  std::string other;               // the value that changes the speed most
+  double speed_change = 0.0;       // with it: -0.1 for 10 % slower; nothing fits: -1
+  std::vector<std::string> unfit;  // values with which it does not fit
+};
+
+// What to give up, in this order: the least speed, limits of host and GPU memory, fixed and
+// restricted keys.
+struct Relaxation {
+  std::string change;
+  StepResult result;
+  Plan plan;
+};
+
+struct TuneAnswer {
+  Scenario scenario;
+  SearchResult search;
+  std::optional<Plan> plan;  // of the best point, with its result
+  StepResult result;
+  std::vector<std::pair<Plan, Evaluated>> pareto;
+  std::vector<KnobImpact> impacts;  // the strongest first, at most three
+  std::optional<Headroom> headroom;
+  std::optional<std::int64_t> fewest_gpus;  // of this kind, with which something of the space fits
+  std::optional<Relaxation> nearest;        // where nothing fits
+  std::vector<Remedy> remedies;             // of the scenario itself, where no relaxation does
+};
+
+// Throws InputError as resolve() and read_request() do.
+TuneAnswer tune(const Scenario& scenario, const TuneOptions& options);
+
+}  // namespace zeroplan

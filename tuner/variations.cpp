@@ -1,0 +1,220 @@
+#include "tuner/variations.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+
+#include "model/check.hpp"
+#include "model/diagnostic.hpp"
+#include "simulator/simulate.hpp"
+#include "tuner/strategies.hpp"
+
+namespace zeroplan {
+namespace {
+
+const Origin kVariation = {"variation", ""};
+
+Strategy strategy_of(const Plan& plan) {
+  return {plan.engine.stage,
+          plan.engine.offload_optimizer.device,
+          plan.engine.offload_parameter.device,
+          plan.workload.activation_checkpointing};
+}
+
+OffloadDevice device_named(std::string_view text) {
+  for (const OffloadDevice device :
+       {OffloadDevice::none, OffloadDevice::cpu, OffloadDevice::nvme}) {
+    if (name(device) == text) return device;
+  }
+  ZP_CHECK(false, "an unknown offload device");
+  return OffloadDevice::none;
+}
+
+bool is_strategy(Knob knob) {
+  return knob == Knob::zero_stage || knob == Knob::offload_optimizer_device ||
+         knob == Knob::offload_param_device;
+}
+
+bool is_batch(ScenarioKey key) {
+  return key == ScenarioKey::micro_batch_size || key == ScenarioKey::gradient_accumulation_steps;
+}
+
+std::string value_text(const Json& value) {
+  if (value.is_null()) return "unset";
+  return value.is_string() ? value.as_string() : value.dump();
+}
+
+// What the changes make of stage and offload; offloaded parameters need stage 3 and take the
+// optimizer's place into account, as the strategies of `fit` do.
+void apply(const Change& change, Strategy& strategy) {
+  const Knob knob = std::get<Knob>(change.key);
+  if (knob == Knob::zero_stage) strategy.stage = static_cast<int>(change.value.as_integer());
+  if (knob == Knob::offload_optimizer_device) {
+    strategy.offload_optimizer = device_named(change.value.as_string());
+  }
+  if (knob == Knob::offload_param_device) {
+    strategy.offload_parameter = device_named(change.value.as_string());
+  }
+  if (strategy.stage < 3) strategy.offload_parameter = OffloadDevice::none;
+  if (strategy.stage < 1) strategy.offload_optimizer = OffloadDevice::none;
+}
+
+}  // namespace
+
+KnobValue knob_value(Knob knob, const Json& value) {
+  switch (knob_row(knob).type) {
+    case KnobType::boolean:
+      return value.as_boolean();
+    case KnobType::integer:
+      return value.as_integer();
+    case KnobType::real:
+      return value.as_number();
+    case KnobType::text:
+      return value.as_string();
+    case KnobType::list:
+    case KnobType::object:
+      break;
+  }
+  return value;
+}
+
+Json to_json(const KnobValue& value) {
+  if (const bool* flag = std::get_if<bool>(&value)) return Json(*flag);
+  if (const std::int64_t* integer = std::get_if<std::int64_t>(&value)) return Json(*integer);
+  if (const double* real = std::get_if<double>(&value)) return Json(*real);
+  if (const std::string* text = std::get_if<std::string>(&value)) return Json(*text);
+  if (const Json* json = std::get_if<Json>(&value)) return *json;
+  return {};
+}
+
+std::string_view spelling(const Change& change) {
+  if (const Knob* knob = std::get_if<Knob>(&change.key)) return pointer_of(*knob);
+  return info(std::get<ScenarioKey>(change.key)).flag;
+}
+
+Json value_of(const Plan& plan, Knob knob) {
+  if (knob == Knob::zero_stage) return Json(std::int64_t{plan.engine.stage});
+  if (knob == Knob::offload_optimizer_device) {
+    return Json(name(plan.engine.offload_optimizer.device));
+  }
+  if (knob == Knob::offload_param_device) return Json(name(plan.engine.offload_parameter.device));
+  if (plan.ds_config.is_set(knob) && !plan.ds_config.is_auto(knob)) {
+    return to_json(plan.ds_config.value(knob));
+  }
+  return to_json(default_value(knob, plan.engine.stage, plan.software.deepspeed));
+}
+
+Json value_of(const Plan& plan, ScenarioKey key) {
+  const Workload& workload = plan.workload;
+  switch (key) {
+    case ScenarioKey::micro_batch_size:
+      return Json(workload.micro_batch_size);
+    case ScenarioKey::gradient_accumulation_steps:
+      return Json(workload.gradient_accumulation_steps);
+    case ScenarioKey::sequence_length:
+      return Json(workload.sequence_length);
+    case ScenarioKey::activation_checkpointing:
+      return Json(name(kActivationCheckpointingNames, workload.activation_checkpointing));
+    case ScenarioKey::attention:
+      return Json(name(kAttentionNames, workload.attention));
+    case ScenarioKey::precision:
+      return Json(name(kPrecisionNames, workload.precision));
+    case ScenarioKey::fused_loss:
+      return Json(workload.fused_loss);
+    default:
+      return {};
+  }
+}
+
+std::string describe(const Variation& variation, const Plan& base) {
+  std::string text;
+  for (const Change& change : variation.changes) {
+    const Json old = std::visit([&](auto key) { return value_of(base, key); }, change.key);
+    text += (text.empty() ? "" : "; ") + std::string(spelling(change)) + " " + value_text(old) +
+            " -> " + value_text(change.value);
+  }
+  return text;
+}
+
+Variations::Variations(const Scenario& scenario, std::optional<Bytes> capacity)
+    : scenario_(scenario), prepared_(prepare(scenario)) {
+  if (capacity) {
+    Cluster cluster = *prepared_.cluster;
+    cluster.gpu.memory.value = *capacity;
+    prepared_.cluster = std::make_shared<const Cluster>(std::move(cluster));
+  }
+  base_ = resolve(scenario_, prepared_);
+  if (const Said* said = scenario.find(ScenarioKey::ds_config)) {
+    config_ = read_ds_config_of(*said);
+  } else {
+    config_.set(Knob::zero_stage, std::int64_t{base_.engine.stage});
+  }
+}
+
+Plan Variations::plan(const Variation& variation) const {
+  Scenario scenario = scenario_;
+  DsConfig config = config_;
+  Strategy strategy = strategy_of(base_);
+  bool changes_strategy = false;
+  for (const Change& change : variation.changes) {
+    if (const ScenarioKey* key = std::get_if<ScenarioKey>(&change.key)) {
+      scenario.set(*key, change.value, kVariation);
+      if (!is_batch(*key)) continue;
+      // What the file fixed is said by the workload now.
+      for (const ScenarioKey batch :
+           {ScenarioKey::micro_batch_size, ScenarioKey::gradient_accumulation_steps}) {
+        if (scenario.find(batch) == nullptr)
+          scenario.set(batch, value_of(base_, batch), kVariation);
+      }
+      for (const Knob knob : {Knob::train_batch_size,
+                              Knob::train_micro_batch_size_per_gpu,
+                              Knob::gradient_accumulation_steps}) {
+        config.unset(knob);
+      }
+      continue;
+    }
+    const Knob knob = std::get<Knob>(change.key);
+    if (is_strategy(knob)) {
+      apply(change, strategy);
+      changes_strategy = true;
+    } else {
+      config.set(knob, knob_value(knob, change.value));
+    }
+  }
+  if (changes_strategy) config = strategy_config(strategy, &config, *prepared_.model);
+  Prepared prepared = prepared_;
+  prepared.ds_config = std::make_shared<const DsConfig>(std::move(config));
+  return resolve(scenario, prepared);
+}
+
+std::vector<VariedResult> Variations::simulate_all(std::span<const Variation> variations,
+                                                   const PredictOptions& options) const {
+  std::vector<VariedResult> results(variations.size());
+  std::vector<std::exception_ptr> failures(variations.size());
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < variations.size(); i = next++) {
+      try {
+        results[i].result =
+            simulate(plan(variations[i]), {.predict = options, .other_networks = false});
+      } catch (const InputError& error) {
+        results[i].refusal = error.what();  // a value that this run cannot have
+      } catch (...) {
+        failures[i] = std::current_exception();
+      }
+    }
+  };
+  const std::size_t threads =
+      std::min<std::size_t>(variations.size(), std::max(1U, std::thread::hardware_concurrency()));
+  std::vector<std::thread> workers;
+  for (std::size_t i = 1; i < threads; ++i) workers.emplace_back(work);
+  work();
+  for (std::thread& worker : workers) worker.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+  return results;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,73 @@
+// A scenario with one thing changed, planned and simulated again: what explain and the search for
+// the smallest change that fits are made of.
+//
+// Strategy changes (stage, offload) take what belongs to them along, as `fit` does. Batch sizes are
+// changed in the workload; a ds_config that fixes them loses those keys. Simulations run in
+// parallel; results keep the order of the variations and do not depend on the number of threads.
+// Checked by tests/unit/sensitivity_test.cpp.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "model/plan/plan.hpp"
+#include "model/predict/predict.hpp"
+#include "model/predict/step_result.hpp"
+
+namespace zeroplan {
+
+// One key of ds_config.json or of the workload, with its new value.
+struct Change {
+  std::variant<Knob, ScenarioKey> key;
+  Json value;
+};
+
+// "/zero_optimization/stage" or "--micro-batch-size": how the user says it.
+std::string_view spelling(const Change& change);
+
+// Changes that are made together.
+struct Variation {
+  std::vector<Change> changes;
+};
+
+// "/zero_optimization/stage 2 -> 3", several joined by "; ".
+std::string describe(const Variation& variation, const Plan& base);
+
+struct VariedResult {
+  std::optional<StepResult> result;  // nothing where the plan is refused
+  std::string refusal;               // why
+};
+
+class Variations {
+ public:
+  // Reads the scenario's parts once. `capacity`: of the card, where a message states it. Throws
+  // InputError as resolve() does.
+  explicit Variations(const Scenario& scenario, std::optional<Bytes> capacity = {});
+
+  const Plan& base() const { return base_; }
+  // Throws InputError where the changes contradict each other or the rest.
+  Plan plan(const Variation& variation) const;
+  std::vector<VariedResult> simulate_all(std::span<const Variation> variations,
+                                         const PredictOptions& options) const;
+
+ private:
+  Scenario scenario_;
+  Prepared prepared_;
+  DsConfig config_;  // as the user wrote it, or a stage alone
+  Plan base_;
+};
+
+// What a key has in a plan: an integer, a text, true or false; null where the file says nothing and
+// the default is derived.
+Json value_of(const Plan& plan, Knob knob);
+Json value_of(const Plan& plan, ScenarioKey key);
+
+// A value of a knob as JSON and back. Precondition: it fits the row's type.
+KnobValue knob_value(Knob knob, const Json& value);
+Json to_json(const KnobValue& value);
+
+}  // namespace zeroplan
