@@ -1,0 +1,46 @@
+#include "runtime/collectives/communicator.hpp"
+
+#include <cstdio>
+#include <exception>
+
+namespace zeroplan::runtime {
+
+Pending::~Pending() {
+  if (!wait_) return;
+  // Somebody else may still write into the buffers; that they are given up shows in who else waits.
+  try {
+    wait_();
+  } catch (const std::exception&) {
+  }
+}
+
+void Pending::wait() {
+  if (!wait_) return;
+  const std::function<void()> wait = std::exchange(wait_, nullptr);
+  wait();
+}
+
+namespace {
+
+Exchange in_place(std::byte* data, DType dtype, Elements elements, ReduceOperation operation) {
+  return {.kind = CollectiveKind::all_reduce,
+          .operation = operation,
+          .dtype = dtype,
+          .elements = elements,
+          .input = data,
+          .output = data};
+}
+
+}  // namespace
+
+void Communicator::all_reduce(float* data, Elements elements, ReduceOperation operation) {
+  run(in_place(reinterpret_cast<std::byte*>(data), DType::fp32, elements, operation));
+}
+
+void Communicator::all_reduce(double* data, Elements elements, ReduceOperation operation) {
+  run(in_place(reinterpret_cast<std::byte*>(data), DType::fp64, elements, operation));
+}
+
+void Communicator::barrier() { run({.kind = CollectiveKind::barrier}); }
+
+}  // namespace zeroplan::runtime

@@ -1,0 +1,86 @@
+// Collectives between the ranks of a run, as an interface: in-process ranks (in_process.hpp), later
+// MPI between processes and NCCL between GPUs.
+//
+// Every rank calls the same collectives in the same order with the same sizes. Sums are taken in
+// the order of the ranks, in fp32 (fp64 for fp64), and rounded once, so that the result does not
+// depend on who came first. A rank that ends calls fail(); everybody who waits then throws, as does
+// who has waited longer than the time limit: no rank is left behind waiting.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "model/dtype.hpp"
+#include "model/engine/engine_action.hpp"
+#include "model/units.hpp"
+
+namespace zeroplan::runtime {
+
+// A collective that cannot be completed: a rank failed, did not come, or came with another call.
+class CollectiveError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What the ranks exchange. Counts are elements of one rank's share where a tensor is divided:
+// all_gather: input `elements`, output ranks * elements; reduce_scatter: the reverse; all_to_all:
+// both ranks * elements; otherwise both `elements`.
+struct Exchange {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  ReduceOperation operation = ReduceOperation::sum;
+  DType dtype = DType::fp32;
+  Elements elements;
+  int root = 0;                      // of reduce and broadcast
+  const std::byte* input = nullptr;  // broadcast: of the root
+  std::byte* output = nullptr;       // reduce: of the root
+};
+
+// A collective under way. Input and output stay untouched until wait() returns; who drops a
+// Pending without waiting waits in the destructor.
+class Pending {
+ public:
+  Pending() = default;
+  // `wait` returns when the collective is done on this rank, or throws CollectiveError.
+  explicit Pending(std::function<void()> wait) : wait_(std::move(wait)) {}
+  Pending(Pending&& other) noexcept : wait_(std::exchange(other.wait_, nullptr)) {}
+  Pending& operator=(Pending&& other) noexcept {
+    std::swap(wait_, other.wait_);
+    return *this;
+  }
+  ~Pending();
+
+  void wait();
+  bool done() const { return wait_ == nullptr; }
+
+ private:
+  std::function<void()> wait_;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+
+  // Begins a collective; returns before it is done. In-place forms: output may be input
+  // (all_reduce, reduce, broadcast); all_gather's input may stand at its place in the output,
+  // reduce_scatter's output at its place in the input.
+  virtual Pending start(const Exchange& exchange) = 0;
+  // This rank ends for that reason: all waits of all ranks throw CollectiveError with it.
+  virtual void fail(const std::string& reason) = 0;
+
+  void run(const Exchange& exchange) { start(exchange).wait(); }
+
+  // The usual calls, each done when it returns.
+  void all_reduce(float* data, Elements elements, ReduceOperation operation = ReduceOperation::sum);
+  void all_reduce(double* data,
+                  Elements elements,
+                  ReduceOperation operation = ReduceOperation::sum);
+  void barrier();
+};
+
+}  // namespace zeroplan::runtime

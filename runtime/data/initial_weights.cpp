@@ -1,0 +1,49 @@
+#include "runtime/data/initial_weights.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <string_view>
+
+namespace zeroplan::runtime {
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+// FNV-1a of the name: a parameter's numbers do not depend on what else the model has.
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return hash;
+}
+
+// In (0, 1].
+double uniform(std::uint64_t bits) { return static_cast<double>((bits >> 11) + 1) * 0x1p-53; }
+
+// Box and Muller 1958: a pair of places shares two uniform numbers.
+float normal(std::uint64_t stream, std::int64_t at) {
+  const auto pair = static_cast<std::uint64_t>(at / 2) * 2;
+  const double radius = std::sqrt(-2.0 * std::log(uniform(mixed(stream + pair))));
+  const double angle = 2.0 * std::numbers::pi * uniform(mixed(stream + pair + 1));
+  return static_cast<float>(kDeviation * radius *
+                            (at % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+}
+
+}  // namespace
+
+void initial_weights(const Parameter& parameter,
+                     std::uint64_t seed,
+                     Elements first,
+                     std::span<float> values) {
+  if (parameter.shape.size() <= 1) {
+    const bool bias = std::string_view(parameter.name).ends_with("bias");
+    std::fill(values.begin(), values.end(), bias ? 0.0F : 1.0F);
+    return;
+  }
+  const std::uint64_t stream = mixed(hash_of(parameter.name) ^ mixed(seed));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = normal(stream, first.count() + static_cast<std::int64_t>(i));
+  }
+}
+
+}  // namespace zeroplan::runtime

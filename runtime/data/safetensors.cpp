@@ -1,0 +1,168 @@
+#include "runtime/data/safetensors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "model/check.hpp"
+#include "model/diagnostic.hpp"
+#include "model/half_floats.hpp"
+#include "model/json.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+constexpr std::int64_t kLongestHeader = 100'000'000;  // of the reference implementation
+
+[[noreturn]] void refuse(const std::string& path, std::string pointer, std::string got) {
+  throw InputError(Diagnostic{.file = path,
+                              .pointer = std::move(pointer),
+                              .expected = "a safetensors file of F32, BF16 or F16 tensors",
+                              .got = std::move(got),
+                              .hint = ""});
+}
+
+std::int64_t integer_of(const std::string& path, const std::string& name, const Json& json) {
+  if (!json.is_integer() || json.as_integer() < 0) refuse(path, "/" + name, json.describe());
+  return json.as_integer();
+}
+
+DType dtype_of(const std::string& path, const std::string& name, const Json* json) {
+  const std::string text = json != nullptr && json->is_string() ? json->as_string() : "none";
+  if (text == "F32") return DType::fp32;
+  if (text == "BF16") return DType::bf16;
+  if (text == "F16") return DType::fp16;
+  refuse(path, "/" + name + "/dtype", text);
+}
+
+TensorInfo info_of(const std::string& path, const std::string& name, const Json& json) {
+  if (!json.is_object()) refuse(path, "/" + name, json.describe());
+  TensorInfo info;
+  info.dtype = dtype_of(path, name, json.find("dtype"));
+  const Json* shape = json.find("shape");
+  const Json* offsets = json.find("data_offsets");
+  if (shape == nullptr || !shape->is_array()) refuse(path, "/" + name + "/shape", "none");
+  if (offsets == nullptr || !offsets->is_array() || offsets->items().size() != 2) {
+    refuse(path, "/" + name + "/data_offsets", "none");
+  }
+  std::int64_t numel = 1;
+  for (const Json& size : shape->items()) {
+    info.shape.push_back(integer_of(path, name + "/shape", size));
+    numel = detail::checked_product(numel, info.shape.back());
+  }
+  info.begin = integer_of(path, name + "/data_offsets", offsets->items()[0]);
+  info.end = integer_of(path, name + "/data_offsets", offsets->items()[1]);
+  if (info.end - info.begin != (Elements::of(numel) * info.dtype).count()) {
+    refuse(path, "/" + name + "/data_offsets", "another size than the shape's");
+  }
+  return info;
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) refuse(path, "", "a file that cannot be opened");
+  const std::int64_t size = file.tellg();
+  file.seekg(0);
+  std::array<unsigned char, 8> length_bytes{};
+  file.read(reinterpret_cast<char*>(length_bytes.data()), length_bytes.size());
+  std::uint64_t length = 0;
+  for (std::size_t i = 0; i < length_bytes.size(); ++i) {
+    length |= static_cast<std::uint64_t>(length_bytes[i]) << (8 * i);
+  }
+  if (!file || length > static_cast<std::uint64_t>(std::min(kLongestHeader, size - 8))) {
+    refuse(path, "", "a header that is longer than the file");
+  }
+  std::string header(length, '\0');
+  file.read(header.data(), static_cast<std::streamsize>(length));
+  data_begin_ = 8 + static_cast<std::int64_t>(length);
+  const Json root = parse_json(header, path).root;
+  if (!root.is_object()) refuse(path, "", root.describe());
+  for (const auto& [name, value] : root.members()) {
+    if (name == "__metadata__") continue;
+    TensorInfo info = info_of(path, name, value);
+    if (info.end > size - data_begin_) refuse(path, "/" + name, "data behind the file's end");
+    tensors_.emplace(name, std::move(info));
+  }
+}
+
+const TensorInfo* SafetensorsFile::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+void SafetensorsFile::read(std::string_view name, Elements first, std::span<float> values) const {
+  const TensorInfo* info = find(name);
+  ZP_CHECK(info != nullptr, "the file has the tensor");
+  const std::int64_t size = width(info->dtype);
+  std::ifstream file(path_, std::ios::binary);
+  file.seekg(data_begin_ + info->begin + first.count() * size);
+  std::vector<char> bytes(values.size() * static_cast<std::size_t>(size));
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!file) refuse(path_, "/" + std::string(name), "a file that ends early");
+  if (info->dtype == DType::fp32) {
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return;
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::uint16_t half = 0;
+    std::memcpy(&half, bytes.data() + 2 * i, 2);
+    values[i] = info->dtype == DType::bf16 ? float_of_bf16(half) : float_of_fp16(half);
+  }
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<Tensor>& tensors)
+    : path_(path), file_(path, std::ios::binary | std::ios::trunc) {
+  Json header = Json::object();
+  for (const Tensor& tensor : tensors) {
+    std::int64_t bytes = width(DType::fp32);
+    Json shape = Json::array();
+    for (const std::int64_t size : tensor.shape) {
+      bytes *= size;
+      shape.push_back(size);
+    }
+    header[tensor.name] = Json::object({{"dtype", "F32"},
+                                        {"shape", std::move(shape)},
+                                        {"data_offsets", Json::array({left_, left_ + bytes})}});
+    left_ += bytes;
+  }
+  std::string text = header.dump();
+  text.resize(static_cast<std::size_t>(round_up(static_cast<std::int64_t>(text.size()), 8)), ' ');
+  std::array<char, 8> length{};
+  for (std::size_t i = 0; i < length.size(); ++i) {
+    length[i] = static_cast<char>((text.size() >> (8 * i)) & 0xffU);
+  }
+  file_.write(length.data(), length.size());
+  file_.write(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file_) throw std::runtime_error("cannot write " + path_);
+}
+
+void SafetensorsWriter::append(std::span<const float> values) {
+  file_.write(reinterpret_cast<const char*>(values.data()),
+              static_cast<std::streamsize>(values.size_bytes()));
+  if (!file_) throw std::runtime_error("cannot write " + path_);
+  left_ -= static_cast<std::int64_t>(values.size_bytes());
+}
+
+void SafetensorsWriter::finish() {
+  ZP_CHECK(left_ == 0, "everything that was declared is written");
+  file_.close();
+  if (!file_) throw std::runtime_error("cannot write " + path_);
+  sync_to_disk(path_);
+}
+
+void sync_to_disk(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw std::runtime_error("cannot open " + path);
+  const int failed = fsync(descriptor);
+  close(descriptor);
+  if (failed != 0) throw std::runtime_error("cannot flush " + path + " to the disk");
+}
+
+}  // namespace zeroplan::runtime

@@ -1,0 +1,66 @@
+// Reading and writing tensors in the safetensors format: eight bytes with the header's length, a
+// JSON header of names, dtypes, shapes and offsets, the data.
+// Source: the format's description at huggingface.co/docs/safetensors.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/dtype.hpp"
+#include "model/units.hpp"
+
+namespace zeroplan::runtime {
+
+struct TensorInfo {
+  DType dtype = DType::fp32;
+  std::vector<std::int64_t> shape;
+  std::int64_t begin = 0, end = 0;  // bytes behind the header
+};
+
+// A file of tensors, read in parts; may be shared by threads, each with a copy.
+class SafetensorsFile {
+ public:
+  // Throws InputError for what is no such file: a broken header, offsets outside the file, sizes
+  // that contradict shapes, dtypes other than F32, BF16 and F16.
+  explicit SafetensorsFile(const std::string& path);
+
+  const TensorInfo* find(std::string_view name) const;
+  // Elements [first, first + values.size()) as fp32. Throws InputError where the file ends early.
+  // Precondition: the tensor is there and has them.
+  void read(std::string_view name, Elements first, std::span<float> values) const;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::map<std::string, TensorInfo, std::less<>> tensors_;
+  std::int64_t data_begin_ = 0;
+};
+
+// Writes fp32 tensors one after the other, in the order in which they were declared.
+class SafetensorsWriter {
+ public:
+  struct Tensor {
+    std::string name;
+    std::vector<std::int64_t> shape;
+  };
+  // Throws std::runtime_error with the path where writing fails, here and in append().
+  SafetensorsWriter(const std::string& path, const std::vector<Tensor>& tensors);
+  void append(std::span<const float> values);
+  // Flushes to the disk (fsync). Precondition: everything declared was appended.
+  void finish();
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+  std::int64_t left_ = 0;  // bytes still to come
+};
+
+// Flushes a file or folder to the disk.
+void sync_to_disk(const std::string& path);
+
+}  // namespace zeroplan::runtime

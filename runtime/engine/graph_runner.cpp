@@ -1,0 +1,178 @@
+#include "runtime/engine/graph_runner.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "model/check.hpp"
+
+namespace zeroplan::runtime {
+
+GraphRunner::GraphRunner(const ModelGraph& graph,
+                         std::size_t parameters,
+                         Kernels& kernels,
+                         Memory& memory)
+    : graph_(graph),
+      kernels_(kernels),
+      memory_(memory),
+      passes_(micro_batch(graph)),
+      partial_(parameters) {
+  for (const BlockInstance& instance : graph.instances) {
+    const Block& block = graph.block_of(instance);
+    ZP_CHECK(block.calls.size() == block.operations.size(),
+             "a block without kernel calls cannot be run: " + block.name);
+    storages_.emplace_back(block.storages.size());
+  }
+}
+
+Buffer& GraphRunner::buffer_of(std::int32_t instance, std::int32_t storage) {
+  const StorageId id = resolve(graph_, instance, storage);
+  return storages_[static_cast<std::size_t>(id.instance)][static_cast<std::size_t>(id.storage)];
+}
+
+// Ids first, labels behind them.
+void GraphRunner::begin_micro_batch(const MicroBatch& batch) {
+  ZP_CHECK(batch.ids.size() == batch.labels.size(), "a label for each token");
+  tokens_ = static_cast<std::int64_t>(batch.ids.size());
+  ZP_CHECK(graph_.batch >= Elements::of(2 * tokens_) * DType::int64,
+           "the graph's batch holds ids and labels");
+  batch_ = memory_.allocate(graph_.batch, MemoryCategory::activations, Place::device, "the batch");
+  auto* ids = batch_.as<std::int64_t>();
+  std::copy(batch.ids.begin(), batch.ids.end(), ids);
+  std::copy(batch.labels.begin(), batch.labels.end(), ids + tokens_);
+}
+
+void GraphRunner::run(const PassStep& pass, const Hooks& hooks, double loss_gradient) {
+  const Block& block = graph_.block_of(graph_.instances[static_cast<std::size_t>(pass.instance)]);
+  for (const Event& event : block.of(pass.pass)) {
+    const auto index = static_cast<std::size_t>(event.index);
+    switch (event.kind) {
+      case EventKind::module_enter:
+      case EventKind::module_exit:
+        hooks.module_event(pass, event);
+        break;
+      case EventKind::operation:
+        run_call(pass, event.index, hooks, loss_gradient);
+        break;
+      case EventKind::allocate: {
+        const Storage& storage = block.storages[index];
+        buffer_of(pass.instance, event.index) =
+            memory_.allocate(storage.bytes, storage.category, Place::device, block.name);
+        break;
+      }
+      case EventKind::release:
+        buffer_of(pass.instance, event.index).reset();
+        break;
+      case EventKind::save:
+        break;
+      case EventKind::weight_gradient:
+        announce(pass, block.weight_gradients[index], hooks);
+        break;
+    }
+  }
+  for (const SharedTensor& shared : graph_.shared) {
+    if (shared.dies_after(pass)) buffer_of(shared.producer, shared.storage).reset();
+  }
+}
+
+void GraphRunner::announce(const PassStep& pass,
+                           const WeightGradient& gradient,
+                           const Hooks& hooks) {
+  const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
+  const std::int32_t parameter = instance.parameters[static_cast<std::size_t>(gradient.parameter)];
+  StorageId& partial = partial_[static_cast<std::size_t>(parameter)];
+  if (gradient.storage >= 0) partial = resolve(graph_, pass.instance, gradient.storage);
+  if (!gradient.complete) return;
+  Buffer& buffer = storages_[static_cast<std::size_t>(partial.instance)]
+                            [static_cast<std::size_t>(partial.storage)];
+  partial = {};
+  hooks.gradient(parameter, std::move(buffer));
+}
+
+// The storage of this block that its gradient is announced in, or the part that an earlier block
+// began.
+Operand GraphRunner::gradient_operand(const PassStep& pass, std::int32_t parameter) {
+  const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
+  const Block& block = graph_.block_of(instance);
+  StorageId id =
+      partial_[static_cast<std::size_t>(instance.parameters[static_cast<std::size_t>(parameter)])];
+  for (const WeightGradient& gradient : block.weight_gradients) {
+    if (gradient.parameter != parameter || gradient.storage < 0) continue;
+    id = resolve(graph_, pass.instance, gradient.storage);
+  }
+  ZP_CHECK(id.instance >= 0, "a gradient has a storage: " + block.name);
+  const Buffer& buffer =
+      storages_[static_cast<std::size_t>(id.instance)][static_cast<std::size_t>(id.storage)];
+  const Storage& storage = graph_.storage(id);
+  ZP_CHECK(static_cast<bool>(buffer), "a gradient's storage is alive: " + block.name);
+  return {buffer.data(), storage.elements, storage.dtype};
+}
+
+Operand GraphRunner::operand(const PassStep& pass,
+                             const KernelOperand& operand,
+                             const Hooks& hooks) {
+  const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
+  const Block& block = graph_.block_of(instance);
+  const auto index = static_cast<std::size_t>(std::max(0, operand.index));
+  switch (operand.from) {
+    case KernelOperand::From::none:
+      return {};
+    case KernelOperand::From::storage: {
+      const Buffer& buffer = buffer_of(pass.instance, operand.index);
+      ZP_CHECK(static_cast<bool>(buffer), "an operand is alive: " + block.name);
+      const Storage& storage = block.storages[index];
+      return {buffer.data(), storage.elements, storage.dtype};
+    }
+    case KernelOperand::From::parameter:
+      return hooks.weights(instance.parameters[index]);
+    case KernelOperand::From::gradient:
+      return gradient_operand(pass, operand.index);
+    case KernelOperand::From::ids:
+      return {batch_.data(), Elements::of(tokens_), DType::int64};
+    case KernelOperand::From::labels:
+      return {reinterpret_cast<std::byte*>(batch_.as<std::int64_t>() + tokens_),
+              Elements::of(tokens_),
+              DType::int64};
+  }
+  return {};
+}
+
+void GraphRunner::run_call(const PassStep& pass,
+                           std::int32_t index,
+                           const Hooks& hooks,
+                           double loss_gradient) {
+  const Block& block = graph_.block_of(graph_.instances[static_cast<std::size_t>(pass.instance)]);
+  const KernelCall& call = block.calls[static_cast<std::size_t>(index)];
+  if (call.kernel == Kernel::none) return;
+  operands_.clear();
+  for (const KernelOperand& from : call.operands) operands_.push_back(operand(pass, from, hooks));
+  if (call.kernel != Kernel::cross_entropy_backward || loss_gradient == call.scale) {
+    kernels_.run(call, operands_);
+    return;
+  }
+  KernelCall scaled = call;
+  scaled.scale = loss_gradient;
+  kernels_.run(scaled, operands_);
+}
+
+float GraphRunner::loss() const {
+  const auto last = graph_.instances.size() - 1;
+  const Buffer& buffer =
+      storages_[last][static_cast<std::size_t>(graph_.block_of(graph_.instances[last]).output)];
+  ZP_CHECK(static_cast<bool>(buffer), "the loss is read after the forward pass");
+  return *buffer.as<float>();
+}
+
+void GraphRunner::release_loss() {
+  const auto last = graph_.instances.size() - 1;
+  storages_[last][static_cast<std::size_t>(graph_.block_of(graph_.instances[last]).output)].reset();
+}
+
+void GraphRunner::clear() {
+  for (std::vector<Buffer>& instance : storages_) {
+    for (Buffer& buffer : instance) buffer.reset();
+  }
+  batch_.reset();
+}
+
+}  // namespace zeroplan::runtime

@@ -1,0 +1,504 @@
+#include "runtime/engine/rank_engine.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "model/check.hpp"
+#include "model/engine/embedded.hpp"
+#include "model/engine/optimizer_step.hpp"
+#include "runtime/data/initial_weights.hpp"
+#include "runtime/engine/tensor_ops.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+// Buffers by when a backward pass of a window makes them (simulator/engines/deepspeed_writer.cpp).
+constexpr BufferLifetime kFirstBackward[] = {BufferLifetime::window,
+                                             BufferLifetime::window_to_step};
+constexpr BufferLifetime kBoundaryBackward[] = {BufferLifetime::boundary_backward,
+                                                BufferLifetime::boundary_to_step};
+
+Place place_of(BufferPlace place) {
+  switch (place) {
+    case BufferPlace::gpu:
+      return Place::device;
+    case BufferPlace::host_pinned:
+      return Place::pinned;
+    case BufferPlace::host_pageable:
+      return Place::pageable;
+    case BufferPlace::nvme:
+      break;
+  }
+  return Place::file;
+}
+
+FetchModel fetch_model_of(const EngineSetup& setup) {
+  FetchModel model;
+  for (const Module& module : setup.model->modules) {
+    FetchModule entry;
+    for (const int parameter : module.parameters) entry.parameters.push_back(parameter);
+    entry.parent = module.parent;
+    model.modules.push_back(entry);
+  }
+  model.parameters = setup.parameters;
+  mark_persistent(model, setup.config);
+  return model;
+}
+
+const EngineSetup& checked(const EngineSetup& setup) {
+  const std::vector<Diagnostic> problems = not_embedded(setup.config);
+  if (!problems.empty()) throw InputError(problems);
+  return setup;
+}
+
+}  // namespace
+
+RankEngine::RankEngine(EngineSetup setup, Communicator& group, Kernels& kernels, Memory& memory)
+    : setup_(checked(setup)),
+      config_(setup_.config),
+      parameters_(setup_.parameters),
+      group_(group),
+      memory_(memory),
+      runner_(*setup_.graph, setup_.parameters.size(), kernels, memory),
+      buffers_(engine_buffers(config_, parameters_)),
+      held_(buffers_.size()),
+      partition_(flat_partition(config_, parameters_)),
+      reducer_(config_, parameters_),
+      waiting_(parameters_.size()),
+      gathered_(parameters_.size()) {
+  ZP_CHECK(parameters_.size() == setup_.model->parameters.size(), "a parameter for each parameter");
+  ZP_CHECK(group.ranks() == config_.data_parallel_ranks && group.rank() == config_.rank,
+           "the group is the plan's");
+  if (config_.stage == 3) {
+    coordinator_.emplace(fetch_model_of(setup_), config_);
+    walk_.emplace(*setup_.model, *setup_.graph);
+  }
+  hooks_.weights = [this](std::int32_t parameter) { return weights_of(parameter); };
+  hooks_.gradient = [this](std::int32_t parameter, Buffer gradient) {
+    take_gradient(parameter, std::move(gradient));
+  };
+  hooks_.module_event = [this](const PassStep& step, const Event& event) {
+    if (!walk_) return;
+    walk_->follow(step, event, [this](const ModuleStep& module) { module_step(module); });
+  };
+  enter_phase(Phase::init);
+  registered_ = memory_.allocate(
+      setup_.graph->buffers, MemoryCategory::parameters, Place::device, "the modules' buffers");
+  allocate_buffers(BufferLifetime::resident);
+  make_weights();
+  make_units();
+  loss_scale_ = setup_.loss_scaling.initial;
+  hysteresis_ = setup_.loss_scaling.hysteresis;
+  if (setup_.resumed) resume();
+}
+
+void RankEngine::enter_phase(Phase phase) {
+  const auto now = std::chrono::steady_clock::now();
+  seconds_[static_cast<std::size_t>(phase_)] +=
+      Seconds::of(std::chrono::duration<double>(now - phase_began_).count());
+  phase_ = phase;
+  phase_began_ = now;
+  memory_.begin(phase);
+}
+
+// --- buffers of the engine
+
+std::size_t RankEngine::find(std::string_view attribute, int index, std::string_view suffix) const {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].attribute == attribute && buffers_[i].index == index &&
+        buffers_[i].suffix == suffix) {
+      return i;
+    }
+  }
+  ZP_CHECK(false, "the engine has no buffer " + std::string(attribute));
+}
+
+// Zero, padding included. Buckets are written before they are read, and a large one of a small
+// model stays untouched where it is not needed.
+Buffer RankEngine::allocate(const EngineBuffer& buffer) {
+  const Place place = place_of(buffer.place);
+  if (buffer.category == MemoryCategory::communication_buffers) {
+    return memory_.allocate(buffer.bytes, buffer.category, place, path(buffer));
+  }
+  return memory_.allocate_zeroed(buffer.bytes, buffer.category, place, path(buffer));
+}
+
+void RankEngine::allocate_buffers(BufferLifetime lifetime) {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const EngineBuffer& buffer = buffers_[i];
+    if (buffer.lifetime != lifetime || held_[i]) continue;
+    // Gradients and persistent weights come one by one.
+    if (is_waiting_gradient(buffer) || is_unbuffered_gradient(buffer, config_)) continue;
+    if (config_.stage == 3 && buffer.attribute == "persistent_parameters") continue;
+    held_[i] = allocate(buffer);
+  }
+}
+
+void RankEngine::release_buffers(BufferLifetime lifetime) {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].lifetime == lifetime) held_[i].reset();
+  }
+}
+
+// When the first gradient of a backward pass is complete.
+void RankEngine::begin_backward_buffers() {
+  if (buffers_ready_) return;
+  buffers_ready_ = true;
+  allocate_buffers(BufferLifetime::first_backward_on);
+  for (const BufferLifetime lifetime : kFirstBackward) allocate_buffers(lifetime);
+  allocate_buffers(BufferLifetime::backward);
+  if (micro_step_ > 0) allocate_buffers(BufferLifetime::later_backward);
+  if (!at_boundary()) return;
+  for (const BufferLifetime lifetime : kBoundaryBackward) allocate_buffers(lifetime);
+}
+
+// The window's sum is handed over to the step: the same storage under another name.
+void RankEngine::end_backward_buffers() {
+  release_buffers(BufferLifetime::backward);
+  release_buffers(BufferLifetime::later_backward);
+  if (!at_boundary()) return;
+  release_buffers(BufferLifetime::boundary_backward);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].lifetime != BufferLifetime::after_boundary) continue;
+    for (std::size_t w = 0; w < buffers_.size(); ++w) {
+      const bool same = buffers_[w].lifetime == BufferLifetime::window && held_[w] &&
+                        buffers_[w].category == MemoryCategory::gradients &&
+                        buffers_[w].bytes == buffers_[i].bytes;
+      if (!same || held_[i]) continue;
+      held_[i] = std::move(held_[w]);
+    }
+  }
+  release_buffers(BufferLifetime::window);
+  allocate_buffers(BufferLifetime::after_boundary);
+}
+
+// --- weights
+
+void RankEngine::fill_weights(
+    std::int32_t parameter, Elements first, std::byte* to, DType dtype, Elements count) {
+  constexpr std::int64_t kBlock = 4096;
+  std::array<float, kBlock> values;
+  const Parameter& what = setup_.model->parameters[static_cast<std::size_t>(parameter)];
+  for (std::int64_t begin = 0; begin < count.count(); begin += kBlock) {
+    const std::int64_t size = std::min(kBlock, count.count() - begin);
+    const std::span<float> block(values.data(), static_cast<std::size_t>(size));
+    if (setup_.weights) {
+      setup_.weights(parameter, first + Elements::of(begin), block);
+    } else {
+      initial_weights(what, setup_.seed, first + Elements::of(begin), block);
+    }
+    convert(reinterpret_cast<const std::byte*>(values.data()),
+            DType::fp32,
+            advance(to, Elements::of(begin), dtype),
+            dtype,
+            Elements::of(size));
+  }
+}
+
+// Stage 3: partitions one behind the other, sub-group by sub-group; on the host in one buffer for
+// each optimizer group.
+void RankEngine::make_partitioned_weights() {
+  const DType dtype = config_.model_dtype;
+  const int ranks = partition_ranks(config_);
+  const int rank = partition_rank(config_);
+  const bool on_host = config_.offload_parameter.device != OffloadDevice::none;
+  partition_offset_.resize(parameters_.size());
+  Elements offset;
+  std::byte* to = on_host ? nullptr : held_[find("lp_param_buffer", -1)].data();
+  int group = -1;
+  int index = 0;
+  for (const SubGroup& sub : sub_groups(config_, parameters_)) {
+    if (on_host && sub.group != group) to = held_[find("fp16_partitioned_groups", index)].data();
+    group = sub.group;
+    ++index;
+    for (const int p : sub.parameters) {
+      const auto at = static_cast<std::size_t>(p);
+      partition_offset_[at] = offset;
+      weights_[at] = to;
+      fill_weights(p, part(p) * rank, to, dtype, real_partition_numel(numel(p), ranks, rank));
+      offset += part(p);
+      to = advance(to, part(p), dtype);
+    }
+  }
+}
+
+void RankEngine::make_weights() {
+  const DType dtype = config_.model_dtype;
+  weights_.assign(parameters_.size(), nullptr);
+  if (config_.stage == 3) {
+    make_partitioned_weights();
+    return;
+  }
+  const OptimizerWrapper wrapper = optimizer_wrapper(config_);
+  const bool flat = wrapper != OptimizerWrapper::plain;
+  const bool sharded = wrapper == OptimizerWrapper::zero12;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    const auto parameter = static_cast<std::int32_t>(p);
+    if (flat && parameters_[p].trainable) {
+      const ParameterPlace& place = partition_.places[p];
+      const std::size_t group =
+          find(sharded ? "bit16_groups_flat" : "fp16_groups_flat", place.group);
+      weights_[p] = advance(held_[group].data(), place.offset, dtype);
+    } else {
+      weights_[p] = held_[find("module.parameters", parameter)].data();
+    }
+    fill_weights(parameter, Elements::zero(), weights_[p], dtype, parameters_[p].numel);
+  }
+  if (!sharded) return;
+  owned_ = owned_slices(partition_, partition_rank(config_));
+  Elements offset;
+  for (const OwnedSlice& slice : owned_) {
+    kept_offset_.push_back(offset);
+    offset += numel(slice.parameter);
+  }
+}
+
+// What the optimizer updates: a parameter, a flat group (stage 0), a rank's part of one (1, 2), a
+// sub-group (3).
+void RankEngine::make_units() {
+  const OptimizerWrapper wrapper = optimizer_wrapper(config_);
+  if (wrapper == OptimizerWrapper::plain) {
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      if (!parameters_[p].trainable) continue;
+      const auto parameter = static_cast<std::int32_t>(p);
+      add_unit(weights_[p], nullptr, parameters_[p].numel, parameter);
+      add_part(parameter, Elements::zero(), Elements::zero(), parameters_[p].numel);
+    }
+    return;
+  }
+  if (wrapper == OptimizerWrapper::zero12) {
+    make_partition_units();
+  } else if (wrapper == OptimizerWrapper::zero3) {
+    make_sub_group_units();
+  } else {
+    for (std::size_t g = 0; g < partition_.groups.size(); ++g) {
+      const FlatGroup& group = partition_.groups[g];
+      std::byte* master = held_[find("fp32_groups_flat", static_cast<int>(g))].data();
+      const std::int32_t first = group.parameters.front();
+      add_unit(master, weights_[static_cast<std::size_t>(first)], group.numel, first);
+      for (const int p : group.parameters) {
+        const ParameterPlace& place = partition_.places[static_cast<std::size_t>(p)];
+        add_part(p, Elements::zero(), place.offset, numel(p));
+      }
+    }
+  }
+  fill_masters();
+}
+
+void RankEngine::add_unit(std::byte* master,
+                          std::byte* weights,
+                          Elements elements,
+                          std::int32_t parameter) {
+  std::vector<std::size_t> first;
+  std::vector<std::size_t> second;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].attribute != "state") continue;
+    (buffers_[i].suffix == "[exp_avg]" ? first : second).push_back(i);
+  }
+  Unit unit;
+  unit.master = reinterpret_cast<float*>(master);
+  unit.first_moment = first[units_.size()];
+  unit.second_moment = second[units_.size()];
+  unit.elements = elements;
+  unit.weights = weights;
+  // Hugging Face's second group holds vectors alone, and does not decay.
+  const int group = parameters_[static_cast<std::size_t>(parameter)].group;
+  unit.decays = std::any_of(parameters_.begin(), parameters_.end(), [&](const EngineParameter& p) {
+    return p.trainable && p.group == group && p.matrix;
+  });
+  units_.push_back(std::move(unit));
+}
+
+void RankEngine::add_part(std::int32_t parameter,
+                          Elements first,
+                          Elements offset,
+                          Elements elements) {
+  units_.back().parts.push_back({parameter, first, offset, elements});
+}
+
+void RankEngine::fill_masters() {
+  for (const Unit& unit : units_) {
+    auto* master = reinterpret_cast<std::byte*>(unit.master);
+    for (const Unit::Part& part : unit.parts) {
+      std::byte* to = advance(master, part.offset, DType::fp32);
+      fill_weights(part.parameter, part.first, to, DType::fp32, part.elements);
+    }
+  }
+}
+
+void RankEngine::make_partition_units() {
+  const int rank = partition_rank(config_);
+  for (std::size_t g = 0; g < partition_.groups.size(); ++g) {
+    const FlatGroup& group = partition_.groups[g];
+    const auto index = static_cast<int>(g);
+    std::byte* flat = held_[find("bit16_groups_flat", index)].data();
+    add_unit(held_[find("single_partition_of_fp32_groups", index)].data(),
+             advance(flat, group.partition * rank, config_.model_dtype),
+             group.partition,
+             group.parameters.front());
+    for (const OwnedSlice& slice : owned_) {
+      if (slice.group != index) continue;
+      add_part(slice.parameter, slice.start, slice.partition_offset, slice.numel);
+    }
+    if (!offloads()) continue;
+    units_.back().gradient = find("single_partition_of_fp32_groups", index, ".grad");
+    units_.back().staged = find("param_buffer_of_bit16_for_cpu_offload_groups", index);
+  }
+}
+
+void RankEngine::make_sub_group_units() {
+  const int ranks = partition_ranks(config_);
+  const int rank = partition_rank(config_);
+  int index = 0;
+  for (const SubGroup& group : sub_groups(config_, parameters_)) {
+    std::byte* master = held_[find("fp32_partitioned_groups_flat", index)].data();
+    const std::int32_t first = group.parameters.front();
+    add_unit(master, weights_[static_cast<std::size_t>(first)], group.numel, first);
+    if (offloads()) units_.back().gradient = find("fp32_partitioned_groups_flat", index, ".grad");
+    ++index;
+    Elements offset;
+    for (const int p : group.parameters) {
+      add_part(p, part(p) * rank, offset, real_partition_numel(numel(p), ranks, rank));
+      offset += part(p);
+    }
+  }
+}
+
+std::vector<StateSlice> RankEngine::state() const {
+  std::vector<StateSlice> slices;
+  for (const Unit& unit : units_) {
+    const auto* first = held_[unit.first_moment].as<float>();
+    const auto* second = held_[unit.second_moment].as<float>();
+    for (const Unit::Part& part : unit.parts) {
+      if (part.elements == Elements::zero()) continue;
+      const std::int64_t at = part.offset.count();
+      slices.push_back({.parameter = part.parameter,
+                        .first = part.first,
+                        .elements = part.elements,
+                        .master = unit.master + at,
+                        .first_moment = first != nullptr ? first + at : nullptr,
+                        .second_moment = second != nullptr ? second + at : nullptr});
+    }
+  }
+  return slices;
+}
+
+// The moments of an earlier run; its weights came with setup_.weights.
+void RankEngine::resume() {
+  const ResumedState& from = *setup_.resumed;
+  updates_ = from.updates;
+  loss_scale_ = from.loss_scale;
+  if (updates_ == 0) return;
+  allocate_buffers(BufferLifetime::first_step_on);
+  for (const Unit& unit : units_) {
+    for (const Unit::Part& part : unit.parts) {
+      const auto size = static_cast<std::size_t>(part.elements.count());
+      const std::int64_t at = part.offset.count();
+      from.first_moment(
+          part.parameter, part.first, {held_[unit.first_moment].as<float>() + at, size});
+      from.second_moment(
+          part.parameter, part.first, {held_[unit.second_moment].as<float>() + at, size});
+    }
+  }
+}
+
+Operand RankEngine::weights_of(std::int32_t parameter) const {
+  const auto p = static_cast<std::size_t>(parameter);
+  std::byte* data = weights_[p];
+  if (config_.stage == 3) {
+    if (gathered_[p].data != nullptr) data = gathered_[p].data;
+    ZP_CHECK(gathered_[p].data != nullptr || partition_ranks(config_) == 1,
+             "a weight is used that was not gathered: " + setup_.model->parameters[p].name);
+  }
+  return {data, parameters_[p].numel, config_.model_dtype};
+}
+
+// --- a step
+
+StepOutcome RankEngine::step(std::span<const MicroBatch> batches) {
+  ZP_CHECK(static_cast<int>(batches.size()) == config_.gradient_accumulation_steps,
+           "a step has all its micro-batches");
+  StepOutcome outcome;
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    micro_step(batches[i], static_cast<int>(i));
+    outcome.loss += loss_ / static_cast<double>(batches.size());
+  }
+  if (coordinator_) {
+    coordinator_->begin_optimizer_step(log_);
+    carry_out_fetches();
+  }
+  enter_phase(Phase::step);
+  release_buffers(BufferLifetime::between_steps);
+  stepping_ = true;
+  squares_ = 0.0;
+  next_gather_ = 0;
+  step_gradients_.clear();
+  outcome.skipped = overflowed();
+  actions_.clear();
+  optimizer_step(config_, parameters_, outcome.skipped, actions_);
+  allocate_buffers(BufferLifetime::step);
+  if (!outcome.skipped) {
+    allocate_buffers(BufferLifetime::first_step_on);
+    ++updates_;
+  }
+  carry_out(actions_);
+  outcome.gradient_norm = gradient_norm();
+  transients_.clear();
+  stepping_ = false;
+  group_squares_ = 0.0;
+  for (const BufferLifetime lifetime : {BufferLifetime::window_to_step,
+                                        BufferLifetime::boundary_to_step,
+                                        BufferLifetime::after_boundary,
+                                        BufferLifetime::step}) {
+    release_buffers(lifetime);
+  }
+  for (Buffer& gradient : waiting_) gradient.reset();
+  adjust_loss_scale(outcome.skipped);
+  if (outcome.skipped) return outcome;
+  allocate_buffers(BufferLifetime::between_steps);
+  if (coordinator_) {
+    coordinator_->end_optimizer_step(log_);
+    carry_out_fetches();
+  }
+  return outcome;
+}
+
+void RankEngine::micro_step(const MicroBatch& batch, int index) {
+  micro_step_ = index;
+  in_hooks_ = reducer_.reduces_in_hooks(index);
+  buffers_ready_ = false;
+  backward_began_ = false;
+  enter_phase(Phase::forward);
+  runner_.begin_micro_batch(batch);
+  if (coordinator_) {
+    coordinator_->begin_micro_step(log_);
+    carry_out_fetches();
+  }
+  reducer_.begin_backward(index);
+  for (const PassStep& pass : runner_.passes()) run_pass(pass);
+  runner_.release_loss();
+  if (coordinator_) {
+    walk_->leave(FetchPass::backward, [this](const ModuleStep& step) { module_step(step); });
+    coordinator_->end_backward(log_);
+    carry_out_fetches();
+  }
+  finish_backward();
+  runner_.end_micro_batch();
+}
+
+void RankEngine::run_pass(const PassStep& pass) {
+  const bool turns = !in_forward_phase(pass.pass) && pass.pass != Pass::drop_outputs;
+  if (turns && !backward_began_) {
+    backward_began_ = true;
+    loss_ = static_cast<double>(runner_.loss());
+    if (coordinator_) {
+      walk_->leave(FetchPass::forward, [this](const ModuleStep& step) { module_step(step); });
+      coordinator_->begin_backward(log_);
+      carry_out_fetches();
+    }
+    enter_phase(Phase::backward);
+  }
+  runner_.run(pass, hooks_, loss_scale_ / config_.gradient_accumulation_steps);
+}
+
+}  // namespace zeroplan::runtime

@@ -1,0 +1,305 @@
+// One rank of the embedded engine: DeepSpeed's ZeRO stages 0 to 3 carried out on real memory.
+//
+// The policies are model/engine's, the same objects that the simulator plays in time
+// (simulator/engines/deepspeed_writer.hpp has the same shape); here they move data:
+//   graph passes -> storages, kernel calls, module hooks, finished gradients   (graph_runner.hpp)
+//     hooks      -> FetchCoordinator -> FetchLog      -> gathers, waits, releases (rank_fetch.cpp)
+//     gradients  -> GradientReducer  -> EngineActions -> buckets, collectives (rank_gradients.cpp)
+//   optimizer_step -> EngineActions  -> norms, updates, gathers               (rank_step.cpp)
+// What an engine buffer is for is in engine_buffers(); it is made and freed when its lifetime says.
+//
+// A rank is used by one thread. Collectives are called in the same order by all ranks.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "model/engine/buffers.hpp"
+#include "model/engine/fetch_coordinator.hpp"
+#include "model/engine/gradient_buckets.hpp"
+#include "model/predict/module_walk.hpp"
+#include "runtime/collectives/communicator.hpp"
+#include "runtime/engine/graph_runner.hpp"
+#include "runtime/optimizer/adamw.hpp"
+
+namespace zeroplan::runtime {
+
+// Fills values with elements [first, first + size) of a parameter, or of one of its moments.
+using ValueReader =
+    std::function<void(std::int32_t parameter, Elements first, std::span<float> values)>;
+
+// Source: DeepSpeed runtime/fp16/loss_scaler.py DynamicLossScaler. Off: the loss itself.
+struct LossScaling {
+  double initial = 1.0;
+  bool dynamic = false;
+  std::int64_t window = 1000;   // steps without overflow after which the scale doubles
+  std::int64_t hysteresis = 2;  // overflows before it halves
+  double smallest = 1.0;
+};
+
+// Where a run goes on: what its optimizer had.
+struct ResumedState {
+  std::int64_t updates = 0;
+  double loss_scale = 1.0;
+  ValueReader first_moment, second_moment;
+};
+
+struct EngineSetup {
+  const Model* model = nullptr;
+  const ModelGraph* graph = nullptr;
+  std::vector<EngineParameter> parameters;  // of model->parameters, one by one
+  EngineConfig config;                      // of this rank; made by make_embedded()
+  AdamWOptions adamw;
+  LossScaling loss_scaling;
+  ValueReader weights;  // at the start; none: initial_weights() of the seed
+  std::uint64_t seed = 0;
+  std::optional<ResumedState> resumed;
+  int threads = 1;  // of this rank
+};
+
+// A stretch of one parameter whose optimizer state is on this rank. Moments are null before the
+// first step.
+struct StateSlice {
+  std::int32_t parameter = -1;
+  Elements first;  // within the parameter
+  Elements elements;
+  const float* master = nullptr;
+  const float* first_moment = nullptr;
+  const float* second_moment = nullptr;
+};
+
+struct StepOutcome {
+  double loss = 0.0;           // mean over the micro-batches of the step, on this rank
+  double gradient_norm = 0.0;  // of the averaged gradient, before clipping
+  bool skipped = false;        // gradients overflowed
+};
+
+using PhaseSeconds = std::array<Seconds, kPhaseCount>;
+
+class RankEngine {
+ public:
+  // Makes weights and resident buffers. All must outlive the engine; throws InputError for what the
+  // runtime does not carry out (not_embedded).
+  RankEngine(EngineSetup setup, Communicator& group, Kernels& kernels, Memory& memory);
+
+  // One optimizer step over gradient_accumulation_steps micro-batches.
+  StepOutcome step(std::span<const MicroBatch> batches);
+
+  // What this rank has of the optimizer's state. Stages 1 to 3: over all ranks each element stands
+  // in one slice; stage 0: every rank has all.
+  std::vector<StateSlice> state() const;
+  std::int64_t updates() const { return updates_; }
+  double loss_scale() const { return loss_scale_; }
+
+  const PhaseSeconds& seconds() const { return seconds_; }
+  void forget_seconds() { seconds_ = {}; }
+  // Counts the time until now; what follows is another phase: saving.
+  void begin_phase(Phase phase) { enter_phase(phase); }
+
+ private:
+  // A stretch of gradients of a bucket.
+  struct Piece {
+    std::int32_t parameter = -1;
+    std::byte* data = nullptr;
+    Elements elements;
+  };
+  // Gradients of one owner, which collectives take whole.
+  struct Run {
+    int owner = -1;
+    std::byte* data = nullptr;
+    Elements elements;
+  };
+  // What one optimizer_step action updates.
+  struct Unit {
+    float* master = nullptr;
+    std::size_t first_moment = 0, second_moment = 0;  // indices of held_
+    Elements elements;
+    std::byte* weights = nullptr;  // in the model's dtype; null: master is the weight
+    bool decays = true;
+    // Which parameters' parts stand where in it.
+    struct Part {
+      std::int32_t parameter = -1;
+      Elements first, offset, elements;
+    };
+    std::vector<Part> parts;
+    std::size_t gradient = 0;  // offload: index of held_, its fp32 gradient
+    std::size_t staged = 0;    // offload, stages 1 and 2: its weights in the model's dtype
+  };
+  // A group's gradient as the update reads it.
+  struct StepGradient {
+    std::byte* data = nullptr;
+    DType dtype = DType::fp32;
+  };
+  // Weights that a collective brings.
+  struct Flat {
+    Buffer buffer;
+    Pending pending;
+    std::vector<std::int32_t> parameters;
+    Elements elements;
+    int waiting = 0;  // parameters nobody has waited for
+    int views = 0;    // parameters that are views of it
+  };
+  struct Gathered {
+    Buffer buffer;
+    Pending pending;
+    std::byte* data = nullptr;  // null: not here
+    int flat = -1;              // what it comes from
+    bool view = false;          // and is a view of
+  };
+
+  // rank_engine.cpp: buffers, weights, passes
+  void make_weights();
+  void fill_weights(std::int32_t parameter, Elements first, std::byte* to, DType dtype, Elements n);
+  void make_partitioned_weights();
+  void make_units();
+  void make_partition_units();
+  void make_sub_group_units();
+  void add_unit(std::byte* master, std::byte* weights, Elements elements, std::int32_t parameter);
+  void add_part(std::int32_t parameter, Elements first, Elements offset, Elements elements);
+  void fill_masters();
+  void resume();
+  bool offloads() const { return config_.offload_optimizer.device != OffloadDevice::none; }
+  void allocate_buffers(BufferLifetime lifetime);
+  void release_buffers(BufferLifetime lifetime);
+  void begin_backward_buffers();
+  void end_backward_buffers();
+  Buffer allocate(const EngineBuffer& buffer);
+  std::size_t find(std::string_view attribute, int index = 0, std::string_view suffix = "") const;
+  void micro_step(const MicroBatch& batch, int index);
+  void run_pass(const PassStep& pass);
+  Operand weights_of(std::int32_t parameter) const;
+  void enter_phase(Phase phase);
+  bool at_boundary() const { return micro_step_ == config_.gradient_accumulation_steps - 1; }
+  Elements numel(std::int32_t p) const { return parameters_[static_cast<std::size_t>(p)].numel; }
+  Elements part(std::int32_t p) const {
+    return partitioned_numel(numel(p), partition_ranks(config_));
+  }
+
+  // rank_gradients.cpp
+  void take_gradient(std::int32_t parameter, Buffer gradient);
+  void keep_waiting(std::int32_t parameter, Buffer gradient);
+  void insert_pending();
+  void copy_into_bucket(std::int32_t parameter, Buffer gradient);
+  void finish_backward();
+  void carry_out(const EngineActions& actions);
+  void carry_out(const EngineActions& actions, const EngineAction& action);
+  void begin_flush(std::span<const int> members);
+  void cut_into_runs();
+  void begin_dense_reduction();
+  void copy_runs(std::size_t first, std::size_t last, std::byte* flat, bool back);
+  std::size_t runs_of(Elements elements) const;
+  void cast_outside(const EngineAction& action);
+  void add_to_window();
+  void flatten(const EngineAction& action);
+  void concatenate(const EngineAction& action);
+  void cast(const EngineAction& action);
+  void reduce(const EngineAction& action);
+  void keep_owned(std::int32_t parameter);
+  void keep_partitions(std::span<const int> members, int window_step);
+  void offload(const EngineAction& action);
+  StepGradient offloaded_gradient(const EngineAction& action);
+  std::byte* accumulator(std::int32_t parameter);
+  std::byte* transient(Bytes bytes, MemoryCategory category);
+  const Piece& piece_of(std::int32_t parameter) const;
+  std::byte* kept_slice(std::size_t slice, bool later);
+
+  // rank_step.cpp
+  bool overflowed();
+  template <typename Body>
+  void for_each_own_gradient(Body&& body);
+  void update(const EngineAction& action);
+  void take_norm(const EngineAction& action);
+  void flatten_group(const EngineAction& action);
+  void cast_group(const EngineAction& action);
+  void fill_group(int group, std::byte* to, DType dtype);
+  StepGradient step_source(int group);
+  void step_collective(const EngineAction& action);
+  void update_group(int group);
+  void update_unit(const Unit& unit, const float* gradient);
+  double gradient_norm() const;
+  double gradient_factor() const;
+  void adjust_loss_scale(bool skipped);
+
+  // rank_fetch.cpp
+  void module_step(const ModuleStep& step);
+  void carry_out_fetches();
+  void carry_out(const FetchEvent& event);
+  void gather(const FetchEvent& event);
+  void gather_flat(const FetchEvent& event, std::span<const ParameterIndex> parameters);
+  void join_pieces(const FetchEvent& event);
+  void wait_for(std::int32_t parameter);
+  void release_weights(std::int32_t parameter);
+  void drop_flat(Elements elements);
+  std::byte* own_part(std::int32_t parameter) const;
+
+  EngineSetup setup_;
+  EngineConfig config_;
+  std::vector<EngineParameter> parameters_;
+  Communicator& group_;
+  Memory& memory_;
+  GraphRunner runner_;
+  GraphRunner::Hooks hooks_;
+
+  std::vector<EngineBuffer> buffers_;
+  std::vector<Buffer> held_;         // of buffers_, one by one
+  Buffer registered_;                // buffers of the modules
+  std::vector<std::byte*> weights_;  // by parameter; stage 3: this rank's partition
+  FlatPartition partition_;          // stages 1, 2 and the fused wrapper of stage 0
+  std::vector<Unit> units_;
+  std::int64_t updates_ = 0;
+
+  GradientReducer reducer_;
+  EngineActions actions_;
+  int micro_step_ = 0;
+  bool in_hooks_ = false;
+  bool buffers_ready_ = false;
+  bool backward_began_ = false;
+  bool stepping_ = false;
+  std::vector<Buffer> waiting_;  // by parameter: .grad until the boundary
+  std::int32_t pending_ = -1;    // waiting gradient that joins the bucket next
+  std::vector<Piece> bucket_;    // filled, not yet flushed
+  std::vector<Piece> flushed_;   // of the flush at hand
+  std::vector<Buffer> outside_;  // gradients that stayed in their own storage
+  std::vector<Buffer> flushed_outside_;
+  std::vector<Run> runs_;  // of the flush, in the order of its collectives
+  std::size_t next_run_ = 0;
+  int bucket_buffer_ = 0;  // of two
+  Elements bucket_filled_;
+  std::vector<Buffer> transients_;
+  std::byte* reduced_ = nullptr;  // the flat copy at hand; null: the pieces themselves
+  DType reduced_dtype_ = DType::fp32;
+  bool scattered_ = false;                  // stage 3: reduced_ holds this rank's partitions alone
+  std::vector<OwnedSlice> owned_;           // stages 1 and 2
+  std::vector<Elements> kept_offset_;       // of owned_: where its parameter begins
+  std::vector<Elements> partition_offset_;  // stage 3: by parameter, in the flat partitions
+
+  // The step.
+  std::vector<StepGradient> step_gradients_;  // by group
+  double group_squares_ = 0.0;                // not yet summed over the ranks
+  double squares_ = 0.0;
+  int next_gather_ = 0;  // flat groups gathered in this step
+  double loss_ = 0.0;    // of the micro-step at hand
+  double loss_scale_ = 1.0;
+  std::int64_t steps_ = 0;  // skipped ones included
+  std::int64_t last_overflow_ = -1;
+  std::int64_t hysteresis_ = 1;
+
+  // Stage 3.
+  std::optional<FetchCoordinator> coordinator_;
+  std::optional<ModuleWalk> walk_;
+  FetchLog log_;
+  std::vector<Gathered> gathered_;  // by parameter
+  std::vector<Flat> flats_;
+
+  PhaseSeconds seconds_{};
+  Phase phase_ = Phase::load;
+  std::chrono::steady_clock::time_point phase_began_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace zeroplan::runtime

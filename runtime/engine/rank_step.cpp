@@ -1,0 +1,266 @@
+// The optimizer's step. Sources: optimizer_step.hpp. Scaling happens inside the update, and scans
+// for inf and nan before the actions are written, because they depend on the result.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "model/check.hpp"
+#include "model/engine/optimizer_step.hpp"
+#include "runtime/engine/rank_engine.hpp"
+#include "runtime/engine/tensor_ops.hpp"
+
+namespace zeroplan::runtime {
+
+// The gradients that this rank's update reads: data, dtype, elements.
+template <typename Body>
+void RankEngine::for_each_own_gradient(Body&& body) {
+  if (offloads() && config_.stage > 0) {
+    for (const Unit& unit : units_) body(held_[unit.gradient].data(), DType::fp32, unit.elements);
+  } else if (config_.stage == 0) {
+    for (std::size_t p = 0; p < waiting_.size(); ++p) {
+      if (waiting_[p]) body(waiting_[p].data(), config_.model_dtype, parameters_[p].numel);
+    }
+  } else if (config_.stage < 3) {
+    for (std::size_t i = 0; i < owned_.size(); ++i) {
+      body(kept_slice(i, false), config_.model_dtype, owned_[i].numel);
+    }
+  } else {
+    const std::size_t flat = find("grad_partitions_flat_buffer", -1);
+    body(held_[flat].data(), config_.gradient_accumulation_dtype, buffers_[flat].elements);
+  }
+}
+
+bool RankEngine::overflowed() {
+  if (!checks_overflow(config_)) return false;
+  double found = 0.0;
+  for_each_own_gradient([&](const std::byte* data, DType dtype, Elements elements) {
+    if (overflows(data, dtype, elements)) found = 1.0;
+  });
+  group_.all_reduce(&found, Elements::of(1), ReduceOperation::maximum);
+  return found > 0.0;
+}
+
+void RankEngine::update(const EngineAction& action) {
+  switch (action.kind) {
+    case ActionKind::norm:
+      take_norm(action);
+      break;
+    case ActionKind::collective:
+      step_collective(action);
+      break;
+    case ActionKind::flatten:
+      flatten_group(action);
+      break;
+    case ActionKind::cast:
+      cast_group(action);
+      break;
+    case ActionKind::optimizer_step:
+      update_group(action.group);
+      break;
+    case ActionKind::update_weights: {
+      const Unit& unit = units_[static_cast<std::size_t>(action.group)];
+      // Offload of stages 1 and 2: into the host's copy, which goes to the device behind it.
+      const bool staged = offloads() && config_.stage < 3;
+      convert(reinterpret_cast<const std::byte*>(unit.master),
+              DType::fp32,
+              staged ? held_[unit.staged].data() : unit.weights,
+              config_.model_dtype,
+              unit.elements);
+      if (config_.stage > 0) transients_.clear();
+      break;
+    }
+    case ActionKind::copy_to_device: {
+      const Unit& unit = units_[static_cast<std::size_t>(action.group)];
+      const DType dtype = config_.model_dtype;
+      if (config_.stage == 3) break;  // update_weights has written there
+      convert(held_[unit.staged].data(), dtype, unit.weights, dtype, unit.elements);
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+// Sums of squares of what the action names: everything (stage 0 in fp32), a group's cast gradient
+// (stage 0), an owned slice (1, 2), a parameter's partition (3).
+void RankEngine::take_norm(const EngineAction& action) {
+  if (config_.stage == 0) {
+    if (action.group >= 0) {
+      const StepGradient& gradient = step_gradients_[static_cast<std::size_t>(action.group)];
+      squares_ += squares_of(gradient.data, gradient.dtype, action.elements);
+      return;
+    }
+    for_each_own_gradient([&](const std::byte* data, DType dtype, Elements elements) {
+      group_squares_ += squares_of(data, dtype, elements);
+    });
+  } else if (config_.stage < 3) {
+    for (std::size_t i = 0; i < owned_.size(); ++i) {
+      if (owned_[i].parameter != action.parameter) continue;
+      group_squares_ += squares_of(kept_slice(i, false), config_.model_dtype, owned_[i].numel);
+    }
+  } else {
+    std::byte* flat = held_[find("grad_partitions_flat_buffer", -1)].data();
+    const DType dtype = config_.gradient_accumulation_dtype;
+    const Elements offset = partition_offset_[static_cast<std::size_t>(action.parameter)];
+    group_squares_ += squares_of(advance(flat, offset, dtype), dtype, part(action.parameter));
+  }
+}
+
+void RankEngine::step_collective(const EngineAction& action) {
+  if (action.collective.kind == CollectiveKind::all_gather) {
+    if (config_.stage == 3) return;  // persistent weights: the coordinator's log has them too
+    const auto gathers = static_cast<std::size_t>(next_gather_++);
+    std::byte* flat = held_[find("bit16_groups_flat", static_cast<int>(gathers))].data();
+    const Elements share = partition_.groups[gathers].partition;
+    group_.run({.kind = CollectiveKind::all_gather,
+                .dtype = config_.model_dtype,
+                .elements = share,
+                .input = advance(flat, share * group_.rank(), config_.model_dtype),
+                .output = flat});
+    return;
+  }
+  if (action.collective.operation == ReduceOperation::maximum) return;  // overflowed() agreed
+  // The sum of squares. In stage 0 every rank has all of it, and the ranks take the mean.
+  group_.all_reduce(&group_squares_, Elements::of(1));
+  squares_ += config_.stage == 0 ? group_squares_ / group_.ranks() : group_squares_;
+  group_squares_ = 0.0;
+}
+
+double RankEngine::gradient_norm() const { return std::sqrt(squares_) / loss_scale_; }
+
+// engine.py clip_fp32_gradients, stage_1_and_2.py unscale_and_clip_grads.
+double RankEngine::gradient_factor() const {
+  const double clip = config_.gradient_clipping;
+  const double norm = gradient_norm() + 1e-6;
+  return (clip > 0.0 && norm > clip ? clip / norm : 1.0) / loss_scale_;
+}
+
+// The gradient of a group, from where backward left it.
+void RankEngine::fill_group(int group, std::byte* to, DType dtype) {
+  const DType own = config_.model_dtype;
+  if (config_.stage == 0) {
+    for (const int p : partition_.groups[static_cast<std::size_t>(group)].parameters) {
+      convert(waiting_[static_cast<std::size_t>(p)].data(), own, to, dtype, numel(p));
+      to = advance(to, numel(p), dtype);
+    }
+    return;
+  }
+  if (config_.stage == 3) {
+    const Unit& unit = units_[static_cast<std::size_t>(group)];
+    const std::byte* from = step_source(group).data;
+    convert(from, config_.gradient_accumulation_dtype, to, dtype, unit.elements);
+    return;
+  }
+  Elements filled;
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
+    if (owned_[i].group != group) continue;
+    convert(kept_slice(i, false),
+            own,
+            advance(to, owned_[i].partition_offset, dtype),
+            dtype,
+            owned_[i].numel);
+    filled = owned_[i].partition_offset + owned_[i].numel;
+  }
+  const Elements partition = partition_.groups[static_cast<std::size_t>(group)].partition;
+  std::memset(advance(to, filled, dtype),
+              0,
+              static_cast<std::size_t>(((partition - filled) * dtype).count()));
+}
+
+// A group whose gradient is one piece is read where it is.
+RankEngine::StepGradient RankEngine::step_source(int group) {
+  if (config_.stage == 3) {
+    const std::vector<SubGroup> groups = sub_groups(config_, parameters_);
+    const int first = groups[static_cast<std::size_t>(group)].parameters.front();
+    const DType dtype = config_.gradient_accumulation_dtype;
+    std::byte* flat = held_[find("grad_partitions_flat_buffer", -1)].data();
+    return {advance(flat, partition_offset_[static_cast<std::size_t>(first)], dtype), dtype};
+  }
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
+    if (owned_[i].group == group) return {kept_slice(i, false), config_.model_dtype};
+  }
+  // Nothing but padding: zeros of their own.
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const bool padding =
+        buffers_[i].attribute == "averaged_gradients" && buffers_[i].index == group;
+    if (padding && held_[i]) return {held_[i].data(), config_.model_dtype};
+  }
+  ZP_CHECK(false, "a group has a gradient");
+}
+
+void RankEngine::flatten_group(const EngineAction& action) {
+  const auto group = static_cast<std::size_t>(action.group);
+  step_gradients_.resize(std::max(step_gradients_.size(), group + 1));
+  std::byte* flat = transient(action.elements * action.dtype, MemoryCategory::temporaries);
+  fill_group(action.group, flat, action.dtype);
+  step_gradients_[group] = {flat, action.dtype};
+}
+
+// Behind a flat copy, which goes when the cast is made; stage 0 keeps both.
+void RankEngine::cast_group(const EngineAction& action) {
+  const auto group = static_cast<std::size_t>(action.group);
+  step_gradients_.resize(std::max(step_gradients_.size(), group + 1));
+  StepGradient& gradient = step_gradients_[group];
+  std::byte* to = transient(action.elements * action.dtype, MemoryCategory::temporaries);
+  if (config_.stage == 0) {
+    fill_group(action.group, to, action.dtype);
+  } else {
+    if (gradient.data == nullptr) gradient = step_source(action.group);
+    convert(gradient.data, gradient.dtype, to, action.dtype, action.elements);
+    transients_.erase(transients_.begin(), transients_.end() - 1);
+  }
+  gradient = {to, action.dtype};
+}
+
+void RankEngine::update_group(int group) {
+  if (optimizer_wrapper(config_) == OptimizerWrapper::plain) {
+    std::size_t next = 0;
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      if (parameters_[p].trainable) update_unit(units_[next++], waiting_[p].as<float>());
+    }
+    return;
+  }
+  const auto g = static_cast<std::size_t>(group);
+  if (offloads() && config_.stage > 0) {
+    update_unit(units_[g], held_[units_[g].gradient].as<float>());
+    return;
+  }
+  StepGradient gradient = g < step_gradients_.size() ? step_gradients_[g] : StepGradient{};
+  if (gradient.data == nullptr) gradient = step_source(group);
+  ZP_CHECK(gradient.dtype == DType::fp32, "the update reads fp32 gradients");
+  update_unit(units_[g], reinterpret_cast<const float*>(gradient.data));
+}
+
+void RankEngine::update_unit(const Unit& unit, const float* gradient) {
+  const auto size = static_cast<std::size_t>(unit.elements.count());
+  AdamWOptions options = setup_.adamw;
+  if (!unit.decays) options.weight_decay = 0.0;
+  adamw({.weights = {unit.master, size},
+         .first_moment = {held_[unit.first_moment].as<float>(), size},
+         .second_moment = {held_[unit.second_moment].as<float>(), size},
+         .gradient = {gradient, size}},
+        options,
+        updates_,
+        gradient_factor(),
+        setup_.threads);
+}
+
+// runtime/fp16/loss_scaler.py DynamicLossScaler.update_scale, without consecutive_hysteresis.
+void RankEngine::adjust_loss_scale(bool skipped) {
+  const LossScaling& scaling = setup_.loss_scaling;
+  const std::int64_t step = steps_++;
+  if (!scaling.dynamic) return;
+  if (skipped) {
+    if (hysteresis_ == 1) {
+      loss_scale_ = std::max(loss_scale_ / 2.0, scaling.smallest);
+    } else {
+      --hysteresis_;
+    }
+    last_overflow_ = step;
+  } else if ((step - last_overflow_) % scaling.window == 0) {
+    hysteresis_ = scaling.hysteresis;
+    loss_scale_ *= 2.0;
+  }
+}
+
+}  // namespace zeroplan::runtime

@@ -1,0 +1,159 @@
+#include "runtime/train/trainer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "runtime/collectives/in_process.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+// Steps that differ from later ones: states appear in the first, the second is the first with a
+// complete trace.
+constexpr int kUnsteadySteps = 2;
+
+// The rows of one rank's step. Row numbers run over micro-steps, then ranks, then rows, so that the
+// union over ranks is the same for every split of a global batch.
+class RankRows {
+ public:
+  RankRows(const TrainingSetup& setup, int rank) : setup_(setup), rank_(rank) {
+    const auto tokens = static_cast<std::size_t>(setup.micro_batch * setup.sequence *
+                                                 setup.config.gradient_accumulation_steps);
+    ids_.resize(tokens);
+    labels_.resize(tokens);
+  }
+
+  std::vector<MicroBatch> read(const TokenSource& data, int step) {
+    const std::int64_t steps = setup_.config.gradient_accumulation_steps;
+    const std::int64_t ranks = setup_.config.data_parallel_ranks;
+    const auto sequence = static_cast<std::size_t>(setup_.sequence);
+    const auto rows = static_cast<std::size_t>(setup_.micro_batch);
+    std::vector<MicroBatch> batches;
+    for (std::int64_t g = 0; g < steps; ++g) {
+      const std::size_t first = static_cast<std::size_t>(g) * rows * sequence;
+      const std::int64_t row = ((step * steps + g) * ranks + rank_) * setup_.micro_batch;
+      for (std::size_t r = 0; r < rows; ++r) {
+        data.read(setup_.begun.rows + row + static_cast<std::int64_t>(r),
+                  std::span(ids_).subspan(first + r * sequence, sequence),
+                  std::span(labels_).subspan(first + r * sequence, sequence));
+      }
+      batches.push_back({std::span(ids_).subspan(first, rows * sequence),
+                         std::span(labels_).subspan(first, rows * sequence)});
+    }
+    return batches;
+  }
+
+ private:
+  const TrainingSetup& setup_;
+  std::int64_t rank_ = 0;
+  std::vector<std::int64_t> ids_;
+  std::vector<std::int64_t> labels_;
+};
+
+std::int64_t rows_of_step(const TrainingSetup& setup) {
+  return setup.micro_batch * setup.config.gradient_accumulation_steps *
+         setup.config.data_parallel_ranks;
+}
+
+// What the ranks leave; rank 0 writes losses, each rank its own report.
+struct Shared {
+  std::mutex mutex;
+  std::exception_ptr first_error;
+  TrainingReport report;
+};
+
+void run_rank(const TrainingSetup& setup,
+              const TrainingOptions& options,
+              const TokenSource& data,
+              Communicator& group,
+              Shared& shared) {
+  MemoryLimits limits;
+  limits.capacity[static_cast<std::size_t>(Place::device)] = options.capacity;
+  limits.predicted_peak = setup.predicted_peak;
+  limits.rank = group.rank();
+  Memory memory(limits);
+  const std::unique_ptr<Kernels> kernels = setup.kernels(options.threads_per_rank);
+  EngineSetup of_rank{.model = setup.model,
+                      .graph = setup.graph,
+                      .parameters = setup.parameters,
+                      .config = setup.config,
+                      .adamw = setup.adamw,
+                      .loss_scaling = setup.loss_scaling,
+                      .weights = setup.weights,
+                      .seed = setup.seed,
+                      .resumed = setup.resumed,
+                      .threads = options.threads_per_rank};
+  of_rank.config.rank = group.rank();
+  RankEngine engine(std::move(of_rank), group, *kernels, memory);
+  RankRows rows(setup, group.rank());
+  RankReport& report = shared.report.ranks[static_cast<std::size_t>(group.rank())];
+  for (int step = 0; step < options.steps; ++step) {
+    if (step == kUnsteadySteps) engine.forget_seconds();
+    const StepOutcome outcome = engine.step(rows.read(data, step));
+    double loss = outcome.loss / group.ranks();
+    group.all_reduce(&loss, Elements::of(1));
+    if (!std::isfinite(loss)) {
+      throw NonFiniteLoss(
+          fmt::format("the loss of step {} is {}: a smaller learning rate or fp32 may help",
+                      setup.begun.steps + step + 1,
+                      loss));
+    }
+    if (group.rank() == 0) {
+      shared.report.losses.push_back(loss);
+      shared.report.gradient_norms.push_back(outcome.gradient_norm);
+      if (options.progress) options.progress(step + 1, loss);
+    }
+    const bool last = step + 1 == options.steps;
+    const bool saves = options.save_every > 0 && (step + 1) % options.save_every == 0;
+    if (options.save.empty() || !(last || saves)) continue;
+    engine.begin_phase(Phase::save);
+    const Progress progress{.steps = setup.begun.steps + step + 1,
+                            .rows = setup.begun.rows + (step + 1) * rows_of_step(setup)};
+    save_checkpoint(options.save, engine, *setup.model, progress, group, memory);
+  }
+  engine.begin_phase(Phase::save);
+  report.memory = memory.account();
+  report.between_steps = memory.account().of(Place::device).total;
+  report.steady_steps =
+      std::max(1, options.steps > kUnsteadySteps ? options.steps - kUnsteadySteps : options.steps);
+  for (std::size_t i = 0; i < kPhaseCount; ++i) {
+    report.steady[i] = engine.seconds()[i] / static_cast<double>(report.steady_steps);
+  }
+}
+
+}  // namespace
+
+TrainingReport train(const TrainingSetup& setup,
+                     const TrainingOptions& options,
+                     const TokenSource& data) {
+  const int ranks = setup.config.data_parallel_ranks;
+  const auto group = in_process_ranks(ranks, options.patience);
+  Shared shared;
+  shared.report.ranks.resize(static_cast<std::size_t>(ranks));
+  const auto body = [&](int rank) {
+    Communicator& own = *group[static_cast<std::size_t>(rank)];
+    try {
+      run_rank(setup, options, data, own, shared);
+    } catch (const std::exception& error) {
+      {
+        const std::lock_guard lock(shared.mutex);
+        if (!shared.first_error) shared.first_error = std::current_exception();
+      }
+      own.fail(error.what());
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(body, rank);
+  body(0);
+  for (std::thread& thread : threads) thread.join();
+  if (shared.first_error) std::rethrow_exception(shared.first_error);
+  return std::move(shared.report);
+}
+
+}  // namespace zeroplan::runtime

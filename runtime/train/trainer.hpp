@@ -1,0 +1,72 @@
+// The training loop over ranks and steps, and what was measured. Ranks are threads of this process.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/data/tokens.hpp"
+#include "runtime/engine/rank_engine.hpp"
+#include "runtime/train/checkpoint.hpp"
+
+namespace zeroplan::runtime {
+
+struct TrainingSetup {
+  const Model* model = nullptr;
+  const ModelGraph* graph = nullptr;
+  std::vector<EngineParameter> parameters;
+  EngineConfig config;  // of any rank; data_parallel_ranks of them run
+  AdamWOptions adamw;
+  std::int64_t micro_batch = 1;
+  std::int64_t sequence = 1;
+  LossScaling loss_scaling;
+  std::uint64_t seed = 0;
+  ValueReader weights;                  // none: those of the seed
+  std::optional<ResumedState> resumed;  // with the moments of an earlier run
+  Progress begun;                       // where that stood
+  Bytes predicted_peak;                 // for messages
+  std::function<std::unique_ptr<Kernels>(int threads)> kernels;  // one for each rank
+};
+
+struct TrainingOptions {
+  int steps = 10;
+  int threads_per_rank = 1;
+  // Of each rank's device; a rank that needs more ends the run with OutOfMemory.
+  Bytes capacity = Bytes::infinite();
+  std::chrono::milliseconds patience = std::chrono::minutes(10);
+  std::string save;    // folder of the checkpoint; empty: none
+  int save_every = 0;  // steps; 0: at the end alone
+  // Called by rank 0 behind every step.
+  std::function<void(int step, double loss)> progress;
+};
+
+struct RankReport {
+  MemoryAccount memory;
+  Bytes between_steps;    // on the device, after the last step
+  PhaseSeconds steady{};  // by phase, of one step: the mean over all but the first two
+  std::int64_t steady_steps = 0;
+};
+
+struct TrainingReport {
+  std::vector<double> losses;          // of each step, mean over all ranks and micro-batches
+  std::vector<double> gradient_norms;  // before clipping
+  std::vector<RankReport> ranks;
+};
+
+// A loss that is no number: the message says at which step.
+class NonFiniteLoss : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Trains from the start. Throws InputError, OutOfMemory, NonFiniteLoss, or what a rank ended with:
+// the first rank's own error, not the others' about it.
+TrainingReport train(const TrainingSetup& setup,
+                     const TrainingOptions& options,
+                     const TokenSource& data);
+
+}  // namespace zeroplan::runtime
