@@ -146,8 +146,9 @@ std::vector<Positional> positionals_of(const CommandInfo& command) {
     std::string_view word = rest.substr(0, space);
     rest = space == std::string_view::npos ? "" : rest.substr(space + 1);
     const bool optional = word.back() == '?';
-    if (optional) word.remove_suffix(1);
-    result.push_back({word, !optional});
+    const bool many = word.back() == '+';
+    if (optional || many) word.remove_suffix(1);
+    result.push_back({word, !optional, many});
   }
   return result;
 }

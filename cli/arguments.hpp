@@ -77,7 +77,7 @@ struct Streams {
 struct CommandInfo {
   std::string_view name;
   std::string_view summary;
-  std::string_view positionals;  // for the help: "MODEL CLUSTER"; '?' marks an optional one
+  std::string_view positionals;  // for the help: "MODEL CLUSTER?"; '?': optional, '+': one or more
   bool takes_scenario;           // accepts every scenario flag and --scenario
   std::span<const OptionInfo> options;
   std::string_view examples;  // lines for the help
@@ -90,6 +90,7 @@ std::span<const CommandInfo> commands();
 struct Positional {
   std::string_view name;
   bool required = true;
+  bool many = false;  // the last one: takes all words that are left
 };
 
 std::vector<Positional> positionals_of(const CommandInfo& command);

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "cli/tune_command.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -9,19 +11,102 @@ constexpr OptionInfo kConfidence = {"--confidence", "", "P", "probability a fit 
 
 constexpr std::array kFitOptions = {
     kConfidence,
-    OptionInfo{
-        "--output", "-o", "DIR", "write ds_config.json and scenario.json of the recommendation"}};
+    OptionInfo{"--output",
+               "-o",
+               "DIR",
+               "write everything that starts the recommendation: see DIR/PLAN.md"}};
 constexpr std::array kSimulateOptions = {
     kConfidence,
     OptionInfo{"--require-fit", "", "", "exit with 3 when it does not fit"},
     OptionInfo{"--batch", "", "FILE.jsonl", "one scenario a line in, one result a line out"},
-    OptionInfo{"--jobs", "", "N", "threads for --batch (1)"}};
+    OptionInfo{"--jobs", "", "N", "threads for --batch (1)"},
+    OptionInfo{"--trace", "", "FILE", "write the step's timeline; ui.perfetto.dev opens it"},
+    OptionInfo{"--memory-snapshot",
+               "",
+               "FILE",
+               "write the allocator's history; pytorch.org/memory_viz opens it"}};
+constexpr std::array kTuneOptions = {
+    OptionInfo{
+        "--objective",
+        "",
+        "throughput|memory|gpus|cost",
+        "what to look for (throughput): most tokens/s per GPU, least GPU memory, fewest GPUs "
+        "of the cluster, fewest GPU-hours a token over its nodes"},
+    OptionInfo{"--fix", "", "KEY=VALUE ...", "no choice about this key; may be repeated"},
+    OptionInfo{"--search",
+               "",
+               "KEY=LOW..HIGH|KEY=A,B,C ...",
+               "the values to try instead of the grid; may be repeated"},
+    OptionInfo{"--max-gpu-memory", "", "SIZE", "use no more of each GPU: 60GiB"},
+    OptionInfo{"--max-host-memory", "", "SIZE", "use no more of each node's memory: 500G"},
+    OptionInfo{"--reserve", "", "SIZE", "GPU memory to keep free for others"},
+    OptionInfo{"--min-throughput", "", "N", "tokens/s per GPU, at least"},
+    OptionInfo{"--price", "", "N", "of a GPU-hour, in any currency: what a million tokens cost"},
+    OptionInfo{
+        "--gap",
+        "",
+        "P",
+        "how much faster a point that is left out may be (0.02); 0: the exact optimum, slower"},
+    kConfidence,
+    OptionInfo{"--jobs", "", "N", "threads (all cores)"},
+    OptionInfo{"--time-limit", "", "SECONDS", "stop then and answer with the best so far"},
+    OptionInfo{"--output", "-o", "DIR", "write everything that starts the best: see DIR/PLAN.md"}};
+constexpr std::array kExplainOptions = {kConfidence};
 constexpr std::array kModelsOptions = {
     OptionInfo{"--config", "", "FILE", "count the parameters of this config.json, name or size"}};
 constexpr std::array kKnobsOptions = {OptionInfo{"--markdown", "", "", "print docs/knobs.md"}};
 
 constexpr std::array kLintOptions = {
-    OptionInfo{"--gpus", "", "N", "GPUs of the job, for the batch sizes (1)"}};
+    OptionInfo{"--gpus", "", "N", "GPUs of the job, where no cluster is given"},
+    OptionInfo{
+        "--launcher", "", "torchrun|deepspeed|accelerate|mpirun|srun", "what starts the processes"},
+    OptionInfo{"--task", "", "train|evaluate|generate", "what the run does"},
+    OptionInfo{"--rules", "", "", "list the rules instead"},
+    OptionInfo{"--markdown", "", "", "with --rules: print docs/lint.md"}};
+
+constexpr std::array kValidateOptions = {
+    kConfidence,
+    OptionInfo{"--tiers", "", "LETTERS", "only measurements of these tiers: AB"},
+    OptionInfo{"--worst", "", "N", "how many of the worst predictions to list (10)"},
+    OptionInfo{"--jobs", "", "N", "threads (1)"}};
+
+constexpr std::array kDoctorOptions = {
+    OptionInfo{"--hostfile", "", "FILE", "also look at the hosts of this file, by ssh"},
+    OptionInfo{"--nvme-path", "", "FOLDER", "also look at the folder that DeepSpeed swaps to"},
+    OptionInfo{"--measure-nvme", "", "", "write, read and remove a file of 1 GiB there"},
+    OptionInfo{"--record", "", "FILE", "keep what the machine said, to be looked at elsewhere"},
+    OptionInfo{"--recorded", "", "FILE", "look at such a recording instead of this machine"}};
+constexpr OptionInfo kSteps = {"--steps", "", "N", "optimizer steps (10)"};
+constexpr OptionInfo kDevice = {"--device", "", "cuda|cpu", "what trains (cpu)"};
+constexpr OptionInfo kRanks = {
+    "--ranks", "", "N", "CPU ranks (as many as the cluster has GPUs; 1 without a cluster)"};
+constexpr OptionInfo kSeed = {"--seed", "", "N", "of weights and random tokens (0)"};
+constexpr OptionInfo kData = {
+    "--data", "", "FILE", "text, or 16-bit tokens in a .bin (random tokens without it)"};
+constexpr OptionInfo kWeights = {
+    "--weights", "", "FILE", "start from this .safetensors file (random weights without it)"};
+constexpr std::array kRunOptions = {
+    kSteps,
+    kDevice,
+    kRanks,
+    kSeed,
+    kData,
+    kWeights,
+    OptionInfo{"--save", "", "DIR", "write a checkpoint there at the end"},
+    OptionInfo{"--save-every", "", "N", "and every N steps"},
+    OptionInfo{"--resume", "", "DIR", "go on from a checkpoint, on any number of ranks"}};
+constexpr std::array kVerifyOptions = {
+    kSteps,
+    kDevice,
+    kRanks,
+    kSeed,
+    kData,
+    OptionInfo{"--memory-tolerance", "", "R", "error of the peak that still passes (0.01)"},
+    OptionInfo{"--time-tolerance", "", "R", "error of the step that still passes on GPUs (0.15)"}};
+constexpr std::array kImportOptions = {
+    OptionInfo{"--output", "-o", "FILE", "write the measurements here, one a line"},
+    OptionInfo{"--together", "", "", "all files are of one run: one measurement"},
+    OptionInfo{"--source", "", "TEXT", "`source` of the measurements (import)"}};
 
 constexpr std::array kCommands = {
     CommandInfo{"fit",
@@ -33,6 +118,16 @@ constexpr std::array kCommands = {
                 "  zeroplan fit 7B RTX4090-24G --host-memory 64G\n"
                 "  zeroplan fit path/to/config.json 8xA100-80G --seq 4096 --mbs 2 -o plan\n",
                 run_fit},
+    CommandInfo{"tune",
+                "the best configuration of MODEL on CLUSTER, and why not the others",
+                "MODEL CLUSTER",
+                true,
+                kTuneOptions,
+                "  zeroplan tune 7B 8xA100-80G -o plan\n"
+                "  zeroplan tune 10B 2x4xA800-80G --fix stage=3 --search micro_batch_size=1..8\n"
+                "  zeroplan tune 7B 8xA100-80G --fix train_batch_size=512 --max-gpu-memory 60GiB\n"
+                "  zeroplan tune 13B 4x8xA100-80G --objective cost --price 2.5\n",
+                run_tune},
     CommandInfo{"simulate",
                 "memory and time of one configuration",
                 "MODEL? CLUSTER?",
@@ -40,8 +135,19 @@ constexpr std::array kCommands = {
                 kSimulateOptions,
                 "  zeroplan simulate llama-2-7b 8xA100-80G --ds-config ds_config.json\n"
                 "  zeroplan simulate --scenario plan/scenario.json --mbs 4 --json\n"
-                "  zeroplan simulate --batch scenarios.jsonl --jobs 8 > results.jsonl\n",
+                "  zeroplan simulate --batch scenarios.jsonl --jobs 8 > results.jsonl\n"
+                "  zeroplan simulate llama-2-7b 8xA100-80G --trace step.json\n",
                 run_simulate},
+    CommandInfo{
+        "explain",
+        "what uses the memory, or what an out-of-memory error was, and which knob moves it",
+        "FILE",
+        true,
+        kExplainOptions,
+        "  zeroplan explain ds_config.json --model llama-2-7b --cluster 8xA100-40G --seq 4096\n"
+        "  zeroplan explain train.log\n"
+        "  zeroplan explain train.log --model 7B --cluster 8xV100-32G --ds-config ds.json\n",
+        run_explain},
     CommandInfo{"scenario",
                 "print the scenario document with every default filled in",
                 "MODEL? CLUSTER?",
@@ -59,13 +165,61 @@ constexpr std::array kCommands = {
                 run_models},
     CommandInfo{"gpus", "known GPUs and machines", "", false, {}, "", run_gpus},
     CommandInfo{"knobs", "the keys of ds_config.json", "", false, kKnobsOptions, "", run_knobs},
-    CommandInfo{"lint",
-                "problems of a ds_config.json: what DeepSpeed refuses or ignores",
-                "FILE",
+    CommandInfo{
+        "lint",
+        "problems of a ds_config.json: what DeepSpeed refuses, ignores or makes slow",
+        "FILE?",
+        true,
+        kLintOptions,
+        "  zeroplan lint ds_config.json --gpus 8\n"
+        "  zeroplan lint ds_config.json --model llama-2-7b --cluster 8xV100-32G --seq 2048\n"
+        "  zeroplan lint ds_config.json --frontend native --launcher torchrun\n"
+        "  zeroplan lint --rules\n",
+        run_lint},
+    CommandInfo{"doctor",
+                "what on this machine makes DeepSpeed hang, fail or crawl",
+                "",
+                true,
+                kDoctorOptions,
+                "  zeroplan doctor\n"
+                "  zeroplan doctor --scenario plan/scenario.json --hostfile plan/hostfile\n"
+                "  zeroplan doctor --record machine.json\n",
+                run_doctor},
+    CommandInfo{
+        "import",
+        "logs, traces and result folders as measurements",
+        "LOGS+",
+        true,
+        kImportOptions,
+        "  zeroplan import train.log --model llama-2-7b --cluster 8xA100-80G --seq 4096\n"
+        "  zeroplan import autotuning_results/ --model 7B --seq 2048 -o measurements.jsonl\n"
+        "  zeroplan import train.log gpu.csv --together --scenario scenario.json\n",
+        run_import},
+    CommandInfo{"validate",
+                "hold predictions against measurements",
+                "MEASUREMENTS+",
                 false,
-                kLintOptions,
-                "  zeroplan lint ds_config.json --gpus 8\n",
-                run_lint},
+                kValidateOptions,
+                "  zeroplan validate measurements.jsonl --jobs 2\n"
+                "  zeroplan validate runs/*.jsonl --tiers AB --worst 20\n"
+                "  zeroplan validate measurements.jsonl --json > report.json\n",
+                run_validate},
+    CommandInfo{"run",
+                "train with the embedded runtime",
+                "MODEL? CLUSTER?",
+                true,
+                kRunOptions,
+                "  zeroplan run config.json --ranks 2 --precision fp32 --steps 20 --data text.txt\n"
+                "  zeroplan run --scenario scenario.json --save checkpoint\n"
+                "  zeroplan run --scenario scenario.json --resume checkpoint --ranks 4\n",
+                run_run},
+    CommandInfo{"verify",
+                "train with the embedded runtime and hold the prediction against it",
+                "MODEL? CLUSTER?",
+                true,
+                kVerifyOptions,
+                "  zeroplan verify config.json --ranks 4 --ds-config ds_config.json --json\n",
+                run_verify},
     CommandInfo{"replay",
                 "hold the engine policies against recordings of DeepSpeed",
                 "TRACES.jsonl",

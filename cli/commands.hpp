@@ -12,6 +12,12 @@ int run_models(const Arguments& arguments, Streams streams);
 int run_gpus(const Arguments& arguments, Streams streams);
 int run_knobs(const Arguments& arguments, Streams streams);
 int run_lint(const Arguments& arguments, Streams streams);
+int run_import(const Arguments& arguments, Streams streams);
+int run_validate(const Arguments& arguments, Streams streams);
+int run_doctor(const Arguments& arguments, Streams streams);
+int run_explain(const Arguments& arguments, Streams streams);
+int run_run(const Arguments& arguments, Streams streams);
+int run_verify(const Arguments& arguments, Streams streams);
 int run_replay(const Arguments& arguments, Streams streams);
 
 }  // namespace zeroplan

@@ -3,9 +3,10 @@
 
 #include "cli/commands.hpp"
 #include "cli/fit_text.hpp"
-#include "cli/write_file.hpp"
+#include "cli/write_kit.hpp"
 #include "model/predict/io_step_result.hpp"
 #include "tuner/fit.hpp"
+#include "tuner/kit/kit.hpp"
 
 namespace zeroplan {
 namespace {
@@ -49,16 +50,13 @@ Json answer_json(const FitAnswer& answer, const Scenario& scenario) {
   return document;
 }
 
-// The recommended configuration and the scenario it was planned for.
+// The kit of the recommended strategy.
 void write_answer(const FitAnswer& answer,
                   const Scenario& scenario,
                   const std::string& folder,
                   std::ostream& log) {
-  const Plan& plan = answer.strategies[*answer.recommended].plan;
-  make_folder(folder);
-  write_file(folder + "/ds_config.json", emit(written_ds_config(plan)).dump(2) + "\n");
-  write_file(folder + "/scenario.json", scenario_document(plan, scenario).dump(2) + "\n");
-  log << "wrote " << folder << "/ds_config.json and " << folder << "/scenario.json\n";
+  const StrategyResult& best = answer.strategies[*answer.recommended];
+  write_kit(make_kit(best.plan, scenario_document(best.plan, scenario), best.result), folder, log);
 }
 
 }  // namespace

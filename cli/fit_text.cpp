@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/simulate_text.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
 
@@ -254,6 +255,7 @@ std::string fit_text(const FitAnswer& answer) {
   if (answer.recommended) {
     const StrategyResult& best = answer.strategies[*answer.recommended];
     text += yes_text(best);
+    if (best.result.job_steps > 0) text += "  job          " + job_text(best.result) + "\n";
     text += headroom_text(answer, best) + runners_up_text(answer) + undecided_text(answer);
     text += strategies_text(answer);
     text += "\nds_config.json:\n" + emit(written_ds_config(best.plan)).dump(2) + "\n";

@@ -90,10 +90,14 @@ class WordReader {
     if (end < word.size()) value = word.substr(word[end] == '=' ? end + 1 : end);
     if (flag->value.empty() && value) fail(*flag, "no value", in_quotes(*value));
     if (!flag->value.empty() && !value) value = next_value(*flag);
-    if (!values.emplace(flag->name, value.value_or("")).second) {
-      if (!flag->value.empty()) fail(*flag, "one value", "two");
-    }
+    const auto [at, is_new] = values.emplace(flag->name, value.value_or(""));
+    if (is_new || flag->value.empty()) return;
+    if (!repeats(*flag)) fail(*flag, "one value", "two");
+    at->second += '\n' + *value;
   }
+
+  // "KEY=VALUE ...": may be said several times; its values are kept apart by line breaks.
+  static bool repeats(const Flag& flag) { return flag.value.ends_with("..."); }
 
   std::string next_value(const Flag& flag) {
     const bool boolean = flag.key != nullptr && flag.key->type == ScenarioType::boolean;
@@ -116,30 +120,34 @@ class WordReader {
   std::size_t at_ = 0;
 };
 
+// MODEL and CLUSTER as positionals are the scenario's keys.
+bool is_scenario_key(const CommandInfo& command, const Positional& positional) {
+  return command.takes_scenario && (positional.name == "MODEL" || positional.name == "CLUSTER");
+}
+
 void check_positionals(const CommandInfo& command, const Arguments& arguments) {
   const std::vector<Positional> wanted = positionals_of(command);
   const std::size_t got = arguments.positionals.size();
   const std::string help = "see zeroplan " + std::string(command.name) + " --help";
-  if (got > wanted.size()) {
+  const bool many = !wanted.empty() && wanted.back().many;
+  if (got > wanted.size() && !many) {
     std::string expected = "nothing behind " + std::string(command.name);
     for (const Positional& positional : wanted) expected += " " + std::string(positional.name);
     throw InputError(
         {kCommandLine, "", expected, in_quotes(arguments.positionals[wanted.size()]), help});
   }
-  if (command.takes_scenario) return;  // resolve() asks for MODEL and CLUSTER
   for (std::size_t i = got; i < wanted.size(); ++i) {
-    if (!wanted[i].required) continue;
+    if (!wanted[i].required || is_scenario_key(command, wanted[i])) continue;  // resolve() asks
     throw InputError({kCommandLine, std::string(wanted[i].name), "an argument", "nothing", help});
   }
 }
 
-// MODEL and CLUSTER as positionals are the scenario's keys.
 void take_positionals(const CommandInfo& command, Arguments& arguments) {
-  if (!command.takes_scenario) return;
   const std::vector<Positional> wanted = positionals_of(command);
-  for (std::size_t i = 0; i < arguments.positionals.size(); ++i) {
-    const ScenarioKey key = wanted[i].name == "MODEL" ? ScenarioKey::model : ScenarioKey::cluster;
+  for (std::size_t i = 0; i < std::min(wanted.size(), arguments.positionals.size()); ++i) {
+    if (!is_scenario_key(command, wanted[i])) continue;  // the command's own
     const std::string name(wanted[i].name);
+    const ScenarioKey key = name == "MODEL" ? ScenarioKey::model : ScenarioKey::cluster;
     if (arguments.flags.find(key) != nullptr) {
       throw InputError({kCommandLine,
                         std::string(info(key).flag),

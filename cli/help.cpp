@@ -5,9 +5,15 @@
 namespace zeroplan {
 namespace {
 
-std::string_view positional_help(std::string_view name) {
+std::string_view positional_help(const CommandInfo& command, std::string_view name) {
   if (name == "MODEL") return info(ScenarioKey::model).help;
   if (name == "CLUSTER") return info(ScenarioKey::cluster).help;
+  if (name == "FILE" && command.name == "explain") {
+    return "a ds_config.json, a scenario, or a log with an out-of-memory error";
+  }
+  if (name == "FILE") return "a ds_config.json; else that of the scenario";
+  if (name == "LOGS") return "logs, traces, snapshots, tables, folders of autotuning results";
+  if (name == "MEASUREMENTS") return "files with one measurement a line";
   return "recordings of DeepSpeed, one JSON object a line";
 }
 
@@ -24,7 +30,7 @@ std::string row(const std::string& left, std::string_view right) {
 std::string usage(const CommandInfo& command) {
   std::string text = "zeroplan " + std::string(command.name);
   for (const Positional& positional : positionals_of(command)) {
-    const std::string name(positional.name);
+    const std::string name = std::string(positional.name) + (positional.many ? "..." : "");
     text += positional.required ? " " + name : " [" + name + "]";
   }
   return text + " [flags]";
@@ -49,7 +55,7 @@ std::string command_help(const CommandInfo& command) {
   const std::vector<Positional> positionals = positionals_of(command);
   if (!positionals.empty()) text += "\n";
   for (const Positional& positional : positionals) {
-    text += row(std::string(positional.name), positional_help(positional.name));
+    text += row(std::string(positional.name), positional_help(command, positional.name));
   }
   std::string_view group;
   for (const Flag& flag : flags_of(command)) {

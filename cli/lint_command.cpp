@@ -1,63 +1,174 @@
 // zeroplan lint: what is wrong with a ds_config.json, with pointer, reason and fix.
 #include <algorithm>
+#include <map>
 #include <ostream>
 
 #include "cli/commands.hpp"
-#include "model/knobs/rules.hpp"
+#include "cli/table.hpp"
+#include "model/diagnostic.hpp"
+#include "model/lint/lint.hpp"
+#include "model/plan/plan.hpp"
 
 namespace zeroplan {
 namespace {
 
-Json findings_json(const std::vector<Finding>& findings) {
-  Json list = Json::array();
-  for (const Finding& finding : findings) {
-    list.push_back(Json::object({{"severity", name(finding.severity)},
-                                 {"pointer", finding.pointer},
-                                 {"code", finding.code},
-                                 {"message", finding.message},
-                                 {"fix", finding.fix}}));
+// --- the table of rules
+
+int print_rules(const Arguments& arguments, Streams streams) {
+  if (arguments.has("markdown")) {
+    if (arguments.json) {
+      throw InputError({kCommandLine, "--markdown", "either --json or --markdown", "both", ""});
+    }
+    streams.out << lint_rules_markdown();
+    return kDone;
   }
-  return Json::object({{"schema", "zeroplan.lint/1"}, {"findings", list}});
+  if (!arguments.json) {
+    std::vector<std::vector<std::string>> rows;
+    for (const RuleInfo& rule : lint_rules()) {
+      rows.push_back(
+          {std::string(rule.code), std::string(name(rule.severity)), std::string(rule.summary)});
+    }
+    streams.out << table({{"code"}, {"severity"}, {"what should hold"}}, rows);
+    return kDone;
+  }
+  Json list = Json::array();
+  for (const RuleInfo& rule : lint_rules()) {
+    Json texts = Json::array();
+    for (const RuleText& text : rule.texts) {
+      texts.push_back(Json::object({{"message", text.message}, {"fix", text.fix}}));
+    }
+    list.push_back(Json::object({{"code", rule.code},
+                                 {"severity", name(rule.severity)},
+                                 {"summary", rule.summary},
+                                 {"cost", rule.cost},
+                                 {"texts", texts},
+                                 {"needs", describe(rule.needs)},
+                                 {"source", rule.source}}));
+  }
+  streams.out << Json::object({{"schema", "zeroplan.lint_rules/1"}, {"rules", list}}).dump(2)
+              << "\n";
+  return kDone;
 }
 
-void print_findings(const std::string& file,
-                    const std::vector<Finding>& findings,
-                    std::ostream& out) {
-  for (const Finding& finding : findings) {
+// --- one file
+
+std::map<std::string_view, std::string_view> costs_by_code() {
+  std::map<std::string_view, std::string_view> costs;
+  for (const RuleInfo& rule : lint_rules()) costs[rule.code] = rule.cost;
+  return costs;
+}
+
+Json report_json(const LintReport& report) {
+  const auto costs = costs_by_code();
+  Json findings = Json::array();
+  for (const Finding& finding : report.findings) {
+    findings.push_back(Json::object({{"severity", name(finding.severity)},
+                                     {"pointer", finding.pointer},
+                                     {"code", finding.code},
+                                     {"message", finding.message},
+                                     {"cost", costs.at(finding.code)},
+                                     {"fix", finding.fix}}));
+  }
+  Json skipped = Json::array();
+  for (const SkippedRule& rule : report.skipped) {
+    skipped.push_back(Json::object(
+        {{"code", rule.code}, {"missing", describe(rule.missing)}, {"reason", rule.reason}}));
+  }
+  return Json::object({{"schema", "zeroplan.lint/1"},
+                       {"frontend", report.style == ConfigStyle::native ? "native" : "hf-trainer"},
+                       {"findings", findings},
+                       {"skipped", skipped}});
+}
+
+void print_findings(const std::string& file, const LintReport& report, std::ostream& out) {
+  const auto costs = costs_by_code();
+  for (const Finding& finding : report.findings) {
     out << name(finding.severity) << ": " << file << ": "
         << (finding.pointer.empty() ? "/" : finding.pointer) << ": " << finding.message << " ["
         << finding.code << "]\n";
+    // What is only worth knowing shall not take more lines than what is wrong.
+    if (finding.severity != Severity::info) out << "  cost: " << costs.at(finding.code) << "\n";
     if (!finding.fix.empty()) out << "  fix: " << finding.fix << "\n";
   }
-  if (findings.empty()) out << file << ": nothing to report\n";
+  if (report.findings.empty()) out << file << ": nothing to report\n";
 }
 
-// Which reader the file is for: the Trainer where it leaves values to it, else DeepSpeed itself.
-ConfigStyle style_of(const DsConfig& config) {
-  const bool any_auto =
-      std::any_of(config.values().begin(), config.values().end(), [](const auto& entry) {
-        return std::holds_alternative<Auto>(entry.second);
-      });
-  return any_auto ? ConfigStyle::hf_trainer : ConfigStyle::native;
+// One line for everything that lacks the same.
+void print_skipped(const LintReport& report, std::ostream& out) {
+  std::map<std::string, std::string> by_reason;
+  for (const SkippedRule& rule : report.skipped) {
+    const std::string reason =
+        "without " + describe(rule.missing) + (rule.reason.empty() ? "" : " (" + rule.reason + ")");
+    std::string& codes = by_reason[reason];
+    codes += (codes.empty() ? "" : ", ") + rule.code;
+  }
+  for (const auto& [reason, codes] : by_reason)
+    out << "not checked " << reason << ": " << codes << "\n";
+}
+
+template <typename Enum, std::size_t N>
+std::optional<Enum> choice(const Arguments& arguments,
+                           const std::string& option,
+                           const EnumNames<Enum, N>& names) {
+  const auto said = arguments.text(option);
+  if (!said) return std::nullopt;
+  if (const auto found = find(names, std::string_view(*said))) return found;
+  std::string allowed;
+  for (const std::string_view one : names.names)
+    allowed += (allowed.empty() ? "" : ", ") + std::string(one);
+  throw InputError({kCommandLine, "--" + option, "one of " + allowed, in_quotes(*said), ""});
+}
+
+// The file that is meant: the positional, else the scenario's ds_config.
+struct Subject {
+  std::string name;
+  DsConfig config;
+};
+
+Subject subject_of(const Arguments& arguments, const Scenario& scenario) {
+  const Said* said = scenario.find(ScenarioKey::ds_config);
+  if (!arguments.positionals.empty()) {
+    if (arguments.flags.find(ScenarioKey::ds_config) != nullptr) {
+      throw InputError({kCommandLine, "--ds-config", "one file", "FILE and --ds-config", ""});
+    }
+    return {arguments.positionals.front(), read_ds_config(arguments.positionals.front())};
+  }
+  if (said == nullptr) {
+    throw InputError({kCommandLine,
+                      "FILE",
+                      "a ds_config.json",
+                      "nothing",
+                      "zeroplan lint --rules lists what is checked"});
+  }
+  return {said->value.is_string() ? said->value.as_string() : said->origin.file,
+          read_ds_config_of(*said)};
 }
 
 }  // namespace
 
 int run_lint(const Arguments& arguments, Streams streams) {
-  const std::string& file = arguments.positionals.front();
-  const DsConfig config = read_ds_config(file);
-  RuleContext context;
-  context.world_size = arguments.integer("gpus", 1).value_or(1);
-  context.style = style_of(config);
-  const std::vector<Finding> findings = all_findings(config, context);
-  if (arguments.json) {
-    streams.out << findings_json(findings).dump(2) << "\n";
-  } else {
-    print_findings(file, findings, streams.out);
+  if (arguments.has("rules")) return print_rules(arguments, streams);
+  if (arguments.has("markdown")) {
+    throw InputError({kCommandLine, "--markdown", "--rules with it", "no --rules", ""});
   }
-  const bool any_error = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
-    return finding.severity == Severity::error;
-  });
+  LintRequest request;
+  request.scenario = scenario_of(arguments);
+  const Subject subject = subject_of(arguments, request.scenario);
+  request.config = subject.config;
+  request.gpus = arguments.integer("gpus", 1);
+  request.launcher = choice(arguments, "launcher", kLauncherNames);
+  request.task = choice(arguments, "task", kRunTaskNames);
+  const LintReport report = lint(request);
+  if (arguments.json) {
+    streams.out << report_json(report).dump(2) << "\n";
+  } else {
+    print_findings(subject.name, report, streams.out);
+    print_skipped(report, streams.out);
+  }
+  const bool any_error =
+      std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
+        return finding.severity == Severity::error;
+      });
   return any_error ? kAnswerIsNo : kDone;
 }
 

@@ -9,10 +9,12 @@
 #include "cli/commands.hpp"
 #include "cli/errors.hpp"
 #include "cli/simulate_text.hpp"
+#include "cli/write_file.hpp"
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/predict/io_step_result.hpp"
-#include "model/predict/predict.hpp"
+#include "simulator/recording.hpp"
+#include "simulator/simulate.hpp"
 
 namespace zeroplan {
 namespace {
@@ -47,7 +49,7 @@ struct LineResult {
 struct Batch {
   std::string file;
   const Arguments& arguments;
-  const PredictOptions& options;
+  const SimulateOptions& options;
 };
 
 Json scenario_document_of(const Line& line, const std::string& file) {
@@ -83,7 +85,7 @@ LineResult run_line(const Line& line, const Batch& batch) {
     const Json document = scenario_document_of(line, batch.file);
     if (const Json* found = document.find("id")) id = *found;
     const Scenario scenario = with_flags(parse_scenario(document, batch.file), batch.arguments);
-    const StepResult result = predict(resolve(scenario), batch.options);
+    const StepResult result = simulate(resolve(scenario), batch.options);
     return {to_json(result).dump(), "", result.fits};
   } catch (const InputError& error) {
     return bad_line(id, line, error, batch);
@@ -117,7 +119,7 @@ std::vector<LineResult> run_lines(const std::vector<Line>& lines,
 
 int run_batch(const std::string& file,
               const Arguments& arguments,
-              const PredictOptions& options,
+              const SimulateOptions& options,
               Streams streams) {
   if (arguments.scenario_file) {
     throw InputError({kCommandLine,
@@ -140,19 +142,54 @@ int run_batch(const std::string& file,
   return arguments.has("require-fit") && !all_fit ? kAnswerIsNo : kDone;
 }
 
+void reject_beside_batch(const Arguments& arguments) {
+  for (const char* flag : {"trace", "memory-snapshot"}) {
+    if (!arguments.has(flag)) continue;
+    throw InputError({kCommandLine, "--" + std::string(flag), "no --batch beside it", "both", ""});
+  }
+}
+
+// The files that were asked for. Before the answer: where they cannot be written, standard output
+// holds the error alone.
+void write_recordings(const Arguments& arguments,
+                      const Plan& plan,
+                      const StepResult& result,
+                      Streams streams) {
+  const auto trace = arguments.text("trace");
+  const auto snapshot = arguments.text("memory-snapshot");
+  if (!trace && !snapshot) return;
+  if (!is_simulated(plan)) {
+    throw InputError({kCommandLine,
+                      trace ? "--trace" : "--memory-snapshot",
+                      "a DeepSpeed or FSDP engine whose drives are known",
+                      "a plan that is predicted by closed forms",
+                      ""});
+  }
+  const Recording recording = record_run(plan, result);
+  const auto write = [&](const std::string& path, const std::string& text) {
+    write_file(path, text);
+    streams.log << "wrote " << path << "\n";
+  };
+  if (trace) write(*trace, recording.trace);
+  if (snapshot) write(*snapshot, recording.memory_snapshot);
+}
+
 }  // namespace
 
 int run_simulate(const Arguments& arguments, Streams streams) {
-  PredictOptions options;
-  options.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(options.confidence);
+  SimulateOptions options;
+  double& confidence = options.predict.confidence;
+  confidence = arguments.real("confidence", 0.01, 0.9999).value_or(confidence);
   if (const auto file = arguments.text("batch")) {
+    reject_beside_batch(arguments);
     return run_batch(*file, arguments, options, streams);
   }
   if (arguments.has("jobs")) {
     throw InputError({kCommandLine, "--jobs", "--batch beside it", "no batch", ""});
   }
   const Plan plan = resolve(scenario_of(arguments));
-  const StepResult result = predict(plan, options);
+  const StepResult result = simulate(plan, options);
+  write_recordings(arguments, plan, result, streams);
   if (arguments.json) {
     streams.out << to_json(result).dump(2) << "\n";
   } else {

@@ -64,6 +64,18 @@ std::string time_text(const StepTime& step) {
 
 }  // namespace
 
+std::string job_text(const StepResult& result) {
+  const double hours = result.job_seconds.seconds() / 3600.0;
+  const double days = hours / 24.0;
+  const std::string time = hours < 1.0  ? fmt::format("{:.1f} minutes", hours * 60.0)
+                           : days < 3.0 ? fmt::format("{:.1f} hours", hours)
+                                        : fmt::format("{:.1f} days", days);
+  return fmt::format("{} steps, {}; sequences padded to {:.0f} tokens on average",
+                     result.job_steps,
+                     time,
+                     result.job_padded_length);
+}
+
 std::string simulate_text(const Plan& plan, const StepResult& result) {
   const GpuMemory& gpu = result.gpu;
   std::string text = verdict_text(result);
@@ -81,6 +93,7 @@ std::string simulate_text(const Plan& plan, const StepResult& result) {
       gib_text(result.host.pinned),
       gib_text(result.host.load_peak));
   text += memory_text(gpu) + "\n" + time_text(result.step);
+  if (result.job_steps > 0) text += "job: " + job_text(result) + "\n";
   for (const std::string& sentence : plan.assumptions) text += "assumed: " + sentence + "\n";
   for (const std::string& sentence : result.warnings) text += "warning: " + sentence + "\n";
   return text;

@@ -8,6 +8,9 @@
 
 namespace zeroplan {
 
+// Steps and time of the whole run, where the scenario has a dataset.
+std::string job_text(const StepResult& result);
+
 std::string simulate_text(const Plan& plan, const StepResult& result);
 
 }  // namespace zeroplan

@@ -43,4 +43,14 @@ void write_file(const std::string& path, std::string_view text) {
   if (error) cannot_write(path, error.message());
 }
 
+void make_executable(const std::string& path) {
+  using std::filesystem::perms;
+  std::error_code error;
+  std::filesystem::permissions(path,
+                               perms::owner_exec | perms::group_exec | perms::others_exec,
+                               std::filesystem::perm_options::add,
+                               error);
+  if (error) cannot_write(path, error.message());
+}
+
 }  // namespace zeroplan

@@ -13,5 +13,7 @@ void make_folder(const std::string& path);
 // Writes to a temporary name beside `path` and renames it, so that no half-written file stays
 // behind.
 void write_file(const std::string& path, std::string_view text);
+// Lets everybody execute it who may read it.
+void make_executable(const std::string& path);
 
 }  // namespace zeroplan

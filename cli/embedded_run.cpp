@@ -1,0 +1,188 @@
+#include "cli/embedded_run.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "cli/table.hpp"
+#include "model/diagnostic.hpp"
+#include "model/engine/embedded.hpp"
+#include "model/json.hpp"
+#include "model/predict/step_work.hpp"
+
+namespace zeroplan {
+namespace {
+
+constexpr std::int64_t kMostRanks = 64;  // threads of one process
+constexpr int kSteps = 10;
+
+void check_device(const Arguments& arguments) {
+  const std::string device = arguments.text("device").value_or("cpu");
+  if (device == "cpu") return;
+  if (device == "cuda") {
+    throw InputError({kCommandLine,
+                      "--device",
+                      "cpu",
+                      "cuda, and this program was built without CUDA",
+                      "--device cpu trains on CPU ranks"});
+  }
+  throw InputError({kCommandLine, "--device", "cuda or cpu", in_quotes(device), ""});
+}
+
+// "1x4xcpu" for four ranks.
+Json cpu_ranks(std::int64_t ranks) { return Json("1x" + std::to_string(ranks) + "xcpu"); }
+
+std::int64_t ranks_of(const Arguments& arguments, const Scenario& scenario) {
+  if (const auto said = arguments.integer("ranks", 1)) {
+    if (*said <= kMostRanks) return *said;
+    throw InputError({kCommandLine,
+                      "--ranks",
+                      "at most " + std::to_string(kMostRanks) + " CPU ranks",
+                      std::to_string(*said),
+                      ""});
+  }
+  if (scenario.find(ScenarioKey::cluster) == nullptr) return 1;
+  const std::int64_t gpus = prepare(scenario).cluster->total_gpus();
+  return std::min(gpus, kMostRanks);
+}
+
+double real_knob(const Plan& plan, Knob knob, double otherwise) {
+  return plan.ds_config.real(knob).value_or(otherwise);
+}
+
+// torch.optim.AdamW's defaults where the ds_config says nothing; the learning rate is one at which
+// a model that starts from random weights learns.
+runtime::AdamWOptions adamw_of(const Plan& plan) {
+  runtime::AdamWOptions options;
+  options.learning_rate = real_knob(plan, Knob::optimizer_lr, 1e-3);
+  options.epsilon = real_knob(plan, Knob::optimizer_eps, options.epsilon);
+  options.weight_decay = real_knob(plan, Knob::optimizer_weight_decay, options.weight_decay);
+  const Json* betas = plan.ds_config.json(Knob::optimizer_betas);
+  if (betas != nullptr && betas->is_array() && betas->items().size() == 2) {
+    options.beta1 = betas->items()[0].as_number();
+    options.beta2 = betas->items()[1].as_number();
+  }
+  return options;
+}
+
+// Random tokens are the same in every step: what is learned is learned by heart.
+std::int64_t rows_of_step(const Plan& plan) {
+  return plan.workload.micro_batch_size * plan.workload.gradient_accumulation_steps *
+         plan.engine.data_parallel_ranks;
+}
+
+std::unique_ptr<runtime::TokenSource> data_of(const Plan& plan,
+                                              const Arguments& arguments,
+                                              std::uint64_t seed) {
+  const std::int64_t vocabulary = plan.model->shape.vocabulary;
+  const auto file = arguments.text("data");
+  auto data = file ? runtime::token_file(*file, plan.workload.sequence_length, vocabulary)
+                   : runtime::random_tokens(seed, vocabulary, rows_of_step(plan));
+  if (!plan.model->architecture.ends_with("ForMaskedLM")) return data;
+  constexpr std::int64_t kBertMask = 103;  // [MASK] of BERT's vocabularies
+  return runtime::masked_tokens(std::move(data), seed, std::min(kBertMask, vocabulary - 1));
+}
+
+// DeepSpeed scales the loss of fp16 alone; 0 means dynamic (runtime/precision_config.py).
+runtime::LossScaling loss_scaling_of(const Plan& plan) {
+  runtime::LossScaling scaling;
+  if (plan.workload.precision != Precision::fp16) return scaling;
+  const DsConfig& config = plan.ds_config;
+  const double fixed = config.real(Knob::fp16_loss_scale).value_or(0.0);
+  scaling.dynamic = fixed == 0.0;
+  const auto power = config.integer(Knob::fp16_initial_scale_power).value_or(16);
+  scaling.initial = scaling.dynamic ? std::ldexp(1.0, static_cast<int>(power)) : fixed;
+  scaling.window = config.integer(Knob::fp16_loss_scale_window).value_or(scaling.window);
+  scaling.hysteresis = config.integer(Knob::fp16_hysteresis).value_or(scaling.hysteresis);
+  scaling.smallest = config.real(Knob::fp16_min_loss_scale).value_or(scaling.smallest);
+  return scaling;
+}
+
+}  // namespace
+
+Plan embedded_plan(const Arguments& arguments) {
+  check_device(arguments);
+  Scenario scenario = scenario_of(arguments);
+  const std::int64_t ranks = ranks_of(arguments, scenario);
+  const Origin origin{kCommandLine, "--ranks"};
+  scenario.set(ScenarioKey::cluster, cpu_ranks(ranks), origin);
+  scenario.set(ScenarioKey::engine, Json("embedded"), {kCommandLine, "--engine"});
+  const Plan plan = resolve(scenario);
+  const std::vector<Diagnostic> problems = not_embedded(plan.engine);
+  if (!problems.empty()) throw InputError(problems);
+  return plan;
+}
+
+runtime::TrainingReport run_embedded(const Plan& plan,
+                                     const Arguments& arguments,
+                                     Bytes predicted_peak,
+                                     std::ostream& log) {
+  const StepWork work = step_work(plan);
+  runtime::TrainingSetup setup;
+  setup.model = plan.model.get();
+  setup.graph = &work.graph;
+  setup.parameters = plan.engine_parameters;
+  setup.config = plan.engine;
+  setup.adamw = adamw_of(plan);
+  setup.micro_batch = plan.workload.micro_batch_size;
+  setup.sequence = plan.workload.sequence_length;
+  setup.seed = static_cast<std::uint64_t>(arguments.integer("seed", 0).value_or(0));
+  setup.loss_scaling = loss_scaling_of(plan);
+  if (const auto weights = arguments.text("weights")) {
+    setup.weights = runtime::open_weights(*weights, *plan.model);
+  }
+  if (const auto folder = arguments.text("resume")) {
+    runtime::Checkpoint checkpoint = runtime::open_checkpoint(*folder, *plan.model);
+    setup.weights = std::move(checkpoint.weights);
+    setup.resumed = std::move(checkpoint.state);
+    setup.begun = checkpoint.progress;
+  }
+  setup.predicted_peak = predicted_peak;
+  setup.kernels = runtime::cpu_kernels;
+
+  runtime::TrainingOptions options;
+  options.steps = static_cast<int>(arguments.integer("steps", 1).value_or(kSteps));
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  options.threads_per_rank = std::max(1, cores / plan.engine.data_parallel_ranks);
+  options.progress = [&log](int step, double loss) {
+    log << "step " << step << ": loss " << fixed_text(loss, 6) << "\n";
+  };
+  options.save = arguments.text("save").value_or("");
+  options.save_every = static_cast<int>(arguments.integer("save-every", 1).value_or(0));
+  const auto data = data_of(plan, arguments, setup.seed);
+  return runtime::train(setup, options, *data);
+}
+
+int training_failed(const std::exception& error, const Arguments& arguments, Streams streams) {
+  streams.log << "error: training: " << error.what() << "\n";
+  if (arguments.json) {
+    const Json body = Json::object({{"file", nullptr},
+                                    {"pointer", nullptr},
+                                    {"expected", nullptr},
+                                    {"got", error.what()},
+                                    {"hint", nullptr}});
+    streams.out << Json::object({{"error", body}}).dump(2) << "\n";
+  }
+  return kInternalError;
+}
+
+const runtime::RankReport& worst_rank(const runtime::TrainingReport& report) {
+  return *std::max_element(
+      report.ranks.begin(), report.ranks.end(), [](const auto& a, const auto& b) {
+        return a.memory.of(runtime::Place::device).peak < b.memory.of(runtime::Place::device).peak;
+      });
+}
+
+Seconds step_seconds(const runtime::RankReport& rank) {
+  Seconds sum;
+  for (const Phase phase : {Phase::forward, Phase::backward, Phase::step}) {
+    sum += rank.steady[static_cast<std::size_t>(phase)];
+  }
+  return sum;
+}
+
+}  // namespace zeroplan

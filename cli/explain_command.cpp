@@ -1,0 +1,202 @@
+// zeroplan explain: what uses the memory of a configuration, or what an out-of-memory error says.
+#include <algorithm>
+#include <ostream>
+
+#include "cli/commands.hpp"
+#include "cli/explain_text.hpp"
+#include "model/diagnostic.hpp"
+#include "simulator/rank_simulation.hpp"
+#include "simulator/simulate.hpp"
+
+namespace zeroplan {
+namespace {
+
+constexpr std::int64_t kLargestLog = std::int64_t{256} << 20;
+
+enum class FileKind { ds_config, scenario, text };
+
+// A JSON object with a key that only scenarios have is one; any other is a ds_config.
+FileKind kind_of(const std::string& text, const std::string& file) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
+  if (first == std::string::npos || text[first] != '{') return FileKind::text;
+  try {
+    const JsonDocument document = parse_json(text, file, {});
+    for (const std::string_view key : {"model", "cluster", "workload", "ds_config", "software"}) {
+      if (document.root.find(key) != nullptr) return FileKind::scenario;
+    }
+  } catch (const InputError&) {
+    // Its reader says what is wrong with it.
+  }
+  return FileKind::ds_config;
+}
+
+Scenario scenario_with_file(const Arguments& arguments, FileKind kind) {
+  const std::string& file = arguments.positionals.front();
+  if (kind == FileKind::scenario) {
+    if (arguments.scenario_file) {
+      throw InputError({kCommandLine, "--scenario", "one scenario", "FILE and --scenario", ""});
+    }
+    return with_flags(parse_scenario(read_json_file(file)), arguments);
+  }
+  Scenario scenario = scenario_of(arguments);
+  if (arguments.flags.find(ScenarioKey::ds_config) != nullptr) {
+    throw InputError({kCommandLine, "--ds-config", "one file", "FILE and --ds-config", ""});
+  }
+  scenario.set(ScenarioKey::ds_config, Json(file), {file, ""});
+  return scenario;
+}
+
+ConfigExplanation explain_config(const Arguments& arguments,
+                                 FileKind kind,
+                                 const PredictOptions& options) {
+  const Variations variations(scenario_with_file(arguments, kind));
+  ConfigExplanation explanation;
+  explanation.file = arguments.positionals.front();
+  explanation.plan = variations.base();
+  explanation.sensitivity = sensitivity(variations, options);
+  if (runs_deepspeed(explanation.plan.workload) && is_simulated(explanation.plan)) {
+    const StepWork work = step_work(explanation.plan);
+    const RankProgram rank = write_rank_program(explanation.plan, work);
+    explanation.peak = HeldTensors(explanation.plan, work, rank).at_peak();
+  }
+  return explanation;
+}
+
+// --- an error's text
+
+// The one to explain: the first that states sizes, else the first.
+std::size_t explained_event(const std::vector<OomEvent>& events) {
+  const auto stated = std::find_if(
+      events.begin(), events.end(), [](const OomEvent& event) { return event.tried.has_value(); });
+  return stated == events.end() ? 0 : static_cast<std::size_t>(stated - events.begin());
+}
+
+std::optional<SizeQuestion> question_of(const OomEvent& event) {
+  if (!event.tried) return std::nullopt;
+  SizeQuestion question{event.tried->bytes, event.tried->rounding, std::nullopt};
+  if (event.allocated) question.allocated = event.allocated->bytes;
+  return question;
+}
+
+// What the message says about the card: memory that this process cannot have.
+Bytes taken_from_card(const OomEvent& event) {
+  Bytes taken = memory_of_others(event).value_or(Bytes::zero());
+  if (event.limit && event.capacity && event.limit->bytes < event.capacity->bytes) {
+    taken = std::max(taken, event.capacity->bytes - event.limit->bytes);
+  }
+  return taken;
+}
+
+std::optional<SimulatedEnd> end_on_card(const RankProgram& rank,
+                                        const StepResult& result,
+                                        Bytes taken) {
+  const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+  if (result.gpu.capacity <= outside + taken) return std::nullopt;
+  SimulationOptions options;
+  options.available = result.gpu.capacity - outside - taken;
+  const RankSimulation simulation = simulate_rank(rank, options);
+  if (!simulation.out_of_memory) return std::nullopt;
+  SimulatedEnd end{*simulation.out_of_memory, ""};
+  if (end.end.label >= 0) {
+    end.label = rank.program.labels[static_cast<std::size_t>(end.end.label)];
+    if (end.label.ends_with('.')) end.label.pop_back();
+  }
+  return end;
+}
+
+Resource resource_of(const OomEvent& event) {
+  const bool host = event.kind == OomKind::host_allocator || event.kind == OomKind::host_killed;
+  return host ? Resource::host_memory : Resource::gpu_memory;
+}
+
+OomRun run_of(const Scenario& scenario, const OomEvent& event, PredictOptions options) {
+  std::optional<Bytes> capacity;
+  if (event.capacity && event.capacity->bytes > Bytes::zero()) capacity = event.capacity->bytes;
+  const Variations variations(scenario, capacity);
+  OomRun run;
+  run.plan = variations.base();
+  options.reserve = std::min(taken_from_card(event), run.plan.cluster.gpu.memory.value);
+  run.result = simulate(run.plan, {.predict = options, .other_networks = false});
+  if (runs_deepspeed(run.plan.workload) && is_simulated(run.plan)) {
+    const StepWork work = step_work(run.plan);
+    const RankProgram rank = write_rank_program(run.plan, work);
+    if (const auto question = question_of(event)) {
+      run.matches = HeldTensors(run.plan, work, rank).matches(*question);
+    }
+    run.end = end_on_card(rank, run.result, options.reserve);
+  }
+  if (!run.result.fits) run.changes = avoid_oom(variations, resource_of(event), options);
+  return run;
+}
+
+void add_facts(const Model& model, const OomEvent& event, OomExplanation& explanation) {
+  const auto question = question_of(event);
+  if (!question) return;
+  RunSize size;
+  if (explanation.run) {
+    const Plan& plan = explanation.run->plan;
+    size.ranks = plan.degrees.partition();
+    size.tokens = plan.workload.micro_batch_size * plan.workload.sequence_length;
+  }
+  explanation.facts = size_facts(model, size, *question);
+}
+
+OomExplanation explain_error(const Arguments& arguments,
+                             const std::string& text,
+                             const PredictOptions& options) {
+  OomExplanation explanation;
+  explanation.file = arguments.positionals.front();
+  explanation.events = read_oom_text(text);
+  if (explanation.events.empty()) {
+    throw InputError({explanation.file,
+                      "",
+                      "a ds_config.json, a scenario, or a log with an out-of-memory error",
+                      "a text without one",
+                      "the line with \"out of memory\" is enough"});
+  }
+  explanation.explained = explained_event(explanation.events);
+  const OomEvent& event = explanation.events[explanation.explained];
+  explanation.causes = diagnose(event);
+  const Scenario scenario = scenario_of(arguments);
+  const bool has_model = scenario.find(ScenarioKey::model) != nullptr;
+  const bool has_cluster = scenario.find(ScenarioKey::cluster) != nullptr;
+  if (has_model && has_cluster) {
+    explanation.run = run_of(scenario, event, options);
+    add_facts(*explanation.run->plan.model, event, explanation);
+    return explanation;
+  }
+  explanation.missing = has_model ? "--cluster" : has_cluster ? "--model" : "--model and --cluster";
+  if (has_model) {
+    // Counting needs no cluster; any will do.
+    Scenario counted = scenario;
+    counted.set(ScenarioKey::cluster, Json("1xA100-80G"), {"explain", ""});
+    add_facts(*prepare(counted).model, event, explanation);
+  }
+  return explanation;
+}
+
+template <typename Explanation>
+int print(const Explanation& explanation, const Arguments& arguments, Streams streams) {
+  if (arguments.json) {
+    streams.out << explain_json(explanation).dump(2) << "\n";
+  } else {
+    streams.out << explain_text(explanation);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+int run_explain(const Arguments& arguments, Streams streams) {
+  PredictOptions options;
+  options.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(options.confidence);
+  const std::string& file = arguments.positionals.front();
+  const std::string text = read_text_file(file, kLargestLog);
+  const FileKind kind = kind_of(text, file);
+  if (kind == FileKind::text) {
+    return print(explain_error(arguments, text, options), arguments, streams);
+  }
+  return print(explain_config(arguments, kind, options), arguments, streams);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,153 @@
+// zeroplan.explain/1 (docs/contract.md section 5).
+#include "cli/explain_text.hpp"
+#include "model/predict/io_step_result.hpp"
+
+namespace zeroplan {
+namespace {
+
+Json texts(const std::vector<std::string_view>& words) {
+  Json list = Json::array();
+  for (const std::string_view word : words) list.push_back(Json(word));
+  return list;
+}
+
+Json to_json(const TensorSort& sort) {
+  return Json::object({{"what", sort.what}, {"name", sort.name}, {"knobs", texts(sort.knobs)}});
+}
+
+Json to_json(const PeakInventory& peak) {
+  Json held = Json::array();
+  for (const HeldSort& one : peak.held) {
+    Json row = to_json(one.sort);
+    row["category"] = name(one.category);
+    row["place"] = one.place;
+    row["tensors"] = one.count;
+    row["bytes"] = one.bytes.count();
+    held.push_back(row);
+  }
+  return Json::object({{"phase", name(kPhaseNames, peak.phase)},
+                       {"allocated_bytes", peak.allocated.count()},
+                       {"held", held}});
+}
+
+Json changes_json(const Variation& variation, const Plan& base) {
+  Json list = Json::array();
+  for (const Change& change : variation.changes) {
+    list.push_back(Json::object(
+        {{"key", spelling(change)},
+         {"from", std::visit([&](auto key) { return value_of(base, key); }, change.key)},
+         {"to", change.value}}));
+  }
+  return list;
+}
+
+Json move_json(const Sensitivity& all, const Move& move, const Plan& base) {
+  return Json::object({{"change", describe(move.variation, base)},
+                       {"changes", changes_json(move.variation, base)},
+                       {"gpu_bytes", added_gpu_bytes(all, move)},
+                       {"host_bytes", added_host_bytes(all, move)},
+                       {"step_seconds", added_seconds(all, move)},
+                       {"fits", move.result.fits}});
+}
+
+Json movers_json(const Sensitivity& all, Measure measure) {
+  constexpr std::size_t kMost = 8;
+  Json list = Json::array();
+  for (const std::size_t i : largest_movers(all, measure, kMost)) {
+    list.push_back(Json(static_cast<std::int64_t>(i)));
+  }
+  return list;
+}
+
+Json match_json(const SizeMatch& match) {
+  Json row = to_json(match.sort);
+  row["category"] = name(match.category);
+  row["phase"] = name(kPhaseNames, match.phase);
+  row["place"] = match.place;
+  row["bytes"] = match.bytes.count();
+  row["allocated_before_bytes"] = match.allocated_before.count();
+  row["allocations"] = match.count;
+  return row;
+}
+
+Json tried_json(const TriedChange& one, const Plan& base) {
+  Json row = Json::object({{"change", describe(one.variation, base)},
+                           {"changes", changes_json(one.variation, base)},
+                           {"fits", one.fits()}});
+  row["result"] = one.outcome.result ? to_json(*one.outcome.result) : Json();
+  row["refusal"] = one.outcome.result ? Json() : Json(one.outcome.refusal);
+  return row;
+}
+
+void add_run(const OomRun& run, Json& document) {
+  Json matches = Json::array();
+  for (const SizeMatch& match : run.matches) matches.push_back(match_json(match));
+  document["matches"] = matches;
+  document["result"] = to_json(run.result);
+  if (run.end) {
+    document["simulated_end"] =
+        Json::object({{"phase", name(kPhaseNames, run.end->end.phase)},
+                      {"place", run.end->label},
+                      {"category", name(run.end->end.category)},
+                      {"requested_bytes", run.end->end.numbers.requested.count()}});
+  }
+  Json tried = Json::array();
+  for (const TriedChange& one : run.changes.tried) tried.push_back(tried_json(one, run.plan));
+  document["changes"] = tried;
+  document["smallest_change"] = run.changes.that_fit.empty()
+                                    ? Json()
+                                    : Json(static_cast<std::int64_t>(run.changes.that_fit.front()));
+}
+
+}  // namespace
+
+Json explain_json(const ConfigExplanation& explanation) {
+  const Sensitivity& all = explanation.sensitivity;
+  Json moves = Json::array();
+  for (const Move& move : all.moves) moves.push_back(move_json(all, move, explanation.plan));
+  Json refused = Json::array();
+  for (const RefusedMove& move : all.refused) {
+    refused.push_back(Json::object({{"change", describe(move.variation, explanation.plan)},
+                                    {"changes", changes_json(move.variation, explanation.plan)},
+                                    {"reason", move.reason}}));
+  }
+  return Json::object({{"schema", "zeroplan.explain/1"},
+                       {"kind", "configuration"},
+                       {"file", explanation.file},
+                       {"result", to_json(all.base)},
+                       {"peak", explanation.peak ? to_json(*explanation.peak) : Json()},
+                       {"moves", moves},
+                       {"largest_movers",
+                        Json::object({{"gpu_memory", movers_json(all, Measure::gpu_memory)},
+                                      {"host_memory", movers_json(all, Measure::host_memory)},
+                                      {"step_time", movers_json(all, Measure::step_time)}})},
+                       {"refused", refused}});
+}
+
+Json explain_json(const OomExplanation& explanation) {
+  Json events = Json::array();
+  for (const OomEvent& event : explanation.events) events.push_back(to_json(event));
+  Json causes = Json::array();
+  for (const OomCause& cause : explanation.causes) {
+    causes.push_back(
+        Json::object({{"code", cause.code}, {"text", cause.text}, {"advice", cause.advice}}));
+  }
+  Json facts = Json::array();
+  for (const SizeFact& fact : explanation.facts) {
+    facts.push_back(Json::object(
+        {{"what", fact.what}, {"arithmetic", fact.arithmetic}, {"bytes", fact.bytes.count()}}));
+  }
+  Json document =
+      Json::object({{"schema", "zeroplan.explain/1"},
+                    {"kind", "out_of_memory"},
+                    {"file", explanation.file},
+                    {"events", events},
+                    {"explained", static_cast<std::int64_t>(explanation.explained)},
+                    {"causes", causes},
+                    {"same_size", facts},
+                    {"missing", explanation.missing.empty() ? Json() : Json(explanation.missing)}});
+  if (explanation.run) add_run(*explanation.run, document);
+  return document;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,343 @@
+#include "cli/explain_text.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "cli/table.hpp"
+#include "simulator/allocator_options.hpp"
+
+namespace zeroplan {
+namespace {
+
+std::string signed_gib(std::int64_t bytes) {
+  const double gib = static_cast<double>(bytes) / (1 << 30);
+  if (std::abs(gib) < 0.005) return "-";
+  return fmt::format("{:+.2f}", gib);
+}
+
+std::string signed_percent(double ratio) {
+  if (std::abs(ratio) < 0.0005) return "-";
+  return fmt::format("{:+.1f} %", ratio * 100.0);
+}
+
+std::string joined(const std::vector<std::string_view>& words) {
+  std::string text;
+  for (const std::string_view word : words) text += (text.empty() ? "" : ", ") + std::string(word);
+  return text;
+}
+
+std::string run_line(const Plan& plan) {
+  const Cluster& cluster = plan.cluster;
+  return fmt::format("{} on {} x {} {}, {}, {} tokens x {} sequences a GPU",
+                     plan.model->name,
+                     cluster.nodes,
+                     cluster.gpus_per_node(),
+                     cluster.gpu.name,
+                     runs_deepspeed(plan.workload)
+                         ? "ZeRO-" + std::to_string(plan.engine.stage)
+                         : std::string(name(kTrainingEngineNames, plan.workload.engine)),
+                     plan.workload.sequence_length,
+                     plan.workload.micro_batch_size);
+}
+
+std::string verdict_line(const StepResult& result) {
+  const GpuMemory& gpu = result.gpu;
+  return fmt::format("{}: GPU {} of {} (peak in {}), host {} of {} (peak in {}), step {}\n",
+                     result.fits ? "fits" : "does not fit",
+                     gib_text(gpu.peak_total),
+                     gib_text(gpu.capacity),
+                     name(kPhaseNames, gpu.peak_phase),
+                     gib_text(result.host.peak),
+                     gib_text(result.host.capacity),
+                     name(kPhaseNames, result.host.peak_phase),
+                     seconds_text(result.step.total));
+}
+
+// --- what uses the memory
+
+std::string sort_text(const TensorSort& sort) {
+  return sort.what + (sort.name.empty() ? "" : " (" + sort.name + ")");
+}
+
+using Rows = std::vector<std::vector<std::string>>;
+
+// The largest sorts of a category; the rest in one row.
+void add_sorts(const std::vector<HeldSort>& held, MemoryCategory category, Rows& rows) {
+  constexpr std::size_t kShown = 5;
+  std::vector<const HeldSort*> sorts;
+  for (const HeldSort& one : held) {
+    if (one.category == category) sorts.push_back(&one);
+  }
+  for (std::size_t i = 0; i < std::min(kShown, sorts.size()); ++i) {
+    const HeldSort& one = *sorts[i];
+    // Knobs that move all of a category stand once, at its largest sort.
+    const bool repeats = i > 0 && one.sort.knobs == sorts[i - 1]->sort.knobs;
+    rows.push_back({"  " + sort_text(one.sort),
+                    fixed_text(one.bytes.gib(), 2),
+                    count_text(one.count),
+                    repeats ? "" : joined(one.sort.knobs)});
+  }
+  if (sorts.size() <= kShown) return;
+  Bytes rest;
+  std::int64_t count = 0;
+  for (std::size_t i = kShown; i < sorts.size(); ++i) {
+    rest += sorts[i]->bytes;
+    count += sorts[i]->count;
+  }
+  rows.push_back({fmt::format("  {} more sorts", sorts.size() - kShown),
+                  fixed_text(rest.gib(), 2),
+                  count_text(count),
+                  ""});
+}
+
+std::string peak_text(const StepResult& result, const std::optional<PeakInventory>& peak) {
+  Rows rows;
+  for (std::size_t i = 0; i < kMemoryCategoryCount; ++i) {
+    const Bytes bytes = result.gpu.breakdown_at_peak[i];
+    if (bytes == Bytes::zero()) continue;
+    rows.push_back({plain_name(kMemoryCategoryNames[i]), fixed_text(bytes.gib(), 2), "", ""});
+    if (peak) add_sorts(peak->held, static_cast<MemoryCategory>(i), rows);
+  }
+  rows.push_back({"sum", fixed_text(result.gpu.peak_total.gib(), 2), "", ""});
+  return fmt::format("what uses the GPU's memory at the peak, in {}:\n",
+                     name(kPhaseNames, result.gpu.peak_phase)) +
+         table({{"what"}, {"GiB", Align::right}, {"tensors", Align::right}, {"moved by"}}, rows);
+}
+
+// --- what moves it
+
+std::string movers_text(const ConfigExplanation& explanation,
+                        Measure measure,
+                        std::string_view title) {
+  constexpr std::size_t kMost = 8;
+  const Sensitivity& all = explanation.sensitivity;
+  const std::vector<std::size_t> movers = largest_movers(all, measure, kMost);
+  if (movers.empty()) return fmt::format("{}: nothing moves it by a percent\n", title);
+  Rows rows;
+  for (const std::size_t i : movers) {
+    const Move& move = all.moves[i];
+    rows.push_back({describe(move.variation, explanation.plan),
+                    signed_gib(added_gpu_bytes(all, move)),
+                    signed_gib(added_host_bytes(all, move)),
+                    signed_percent(added_seconds(all, move) / all.base.step.total.seconds()),
+                    move.result.fits ? "yes" : "no"});
+  }
+  return fmt::format("{}:\n", title) + table({{"change"},
+                                              {"GPU, GiB", Align::right},
+                                              {"host, GiB", Align::right},
+                                              {"step", Align::right},
+                                              {"fits"}},
+                                             rows);
+}
+
+// --- an error
+
+std::string size_line(std::string_view label, const std::optional<PrintedSize>& size) {
+  return size ? fmt::format("{}{}", label, printed(size->bytes)) : "";
+}
+
+std::string event_line(const OomEvent& event) {
+  std::string text = fmt::format("line {}: ", event.line);
+  if (event.rank) text += fmt::format("rank {}: ", *event.rank);
+  text += plain_name(name(kOomKindNames, event.kind));
+  if (event.gpu) text += fmt::format(" of GPU {}", *event.gpu);
+  std::string numbers;
+  for (const std::string& part :
+       {size_line("asked for ", event.tried),
+        size_line("card ", event.capacity),
+        size_line("free ", event.free),
+        size_line("allocated ", event.allocated),
+        size_line("reserved and unallocated ", event.reserved_unallocated),
+        size_line("reserved ", event.reserved),
+        size_line("this process ", event.process)}) {
+    if (!part.empty()) numbers += (numbers.empty() ? "" : ", ") + part;
+  }
+  return text + (numbers.empty() ? "" : ": " + numbers) + "\n";
+}
+
+std::string events_text(const OomExplanation& explanation) {
+  std::string text = event_line(explanation.events[explanation.explained]);
+  const std::size_t others = explanation.events.size() - 1;
+  constexpr std::size_t kShown = 3;
+  std::size_t shown = 0;
+  for (std::size_t i = 0; i < explanation.events.size() && shown < kShown; ++i) {
+    if (i == explanation.explained) continue;
+    text += "also " + event_line(explanation.events[i]);
+    ++shown;
+  }
+  if (others > shown) text += fmt::format("and {} more\n", others - shown);
+  return text;
+}
+
+std::string causes_text(const std::vector<OomCause>& causes) {
+  std::string text;
+  for (const OomCause& cause : causes) {
+    text += fmt::format("cause: {} [{}]\n", cause.text, cause.code);
+    if (!cause.advice.empty()) text += "  advice: " + cause.advice + "\n";
+  }
+  return text;
+}
+
+// Small segments are shared by tensors of many sizes (allocator_options.hpp).
+std::string shared_segment_note(const OomEvent& event) {
+  if (!event.tried) return "";
+  if (event.tried->bytes == kSmallBuffer) {
+    return "2.00 MiB is what PyTorch asks for any tensor of up to 1 MiB: the size tells nothing "
+           "more; the card was full\n";
+  }
+  if (event.tried->bytes == kLargeBuffer) {
+    return "20.00 MiB is what PyTorch asks for any tensor of 1 to 10 MiB: the size tells little\n";
+  }
+  return "";
+}
+
+std::string matches_text(const OomRun& run) {
+  constexpr std::size_t kMost = 5;
+  if (run.matches.empty()) {
+    return "no allocation of the simulated run asks for that size: is the scenario the one that "
+           "failed?\n";
+  }
+  Rows rows;
+  for (std::size_t i = 0; i < std::min(kMost, run.matches.size()); ++i) {
+    const SizeMatch& match = run.matches[i];
+    rows.push_back({sort_text(match.sort),
+                    std::string(name(kPhaseNames, match.phase)),
+                    plain_name(name(match.category)),
+                    gib_text(match.allocated_before),
+                    match.place,
+                    joined(match.sort.knobs)});
+  }
+  std::string text = "allocations of the simulated run with that size, the likeliest first:\n" +
+                     table({{"what"},
+                            {"phase"},
+                            {"category"},
+                            {"allocated then", Align::right},
+                            {"where"},
+                            {"moved by"}},
+                           rows);
+  if (run.matches.size() > kMost) {
+    text += fmt::format("and {} more sorts of tensors\n", run.matches.size() - kMost);
+  }
+  return text;
+}
+
+std::string facts_text(const std::vector<SizeFact>& facts) {
+  constexpr std::size_t kMost = 6;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMost, facts.size()); ++i) {
+    text += fmt::format("of that size: {} = {}\n", facts[i].what, facts[i].arithmetic);
+  }
+  if (facts.size() > kMost) text += fmt::format("and {} more\n", facts.size() - kMost);
+  return text;
+}
+
+std::string end_text(const OomRun& run) {
+  if (!run.end && !run.result.fits) {
+    return "simulated on this card the run has no sure room: what is predicted is above or close "
+           "to "
+           "what the card has\n";
+  }
+  if (!run.end) {
+    return "simulated on this card the run does not run out of memory: look for what differs "
+           "(longer sequences, other versions, memory of others)\n";
+  }
+  return fmt::format("simulated on this card the run ends in {}{}, over {} of {}\n",
+                     name(kPhaseNames, run.end->end.phase),
+                     run.end->label.empty() ? "" : " at " + run.end->label,
+                     gib_text(run.end->end.numbers.requested),
+                     plain_name(name(run.end->end.category)));
+}
+
+bool on_gpu(const OomEvent& event) {
+  return event.kind != OomKind::host_allocator && event.kind != OomKind::host_killed &&
+         event.kind != OomKind::shared_memory;
+}
+
+std::string phases_text(const GpuMemory& gpu) {
+  std::vector<Column> columns = {{"in use without a limit, GiB"}};
+  for (const std::string_view phase : kPhaseNames.names) {
+    columns.push_back({std::string(phase), Align::right});
+  }
+  Rows rows;
+  for (std::size_t i = 0; i < kMemoryCategoryCount; ++i) {
+    const bool any =
+        std::any_of(gpu.by_phase.begin(), gpu.by_phase.end(), [&](const CategoryBytes& phase) {
+          return phase[i] > Bytes::zero();
+        });
+    if (!any) continue;
+    std::vector<std::string> row = {plain_name(kMemoryCategoryNames[i])};
+    for (const CategoryBytes& phase : gpu.by_phase) row.push_back(fixed_text(phase[i].gib(), 2));
+    rows.push_back(row);
+  }
+  return table(columns, rows);
+}
+
+std::string changes_text(const OomRun& run) {
+  if (run.result.fits) {
+    return "the scenario fits with the probability asked for: no change is searched for\n";
+  }
+  const AvoidOom& changes = run.changes;
+  if (changes.that_fit.empty()) {
+    return fmt::format(
+        "none of {} changes makes it fit: it needs more or larger GPUs; zeroplan fit "
+        "says how many\n",
+        changes.tried.size());
+  }
+  constexpr std::size_t kMost = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMost, changes.that_fit.size()); ++i) {
+    const TriedChange& one = changes.tried[changes.that_fit[i]];
+    text += fmt::format("{}: {}: GPU {}, host {}, step {}\n",
+                        i == 0 ? "smallest change that fits" : "  or",
+                        describe(one.variation, run.plan),
+                        gib_text(one.outcome.result->gpu.peak_total),
+                        gib_text(one.outcome.result->host.peak),
+                        seconds_text(one.outcome.result->step.total));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string explain_text(const ConfigExplanation& explanation) {
+  const StepResult& base = explanation.sensitivity.base;
+  std::string text = explanation.file + ": " + run_line(explanation.plan) + "\n";
+  text += verdict_line(base) + "\n";
+  text += peak_text(base, explanation.peak) + "\n";
+  text += movers_text(explanation, Measure::gpu_memory, "what moves GPU memory most") + "\n";
+  text += movers_text(explanation, Measure::host_memory, "what moves host memory most") + "\n";
+  text += movers_text(explanation, Measure::step_time, "what moves the step's time most");
+  for (const RefusedMove& move : explanation.sensitivity.refused) {
+    text += "not possible: " + describe(move.variation, explanation.plan) + "\n";
+  }
+  for (const std::string& sentence : explanation.plan.assumptions) {
+    text += "assumed: " + sentence + "\n";
+  }
+  for (const std::string& sentence : base.warnings) text += "warning: " + sentence + "\n";
+  return text;
+}
+
+std::string explain_text(const OomExplanation& explanation) {
+  const OomEvent& event = explanation.events[explanation.explained];
+  std::string text = explanation.file + ": " + events_text(explanation);
+  text += causes_text(explanation.causes);
+  text += shared_segment_note(event);
+  text += facts_text(explanation.facts);
+  if (!explanation.run) {
+    return text + "with " + explanation.missing +
+           " (and --ds-config, --seq, --mbs) explain names the tensor and the smallest change that "
+           "fits\n";
+  }
+  const OomRun& run = *explanation.run;
+  text += "\n" + run_line(run.plan) + "\n" + verdict_line(run.result);
+  if (event.tried) text += matches_text(run);
+  if (on_gpu(event)) text += end_text(run);
+  if (on_gpu(event)) text += "\n" + phases_text(run.result.gpu) + "\n";
+  text += changes_text(run);
+  for (const std::string& sentence : run.plan.assumptions) text += "assumed: " + sentence + "\n";
+  return text;
+}
+
+}  // namespace zeroplan

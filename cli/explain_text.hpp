@@ -1,0 +1,56 @@
+// The answer of `zeroplan explain`, as text and as the document zeroplan.explain/1.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "evidence/oom_diagnosis.hpp"
+#include "model/json.hpp"
+#include "simulator/event_loop.hpp"
+#include "tuner/avoid_oom.hpp"
+#include "tuner/held_tensors.hpp"
+#include "tuner/sensitivity.hpp"
+#include "tuner/size_facts.hpp"
+
+namespace zeroplan {
+
+// A configuration: what uses the memory, what moves it.
+struct ConfigExplanation {
+  std::string file;
+  Plan plan;
+  Sensitivity sensitivity;
+  std::optional<PeakInventory> peak;  // absent for engines that are not simulated
+};
+
+// Where the simulated run on that card ends.
+struct SimulatedEnd {
+  LoopOutOfMemory end;
+  std::string label;
+};
+
+// The part that needs a scenario.
+struct OomRun {
+  Plan plan;
+  StepResult result;  // on the card of the message
+  std::vector<SizeMatch> matches;
+  std::optional<SimulatedEnd> end;
+  AvoidOom changes;
+};
+
+struct OomExplanation {
+  std::string file;
+  std::vector<OomEvent> events;
+  std::size_t explained = 0;  // index of the event that is explained
+  std::vector<OomCause> causes;
+  std::vector<SizeFact> facts;
+  std::optional<OomRun> run;
+  std::string missing;  // what a scenario would add; empty where there is one
+};
+
+std::string explain_text(const ConfigExplanation& explanation);
+std::string explain_text(const OomExplanation& explanation);
+Json explain_json(const ConfigExplanation& explanation);
+Json explain_json(const OomExplanation& explanation);
+
+}  // namespace zeroplan

@@ -1,0 +1,92 @@
+// zeroplan run: the embedded runtime trains.
+#include <exception>
+#include <ostream>
+
+#include "cli/commands.hpp"
+#include "cli/embedded_run.hpp"
+#include "cli/table.hpp"
+#include "model/json.hpp"
+
+namespace zeroplan {
+namespace {
+
+using runtime::Place;
+using runtime::PlaceAccount;
+using runtime::RankReport;
+using runtime::TrainingReport;
+
+Json bytes_json(const CategoryBytes& bytes) {
+  Json object = Json::object();
+  for (std::size_t i = 0; i < kMemoryCategoryCount; ++i) {
+    object[std::string(kMemoryCategoryNames[i])] = bytes[i].count();
+  }
+  return object;
+}
+
+Json report_json(const TrainingReport& report) {
+  const RankReport& worst = worst_rank(report);
+  const PlaceAccount& device = worst.memory.of(Place::device);
+  Json losses = Json::array();
+  for (const double loss : report.losses) losses.push_back(loss);
+  Json norms = Json::array();
+  for (const double norm : report.gradient_norms) norms.push_back(norm);
+  Json phases = Json::object();
+  Json seconds = Json::object();
+  for (std::size_t i = 0; i < kPhaseCount; ++i) {
+    const std::string phase(kPhaseNames.names[i]);
+    phases[phase] = bytes_json(device.at_phase_peak[i]);
+    seconds[phase] = worst.steady[i].seconds();
+  }
+  Json document = Json::object();
+  document["schema"] = "zeroplan.run/1";
+  document["losses"] = std::move(losses);
+  document["final_loss"] = report.losses.back();
+  document["gradient_norms"] = std::move(norms);
+  document["peak_allocated_bytes"] = device.peak.count();
+  document["peak_phase"] = std::string(name(kPhaseNames, device.peak_phase));
+  document["breakdown_at_peak"] = bytes_json(device.at_peak);
+  document["by_phase"] = std::move(phases);
+  document["static_allocated_bytes"] = worst.between_steps.count();
+  document["pinned_bytes"] = worst.memory.of(Place::pinned).peak.count();
+  document["host_bytes"] = worst.memory.of(Place::pageable).peak.count();
+  document["step_seconds"] = step_seconds(worst).seconds();
+  document["seconds"] = std::move(seconds);
+  return document;
+}
+
+void print(const TrainingReport& report, std::ostream& out) {
+  const RankReport& worst = worst_rank(report);
+  const PlaceAccount& device = worst.memory.of(Place::device);
+  out << "loss " << fixed_text(report.losses.front(), 4) << " -> "
+      << fixed_text(report.losses.back(), 4) << " in " << report.losses.size() << " steps of "
+      << seconds_text(step_seconds(worst)) << " on " << report.ranks.size() << " CPU ranks\n";
+  out << "peak " << gib_text(device.peak) << " in " << name(kPhaseNames, device.peak_phase) << "; "
+      << gib_text(worst.between_steps) << " between steps\n\n";
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t i = 0; i < kMemoryCategoryCount; ++i) {
+    if (device.at_peak[i] == Bytes::zero()) continue;
+    rows.push_back({plain_name(kMemoryCategoryNames[i]), gib_number(device.at_peak[i])});
+  }
+  out << table({{"at the peak"}, {"GiB", Align::right}}, rows);
+}
+
+}  // namespace
+
+int run_run(const Arguments& arguments, Streams streams) {
+  const Plan plan = embedded_plan(arguments);
+  try {
+    const TrainingReport report = run_embedded(plan, arguments, Bytes::zero(), streams.log);
+    if (arguments.json) {
+      streams.out << report_json(report).dump(2) << "\n";
+    } else {
+      print(report, streams.out);
+    }
+  } catch (const runtime::OutOfMemory& error) {
+    return training_failed(error, arguments, streams);
+  } catch (const runtime::NonFiniteLoss& error) {
+    return training_failed(error, arguments, streams);
+  }
+  return kDone;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,10 @@
+// zeroplan tune, for the list of commands.
+#pragma once
+
+#include "cli/arguments.hpp"
+
+namespace zeroplan {
+
+int run_tune(const Arguments& arguments, Streams streams);
+
+}  // namespace zeroplan

@@ -1,0 +1,226 @@
+#include "cli/tune_text.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "cli/table.hpp"
+#include "model/hardware/cluster.hpp"
+
+namespace zeroplan {
+namespace {
+
+double gpu_hours_per_million(const StepResult& result) {
+  return 1e6 / result.step.tokens_per_second_per_gpu / 3600.0;
+}
+
+std::string grouped(std::int64_t count) { return count_text(count); }
+
+std::string strategy_text(const Plan& plan) {
+  return describe(Strategy{plan.engine.stage,
+                           plan.engine.offload_optimizer.device,
+                           plan.engine.offload_parameter.device,
+                           plan.workload.activation_checkpointing}) +
+         fmt::format(", micro-batch {} x accumulation {}",
+                     plan.workload.micro_batch_size,
+                     plan.workload.gradient_accumulation_steps);
+}
+
+std::string question_line(const Plan& plan) {
+  return fmt::format("{} ({} parameters) on {}, {} tokens, {}",
+                     plan.model->name.empty() ? plan.model->architecture : plan.model->name,
+                     short_count_text(count_parameters(*plan.model).total.count()),
+                     short_name(plan.cluster),
+                     plan.workload.sequence_length,
+                     name(kPrecisionNames, plan.workload.precision));
+}
+
+std::string best_text(const TuneAnswer& answer,
+                      const TuneOptions& options,
+                      std::optional<double> price) {
+  const Plan& plan = *answer.plan;
+  const StepResult& result = answer.result;
+  std::string text = fmt::format(
+      "best: {}\n"
+      "  speed        {} a step, {:.0f} tokens/s per GPU, {:.0f} % of the GPU's peak, bound by {}\n"
+      "  GPU memory   {} of {} at the peak, which is in {}\n"
+      "  host memory  {} of {} per node\n"
+      "  probability  {:.3f} that it fits\n",
+      strategy_text(plan),
+      seconds_text(result.step.total),
+      result.step.tokens_per_second_per_gpu,
+      result.step.mfu * 100.0,
+      plain_name(name(kBoundNames, result.step.bound)),
+      gib_text(result.gpu.peak_total),
+      gib_text(result.gpu.capacity),
+      name(kPhaseNames, result.gpu.peak_phase),
+      gib_text(result.host.peak),
+      gib_text(result.host.capacity),
+      result.fit_probability);
+  if (options.objective == Objective::cost || price) {
+    text += "  cost         " + cost_text(result, price) + "\n";
+  }
+  if (answer.headroom) {
+    text += fmt::format("  headroom     micro-batch up to {}, or sequences up to {} tokens\n",
+                        answer.headroom->largest_micro_batch,
+                        answer.headroom->longest_sequence);
+  }
+  if (answer.fewest_gpus) {
+    text += fmt::format("  fewest GPUs  {} of this kind can do it with some point of the space\n",
+                        *answer.fewest_gpus);
+  }
+  return text;
+}
+
+std::string impact_line(const KnobImpact& impact) {
+  std::string text = "  - " + impact.key + " " + impact.value;
+  std::string separator = ": ";
+  if (!impact.other.empty()) {
+    const double percent = impact.speed_change * 100.0;
+    text += separator + fmt::format("with {} {:.1f} % {}",
+                                    impact.other,
+                                    std::abs(percent),
+                                    percent < 0.0 ? "slower" : "faster");
+    separator = "; ";
+  }
+  if (!impact.unfit.empty()) {
+    text += separator + "does not fit with ";
+    for (std::size_t i = 0; i < impact.unfit.size(); ++i) {
+      text += (i == 0 ? "" : ", ") + impact.unfit[i];
+    }
+  }
+  return text + "\n";
+}
+
+std::string impacts_text(const TuneAnswer& answer) {
+  if (answer.impacts.empty()) return "";
+  std::string text = "\nWhat matters most:\n";
+  for (const KnobImpact& impact : answer.impacts) text += impact_line(impact);
+  return text;
+}
+
+// How sure the answer is.
+std::string proof_text(const TuneAnswer& answer, const TuneOptions& options) {
+  const SearchResult& search = answer.search;
+  std::string text = fmt::format("\n{} points: {} simulated, {} left out",
+                                 grouped(search.points),
+                                 grouped(search.evaluated),
+                                 grouped(search.pruned));
+  if (search.interrupted) return text + "; interrupted, so this is the best so far\n";
+  if (search.out_of_time) return text + "; out of time, so this is the best so far\n";
+  if (!search.optimal) return text + "\n";
+  const bool memory = options.objective == Objective::memory;
+  if (options.search.gap == 0.0) return text + " by bounds: the optimum of the space\n";
+  return text + fmt::format(" by bounds: none of them is more than {:.3g} % {}\n",
+                            options.search.gap * 100.0,
+                            memory ? "smaller" : "faster");
+}
+
+// A key of the sample as people say it.
+std::string sample_text(const Json& sample) {
+  std::string text;
+  for (const auto& [key, value] : sample.members()) {
+    if (key.starts_with("/") || value.is_object() || value.is_null()) continue;
+    if (value.is_string() && value.as_string() == "none") continue;
+    std::string shown = value.is_string() ? value.as_string() : value.dump();
+    if (key.find("bytes") != std::string::npos) {
+      if (value.as_integer() == 0) continue;
+      shown = gib_text(Bytes::of(value.as_integer()));
+    } else if (key.starts_with("tokens")) {
+      shown = fmt::format("{:.0f}", value.as_number());
+    }
+    text += (text.empty() ? "" : ", ") + plain_name(key) + " " + shown;
+  }
+  return text;
+}
+
+std::string tally_text(const TuneAnswer& answer) {
+  std::vector<std::pair<std::string, TallyRow>> rows(answer.search.tally.begin(),
+                                                     answer.search.tally.end());
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.second.count > b.second.count;
+  });
+  if (rows.empty()) return "";
+  std::string text = "\nWhy not the others, with one of each:\n";
+  for (const auto& [reason, row] : rows) {
+    text += fmt::format("  {:>13}  {}\n", grouped(row.count), reason);
+    const std::string sample = sample_text(row.sample);
+    if (!sample.empty()) text += fmt::format("  {:>13}  {}\n", "", sample);
+  }
+  return text;
+}
+
+std::string pareto_text(const TuneAnswer& answer) {
+  constexpr std::size_t kShown = 8;
+  if (answer.pareto.size() < 2) return "";
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [plan, item] : answer.pareto) {
+    if (rows.size() == kShown) break;
+    rows.push_back({strategy_text(plan),
+                    fixed_text(item.tokens_per_second, 0),
+                    gib_number(item.gpu_memory),
+                    gib_number(item.host_memory)});
+  }
+  return "\nLess memory for less speed (of what was simulated):\n" +
+         table({{"configuration"},
+                {"tokens/s/GPU", Align::right},
+                {"GPU GiB", Align::right},
+                {"host GiB", Align::right}},
+               rows);
+}
+
+std::string nothing_text(const TuneAnswer& answer) {
+  const SearchResult& search = answer.search;
+  std::string text = search.interrupted || search.out_of_time ? "nothing found so far that fits\n"
+                                                              : "no: nothing in the space fits\n";
+  if (answer.nearest) {
+    const StepResult& result = answer.nearest->result;
+    text +=
+        fmt::format("\nNearest that fits: {}:\n  {}, {} of GPU memory, {:.0f} tokens/s per GPU\n",
+                    answer.nearest->change,
+                    strategy_text(answer.nearest->plan),
+                    gib_text(result.gpu.peak_total),
+                    result.step.tokens_per_second_per_gpu);
+  }
+  if (answer.remedies.empty()) return text;
+  text += "\nNearest scenarios that fit, cheapest change first:\n";
+  for (const Remedy& remedy : answer.remedies) {
+    text += fmt::format("  - {}:\n    then {}, {} per GPU, {:.0f} tokens/s per GPU\n",
+                        remedy.change,
+                        describe(remedy.best.strategy),
+                        gib_text(remedy.best.result.gpu.peak_total),
+                        remedy.best.result.step.tokens_per_second_per_gpu);
+  }
+  return text;
+}
+
+std::string list_text(const std::string& title, const std::vector<std::string>& lines) {
+  if (lines.empty()) return "";
+  std::string text = "\n" + title + ":\n";
+  for (const std::string& line : lines) text += "  - " + line + "\n";
+  return text;
+}
+
+}  // namespace
+
+std::string cost_text(const StepResult& result, std::optional<double> price) {
+  const double hours = gpu_hours_per_million(result);
+  std::string text = fmt::format("{:.3f} GPU-hours a million tokens", hours);
+  if (price) text += fmt::format(", {:.3f} at {:g} a GPU-hour", hours * *price, *price);
+  return text;
+}
+
+std::string tune_text(const TuneAnswer& answer,
+                      const TuneOptions& options,
+                      std::optional<double> price) {
+  if (!answer.plan) return nothing_text(answer) + proof_text(answer, options) + tally_text(answer);
+  return question_line(*answer.plan) + "\n" + best_text(answer, options, price) +
+         impacts_text(answer) + pareto_text(answer) + proof_text(answer, options) +
+         tally_text(answer) + "\nds_config.json:\n" +
+         emit(written_ds_config(*answer.plan)).dump(2) + "\n" +
+         list_text("Assumed", answer.plan->assumptions) +
+         list_text("Warnings", answer.result.warnings);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,19 @@
+// The answer of tune as text.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tuner/tune.hpp"
+
+namespace zeroplan {
+
+// price: of a GPU-hour.
+std::string tune_text(const TuneAnswer& answer,
+                      const TuneOptions& options,
+                      std::optional<double> price);
+
+// "1.86 GPU-hours a million tokens", and what they cost.
+std::string cost_text(const StepResult& result, std::optional<double> price);
+
+}  // namespace zeroplan

@@ -1,0 +1,33 @@
+// zeroplan validate: predictions held against measurements.
+#include <ostream>
+
+#include "cli/commands.hpp"
+#include "cli/validate_text.hpp"
+#include "evidence/validate.hpp"
+
+namespace zeroplan {
+
+int run_validate(const Arguments& arguments, Streams streams) {
+  ValidateOptions options;
+  options.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(options.confidence);
+  options.jobs = arguments.integer("jobs", 1).value_or(1);
+  options.tiers = arguments.text("tiers").value_or("");
+  const std::int64_t worst = arguments.integer("worst", 0).value_or(10);
+  std::vector<MeasurementFile> files;
+  for (const std::string& path : arguments.positionals) files.push_back(read_measurements(path));
+  for (const MeasurementFile& file : files) {
+    for (const Diagnostic& problem : file.bad_lines) streams.log << to_string(problem) << "\n";
+    for (const Diagnostic& key : file.ignored) {
+      streams.log << "ignored: " << to_string(key).substr(std::string("error: ").size()) << "\n";
+    }
+  }
+  const ValidationReport report = validate(files, options);
+  if (arguments.json) {
+    streams.out << to_json(report, options).dump(2) << "\n";
+  } else {
+    streams.out << validate_text(report, options, static_cast<std::size_t>(worst));
+  }
+  return report.bad_lines.empty() ? kDone : kSomeBadLines;
+}
+
+}  // namespace zeroplan

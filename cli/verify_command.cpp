@@ -1,0 +1,159 @@
+// zeroplan verify: the embedded runtime trains, and what it took stands beside the prediction of
+// the same plan.
+#include <cmath>
+#include <exception>
+#include <optional>
+#include <ostream>
+
+#include "cli/commands.hpp"
+#include "cli/embedded_run.hpp"
+#include "cli/table.hpp"
+#include "model/json.hpp"
+#include "simulator/simulate.hpp"
+
+namespace zeroplan {
+namespace {
+
+using runtime::Place;
+using runtime::PlaceAccount;
+
+// (predicted - measured) / measured; nothing where both are 0, all of it where one is.
+double error_of(double predicted, double measured) {
+  if (predicted == measured) return 0.0;
+  return measured == 0.0 ? 1.0 : (predicted - measured) / measured;
+}
+
+struct Row {
+  std::string category;
+  std::string phase;
+  double predicted = 0.0;
+  double measured = 0.0;
+  double error() const { return error_of(predicted, measured); }
+};
+
+struct Comparison {
+  std::vector<Row> memory;   // bytes
+  std::vector<Row> seconds;  // of a step
+  double memory_error = 0.0;
+  double step_error = 0.0;
+};
+
+double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
+
+Comparison compare(const StepResult& predicted, const runtime::TrainingReport& report) {
+  const runtime::RankReport& worst = worst_rank(report);
+  const PlaceAccount& device = worst.memory.of(Place::device);
+  Comparison result;
+  for (std::size_t p = 0; p < kPhaseCount; ++p) {
+    const std::string phase(kPhaseNames.names[p]);
+    if (static_cast<Phase>(p) == Phase::save) continue;  // nothing was saved
+    for (std::size_t c = 0; c < kMemoryCategoryCount; ++c) {
+      const Row row{std::string(kMemoryCategoryNames[c]),
+                    phase,
+                    count(predicted.gpu.by_phase[p][c]),
+                    count(device.at_phase_peak[p][c])};
+      if (row.predicted != 0.0 || row.measured != 0.0) result.memory.push_back(row);
+    }
+    const Row total{
+        "total", phase, count(sum(predicted.gpu.by_phase[p])), count(device.phase_peak[p])};
+    if (total.predicted != 0.0 || total.measured != 0.0) result.memory.push_back(total);
+  }
+  const StepTime& time = predicted.step;
+  const auto measured = [&](Phase phase) {
+    return worst.steady[static_cast<std::size_t>(phase)].seconds();
+  };
+  result.seconds = {{"seconds", "forward", time.forward.seconds(), measured(Phase::forward)},
+                    {"seconds", "backward", time.backward.seconds(), measured(Phase::backward)},
+                    {"seconds", "step", time.optimizer.seconds(), measured(Phase::step)},
+                    {"seconds", "total", time.total.seconds(), step_seconds(worst).seconds()}};
+  result.memory_error = error_of(count(predicted.gpu.peak_allocated), count(device.peak));
+  result.step_error = result.seconds.back().error();
+  return result;
+}
+
+Json row_json(const Row& row) {
+  return Json::object({{"category", row.category},
+                       {"phase", row.phase},
+                       {"predicted", row.predicted},
+                       {"measured", row.measured},
+                       {"error", row.error()}});
+}
+
+Json document_of(const Comparison& comparison, const runtime::TrainingReport& report) {
+  Json losses = Json::array();
+  for (const double loss : report.losses) losses.push_back(loss);
+  Json rows = Json::array();
+  for (const Row& row : comparison.memory) rows.push_back(row_json(row));
+  for (const Row& row : comparison.seconds) rows.push_back(row_json(row));
+  Json document = Json::object();
+  document["schema"] = "zeroplan.verify/1";
+  document["losses"] = std::move(losses);
+  document["final_loss"] = report.losses.back();
+  document["memory_error"] = comparison.memory_error;
+  document["step_error"] = comparison.step_error;
+  document["rows"] = std::move(rows);
+  return document;
+}
+
+std::string mebibytes(double bytes) { return fixed_text(bytes / (1 << 20), 3); }
+
+void print(const Comparison& comparison, const runtime::TrainingReport& report, std::ostream& out) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Row& row : comparison.memory) {
+    rows.push_back({row.phase,
+                    plain_name(row.category),
+                    mebibytes(row.predicted),
+                    mebibytes(row.measured),
+                    percent_text(row.error())});
+  }
+  out << table({{"phase"},
+                {"MiB of"},
+                {"predicted", Align::right},
+                {"measured", Align::right},
+                {"error", Align::right}},
+               rows);
+  rows.clear();
+  for (const Row& row : comparison.seconds) {
+    rows.push_back({row.phase,
+                    seconds_text(Seconds::of(row.predicted)),
+                    seconds_text(Seconds::of(row.measured)),
+                    percent_text(row.error())});
+  }
+  out << "\n"
+      << table({{"time of a step"},
+                {"predicted", Align::right},
+                {"measured", Align::right},
+                {"error", Align::right}},
+               rows);
+  out << "\nloss " << fixed_text(report.losses.front(), 4) << " -> "
+      << fixed_text(report.losses.back(), 4) << " in " << report.losses.size() << " steps; peak of "
+      << "memory " << percent_text(comparison.memory_error) << ", time of a step "
+      << percent_text(comparison.step_error) << " off\n";
+}
+
+}  // namespace
+
+int run_verify(const Arguments& arguments, Streams streams) {
+  const double memory_tolerance = arguments.real("memory-tolerance", 0.0, 1e9).value_or(0.01);
+  // Read for its range alone: time never decides on CPU ranks.
+  (void)arguments.real("time-tolerance", 0.0, 1e9);
+  const Plan plan = embedded_plan(arguments);
+  const StepResult predicted = simulate(plan);
+  try {
+    const runtime::TrainingReport report =
+        run_embedded(plan, arguments, predicted.gpu.peak_allocated, streams.log);
+    const Comparison comparison = compare(predicted, report);
+    if (arguments.json) {
+      streams.out << document_of(comparison, report).dump(2) << "\n";
+    } else {
+      print(comparison, report, streams.out);
+    }
+    return std::abs(comparison.memory_error) <= memory_tolerance ? kDone : kAnswerIsNo;
+  } catch (const runtime::OutOfMemory& error) {
+    return training_failed(error, arguments, streams);
+  } catch (const runtime::NonFiniteLoss& error) {
+    return training_failed(error, arguments, streams);
+  }
+}
+
+}  // namespace zeroplan
