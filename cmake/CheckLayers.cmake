@@ -25,8 +25,10 @@ set(sees_model_families)
 set(sees_model_engine)
 set(sees_model_graph)
 set(sees_model_implementations graph)
-set(sees_model_plan hardware knobs families engine graph implementations)
-set(sees_model_predict hardware knobs families engine graph implementations plan)
+set(sees_model_cost hardware graph)
+set(sees_model_plan cost hardware knobs families engine graph implementations)
+set(sees_model_predict cost hardware knobs families engine graph implementations plan)
+set(sees_model_lint hardware knobs families engine plan predict)
 
 # Prefix of a system include | the files that may have it, as a regular expression of the path.
 set(confined

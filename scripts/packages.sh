@@ -3,9 +3,14 @@
 # shellcheck shell=bash
 
 # shellcheck disable=SC2034
-zp_planner_packages="g++ cmake ninja-build nlohmann-json3-dev libfmt-dev"
+zp_planner_packages="g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libeigen3-dev"
 # shellcheck disable=SC2034
 zp_test_packages="$zp_planner_packages catch2 ccache"
+
+# For ./check: libclang-rt-dev has the sanitizers' and libFuzzer's libraries for clang; shellcheck and
+# yamllint read what `-o DIR` writes.
+# shellcheck disable=SC2034
+zp_check_packages="clang clang-tidy libclang-rt-dev git shellcheck yamllint"
 
 # zp_require PACKAGE...: returns when all are installed, ends the script with status 1 when they cannot be.
 zp_require() {
@@ -44,7 +49,7 @@ zp_require_tools() {
   for tool in c++ cmake ninja; do
     if ! command -v "$tool" >/dev/null 2>&1; then
       echo "zeroplan needs a C++20 compiler, CMake 3.25, Ninja, and the development files of" >&2
-      echo "nlohmann-json 3.11 and fmt; '$tool' was not found." >&2
+      echo "nlohmann-json 3.11, fmt and Eigen 3.4; '$tool' was not found." >&2
       exit 1
     fi
   done

@@ -281,10 +281,13 @@ TEST_CASE("the distinct ranks are first, last, the largest parameter's owners an
 TEST_CASE("the step of stage 2 needs a flat gradient and its fp32 copy on top") {
   EngineConfig config = zero(2, 4);
   const auto p = sized({200, 200, 7600});  // rank 0 owns parts of all three
-  // Scan: fp32 copy, three masks, fp32 mask of the largest owned piece (1600): 11 bytes each.
+  // The norm's fp64 copy of the largest owned piece (1600); the scan of 0.19.6 needs nothing.
+  CHECK(step_temporaries(config, p).gpu == Bytes::of(8 * 1600));
+  // Before: fp32 copy, three masks, fp32 mask: 11 bytes each.
+  config.version = DeepSpeedVersion::v0_18;
   CHECK(step_temporaries(config, p).gpu == Bytes::of(11 * 1600));
   config.check_gradient_overflow = false;
-  CHECK(step_temporaries(config, p).gpu == Bytes::of(8 * 1600));  // the norm's fp64 copy
+  CHECK(step_temporaries(config, p).gpu == Bytes::of(8 * 1600));
   const auto even = sized({500, 500, 500, 500, 6000});
   CHECK(step_temporaries(config, even).gpu == Bytes::of((2 + 4) * 2000));
 }

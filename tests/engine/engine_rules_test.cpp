@@ -299,6 +299,7 @@ TEST_CASE("stage 3 copies offloaded gradients without waiting since 0.17, and in
 // runtime/zero/mics.py allreduce_mics_shard_grads
 TEST_CASE("MiCS sums each bucket's partitions over the replicas at the boundary") {
   EngineConfig config = zero(3, 8);
+  config.version = DeepSpeedVersion::v0_16;
   config.stage3.mics_shard_size = 2;
   const EngineActions actions = backward(config, sized({50}));
   CHECK(collectives(actions, CollectiveKind::reduce_scatter) == Sizes{50});
@@ -310,6 +311,17 @@ TEST_CASE("MiCS sums each bucket's partitions over the replicas at the boundary"
   reducer.gradient_ready(0, first);
   reducer.end_backward(first);
   CHECK(collectives(first, CollectiveKind::all_reduce).empty());
+}
+
+// runtime/zero/stage3.py _get_param_partition_group (0.19): param.ds_process_group, all ranks
+TEST_CASE("since 0.19 MiCS reduces over all ranks, and those beyond the shard size keep nothing") {
+  EngineConfig config = zero(3, 8);
+  config.stage3.mics_shard_size = 2;
+  const EngineActions actions = backward(config, sized({50}));
+  CHECK(collectives(actions, CollectiveKind::reduce_scatter) == Sizes{56});
+  CHECK(collectives(actions, CollectiveKind::all_reduce) == Sizes{7});
+  config.rank = 2;
+  CHECK(collectives(backward(config, sized({50})), CollectiveKind::all_reduce).empty());
 }
 
 // runtime/engine.py MEMORY_OPT_ALLREDUCE_SIZE

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/diagnostic.hpp"
+#include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
 #include "tests/property/random_scenario.hpp"
 #include "tuner/fit.hpp"
@@ -72,7 +73,7 @@ TEST_CASE("headroom is the largest micro-batch that fits") {
       config.unset(Knob::train_batch_size);
       config.unset(Knob::train_micro_batch_size_per_gpu);
       changed["ds_config"] = emit(config);
-      return predict(resolve(read(changed))).fits;
+      return simulate(resolve(read(changed))).fits;
     };
     const std::int64_t largest = answer.headroom->largest_micro_batch;
     CHECK(fits_with("micro_batch_size", largest));
@@ -95,7 +96,7 @@ TEST_CASE("remedies fit") {
     for (const Remedy& remedy : answer.remedies) {
       INFO(remedy.change);
       CHECK(remedy.best.result.fits);
-      CHECK(predict(remedy.best.plan).fits);
+      CHECK(simulate(remedy.best.plan).fits);
       ++remedies;
     }
   }

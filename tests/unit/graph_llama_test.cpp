@@ -34,7 +34,7 @@ struct Case {
   Block head() const { return graph().blocks.back(); }
 };
 
-Case llama(AttentionImplementation attention, LibraryVersion version = {4, 47}) {
+Case llama(Attention attention, Version version = {4, 47}) {
   Case c;
   c.options.micro_batch = 2;
   c.options.sequence_length = 1024;
@@ -44,7 +44,7 @@ Case llama(AttentionImplementation attention, LibraryVersion version = {4, 47}) 
 }
 
 TEST_CASE("A Llama layer with flash attention saves 12U + 4F + 2N + LSE") {
-  const Case c = llama(AttentionImplementation::sdpa);
+  const Case c = llama(Attention::sdpa);
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
   const BlockMemory memory = summarize(c.layer());
   CHECK(memory.saved == Bytes::of(12 * U + 4 * F + 2 * N + LSE));
@@ -54,7 +54,7 @@ TEST_CASE("A Llama layer with flash attention saves 12U + 4F + 2N + LSE") {
 
 TEST_CASE("A Llama layer with eager attention saves 8U + 4Q + 3A + 4F + 2N") {
   for (const std::int64_t batch : {1, 2}) {
-    Case c = llama(AttentionImplementation::eager);
+    Case c = llama(Attention::eager);
     c.options.micro_batch = batch;
     const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
     CHECK(summarize(c.layer()).saved == Bytes::of(8 * U + 4 * Q + 3 * A + 4 * F + 2 * N));
@@ -62,14 +62,14 @@ TEST_CASE("A Llama layer with eager attention saves 8U + 4Q + 3A + 4F + 2N") {
 }
 
 TEST_CASE("Attention dropout turns the saved 3A of eager attention into 3.5A") {
-  Case c = llama(AttentionImplementation::eager);
+  Case c = llama(Attention::eager);
   c.sizes.attention_dropout = 0.1;
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
   CHECK(summarize(c.layer()).saved == Bytes::of(8 * U + 4 * Q + 3 * A + A / 2 + 4 * F + 2 * N));
 }
 
 TEST_CASE("transformers 4.30 keeps the scores once more for torch.max") {
-  const Case c = llama(AttentionImplementation::eager, {4, 30});
+  const Case c = llama(Attention::eager, {4, 30});
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
   const std::int64_t tables = 2 * 2 * 1024 * 128;  // cos and sin of the layer's own
   const std::int64_t bound = 512;
@@ -80,17 +80,17 @@ TEST_CASE("transformers 4.30 keeps the scores once more for torch.max") {
 TEST_CASE("transformers 4.48 to 4.55 make queries, keys and values contiguous before SDPA") {
   // Copies replace the originals; the output takes the queries' layout and is copied once more.
   for (const int minor : {48, 50, 55}) {
-    const Case c = llama(AttentionImplementation::sdpa, {4, minor});
+    const Case c = llama(Attention::sdpa, {4, minor});
     const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
     CHECK(summarize(c.layer()).saved == Bytes::of(13 * U + 4 * F + 2 * N + LSE));
   }
-  const Case newer = llama(AttentionImplementation::sdpa, {4, 57});
+  const Case newer = llama(Attention::sdpa, {4, 57});
   const auto [U, Q, K, A, F, N, LSE, L] = newer.symbols();
   CHECK(summarize(newer.layer()).saved == Bytes::of(12 * U + 4 * F + 2 * N + LSE));
 }
 
 TEST_CASE("Grouped keys and values are saved repeated before transformers 4.54") {
-  Case c = llama(AttentionImplementation::sdpa);
+  Case c = llama(Attention::sdpa);
   c.sizes.kv_heads = 2;
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
   CHECK(summarize(c.layer()).saved == Bytes::of(8 * U + 2 * Q + 2 * Q + 4 * F + 2 * N + LSE));
@@ -99,7 +99,7 @@ TEST_CASE("Grouped keys and values are saved repeated before transformers 4.54")
 }
 
 TEST_CASE("In fp32 a norm saves its input and a softmax its output once") {
-  Case c = llama(AttentionImplementation::eager);
+  Case c = llama(Attention::eager);
   c.options.dtype = DType::fp32;
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
   const BlockMemory memory = summarize(c.layer());
@@ -109,7 +109,7 @@ TEST_CASE("In fp32 a norm saves its input and a softmax its output once") {
 }
 
 TEST_CASE("Frozen weights keep what other derivatives need and nothing for themselves") {
-  Case c = llama(AttentionImplementation::sdpa);
+  Case c = llama(Attention::sdpa);
   Model model = testing::llama(c.sizes);
   for (Parameter& parameter : model.parameters) {
     parameter.trainable = parameter.name == "model.embed_tokens.weight";
@@ -122,7 +122,7 @@ TEST_CASE("Frozen weights keep what other derivatives need and nothing for thems
 }
 
 TEST_CASE("The backward pass of a Llama layer peaks at the gated product, 2F above its entry") {
-  const Case c = llama(AttentionImplementation::sdpa);
+  const Case c = llama(Attention::sdpa);
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
   const BlockMemory memory = summarize(c.layer());
   CHECK(memory.backward.total == Bytes::of(2 * F));
@@ -132,17 +132,17 @@ TEST_CASE("The backward pass of a Llama layer peaks at the gated product, 2F abo
 
 TEST_CASE("A Llama layer dispatches the operations that were recorded") {
   const auto count = [](const Case& c, Pass pass) { return cost(c.layer(), pass).operations; };
-  const Case flash = llama(AttentionImplementation::sdpa);
+  const Case flash = llama(Attention::sdpa);
   CHECK(count(flash, Pass::forward) == 38);
   CHECK(count(flash, Pass::backward) == 71);
-  const Case eager = llama(AttentionImplementation::eager);
+  const Case eager = llama(Attention::eager);
   CHECK(count(eager, Pass::forward) == 48);
   CHECK(count(eager, Pass::backward) == 80);
   CHECK(cost(flash.layer(), Pass::forward).dispatched == 73);
 }
 
 TEST_CASE("Matrix products cost 2 m n k, twice that backward, and causal attention half") {
-  const Case c = llama(AttentionImplementation::sdpa);
+  const Case c = llama(Attention::sdpa);
   const double T = 2048, h = 1024, f = 4096, s = 1024;
   const PassCost forward = cost(c.layer(), Pass::forward);
   CHECK(forward.matmul.value() == Approx(2 * T * (4 * h * h + 3 * h * f)));
@@ -152,7 +152,9 @@ TEST_CASE("Matrix products cost 2 m n k, twice that backward, and causal attenti
   CHECK(backward.attention.value() == Approx(2.5 * forward.attention.value()));
 }
 
-// The cases of the loss. Logits shifted by one position have s - 1 rows of s.
+// The cases of the loss. Logits shifted by one position have s - 1 rows of s. Labels are shifted
+// too, into a copy that is saved; since 4.49 they are padded first.
+constexpr std::int64_t kLabels = 8 * 2048, kPaddedLabels = kLabels + 512;
 struct Loss {
   Bytes saved, forward, backward;
 };
@@ -162,46 +164,47 @@ Loss loss_of(const Case& c) {
 }
 
 TEST_CASE("Loss case A: logits.float() in the model, shifted, until 4.45") {
-  const Case c = llama(AttentionImplementation::sdpa, {4, 44});
+  const Case c = llama(Attention::sdpa, {4, 44});
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
   const std::int64_t shifted = L / 1024 * 1023;
   const Loss loss = loss_of(c);
   const std::int64_t norm = 4 * U + N, scalars = 2 * 512;
-  CHECK(loss.saved == Bytes::of(norm + 2 * shifted + 512));
-  CHECK(loss.forward == Bytes::of(norm + 2 * L + 4 * shifted + scalars));
-  // d(nll) and d(log_softmax): 6L with the saved log-probabilities. total_weight has died.
-  CHECK(loss.backward == Bytes::of(4 * shifted - 512));
+  CHECK(loss.saved == Bytes::of(norm + 2 * shifted + 512 + kLabels));
+  // The model's variable is bound to the norm's output: its input (U) dies there.
+  CHECK(loss.forward == Bytes::of(norm - U + 2 * L + 4 * shifted + kLabels + scalars));
+  // d(nll) and d(log_softmax): 6L with the saved log-probabilities. total_weight and labels died.
+  CHECK(loss.backward == Bytes::of(4 * shifted - 512 - kLabels));
 }
 
 TEST_CASE("Loss case C: float() in the loss function, shifted, 4.46 to 4.48") {
-  const Case c = llama(AttentionImplementation::sdpa, {4, 47});
+  const Case c = llama(Attention::sdpa, {4, 47});
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
   const std::int64_t shifted = L / 1024 * 1023;
-  CHECK(loss_of(c).forward == Bytes::of(4 * U + N + 3 * L + 4 * shifted + 1024));
+  CHECK(loss_of(c).forward == Bytes::of(3 * U + N + 3 * L + 4 * shifted + kLabels + 1024));
 }
 
 TEST_CASE("Loss case D: labels shifted instead, 4.49 and later") {
-  const Case c = llama(AttentionImplementation::sdpa, {4, 50});
+  const Case c = llama(Attention::sdpa, {4, 50});
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
-  CHECK(loss_of(c).saved == Bytes::of(4 * U + N + 2 * L + 512));
-  CHECK(loss_of(c).forward == Bytes::of(4 * U + N + 5 * L + 1024));
-  CHECK(loss_of(c).backward == Bytes::of(4 * L - 512));
+  CHECK(loss_of(c).saved == Bytes::of(4 * U + N + 2 * L + 512 + kLabels));
+  CHECK(loss_of(c).forward == Bytes::of(3 * U + N + 5 * L + kPaddedLabels + kLabels + 1024));
+  CHECK(loss_of(c).backward == Bytes::of(4 * L - 512 - kLabels));
   CHECK(summarize(c.head()).held == Bytes::of(L));
 }
 
 TEST_CASE("Loss cases E and F: an fp32 model needs no upcast") {
-  Case c = llama(AttentionImplementation::sdpa, {4, 44});
+  Case c = llama(Attention::sdpa, {4, 44});
   c.options.dtype = DType::fp32;
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();  // L is 4 bytes an element here
   const std::int64_t shifted = L / 1024 * 1023, norm = 2 * U + N, scalars = 1024;
-  CHECK(loss_of(c).forward == Bytes::of(norm + L + 2 * shifted + scalars));
+  CHECK(loss_of(c).forward == Bytes::of(norm + L + 2 * shifted + kLabels + scalars));
   c.options.transformers = {4, 50};
-  CHECK(loss_of(c).forward == Bytes::of(norm + 2 * L + scalars));
-  CHECK(loss_of(c).saved == Bytes::of(norm - U + U + L + 512));
+  CHECK(loss_of(c).forward == Bytes::of(norm + 2 * L + kPaddedLabels + kLabels + scalars));
+  CHECK(loss_of(c).saved == Bytes::of(norm - U + U + L + 512 + kLabels));
 }
 
 TEST_CASE("A padded batch takes the memory-efficient kernel, which expands keys and pads LSE") {
-  Case c = llama(AttentionImplementation::sdpa, {4, 47});
+  Case c = llama(Attention::sdpa, {4, 47});
   c.options.mask = MaskKind::padded;
   c.options.sequence_length = 1000;  // LSE is padded to 1024 rows
   c.sizes.kv_heads = 2;
@@ -218,7 +221,7 @@ TEST_CASE("A padded batch takes the memory-efficient kernel, which expands keys 
 }
 
 TEST_CASE("Before compute capability 8.0 there is no flash attention, and no bf16 either") {
-  Case c = llama(AttentionImplementation::sdpa, {4, 47});
+  Case c = llama(Attention::sdpa, {4, 47});
   c.options.compute_capability = 70;
   c.options.dtype = DType::fp16;
   const ModelGraph half = c.graph();
@@ -230,7 +233,7 @@ TEST_CASE("Before compute capability 8.0 there is no flash attention, and no bf1
 }
 
 TEST_CASE("The math backend of torch 2.5 and later saves fp32: 6Q + 2A") {
-  Case c = llama(AttentionImplementation::sdpa, {4, 47});
+  Case c = llama(Attention::sdpa, {4, 47});
   c.options.compute_capability = 70;  // bf16: no fused kernel takes it
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
   // 8U without attention, fp32 q, k, v (2Q each), probabilities 2A, out in bf16
@@ -238,7 +241,7 @@ TEST_CASE("The math backend of torch 2.5 and later saves fp32: 6Q + 2A") {
 }
 
 TEST_CASE("DeepSpeed's stage-3 linear saves its input for frozen weights too") {
-  Case c = llama(AttentionImplementation::sdpa, {4, 47});
+  Case c = llama(Attention::sdpa, {4, 47});
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
   c.options.zero3_linear = true;
   CHECK(summarize(c.layer()).saved == Bytes::of(12 * U + 4 * F + 2 * N + LSE));
@@ -252,20 +255,22 @@ TEST_CASE("DeepSpeed's stage-3 linear saves its input for frozen weights too") {
 }
 
 TEST_CASE("A fused loss never holds all logits and keeps both gradients from forward") {
-  Case c = llama(AttentionImplementation::sdpa, {4, 50});
+  Case c = llama(Attention::sdpa, {4, 50});
   c.options.fused_loss = true;
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
   const ModelGraph graph = c.graph();
   const BlockMemory head = summarize(graph.blocks.back());
   // 2048 tokens in chunks of 64: ceil(2048 / ceil(32000 / 1024)) is 64
   const std::int64_t weight = 2 * 32000 * 1024;
-  CHECK(head.saved == Bytes::of(3 * U + N + U + weight));  // the norm but its output, dX and dW
-  CHECK(head.forward.total < Bytes::of(8 * U + N + weight + L / 32 + 64 * 1024));
+  // Liger's norm: its input, which is a boundary tensor here, and a number a row; dX and dW
+  CHECK(head.saves_input);
+  CHECK(head.saved == Bytes::of(N + U + weight));
+  CHECK(head.forward.total < Bytes::of(4 * U + 2 * N + weight + L / 32 + 64 * 1024));
   CHECK(head.weight_gradients == Bytes::of(2 * 32000 * 1024 + 2 * 1024));
 }
 
 TEST_CASE("Outputs that a loop holds through backward keep the logits to its end") {
-  Case c = llama(AttentionImplementation::sdpa, {4, 50});
+  Case c = llama(Attention::sdpa, {4, 50});
   c.options.outputs_held_in_backward = true;
   const auto [U, Q, K, A, F, N, LSE, L] = c.symbols();
   CHECK(summarize(c.head()).held == Bytes::of(L));

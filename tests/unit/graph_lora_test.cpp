@@ -76,7 +76,8 @@ TEST_CASE("A model with adapters is whole with and without checkpointing") {
                             testing::phi3()}) {
     const LoraOptions lora = adapters({});
     const Model model = with_lora(base, lora);
-    for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
+    for (const ActivationCheckpointing checkpointing :
+         {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
       for (const bool reentrant : {true, false}) {
         GraphOptions o = options(lora);
         o.checkpointing = checkpointing;

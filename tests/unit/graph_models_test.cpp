@@ -54,7 +54,8 @@ TEST_CASE("Graphs of small configs of each llama-like type are whole") {
           sizes + "}"};
   for (const std::string& config : configs) {
     const Model model = from(config);
-    for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
+    for (const ActivationCheckpointing checkpointing :
+         {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
       GraphOptions o = options();
       o.checkpointing = checkpointing;
       check_whole(model, o);
@@ -78,7 +79,7 @@ TEST_CASE("A sequence of one token has a loss of no positions in shifted heads")
           "vocab_size": 1000, "max_position_embeddings": 1024)";
   for (const std::string type : {"llama", "opt"}) {
     const Model model = from(R"({"model_type": ")" + type + "\"" + sizes + "}");
-    for (const LibraryVersion version : {LibraryVersion{4, 40}, LibraryVersion{4, 47}}) {
+    for (const Version version : {Version{4, 40}, Version{4, 47}}) {
       GraphOptions o = options();
       o.sequence_length = 1;
       o.transformers = version;
@@ -95,7 +96,7 @@ TEST_CASE("Grouped heads that no fused kernel takes are repeated before the prod
   for (const int capability : {60, 70}) {
     GraphOptions o = options();
     o.transformers = {5, 1};
-    o.attention = AttentionImplementation::sdpa;
+    o.attention = Attention::sdpa;
     o.dtype = capability == 60 ? DType::bf16 : DType::fp16;
     o.compute_capability = capability;
     check_whole(model, o);

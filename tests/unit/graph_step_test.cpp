@@ -24,7 +24,7 @@ Model six_layers() {
   return testing::llama(sizes);
 }
 
-GraphOptions options(Checkpointing checkpointing, bool reentrant = true) {
+GraphOptions options(ActivationCheckpointing checkpointing, bool reentrant = true) {
   GraphOptions o;
   o.micro_batch = 2;
   o.sequence_length = 1024;
@@ -35,14 +35,14 @@ GraphOptions options(Checkpointing checkpointing, bool reentrant = true) {
 }
 
 TEST_CASE("After the last of six layers 6 x 28U and its output are alive") {
-  const ModelGraph graph = build_graph(six_layers(), options(Checkpointing::none));
+  const ModelGraph graph = build_graph(six_layers(), options(ActivationCheckpointing::none));
   const GraphWalk walk(graph);
   CHECK(walk.after(Pass::forward, 6) == Bytes::of(6 * kLayer + U + kTables));
   CHECK(walk.peak_of(Pass::backward, 6) == Bytes::of(6 * kLayer + kTables + U + 8 * U + kLoss));
 }
 
 TEST_CASE("A reentrant checkpoint peaks at its inputs, the gradient, 28U, the output and 2F") {
-  const ModelGraph graph = build_graph(six_layers(), options(Checkpointing::full));
+  const ModelGraph graph = build_graph(six_layers(), options(ActivationCheckpointing::full));
   const GraphWalk walk(graph);
   // 44U: six inputs, the gradient, the recomputed tensors and output, and 2F
   CHECK(walk.peak_of(Pass::backward, 6) ==
@@ -52,29 +52,28 @@ TEST_CASE("A reentrant checkpoint peaks at its inputs, the gradient, 28U, the ou
 }
 
 TEST_CASE("A non-reentrant checkpoint stops before the last product and saves the output") {
-  const ModelGraph graph = build_graph(six_layers(), options(Checkpointing::full, false));
+  const ModelGraph graph = build_graph(six_layers(), options(ActivationCheckpointing::full, false));
   const GraphWalk walk(graph);
   CHECK(walk.peak_of(Pass::backward, 6) == Bytes::of((6 + 1 + 8) * U + kLayer + kTables + kLoss));
 }
 
 TEST_CASE("Recomputation repeats the forward operations, all of them where it is reentrant") {
-  const ModelGraph graph = build_graph(six_layers(), options(Checkpointing::full));
+  const ModelGraph graph = build_graph(six_layers(), options(ActivationCheckpointing::full));
   const Block& layer = graph.blocks[1];
   const PassCost first = cost(layer, Pass::forward_no_grad);
   const PassCost again = cost(layer, Pass::recompute);
   CHECK(first.operations == again.operations);
   CHECK(first.matmul.value() == again.matmul.value());
-  const ModelGraph early = build_graph(six_layers(), options(Checkpointing::full, false));
+  const ModelGraph early = build_graph(six_layers(), options(ActivationCheckpointing::full, false));
   const PassCost stopped = cost(early.blocks[1], Pass::recompute);
   // down_proj and the residual sum
   CHECK(stopped.operations == again.operations - 2);
 }
 
 TEST_CASE("A micro-batch releases everything it allocates, and yields every gradient once") {
-  for (const AttentionImplementation attention : {AttentionImplementation::eager,
-                                                  AttentionImplementation::sdpa,
-                                                  AttentionImplementation::flash}) {
-    for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
+  for (const Attention attention : {Attention::eager, Attention::sdpa, Attention::flash}) {
+    for (const ActivationCheckpointing checkpointing :
+         {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
       for (const bool reentrant : {true, false}) {
         for (const bool held : {true, false}) {
           for (const int minor : {30, 44, 47, 50, 57}) {
@@ -98,7 +97,7 @@ TEST_CASE("A micro-batch releases everything it allocates, and yields every grad
 }
 
 TEST_CASE("The closed form of a block agrees with the walk through the model") {
-  const ModelGraph graph = build_graph(six_layers(), options(Checkpointing::none));
+  const ModelGraph graph = build_graph(six_layers(), options(ActivationCheckpointing::none));
   const GraphWalk walk(graph);
   const BlockMemory layer = summarize(graph.blocks[1]);
   CHECK(walk.after(Pass::forward, 5) - walk.after(Pass::forward, 4) == layer.saved);
@@ -107,7 +106,7 @@ TEST_CASE("The closed form of a block agrees with the walk through the model") {
 }
 
 TEST_CASE("Equal layers share one block and differ in their parameters") {
-  const ModelGraph graph = build_graph(six_layers(), options(Checkpointing::none));
+  const ModelGraph graph = build_graph(six_layers(), options(ActivationCheckpointing::none));
   REQUIRE(graph.blocks.size() == 3);
   REQUIRE(graph.instances.size() == 8);
   const BlockInstance& third = graph.instances[3];
@@ -119,8 +118,8 @@ TEST_CASE("Equal layers share one block and differ in their parameters") {
 }
 
 TEST_CASE("Model FLOPs are 6 N + 12 L h s a token when attention is not halved") {
-  GraphOptions o = options(Checkpointing::none);
-  o.attention = AttentionImplementation::eager;  // computes every score
+  GraphOptions o = options(ActivationCheckpointing::none);
+  o.attention = Attention::eager;  // computes every score
   const Model model = six_layers();
   const ModelGraph graph = build_graph(model, o);
   double executed = 0;

@@ -117,7 +117,8 @@ TEST_CASE("T5's loss reads the logits of all positions in their own dtype") {
 TEST_CASE("T5 releases what it allocates and yields each gradient once") {
   for (const Model& model :
        {t5("relu"), t5("gated-gelu", false), t5("relu", true, 1), t5("relu", false, 2)}) {
-    for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
+    for (const ActivationCheckpointing checkpointing :
+         {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
       for (const bool reentrant : {true, false}) {
         for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
           for (const bool held : {true, false}) {

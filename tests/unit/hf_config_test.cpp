@@ -92,6 +92,16 @@ TEST_CASE("sizes that are each possible but not together are an error, not an ov
   CHECK(errors[0].got.find("10^15") != std::string::npos);
 }
 
+TEST_CASE("more tensors than memory holds are an error before they are listed") {
+  const auto errors = errors_of(R"({"model_type": "mixtral", "hidden_size": 64,
+      "num_hidden_layers": 2000, "num_attention_heads": 4, "num_key_value_heads": 4,
+      "intermediate_size": 96, "vocab_size": 128, "num_local_experts": 4096,
+      "num_experts_per_tok": 2})");
+  REQUIRE(errors.size() == 1);
+  CHECK(errors[0].pointer == "/model/num_local_experts");
+  CHECK(errors[0].got == "2000 layers of 4096");
+}
+
 TEST_CASE("all problems of a config are reported at once") {
   const auto errors = errors_of(R"({"model_type": "llama", "hidden_size": 0,
       "num_hidden_layers": -1, "num_attention_heads": 4, "intermediate_size": "x",

@@ -52,6 +52,18 @@ TEST_CASE("json remembers duplicate keys and lets the last one count") {
   CHECK(document.root.find("z")->find("a")->as_integer() == 2);
 }
 
+TEST_CASE("an object of very many members is read and printed in time linear in them") {
+  std::string text = "{\"k\":-1";
+  for (int i = 0; i < 200000; ++i) text += ",\"k" + std::to_string(i) + "\":" + std::to_string(i);
+  text += ",\"k\":1}";
+  const auto document = parse_json(text, "f.json");  // minutes where each key is searched for
+  CHECK(document.root.members().size() == 200002);
+  REQUIRE(document.duplicates.size() == 1);
+  CHECK(document.duplicates[0].pointer == "/k");
+  const std::string printed = document.root.dump();
+  CHECK(printed.substr(0, 14) == R"({"k":1,"k0":0,)");
+}
+
 TEST_CASE("json errors name line, column and the usual cause") {
   CHECK(error_of("").got == "an empty file");
   CHECK(error_of(" \n").got == "an empty file");

@@ -125,7 +125,7 @@ TEST_CASE("a reference row has the words of a table for people") {
   CHECK(row.stages == "1, 2, 3");
   CHECK(row.other_names == "`/zero_optimization/cpu_offload` (old)");
   CHECK(reference_row(knob_row(Knob::offload_param_pin_memory)).default_value ==
-        "`true`; up to 0.16 `false`");
+        "`true`; up to 0.18 `false`");
 }
 
 TEST_CASE("versions are read from what people write") {
@@ -139,6 +139,7 @@ TEST_CASE("versions are read from what people write") {
   CHECK_FALSE(parse_version("2x6").has_value());
   CHECK_FALSE(parse_version("99999999.1").has_value());
   CHECK(*parse_version("0.9.5") < *parse_version("0.12"));
+  CHECK(*parse_version("2.10") > *parse_version("2.6"));
 }
 
 TEST_CASE("a DeepSpeed release that is not described is predicted as the nearest older one") {
@@ -146,6 +147,8 @@ TEST_CASE("a DeepSpeed release that is not described is predicted as the nearest
   CHECK(nearest_described({0, 19, 6}).note.empty());
   CHECK(nearest_described({0, 16, 4}).version == DeepSpeedVersion::v0_16);
   CHECK(nearest_described({0, 16, 4}).note.empty());
+  CHECK(nearest_described({0, 17, 2}).version == DeepSpeedVersion::v0_17);
+  CHECK(nearest_described({0, 18, 9}).note.empty());
   CHECK(nearest_described({0, 15, 2}).version == DeepSpeedVersion::v0_14);
   CHECK(nearest_described({0, 15, 2}).note.find("0.14.5") != std::string::npos);
   CHECK(nearest_described({0, 9, 5}).version == DeepSpeedVersion::v0_12);

@@ -2,7 +2,7 @@
 // the tables of deepspeed/runtime/zero) on a small Llama of P parameters, N ranks.
 #include "model/predict/memory.hpp"
 
-#include "model/predict/coefficients.hpp"
+#include "model/cost/coefficients.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;
@@ -187,7 +187,7 @@ TEST_CASE("Pageable offload of stage 2 takes 18 bytes an owned parameter on the 
                .gpus = 4});
   const HostMemory host = memory_of(plan).host;
   CHECK(host.pinned == Bytes::zero());
-  const Bytes processes = Bytes::nearest(value(Coefficient::host_process_bytes)) * 4;
+  const Bytes processes = Bytes::nearest(Coefficients()[Coefficient::host_process_bytes]) * 4;
   const Bytes states = elements(plan, 18) + Bytes::of(4 * 2 * kLargest);
   // Rank 0 serialises the 16-bit weights while it saves.
   CHECK(host.peak == processes + states + elements(plan, 2));

@@ -1,13 +1,16 @@
 // docs/model.md against the code: tags of equations, the table of coefficients, names of tests.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <regex>
 #include <set>
 #include <sstream>
 
+#include "model/cost/coefficients.hpp"
+#include "model/hardware/hardware.hpp"
 #include "model/json.hpp"
-#include "model/predict/coefficients.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;
@@ -36,6 +39,12 @@ std::set<std::string> matches(const std::string& text, const char* pattern) {
 
 constexpr const char* kTag = R"(\[([MHT][0-9]+)\])";
 
+std::string short_number(double value) {
+  std::ostringstream text;
+  text << std::setprecision(4) << value;
+  return text.str();
+}
+
 std::string coefficient_table() {
   std::string table = "| name | unit | value | relative sd | where it comes from | used by |\n";
   table += "|---|---|---|---|---|---|\n";
@@ -43,6 +52,26 @@ std::string coefficient_table() {
     table += "| `" + std::string(row.name) + "` | " + std::string(row.unit) + " | " +
              Json(row.value).dump() + " | " + Json(row.relative_sd).dump() + " | " +
              std::string(row.provenance) + " | " + std::string(row.used_by) + " |\n";
+  }
+  table += "\nOf single cards (keys of profiles/gpus.json that begin so):\n\n";
+  table += "| card | values, with relative sd | where they come from |\n|---|---|---|\n";
+  const std::span<const CardCoefficient> rows = card_coefficients();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool opens = i == 0 || rows[i].gpu_key_prefix != rows[i - 1].gpu_key_prefix ||
+                       rows[i].provenance != rows[i - 1].provenance;
+    if (opens) table += "| " + std::string(rows[i].gpu_key_prefix) + " | ";
+    table += "`" + std::string(info(rows[i].id).name) + "` " + short_number(rows[i].value) + " +-" +
+             short_number(rows[i].relative_sd);
+    const bool closes = i + 1 == rows.size() ||
+                        rows[i + 1].gpu_key_prefix != rows[i].gpu_key_prefix ||
+                        rows[i + 1].provenance != rows[i].provenance;
+    table += closes ? " | " + std::string(rows[i].provenance) + " |\n" : ", ";
+  }
+  table +=
+      "\nCards that take the rows of one built alike:\n\n| card | like | why |\n|---|---|---|\n";
+  for (const CardAnalogue& row : card_analogues()) {
+    table += "| " + std::string(row.gpu_key_words) + " | " + std::string(row.like) + " | " +
+             std::string(row.reason) + " |\n";
   }
   return table;
 }
@@ -97,5 +126,59 @@ TEST_CASE("every coefficient has a unit, bounds around its value and an origin")
     const std::string origin(row.provenance.substr(0, row.provenance.find_first_of(":, ")));
     const std::set<std::string> kinds = {"measured", "fitted", "derived", "assumed", "datasheet"};
     CHECK(kinds.contains(origin));
+  }
+}
+
+TEST_CASE("a card's coefficients stay within the bounds and belong to a card that is known") {
+  for (const CardCoefficient& row : card_coefficients()) {
+    INFO(info(row.id).name << " of " << row.gpu_key_prefix);
+    CHECK(info(row.id).low <= row.value);
+    CHECK(row.value <= info(row.id).high);
+    CHECK(row.relative_sd > 0.0);
+    const std::vector<Gpu> gpus = all_gpus();
+    CHECK(std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
+      return gpu.key.starts_with(row.gpu_key_prefix);
+    }));
+  }
+}
+
+TEST_CASE("the longest prefix decides which row a card takes") {
+  const Coefficient id = Coefficient::matmul_fp32_efficiency;
+  CHECK(Coefficients("a100_pcie_80gb")[id] == 0.90);
+  CHECK(Coefficients("a100_sxm_80gb")[id] == 0.93);
+  CHECK(Coefficients("no such card")[id] == info(id).value);
+}
+
+TEST_CASE(
+    "a card without measurements takes the rows of its analogue, and its own stand over them") {
+  const Coefficient wave = Coefficient::matmul_wave_share;
+  CHECK(Coefficients("h800_sxm")[wave] == Coefficients("h100_sxm")[wave]);
+  CHECK(Coefficients("rtx_a6000")[wave] == Coefficients("a40")[wave]);
+  const Coefficient level = Coefficient::matmul_isolated_efficiency;
+  CHECK(Coefficients("h20")[level] != Coefficients("h100_sxm")[level]);
+  // "a10" is no word of "a100_sxm_80gb".
+  CHECK(card_analogue("a100_sxm_80gb") == nullptr);
+  CHECK(card_analogue("a10") != nullptr);
+}
+
+TEST_CASE(
+    "analogues name cards that are known, and every card has products of its own or like another") {
+  const std::vector<Gpu> gpus = all_gpus();
+  for (const CardAnalogue& row : card_analogues()) {
+    INFO(row.gpu_key_words);
+    CHECK(std::any_of(
+        gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return card_analogue(gpu.key) == &row; }));
+    CHECK(std::any_of(
+        gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.key.starts_with(row.like); }));
+  }
+  for (const Gpu& gpu : gpus) {
+    INFO(gpu.key);
+    const CardAnalogue* analogue = card_analogue(gpu.key);
+    const std::span<const CardCoefficient> rows = card_coefficients();
+    CHECK(std::any_of(rows.begin(), rows.end(), [&](const CardCoefficient& row) {
+      return row.id == Coefficient::matmul_wave_share &&
+             (gpu.key.starts_with(row.gpu_key_prefix) ||
+              (analogue != nullptr && analogue->like.starts_with(row.gpu_key_prefix)));
+    }));
   }
 }

@@ -1,0 +1,66 @@
+// How long a simulated rank takes: writing its program, playing one steady step, the whole answer.
+#include <string>
+
+#include <benchmark/benchmark.h>
+
+#include "model/plan/plan.hpp"
+#include "model/predict/step_work.hpp"
+#include "simulator/rank_simulation.hpp"
+#include "simulator/simulate.hpp"
+
+namespace {
+
+using namespace zeroplan;
+
+// A LLaMA-like model of 4096 wide layers under ZeRO-3 with full checkpointing.
+Plan layers_plan(std::int64_t layers, std::int64_t nodes = 1) {
+  const std::string text =
+      R"({"model":{"model_type":"llama","architectures":["LlamaForCausalLM"],"hidden_size":4096,
+      "intermediate_size":11008,"num_hidden_layers":)" +
+      std::to_string(layers) + R"(,"num_attention_heads":32,"vocab_size":32000},"cluster":")" +
+      std::to_string(nodes) +
+      R"(x8xA100-80G-SXM","workload":{"activation_checkpointing":"full"},"ds_config":{"bf16":
+      {"enabled":true},"zero_optimization":{"stage":3}}})";
+  return resolve(parse_scenario(parse_json(text, "bench").root, "bench"));
+}
+
+void write_program(benchmark::State& state) {
+  const Plan plan = layers_plan(state.range(0));
+  const StepWork work = step_work(plan);
+  for (auto _ : state) benchmark::DoNotOptimize(write_rank_program(plan, work));
+}
+BENCHMARK(write_program)->Arg(16)->Arg(32)->Arg(64)->Unit(benchmark::kMillisecond);
+
+// One steady step, unfolded, after the run has come to it.
+void play_steady_step(benchmark::State& state) {
+  const Plan plan = layers_plan(state.range(0));
+  const RankProgram rank = write_rank_program(plan, step_work(plan));
+  EventLoop loop(rank.program, {});
+  const auto play = [&](const StepSections& step) {
+    for (const RepeatedSection& part : step.micro_steps) loop.play(part.section);
+    loop.play(step.optimizer);
+  };
+  loop.play(rank.initialisation);
+  for (const StepSections& step : rank.first_steps) play(step);
+  play(rank.steady);
+  for (auto _ : state) {
+    play(rank.steady);
+    loop.drain();
+  }
+}
+BENCHMARK(play_steady_step)->Arg(16)->Arg(32)->Arg(64)->Arg(128)->Unit(benchmark::kMillisecond);
+
+void simulate_rank_from_start(benchmark::State& state) {
+  const Plan plan = layers_plan(32, state.range(0));
+  const RankProgram rank = write_rank_program(plan, step_work(plan));
+  for (auto _ : state) benchmark::DoNotOptimize(simulate_rank(rank));
+}
+BENCHMARK(simulate_rank_from_start)->Arg(1)->Arg(8)->Arg(128)->Unit(benchmark::kMillisecond);
+
+void simulate_plan(benchmark::State& state) {
+  const Plan plan = layers_plan(32);
+  for (auto _ : state) benchmark::DoNotOptimize(simulate(plan));
+}
+BENCHMARK(simulate_plan)->Unit(benchmark::kMillisecond);
+
+}  // namespace

@@ -1,0 +1,240 @@
+// The accuracy table of README.md is what the published measurements give today, and no error of it
+// is larger than its recorded bound (accuracy_bounds.json).
+//
+// The measurements stand beside the repository, in ../shared/groundtruth; without them there is
+// nothing to compare, which is said. UPDATE_GOLDEN=1 writes the table and lowers bounds; a bound is
+// raised by hand, except where the number of rows has changed.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "evidence/validate.hpp"
+#include "tests/catch.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using zeroplan::ErrorSummary;
+using zeroplan::Json;
+using zeroplan::MeasurementFile;
+using zeroplan::ValidatedRow;
+using zeroplan::ValidateOptions;
+using zeroplan::ValidationReport;
+using zeroplan::VerdictSummary;
+
+const fs::path kGroundTruth = ZEROPLAN_SOURCE_DIR "/../shared/groundtruth";
+const std::string kReadme = ZEROPLAN_SOURCE_DIR "/README.md";
+const std::string kBounds = ZEROPLAN_SOURCE_DIR "/tests/evidence/accuracy_bounds.json";
+constexpr const char* kBegin = "<!-- accuracy: written by evidence_tests -->\n";
+constexpr const char* kEnd = "<!-- end of accuracy -->\n";
+
+// Engine timers, experimental branches and other engines: not scored with the others.
+bool is_side_file(const std::string& stem) {
+  return stem == "autotuning_timer" || stem == "zenflow_async" || stem == "llmq_native" ||
+         stem == "internevo" || stem.starts_with("megatron_");
+}
+
+std::vector<MeasurementFile> measurement_files() {
+  std::vector<fs::path> paths;
+  for (const fs::directory_entry& entry : fs::directory_iterator(kGroundTruth)) {
+    const fs::path& path = entry.path();
+    if (path.extension() == ".jsonl" && !is_side_file(path.stem().string())) paths.push_back(path);
+  }
+  std::sort(paths.begin(), paths.end());
+  std::vector<MeasurementFile> files;
+  for (const fs::path& path : paths) {
+    files.push_back(zeroplan::read_measurements(path.string()));
+    files.back().file = path.stem().string();
+  }
+  return files;
+}
+
+std::string percent(double ratio) {
+  std::ostringstream text;
+  const double value = 100.0 * ratio;
+  text.precision(1);
+  text << std::fixed << value;
+  std::string digits = text.str();
+  if (value >= 9.95) digits = std::to_string(std::llround(value));
+  return digits + " %";
+}
+
+struct Group {
+  std::vector<ValidatedRow> memory;
+  std::vector<ValidatedRow> time;
+};
+using Groups = std::map<std::string, Group>;
+
+std::string table(const std::string& title, const Groups& groups) {
+  std::string text = "| " + title +
+                     " | memory rows | median | 95 % | time rows | median | 95 % |\n"
+                     "|---|---|---|---|---|---|---|\n";
+  const auto cells = [](const std::vector<ValidatedRow>& rows) {
+    if (rows.empty()) return std::string(" | | |");
+    const ErrorSummary errors = zeroplan::summarize(rows);
+    return " " + std::to_string(errors.rows) + " | " + percent(errors.median_abs_error) + " | " +
+           percent(errors.p95_abs_error) + " |";
+  };
+  for (const auto& [name, group] : groups) {
+    text += "| " + name + " |" + cells(group.memory) + cells(group.time) + "\n";
+  }
+  return text;
+}
+
+struct Accuracy {
+  Groups all;
+  Groups by_source;
+  Groups by_strategy;
+  VerdictSummary verdicts;
+  std::size_t skipped = 0;
+};
+
+Accuracy accuracy(const ValidationReport& report) {
+  Accuracy result;
+  for (const ValidatedRow& row : zeroplan::scored_rows(report.rows)) {
+    if (!row.error) continue;
+    const bool time = zeroplan::is_time(row.metric);
+    if (!time && !zeroplan::is_peak(row.metric)) continue;
+    for (Group* group :
+         {&result.all["all"], &result.by_source[row.file], &result.by_strategy[row.strategy]}) {
+      (time ? group->time : group->memory).push_back(row);
+    }
+  }
+  result.verdicts = zeroplan::summarize_verdicts(report.rows, 0.95);
+  result.skipped = report.skipped.size();
+  return result;
+}
+
+std::string section(const Accuracy& accuracy) {
+  const VerdictSummary& verdicts = accuracy.verdicts;
+  const Group& all = accuracy.all.at("all");
+  const auto intervals = [](const std::vector<ValidatedRow>& rows) {
+    const ErrorSummary errors = zeroplan::summarize(rows);
+    return percent(errors.interval_coverage) + " (median half-width " +
+           percent(errors.median_half_width) + ")";
+  };
+  return table("source", accuracy.by_source) + "\n" + table("strategy", accuracy.by_strategy) +
+         "\n" + table("", accuracy.all) + "\n- 90 % intervals: " + intervals(all.memory) +
+         " of the memory rows inside, " + intervals(all.time) +
+         " of the time rows\n- verdicts: " + std::to_string(verdicts.right) + " of " +
+         std::to_string(verdicts.rows) + " right at probability 0.5; " +
+         std::to_string(verdicts.wrong_fits) + " of " + std::to_string(verdicts.failed) +
+         " runs that failed were said to fit at 0.95\n- " + std::to_string(accuracy.skipped) +
+         " measurements skipped: engines and model code that are not modelled\n";
+}
+
+// --- bounds
+// --------------------------------------------------------------------------------------------
+
+struct Bound {
+  std::size_t rows = 0;
+  double median = 0.0;
+  double p95 = 0.0;
+};
+using Bounds = std::map<std::string, Bound>;
+
+Bounds measured_bounds(const Accuracy& accuracy) {
+  Bounds bounds;
+  const auto add = [&](const Groups& groups) {
+    for (const auto& [name, group] : groups) {
+      const auto put = [&](const char* what, const std::vector<ValidatedRow>& rows) {
+        if (rows.empty()) return;
+        const ErrorSummary errors = zeroplan::summarize(rows);
+        bounds[name + ", " + what] = {errors.rows, errors.median_abs_error, errors.p95_abs_error};
+      };
+      put("memory", group.memory);
+      put("time", group.time);
+    }
+  };
+  add(accuracy.all);
+  add(accuracy.by_source);
+  add(accuracy.by_strategy);
+  return bounds;
+}
+
+Bounds read_bounds() {
+  Bounds bounds;
+  if (!fs::exists(kBounds)) return bounds;
+  const zeroplan::JsonDocument document = zeroplan::read_json_file(kBounds);
+  for (const auto& [name, value] : document.root.members()) {
+    bounds[name] = {static_cast<std::size_t>(value.find("rows")->as_integer()),
+                    value.find("median")->as_number(),
+                    value.find("p95")->as_number()};
+  }
+  return bounds;
+}
+
+// An error and a twentieth of it, up to a whole tenth of a percent: what rounding and compilers
+// move.
+double with_slack(double error) { return std::ceil(1050.0 * error + 1e-9) / 1000.0; }
+
+void update_bounds(const Bounds& measured) {
+  const Bounds old = read_bounds();
+  Json document = Json::object();
+  for (const auto& [name, bound] : measured) {
+    double median = with_slack(bound.median);
+    double p95 = with_slack(bound.p95);
+    const auto known = old.find(name);
+    if (known != old.end() && known->second.rows == bound.rows) {
+      median = std::min(median, known->second.median);
+      p95 = std::min(p95, known->second.p95);
+    }
+    document[name] = Json::object({{"rows", bound.rows}, {"median", median}, {"p95", p95}});
+  }
+  std::ofstream(kBounds, std::ios::binary) << document.dump(2) << "\n";
+}
+
+std::string read_readme() {
+  std::ostringstream text;
+  text << std::ifstream(kReadme, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("README.md has today's accuracy, and no error is past its bound") {
+  if (!fs::exists(kGroundTruth)) {
+    WARN("SKIPPED: no published measurements in " << kGroundTruth.string()
+                                                  << "; the accuracy table was not checked");
+    return;
+  }
+  ValidateOptions options;
+  options.tiers = "AB";
+  options.jobs = 2;
+  const Accuracy today = accuracy(zeroplan::validate(measurement_files(), options));
+  const Bounds measured = measured_bounds(today);
+  const bool update = std::getenv("UPDATE_GOLDEN") != nullptr;
+  if (update) update_bounds(measured);
+
+  const Bounds bounds = read_bounds();
+  for (const auto& [name, bound] : measured) {
+    INFO(name << ": raise its bound in tests/evidence/accuracy_bounds.json only with a reason");
+    const auto recorded = bounds.find(name);
+    REQUIRE(recorded != bounds.end());
+    CHECK(recorded->second.rows == bound.rows);
+    CHECK(bound.median <= recorded->second.median);
+    CHECK(bound.p95 <= recorded->second.p95);
+  }
+  CHECK(bounds.size() == measured.size());
+
+  std::string readme = read_readme();
+  const std::size_t begin = readme.find(kBegin);
+  const std::size_t end = readme.find(kEnd);
+  REQUIRE(begin != std::string::npos);
+  REQUIRE(end != std::string::npos);
+  const std::size_t start = begin + std::string(kBegin).size();
+  const std::string text = section(today);
+  if (update) {
+    readme.replace(start, end - start, text);
+    std::ofstream(kReadme, std::ios::binary) << readme;
+  } else {
+    INFO("UPDATE_GOLDEN=1 evidence_tests writes the table again");
+    CHECK(readme.substr(start, end - start) == text);
+  }
+}

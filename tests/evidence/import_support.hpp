@@ -1,0 +1,46 @@
+// Texts imported as `zeroplan import` does it, for the tests of one format each.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "evidence/importers/import.hpp"
+#include "evidence/importers/run_summary.hpp"
+#include "evidence/measurement.hpp"
+#include "model/json.hpp"
+#include "model/plan/scenario.hpp"
+
+namespace zeroplan::test {
+
+inline Scenario scenario_with(ScenarioKey key, std::string_view text) {
+  Scenario scenario;
+  scenario.set(key, parse_flag(info(key), text), {"test", ""});
+  return scenario;
+}
+
+inline ImportedFile import_text(std::string_view text, const Scenario& given = {}) {
+  return import_bytes(text, "run.log", given);
+}
+
+inline std::optional<Measurement> measure(std::string_view text, const Scenario& given = {}) {
+  return measurement_of(import_text(text, given).runs.front().findings, "run", "test");
+}
+
+inline double value_of(const Measurement& measurement, Metric metric) {
+  return measurement.measured.number(metric).value_or(-1.0);
+}
+
+inline std::string scenario_text(const Measurement& measurement, ScenarioKey key) {
+  const Said* said = measurement.scenario.find(key);
+  return said == nullptr ? "nothing" : said->value.dump();
+}
+
+inline bool notes_have(const Measurement& measurement, std::string_view words) {
+  return measurement.notes.find(words) != std::string::npos;
+}
+
+inline constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+inline constexpr double kMib = 1024.0 * 1024.0;
+
+}  // namespace zeroplan::test

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Do the files of a kit agree with each other? check_documents.py FOLDER..."""
+
+import json
+import pathlib
+import sys
+
+
+def value(path, key):
+    """The YAML files are flat enough to be read by their lines."""
+    for line in path.read_text().splitlines():
+        if line.strip().startswith(key + ":"):
+            return line.split(":", 1)[1].strip()
+    raise AssertionError(f"{path} has no {key}")
+
+
+def check(folder):
+    for script in folder.glob("*.py"):
+        compile(script.read_text(encoding="utf-8"), str(script), "exec")
+    scenario = json.loads((folder / "scenario.json").read_text())
+    written = json.loads((folder / "ds_config.json").read_text())
+    json.loads((folder / "model" / "config.json").read_text())
+    planned, workload, cluster = scenario["ds_config"], scenario["workload"], scenario["cluster"]
+    assert planned["zero_optimization"]["stage"] == written["zero_optimization"]["stage"]
+    assert planned["train_micro_batch_size_per_gpu"] == workload["micro_batch_size"]
+    ranks = cluster["nodes"] * cluster["gpus_per_node"]
+    accelerate, factory = folder / "accelerate.yaml", folder / "llamafactory.yaml"
+    assert int(value(accelerate, "num_processes")) == ranks
+    assert int(value(accelerate, "num_machines")) == cluster["nodes"]
+    assert int(value(factory, "per_device_train_batch_size")) == workload["micro_batch_size"]
+    assert int(value(factory, "gradient_accumulation_steps")) == workload["gradient_accumulation_steps"]
+    assert int(value(factory, "cutoff_len")) == workload["sequence_length"]
+    slots = [line.split("slots=")[1] for line in (folder / "hostfile").read_text().splitlines()]
+    assert slots == [str(cluster["gpus_per_node"])] * cluster["nodes"]
+    for line in (folder / ".deepspeed_env").read_text().splitlines():
+        key, _ = line.split("=", maxsplit=1)
+        assert key.isidentifier(), line
+
+
+for name in sys.argv[1:]:
+    check(pathlib.Path(name))

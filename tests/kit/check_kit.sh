@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Writes kits for scenarios that differ in launchers, model and frontend, and checks every file with the
+# tool that its readers would use: check_kit.sh PROGRAM
+# A tool that is missing is said and skipped.
+set -euo pipefail
+program=$1
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fail() {
+  echo "FAILED: $*" >&2
+  failed=1
+}
+have() {
+  command -v "$1" >/dev/null && return 0
+  echo "SKIPPED: $1 IS NOT INSTALLED" >&2
+  return 1
+}
+kit() {
+  local name=$1
+  shift
+  "$program" fit "$@" -o "$work/$name" >/dev/null 2>"$work/$name.log" || fail "fit $*: $(cat "$work/$name.log")"
+}
+
+kit one_node llama-2-7b 8xA100-80G
+kit two_nodes 10B 2x4xA800-80G
+kit consumer llama-3.2-1b 4xRTX4090 --method lora --ckpt full
+kit bert bert-large-uncased 4xV100-16G --frontend native
+
+if have shellcheck; then
+  for script in "$work"/*/run.sh "$work"/*/job.sbatch; do shellcheck "$script" || fail "shellcheck $script"; done
+fi
+if have yamllint; then
+  rules='{extends: default, rules: {line-length: {max: 120}}}'
+  yamllint -s -d "$rules" "$work"/*/*.yaml "$work"/*/*.yml || fail "yamllint"
+fi
+if have python3; then
+  python3 "$here/check_documents.py" "$work"/*/ || fail "the documents of a kit disagree"
+fi
+if grep -rEl '@[A-Z_]+@' "$work"; then fail "a name was left unfilled in the files above"; fi
+# A kit's scenario is an input of every command.
+"$program" simulate --scenario "$work/two_nodes/scenario.json" --json >"$work/again.json" 2>"$work/again.log" ||
+  fail "simulate --scenario: $(cat "$work/again.log")"
+# What fit plans for CPU ranks goes straight into verify: trained on four of them, memory as predicted.
+cat >"$work/tiny.json" <<'CONFIG'
+{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+ "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256,
+ "max_position_embeddings": 64}
+CONFIG
+"$program" fit "$work/tiny.json" 1x4xcpu --engine embedded --precision fp32 --seq 32 -o "$work/embedded" \
+  >/dev/null 2>"$work/embedded.log" || fail "fit for CPU ranks: $(cat "$work/embedded.log")"
+"$program" verify --scenario "$work/embedded/scenario.json" --steps 2 >"$work/verify.txt" 2>"$work/verify.log" ||
+  fail "verify of what fit planned: $(cat "$work/verify.txt" "$work/verify.log")"
+grep -q '"schema": *"zeroplan.step/1"' "$work/again.json" || fail "simulate said nothing"
+if [ "$failed" -eq 0 ]; then echo "kits: all files pass"; fi
+exit "$failed"

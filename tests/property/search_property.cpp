@@ -1,0 +1,215 @@
+// The search of `tune` over random questions: its bounds hold, and what it answers is what
+// exhaustive enumeration answers.
+#include <algorithm>
+#include <set>
+
+#include "simulator/simulate.hpp"
+#include "tests/catch.hpp"
+#include "tests/property/random_scenario.hpp"
+#include "tuner/search.hpp"
+
+using namespace zeroplan;
+using namespace zeroplan::testing;
+
+namespace {
+
+// A question without knobs; the cards are cut so that memory decides in about half of them.
+Json question(ScenarioGenerator& random) {
+  const std::int64_t nodes = random.one_of<std::int64_t>({1, 1, 2});
+  const std::int64_t gpus = random.one_of<std::int64_t>({1, 2, 4});
+  const Json gpu =
+      Json::object({{"name", random.one_of<const char*>({"RTX4090", "A100-80G-SXM", "V100-16G"})},
+                    {"memory_bytes", random.size_between(1.2e9, 8e9)}});
+  return Json::object(
+      {{"model", random.model()},
+       {"cluster",
+        Json::object({{"nodes", nodes},
+                      {"gpus_per_node", gpus},
+                      {"gpu", gpu},
+                      {"nvme",
+                       Json::object({{"read_bandwidth", 6e9},
+                                     {"write_bandwidth", 3e9},
+                                     {"capacity_bytes", std::int64_t{1000000000000}}})}})},
+       {"workload",
+        Json::object({{"sequence_length", random.between(1, 8) * 128},
+                      {"frontend", random.one_of<const char*>({"hf-trainer", "native"})},
+                      {"precision", random.one_of<const char*>({"bf16", "fp16"})}})},
+       {"software",
+        Json::object(
+            {{"deepspeed", random.one_of<const char*>({"0.14.5", "0.16.4", "0.19.6"})}})}});
+}
+
+Point random_point(const SearchSpace& space, ScenarioGenerator& random) {
+  const auto pick = [&](std::size_t size) {
+    return static_cast<std::int32_t>(random.between(0, static_cast<std::int64_t>(size) - 1));
+  };
+  Point point;
+  point.strategy = pick(space.strategies().size());
+  point.checkpointing = pick(space.checkpointings().size());
+  point.batch = pick(space.batches().size());
+  const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
+  for (std::size_t a = 0; a < axes.size(); ++a) {
+    point.at[a] = static_cast<std::uint8_t>(pick(axes[a].values.size()));
+  }
+  return point;
+}
+
+constexpr BoundDepth kDepths[] = {
+    BoundDepth::batch, BoundDepth::tail, BoundDepth::messages, BoundDepth::whole};
+
+// A few values of a few keys: between eight and a hundred points.
+SearchWords small_space(ScenarioGenerator& random) {
+  SearchWords words;
+  words.search = {
+      "stage=" + std::string(random.one_of<const char*>({"0,1,2,3", "1,3", "2,3", "3"})),
+      "offload_optimizer.device=" +
+          std::string(random.one_of<const char*>({"none", "none,cpu", "cpu"})),
+      "offload_param.device=" + std::string(random.one_of<const char*>({"none", "none,cpu"})),
+      "micro_batch_size=" + std::string(random.one_of<const char*>({"1,4", "2", "1,2,8"})),
+      "gradient_accumulation_steps=" + std::string(random.one_of<const char*>({"1", "1,3", "2"})),
+      "reduce_bucket_size=" + std::to_string(random.size_between(1e5, 1e8)),
+      "overlap_comm=" + std::string(random.one_of<const char*>({"true", "true,false"})),
+      "round_robin_gradients=false",
+      "sub_group_size=" + std::to_string(random.size_between(1e6, 1e9)),
+      "stage3_prefetch_bucket_size=" + std::to_string(random.size_between(1e5, 1e8)),
+      "stage3_param_persistence_threshold=" + std::to_string(random.size_between(10, 1e6)),
+      "stage3_max_live_parameters=1e9",
+      "stage3_max_reuse_distance=" + std::string(random.one_of<const char*>({"0", "0,1e9"})),
+      "zero_hpz_partition_size=1",
+      "ratio=" + std::string(random.one_of<const char*>({"1", "1,0.4"})),
+      "offload_optimizer.pin_memory=true",
+      "offload_param.pin_memory=true"};
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("no simulated step is faster and no peak lower than its bounds say") {
+  ScenarioGenerator random(71);
+  for (int i = 0; i < 60; ++i) {
+    const Json document = question(random);
+    const SearchSpace space(read(document), {});
+    const SearchBounds bounds(space, {});
+    for (int k = 0; k < 2; ++k) {
+      const Point point = random_point(space, random);
+      INFO(document.dump() << "\n" << space.describe(point).dump());
+      const Evaluated simulated = evaluate(space, point, {});
+      if (simulated.step == Seconds::zero()) continue;  // refused
+      for (const BoundDepth depth : kDepths) {
+        INFO("depth " << static_cast<int>(depth));
+        CHECK(bounds.step_time(point, depth).seconds() <= simulated.step.seconds());
+        if (depth == BoundDepth::messages) continue;
+        CHECK(bounds.gpu_memory(point, depth) <= simulated.gpu_memory);
+      }
+      CHECK(bounds.host(point).peak <= simulated.host_memory);
+      if (simulated.fits) CHECK(bounds.may_fit(point, space.plan(point)));
+    }
+  }
+}
+
+TEST_CASE("closer bounds are no weaker") {
+  ScenarioGenerator random(72);
+  for (int i = 0; i < 15; ++i) {
+    const Json document = question(random);
+    const SearchSpace space(read(document), {});
+    const SearchBounds bounds(space, {});
+    const Point point = random_point(space, random);
+    INFO(document.dump() << "\n" << space.describe(point).dump());
+    for (std::size_t d = 1; d < std::size(kDepths); ++d) {
+      CHECK(bounds.step_time(point, kDepths[d - 1]) <= bounds.step_time(point, kDepths[d]));
+    }
+  }
+}
+
+TEST_CASE("with a gap of zero the answer is that of exhaustive enumeration") {
+  ScenarioGenerator random(73);
+  int answered = 0;
+  std::int64_t left_out = 0;
+  for (int i = 0; i < 200; ++i) {
+    const Json document = question(random);
+    const SearchWords words = small_space(random);
+    const SearchSpace space(read(document), read_request(words));
+    if (space.points() > 100) continue;
+    INFO(document.dump());
+    SearchOptions options;
+    options.gap = 0.0;
+    options.jobs = 2;
+    options.goal = random.chance(0.8) ? SearchGoal::throughput : SearchGoal::memory;
+    if (random.chance(0.2)) options.limits.tokens_per_second = 1000.0;
+    const SearchResult bounded = search(space, options);
+    options.use_bounds = false;
+    const SearchResult all = search(space, options);
+    CHECK(all.evaluated == space.points());
+    REQUIRE(bounded.best.has_value() == all.best.has_value());
+    left_out += bounded.pruned;
+    if (!all.best) continue;
+    ++answered;
+    INFO(space.describe(bounded.best->point).dump() << "\n"
+                                                    << space.describe(all.best->point).dump());
+    CHECK(bounded.best->point == all.best->point);
+    CHECK(bounded.optimal);
+  }
+  CHECK(answered > 60);
+  CHECK(left_out > 0);
+}
+
+TEST_CASE("with a gap nothing that was left out is better by more") {
+  ScenarioGenerator random(74);
+  for (int i = 0; i < 10; ++i) {
+    const Json document = question(random);
+    const SearchSpace space(read(document), read_request(small_space(random)));
+    if (space.points() > 100) continue;
+    INFO(document.dump());
+    SearchOptions options;
+    options.gap = 0.05;
+    const SearchResult bounded = search(space, options);
+    options.use_bounds = false;
+    options.gap = 0.0;
+    const SearchResult all = search(space, options);
+    REQUIRE(bounded.best.has_value() == all.best.has_value());
+    if (!all.best) continue;
+    // The best one found is within the gap, and the simplest within half of it is taken.
+    CHECK(all.best->tokens_per_second <= bounded.best->tokens_per_second * 1.05 * 1.025);
+    CHECK(space.cost(bounded.best->point) <= space.cost(all.best->point));
+  }
+}
+
+TEST_CASE("the answer does not depend on the number of threads") {
+  ScenarioGenerator random(75);
+  for (int i = 0; i < 4; ++i) {
+    const Json document = question(random);
+    const SearchSpace space(read(document), read_request(small_space(random)));
+    INFO(document.dump());
+    SearchOptions options;
+    options.jobs = 1;
+    const SearchResult one = search(space, options);
+    options.jobs = 5;
+    const SearchResult five = search(space, options);
+    REQUIRE(one.best.has_value() == five.best.has_value());
+    CHECK(one.evaluated == five.evaluated);
+    if (one.best) CHECK(one.best->point == five.best->point);
+    REQUIRE(one.pareto.size() == five.pareto.size());
+    for (std::size_t k = 0; k < one.pareto.size(); ++k) {
+      CHECK(one.pareto[k].point == five.pareto[k].point);
+    }
+    for (const auto& [reason, row] : one.tally) {
+      CHECK(five.tally.at(reason).count == row.count);
+      CHECK(five.tally.at(reason).sample == row.sample);
+    }
+  }
+}
+
+TEST_CASE("every point is counted once: simulated, or left out for a reason") {
+  ScenarioGenerator random(76);
+  for (int i = 0; i < 6; ++i) {
+    const Json document = question(random);
+    const SearchSpace space(read(document), read_request(small_space(random)));
+    INFO(document.dump());
+    const SearchResult result = search(space, {});
+    CHECK(result.evaluated + result.pruned == space.points());
+    std::int64_t lost = 0;
+    for (const auto& [reason, row] : result.tally) lost += row.count;
+    for (const LeftOut& item : space.left_out()) lost -= item.points;
+    CHECK(lost + (result.best ? 1 : 0) == space.points());
+  }
+}

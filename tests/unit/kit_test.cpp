@@ -1,0 +1,97 @@
+// tuner/kit: what is written for a plan.
+#include "tuner/kit/kit.hpp"
+
+#include <algorithm>
+
+#include "model/families/hf_config.hpp"
+#include "model/plan/plan.hpp"
+#include "simulator/simulate.hpp"
+#include "tests/catch.hpp"
+#include "tuner/kit/kit_template.hpp"
+#include "tuner/kit/kit_values.hpp"
+
+using namespace zeroplan;
+
+namespace {
+
+struct Planned {
+  Plan plan;
+  std::vector<KitFile> files;
+
+  std::string text(std::string_view path) const {
+    const auto found = std::find_if(
+        files.begin(), files.end(), [&](const KitFile& file) { return file.path == path; });
+    return found == files.end() ? "" : found->text;
+  }
+};
+
+Planned planned(const char* document) {
+  const Scenario scenario = parse_scenario(parse_json(document, "test").root, "test");
+  Planned result;
+  result.plan = resolve(scenario);
+  result.files =
+      make_kit(result.plan, scenario_document(result.plan, scenario), simulate(result.plan, {}));
+  return result;
+}
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a kit for several hosts reaches them, one for a single host needs no names") {
+  const Planned two = planned(R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G"})");
+  CHECK(two.text("hostfile") == "node-1 slots=4\nnode-2 slots=4\n");
+  CHECK(has(two.text("run.sh"), "deepspeed --hostfile=hostfile "));
+  CHECK(has(two.text("run.sh"), "--nnodes=2 "));
+  CHECK(has(two.text("accelerate.yaml"), "num_processes: 8\n"));
+  CHECK(has(two.text(".deepspeed_env"), "NCCL_SOCKET_IFNAME="));
+  const Planned one = planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G"})");
+  CHECK(has(one.text("run.sh"), "deepspeed --num_gpus=4 "));
+  CHECK(has(one.text("run.sh"), "--standalone"));
+  CHECK_FALSE(has(one.text(".deepspeed_env"), "NCCL_SOCKET_IFNAME"));
+}
+
+TEST_CASE("GeForce cards get the variables without which NCCL hangs on them") {
+  const Planned kit = planned(R"({"model":"llama-3.2-1b","cluster":"4xRTX4090"})");
+  CHECK(has(kit.text(".deepspeed_env"), "NCCL_P2P_DISABLE=1\n"));
+  CHECK(has(kit.text(".deepspeed_env"), "NCCL_IB_DISABLE=1\n"));
+}
+
+TEST_CASE("the launcher starts the script that the model and the frontend need") {
+  CHECK(has(planned(R"({"model":"bert-base-uncased","cluster":"1xA100-80G"})").text("run.sh"),
+            "train_bert.py"));
+  CHECK(has(planned(R"({"model":"llama-3.2-1b","cluster":"1xA100-80G",
+                        "workload":{"frontend":"native"}})")
+                .text("run.sh"),
+            "train_native.py"));
+}
+
+TEST_CASE("the model's config stands in the kit, also for a bare size") {
+  const Planned kit = planned(R"({"model":"1.3B","cluster":"8xA100-80G"})");
+  const Json config = parse_json(kit.text("model/config.json"), "config.json").root;
+  const Model model = read_model(config, "config.json");
+  CHECK(count_parameters(model).total == count_parameters(*kit.plan.model).total);
+}
+
+TEST_CASE("other engines than DeepSpeed get documents and the plan alone") {
+  const Planned kit =
+      planned(R"({"model":"llama-3.2-1b","cluster":"8xA100-80G","workload":{"engine":"fsdp"}})");
+  CHECK(kit.files.size() == 3);
+  CHECK(has(kit.text("PLAN.md"), "The engine is fsdp"));
+}
+
+TEST_CASE("a kit's container has a torch that its DeepSpeed can be imported with") {
+  const Planned newest = planned(R"({"model":"llama-3.2-1b","cluster":"1xA100-80G",
+      "software":{"deepspeed":"0.19.6","torch":"2.6"}})");
+  CHECK(has(newest.text("Dockerfile"), "pytorch:2.7.1-cuda12.6"));
+  const Planned older = planned(R"({"model":"llama-3.2-1b","cluster":"1xA100-80G",
+      "software":{"deepspeed":"0.16.4","torch":"2.4"}})");
+  CHECK(has(older.text("Dockerfile"), "pytorch:2.4.1-cuda12.4"));
+}
+
+TEST_CASE("shell's \"$@\" is no name of a template") {
+  KitValues values = kit_values(planned(R"({"model":"llama-3.2-1b","cluster":"1xA100-80G"})").plan);
+  CHECK(has(filled_in("run.sh.in", values), "\"$script\" \"$@\"\n"));
+}
