@@ -3,10 +3,9 @@
 #   scripts/tidy.sh changed    sources changed since the branch left origin/main, or since the last
 #                              commits where it has not; ZEROPLAN_BASE=COMMIT names another base
 #   scripts/tidy.sh all        every source outside tests/
-# Needs a configured build: preset ci, or the one in ZEROPLAN_PRESET.
+# Configures the preset `tidy`, and builds nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-preset=${ZEROPLAN_PRESET:-ci}
 commits=10  # back from origin/main itself
 
 base() {
@@ -48,7 +47,6 @@ case "${1:-changed}" in
 esac
 [ -n "$files" ] || { echo "no source changed"; exit 0; }
 echo "$(wc -l <<<"$files") sources"
+cmake --preset tidy >/dev/null
 # 2>: clang-tidy counts there what it suppressed in system headers.
-# g++ has warning options that clang does not know.
-xargs -P "$(nproc)" -n 1 clang-tidy -p "build/$preset" --quiet --extra-arg=-Wno-unknown-warning-option \
-  <<<"$files" 2>/dev/null
+xargs -P "$(nproc)" -n 1 clang-tidy -p build/tidy --quiet <<<"$files" 2>/dev/null
