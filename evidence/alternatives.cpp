@@ -35,10 +35,7 @@ Alternative value_of(ScenarioKey key, const Json& value, double weight) {
 class OpenKeys {
  public:
   OpenKeys(const Scenario& scenario, const Plan& defaults, const StepResult& result)
-      : scenario_(scenario),
-        plan_(defaults),
-        step_(result),
-        config_(ds_config_of(scenario)) {}
+      : scenario_(scenario), plan_(defaults), step_(result), config_(ds_config_of(scenario)) {}
 
   std::vector<OpenKey> run() {
     training();
@@ -66,7 +63,8 @@ class OpenKeys {
     const Attention usual = plan_.workload.attention;
     Weighted others;
     for (const Attention other : {Attention::eager, Attention::sdpa, Attention::flash}) {
-      if (other != usual) others.emplace_back(Json(std::string(name(kAttentionNames, other))), 0.25);
+      if (other != usual)
+        others.emplace_back(Json(std::string(name(kAttentionNames, other))), 0.25);
     }
     open(ScenarioKey::attention, others);
     const bool checkpoints =
@@ -124,10 +122,9 @@ class OpenKeys {
       }
       value["targets"] = targets;
     }
-    result_.push_back(
-        {short_name(ScenarioKey::method),
-         {value_of(ScenarioKey::method, Json::object({{"lora", value}}), 0.5)},
-         false});
+    result_.push_back({short_name(ScenarioKey::method),
+                       {value_of(ScenarioKey::method, Json::object({{"lora", value}}), 0.5)},
+                       false});
   }
 
   // `loss = model(**batch).loss` inside a function lets the outputs die, `outputs = model(**batch)`
@@ -149,8 +146,8 @@ class OpenKeys {
     if (memory.confidence != Confidence::assumed) return;
     const std::int64_t gpus = plan_.cluster.gpus_per_node();
     Bytes whole = memory.value * 2;
-    for (const NodeProfile& machine : {usual_node(plan_.cluster.gpu, gpus),
-                                       node_of_key(plan_.cluster.gpu.usual_node)}) {
+    for (const NodeProfile& machine :
+         {usual_node(plan_.cluster.gpu, gpus), node_of_key(plan_.cluster.gpu.usual_node)}) {
       const bool is_part = machine.divisible && !machine.per_gpu && machine.gpus_per_node > gpus;
       if (is_part && machine.host_memory) whole = std::max(whole, machine.host_memory->value);
     }

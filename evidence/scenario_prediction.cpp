@@ -437,8 +437,7 @@ ScenarioPrediction predict_scenario(const Scenario& scenario,
   }
   prediction.fit_probability = prediction.result.fit_probability;
   const Variants variants(scenario, prepared, open, simulation, options);
-  cover_alternatives(
-      open, variants, {prediction.metrics, prediction.fit_probability}, prediction);
+  cover_alternatives(open, variants, {prediction.metrics, prediction.fit_probability}, prediction);
   prediction.fits = prediction.fit_probability >= options.confidence;
   return prediction;
 }

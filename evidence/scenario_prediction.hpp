@@ -25,7 +25,7 @@ struct PredictedMetric {
 struct ScenarioPrediction {
   std::array<std::optional<PredictedMetric>, kMetricCount> metrics;  // `fits` has none
   StepResult result;                                                 // of the defaults
-  double fit_probability = 0.0;         // over what is open
+  double fit_probability = 0.0;                                      // over what is open
   bool fits = false;                    // with the confidence asked for
   std::string strategy;                 // "ZeRO-3, optimizer on cpu", "FSDP full"
   std::vector<std::string> not_stated;  // keys of the scenario with alternatives

@@ -72,8 +72,7 @@ Seconds KernelTimes::exchange(Bytes bytes) const {
       std::min(transfers_.sequence_ranks, transfers_.cluster->gpus_per_node());
   const CollectiveGroup group{.ranks_per_node = in_node,
                               .nodes = transfers_.sequence_ranks / in_node};
-  return collective_time(
-      Collective::all_to_all, bytes, group, *transfers_.cluster, coefficients_);
+  return collective_time(Collective::all_to_all, bytes, group, *transfers_.cluster, coefficients_);
 }
 
 // Tensor.cpu() and Tensor.to(device): pageable memory, all GPUs of the node at once.

@@ -62,7 +62,8 @@ Model build_bloom(const FamilyInput& input) {
   shape.tied_embeddings = bloom.tied;
   shape.attention_dropout = config.fraction({"attention_dropout"}, 0.0);
   shape.hidden_dropout = config.fraction({"hidden_dropout"}, 0.0);
-  Decoder decoder;  // member by member: g++ 12 warns of an uninitialised name in an initialiser list
+  Decoder
+      decoder;  // member by member: g++ 12 warns of an uninitialised name in an initialiser list
   decoder.classes = "Bloom";
   decoder.attribute = "transformer";
   decoder.implementation_family = "bloom";

@@ -106,7 +106,8 @@ Model build_mpt(const FamilyInput& input) {
   TransformerShape shape;
   fill_shape(config, mpt, shape);
   const Activation gelu{ActivationFunction::gelu, "GELU"};
-  Decoder decoder;  // member by member: g++ 12 warns of an uninitialised name in an initialiser list
+  Decoder
+      decoder;  // member by member: g++ 12 warns of an uninitialised name in an initialiser list
   decoder.classes = "Mpt";
   decoder.attribute = "transformer";
   decoder.implementation_family = "mpt";

@@ -19,8 +19,7 @@ void resolve_activation_offload(Resolver& r) {
   Workload& workload = r.plan.workload;
   const bool full = workload.activation_checkpointing == ActivationCheckpointing::full;
   const bool said = r.scenario.find(ScenarioKey::activation_offload) != nullptr;
-  const bool knob =
-      r.plan.ds_config.boolean(Knob::activation_cpu_checkpointing).value_or(false);
+  const bool knob = r.plan.ds_config.boolean(Knob::activation_cpu_checkpointing).value_or(false);
   if (!said && knob && full) {
     if (workload.frontend == Frontend::native) {
       workload.activation_offload = ActivationOffload::cpu;
@@ -28,8 +27,7 @@ void resolve_activation_offload(Resolver& r) {
           "checkpoints of activations wait in host memory: cpu_checkpointing of the ds_config, "
           "which the training loop is assumed to heed");
     } else {
-      r.warn(r.ds_config_file + ": " +
-             std::string(pointer_of(Knob::activation_cpu_checkpointing)) +
+      r.warn(r.ds_config_file + ": " + std::string(pointer_of(Knob::activation_cpu_checkpointing)) +
              ": without effect, the Trainer checkpoints through PyTorch");
     }
   }

@@ -12,16 +12,7 @@ bool is_called(const Module& module) {
 }  // namespace
 
 FetchModel fetch_model(const Plan& plan) {
-  FetchModel model;
-  for (const Module& module : plan.model->modules) {
-    FetchModule entry;
-    for (const int parameter : module.parameters) entry.parameters.push_back(parameter);
-    entry.parent = module.parent;
-    model.modules.push_back(entry);
-  }
-  model.parameters = plan.engine_parameters;
-  mark_persistent(model, plan.engine);
-  return model;
+  return make_fetch_model(*plan.model, plan.engine_parameters, plan.engine);
 }
 
 ModuleWalk::ModuleWalk(const Model& model, const ModelGraph& graph) : model_(model), graph_(graph) {

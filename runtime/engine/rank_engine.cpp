@@ -32,19 +32,6 @@ Place place_of(BufferPlace place) {
   return Place::file;
 }
 
-FetchModel fetch_model_of(const EngineSetup& setup) {
-  FetchModel model;
-  for (const Module& module : setup.model->modules) {
-    FetchModule entry;
-    for (const int parameter : module.parameters) entry.parameters.push_back(parameter);
-    entry.parent = module.parent;
-    model.modules.push_back(entry);
-  }
-  model.parameters = setup.parameters;
-  mark_persistent(model, setup.config);
-  return model;
-}
-
 const EngineSetup& checked(const EngineSetup& setup) {
   const std::vector<Diagnostic> problems = not_embedded(setup.config);
   if (!problems.empty()) throw InputError(problems);
@@ -70,7 +57,7 @@ RankEngine::RankEngine(EngineSetup setup, Communicator& group, Kernels& kernels,
   ZP_CHECK(group.ranks() == config_.data_parallel_ranks && group.rank() == config_.rank,
            "the group is the plan's");
   if (config_.stage == 3) {
-    coordinator_.emplace(fetch_model_of(setup_), config_);
+    coordinator_.emplace(make_fetch_model(*setup_.model, parameters_, config_), config_);
     walk_.emplace(*setup_.model, *setup_.graph);
   }
   hooks_.weights = [this](std::int32_t parameter) { return weights_of(parameter); };

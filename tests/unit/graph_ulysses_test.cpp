@@ -35,9 +35,9 @@ Bytes exchanged(const Block& block, Pass pass) {
 Plan plan_of(const std::string& workload, const std::string& cluster = "1x8xH100-80G") {
   return resolve(parse_scenario(parse_json(
       R"({"model":"llama-2-7b","cluster":")" + cluster +
-      R"(","workload":{"frontend":"native",)"
-      R"("sequence_length":65536,"micro_batch_size":1,"attention":"flash",)" +
-      workload + R"(},"ds_config":{"bf16":{"enabled":true},"zero_optimization":{"stage":3}}})",
+          R"(","workload":{"frontend":"native",)"
+          R"("sequence_length":65536,"micro_batch_size":1,"attention":"flash",)" +
+          workload + R"(},"ds_config":{"bf16":{"enabled":true},"zero_optimization":{"stage":3}}})",
       "s.json")));
 }
 
@@ -118,8 +118,8 @@ TEST_CASE("Sequence-parallel ranks that do not divide heads or tokens are refuse
     return "";
   };
   CHECK(error_of(R"("sequence_parallel":4)").empty());
-  CHECK(error_of(R"("sequence_parallel":8,"implementation":"megatron")")
-            .find("not modelled yet") != std::string::npos);
+  CHECK(error_of(R"("sequence_parallel":8,"implementation":"megatron")").find("not modelled yet") !=
+        std::string::npos);
   CHECK(error_of(R"("sequence_parallel":3)", "1x3xH100-80G").find("32 attention heads") !=
         std::string::npos);
 }
@@ -128,11 +128,11 @@ TEST_CASE("cpu_checkpointing moves checkpoints to the host in a native loop") {
   const auto plan = [](const char* frontend, const char* section) {
     return resolve(parse_scenario(parse_json(
         std::string(R"({"model":"llama-2-7b","cluster":"1x8xH100-80G","workload":{"frontend":")") +
-        frontend +
-        R"(","sequence_length":65536,"micro_batch_size":1,"attention":"flash",)"
-        R"("activation_checkpointing":"full"},"ds_config":{"train_micro_batch_size_per_gpu":1,)"
-        R"("bf16":{"enabled":true},)" +
-        section + R"("zero_optimization":{"stage":3}}})",
+            frontend +
+            R"(","sequence_length":65536,"micro_batch_size":1,"attention":"flash",)"
+            R"("activation_checkpointing":"full"},"ds_config":{"train_micro_batch_size_per_gpu":1,)"
+            R"("bf16":{"enabled":true},)" +
+            section + R"("zero_optimization":{"stage":3}}})",
         "s.json")));
   };
   const char* on = R"("activation_checkpointing":{"cpu_checkpointing":true},)";
