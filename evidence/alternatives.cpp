@@ -1,7 +1,10 @@
 #include "evidence/alternatives.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
+
+#include "model/implementations/implementations.hpp"
 
 namespace zeroplan {
 namespace {
@@ -29,6 +32,33 @@ Alternative value_of(ScenarioKey key, const Json& value, double weight) {
             scenario.set(key, value, {"alternative", pointer});
           },
           nullptr};
+}
+
+constexpr double kSurest = 0.95;  // nothing that is not said is surer
+
+double rank_tokens(const Plan& plan) {
+  const Workload& workload = plan.workload;
+  return static_cast<double>(workload.micro_batch_size) *
+         static_cast<double>(workload.sequence_length) /
+         static_cast<double>(workload.sequence_parallel);
+}
+
+// The peak of all phases, were there no bytes of `left_out`.
+double peak_without(const StepResult& result, std::initializer_list<MemoryCategory> left_out) {
+  double most = 0.0;
+  for (const CategoryBytes& phase : result.gpu.by_phase) {
+    Bytes others = sum(phase);
+    for (const MemoryCategory category : left_out) others = others - at(phase, category);
+    most = std::max(most, static_cast<double>(others.count()));
+  }
+  return most;
+}
+
+// r^2 / (1 + r^2), r what is needed over the room beside `rest` on the card.
+double need_weight(double needed, double rest, const StepResult& result) {
+  const double card = static_cast<double>(result.gpu.capacity.count());
+  const double ratio = needed / std::max(card - rest, card / 20.0);
+  return ratio * ratio / (1.0 + ratio * ratio);
 }
 
 // Collects what is open.
@@ -100,6 +130,10 @@ class OpenKeys {
     // Other families have no patch in Liger, and their classes no fused loss of their own.
     if (plan_.model->implementation_family == "llama") {
       open(ScenarioKey::fused_loss, {{true, fused_loss_weight(plan_, step_)}}, true);
+    }
+    const double tiles = tiled_mlp_weight(plan_, step_);
+    if (tiles > 0.0 && has_tiled_mlp(*plan_.model)) {
+      open(ScenarioKey::tiled_mlp, {{true, tiles}}, true);
     }
   }
 
@@ -181,20 +215,18 @@ DsConfig ds_config_of(const Scenario& scenario) {
 }
 
 double fused_loss_weight(const Plan& plan, const StepResult& result) {
-  const Workload& workload = plan.workload;
-  const double tokens = static_cast<double>(workload.micro_batch_size) *
-                        static_cast<double>(workload.sequence_length) /
-                        static_cast<double>(workload.sequence_parallel);
-  const double logits = 2.0 * tokens * static_cast<double>(plan.model->shape.vocabulary);
-  const double card = static_cast<double>(result.gpu.capacity.count());
-  double rest = 0.0;
-  for (const CategoryBytes& phase : result.gpu.by_phase) {
-    const Bytes others = sum(phase) - at(phase, MemoryCategory::logits);
-    rest = std::max(rest, static_cast<double>(others.count()));
-  }
-  const double ratio = 6.0 * logits / std::max(card - rest, card / 20.0);
-  const double square = ratio * ratio;
-  return std::clamp(square / (1.0 + square), 0.1, 0.95);
+  const double logits = 2.0 * rank_tokens(plan) * static_cast<double>(plan.model->shape.vocabulary);
+  const double rest = peak_without(result, {MemoryCategory::logits});
+  return std::clamp(need_weight(6.0 * logits, rest, result), 0.1, kSurest);
+}
+
+double tiled_mlp_weight(const Plan& plan, const StepResult& result) {
+  constexpr double kFromThird = 0.1;  // r^2 / (1 + r^2) at r = 1/3
+  const double width =
+      2.0 * rank_tokens(plan) * static_cast<double>(plan.model->shape.intermediate);
+  const double rest = peak_without(result, {MemoryCategory::logits, MemoryCategory::activations});
+  const double weight = need_weight(6.0 * width, rest, result);
+  return weight < kFromThird ? 0.0 : std::min(weight, kSurest);
 }
 
 std::vector<OpenKey> open_keys(const Scenario& scenario,

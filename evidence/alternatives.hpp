@@ -53,4 +53,13 @@ DsConfig ds_config_of(const Scenario& scenario);
 // bounds come from no measurement.
 double fused_loss_weight(const Plan& plan, const StepResult& result);
 
+// How likely a tiled feed-forward is where nobody says, by the same form:
+//
+//   w = r^2 / (1 + r^2), 0 below r = 1/3, at most 0.95;  r = 6 F / max(C - M, C / 20)
+//
+// F the width of the feed-forward of all tokens of a rank in 16 bits (gate, its activation, up,
+// their product, and two gradients live at once), M the peak of the default without logits and
+// activations. Only recipes for long sequences have it. Assumed, as above.
+double tiled_mlp_weight(const Plan& plan, const StepResult& result);
+
 }  // namespace zeroplan

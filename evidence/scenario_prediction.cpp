@@ -305,9 +305,20 @@ KeyEffect effect_at(const std::vector<int>& base,
   return effect;
 }
 
+// Whether `a` is nearer to fitting: likelier, or as likely with a lower peak.
+bool is_nearer(const Variant& a, const Variant& b) {
+  if (std::abs(a.fit_probability - b.fit_probability) > kNoEffect) {
+    return a.fit_probability > b.fit_probability;
+  }
+  constexpr auto kPeak = static_cast<std::size_t>(Metric::peak_total_bytes);
+  if (!a.metrics[kPeak] || !b.metrics[kPeak]) return false;
+  return a.metrics[kPeak]->value < (1.0 - kNoEffect) * b.metrics[kPeak]->value;
+}
+
 // Keys with an effect, the largest first. A key may matter only beside another's value: the host's
-// size only where the GPU's memory suffices. So what does nothing to the defaults is tried again
-// where one other value has made the scenario the likeliest to fit.
+// size only where the GPU's memory suffices, a tiled feed-forward only where the logits do not set
+// the peak. So what does nothing to the defaults is tried again where one other value has brought
+// the scenario nearest to fitting.
 std::vector<KeyEffect> effects_of(const std::vector<OpenKey>& keys,
                                   const Variants& variants,
                                   const Variant& defaults) {
@@ -319,7 +330,7 @@ std::vector<KeyEffect> effects_of(const std::vector<OpenKey>& keys,
   for (std::size_t k = 0; k < keys.size(); ++k) {
     KeyEffect effect = effect_at(none, k, keys, variants, defaults);
     for (std::size_t a = 0; a < effect.values.size(); ++a) {
-      if (effect.values[a].fit_probability <= best_variant.fit_probability + kNoEffect) continue;
+      if (!is_nearer(effect.values[a], best_variant)) continue;
       best = none;
       best[k] = effect.numbers[a];
       best_variant = effect.values[a];

@@ -81,6 +81,7 @@ struct Workload {
   Frontend frontend = Frontend::hf_trainer;
   Implementation implementation = Implementation::hf;
   bool fused_loss = false;
+  bool tiled_mlp = false;  // DeepSpeed's ALST: the feed-forward by tiles of the sequence
   bool compile = false;
   bool outputs_held = false;  // by the loop while backward runs: logits live until it ends
   std::int64_t pipeline_parallel = 1;

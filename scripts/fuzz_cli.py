@@ -46,7 +46,7 @@ CLUSTER = {"nodes": 2, "gpus_per_node": 4, "gpu": {"name": "A100-80G", "memory_b
            "nvme": {"read_bandwidth": 5e9, "write_bandwidth": 3e9, "capacity_bytes": 3e12}}
 WORKLOAD = {"sequence_length": 2048, "micro_batch_size": 1, "gradient_accumulation_steps": 1, "method": "full",
             "precision": "bf16", "optimizer": "adamw", "attention": "sdpa", "activation_checkpointing": "none",
-            "checkpoint_reentrant": True, "frontend": "native", "fused_loss": False,
+            "checkpoint_reentrant": True, "frontend": "native", "fused_loss": False, "tiled_mlp": False,
             "dataset": {"samples": 20000, "epochs": 3, "mean_tokens": 512, "padding": "longest"}}
 FLAGS = {"--seq": ["1", "128", "2048", "16777216", "-1", "0", "1e3", "x"],
          "--mbs": ["1", "2", "1048576", "0"], "--gas": ["1", "1048576"], "--ckpt": ["none", "full", "selective", "x"],

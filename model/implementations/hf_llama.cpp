@@ -4,6 +4,7 @@
 
 #include "model/implementations/families.hpp"
 #include "model/implementations/hf_liger.hpp"
+#include "model/implementations/hf_tiled.hpp"
 
 namespace zeroplan::hf {
 
@@ -126,6 +127,7 @@ Tensor mlp(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("mlp", in);
   if (has_layer(t, "gate_up_proj")) return t.leave(scope, fused_mlp(t, c, in));
+  if (c.options.tiled_mlp) return t.leave(scope, tiled_gated_mlp(t, in));
   Tensor gate = linear(t, c, "gate_proj", in);
   if (!has_liger_layers(c)) gate = activation(t, c.shape().activation, gate);
   Tensor product;

@@ -41,6 +41,7 @@ struct GraphOptions {
   int compute_capability = 80;  // 10 major + minor; below 80 there is no flash attention
   MaskKind mask = MaskKind::none;
   bool fused_loss = false;
+  bool tiled_mlp = false;  // where has_tiled_mlp()
   bool deterministic = false;
   std::optional<LoraOptions> lora;  // none: full fine-tuning
   FourBitWeights weights;           // of parameters that are stored in four bits
@@ -52,6 +53,10 @@ struct GraphOptions {
   bool embedded = false;      // the embedded runtime's own code, whatever `implementation` says
   bool zero3_linear = false;  // DeepSpeed's memory_efficient_linear replaces F.linear (stage 3)
 };
+
+// Whether `tiled_mlp` is described for this model: layers with gate_proj, up_proj and down_proj that
+// no adapter wraps, an activation of one kernel.
+bool has_tiled_mlp(const Model& model);
 
 // The graph of one micro-batch. The model must be planned. Throws InputError where the family or
 // the implementation is not modelled.

@@ -220,6 +220,7 @@ void check_embedded(Resolver& r) {
        "flash or sdpa",
        name(kAttentionNames, workload.attention));
   only(ScenarioKey::fused_loss, !workload.fused_loss, "no fused loss", "true");
+  only(ScenarioKey::tiled_mlp, !workload.tiled_mlp, "no tiled feed-forward", "true");
 }
 
 // litgpt's finetuning scripts checkpoint every block wherever they shard the model
@@ -260,6 +261,7 @@ void resolve_training(Resolver& r) {
   workload.activation_offload =
       choice(r, ScenarioKey::activation_offload, kActivationOffloadNames, ActivationOffload::none);
   workload.fused_loss = r.boolean(ScenarioKey::fused_loss).value_or(false);
+  resolve_tiled_mlp(r);
   workload.compile = r.boolean(ScenarioKey::compile).value_or(false);
   if (workload.compile) r.not_modelled(ScenarioKey::compile, "torch.compile");
   check_embedded(r);

@@ -2,6 +2,7 @@
 // sequence.
 #include <string>
 
+#include "model/implementations/implementations.hpp"
 #include "model/plan/resolver.hpp"
 
 namespace zeroplan {
@@ -34,6 +35,15 @@ void resolve_activation_offload(Resolver& r) {
   if (workload.activation_offload == ActivationOffload::cpu && !full) {
     r.not_modelled(ScenarioKey::activation_offload,
                    "offload of activations without full checkpointing");
+  }
+}
+
+void resolve_tiled_mlp(Resolver& r) {
+  Workload& workload = r.plan.workload;
+  workload.tiled_mlp = r.boolean(ScenarioKey::tiled_mlp).value_or(false);
+  if (!workload.tiled_mlp) return;
+  if (workload.implementation != Implementation::hf || !has_tiled_mlp(*r.plan.model)) {
+    r.not_modelled(ScenarioKey::tiled_mlp, "a tiled feed-forward of this model, code or method");
   }
 }
 

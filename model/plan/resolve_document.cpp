@@ -49,6 +49,7 @@ Json workload_json(const Workload& workload) {
        {"frontend", name(kFrontendNames, workload.frontend)},
        {"implementation", name(kImplementationNames, workload.implementation)},
        {"fused_loss", workload.fused_loss},
+       {"tiled_mlp", workload.tiled_mlp},
        {"compile", workload.compile},
        {"pipeline_parallel", workload.pipeline_parallel},
        {"tensor_parallel", workload.tensor_parallel},

@@ -42,7 +42,8 @@ void resolve_precision(Resolver& resolver);
 void resolve_batch(Resolver& resolver);
 void fill_ds_config(Resolver& resolver);
 
-// resolve_activations.cpp: what offloads activations and what shares a sequence.
+// resolve_activations.cpp: what tiles or offloads activations and what shares a sequence.
+void resolve_tiled_mlp(Resolver& resolver);
 void resolve_activation_offload(Resolver& resolver);
 void resolve_sequence_parallel(Resolver& resolver);
 

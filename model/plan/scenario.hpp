@@ -37,6 +37,7 @@ enum class ScenarioKey {
   frontend,
   implementation,
   fused_loss,
+  tiled_mlp,
   compile,
   pipeline_parallel,
   tensor_parallel,

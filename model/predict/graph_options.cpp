@@ -16,6 +16,7 @@ GraphOptions graph_options(const Plan& plan) {
   const ComputeCapability& capability = plan.cluster.gpu.compute_capability;
   options.compute_capability = capability.major * 10 + capability.minor;
   options.fused_loss = workload.fused_loss;
+  options.tiled_mlp = workload.tiled_mlp;
   if (workload.method != Method::full) {
     LoraOptions lora;
     lora.rank = workload.lora.rank;
