@@ -140,6 +140,9 @@ class CachingAllocator {
   const AllocatorOptions& options() const { return options_; }
   const MemoryStats& stats() const { return stats_; }
   void reset_peaks() { stats_.reset_peaks(); }
+  void repeat_since(const MemoryStats& earlier, std::int64_t times) {
+    stats_.repeat_since(earlier, times);
+  }
   void reset_accumulated() { stats_.reset_accumulated(); }
   // Of the last allocation that ran out of memory.
   const OutOfMemory& out_of_memory() const { return out_of_memory_; }

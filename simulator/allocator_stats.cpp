@@ -29,6 +29,16 @@ void MemoryStats::reset_peaks() {
   for_each_stat(*this, [](AllocatorStat& stat) { stat.peak = stat.current; });
 }
 
+void MemoryStats::repeat_since(const MemoryStats& earlier, std::int64_t times) {
+  for (std::int64_t MemoryStats::*counter : {&MemoryStats::num_alloc_retries,
+                                             &MemoryStats::num_ooms,
+                                             &MemoryStats::num_sync_all_streams,
+                                             &MemoryStats::num_device_alloc,
+                                             &MemoryStats::num_device_free}) {
+    this->*counter += times * (this->*counter - earlier.*counter);
+  }
+}
+
 void MemoryStats::reset_accumulated() {
   for_each_stat(*this, [](AllocatorStat& stat) { stat.allocated = stat.freed = 0; });
   num_alloc_retries = num_ooms = num_sync_all_streams = num_device_alloc = num_device_free = 0;

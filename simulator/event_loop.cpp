@@ -77,7 +77,10 @@ std::vector<double> EventLoop::relative_state() const {
   return state;
 }
 
-void EventLoop::repeat_since(const TimeAccount& earlier, std::int64_t times) {
+void EventLoop::repeat_since(const TimeAccount& earlier,
+                             const MemoryStats& memory,
+                             std::int64_t times) {
+  allocator_.repeat_since(memory, times);
   const auto n = static_cast<double>(times);
   const double shift = n * (host_time_ - earlier.host);
   host_time_ += shift;

@@ -90,9 +90,9 @@ class EventLoop {
   // Where host and streams stand against each other, without absolute times: two equal states
   // (and equal states of the allocator) have equal futures. Seconds and counts, in a fixed order.
   std::vector<double> relative_state() const;
-  // What lay between an earlier account and now happens `times` times more: clocks and accounts
-  // move on. Precondition: the state was the same then.
-  void repeat_since(const TimeAccount& earlier, std::int64_t times);
+  // What lay between an earlier account and now happens `times` times more: clocks, accounts
+  // and the allocator's counters move on. Precondition: the state was the same then.
+  void repeat_since(const TimeAccount& earlier, const MemoryStats& memory, std::int64_t times);
 
   const TimeAccount& time() const { return time_; }
   TimeAccount account() const {

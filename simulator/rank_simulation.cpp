@@ -69,11 +69,12 @@ class Player {
     State before = state();
     for (std::int64_t i = 0; i < part.times; ++i) {
       const TimeAccount account = loop_.account();
+      const MemoryStats memory = loop_.allocator().stats();
       if (!loop_.play(part.section)) return false;
       if (!folds() || i + 1 == part.times) continue;
       State after = state();
       if (same(before, after)) {
-        loop_.repeat_since(account, part.times - i - 1);
+        loop_.repeat_since(account, memory, part.times - i - 1);
         return true;
       }
       before = std::move(after);
@@ -86,17 +87,14 @@ class Player {
   struct State {
     std::vector<double> loop;
     Fingerprint allocator;
-    std::int64_t flushes = 0;
   };
   State state() const {
-    return {loop_.relative_state(),
-            loop_.allocator().fingerprint(loop_.clocks()),
-            loop_.allocator().stats().num_alloc_retries};
+    return {loop_.relative_state(), loop_.allocator().fingerprint(loop_.clocks())};
   }
   // Times are sums in another order: equal within rounding, against a period of milliseconds.
   static bool same(const State& a, const State& b) {
     constexpr double kRounding = 1e-10;
-    return a.allocator == b.allocator && a.flushes == b.flushes &&
+    return a.allocator == b.allocator &&
            std::equal(a.loop.begin(), a.loop.end(), b.loop.begin(), [](double x, double y) {
              return std::abs(x - y) <= kRounding;
            });

@@ -88,6 +88,8 @@ constexpr CardCoefficient kSingleRows[] = {
     {C::matmul_fp32_efficiency, "h100", .77, .08, "measured: user-submitted square products"},
     {C::matmul_fp32_efficiency, "v100", .88, .08, "measured: user-submitted square products"},
     {C::matmul_fp32_efficiency, "t4", .53, .08, "measured: user-submitted square products"},
+    {C::matmul_emulated_bf16_efficiency, "v100", .64, .1, "measured: user-submitted square products"},
+    {C::matmul_emulated_bf16_efficiency, "t4", .28, .1, "measured: user-submitted square products"},
     {C::matmul_fp32_efficiency, "rtx_3090", .69, .08, "measured: user-submitted square products"},
     {C::matmul_fp32_efficiency, "rtx_4090", .65, .08, "measured: user-submitted square products"},
     {C::matmul_fp32_efficiency, "rtx_5090", .65, .08, "measured: user-submitted square products"},

@@ -49,6 +49,7 @@ enum class Coefficient {
   matmul_memory_efficiency,
   matmul_sustained_derate,
   matmul_fp32_efficiency,
+  matmul_emulated_bf16_efficiency,
   matmul_batched_efficiency,
   matmul_accumulation_slowdown,
   flash1_efficiency_64,

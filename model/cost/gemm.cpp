@@ -7,8 +7,6 @@
 namespace zeroplan {
 namespace {
 
-bool half_width(DType type) { return type == DType::bf16 || type == DType::fp16; }
-
 // ceil() of a quotient that is far below 2^53: by integers, because std::ceil is a library call
 // without SSE4.
 double ceiling(double x) {
@@ -54,11 +52,21 @@ MatmulTimes::MatmulTimes(const Gpu& gpu, const Coefficients& c, bool allow_tf32)
   const bool tf32 = allow_tf32 && gpu.peak.tf32.has_value();
   const double fp32_rate =
       fp32_peak * (tf32 ? efficiency : derate_ * c[Coefficient::matmul_fp32_efficiency]);
-  fill(fp32_, fp32_rate, tf32, prologue * fp32_rate / (half_peak * efficiency));
+  const auto slower_prologue = [&](double rate) {
+    return prologue * rate / (half_peak * efficiency);
+  };
+  fill(fp32_, fp32_rate, tf32, slower_prologue(fp32_rate));
+
+  bf16_ = half_;
+  if (gpu.bf16_supported) return;
+  const double emulated = derate_ * dense_peak(gpu, DType::fp32).value.value() *
+                          c[Coefficient::matmul_emulated_bf16_efficiency];
+  fill(bf16_, emulated, false, slower_prologue(emulated));
 }
 
 const MatmulTimes::Rate& MatmulTimes::rate(DType type) const {
-  return half_width(type) ? half_ : fp32_;
+  if (type == DType::bf16) return bf16_;
+  return type == DType::fp16 ? half_ : fp32_;
 }
 
 double MatmulTimes::best_candidate(const MatrixProduct& product,

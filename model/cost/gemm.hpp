@@ -35,12 +35,12 @@ class MatmulTimes {
   //   t_comp = w 2 T_m T_n (ceil(k / s) + k_0) / (P / SM  e f_tile)
   //   t_mem  = (batch ((m + n) k b + m n b_out) + [s > 1] 8 s batch m n) / (B e_mem)
   //
-  // P dense peak of the type, B memory bandwidth, b width; e, f, k_0, alpha, t_0, e_mem:
-  // coefficients `matmul_*`. Tiles 256x128, 128x128, 128x64, 64x64 and their transposes.
-  // Source: the wave model of tiled matrix products, fitted to 13,000 published timings
-  // (aiconfigurator, vidur, SimuMax, DeepBench, LLMServingSim). Left out: clocks, cache reuse
-  // between tiles, the library's own choice of kernels. A product without elements takes no time.
-  // Checked by tests/published/gemm_times_test.cpp.
+  // P dense peak of the type (bf16 where the card lacks it: a share of the fp32 peak), B memory
+  // bandwidth, b width; e, f, k_0, alpha, t_0, e_mem: coefficients `matmul_*`. Tiles 256x128,
+  // 128x128, 128x64, 64x64 and their transposes. Source: the wave model of tiled matrix products,
+  // fitted to 13,000 published timings (aiconfigurator, vidur, SimuMax, DeepBench, LLMServingSim).
+  // Left out: clocks, cache reuse between tiles, the library's own choice of kernels. A product
+  // without elements takes no time. Checked by tests/published/gemm_times_test.cpp.
   Seconds isolated(const MatrixProduct& product, ProductUse use = ProductUse::forward) const;
 
   // The same on a card at work: isolated times `matmul_sustained_derate`.
@@ -58,7 +58,7 @@ class MatmulTimes {
   const Rate& rate(DType type) const;
   double best_candidate(const MatrixProduct& product, const Rate& rate, double output_width) const;
 
-  Rate half_, fp32_;
+  Rate half_, bf16_, fp32_;
   double multiprocessors_;
   double wave_share_;
   double fixed_;

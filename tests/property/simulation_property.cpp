@@ -173,6 +173,35 @@ TEST_CASE("folded micro-steps give what all of them give") {
   }
 }
 
+TEST_CASE("folded micro-steps flush as often as all of them, and end as they do") {
+  ScenarioGenerator random(78);
+  int flushed = 0;
+  for (int i = 0; i < kScenarios; ++i) {
+    Json document = random.scenario();
+    document["workload"]["gradient_accumulation_steps"] = random.between(5, 20);
+    INFO(document.dump());
+    const Simulated run = simulated(document);
+    const MemoryStats& free = run.simulation.stats;
+    // Between what is allocated and what an unlimited card reserves, where flushes decide.
+    const Bytes gap = free.peak_reserved() - free.peak_allocated();
+    SimulationOptions folded;
+    folded.available =
+        free.peak_allocated() + Bytes::nearest(0.4 * static_cast<double>(gap.count()));
+    SimulationOptions unfolded = folded;
+    unfolded.fold = false;
+    const RankSimulation some = simulate_rank(run.rank, folded);
+    const RankSimulation all = simulate_rank(run.rank, unfolded);
+    CHECK(some.out_of_memory.has_value() == all.out_of_memory.has_value());
+    if (all.out_of_memory) continue;
+    if (all.stats.num_alloc_retries > 0) ++flushed;
+    CHECK(some.stats.num_alloc_retries == all.stats.num_alloc_retries);
+    CHECK(some.stats.num_device_free == all.stats.num_device_free);
+    CHECK(some.stats.peak_reserved() == all.stats.peak_reserved());
+    CHECK(some.step.end - some.step.begin == Approx(all.step.end - all.step.begin).epsilon(1e-7));
+  }
+  CHECK(flushed > 0);
+}
+
 TEST_CASE("FSDP's ranks hold what the closed form says, and give back what they allocate") {
   ScenarioGenerator random(76);
   for (int i = 0; i < kScenarios / 2; ++i) {

@@ -40,6 +40,22 @@ TEST_CASE("products by shape: errors per card and source stay within the recorde
   }
 }
 
+// zzc0721/torch-performance-test-data, square products up to 10,000: V100 10 TFLOP/s, T4 2.3.
+TEST_CASE("bf16 on cards without it: no faster than fp32, as users measured it") {
+  constexpr std::int64_t kSide = 8192;
+  for (const auto& [key, teraflops] : {std::pair{"v100_sxm2_32gb", 10.0}, std::pair{"t4", 2.3}}) {
+    const MatmulTimes times(gpu_of_key(key), Coefficients(key));
+    const auto seconds = [&](DType type) {
+      return times.sustained({1, kSide, kSide, kSide, type}).seconds();
+    };
+    const double flops = 2.0 * kSide * kSide * kSide;
+    INFO(key);
+    CHECK(flops / seconds(DType::bf16) / 1e12 == Approx(teraflops).epsilon(0.1));
+    CHECK(seconds(DType::bf16) > seconds(DType::fp32));
+    CHECK(seconds(DType::fp32) > seconds(DType::fp16));
+  }
+}
+
 namespace {
 
 // The card and source of a row of the full table; empty where the card is not known.
