@@ -9,14 +9,13 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/language/language.hpp"
 #include "model/plan/scenario.hpp"
 
 namespace zeroplan {
 
 inline constexpr const char* kCommandLine =
     "command line";  // the `file` of diagnostics about flags
-
-enum class Language { en, zh };
 
 // One option of a command besides the scenario's flags.
 struct OptionInfo {

@@ -8,6 +8,7 @@
 #include "cli/errors.hpp"
 #include "cli/flags.hpp"
 #include "cli/help.hpp"
+#include "cli/language/translation.hpp"
 #include "model/check.hpp"
 
 namespace zeroplan {
@@ -34,7 +35,7 @@ bool asks_for_help(const std::vector<std::string>& words) {
   });
 }
 
-int run_words(std::vector<std::string> words) {
+int run_words(std::vector<std::string> words, const Translation& translation) {
   if (words.empty()) words.emplace_back();
   const std::string name = words[0];
   words.erase(words.begin());
@@ -44,34 +45,35 @@ int run_words(std::vector<std::string> words) {
   }
   const bool help = name == "help" || name == "--help" || name == "-h";
   if (help && words.empty()) {
-    std::cout << overview_help();
+    std::cout << overview_help(translation);
     return kDone;
   }
   const CommandInfo& command = find_command(help ? words[0] : name);
   if (help || asks_for_help(words)) {
-    std::cout << command_help(command);
+    std::cout << command_help(command, translation);
     return kDone;
   }
   return command.run(parse_words(command, words), {std::cout, std::cerr});
 }
 
-int report(const InputError& error, bool json) {
-  std::cerr << error.what() << "\n";
+int report(const InputError& error, bool json, const Translation& translation) {
+  std::cerr << translation.text(error.what()) << "\n";
   if (json) std::cout << Json::object({{"error", error_json(error)}}).dump(2) << "\n";
   return kBadInput;
 }
 
 int run_and_report(const std::vector<std::string>& words) {
   const bool json = std::find(words.begin(), words.end(), "--json") != words.end();
+  const Translation translation(language_of_words(words));
   try {
-    return run_words(words);
+    return run_words(words, translation);
   } catch (const InputError& error) {
-    return report(error, json);
+    return report(error, json, translation);
   } catch (const SizeOverflow&) {
-    return report(too_large(), json);
+    return report(too_large(), json, translation);
   } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what()
-              << "\nhint: this is a defect of zeroplan; please report it\n";
+    std::cerr << "error: " << error.what() << "\n"
+              << translation.text("hint: this is a defect of zeroplan; please report it") << "\n";
     return kInternalError;
   }
 }
@@ -79,12 +81,14 @@ int run_and_report(const std::vector<std::string>& words) {
 }  // namespace
 
 int run_command_line(int argc, const char* const* argv) {
-  const int code = run_and_report({argv + std::min(argc, 1), argv + argc});
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  const int code = run_and_report(words);
   std::cout.flush();
   if (std::cout) return code;
-  std::cerr
-      << "error: standard output: expected a place that can be written to, got a full disk or "
-         "a closed stream\n";
+  std::cerr << Translation(language_of_words(words))
+                   .text(
+                       "error: standard output: expected a place that can be written to, got a "
+                       "full disk or a closed stream\n");
   return kInternalError;
 }
 

@@ -4,6 +4,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/doctor/checks.hpp"
+#include "cli/language/translation.hpp"
 #include "cli/write_file.hpp"
 #include "model/hardware/hostfile.hpp"
 #include "model/plan/plan.hpp"
@@ -64,17 +65,21 @@ Json findings_json(const std::vector<DoctorFinding>& findings) {
   return Json::object({{"schema", "zeroplan.doctor/1"}, {"findings", list}});
 }
 
-void print(const std::vector<DoctorFinding>& findings, bool planned, std::ostream& out) {
+void print(const std::vector<DoctorFinding>& findings,
+           bool planned,
+           std::ostream& out,
+           const Translation& words) {
   for (const DoctorFinding& finding : findings) {
-    out << name(finding.severity) << ": " << finding.message << " [" << finding.code << "]\n"
-        << "  why: " << finding.reason << "\n";
-    if (!finding.fix.empty()) out << "  fix: " << finding.fix << "\n";
+    const std::string severity(name(finding.severity));
+    out << words.filled(severity + ": {} [{=}]", {finding.message, finding.code}) << "\n"
+        << "  " << words.filled("why: {}", {finding.reason}) << "\n";
+    if (!finding.fix.empty()) out << "  " << words.filled("fix: {}", {finding.fix}) << "\n";
   }
-  if (findings.empty()) out << "nothing found\n";
+  if (findings.empty()) out << words.text("nothing found\n");
   if (!planned) {
-    out << "not checked without a plan (--scenario, or --model and --cluster): number of cards, "
-           "host "
-           "memory, bf16, CPU optimizer, NVMe\n";
+    out << words.text(
+        "not checked without a plan (--scenario, or --model and --cluster): number of cards, host "
+        "memory, bf16, CPU optimizer, NVMe\n");
   }
 }
 
@@ -102,7 +107,7 @@ int run_doctor(const Arguments& arguments, Streams streams) {
   if (arguments.json) {
     streams.out << findings_json(findings).dump(2) << "\n";
   } else {
-    print(findings, needs.has_value(), streams.out);
+    print(findings, needs.has_value(), streams.out, Translation(arguments.language));
   }
   return has_error(findings) ? kAnswerIsNo : kDone;
 }

@@ -180,7 +180,7 @@ int print(const Explanation& explanation, const Arguments& arguments, Streams st
   if (arguments.json) {
     streams.out << explain_json(explanation).dump(2) << "\n";
   } else {
-    streams.out << explain_text(explanation);
+    streams.out << explain_text(explanation, Translation(arguments.language));
   }
   return kDone;
 }

@@ -92,7 +92,9 @@ void add_sorts(const std::vector<HeldSort>& held, MemoryCategory category, Rows&
                   ""});
 }
 
-std::string peak_text(const StepResult& result, const std::optional<PeakInventory>& peak) {
+std::string peak_text(const StepResult& result,
+                      const std::optional<PeakInventory>& peak,
+                      const Translation& words) {
   Rows rows;
   for (std::size_t i = 0; i < kMemoryCategoryCount; ++i) {
     const Bytes bytes = result.gpu.breakdown_at_peak[i];
@@ -101,20 +103,23 @@ std::string peak_text(const StepResult& result, const std::optional<PeakInventor
     if (peak) add_sorts(peak->held, static_cast<MemoryCategory>(i), rows);
   }
   rows.push_back({"sum", fixed_text(result.gpu.peak_total.gib(), 2), "", ""});
-  return fmt::format("what uses the GPU's memory at the peak, in {}:\n",
-                     name(kPhaseNames, result.gpu.peak_phase)) +
-         table({{"what"}, {"GiB", Align::right}, {"tensors", Align::right}, {"moved by"}}, rows);
+  return words.text(fmt::format("what uses the GPU's memory at the peak, in {}:\n",
+                                name(kPhaseNames, result.gpu.peak_phase))) +
+         table({{"what"}, {"GiB", Align::right}, {"tensors", Align::right}, {"moved by"}},
+               rows,
+               words);
 }
 
 // --- what moves it
 
 std::string movers_text(const ConfigExplanation& explanation,
                         Measure measure,
-                        std::string_view title) {
+                        std::string_view title,
+                        const Translation& words) {
   constexpr std::size_t kMost = 8;
   const Sensitivity& all = explanation.sensitivity;
   const std::vector<std::size_t> movers = largest_movers(all, measure, kMost);
-  if (movers.empty()) return fmt::format("{}: nothing moves it by a percent\n", title);
+  if (movers.empty()) return words.text(fmt::format("{}: nothing moves it by a percent\n", title));
   Rows rows;
   for (const std::size_t i : movers) {
     const Move& move = all.moves[i];
@@ -124,12 +129,13 @@ std::string movers_text(const ConfigExplanation& explanation,
                     signed_percent(added_seconds(all, move) / all.base.step.total.seconds()),
                     move.result.fits ? "yes" : "no"});
   }
-  return fmt::format("{}:\n", title) + table({{"change"},
-                                              {"GPU, GiB", Align::right},
-                                              {"host, GiB", Align::right},
-                                              {"step", Align::right},
-                                              {"fits"}},
-                                             rows);
+  return words.text(fmt::format("{}:\n", title)) + table({{"change"},
+                                                          {"GPU, GiB", Align::right},
+                                                          {"host, GiB", Align::right},
+                                                          {"step", Align::right},
+                                                          {"fits"}},
+                                                         rows,
+                                                         words);
 }
 
 // --- an error
@@ -193,11 +199,12 @@ std::string shared_segment_note(const OomEvent& event) {
   return "";
 }
 
-std::string matches_text(const OomRun& run) {
+std::string matches_text(const OomRun& run, const Translation& words) {
   constexpr std::size_t kMost = 5;
   if (run.matches.empty()) {
-    return "no allocation of the simulated run asks for that size: is the scenario the one that "
-           "failed?\n";
+    return words.text(
+        "no allocation of the simulated run asks for that size: is the scenario the one that "
+        "failed?\n");
   }
   Rows rows;
   for (std::size_t i = 0; i < std::min(kMost, run.matches.size()); ++i) {
@@ -209,16 +216,18 @@ std::string matches_text(const OomRun& run) {
                     match.place,
                     joined(match.sort.knobs)});
   }
-  std::string text = "allocations of the simulated run with that size, the likeliest first:\n" +
-                     table({{"what"},
-                            {"phase"},
-                            {"category"},
-                            {"allocated then", Align::right},
-                            {"where"},
-                            {"moved by"}},
-                           rows);
+  std::string text =
+      words.text("allocations of the simulated run with that size, the likeliest first:\n") +
+      table({{"what"},
+             {"phase"},
+             {"category"},
+             {"allocated then", Align::right},
+             {"where"},
+             {"moved by"}},
+            rows,
+            words);
   if (run.matches.size() > kMost) {
-    text += fmt::format("and {} more sorts of tensors\n", run.matches.size() - kMost);
+    text += words.text(fmt::format("and {} more sorts of tensors\n", run.matches.size() - kMost));
   }
   return text;
 }
@@ -255,7 +264,7 @@ bool on_gpu(const OomEvent& event) {
          event.kind != OomKind::shared_memory;
 }
 
-std::string phases_text(const GpuMemory& gpu) {
+std::string phases_text(const GpuMemory& gpu, const Translation& words) {
   std::vector<Column> columns = {{"in use without a limit, GiB"}};
   for (const std::string_view phase : kPhaseNames.names) {
     columns.push_back({std::string(phase), Align::right});
@@ -271,7 +280,7 @@ std::string phases_text(const GpuMemory& gpu) {
     for (const CategoryBytes& phase : gpu.by_phase) row.push_back(fixed_text(phase[i].gib(), 2));
     rows.push_back(row);
   }
-  return table(columns, rows);
+  return table(columns, rows, words);
 }
 
 std::string changes_text(const OomRun& run) {
@@ -301,43 +310,46 @@ std::string changes_text(const OomRun& run) {
 
 }  // namespace
 
-std::string explain_text(const ConfigExplanation& explanation) {
+std::string explain_text(const ConfigExplanation& explanation, const Translation& words) {
   const StepResult& base = explanation.sensitivity.base;
-  std::string text = explanation.file + ": " + run_line(explanation.plan) + "\n";
-  text += verdict_line(base) + "\n";
-  text += peak_text(base, explanation.peak) + "\n";
-  text += movers_text(explanation, Measure::gpu_memory, "what moves GPU memory most") + "\n";
-  text += movers_text(explanation, Measure::host_memory, "what moves host memory most") + "\n";
-  text += movers_text(explanation, Measure::step_time, "what moves the step's time most");
+  std::string text =
+      explanation.file + ": " + words.text(run_line(explanation.plan) + "\n" + verdict_line(base));
+  text += "\n" + peak_text(base, explanation.peak, words) + "\n";
+  text += movers_text(explanation, Measure::gpu_memory, "what moves GPU memory most", words) + "\n";
+  text +=
+      movers_text(explanation, Measure::host_memory, "what moves host memory most", words) + "\n";
+  text += movers_text(explanation, Measure::step_time, "what moves the step's time most", words);
+  std::string rest;
   for (const RefusedMove& move : explanation.sensitivity.refused) {
-    text += "not possible: " + describe(move.variation, explanation.plan) + "\n";
+    rest += "not possible: " + describe(move.variation, explanation.plan) + "\n";
   }
   for (const std::string& sentence : explanation.plan.assumptions) {
-    text += "assumed: " + sentence + "\n";
+    rest += "assumed: " + sentence + "\n";
   }
-  for (const std::string& sentence : base.warnings) text += "warning: " + sentence + "\n";
-  return text;
+  for (const std::string& sentence : base.warnings) rest += "warning: " + sentence + "\n";
+  return text + words.text(rest);
 }
 
-std::string explain_text(const OomExplanation& explanation) {
+std::string explain_text(const OomExplanation& explanation, const Translation& words) {
   const OomEvent& event = explanation.events[explanation.explained];
-  std::string text = explanation.file + ": " + events_text(explanation);
-  text += causes_text(explanation.causes);
-  text += shared_segment_note(event);
-  text += facts_text(explanation.facts);
+  std::string text = explanation.file + ": " +
+                     words.text(events_text(explanation) + causes_text(explanation.causes) +
+                                shared_segment_note(event) + facts_text(explanation.facts));
   if (!explanation.run) {
-    return text + "with " + explanation.missing +
-           " (and --ds-config, --seq, --mbs) explain names the tensor and the smallest change that "
-           "fits\n";
+    return text +
+           words.text("with " + explanation.missing +
+                      " (and --ds-config, --seq, --mbs) explain names the tensor and the smallest "
+                      "change that fits\n");
   }
   const OomRun& run = *explanation.run;
-  text += "\n" + run_line(run.plan) + "\n" + verdict_line(run.result);
-  if (event.tried) text += matches_text(run);
-  if (on_gpu(event)) text += end_text(run);
-  if (on_gpu(event)) text += "\n" + phases_text(run.result.gpu) + "\n";
-  text += changes_text(run);
-  for (const std::string& sentence : run.plan.assumptions) text += "assumed: " + sentence + "\n";
-  return text;
+  text += "\n" + words.text(run_line(run.plan) + "\n" + verdict_line(run.result));
+  if (event.tried) text += matches_text(run, words);
+  if (on_gpu(event)) {
+    text += words.text(end_text(run)) + "\n" + phases_text(run.result.gpu, words) + "\n";
+  }
+  std::string rest = changes_text(run);
+  for (const std::string& sentence : run.plan.assumptions) rest += "assumed: " + sentence + "\n";
+  return text + words.text(rest);
 }
 
 }  // namespace zeroplan

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/language/translation.hpp"
 #include "evidence/oom_diagnosis.hpp"
 #include "model/json.hpp"
 #include "simulator/event_loop.hpp"
@@ -48,8 +49,8 @@ struct OomExplanation {
   std::string missing;  // what a scenario would add; empty where there is one
 };
 
-std::string explain_text(const ConfigExplanation& explanation);
-std::string explain_text(const OomExplanation& explanation);
+std::string explain_text(const ConfigExplanation& explanation, const Translation& words);
+std::string explain_text(const OomExplanation& explanation, const Translation& words);
 Json explain_json(const ConfigExplanation& explanation);
 Json explain_json(const OomExplanation& explanation);
 

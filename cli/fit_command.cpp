@@ -54,14 +54,17 @@ Json answer_json(const FitAnswer& answer, const Scenario& scenario) {
 void write_answer(const FitAnswer& answer,
                   const Scenario& scenario,
                   const std::string& folder,
-                  std::ostream& log) {
+                  std::ostream& log,
+                  const Translation& words) {
   const StrategyResult& best = answer.strategies[*answer.recommended];
-  write_kit(make_kit(best.plan, scenario_document(best.plan, scenario), best.result), folder, log);
+  write_kit(
+      make_kit(best.plan, scenario_document(best.plan, scenario), best.result), folder, log, words);
 }
 
 }  // namespace
 
 int run_fit(const Arguments& arguments, Streams streams) {
+  const Translation words(arguments.language);
   const Scenario scenario = scenario_of(arguments);
   PredictOptions options;
   options.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(options.confidence);
@@ -69,15 +72,15 @@ int run_fit(const Arguments& arguments, Streams streams) {
   // Files first: where they cannot be written, standard output holds the error alone.
   if (const auto folder = arguments.text("output")) {
     if (answer.recommended) {
-      write_answer(answer, scenario, *folder, streams.log);
+      write_answer(answer, scenario, *folder, streams.log, words);
     } else {
-      streams.log << "nothing written to " << *folder << ": no strategy fits\n";
+      streams.log << words.text("nothing written to " + *folder + ": no strategy fits\n");
     }
   }
   if (arguments.json) {
     streams.out << answer_json(answer, scenario).dump(2) << "\n";
   } else {
-    streams.out << fit_text(answer);
+    streams.out << fit_text(answer, words);
   }
   return answer.recommended ? kDone : kAnswerIsNo;
 }

@@ -193,7 +193,7 @@ std::string short_of(const StepResult& result) {
   return text;
 }
 
-std::string strategies_text(const FitAnswer& answer) {
+std::string strategies_text(const FitAnswer& answer, const Translation& words) {
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < answer.strategies.size(); ++i) {
     const StrategyResult& row = answer.strategies[i];
@@ -221,7 +221,8 @@ std::string strategies_text(const FitAnswer& answer) {
                        {"host GiB", Align::right},
                        {"tokens/s/GPU", Align::right},
                        {"short of"}},
-                      rows);
+                      rows,
+                      words);
 }
 
 std::string headroom_text(const FitAnswer& answer, const StrategyResult& best) {
@@ -249,23 +250,23 @@ std::string list_text(const std::string& title, const std::vector<std::string>& 
 
 }  // namespace
 
-std::string fit_text(const FitAnswer& answer) {
+std::string fit_text(const FitAnswer& answer, const Translation& words) {
   const Plan& plan = answer.strategies.front().plan;
-  std::string text = question_line(plan) + "\n";
+  std::string text = words.text(question_line(plan) + "\n");
   if (answer.recommended) {
     const StrategyResult& best = answer.strategies[*answer.recommended];
-    text += yes_text(best);
-    if (best.result.job_steps > 0) text += "  job          " + job_text(best.result) + "\n";
-    text += headroom_text(answer, best) + runners_up_text(answer) + undecided_text(answer);
-    text += strategies_text(answer);
+    std::string about = yes_text(best);
+    if (best.result.job_steps > 0) about += "  job          " + job_text(best.result) + "\n";
+    about += headroom_text(answer, best) + runners_up_text(answer) + undecided_text(answer);
+    text += words.text(about) + strategies_text(answer, words);
     text += "\nds_config.json:\n" + emit(written_ds_config(best.plan)).dump(2) + "\n";
-    text += arguments_text(best.plan);
-    text += list_text("Assumed", best.plan.assumptions);
-    text += list_text("Warnings", best.result.warnings);
+    text += words.text(arguments_text(best.plan) + list_text("Assumed", best.plan.assumptions) +
+                       list_text("Warnings", best.result.warnings));
   } else {
-    text += no_text(answer) + strategies_text(answer) + remedies_text(answer);
-    text += list_text("Assumed", nearest(answer).plan.assumptions);
-    text += list_text("Warnings", nearest(answer).result.warnings);
+    const StrategyResult& best = nearest(answer);
+    text += words.text(no_text(answer)) + strategies_text(answer, words);
+    text += words.text(remedies_text(answer) + list_text("Assumed", best.plan.assumptions) +
+                       list_text("Warnings", best.result.warnings));
   }
   return text;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 
 #include "model/diagnostic.hpp"
 
@@ -161,16 +160,9 @@ void take_positionals(const CommandInfo& command, Arguments& arguments) {
 }
 
 Language language_of(const std::optional<std::string>& said) {
-  if (said) {
-    if (*said == "en" || *said == "zh") return *said == "zh" ? Language::zh : Language::en;
-    throw InputError({kCommandLine, "--lang", "en or zh", in_quotes(*said), ""});
-  }
-  for (const char* variable : {"LC_ALL", "LC_MESSAGES", "LANG"}) {
-    const char* const value = std::getenv(variable);
-    if (value == nullptr || *value == '\0') continue;
-    return std::string_view(value).starts_with("zh") ? Language::zh : Language::en;
-  }
-  return Language::en;
+  if (!said) return language_of_locale();
+  if (const auto language = find_language(*said)) return *language;
+  throw InputError({kCommandLine, "--lang", "en or zh", in_quotes(*said), ""});
 }
 
 // Scenario and cluster flags; all wrong values are reported together.
@@ -204,7 +196,8 @@ std::vector<Flag> flags_of(const CommandInfo& command) {
         {option.flag, option.short_flag, std::string(option.value), option.help, "Flags"});
   }
   flags.push_back({"--json", "", "", "print one JSON document", "Flags"});
-  flags.push_back({"--lang", "", "en|zh", "language of the messages (English so far)", "Flags"});
+  flags.push_back(
+      {"--lang", "", "en|zh", "language of the messages; else that of the locale", "Flags"});
   flags.push_back({"--help", "-h", "", "print this help", "Flags"});
   if (!command.takes_scenario) return flags;
   flags.push_back({"--scenario", "", "FILE", "a scenario document; flags override it", "Flags"});

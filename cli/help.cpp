@@ -38,35 +38,37 @@ std::string usage(const CommandInfo& command) {
 
 }  // namespace
 
-std::string overview_help() {
-  std::string text =
+std::string overview_help(const Translation& words) {
+  std::string text = words.text(
       "zeroplan: will it train under DeepSpeed ZeRO, how fast, and with which ds_config.json?\n\n"
-      "usage: zeroplan COMMAND ...        zeroplan help COMMAND        zeroplan --version\n\n";
+      "usage: zeroplan COMMAND ...        zeroplan help COMMAND        zeroplan --version\n\n");
   for (const CommandInfo& command : commands()) {
     std::string line = "  " + std::string(command.name);
     line.resize(14, ' ');
-    text += line + std::string(command.summary) + "\n";
+    text += line + words.text(command.summary) + "\n";
   }
-  return text + "\nexample: zeroplan fit 10B 2x4xA800-80G\n";
+  return text + words.text("\nexample: zeroplan fit 10B 2x4xA800-80G\n");
 }
 
-std::string command_help(const CommandInfo& command) {
-  std::string text = usage(command) + "\n  " + std::string(command.summary) + "\n";
+std::string command_help(const CommandInfo& command, const Translation& words) {
+  std::string text = usage(command) + "\n  " + words.text(command.summary) + "\n";
   const std::vector<Positional> positionals = positionals_of(command);
   if (!positionals.empty()) text += "\n";
   for (const Positional& positional : positionals) {
-    text += row(std::string(positional.name), positional_help(command, positional.name));
+    text +=
+        row(std::string(positional.name), words.text(positional_help(command, positional.name)));
   }
   std::string_view group;
   for (const Flag& flag : flags_of(command)) {
-    if (flag.group != group) text += "\n" + std::string(flag.group) + ":\n";
+    if (flag.group != group) text += "\n" + words.text(flag.group) + ":\n";
     group = flag.group;
     std::string left(flag.name);
     if (!flag.short_name.empty()) left += ", " + std::string(flag.short_name);
     if (!flag.value.empty()) left += " " + flag.value;
-    text += row(left, flag.help);
+    text += row(left, words.text(flag.help));
   }
-  if (!command.examples.empty()) text += "\nExamples:\n" + std::string(command.examples);
+  if (!command.examples.empty())
+    text += words.text("\nExamples:\n") + std::string(command.examples);
   return text;
 }
 

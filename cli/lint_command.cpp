@@ -28,7 +28,8 @@ int print_rules(const Arguments& arguments, Streams streams) {
       rows.push_back(
           {std::string(rule.code), std::string(name(rule.severity)), std::string(rule.summary)});
     }
-    streams.out << table({{"code"}, {"severity"}, {"what should hold"}}, rows);
+    streams.out << table(
+        {{"code"}, {"severity"}, {"what should hold"}}, rows, Translation(arguments.language));
     return kDone;
   }
   Json list = Json::array();
@@ -52,21 +53,21 @@ int print_rules(const Arguments& arguments, Streams streams) {
 
 // --- one file
 
-std::map<std::string_view, std::string_view> costs_by_code() {
-  std::map<std::string_view, std::string_view> costs;
-  for (const RuleInfo& rule : lint_rules()) costs[rule.code] = rule.cost;
-  return costs;
+std::map<std::string, RuleInfo> rules_by_code() {
+  std::map<std::string, RuleInfo> rules;
+  for (const RuleInfo& rule : lint_rules()) rules[std::string(rule.code)] = rule;
+  return rules;
 }
 
 Json report_json(const LintReport& report) {
-  const auto costs = costs_by_code();
+  const auto rules = rules_by_code();
   Json findings = Json::array();
   for (const Finding& finding : report.findings) {
     findings.push_back(Json::object({{"severity", name(finding.severity)},
                                      {"pointer", finding.pointer},
                                      {"code", finding.code},
                                      {"message", finding.message},
-                                     {"cost", costs.at(finding.code)},
+                                     {"cost", rules.at(finding.code).cost},
                                      {"fix", finding.fix}}));
   }
   Json skipped = Json::array();
@@ -80,21 +81,32 @@ Json report_json(const LintReport& report) {
                        {"skipped", skipped}});
 }
 
-void print_findings(const std::string& file, const LintReport& report, std::ostream& out) {
-  const auto costs = costs_by_code();
+void print_findings(const std::string& file,
+                    const LintReport& report,
+                    std::ostream& out,
+                    const Translation& words) {
+  const auto rules = rules_by_code();
   for (const Finding& finding : report.findings) {
-    out << name(finding.severity) << ": " << file << ": "
-        << (finding.pointer.empty() ? "/" : finding.pointer) << ": " << finding.message << " ["
-        << finding.code << "]\n";
+    const RuleInfo& rule = rules.at(finding.code);
+    const RuleText& text = *(rule.texts.begin() + finding.text);
+    out << words.filled(std::string(name(finding.severity)) + ": {=}: {=}: {=} [{=}]",
+                        {file,
+                         finding.pointer.empty() ? "/" : finding.pointer,
+                         words.filled(text.message, finding.arguments),
+                         finding.code})
+        << "\n";
     // What is only worth knowing shall not take more lines than what is wrong.
-    if (finding.severity != Severity::info) out << "  cost: " << costs.at(finding.code) << "\n";
-    if (!finding.fix.empty()) out << "  fix: " << finding.fix << "\n";
+    if (finding.severity != Severity::info) {
+      out << words.text("  cost: " + std::string(rule.cost)) << "\n";
+    }
+    if (finding.fix.empty()) continue;
+    out << "  " << words.filled("fix: {=}", {words.filled(text.fix, finding.arguments)}) << "\n";
   }
-  if (report.findings.empty()) out << file << ": nothing to report\n";
+  if (report.findings.empty()) out << words.text(file + ": nothing to report\n");
 }
 
 // One line for everything that lacks the same.
-void print_skipped(const LintReport& report, std::ostream& out) {
+void print_skipped(const LintReport& report, std::ostream& out, const Translation& words) {
   std::map<std::string, std::string> by_reason;
   for (const SkippedRule& rule : report.skipped) {
     const std::string reason =
@@ -102,8 +114,9 @@ void print_skipped(const LintReport& report, std::ostream& out) {
     std::string& codes = by_reason[reason];
     codes += (codes.empty() ? "" : ", ") + rule.code;
   }
-  for (const auto& [reason, codes] : by_reason)
-    out << "not checked " << reason << ": " << codes << "\n";
+  for (const auto& [reason, codes] : by_reason) {
+    out << words.text("not checked " + reason + ": " + codes + "\n");
+  }
 }
 
 template <typename Enum, std::size_t N>
@@ -162,8 +175,9 @@ int run_lint(const Arguments& arguments, Streams streams) {
   if (arguments.json) {
     streams.out << report_json(report).dump(2) << "\n";
   } else {
-    print_findings(subject.name, report, streams.out);
-    print_skipped(report, streams.out);
+    const Translation words(arguments.language);
+    print_findings(subject.name, report, streams.out, words);
+    print_skipped(report, streams.out, words);
   }
   const bool any_error =
       std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {

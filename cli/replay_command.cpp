@@ -2,13 +2,17 @@
 #include <ostream>
 
 #include "cli/commands.hpp"
+#include "cli/language/translation.hpp"
 #include "evidence/replay.hpp"
 
 namespace zeroplan {
 
 int run_replay(const Arguments& arguments, Streams streams) {
   const ReplayReport report = replay_file(arguments.positionals.front());
-  for (const Diagnostic& problem : report.bad_lines) streams.log << to_string(problem) << "\n";
+  const Translation words(arguments.language);
+  for (const Diagnostic& problem : report.bad_lines) {
+    streams.log << words.text(to_string(problem)) << "\n";
+  }
   if (arguments.json) {
     streams.out << to_json(report).dump(2) << "\n";
   } else {

@@ -2,6 +2,7 @@
 #include <ostream>
 
 #include "cli/commands.hpp"
+#include "cli/language/translation.hpp"
 #include "model/plan/plan.hpp"
 
 namespace zeroplan {
@@ -9,9 +10,13 @@ namespace zeroplan {
 int run_scenario(const Arguments& arguments, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
   const Plan plan = resolve(scenario);
-  for (const std::string& sentence : plan.assumptions)
-    streams.log << "assumed: " << sentence << "\n";
-  for (const std::string& sentence : plan.warnings) streams.log << "warning: " << sentence << "\n";
+  const Translation words(arguments.language);
+  for (const std::string& sentence : plan.assumptions) {
+    streams.log << words.text("assumed: " + sentence + "\n");
+  }
+  for (const std::string& sentence : plan.warnings) {
+    streams.log << words.text("warning: " + sentence + "\n");
+  }
   streams.out << scenario_document(plan, scenario).dump(2) << "\n";
   return kDone;
 }

@@ -130,11 +130,12 @@ int run_batch(const std::string& file,
   }
   const std::int64_t jobs = arguments.integer("jobs", 1).value_or(1);
   const Batch batch{file, arguments, options};
+  const Translation words(arguments.language);
   bool any_bad = false;
   bool all_fit = true;
   for (const LineResult& line : run_lines(lines_of(file), batch, jobs)) {
     streams.out << line.output << "\n";
-    streams.log << line.error;
+    streams.log << words.text(line.error);
     any_bad = any_bad || !line.error.empty();
     all_fit = all_fit && line.fits;
   }
@@ -193,7 +194,7 @@ int run_simulate(const Arguments& arguments, Streams streams) {
   if (arguments.json) {
     streams.out << to_json(result).dump(2) << "\n";
   } else {
-    streams.out << simulate_text(plan, result);
+    streams.out << simulate_text(plan, result, Translation(arguments.language));
   }
   return arguments.has("require-fit") && !result.fits ? kAnswerIsNo : kDone;
 }

@@ -23,7 +23,7 @@ std::string verdict_text(const StepResult& result) {
 }
 
 // Categories down, phases across; the last column is the breakdown at the peak.
-std::string memory_text(const GpuMemory& gpu) {
+std::string memory_text(const GpuMemory& gpu, const Translation& words) {
   std::vector<Column> columns = {{"GPU memory, GiB"}};
   for (const std::string_view phase : kPhaseNames.names) {
     columns.push_back({std::string(phase), Align::right});
@@ -41,7 +41,7 @@ std::string memory_text(const GpuMemory& gpu) {
   for (const CategoryBytes& phase : gpu.by_phase) totals.push_back(fixed_text(sum(phase).gib(), 2));
   totals.push_back(fixed_text(sum(gpu.breakdown_at_peak).gib(), 2));
   rows.push_back(totals);
-  return table(columns, rows);
+  return table(columns, rows, words);
 }
 
 std::string time_text(const StepTime& step) {
@@ -76,7 +76,7 @@ std::string job_text(const StepResult& result) {
                      result.job_padded_length);
 }
 
-std::string simulate_text(const Plan& plan, const StepResult& result) {
+std::string simulate_text(const Plan& plan, const StepResult& result, const Translation& words) {
   const GpuMemory& gpu = result.gpu;
   std::string text = verdict_text(result);
   text += fmt::format(
@@ -92,11 +92,12 @@ std::string simulate_text(const Plan& plan, const StepResult& result) {
       gib_text(result.host.capacity),
       gib_text(result.host.pinned),
       gib_text(result.host.load_peak));
-  text += memory_text(gpu) + "\n" + time_text(result.step);
-  if (result.job_steps > 0) text += "job: " + job_text(result) + "\n";
-  for (const std::string& sentence : plan.assumptions) text += "assumed: " + sentence + "\n";
-  for (const std::string& sentence : result.warnings) text += "warning: " + sentence + "\n";
-  return text;
+  text = words.text(text) + memory_text(gpu, words) + "\n";
+  std::string rest = time_text(result.step);
+  if (result.job_steps > 0) rest += "job: " + job_text(result) + "\n";
+  for (const std::string& sentence : plan.assumptions) rest += "assumed: " + sentence + "\n";
+  for (const std::string& sentence : result.warnings) rest += "warning: " + sentence + "\n";
+  return text + words.text(rest);
 }
 
 }  // namespace zeroplan

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cli/language/translation.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 
@@ -11,6 +12,6 @@ namespace zeroplan {
 // Steps and time of the whole run, where the scenario has a dataset.
 std::string job_text(const StepResult& result);
 
-std::string simulate_text(const Plan& plan, const StepResult& result);
+std::string simulate_text(const Plan& plan, const StepResult& result, const Translation& words);
 
 }  // namespace zeroplan

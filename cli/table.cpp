@@ -60,6 +60,18 @@ std::string table(const std::vector<Column>& columns,
   return text;
 }
 
+std::string table(const std::vector<Column>& columns,
+                  const std::vector<std::vector<std::string>>& rows,
+                  const Translation& words) {
+  std::vector<Column> titles = columns;
+  for (Column& column : titles) column.title = words.text(column.title);
+  std::vector<std::vector<std::string>> cells = rows;
+  for (auto& row : cells) {
+    for (std::string& cell : row) cell = words.text(cell);
+  }
+  return table(titles, cells);
+}
+
 std::string fixed_text(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
 
 std::string gib_number(Bytes bytes) {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/language/translation.hpp"
 #include "model/units.hpp"
 
 namespace zeroplan {
@@ -20,6 +21,11 @@ struct Column {
 // characters, not bytes, and wide (Chinese) ones twice.
 std::string table(const std::vector<Column>& columns,
                   const std::vector<std::vector<std::string>>& rows);
+
+// The same with titles and cells in another language.
+std::string table(const std::vector<Column>& columns,
+                  const std::vector<std::vector<std::string>>& rows,
+                  const Translation& words);
 
 std::string gib_text(Bytes bytes);             // "31.4 GiB", "-" for infinite
 std::string count_text(std::int64_t count);    // "6,738,415,616"

@@ -205,18 +205,22 @@ Json answer_json(const TuneAnswer& answer,
   return document;
 }
 
-void write_answer(const TuneAnswer& answer, const std::string& folder, std::ostream& log) {
+void write_answer(const TuneAnswer& answer,
+                  const std::string& folder,
+                  std::ostream& log,
+                  const Translation& words) {
   if (!answer.plan) {
-    log << "nothing written to " << folder << ": nothing fits\n";
+    log << words.text("nothing written to " + folder + ": nothing fits\n");
     return;
   }
   const Json scenario = scenario_document(*answer.plan, answer.scenario);
-  write_kit(make_kit(*answer.plan, scenario, answer.result), folder, log);
+  write_kit(make_kit(*answer.plan, scenario, answer.result), folder, log, words);
 }
 
 }  // namespace
 
 int run_tune(const Arguments& arguments, Streams streams) {
+  const Translation words(arguments.language);
   const Scenario scenario = scenario_of(arguments);
   TuneOptions options = options_of(arguments, scenario);
   const auto price = arguments.real("price", 0.0, 1e9);
@@ -229,19 +233,21 @@ int run_tune(const Arguments& arguments, Streams streams) {
       const double done = static_cast<double>(progress.evaluated + progress.pruned) /
                           static_cast<double>(std::max<std::int64_t>(1, progress.points));
       bar.show(done,
-               fmt::format("{} simulated, {:.1f} % of {} points left",
-                           progress.evaluated,
-                           100.0 * (1.0 - done),
-                           progress.points));
+               words.text(fmt::format("{} simulated, {:.1f} % of {} points left",
+                                      progress.evaluated,
+                                      100.0 * (1.0 - done),
+                                      progress.points)));
     };
     answer = tune(scenario, options);
   }
   // Files first: where they cannot be written, standard output holds the error alone.
-  if (const auto folder = arguments.text("output")) write_answer(answer, *folder, streams.log);
+  if (const auto folder = arguments.text("output")) {
+    write_answer(answer, *folder, streams.log, words);
+  }
   if (arguments.json) {
     streams.out << answer_json(answer, options, price).dump(2) << "\n";
   } else {
-    streams.out << tune_text(answer, options, price);
+    streams.out << tune_text(answer, options, price, words);
   }
   if (answer.search.interrupted) return kInterrupted;
   return answer.plan ? kDone : kAnswerIsNo;

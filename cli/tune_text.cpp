@@ -151,7 +151,7 @@ std::string tally_text(const TuneAnswer& answer) {
   return text;
 }
 
-std::string pareto_text(const TuneAnswer& answer) {
+std::string pareto_text(const TuneAnswer& answer, const Translation& words) {
   constexpr std::size_t kShown = 8;
   if (answer.pareto.size() < 2) return "";
   std::vector<std::vector<std::string>> rows;
@@ -162,12 +162,13 @@ std::string pareto_text(const TuneAnswer& answer) {
                     gib_number(item.gpu_memory),
                     gib_number(item.host_memory)});
   }
-  return "\nLess memory for less speed (of what was simulated):\n" +
+  return words.text("\nLess memory for less speed (of what was simulated):\n") +
          table({{"configuration"},
                 {"tokens/s/GPU", Align::right},
                 {"GPU GiB", Align::right},
                 {"host GiB", Align::right}},
-               rows);
+               rows,
+               words);
 }
 
 std::string nothing_text(const TuneAnswer& answer) {
@@ -213,14 +214,16 @@ std::string cost_text(const StepResult& result, std::optional<double> price) {
 
 std::string tune_text(const TuneAnswer& answer,
                       const TuneOptions& options,
-                      std::optional<double> price) {
-  if (!answer.plan) return nothing_text(answer) + proof_text(answer, options) + tally_text(answer);
-  return question_line(*answer.plan) + "\n" + best_text(answer, options, price) +
-         impacts_text(answer) + pareto_text(answer) + proof_text(answer, options) +
-         tally_text(answer) + "\nds_config.json:\n" +
+                      std::optional<double> price,
+                      const Translation& words) {
+  const std::string why = proof_text(answer, options) + tally_text(answer);
+  if (!answer.plan) return words.text(nothing_text(answer) + why);
+  const std::string about =
+      question_line(*answer.plan) + "\n" + best_text(answer, options, price) + impacts_text(answer);
+  return words.text(about) + pareto_text(answer, words) + words.text(why) + "\nds_config.json:\n" +
          emit(written_ds_config(*answer.plan)).dump(2) + "\n" +
-         list_text("Assumed", answer.plan->assumptions) +
-         list_text("Warnings", answer.result.warnings);
+         words.text(list_text("Assumed", answer.plan->assumptions) +
+                    list_text("Warnings", answer.result.warnings));
 }
 
 }  // namespace zeroplan

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/language/translation.hpp"
 #include "tuner/tune.hpp"
 
 namespace zeroplan {
@@ -11,7 +12,8 @@ namespace zeroplan {
 // price: of a GPU-hour.
 std::string tune_text(const TuneAnswer& answer,
                       const TuneOptions& options,
-                      std::optional<double> price);
+                      std::optional<double> price,
+                      const Translation& words);
 
 // "1.86 GPU-hours a million tokens", and what they cost.
 std::string cost_text(const StepResult& result, std::optional<double> price);

@@ -2,6 +2,7 @@
 #include <ostream>
 
 #include "cli/commands.hpp"
+#include "cli/language/translation.hpp"
 #include "cli/validate_text.hpp"
 #include "evidence/validate.hpp"
 
@@ -13,10 +14,13 @@ int run_validate(const Arguments& arguments, Streams streams) {
   options.jobs = arguments.integer("jobs", 1).value_or(1);
   options.tiers = arguments.text("tiers").value_or("");
   const std::int64_t worst = arguments.integer("worst", 0).value_or(10);
+  const Translation words(arguments.language);
   std::vector<MeasurementFile> files;
   for (const std::string& path : arguments.positionals) files.push_back(read_measurements(path));
   for (const MeasurementFile& file : files) {
-    for (const Diagnostic& problem : file.bad_lines) streams.log << to_string(problem) << "\n";
+    for (const Diagnostic& problem : file.bad_lines) {
+      streams.log << words.text(to_string(problem)) << "\n";
+    }
     for (const Diagnostic& key : file.ignored) {
       streams.log << "ignored: " << to_string(key).substr(std::string("error: ").size()) << "\n";
     }

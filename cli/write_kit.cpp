@@ -2,11 +2,16 @@
 
 #include <ostream>
 
+#include <fmt/format.h>
+
 #include "cli/write_file.hpp"
 
 namespace zeroplan {
 
-void write_kit(const std::vector<KitFile>& files, const std::string& folder, std::ostream& log) {
+void write_kit(const std::vector<KitFile>& files,
+               const std::string& folder,
+               std::ostream& log,
+               const Translation& words) {
   make_folder(folder);
   for (const KitFile& file : files) {
     const std::size_t slash = file.path.rfind('/');
@@ -15,7 +20,8 @@ void write_kit(const std::vector<KitFile>& files, const std::string& folder, std
     write_file(path, file.text);
     if (file.executable) make_executable(path);
   }
-  log << "wrote " << files.size() << " files to " << folder << "; start with PLAN.md\n";
+  log << words.text(
+      fmt::format("wrote {} files to {}; start with PLAN.md\n", files.size(), folder));
 }
 
 }  // namespace zeroplan

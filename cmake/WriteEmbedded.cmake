@@ -1,5 +1,6 @@
 # Writes OUTPUT, a C++ source with the files of LISTING (paths from ROOT, one a line) as string
-# literals. A literal is cut into pieces because compilers limit its length.
+# literals. A literal is cut into pieces because compilers limit its length, behind a line's end so that
+# no character of several bytes is cut.
 file(STRINGS ${LISTING} files)
 set(body "")
 foreach(file IN LISTS files)
@@ -9,8 +10,15 @@ foreach(file IN LISTS files)
   set(begin 0)
   while(begin LESS length)
     string(SUBSTRING "${content}" ${begin} 8000 piece)
+    math(EXPR next "${begin} + 8000")
+    string(FIND "${piece}" "\n" end REVERSE)
+    if(next LESS length AND end GREATER 0)
+      math(EXPR end "${end} + 1")
+      string(SUBSTRING "${content}" ${begin} ${end} piece)
+      math(EXPR next "${begin} + ${end}")
+    endif()
     string(APPEND literal "R\"~~~(${piece})~~~\"\n")
-    math(EXPR begin "${begin} + 8000")
+    set(begin ${next})
   endwhile()
   if(literal STREQUAL "")
     set(literal "\"\"\n")
