@@ -35,6 +35,19 @@ bool asks_for_help(const std::vector<std::string>& words) {
   });
 }
 
+// `help` takes no flag but --lang, which is read already.
+std::vector<std::string> without_language(const std::vector<std::string>& words) {
+  std::vector<std::string> rest;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--lang") {
+      ++i;  // its value
+    } else if (!words[i].starts_with("--lang=")) {
+      rest.push_back(words[i]);
+    }
+  }
+  return rest;
+}
+
 int run_words(std::vector<std::string> words, const Translation& translation) {
   if (words.empty()) words.emplace_back();
   const std::string name = words[0];
@@ -44,6 +57,7 @@ int run_words(std::vector<std::string> words, const Translation& translation) {
     return kDone;
   }
   const bool help = name == "help" || name == "--help" || name == "-h";
+  if (help) words = without_language(words);
   if (help && words.empty()) {
     std::cout << overview_help(translation);
     return kDone;

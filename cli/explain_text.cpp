@@ -132,7 +132,7 @@ std::string movers_text(const ConfigExplanation& explanation,
   return words.text(fmt::format("{}:\n", title)) + table({{"change"},
                                                           {"GPU, GiB", Align::right},
                                                           {"host, GiB", Align::right},
-                                                          {"step", Align::right},
+                                                          {"step time", Align::right},
                                                           {"fits"}},
                                                          rows,
                                                          words);

@@ -60,7 +60,7 @@ std::string command_help(const CommandInfo& command, const Translation& words) {
   }
   std::string_view group;
   for (const Flag& flag : flags_of(command)) {
-    if (flag.group != group) text += "\n" + words.text(flag.group) + ":\n";
+    if (flag.group != group) text += words.text("\n" + std::string(flag.group) + ":\n");
     group = flag.group;
     std::string left(flag.name);
     if (!flag.short_name.empty()) left += ", " + std::string(flag.short_name);

@@ -28,7 +28,7 @@ std::size_t slot_length(std::string_view text) {
 bool is_quantity(std::string_view text) {
   if (text == "-" || text == "no limit") return true;
   const std::size_t begin = text.find_first_not_of("+-");
-  if (begin == std::string_view::npos || begin > 1 || !is_digit(text[begin])) return false;
+  if (begin > 1 || !is_digit(text[begin])) return false;  // npos is more than 1
   const std::size_t unit = text.find(' ');
   const std::string_view number = text.substr(begin, unit - begin);
   const bool plain = number.find_first_not_of("0123456789.,e+-") == std::string_view::npos;

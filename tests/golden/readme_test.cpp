@@ -1,4 +1,5 @@
-// The output shown in README.md is what the program prints. UPDATE_GOLDEN=1 rewrites it.
+// The output shown in README.md and README.zh.md is what the program prints. UPDATE_GOLDEN=1
+// rewrites it.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -22,10 +23,9 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
-}  // namespace
-
-TEST_CASE("README.md shows what the program prints") {
-  const std::string path = ZEROPLAN_SOURCE_DIR "/README.md";
+// Compares, or rewrites, what stands behind each `output of:` of one file.
+void check_outputs(const std::string& name) {
+  const std::string path = ZEROPLAN_SOURCE_DIR "/" + name;
   std::stringstream stream;
   stream << std::ifstream(path).rdbuf();
   std::string readme = stream.str();
@@ -43,9 +43,15 @@ TEST_CASE("README.md shows what the program prints") {
       readme.replace(open, close - open, actual);
       continue;
     }
-    INFO(command);
+    INFO(name << ": " << command);
     CHECK(readme.substr(open, close - open) == actual);
   }
   CHECK(found > 0);
   if (std::getenv("UPDATE_GOLDEN") != nullptr) std::ofstream(path, std::ios::binary) << readme;
 }
+
+}  // namespace
+
+TEST_CASE("README.md shows what the program prints") { check_outputs("README.md"); }
+
+TEST_CASE("README.zh.md shows what the program prints") { check_outputs("README.zh.md"); }

@@ -1,0 +1,76 @@
+// README.zh.md has README.md's accuracy tables, in Chinese. UPDATE_GOLDEN=1 writes them.
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "cli/language/translation.hpp"
+#include "tests/catch.hpp"
+
+namespace {
+
+using zeroplan::Language;
+using zeroplan::Translation;
+
+const std::string kEnglish = ZEROPLAN_SOURCE_DIR "/README.md";
+const std::string kChinese = ZEROPLAN_SOURCE_DIR "/README.zh.md";
+
+std::string read(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+// Between the line that begins with "<!-- accuracy:" and the line that ends it.
+Range accuracy(const std::string& text) {
+  const std::size_t mark = text.find("<!-- accuracy:");
+  REQUIRE(mark != std::string::npos);
+  const std::size_t begin = text.find('\n', mark) + 1;
+  const std::size_t end = text.find("<!-- end of accuracy -->", begin);
+  REQUIRE(end != std::string::npos);
+  return {begin, end};
+}
+
+// Line by line, rows of a table cell by cell.
+std::string translated(const std::string& text) {
+  const Translation words(Language::zh);
+  std::istringstream lines(text);
+  std::string result;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("| ") || line.starts_with("| --")) {
+      result += words.text(line) + "\n";
+      continue;
+    }
+    std::istringstream cells(line.substr(1));
+    result += "|";
+    for (std::string cell; std::getline(cells, cell, '|');) {
+      const std::size_t begin = cell.find_first_not_of(' ');
+      const std::size_t end = cell.find_last_not_of(' ');
+      const bool empty = begin == std::string::npos;
+      result += empty ? cell + "|" : " " + words.text(cell.substr(begin, end + 1 - begin)) + " |";
+    }
+    result += "\n";
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("README.zh.md has the accuracy of README.md") {
+  const std::string english = read(kEnglish);
+  std::string chinese = read(kChinese);
+  const Range from = accuracy(english);
+  const Range to = accuracy(chinese);
+  const std::string wanted = translated(english.substr(from.begin, from.end - from.begin));
+  if (std::getenv("UPDATE_GOLDEN") != nullptr) {
+    chinese.replace(to.begin, to.end - to.begin, wanted);
+    std::ofstream(kChinese, std::ios::binary) << chinese;
+    return;
+  }
+  CHECK(chinese.substr(to.begin, to.end - to.begin) == wanted);
+}
