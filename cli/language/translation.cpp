@@ -80,7 +80,8 @@ Catalogue::Catalogue(std::string_view document, const std::string& file) {
 
 Translation::Translation(Language language) {
   if (language == Language::en) return;
-  catalogue_ = std::make_shared<const Catalogue>(embedded_file(kChinese), std::string(kChinese));
+  static const Catalogue chinese(embedded_file(kChinese), std::string(kChinese));
+  catalogue_ = &chinese;
 }
 
 std::string Translation::text(std::string_view english) const {

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,7 +63,7 @@ class Translation {
               std::vector<std::string> arguments,
               Known& known) const;
 
-  std::shared_ptr<const Catalogue> catalogue_;  // none: English
+  const Catalogue* catalogue_ = nullptr;  // read once; none: English
 };
 
 }  // namespace zeroplan

@@ -96,7 +96,8 @@ std::string all_english() {
 // What is typed or named and has no translation: commands, blocks of models, attributes.
 bool is_no_sentence(const std::string& text) {
   static const std::regex commands(
-      "(zeroplan|pip install|apt-get|python3|nvidia-smi|fuser|which|unset|pgrep|mount|findmnt|df|"
+      "(zeroplan|mpirun|torchrun|pip "
+      "install|apt-get|python3|nvidia-smi|fuser|which|unset|pgrep|mount|findmnt|df|"
       "ps|kill) .*");
   static const std::regex blocks("\\w+ (inputs|head|encoder output)");
   constexpr std::array kNames = {"gradients outside the bucket's buffer",

@@ -116,6 +116,13 @@ TEST_CASE("of several formats that match the one that leaves no English counts")
         "A100-80G 按 A100-80G-SXM 处理：每节点 8 张时假设为 SXM");
 }
 
+TEST_CASE("a long text that nothing matches is answered at once") {
+  const Translation words(Language::zh);
+  std::string text = "error: ";
+  for (int i = 0; i < 60; ++i) text += "what, is; that and this or: ";
+  CHECK(words.text(text).size() > 0);
+}
+
 TEST_CASE("every message of the catalogue is found again by the text it makes") {
   const Translation words(Language::zh);
   for (const Catalogue::Message& message : chinese().messages()) {
