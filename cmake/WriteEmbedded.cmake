@@ -1,6 +1,5 @@
 # Writes OUTPUT, a C++ source with the files of LISTING (paths from ROOT, one a line) as string
-# literals. A literal is cut into pieces because compilers limit its length, behind a line's end so that
-# no character of several bytes is cut.
+# literals. A literal is cut into pieces because compilers limit its length.
 file(STRINGS ${LISTING} files)
 set(body "")
 foreach(file IN LISTS files)
@@ -11,6 +10,7 @@ foreach(file IN LISTS files)
   while(begin LESS length)
     string(SUBSTRING "${content}" ${begin} 8000 piece)
     math(EXPR next "${begin} + 8000")
+    # Behind a line's end, so that no character of several bytes is cut.
     string(FIND "${piece}" "\n" end REVERSE)
     if(next LESS length AND end GREATER 0)
       math(EXPR end "${end} + 1")
