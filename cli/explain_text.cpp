@@ -31,7 +31,7 @@ std::string joined(const std::vector<std::string_view>& words) {
 std::string run_line(const Plan& plan) {
   const Cluster& cluster = plan.cluster;
   return fmt::format("{} on {} x {} {}, {}, {} tokens x {} sequences a GPU",
-                     plan.model->name,
+                     plan.whole_model->name,
                      cluster.nodes,
                      cluster.gpus_per_node(),
                      cluster.gpu.name,

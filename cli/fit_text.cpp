@@ -14,8 +14,8 @@ namespace {
 
 std::string question_line(const Plan& plan) {
   return fmt::format("{} ({} parameters) on {}, {} tokens, micro-batch {}, {}",
-                     plan.model->name.empty() ? plan.model->architecture : plan.model->name,
-                     short_count_text(count_parameters(*plan.model).total.count()),
+                     plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
+                     short_count_text(count_parameters(*plan.whole_model).total.count()),
                      short_name(plan.cluster),
                      plan.workload.sequence_length,
                      plan.workload.micro_batch_size,

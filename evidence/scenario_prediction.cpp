@@ -411,17 +411,17 @@ std::optional<std::string> missing_key(const Scenario& scenario, bool needs_micr
 
 double recomputation_factor(const Plan& plan) {
   if (plan.workload.activation_checkpointing != ActivationCheckpointing::full) return 1.0;
-  const std::vector<int> block_of = wrapped_blocks(*plan.model);
+  const std::vector<int> block_of = wrapped_blocks(*plan.whole_model);
   double in_blocks = 0.0;
   for (std::size_t i = 0; i < block_of.size(); ++i) {
     if (block_of[i] < 0) continue;
-    in_blocks += static_cast<double>(plan.model->parameters[i].numel.count());
+    in_blocks += static_cast<double>(plan.whole_model->parameters[i].numel.count());
   }
   const double tokens = static_cast<double>(plan.workload.sequence_length);
-  const TransformerShape& shape = plan.model->shape;
+  const TransformerShape& shape = plan.whole_model->shape;
   const double attention = 4.0 * static_cast<double>(shape.layers + shape.encoder_layers) *
                            static_cast<double>(shape.hidden) * tokens;
-  const double model = model_flops_per_token(*plan.model, plan.workload.sequence_length).value();
+  const double model = model_flops_per_token(*plan.whole_model, plan.workload.sequence_length).value();
   return (model + 2.0 * in_blocks + attention) / model;
 }
 

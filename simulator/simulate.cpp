@@ -173,6 +173,7 @@ bool is_simulated(const Plan& plan) {
   const bool swaps = engine.offload_optimizer.device == OffloadDevice::nvme ||
                      engine.offload_parameter.device == OffloadDevice::nvme;
   const bool has_drives = plan.cluster.node.nvme.has_value();
+  if (!plan.stages.empty()) return false;  // what its neighbours do is not played
   if (plan.workload.engine == TrainingEngine::fsdp) return true;
   return runs_deepspeed(plan.workload) && (has_drives || !swaps);
 }

@@ -54,7 +54,7 @@ TaskTable::TaskTable(const Plan& plan, ProgramWriter& writer)
                plan.coefficients,
                attention_software(plan),
                /*allow_tf32=*/false,
-               {&plan.cluster, plan.degrees.sequence}),
+               transfers_of(plan)),
       host_(zeroplan::host_costs(host_software(plan), plan.coefficients)) {}
 
 std::size_t TaskTable::KeyHash::operator()(const Key& key) const {

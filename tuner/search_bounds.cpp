@@ -160,7 +160,7 @@ class MessageSum {
       : plan_(plan),
         writer_(program_),
         tasks_(plan, writer_),
-        communicators_(plan.cluster, writer_) {}
+        communicators_(plan.cluster, writer_, plan.degrees.tensor) {}
 
   void add(Collective kind, Bytes bytes, std::int64_t ranks, bool across, std::int64_t times) {
     if (ranks <= 1) return;

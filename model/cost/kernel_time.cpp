@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "model/check.hpp"
-#include "model/cost/collective.hpp"
 #include "model/cost/copies.hpp"
 
 namespace zeroplan {
@@ -28,6 +27,9 @@ Coefficient bandwidth_efficiency(OpKind kind) {
     case OpKind::pointwise:
     case OpKind::fill:
     case OpKind::exchange:
+    case OpKind::tensor_reduce:
+    case OpKind::tensor_gather:
+    case OpKind::stage_transfer:
     case OpKind::host_copy:
     case OpKind::view:
       return Coefficient::pointwise_bandwidth_efficiency;
@@ -75,6 +77,31 @@ Seconds KernelTimes::exchange(Bytes bytes) const {
   return collective_time(Collective::all_to_all, bytes, group, *transfers_.cluster, coefficients_);
 }
 
+// Ranks of tensor parallelism are neighbours; as many groups as fill a node run at once.
+Seconds KernelTimes::among_tensor_ranks(Collective kind, Bytes bytes) const {
+  ZP_CHECK(transfers_.cluster != nullptr, "tensor parallelism needs a cluster");
+  const std::int64_t in_node =
+      std::min(transfers_.tensor_ranks, transfers_.cluster->gpus_per_node());
+  const CollectiveGroup group{
+      .ranks_per_node = in_node,
+      .nodes = transfers_.tensor_ranks / in_node,
+      .concurrent = std::max<std::int64_t>(1, transfers_.cluster->gpus_per_node() / in_node)};
+  return collective_time(kind, bytes, group, *transfers_.cluster, coefficients_);
+}
+
+// A rank's counterpart in the next stage is `stage_distance` ranks away: on the same node, or all
+// ranks of the node send to other nodes at once.
+Seconds KernelTimes::stage_transfer(Bytes bytes) const {
+  ZP_CHECK(transfers_.cluster != nullptr, "a pipeline needs a cluster");
+  const std::int64_t local = transfers_.cluster->gpus_per_node();
+  const bool inside = transfers_.stage_distance < local;
+  const CollectiveGroup group{.ranks_per_node = inside ? 2 : 1,
+                              .nodes = inside ? 1 : 2,
+                              .concurrent = inside ? 1 : local};
+  return collective_time(
+      Collective::broadcast, bytes, group, *transfers_.cluster, coefficients_);
+}
+
 // Tensor.cpu() and Tensor.to(device): pageable memory, all GPUs of the node at once.
 Seconds KernelTimes::host_copy(Bytes bytes) const {
   ZP_CHECK(transfers_.cluster != nullptr, "a copy to the host needs a node");
@@ -86,6 +113,12 @@ KernelTime KernelTimes::of(const Block& block, const Operation& operation) const
   switch (operation.kind) {
     case OpKind::exchange:
       return {exchange(operation.traffic), KernelBound::none};
+    case OpKind::tensor_reduce:
+      return {among_tensor_ranks(Collective::all_reduce, operation.traffic), KernelBound::none};
+    case OpKind::tensor_gather:
+      return {among_tensor_ranks(Collective::all_gather, operation.traffic), KernelBound::none};
+    case OpKind::stage_transfer:
+      return {stage_transfer(operation.traffic), KernelBound::none};
     case OpKind::host_copy:
       return {host_copy(operation.traffic), KernelBound::none};
     case OpKind::view:

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "model/cost/attention.hpp"
+#include "model/cost/collective.hpp"
 #include "model/cost/gemm.hpp"
 
 namespace zeroplan {
@@ -24,6 +25,8 @@ struct KernelTime {
 struct Transfers {
   const Cluster* cluster = nullptr;  // must outlive its user; null: nothing leaves the GPU
   std::int64_t sequence_ranks = 1;   // that exchange among each other
+  std::int64_t tensor_ranks = 1;     // that reduce and gather among each other
+  std::int64_t stage_distance = 0;   // ranks between neighbours in a pipeline; 0: no pipeline
 };
 
 class KernelTimes {
@@ -53,6 +56,8 @@ class KernelTimes {
 
  private:
   Seconds exchange(Bytes bytes) const;
+  Seconds among_tensor_ranks(Collective kind, Bytes bytes) const;
+  Seconds stage_transfer(Bytes bytes) const;
   Seconds host_copy(Bytes bytes) const;
 
   Gpu gpu_;

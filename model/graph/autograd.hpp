@@ -137,6 +137,7 @@ class Tape {
     bool checkpoint = false;
     bool checkpoint_reentrant = true;
     bool checkpoint_offload = false;
+    std::int64_t checkpoint_ranks = 1;  // each keeps its part of a checkpoint
     bool outputs_held_in_backward = false;
     // torch < 2.7 allocates cublasLt's workspace anew for every call with an epilogue.
     bool lt_workspace_per_call = true;
@@ -259,7 +260,7 @@ class Tape {
   void accumulate_parameter(std::int32_t parameter, Tensor gradient);
   void count_dependencies(const std::vector<std::int32_t>& roots);
   void write_recompute();
-  void offload_input();
+  void put_input_away();
   Block take();
   friend Block record_block(Tape::Setup setup, const std::function<Tensor(Tape&)>& forward);
 

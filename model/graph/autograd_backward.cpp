@@ -266,24 +266,40 @@ void Tape::accumulate_parameter(std::int32_t parameter, Tensor gradient) {
   emit(EventKind::weight_gradient, index);
 }
 
-// The checkpoint's first tensor goes to the host before the block runs, and the frame that called
-// the block drops its own reference after it; backward brings it back first
-// (torch/utils/checkpoint.py CheckpointFunction as ArcticTraining's
-// monkey_patch_checkpoint_function_with_cpu_offload replaces it, DeepSpeed's
-// runtime/activation_checkpointing/checkpointing.py with cpu_checkpointing).
-void Tape::offload_input() {
+// The checkpoint's first tensor, or this rank's part of it, goes to the host before the block runs,
+// or is copied, and the frame that called the block drops its own reference after it; backward
+// brings it back first and gathers the parts (torch/utils/checkpoint.py CheckpointFunction as
+// ArcticTraining's monkey_patch_checkpoint_function_with_cpu_offload replaces it, DeepSpeed's
+// runtime/activation_checkpointing/checkpointing.py with cpu_checkpointing, partition_activations).
+void Tape::put_input_away() {
   if (block_.input < 0) return;
-  const Bytes bytes = block_.storages[static_cast<std::size_t>(block_.input)].bytes;
-  const auto copy = [&](std::string_view name) {
+  const Storage input = block_.storages[static_cast<std::size_t>(block_.input)];
+  const std::int64_t ranks = setup_.checkpoint_ranks;
+  const Elements part_elements = Elements::of(ceil_div(input.elements.count(), ranks));
+  const Bytes part_bytes = part_elements * input.dtype;
+  const auto operation = [&](std::string_view name, OpKind kind, Bytes traffic) {
     module_stack_.clear();
-    const Launch launch{.name = name, .kind = OpKind::host_copy, .traffic = bytes};
-    return Event{EventKind::operation, add_operation(launch)};
+    return Event{EventKind::operation,
+                 add_operation({.name = name, .kind = kind, .traffic = traffic})};
   };
   auto& forward = block_.events[static_cast<std::size_t>(Pass::forward_no_grad)];
-  forward.insert(forward.begin(), copy("copy to host"));
-  forward.push_back({EventKind::release, block_.input});
   auto& again = block_.events[static_cast<std::size_t>(Pass::recompute)];
-  again.insert(again.begin(), {{EventKind::allocate, block_.input}, copy("copy to device")});
+  std::vector<Event> before, back{{EventKind::allocate, block_.input}};
+  if (setup_.checkpoint_offload) {
+    before.push_back(operation("copy to host", OpKind::host_copy, part_bytes));
+    back.push_back(operation("copy to device", OpKind::host_copy, part_bytes));
+    if (ranks > 1) back.push_back(operation("all_gather", OpKind::tensor_gather, input.bytes));
+  } else {
+    const std::int32_t part = 
+        new_storage(part_elements, input.dtype, MemoryCategory::activations);
+    before.push_back({EventKind::allocate, part});
+    before.push_back(operation("clone", OpKind::copy, part_bytes * 2));
+    back.push_back(operation("all_gather", OpKind::tensor_gather, input.bytes));
+    back.push_back({EventKind::release, part});
+  }
+  forward.insert(forward.begin(), before.begin(), before.end());
+  forward.push_back({EventKind::release, block_.input});
+  again.insert(again.begin(), back.begin(), back.end());
 }
 
 Block Tape::take() {
@@ -293,7 +309,7 @@ Block Tape::take() {
 
 Block record_block(Tape::Setup setup, const std::function<Tensor(Tape&)>& forward) {
   const bool checkpoint = setup.checkpoint;
-  const bool offload = setup.checkpoint_offload;
+  const bool put_away = setup.checkpoint_offload || setup.checkpoint_ranks > 1;
   Tape tape(std::move(setup));
   if (checkpoint) {
     tape.begin(Pass::forward_no_grad);
@@ -302,7 +318,7 @@ Block record_block(Tape::Setup setup, const std::function<Tensor(Tape&)>& forwar
   tape.begin(checkpoint ? Pass::recompute : Pass::forward);
   tape.finish(forward(tape));
   tape.backward();
-  if (checkpoint && offload) tape.offload_input();
+  if (checkpoint && put_away) tape.put_input_away();
   return tape.take();
 }
 

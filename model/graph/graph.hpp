@@ -45,10 +45,13 @@ enum class OpKind {
   scatter,    // embedding and index gradients (sort included)
   fill,       // zeros
   exchange,   // all-to-all between sequence-parallel ranks; traffic: what a rank sends and keeps
+  tensor_reduce,   // all-reduce over the ranks of tensor parallelism; traffic: the tensor
+  tensor_gather,   // all-gather over them; traffic: the whole tensor
+  stage_transfer,  // between neighbouring pipeline stages; traffic: what a rank sends or receives
   host_copy,  // between GPU and pageable host memory
   view,       // host only: a dispatched call without a kernel
 };
-inline constexpr std::array<std::string_view, 13> kOpKindNames = {"matmul",
+inline constexpr std::array<std::string_view, 16> kOpKindNames = {"matmul",
                                                                   "attention",
                                                                   "pointwise",
                                                                   "reduction",
@@ -59,6 +62,9 @@ inline constexpr std::array<std::string_view, 13> kOpKindNames = {"matmul",
                                                                   "scatter",
                                                                   "fill",
                                                                   "exchange",
+                                                                  "tensor_reduce",
+                                                                  "tensor_gather",
+                                                                  "stage_transfer",
                                                                   "host_copy",
                                                                   "view"};
 constexpr std::string_view name(OpKind kind) {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <string_view>
 
 #include "model/check.hpp"
+#include "model/implementations/pipeline_ends.hpp"
 
 namespace zeroplan {
 
@@ -97,6 +99,7 @@ Block GraphAssembler::record(const std::string& name,
   setup.checkpoint = checkpoint;
   setup.checkpoint_reentrant = options_.checkpoint_reentrant;
   setup.checkpoint_offload = options_.checkpoint_offload;
+  setup.checkpoint_ranks = options_.partitions_checkpoints ? options_.tensor_parallel : 1;
   setup.outputs_held_in_backward = options_.outputs_held_in_backward;
   setup.lt_workspace_per_call = options_.torch < Version{2, 7};
   return record_block(std::move(setup), forward);
@@ -163,9 +166,34 @@ void GraphAssembler::instantiate(std::int32_t block_index,
   gradient_flows_ = gradient_flows_ || block.output_gradient >= 0;
 }
 
+// On a stage without what is being added, the block that talks to the neighbour stands for all of
+// it.
+bool GraphAssembler::replaced_by_neighbour() {
+  const StagePlace& place = options_.stage;
+  if (has_layers_ ? place.is_last() : place.is_first()) return false;
+  if (has_neighbour_) return true;
+  has_neighbour_ = true;
+  ZP_CHECK(hidden_.rank() > 0, "a pipeline of a model whose hidden states are not described");
+  const TransferOptions transfer{options_.partitions_transfers ? options_.tensor_parallel : 1};
+  const Bytes part = Bytes::of((hidden_.numel() * options_.dtype).count() / transfer.ranks);
+  graph_.buffers += part;  // pipe_recv_buf, grad_layer (runtime/pipe/engine.py)
+  const auto block = has_layers_ ? record("stage output",
+                                          "",
+                                          false,
+                                          [&](Tape& t) { return send_forward(t, hidden_, transfer); })
+                                 : record("stage input", "", false, [&](Tape& t) {
+                                     const Tensor hidden = receive_forward(t, hidden_, transfer);
+                                     if (beside_) beside_(t);
+                                     return hidden;
+                                   });
+  instantiate(push(block), "", false);
+  return true;
+}
+
 void GraphAssembler::add(const std::string& name,
                          const std::string& prefix,
                          const Forward& forward) {
+  if (replaced_by_neighbour()) return;
   instantiate(push(record(name, prefix, false, forward)), prefix, false);
 }
 
@@ -222,7 +250,10 @@ void GraphAssembler::add_each_layer(const std::string& prefix,
       options_.checkpointing == ActivationCheckpointing::full ||
       ((fms || options_.embedded) && options_.checkpointing == ActivationCheckpointing::selective);
   std::size_t from = 0;
-  for (std::size_t i = 0; i < places.size(); ++i) {
+  has_layers_ = true;
+  has_neighbour_ = false;
+  for (const std::int64_t number : layers_of_stage(static_cast<std::int64_t>(places.size()))) {
+    const auto i = static_cast<std::size_t>(number);
     const Place place = places[i];
     std::string layer = prefix;
     layer.append(std::to_string(i)).append(".");
@@ -245,6 +276,15 @@ void GraphAssembler::add_each_layer(const std::string& prefix,
     }
     instantiate(block, layer, checkpoint);
   }
+}
+
+// Numbers of the layers that this stage has.
+std::vector<std::int64_t> GraphAssembler::layers_of_stage(std::int64_t count) const {
+  const StagePlace& place = options_.stage;
+  const bool all = place.stages == 1;
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(all ? count : place.layers));
+  std::iota(numbers.begin(), numbers.end(), all ? 0 : place.first_layer);
+  return numbers;
 }
 
 void GraphAssembler::link_shared() {

@@ -30,7 +30,9 @@ class GraphAssembler {
   GraphAssembler(const Model& model, const GraphOptions& options);
 
   using Forward = std::function<Tensor(Tape&)>;
-  // One block with its own forward code.
+  // One block with its own forward code. In a pipeline those before the layers are the first
+  // stage's, those behind them the last's; in their place other stages receive and send hidden
+  // states (pipeline_ends.hpp).
   void add(const std::string& name, const std::string& prefix, const Forward& forward);
   // Layers prefix0. prefix1. ...: equal ones, by their parameters, share a block.
   void add_layers(const std::string& name,
@@ -53,6 +55,12 @@ class GraphAssembler {
   void add_written_layers(const std::string& prefix, std::int64_t count, const Written& written);
   // The next block starts a stack of its own: it gets nothing from the block before.
   void begin_stack() { gradient_flows_ = false; }
+  // The shape of what goes from block to block, and what a stage that receives it makes besides
+  // (masks, tables of positions). Needed in a pipeline.
+  void set_hidden(const Shape& shape, const std::function<void(Tape&)>& beside = {}) {
+    hidden_ = shape;
+    beside_ = beside;
+  }
   // Whether the gradient flows into the next block (false below the first trainable parameter).
   bool gradient_flows() const { return gradient_flows_; }
   void add_buffers(Bytes bytes) { graph_.buffers += bytes; }
@@ -71,11 +79,17 @@ class GraphAssembler {
   std::int32_t push(Block block);
   void instantiate(std::int32_t block, const std::string& prefix, bool checkpoint);
   void link_shared();
+  bool replaced_by_neighbour();
+  std::vector<std::int64_t> layers_of_stage(std::int64_t count) const;
 
   const Model& model_;
   const GraphOptions& options_;
   ModelGraph graph_;
   bool gradient_flows_ = false;
+  Shape hidden_;
+  std::function<void(Tape&)> beside_;
+  bool has_layers_ = false;
+  bool has_neighbour_ = false;  // on the side of the layers where blocks are being added
 };
 
 }  // namespace zeroplan

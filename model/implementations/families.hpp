@@ -47,3 +47,6 @@ void build_bert(GraphAssembler& assembler, const hf::Context& context);
 namespace zeroplan::litgpt {
 void build(GraphAssembler& assembler, const hf::Context& context);
 }
+namespace zeroplan::megatron {
+void build(GraphAssembler& assembler, const hf::Context& context);
+}

@@ -33,7 +33,8 @@ constexpr std::array kFamilies = {
     Family{"falcon", hf::build_falcon},
     Family{"mpt", hf::build_mpt},
     Family{"t5", hf::build_t5},
-    Family{"litgpt", nullptr},  // families/litgpt.hpp
+    Family{"litgpt", nullptr},    // families/litgpt.hpp
+    Family{"megatron", nullptr},  // families/megatron.hpp
 };
 
 // The forward pass of a family as an implementation writes it, or null.
@@ -50,7 +51,7 @@ Build build_of(const Family& family, const GraphOptions& options) {
     case Implementation::litgpt:
       return family.name == "litgpt" ? litgpt::build : nullptr;
     case Implementation::megatron:
-      return nullptr;
+      return family.name == "megatron" ? megatron::build : nullptr;
   }
   return nullptr;
 }

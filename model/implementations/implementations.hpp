@@ -29,6 +29,17 @@ struct LoraOptions {
   std::optional<DType> dtype;
 };
 
+// The part of a model that a rank computes where stages of a pipeline share its layers.
+struct StagePlace {
+  std::int64_t stage = 0;
+  std::int64_t stages = 1;
+  std::int64_t first_layer = 0;
+  std::int64_t layers = 0;  // used where there is more than one stage
+
+  bool is_first() const { return stage == 0; }
+  bool is_last() const { return stage + 1 == stages; }
+};
+
 struct GraphOptions {
   std::int64_t micro_batch = 1;
   std::int64_t sequence_length = 2048;    // of the whole sequence
@@ -50,6 +61,10 @@ struct GraphOptions {
   bool checkpoint_offload = false;        // checkpoints wait for backward in host memory
   bool use_cache = true;                  // config.use_cache; checkpointing switches it off
   bool outputs_held_in_backward = false;  // hf-trainer drops the outputs, a hand-written loop not
+  std::int64_t tensor_parallel = 1;    // ranks that share every layer (Megatron)
+  StagePlace stage;                    // of the pipeline
+  bool partitions_transfers = true;    // what goes between stages is cut by tensor ranks
+  bool partitions_checkpoints = false; // checkpoints are cut by tensor ranks, too
   bool embedded = false;      // the embedded runtime's own code, whatever `implementation` says
   bool zero3_linear = false;  // DeepSpeed's memory_efficient_linear replaces F.linear (stage 3)
 };

@@ -142,11 +142,22 @@ DType optimizer_state_dtype(const EngineConfig& config, const Knobs& knobs) {
   return follows_model ? config.model_dtype : DType::fp32;
 }
 
+// Megatron-DeepSpeed builds a PipelineModule of one stage, too; ZeRO 2 and 3 need
+// --no-pipeline-parallel (pretrain_gpt.py model_provider).
+bool runs_pipeline_engine(const Plan& plan, int stage) {
+  return plan.degrees.pipeline > 1 ||
+         (plan.workload.implementation == Implementation::megatron && stage < 2);
+}
+
 // Up to 0.16 an engine without ZeRO accumulates bf16 gradients in fp32 (runtime/engine.py
 // get_data_types); later releases take the model's format everywhere.
 DType accumulation_dtype(const Plan& plan, const Knobs& knobs, DType model) {
   const auto said = plan.ds_config.text(Knob::data_types_grad_accum_dtype);
   if (said) return dtype_named(*said, model);
+  // In bf16 Megatron adds gradients up in fp32 (megatron/arguments.py sets
+  // accumulate_allreduce_grads_in_fp32), and PipelineEngine has BF16_Optimizer's fp32 buffer for it
+  // (runtime/pipe/engine.py _bf16_reduce_grads).
+  if (model == DType::bf16 && runs_pipeline_engine(plan, knobs.stage())) return DType::fp32;
   const bool old = plan.software.deepspeed < DeepSpeedVersion::v0_17;
   if (knobs.stage() == 0 && model == DType::bf16 && old) return DType::fp32;
   return model;
@@ -207,7 +218,7 @@ EngineConfig engine_config(const Plan& plan) {
   config.data_parallel_ranks = static_cast<int>(plan.degrees.partition());
   config.ranks_per_node = static_cast<int>(plan.cluster.gpus_per_node());
   config.sequence_parallel_ranks = static_cast<int>(plan.degrees.sequence);
-  config.pipeline = plan.degrees.pipeline > 1;
+  config.pipeline = runs_pipeline_engine(plan, config.stage);
   config.gradient_accumulation_steps = static_cast<int>(plan.workload.gradient_accumulation_steps);
   config.model_dtype = dtype_of(plan.workload.precision);
   config.gradient_accumulation_dtype = accumulation_dtype(plan, knobs, config.model_dtype);

@@ -15,6 +15,7 @@
 #include "model/engine/ddp.hpp"
 #include "model/engine/engine_config.hpp"
 #include "model/engine/fsdp.hpp"
+#include "model/engine/pipeline_schedule.hpp"
 #include "model/hardware/hardware.hpp"
 #include "model/knobs/ds_config.hpp"
 #include "model/plan/scenario.hpp"
@@ -45,7 +46,11 @@ struct Software {
 
 struct Plan {
   std::string id;
-  std::shared_ptr<const Model> model;  // shared: strategies of one model are many
+  std::shared_ptr<const Model> model;  // a rank's own; shared: strategies of one model are many
+  std::shared_ptr<const Model> whole_model;   // what all ranks of one copy hold together
+  std::shared_ptr<const Model> tensor_model;  // all stages' part on a rank of tensor parallelism
+  std::vector<LayerRange> stages;             // of the pipeline; empty: none
+  std::int64_t stage = 0;                     // whose rank `model` and `engine_parameters` are
   Cluster cluster;
   Coefficients coefficients;  // of the cluster's cards
   Workload workload;
@@ -71,6 +76,17 @@ constexpr bool runs_deepspeed(const Workload& workload) {
 // Which transformer block each parameter stands in: a child of an outermost list of modules, as
 // wrapping policies by class name find it. -1: in none (embeddings, last norm, head).
 std::vector<int> wrapped_blocks(const Model& model);
+
+// --- pipelines: a plan describes a rank of one stage, of the first as resolve() makes it ---
+// The same for a rank of another stage. Precondition: plan.stages is not empty.
+Plan stage_plan(const Plan& plan, std::int64_t stage);
+// Stages that differ in more than their place: the first, the last, and of those between with as
+// many layers the one with the most micro-batches alive.
+std::vector<std::int64_t> distinct_stages(const Plan& plan);
+// The one of them that stands for `stage`.
+std::int64_t representative_stage(const Plan& plan, std::int64_t stage);
+// Micro-batches whose activations a rank of the plan's stage holds at once; 1 without a pipeline.
+std::int64_t live_micro_batches(const Plan& plan);
 
 // `error` with the places where the user said the values it is about: what is found to be wrong
 // only when a plan is predicted knows the key and not the file.

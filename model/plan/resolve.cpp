@@ -4,6 +4,7 @@
 #include "model/check.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/families/litgpt.hpp"
+#include "model/families/megatron.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/knobs/rules.hpp"
 #include "model/plan/resolver.hpp"
@@ -144,6 +145,10 @@ Attention default_attention(Resolver& r) {
     r.assume("attention flash: the embedded runtime's kernel");
     return Attention::flash;
   }
+  if (r.plan.workload.implementation == Implementation::megatron) {
+    r.assume("attention eager: Megatron's scores in memory");
+    return Attention::eager;
+  }
   if (r.plan.workload.implementation != Implementation::hf) {
     r.assume("attention flash: what the model's code calls by default");
     return Attention::flash;
@@ -190,7 +195,23 @@ void resolve_implementation(Resolver& r) {
       }
       return;
     case Implementation::megatron:
-      r.not_modelled(ScenarioKey::implementation, "model code of " + text);
+      if (!megatron_has(*r.plan.model)) {
+        r.problem(r.origin(ScenarioKey::implementation),
+                  "a model of type gpt2 or bloom under megatron",
+                  type);
+      }
+      if (r.plan.workload.engine != TrainingEngine::deepspeed) {
+        r.not_modelled(ScenarioKey::implementation, "Megatron's code under another engine");
+      }
+      if (const auto attention = r.text(ScenarioKey::attention); attention && *attention != "eager") {
+        r.problem(r.origin(ScenarioKey::attention),
+                  "eager under megatron: scores in memory, softmax in one kernel",
+                  *attention);
+      }
+      if (const Said* said = r.scenario.find(ScenarioKey::method);
+          said != nullptr && !(said->value.is_string() && said->value.as_string() == "full")) {
+        r.not_modelled(ScenarioKey::method, "adapters in Megatron's code");
+      }
   }
 }
 
@@ -229,6 +250,8 @@ void check_embedded(Resolver& r) {
 void resolve_checkpointing(Resolver& r) {
   Workload& workload = r.plan.workload;
   const bool litgpt = workload.implementation == Implementation::litgpt;
+  // deepspeed.checkpointing is reentrant.
+  const bool megatron = workload.implementation == Implementation::megatron;
   const bool checkpoints = litgpt && workload.engine == TrainingEngine::fsdp;
   workload.activation_checkpointing =
       choice(r,
@@ -239,7 +262,7 @@ void resolve_checkpointing(Resolver& r) {
                          : "no activation checkpointing: the default");
   workload.checkpoint_reentrant =
       r.boolean(ScenarioKey::checkpoint_reentrant)
-          .value_or(!litgpt && default_reentrant(r.plan.software.transformers));
+          .value_or(!litgpt && (megatron || default_reentrant(r.plan.software.transformers)));
 }
 
 void resolve_training(Resolver& r) {
@@ -296,8 +319,6 @@ void resolve_degrees(Resolver& r) {
   Degrees& degrees = r.plan.degrees;
   const auto degree = [&](ScenarioKey key) {
     const std::int64_t value = r.integer(key).value_or(1);
-    const bool modelled = key == ScenarioKey::sequence_parallel;
-    if (value > 1 && !modelled) r.not_modelled(key, std::string(info(key).help));
     return value;
   };
   degrees.tensor = workload.tensor_parallel = degree(ScenarioKey::tensor_parallel);
@@ -313,6 +334,7 @@ void resolve_degrees(Resolver& r) {
         "tensor x sequence x pipeline ranks that divide " + std::to_string(degrees.world) + " GPUs",
         std::to_string(inner));
   }
+  check_model_parallel(r);
 }
 
 std::optional<double> positive_number(Resolver& r,
@@ -442,9 +464,13 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   fill_ds_config(r);
   if (runs_deepspeed(r.plan.workload)) {
     require_stage_for_offload(r);
+    require_stage_for_pipeline(r);
     if (r.problems.empty() && r.has_ds_config) report_startup(r);
   }
   r.throw_problems();
+  r.plan.whole_model = r.plan.model;
+  r.plan.tensor_model = r.plan.model;
+  divide_model(r);
   r.plan.engine = engine_config(r.plan);
   r.plan.engine_parameters = engine_parameters(*r.plan.model, r.plan.workload.frontend);
   resolve_torch_engine(r);
@@ -471,7 +497,10 @@ std::vector<EngineParameter> engine_parameters(const Model& model, Frontend fron
   std::vector<EngineParameter> result;
   result.reserve(model.parameters.size());
   for (const Parameter& parameter : model.parameters) {
-    const bool no_decay = frontend == Frontend::hf_trainer && parameter.shape.size() <= 1;
+    // Megatron: get_params_for_weight_decay_optimization (megatron/optimizer/__init__.py).
+    const bool keeps_apart =
+        frontend == Frontend::hf_trainer || model.implementation_family == "megatron";
+    const bool no_decay = keeps_apart && parameter.shape.size() <= 1;
     result.push_back({parameter.numel, parameter.trainable, no_decay ? 1 : 0});
     result.back().quantized = parameter.quantized;
   }

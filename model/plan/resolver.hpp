@@ -47,6 +47,11 @@ void resolve_tiled_mlp(Resolver& resolver);
 void resolve_activation_offload(Resolver& resolver);
 void resolve_sequence_parallel(Resolver& resolver);
 
+// resolve_model_parallel.cpp: ranks that share a model. divide_model() replaces plan.model.
+void check_model_parallel(Resolver& resolver);
+void require_stage_for_pipeline(Resolver& resolver);
+void divide_model(Resolver& resolver);
+
 // resolve_torch_engines.cpp: what of the ds_config FSDP and DDP take.
 void resolve_torch_engine(Resolver& resolver);
 

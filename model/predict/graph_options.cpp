@@ -28,6 +28,19 @@ GraphOptions graph_options(const Plan& plan) {
   options.checkpointing = workload.activation_checkpointing;
   options.checkpoint_reentrant = workload.checkpoint_reentrant;
   options.checkpoint_offload = workload.activation_offload == ActivationOffload::cpu;
+  options.tensor_parallel = plan.degrees.tensor;
+  if (!plan.stages.empty()) {
+    const LayerRange& range = plan.stages[static_cast<std::size_t>(plan.stage)];
+    options.stage = {plan.stage,
+                     static_cast<std::int64_t>(plan.stages.size()),
+                     range.first,
+                     range.count};
+  }
+  options.partitions_transfers =
+      plan.ds_config.boolean(Knob::pipeline_pipe_partitioned).value_or(true);
+  options.partitions_checkpoints =
+      plan.degrees.tensor > 1 &&
+      plan.ds_config.boolean(Knob::activation_partition_activations).value_or(false);
   options.embedded = workload.engine == TrainingEngine::embedded;
   options.outputs_held_in_backward = workload.outputs_held && !options.embedded;
   options.zero3_linear = runs_deepspeed(plan.workload) && !options.embedded &&

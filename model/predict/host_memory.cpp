@@ -118,7 +118,8 @@ Bytes checkpoints_on_host(const Plan& plan, const ModelGraph& graph) {
     if (!instance.checkpointed || block.input < 0) continue;
     sum += block.storages[static_cast<std::size_t>(block.input)].bytes;
   }
-  return sum;
+  const bool parts = plan.ds_config.boolean(Knob::activation_partition_activations).value_or(false);
+  return (parts ? sum / plan.degrees.tensor : sum) * live_micro_batches(plan);
 }
 
 void predict_host(const Plan& plan,

@@ -59,6 +59,7 @@ Seconds step_of_length(const Plan& plan, double length) {
   Plan shorter = plan;
   shorter.workload.dataset.reset();
   shorter.workload.sequence_length = std::max<std::int64_t>(1, std::llround(length));
+  if (!shorter.stages.empty()) return pipeline_time(shorter, stage_works(shorter)).total;
   const StepWork work = step_work(shorter);
   return step_time(shorter, work.graph, step_traffic(shorter, work)).total;
 }

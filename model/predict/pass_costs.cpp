@@ -21,6 +21,10 @@ CostClass class_of(OpKind kind) {
     case OpKind::exchange:
     case OpKind::host_copy:
       return CostClass::copy;
+    case OpKind::tensor_reduce:
+    case OpKind::tensor_gather:
+    case OpKind::stage_transfer:
+      return CostClass::ranks;
     case OpKind::gather:
       return CostClass::gather;
     case OpKind::scatter:
@@ -63,7 +67,7 @@ class Evaluation {
                  plan.coefficients,
                  attention_software(plan),
                  /*allow_tf32=*/false,
-                 {&plan.cluster, plan.degrees.sequence}),
+                 transfers_of(plan)),
         floor_(plan.coefficients[Coefficient::kernel_floor_seconds]),
         autocast_width_(autocast_width(plan)) {}
 
@@ -80,7 +84,7 @@ class Evaluation {
   void add(const Block& block, const Operation& operation, Pass which, ClassSeconds& seconds) {
     const double total = gpu_seconds(block, operation);
     const CostClass cost = class_of(operation.kind);
-    if (cost == CostClass::matmul || cost == CostClass::attention) {
+    if (cost == CostClass::matmul || cost == CostClass::attention || cost == CostClass::ranks) {
       at(seconds, cost) += total;
     } else if (total > 0.0) {
       const double floors = floor_ * static_cast<double>(operation.kernels);
@@ -165,6 +169,14 @@ AttentionSoftware attention_software(const Plan& plan) {
           plan.software.torch_said};
 }
 
+Transfers transfers_of(const Plan& plan) {
+  const Degrees& degrees = plan.degrees;
+  return {&plan.cluster,
+          degrees.sequence,
+          degrees.tensor,
+          degrees.pipeline > 1 ? degrees.tensor * degrees.partition() : 0};
+}
+
 PassCosts pass_costs(const Plan& plan, const ModelGraph& graph) {
   HostSoftware software;
   software.engine = plan.workload.engine;
@@ -212,6 +224,8 @@ ClassCoefficient coefficient_of(CostClass cost, const Plan& plan, const ModelGra
       return {Coefficient::gather_bandwidth_efficiency, true};
     case CostClass::scatter:
       return {Coefficient::scatter_bandwidth_efficiency, true};
+    case CostClass::ranks:
+      return {Coefficient::nccl_reduce_efficiency, true};
     case CostClass::kernel_floor:
       return {Coefficient::kernel_floor_seconds};
     case CostClass::host_forward:

@@ -23,13 +23,14 @@ enum class CostClass {
   copy,
   gather,
   scatter,
+  ranks,  // what a pass moves between ranks of tensor parallelism and pipeline stages
   kernel_floor,
   host_forward,
   host_backward,
   host_view,
   host_launch,
 };
-inline constexpr std::size_t kCostClassCount = 14;
+inline constexpr std::size_t kCostClassCount = 15;
 constexpr bool is_host(CostClass cost) { return cost >= CostClass::host_forward; }
 
 using ClassSeconds = std::array<double, kCostClassCount>;
@@ -41,6 +42,8 @@ struct PassCosts {
 };
 
 AttentionSoftware attention_software(const Plan& plan);
+// Between which ranks the plan's operations go.
+Transfers transfers_of(const Plan& plan);
 PassCosts pass_costs(const Plan& plan, const ModelGraph& graph);
 
 // The coefficient behind a class on this plan's card and graph, and how its time follows it.

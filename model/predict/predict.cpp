@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -9,6 +11,7 @@
 #include "model/predict/job_time.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/step_time.hpp"
+#include "model/predict/stage_work.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "model/predict/verdict.hpp"
 
@@ -17,17 +20,65 @@ namespace {
 
 constexpr double kNinetyPercent = 1.645;  // standard deviations on each side of a 90 % interval
 
+// What a rank does, or a rank of each distinct stage of a pipeline.
+class Ranks {
+ public:
+  explicit Ranks(const Plan& plan) : plan_(plan) {
+    if (!plan.stages.empty()) {
+      stages_ = stage_works(plan);
+    } else {
+      work_ = step_work(plan);
+      traffic_ = step_traffic(plan, work_);
+    }
+  }
+
+  // Of the rank with the least room.
+  MemoryPrediction memory() const {
+    if (stages_.empty()) return predict_memory(plan_, work_);
+    MemoryPrediction worst;
+    for (const StageWork& stage : stages_) {
+      MemoryPrediction one = predict_memory(stage.plan, stage.work);
+      const bool larger = one.gpu.peak_total > worst.gpu.peak_total;
+      const HostMemory host = one.host.peak > worst.host.peak ? one.host : worst.host;
+      if (larger) worst = std::move(one);
+      worst.host = host;
+    }
+    return worst;
+  }
+
+  StepPrediction time() const {
+    return stages_.empty() ? predict_step_time(plan_, work_.graph, traffic_)
+                           : predict_pipeline_time(plan_, stages_);
+  }
+
+  // On another network.
+  StepTime time_on(const Cluster& cluster) const {
+    Plan other = plan_;
+    other.cluster = cluster;
+    if (stages_.empty()) return step_time(other, work_.graph, traffic_);
+    std::vector<StageWork> stages = stages_;
+    for (StageWork& stage : stages) stage.plan.cluster = cluster;
+    return pipeline_time(other, stages);
+  }
+
+  const ModelGraph& graph() const {
+    return stages_.empty() ? work_.graph : stages_.front().work.graph;
+  }
+
+ private:
+  const Plan& plan_;
+  StepWork work_;
+  StepTraffic traffic_;
+  std::vector<StageWork> stages_;  // empty: no pipeline
+};
+
 // Nobody said what joins the nodes: how fast it is on the usual networks.
-void add_networks(const Plan& plan,
-                  const ModelGraph& graph,
-                  const StepTraffic& traffic,
-                  StepResult& result) {
+void add_networks(const Plan& plan, const Ranks& ranks, StepResult& result) {
   if (!plan.cluster.network_assumed) return;
-  Plan other = plan;
+  Cluster cluster = plan.cluster;
   for (const double gigabits : {10.0, 25.0, 100.0, 200.0}) {
-    other.cluster.inter_node.bandwidth.value = BytesPerSecond::of(gigabits * 1e9 / 8.0);
-    result.at_network.push_back(
-        {gigabits, step_time(other, graph, traffic).tokens_per_second_per_gpu});
+    cluster.inter_node.bandwidth.value = BytesPerSecond::of(gigabits * 1e9 / 8.0);
+    result.at_network.push_back({gigabits, ranks.time_on(cluster).tokens_per_second_per_gpu});
   }
 }
 
@@ -48,17 +99,16 @@ std::string zero_init_sentence(const Plan& plan, const ParameterCounts& counts) 
 }  // namespace
 
 StepResult predict(const Plan& plan, const PredictOptions& options) {
-  const StepWork work = step_work(plan);
-  const MemoryPrediction memory = predict_memory(plan, work);
-  const StepTraffic traffic = step_traffic(plan, work);
+  const Ranks ranks(plan);
+  const MemoryPrediction memory = ranks.memory();
   StepResult result;
   result.id = plan.id;
   result.gpu = memory.gpu;
   result.host = memory.host;
   result.nvme = memory.nvme;
-  const StepPrediction step = predict_step_time(plan, work.graph, traffic);
+  const StepPrediction step = ranks.time();
   result.step = step.time;
-  add_networks(plan, work.graph, traffic, result);
+  add_networks(plan, ranks, result);
   judge(plan, memory, gpu_verdict(memory, options), options, result);
   const double spread = kNinetyPercent * memory.relative_sd;
   const double peak = static_cast<double>(memory.gpu.peak_allocated.count());
@@ -67,14 +117,19 @@ StepResult predict(const Plan& plan, const PredictOptions& options) {
   const double time_spread = kNinetyPercent * step.relative_sd;
   result.step_interval = {result.step.total / (1.0 + time_spread),
                           result.step.total * (1.0 + time_spread)};
-  const ParameterCounts counts = count_parameters(*plan.model);
+  const ParameterCounts counts = count_parameters(*plan.whole_model);
   result.parameters_total = counts.total;
   result.parameters_trainable = counts.trainable;
   result.parameters_active = counts.active;
   result.assumptions = plan.assumptions;
-  for (const std::string& sentence : work.graph.assumptions) result.assumptions.push_back(sentence);
+  for (const std::string& sentence : ranks.graph().assumptions) result.assumptions.push_back(sentence);
   if (runs_deepspeed(plan.workload) && plan.engine.stage == 3 && plan.engine.stage3.zero_init) {
-    result.assumptions.push_back(zero_init_sentence(plan, counts));
+    result.assumptions.push_back(zero_init_sentence(plan, count_parameters(*plan.model)));
+  }
+  if (!plan.stages.empty()) {
+    result.assumptions.push_back(
+        "pipeline: the closed form's answer for the stage with the least room, and for the 1F1B "
+        "schedule of all stages; it is not played event by event");
   }
   if (const auto job = job_time(plan, result.step.total)) {
     result.job_steps = job->steps;

@@ -36,6 +36,7 @@ constexpr ClassFactors unmoved() {
 struct PassSeconds {
   double gpu = 0.0;
   double memory = 0.0;  // of it in memory-bound kernels
+  double ranks = 0.0;   // of it between ranks of tensor parallelism and stages
   double host = 0.0;
 };
 
@@ -49,7 +50,11 @@ PassSeconds seconds_of(const ClassSeconds& classes, const ClassFactors& factors)
       continue;
     }
     seconds.gpu += part;
-    if (cost != CostClass::matmul && cost != CostClass::attention) seconds.memory += part;
+    if (cost == CostClass::ranks) {
+      seconds.ranks += part;
+    } else if (cost != CostClass::matmul && cost != CostClass::attention) {
+      seconds.memory += part;
+    }
   }
   return seconds;
 }
@@ -58,8 +63,33 @@ PassSeconds seconds_of(const ClassSeconds& classes, const ClassFactors& factors)
 struct WindowSeconds {
   double forward = 0.0, backward = 0.0;  // as they are played
   double gpu = 0.0, memory = 0.0, host = 0.0, stream = 0.0;
-  double wait = 0.0;  // for collectives
+  double ranks = 0.0;  // of gpu: what passes move between ranks
+  double wait = 0.0;   // for collectives
   double wait_forward = 0.0;
+};
+
+void fill_rates(const Plan& plan, StepTime& step) {
+  const Workload& workload = plan.workload;
+  const double sequences = static_cast<double>(workload.micro_batch_size) *
+                           static_cast<double>(workload.gradient_accumulation_steps);
+  const double tokens = sequences * static_cast<double>(workload.sequence_length);
+  const double seconds = step.total.seconds();
+  const double ranks = static_cast<double>(plan.degrees.data);
+  step.samples_per_second = sequences * ranks / seconds;
+  step.tokens_per_second_per_gpu =
+      tokens * ranks / static_cast<double>(plan.degrees.world) / seconds;
+  const Flops token = model_flops_per_token(*plan.whole_model, workload.sequence_length);
+  step.model_flops_per_gpu = FlopsPerSecond::of(step.tokens_per_second_per_gpu * token.value());
+  step.mfu = step.model_flops_per_gpu / dense_rate(plan);
+}
+
+// What one stage of a pipeline contributes, in seconds.
+struct StageTime {
+  StageSeconds passes;      // of one micro-batch
+  double ranks = 0.0;       // of all its passes: between ranks
+  double reductions = 0.0;  // behind the last micro-batch
+  double offload = 0.0;
+  double behind = 0.0;  // all that comes behind it: reductions, optimizer, fixed costs
 };
 
 // A plan's step, ready to be evaluated under moved coefficients.
@@ -87,6 +117,29 @@ class StepModel {
         links_moved ? message_costs(c) : std::vector<CollectiveCost>();
     const std::vector<CollectiveCost>& messages = links_moved ? moved : messages_;
     return assemble(c, play(c, factors, messages), after(messages));
+  }
+
+  // The same of one stage of a pipeline, whose passes are put together by pipeline_time.cpp.
+  StageTime stage(const Coefficients& c, const ClassFactors& factors, bool links_moved) const {
+    const std::vector<CollectiveCost> moved =
+        links_moved ? message_costs(c) : std::vector<CollectiveCost>();
+    const std::vector<CollectiveCost>& messages = links_moved ? moved : messages_;
+    const WindowSeconds window = play(c, factors, messages);
+    const HostCosts host = host_costs(host_software(plan_), c);
+    const double m = static_cast<double>(plan_.workload.gradient_accumulation_steps);
+    const double in_backward = window.wait - window.wait_forward;
+    StageTime time;
+    time.passes.forward =
+        (window.forward - window.wait_forward) / m + host.micro_step.seconds();
+    time.passes.backward = (window.backward - in_backward) / m;
+    time.ranks = window.ranks;
+    const StepTail tail =
+        step_tail(plan_, traffic_, c, Seconds::of(window.forward + window.backward));
+    time.reductions = window.wait + after(messages);
+    time.offload = (tail.offload()).seconds();
+    time.behind = time.reductions + tail.optimizer().seconds() + tail.in_backward.seconds() +
+                  host.step.seconds();
+    return time;
   }
 
   const PassCosts& costs() const { return costs_; }
@@ -174,6 +227,7 @@ class StepModel {
         if (window.tasks[i].kind != StepTaskKind::compute) continue;
         const auto index = costs_.of_pass[static_cast<std::size_t>(window.tasks[i].pass)];
         sum.memory += n * passes[static_cast<std::size_t>(index)].memory;
+        sum.ranks += n * passes[static_cast<std::size_t>(index)].ranks;
       }
       for (TaskSeconds& task : tasks) task.stream = 0.0;
       const MicroStepSeconds without = run();
@@ -223,18 +277,19 @@ class StepModel {
     step.total = step.forward + step.backward + step.optimizer;
     // One rank waits for nobody; what its engine copies for reductions is not communication.
     const bool alone = plan_.degrees.data <= 1;
-    step.exposed_communication = at_scale(alone ? 0.0 : window.wait + crowded + after);
+    const double exposed = window.ranks + (alone ? 0.0 : window.wait + crowded + after);
+    step.exposed_communication = at_scale(exposed);
     step.exposed_offload = tail.offload() * scale;
     fill_bounds(c, window, tail, after, scale, step);
-    const double busy = window.gpu + tail.gpu.seconds();
+    const double busy = window.gpu - window.ranks + tail.gpu.seconds();
     const bool dispatches = window.host > window.gpu;
     step.bound = bound_of({{Bound::compute, dispatches ? 0.0 : busy},
                            {Bound::dispatch, dispatches ? window.host : 0.0},
-                           {Bound::communication, alone ? 0.0 : window.wait + crowded + after},
+                           {Bound::communication, exposed},
                            {Bound::pcie, (tail.in_backward + tail.copies).seconds()},
                            {Bound::cpu_optimizer, tail.cpu.seconds()},
                            {Bound::nvme, tail.nvme.seconds()}});
-    fill_rates(step);
+    fill_rates(plan_, step);
     return step;
   }
 
@@ -267,26 +322,93 @@ class StepModel {
         ->first;
   }
 
-  void fill_rates(StepTime& step) const {
-    const Workload& workload = plan_.workload;
-    const double sequences = static_cast<double>(workload.micro_batch_size) *
-                             static_cast<double>(workload.gradient_accumulation_steps);
-    const double tokens = sequences * static_cast<double>(workload.sequence_length);
-    const double seconds = step.total.seconds();
-    const double ranks = static_cast<double>(plan_.degrees.data);
-    step.samples_per_second = sequences * ranks / seconds;
-    step.tokens_per_second_per_gpu =
-        tokens * ranks / static_cast<double>(plan_.degrees.world) / seconds;
-    const Flops token = model_flops_per_token(*plan_.model, workload.sequence_length);
-    step.model_flops_per_gpu = FlopsPerSecond::of(step.tokens_per_second_per_gpu * token.value());
-    step.mfu = step.model_flops_per_gpu / dense_rate(plan_);
-  }
-
   const Plan& plan_;
   const StepTraffic& traffic_;
   PassCosts costs_;
   std::vector<std::vector<bool>> is_forward_;  // of each window's tasks
   std::vector<CollectiveCost> messages_;
+};
+
+// Elements of a parameter that several modules of the model share, first and last stage of a
+// pipeline both hold and add up.
+Elements tied_elements(const Model& model) {
+  std::vector<int> users(model.parameters.size(), 0);
+  for (const Module& module : model.modules) {
+    for (const int parameter : module.parameters) ++users[static_cast<std::size_t>(parameter)];
+  }
+  Elements tied;
+  for (std::size_t i = 0; i < users.size(); ++i) {
+    if (users[i] > 1) tied += model.parameters[i].numel;
+  }
+  return tied;
+}
+
+// A pipeline's step, ready to be evaluated under moved coefficients.
+class PipelineModel {
+ public:
+  PipelineModel(const Plan& plan, const std::vector<StageWork>& stages) : plan_(plan) {
+    for (const StageWork& stage : stages) {
+      models_.emplace_back(stage.plan, stage.work.graph, stage.traffic);
+    }
+    const std::vector<std::int64_t> distinct = distinct_stages(plan);
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      const std::int64_t stands_for = representative_stage(plan, static_cast<std::int64_t>(s));
+      const auto at = std::find(distinct.begin(), distinct.end(), stands_for);
+      model_of_.push_back(static_cast<std::size_t>(at - distinct.begin()));
+    }
+    tied_ = tied_elements(*plan.tensor_model) * plan.engine.gradient_accumulation_dtype;
+  }
+
+  StepTime evaluate(const Coefficients& c, const ClassFactors& factors, bool links_moved) const {
+    std::vector<StageTime> distinct;
+    for (const StepModel& model : models_) distinct.push_back(model.stage(c, factors, links_moved));
+    std::vector<StageSeconds> passes;
+    double behind = 0.0, longest = 0.0, sum = 0.0;
+    const StageTime* busiest = &distinct.front();
+    const double m = static_cast<double>(plan_.workload.gradient_accumulation_steps);
+    for (const std::size_t index : model_of_) {
+      const StageTime& stage = distinct[index];
+      passes.push_back(stage.passes);
+      behind = std::max(behind, stage.behind);
+      const double own = m * (stage.passes.forward + stage.passes.backward);
+      sum += own;
+      if (own > longest) busiest = &stage;
+      longest = std::max(longest, own);
+    }
+    const PipelineSpan span =
+        pipeline_span(passes, plan_.workload.gradient_accumulation_steps);
+    const double tied = tied_reduction(c);
+    const double scale = scaling_factor(plan_.cluster.nodes, c);
+    const auto at_scale = [&](double seconds) { return Seconds::of(seconds * scale); };
+    StepTime step;
+    step.forward = at_scale(span.seconds * span.forward_share);
+    step.backward = at_scale(span.seconds * (1.0 - span.forward_share));
+    step.optimizer = at_scale(behind + tied);
+    step.total = step.forward + step.backward + step.optimizer;
+    const double communication = busiest->ranks + busiest->reductions + tied;
+    step.exposed_communication = at_scale(communication);
+    step.exposed_offload = at_scale(busiest->offload);
+    step.lower_bound = at_scale(longest);
+    step.upper_bound = at_scale(sum + behind + tied);
+    step.bound = communication > longest - busiest->ranks ? Bound::communication : Bound::compute;
+    fill_rates(plan_, step);
+    return step;
+  }
+
+ private:
+  double tied_reduction(const Coefficients& c) const {
+    if (tied_ == Bytes::zero()) return 0.0;
+    const std::int64_t local = plan_.cluster.gpus_per_node();
+    const bool inside = plan_.degrees.world <= local;
+    const CollectiveGroup ends{
+        .ranks_per_node = inside ? 2 : 1, .nodes = inside ? 1 : 2, .concurrent = inside ? 1 : local};
+    return collective_time(Collective::all_reduce, tied_, ends, plan_.cluster, c).seconds();
+  }
+
+  const Plan& plan_;
+  std::vector<StepModel> models_;      // of the distinct stages
+  std::vector<std::size_t> model_of_;  // by stage
+  Bytes tied_;
 };
 
 // Coefficients of links, and of everything behind the passes.
@@ -342,26 +464,12 @@ bool offloads(const StepTraffic& traffic) {
          traffic.cpu_optimizer > Elements::zero();
 }
 
-}  // namespace
-
-Flops model_flops_per_token(const Model& model, std::int64_t sequence_length) {
-  const ParameterCounts counts = count_parameters(model);
-  const double trainable = static_cast<double>(counts.trainable.count());
-  const double total = static_cast<double>(counts.total.count());
-  const double layers = static_cast<double>(model.shape.layers + model.shape.encoder_layers);
-  return Flops::of(6.0 * trainable + 4.0 * (total - trainable) +
-                   12.0 * layers * static_cast<double>(model.shape.hidden) *
-                       static_cast<double>(sequence_length));
-}
-
-StepTime step_time(const Plan& plan, const ModelGraph& graph, const StepTraffic& traffic) {
-  return StepModel(plan, graph, traffic).evaluate(plan.coefficients, unmoved(), false);
-}
-
-StepPrediction predict_step_time(const Plan& plan,
-                                 const ModelGraph& graph,
-                                 const StepTraffic& traffic) {
-  const StepModel model(plan, graph, traffic);
+// Moves each coefficient that takes part by one standard deviation of its own.
+template <typename Evaluated>
+StepPrediction with_spread(const Evaluated& model,
+                           const Plan& plan,
+                           const ModelGraph& graph,
+                           const StepTraffic& traffic) {
   StepPrediction prediction;
   prediction.time = model.evaluate(plan.coefficients, unmoved(), false);
   const double base = prediction.time.total.seconds();
@@ -381,7 +489,8 @@ StepPrediction predict_step_time(const Plan& plan,
     moved.set(id, moved[id] * (1.0 + moved.relative_sd(id)));
     take(model.evaluate(moved, unmoved(), link));
   };
-  if (plan.degrees.data > 1) {
+  const Degrees& degrees = plan.degrees;
+  if (degrees.data > 1 || degrees.tensor > 1 || degrees.pipeline > 1) {
     for (const Coefficient id : kLinkCoefficients) move(id, true);
   }
   const auto first_of_offload = std::find(std::begin(kOtherCoefficients),
@@ -391,6 +500,37 @@ StepPrediction predict_step_time(const Plan& plan,
   for (auto id = std::begin(kOtherCoefficients); id != end; ++id) move(*id, false);
   prediction.relative_sd = std::sqrt(squares);
   return prediction;
+}
+
+}  // namespace
+
+Flops model_flops_per_token(const Model& model, std::int64_t sequence_length) {
+  const ParameterCounts counts = count_parameters(model);
+  const double trainable = static_cast<double>(counts.trainable.count());
+  const double total = static_cast<double>(counts.total.count());
+  const double layers = static_cast<double>(model.shape.layers + model.shape.encoder_layers);
+  return Flops::of(6.0 * trainable + 4.0 * (total - trainable) +
+                   12.0 * layers * static_cast<double>(model.shape.hidden) *
+                       static_cast<double>(sequence_length));
+}
+
+StepTime step_time(const Plan& plan, const ModelGraph& graph, const StepTraffic& traffic) {
+  return StepModel(plan, graph, traffic).evaluate(plan.coefficients, unmoved(), false);
+}
+
+StepPrediction predict_step_time(const Plan& plan,
+                                 const ModelGraph& graph,
+                                 const StepTraffic& traffic) {
+  return with_spread(StepModel(plan, graph, traffic), plan, graph, traffic);
+}
+
+StepTime pipeline_time(const Plan& plan, const std::vector<StageWork>& stages) {
+  return PipelineModel(plan, stages).evaluate(plan.coefficients, unmoved(), false);
+}
+
+StepPrediction predict_pipeline_time(const Plan& plan, const std::vector<StageWork>& stages) {
+  const StageWork& first = stages.front();
+  return with_spread(PipelineModel(plan, stages), plan, first.work.graph, first.traffic);
 }
 
 }  // namespace zeroplan

@@ -18,6 +18,7 @@
 
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
+#include "model/predict/stage_work.hpp"
 #include "model/predict/step_result.hpp"
 #include "model/predict/step_traffic.hpp"
 
@@ -42,5 +43,17 @@ struct StepPrediction {
 StepPrediction predict_step_time(const Plan& plan,
                                  const ModelGraph& graph,
                                  const StepTraffic& traffic);
+
+// [T17] The same where stages of a pipeline share a step of m micro-batches:
+//
+//   T = (span of the passes [P1] + max over stages of (reductions + optimizer + fixed) + tied) s
+//
+// A stage's passes contain what it moves to its neighbours, which stands in both stages' way
+// (runtime/pipe/p2p.py, blocking), and no reduction: those follow the last micro-batch. tied: the
+// all-reduce of a tied embedding's gradient between first and last stage. s: [T4]'s factor. Left
+// out: a stage that waits for a neighbour to take what it sends. Checked by
+// tests/unit/pipeline_plan_test.cpp.
+StepTime pipeline_time(const Plan& plan, const std::vector<StageWork>& stages);
+StepPrediction predict_pipeline_time(const Plan& plan, const std::vector<StageWork>& stages);
 
 }  // namespace zeroplan

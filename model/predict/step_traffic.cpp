@@ -283,6 +283,7 @@ std::int32_t StepTraffic::message(const Message& wanted) {
 
 CollectiveGroup contiguous_group(const Plan& plan, std::int64_t ranks) {
   const std::int64_t per_node = std::max<std::int64_t>(1, plan.cluster.gpus_per_node());
+  if (plan.degrees.tensor > 1) return strided_group(ranks, plan.degrees.tensor, per_node);
   CollectiveGroup group;
   group.ranks_per_node = std::min(ranks, per_node);
   group.nodes = ceil_div(ranks, per_node);

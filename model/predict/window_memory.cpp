@@ -37,6 +37,7 @@ class Walk {
         workspaces_(cublas_workspace(plan) * kCublasThreads),
         reducer_(config, plan.engine_parameters) {
     saved_by_linear_ = weights_saved_by_linear(plan, config);
+    in_flight_ = activations_in_flight();
   }
 
   WindowMemory run() {
@@ -50,6 +51,23 @@ class Walk {
   }
 
  private:
+  // A pipeline stage runs the forward passes of several micro-batches before it runs a backward
+  // pass: what all but the one at work have saved.
+  CategoryBytes activations_in_flight() const {
+    CategoryBytes bytes{};
+    const std::int64_t others = live_micro_batches(plan_) - 1;
+    if (others <= 0) return bytes;
+    const auto turn =
+        std::find_if(timeline_.steps.begin(), timeline_.steps.end(), [](const ActivationStep& step) {
+          return !in_forward_phase(step.pass.pass) && step.pass.pass != Pass::drop_outputs;
+        });
+    if (turn == timeline_.steps.end()) return bytes;
+    bytes = turn->entry;
+    at(bytes, MemoryCategory::activations) += work_.graph.batch;
+    for (Bytes& part : bytes) part = part * others;
+    return bytes;
+  }
+
   EngineBytes engine(const WindowMoment& moment, bool with_persistent) const {
     EngineBytes bytes;
     for (const EngineBuffer& buffer : buffers_) {
@@ -97,6 +115,7 @@ class Walk {
     CategoryBytes bytes = engine.fixed;
     add(bytes, timeline_.steps[i].entry);
     add(bytes, rise.without);
+    add(bytes, in_flight_);
     at(bytes, MemoryCategory::activations) += work_.graph.batch;
     at(bytes, kGradients) += gradients;
     add_live(i, bytes);
@@ -219,6 +238,8 @@ class Walk {
   WindowMemory memory_;
   EngineActions actions_;
   std::vector<bool> saved_by_linear_;  // by parameter; empty where none is
+
+  CategoryBytes in_flight_{};
 
   // Of the micro-step being walked.
   EngineBytes forward_;

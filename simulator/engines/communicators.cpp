@@ -7,6 +7,7 @@ namespace zeroplan {
 
 CollectiveGroup Communicators::group_of(std::int64_t ranks, bool across) const {
   const std::int64_t local = cluster_.gpus_per_node();
+  if (tensor_ranks_ > 1) return strided_group(ranks, tensor_ranks_, local);
   if (ranks >= cluster_.total_gpus()) return whole_cluster(cluster_);
   CollectiveGroup group;
   if (across) {

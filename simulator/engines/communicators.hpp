@@ -16,8 +16,9 @@ namespace zeroplan {
 
 class Communicators {
  public:
-  Communicators(const Cluster& cluster, ProgramWriter& writer)
-      : cluster_(cluster), writer_(writer) {}
+  // `tensor_ranks`: neighbours that share a model, one of which is in each group.
+  Communicators(const Cluster& cluster, ProgramWriter& writer, std::int64_t tensor_ranks = 1)
+      : cluster_(cluster), writer_(writer), tensor_ranks_(tensor_ranks) {}
 
   // The group of a collective over so many ranks of the job: all of them, neighbours (hpZ and MiCS
   // shards, FSDP's hybrid ones), or those with the same place in their shard (`across`).
@@ -31,6 +32,7 @@ class Communicators {
  private:
   const Cluster& cluster_;
   ProgramWriter& writer_;
+  std::int64_t tensor_ranks_;
   // By ranks per node and nodes of the group.
   std::vector<std::pair<std::pair<std::int64_t, std::int64_t>, StreamId>> streams_;
 };

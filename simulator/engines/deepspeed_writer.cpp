@@ -42,7 +42,7 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const E
       writer_(rank_.program),
       tasks_(plan, writer_),
       graph_(plan, work.graph, writer_, tasks_),
-      communicators_(plan.cluster, writer_),
+      communicators_(plan.cluster, writer_, plan.degrees.tensor),
       buffers_(engine_buffers(config, plan.engine_parameters)),
       reducer_(config, plan.engine_parameters) {
   writer_.add_stream("compute");

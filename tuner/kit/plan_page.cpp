@@ -22,7 +22,7 @@ std::string offload_text(const EngineConfig& engine) {
 void head(const Plan& plan, const StepResult& result, std::string& page) {
   const Workload& work = plan.workload;
   page += fmt::format("# {} on {} nodes of {} {}\n\n",
-                      plan.model->name,
+                      plan.whole_model->name,
                       plan.cluster.nodes,
                       plan.cluster.gpus_per_node(),
                       plan.cluster.gpu.name);

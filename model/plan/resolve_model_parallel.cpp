@@ -1,0 +1,140 @@
+// Ranks that share a model: tensor parallelism of Megatron's layers, and pipeline stages. From here
+// on the plan's model is what one rank of its stage holds.
+#include <string>
+
+#include "model/families/megatron.hpp"
+#include "model/families/pipeline_stage.hpp"
+#include "model/plan/resolver.hpp"
+
+namespace zeroplan {
+namespace {
+
+bool is_megatron(const Workload& workload) {
+  return workload.implementation == Implementation::megatron;
+}
+
+// Megatron-DeepSpeed's own choice of the layers that count, or the ds_config's.
+StageWeights stage_weights(Resolver& r) {
+  const std::int64_t stages = r.plan.degrees.pipeline;
+  const std::int64_t layers = r.plan.model->shape.layers;
+  if (const auto method = r.plan.ds_config.text(Knob::pipeline_partition)) {
+    if (method->find("embed") != std::string::npos) return StageWeights::layers_and_ends;
+    if (method->find("type:") == 0) return StageWeights::layers;
+  }
+  const bool even = layers % stages == 0;
+  const bool even_with_ends = (layers + 2) % stages == 0;
+  const bool ends = !even && even_with_ends;
+  r.assume(ends ? "stages: embedding and head count as a layer each (partition method "
+                  "type:transformer|embedding), which divides evenly"
+                : "stages: equal numbers of layers (partition method type:transformer)");
+  return ends ? StageWeights::layers_and_ends : StageWeights::layers;
+}
+
+void check_pipeline(Resolver& r) {
+  const Plan& plan = r.plan;
+  const std::int64_t stages = plan.degrees.pipeline;
+  if (stages <= 1) return;
+  const Model& model = *plan.model;
+  const Origin origin = r.origin(ScenarioKey::pipeline_parallel);
+  const bool described = plan.workload.engine == TrainingEngine::deepspeed &&
+                         is_megatron(plan.workload) && plan.workload.method == Method::full &&
+                         plan.degrees.sequence == 1 && has_stages(model);
+  if (!described) {
+    r.not_modelled(ScenarioKey::pipeline_parallel,
+                   "pipeline stages of this model, code, method or engine");
+    return;
+  }
+  if (stages > model.shape.layers) {
+    r.problem(origin,
+              "at most " + std::to_string(model.shape.layers) + " stages, one for each layer",
+              std::to_string(stages));
+  }
+}
+
+void check_tensor(Resolver& r) {
+  const Plan& plan = r.plan;
+  const std::int64_t ranks = plan.degrees.tensor;
+  if (ranks > 1 && !is_megatron(plan.workload)) {
+    r.not_modelled(ScenarioKey::tensor_parallel, "tensor parallelism of other code than Megatron's");
+    return;
+  }
+  if (!is_megatron(plan.workload)) return;
+  const std::string refusal = megatron_refusal(*plan.model, ranks);
+  if (!refusal.empty()) {
+    r.problem(r.origin(ScenarioKey::tensor_parallel), refusal, std::to_string(ranks));
+  }
+}
+
+}  // namespace
+
+void check_model_parallel(Resolver& r) {
+  check_tensor(r);
+  check_pipeline(r);
+}
+
+// runtime/pipe/engine.py PipelineEngine.__init__: ZeRO 2 and 3 do not work with pipelines.
+void require_stage_for_pipeline(Resolver& r) {
+  const std::int64_t stage = r.plan.ds_config.integer(Knob::zero_stage).value_or(0);
+  if (r.plan.degrees.pipeline <= 1 || stage < 2) return;
+  r.problem({r.ds_config_file, std::string(pointer_of(Knob::zero_stage))},
+            "ZeRO stage 0 or 1, all that a pipeline runs with",
+            "stage " + std::to_string(stage));
+}
+
+void divide_model(Resolver& r) {
+  Plan& plan = r.plan;
+  if (is_megatron(plan.workload)) {
+    plan.tensor_model =
+        std::make_shared<const Model>(megatron_model(*plan.model, plan.degrees.tensor));
+    plan.model = plan.tensor_model;
+  }
+  if (plan.degrees.pipeline <= 1) return;
+  plan.stages =
+      partition_layers(plan.model->shape.layers, plan.degrees.pipeline, stage_weights(r));
+  plan = stage_plan(plan, 0);
+}
+
+Plan stage_plan(const Plan& plan, std::int64_t stage) {
+  Plan result = plan;
+  const LayerRange& range = plan.stages[static_cast<std::size_t>(stage)];
+  result.stage = stage;
+  result.model = std::make_shared<const Model>(
+      stage_of(*plan.tensor_model,
+               {range.first,
+                range.count,
+                stage == 0,
+                stage + 1 == static_cast<std::int64_t>(plan.stages.size())}));
+  result.engine_parameters = engine_parameters(*result.model, plan.workload.frontend);
+  return result;
+}
+
+// Of stages with as many layers and the same ends the first has the most micro-batches alive.
+std::vector<std::int64_t> distinct_stages(const Plan& plan) {
+  const auto count = static_cast<std::int64_t>(plan.stages.size());
+  std::vector<std::int64_t> distinct;
+  for (std::int64_t stage = 0; stage < count; ++stage) {
+    if (representative_stage(plan, stage) == stage) distinct.push_back(stage);
+  }
+  return distinct;
+}
+
+std::int64_t representative_stage(const Plan& plan, std::int64_t stage) {
+  const auto last = static_cast<std::int64_t>(plan.stages.size()) - 1;
+  if (stage == 0 || stage == last) return stage;
+  for (std::int64_t other = 1; other < stage; ++other) {
+    if (plan.stages[static_cast<std::size_t>(other)].count ==
+        plan.stages[static_cast<std::size_t>(stage)].count) {
+      return other;
+    }
+  }
+  return stage;
+}
+
+std::int64_t live_micro_batches(const Plan& plan) {
+  if (plan.stages.empty()) return 1;
+  return live_micro_batches(plan.workload.gradient_accumulation_steps,
+                            static_cast<std::int64_t>(plan.stages.size()),
+                            plan.stage);
+}
+
+}  // namespace zeroplan
