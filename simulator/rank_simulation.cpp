@@ -107,10 +107,19 @@ class Player {
 
 }  // namespace
 
+// A pipeline's micro-batches that are played besides those it has alive.
+constexpr std::int64_t kSteadyMicroBatches = 3;
+
 RankProgram write_rank_program(const Plan& plan, const StepWork& work) {
   if (plan.workload.engine == TrainingEngine::fsdp) return FsdpWriter(plan, work).write();
   EngineConfig config = plan.engine;
   config.rank = heaviest_rank(config, plan.engine_parameters);
+  if (!plan.stages.empty()) {
+    // Between the first micro-batches and the last a pipeline's memory repeats itself.
+    const std::int64_t played = live_micro_batches(plan) + kSteadyMicroBatches;
+    config.gradient_accumulation_steps =
+        static_cast<int>(std::min<std::int64_t>(config.gradient_accumulation_steps, played));
+  }
   return DeepSpeedWriter(plan, work, config).write();
 }
 

@@ -30,7 +30,9 @@ struct RankSimulation {
   std::optional<LoopOutOfMemory> out_of_memory;  // then the rest is what was seen until there
 };
 
-// The program of the heaviest rank of a DeepSpeed engine, or of any rank of FSDP.
+// The program of the heaviest rank of a DeepSpeed engine, or of any rank of FSDP. Of a pipeline's
+// stage: with as many micro-batches as its memory takes to repeat itself, and without what its
+// neighbours make it wait for.
 RankProgram write_rank_program(const Plan& plan, const StepWork& work);
 
 RankSimulation simulate_rank(const RankProgram& rank, const SimulationOptions& options = {});

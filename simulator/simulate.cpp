@@ -8,6 +8,7 @@
 
 #include "model/cost/contention.hpp"
 #include "model/predict/memory.hpp"
+#include "model/predict/stage_work.hpp"
 #include "model/predict/verdict.hpp"
 #include "simulator/rank_simulation.hpp"
 
@@ -178,45 +179,95 @@ bool is_simulated(const Plan& plan) {
   return runs_deepspeed(plan.workload) && (has_drives || !swaps);
 }
 
-StepResult simulate(const Plan& plan, const SimulateOptions& options) {
-  StepResult result = predict(plan, options.predict);
-  if (!is_simulated(plan)) return result;
-  const StepWork work = step_work(plan);
-  MemoryPrediction memory = predict_memory(plan, work);
-  const RankProgram rank = write_rank_program(plan, work);
-  const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
-  const Bytes room = result.gpu.capacity - options.predict.reserve;
-  const Trials trials(rank, room, outside);
+namespace {
 
-  const double sd = std::max(1e-6, memory.relative_sd);
+// One rank's program on cards of different size.
+struct Played {
+  MemoryPrediction memory;  // the closed form's, for what is not played
+  double sd = 0.0;
+  double factor = 0.0;  // by which the card can be smaller
+  RankSimulation run;   // on the card, or without a limit where it does not run there
+};
+
+Played play(const Plan& plan,
+            const StepWork& work,
+            const RankProgram& rank,
+            Bytes outside,
+            const SimulateOptions& options) {
+  Played played;
+  played.memory = predict_memory(plan, work);
+  const Bytes room = plan.cluster.gpu.memory.value - options.predict.reserve;
+  const Trials trials(rank, room, outside);
+  const double sd = played.sd = std::max(1e-6, played.memory.relative_sd);
   std::optional<double> decisive;
-  if (options.verdict_alone) decisive = decisive_factor(plan, memory, options.predict);
-  const double factor =
+  if (options.verdict_alone) decisive = decisive_factor(plan, played.memory, options.predict);
+  played.factor =
       trials.largest_factor(1.0 - kFarTail * sd, 1.0 + kFarTail * sd, 0.25 * sd, decisive);
   const bool unlimited_fits = trials.unlimited().stats.peak_reserved() + outside <= room;
   std::optional<RankSimulation> limited;
-  if (!unlimited_fits && factor >= 1.0) limited = trials.on_smaller(1.0);
-  const RankSimulation& played = limited ? *limited : trials.unlimited();
+  if (!unlimited_fits && played.factor >= 1.0) limited = trials.on_smaller(1.0);
+  played.run = limited ? *limited : trials.unlimited();
+  return played;
+}
 
+// Memory and verdict of what was played, in place of the closed form's.
+void take_played_memory(const Plan& plan,
+                        Played played,
+                        Bytes outside,
+                        const PredictOptions& options,
+                        StepResult& result) {
   const double old_peak = count(result.gpu.peak_allocated);
-  const double old_total = result.step.total.seconds();
-  const double old_speed = result.step.tokens_per_second_per_gpu;
-  take_memory(played, outside, !plan.cluster.gpu.is_cpu(), result.gpu);
-  const double scale = scaling_factor(plan.cluster.nodes, plan.coefficients);
-  take_time(played.step, scale, result.step);
-  const double new_total = result.step.total.seconds();
+  take_memory(played.run, outside, !plan.cluster.gpu.is_cpu(), result.gpu);
   result.peak_allocated_interval =
       around(result.peak_allocated_interval, old_peak, count(result.gpu.peak_allocated));
+  const double room = count(result.gpu.capacity - options.reserve);
+  GpuVerdict verdict;
+  verdict.probability = normal((played.factor - 1.0) / played.sd);
+  verdict.needed = Bytes::nearest(room / played.factor *
+                                  (1.0 + played.sd * quantile(options.confidence)));
+  played.memory.gpu = result.gpu;
+  played.memory.host = result.host;
+  result.limits.clear();
+  judge(plan, played.memory, verdict, options, result);
+}
+
+// Memory of a pipeline: of its stages, the one whose card could be least smaller. The time of a
+// step is the closed form's: what stages wait for each other is not played.
+StepResult simulate_pipeline(const Plan& plan, const SimulateOptions& options) {
+  StepResult result = predict(plan, options.predict);
+  const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+  std::optional<Played> worst;
+  for (const StageWork& stage : stage_works(plan)) {
+    const RankProgram rank = write_rank_program(stage.plan, stage.work);
+    Played played = play(stage.plan, stage.work, rank, outside, options);
+    const bool tighter = !worst || played.factor < worst->factor ||
+                         (played.factor == worst->factor &&
+                          played.run.stats.peak_reserved() > worst->run.stats.peak_reserved());
+    if (tighter) worst = std::move(played);
+  }
+  take_played_memory(plan, std::move(*worst), outside, options.predict, result);
+  return result;
+}
+
+}  // namespace
+
+StepResult simulate(const Plan& plan, const SimulateOptions& options) {
+  if (!plan.stages.empty()) return simulate_pipeline(plan, options);
+  StepResult result = predict(plan, options.predict);
+  if (!is_simulated(plan)) return result;
+  const StepWork work = step_work(plan);
+  const RankProgram rank = write_rank_program(plan, work);
+  const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+  Played played = play(plan, work, rank, outside, options);
+
+  const double old_total = result.step.total.seconds();
+  const double old_speed = result.step.tokens_per_second_per_gpu;
+  const double scale = scaling_factor(plan.cluster.nodes, plan.coefficients);
+  take_time(played.run.step, scale, result.step);
+  const double new_total = result.step.total.seconds();
   result.step_interval = around(result.step_interval, old_total, new_total);
   result.job_seconds = result.job_seconds * (new_total / old_total);
-
-  GpuVerdict verdict;
-  verdict.probability = normal((factor - 1.0) / sd);
-  verdict.needed =
-      Bytes::nearest(count(room) / factor * (1.0 + sd * quantile(options.predict.confidence)));
-  memory.gpu = result.gpu;
-  result.limits.clear();
-  judge(plan, memory, verdict, options.predict, result);
+  take_played_memory(plan, std::move(played), outside, options.predict, result);
 
   if (!options.other_networks) {
     for (NetworkAlternative& other : result.at_network) {

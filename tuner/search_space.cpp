@@ -103,6 +103,7 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
   optimizer_ = any.workload.optimizer;
   deepspeed_ = any.software.deepspeed;
   ranks_ = any.degrees.data;
+  has_pipeline_ = any.degrees.pipeline > 1;
   tokens_ = static_cast<double>(any.workload.sequence_length) * static_cast<double>(ranks_) /
             static_cast<double>(any.degrees.world);
   checkpointings_ = request.checkpointings;
@@ -168,6 +169,7 @@ void SearchSpace::read_strategies(const SearchRequest& request) {
         // Below stage 1 nothing is offloaded, below stage 3 no parameters, and NVMe means the CPU.
         const bool optimizer_goes = strategy.offload_optimizer != OffloadDevice::none;
         const bool parameters_go = strategy.offload_parameter != OffloadDevice::none;
+        if (has_pipeline_ && strategy.stage > 1) continue;
         if (strategy.stage < 1 && optimizer_goes) continue;
         if (strategy.stage < 3 && parameters_go) continue;
         if (strategy.stage < 3 && strategy.offload_optimizer == OffloadDevice::nvme) continue;

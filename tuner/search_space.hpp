@@ -120,6 +120,7 @@ class SearchSpace {
   OptimizerName optimizer_ = OptimizerName::adamw;
   DeepSpeedVersion deepspeed_ = kNewestDeepSpeed;
   std::int64_t ranks_ = 1;  // data-parallel
+  bool has_pipeline_ = false;  // which runs with stage 0 or 1
   double tokens_ = 0.0;
   std::vector<StrategySpace> strategies_;
   std::vector<ActivationCheckpointing> checkpointings_;

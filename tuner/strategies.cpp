@@ -136,8 +136,11 @@ std::vector<Strategy> strategies(const Scenario& scenario) {
   constexpr OffloadDevice kNone = OffloadDevice::none;
   constexpr OffloadDevice kCpu = OffloadDevice::cpu;
   constexpr OffloadDevice kNvme = OffloadDevice::nvme;
+  const Said* stages = scenario.find(ScenarioKey::pipeline_parallel);
+  const bool has_pipeline = stages != nullptr && stages->value.as_integer() > 1;
+  const int last = has_pipeline ? 1 : 3;  // pipe/engine.py PipelineEngine.__init__
   std::vector<Strategy> result;
-  for (int stage = 0; stage <= 3; ++stage) {
+  for (int stage = 0; stage <= last; ++stage) {
     std::vector<std::pair<OffloadDevice, OffloadDevice>> offloads = {{kNone, kNone}};
     if (stage >= 1) offloads.emplace_back(kCpu, kNone);
     if (stage == 3) {

@@ -426,6 +426,10 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
      "scaling_loss_per_doubling", "1", 0.005, 0.6, 0.0, 0.05,
      "fitted: llm-foundry rows of 1 to 64 nodes",
      "every step, per doubling of the nodes"},
+    {Coefficient::tensor_rank_wait_seconds, "tensor_rank_wait_seconds", "s", 1e-3, 0.6, 0.0, 1e-2,
+     "derived: bigscience's 1.3B GPT on V100, two ranks against one: .95 ms a reduction, with and "
+     "without recomputation",
+     "reductions between ranks of tensor parallelism: they wait for each other"},
     {Coefficient::triton_attention_efficiency_64,
      "triton_attention_efficiency_64", "1", 0.25, 0.25, 0.05, 1.0,
      "assumed: between A100 and H100", "llm-foundry's Triton kernel, head dimension 64"},

@@ -137,6 +137,7 @@ enum class Coefficient {
   copy_memory_passes,
   zero3_blocking_host_share,
   scaling_loss_per_doubling,
+  tensor_rank_wait_seconds,
   triton_attention_efficiency_64,
   triton_attention_efficiency_128,
 };

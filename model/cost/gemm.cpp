@@ -7,6 +7,14 @@
 namespace zeroplan {
 namespace {
 
+// Batched products address their operands with strides; where a row is no multiple of 16 bytes,
+// cuBLAS takes kernels that do without tensor cores. Source: NVIDIA, Matrix Multiplication
+// Background User's Guide, section 2.1 (multiples of 8 elements of 16 bits).
+bool without_tensor_cores(const MatrixProduct& product) {
+  constexpr std::int64_t kMultiple = 8;
+  return product.batch > 1 && (product.n % kMultiple != 0 || product.k % kMultiple != 0);
+}
+
 // ceil() of a quotient that is far below 2^53: by integers, because std::ceil is a library call
 // without SSE4.
 double ceiling(double x) {
@@ -24,7 +32,8 @@ MatmulTimes::MatmulTimes(const Gpu& gpu, const Coefficients& c, bool allow_tf32)
           1.0 / (gpu.memory_bandwidth.value.value() * c[Coefficient::matmul_memory_efficiency])),
       batched_(1.0 / c[Coefficient::matmul_batched_efficiency]),
       accumulation_(c[Coefficient::matmul_accumulation_slowdown]),
-      derate_(c[Coefficient::matmul_sustained_derate]) {
+      derate_(c[Coefficient::matmul_sustained_derate]),
+      emulates_bf16_(!gpu.bf16_supported) {
   const auto fill = [&](Rate& rate, double flops, bool tensor_cores, double prologue) {
     const double f128 = tensor_cores ? c[Coefficient::matmul_tile_128x128] : 1.0;
     const double f64 = tensor_cores ? c[Coefficient::matmul_tile_128x64] : 1.0;
@@ -57,16 +66,16 @@ MatmulTimes::MatmulTimes(const Gpu& gpu, const Coefficients& c, bool allow_tf32)
   };
   fill(fp32_, fp32_rate, tf32, slower_prologue(fp32_rate));
 
-  bf16_ = half_;
-  if (gpu.bf16_supported) return;
   const double emulated = derate_ * dense_peak(gpu, DType::fp32).value.value() *
                           c[Coefficient::matmul_emulated_bf16_efficiency];
-  fill(bf16_, emulated, false, slower_prologue(emulated));
+  fill(emulated_bf16_, emulated, false, slower_prologue(emulated));
 }
 
-const MatmulTimes::Rate& MatmulTimes::rate(DType type) const {
-  if (type == DType::bf16) return bf16_;
-  return type == DType::fp16 ? half_ : fp32_;
+const MatmulTimes::Rate& MatmulTimes::rate(const MatrixProduct& product) const {
+  const bool bf16 = product.dtype == DType::bf16;
+  if (bf16 && emulates_bf16_) return emulated_bf16_;
+  const bool half = bf16 || product.dtype == DType::fp16;
+  return half && !without_tensor_cores(product) ? half_ : fp32_;
 }
 
 double MatmulTimes::best_candidate(const MatrixProduct& product,
@@ -97,7 +106,7 @@ Seconds MatmulTimes::isolated(const MatrixProduct& product, ProductUse use) cons
   if (product.batch <= 0 || product.m <= 0 || product.n <= 0 || product.k <= 0) return {};
   const bool into_fp32 = use == ProductUse::weight_gradient_into_fp32;
   const double output_width = into_fp32 ? 8.0 : static_cast<double>(width(product.dtype));
-  double seconds = best_candidate(product, rate(product.dtype), output_width);
+  double seconds = best_candidate(product, rate(product), output_width);
   if (product.batch > 1) seconds *= batched_;
   if (into_fp32) seconds *= accumulation_;
   return Seconds::of(fixed_ + seconds);

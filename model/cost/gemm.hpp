@@ -55,10 +55,10 @@ class MatmulTimes {
     double prologue;  // in steps of k
   };
 
-  const Rate& rate(DType type) const;
+  const Rate& rate(const MatrixProduct& product) const;
   double best_candidate(const MatrixProduct& product, const Rate& rate, double output_width) const;
 
-  Rate half_, bf16_, fp32_;
+  Rate half_, fp32_, emulated_bf16_;
   double multiprocessors_;
   double wave_share_;
   double fixed_;
@@ -66,6 +66,7 @@ class MatmulTimes {
   double batched_;       // slowdown of batched products
   double accumulation_;  // slowdown of accumulation in fp32
   double derate_;
+  bool emulates_bf16_;  // products in bf16 on a card without them
 };
 
 // One product, where no MatmulTimes is at hand.

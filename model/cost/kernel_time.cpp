@@ -77,7 +77,8 @@ Seconds KernelTimes::exchange(Bytes bytes) const {
   return collective_time(Collective::all_to_all, bytes, group, *transfers_.cluster, coefficients_);
 }
 
-// Ranks of tensor parallelism are neighbours; as many groups as fill a node run at once.
+// Ranks of tensor parallelism are neighbours; as many groups as fill a node run at once. A reduction
+// stands between two stretches of computation that no rank ends at the same time as the others.
 Seconds KernelTimes::among_tensor_ranks(Collective kind, Bytes bytes) const {
   ZP_CHECK(transfers_.cluster != nullptr, "tensor parallelism needs a cluster");
   const std::int64_t in_node =
@@ -86,7 +87,9 @@ Seconds KernelTimes::among_tensor_ranks(Collective kind, Bytes bytes) const {
       .ranks_per_node = in_node,
       .nodes = transfers_.tensor_ranks / in_node,
       .concurrent = std::max<std::int64_t>(1, transfers_.cluster->gpus_per_node() / in_node)};
-  return collective_time(kind, bytes, group, *transfers_.cluster, coefficients_);
+  const Seconds time = collective_time(kind, bytes, group, *transfers_.cluster, coefficients_);
+  if (kind != Collective::all_reduce || transfers_.tensor_ranks <= 1) return time;
+  return time + Seconds::of(coefficients_[Coefficient::tensor_rank_wait_seconds]);
 }
 
 // A rank's counterpart in the next stage is `stage_distance` ranks away: on the same node, or all

@@ -253,6 +253,7 @@ struct ModelGraph {
   std::vector<SharedTensor> shared;
   Bytes batch;    // token ids, labels and mask, alive through the micro-batch
   Bytes buffers;  // registered buffers of the modules on the GPU (causal masks), alive always
+  Bytes kept_outputs;  // of earlier micro-batches, which a pipeline's last stage holds in its buffers
   bool outputs_held_in_backward = false;  // the output object outlives backward (native loops)
   std::vector<std::string> assumptions;   // what was assumed while building, one sentence each
 

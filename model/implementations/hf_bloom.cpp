@@ -87,9 +87,7 @@ void build_bloom(GraphAssembler& assembler, const Context& given) {
   Context c = given;
   c.attention = Attention::eager;
   const TransformerShape& shape = c.shape();
-  assembler.add("BloomModel inputs", "", [&](Tape& t) {
-    Tensor hidden = token_embedding(t, c, "transformer.word_embeddings");
-    hidden = layer_norm(t, "transformer.word_embeddings_layernorm", hidden);
+  const auto beside = [&](Tape& t) {
     {
       // build_alibi_tensor: slopes times positions in fp32, cast to the model's dtype
       const Shape rows{c.batch * shape.heads, 1, c.sequence};
@@ -99,10 +97,17 @@ void build_bloom(GraphAssembler& assembler, const Context& given) {
       t.share(static_cast<std::int32_t>(Slot::alibi), alibi);
     }
     share_mask(t, c);
+  };
+  assembler.set_hidden(c.hidden_shape(), beside);
+  assembler.add("BloomModel inputs", "", [&](Tape& t) {
+    Tensor hidden = token_embedding(t, c, "transformer.word_embeddings");
+    hidden = layer_norm(t, "transformer.word_embeddings_layernorm", hidden);
+    beside(t);
     return hidden;
   });
   assembler.add_layers(
       "BloomBlock", "transformer.h.", shape.layers, [&](Tape& t) { return block(t, c); });
+  keep_logits(assembler, c);
   add_causal_head(
       assembler,
       c,

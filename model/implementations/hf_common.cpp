@@ -234,10 +234,20 @@ bool head_gradient_is_owned(const Context& c) {
   return c.options.zero3_linear || c.options.fused_loss;
 }
 
+bool is_tied_here(const Context& c) {
+  return c.shape().tied_embeddings && c.options.stage.stages == 1;
+}
+
+void keep_logits(GraphAssembler& assembler, const Context& c) {
+  if (!c.options.stage.is_last()) return;
+  assembler.keep_outputs(Elements::of(c.batch * c.sequence * c.shape().vocabulary) *
+                         c.options.dtype);
+}
+
 Tensor token_embedding(Tape& t, const Context& c, std::string_view module) {
   const auto scope = t.enter(module);
   const Tensor weight = t.module_parameter("weight");
-  if (c.shape().tied_embeddings && c.shape().has_logits) {
+  if (c.shape().has_logits && is_tied_here(c)) {
     t.tie(weight, {.first = false, .last = true, .in_place = head_gradient_is_owned(c)});
   }
   Tensor out = aten::embedding(t, Shape{c.batch, c.sequence}, weight);

@@ -100,6 +100,10 @@ void update_cache(Tape& t, const Context& c, Tensor& key, Tensor& value);
 // --- embedding and head ---
 // Whether the gradient that the head gives to tied embeddings can be added to in place.
 bool head_gradient_is_owned(const Context& c);
+// Whether embedding and head are one parameter of the rank: stages of a pipeline have one each.
+bool is_tied_here(const Context& c);
+// The logits that a pipeline's last stage keeps of earlier micro-batches.
+void keep_logits(GraphAssembler& assembler, const Context& c);
 // nn.Embedding of the tokens; the gradient can go up to it where peft asks for that.
 Tensor token_embedding(Tape& t, const Context& c, std::string_view module);
 // --- masks ---

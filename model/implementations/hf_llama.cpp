@@ -191,15 +191,20 @@ void note_assumptions(GraphAssembler& assembler, const Context& c) {
 void build_llama(GraphAssembler& assembler, const Context& given) {
   const Context c = with_sdpa_since(given, {4, 36});
   note_assumptions(assembler, c);
+  const auto beside = [&](Tape& t) {
+    if (needs_mask(c)) share_mask(t, c);
+    if (shares_rotary_tables(c)) share_rotary_tables(t, c);
+  };
+  assembler.set_hidden(c.hidden_shape(), beside);
   assembler.add("LlamaModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "model.embed_tokens");
     if (is_gemma(c)) hidden = aten::scale(t, hidden);  // normalizer
-    if (needs_mask(c)) share_mask(t, c);
-    if (shares_rotary_tables(c)) share_rotary_tables(t, c);
+    beside(t);
     return hidden;
   });
   assembler.add_layers(
       "LlamaDecoderLayer", "model.layers.", c.shape().layers, [&](Tape& t) { return layer(t, c); });
+  keep_logits(assembler, c);
   assembler.add("LlamaForCausalLM head", "", [&](Tape& t) {
     Tensor hidden = t.input(c.hidden_shape(), t.dtype());
     hidden = norm(t, c, "model.norm", hidden);

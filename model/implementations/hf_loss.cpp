@@ -12,13 +12,13 @@ namespace zeroplan::hf {
 namespace {
 
 // The head's own weight, or the embedding's, whose gradient is then complete only with it.
-Tensor vocabulary_weight(Tape& t, const CausalHead& head) {
+Tensor vocabulary_weight(Tape& t, const Context& c, const CausalHead& head) {
   Tensor weight = t.module_parameter("weight");
   if (!weight.defined()) weight = t.module_parameter("base_layer.weight");
   if (weight.defined()) return weight;
   std::string tied(head.embedding);
   weight = t.parameter(tied.append(".weight"));
-  t.tie(weight, {.first = true, .last = false});
+  if (is_tied_here(c)) t.tie(weight, {.first = true, .last = false});
   return weight;
 }
 
@@ -28,7 +28,7 @@ Tensor vocabulary_logits(Tape& t, const Context& c, const CausalHead& head, cons
   }
   Tensor in = hidden;
   const auto scope = t.enter(head.module, in);
-  const Tensor weight = vocabulary_weight(t, head);
+  const Tensor weight = vocabulary_weight(t, c, head);
   const Tensor bias = t.module_parameter("bias");
   const Tensor out = c.options.zero3_linear ? aten::zero3_linear(t, in, weight, bias)
                                             : aten::linear(t, in, weight, bias);
@@ -37,10 +37,13 @@ Tensor vocabulary_logits(Tape& t, const Context& c, const CausalHead& head, cons
 
 // liger_kernel/ops/fused_linear_cross_entropy.py: logits by chunks of rows, chosen so that a chunk
 // takes about as much as the hidden states; both gradients are computed in forward and kept.
-Tensor fused_linear_loss(Tape& t, const CausalHead& head, const Tensor& hidden) {
+Tensor fused_linear_loss(Tape& t,
+                         const Context& c,
+                         const CausalHead& head,
+                         const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter(head.module, in);
-  const Tensor weight = vocabulary_weight(t, head);
+  const Tensor weight = vocabulary_weight(t, c, head);
   const std::int64_t tokens = in.numel().count() / in.size(-1), h = in.size(-1), v = weight.size(0);
   const auto wanted = static_cast<std::uint64_t>(ceil_div(tokens, ceil_div(v, h)));
   const auto chunk = std::min(static_cast<std::int64_t>(std::bit_ceil(wanted)), tokens);
@@ -154,7 +157,7 @@ void metric(Tape& t, const Tensor& rows) {
 
 Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tensor& hidden) {
   t.set_category(MemoryCategory::logits);
-  if (c.options.fused_loss) return fused_linear_loss(t, head, hidden);
+  if (c.options.fused_loss) return fused_linear_loss(t, c, head, hidden);
   Tensor logits = vocabulary_logits(t, c, head, hidden);
   const bool upcast_in_model = head.code == LossCode::float_in_model || head.fp32_logits;
   if (upcast_in_model) logits = aten::to(t, logits, DType::fp32);

@@ -325,6 +325,10 @@ void build(GraphAssembler& assembler, const Context& c) {
                        "language_model.encoder.layers.",
                        shape.layers,
                        [&](Tape& t) { return layer(t, c); });
+  if (c.options.stage.is_last()) {
+    assembler.keep_outputs(
+        Elements::of(c.batch * c.sequence * (shape.vocabulary / ranks_of(c))) * DType::fp32);
+  }
   assembler.add("GPT head", "", [&](Tape& t) { return head(t, c); });
 }
 

@@ -445,7 +445,13 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   r.throw_problems();
   for (const std::string& note : r.plan.model->notes) r.assume(note);
   for (const std::string& sentence : r.plan.cluster.assumptions) r.assume(sentence);
-  r.plan.workload.frontend = choice(r, ScenarioKey::frontend, kFrontendNames, Frontend::hf_trainer);
+  // Megatron-DeepSpeed has a loop of its own.
+  const bool megatron = r.text(ScenarioKey::implementation) == "megatron";
+  r.plan.workload.frontend = choice(
+      r, ScenarioKey::frontend, kFrontendNames, megatron ? Frontend::native : Frontend::hf_trainer);
+  if (megatron && r.plan.workload.frontend != Frontend::native) {
+    r.problem(r.origin(ScenarioKey::frontend), "native under megatron", "hf-trainer");
+  }
   // The Trainer lets the outputs die before backward; a hand-written loop usually holds them.
   r.plan.workload.outputs_held = r.plan.workload.frontend == Frontend::native;
   r.plan.workload.engine =

@@ -36,12 +36,19 @@ void check_pipeline(Resolver& r) {
   if (stages <= 1) return;
   const Model& model = *plan.model;
   const Origin origin = r.origin(ScenarioKey::pipeline_parallel);
+  // Families whose blocks hand on hidden states and nothing else that is not made again.
+  const bool described_class =
+      plan.workload.implementation == Implementation::hf &&
+      (model.implementation_family == "llama" || model.implementation_family == "bloom") &&
+      model.shape.experts.experts == 0;
   const bool described = plan.workload.engine == TrainingEngine::deepspeed &&
-                         is_megatron(plan.workload) && plan.workload.method == Method::full &&
-                         plan.degrees.sequence == 1 && has_stages(model);
+                         plan.workload.frontend == Frontend::native &&
+                         (is_megatron(plan.workload) || described_class) &&
+                         plan.workload.method == Method::full && plan.degrees.sequence == 1 &&
+                         has_stages(model);
   if (!described) {
     r.not_modelled(ScenarioKey::pipeline_parallel,
-                   "pipeline stages of this model, code, method or engine");
+                   "pipeline stages of this model, code, method, engine or frontend");
     return;
   }
   if (stages > model.shape.layers) {

@@ -1,5 +1,7 @@
 #include "model/predict/graph_options.hpp"
 
+#include <algorithm>
+
 namespace zeroplan {
 
 GraphOptions graph_options(const Plan& plan) {
@@ -35,6 +37,12 @@ GraphOptions graph_options(const Plan& plan) {
                      static_cast<std::int64_t>(plan.stages.size()),
                      range.first,
                      range.count};
+  }
+  // The last stage's backward pass returns before it empties its buffer, and there are at least two
+  // (runtime/pipe/engine.py _exec_backward_pass, schedule.py TrainSchedule.num_pipe_buffers).
+  constexpr std::int64_t kBuffers = 2;
+  if (plan.engine.pipeline && options.stage.is_last()) {
+    options.kept_outputs = std::min(kBuffers, workload.gradient_accumulation_steps);
   }
   options.partitions_transfers =
       plan.ds_config.boolean(Knob::pipeline_pipe_partitioned).value_or(true);

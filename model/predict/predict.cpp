@@ -128,8 +128,8 @@ StepResult predict(const Plan& plan, const PredictOptions& options) {
   }
   if (!plan.stages.empty()) {
     result.assumptions.push_back(
-        "pipeline: the closed form's answer for the stage with the least room, and for the 1F1B "
-        "schedule of all stages; it is not played event by event");
+        "pipeline: memory of the stage with the least room; time in closed form over the 1F1B "
+        "schedule of all stages");
   }
   if (const auto job = job_time(plan, result.step.total)) {
     result.job_steps = job->steps;

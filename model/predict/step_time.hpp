@@ -52,7 +52,7 @@ StepPrediction predict_step_time(const Plan& plan,
 // (runtime/pipe/p2p.py, blocking), and no reduction: those follow the last micro-batch. tied: the
 // all-reduce of a tied embedding's gradient between first and last stage. s: [T4]'s factor. Left
 // out: a stage that waits for a neighbour to take what it sends. Checked by
-// tests/unit/pipeline_plan_test.cpp.
+// tests/unit/megatron_test.cpp.
 StepTime pipeline_time(const Plan& plan, const std::vector<StageWork>& stages);
 StepPrediction predict_pipeline_time(const Plan& plan, const std::vector<StageWork>& stages);
 

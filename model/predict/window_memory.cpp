@@ -80,6 +80,7 @@ class Walk {
       at(grows ? bytes.growing : bytes.fixed, buffer.category) += buffer.bytes;
     }
     at(bytes.fixed, kParameters) += work_.graph.buffers;
+    at(bytes.fixed, MemoryCategory::logits) += work_.graph.kept_outputs;
     at(bytes.fixed, kTemporaries) += workspaces_;
     return bytes;
   }

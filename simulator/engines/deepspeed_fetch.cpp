@@ -178,7 +178,7 @@ void DeepSpeedWriter::release_parameter(std::int32_t parameter) {
   parameter_held_[p] = false;
   const bool saved = !saved_by_linear_.empty() && saved_by_linear_[p] && !saved_held_[p];
   const Pass pass =
-      pass_ < 0 ? Pass::backward : graph_.passes()[static_cast<std::size_t>(pass_)].pass;
+      pass_ < 0 ? Pass::backward : graph().passes()[static_cast<std::size_t>(pass_)].pass;
   if (saved && (pass == Pass::forward || pass == Pass::recompute)) {
     writer_.move(parameter_slots_[p], saved_slots_[p]);
     saved_held_[p] = true;

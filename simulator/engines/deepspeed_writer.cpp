@@ -33,6 +33,11 @@ bool times_throughput(const Plan& plan) {
          plan.ds_config.boolean(Knob::timers_throughput_synchronized).value_or(true);
 }
 
+// As many as the stage has alive, or as the played step has micro-batches.
+std::int64_t played_live_micro_batches(const Plan& plan, const EngineConfig& config) {
+  return std::min<std::int64_t>(live_micro_batches(plan), config.gradient_accumulation_steps);
+}
+
 }  // namespace
 
 DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const EngineConfig& config)
@@ -41,10 +46,11 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const E
       config_(config),
       writer_(rank_.program),
       tasks_(plan, writer_),
-      graph_(plan, work.graph, writer_, tasks_),
       communicators_(plan.cluster, writer_, plan.degrees.tensor),
       buffers_(engine_buffers(config, plan.engine_parameters)),
       reducer_(config, plan.engine_parameters) {
+  const std::int64_t alive = plan.stages.empty() ? 1 : played_live_micro_batches(plan, config);
+  for (std::int64_t i = 0; i < alive; ++i) graphs_.emplace_back(plan, work.graph, writer_, tasks_);
   writer_.add_stream("compute");
   rank_.expandable_segments = config_.embedded;
   // The embedded runtime frees memory in the order of its host thread; its CPU ranks have no
@@ -108,7 +114,11 @@ void DeepSpeedWriter::write_initialisation() {
   if (config_.stage > 0) writer_.empty_cache();
   const SlotIndex registered = writer_.new_slot();
   writer_.allocate(registered, work_.graph.buffers, kParameters, kComputeStream);
-  Bytes resident = work_.graph.buffers;
+  if (work_.graph.kept_outputs > Bytes::zero()) {
+    writer_.allocate(
+        writer_.new_slot(), work_.graph.kept_outputs, MemoryCategory::logits, kComputeStream);
+  }
+  Bytes resident = work_.graph.buffers + work_.graph.kept_outputs;
   for (const EngineBuffer& buffer : buffers_) {
     if (buffer.place == BufferPlace::gpu && buffer.lifetime == BufferLifetime::resident) {
       resident += buffer.bytes;
@@ -121,6 +131,11 @@ void DeepSpeedWriter::write_initialisation() {
 
 StepSections DeepSpeedWriter::write_step(bool first) {
   StepSections step;
+  if (!plan_.stages.empty()) {
+    step.micro_steps.push_back({write_pipeline(), 1});
+    step.optimizer = write_optimizer_step(first);
+    return step;
+  }
   const int G = config_.gradient_accumulation_steps;
   // The middle ones are alike from the second on: the first of them may find another state of the
   // fetches than it leaves.
@@ -145,26 +160,69 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
   if (times_throughput(plan_)) writer_.host_wait_device();
   writer_.mark(Phase::forward);
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
-  graph_.begin_micro_batch();
+  graph().begin_micro_batch();
   if (coordinator_) {
     coordinator_->begin_micro_step(log_);
     write_fetches();
   }
   reducer_.begin_backward(micro_step);
-  for (std::size_t i = 0; i < graph_.passes().size(); ++i) {
+  for (std::size_t i = 0; i < graph().passes().size(); ++i) {
     pass_ = static_cast<std::int32_t>(i);
-    write_pass(graph_.passes()[i]);
+    write_pass(graph().passes()[i]);
   }
-  graph_.release_loss();
+  graph().release_loss();
   if (coordinator_) {
     walk_->leave(FetchPass::backward, [&](const ModuleStep& step) { module_step(step); });
     coordinator_->end_backward(log_);
     write_fetches();
   }
   finish_backward(micro_step);
-  graph_.end_micro_batch();
+  graph().end_micro_batch();
   micro_step_active_ = false;
   return writer_.since(begin);
+}
+
+// Forward and backward passes of a stage's micro-batches in the pipeline's order, each micro-batch
+// in the buffer that is free.
+Section DeepSpeedWriter::write_pipeline() {
+  const std::size_t begin = writer_.position();
+  const auto stages = static_cast<std::int64_t>(plan_.stages.size());
+  for (const PipelineSlot& slot :
+       pipeline_slots(config_.gradient_accumulation_steps, stages, plan_.stage)) {
+    select(static_cast<std::size_t>(slot.micro_batch) % graphs_.size());
+    writer_.set_label(-1);
+    const std::vector<PassStep>& passes = graph().passes();
+    const auto turn = std::find_if(passes.begin(), passes.end(), [](const PassStep& pass) {
+      return !in_forward_phase(pass.pass) && pass.pass != Pass::drop_outputs;
+    });
+    if (slot.forward) {
+      writer_.mark(Phase::forward);
+      graph().begin_micro_batch();
+      for (auto pass = passes.begin(); pass != turn; ++pass) write_pass(*pass);
+      continue;
+    }
+    begin_backward(static_cast<int>(slot.micro_batch));
+    for (auto pass = turn; pass != passes.end(); ++pass) write_pass(*pass);
+    graph().release_loss();
+    finish_backward(micro_step_);
+    graph().end_micro_batch();
+    micro_step_active_ = false;
+  }
+  return writer_.since(begin);
+}
+
+void DeepSpeedWriter::select(std::size_t buffer) {
+  graphs_[buffer].take_workspaces(graphs_[graph_at_]);
+  graph_at_ = buffer;
+}
+
+void DeepSpeedWriter::begin_backward(int micro_step) {
+  micro_step_ = micro_step;
+  micro_step_active_ = true;
+  in_hooks_ = reducer_.reduces_in_hooks(micro_step);
+  buffers_ready_ = false;
+  backward_began_ = false;
+  reducer_.begin_backward(micro_step);
 }
 
 Section DeepSpeedWriter::write_optimizer_step(bool first) {
@@ -216,9 +274,9 @@ void DeepSpeedWriter::write_pass(const PassStep& pass) {
       write_fetches();
     }
     writer_.mark(Phase::backward);
-    graph_.begin_backward();
+    graph().begin_backward();
   }
-  graph_.write(
+  graph().write(
       pass,
       [&](const Event& event) {
         if (walk_) walk_->follow(pass, event, on_module);

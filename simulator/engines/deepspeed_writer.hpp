@@ -60,6 +60,9 @@ class DeepSpeedWriter {
   void write_initialisation();
   StepSections write_step(bool first);
   Section write_micro_step(int micro_step);
+  Section write_pipeline();
+  void select(std::size_t buffer);
+  void begin_backward(int micro_step);
   Section write_optimizer_step(bool first);
   void write_pass(const PassStep& pass);
   void allocate_buffers(BufferLifetime lifetime);
@@ -113,7 +116,10 @@ class DeepSpeedWriter {
   RankProgram rank_;
   ProgramWriter writer_;
   TaskTable tasks_;
-  GraphWriter graph_;
+  std::vector<GraphWriter> graphs_;  // one for each micro-batch that a pipeline has alive, or one
+  std::size_t graph_at_ = 0;         // whose passes are being written
+  GraphWriter& graph() { return graphs_[graph_at_]; }
+  const GraphWriter& graph() const { return graphs_[graph_at_]; }
   Communicators communicators_;
 
   StreamId reduce_ = kComputeStream;

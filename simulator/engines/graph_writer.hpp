@@ -29,6 +29,12 @@ class GraphWriter {
   // cuBLAS makes a workspace when the forward pass's thread, then when autograd's, first asks.
   void begin_backward() { make_workspace(backward_workspace_); }
 
+  // The same process has them already.
+  void take_workspaces(const GraphWriter& other) {
+    forward_workspace_ = other.forward_workspace_;
+    backward_workspace_ = other.backward_workspace_;
+  }
+
   // One pass over one instance. on_module(event): module_enter or module_exit.
   // on_gradient(parameter, slot): complete, and the engine's from now on.
   template <typename OnModule, typename OnGradient>

@@ -13,6 +13,7 @@
 #include "model/predict/predict.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
+#include "tuner/fit.hpp"
 
 using namespace zeroplan;
 
@@ -46,8 +47,10 @@ Scenario scenario_of(const std::string& model,
   const std::string text =
       R"({"model":)" + model + R"(,"cluster":")" + cluster +
       R"(","workload":{"frontend":"native","implementation":"megatron","precision":"fp16",
-          "sequence_length":256,"micro_batch_size":2,"gradient_accumulation_steps":16)" +
-      workload + R"(},"ds_config":{"fp16":{"enabled":true},"zero_optimization":{"stage":)" + stage +
+          "sequence_length":256,"micro_batch_size":2)" +
+      (workload.find("gradient_accumulation_steps") == std::string::npos
+           ? R"(,"gradient_accumulation_steps":16)" + workload
+           : workload) + R"(},"ds_config":{"fp16":{"enabled":true},"zero_optimization":{"stage":)" + stage +
       "}}}";
   return parse_scenario(parse_json(text, "s.json").root, "s.json");
 }
@@ -199,6 +202,47 @@ TEST_CASE("In flight are as many micro-batches as stages follow") {
   CHECK(live_micro_batches(stage_plan(plan, 3)) == 1);
   CHECK(distinct_stages(plan) == std::vector<std::int64_t>{0, 1, 3});
   CHECK(representative_stage(plan, 2) == 1);
+}
+
+// pipe/engine.py _exec_backward_pass returns on the last stage before it empties the buffer.
+TEST_CASE("The last stage keeps the logits of two micro-batches, and of one where there is no more") {
+  const Bytes logits = Bytes::of(2LL * 256 * 50304 * 4);
+  CHECK(graph_of(planned("")).kept_outputs == logits * 2);
+  CHECK(graph_of(planned(R"(,"gradient_accumulation_steps":1)")).kept_outputs == logits);
+  const Plan plan = planned(R"(,"pipeline_parallel":4)");
+  CHECK(graph_of(stage_plan(plan, 0)).kept_outputs == Bytes::zero());
+  CHECK(graph_of(stage_plan(plan, 3)).kept_outputs == logits * 2);
+  CHECK(graph_of(planned("", "3")).kept_outputs == Bytes::zero());
+}
+
+TEST_CASE("Transformers' classes have pipelines too, whose stages make their own masks and tables") {
+  const std::string text = R"({"model":"llama-2-7b","cluster":"1x8xA100-80G","workload":{
+      "frontend":"native","sequence_length":256,"gradient_accumulation_steps":32,
+      "attention":"eager","precision":"fp16","pipeline_parallel":8},
+      "ds_config":{"fp16":{"enabled":true},"zero_optimization":{"stage":0}}})";
+  const Plan plan = resolve(parse_scenario(parse_json(text, "s.json").root, "s.json"));
+  Elements sum;
+  for (std::int64_t stage = 0; stage < 8; ++stage) {
+    const Plan one = stage_plan(plan, stage);
+    sum += count_parameters(*one.model).total;
+    const ModelGraph graph = graph_of(one);
+    for (const SharedTensor& shared : graph.shared) {
+      CHECK((shared.last_user < 0 || shared.producer == 0));
+    }
+  }
+  CHECK(sum == count_parameters(*plan.whole_model).total);
+  CHECK(simulate(plan).fits);
+}
+
+TEST_CASE("fit answers for the degrees that are given") {
+  const Scenario scenario =
+      scenario_of(kSmall, R"(,"tensor_parallel":2,"pipeline_parallel":4)");
+  const FitAnswer answer = fit(scenario, {});
+  REQUIRE(answer.recommended);
+  for (const StrategyResult& strategy : answer.strategies) {
+    CHECK(strategy.strategy.stage <= 1);
+    CHECK(strategy.plan.degrees.data == 4);
+  }
 }
 
 TEST_CASE("What Megatron and pipelines cannot do is refused") {
