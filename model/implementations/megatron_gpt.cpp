@@ -219,14 +219,11 @@ Tensor layer(Tape& t, const Context& c) {
   return t.leave(scope, out);
 }
 
-// Whether embedding and head are one parameter of this rank.
-bool is_tied_here(const Context& c) { return c.options.stage.stages == 1; }
-
 // VocabParallelEmbedding: rows of other ranks' words are set to zero and the ranks' results added.
 Tensor word_embedding(Tape& t, const Context& c) {
   const auto scope = t.enter("language_model.embedding.word_embeddings");
   const Tensor weight = t.module_parameter("weight");
-  if (is_tied_here(c)) t.tie(weight, {.first = false, .last = true, .in_place = true});
+  if (hf::is_tied_here(c)) t.tie(weight, {.first = false, .last = true, .in_place = true});
   Tensor out = aten::embedding(t, Shape{c.batch, c.sequence}, weight);
   if (ranks_of(c) > 1) {
     t.launch({.name = "index_put_", .kind = OpKind::scatter, .traffic = out.bytes()});
@@ -300,7 +297,7 @@ Tensor head(Tape& t, const Context& c) {
   t.set_category(MemoryCategory::logits);
   const auto scope = t.enter("lm_logits", hidden);
   const Tensor weight = t.parameter("language_model.embedding.word_embeddings.weight");
-  if (is_tied_here(c)) t.tie(weight, {.first = true, .last = false});
+  if (hf::is_tied_here(c)) t.tie(weight, {.first = true, .last = false});
   const Tensor parallel = copied_to_ranks(t, c, hidden);
   Tensor logits = product(t, c, parallel, weight, Tensor());
   logits = t.leave(scope, logits);
