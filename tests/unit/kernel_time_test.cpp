@@ -125,3 +125,15 @@ TEST_CASE("a gradient's hook costs most in stage 3; the embedded engine pays for
   CHECK(embedded.forward_operation < now.backward_operation);
   CHECK(host_costs({.frontend = Frontend::native}, c).step < now.step);
 }
+
+// NVIDIA, Matrix Multiplication Background User's Guide, section 2.1.
+TEST_CASE("Batched 16-bit products whose rows are no multiple of 16 bytes do without tensor cores") {
+  const Gpu gpu = gpu_of_key("a100_sxm_80gb");
+  const Coefficients coefficients(gpu.key);
+  const auto seconds = [&](std::int64_t batch, std::int64_t k, DType dtype) {
+    return matmul_time({batch, 2048, 2048, k, dtype}, gpu, coefficients).seconds();
+  };
+  CHECK(seconds(32, 108, DType::fp16) > 4.0 * seconds(32, 112, DType::fp16));
+  CHECK(seconds(32, 108, DType::fp32) < seconds(32, 112, DType::fp32));
+  CHECK(seconds(1, 108, DType::fp16) < seconds(1, 112, DType::fp16));
+}
