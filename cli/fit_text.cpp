@@ -13,13 +13,14 @@ namespace zeroplan {
 namespace {
 
 std::string question_line(const Plan& plan) {
-  return fmt::format("{} ({} parameters) on {}, {} tokens, micro-batch {}, {}",
-                     plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
-                     short_count_text(count_parameters(*plan.whole_model).total.count()),
-                     short_name(plan.cluster),
-                     plan.workload.sequence_length,
-                     plan.workload.micro_batch_size,
-                     name(kPrecisionNames, plan.workload.precision));
+  return fmt::format(
+      "{} ({} parameters) on {}, {} tokens, micro-batch {}, {}",
+      plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
+      short_count_text(count_parameters(*plan.whole_model).total.count()),
+      short_name(plan.cluster),
+      plan.workload.sequence_length,
+      plan.workload.micro_batch_size,
+      name(kPrecisionNames, plan.workload.precision));
 }
 
 std::string largest_part(const GpuMemory& gpu) {

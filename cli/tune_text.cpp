@@ -28,12 +28,13 @@ std::string strategy_text(const Plan& plan) {
 }
 
 std::string question_line(const Plan& plan) {
-  return fmt::format("{} ({} parameters) on {}, {} tokens, {}",
-                     plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
-                     short_count_text(count_parameters(*plan.whole_model).total.count()),
-                     short_name(plan.cluster),
-                     plan.workload.sequence_length,
-                     name(kPrecisionNames, plan.workload.precision));
+  return fmt::format(
+      "{} ({} parameters) on {}, {} tokens, {}",
+      plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
+      short_count_text(count_parameters(*plan.whole_model).total.count()),
+      short_name(plan.cluster),
+      plan.workload.sequence_length,
+      name(kPrecisionNames, plan.workload.precision));
 }
 
 std::string best_text(const TuneAnswer& answer,

@@ -421,7 +421,8 @@ double recomputation_factor(const Plan& plan) {
   const TransformerShape& shape = plan.whole_model->shape;
   const double attention = 4.0 * static_cast<double>(shape.layers + shape.encoder_layers) *
                            static_cast<double>(shape.hidden) * tokens;
-  const double model = model_flops_per_token(*plan.whole_model, plan.workload.sequence_length).value();
+  const double model =
+      model_flops_per_token(*plan.whole_model, plan.workload.sequence_length).value();
   return (model + 2.0 * in_blocks + attention) / model;
 }
 

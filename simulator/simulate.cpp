@@ -223,8 +223,8 @@ void take_played_memory(const Plan& plan,
   const double room = count(result.gpu.capacity - options.reserve);
   GpuVerdict verdict;
   verdict.probability = normal((played.factor - 1.0) / played.sd);
-  verdict.needed = Bytes::nearest(room / played.factor *
-                                  (1.0 + played.sd * quantile(options.confidence)));
+  verdict.needed =
+      Bytes::nearest(room / played.factor * (1.0 + played.sd * quantile(options.confidence)));
   played.memory.gpu = result.gpu;
   played.memory.host = result.host;
   result.limits.clear();

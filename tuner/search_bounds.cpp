@@ -325,7 +325,8 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
       highest = std::max(highest, zeroplan::sum(step.entry) + rise);
     }
     head.before = tasks.host_costs().micro_step.seconds();
-    head.memory = highest + graph.batch + graph.buffers + graph.kept_outputs + cublas_workspace(plan) * 2;
+    head.memory =
+        highest + graph.batch + graph.buffers + graph.kept_outputs + cublas_workspace(plan) * 2;
     return head;
   });
 }

@@ -77,8 +77,9 @@ Seconds KernelTimes::exchange(Bytes bytes) const {
   return collective_time(Collective::all_to_all, bytes, group, *transfers_.cluster, coefficients_);
 }
 
-// Ranks of tensor parallelism are neighbours; as many groups as fill a node run at once. A reduction
-// stands between two stretches of computation that no rank ends at the same time as the others.
+// Ranks of tensor parallelism are neighbours; as many groups as fill a node run at once. A
+// reduction stands between two stretches of computation that no rank ends at the same time as the
+// others.
 Seconds KernelTimes::among_tensor_ranks(Collective kind, Bytes bytes) const {
   ZP_CHECK(transfers_.cluster != nullptr, "tensor parallelism needs a cluster");
   const std::int64_t in_node =
@@ -98,11 +99,9 @@ Seconds KernelTimes::stage_transfer(Bytes bytes) const {
   ZP_CHECK(transfers_.cluster != nullptr, "a pipeline needs a cluster");
   const std::int64_t local = transfers_.cluster->gpus_per_node();
   const bool inside = transfers_.stage_distance < local;
-  const CollectiveGroup group{.ranks_per_node = inside ? 2 : 1,
-                              .nodes = inside ? 1 : 2,
-                              .concurrent = inside ? 1 : local};
-  return collective_time(
-      Collective::broadcast, bytes, group, *transfers_.cluster, coefficients_);
+  const CollectiveGroup group{
+      .ranks_per_node = inside ? 2 : 1, .nodes = inside ? 1 : 2, .concurrent = inside ? 1 : local};
+  return collective_time(Collective::broadcast, bytes, group, *transfers_.cluster, coefficients_);
 }
 
 // Tensor.cpu() and Tensor.to(device): pageable memory, all GPUs of the node at once.

@@ -79,8 +79,8 @@ PipelineSpan pipeline_span(std::span<const StageSeconds> stages, std::int64_t mi
       if (from < 0.0) break;
       const double length = slot.forward ? stages[s].forward : stages[s].backward;
       stage.clock = std::max(stage.clock, from) + length;
-      (slot.forward ? stage.forward
-                    : stage.backward)[static_cast<std::size_t>(slot.micro_batch)] = stage.clock;
+      (slot.forward ? stage.forward : stage.backward)[static_cast<std::size_t>(slot.micro_batch)] =
+          stage.clock;
       ++stage.next;
       any = true;
     }

@@ -36,8 +36,7 @@ class Writer {
     {
       const auto words = builder_.in("word_embeddings", "VocabParallelEmbedding");
       word = builder_.parameter(
-          "weight",
-          {megatron_vocabulary(shape_.vocabulary, ranks_) / ranks_, shape_.hidden});
+          "weight", {megatron_vocabulary(shape_.vocabulary, ranks_) / ranks_, shape_.hidden});
       // --embed-layernorm
       if (shape_.position == PositionKind::alibi) builder_.layer_norm("norm", shape_.hidden);
     }

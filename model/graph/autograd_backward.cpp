@@ -290,8 +290,7 @@ void Tape::put_input_away() {
     back.push_back(operation("copy to device", OpKind::host_copy, part_bytes));
     if (ranks > 1) back.push_back(operation("all_gather", OpKind::tensor_gather, input.bytes));
   } else {
-    const std::int32_t part = 
-        new_storage(part_elements, input.dtype, MemoryCategory::activations);
+    const std::int32_t part = new_storage(part_elements, input.dtype, MemoryCategory::activations);
     before.push_back({EventKind::allocate, part});
     before.push_back(operation("clone", OpKind::copy, part_bytes * 2));
     back.push_back(operation("all_gather", OpKind::tensor_gather, input.bytes));

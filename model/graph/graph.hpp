@@ -48,8 +48,8 @@ enum class OpKind {
   tensor_reduce,   // all-reduce over the ranks of tensor parallelism; traffic: the tensor
   tensor_gather,   // all-gather over them; traffic: the whole tensor
   stage_transfer,  // between neighbouring pipeline stages; traffic: what a rank sends or receives
-  host_copy,  // between GPU and pageable host memory
-  view,       // host only: a dispatched call without a kernel
+  host_copy,       // between GPU and pageable host memory
+  view,            // host only: a dispatched call without a kernel
 };
 inline constexpr std::array<std::string_view, 16> kOpKindNames = {"matmul",
                                                                   "attention",
@@ -253,7 +253,8 @@ struct ModelGraph {
   std::vector<SharedTensor> shared;
   Bytes batch;    // token ids, labels and mask, alive through the micro-batch
   Bytes buffers;  // registered buffers of the modules on the GPU (causal masks), alive always
-  Bytes kept_outputs;  // of earlier micro-batches, which a pipeline's last stage holds in its buffers
+  Bytes
+      kept_outputs;  // of earlier micro-batches, which a pipeline's last stage holds in its buffers
   bool outputs_held_in_backward = false;  // the output object outlives backward (native loops)
   std::vector<std::string> assumptions;   // what was assumed while building, one sentence each
 

@@ -177,15 +177,16 @@ bool GraphAssembler::replaced_by_neighbour() {
   const TransferOptions transfer{options_.partitions_transfers ? options_.tensor_parallel : 1};
   const Bytes part = Bytes::of((hidden_.numel() * options_.dtype).count() / transfer.ranks);
   graph_.buffers += part;  // pipe_recv_buf, grad_layer (runtime/pipe/engine.py)
-  const auto block = has_layers_ ? record("stage output",
-                                          "",
-                                          false,
-                                          [&](Tape& t) { return send_forward(t, hidden_, transfer); })
-                                 : record("stage input", "", false, [&](Tape& t) {
-                                     const Tensor hidden = receive_forward(t, hidden_, transfer);
-                                     if (beside_) beside_(t);
-                                     return hidden;
-                                   });
+  const auto block = has_layers_
+                         ? record("stage output",
+                                  "",
+                                  false,
+                                  [&](Tape& t) { return send_forward(t, hidden_, transfer); })
+                         : record("stage input", "", false, [&](Tape& t) {
+                             const Tensor hidden = receive_forward(t, hidden_, transfer);
+                             if (beside_) beside_(t);
+                             return hidden;
+                           });
   instantiate(push(block), "", false);
   return true;
 }

@@ -37,10 +37,7 @@ Tensor vocabulary_logits(Tape& t, const Context& c, const CausalHead& head, cons
 
 // liger_kernel/ops/fused_linear_cross_entropy.py: logits by chunks of rows, chosen so that a chunk
 // takes about as much as the hidden states; both gradients are computed in forward and kept.
-Tensor fused_linear_loss(Tape& t,
-                         const Context& c,
-                         const CausalHead& head,
-                         const Tensor& hidden) {
+Tensor fused_linear_loss(Tape& t, const Context& c, const CausalHead& head, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter(head.module, in);
   const Tensor weight = vocabulary_weight(t, c, head);

@@ -61,11 +61,11 @@ struct GraphOptions {
   bool checkpoint_offload = false;        // checkpoints wait for backward in host memory
   bool use_cache = true;                  // config.use_cache; checkpointing switches it off
   bool outputs_held_in_backward = false;  // hf-trainer drops the outputs, a hand-written loop not
-  std::int64_t tensor_parallel = 1;    // ranks that share every layer (Megatron)
-  StagePlace stage;                    // of the pipeline
-  std::int64_t kept_outputs = 0;       // of earlier micro-batches (PipelineEngine's buffers)
-  bool partitions_transfers = true;    // what goes between stages is cut by tensor ranks
-  bool partitions_checkpoints = false; // checkpoints are cut by tensor ranks, too
+  std::int64_t tensor_parallel = 1;       // ranks that share every layer (Megatron)
+  StagePlace stage;                       // of the pipeline
+  std::int64_t kept_outputs = 0;          // of earlier micro-batches (PipelineEngine's buffers)
+  bool partitions_transfers = true;       // what goes between stages is cut by tensor ranks
+  bool partitions_checkpoints = false;    // checkpoints are cut by tensor ranks, too
   bool embedded = false;      // the embedded runtime's own code, whatever `implementation` says
   bool zero3_linear = false;  // DeepSpeed's memory_efficient_linear replaces F.linear (stage 3)
 };

@@ -1,14 +1,14 @@
 // GPT as Megatron-DeepSpeed writes it, one rank of tensor parallelism: matrix products on slices of
 // the weights with an all-reduce behind the row-parallel ones (forward) and before the
-// column-parallel ones (backward), scores in memory, softmax with scale and mask in one kernel, bias
-// with GELU and bias with dropout and residual in one kernel each, the loss from a part of the
+// column-parallel ones (backward), scores in memory, softmax with scale and mask in one kernel,
+// bias with GELU and bias with dropout and residual in one kernel each, the loss from a part of the
 // vocabulary. Activations are (s, b, h).
 //
 // Sources (bigscience-workshop/Megatron-DeepSpeed): megatron/model/transformer.py
-// ParallelTransformerLayer.forward, ParallelAttention.forward, ParallelMLP.forward; fused_softmax.py
-// FusedScaleMaskSoftmax; fused_bias_gelu.py; megatron/mpu/mappings.py, layers.py, cross_entropy.py;
-// language_model.py Embedding.forward; gpt_model.py GPTModelPipe.
-// Left out: gradients of the position table on the last stage, which holds it unused.
+// ParallelTransformerLayer.forward, ParallelAttention.forward, ParallelMLP.forward;
+// fused_softmax.py FusedScaleMaskSoftmax; fused_bias_gelu.py; megatron/mpu/mappings.py, layers.py,
+// cross_entropy.py; language_model.py Embedding.forward; gpt_model.py GPTModelPipe. Left out:
+// gradients of the position table on the last stage, which holds it unused.
 #include <utility>
 
 #include "model/implementations/families.hpp"
@@ -39,7 +39,8 @@ Tensor copied_to_ranks(Tape& t, const Context& c, const Tensor& x) {
   return out;
 }
 
-Tensor product(Tape& t, const Context& c, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+Tensor product(
+    Tape& t, const Context& c, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return c.options.zero3_linear ? aten::zero3_linear(t, x, weight, bias)
                                 : aten::linear(t, x, weight, bias);
 }
@@ -98,18 +99,15 @@ Tensor bias_dropout_add(Tape& t, const Biased& x, const Tensor& residual) {
   t.launch({.name = "bias_dropout_add", .traffic = out.bytes() * 3 + mask.bytes()});
   if (!trains) return out;
   const Tensor saved = t.save(mask);
-  t.record({&out},
-           {&x.out, &x.bias, &residual},
-           [saved, bias_shape = x.bias.shape()](Backward& b) {
-             if (b.needs(2)) b.give(2, b.gradient());
-             Tensor gradient = b.tape.empty(saved.shape(), b.gradient().dtype());
-             b.tape.launch({.name = "bias_dropout_back",
-                            .traffic = gradient.bytes() * 2 + saved.bytes()});
-             if (b.needs(1)) {
-               b.give(1, aten::fit_gradient(b.tape, gradient, bias_shape, gradient.dtype()));
-             }
-             if (b.needs(0)) b.give(0, std::move(gradient));
-           });
+  t.record({&out}, {&x.out, &x.bias, &residual}, [saved, bias_shape = x.bias.shape()](Backward& b) {
+    if (b.needs(2)) b.give(2, b.gradient());
+    Tensor gradient = b.tape.empty(saved.shape(), b.gradient().dtype());
+    b.tape.launch({.name = "bias_dropout_back", .traffic = gradient.bytes() * 2 + saved.bytes()});
+    if (b.needs(1)) {
+      b.give(1, aten::fit_gradient(b.tape, gradient, bias_shape, gradient.dtype()));
+    }
+    if (b.needs(0)) b.give(0, std::move(gradient));
+  });
   return out;
 }
 
@@ -124,9 +122,8 @@ bool has_fused_softmax(const Context& c) {
 // ScaledUpperTriangMaskedSoftmax keeps its result and writes the gradient over the incoming one.
 Tensor fused_softmax(Tape& t, const Tensor& scores) {
   Tensor out = t.empty(scores.shape(), scores.dtype());
-  t.launch({.name = "scaled_masked_softmax",
-            .kind = OpKind::softmax,
-            .traffic = scores.bytes() * 2});
+  t.launch(
+      {.name = "scaled_masked_softmax", .kind = OpKind::softmax, .traffic = scores.bytes() * 2});
   if (!t.trains({&scores})) return out;
   const Tensor saved = t.save(out);
   t.record({&out}, {&scores}, [saved](Backward& b) {
@@ -248,8 +245,7 @@ Tensor embedding(Tape& t, const Context& c) {
   Tensor out = word_embedding(t, c);
   if (c.shape().position == PositionKind::learned) {
     const auto scope = t.enter("language_model.embedding.position_embeddings");
-    Tensor positions =
-        aten::embedding(t, Shape{c.batch, c.sequence}, t.module_parameter("weight"));
+    Tensor positions = aten::embedding(t, Shape{c.batch, c.sequence}, t.module_parameter("weight"));
     positions = t.leave(scope, positions);
     out = aten::add(t, out, positions);
   }
@@ -314,17 +310,18 @@ void build(GraphAssembler& assembler, const Context& c) {
   if (shape.position == PositionKind::alibi) {
     // Every layer has its own.
     const std::int64_t layers = c.options.stage.stages > 1 ? c.options.stage.layers : shape.layers;
-    assembler.add_buffers(Elements::of(layers * c.batch * (shape.heads / ranks_of(c)) * c.sequence) *
-                          c.options.dtype);
+    assembler.add_buffers(
+        Elements::of(layers * c.batch * (shape.heads / ranks_of(c)) * c.sequence) *
+        c.options.dtype);
   }
   assembler.add("GPT inputs", "", [&](Tape& t) { return embedding(t, c); });
-  assembler.add_layers("ParallelTransformerLayer",
-                       "language_model.encoder.layers.",
-                       shape.layers,
-                       [&](Tape& t) { return layer(t, c); });
+  assembler.add_layers(
+      "ParallelTransformerLayer", "language_model.encoder.layers.", shape.layers, [&](Tape& t) {
+        return layer(t, c);
+      });
   if (c.options.stage.is_last()) {
-    assembler.keep_outputs(
-        Elements::of(c.batch * c.sequence * (shape.vocabulary / ranks_of(c))) * DType::fp32);
+    assembler.keep_outputs(Elements::of(c.batch * c.sequence * (shape.vocabulary / ranks_of(c))) *
+                           DType::fp32);
   }
   assembler.add("GPT head", "", [&](Tape& t) { return head(t, c); });
 }

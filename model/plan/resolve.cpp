@@ -203,7 +203,8 @@ void resolve_implementation(Resolver& r) {
       if (r.plan.workload.engine != TrainingEngine::deepspeed) {
         r.not_modelled(ScenarioKey::implementation, "Megatron's code under another engine");
       }
-      if (const auto attention = r.text(ScenarioKey::attention); attention && *attention != "eager") {
+      if (const auto attention = r.text(ScenarioKey::attention);
+          attention && *attention != "eager") {
         r.problem(r.origin(ScenarioKey::attention),
                   "eager under megatron: scores in memory, softmax in one kernel",
                   *attention);

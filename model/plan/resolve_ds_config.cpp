@@ -170,7 +170,8 @@ void resolve_batch(Resolver& r) {
     r.assume("micro-batch 1: the default");
   }
   if (!steps && r.plan.degrees.pipeline > 1) {
-    // With fewer a pipeline waits more than it works: Huang et al. 2018, arXiv:1811.06965, section 2.3.
+    // With fewer a pipeline waits more than it works: Huang et al. 2018, arXiv:1811.06965,
+    // section 2.3.
     steps = 4 * r.plan.degrees.pipeline;
     r.assume("4 micro-batches for each pipeline stage: nobody said how many");
   } else if (!steps) {

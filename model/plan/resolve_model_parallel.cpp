@@ -62,7 +62,8 @@ void check_tensor(Resolver& r) {
   const Plan& plan = r.plan;
   const std::int64_t ranks = plan.degrees.tensor;
   if (ranks > 1 && !is_megatron(plan.workload)) {
-    r.not_modelled(ScenarioKey::tensor_parallel, "tensor parallelism of other code than Megatron's");
+    r.not_modelled(ScenarioKey::tensor_parallel,
+                   "tensor parallelism of other code than Megatron's");
     return;
   }
   if (!is_megatron(plan.workload)) return;
@@ -96,8 +97,7 @@ void divide_model(Resolver& r) {
     plan.model = plan.tensor_model;
   }
   if (plan.degrees.pipeline <= 1) return;
-  plan.stages =
-      partition_layers(plan.model->shape.layers, plan.degrees.pipeline, stage_weights(r));
+  plan.stages = partition_layers(plan.model->shape.layers, plan.degrees.pipeline, stage_weights(r));
   plan = stage_plan(plan, 0);
 }
 

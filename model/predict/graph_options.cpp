@@ -33,10 +33,8 @@ GraphOptions graph_options(const Plan& plan) {
   options.tensor_parallel = plan.degrees.tensor;
   if (!plan.stages.empty()) {
     const LayerRange& range = plan.stages[static_cast<std::size_t>(plan.stage)];
-    options.stage = {plan.stage,
-                     static_cast<std::int64_t>(plan.stages.size()),
-                     range.first,
-                     range.count};
+    options.stage = {
+        plan.stage, static_cast<std::int64_t>(plan.stages.size()), range.first, range.count};
   }
   // The last stage's backward pass returns before it empties its buffer, and there are at least two
   // (runtime/pipe/engine.py _exec_backward_pass, schedule.py TrainSchedule.num_pipe_buffers).

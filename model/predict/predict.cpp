@@ -10,8 +10,8 @@
 #include "model/cost/coefficients.hpp"
 #include "model/predict/job_time.hpp"
 #include "model/predict/memory.hpp"
-#include "model/predict/step_time.hpp"
 #include "model/predict/stage_work.hpp"
+#include "model/predict/step_time.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "model/predict/verdict.hpp"
 
@@ -122,7 +122,8 @@ StepResult predict(const Plan& plan, const PredictOptions& options) {
   result.parameters_trainable = counts.trainable;
   result.parameters_active = counts.active;
   result.assumptions = plan.assumptions;
-  for (const std::string& sentence : ranks.graph().assumptions) result.assumptions.push_back(sentence);
+  for (const std::string& sentence : ranks.graph().assumptions)
+    result.assumptions.push_back(sentence);
   if (runs_deepspeed(plan.workload) && plan.engine.stage == 3 && plan.engine.stage3.zero_init) {
     result.assumptions.push_back(zero_init_sentence(plan, count_parameters(*plan.model)));
   }

@@ -129,8 +129,7 @@ class StepModel {
     const double m = static_cast<double>(plan_.workload.gradient_accumulation_steps);
     const double in_backward = window.wait - window.wait_forward;
     StageTime time;
-    time.passes.forward =
-        (window.forward - window.wait_forward) / m + host.micro_step.seconds();
+    time.passes.forward = (window.forward - window.wait_forward) / m + host.micro_step.seconds();
     time.passes.backward = (window.backward - in_backward) / m;
     time.ranks = window.ranks;
     const StepTail tail =
@@ -375,8 +374,7 @@ class PipelineModel {
       if (own > longest) busiest = &stage;
       longest = std::max(longest, own);
     }
-    const PipelineSpan span =
-        pipeline_span(passes, plan_.workload.gradient_accumulation_steps);
+    const PipelineSpan span = pipeline_span(passes, plan_.workload.gradient_accumulation_steps);
     const double tied = tied_reduction(c);
     const double scale = scaling_factor(plan_.cluster.nodes, c);
     const auto at_scale = [&](double seconds) { return Seconds::of(seconds * scale); };
@@ -400,8 +398,9 @@ class PipelineModel {
     if (tied_ == Bytes::zero()) return 0.0;
     const std::int64_t local = plan_.cluster.gpus_per_node();
     const bool inside = plan_.degrees.world <= local;
-    const CollectiveGroup ends{
-        .ranks_per_node = inside ? 2 : 1, .nodes = inside ? 1 : 2, .concurrent = inside ? 1 : local};
+    const CollectiveGroup ends{.ranks_per_node = inside ? 2 : 1,
+                               .nodes = inside ? 1 : 2,
+                               .concurrent = inside ? 1 : local};
     return collective_time(Collective::all_reduce, tied_, ends, plan_.cluster, c).seconds();
   }
 

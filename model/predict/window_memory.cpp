@@ -57,8 +57,8 @@ class Walk {
     CategoryBytes bytes{};
     const std::int64_t others = live_micro_batches(plan_) - 1;
     if (others <= 0) return bytes;
-    const auto turn =
-        std::find_if(timeline_.steps.begin(), timeline_.steps.end(), [](const ActivationStep& step) {
+    const auto turn = std::find_if(
+        timeline_.steps.begin(), timeline_.steps.end(), [](const ActivationStep& step) {
           return !in_forward_phase(step.pass.pass) && step.pass.pass != Pass::drop_outputs;
         });
     if (turn == timeline_.steps.end()) return bytes;

@@ -127,7 +127,8 @@ TEST_CASE("a gradient's hook costs most in stage 3; the embedded engine pays for
 }
 
 // NVIDIA, Matrix Multiplication Background User's Guide, section 2.1.
-TEST_CASE("Batched 16-bit products whose rows are no multiple of 16 bytes do without tensor cores") {
+TEST_CASE(
+    "Batched 16-bit products whose rows are no multiple of 16 bytes do without tensor cores") {
   const Gpu gpu = gpu_of_key("a100_sxm_80gb");
   const Coefficients coefficients(gpu.key);
   const auto seconds = [&](std::int64_t batch, std::int64_t k, DType dtype) {

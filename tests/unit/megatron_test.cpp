@@ -50,8 +50,8 @@ Scenario scenario_of(const std::string& model,
           "sequence_length":256,"micro_batch_size":2)" +
       (workload.find("gradient_accumulation_steps") == std::string::npos
            ? R"(,"gradient_accumulation_steps":16)" + workload
-           : workload) + R"(},"ds_config":{"fp16":{"enabled":true},"zero_optimization":{"stage":)" + stage +
-      "}}}";
+           : workload) +
+      R"(},"ds_config":{"fp16":{"enabled":true},"zero_optimization":{"stage":)" + stage + "}}}";
   return parse_scenario(parse_json(text, "s.json").root, "s.json");
 }
 
@@ -102,7 +102,8 @@ TEST_CASE("BLOOM's parameters are those it was published with") {
   CHECK(total(megatron_model(padded, 1)) == 176'247'271'424);
   CHECK(total(whole) == 176'247'271'424 - 14336 * (250'880 - 250'752));
   CHECK(4 * named(megatron_model(model_of(kBloom), 4),
-                  "language_model.embedding.word_embeddings.weight") == 3'596'615'680);
+                  "language_model.embedding.word_embeddings.weight") ==
+        3'596'615'680);
 }
 
 // A layer: 12 h^2 + 13 h parameters, of which 4/8 (products) and the biases of the column-parallel
@@ -113,8 +114,8 @@ TEST_CASE("A rank has its part of the products and all of norms and row-parallel
   const std::int64_t whole = layers * (12 * h * h + 13 * h) + 2 * h + 1024 * h + 50304 * h;
   CHECK(total(megatron_model(model, 1)) == whole);
   const std::int64_t t = 4;
-  const std::int64_t rank = layers * (12 * h * h / t + 7 * h / t + 6 * h) + 2 * h + 1024 * h +
-                            50688 / t * h;
+  const std::int64_t rank =
+      layers * (12 * h * h / t + 7 * h / t + 6 * h) + 2 * h + 1024 * h + 50688 / t * h;
   CHECK(total(megatron_model(model, t)) == rank);
 }
 
@@ -205,7 +206,8 @@ TEST_CASE("In flight are as many micro-batches as stages follow") {
 }
 
 // pipe/engine.py _exec_backward_pass returns on the last stage before it empties the buffer.
-TEST_CASE("The last stage keeps the logits of two micro-batches, and of one where there is no more") {
+TEST_CASE(
+    "The last stage keeps the logits of two micro-batches, and of one where there is no more") {
   const Bytes logits = Bytes::of(2LL * 256 * 50304 * 4);
   CHECK(graph_of(planned("")).kept_outputs == logits * 2);
   CHECK(graph_of(planned(R"(,"gradient_accumulation_steps":1)")).kept_outputs == logits);
@@ -215,7 +217,8 @@ TEST_CASE("The last stage keeps the logits of two micro-batches, and of one wher
   CHECK(graph_of(planned("", "3")).kept_outputs == Bytes::zero());
 }
 
-TEST_CASE("Transformers' classes have pipelines too, whose stages make their own masks and tables") {
+TEST_CASE(
+    "Transformers' classes have pipelines too, whose stages make their own masks and tables") {
   const std::string text = R"({"model":"llama-2-7b","cluster":"1x8xA100-80G","workload":{
       "frontend":"native","sequence_length":256,"gradient_accumulation_steps":32,
       "attention":"eager","precision":"fp16","pipeline_parallel":8},
@@ -235,8 +238,7 @@ TEST_CASE("Transformers' classes have pipelines too, whose stages make their own
 }
 
 TEST_CASE("fit answers for the degrees that are given") {
-  const Scenario scenario =
-      scenario_of(kSmall, R"(,"tensor_parallel":2,"pipeline_parallel":4)");
+  const Scenario scenario = scenario_of(kSmall, R"(,"tensor_parallel":2,"pipeline_parallel":4)");
   const FitAnswer answer = fit(scenario, {});
   REQUIRE(answer.recommended);
   for (const StrategyResult& strategy : answer.strategies) {
@@ -246,8 +248,7 @@ TEST_CASE("fit answers for the degrees that are given") {
 }
 
 TEST_CASE("What Megatron and pipelines cannot do is refused") {
-  CHECK(refusal(kSmall, R"(,"tensor_parallel":16)").find("8 attention heads") !=
-        std::string::npos);
+  CHECK(refusal(kSmall, R"(,"tensor_parallel":16)").find("8 attention heads") != std::string::npos);
   CHECK(refusal(kSmall, R"(,"pipeline_parallel":16)").find("at most 8 stages") !=
         std::string::npos);
   CHECK(refusal(kSmall, R"(,"pipeline_parallel":2)", "3").find("ZeRO stage 0 or 1") !=

@@ -81,9 +81,8 @@ TEST_CASE("what FSDP, Composer and fms do not describe is refused with a reason"
   CHECK(message(kLlama, kComposer).find("a model of type mpt under composer") != std::string::npos);
   CHECK(message(kMpt, R"(,"engine":"fsdp","implementation":"fms")").find("llama under fms") !=
         std::string::npos);
-  CHECK(
-      message(kLlama, R"(,"implementation":"megatron")").find("gpt2 or bloom under megatron") !=
-      std::string::npos);
+  CHECK(message(kLlama, R"(,"implementation":"megatron")").find("gpt2 or bloom under megatron") !=
+        std::string::npos);
   CHECK(message(kLlama, R"(,"engine":"fsdp","implementation":"litgpt","method":"qlora")")
             .find("litgpt does not quantise") != std::string::npos);
   CHECK(
