@@ -85,10 +85,19 @@ constexpr OptionInfo kData = {
     "--data", "", "FILE", "text, or 16-bit tokens in a .bin (random tokens without it)"};
 constexpr OptionInfo kWeights = {
     "--weights", "", "FILE", "start from this .safetensors file (random weights without it)"};
+constexpr OptionInfo kDeviceMemory = {
+    "--device-memory", "", "SIZE", "of each rank: who needs more ends the run (no limit)"};
+constexpr OptionInfo kCollectives = {"--collectives",
+                                     "",
+                                     "auto|tcp|mpi",
+                                     "between processes that mpirun, srun or torchrun started: "
+                                     "MPI under mpirun, else TCP (auto)"};
 constexpr std::array kRunOptions = {
     kSteps,
     kDevice,
     kRanks,
+    kDeviceMemory,
+    kCollectives,
     kSeed,
     kData,
     kWeights,
@@ -99,6 +108,8 @@ constexpr std::array kVerifyOptions = {
     kSteps,
     kDevice,
     kRanks,
+    kDeviceMemory,
+    kCollectives,
     kSeed,
     kData,
     OptionInfo{"--memory-tolerance", "", "R", "error of the peak that still passes (0.01)"},
@@ -211,7 +222,9 @@ constexpr std::array kCommands = {
                 kRunOptions,
                 "  zeroplan run config.json --ranks 2 --precision fp32 --steps 20 --data text.txt\n"
                 "  zeroplan run --scenario scenario.json --save checkpoint\n"
-                "  zeroplan run --scenario scenario.json --resume checkpoint --ranks 4\n",
+                "  zeroplan run --scenario scenario.json --resume checkpoint --ranks 4\n"
+                "  mpirun -np 4 zeroplan run --scenario scenario.json\n"
+                "  torchrun --no-python --nproc-per-node 4 zeroplan run --scenario scenario.json\n",
                 run_run},
     CommandInfo{"verify",
                 "train with the embedded runtime and hold the prediction against it",

@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <iostream>
 #include <memory>
+#include <new>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <thread>
@@ -13,6 +17,9 @@
 #include "model/engine/embedded.hpp"
 #include "model/json.hpp"
 #include "model/predict/step_work.hpp"
+#include "runtime/data/disk_file.hpp"
+#include "runtime/processes/join.hpp"
+#include "simulator/simulate.hpp"
 
 namespace zeroplan {
 namespace {
@@ -36,8 +43,20 @@ void check_device(const Arguments& arguments) {
 // "1x4xcpu" for four ranks.
 Json cpu_ranks(std::int64_t ranks) { return Json("1x" + std::to_string(ranks) + "xcpu"); }
 
-std::int64_t ranks_of(const Arguments& arguments, const Scenario& scenario) {
-  if (const auto said = arguments.integer("ranks", 1)) {
+std::int64_t ranks_of(const Arguments& arguments,
+                      const Scenario& scenario,
+                      const runtime::ProcessGroup& group) {
+  const auto said = arguments.integer("ranks", 1);
+  if (group.ranks > 1) {
+    if (!said || *said == group.ranks) return group.ranks;
+    throw InputError({kCommandLine,
+                      "--ranks",
+                      std::to_string(group.ranks) + ", as many as " +
+                          std::string(name(runtime::kLauncherNames, group.launcher)) + " started",
+                      std::to_string(*said),
+                      "leave --ranks out: every process is a rank"});
+  }
+  if (said) {
     if (*said <= kMostRanks) return *said;
     throw InputError({kCommandLine,
                       "--ranks",
@@ -67,6 +86,20 @@ runtime::AdamWOptions adamw_of(const Plan& plan) {
     options.beta2 = betas->items()[1].as_number();
   }
   return options;
+}
+
+std::uint64_t seed_of(const Arguments& arguments) {
+  return static_cast<std::uint64_t>(arguments.integer("seed", 0).value_or(0));
+}
+
+// What each rank's device has; a rank that needs more ends the run.
+Bytes device_memory(const Arguments& arguments) {
+  const auto said = arguments.text("device-memory");
+  if (!said) return Bytes::infinite();
+  ClusterFlagInfo size{};
+  size.flag = "--device-memory";
+  size.kind = ClusterFlagInfo::Kind::bytes;
+  return Bytes::nearest(parse_cluster_flag(size, *said).as_number());
 }
 
 // Random tokens are the same in every step: what is learned is learned by heart.
@@ -104,33 +137,37 @@ runtime::LossScaling loss_scaling_of(const Plan& plan) {
 
 }  // namespace
 
-Plan embedded_plan(const Arguments& arguments) {
+EmbeddedRun embedded_run(const Arguments& arguments) {
   check_device(arguments);
+  EmbeddedRun run;
+  run.group = runtime::process_group(runtime::process_environment());
   Scenario scenario = scenario_of(arguments);
-  const std::int64_t ranks = ranks_of(arguments, scenario);
+  const std::int64_t ranks = ranks_of(arguments, scenario, run.group);
   const Origin origin{kCommandLine, "--ranks"};
   scenario.set(ScenarioKey::cluster, cpu_ranks(ranks), origin);
   scenario.set(ScenarioKey::engine, Json("embedded"), {kCommandLine, "--engine"});
-  const Plan plan = resolve(scenario);
-  const std::vector<Diagnostic> problems = not_embedded(plan.engine);
+  run.plan = resolve(scenario);
+  const std::vector<Diagnostic> problems = not_embedded(run.plan.engine);
   if (!problems.empty()) throw InputError(problems);
-  return plan;
+  run.predicted = simulate(run.plan);
+  return run;
 }
 
-runtime::TrainingReport run_embedded(const Plan& plan,
-                                     const Arguments& arguments,
-                                     Bytes predicted_peak,
-                                     std::ostream& log) {
-  const StepWork work = step_work(plan);
+namespace {
+
+runtime::TrainingSetup setup_of(const EmbeddedRun& run,
+                                const Arguments& arguments,
+                                const ModelGraph& graph) {
+  const Plan& plan = run.plan;
   runtime::TrainingSetup setup;
   setup.model = plan.model.get();
-  setup.graph = &work.graph;
+  setup.graph = &graph;
   setup.parameters = plan.engine_parameters;
   setup.config = plan.engine;
   setup.adamw = adamw_of(plan);
   setup.micro_batch = plan.workload.micro_batch_size;
   setup.sequence = plan.workload.sequence_length;
-  setup.seed = static_cast<std::uint64_t>(arguments.integer("seed", 0).value_or(0));
+  setup.seed = seed_of(arguments);
   setup.loss_scaling = loss_scaling_of(plan);
   if (const auto weights = arguments.text("weights")) {
     setup.weights = runtime::open_weights(*weights, *plan.model);
@@ -141,33 +178,119 @@ runtime::TrainingReport run_embedded(const Plan& plan,
     setup.resumed = std::move(checkpoint.state);
     setup.begun = checkpoint.progress;
   }
-  setup.predicted_peak = predicted_peak;
+  setup.predicted_peak = run.predicted.gpu.peak_allocated;
   setup.kernels = runtime::cpu_kernels;
+  return setup;
+}
 
+runtime::TrainingOptions options_of(const EmbeddedRun& run,
+                                    const Arguments& arguments,
+                                    std::ostream& log) {
   runtime::TrainingOptions options;
   options.steps = static_cast<int>(arguments.integer("steps", 1).value_or(kSteps));
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  options.threads_per_rank = std::max(1, cores / plan.engine.data_parallel_ranks);
+  const bool processes = run.group.ranks > 1;
+  const int here = processes ? run.group.local_ranks : run.plan.engine.data_parallel_ranks;
+  options.threads_per_rank = std::max(1, cores / here);
   options.progress = [&log](int step, double loss) {
     log << "step " << step << ": loss " << fixed_text(loss, 6) << "\n";
   };
   options.save = arguments.text("save").value_or("");
   options.save_every = static_cast<int>(arguments.integer("save-every", 1).value_or(0));
-  const auto data = data_of(plan, arguments, setup.seed);
-  return runtime::train(setup, options, *data);
+  options.capacity = device_memory(arguments);
+  return options;
 }
 
-int training_failed(const std::exception& error, const Arguments& arguments, Streams streams) {
-  streams.log << "error: training: " << error.what() << "\n";
-  if (arguments.json) {
+runtime::JoinOptions join_options(const Arguments& arguments) {
+  runtime::JoinOptions options;
+  const auto said = arguments.text("collectives");
+  if (said) {
+    const auto known = find(runtime::kTransportNames, std::string_view(*said));
+    if (!known) {
+      throw InputError({kCommandLine, "--collectives", "auto, tcp or mpi", in_quotes(*said), ""});
+    }
+    options.transport = *known;
+  }
+  // The computation may be far from its next collective: nothing else ends it.
+  options.abandoned = [](const std::string& reason) {
+    std::cerr << "error: training: " << reason << std::endl;
+    std::_Exit(kInternalError);
+  };
+  return options;
+}
+
+// What every process of a group reads for itself fails for all where it fails for one.
+runtime::TrainingReport train_as_rank(const EmbeddedRun& run,
+                                      const Arguments& arguments,
+                                      const ModelGraph& graph,
+                                      std::ostream& log,
+                                      runtime::Communicator& group) {
+  std::optional<runtime::TrainingSetup> setup;
+  std::unique_ptr<runtime::TokenSource> data;
+  try {
+    setup = setup_of(run, arguments, graph);
+    data = data_of(run.plan, arguments, setup->seed);
+  } catch (const std::exception& error) {
+    group.fail(error.what());
+    throw;
+  }
+  return runtime::train_rank(*setup, options_of(run, arguments, log), *data, group);
+}
+
+int training_failed(const std::string& message, bool json, Streams streams) {
+  streams.log << "error: training: " << message << "\n";
+  if (json) {
     const Json body = Json::object({{"file", nullptr},
                                     {"pointer", nullptr},
                                     {"expected", nullptr},
-                                    {"got", error.what()},
+                                    {"got", message},
                                     {"hint", nullptr}});
     streams.out << Json::object({{"error", body}}).dump(2) << "\n";
   }
   return kInternalError;
+}
+
+}  // namespace
+
+runtime::TrainingReport train_embedded(const EmbeddedRun& run,
+                                       const Arguments& arguments,
+                                       std::ostream& log) {
+  const StepWork work = step_work(run.plan);
+  if (run.group.ranks > 1) {
+    const auto group = runtime::join(run.group, join_options(arguments));
+    return train_as_rank(run, arguments, work.graph, log, *group);
+  }
+  const runtime::TrainingSetup setup = setup_of(run, arguments, work.graph);
+  const auto data = data_of(run.plan, arguments, setup.seed);
+  return runtime::train(setup, options_of(run, arguments, log), *data);
+}
+
+int run_command_body(const Arguments& arguments,
+                     Streams streams,
+                     const std::function<int(Streams)>& body) {
+  const bool first = runtime::process_group(runtime::process_environment()).rank == 0;
+  std::ostream nowhere(nullptr);
+  const Streams heard{first ? streams.out : nowhere, streams.log};
+  const auto failed = [&](const std::exception& error) {
+    return training_failed(error.what(), arguments.json, heard);
+  };
+  try {
+    return body(heard);
+  } catch (const InputError& error) {
+    if (first) throw;
+    streams.log << error.what() << "\n";
+    return kBadInput;
+  } catch (const runtime::OutOfMemory& error) {
+    return failed(error);
+  } catch (const runtime::NonFiniteLoss& error) {
+    return failed(error);
+  } catch (const runtime::CollectiveError& error) {
+    return failed(error);
+  } catch (const runtime::WriteError& error) {
+    return failed(error);
+  } catch (const std::bad_alloc&) {
+    return training_failed("out of host memory", arguments.json, heard);
+  }
 }
 
 const runtime::RankReport& worst_rank(const runtime::TrainingReport& report) {

@@ -1,26 +1,40 @@
-// What `run` and `verify` share: the plan of the embedded runtime from flags, and its training.
+// What `run` and `verify` share: the plan of the embedded runtime from flags, how this process was
+// started, and the training.
 #pragma once
+
+#include <functional>
 
 #include "cli/arguments.hpp"
 #include "model/plan/plan.hpp"
+#include "model/predict/step_result.hpp"
+#include "runtime/processes/process_group.hpp"
 #include "runtime/train/trainer.hpp"
 
 namespace zeroplan {
 
-// The plan that runs: `engine: embedded`, on CPU ranks. --ranks says how many; without it as many
-// as the cluster has, one where none is given. Throws InputError, for --device cuda too where the
-// program was built without CUDA.
-Plan embedded_plan(const Arguments& arguments);
+// What training is about, for run_embedded().
+struct EmbeddedRun {
+  Plan plan;
+  runtime::ProcessGroup group;  // one process: ranks are threads
+  StepResult predicted;         // by the simulator
+};
 
-// Trains it as --steps, --seed and --data say; the losses go to `log` as they come. Throws
-// InputError; runtime::OutOfMemory and NonFiniteLoss are left to the caller.
-runtime::TrainingReport run_embedded(const Plan& plan,
-                                     const Arguments& arguments,
-                                     Bytes predicted_peak,
-                                     std::ostream& log);
+// The plan that runs: `engine: embedded`, on CPU ranks. As many as a launcher started; without one
+// --ranks says how many, else the cluster has them, one where none is given. Throws InputError, for
+// --device cuda too where the program was built without CUDA.
+EmbeddedRun embedded_run(const Arguments& arguments);
 
-// Ends a command whose training failed: the message, exit code 1.
-int training_failed(const std::exception& error, const Arguments& arguments, Streams streams);
+// Trains it as --steps, --seed and --data say; the losses go to `log` as they come. Throws what
+// runtime::train() throws. The report is whole on every process.
+runtime::TrainingReport train_embedded(const EmbeddedRun& run,
+                                       const Arguments& arguments,
+                                       std::ostream& log);
+
+// Carries out a command of this kind: `body` prints, which is heard of rank 0 alone, and gives the
+// exit code. An error of training is printed by every process that has one; exit code 1.
+int run_command_body(const Arguments& arguments,
+                     Streams streams,
+                     const std::function<int(Streams)>& body);
 
 // The rank with the highest peak.
 const runtime::RankReport& worst_rank(const runtime::TrainingReport& report);

@@ -1,5 +1,4 @@
 // zeroplan run: the embedded runtime trains.
-#include <exception>
 #include <ostream>
 
 #include "cli/commands.hpp"
@@ -73,20 +72,16 @@ void print(const TrainingReport& report, std::ostream& out) {
 }  // namespace
 
 int run_run(const Arguments& arguments, Streams streams) {
-  const Plan plan = embedded_plan(arguments);
-  try {
-    const TrainingReport report = run_embedded(plan, arguments, Bytes::zero(), streams.log);
+  return run_command_body(arguments, streams, [&](Streams heard) -> int {
+    const EmbeddedRun run = embedded_run(arguments);
+    const TrainingReport report = train_embedded(run, arguments, heard.log);
     if (arguments.json) {
-      streams.out << report_json(report).dump(2) << "\n";
+      heard.out << report_json(report).dump(2) << "\n";
     } else {
-      print(report, streams.out);
+      print(report, heard.out);
     }
-  } catch (const runtime::OutOfMemory& error) {
-    return training_failed(error, arguments, streams);
-  } catch (const runtime::NonFiniteLoss& error) {
-    return training_failed(error, arguments, streams);
-  }
-  return kDone;
+    return kDone;
+  });
 }
 
 }  // namespace zeroplan

@@ -1,7 +1,6 @@
 // zeroplan verify: the embedded runtime trains, and what it took stands beside the prediction of
 // the same plan.
 #include <cmath>
-#include <exception>
 #include <optional>
 #include <ostream>
 
@@ -9,7 +8,6 @@
 #include "cli/embedded_run.hpp"
 #include "cli/table.hpp"
 #include "model/json.hpp"
-#include "simulator/simulate.hpp"
 
 namespace zeroplan {
 namespace {
@@ -137,23 +135,17 @@ int run_verify(const Arguments& arguments, Streams streams) {
   const double memory_tolerance = arguments.real("memory-tolerance", 0.0, 1e9).value_or(0.01);
   // Read for its range alone: time never decides on CPU ranks.
   (void)arguments.real("time-tolerance", 0.0, 1e9);
-  const Plan plan = embedded_plan(arguments);
-  const StepResult predicted = simulate(plan);
-  try {
-    const runtime::TrainingReport report =
-        run_embedded(plan, arguments, predicted.gpu.peak_allocated, streams.log);
-    const Comparison comparison = compare(predicted, report);
+  return run_command_body(arguments, streams, [&](Streams heard) {
+    const EmbeddedRun run = embedded_run(arguments);
+    const runtime::TrainingReport report = train_embedded(run, arguments, heard.log);
+    const Comparison comparison = compare(run.predicted, report);
     if (arguments.json) {
-      streams.out << document_of(comparison, report).dump(2) << "\n";
+      heard.out << document_of(comparison, report).dump(2) << "\n";
     } else {
-      print(comparison, report, streams.out);
+      print(comparison, report, heard.out);
     }
     return std::abs(comparison.memory_error) <= memory_tolerance ? kDone : kAnswerIsNo;
-  } catch (const runtime::OutOfMemory& error) {
-    return training_failed(error, arguments, streams);
-  } catch (const runtime::NonFiniteLoss& error) {
-    return training_failed(error, arguments, streams);
-  }
+  });
 }
 
 }  // namespace zeroplan

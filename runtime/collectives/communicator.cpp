@@ -1,9 +1,16 @@
 #include "runtime/collectives/communicator.hpp"
 
-#include <cstdio>
+#include <array>
+#include <cstddef>
 #include <exception>
 
 namespace zeroplan::runtime {
+
+std::string_view name_of(CollectiveKind kind) {
+  constexpr std::array<std::string_view, 7> kNames = {
+      "all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "barrier", "all_to_all"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
 
 Pending::~Pending() {
   if (!wait_) return;

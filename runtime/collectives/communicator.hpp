@@ -1,5 +1,6 @@
-// Collectives between the ranks of a run, as an interface: in-process ranks (in_process.hpp), later
-// MPI between processes and NCCL between GPUs.
+// Collectives between the ranks of a run, as an interface: ranks as threads of one process
+// (in_process.hpp), ranks as processes (processes/process_communicator.hpp: TCP or MPI), later NCCL
+// between GPUs.
 //
 // Every rank calls the same collectives in the same order with the same sizes. Sums are taken in
 // the order of the ranks, in fp32 (fp64 for fp64), and rounded once, so that the result does not
@@ -12,6 +13,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "model/dtype.hpp"
@@ -25,6 +27,8 @@ class CollectiveError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+std::string_view name_of(CollectiveKind kind);
 
 // What the ranks exchange. Counts are elements of one rank's share where a tensor is divided:
 // all_gather: input `elements`, output ranks * elements; reduce_scatter: the reverse; all_to_all:

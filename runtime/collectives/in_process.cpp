@@ -21,12 +21,6 @@ namespace {
 
 constexpr std::int64_t kStretch = 1 << 15;  // elements
 
-constexpr std::string_view name_of(CollectiveKind kind) {
-  constexpr std::array<std::string_view, 7> kNames = {
-      "all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "barrier", "all_to_all"};
-  return kNames[static_cast<std::size_t>(kind)];
-}
-
 bool same_call(const Exchange& a, const Exchange& b) {
   return a.kind == b.kind && a.operation == b.operation && a.dtype == b.dtype &&
          a.elements == b.elements && a.root == b.root;

@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <stdexcept>
+#include <fstream>
 #include <utility>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
@@ -118,7 +115,7 @@ void SafetensorsFile::read(std::string_view name, Elements first, std::span<floa
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<Tensor>& tensors)
-    : path_(path), file_(path, std::ios::binary | std::ios::trunc) {
+    : file_(path) {
   Json header = Json::object();
   for (const Tensor& tensor : tensors) {
     std::int64_t bytes = width(DType::fp32);
@@ -138,31 +135,19 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<
   for (std::size_t i = 0; i < length.size(); ++i) {
     length[i] = static_cast<char>((text.size() >> (8 * i)) & 0xffU);
   }
-  file_.write(length.data(), length.size());
-  file_.write(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file_) throw std::runtime_error("cannot write " + path_);
+  file_.write(std::string_view(length.data(), length.size()));
+  file_.write(text);
 }
 
 void SafetensorsWriter::append(std::span<const float> values) {
-  file_.write(reinterpret_cast<const char*>(values.data()),
-              static_cast<std::streamsize>(values.size_bytes()));
-  if (!file_) throw std::runtime_error("cannot write " + path_);
+  file_.write(std::as_bytes(values));
   left_ -= static_cast<std::int64_t>(values.size_bytes());
 }
 
-void SafetensorsWriter::finish() {
+FileFacts SafetensorsWriter::finish() {
   ZP_CHECK(left_ == 0, "everything that was declared is written");
-  file_.close();
-  if (!file_) throw std::runtime_error("cannot write " + path_);
-  sync_to_disk(path_);
-}
-
-void sync_to_disk(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw std::runtime_error("cannot open " + path);
-  const int failed = fsync(descriptor);
-  close(descriptor);
-  if (failed != 0) throw std::runtime_error("cannot flush " + path + " to the disk");
+  file_.finish();
+  return file_.facts();
 }
 
 }  // namespace zeroplan::runtime

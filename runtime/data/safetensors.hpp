@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <map>
 #include <span>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "model/dtype.hpp"
 #include "model/units.hpp"
+#include "runtime/data/disk_file.hpp"
 
 namespace zeroplan::runtime {
 
@@ -48,19 +48,15 @@ class SafetensorsWriter {
     std::string name;
     std::vector<std::int64_t> shape;
   };
-  // Throws std::runtime_error with the path where writing fails, here and in append().
+  // Throws WriteError, here, in append() and in finish().
   SafetensorsWriter(const std::string& path, const std::vector<Tensor>& tensors);
   void append(std::span<const float> values);
-  // Flushes to the disk (fsync). Precondition: everything declared was appended.
-  void finish();
+  // Flushes to the disk; what was written. Precondition: everything declared was appended.
+  FileFacts finish();
 
  private:
-  std::string path_;
-  std::ofstream file_;
+  DiskFile file_;
   std::int64_t left_ = 0;  // bytes still to come
 };
-
-// Flushes a file or folder to the disk.
-void sync_to_disk(const std::string& path);
 
 }  // namespace zeroplan::runtime

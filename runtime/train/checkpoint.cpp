@@ -4,9 +4,8 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "model/diagnostic.hpp"
@@ -74,28 +73,36 @@ class Collector {
 
 // Writes one file; `write` is called by all ranks and gets null on all but the first.
 template <typename Write>
-void write_tensors(const std::string& path,
-                   const std::vector<SafetensorsWriter::Tensor>& tensors,
-                   bool writes,
-                   Write&& write) {
+FileFacts write_tensors(const std::string& path,
+                        const std::vector<SafetensorsWriter::Tensor>& tensors,
+                        bool writes,
+                        Write&& write) {
   std::unique_ptr<SafetensorsWriter> writer;
   if (writes) writer = std::make_unique<SafetensorsWriter>(path, tensors);
   write(writer.get());
-  if (writer) writer->finish();
+  return writer ? writer->finish() : FileFacts();
 }
 
-void write_state(const std::string& path, const RankEngine& engine, const Progress& progress) {
-  const Json state = Json::object({{"schema", kSchema},
-                                   {"steps", progress.steps},
-                                   {"rows", progress.rows},
-                                   {"updates", engine.updates()},
-                                   {"loss_scale", engine.loss_scale()}});
-  {
-    std::ofstream file(path, std::ios::trunc);
-    file << state.dump(2) << "\n";
-    if (!file.flush()) throw std::runtime_error("cannot write " + path);
-  }
-  sync_to_disk(path);
+Json facts_json(const FileFacts& facts) {
+  return Json::object({{"bytes", facts.bytes}, {"crc32", static_cast<std::int64_t>(facts.crc32)}});
+}
+
+void write_state(const std::string& path,
+                 const RankEngine& engine,
+                 const Progress& progress,
+                 const FileFacts& weights,
+                 const FileFacts& moments) {
+  const Json state = Json::object(
+      {{"schema", kSchema},
+       {"steps", progress.steps},
+       {"rows", progress.rows},
+       {"updates", engine.updates()},
+       {"loss_scale", engine.loss_scale()},
+       {"files",
+        Json::object({{kWeights, facts_json(weights)}, {kMoments, facts_json(moments)}})}});
+  DiskFile file(path);
+  file.write(state.dump(2) + "\n");
+  file.finish();
 }
 
 [[noreturn]] void refuse(const std::string& file,
@@ -129,20 +136,16 @@ ValueReader reader_of(const std::string& path, const Model& model, const std::st
 
 }  // namespace
 
-void save_checkpoint(const std::string& folder,
-                     const RankEngine& engine,
-                     const Model& model,
-                     const Progress& progress,
-                     Communicator& group,
-                     Memory& memory) {
-  namespace fs = std::filesystem;
-  const fs::path final_folder = fs::path(folder).lexically_normal();
-  const fs::path temporary = final_folder.string() + ".tmp";
+namespace {
+
+// Written by rank 0, collected from all.
+void write_files(const std::string& folder,
+                 const RankEngine& engine,
+                 const Model& model,
+                 const Progress& progress,
+                 Communicator& group,
+                 Memory& memory) {
   const bool writes = group.rank() == 0;
-  if (writes) {
-    fs::remove_all(temporary);
-    fs::create_directories(temporary);
-  }
   Collector collector(engine, model, group, memory);
   std::vector<SafetensorsWriter::Tensor> weights;
   std::vector<SafetensorsWriter::Tensor> moments;
@@ -161,26 +164,95 @@ void save_checkpoint(const std::string& folder,
       }
     }
   };
-  write_tensors((temporary / kWeights).string(), weights, writes, [&](SafetensorsWriter* writer) {
-    each(writer, {&StateSlice::master});
-  });
-  write_tensors((temporary / kMoments).string(), moments, writes, [&](SafetensorsWriter* writer) {
-    each(writer, {&StateSlice::first_moment, &StateSlice::second_moment});
-  });
-  if (writes) {
-    write_state((temporary / kState).string(), engine, progress);
-    sync_to_disk(temporary.string());
-    // A folder cannot be exchanged for another in one step: the old one goes when the new one is
-    // whole.
-    fs::remove_all(final_folder);
-    fs::rename(temporary, final_folder);
-    const fs::path parent = final_folder.parent_path();
-    sync_to_disk(parent.empty() ? "." : parent.string());
+  const std::string path = folder + "/";
+  const FileFacts of_weights =
+      write_tensors(path + kWeights, weights, writes, [&](SafetensorsWriter* writer) {
+        each(writer, {&StateSlice::master});
+      });
+  const FileFacts of_moments =
+      write_tensors(path + kMoments, moments, writes, [&](SafetensorsWriter* writer) {
+        each(writer, {&StateSlice::first_moment, &StateSlice::second_moment});
+      });
+  if (writes) write_state(path + kState, engine, progress, of_weights, of_moments);
+}
+
+void make_empty_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  std::filesystem::create_directories(path, error);
+  if (error) throw WriteError("cannot write " + path + ": " + error.message());
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& folder,
+                     const RankEngine& engine,
+                     const Model& model,
+                     const Progress& progress,
+                     Communicator& group,
+                     Memory& memory) {
+  namespace fs = std::filesystem;
+  fs::path whole = fs::path(folder).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();  // "checkpoint/"
+  const std::string temporary = whole.string() + ".tmp";
+  const bool writes = group.rank() == 0;
+  try {
+    if (writes) make_empty_folder(temporary);
+    write_files(temporary, engine, model, progress, group, memory);
+    if (writes) {
+      sync_folder(temporary);
+      replace_folder(temporary, whole.string());
+    }
+  } catch (...) {
+    // What is half written is worth nothing, and its space may be what is missing.
+    std::error_code ignored;
+    if (writes) fs::remove_all(temporary, ignored);
+    throw;
   }
   group.barrier();
 }
 
-Checkpoint open_checkpoint(const std::string& folder, const Model& model) {
+namespace {
+
+// The bytes that were written, every one of them.
+void check_file(const std::string& folder, const Json& state, const char* name) {
+  const std::string state_path = folder + "/" + kState;
+  const std::string pointer = std::string("/files/") + name;
+  const Json* files = state.find("files");
+  const Json* file = files != nullptr && files->is_object() ? files->find(name) : nullptr;
+  const auto number = [&](const char* key) -> std::int64_t {
+    const Json* value = file != nullptr && file->is_object() ? file->find(key) : nullptr;
+    if (value != nullptr && value->is_integer()) return value->as_integer();
+    refuse(state_path, pointer + "/" + key, "a whole number", "none");
+  };
+  const std::int64_t bytes = number("bytes");
+  const std::int64_t crc32 = number("crc32");
+  const std::string path = folder + "/" + name;
+  const FileFacts facts = facts_of(path);
+  if (facts.bytes != bytes) {
+    refuse(path,
+           "",
+           std::to_string(bytes) + " bytes, as were written",
+           std::to_string(facts.bytes) + " bytes");
+  }
+  if (facts.crc32 != static_cast<std::uint32_t>(crc32)) {
+    refuse(path, "", "the bytes that were written", "others: the checksum (CRC-32) differs");
+  }
+}
+
+// A crash between two renames left the checkpoint under its second name (disk_file.hpp).
+std::string whole_folder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  fs::path path = fs::path(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const fs::path old = path.string() + ".old";
+  return !fs::exists(path) && fs::exists(old) ? old.string() : path.string();
+}
+
+}  // namespace
+
+Checkpoint open_checkpoint(const std::string& said_folder, const Model& model) {
+  const std::string folder = whole_folder(said_folder);
   const std::string state_path = folder + "/" + kState;
   const Json state = read_json_file(state_path).root;
   const Json* schema = state.find("schema");
@@ -193,6 +265,8 @@ Checkpoint open_checkpoint(const std::string& folder, const Model& model) {
     if (good) return value->as_number();
     refuse(state_path, std::string("/") + key, "a number of at least 0", "none");
   };
+  check_file(folder, state, kWeights);
+  check_file(folder, state, kMoments);
   Checkpoint checkpoint;
   checkpoint.progress.steps = static_cast<std::int64_t>(number("steps"));
   checkpoint.progress.rows = static_cast<std::int64_t>(number("rows"));

@@ -2,8 +2,8 @@
 // moments (optimizer.safetensors) and where the run stands (state.json). Tensors are whole, so that
 // a run goes on under another stage or number of ranks.
 //
-// A checkpoint is written under a temporary name, flushed to the disk and renamed: there is a whole
-// one or none.
+// A checkpoint is written under a temporary name, flushed to the disk and renamed; the one before
+// goes after that. state.json holds size and CRC-32 of the other two files.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ struct Progress {
 };
 
 // All ranks call it together; rank 0 writes. One parameter at a time is whole in host memory.
-// Throws std::runtime_error where writing fails, on all ranks.
+// Where writing fails, rank 0 throws WriteError, having removed what it wrote; the others hear of
+// it when that rank fails. The checkpoint before stays.
 void save_checkpoint(const std::string& folder,
                      const RankEngine& engine,
                      const Model& model,
@@ -33,7 +34,7 @@ struct Checkpoint {
   ResumedState state;
 };
 
-// Throws InputError where files are missing or do not fit the model.
+// Throws InputError where files are missing, are not what was written, or do not fit the model.
 Checkpoint open_checkpoint(const std::string& folder, const Model& model);
 
 // Weights alone, from a .safetensors file with the model's names.

@@ -5,6 +5,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -61,18 +62,12 @@ std::int64_t rows_of_step(const TrainingSetup& setup) {
          setup.config.data_parallel_ranks;
 }
 
-// What the ranks leave; rank 0 writes losses, each rank its own report.
-struct Shared {
-  std::mutex mutex;
-  std::exception_ptr first_error;
-  TrainingReport report;
-};
-
-void run_rank(const TrainingSetup& setup,
-              const TrainingOptions& options,
-              const TokenSource& data,
-              Communicator& group,
-              Shared& shared) {
+// Trains as one rank; losses and norms go to `curve`, which may be null.
+RankReport run_rank(const TrainingSetup& setup,
+                    const TrainingOptions& options,
+                    const TokenSource& data,
+                    Communicator& group,
+                    TrainingReport* curve) {
   MemoryLimits limits;
   limits.capacity[static_cast<std::size_t>(Place::device)] = options.capacity;
   limits.predicted_peak = setup.predicted_peak;
@@ -92,7 +87,6 @@ void run_rank(const TrainingSetup& setup,
   of_rank.config.rank = group.rank();
   RankEngine engine(std::move(of_rank), group, *kernels, memory);
   RankRows rows(setup, group.rank());
-  RankReport& report = shared.report.ranks[static_cast<std::size_t>(group.rank())];
   for (int step = 0; step < options.steps; ++step) {
     if (step == kUnsteadySteps) engine.forget_seconds();
     const StepOutcome outcome = engine.step(rows.read(data, step));
@@ -104,11 +98,11 @@ void run_rank(const TrainingSetup& setup,
                       setup.begun.steps + step + 1,
                       loss));
     }
-    if (group.rank() == 0) {
-      shared.report.losses.push_back(loss);
-      shared.report.gradient_norms.push_back(outcome.gradient_norm);
-      if (options.progress) options.progress(step + 1, loss);
+    if (curve != nullptr) {
+      curve->losses.push_back(loss);
+      curve->gradient_norms.push_back(outcome.gradient_norm);
     }
+    if (group.rank() == 0 && options.progress) options.progress(step + 1, loss);
     const bool last = step + 1 == options.steps;
     const bool saves = options.save_every > 0 && (step + 1) % options.save_every == 0;
     if (options.save.empty() || !(last || saves)) continue;
@@ -118,6 +112,7 @@ void run_rank(const TrainingSetup& setup,
     save_checkpoint(options.save, engine, *setup.model, progress, group, memory);
   }
   engine.begin_phase(Phase::save);
+  RankReport report;
   report.memory = memory.account();
   report.between_steps = memory.account().of(Place::device).total;
   report.steady_steps =
@@ -125,25 +120,50 @@ void run_rank(const TrainingSetup& setup,
   for (std::size_t i = 0; i < kPhaseCount; ++i) {
     report.steady[i] = engine.seconds()[i] / static_cast<double>(report.steady_steps);
   }
+  return report;
 }
 
 }  // namespace
+
+TrainingReport train_rank(const TrainingSetup& setup,
+                          const TrainingOptions& options,
+                          const TokenSource& data,
+                          Communicator& group) {
+  static_assert(std::is_trivially_copyable_v<RankReport>, "reports travel as bytes");
+  try {
+    TrainingReport report;
+    const RankReport own = run_rank(setup, options, data, group, &report);
+    report.ranks.resize(static_cast<std::size_t>(group.ranks()));
+    group.run({.kind = CollectiveKind::all_gather,
+               .dtype = DType::uint8,
+               .elements = Elements::of(static_cast<std::int64_t>(sizeof own)),
+               .input = reinterpret_cast<const std::byte*>(&own),
+               .output = reinterpret_cast<std::byte*>(report.ranks.data())});
+    return report;
+  } catch (const std::exception& error) {
+    group.fail(error.what());
+    throw;
+  }
+}
 
 TrainingReport train(const TrainingSetup& setup,
                      const TrainingOptions& options,
                      const TokenSource& data) {
   const int ranks = setup.config.data_parallel_ranks;
   const auto group = in_process_ranks(ranks, options.patience);
-  Shared shared;
-  shared.report.ranks.resize(static_cast<std::size_t>(ranks));
+  TrainingReport report;
+  report.ranks.resize(static_cast<std::size_t>(ranks));
+  std::mutex mutex;
+  std::exception_ptr first_error;
   const auto body = [&](int rank) {
     Communicator& own = *group[static_cast<std::size_t>(rank)];
     try {
-      run_rank(setup, options, data, own, shared);
+      report.ranks[static_cast<std::size_t>(rank)] =
+          run_rank(setup, options, data, own, rank == 0 ? &report : nullptr);
     } catch (const std::exception& error) {
       {
-        const std::lock_guard lock(shared.mutex);
-        if (!shared.first_error) shared.first_error = std::current_exception();
+        const std::lock_guard lock(mutex);
+        if (!first_error) first_error = std::current_exception();
       }
       own.fail(error.what());
     }
@@ -152,8 +172,8 @@ TrainingReport train(const TrainingSetup& setup,
   for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(body, rank);
   body(0);
   for (std::thread& thread : threads) thread.join();
-  if (shared.first_error) std::rethrow_exception(shared.first_error);
-  return std::move(shared.report);
+  if (first_error) std::rethrow_exception(first_error);
+  return report;
 }
 
 }  // namespace zeroplan::runtime

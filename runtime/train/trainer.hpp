@@ -1,4 +1,5 @@
-// The training loop over ranks and steps, and what was measured. Ranks are threads of this process.
+// The training loop over ranks and steps, and what was measured. Ranks are threads of this process
+// or, one each, processes.
 #pragma once
 
 #include <chrono>
@@ -68,5 +69,12 @@ class NonFiniteLoss : public std::runtime_error {
 TrainingReport train(const TrainingSetup& setup,
                      const TrainingOptions& options,
                      const TokenSource& data);
+
+// As one rank of a group of processes. The report is whole on every rank. Throws this rank's own
+// error, having told the group, or CollectiveError with another's.
+TrainingReport train_rank(const TrainingSetup& setup,
+                          const TrainingOptions& options,
+                          const TokenSource& data,
+                          Communicator& group);
 
 }  // namespace zeroplan::runtime

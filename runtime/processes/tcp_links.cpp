@@ -1,0 +1,322 @@
+#include "runtime/processes/tcp_links.hpp"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include "runtime/collectives/communicator.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kBeat{2};
+constexpr seconds kSilence{12};    // of a rank that is given up
+constexpr seconds kUnnoticed{15};  // from a failure to `abandoned`; with kSilence below 30 s
+constexpr seconds kVerdict{3};     // a broken data connection waits for control to say why
+constexpr seconds kFarewell{5};    // rank 0 stays for the others' last words
+constexpr seconds kSend{1};        // control messages are a few bytes
+
+enum class Word : std::uint32_t { beat, failure, done };
+struct Header {
+  Word word = Word::beat;
+  std::uint32_t bytes = 0;
+};
+constexpr std::uint32_t kLongestText = 1 << 16;
+
+// A control connection as the watching thread sees it.
+struct Wire {
+  int rank = 0;
+  const Descriptor* socket = nullptr;
+  std::vector<std::byte> arrived;  // not yet whole messages
+  Clock::time_point heard;
+  bool done = false;    // said so
+  bool closed = false;  // nothing comes any more
+};
+
+class TcpLinks : public Links {
+ public:
+  TcpLinks(int rank, Connections connections, Abandoned abandoned)
+      : rank_(rank), connections_(std::move(connections)), abandoned_(std::move(abandoned)) {
+    for (std::size_t peer = 0; peer < connections_.control.size(); ++peer) {
+      const Descriptor& socket = connections_.control[peer];
+      if (socket)
+        wires_.push_back({.rank = static_cast<int>(peer),
+                          .socket = &socket,
+                          .arrived = {},
+                          .heard = Clock::now()});
+    }
+    watcher_ = std::thread([this] { watch(); });
+  }
+  TcpLinks(const TcpLinks&) = delete;
+  TcpLinks& operator=(const TcpLinks&) = delete;
+  ~TcpLinks() override {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    wake_watcher_.wake();
+    watcher_.join();
+  }
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return static_cast<int>(connections_.data.size()); }
+
+  void transfer(std::span<Transfer> transfers, Deadline deadline) override;
+  void fail(const std::string& reason) override { declare(reason, rank_); }
+  std::optional<std::string> failure() const override {
+    const std::lock_guard lock(mutex_);
+    return reason_;
+  }
+
+ private:
+  const Descriptor& data(int peer) const {
+    return connections_.data[static_cast<std::size_t>(peer)];
+  }
+  void throw_if_failed() const {
+    if (const auto reason = failure()) throw CollectiveError(*reason);
+  }
+  [[noreturn]] void lost(int peer, const std::string& why);
+  void declare(const std::string& reason, int said_by);
+
+  void watch();
+  void listen();
+  void take_words(Wire& wire);
+  void look_for_silence();
+  void send_beats();
+  void tell_failure();
+  bool may_leave() const;
+  void say(Wire& wire, Word word, const std::string& text = "");
+  void mind_the_unnoticed();
+
+  const int rank_;
+  const Connections connections_;
+  const Abandoned abandoned_;
+  Waker stop_transfers_;  // stays awake once the group has failed
+
+  mutable std::mutex mutex_;
+  std::condition_variable failed_;
+  std::optional<std::string> reason_;
+  int said_by_ = -1;
+  Clock::time_point failed_at_;
+  bool closing_ = false;
+
+  // The watching thread's.
+  Waker wake_watcher_;
+  std::vector<Wire> wires_;
+  Clock::time_point next_beat_ = Clock::now();
+  bool told_ = false;
+  bool abandoned_called_ = false;
+  std::thread watcher_;
+};
+
+void TcpLinks::declare(const std::string& reason, int said_by) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (reason_) return;
+    reason_ = reason;
+    said_by_ = said_by;
+    failed_at_ = Clock::now();
+  }
+  failed_.notify_all();
+  stop_transfers_.wake();
+  wake_watcher_.wake();
+}
+
+// The watching thread knows more: who was killed, or why the peer left.
+void TcpLinks::lost(int peer, const std::string& why) {
+  {
+    std::unique_lock lock(mutex_);
+    failed_.wait_for(lock, kVerdict, [&] { return reason_.has_value(); });
+  }
+  declare(fmt::format("rank {} lost its connection to rank {}: {}", rank_, peer, why), rank_);
+  throw_if_failed();
+  throw CollectiveError(why);
+}
+
+void TcpLinks::transfer(std::span<Transfer> transfers, Deadline deadline) {
+  std::vector<pollfd> polls;
+  std::vector<Transfer*> of_poll;
+  for (;;) {
+    polls.assign(1, {stop_transfers_.number(), POLLIN, 0});
+    of_poll.assign(1, nullptr);
+    for (Transfer& one : transfers) {
+      try {
+        if (!one.send.empty()) one.send = one.send.subspan(send_some(data(one.peer), one.send));
+        if (!one.receive.empty()) {
+          one.receive = one.receive.subspan(receive_some(data(one.peer), one.receive));
+        }
+      } catch (const SocketError& error) {
+        lost(one.peer, error.what());
+      }
+      const short events =
+          static_cast<short>((one.send.empty() ? 0 : POLLOUT) | (one.receive.empty() ? 0 : POLLIN));
+      if (events == 0) continue;
+      polls.push_back({data(one.peer).number(), events, 0});
+      of_poll.push_back(&one);
+    }
+    if (polls.size() == 1) return;
+    poll(polls.data(), polls.size(), milliseconds_until(deadline));
+    if (polls[0].revents != 0) throw_if_failed();
+    if (Clock::now() < deadline) continue;
+    std::vector<int> missing;
+    for (std::size_t i = 1; i < of_poll.size(); ++i) missing.push_back(of_poll[i]->peer);
+    throw TransferTimeout(std::move(missing));
+  }
+}
+
+// --- the watching thread
+
+void TcpLinks::watch() {
+  Clock::time_point leave_by = Clock::time_point::max();
+  bool said_done = false;
+  for (;;) {
+    listen();
+    look_for_silence();
+    tell_failure();
+    send_beats();
+    mind_the_unnoticed();
+    {
+      const std::lock_guard lock(mutex_);
+      if (!closing_) continue;
+    }
+    if (!said_done) {
+      for (Wire& wire : wires_) say(wire, Word::done);
+      said_done = true;
+      leave_by = Clock::now() + kFarewell;
+    }
+    if (rank_ != 0 || may_leave() || Clock::now() >= leave_by) return;
+  }
+}
+
+// Rank 0 goes last: it is what tells the others of each other.
+bool TcpLinks::may_leave() const {
+  return std::all_of(
+      wires_.begin(), wires_.end(), [](const Wire& wire) { return wire.done || wire.closed; });
+}
+
+void TcpLinks::listen() {
+  std::vector<pollfd> polls = {{wake_watcher_.number(), POLLIN, 0}};
+  std::vector<Wire*> of_poll = {nullptr};
+  for (Wire& wire : wires_) {
+    if (wire.closed) continue;
+    polls.push_back({wire.socket->number(), POLLIN, 0});
+    of_poll.push_back(&wire);
+  }
+  poll(polls.data(), polls.size(), milliseconds_until(next_beat_));
+  if (polls[0].revents != 0) wake_watcher_.forget();
+  for (std::size_t i = 1; i < polls.size(); ++i) {
+    if (polls[i].revents != 0) take_words(*of_poll[i]);
+  }
+}
+
+void TcpLinks::take_words(Wire& wire) {
+  std::array<std::byte, 4096> chunk;
+  try {
+    const std::size_t got = receive_some(*wire.socket, chunk);
+    wire.arrived.insert(wire.arrived.end(), chunk.begin(), chunk.begin() + got);
+    if (got > 0) wire.heard = Clock::now();
+  } catch (const SocketError&) {
+    wire.closed = true;
+    if (!wire.done) {
+      declare(fmt::format("rank {} is gone: its connection closed without a word (killed, out of "
+                          "memory, or its machine went down)",
+                          wire.rank),
+              wire.rank);
+    }
+  }
+  Header header;
+  while (wire.arrived.size() >= sizeof header) {
+    std::memcpy(&header, wire.arrived.data(), sizeof header);
+    const std::size_t whole = sizeof header + header.bytes;
+    if (header.bytes > kLongestText) {
+      wire.closed = true;
+      declare(fmt::format("rank {} sends what nobody understands", wire.rank), rank_);
+      return;
+    }
+    if (wire.arrived.size() < whole) return;
+    const auto* text = reinterpret_cast<const char*>(wire.arrived.data() + sizeof header);
+    if (header.word == Word::done) wire.done = true;
+    if (header.word == Word::failure) declare(std::string(text, header.bytes), wire.rank);
+    wire.arrived.erase(wire.arrived.begin(),
+                       wire.arrived.begin() + static_cast<std::ptrdiff_t>(whole));
+  }
+}
+
+void TcpLinks::look_for_silence() {
+  const Clock::time_point now = Clock::now();
+  for (Wire& wire : wires_) {
+    if (wire.closed || wire.done || now - wire.heard < kSilence) continue;
+    wire.closed = true;
+    declare(fmt::format("rank {} has not been heard of for {} s: it is stopped, or its machine or "
+                        "network is down",
+                        wire.rank,
+                        kSilence.count()),
+            wire.rank);
+  }
+}
+
+void TcpLinks::send_beats() {
+  if (Clock::now() < next_beat_) return;
+  next_beat_ = Clock::now() + kBeat;
+  for (Wire& wire : wires_) say(wire, Word::beat);
+}
+
+// Rank 0 tells everybody but who said it; the others tell rank 0, if it was not rank 0.
+void TcpLinks::tell_failure() {
+  std::string reason;
+  int said_by = -1;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!reason_ || told_) return;
+    reason = reason_->substr(0, kLongestText);
+    said_by = said_by_;
+  }
+  told_ = true;
+  for (Wire& wire : wires_) {
+    if (wire.rank != said_by) say(wire, Word::failure, reason);
+  }
+}
+
+void TcpLinks::say(Wire& wire, Word word, const std::string& text) {
+  if (wire.closed) return;
+  const Header header{.word = word, .bytes = static_cast<std::uint32_t>(text.size())};
+  try {
+    const Deadline deadline = Clock::now() + kSend;
+    send_all(*wire.socket, std::as_bytes(std::span(&header, 1)), deadline);
+    send_all(*wire.socket, std::as_bytes(std::span(text.data(), text.size())), deadline);
+  } catch (const SocketError&) {
+    // That nobody is there shows when nothing comes from there.
+  }
+}
+
+void TcpLinks::mind_the_unnoticed() {
+  std::string reason;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool unnoticed = reason_ && !closing_ && Clock::now() - failed_at_ >= kUnnoticed;
+    if (!unnoticed || abandoned_called_ || !abandoned_) return;
+    reason = *reason_;
+  }
+  abandoned_called_ = true;
+  abandoned_(reason);
+}
+
+}  // namespace
+
+std::unique_ptr<Links> tcp_links(int rank, Connections connections, Abandoned abandoned) {
+  return std::make_unique<TcpLinks>(rank, std::move(connections), std::move(abandoned));
+}
+
+}  // namespace zeroplan::runtime
