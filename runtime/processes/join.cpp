@@ -27,7 +27,7 @@ std::unique_ptr<Communicator> join_by_tcp(const ProcessGroup& group, const JoinO
   }
   try {
     return communicator_over(
-        tcp_links(group.rank, meet(group, options.rendezvous), options.abandoned),
+        tcp_links(group.rank, meet(group, options.rendezvous), options.abandoned, options.times),
         options.patience);
   } catch (const SocketError& error) {
     throw CollectiveError(fmt::format("the ranks do not come together: {}", error.what()));

@@ -20,6 +20,7 @@ struct JoinOptions {
   std::chrono::milliseconds rendezvous = std::chrono::minutes(5);  // for all ranks to come
   std::chrono::milliseconds patience = std::chrono::minutes(10);   // for one collective
   Abandoned abandoned;                                             // TCP alone
+  TcpTimes times;
 };
 
 // Precondition: group.ranks > 1. Throws InputError where the group has no meeting place or MPI was

@@ -24,7 +24,7 @@ namespace zeroplan::runtime {
 namespace {
 
 // What others sent waits here to be summed; the same size on every rank.
-constexpr std::int64_t kStaging = 4 << 20;  // bytes
+constexpr std::int64_t kStaging = 1 << 20;  // bytes
 // All-reduces up to this many bytes are gathered and summed everywhere: one round instead of two.
 constexpr std::int64_t kSmall = 16 << 10;
 

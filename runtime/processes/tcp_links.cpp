@@ -18,15 +18,11 @@ namespace zeroplan::runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kBeat{2};
-constexpr seconds kSilence{12};    // of a rank that is given up
-constexpr seconds kUnnoticed{15};  // from a failure to `abandoned`; with kSilence below 30 s
-constexpr seconds kVerdict{3};     // a broken data connection waits for control to say why
-constexpr seconds kFarewell{5};    // rank 0 stays for the others' last words
-constexpr seconds kSend{1};        // control messages are a few bytes
+constexpr seconds kVerdict{3};   // a broken data connection waits for control to say why
+constexpr seconds kFarewell{5};  // rank 0 stays for the others' last words
+constexpr seconds kSend{1};      // control messages are a few bytes
 
 enum class Word : std::uint32_t { beat, failure, done };
 struct Header {
@@ -47,8 +43,11 @@ struct Wire {
 
 class TcpLinks : public Links {
  public:
-  TcpLinks(int rank, Connections connections, Abandoned abandoned)
-      : rank_(rank), connections_(std::move(connections)), abandoned_(std::move(abandoned)) {
+  TcpLinks(int rank, Connections connections, Abandoned abandoned, const TcpTimes& times)
+      : rank_(rank),
+        connections_(std::move(connections)),
+        abandoned_(std::move(abandoned)),
+        times_(times) {
     for (std::size_t peer = 0; peer < connections_.control.size(); ++peer) {
       const Descriptor& socket = connections_.control[peer];
       if (socket)
@@ -91,6 +90,7 @@ class TcpLinks : public Links {
   void declare(const std::string& reason, int said_by);
 
   void watch();
+  Clock::time_point next_look() const;
   void listen();
   void take_words(Wire& wire);
   void look_for_silence();
@@ -103,6 +103,7 @@ class TcpLinks : public Links {
   const int rank_;
   const Connections connections_;
   const Abandoned abandoned_;
+  const TcpTimes times_;
   Waker stop_transfers_;  // stays awake once the group has failed
 
   mutable std::mutex mutex_;
@@ -206,6 +207,13 @@ bool TcpLinks::may_leave() const {
       wires_.begin(), wires_.end(), [](const Wire& wire) { return wire.done || wire.closed; });
 }
 
+// The next beat, or the moment at which a failure has gone unnoticed for too long.
+Clock::time_point TcpLinks::next_look() const {
+  const std::lock_guard lock(mutex_);
+  if (!reason_ || closing_ || abandoned_called_) return next_beat_;
+  return std::min(next_beat_, failed_at_ + times_.unnoticed);
+}
+
 void TcpLinks::listen() {
   std::vector<pollfd> polls = {{wake_watcher_.number(), POLLIN, 0}};
   std::vector<Wire*> of_poll = {nullptr};
@@ -214,7 +222,7 @@ void TcpLinks::listen() {
     polls.push_back({wire.socket->number(), POLLIN, 0});
     of_poll.push_back(&wire);
   }
-  poll(polls.data(), polls.size(), milliseconds_until(next_beat_));
+  poll(polls.data(), polls.size(), milliseconds_until(next_look()));
   if (polls[0].revents != 0) wake_watcher_.forget();
   for (std::size_t i = 1; i < polls.size(); ++i) {
     if (polls[i].revents != 0) take_words(*of_poll[i]);
@@ -257,19 +265,19 @@ void TcpLinks::take_words(Wire& wire) {
 void TcpLinks::look_for_silence() {
   const Clock::time_point now = Clock::now();
   for (Wire& wire : wires_) {
-    if (wire.closed || wire.done || now - wire.heard < kSilence) continue;
+    if (wire.closed || wire.done || now - wire.heard < times_.silence) continue;
     wire.closed = true;
     declare(fmt::format("rank {} has not been heard of for {} s: it is stopped, or its machine or "
                         "network is down",
                         wire.rank,
-                        kSilence.count()),
+                        std::chrono::duration<double>(times_.silence).count()),
             wire.rank);
   }
 }
 
 void TcpLinks::send_beats() {
   if (Clock::now() < next_beat_) return;
-  next_beat_ = Clock::now() + kBeat;
+  next_beat_ = Clock::now() + times_.beat;
   for (Wire& wire : wires_) say(wire, Word::beat);
 }
 
@@ -305,18 +313,21 @@ void TcpLinks::mind_the_unnoticed() {
   std::string reason;
   {
     const std::lock_guard lock(mutex_);
-    const bool unnoticed = reason_ && !closing_ && Clock::now() - failed_at_ >= kUnnoticed;
-    if (!unnoticed || abandoned_called_ || !abandoned_) return;
+    const bool unnoticed = reason_ && !closing_ && Clock::now() - failed_at_ >= times_.unnoticed;
+    if (!unnoticed || abandoned_called_) return;
     reason = *reason_;
   }
   abandoned_called_ = true;
-  abandoned_(reason);
+  if (abandoned_) abandoned_(reason);
 }
 
 }  // namespace
 
-std::unique_ptr<Links> tcp_links(int rank, Connections connections, Abandoned abandoned) {
-  return std::make_unique<TcpLinks>(rank, std::move(connections), std::move(abandoned));
+std::unique_ptr<Links> tcp_links(int rank,
+                                 Connections connections,
+                                 Abandoned abandoned,
+                                 const TcpTimes& times) {
+  return std::make_unique<TcpLinks>(rank, std::move(connections), std::move(abandoned), times);
 }
 
 }  // namespace zeroplan::runtime

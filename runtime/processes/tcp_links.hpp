@@ -6,6 +6,7 @@
 // a rank; rank 0 tells the others which one and why, and all transfers throw.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,9 +17,19 @@
 namespace zeroplan::runtime {
 
 // Called by the watching thread when the group failed and the owner of the Links has taken no
-// notice for fifteen seconds: it computes between two collectives. Ends the process, as a rule.
+// notice for TcpTimes::unnoticed: it computes between two collectives. Ends the process, as a rule.
 using Abandoned = std::function<void(const std::string& reason)>;
 
-std::unique_ptr<Links> tcp_links(int rank, Connections connections, Abandoned abandoned = {});
+// From the end of a machine to the end of the last rank: silence + unnoticed, below 30 s.
+struct TcpTimes {
+  std::chrono::milliseconds beat = std::chrono::seconds(2);
+  std::chrono::milliseconds silence = std::chrono::seconds(12);  // of a rank that is given up
+  std::chrono::milliseconds unnoticed = std::chrono::seconds(15);
+};
+
+std::unique_ptr<Links> tcp_links(int rank,
+                                 Connections connections,
+                                 Abandoned abandoned = {},
+                                 const TcpTimes& times = {});
 
 }  // namespace zeroplan::runtime

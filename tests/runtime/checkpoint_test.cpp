@@ -2,13 +2,19 @@
 #include "runtime/train/checkpoint.hpp"
 
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <span>
 #include <string>
+
+#include <sys/resource.h>
 
 #include "model/diagnostic.hpp"
 #include "model/engine/embedded.hpp"
+#include "runtime/data/disk_file.hpp"
 #include "runtime/data/safetensors.hpp"
 #include "runtime/train/trainer.hpp"
 #include "tests/catch.hpp"
@@ -88,6 +94,181 @@ TEST_CASE("a checkpoint is resumed under any stage and number of ranks") {
   }
 }
 
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+// What opening the checkpoint is refused with.
+std::string refusal_of(const std::string& folder, const Model& model) {
+  try {
+    open_checkpoint(folder, model);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("a checkpoint that is not what was written is refused with the file and why") {
+  Folder folder;
+  const std::string checkpoint = folder / "checkpoint";
+  Small run = make(2, 2);
+  losses_of(run, {.steps = 1, .save = checkpoint});
+  const Model& model = run.small.model;
+  CHECK(refusal_of(checkpoint, model).empty());
+  CHECK(refusal_of(checkpoint + "/", model).empty());
+  const std::string weights = checkpoint + "/model.safetensors";
+  const std::string moments = checkpoint + "/optimizer.safetensors";
+  const std::string state = checkpoint + "/state.json";
+
+  const std::string whole = text_of(weights);
+  std::string flipped = whole;
+  flipped[whole.size() - 5] = static_cast<char>(flipped[whole.size() - 5] ^ 1);
+  write_text(weights, flipped);
+  CHECK(refusal_of(checkpoint, model) ==
+        "error: " + weights +
+            ": expected the bytes that were written, got others: the checksum (CRC-32) differs");
+  write_text(weights, whole);
+
+  const std::string second = text_of(moments);
+  write_text(moments, second.substr(0, second.size() - 4));
+  CHECK(refusal_of(checkpoint, model) ==
+        "error: " + moments + ": expected " + std::to_string(second.size()) +
+            " bytes, as were written, got " + std::to_string(second.size() - 4) + " bytes");
+  fs::remove(moments);
+  CHECK(refusal_of(checkpoint, model) ==
+        "error: " + moments + ": expected a readable file, got No such file or directory");
+  write_text(moments, second);
+
+  const std::string facts = text_of(state);
+  write_text(state, facts.substr(0, facts.size() / 2));
+  CHECK(refusal_of(checkpoint, model).find("state.json: line") != std::string::npos);
+  write_text(state, "{\"schema\": \"zeroplan.checkpoint/1\"}");
+  CHECK(refusal_of(checkpoint, model).find("/files/model.safetensors/bytes: expected a whole") !=
+        std::string::npos);
+  CHECK(refusal_of(folder / "nowhere", model).find("nowhere/state.json") != std::string::npos);
+  write_text(state, facts);
+  CHECK(refusal_of(checkpoint, model).empty());
+}
+
+// Where names cannot be exchanged a crash may leave the checkpoint under its second name.
+TEST_CASE("a checkpoint that was moved aside for the next one is found") {
+  Folder folder;
+  Small run = make(1, 2);
+  losses_of(run, {.steps = 2, .save = folder / "checkpoint"});
+  fs::rename(folder / "checkpoint", folder / "checkpoint.old");
+  CHECK(open_checkpoint(folder / "checkpoint", run.small.model).progress.steps == 2);
+}
+
+// The process may write no file longer than that until this goes.
+class LongestFile {
+ public:
+  explicit LongestFile(rlim_t bytes) {
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit now{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &now);
+  }
+  ~LongestFile() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  LongestFile(const LongestFile&) = delete;
+  LongestFile& operator=(const LongestFile&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = nullptr;
+};
+
+TEST_CASE("a disk that takes no more ends the run; the checkpoint before stays whole") {
+  Folder folder;
+  const std::string checkpoint = folder / "checkpoint";
+  const int ranks = GENERATE(1, 4);
+  Small first = make(2, ranks);
+  losses_of(first, {.steps = 2, .save = checkpoint});
+  std::string message;
+  {
+    const LongestFile limit(4096);
+    Small second = make(2, ranks);
+    try {
+      losses_of(second, {.steps = 1, .save = checkpoint});
+    } catch (const WriteError& error) {
+      message = error.what();
+    }
+  }
+  CHECK(message == "cannot write " + checkpoint + ".tmp/model.safetensors: File too large");
+  CHECK_FALSE(fs::exists(checkpoint + ".tmp"));
+  CHECK(open_checkpoint(checkpoint, first.small.model).progress.steps == 2);
+}
+
+TEST_CASE("a full device is told with the system's reason") {
+  if (!fs::exists("/dev/full")) {
+    WARN("SKIPPED: no /dev/full here");
+    return;
+  }
+  std::string message;
+  try {
+    DiskFile("/dev/full").write("four");
+  } catch (const WriteError& error) {
+    message = error.what();
+  }
+  CHECK(message == "cannot write /dev/full: No space left on device");
+  CHECK_THROWS_AS(DiskFile("/nowhere/at/all"), WriteError);
+}
+
+TEST_CASE("a loss that is no number ends the run; the checkpoint before stays") {
+  Folder folder;
+  const std::string checkpoint = folder / "checkpoint";
+  const int ranks = GENERATE(1, 4);
+  Small run = make(3, ranks);
+  run.setup.adamw.learning_rate = 1e30;
+  std::string message;
+  try {
+    losses_of(run, {.steps = 50, .save = checkpoint, .save_every = 1});
+  } catch (const NonFiniteLoss& error) {
+    message = error.what();
+  }
+  // The first loss is that of the first weights.
+  REQUIRE(message.find("the loss of step ") == 0);
+  const Progress last = open_checkpoint(checkpoint, run.small.model).progress;
+  CHECK(last.steps >= 1);
+  CHECK(message.find("the loss of step " + std::to_string(last.steps + 1) + " is ") == 0);
+}
+
+TEST_CASE("a device that is too small is told with who asked, what for, and the prediction") {
+  const int ranks = GENERATE(1, 4);
+  Small run = make(2, ranks);
+  run.setup.predicted_peak = Bytes::kib(100);
+  std::string message;
+  try {
+    losses_of(run, {.steps = 1, .capacity = Bytes::kib(20)});
+  } catch (const OutOfMemory& error) {
+    message = error.what();
+    CHECK(error.asked() > Bytes::zero());
+  }
+  CAPTURE(message);
+  CHECK(message.find(": out of device memory in phase ") == 6);  // behind "rank N"
+  CHECK(message.find(" asked for ") != std::string::npos);
+  CHECK(message.find(" of 20480 bytes in use; the plan predicted a peak of 102400 bytes") !=
+        std::string::npos);
+}
+
+TEST_CASE("the checksum is zlib's, however the bytes are cut") {
+  const std::string text = "The quick brown fox jumps over the lazy dog";
+  const auto bytes = std::as_bytes(std::span(text));
+  CHECK(crc32({}) == 0);
+  CHECK(crc32(std::as_bytes(std::span(text.data(), 9))) == 0x5f7e3064);  // zlib.crc32 says so too
+  CHECK(crc32(bytes) == 0x414fa339);
+  for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
+    CHECK(crc32(bytes.subspan(cut), crc32(bytes.first(cut))) == 0x414fa339);
+  }
+}
+
 TEST_CASE("a checkpoint of another model is refused by name") {
   Folder folder;
   Small run = make(3, 2);
@@ -123,6 +304,10 @@ TEST_CASE("safetensors are read back in parts, and broken files refused") {
   std::vector<float> last(1);
   file.read("y", Elements::of(1), last);
   CHECK(last[0] == 8.0F);
+  // A file that became shorter since its header was read.
+  fs::resize_file(path, fs::file_size(path) - 4);
+  CHECK_THROWS_AS(file.read("y", Elements::of(0), std::span(part).first(2)), InputError);
+  CHECK_NOTHROW(file.read("y", Elements::of(0), last));
   const auto refused = [&](const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
     CHECK_THROWS_AS(SafetensorsFile(path), InputError);

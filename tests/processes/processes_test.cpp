@@ -1,0 +1,283 @@
+// `zeroplan run` as processes that launchers start: the same losses as in-process ranks, and what
+// happens when one of them ends.
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "model/json.hpp"
+#include "runtime/processes/mpi_links.hpp"
+#include "tests/catch.hpp"
+#include "tests/processes/job.hpp"
+
+namespace zeroplan::test {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr const char* kProgram = ZEROPLAN_PROGRAM;
+constexpr const char* kModel = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+  "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "num_key_value_heads": 4, "vocab_size": 64, "max_position_embeddings": 64, "hidden_act": "silu",
+  "rms_norm_eps": 1e-5, "tie_word_embeddings": false})";
+
+// What one run is: a tiny LLaMA in fp32 under a stage, `micro_batch` rows a rank and step.
+std::vector<std::string> command_of(const Folder& folder,
+                                    int stage,
+                                    int micro_batch,
+                                    const std::vector<std::string>& more) {
+  std::ofstream(folder / "model.json") << kModel;
+  std::ofstream(folder / "ds.json")
+      << R"({"zero_optimization": {"reduce_bucket_size": 5000, "stage": )" << stage << "}}";
+  std::vector<std::string> command = {kProgram, "run", folder / "model.json"};
+  for (const std::string& word : {std::string("--ds-config"),
+                                  folder / "ds.json",
+                                  std::string("--precision"),
+                                  std::string("fp32"),
+                                  std::string("--seq"),
+                                  std::string("16"),
+                                  std::string("--mbs"),
+                                  std::to_string(micro_batch),
+                                  std::string("--json")}) {
+    command.push_back(word);
+  }
+  command.insert(command.end(), more.begin(), more.end());
+  return command;
+}
+
+std::vector<double> losses_of(const std::string& document) {
+  std::vector<double> losses;
+  const Json root = parse_json(document, "standard output").root;
+  for (const Json& loss : root.find("losses")->items()) losses.push_back(loss.as_number());
+  return losses;
+}
+
+// Of ranks that are threads.
+std::vector<double> in_process(
+    const Folder& folder, int ranks, int stage, int micro_batch, std::vector<std::string> more) {
+  more.insert(more.end(), {"--ranks", std::to_string(ranks)});
+  Process process(command_of(folder, stage, micro_batch, more), {}, folder / "threads");
+  INFO(process.err());
+  REQUIRE(process.wait() == 0);
+  return losses_of(process.out());
+}
+
+std::vector<double> as_processes(const Folder& folder,
+                                 int ranks,
+                                 int stage,
+                                 int micro_batch,
+                                 const std::vector<std::string>& more) {
+  const auto processes = torchrun(ranks, command_of(folder, stage, micro_batch, more), folder);
+  for (const auto& process : processes) {
+    const std::optional<int> code = process->wait();
+    INFO(process->err());
+    REQUIRE(code == 0);
+  }
+  for (std::size_t r = 1; r < processes.size(); ++r) {
+    CHECK(processes[r]->out().empty());
+    CHECK(processes[r]->err().empty());
+  }
+  return losses_of(processes[0]->out());
+}
+
+TEST_CASE("four processes with torchrun's variables train as four threads do, to the bit") {
+  const int stage = GENERATE(0, 1, 2, 3);
+  const Folder folder;
+  const std::vector<double> expected = in_process(folder, 4, stage, 1, {"--steps", "4"});
+  CHECK(as_processes(folder, 4, stage, 1, {"--steps", "4"}) == expected);
+  CHECK(expected.size() == 4);
+}
+
+TEST_CASE("verify holds under torchrun's variables too") {
+  const Folder folder;
+  std::vector<std::string> command = command_of(folder, 3, 1, {"--steps", "3"});
+  command[1] = "verify";
+  const auto processes = torchrun(4, command, folder);
+  for (const auto& process : processes) CHECK(process->wait() == 0);
+  const Json root = parse_json(processes[0]->out(), "standard output").root;
+  CHECK(root.find("memory_error")->as_number() == 0.0);
+}
+
+// mpirun as root on few cores (Open MPI 4).
+const Variables kOpenMpi = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                            {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                            {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                            {"OMPI_MCA_btl_base_warn_component_unused", "0"}};
+
+bool has_mpirun() {
+  const bool there = std::system("mpirun --version >/dev/null 2>&1") == 0;
+  if (!there) WARN("SKIPPED: no mpirun here (Debian: openmpi-bin); nothing ran under MPI");
+  return there;
+}
+
+std::vector<std::string> under_mpirun(const std::vector<std::string>& command) {
+  std::vector<std::string> words = {"mpirun", "-np", "4"};
+  words.insert(words.end(), command.begin(), command.end());
+  return words;
+}
+
+TEST_CASE("four processes under mpirun train as four threads do, over MPI and over TCP") {
+  if (!has_mpirun()) return;
+  for (const std::string collectives : {"mpi", "tcp"}) {
+    if (collectives == "mpi" && !runtime::built_with_mpi()) {
+      WARN("SKIPPED: built without MPI (Debian: libopenmpi-dev)");
+      continue;
+    }
+    const Folder folder;
+    const int stage = 3;
+    const std::vector<double> expected = in_process(folder, 4, stage, 1, {"--steps", "4"});
+    Process job(
+        under_mpirun(command_of(folder, stage, 1, {"--steps", "4", "--collectives", collectives})),
+        kOpenMpi,
+        folder / "mpirun");
+    const std::optional<int> code = job.wait();
+    INFO(job.err());
+    REQUIRE(code == 0);
+    // One document: nobody but rank 0 prints.
+    CHECK(losses_of(job.out()) == expected);
+  }
+}
+
+TEST_CASE("a rank's failure under mpirun reaches the others with its reason") {
+  if (!has_mpirun()) return;
+  const Folder folder;
+  Process job(under_mpirun(command_of(folder, 3, 1, {"--steps", "4", "--device-memory", "65536"})),
+              kOpenMpi,
+              folder / "mpirun");
+  const std::optional<int> code = job.wait(seconds(30));
+  INFO(job.err());
+  REQUIRE(code.has_value());
+  CHECK(*code != 0);
+  CHECK(job.err().find("out of device memory in phase") != std::string::npos);
+}
+
+TEST_CASE("a killed rank ends the others within 30 s, and they say which") {
+  const int victim = GENERATE(0, 2);
+  const Folder folder;
+  const auto processes = torchrun(4, command_of(folder, 2, 1, {"--steps", "1000000"}), folder);
+  REQUIRE(wait_for_text(folder / "rank0.err", "step 3: loss"));
+  const auto killed = std::chrono::steady_clock::now();
+  processes[static_cast<std::size_t>(victim)]->kill(SIGKILL);
+  for (int rank = 0; rank < 4; ++rank) {
+    Process& process = *processes[static_cast<std::size_t>(rank)];
+    const std::optional<int> code = process.wait(seconds(30));
+    CHECK(code == (rank == victim ? 128 + SIGKILL : 1));
+    if (rank == victim) continue;
+    INFO(process.err());
+    CHECK(process.err().find("error: training: rank " + std::to_string(victim) +
+                             " is gone: its connection closed without a word") !=
+          std::string::npos);
+  }
+  CHECK(std::chrono::steady_clock::now() - killed < seconds(30));
+}
+
+TEST_CASE("a rank that stops without ending is given up within 30 s") {
+  const Folder folder;
+  const auto processes = torchrun(3, command_of(folder, 3, 1, {"--steps", "1000000"}), folder);
+  REQUIRE(wait_for_text(folder / "rank0.err", "step 3: loss"));
+  processes[1]->kill(SIGSTOP);
+  for (const std::size_t rank : {0U, 2U}) {
+    CHECK(processes[rank]->wait(seconds(30)) == 1);
+    INFO(processes[rank]->err());
+    CHECK(processes[rank]->err().find("rank 1 has not been heard of for 12 s") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("a file that is missing is told by every process that misses it") {
+  const Folder folder;
+  const std::vector<std::string> command =
+      command_of(folder, 3, 1, {"--steps", "2", "--weights", folder / "missing.safetensors"});
+  const auto processes = torchrun(3, command, folder);
+  for (const auto& process : processes) {
+    CHECK(process->wait(seconds(30)) == 2);
+    CHECK(process->err().find("missing.safetensors: expected a safetensors file") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("--ranks that contradict the launcher are refused") {
+  const Folder folder;
+  const auto processes = torchrun(2, command_of(folder, 3, 1, {"--ranks", "3"}), folder);
+  for (const auto& process : processes) CHECK(process->wait() == 2);
+  CHECK(processes[0]->err().find("--ranks: expected 2, as many as torchrun started, got 3") !=
+        std::string::npos);
+}
+
+TEST_CASE("a run goes on from 4 processes to 2 to 1 on the same curve") {
+  const Folder folder;
+  const std::vector<double> whole = in_process(folder, 1, 0, 4, {"--steps", "6"});
+  std::vector<double> parts;
+  const std::string checkpoint = folder / "checkpoint";
+  const auto add = [&](const std::vector<double>& losses) {
+    parts.insert(parts.end(), losses.begin(), losses.end());
+  };
+  add(as_processes(folder, 4, 3, 1, {"--steps", "2", "--save", checkpoint}));
+  add(as_processes(
+      folder, 2, 2, 2, {"--steps", "2", "--resume", checkpoint, "--save", checkpoint}));
+  add(in_process(folder, 1, 3, 4, {"--steps", "2", "--resume", checkpoint}));
+  REQUIRE(parts.size() == whole.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) CHECK(std::abs(parts[i] / whole[i] - 1.0) < 1e-6);
+}
+
+TEST_CASE("killed at any moment of writing a checkpoint, a whole one is there") {
+  const Folder folder;
+  const std::string checkpoint = folder / "checkpoint";
+  const auto steps_of = [&] {
+    return parse_json(read_text(checkpoint + "/state.json"), "state.json")
+        .root.find("steps")
+        ->as_number();
+  };
+  in_process(folder, 1, 1, 2, {"--steps", "1", "--save", checkpoint});
+  double steps = steps_of();
+  int while_writing = 0;
+  for (int attempt = 0; attempt < 12; ++attempt) {
+    Process process(command_of(folder,
+                               1,
+                               2,
+                               {"--steps",
+                                "1000000",
+                                "--save-every",
+                                "1",
+                                "--save",
+                                checkpoint,
+                                "--resume",
+                                checkpoint}),
+                    {},
+                    folder / "killed");
+    // Steps take a millisecond, writing most of the time.
+    std::this_thread::sleep_for(std::chrono::milliseconds(60 + 7 * attempt));
+    process.kill(SIGKILL);
+    process.wait();
+    INFO(process.err());
+    while_writing += std::filesystem::exists(checkpoint + ".tmp") ? 1 : 0;
+    REQUIRE(steps_of() >= steps);
+    steps = steps_of();
+  }
+  CHECK(steps > 1);
+  CHECK(while_writing > 0);
+  in_process(folder, 2, 3, 1, {"--steps", "1", "--resume", checkpoint});
+}
+
+TEST_CASE(
+    "a full disk ends all processes with the file and the reason; the checkpoint before stays") {
+  const Folder folder;
+  const std::string checkpoint = folder / "checkpoint";
+  in_process(folder, 1, 1, 2, {"--steps", "1", "--save", checkpoint});
+  Process process(
+      command_of(folder, 1, 2, {"--steps", "1", "--save", checkpoint, "--resume", checkpoint}),
+      {},
+      folder / "full",
+      20'000);
+  CHECK(process.wait() == 1);
+  CHECK(process.err().find("error: training: cannot write " + checkpoint +
+                           ".tmp/model.safetensors: File too large") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(checkpoint + ".tmp"));
+  in_process(folder, 2, 1, 1, {"--steps", "1", "--resume", checkpoint});
+}
+
+}  // namespace
+}  // namespace zeroplan::test

@@ -1,0 +1,293 @@
+// Ranks that are connected by TCP. Here they are threads, each with its own sockets; as processes,
+// and killed, in tests/processes.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "model/half_floats.hpp"
+#include "runtime/collectives/in_process.hpp"
+#include "runtime/processes/join.hpp"
+#include "runtime/processes/process_communicator.hpp"
+#include "tests/catch.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+using std::chrono::milliseconds;
+using Body = std::function<void(Communicator&)>;
+
+// A port that nobody listens on now.
+int free_port() { return port_of(listen_on(0, true)); }
+
+ProcessGroup member(int rank, int ranks, int port) {
+  return {.launcher = Launcher::torchrun,
+          .rank = rank,
+          .ranks = ranks,
+          .local_rank = rank,
+          .local_ranks = ranks,
+          .host = "127.0.0.1",
+          .port = port,
+          .job = "test"};
+}
+
+// What every rank ended with, "" where all went well.
+std::vector<std::string> on_tcp(int ranks, const Body& body, const JoinOptions& options = {}) {
+  const int port = free_port();
+  std::vector<std::string> ends(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::string& end = ends[static_cast<std::size_t>(rank)];
+      try {
+        const auto group = join(member(rank, ranks, port), options);
+        try {
+          body(*group);
+        } catch (const std::exception& error) {
+          end = error.what();
+          group->fail(end);
+        }
+      } catch (const std::exception& error) {
+        end = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ends;
+}
+
+void on_threads(int ranks, const Body& body) {
+  const auto group = in_process_ranks(ranks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] { body(*group[static_cast<std::size_t>(rank)]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void check_all_well(const std::vector<std::string>& ends) {
+  for (const std::string& end : ends) CHECK(end.empty());
+}
+
+// Bytes that a collective leaves in `output`, for numbers whose sums depend on their order.
+std::vector<std::byte> result_of(Communicator& group, Exchange exchange, bool in_place) {
+  const auto ranks = static_cast<std::size_t>(group.ranks());
+  const auto share = static_cast<std::size_t>(exchange.elements.count());
+  const auto size = static_cast<std::size_t>(width(exchange.dtype));
+  std::vector<std::byte> input(share * ranks * size);
+  for (std::size_t i = 0; i < share * ranks; ++i) {
+    const auto seed =
+        static_cast<float>((i * 7919 + static_cast<std::size_t>(group.rank()) * 31) % 1009);
+    const float value = 1.0F / (seed + 1.0F);
+    if (exchange.dtype == DType::bf16) {
+      const std::uint16_t half = bf16_of_float(value);
+      std::memcpy(input.data() + i * size, &half, size);
+    } else {
+      std::memcpy(input.data() + i * size, &value, size);
+    }
+  }
+  std::vector<std::byte> output(share * ranks * size);
+  exchange.input = input.data();
+  exchange.output = in_place ? input.data() : output.data();
+  const std::size_t own = share * size * static_cast<std::size_t>(group.rank());
+  if (in_place && exchange.kind == CollectiveKind::all_gather) exchange.input = input.data() + own;
+  if (in_place && exchange.kind == CollectiveKind::reduce_scatter) {
+    exchange.output = input.data() + own;
+  }
+  group.run(exchange);
+  return in_place ? input : output;
+}
+
+TEST_CASE("every collective over TCP gives the bits of in-process ranks") {
+  struct Kind {
+    CollectiveKind kind;
+    bool in_place;
+  };
+  const Kind kinds[] = {{CollectiveKind::all_reduce, false},
+                        {CollectiveKind::all_reduce, true},
+                        {CollectiveKind::reduce, true},
+                        {CollectiveKind::reduce_scatter, false},
+                        {CollectiveKind::all_gather, true},
+                        {CollectiveKind::broadcast, true},
+                        {CollectiveKind::all_to_all, false}};
+  const int ranks = GENERATE(2, 3, 4);
+  // Below and above what is gathered whole, and more than one slice of the staging buffer.
+  for (const std::int64_t elements : {1, 1001, 300'001}) {
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      if (dtype == DType::bf16 && elements > 1001) continue;
+      const auto run_all = [&](Communicator& group, std::vector<std::vector<std::byte>>& results) {
+        for (const Kind& kind : kinds) {
+          // In place, reduce-scatter leaves its other shares as they come.
+          const Exchange exchange{.kind = kind.kind,
+                                  .dtype = dtype,
+                                  .elements = Elements::of(elements),
+                                  .root = ranks - 1};
+          results.push_back(result_of(group, exchange, kind.in_place));
+        }
+      };
+      std::vector<std::vector<std::vector<std::byte>>> threads(static_cast<std::size_t>(ranks));
+      std::vector<std::vector<std::vector<std::byte>>> tcp(static_cast<std::size_t>(ranks));
+      on_threads(ranks, [&](Communicator& group) {
+        run_all(group, threads[static_cast<std::size_t>(group.rank())]);
+      });
+      check_all_well(on_tcp(ranks, [&](Communicator& group) {
+        run_all(group, tcp[static_cast<std::size_t>(group.rank())]);
+      }));
+      CAPTURE(ranks, elements, name(dtype));
+      CHECK(tcp == threads);
+    }
+  }
+}
+
+TEST_CASE("collectives over TCP may be waited for in any order") {
+  std::atomic<int> wrong = 0;
+  check_all_well(on_tcp(3, [&](Communicator& group) {
+    std::vector<std::vector<float>> data(3, std::vector<float>(40'000, 1.0F));
+    std::vector<Pending> pending;
+    for (std::vector<float>& one : data) {
+      pending.push_back(group.start({.elements = Elements::of(40'000),
+                                     .input = reinterpret_cast<const std::byte*>(one.data()),
+                                     .output = reinterpret_cast<std::byte*>(one.data())}));
+    }
+    for (std::size_t i = 3; i-- > 0;) pending[i].wait();
+    for (const std::vector<float>& one : data) wrong += one[39'999] == 3.0F ? 0 : 1;
+  }));
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a rank that fails over TCP ends the others with its reason, rank 0 as well") {
+  const int failing = GENERATE(0, 2);
+  const auto ends = on_tcp(4, [&](Communicator& group) {
+    group.barrier();
+    if (group.rank() == failing) throw std::runtime_error("the disk is full");
+    float value = 1.0F;
+    for (;;) group.all_reduce(&value, Elements::of(1));
+  });
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string expected =
+        rank == failing ? "the disk is full"
+                        : "rank " + std::to_string(failing) + " failed: the disk is full";
+    CHECK(ends[static_cast<std::size_t>(rank)] == expected);
+  }
+}
+
+TEST_CASE("a rank that leaves in the middle is missed") {
+  const auto began = std::chrono::steady_clock::now();
+  const auto ends = on_tcp(3, [](Communicator& group) {
+    group.barrier();
+    if (group.rank() == 1) return;
+    group.barrier();
+  });
+  CHECK(ends[1].empty());
+  for (const std::size_t rank : {0U, 2U}) {
+    CHECK(ends[rank].find("lost its connection to rank 1") != std::string::npos);
+  }
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
+}
+
+TEST_CASE("who waits too long over TCP says for whom, and different calls are told") {
+  const auto late = on_tcp(3,
+                           [](Communicator& group) {
+                             if (group.rank() == 1) std::this_thread::sleep_for(milliseconds(1500));
+                             group.barrier();
+                           },
+                           {.patience = milliseconds(200)});
+  CHECK(late[0].find("has waited 0.2 s in collective 0 for rank 1") != std::string::npos);
+  CHECK(late[2].find("has waited 0.2 s in collective 0 for rank 1") != std::string::npos);
+  CHECK_FALSE(late[1].empty());
+  const auto different = on_tcp(2, [](Communicator& group) {
+    std::vector<float> mine(4);
+    group.all_reduce(mine.data(), Elements::of(group.rank() == 0 ? 4 : 3));
+  });
+  for (const std::string& end : different) {
+    CHECK(end.find("collective 0: rank ") != std::string::npos);
+    CHECK(end.find("all_reduce of 4 fp32") != std::string::npos);
+    CHECK(end.find("all_reduce of 3 fp32") != std::string::npos);
+  }
+}
+
+TEST_CASE("who computes on after the group failed is ended") {
+  std::atomic<int> called = 0;
+  std::string reason;
+  JoinOptions options;
+  options.times.unnoticed = milliseconds(100);
+  options.abandoned = [&](const std::string& why) {
+    reason = why;
+    ++called;
+  };
+  on_tcp(
+      2,
+      [&](Communicator& group) {
+        if (group.rank() == 1) throw std::runtime_error("no more");
+        for (int i = 0; called == 0 && i < 1000; ++i) {
+          std::this_thread::sleep_for(milliseconds(10));
+        }
+      },
+      options);
+  CHECK(called == 1);
+  CHECK(reason == "rank 1 failed: no more");
+}
+
+std::string end_of_joining(const ProcessGroup& group, milliseconds rendezvous) {
+  try {
+    join(group, {.rendezvous = rendezvous});
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("ranks that do not come are named, on both sides") {
+  const int port = free_port();
+  const std::string place = "127.0.0.1 port " + std::to_string(port);
+  CHECK(end_of_joining(member(0, 3, port), milliseconds(100)) ==
+        "the ranks do not come together: rank 1, 2 did not come to " + place + " in 0.1 s");
+  CHECK(end_of_joining(member(1, 3, port), milliseconds(100)) ==
+        "the ranks do not come together: rank 1 did not reach rank 0 at " + place +
+            " in 0.1 s: nobody of this job answers there");
+}
+
+TEST_CASE("a second job at the same port is refused, a second process of a rank too") {
+  const int port = free_port();
+  const Descriptor other = listen_on(port, true);
+  CHECK(end_of_joining(member(0, 2, port), milliseconds(100)).find("the port is in use") !=
+        std::string::npos);
+  const int second = free_port();
+  std::vector<std::string> ends(3);
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 1, 2}) {
+    threads.emplace_back([&, rank] {
+      ends[static_cast<std::size_t>(rank)] =
+          end_of_joining(member(std::min(rank, 1), 3, second), milliseconds(800));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::string both = ends[1] + ends[2];
+  CHECK(both.find("is rank 1 as well") != std::string::npos);
+}
+
+TEST_CASE("where torchrun's store has the port, ranks meet behind it") {
+  const int port = free_port();
+  // It takes callers and says nothing, as a store does to who speaks another language.
+  const Descriptor store = listen_on(port, true);
+  std::atomic<int> met = 0;
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 1, 2}) {
+    threads.emplace_back([&, rank] {
+      ProcessGroup group = member(rank, 3, port);
+      group.port_is_taken = true;
+      const auto communicator = join(group, {.rendezvous = std::chrono::seconds(20)});
+      communicator->barrier();
+      ++met;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(met == 3);
+}
+
+}  // namespace
+}  // namespace zeroplan::runtime
