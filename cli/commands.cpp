@@ -92,6 +92,10 @@ constexpr OptionInfo kCollectives = {"--collectives",
                                      "auto|tcp|mpi",
                                      "between processes that mpirun, srun or torchrun started: "
                                      "MPI under mpirun, else TCP (auto)"};
+constexpr OptionInfo kRunTrace = {
+    "--trace", "", "FILE", "write the last step's timeline; ui.perfetto.dev opens it"};
+constexpr OptionInfo kMeasurement = {
+    "--measurement", "", "FILE", "add what was measured as a line that validate reads"};
 constexpr std::array kRunOptions = {
     kSteps,
     kDevice,
@@ -103,7 +107,9 @@ constexpr std::array kRunOptions = {
     kWeights,
     OptionInfo{"--save", "", "DIR", "write a checkpoint there at the end"},
     OptionInfo{"--save-every", "", "N", "and every N steps"},
-    OptionInfo{"--resume", "", "DIR", "go on from a checkpoint, on any number of ranks"}};
+    OptionInfo{"--resume", "", "DIR", "go on from a checkpoint, on any number of ranks"},
+    kRunTrace,
+    kMeasurement};
 constexpr std::array kVerifyOptions = {
     kSteps,
     kDevice,
@@ -112,6 +118,8 @@ constexpr std::array kVerifyOptions = {
     kCollectives,
     kSeed,
     kData,
+    kRunTrace,
+    kMeasurement,
     OptionInfo{"--memory-tolerance", "", "R", "error of the peak that still passes (0.01)"},
     OptionInfo{"--time-tolerance", "", "R", "error of the step that still passes on GPUs (0.15)"}};
 constexpr std::array kImportOptions = {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <optional>
@@ -13,8 +15,11 @@
 #include <utility>
 
 #include "cli/table.hpp"
+#include "cli/write_file.hpp"
+#include "evidence/measurement.hpp"
 #include "model/diagnostic.hpp"
 #include "model/engine/embedded.hpp"
+#include "model/hardware/cluster.hpp"
 #include "model/json.hpp"
 #include "model/predict/step_work.hpp"
 #include "runtime/data/disk_file.hpp"
@@ -147,6 +152,7 @@ EmbeddedRun embedded_run(const Arguments& arguments) {
   scenario.set(ScenarioKey::cluster, cpu_ranks(ranks), origin);
   scenario.set(ScenarioKey::engine, Json("embedded"), {kCommandLine, "--engine"});
   run.plan = resolve(scenario);
+  run.said = std::move(scenario);
   const std::vector<Diagnostic> problems = not_embedded(run.plan.engine);
   if (!problems.empty()) throw InputError(problems);
   run.predicted = simulate(run.plan);
@@ -198,6 +204,7 @@ runtime::TrainingOptions options_of(const EmbeddedRun& run,
   options.save = arguments.text("save").value_or("");
   options.save_every = static_cast<int>(arguments.integer("save-every", 1).value_or(0));
   options.capacity = device_memory(arguments);
+  options.trace = arguments.has("trace");
   return options;
 }
 
@@ -263,6 +270,60 @@ runtime::TrainingReport train_embedded(const EmbeddedRun& run,
   const runtime::TrainingSetup setup = setup_of(run, arguments, work.graph);
   const auto data = data_of(run.plan, arguments, setup.seed);
   return runtime::train(setup, options_of(run, arguments, log), *data);
+}
+
+namespace {
+
+Measurement measurement_of(const EmbeddedRun& run, const runtime::TrainingReport& report) {
+  const Plan& plan = run.plan;
+  const runtime::RankReport& worst = worst_rank(report);
+  const double seconds = step_seconds(worst).seconds();
+  const auto rows = static_cast<double>(plan.workload.micro_batch_size *
+                                        plan.workload.gradient_accumulation_steps);
+  const auto tokens = rows * static_cast<double>(plan.workload.sequence_length);
+  Measurement measurement;
+  measurement.id = "embedded-" + short_name(plan.cluster) + "-stage" +
+                   std::to_string(plan.engine.stage) + "-" + std::to_string(worst.steady_steps) +
+                   "steps";
+  measurement.source = "zeroplan run";
+  measurement.notes = "mean of " + std::to_string(worst.steady_steps) +
+                      " steps on CPU ranks; memory of the rank with the highest peak";
+  measurement.scenario = inlined(run.said);
+  const auto count = [](Bytes bytes) { return static_cast<double>(bytes.count()); };
+  const runtime::PlaceAccount& device = worst.memory.of(runtime::Place::device);
+  measurement.measured.set(Metric::peak_allocated_bytes, count(device.peak));
+  measurement.measured.set(Metric::static_allocated_bytes, count(worst.between_steps));
+  measurement.measured.set(Metric::step_seconds, seconds);
+  measurement.measured.set(Metric::samples_per_second,
+                           rows * plan.engine.data_parallel_ranks / seconds);
+  measurement.measured.set(Metric::tokens_per_second_per_gpu, tokens / seconds);
+  return measurement;
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+void write_recordings(const EmbeddedRun& run,
+                      const Arguments& arguments,
+                      const runtime::TrainingReport& report,
+                      std::ostream& log) {
+  if (run.group.rank != 0) return;
+  if (const auto path = arguments.text("trace")) {
+    const std::string title = "ZeRO-" + std::to_string(run.plan.engine.stage) + " on " +
+                              short_name(run.plan.cluster) + ", measured, rank 0";
+    write_file(*path, report.timeline->chrome_trace(title));
+    log << "wrote " << *path << "\n";
+  }
+  if (const auto path = arguments.text("measurement")) {
+    std::string lines = text_of(*path);
+    if (!lines.empty() && !lines.ends_with('\n')) lines += '\n';
+    write_file(*path, lines + to_json(measurement_of(run, report)).dump() + "\n");
+    log << "wrote " << *path << "\n";
+  }
 }
 
 int run_command_body(const Arguments& arguments,

@@ -14,6 +14,7 @@ namespace zeroplan {
 
 // What training is about, for run_embedded().
 struct EmbeddedRun {
+  Scenario said;  // with the ranks and the engine that run
   Plan plan;
   runtime::ProcessGroup group;  // one process: ranks are threads
   StepResult predicted;         // by the simulator
@@ -29,6 +30,13 @@ EmbeddedRun embedded_run(const Arguments& arguments);
 runtime::TrainingReport train_embedded(const EmbeddedRun& run,
                                        const Arguments& arguments,
                                        std::ostream& log);
+
+// What --trace and --measurement ask for, written by rank 0: its last step as the simulator writes
+// one, and a line of docs/contract.md section 6, added to the file.
+void write_recordings(const EmbeddedRun& run,
+                      const Arguments& arguments,
+                      const runtime::TrainingReport& report,
+                      std::ostream& log);
 
 // Carries out a command of this kind: `body` prints, which is heard of rank 0 alone, and gives the
 // exit code. An error of training is printed by every process that has one; exit code 1.

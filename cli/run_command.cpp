@@ -75,6 +75,7 @@ int run_run(const Arguments& arguments, Streams streams) {
   return run_command_body(arguments, streams, [&](Streams heard) -> int {
     const EmbeddedRun run = embedded_run(arguments);
     const TrainingReport report = train_embedded(run, arguments, heard.log);
+    write_recordings(run, arguments, report, heard.log);
     if (arguments.json) {
       heard.out << report_json(report).dump(2) << "\n";
     } else {

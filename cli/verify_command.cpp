@@ -138,6 +138,7 @@ int run_verify(const Arguments& arguments, Streams streams) {
   return run_command_body(arguments, streams, [&](Streams heard) {
     const EmbeddedRun run = embedded_run(arguments);
     const runtime::TrainingReport report = train_embedded(run, arguments, heard.log);
+    write_recordings(run, arguments, report, heard.log);
     const Comparison comparison = compare(run.predicted, report);
     if (arguments.json) {
       heard.out << document_of(comparison, report).dump(2) << "\n";

@@ -11,10 +11,12 @@ namespace zeroplan::runtime {
 GraphRunner::GraphRunner(const ModelGraph& graph,
                          std::size_t parameters,
                          Kernels& kernels,
-                         Memory& memory)
+                         Memory& memory,
+                         Timeline* timeline)
     : graph_(graph),
       kernels_(kernels),
       memory_(memory),
+      timeline_(timeline),
       passes_(micro_batch(graph)),
       partial_(parameters) {
   for (const BlockInstance& instance : graph.instances) {
@@ -147,12 +149,27 @@ void GraphRunner::run_call(const PassStep& pass,
   operands_.clear();
   for (const KernelOperand& from : call.operands) operands_.push_back(operand(pass, from, hooks));
   if (call.kernel != Kernel::cross_entropy_backward || loss_gradient == call.scale) {
-    kernels_.run(call, operands_);
+    run_kernel(pass, call);
     return;
   }
   KernelCall scaled = call;
   scaled.scale = loss_gradient;
-  kernels_.run(scaled, operands_);
+  run_kernel(pass, scaled);
+}
+
+void GraphRunner::run_kernel(const PassStep& pass, const KernelCall& call) {
+  if (timeline_ == nullptr || !timeline_->records()) {
+    kernels_.run(call, operands_);
+    return;
+  }
+  const Seconds begin = Timeline::now();
+  kernels_.run(call, operands_);
+  const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
+  timeline_->span(Timeline::compute,
+                  name(call.kernel),
+                  instance.prefix.empty() ? graph_.block_of(instance).name : instance.prefix,
+                  begin,
+                  Timeline::now());
 }
 
 float GraphRunner::loss() const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/graph/graph.hpp"
+#include "runtime/engine/timeline.hpp"
 #include "runtime/kernels/kernels.hpp"
 #include "runtime/memory/memory.hpp"
 
@@ -32,7 +33,12 @@ class GraphRunner {
   };
 
   // All must outlive the runner. Precondition: every block has a call for each operation.
-  GraphRunner(const ModelGraph& graph, std::size_t parameters, Kernels& kernels, Memory& memory);
+  // timeline: where calls are recorded; may be null.
+  GraphRunner(const ModelGraph& graph,
+              std::size_t parameters,
+              Kernels& kernels,
+              Memory& memory,
+              Timeline* timeline = nullptr);
 
   const std::vector<PassStep>& passes() const { return passes_; }
 
@@ -51,11 +57,13 @@ class GraphRunner {
   Operand operand(const PassStep& pass, const KernelOperand& operand, const Hooks& hooks);
   Operand gradient_operand(const PassStep& pass, std::int32_t parameter);
   void run_call(const PassStep& pass, std::int32_t index, const Hooks& hooks, double loss_gradient);
+  void run_kernel(const PassStep& pass, const KernelCall& call);
   void announce(const PassStep& pass, const WeightGradient& gradient, const Hooks& hooks);
 
   const ModelGraph& graph_;
   Kernels& kernels_;
   Memory& memory_;
+  Timeline* timeline_;
   std::vector<PassStep> passes_;
   std::vector<std::vector<Buffer>> storages_;  // by instance, then storage
   std::vector<StorageId> partial_;             // by parameter: a tied weight's gradient so far

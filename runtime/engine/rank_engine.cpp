@@ -46,7 +46,7 @@ RankEngine::RankEngine(EngineSetup setup, Communicator& group, Kernels& kernels,
       parameters_(setup_.parameters),
       group_(group),
       memory_(memory),
-      runner_(*setup_.graph, setup_.parameters.size(), kernels, memory),
+      runner_(*setup_.graph, setup_.parameters.size(), kernels, memory, setup_.timeline),
       buffers_(engine_buffers(config_, parameters_)),
       held_(buffers_.size()),
       partition_(flat_partition(config_, parameters_)),
@@ -81,6 +81,7 @@ RankEngine::RankEngine(EngineSetup setup, Communicator& group, Kernels& kernels,
 
 void RankEngine::enter_phase(Phase phase) {
   const auto now = std::chrono::steady_clock::now();
+  if (setup_.timeline != nullptr) setup_.timeline->phase(phase);
   seconds_[static_cast<std::size_t>(phase_)] +=
       Seconds::of(std::chrono::duration<double>(now - phase_began_).count());
   phase_ = phase;

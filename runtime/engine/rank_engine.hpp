@@ -26,6 +26,7 @@
 #include "model/predict/module_walk.hpp"
 #include "runtime/collectives/communicator.hpp"
 #include "runtime/engine/graph_runner.hpp"
+#include "runtime/engine/timeline.hpp"
 #include "runtime/optimizer/adamw.hpp"
 
 namespace zeroplan::runtime {
@@ -60,7 +61,8 @@ struct EngineSetup {
   ValueReader weights;  // at the start; none: initial_weights() of the seed
   std::uint64_t seed = 0;
   std::optional<ResumedState> resumed;
-  int threads = 1;  // of this rank
+  int threads = 1;               // of this rank
+  Timeline* timeline = nullptr;  // where what happens is recorded
 };
 
 // A stretch of one parameter whose optimizer state is on this rank. Moments are null before the

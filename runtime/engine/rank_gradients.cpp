@@ -9,6 +9,39 @@
 #include "runtime/engine/tensor_ops.hpp"
 
 namespace zeroplan::runtime {
+namespace {
+
+// As the simulator's traces call them; empty for what takes no time, and for collectives, which
+// record themselves.
+std::string_view trace_name(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::flatten:
+    case ActionKind::concatenate:
+      return "flatten";
+    case ActionKind::cast:
+      return "cast";
+    case ActionKind::keep_owned:
+      return "keep gradient";
+    case ActionKind::keep_partitions:
+      return "keep partitions";
+    case ActionKind::accumulate_on_host:
+      return "add gradient";
+    case ActionKind::gradient_to_master:
+      return "cast gradient";
+    case ActionKind::norm:
+      return "norm";
+    case ActionKind::optimizer_step:
+      return "optimizer";
+    case ActionKind::update_weights:
+      return "update weights";
+    case ActionKind::copy_to_device:
+      return "copy to device";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
 
 void RankEngine::take_gradient(std::int32_t parameter, Buffer gradient) {
   begin_backward_buffers();
@@ -59,7 +92,11 @@ void RankEngine::copy_into_bucket(std::int32_t parameter, Buffer gradient) {
       held_[find("ipg_buckets[dtype].buffer", config_.stage == 3 ? -1 : bucket_buffer_)];
   ZP_CHECK(bucket_filled_ + elements <= config_.reduce_bucket, "the bucket has room");
   std::byte* to = advance(bucket.data(), bucket_filled_, dtype);
+  const Seconds begin = Timeline::now();
   convert(gradient.data(), config_.model_dtype, to, dtype, elements);
+  if (setup_.timeline != nullptr) {
+    setup_.timeline->span(Timeline::compute, "copy gradient", "", begin, Timeline::now());
+  }
   bucket_.push_back({parameter, to, elements});
   bucket_filled_ += elements;
 }
@@ -92,7 +129,14 @@ void RankEngine::add_to_window() {
 
 // Gradients outside the bucket's buffer go once what they give is kept.
 void RankEngine::carry_out(const EngineActions& actions) {
-  for (const EngineAction& action : actions.actions) carry_out(actions, action);
+  Timeline* const timeline = setup_.timeline;
+  const bool records = timeline != nullptr && timeline->records();
+  for (const EngineAction& action : actions.actions) {
+    const std::string_view name = records ? trace_name(action.kind) : std::string_view();
+    const Seconds begin = name.empty() ? Seconds() : Timeline::now();
+    carry_out(actions, action);
+    if (!name.empty()) timeline->span(Timeline::compute, name, "", begin, Timeline::now());
+  }
   if (config_.stage < 3) flushed_outside_.clear();
 }
 

@@ -71,6 +71,7 @@ Buffer Memory::allocate(Bytes bytes, MemoryCategory category, Place place, std::
   ++alive_;
   ++account_.allocations;
   note(place);
+  tell(place);
   return buffer;
 }
 
@@ -101,6 +102,11 @@ void Memory::release(Buffer& buffer) noexcept {
   account.asked -= buffer.asked_;
   --alive_;
   std::free(buffer.data_);
+  tell(buffer.place_);
+}
+
+void Memory::tell(Place place) const {
+  if (observer_ && place == Place::device) observer_(account_.of(place).now);
 }
 
 void Memory::note(Place place) {

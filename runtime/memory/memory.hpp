@@ -11,9 +11,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "model/enum_names.hpp"
 #include "model/memory_category.hpp"
@@ -132,9 +134,14 @@ class Memory {
   // Forgets the peaks of the phases so far; what is alive stays counted.
   void forget_peaks();
   const MemoryAccount& account() const { return account_; }
+  // Is told of what the device holds whenever that changes; may be empty.
+  void observe(std::function<void(const CategoryBytes&)> observer) {
+    observer_ = std::move(observer);
+  }
 
  private:
   friend class Buffer;
+  void tell(Place place) const;
   void release(Buffer& buffer) noexcept;
   void note(Place place);
   [[noreturn]] void out_of_memory(Bytes bytes,
@@ -145,6 +152,7 @@ class Memory {
 
   MemoryLimits limits_;
   MemoryAccount account_;
+  std::function<void(const CategoryBytes&)> observer_;
   Phase phase_ = Phase::load;
   std::int64_t alive_ = 0;
 };

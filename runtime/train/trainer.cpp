@@ -66,13 +66,22 @@ std::int64_t rows_of_step(const TrainingSetup& setup) {
 RankReport run_rank(const TrainingSetup& setup,
                     const TrainingOptions& options,
                     const TokenSource& data,
-                    Communicator& group,
+                    Communicator& plain_group,
                     TrainingReport* curve) {
+  std::optional<Timeline> timeline;
+  std::unique_ptr<Communicator> recording;
+  if (options.trace && plain_group.rank() == 0) {
+    recording = recorded(plain_group, timeline.emplace());
+  }
+  Communicator& group = recording ? *recording : plain_group;
   MemoryLimits limits;
   limits.capacity[static_cast<std::size_t>(Place::device)] = options.capacity;
   limits.predicted_peak = setup.predicted_peak;
   limits.rank = group.rank();
   Memory memory(limits);
+  if (timeline) {
+    memory.observe([&](const CategoryBytes& held) { timeline->memory(held); });
+  }
   const std::unique_ptr<Kernels> kernels = setup.kernels(options.threads_per_rank);
   EngineSetup of_rank{.model = setup.model,
                       .graph = setup.graph,
@@ -83,13 +92,18 @@ RankReport run_rank(const TrainingSetup& setup,
                       .weights = setup.weights,
                       .seed = setup.seed,
                       .resumed = setup.resumed,
-                      .threads = options.threads_per_rank};
+                      .threads = options.threads_per_rank,
+                      .timeline = timeline ? &*timeline : nullptr};
   of_rank.config.rank = group.rank();
   RankEngine engine(std::move(of_rank), group, *kernels, memory);
   RankRows rows(setup, group.rank());
   for (int step = 0; step < options.steps; ++step) {
     if (step == kUnsteadySteps) engine.forget_seconds();
-    const StepOutcome outcome = engine.step(rows.read(data, step));
+    const std::vector<MicroBatch> batches = rows.read(data, step);
+    const bool last = step + 1 == options.steps;
+    if (timeline && last) timeline->begin();
+    const StepOutcome outcome = engine.step(batches);
+    if (timeline && last) timeline->end();
     double loss = outcome.loss / group.ranks();
     group.all_reduce(&loss, Elements::of(1));
     if (!std::isfinite(loss)) {
@@ -103,7 +117,6 @@ RankReport run_rank(const TrainingSetup& setup,
       curve->gradient_norms.push_back(outcome.gradient_norm);
     }
     if (group.rank() == 0 && options.progress) options.progress(step + 1, loss);
-    const bool last = step + 1 == options.steps;
     const bool saves = options.save_every > 0 && (step + 1) % options.save_every == 0;
     if (options.save.empty() || !(last || saves)) continue;
     engine.begin_phase(Phase::save);
@@ -120,6 +133,7 @@ RankReport run_rank(const TrainingSetup& setup,
   for (std::size_t i = 0; i < kPhaseCount; ++i) {
     report.steady[i] = engine.seconds()[i] / static_cast<double>(report.steady_steps);
   }
+  if (timeline && curve != nullptr) curve->timeline = std::move(timeline);
   return report;
 }
 

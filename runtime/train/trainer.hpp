@@ -41,6 +41,7 @@ struct TrainingOptions {
   std::chrono::milliseconds patience = std::chrono::minutes(10);
   std::string save;    // folder of the checkpoint; empty: none
   int save_every = 0;  // steps; 0: at the end alone
+  bool trace = false;  // record rank 0's last step
   // Called by rank 0 behind every step.
   std::function<void(int step, double loss)> progress;
 };
@@ -56,6 +57,7 @@ struct TrainingReport {
   std::vector<double> losses;          // of each step, mean over all ranks and micro-batches
   std::vector<double> gradient_norms;  // before clipping
   std::vector<RankReport> ranks;
+  std::optional<Timeline> timeline;  // of rank 0's last step, on the process of rank 0
 };
 
 // A loss that is no number: the message says at which step.

@@ -1,0 +1,100 @@
+#include "runtime/engine/timeline.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "model/chrome_trace.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+class RecordedGroup : public Communicator {
+ public:
+  RecordedGroup(Communicator& group, Timeline& timeline) : group_(group), timeline_(timeline) {}
+
+  int rank() const override { return group_.rank(); }
+  int ranks() const override { return group_.ranks(); }
+  void fail(const std::string& reason) override { group_.fail(reason); }
+
+  Pending start(const Exchange& exchange) override {
+    if (!timeline_.records()) return group_.start(exchange);
+    const Seconds begin = Timeline::now();
+    const auto pending = std::make_shared<Pending>(group_.start(exchange));
+    return Pending([this, begin, pending, kind = exchange.kind] {
+      pending->wait();
+      const Seconds end = Timeline::now();
+      timeline_.span(Timeline::collectives, name_of(kind), "", std::max(begin, free_), end);
+      free_ = end;
+    });
+  }
+
+ private:
+  Communicator& group_;
+  Timeline& timeline_;
+  Seconds free_;  // when the last one ended
+};
+
+}  // namespace
+
+Seconds Timeline::now() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return Seconds::of(std::chrono::duration<double>(since).count());
+}
+
+void Timeline::begin() {
+  records_ = true;
+  began_ = now();
+}
+
+void Timeline::end() {
+  ended_ = now();
+  records_ = false;
+}
+
+void Timeline::span(
+    Track track, std::string_view name, std::string_view about, Seconds begin, Seconds end) {
+  if (!records_) return;
+  spans_.push_back({track, std::string(name), std::string(about), begin, end});
+}
+
+void Timeline::phase(Phase phase) {
+  if (records_) phases_.push_back({phase, now()});
+}
+
+void Timeline::memory(const CategoryBytes& held) {
+  if (records_) memory_.push_back({held, now()});
+}
+
+std::string Timeline::chrome_trace(const std::string& title) const {
+  ChromeTrace trace(title, began_);
+  trace.track(compute, "compute");
+  trace.track(collectives, "collectives");
+  for (const Span& span : spans_) {
+    const char* category = span.track == collectives ? "collective" : "kernel";
+    trace.span(span.track, category, span.name, span.about, span.begin, span.end);
+  }
+  for (std::size_t i = 0; i < phases_.size(); ++i) {
+    const Seconds until = i + 1 < phases_.size() ? phases_[i + 1].time : ended_;
+    trace.phase(name(kPhaseNames, phases_[i].phase), phases_[i].time, until);
+  }
+  Bytes peak;
+  for (const Held& held : memory_) peak = std::max(peak, sum(held.bytes));
+  constexpr double kMoved = 1e-3;
+  Bytes shown = Bytes::of(-1);
+  for (const Held& held : memory_) {
+    const Bytes total = sum(held.bytes);
+    const double moved = std::abs(static_cast<double>((total - shown).count()));
+    if (total != peak && moved < kMoved * static_cast<double>(peak.count())) continue;
+    shown = total;
+    trace.memory(held.time, held.bytes, Bytes::zero());
+  }
+  return trace.finish();
+}
+
+std::unique_ptr<Communicator> recorded(Communicator& group, Timeline& timeline) {
+  return std::make_unique<RecordedGroup>(group, timeline);
+}
+
+}  // namespace zeroplan::runtime
