@@ -2,7 +2,6 @@
 
 #include <array>
 #include <charconv>
-#include <filesystem>
 
 #include "model/diagnostic.hpp"
 #include "model/hardware/cluster.hpp"
@@ -152,18 +151,6 @@ std::vector<Positional> positionals_of(const CommandInfo& command) {
     result.push_back({word, !optional, many});
   }
   return result;
-}
-
-Scenario inlined(Scenario scenario) {
-  for (const ScenarioKey key : {ScenarioKey::model, ScenarioKey::ds_config, ScenarioKey::cluster}) {
-    const Said* said = scenario.find(key);
-    if (said == nullptr || !said->value.is_string()) continue;
-    const std::string& text = said->value.as_string();
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(text, error)) continue;  // a name; hostfile:PATH
-    scenario.set(key, read_json_file(text).root, said->origin);
-  }
-  return scenario;
 }
 
 }  // namespace zeroplan

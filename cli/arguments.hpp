@@ -61,9 +61,6 @@ Scenario scenario_of(const Arguments& arguments);
 // `base` with what the flags say over it.
 Scenario with_flags(const Scenario& base, const Arguments& arguments);
 
-// Paths of documents become the documents, so that what is written with the scenario stands alone.
-Scenario inlined(Scenario scenario);
-
 // A cluster flag's text as the value of its key: "64G" -> 64000000000. Throws InputError.
 Json parse_cluster_flag(const ClusterFlagInfo& flag, std::string_view text);
 

@@ -288,7 +288,10 @@ Measurement measurement_of(const EmbeddedRun& run, const runtime::TrainingReport
   measurement.source = "zeroplan run";
   measurement.notes = "mean of " + std::to_string(worst.steady_steps) +
                       " steps on CPU ranks; memory of the rank with the highest peak";
-  measurement.scenario = inlined(run.said);
+  // Everything that was run, defaults included: nothing is left to guess for who reads it.
+  measurement.scenario = parse_scenario(scenario_document(plan, run.said), kCommandLine);
+  measurement.scenario.set(
+      ScenarioKey::cluster, cpu_ranks(plan.engine.data_parallel_ranks), {kCommandLine, "--ranks"});
   const auto count = [](Bytes bytes) { return static_cast<double>(bytes.count()); };
   const runtime::PlaceAccount& device = worst.memory.of(runtime::Place::device);
   measurement.measured.set(Metric::peak_allocated_bytes, count(device.peak));

@@ -1,4 +1,5 @@
 // zeroplan import: users' logs, traces and result folders as measurements.
+#include <filesystem>
 #include <ostream>
 
 #include <fmt/format.h>
@@ -23,6 +24,19 @@ struct Imported {
   std::vector<Diagnostic> problems;  // files that were not recognised, lines that cannot be read
   std::vector<Measurement> measurements;
 };
+
+// Paths of documents become the documents, so that the measurements stand alone.
+Scenario inlined(Scenario scenario) {
+  for (const ScenarioKey key : {ScenarioKey::model, ScenarioKey::ds_config, ScenarioKey::cluster}) {
+    const Said* said = scenario.find(key);
+    if (said == nullptr || !said->value.is_string()) continue;
+    const std::string& text = said->value.as_string();
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(text, error)) continue;  // a name; hostfile:PATH
+    scenario.set(key, read_json_file(text).root, said->origin);
+  }
+  return scenario;
+}
 
 std::vector<Run> runs_of(const Imported& imported, bool together) {
   std::vector<Run> runs;

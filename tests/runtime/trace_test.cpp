@@ -1,0 +1,109 @@
+// A step as it was measured beside the same step as it is simulated: the same tracks, and on them
+// the same kernel calls in the same order.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "model/json.hpp"
+#include "model/plan/plan.hpp"
+#include "model/predict/step_work.hpp"
+#include "runtime/train/trainer.hpp"
+#include "simulator/recording.hpp"
+#include "simulator/simulate.hpp"
+#include "tests/catch.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+Plan plan_of(int stage) {
+  const Json model = Json::object({{"model_type", "llama"},
+                                   {"architectures", Json::array({"LlamaForCausalLM"})},
+                                   {"hidden_size", 32},
+                                   {"intermediate_size", 56},
+                                   {"num_hidden_layers", 2},
+                                   {"num_attention_heads", 4},
+                                   {"num_key_value_heads", 2},
+                                   {"vocab_size", 97},
+                                   {"max_position_embeddings", 64},
+                                   {"rms_norm_eps", 1e-5}});
+  const Json zero = Json::object({{"stage", stage}, {"reduce_bucket_size", 20'000}});
+  const Json document = Json::object({{"model", model},
+                                      {"cluster", "1x2xcpu"},
+                                      {"workload",
+                                       Json::object({{"sequence_length", 16},
+                                                     {"micro_batch_size", 2},
+                                                     {"precision", "fp32"},
+                                                     {"engine", "embedded"}})},
+                                      {"ds_config", Json::object({{"zero_optimization", zero}})}});
+  return resolve(parse_scenario(document, "test"));
+}
+
+std::string trace_of_run(const Plan& plan) {
+  const StepWork work = step_work(plan);
+  TrainingSetup setup;
+  setup.model = plan.model.get();
+  setup.graph = &work.graph;
+  setup.parameters = plan.engine_parameters;
+  setup.config = plan.engine;
+  setup.micro_batch = plan.workload.micro_batch_size;
+  setup.sequence = plan.workload.sequence_length;
+  setup.kernels = cpu_kernels;
+  TrainingOptions options;
+  options.steps = 3;
+  options.trace = true;
+  const TrainingReport report = train(setup, options, *random_tokens(1, 97, 16));
+  REQUIRE(report.timeline.has_value());
+  return report.timeline->chrome_trace("measured");
+}
+
+struct Trace {
+  std::vector<std::string> kernels;  // of the graph, with the module they are for
+  std::vector<std::string> phases;
+  double largest_memory = 0.0;  // MiB
+  int collectives = 0;
+};
+
+Trace trace_of(const std::string& text) {
+  const Json root = parse_json(text, "trace").root;
+  const auto text_at = [](const Json& event, const char* key) {
+    const Json* value = event.find(key);
+    return value != nullptr && value->is_string() ? value->as_string() : std::string();
+  };
+  Trace trace;
+  for (const Json& event : root.find("traceEvents")->items()) {
+    const std::string kind = text_at(event, "ph");
+    const std::string name = text_at(event, "name");
+    const std::string category = text_at(event, "cat");
+    if (kind == "X") CHECK(event.find("dur")->as_number() >= 0.0);
+    if (kind == "X" && category.empty()) trace.phases.push_back(name);
+    if (kind == "X" && category == "collective") ++trace.collectives;
+    const bool of_graph = name.find("ward") != std::string::npos || name == "add";
+    if (category == "kernel" && of_graph) {
+      trace.kernels.push_back(name + " " + text_at(*event.find("args"), "for"));
+    }
+    if (kind != "C") continue;
+    double sum = 0.0;
+    for (const auto& [key, value] : event.find("args")->members()) {
+      if (key != "not allocated") sum += value.as_number();
+    }
+    trace.largest_memory = std::max(trace.largest_memory, sum);
+  }
+  return trace;
+}
+
+TEST_CASE("the trace of a run has the simulator's tracks, kernel calls and peak") {
+  const int stage = GENERATE(0, 2, 3);
+  CAPTURE(stage);
+  const Plan plan = plan_of(stage);
+  const Trace simulated = trace_of(record_run(plan, simulate(plan)).trace);
+  const Trace measured = trace_of(trace_of_run(plan));
+  CHECK(measured.kernels == simulated.kernels);
+  CHECK(measured.kernels.size() > 50);
+  CHECK(measured.phases == simulated.phases);
+  CHECK(measured.collectives > 0);
+  CHECK(std::abs(measured.largest_memory / simulated.largest_memory - 1.0) < 0.01);
+}
+
+}  // namespace
+}  // namespace zeroplan::runtime
