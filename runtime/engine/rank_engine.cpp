@@ -40,7 +40,10 @@ const EngineSetup& checked(const EngineSetup& setup) {
 
 }  // namespace
 
-RankEngine::RankEngine(EngineSetup setup, Communicator& group, Kernels& kernels, Memory& memory)
+RankEngine::RankEngine(const EngineSetup& setup,
+                       Communicator& group,
+                       Kernels& kernels,
+                       Memory& memory)
     : setup_(checked(setup)),
       config_(setup_.config),
       parameters_(setup_.parameters),

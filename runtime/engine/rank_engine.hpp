@@ -88,7 +88,7 @@ class RankEngine {
  public:
   // Makes weights and resident buffers. All must outlive the engine; throws InputError for what the
   // runtime does not carry out (not_embedded).
-  RankEngine(EngineSetup setup, Communicator& group, Kernels& kernels, Memory& memory);
+  RankEngine(const EngineSetup& setup, Communicator& group, Kernels& kernels, Memory& memory);
 
   // One optimizer step over gradient_accumulation_steps micro-batches.
   StepOutcome step(std::span<const MicroBatch> batches);

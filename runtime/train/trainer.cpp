@@ -95,7 +95,7 @@ RankReport run_rank(const TrainingSetup& setup,
                       .threads = options.threads_per_rank,
                       .timeline = timeline ? &*timeline : nullptr};
   of_rank.config.rank = group.rank();
-  RankEngine engine(std::move(of_rank), group, *kernels, memory);
+  RankEngine engine(of_rank, group, *kernels, memory);
   RankRows rows(setup, group.rank());
   for (int step = 0; step < options.steps; ++step) {
     if (step == kUnsteadySteps) engine.forget_seconds();
