@@ -49,6 +49,9 @@ std::vector<std::string> without_language(const std::vector<std::string>& words)
 }
 
 int run_words(std::vector<std::string> words, const Translation& translation) {
+  // `deepspeed --no_python` puts it before the program's own words (launcher/launch.py); LOCAL_RANK
+  // says the same.
+  if (!words.empty() && words[0].starts_with("--local_rank=")) words.erase(words.begin());
   if (words.empty()) words.emplace_back();
   const std::string name = words[0];
   words.erase(words.begin());
