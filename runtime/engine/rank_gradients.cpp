@@ -9,39 +9,6 @@
 #include "runtime/engine/tensor_ops.hpp"
 
 namespace zeroplan::runtime {
-namespace {
-
-// As the simulator's traces call them; empty for what takes no time, and for collectives, which
-// record themselves.
-std::string_view trace_name(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::flatten:
-    case ActionKind::concatenate:
-      return "flatten";
-    case ActionKind::cast:
-      return "cast";
-    case ActionKind::keep_owned:
-      return "keep gradient";
-    case ActionKind::keep_partitions:
-      return "keep partitions";
-    case ActionKind::accumulate_on_host:
-      return "add gradient";
-    case ActionKind::gradient_to_master:
-      return "cast gradient";
-    case ActionKind::norm:
-      return "norm";
-    case ActionKind::optimizer_step:
-      return "optimizer";
-    case ActionKind::update_weights:
-      return "update weights";
-    case ActionKind::copy_to_device:
-      return "copy to device";
-    default:
-      return "";
-  }
-}
-
-}  // namespace
 
 void RankEngine::take_gradient(std::int32_t parameter, Buffer gradient) {
   begin_backward_buffers();

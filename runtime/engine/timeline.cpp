@@ -38,6 +38,34 @@ class RecordedGroup : public Communicator {
 
 }  // namespace
 
+std::string_view trace_name(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::flatten:
+    case ActionKind::concatenate:
+      return "flatten";
+    case ActionKind::cast:
+      return "cast";
+    case ActionKind::keep_owned:
+      return "keep gradient";
+    case ActionKind::keep_partitions:
+      return "keep partitions";
+    case ActionKind::accumulate_on_host:
+      return "add gradient";
+    case ActionKind::gradient_to_master:
+      return "cast gradient";
+    case ActionKind::norm:
+      return "norm";
+    case ActionKind::optimizer_step:
+      return "optimizer";
+    case ActionKind::update_weights:
+      return "update weights";
+    case ActionKind::copy_to_device:
+      return "copy to device";
+    default:
+      return "";
+  }
+}
+
 Seconds Timeline::now() {
   const auto since = std::chrono::steady_clock::now().time_since_epoch();
   return Seconds::of(std::chrono::duration<double>(since).count());

@@ -7,10 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "model/engine/engine_action.hpp"
 #include "model/predict/step_result.hpp"
 #include "runtime/collectives/communicator.hpp"
 
 namespace zeroplan::runtime {
+
+// What the simulator's traces call an action; empty for what takes no time, and for collectives,
+// which record themselves.
+std::string_view trace_name(ActionKind kind);
 
 class Timeline {
  public:
