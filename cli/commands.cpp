@@ -70,6 +70,18 @@ constexpr std::array kValidateOptions = {
     OptionInfo{"--worst", "", "N", "how many of the worst predictions to list (10)"},
     OptionInfo{"--jobs", "", "N", "threads (1)"}};
 
+constexpr std::array kCalibrateOptions = {
+    OptionInfo{"--output", "-o", "FILE", "write the profile here, for --profile"},
+    OptionInfo{"--name", "", "TEXT", "of the profile (calibrated)"},
+    OptionInfo{"--tiers", "", "LETTERS", "only measurements of these tiers: AB"},
+    OptionInfo{"--worst", "", "N", "how many of the worst rows to list (10)"},
+    OptionInfo{"--jobs", "", "N", "threads (all cores)"}};
+constexpr std::array kProfileOptions = {
+    OptionInfo{"--output", "-o", "FILE", "write the profile here, for --profile"},
+    OptionInfo{"--name", "", "TEXT", "of the profile (the machine's)"},
+    OptionInfo{"--quick", "", "", "less of everything: under a minute"},
+    OptionInfo{"--nvme-path", "", "FOLDER", "also measure the drive of this folder"}};
+
 constexpr std::array kDoctorOptions = {
     OptionInfo{"--hostfile", "", "FILE", "also look at the hosts of this file, by ssh"},
     OptionInfo{"--nvme-path", "", "FOLDER", "also look at the folder that DeepSpeed swaps to"},
@@ -223,6 +235,24 @@ constexpr std::array kCommands = {
                 "  zeroplan validate runs/*.jsonl --tiers AB --worst 20\n"
                 "  zeroplan validate measurements.jsonl --json > report.json\n",
                 run_validate},
+    CommandInfo{"calibrate",
+                "fit the model's coefficients to measurements: a profile",
+                "MEASUREMENTS+",
+                false,
+                kCalibrateOptions,
+                "  zeroplan calibrate measurements.jsonl -o mine.json\n"
+                "  zeroplan simulate llama-2-7b 8xA100-80G --profile mine.json\n"
+                "  zeroplan calibrate runs/*.jsonl nccl.jsonl --tiers AB --json > report.json\n",
+                run_calibrate},
+    CommandInfo{"profile",
+                "measure this machine: a profile",
+                "",
+                false,
+                kProfileOptions,
+                "  zeroplan profile -o machine.json --quick\n"
+                "  zeroplan profile -o machine.json --nvme-path /local_nvme\n"
+                "  zeroplan fit 7B 2xRTX4090-24G --profile machine.json\n",
+                run_profile},
     CommandInfo{"run",
                 "train with the embedded runtime",
                 "MODEL? CLUSTER?",

@@ -13,6 +13,8 @@ int run_gpus(const Arguments& arguments, Streams streams);
 int run_knobs(const Arguments& arguments, Streams streams);
 int run_lint(const Arguments& arguments, Streams streams);
 int run_import(const Arguments& arguments, Streams streams);
+int run_calibrate(const Arguments& arguments, Streams streams);
+int run_profile(const Arguments& arguments, Streams streams);
 int run_validate(const Arguments& arguments, Streams streams);
 int run_doctor(const Arguments& arguments, Streams streams);
 int run_explain(const Arguments& arguments, Streams streams);

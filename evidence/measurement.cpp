@@ -421,4 +421,31 @@ Json to_json(const Measurement& measurement) {
   return line;
 }
 
+namespace {
+
+// A document with the members of every object in the order of their names: equal for equal values.
+Json in_order(const Json& value) {
+  if (value.is_array()) {
+    Json result = Json::array();
+    for (const Json& item : value.items()) result.push_back(in_order(item));
+    return result;
+  }
+  if (!value.is_object()) return value;
+  std::vector<Json::Member> members = value.members();
+  std::stable_sort(members.begin(), members.end(), [](const auto& a, const auto& b) {
+    return a.first < b.first;
+  });
+  Json result = Json::object();
+  for (const auto& [key, member] : members) result[key] = in_order(member);
+  return result;
+}
+
+}  // namespace
+
+std::string scenario_identity(const Scenario& scenario) {
+  Json document = said_document(scenario);
+  document.erase("id");
+  return in_order(document).dump();
+}
+
 }  // namespace zeroplan

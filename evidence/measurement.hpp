@@ -114,5 +114,7 @@ Json to_json(const Measurement& measurement);
 // The scenario document with what was said and nothing else. Equal documents without their "id" are
 // the same scenario: repeats.
 Json said_document(const Scenario& scenario);
+// Equal for repeats and for nothing else.
+std::string scenario_identity(const Scenario& scenario);
 
 }  // namespace zeroplan

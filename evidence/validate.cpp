@@ -14,32 +14,6 @@
 namespace zeroplan {
 namespace {
 
-// --- repeats
-// -------------------------------------------------------------------------------------------
-
-// A document with the members of every object in the order of their names: equal for equal values.
-Json in_order(const Json& value) {
-  if (value.is_array()) {
-    Json result = Json::array();
-    for (const Json& item : value.items()) result.push_back(in_order(item));
-    return result;
-  }
-  if (!value.is_object()) return value;
-  std::vector<Json::Member> members = value.members();
-  std::stable_sort(members.begin(), members.end(), [](const auto& a, const auto& b) {
-    return a.first < b.first;
-  });
-  Json result = Json::object();
-  for (const auto& [key, member] : members) result[key] = in_order(member);
-  return result;
-}
-
-std::string identity(const Scenario& scenario) {
-  Json document = said_document(scenario);
-  document.erase("id");
-  return in_order(document).dump();
-}
-
 // --- one scenario, and every line that measured it
 // -----------------------------------------------------
 
@@ -261,7 +235,8 @@ ValidationReport validate(const std::vector<MeasurementFile>& files,
                                   "collectives and kernels, no metric of a step"});
         continue;
       }
-      const auto [at, is_new] = known.emplace(identity(measurement.scenario), works.size());
+      const auto [at, is_new] =
+          known.emplace(scenario_identity(measurement.scenario), works.size());
       if (is_new) works.emplace_back().scenario = &measurement.scenario;
       Work& work = works[at->second];
       const Measured& measured = measurement.measured;

@@ -14,13 +14,17 @@ Coefficients::Coefficients() {
   for (const CoefficientInfo& row : kCoefficients) set(row.id, row.value, row.relative_sd);
 }
 
-Coefficients::Coefficients(std::string_view gpu_key) : Coefficients() {
-  if (const CardAnalogue* analogue = card_analogue(gpu_key)) take_card(analogue->like);
-  take_card(gpu_key);
+Coefficients::Coefficients(std::string_view gpu_key, std::span<const CoefficientValue> profile)
+    : Coefficients() {
+  for (const CoefficientValue& row : profile) {
+    if (row.gpu_key_prefix.empty()) set(row.id, row.value, row.relative_sd);
+  }
+  if (const CardAnalogue* analogue = card_analogue(gpu_key)) take_card(analogue->like, profile);
+  take_card(gpu_key, profile);
 }
 
-// The longest prefix that fits decides, coefficient by coefficient.
-void Coefficients::take_card(std::string_view gpu_key) {
+// The longest prefix that fits decides, coefficient by coefficient; the profile's over the table's.
+void Coefficients::take_card(std::string_view gpu_key, std::span<const CoefficientValue> profile) {
   std::array<std::size_t, kCoefficientCount> longest{};
   for (const CardCoefficient& row : card_coefficients()) {
     std::size_t& length = longest[index(row.id)];
@@ -28,6 +32,35 @@ void Coefficients::take_card(std::string_view gpu_key) {
     length = row.gpu_key_prefix.size();
     set(row.id, row.value, row.relative_sd);
   }
+  for (const CoefficientValue& row : profile) {
+    std::size_t& length = longest[index(row.id)];
+    const std::string& prefix = row.gpu_key_prefix;
+    if (prefix.empty() || !gpu_key.starts_with(prefix) || prefix.size() < length) continue;
+    length = prefix.size();
+    set(row.id, row.value, row.relative_sd);
+  }
+}
+
+std::optional<Coefficient> find_coefficient(std::string_view name) {
+  for (const CoefficientInfo& row : kCoefficients) {
+    if (row.name == name) return row.id;
+  }
+  return std::nullopt;
+}
+
+std::string_view deciding_row(Coefficient id, std::string_view gpu_key) {
+  const auto longest = [&](std::string_view key) {
+    std::string_view prefix;
+    for (const CardCoefficient& row : card_coefficients()) {
+      const bool fits = row.id == id && key.starts_with(row.gpu_key_prefix);
+      if (fits && row.gpu_key_prefix.size() > prefix.size()) prefix = row.gpu_key_prefix;
+    }
+    return prefix;
+  };
+  const std::string_view own = longest(gpu_key);
+  if (!own.empty()) return own;
+  const CardAnalogue* const analogue = card_analogue(gpu_key);
+  return analogue != nullptr ? longest(analogue->like) : std::string_view();
 }
 
 const CardAnalogue* card_analogue(std::string_view gpu_key) {

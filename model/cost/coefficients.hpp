@@ -13,7 +13,9 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace zeroplan {
@@ -180,11 +182,28 @@ struct CardAnalogue {
 std::span<const CardAnalogue> card_analogues();
 const CardAnalogue* card_analogue(std::string_view gpu_key);  // null where there is none
 
+std::optional<Coefficient> find_coefficient(std::string_view name);
+
+// The row of the tables that a card's value comes from: the prefix of its row in
+// kCardCoefficients, its analogue's too, or "" for the row of kCoefficients. Cards with the same
+// row share one value, and a fit fits it once.
+std::string_view deciding_row(Coefficient id, std::string_view gpu_key);
+
+// What a measured profile or a calibration says of a coefficient. With a prefix it stands in for
+// the tables' row of that prefix, or is a new one; without it for the row of kCoefficients, which
+// rows of cards stand over.
+struct CoefficientValue {
+  Coefficient id;
+  std::string gpu_key_prefix;
+  double value = 0.0;
+  double relative_sd = 0.0;
+};
+
 // The values in force on one machine.
 class Coefficients {
  public:
   Coefficients();  // of a card that nobody measured
-  explicit Coefficients(std::string_view gpu_key);
+  explicit Coefficients(std::string_view gpu_key, std::span<const CoefficientValue> profile = {});
 
   double operator[](Coefficient id) const { return values_[index(id)]; }
   double relative_sd(Coefficient id) const { return relative_sd_[index(id)]; }
@@ -197,7 +216,7 @@ class Coefficients {
 
  private:
   static constexpr std::size_t index(Coefficient id) { return static_cast<std::size_t>(id); }
-  void take_card(std::string_view gpu_key);
+  void take_card(std::string_view gpu_key, std::span<const CoefficientValue> profile);
 
   std::array<double, kCoefficientCount> values_;
   std::array<double, kCoefficientCount> relative_sd_;

@@ -5,7 +5,6 @@
 
 #include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
-#include "model/hardware/cluster.hpp"
 #include "model/lint/run_view.hpp"
 #include "model/predict/predict.hpp"
 
@@ -62,9 +61,9 @@ class Facts {
       model_ = std::make_shared<const Model>(
           load_model(said->value, said->origin.file, said->origin.pointer));
     }
-    if (const Said* said = scenario.find(ScenarioKey::cluster)) {
-      cluster_ = std::make_shared<const Cluster>(
-          parse_cluster(said->value, said->origin.file, said->origin.pointer));
+    profile_ = read_profile_of(scenario);
+    if (scenario.find(ScenarioKey::cluster) != nullptr) {
+      cluster_ = read_cluster_of(scenario, profile_.get());
     }
     read_release();
     read_style();
@@ -157,7 +156,8 @@ class Facts {
 
   void make_plan() {
     if (model_ == nullptr || cluster_ == nullptr) return;
-    Prepared prepared{model_, cluster_, std::make_shared<const DsConfig>(request_.config)};
+    Prepared prepared{
+        model_, cluster_, std::make_shared<const DsConfig>(request_.config), profile_};
     try {
       Scenario scenario = request_.scenario;
       if (!style_was_said_) {
@@ -178,6 +178,7 @@ class Facts {
   RuleContext context_;
   bool style_was_said_ = false;
   std::shared_ptr<const Model> model_;
+  std::shared_ptr<const Profile> profile_;
   std::shared_ptr<const Cluster> cluster_;
   std::optional<Version> release_;
   std::optional<Plan> plan_;

@@ -61,7 +61,8 @@ void swap_pool(const Run& run, Report& report) {
 std::optional<StepResult> with_file(const Run& run, const DsConfig& config) {
   Prepared prepared{run.plan->model,
                     std::make_shared<const Cluster>(*run.cluster),
-                    std::make_shared<const DsConfig>(config)};
+                    std::make_shared<const DsConfig>(config),
+                    run.plan->profile};
   try {
     return predict(resolve(run.scenario, prepared));
   } catch (const InputError&) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/cost/coefficients.hpp"
+#include "model/cost/profile.hpp"
 #include "model/diagnostic.hpp"
 #include "model/engine/ddp.hpp"
 #include "model/engine/engine_config.hpp"
@@ -52,7 +53,8 @@ struct Plan {
   std::vector<LayerRange> stages;             // of the pipeline; empty: none
   std::int64_t stage = 0;                     // whose rank `model` and `engine_parameters` are
   Cluster cluster;
-  Coefficients coefficients;  // of the cluster's cards
+  Coefficients coefficients;               // of the cluster's cards, the profile's over them
+  std::shared_ptr<const Profile> profile;  // null: the built-in one
   Workload workload;
   Software software;
   Degrees degrees;
@@ -97,6 +99,7 @@ struct Prepared {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Cluster> cluster;
   std::shared_ptr<const DsConfig> ds_config;  // instead of the scenario's, where it is there
+  std::shared_ptr<const Profile> profile;     // null: the scenario's is read, if it has one
 };
 
 // Throws InputError (all problems of one kind together) for a scenario without model or cluster,
@@ -106,6 +109,11 @@ Plan resolve(const Scenario& scenario);
 Plan resolve(const Scenario& scenario, const Prepared& prepared);
 // Reads model and cluster of a scenario once.
 Prepared prepare(const Scenario& scenario);
+// The profile a scenario names or holds; null without one. Throws InputError for a bad one.
+std::shared_ptr<const Profile> read_profile_of(const Scenario& scenario);
+// The cluster it names or holds, with the profile's figures (may be null) where nobody stated one.
+// Precondition: the scenario has a cluster.
+std::shared_ptr<const Cluster> read_cluster_of(const Scenario& scenario, const Profile* profile);
 // The ds_config a scenario names or holds.
 DsConfig read_ds_config_of(const Said& said);
 

@@ -63,17 +63,14 @@ std::shared_ptr<const Model> load_model_of(const Scenario& scenario) {
       load_model(said->value, said->origin.file, said->origin.pointer));
 }
 
-std::shared_ptr<const Cluster> load_cluster_of(const Scenario& scenario) {
-  const Said* said = scenario.find(ScenarioKey::cluster);
-  if (said == nullptr) {
+void require_cluster(const Scenario& scenario) {
+  if (scenario.find(ScenarioKey::cluster) == nullptr) {
     throw InputError({"command line",
                       "CLUSTER",
                       "a cluster: NODESxGPUSxGPU (2x4xA800-80G) or a path to cluster.json",
                       "nothing",
                       "zeroplan gpus lists the GPUs"});
   }
-  return std::make_shared<const Cluster>(
-      parse_cluster(said->value, said->origin.file, said->origin.pointer));
 }
 
 void require_planned(Resolver& r) {
@@ -390,12 +387,6 @@ void resolve_dataset(Resolver& r) {
   r.plan.workload.dataset = dataset;
 }
 
-void resolve_profile(Resolver& r) {
-  if (r.scenario.find(ScenarioKey::profile) != nullptr) {
-    r.not_modelled(ScenarioKey::profile, "a measured profile");
-  }
-}
-
 void require_stage_for_offload(Resolver& r) {
   const DsConfig& config = r.plan.ds_config;
   const bool offloads_parameters =
@@ -428,7 +419,11 @@ void report_startup(Resolver& r) {
 }  // namespace
 
 Prepared prepare(const Scenario& scenario) {
-  return {load_model_of(scenario), load_cluster_of(scenario), nullptr};
+  std::shared_ptr<const Model> model = load_model_of(scenario);
+  require_cluster(scenario);
+  std::shared_ptr<const Profile> profile = read_profile_of(scenario);
+  std::shared_ptr<const Cluster> cluster = read_cluster_of(scenario, profile.get());
+  return {std::move(model), std::move(cluster), nullptr, std::move(profile)};
 }
 
 Plan resolve(const Scenario& scenario) { return resolve(scenario, prepare(scenario)); }
@@ -437,7 +432,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   Resolver r{scenario, {}, {}, false, ""};
   r.plan.model = prepared.model;
   r.plan.cluster = *prepared.cluster;
-  r.plan.coefficients = Coefficients(r.plan.cluster.gpu.key);
+  take_profile(r, prepared);
   r.plan.id = r.text(ScenarioKey::id).value_or("");
   for (const ScenarioKeyInfo& row : kScenarioKeys) {
     r.plan.origins[static_cast<std::size_t>(row.key)] = r.origin(row.key);
@@ -463,7 +458,6 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   resolve_degrees(r);
   resolve_sequence_parallel(r);
   resolve_dataset(r);
-  resolve_profile(r);
   load_ds_config(r, prepared);
   resolve_activation_offload(r);
   resolve_precision(r);
@@ -482,6 +476,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   r.plan.engine_parameters = engine_parameters(*r.plan.model, r.plan.workload.frontend);
   resolve_torch_engine(r);
   r.throw_problems();
+  warn_outside_profile(r);
   return std::move(r.plan);
 }
 

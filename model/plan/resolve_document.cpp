@@ -73,6 +73,15 @@ Json model_json(const Scenario& scenario) {
   return said->value;  // a preset's name with its organisation, "meta-llama/Llama-2-7b-hf"
 }
 
+// What is read of a profile, without the tables behind it: the document stands alone.
+Json profile_json(const Profile& profile) {
+  Json document = Json::object();
+  for (const char* key : {"schema", "name", "date", "provenance", "values", "range"}) {
+    if (const Json* found = profile.document.find(key)) document[key] = *found;
+  }
+  return document;
+}
+
 }  // namespace
 
 DsConfig written_ds_config(const Plan& plan) {
@@ -86,6 +95,7 @@ Json scenario_document(const Plan& plan, const Scenario& scenario) {
   if (!plan.id.empty()) document["id"] = plan.id;
   document["model"] = model_json(scenario);
   document["cluster"] = to_json(plan.cluster);
+  if (plan.profile != nullptr) document["profile"] = profile_json(*plan.profile);
   document["workload"] = workload_json(plan.workload);
   document["software"] = Json::object({{"deepspeed", to_string(plan.software.deepspeed_release)},
                                        {"torch", to_string(plan.software.torch)},

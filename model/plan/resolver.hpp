@@ -33,6 +33,10 @@ struct Resolver {
   Origin origin(ScenarioKey key) const;  // of what was said; the flag where nothing was
 };
 
+// resolve_profile.cpp: coefficients of a profile, and a plan outside what it has seen.
+void take_profile(Resolver& resolver, const Prepared& prepared);
+void warn_outside_profile(Resolver& resolver);
+
 // resolve_method.cpp: full fine-tuning or adapters; replaces plan.model.
 void resolve_method(Resolver& resolver);
 

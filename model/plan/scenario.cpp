@@ -41,7 +41,7 @@ const std::array<ScenarioKeyInfo, kScenarioKeyCount> kScenarioKeys = {{
      "/profile",
      "--profile",
      "",
-     ScenarioType::text,
+     ScenarioType::text_or_object,
      "",
      0,
      0,

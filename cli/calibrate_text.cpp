@@ -1,0 +1,168 @@
+#include "cli/calibrate_text.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/table.hpp"
+
+namespace zeroplan {
+namespace {
+
+using Lines = std::vector<std::vector<std::string>>;
+
+std::string number(double value) { return fmt::format("{:.4g}", value); }
+std::string signed_percent(double ratio) { return fmt::format("{:+.1f} %", 100.0 * ratio); }
+std::string card_text(const std::string& card) { return card.empty() ? "any" : card; }
+
+std::string errors_text(const TimeErrors& errors) {
+  return fmt::format("{} / {}", percent_text(errors.median), percent_text(errors.p95));
+}
+
+std::string sources(const Calibration& calibration) {
+  Lines lines;
+  for (const OriginErrors& errors : calibration.errors) {
+    lines.push_back({errors.origin.empty() ? "all" : errors.origin,
+                     std::to_string(errors.rows),
+                     errors_text(errors.before),
+                     errors_text(errors.after),
+                     errors.has_left_out ? errors_text(errors.left_out) : "-",
+                     signed_percent(errors.before.bias),
+                     signed_percent(errors.after.bias)});
+  }
+  return "\nErrors of times, median / 95 %:\n" + table({{"source"},
+                                                        {"rows", Align::right},
+                                                        {"before", Align::right},
+                                                        {"after", Align::right},
+                                                        {"left out", Align::right},
+                                                        {"bias before", Align::right},
+                                                        {"after", Align::right}},
+                                                       lines);
+}
+
+std::string coefficients(const Calibration& calibration) {
+  if (calibration.fitted.empty()) return "\nThe data determine no coefficient.\n";
+  Lines lines;
+  for (const FittedValue& value : calibration.fitted) {
+    lines.push_back({std::string(info(value.id).name),
+                     card_text(value.card),
+                     std::string(info(value.id).unit),
+                     number(value.prior),
+                     percent_text(value.prior_relative_sd),
+                     number(value.value),
+                     percent_text(value.relative_sd),
+                     percent_text(value.determined),
+                     std::to_string(value.rows),
+                     value.at_bound ? "at its bound" : ""});
+  }
+  return "\nCoefficients, each with its standard error:\n" + table({{"coefficient"},
+                                                                    {"card"},
+                                                                    {"unit"},
+                                                                    {"table", Align::right},
+                                                                    {"+-", Align::right},
+                                                                    {"fitted", Align::right},
+                                                                    {"+-", Align::right},
+                                                                    {"by data", Align::right},
+                                                                    {"rows", Align::right},
+                                                                    {""}},
+                                                                   lines);
+}
+
+std::string entangled(const Calibration& calibration) {
+  if (calibration.entangled.empty()) return "";
+  const auto name_of = [&](std::size_t i) {
+    const FittedValue& value = calibration.fitted[i];
+    return std::string(info(value.id).name) + (value.card.empty() ? "" : " of " + value.card);
+  };
+  Lines lines;
+  for (const Entanglement& pair : calibration.entangled) {
+    lines.push_back(
+        {name_of(pair.first), name_of(pair.second), fmt::format("{:+.2f}", pair.correlation)});
+  }
+  return "\nHardly told apart by these data:\n" +
+         table({{"coefficient"}, {"and"}, {"correlation", Align::right}}, lines);
+}
+
+std::string undetermined(const Calibration& calibration) {
+  if (calibration.undetermined.empty()) return "";
+  std::string text = fmt::format(
+      "\n{} coefficients take part and stay at their priors, because the data say less of them "
+      "than the table:\n",
+      calibration.undetermined.size());
+  std::map<std::string, std::string> by_name;
+  for (const UndeterminedValue& value : calibration.undetermined) {
+    std::string& cards = by_name[std::string(info(value.id).name)];
+    cards += (cards.empty() ? "" : ", ") + card_text(value.card);
+  }
+  for (const auto& [name, cards] : by_name) text += "  " + name + " (" + cards + ")\n";
+  return text;
+}
+
+std::string worst_rows(const Calibration& calibration, std::size_t count) {
+  std::vector<FittedRow> rows = calibration.rows;
+  const auto error = [](const FittedRow& row) { return row.after / row.measured - 1.0; };
+  std::stable_sort(rows.begin(), rows.end(), [&](const FittedRow& a, const FittedRow& b) {
+    return std::abs(error(a)) > std::abs(error(b));
+  });
+  rows.resize(std::min(rows.size(), count));
+  if (rows.empty()) return "";
+  Lines lines;
+  for (const FittedRow& row : rows) {
+    lines.push_back({signed_percent(error(row)),
+                     signed_percent(row.before / row.measured - 1.0),
+                     seconds_text(Seconds::of(row.measured)),
+                     fmt::format("{:.2f}", row.weight),
+                     row.id,
+                     row.card,
+                     row.origin});
+  }
+  return "\nLargest residuals (weight below 1: counted as outliers):\n" +
+         table({{"after", Align::right},
+                {"before", Align::right},
+                {"measured", Align::right},
+                {"weight", Align::right},
+                {"id"},
+                {"card"},
+                {"source"}},
+               lines);
+}
+
+std::string skipped(const Calibration& calibration) {
+  if (calibration.unused.empty()) return "";
+  std::map<std::string, std::size_t> reasons;
+  for (const UnusedMeasurement& unused : calibration.unused) ++reasons[unused.reason];
+  Lines lines;
+  for (const auto& [reason, count] : reasons) lines.push_back({std::to_string(count), reason});
+  return "\nNot used:\n" + table({{"lines", Align::right}, {"reason"}}, lines);
+}
+
+std::string range(const Calibration& calibration) {
+  std::string text = "\nRange of the data; plans outside it are warned of:\n";
+  for (const SeenRange& seen : calibration.range) {
+    text += fmt::format("  {} {:.4g} to {:.4g}\n", seen.what, seen.low, seen.high);
+  }
+  text += "  cards";
+  for (const std::string& card : calibration.cards) text += " " + card;
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string calibrate_text(const Calibration& calibration, std::size_t worst) {
+  std::string text = fmt::format(
+      "{} times fitted with {} coefficients of rank {}; residuals {:.2f} of the spread expected "
+      "beforehand{}\n",
+      calibration.rows.size(),
+      calibration.fitted.size(),
+      calibration.rank,
+      calibration.residual_sd,
+      calibration.converged ? "" : "; the fit did not settle");
+  text += sources(calibration) + coefficients(calibration) + entangled(calibration);
+  text += undetermined(calibration) + worst_rows(calibration, worst) + range(calibration);
+  return text + skipped(calibration);
+}
+
+}  // namespace zeroplan

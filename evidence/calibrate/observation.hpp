@@ -1,0 +1,55 @@
+// Measurements as a fit takes them: each a time, and a function that predicts it from coefficients.
+//
+// A scenario counts once, with one time metric, against the median of its repeats; a line's
+// collectives count each. Keys that the source leaves open have their defaults, and the row a wider
+// spread where its tier says that something is missing.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "evidence/measurement.hpp"
+#include "model/cost/coefficients.hpp"
+#include "model/units.hpp"
+
+namespace zeroplan {
+
+struct Observation {
+  std::string id;
+  std::string file;
+  std::string source;     // as the line says
+  std::string origin;     // what is left out together: the repository or site of `source`
+  std::string what;       // "step_seconds", "all_gather"
+  std::string card;       // key of the GPU
+  Coefficients table;     // of the card, without a profile
+  double measured = 0.0;  // seconds
+  double sd = 0.0;        // of log(measured), as far as it is known beforehand
+  // Seconds under these coefficients. `exact` is what `simulate` says (the step is played); `quick`
+  // the closed form, whose slopes are nearly the same and take a tenth of the time.
+  std::function<double(const Coefficients&)> exact;
+  std::function<double(const Coefficients&)> quick;
+  // For the range of the data; 0 where it has no meaning.
+  double parameters = 0.0;
+  double sequence_length = 0.0;
+  double tokens_per_micro_batch = 0.0;
+  double gpus = 0.0;
+};
+
+struct UnusedMeasurement {
+  std::string file;
+  std::string id;
+  std::string reason;
+};
+
+struct Observations {
+  std::vector<Observation> rows;
+  std::vector<UnusedMeasurement> unused;
+};
+
+// `tiers`: letters of those that count, empty for all; `jobs`: threads.
+Observations observe(const std::vector<MeasurementFile>& files,
+                     const std::string& tiers,
+                     std::int64_t jobs);
+
+}  // namespace zeroplan

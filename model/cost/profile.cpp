@@ -1,0 +1,251 @@
+#include "model/cost/profile.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "model/diagnostic.hpp"
+
+namespace zeroplan {
+namespace {
+
+constexpr std::string_view kSchema = "zeroplan.profile/1";
+
+// The document itself, where a string names a file.
+JsonDocument document_of(const Json& value, const std::string& file, const std::string& pointer) {
+  if (!value.is_string()) return {file, value, {}, false, false};
+  const std::string& path = value.as_string();
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    throw InputError({file,
+                      pointer,
+                      "the path of a profile",
+                      in_quotes(path),
+                      "zeroplan profile and zeroplan calibrate write one"});
+  }
+  return read_json_file(path);
+}
+
+class ProfileReader {
+ public:
+  ProfileReader(const JsonDocument& document, std::string prefix)
+      : root_(document.root), file_(document.file), prefix_(std::move(prefix)) {
+    problems_ = duplicate_key_problems(document);
+  }
+
+  Profile read() {
+    Profile profile;
+    if (!root_.is_object()) {
+      wrong("", "a profile, an object", root_.describe());
+      throw InputError(problems_);
+    }
+    const Json* const schema = root_.find("schema");
+    if (schema == nullptr || *schema != Json(kSchema)) {
+      wrong("/schema",
+            in_quotes(kSchema),
+            schema == nullptr ? "nothing" : schema->describe(),
+            "zeroplan profile and zeroplan calibrate write profiles");
+      throw InputError(problems_);
+    }
+    profile.name = text(root_, "", "name");
+    profile.date = text(root_, "", "date");
+    profile.provenance = text(root_, "", "provenance");
+    read_values(profile);
+    read_range(profile);
+    if (!problems_.empty()) throw InputError(problems_);
+    profile.document = root_;
+    return profile;
+  }
+
+ private:
+  void wrong(const std::string& at, std::string expected, std::string got, std::string hint = "") {
+    problems_.push_back(
+        {file_, prefix_ + at, std::move(expected), std::move(got), std::move(hint)});
+  }
+
+  std::string text(const Json& object, const std::string& at, std::string_view key) {
+    const Json* value = object.find(key);
+    if (value == nullptr || value->is_null()) return "";
+    if (value->is_string()) return value->as_string();
+    wrong(at + "/" + std::string(key), "a string", value->describe());
+    return "";
+  }
+
+  // Absent where it is missing (reported if `required`) or wrong (always).
+  std::optional<double> number(const Json& object,
+                               const std::string& at,
+                               std::string_view key,
+                               double low,
+                               double high,
+                               bool required) {
+    const Json* value = object.find(key);
+    const bool missing = value == nullptr || value->is_null();
+    if (missing && !required) return std::nullopt;
+    const double found = !missing && value->is_number() ? value->as_number() : NAN;
+    if (found >= low && found <= high) return found;
+    wrong(at + "/" + std::string(key),
+          "a number from " + Json(low).dump() + " to " + Json(high).dump(),
+          missing ? "nothing" : value->describe());
+    return std::nullopt;
+  }
+
+  void read_values(Profile& profile) {
+    const Json* values = root_.find("values");
+    if (values == nullptr || !values->is_array()) {
+      return wrong("/values", "an array", values == nullptr ? "nothing" : values->describe());
+    }
+    for (std::size_t i = 0; i < values->items().size(); ++i) {
+      read_value(values->items()[i], "/values/" + std::to_string(i), profile);
+    }
+  }
+
+  void read_value(const Json& row, const std::string& at, Profile& profile) {
+    if (!row.is_object()) return wrong(at, "an object", row.describe());
+    const std::string name = text(row, at, "name");
+    const auto figure = std::find_if(kMachineFigures.begin(),
+                                     kMachineFigures.end(),
+                                     [&](const MachineFigure& f) { return f.name == name; });
+    const std::optional<Coefficient> id = find_coefficient(name);
+    const bool of_machine = figure != kMachineFigures.end();
+    if (!id && !of_machine) return unknown(name, at);
+    const std::string_view unit = id ? info(*id).unit : figure->unit;
+    const std::string said = text(row, at, "unit");
+    if (!said.empty() && said != unit) {
+      wrong(at + "/unit", in_quotes(unit) + ", the unit of " + name, in_quotes(said));
+    }
+    const auto value = number(row,
+                              at,
+                              "value",
+                              id ? info(*id).low : figure->low,
+                              id ? info(*id).high : figure->high,
+                              true);
+    const std::optional<double> sd = number(row, at, "relative_sd", 0.0, 2.0, false);
+    const std::string gpu = text(row, at, "gpu");
+    if (!value) return;
+    if (id) {
+      profile.coefficients.push_back({*id, gpu, *value, sd.value_or(info(*id).relative_sd)});
+    } else {
+      profile.machine.push_back({&*figure, *value, sd.value_or(0.0)});
+    }
+  }
+
+  void unknown(const std::string& name, const std::string& at) {
+    std::vector<std::string_view> names;
+    for (const CoefficientInfo& row : kCoefficients) names.push_back(row.name);
+    for (const MachineFigure& row : kMachineFigures) names.push_back(row.name);
+    wrong(at + "/name",
+          "a coefficient or a figure of the machine",
+          name.empty() ? "nothing" : in_quotes(name),
+          did_you_mean(name, names));
+  }
+
+  void read_range(Profile& profile) {
+    const Json* range = root_.find("range");
+    if (range == nullptr || range->is_null()) return;
+    if (!range->is_object()) return wrong("/range", "an object", range->describe());
+    for (const auto& [what, ends] : range->members()) {
+      const std::string at = "/range/" + pointer_token(what);
+      if (what == "cards") {
+        for (const Json& card : ends.items()) {
+          if (card.is_string()) profile.cards.push_back(card.as_string());
+        }
+        continue;
+      }
+      const bool two = ends.is_array() && ends.items().size() == 2 && ends.items()[0].is_number() &&
+                       ends.items()[1].is_number();
+      if (!two) {
+        wrong(at, "two numbers, the least and the most", ends.describe());
+        continue;
+      }
+      profile.range.push_back({what, ends.items()[0].as_number(), ends.items()[1].as_number()});
+    }
+  }
+
+  const Json& root_;
+  const std::string file_;
+  const std::string prefix_;
+  std::vector<Diagnostic> problems_;
+};
+
+bool is_marked_assumed(const Json& cluster, std::string_view key) {
+  const Json* list = cluster.find("assumed");
+  if (list == nullptr) return false;
+  return std::any_of(list->items().begin(), list->items().end(), [&](const Json& item) {
+    return item == Json(key);
+  });
+}
+
+void unmark(Json& cluster, std::string_view key) {
+  Json* list = cluster.find("assumed");
+  if (list == nullptr) return;
+  std::erase_if(list->items(), [&](const Json& item) { return item == Json(key); });
+}
+
+// A sentence about what was assumed is wrong once the figure is measured.
+void drop_sentence(Json& cluster, const MachineFigure& figure) {
+  Json* sentences = cluster.find("assumptions");
+  if (sentences == nullptr) return;
+  std::erase_if(sentences->items(), [&](const Json& item) {
+    if (!item.is_string() || item.as_string().find(": assumed") == std::string::npos) return false;
+    const std::string& text = item.as_string();
+    if (figure.name == "host_memory_bandwidth") return text.starts_with("host memory bandwidth ");
+    if (figure.name == "cpu_cores") return text.find(" CPU cores on ") != std::string::npos;
+    return figure.name == "host_memory_bytes" && text.starts_with("host memory ") &&
+           !text.starts_with("host memory bandwidth ");
+  });
+}
+
+}  // namespace
+
+Profile parse_profile(const Json& value, const std::string& file, const std::string& pointer) {
+  const JsonDocument document = document_of(value, file, pointer);
+  return ProfileReader(document, value.is_string() ? "" : pointer).read();
+}
+
+Json value_json(std::string_view name,
+                double value,
+                std::string_view unit,
+                double relative_sd,
+                std::string_view provenance,
+                std::string_view gpu) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  const bool whole = std::abs(value) < kExact && value == std::floor(value);
+  Json row = Json::object({{"name", name},
+                           {"value", whole ? Json(static_cast<std::int64_t>(value)) : Json(value)},
+                           {"unit", unit},
+                           {"relative_sd", relative_sd},
+                           {"provenance", provenance}});
+  if (!gpu.empty()) row["gpu"] = gpu;
+  return row;
+}
+
+Json with_machine_figures(Json cluster, const Profile& profile, std::vector<std::string>& taken) {
+  for (const MachineValue& measured : profile.machine) {
+    const MachineFigure& figure = *measured.figure;
+    const std::string_view top = figure.section.empty() ? figure.key : figure.section;
+    const bool assumed = is_marked_assumed(cluster, top);
+    const Json* there = cluster.find(top);
+    if (!figure.section.empty() && there != nullptr && there->is_object() && !assumed) {
+      there = there->find(figure.key);
+    }
+    if (there != nullptr && !there->is_null() && !assumed) continue;  // stated
+    Json& place = cluster[top];
+    const Json number = figure.whole ? Json(static_cast<std::int64_t>(std::llround(measured.value)))
+                                     : Json(measured.value);
+    if (figure.section.empty()) {
+      place = number;
+    } else {
+      if (!place.is_object()) place = Json::object();
+      place[figure.key] = number;
+    }
+    taken.emplace_back(figure.name);
+  }
+  for (const MachineValue& measured : profile.machine) {
+    const MachineFigure& figure = *measured.figure;
+    drop_sentence(cluster, figure);
+    unmark(cluster, figure.section.empty() ? figure.key : figure.section);
+  }
+  return cluster;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,70 @@
+// The embedded runtime's collectives between ranks of this process, by kind and size.
+#include <barrier>
+#include <thread>
+#include <vector>
+
+#include "runtime/collectives/in_process.hpp"
+#include "runtime/profile/machine_profile.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+// Seconds of each kept round, on rank 0; every rank does the same number of rounds.
+std::vector<double> rounds(CollectiveKind kind,
+                           int ranks,
+                           std::int64_t bytes,
+                           const Repetition& repetition) {
+  const std::int64_t share = bytes / static_cast<std::int64_t>(sizeof(float)) / ranks;
+  const std::int64_t whole = share * ranks;
+  const std::int64_t count = repetition.discard + repetition.least;
+  auto communicators = in_process_ranks(ranks);
+  std::vector<double> kept;
+  std::barrier<> ready(ranks);
+  const auto run = [&](int rank) {
+    std::vector<float> input(static_cast<std::size_t>(whole), 1.0F);
+    std::vector<float> output(static_cast<std::size_t>(whole));
+    Exchange exchange;
+    exchange.kind = kind;
+    exchange.elements = Elements::of(kind == CollectiveKind::all_reduce ? whole : share);
+    exchange.input = reinterpret_cast<const std::byte*>(input.data());
+    exchange.output = reinterpret_cast<std::byte*>(output.data());
+    Communicator& communicator = *communicators[static_cast<std::size_t>(rank)];
+    Repetition same;  // as many on every rank
+    same.discard = repetition.discard;
+    same.least = same.most = count - repetition.discard;
+    same.long_enough = Seconds::zero();
+    std::vector<double> seconds =
+        repeat([&] { communicator.run(exchange); }, same, [&] { ready.arrive_and_wait(); });
+    if (rank == 0) kept = std::move(seconds);
+  };
+  std::vector<std::thread> others;
+  for (int rank = 1; rank < ranks; ++rank) others.emplace_back(run, rank);
+  run(0);
+  for (std::thread& other : others) other.join();
+  return kept;
+}
+
+}  // namespace
+
+std::vector<ProfileRow> measure_collectives(const ProfileScale& scale) {
+  constexpr std::pair<CollectiveKind, const char*> kKinds[] = {
+      {CollectiveKind::all_reduce, "all_reduce"},
+      {CollectiveKind::all_gather, "all_gather"},
+      {CollectiveKind::reduce_scatter, "reduce_scatter"}};
+  constexpr std::int64_t kSmallest = 1 << 12;
+  std::vector<ProfileRow> rows;
+  for (const int ranks : {2, 4}) {
+    for (const auto& [kind, what] : kKinds) {
+      for (std::int64_t bytes = kSmallest; bytes <= scale.largest_message; bytes *= 16) {
+        rows.push_back(
+            {std::string("in_process_") + what,
+             {{"ranks", Json(ranks)}, {"bytes", Json(bytes)}},
+             "s",
+             spread_of(rounds(kind, ranks, bytes, scale.repetition), scale.repetition.discard)});
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace zeroplan::runtime

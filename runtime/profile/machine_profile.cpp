@@ -1,0 +1,283 @@
+#include "runtime/profile/machine_profile.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "model/cost/profile.hpp"
+#include "model/diagnostic.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+std::int64_t system_number(int name) {
+  const long value = sysconf(name);
+  return value > 0 ? value : 0;
+}
+
+std::string after_colon(const std::string& line) {
+  const std::size_t colon = line.find(": ");
+  return colon == std::string::npos ? "" : line.substr(colon + 2);
+}
+
+double clock_now() { return machine_facts().megahertz; }
+
+Json row_json(const ProfileRow& row, double megahertz) {
+  Json json = Json::object({{"what", row.what}});
+  for (const auto& [key, value] : row.settings) json[key] = value;
+  json["unit"] = row.unit;
+  json["median"] = row.spread.median;
+  json["q1"] = row.spread.q1;
+  json["q3"] = row.spread.q3;
+  json["n"] = row.spread.n;
+  json["discarded"] = row.spread.discarded;
+  json["megahertz"] = megahertz > 0.0 ? Json(megahertz) : Json();
+  return json;
+}
+
+const Json* setting(const ProfileRow& row, std::string_view key) {
+  for (const auto& [name, value] : row.settings) {
+    if (name == key) return &value;
+  }
+  return nullptr;
+}
+
+// The row of that name with the largest median; null without one.
+const ProfileRow* best(const std::vector<ProfileRow>& rows, std::string_view what) {
+  const ProfileRow* found = nullptr;
+  for (const ProfileRow& row : rows) {
+    if (row.what != what) continue;
+    if (found == nullptr || row.spread.median > found->spread.median) found = &row;
+  }
+  return found;
+}
+
+// What the rows say in the model's terms.
+class Values {
+ public:
+  Values(const std::vector<ProfileRow>& rows, const MachineFacts& facts, const std::string& folder)
+      : rows_(rows), facts_(facts) {
+    machine();
+    adam();
+    if (!folder.empty()) drive(folder);
+  }
+
+  Json values = Json::array();
+  Json notes = Json::array();
+
+ private:
+  void add_figure(std::string_view name, double value, double sd, const std::string& provenance) {
+    for (const MachineFigure& figure : kMachineFigures) {
+      if (figure.name != name) continue;
+      if (value < figure.low || value > figure.high) return note_outside(name, value);
+      values.push_back(value_json(name, value, figure.unit, sd, provenance));
+    }
+  }
+
+  void add_coefficient(Coefficient id, double value, double sd, const std::string& provenance) {
+    const CoefficientInfo& row = info(id);
+    if (value < row.low || value > row.high) return note_outside(row.name, value);
+    values.push_back(value_json(row.name, value, row.unit, sd, provenance));
+  }
+
+  void note_outside(std::string_view name, double value) {
+    notes.push_back(fmt::format("{} {:.4g} lies outside its bounds and is left out", name, value));
+  }
+
+  void machine() {
+    if (facts_.memory_bytes > 0) {
+      add_figure("host_memory_bytes",
+                 static_cast<double>(facts_.memory_bytes),
+                 0.0,
+                 "read: /proc/meminfo, MemTotal");
+    }
+    add_figure("cpu_cores", static_cast<double>(facts_.cores), 0.0, "read: /proc/cpuinfo");
+    add_figure("cpu_sockets", static_cast<double>(facts_.sockets), 0.0, "read: /proc/cpuinfo");
+    if (const ProfileRow* triad = best(rows_, "host_memory_triad")) {
+      add_figure("host_memory_bandwidth",
+                 triad->spread.median,
+                 triad->spread.relative_sd(),
+                 "measured: STREAM triad, " + setting(*triad, "threads")->dump() +
+                     " threads, what the program reads and writes");
+    }
+  }
+
+  // [T14] with what was measured: the model then gives the measured rate.
+  void adam() {
+    const ProfileRow* const fastest = best(rows_, "cpu_adam");
+    if (fastest == nullptr) return;
+    const std::string who = "measured: AdamW of the embedded runtime, ";
+    for (const ProfileRow& row : rows_) {
+      if (row.what != "cpu_adam" || *setting(row, "threads") != Json(1)) continue;
+      add_coefficient(Coefficient::cpu_adam_parameters_per_second_per_core,
+                      row.spread.median,
+                      row.spread.relative_sd(),
+                      who + "one thread");
+    }
+    const std::string all = who + setting(*fastest, "threads")->dump() + " threads";
+    add_coefficient(Coefficient::cpu_adam_process_rate,
+                    fastest->spread.median,
+                    fastest->spread.relative_sd(),
+                    all);
+    const ProfileRow* const triad = best(rows_, "host_memory_triad");
+    if (triad == nullptr) return;
+    const double bytes = info(Coefficient::cpu_adam_bytes_per_parameter).value;
+    add_coefficient(Coefficient::cpu_adam_dram_efficiency,
+                    std::min(1.0, fastest->spread.median * bytes / triad->spread.median),
+                    std::hypot(fastest->spread.relative_sd(), triad->spread.relative_sd()),
+                    all + ", 30 bytes a parameter over STREAM's triad");
+  }
+
+  void drive(const std::string& folder) {
+    const auto rate = [&](const char* what, const char* figure) {
+      const ProfileRow* const row = best(rows_, what);
+      if (row == nullptr) return;
+      const bool direct = *setting(*row, "direct") == Json(true);
+      add_figure(figure,
+                 row->spread.median,
+                 row->spread.relative_sd(),
+                 fmt::format("measured: blocks of {} bytes, {} requests in flight, {}",
+                             setting(*row, "block_bytes")->dump(),
+                             setting(*row, "requests")->dump(),
+                             direct ? "O_DIRECT" : "through the page cache"));
+    };
+    rate("drive_read", "nvme_read_bandwidth");
+    rate("drive_write", "nvme_write_bandwidth");
+    struct statvfs state {};
+    if (statvfs(folder.c_str(), &state) == 0) {
+      add_figure("nvme_capacity_bytes",
+                 static_cast<double>(state.f_bavail) * static_cast<double>(state.f_frsize),
+                 0.0,
+                 "read: what is free in the folder");
+    }
+    add_coefficient(Coefficient::nvme_efficiency,
+                    1.0,
+                    0.05,
+                    "derived: the rates above are reached, not promised");
+  }
+
+  const std::vector<ProfileRow>& rows_;
+  const MachineFacts& facts_;
+};
+
+std::vector<std::int64_t> thread_counts(std::int64_t most) {
+  std::set<std::int64_t> counts = {most};
+  for (std::int64_t n = 1; n < most; n *= 2) counts.insert(n);
+  return {counts.begin(), counts.end()};
+}
+
+Json facts_json(const MachineFacts& facts) {
+  return Json::object({{"cpu", facts.cpu},
+                       {"cores", facts.cores},
+                       {"threads", facts.logical},
+                       {"sockets", facts.sockets},
+                       {"memory_bytes", facts.memory_bytes},
+                       {"last_cache_bytes", facts.last_cache_bytes},
+                       {"gpus", "not measured"}});
+}
+
+}  // namespace
+
+MachineFacts machine_facts() {
+  MachineFacts facts;
+  facts.logical =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(std::thread::hardware_concurrency()));
+  std::ifstream cpus("/proc/cpuinfo");
+  std::set<std::string> cores, sockets;
+  std::string socket;
+  for (std::string line; std::getline(cpus, line);) {
+    const std::string value = after_colon(line);
+    if (line.starts_with("model name")) facts.cpu = value;
+    if (line.starts_with("physical id")) sockets.insert(socket = value);
+    if (line.starts_with("core id")) cores.insert(socket + "/" + value);
+    if (line.starts_with("cpu MHz")) {
+      facts.megahertz = std::max(facts.megahertz, std::strtod(value.c_str(), nullptr));
+    }
+  }
+  facts.cores = cores.empty() ? facts.logical : static_cast<std::int64_t>(cores.size());
+  facts.sockets = std::max<std::int64_t>(1, static_cast<std::int64_t>(sockets.size()));
+  facts.memory_bytes = system_number(_SC_PHYS_PAGES) * system_number(_SC_PAGESIZE);
+  facts.last_cache_bytes = system_number(_SC_LEVEL3_CACHE_SIZE);
+  return facts;
+}
+
+ProfileScale scale_of(const MachineOptions& options, const MachineFacts& facts) {
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  ProfileScale scale;
+  scale.threads = thread_counts(facts.logical);
+  // Each array four times the last cache (STREAM's rule; quick: one, so that three of them are
+  // larger), all of them at most a quarter of memory.
+  const std::int64_t least = options.quick ? 64 * kMiB : 256 * kMiB;
+  const std::int64_t room = facts.memory_bytes > 0 ? facts.memory_bytes / 12 : least;
+  const std::int64_t caches = options.quick ? 1 : 4;
+  scale.memory_bytes = std::min(std::max(least, caches * facts.last_cache_bytes), room);
+  scale.parameters = scale.memory_bytes / 4;  // each of four arrays as large as STREAM's
+  scale.file_bytes = options.quick ? 128 * kMiB : 1024 * kMiB;
+  scale.largest_message = options.quick ? 16 * kMiB : 256 * kMiB;
+  scale.tokens = options.quick ? 128 : 512;
+  scale.hidden = options.quick ? std::vector<std::int64_t>{768, 1536}
+                               : std::vector<std::int64_t>{768, 2048, 4096};
+  scale.repetition.long_enough = Seconds::of(options.quick ? 0.1 : 0.5);
+  scale.repetition.discard = options.quick ? 1 : 2;
+  scale.repetition.least = options.quick ? 3 : 7;
+  scale.sustained = Seconds::of(options.quick ? 0.3 : 5.0);
+  if (options.tiny) {
+    scale.threads = {1, 2};
+    scale.memory_bytes = kMiB;
+    scale.parameters = kMiB / 4;
+    scale.file_bytes = kMiB;
+    scale.largest_message = kMiB / 16;
+    scale.tokens = 16;
+    scale.hidden = {32};
+    scale.repetition.long_enough = scale.sustained = Seconds::zero();
+  }
+  return scale;
+}
+
+Json measure_machine(const MachineOptions& options) {
+  const MachineFacts facts = machine_facts();
+  const ProfileScale scale = scale_of(options, facts);
+  Json tables = Json::array();
+  std::vector<ProfileRow> rows;
+  const auto part = [&](const char* what, const std::function<std::vector<ProfileRow>()>& measure) {
+    if (options.progress) options.progress(what);
+    std::vector<ProfileRow> found = measure();
+    const double megahertz = clock_now();
+    for (ProfileRow& row : found) {
+      tables.push_back(row_json(row, megahertz));
+      rows.push_back(std::move(row));
+    }
+  };
+  if (!options.nvme_path.empty()) {
+    part("the drive", [&] { return measure_drive(scale, options.nvme_path); });
+  }
+  part("host memory", [&] { return measure_host_memory(scale); });
+  part("AdamW on the CPU", [&] { return measure_cpu_adam(scale); });
+  part("kernels on the CPU", [&] { return measure_kernels(scale); });
+  part("collectives between CPU ranks", [&] { return measure_collectives(scale); });
+
+  Values values(rows, facts, options.nvme_path);
+  values.notes.push_back("no GPU was measured: coefficients of cards stay the built-in ones");
+  if (options.nvme_path.empty()) {
+    values.notes.push_back("no drive was measured: --nvme-path FOLDER does");
+  }
+  if (options.quick) values.notes.push_back("--quick: fewer repetitions, smaller shapes");
+  return Json::object(
+      {{"schema", "zeroplan.profile/1"},
+       {"name",
+        options.name.empty() ? (facts.cpu.empty() ? "this machine" : facts.cpu) : options.name},
+       {"date", options.date},
+       {"provenance", options.quick ? "zeroplan profile --quick" : "zeroplan profile"},
+       {"machine", facts_json(facts)},
+       {"values", values.values},
+       {"measurements", tables},
+       {"notes", values.notes}});
+}
+
+}  // namespace zeroplan::runtime

@@ -1,0 +1,72 @@
+// `zeroplan profile`: what this machine reaches, measured, as a profile for --profile
+// (model/cost/profile.hpp) with the tables behind it.
+//
+// Every row is a median with quartiles, warm-up discarded. `isolated`: alone after a pause;
+// `sustained`: the last half of a loop without pauses. What is measured is the CPU's part: memory,
+// the embedded runtime's kernels and AdamW by threads, its in-process collectives, copies, a drive.
+// GPUs are not measured yet, and the document says so.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/json.hpp"
+#include "runtime/profile/spread.hpp"
+
+namespace zeroplan::runtime {
+
+struct MachineOptions {
+  bool quick = false;     // under a minute
+  std::string nvme_path;  // a folder on the drive to measure; empty: none
+  std::string name;       // of the profile; empty: the processor's
+  std::string date;       // "2026-11-22"
+  std::function<void(const std::string&)> progress;  // what is measured next; may be empty
+  // For tests: sizes and times far too small to mean anything.
+  bool tiny = false;
+};
+
+struct ProfileRow {
+  std::string what;                                    // "host_memory_triad"
+  std::vector<std::pair<std::string, Json>> settings;  // threads, bytes, dtype ...
+  std::string unit;
+  Spread spread;
+};
+
+// What the machine says of itself (/proc, sysconf).
+struct MachineFacts {
+  std::string cpu;
+  std::int64_t cores = 1;    // physical, or logical where nobody says
+  std::int64_t logical = 1;  // that this process may use
+  std::int64_t sockets = 1;
+  std::int64_t memory_bytes = 0;
+  std::int64_t last_cache_bytes = 0;
+  double megahertz = 0.0;  // now; 0 where nobody says
+};
+MachineFacts machine_facts();
+
+// Throws InputError where nvme_path is no folder that can be written to.
+Json measure_machine(const MachineOptions& options);
+
+// The parts, each a list of rows.
+struct ProfileScale {
+  Repetition repetition;
+  std::int64_t memory_bytes = 0;  // of each of the three arrays
+  std::int64_t parameters = 0;    // of an Adam step
+  std::int64_t file_bytes = 0;
+  std::int64_t largest_message = 0;
+  std::vector<std::int64_t> threads;
+  std::vector<std::int64_t> hidden;  // of the transformers whose products are measured
+  std::int64_t tokens = 0;
+  Seconds sustained;
+};
+ProfileScale scale_of(const MachineOptions& options, const MachineFacts& facts);
+
+std::vector<ProfileRow> measure_host_memory(const ProfileScale& scale);
+std::vector<ProfileRow> measure_cpu_adam(const ProfileScale& scale);
+std::vector<ProfileRow> measure_kernels(const ProfileScale& scale);
+std::vector<ProfileRow> measure_collectives(const ProfileScale& scale);
+std::vector<ProfileRow> measure_drive(const ProfileScale& scale, const std::string& folder);
+
+}  // namespace zeroplan::runtime
