@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/check.hpp"
+#include "evidence/calibrate/least_squares.hpp"
 #include "model/predict/step_work.hpp"
 
 namespace zeroplan {
@@ -13,7 +13,8 @@ constexpr double kRowSpread = 0.04;  // of a measured row around a perfect model
 constexpr double kHuber = 1.5;       // residuals beyond so many spreads count linearly
 constexpr double kDifference = 0.02;
 constexpr double kLeastPriorSpread = 0.02;
-constexpr int kIterations = 5;
+constexpr double kLeastValue = 1e-12;  // where a bound is 0
+constexpr int kIterations = 20;
 
 Coefficients moved(const MeasuredStep& step,
                    const std::vector<FittedCoefficient>& coefficients,
@@ -33,33 +34,7 @@ double log_ratio(const MeasuredStep& step, const Coefficients& set) {
                   step.tokens_per_second_per_gpu);
 }
 
-// Solves A x = b for a small symmetric positive A (Cholesky, in place).
-std::vector<double> solve(std::vector<std::vector<double>> a, std::vector<double> b) {
-  const std::size_t n = b.size();
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j <= i; ++j) {
-      double sum = a[i][j];
-      for (std::size_t k = 0; k < j; ++k) sum -= a[i][k] * a[j][k];
-      if (i == j) {
-        ZP_CHECK(sum > 0.0, "a fit without a minimum");
-        a[i][i] = std::sqrt(sum);
-      } else {
-        a[i][j] = sum / a[j][j];
-      }
-    }
-  }
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t k = 0; k < i; ++k) b[i] -= a[i][k] * b[k];
-    b[i] /= a[i][i];
-  }
-  for (std::size_t i = n; i-- > 0;) {
-    for (std::size_t k = i + 1; k < n; ++k) b[i] -= a[k][i] * b[k];
-    b[i] /= a[i][i];
-  }
-  return b;
-}
-
-// One Gauss-Newton step in the logarithms of the coefficients.
+// The rows and coefficients of one fit, as the solver of `calibrate` takes them.
 class Problem {
  public:
   Problem(const std::vector<MeasuredStep>& steps,
@@ -69,69 +44,73 @@ class Problem {
     for (const MeasuredStep& step : steps) {
       if (left_out.empty() || step.group != left_out) steps_.push_back(&step);
     }
-    prior_ = table_values(steps, coefficients).values;
-    for (const FittedCoefficient& c : coefficients) {
-      double spread = info(c.id).relative_sd;
+    const std::vector<double> prior = table_values(steps, coefficients).values;
+    for (std::size_t k = 0; k < coefficients.size(); ++k) {
+      const CoefficientInfo& row = info(coefficients[k].id);
+      double spread = row.relative_sd;
       for (const MeasuredStep& step : steps) {
-        if (!step.plan.cluster.gpu.key.starts_with(c.gpu_key_prefix)) continue;
-        spread = step.plan.coefficients.relative_sd(c.id);
+        if (!step.plan.cluster.gpu.key.starts_with(coefficients[k].gpu_key_prefix)) continue;
+        spread = step.plan.coefficients.relative_sd(coefficients[k].id);
         break;
       }
-      spread_.push_back(std::max(kLeastPriorSpread, spread));
+      const double start = std::log(prior[k]);
+      problem_.parameters.push_back({std::string(row.name),
+                                     start,
+                                     std::min(start, std::log(std::max(row.low, kLeastValue))),
+                                     std::max(start, std::log(row.high)),
+                                     start,
+                                     std::max(kLeastPriorSpread, spread)});
     }
+    problem_.residuals = steps_.size();
+    problem_.evaluate = [this](std::span<const double> x, std::span<double> r) {
+      const std::vector<double> values = exponentials(x);
+      for (std::size_t i = 0; i < r.size(); ++i) {
+        r[i] = log_ratio(*steps_[i], moved(*steps_[i], coefficients_, values)) / kRowSpread;
+      }
+    };
+    problem_.jacobian = [this](std::span<const double> x,
+                               std::span<const double> r,
+                               std::span<double> jacobian) { slopes(x, r, jacobian); };
   }
+  Problem(const Problem&) = delete;
+  Problem& operator=(const Problem&) = delete;
 
   std::vector<double> minimum() const {
-    std::vector<double> values = prior_;
-    for (int i = 0; i < kIterations; ++i) improve(values);
-    return values;
+    LeastSquaresOptions options;
+    options.loss = Loss::huber;
+    options.loss_scale = kHuber;
+    options.max_iterations = kIterations;
+    options.tolerance = 1e-6;
+    return exponentials(least_squares(problem_, options).x);
   }
 
  private:
-  void improve(std::vector<double>& values) const {
-    const std::size_t n = values.size();
-    std::vector<std::vector<double>> normal(n, std::vector<double>(n, 0.0));
-    std::vector<double> right(n, 0.0);
-    for (const MeasuredStep* step : steps_) {
-      const double residual = log_ratio(*step, moved(*step, coefficients_, values));
-      const double size = std::abs(residual) / kRowSpread;
-      const double weight = (size <= kHuber ? 1.0 : kHuber / size) / (kRowSpread * kRowSpread);
-      const std::vector<double> slope = slopes(*step, values, residual);
-      for (std::size_t i = 0; i < n; ++i) {
-        right[i] -= weight * slope[i] * residual;
-        for (std::size_t j = 0; j < n; ++j) normal[i][j] += weight * slope[i] * slope[j];
-      }
-    }
-    for (std::size_t k = 0; k < n; ++k) {
-      const double weight = 1.0 / (spread_[k] * spread_[k]);
-      normal[k][k] += weight;
-      right[k] -= weight * std::log(values[k] / prior_[k]);
-    }
-    const std::vector<double> change = solve(normal, right);
-    for (std::size_t k = 0; k < n; ++k) {
-      const CoefficientInfo& row = info(coefficients_[k].id);
-      values[k] = std::clamp(values[k] * std::exp(std::clamp(change[k], -0.7, 0.7)),
-                             std::max(row.low, 1e-12),
-                             row.high);
-    }
+  static std::vector<double> exponentials(std::span<const double> x) {
+    std::vector<double> values;
+    for (const double logarithm : x) values.push_back(std::exp(logarithm));
+    return values;
   }
 
-  std::vector<double> slopes(const MeasuredStep& step,
-                             const std::vector<double>& values,
-                             double residual) const {
-    std::vector<double> slope(values.size(), 0.0);
-    for (std::size_t k = 0; k < values.size(); ++k) {
-      if (!step.plan.cluster.gpu.key.starts_with(coefficients_[k].gpu_key_prefix)) continue;
-      std::vector<double> other = values;
-      other[k] *= std::exp(kDifference);
-      slope[k] = (log_ratio(step, moved(step, coefficients_, other)) - residual) / kDifference;
+  void slopes(std::span<const double> x,
+              std::span<const double> r,
+              std::span<double> jacobian) const {
+    const std::vector<double> values = exponentials(x);
+    for (std::size_t i = 0; i < r.size(); ++i) {
+      const MeasuredStep& step = *steps_[i];
+      for (std::size_t k = 0; k < values.size(); ++k) {
+        double& slope = jacobian[i * values.size() + k] = 0.0;
+        if (!step.plan.cluster.gpu.key.starts_with(coefficients_[k].gpu_key_prefix)) continue;
+        std::vector<double> other = values;
+        other[k] *= std::exp(kDifference);
+        const double there = log_ratio(step, moved(step, coefficients_, other)) / kRowSpread;
+        slope = (there - r[i]) / kDifference;
+      }
     }
-    return slope;
   }
 
   const std::vector<FittedCoefficient>& coefficients_;
   std::vector<const MeasuredStep*> steps_;
-  std::vector<double> prior_, spread_;
+  LeastSquaresProblem problem_;
 };
 
 }  // namespace

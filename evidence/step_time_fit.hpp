@@ -5,7 +5,9 @@
 //   minimise  sum_i huber(log p_i(theta) - log m_i) / s^2 + sum_k (log theta_k - log prior_k)^2 /
 //   d_k^2
 //
-// by Gauss-Newton with differences; theta stays within the table's bounds. Units: none, all ratios.
+// by the solver of evidence/calibrate with differences; theta stays within the table's bounds.
+// Units: none, all ratios. `calibrate` fits what the data determine; this fits a list, for tests
+// that ask how a form does on rows it has not seen.
 #pragma once
 
 #include <string>

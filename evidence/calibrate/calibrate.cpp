@@ -17,8 +17,9 @@ namespace {
 constexpr double kLeastDetermined = 0.1;  // below: the coefficient stays at its prior
 constexpr double kNoInfluence = 1e-4;     // change of log t by one prior sd that counts as none
 constexpr double kDifference = 0.02;      // of log theta, for slopes
-constexpr double kSharedErrors = 0.05;    // r of the design effect; assumed
+constexpr double kSharedErrors = 0.2;     // r of the design effect; assumed, .05 leaves out as well
 constexpr double kEntangled = 0.9;
+constexpr double kExpectedRows = 4.0;    // what the spread expected beforehand weighs
 constexpr std::size_t kEnoughRows = 10;  // for a spread
 
 // A row of the coefficient table that the data depend on.
@@ -72,7 +73,22 @@ class Calibrator {
   }
 
   Calibration run() {
+    x_ = priors();
+    before_ = logarithms(x_);
+    const std::vector<std::vector<Slope>> at_prior = slopes_;
     select();
+    fit();
+    // How large errors are the data say themselves: with what is left the same again.
+    // What was expected counts as a few rows.
+    const double freedom =
+        std::max(0.0, static_cast<double>(rows_.size()) - static_cast<double>(fit_.rank));
+    const double squares = freedom * fit_.residual_sd * fit_.residual_sd;
+    noise_ = std::sqrt((kExpectedRows + squares) / (kExpectedRows + freedom));
+    for (double& spread : spread_) spread *= noise_;
+    slopes_ = at_prior;
+    const std::vector<double> fitted = x_;
+    select();
+    for (const std::size_t k : active_) x_[k] = fitted[k];
     fit();
     leave_out();
     describe();
@@ -229,7 +245,8 @@ class Calibrator {
   // What the data can say of each unknown, at the prior.
   void select() {
     x_ = priors();
-    before_ = logarithms(x_);
+    active_.clear();
+    result_.undetermined.clear();
     std::vector<std::size_t> touched;
     std::vector<std::size_t> count(unknowns_.size(), 0);
     for (const std::vector<Slope>& of_row : slopes_) {
@@ -345,7 +362,7 @@ class Calibrator {
       }
     }
     result_.rank = fit_.rank;
-    result_.residual_sd = fit_.residual_sd;
+    result_.residual_sd = fit_.residual_sd * noise_;
     result_.iterations = fit_.iterations;
     result_.converged = fit_.converged;
     if (!fit_.singular_values.empty() && fit_.singular_values.back() > 0.0) {
@@ -422,6 +439,7 @@ class Calibrator {
   std::vector<std::vector<std::size_t>> of_row_;  // unknowns that stand in a row's coefficients
   std::vector<std::vector<Slope>> slopes_;
   std::vector<double> spread_;
+  double noise_ = 1.0;
   std::vector<double> x_;  // logarithms of all unknowns
   std::vector<std::size_t> active_, count_;
   std::vector<double> before_, after_, left_out_;  // log predicted / measured

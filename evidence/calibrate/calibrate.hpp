@@ -10,8 +10,10 @@
 // several origins.
 //
 // Before the fit the data are asked what they can say: a coefficient whose variance they would not
-// make smaller by a tenth stays at its prior. Slopes come from the closed form, values are played;
-// what a left-out origin is predicted with comes from the linearised problem without its rows.
+// make smaller by a tenth stays at its prior. After a first fit
+// all s_i are scaled to the residuals it leaves, and it is done again. Slopes come from the closed
+// form, values are played; what a left-out origin is predicted with comes from the linearised
+// problem without its rows.
 #pragma once
 
 #include <cstdint>

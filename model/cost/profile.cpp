@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "model/diagnostic.hpp"
 
@@ -12,18 +11,9 @@ namespace {
 constexpr std::string_view kSchema = "zeroplan.profile/1";
 
 // The document itself, where a string names a file.
-JsonDocument document_of(const Json& value, const std::string& file, const std::string& pointer) {
+JsonDocument document_of(const Json& value, const std::string& file) {
   if (!value.is_string()) return {file, value, {}, false, false};
-  const std::string& path = value.as_string();
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
-    throw InputError({file,
-                      pointer,
-                      "the path of a profile",
-                      in_quotes(path),
-                      "zeroplan profile and zeroplan calibrate write one"});
-  }
-  return read_json_file(path);
+  return read_json_file(value.as_string());
 }
 
 class ProfileReader {
@@ -198,7 +188,7 @@ void drop_sentence(Json& cluster, const MachineFigure& figure) {
 }  // namespace
 
 Profile parse_profile(const Json& value, const std::string& file, const std::string& pointer) {
-  const JsonDocument document = document_of(value, file, pointer);
+  const JsonDocument document = document_of(value, file);
   return ProfileReader(document, value.is_string() ? "" : pointer).read();
 }
 
