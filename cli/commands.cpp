@@ -66,6 +66,7 @@ constexpr std::array kLintOptions = {
 
 constexpr std::array kValidateOptions = {
     kConfidence,
+    OptionInfo{"--profile", "", "FILE", "predict with this profile where a line has none"},
     OptionInfo{"--tiers", "", "LETTERS", "only measurements of these tiers: AB"},
     OptionInfo{"--worst", "", "N", "how many of the worst predictions to list (10)"},
     OptionInfo{"--jobs", "", "N", "threads (1)"}};

@@ -5,8 +5,25 @@
 #include "cli/language/translation.hpp"
 #include "cli/validate_text.hpp"
 #include "evidence/validate.hpp"
+#include "model/cost/profile.hpp"
 
 namespace zeroplan {
+
+namespace {
+
+// Read once, so that what is wrong with it is said once.
+void take_profile(const std::string& path, std::vector<MeasurementFile>& files) {
+  const Origin origin = {kCommandLine, "--profile"};
+  const Profile profile = parse_profile(Json(path), origin.file, origin.pointer);
+  for (MeasurementFile& file : files) {
+    for (Measurement& measurement : file.measurements) {
+      if (measurement.scenario.find(ScenarioKey::profile) != nullptr) continue;
+      measurement.scenario.set(ScenarioKey::profile, profile.document, origin);
+    }
+  }
+}
+
+}  // namespace
 
 int run_validate(const Arguments& arguments, Streams streams) {
   ValidateOptions options;
@@ -17,6 +34,7 @@ int run_validate(const Arguments& arguments, Streams streams) {
   const Translation words(arguments.language);
   std::vector<MeasurementFile> files;
   for (const std::string& path : arguments.positionals) files.push_back(read_measurements(path));
+  if (const auto profile = arguments.text("profile")) take_profile(*profile, files);
   for (const MeasurementFile& file : files) {
     for (const Diagnostic& problem : file.bad_lines) {
       streams.log << words.text(to_string(problem)) << "\n";

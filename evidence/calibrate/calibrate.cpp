@@ -80,11 +80,10 @@ class Calibrator {
     fit();
     // How large errors are the data say themselves: with what is left the same again.
     // What was expected counts as a few rows.
-    const double freedom =
-        std::max(0.0, static_cast<double>(rows_.size()) - static_cast<double>(fit_.rank));
-    const double squares = freedom * fit_.residual_sd * fit_.residual_sd;
-    noise_ = std::sqrt((kExpectedRows + squares) / (kExpectedRows + freedom));
-    for (double& spread : spread_) spread *= noise_;
+    const double freedom = degrees_of_freedom();
+    const double left = freedom * std::pow(residual_sd(), 2.0);
+    const double noise = std::sqrt((kExpectedRows + left) / (kExpectedRows + freedom));
+    for (double& spread : spread_) spread *= noise;
     slopes_ = at_prior;
     const std::vector<double> fitted = x_;
     select();
@@ -298,6 +297,19 @@ class Calibrator {
     for (std::size_t i = 0; i < rows_.size(); ++i) after_[i] = fit_.residuals[i] * spread_[i];
   }
 
+  double degrees_of_freedom() const {
+    return std::max(0.0, static_cast<double>(rows_.size()) - static_cast<double>(fit_.rank));
+  }
+  // Of the rows against the spread expected of each alone; what an origin's rows share counts too.
+  double residual_sd() const {
+    double squares = 0.0;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      squares += fit_.weights[i] * std::pow(after_[i] / rows_[i].sd, 2.0);
+    }
+    const double freedom = degrees_of_freedom();
+    return freedom > 0.0 ? std::sqrt(squares / freedom) : 0.0;
+  }
+
   // Every origin predicted by the fit without its rows. The fit is linear around the whole one:
   // r + J (x - x^).
   void leave_out() {
@@ -362,7 +374,7 @@ class Calibrator {
       }
     }
     result_.rank = fit_.rank;
-    result_.residual_sd = fit_.residual_sd * noise_;
+    result_.residual_sd = residual_sd();
     result_.iterations = fit_.iterations;
     result_.converged = fit_.converged;
     if (!fit_.singular_values.empty() && fit_.singular_values.back() > 0.0) {
@@ -439,7 +451,6 @@ class Calibrator {
   std::vector<std::vector<std::size_t>> of_row_;  // unknowns that stand in a row's coefficients
   std::vector<std::vector<Slope>> slopes_;
   std::vector<double> spread_;
-  double noise_ = 1.0;
   std::vector<double> x_;  // logarithms of all unknowns
   std::vector<std::size_t> active_, count_;
   std::vector<double> before_, after_, left_out_;  // log predicted / measured
