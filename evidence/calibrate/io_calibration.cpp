@@ -1,4 +1,5 @@
 // The documents of `zeroplan calibrate`: the profile it writes and the report of --json.
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
 // The embedded runtime's collectives between ranks of this process, by kind and size.
 #include <barrier>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/collectives/in_process.hpp"

@@ -1,4 +1,5 @@
 // Host memory: STREAM's copy and triad by threads, and copies between buffers by size.
+#include <cstddef>
 #include <cstring>
 #include <vector>
 

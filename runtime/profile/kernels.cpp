@@ -2,9 +2,12 @@
 // attention, kernels bound by memory.
 #include "runtime/kernels/kernels.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "model/graph/kernel_call.hpp"

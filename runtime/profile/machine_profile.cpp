@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <thread>
@@ -220,12 +221,13 @@ ProfileScale scale_of(const MachineOptions& options, const MachineFacts& facts) 
   scale.parameters = scale.memory_bytes / 4;  // each of four arrays as large as STREAM's
   scale.file_bytes = options.quick ? 128 * kMiB : 1024 * kMiB;
   scale.largest_message = options.quick ? 16 * kMiB : 256 * kMiB;
-  scale.tokens = options.quick ? 128 : 512;
+  scale.tokens = options.quick ? 128 : 256;
   scale.hidden = options.quick ? std::vector<std::int64_t>{768, 1536}
                                : std::vector<std::int64_t>{768, 2048, 4096};
   scale.repetition.long_enough = Seconds::of(options.quick ? 0.1 : 0.5);
   scale.repetition.discard = options.quick ? 1 : 2;
   scale.repetition.least = options.quick ? 3 : 7;
+  scale.repetition.patience = Seconds::of(options.quick ? 1.0 : 5.0);
   scale.sustained = Seconds::of(options.quick ? 0.3 : 5.0);
   if (options.tiny) {
     scale.threads = {1, 2};

@@ -49,6 +49,8 @@ std::vector<double> repeat(const std::function<void()>& work,
     sum += seconds;
     const auto count = static_cast<std::int64_t>(kept.size());
     if (count >= repetition.most) break;
+    constexpr std::int64_t kFewest = 3;  // with fewer there are no quartiles
+    if (count >= kFewest && sum >= repetition.patience.seconds()) break;
     if (count >= repetition.least && sum >= repetition.long_enough.seconds()) break;
   }
   return kept;

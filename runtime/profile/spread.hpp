@@ -26,6 +26,7 @@ struct Repetition {
   std::int64_t least = 5;
   std::int64_t most = 1000;
   Seconds long_enough = Seconds::of(0.3);  // of all kept together, once there are `least`
+  Seconds patience = Seconds::infinite();  // from here on three are enough
 };
 
 // Seconds of each kept call of `work`. `before` runs ahead of each, untimed.

@@ -56,6 +56,9 @@ TEST_CASE("repeat discards the warm-up and keeps at least as many as asked for")
   CHECK(before == 7);
   repetition.long_enough = Seconds::of(1e9);
   CHECK(repeat([&] { ++calls; }, repetition).size() == 50);
+  repetition.least = 40;
+  repetition.patience = Seconds::zero();
+  CHECK(repeat([&] { ++calls; }, repetition).size() == 3);
   CHECK(rates(6.0, {2.0, 3.0}) == std::vector<double>{3.0, 2.0});
 }
 
