@@ -25,6 +25,20 @@ constexpr std::array kSimulateOptions = {
                "",
                "FILE",
                "write the allocator's history; pytorch.org/memory_viz opens it"}};
+constexpr OptionInfo kFix = {
+    "--fix", "", "KEY=VALUE ...", "no choice about this key; may be repeated"};
+constexpr OptionInfo kSearch = {"--search",
+                                "",
+                                "KEY=LOW..HIGH|KEY=A,B,C ...",
+                                "the values to try instead of the grid; may be repeated"};
+constexpr OptionInfo kMaxGpuMemory = {
+    "--max-gpu-memory", "", "SIZE", "use no more of each GPU: 60GiB"};
+constexpr OptionInfo kMaxHostMemory = {
+    "--max-host-memory", "", "SIZE", "use no more of each node's memory: 500G"};
+constexpr OptionInfo kReserve = {"--reserve", "", "SIZE", "GPU memory to keep free for others"};
+constexpr OptionInfo kMinThroughput = {
+    "--min-throughput", "", "N", "tokens/s per GPU, at least"};
+constexpr OptionInfo kAllCores = {"--jobs", "", "N", "threads (all cores)"};
 constexpr std::array kTuneOptions = {
     OptionInfo{
         "--objective",
@@ -32,15 +46,12 @@ constexpr std::array kTuneOptions = {
         "throughput|memory|gpus|cost",
         "what to look for (throughput): most tokens/s per GPU, least GPU memory, fewest GPUs "
         "of the cluster, fewest GPU-hours a token over its nodes"},
-    OptionInfo{"--fix", "", "KEY=VALUE ...", "no choice about this key; may be repeated"},
-    OptionInfo{"--search",
-               "",
-               "KEY=LOW..HIGH|KEY=A,B,C ...",
-               "the values to try instead of the grid; may be repeated"},
-    OptionInfo{"--max-gpu-memory", "", "SIZE", "use no more of each GPU: 60GiB"},
-    OptionInfo{"--max-host-memory", "", "SIZE", "use no more of each node's memory: 500G"},
-    OptionInfo{"--reserve", "", "SIZE", "GPU memory to keep free for others"},
-    OptionInfo{"--min-throughput", "", "N", "tokens/s per GPU, at least"},
+    kFix,
+    kSearch,
+    kMaxGpuMemory,
+    kMaxHostMemory,
+    kReserve,
+    kMinThroughput,
     OptionInfo{"--price", "", "N", "of a GPU-hour, in any currency: what a million tokens cost"},
     OptionInfo{
         "--gap",
@@ -48,9 +59,43 @@ constexpr std::array kTuneOptions = {
         "P",
         "how much faster a point that is left out may be (0.02); 0: the exact optimum, slower"},
     kConfidence,
-    OptionInfo{"--jobs", "", "N", "threads (all cores)"},
+    kAllCores,
     OptionInfo{"--time-limit", "", "SECONDS", "stop then and answer with the best so far"},
     OptionInfo{"--output", "-o", "DIR", "write everything that starts the best: see DIR/PLAN.md"}};
+constexpr OptionInfo kReportObjective = {
+    "--objective", "", "throughput|memory", "what the chosen configuration is best at (throughput)"};
+constexpr OptionInfo kReportTime = {
+    "--time-limit", "", "SECONDS", "of all searches (8); the page says when they were cut"};
+constexpr std::array kReportOptions = {
+    OptionInfo{"--output", "-o", "FILE", "the page to write: report.html"},
+    kReportObjective,
+    kFix,
+    kSearch,
+    kMaxGpuMemory,
+    kMaxHostMemory,
+    kReserve,
+    kMinThroughput,
+    kConfidence,
+    kAllCores,
+    kReportTime};
+constexpr std::array kPlotOptions = {
+    OptionInfo{"--output", "-o", "FILE", "the file to write: .svg or .png"},
+    OptionInfo{"--plot",
+               "",
+               "tradeoff|memory|streams|stages|knobs-memory|knobs-time",
+               "which plot of the report (tradeoff)"},
+    OptionInfo{"--theme", "", "light|dark", "colours (light)"},
+    OptionInfo{"--width", "", "PIXELS", "of the picture (720)"},
+    kReportObjective,
+    kFix,
+    kSearch,
+    kMaxGpuMemory,
+    kMaxHostMemory,
+    kReserve,
+    kMinThroughput,
+    kConfidence,
+    kAllCores,
+    kReportTime};
 constexpr std::array kExplainOptions = {kConfidence};
 constexpr std::array kModelsOptions = {
     OptionInfo{"--config", "", "FILE", "count the parameters of this config.json, name or size"}};
@@ -160,6 +205,23 @@ constexpr std::array kCommands = {
                 "  zeroplan tune 7B 8xA100-80G --fix train_batch_size=512 --max-gpu-memory 60GiB\n"
                 "  zeroplan tune 13B 4x8xA100-80G --objective cost --price 2.5\n",
                 run_tune},
+    CommandInfo{"report",
+                "the trade-offs of MODEL on CLUSTER as a page that needs no network",
+                "MODEL CLUSTER",
+                true,
+                kReportOptions,
+                "  zeroplan report 7B 8xA100-80G -o report.html\n"
+                "  zeroplan report 10B 2x4xA800-80G --fix stage=3 -o report.html\n"
+                "  zeroplan report 7B 8xA100-80G --json > report.json\n",
+                run_report},
+    CommandInfo{"plot",
+                "one plot of the report as a file",
+                "MODEL CLUSTER",
+                true,
+                kPlotOptions,
+                "  zeroplan plot 7B 8xA100-80G -o tradeoff.svg\n"
+                "  zeroplan plot 7B 8xA100-80G --plot memory --theme dark -o memory.png\n",
+                run_plot},
     CommandInfo{"simulate",
                 "memory and time of one configuration",
                 "MODEL? CLUSTER?",

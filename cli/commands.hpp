@@ -20,6 +20,8 @@ int run_doctor(const Arguments& arguments, Streams streams);
 int run_explain(const Arguments& arguments, Streams streams);
 int run_run(const Arguments& arguments, Streams streams);
 int run_verify(const Arguments& arguments, Streams streams);
+int run_report(const Arguments& arguments, Streams streams);
+int run_plot(const Arguments& arguments, Streams streams);
 int run_replay(const Arguments& arguments, Streams streams);
 
 }  // namespace zeroplan

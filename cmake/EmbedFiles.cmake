@@ -1,10 +1,12 @@
 # Data files become part of the program: it answers from any folder and needs no installation path.
 #
-# zeroplan_embed(TARGET NAMESPACE ns PATTERNS glob...) adds a generated source to TARGET that defines
-#   std::span<const zeroplan::EmbeddedFile> zeroplan::embedded_files();       (model/embedded.hpp)
-# with one entry a file, named by its path from the repository root.
+# zeroplan_embed(TARGET FUNCTION f PATTERNS glob... [GENERATED file...]) adds a generated source to TARGET
+# that defines
+#   std::span<const zeroplan::EmbeddedFile> zeroplan::f();       (model/embedded.hpp)
+# with one entry a file, named by its path from the repository root; files that the build makes are
+# named by their name alone.
 function(zeroplan_embed target)
-  cmake_parse_arguments(ARG "" "NAMESPACE" "PATTERNS" ${ARGN})
+  cmake_parse_arguments(ARG "" "FUNCTION" "PATTERNS;GENERATED" ${ARGN})
   set(files)
   foreach(pattern IN LISTS ARG_PATTERNS)
     file(GLOB found RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${pattern})
@@ -13,13 +15,15 @@ function(zeroplan_embed target)
   list(SORT files)
   set(depends ${files})
   list(TRANSFORM depends PREPEND ${CMAKE_SOURCE_DIR}/)
-  set(output ${CMAKE_BINARY_DIR}/embedded_${ARG_NAMESPACE}.cpp)
-  set(listing ${CMAKE_BINARY_DIR}/embedded_${ARG_NAMESPACE}.txt)
+  list(APPEND files ${ARG_GENERATED})
+  list(APPEND depends ${ARG_GENERATED})
+  set(output ${CMAKE_BINARY_DIR}/${ARG_FUNCTION}.cpp)
+  set(listing ${CMAKE_BINARY_DIR}/${ARG_FUNCTION}.txt)
   string(REPLACE ";" "\n" lines "${files}")
   file(CONFIGURE OUTPUT ${listing} CONTENT "${lines}\n" @ONLY)
   add_custom_command(
     OUTPUT ${output}
-    COMMAND ${CMAKE_COMMAND} -DLISTING=${listing} -DROOT=${CMAKE_SOURCE_DIR} -DOUTPUT=${output}
+    COMMAND ${CMAKE_COMMAND} -DLISTING=${listing} -DROOT=${CMAKE_SOURCE_DIR} -DFUNCTION=${ARG_FUNCTION} -DOUTPUT=${output}
             -P ${CMAKE_SOURCE_DIR}/cmake/WriteEmbedded.cmake
     DEPENDS ${depends} ${listing} ${CMAKE_SOURCE_DIR}/cmake/WriteEmbedded.cmake
     COMMENT "Embedding data files")

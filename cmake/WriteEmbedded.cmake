@@ -1,9 +1,14 @@
-# Writes OUTPUT, a C++ source with the files of LISTING (paths from ROOT, one a line) as string
-# literals. A literal is cut into pieces because compilers limit its length.
+# Writes OUTPUT, a C++ source whose FUNCTION has the files of LISTING (paths from ROOT or absolute, one a
+# line) as string literals. A literal is cut into pieces because compilers limit its length.
 file(STRINGS ${LISTING} files)
 set(body "")
 foreach(file IN LISTS files)
-  file(READ ${ROOT}/${file} content)
+  set(path ${ROOT}/${file})
+  if(IS_ABSOLUTE ${file})
+    set(path ${file})
+    get_filename_component(file ${file} NAME)
+  endif()
+  file(READ ${path} content)
   string(LENGTH "${content}" length)
   set(literal "")
   set(begin 0)
@@ -35,7 +40,8 @@ const EmbeddedFile kFiles[] = {
     {\"\", \"\"},
 ${body}};
 }  // namespace
-std::span<const EmbeddedFile> embedded_files() {
+std::span<const EmbeddedFile> ${FUNCTION}();
+std::span<const EmbeddedFile> ${FUNCTION}() {
   return std::span<const EmbeddedFile>(kFiles).subspan(1);
 }
 }  // namespace zeroplan

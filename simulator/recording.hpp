@@ -5,6 +5,7 @@
 
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
+#include "simulator/trace.hpp"
 
 namespace zeroplan {
 
@@ -16,5 +17,15 @@ struct Recording {
 // Plays the plan again, on the card of `result` where it fits on it, else on one without a limit.
 // Precondition: is_simulated(plan).
 Recording record_run(const Plan& plan, const StepResult& result);
+
+// The timed step as data.
+struct PlayedStep {
+  Program program;  // names of the timeline's streams, tasks and labels
+  Timeline timeline;
+  Bytes outside;  // of torch: context, NCCL, libraries
+};
+
+// Plays the plan again, as record_run does. Precondition: is_simulated(plan).
+PlayedStep play_step(const Plan& plan, const StepResult& result);
 
 }  // namespace zeroplan

@@ -9,21 +9,21 @@ namespace zeroplan {
 
 void TraceRecorder::task_ran(
     StreamId stream, TaskIndex task, std::int32_t label, Seconds begin, Seconds end) {
-  spans_.push_back({stream, task, label, begin.seconds(), end.seconds()});
+  timeline_.spans.push_back({stream, task, label, begin.seconds(), end.seconds()});
 }
 
 void TraceRecorder::memory_changed(Seconds time, const CategoryBytes& held, Bytes reserved) {
-  memory_.push_back({time.seconds(), held, reserved});
+  timeline_.memory.push_back({time.seconds(), held, reserved});
 }
 
 void TraceRecorder::phase_began(Phase phase, Seconds time) {
-  phases_.push_back({phase, time.seconds()});
+  timeline_.phases.push_back({phase, time.seconds()});
 }
 
 double TraceRecorder::origin() const {
   double first = INFINITY;
-  for (const Span& span : spans_) first = std::min(first, span.begin);
-  for (const Memory& memory : memory_) first = std::min(first, memory.time);
+  for (const Timeline::Span& span : timeline_.spans) first = std::min(first, span.begin);
+  for (const Timeline::Memory& memory : timeline_.memory) first = std::min(first, memory.time);
   return std::isfinite(first) ? first : 0.0;
 }
 
@@ -33,7 +33,7 @@ std::string TraceRecorder::chrome_trace(const Program& program, const std::strin
     trace.track(static_cast<int>(stream), program.streams[stream]);
   }
   double end = 0.0;
-  for (const Span& span : spans_) {
+  for (const Timeline::Span& span : timeline_.spans) {
     const Task& task = program.tasks[static_cast<std::size_t>(span.task)];
     end = std::max(end, span.end);
     trace.span(span.stream,
@@ -43,16 +43,17 @@ std::string TraceRecorder::chrome_trace(const Program& program, const std::strin
                Seconds::of(span.begin),
                Seconds::of(span.end));
   }
-  for (std::size_t i = 0; i < phases_.size(); ++i) {
-    const double until = i + 1 < phases_.size() ? phases_[i + 1].time : end;
+  const std::vector<Timeline::PhaseStart>& phases = timeline_.phases;
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    const double until = i + 1 < phases.size() ? phases[i + 1].time : end;
     trace.phase(
-        name(kPhaseNames, phases_[i].phase), Seconds::of(phases_[i].time), Seconds::of(until));
+        name(kPhaseNames, phases[i].phase), Seconds::of(phases[i].time), Seconds::of(until));
   }
   Bytes peak;
-  for (const Memory& memory : memory_) peak = std::max(peak, sum(memory.held));
+  for (const Timeline::Memory& memory : timeline_.memory) peak = std::max(peak, sum(memory.held));
   constexpr double kMoved = 1e-3;
   Bytes shown = Bytes::of(-1);
-  for (const Memory& memory : memory_) {
+  for (const Timeline::Memory& memory : timeline_.memory) {
     const Bytes held = sum(memory.held);
     const double moved = std::abs(static_cast<double>((held - shown).count()));
     if (held != peak && moved < kMoved * static_cast<double>(peak.count())) continue;

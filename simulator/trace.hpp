@@ -9,6 +9,28 @@
 
 namespace zeroplan {
 
+// What happened in a stretch of simulated time, s since the program's start.
+struct Timeline {
+  struct Span {
+    StreamId stream;
+    TaskIndex task;
+    std::int32_t label;
+    double begin, end;
+  };
+  struct Memory {  // held from `time` on
+    double time;
+    CategoryBytes held;
+    Bytes reserved;
+  };
+  struct PhaseStart {
+    Phase phase;
+    double time;
+  };
+  std::vector<Span> spans;  // of one stream in order
+  std::vector<Memory> memory;
+  std::vector<PhaseStart> phases;  // as the compute stream gets there
+};
+
 // Collects what an event loop reports.
 class TraceRecorder : public TimelineObserver {
  public:
@@ -21,28 +43,12 @@ class TraceRecorder : public TimelineObserver {
   // each moment at which the sum moved by more than a thousandth of its peak, and at every peak.
   std::string chrome_trace(const Program& program, const std::string& title) const;
 
- private:
-  struct Span {
-    StreamId stream;
-    TaskIndex task;
-    std::int32_t label;
-    double begin, end;  // s
-  };
-  struct Memory {
-    double time;
-    CategoryBytes held;
-    Bytes reserved;
-  };
-  struct PhaseStart {
-    Phase phase;
-    double time;
-  };
+  const Timeline& timeline() const { return timeline_; }
 
+ private:
   double origin() const;
 
-  std::vector<Span> spans_;
-  std::vector<Memory> memory_;
-  std::vector<PhaseStart> phases_;
+  Timeline timeline_;
 };
 
 }  // namespace zeroplan

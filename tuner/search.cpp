@@ -480,7 +480,8 @@ class Search {
            1,
            std::move(sample));
     }
-    result_.pareto = pareto_front(std::move(fitting_));
+    result_.pareto = pareto_front(fitting_);
+    result_.fitting = std::move(fitting_);
     result_.interrupted = interrupted();
     result_.out_of_time = !result_.interrupted && out_of_time();
     result_.pruned = result_.points - result_.evaluated;

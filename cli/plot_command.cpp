@@ -1,0 +1,84 @@
+// zeroplan plot: one plot of the report as SVG or PNG.
+#include <algorithm>
+#include <array>
+#include <ostream>
+
+#include "cli/commands.hpp"
+#include "cli/report/draw.hpp"
+#include "cli/report/report_page.hpp"
+#include "cli/report/report_request.hpp"
+#include "cli/write_file.hpp"
+#include "model/diagnostic.hpp"
+#include "model/enum_names.hpp"
+
+namespace zeroplan {
+namespace {
+
+// As plots.js calls them; those behind the first two show a chosen configuration.
+constexpr std::array<std::string_view, 6> kPlots = {
+    "tradeoff", "stages", "memory", "streams", "knobs-memory", "knobs-time"};
+constexpr std::array<std::string_view, 2> kThemes = {"light", "dark"};
+
+template <std::size_t N>
+std::string choice(const Arguments& arguments,
+                   const std::string& option,
+                   const std::array<std::string_view, N>& choices) {
+  const std::string said = arguments.text(option).value_or(std::string(choices[0]));
+  if (std::find(choices.begin(), choices.end(), said) != choices.end()) return said;
+  std::string expected;
+  for (std::size_t i = 0; i < N; ++i) {
+    expected += (i == 0 ? "" : i + 1 == N ? " or " : ", ") + std::string(choices[i]);
+  }
+  throw InputError({kCommandLine,
+                    "--" + option,
+                    expected,
+                    in_quotes(said),
+                    did_you_mean(said, choices)});
+}
+
+bool has_data(const Json& document, std::string_view plot) {
+  if (plot == "tradeoff" || plot == "stages") return true;
+  if (plot == "memory") return !document.find("memory_timeline")->is_null();
+  if (plot == "streams") return !document.find("stream_timeline")->is_null();
+  return !document.find("sensitivity")->items().empty();
+}
+
+}  // namespace
+
+int run_plot(const Arguments& arguments, Streams streams) {
+  PlotRequest request;
+  request.plot = choice(arguments, "plot", kPlots);
+  request.theme = choice(arguments, "theme", kThemes);
+  request.width = static_cast<int>(
+      std::clamp<std::int64_t>(arguments.integer("width", 200).value_or(request.width), 200, 8000));
+  std::string path;
+  bool png = false;
+  if (arguments.has("output") || !arguments.json) {
+    path = output_file(arguments, "tradeoff.svg");
+    png = path.ends_with(".png");
+    if (!png && !path.ends_with(".svg")) {
+      throw InputError(
+          {kCommandLine, "--output", "a name that ends in .svg or .png", in_quotes(path), ""});
+    }
+    require_vega();
+    require_drawing(png);
+  }
+  const ReportData data = report_data_of(arguments, streams);
+  const Json document = to_json(data);
+  if (!path.empty() && has_data(document, request.plot)) {
+    const std::string svg = draw_svg(plot_script(document, request));
+    if (png) {
+      write_png(svg, path);
+    } else {
+      write_file(path, svg);
+    }
+    streams.log << "wrote " << path << "\n";
+  } else if (!path.empty()) {
+    streams.log << "nothing written to " << path << ": "
+                << (data.chosen ? "nothing to show" : "nothing fits") << "\n";
+  }
+  streams.out << (arguments.json ? document.dump(2) + "\n" : report_text(document));
+  return exit_code_of(data);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,45 @@
+#include "cli/report/report_data.hpp"
+
+#include "simulator/simulate.hpp"
+
+namespace zeroplan {
+namespace {
+
+ChosenPlan in_detail(const SearchSpace& space,
+                  const Evaluated& best,
+                  const Scenario& scenario,
+                  const PredictOptions& options) {
+  ChosenPlan chosen{space.plan(best.point), {}, {}, {}, {}};
+  chosen.result = simulate(chosen.plan, {.predict = options});
+  if (is_simulated(chosen.plan)) chosen.step = play_step(chosen.plan, chosen.result);
+  const Json document = scenario_document(chosen.plan, scenario);
+  const Variations variations(parse_scenario(document, "the chosen configuration"));
+  chosen.sensitivity = sensitivity(variations, options);
+  chosen.sensitivity_base = variations.base();
+  return chosen;
+}
+
+}  // namespace
+
+ReportData gather_report(const Scenario& scenario, const ReportOptions& options) {
+  ReportData data;
+  data.scenario = scenario;
+  data.objective = options.tune.objective;
+  data.gap = options.tune.search.gap;
+  const SearchSpace space(scenario, read_request(options.tune.words));
+  data.points = space.points();
+  SearchOptions search = options.tune.search;
+  search.goal =
+      data.objective == Objective::memory ? SearchGoal::memory : SearchGoal::throughput;
+  data.trade_offs = trade_offs(space, search, options.ceilings);
+  for (const Evaluated& item : data.trade_offs.points) {
+    data.descriptions.push_back(space.describe(item.point));
+  }
+  data.fit = fit(scenario, search.limits.predict);
+  if (data.trade_offs.search.best) {
+    data.chosen = in_detail(space, *data.trade_offs.search.best, scenario, search.limits.predict);
+  }
+  return data;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,48 @@
+// What a report shows, gathered from tuner and simulator: the page, the single plots and `--json` are
+// made of this and ask nothing else.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "model/json.hpp"
+#include "simulator/recording.hpp"
+#include "tuner/fit.hpp"
+#include "tuner/sensitivity.hpp"
+#include "tuner/trade_offs.hpp"
+#include "tuner/tune.hpp"
+
+namespace zeroplan {
+
+// One configuration in detail.
+struct ChosenPlan {
+  Plan plan;
+  StepResult result;
+  std::optional<PlayedStep> step;  // where the plan is simulated
+  Sensitivity sensitivity;
+  Plan sensitivity_base;  // the plan as its moves are described against
+};
+
+struct ReportData {
+  Scenario scenario;
+  TradeOffs trade_offs;
+  std::vector<Json> descriptions;  // of trade_offs.points: what was chosen, by key
+  std::int64_t points = 0;         // of the space
+  FitAnswer fit;                   // the strategies at the user's own micro-batch
+  std::optional<ChosenPlan> chosen;  // nothing where nothing fits
+  Objective objective = Objective::throughput;
+  double gap = 0.0;
+};
+
+struct ReportOptions {
+  TuneOptions tune;  // of its objectives throughput and memory
+  int ceilings = 6;  // searches for the front, besides the first
+};
+
+// Throws InputError as resolve() and read_request() do.
+ReportData gather_report(const Scenario& scenario, const ReportOptions& options);
+
+// zeroplan.report/1 (docs/report.md).
+Json to_json(const ReportData& data);
+
+}  // namespace zeroplan

@@ -1,0 +1,80 @@
+#include "cli/report/report_request.hpp"
+
+#include <fmt/format.h>
+
+#include "cli/progress_bar.hpp"
+#include "cli/search_options.hpp"
+#include "cli/table.hpp"
+#include "model/diagnostic.hpp"
+
+namespace zeroplan {
+namespace {
+
+constexpr int kInterrupted = 130;       // docs/contract.md section 3
+constexpr double kSearchSeconds = 8.0;  // unless --time-limit says otherwise
+
+}  // namespace
+
+ReportData report_data_of(const Arguments& arguments, Streams streams) {
+  const Scenario scenario = scenario_of(arguments);
+  ReportOptions options;
+  options.tune = tune_options_of(arguments, scenario);
+  const Objective objective = options.tune.objective;
+  if (objective != Objective::throughput && objective != Objective::memory) {
+    throw InputError({kCommandLine,
+                      "--objective",
+                      "throughput or memory",
+                      in_quotes(std::string(name(kObjectiveNames, objective))),
+                      "zeroplan tune looks for it; report --cluster with what it finds"});
+  }
+  if (!arguments.has("time-limit")) options.tune.search.seconds = kSearchSeconds;
+  const Translation words(arguments.language);
+  const InterruptGuard guard;
+  ProgressBar bar(streams.log);
+  options.tune.search.interrupted = &guard.flag();
+  options.tune.search.on_progress = [&](const SearchProgress& progress) {
+    show_progress(progress, bar, words);
+  };
+  return gather_report(scenario, options);
+}
+
+std::string report_text(const Json& document) {
+  const Json& question = *document.find("question");
+  const Json& search = *document.find("search");
+  std::string text = fmt::format("{} ({} parameters) on {}, {} tokens, {}\n",
+                                 question.find("model")->as_string(),
+                                 short_count_text(question.find("parameters")->as_integer()),
+                                 question.find("cluster")->as_string(),
+                                 question.find("sequence_length")->as_integer(),
+                                 question.find("precision")->as_string());
+  const Json& chosen = *document.find("chosen");
+  if (chosen.is_null()) {
+    text += "no: nothing in the space fits\n";
+  } else {
+    const Json& result = *chosen.find("result");
+    const Json& gpu = *result.find("gpu");
+    text += fmt::format("{}\n  {:.0f} tokens/s per GPU, {} of {} GPU memory\n",
+                        chosen.find("name")->as_string(),
+                        result.find("step")->find("tokens_per_second_per_gpu")->as_number(),
+                        gib_text(Bytes::of(gpu.find("peak_total_bytes")->as_integer())),
+                        gib_text(Bytes::of(gpu.find("capacity_bytes")->as_integer())));
+  }
+  return text + fmt::format("{} points, {} simulated{}\n",
+                            count_text(search.find("points")->as_integer()),
+                            count_text(search.find("evaluated")->as_integer()),
+                            search.find("complete")->as_boolean()
+                                ? ""
+                                : "; the searches were cut by the time limit");
+}
+
+std::string output_file(const Arguments& arguments, const std::string& example) {
+  if (const auto said = arguments.text("output"); said && !said->empty()) return *said;
+  throw InputError({kCommandLine, "--output", "a file to write", "nothing", "-o " + example});
+}
+
+int exit_code_of(const ReportData& data) {
+  if (data.trade_offs.search.interrupted) return kInterrupted;
+  return data.chosen ? kDone : kAnswerIsNo;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,23 @@
+// What report and plot read from the command line, and what they print besides their file.
+#pragma once
+
+#include <string>
+
+#include "cli/arguments.hpp"
+#include "cli/report/report_data.hpp"
+
+namespace zeroplan {
+
+// Asks tuner and simulator, with a progress bar. Throws InputError.
+ReportData report_data_of(const Arguments& arguments, Streams streams);
+
+// A few lines for standard output: yes or no, the chosen configuration, how it was found.
+std::string report_text(const Json& document);
+
+// The file of --output. Throws InputError where it is missing.
+std::string output_file(const Arguments& arguments, const std::string& example);
+
+// The exit code of docs/contract.md section 3.
+int exit_code_of(const ReportData& data);
+
+}  // namespace zeroplan

@@ -1,0 +1,28 @@
+// zeroplan report: the trade-offs of a model on a cluster as one page.
+#include <ostream>
+
+#include "cli/commands.hpp"
+#include "cli/report/report_page.hpp"
+#include "cli/report/report_request.hpp"
+#include "cli/write_file.hpp"
+
+namespace zeroplan {
+
+int run_report(const Arguments& arguments, Streams streams) {
+  // What is missing is said before the search.
+  std::string path;
+  if (arguments.has("output") || !arguments.json) {
+    path = output_file(arguments, "report.html");
+    require_vega();
+  }
+  const ReportData data = report_data_of(arguments, streams);
+  const Json document = to_json(data);
+  if (!path.empty()) {
+    write_file(path, report_page(document));
+    streams.log << "wrote " << path << "\n";
+  }
+  streams.out << (arguments.json ? document.dump(2) + "\n" : report_text(document));
+  return exit_code_of(data);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,117 @@
+#include "cli/search_options.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "model/diagnostic.hpp"
+
+namespace zeroplan {
+namespace {
+
+// The values of an option that may be said several times.
+std::vector<std::string> texts(const Arguments& arguments, const std::string& option) {
+  std::vector<std::string> values;
+  const auto said = arguments.text(option);
+  if (!said) return values;
+  std::size_t begin = 0;
+  while (begin <= said->size()) {
+    const std::size_t end = std::min(said->find('\n', begin), said->size());
+    values.push_back(said->substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return values;
+}
+
+// A size such as 64G, 512GiB or 1T.
+std::optional<Bytes> bytes(const Arguments& arguments, const std::string& option) {
+  const auto said = arguments.text(option);
+  if (!said) return std::nullopt;
+  const std::string flag = "--" + option;
+  ClusterFlagInfo size{};
+  size.flag = flag;
+  size.kind = ClusterFlagInfo::Kind::bytes;
+  return Bytes::nearest(parse_cluster_flag(size, *said).as_number());
+}
+
+// Signal handlers reach nothing else.
+std::atomic<bool>& interrupt_flag() {
+  static std::atomic<bool> flag = false;
+  return flag;
+}
+
+extern "C" void note_interrupt(int) { interrupt_flag().store(true); }
+
+Objective objective_of(const Arguments& arguments) {
+  const auto said = arguments.text("objective");
+  if (!said) return Objective::throughput;
+  if (const auto known = find(kObjectiveNames, std::string_view(*said))) return *known;
+  throw InputError({kCommandLine,
+                    "--objective",
+                    "throughput, memory, gpus or cost",
+                    in_quotes(*said),
+                    did_you_mean(*said, kObjectiveNames.names)});
+}
+
+// --max-gpu-memory is the card's memory less what is reserved.
+void take_gpu_limits(const Arguments& arguments, Bytes capacity, PredictOptions& predict) {
+  predict.reserve = bytes(arguments, "reserve").value_or(Bytes::zero());
+  const auto most = bytes(arguments, "max-gpu-memory");
+  if (most) predict.reserve = std::max(predict.reserve, capacity - *most);
+  if (predict.reserve < capacity) return;
+  throw InputError({kCommandLine,
+                    most ? "--max-gpu-memory" : "--reserve",
+                    "something left of the GPU's " + std::to_string(capacity.count()) + " bytes",
+                    arguments.text(most ? "max-gpu-memory" : "reserve").value_or(""),
+                    ""});
+}
+
+}  // namespace
+
+TuneOptions tune_options_of(const Arguments& arguments, const Scenario& scenario) {
+  TuneOptions options;
+  options.words.fix = texts(arguments, "fix");
+  options.words.search = texts(arguments, "search");
+  options.objective = objective_of(arguments);
+  SearchOptions& search = options.search;
+  PredictOptions& predict = search.limits.predict;
+  predict.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(predict.confidence);
+  if (arguments.has("reserve") || arguments.has("max-gpu-memory")) {
+    take_gpu_limits(arguments, prepare(scenario).cluster->gpu.memory.value, predict);
+  }
+  search.limits.host_memory = bytes(arguments, "max-host-memory").value_or(Bytes::infinite());
+  search.limits.tokens_per_second = arguments.real("min-throughput", 0.0, 1e9).value_or(0.0);
+  search.gap = arguments.real("gap", 0.0, 0.5).value_or(search.gap);
+  search.jobs =
+      static_cast<int>(std::min<std::int64_t>(256, arguments.integer("jobs", 1).value_or(0)));
+  search.seconds = arguments.real("time-limit", 0.001, 1e9).value_or(search.seconds);
+  return options;
+}
+
+InterruptGuard::InterruptGuard() {
+  interrupt_flag().store(false);
+  struct sigaction action {};
+  action.sa_handler = note_interrupt;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, &before_);
+}
+
+InterruptGuard::~InterruptGuard() { sigaction(SIGINT, &before_, nullptr); }
+
+// One flag for all guards, as there is one signal.
+const std::atomic<bool>& InterruptGuard::flag() const { return interrupt_flag(); }
+
+void show_progress(const SearchProgress& progress, ProgressBar& bar, const Translation& words) {
+  const double done = static_cast<double>(progress.evaluated + progress.pruned) /
+                      static_cast<double>(std::max<std::int64_t>(1, progress.points));
+  bar.show(done,
+           words.text(fmt::format("{} simulated, {:.1f} % of {} points left",
+                                  progress.evaluated,
+                                  100.0 * (1.0 - done),
+                                  progress.points)));
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Opens the page that `zeroplan report` writes in a Chromium without a window and uses it as a reader would.
+
+  check_page.py PROGRAM FOLDER      screenshots are kept in FOLDER
+
+Checks: every plot is drawn, nothing is asked of any network, nothing is thrown, the mouse and the keyboard show
+a configuration, no page is wider than its screen, text of the model's config stays text. Without Chromium it
+says so and skips (exit 77)."""
+import base64
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from browser import Browser, find_chromium
+
+PLOTS = ["tradeoff", "memory", "streams", "stages", "knobs-memory", "knobs-time"]
+# Small enough for a search of a second: the page is what is tested.
+SPACE = ["--time-limit", "4", "--seq", "512", "--fix", "overlap_comm=true", "--fix", "round_robin_gradients=false",
+         "--fix", "sub_group_size=1e9", "--fix", "offload_param.device=none", "--search", "micro_batch_size=1,4",
+         "--fix", "gas=2"]
+# A model whose name would end the data block and run, if it stood there as it is.
+EVIL = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 1'>"
+
+failures = []
+
+
+def check(what, condition, detail=""):
+    print(("ok      " if condition else "FAILED  ") + what + (f": {detail}" if detail and not condition else ""))
+    if not condition:
+        failures.append(what)
+
+
+def write_report(program, page, model):
+    done = subprocess.run([program, "report", model, "2x4xA100-40G", *SPACE, "-o", page], capture_output=True, text=True)
+    check("report writes " + os.path.basename(page), done.returncode == 0, done.stderr)
+    return done.returncode == 0
+
+
+def open_page(browser, page):
+    browser.events.clear()
+    browser.call("Page.navigate", url=pathlib.Path(page).as_uri())
+    browser.wait_for("document.readyState === 'complete'")
+
+
+def screenshot(browser, path, whole=True):
+    picture = browser.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+    with open(path, "wb") as file:
+        file.write(base64.b64decode(picture["data"]))
+
+
+def set_screen(browser, width, height, mobile, theme):
+    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+
+
+def check_quiet(browser, page):
+    """Nothing was requested, nothing thrown, nothing refused by the page's own policy."""
+    asked = [event["params"]["request"]["url"] for event in browser.events
+             if event["method"] == "Network.requestWillBeSent"]
+    others = [url for url in asked if url != pathlib.Path(page).as_uri() and not url.startswith("data:,")]
+    check("the page asks for itself alone", len(asked) > 0 and not others, str(others))
+    thrown = [event["params"]["exceptionDetails"] for event in browser.events
+              if event["method"] == "Runtime.exceptionThrown"]
+    check("nothing is thrown", not thrown, json.dumps(thrown)[:800])
+    said = [event["params"]["entry"]["text"] for event in browser.events if event["method"] == "Log.entryAdded"]
+    check("the console is empty", not said, str(said))
+
+
+def check_plots(browser):
+    for plot in PLOTS:
+        browser.wait_for(f"document.querySelector('[data-drawn=\"{plot}\"] svg') !== null", 20)
+        marks = browser.evaluate(
+            f"[...document.querySelectorAll('[data-drawn=\"{plot}\"] svg path')]"
+            ".filter((path) => { const box = path.getBoundingClientRect(); return box.width * box.height > 4; }).length")
+        check(f"{plot} is drawn", marks >= 5, f"{marks} shapes")
+
+
+def check_fits_screen(browser, name):
+    overflow = browser.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    check(f"{name}: nothing is wider than the screen", overflow <= 0, f"{overflow} pixels")
+    wide = browser.evaluate(
+        "[...document.querySelectorAll('.plot svg')].filter((svg) => svg.getBoundingClientRect().width"
+        " > svg.closest('.plot').clientWidth + 1).length")
+    check(f"{name}: plots fit their boxes", wide == 0, f"{wide} do not")
+
+
+def check_mouse(browser, folder):
+    spot = browser.evaluate("""(() => {
+      const points = [...document.querySelectorAll('[data-drawn="tradeoff"] .mark-symbol.role-mark path')];
+      const point = points[points.length - 1];  // the chosen one is drawn last
+      point.scrollIntoView({block: 'center'});
+      const box = point.getBoundingClientRect();
+      return [box.x + box.width / 2, box.y + box.height / 2];
+    })()""")
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=spot[0] - 60, y=spot[1])
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=spot[0], y=spot[1])
+    browser.wait_for("!document.getElementById('tip').hidden", 10)
+    tip = browser.evaluate("document.getElementById('tip').textContent")
+    speed = browser.evaluate(
+        "Math.round(JSON.parse(document.getElementById('document').textContent)"
+        ".trade_offs.find((point) => point.chosen).tokens_per_second_per_gpu).toString()")
+    check("the mouse shows the configuration of the chosen point",
+          "stage" in tip and speed in tip.replace(",", ""), tip)
+    screenshot(browser, os.path.join(folder, "hover.png"), whole=False)
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
+    browser.wait_for("document.getElementById('tip').hidden", 10)
+
+
+def press(browser, key):
+    code = {"Tab": 9, "ArrowRight": 39, "End": 35, "Enter": 13}[key]
+    for kind in ("keyDown", "keyUp"):
+        text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
+        browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
+
+
+def check_keyboard(browser):
+    browser.evaluate("document.body.focus(); document.activeElement.blur()")
+    reached = []
+    for _ in range(2 * len(PLOTS) + 8):
+        press(browser, "Tab")
+        reached.append(browser.evaluate("(document.activeElement.dataset || {}).drawn || document.activeElement.id"))
+        if reached[-1] in PLOTS:
+            press(browser, "ArrowRight")
+            said = browser.evaluate("document.activeElement.nextElementSibling.textContent")
+            check(f"arrow keys go through {reached[-1]}", ";" in said, said)
+    check("the keyboard reaches every plot and the copy button", set(PLOTS + ["copy"]) <= set(reached), str(reached))
+    browser.evaluate("document.getElementById('copy').focus()")
+    press(browser, "Enter")
+    browser.wait_for("document.getElementById('copied').textContent !== ''", 10)
+    written = browser.evaluate("JSON.parse(document.querySelector('#config pre').textContent)"
+                               ".zero_optimization !== undefined")
+    check("ds_config.json is there and the copy button answers", written)
+
+
+def check_text(browser, program, work):
+    """Text of a user's file stays text."""
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 512, "intermediate_size": 1024,
+              "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 1000,
+              "max_position_embeddings": 512, "_name_or_path": EVIL}
+    folder = os.path.join(work, "<script>window.harmed=1<")
+    os.makedirs(folder)
+    model = os.path.join(folder, "config.json")
+    with open(model, "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    page = os.path.join(work, "evil.html")
+    if not write_report(program, page, model):
+        return
+    open_page(browser, page)
+    browser.wait_for("document.querySelector('[data-drawn=\"tradeoff\"] svg') !== null", 20)
+    check("text of the model's config does not run", browser.evaluate("window.harmed === undefined"))
+    title = browser.evaluate("document.getElementById('title').textContent")
+    check("it is shown as it is written", "<script>" in title, title)
+    check_quiet(browser, page)
+
+
+def main():
+    program, folder = sys.argv[1], sys.argv[2]
+    chromium = find_chromium()
+    if chromium is None:
+        print("SKIPPED: CHROMIUM IS NOT INSTALLED", file=sys.stderr)
+        return 77
+    os.makedirs(folder, exist_ok=True)
+    page = os.path.join(os.path.abspath(folder), "report.html")
+    if not write_report(program, page, "llama-3.2-1b"):
+        return 1
+    browser = Browser(chromium)
+    try:
+        browser.attach()
+        set_screen(browser, 1100, 900, False, "light")
+        open_page(browser, page)
+        check_plots(browser)
+        check_fits_screen(browser, "light")
+        screenshot(browser, os.path.join(folder, "light.png"))
+        check_mouse(browser, folder)
+        check_keyboard(browser)
+        check_quiet(browser, page)
+        for name, width, height, mobile, theme in (("dark", 1100, 900, False, "dark"), ("phone", 390, 844, True, "light")):
+            set_screen(browser, width, height, mobile, theme)
+            open_page(browser, page)
+            check_plots(browser)
+            check_fits_screen(browser, name)
+            shown = browser.evaluate("document.documentElement.dataset.theme")
+            check(f"{name}: the system's colours are taken", shown == theme, shown)
+            screenshot(browser, os.path.join(folder, name + ".png"))
+        with tempfile.TemporaryDirectory() as work:
+            check_text(browser, program, work)
+    finally:
+        browser.close()
+    print(f"page: {len(failures)} failures; screenshots in {folder}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
