@@ -36,8 +36,7 @@ constexpr OptionInfo kMaxGpuMemory = {
 constexpr OptionInfo kMaxHostMemory = {
     "--max-host-memory", "", "SIZE", "use no more of each node's memory: 500G"};
 constexpr OptionInfo kReserve = {"--reserve", "", "SIZE", "GPU memory to keep free for others"};
-constexpr OptionInfo kMinThroughput = {
-    "--min-throughput", "", "N", "tokens/s per GPU, at least"};
+constexpr OptionInfo kMinThroughput = {"--min-throughput", "", "N", "tokens/s per GPU, at least"};
 constexpr OptionInfo kAllCores = {"--jobs", "", "N", "threads (all cores)"};
 constexpr std::array kTuneOptions = {
     OptionInfo{
@@ -62,8 +61,10 @@ constexpr std::array kTuneOptions = {
     kAllCores,
     OptionInfo{"--time-limit", "", "SECONDS", "stop then and answer with the best so far"},
     OptionInfo{"--output", "-o", "DIR", "write everything that starts the best: see DIR/PLAN.md"}};
-constexpr OptionInfo kReportObjective = {
-    "--objective", "", "throughput|memory", "what the chosen configuration is best at (throughput)"};
+constexpr OptionInfo kReportObjective = {"--objective",
+                                         "",
+                                         "throughput|memory",
+                                         "what the chosen configuration is best at (throughput)"};
 constexpr OptionInfo kReportTime = {
     "--time-limit", "", "SECONDS", "of all searches (8); the page says when they were cut"};
 constexpr std::array kReportOptions = {

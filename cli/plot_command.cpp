@@ -29,11 +29,8 @@ std::string choice(const Arguments& arguments,
   for (std::size_t i = 0; i < N; ++i) {
     expected += (i == 0 ? "" : i + 1 == N ? " or " : ", ") + std::string(choices[i]);
   }
-  throw InputError({kCommandLine,
-                    "--" + option,
-                    expected,
-                    in_quotes(said),
-                    did_you_mean(said, choices)});
+  throw InputError(
+      {kCommandLine, "--" + option, expected, in_quotes(said), did_you_mean(said, choices)});
 }
 
 bool has_data(const Json& document, std::string_view plot) {

@@ -78,7 +78,7 @@ struct TallyRow {
 
 struct SearchResult {
   std::optional<Evaluated> best;
-  std::vector<Evaluated> pareto;  // of the simulated ones, the fastest first
+  std::vector<Evaluated> pareto;   // of the simulated ones, the fastest first
   std::vector<Evaluated> fitting;  // the simulated ones that fit, as they were found
   std::int64_t points = 0;
   std::int64_t evaluated = 0;

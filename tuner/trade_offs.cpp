@@ -7,7 +7,9 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kFirstShare = 0.5;  // of the time limit, for the search without a ceiling
+// Of the time that is left: for the search that was asked for, for the one of the least memory.
+constexpr double kFirstShare = 0.4;
+constexpr double kSecondShare = 0.25;
 
 bool was_cut(const SearchResult& result) { return result.interrupted || result.out_of_time; }
 
@@ -33,12 +35,11 @@ MemoryRange memory_range(const std::vector<Evaluated>& points) {
 }
 
 void mark_front(TradeOffs& all) {
-  std::stable_sort(all.points.begin(),
-                   all.points.end(),
-                   [](const Evaluated& a, const Evaluated& b) {
-                     if (a.gpu_memory != b.gpu_memory) return a.gpu_memory > b.gpu_memory;
-                     return a.tokens_per_second < b.tokens_per_second;
-                   });
+  std::stable_sort(
+      all.points.begin(), all.points.end(), [](const Evaluated& a, const Evaluated& b) {
+        if (a.gpu_memory != b.gpu_memory) return a.gpu_memory > b.gpu_memory;
+        return a.tokens_per_second < b.tokens_per_second;
+      });
   double fastest = 0.0;
   for (std::size_t i = all.points.size(); i-- > 0;) {
     if (all.points[i].tokens_per_second <= fastest) continue;
@@ -49,47 +50,65 @@ void mark_front(TradeOffs& all) {
   std::reverse(all.front.begin(), all.front.end());
 }
 
+class FrontSearch {
+ public:
+  FrontSearch(const SearchSpace& space, const SearchOptions& options)
+      : space_(space), options_(options), one_(options) {}
+
+  TradeOffs run(int ceilings) {
+    all_.search = look(kFirstShare);
+    if (!all_.search.best) return finish();
+    // The least of all: where the front ends.
+    one_.goal = SearchGoal::memory;
+    look(kSecondShare);
+    one_.goal = SearchGoal::throughput;
+    const Bytes capacity = space_.prepared().cluster->gpu.memory.value;
+    const auto [least, most] = memory_range(all_.points);
+    for (int i = 1; i <= ceilings && least < most; ++i) {
+      const double share = 1.0 - static_cast<double>(i) / (ceilings + 1);
+      const double span = static_cast<double>((most - least).count());
+      one_.limits.predict.reserve = capacity - (least + Bytes::nearest(span * share));
+      look(1.0 / (ceilings - i + 1));
+    }
+    return finish();
+  }
+
+ private:
+  // One more search, for a share of the time that is left.
+  SearchResult look(double share) {
+    const double left = options_.seconds - all_.seconds;
+    if (left <= 0.0 || all_.search.interrupted) {
+      all_.complete = false;
+      return {};
+    }
+    one_.seconds = left * share;
+    SearchResult found = search(space_, one_);
+    all_.evaluated += found.evaluated;
+    all_.seconds += found.seconds;
+    all_.complete = all_.complete && !was_cut(found);
+    add(std::exchange(found.fitting, {}), known_, all_);
+    return found;
+  }
+
+  TradeOffs finish() {
+    mark_front(all_);
+    for (std::size_t i = 0; i < all_.points.size() && all_.search.best; ++i) {
+      if (all_.points[i].point == all_.search.best->point) all_.best = i;
+    }
+    return std::move(all_);
+  }
+
+  const SearchSpace& space_;
+  const SearchOptions& options_;
+  SearchOptions one_;
+  TradeOffs all_;
+  std::set<Point> known_;
+};
+
 }  // namespace
 
 TradeOffs trade_offs(const SearchSpace& space, const SearchOptions& options, int ceilings) {
-  TradeOffs all;
-  std::set<Point> known;
-  const double limit = options.seconds;
-  SearchOptions one = options;
-  one.seconds = limit * kFirstShare;
-  all.search = search(space, one);
-  all.evaluated = all.search.evaluated;
-  all.seconds = all.search.seconds;
-  all.complete = !was_cut(all.search);
-  add(std::exchange(all.search.fitting, {}), known, all);
-
-  const Bytes capacity = space.prepared().cluster->gpu.memory.value;
-  if (all.search.best) {
-    const auto [least, most] = memory_range(all.points);
-    one.goal = SearchGoal::throughput;
-    for (int i = 1; i <= ceilings && !all.search.interrupted && least < most; ++i) {
-      const double left = limit - all.seconds;
-      if (left <= 0.0) {
-        all.complete = false;
-        break;
-      }
-      const double share = 1.0 - static_cast<double>(i) / (ceilings + 1);
-      const Bytes ceiling =
-          least + Bytes::nearest(static_cast<double>((most - least).count()) * share);
-      one.limits.predict.reserve = capacity - ceiling;
-      one.seconds = left / (ceilings - i + 1);
-      SearchResult found = search(space, one);
-      all.evaluated += found.evaluated;
-      all.seconds += found.seconds;
-      all.complete = all.complete && !was_cut(found);
-      add(std::move(found.fitting), known, all);
-    }
-  }
-  mark_front(all);
-  for (std::size_t i = 0; i < all.points.size() && all.search.best; ++i) {
-    if (all.points[i].point == all.search.best->point) all.best = i;
-  }
-  return all;
+  return FrontSearch(space, options).run(ceilings);
 }
 
 }  // namespace zeroplan

@@ -1,9 +1,10 @@
 // Speed against GPU memory: how fast a model trains with less of each card.
 //
-// In: a space and the options of a search. Out: the answer of that search, and of more searches under
-// falling ceilings of GPU memory; what all of them simulated, and the front of it. A ceiling is kept
-// as a reserve, so that every point stays below it with the search's confidence. The searches share
-// the time limit; `complete` says that none was cut. Checked by tests/unit/trade_offs_test.cpp.
+// In: a space and the options of a search. Out: the answer of that search; of one for the least
+// memory and of more for speed under falling ceilings of GPU memory, what all of them simulated and
+// its front. A ceiling is kept as a reserve, so that every point stays below it with the search's
+// confidence. The searches share the time limit; `complete` says that none was cut. Checked by
+// tests/unit/trade_offs_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +16,9 @@
 namespace zeroplan {
 
 struct TradeOffs {
-  SearchResult search;            // without a ceiling; its `fitting` is moved to `points`
-  std::vector<Evaluated> points;  // that fit, each once, most GPU memory first
-  std::vector<std::size_t> front; // of points: nothing else is as fast with as little GPU memory
+  SearchResult search;              // without a ceiling; its `fitting` is moved to `points`
+  std::vector<Evaluated> points;    // that fit, each once, most GPU memory first
+  std::vector<std::size_t> front;   // of points: nothing else is as fast with as little GPU memory
   std::optional<std::size_t> best;  // of points: the search's answer
   std::int64_t evaluated = 0;       // by all searches
   double seconds = 0.0;             // of all searches

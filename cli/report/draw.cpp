@@ -79,8 +79,8 @@ int run(std::vector<std::string> words, const Outputs& outputs) {
   posix_spawn_file_actions_addopen(&actions, 1, outputs.out.c_str(), kWrite, 0600);
   posix_spawn_file_actions_addopen(&actions, 2, outputs.err.c_str(), kWrite, 0600);
   pid_t child = 0;
-  const int failed = posix_spawn(&child, words[0].c_str(), &actions, nullptr, arguments.data(),
-                                 environ);
+  const int failed =
+      posix_spawn(&child, words[0].c_str(), &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) return -1;
   int status = 0;

@@ -6,9 +6,9 @@ namespace zeroplan {
 namespace {
 
 ChosenPlan in_detail(const SearchSpace& space,
-                  const Evaluated& best,
-                  const Scenario& scenario,
-                  const PredictOptions& options) {
+                     const Evaluated& best,
+                     const Scenario& scenario,
+                     const PredictOptions& options) {
   ChosenPlan chosen{space.plan(best.point), {}, {}, {}, {}};
   chosen.result = simulate(chosen.plan, {.predict = options});
   if (is_simulated(chosen.plan)) chosen.step = play_step(chosen.plan, chosen.result);
@@ -29,8 +29,7 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
   const SearchSpace space(scenario, read_request(options.tune.words));
   data.points = space.points();
   SearchOptions search = options.tune.search;
-  search.goal =
-      data.objective == Objective::memory ? SearchGoal::memory : SearchGoal::throughput;
+  search.goal = data.objective == Objective::memory ? SearchGoal::memory : SearchGoal::throughput;
   data.trade_offs = trade_offs(space, search, options.ceilings);
   for (const Evaluated& item : data.trade_offs.points) {
     data.descriptions.push_back(space.describe(item.point));

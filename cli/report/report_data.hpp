@@ -1,5 +1,5 @@
-// What a report shows, gathered from tuner and simulator: the page, the single plots and `--json` are
-// made of this and ask nothing else.
+// What a report shows, gathered from tuner and simulator: the page, the single plots and `--json`
+// are made of this and ask nothing else.
 #pragma once
 
 #include <optional>
@@ -26,9 +26,9 @@ struct ChosenPlan {
 struct ReportData {
   Scenario scenario;
   TradeOffs trade_offs;
-  std::vector<Json> descriptions;  // of trade_offs.points: what was chosen, by key
-  std::int64_t points = 0;         // of the space
-  FitAnswer fit;                   // the strategies at the user's own micro-batch
+  std::vector<Json> descriptions;    // of trade_offs.points: what was chosen, by key
+  std::int64_t points = 0;           // of the space
+  FitAnswer fit;                     // the strategies at the user's own micro-batch
   std::optional<ChosenPlan> chosen;  // nothing where nothing fits
   Objective objective = Objective::throughput;
   double gap = 0.0;

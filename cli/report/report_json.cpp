@@ -34,15 +34,14 @@ const Plan& any_plan(const ReportData& data) {
 
 Json question_json(const Plan& plan) {
   const std::string& known = plan.model->name;
-  return Json::object(
-      {{"model", known.empty() ? plan.model->architecture : known},
-       {"parameters", count_parameters(*plan.model).total.count()},
-       {"cluster", short_name(plan.cluster)},
-       {"gpus", plan.cluster.total_gpus()},
-       {"gpu", plan.cluster.gpu.name},
-       {"capacity_bytes", plan.cluster.gpu.memory.value.count()},
-       {"sequence_length", plan.workload.sequence_length},
-       {"precision", name(kPrecisionNames, plan.workload.precision)}});
+  return Json::object({{"model", known.empty() ? plan.model->architecture : known},
+                       {"parameters", count_parameters(*plan.model).total.count()},
+                       {"cluster", short_name(plan.cluster)},
+                       {"gpus", plan.cluster.total_gpus()},
+                       {"gpu", plan.cluster.gpu.name},
+                       {"capacity_bytes", plan.cluster.gpu.memory.value.count()},
+                       {"sequence_length", plan.workload.sequence_length},
+                       {"precision", name(kPrecisionNames, plan.workload.precision)}});
 }
 
 Json search_json(const ReportData& data) {

@@ -39,8 +39,8 @@ std::string filled(std::string_view text, const std::map<std::string_view, std::
     if (at == std::string_view::npos) break;
     text.remove_prefix(at);
     const std::size_t end = text.find('@', 1);
-    const auto found = end == std::string_view::npos ? values.end()
-                                                     : values.find(text.substr(1, end - 1));
+    const auto found =
+        end == std::string_view::npos ? values.end() : values.find(text.substr(1, end - 1));
     if (found == values.end()) {
       out += '@';
       text.remove_prefix(1);

@@ -1,5 +1,5 @@
-// The page of `zeroplan report` and the plots of `zeroplan plot`: a document (report_data.hpp) joined
-// with configs/report and with Vega, which the build takes from Debian's libjs-vega.
+// The page of `zeroplan report` and the plots of `zeroplan plot`: a document (report_data.hpp)
+// joined with configs/report and with Vega, which the build takes from Debian's libjs-vega.
 //
 // Everything that comes from the user stands in the page once, as JSON in a data block; the page's
 // script reads it and writes text nodes. The page's Content-Security-Policy lets it load nothing.

@@ -59,7 +59,7 @@ std::string report_text(const Json& document) {
                         gib_text(Bytes::of(gpu.find("peak_total_bytes")->as_integer())),
                         gib_text(Bytes::of(gpu.find("capacity_bytes")->as_integer())));
   }
-  return text + fmt::format("{} points, {} simulated{}\n",
+  return text + fmt::format("{} points, {} simulations{}\n",
                             count_text(search.find("points")->as_integer()),
                             count_text(search.find("evaluated")->as_integer()),
                             search.find("complete")->as_boolean()

@@ -58,8 +58,8 @@ struct Bar {
 };
 
 Json bar_json(const Bar& bar, int stream, const Program& program, double origin) {
-  const auto longest = std::max_element(
-      bar.seconds.begin(), bar.seconds.end(), [](const auto& a, const auto& b) {
+  const auto longest =
+      std::max_element(bar.seconds.begin(), bar.seconds.end(), [](const auto& a, const auto& b) {
         return a.second < b.second;
       });
   return Json::object(

@@ -15,9 +15,10 @@ struct Window {
 
 Window last_micro_step(const Timeline& timeline);
 
-// {"seconds":…,"peak_bytes":…,"categories":[…],"samples":[[s, bytes of each category…],…],"phases":[…]}:
-// samples within the window, by time; of each 1/kMoments of it the highest and the lowest moment.
-// Categories add up to what torch has reserved and what lies outside it.
+// {"seconds":…,"peak_bytes":…,"categories":[…],"samples":[[s, bytes of each
+// category…],…],"phases":[…]}: samples within the window, by time; of each 1/kMoments of it the
+// highest and the lowest moment. Categories add up to what torch has reserved and what lies outside
+// it.
 Json memory_timeline(const PlayedStep& step);
 
 // {"seconds":…,"streams":[…],"bars":[…],"phases":[…]}: tasks of one stream, kind and label in a row

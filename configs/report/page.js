@@ -30,25 +30,24 @@
       box.append(element("dt", what), shown);
       numbers.append(box);
     };
-    number("model", count(question.parameters / 1e6) + " M parameters",
-           count(question.sequence_length) + " tokens, " + question.precision);
+    number("parameters", question.parameters >= 1e9 ? (question.parameters / 1e9).toFixed(2) + " B"
+      : count(question.parameters / 1e6) + " M", count(question.sequence_length) + " tokens, " + question.precision);
     if (result) {
-      number("speed", count(result.step.tokens_per_second_per_gpu) + " tokens/s",
-             "a GPU; bound by " + result.step.bound.replace(/_/g, " "));
+      number("tokens/s per GPU", count(result.step.tokens_per_second_per_gpu), "bound by " + result.step.bound.replace(/_/g, " "));
       number("step", time(result.step.seconds), "90 %: " + result.intervals.step_seconds.map(time).join(" to "));
       number("GPU memory", gib(result.gpu.peak_total_bytes), "of " + gib(result.gpu.capacity_bytes)
              + ", peak in " + result.gpu.peak_phase);
       number("host memory", gib(result.host.peak_bytes), "of " + gib(result.host.capacity_bytes) + " a node");
-      number("it fits", "probability " + result.fit_probability.toFixed(3));
+      number("probability that it fits", result.fit_probability.toFixed(3));
     }
-    number("search", count(doc.search.evaluated) + " simulated", "of " + count(doc.search.points)
+    number("simulations", count(doc.search.evaluated), "in a space of " + count(doc.search.points)
            + " configurations" + (doc.search.complete ? "" : "; cut by the time limit"));
   }
 
   const about = {
-    tradeoff: () => "Every point is a configuration that was simulated; the line is the front: nothing else is as fast "
-      + "with as little memory. Triangles are the ZeRO strategies as they come, at micro-batch "
-      + doc.strategies[0].micro_batch_size + ". "
+    tradeoff: () => "Every point is a configuration that was simulated. The line is the front of what the searches found: "
+      + "nothing else in it is as fast with as little memory. Triangles, to compare, are the ZeRO strategies as they come, "
+      + "at micro-batch " + doc.strategies[0].micro_batch_size + ". "
       + (doc.search.complete
         ? "Each point of the front is within " + 100 * doc.search.gap + " % of the fastest below its memory."
         : "The time limit cut the searches: more may be possible; zeroplan report --time-limit 60 looks longer."),
@@ -58,10 +57,12 @@
     streams: () => "The same time, stream by stream. Tasks of one layer in a row are one bar; zeroplan simulate --trace "
       + "writes each of them for Perfetto.",
     stages: () => "At the peak, micro-batch " + doc.strategies[0].micro_batch_size + ", "
-      + (chosen ? chosen.workload.activation_checkpointing : doc.strategies[0].activation_checkpointing) + " checkpointing.",
+      + (checkpointing() === "none" ? "without" : "with " + checkpointing()) + " activation checkpointing.",
     "knobs-memory": () => "One key of the chosen configuration moved, the step simulated again. Red: it does not fit then.",
     "knobs-time": () => "The same moves, those that change the speed most.",
   };
+  const checkpointing = () =>
+    (chosen ? chosen.workload : doc.strategies[0]).activation_checkpointing;
   const steps = () => chosen.workload.gradient_accumulation_steps;
 
   const has = {

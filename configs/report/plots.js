@@ -12,17 +12,20 @@ const zeroplanPlots = (() => {
   const categoryColors = {
     parameters: "#0072b2", gradients: "#d55e00", optimizer_states: "#009e73", activations: "#e69f00",
     logits: "#cc79a7", communication_buffers: "#56b4e9", temporaries: "#b8a900", cuda_context: "#8d8d8d",
-    fragmentation: "#c9c9c9",
   };
+  // From the bottom of a stack to its top: what never changes first, what nothing uses last.
+  const stackOrder = ["cuda_context", "parameters", "optimizer_states", "gradients", "communication_buffers",
+                      "activations", "logits", "temporaries", "fragmentation"];
+  const colorOf = (category, theme) => categoryColors[category] || theme.unused;
   const kindColors = {
     "kernel": "#0072b2", "collective": "#d55e00", "copy to device": "#009e73", "copy to host": "#56b4e9",
     "CPU optimizer": "#cc79a7", "host memory": "#b8a900", "NVMe": "#8d8d8d",
   };
   const themes = {
     light: { paper: "#ffffff", ink: "#1c2430", soft: "#5b6675", rule: "#e3e7ec", accent: "#c2410c", point: "#9aa7b8",
-             front: "#0072b2", limit: "#b42318" },
+             front: "#0072b2", limit: "#b42318", unused: "#d3d9e0" },
     dark: { paper: "#151b23", ink: "#e6ebf1", soft: "#a3afbd", rule: "#2a333f", accent: "#ff9a5c", point: "#66758a",
-            front: "#5cb3ee", limit: "#ff7b72" },
+            front: "#5cb3ee", limit: "#ff7b72", unused: "#465160" },
   };
 
   const plain = (name) => name.replace(/_/g, " ").replace(/^cuda/, "CUDA");
@@ -48,12 +51,18 @@ const zeroplanPlots = (() => {
     signals: [{ name: "active", value: -1 }],
   });
 
-  // Entries side by side, in as many columns as there is room for.
+  // Without a browser Vega cuts texts as if every character were 0.8 em wide.
+  const atMost = (pixels) => typeof document === "undefined" ? Math.round(1.4 * pixels) : pixels;
+  const besideRows = 270;  // pixels for the names of rows, where they stand beside their bars
+
+  // Entries side by side, in as many columns as there is room for below the axis.
+  const columnsIn = (width) => Math.max(1, Math.floor(width / 125));
+  const legendHeight = (names, width) => 17 * Math.ceil(names.length / columnsIn(width)) + 10;
   const legendBelow = (theme, width, scale, names, channel) => ({
     orient: "bottom", direction: "horizontal", [channel]: scale, values: names, symbolType: "square",
-    symbolStrokeWidth: 0, columns: Math.max(1, Math.floor((width - 16) / 170)), columnPadding: 12, rowPadding: 3,
-    offset: 6,
-    encode: { labels: { update: { text: { signal: "replace(datum.label, /_/g, ' ')" } } } },
+    symbolStrokeWidth: 0, columns: columnsIn(width), columnPadding: 10, rowPadding: 3,
+    offset: 6, labelLimit: atMost(190),
+    encode: { labels: { update: { text: { signal: "replace(replace(datum.label, /_/g, ' '), 'cuda', 'CUDA')" } } } },
   });
 
   const limitLine = (theme, scale, vertical, gibs, label, end) => [
@@ -118,7 +127,7 @@ const zeroplanPlots = (() => {
     spec.scales = [
       { name: "x", type: "linear", domain: [least > most / 2 ? least * 0.9 : 0, most * 1.03], range: "width",
         nice: false },
-      { name: "y", type: "linear", domain: { data: "rows", field: "speed" }, range: "height", zero: true, nice: true },
+      { name: "y", type: "linear", domain: [0, 1.06 * Math.max(...rows.map((row) => row.speed))], range: "height" },
       { name: "color", type: "ordinal", domain: kinds, range: kinds.map((kind) => colors[kind]) },
       { name: "shape", type: "ordinal", domain: kinds, range: kinds.map((kind) => shapes[kind]) },
       { name: "size", type: "ordinal", domain: kinds, range: kinds.map((kind) => sizes[kind]) },
@@ -127,7 +136,7 @@ const zeroplanPlots = (() => {
       { orient: "bottom", scale: "x", title: "GPU memory at the peak, GiB", grid: true, tickCount: 8 },
       { orient: "left", scale: "y", title: "tokens/s per GPU", grid: true, tickCount: 6 },
     ];
-    spec.legends = [Object.assign(legendBelow(theme, width, "color", kinds, "fill"), { shape: "shape", symbolType: undefined })];
+    spec.legends = [Object.assign(legendBelow(theme, width - 70, "color", kinds, "fill"), { shape: "shape", symbolType: undefined })];
     spec.marks = [
       ...limitLine(theme, "x", true, capacity, "capacity " + capacity.toFixed(1) + " GiB"),
       { type: "line", from: { data: "front" }, interactive: false,
@@ -180,30 +189,33 @@ const zeroplanPlots = (() => {
               .filter(([, size]) => size !== "0.0 GiB")],
     }));
     const areas = [];
-    line.samples.concat([[line.seconds, ...line.samples[line.samples.length - 1].slice(1)]]).forEach((sample) => {
+    line.samples.concat([[line.seconds, ...line.samples[line.samples.length - 1].slice(1)]]).forEach((sample, moment) => {
       line.categories.forEach((category, c) => areas.push(
-        { time: sample[0] * unit, category, order: c, size: sample[c + 1] / GiB }));
+        { moment, time: sample[0] * unit, category, order: stackOrder.indexOf(category), size: sample[c + 1] / GiB }));
     });
-    const used = line.categories.filter((category, c) => line.samples.some((sample) => sample[c + 1] > 0));
-    const spec = base(width, Math.round(Math.min(360, Math.max(280, width * 0.45))),
+    const used = stackOrder.filter((category) => {
+      const c = line.categories.indexOf(category);
+      return line.samples.some((sample) => sample[c + 1] > 0);
+    });
+    const spec = base(width, Math.round(Math.min(300, Math.max(220, width * 0.4))) + legendHeight(used, width - 70) + 50,
                       "GPU memory through the step, by category");
     spec.padding = { left: 4, right: 4, top: 20, bottom: 4 };
     spec.data = [
       { name: "areas", values: areas, transform: [
-        { type: "stack", groupby: ["time"], sort: { field: "order" }, field: "size" }] },
+        { type: "stack", groupby: ["moment"], sort: { field: "order" }, field: "size" }] },
       { name: "moments", values: moments },
       { name: "phases", values: phaseRows(line.phases, line.seconds, unit, width) },
     ];
     spec.scales = [
       { name: "x", type: "linear", domain: [0, line.seconds * unit], range: "width" },
       { name: "y", type: "linear", domain: [0, Math.max(capacity * 1.04, line.peak_bytes / GiB)], range: "height" },
-      { name: "color", type: "ordinal", domain: used, range: used.map((category) => categoryColors[category]) },
+      { name: "color", type: "ordinal", domain: used, range: used.map((category) => colorOf(category, theme)) },
     ];
     spec.axes = [
       { orient: "bottom", scale: "x", title: "time, " + name, tickCount: 6 },
       { orient: "left", scale: "y", title: "GPU memory, GiB", grid: true, tickCount: 6 },
     ];
-    spec.legends = [legendBelow(theme, width, "color", used, "fill")];
+    spec.legends = [legendBelow(theme, width - 70, "color", used, "fill")];
     spec.marks = [
       { type: "group", from: { facet: { name: "one", data: "areas", groupby: "category" } }, interactive: false, marks: [
         { type: "area", from: { data: "one" }, interactive: false,
@@ -233,7 +245,7 @@ const zeroplanPlots = (() => {
             ["mostly", bar.task], ["tasks", String(bar.tasks)], ...(bar.for ? [["for", bar.for]] : [])],
     }));
     const kinds = Object.keys(kindColors).filter((kind) => bars.some((bar) => bar.kind === kind));
-    const spec = base(width, 40 * names.length + 80, "What the streams run, and when");
+    const spec = base(width, 34 * names.length + 70 + legendHeight(kinds, width - 70), "What the streams run, and when");
     spec.padding = { left: 4, right: 4, top: 20, bottom: 4 };
     spec.data = [
       { name: "bars", values: bars },
@@ -246,9 +258,9 @@ const zeroplanPlots = (() => {
     ];
     spec.axes = [
       { orient: "bottom", scale: "x", title: "time, " + name, grid: true, tickCount: 6 },
-      { orient: "left", scale: "y", domain: false, ticks: false, labelLimit: 90 },
+      { orient: "left", scale: "y", domain: false, ticks: false, labelLimit: atMost(90) },
     ];
-    spec.legends = [legendBelow(theme, width, "color", kinds, "fill")];
+    spec.legends = [legendBelow(theme, width - 70, "color", kinds, "fill")];
     spec.marks = [
       ...phaseMarks(theme),
       { type: "rect", from: { data: "bars" },
@@ -256,7 +268,9 @@ const zeroplanPlots = (() => {
                            y: { scale: "y", field: "stream" }, height: { scale: "y", band: 1 },
                            fill: { scale: "color", field: "kind" }, tooltip: { field: "tip" } },
                   update: { stroke: { signal: "datum.index === active ? '" + theme.ink + "' : '" + theme.paper + "'" },
-                            strokeWidth: { signal: "datum.index === active ? 2.5 : 0.4" } } } },
+                            // Seams only where bars are wide enough to have some left.
+                            strokeWidth: { signal: "datum.index === active ? 2.5"
+                              + " : scale('x', datum.end) - scale('x', datum.begin) > 5 ? 0.8 : 0" } } } },
     ];
     spec.usermeta = { rows: bars };
     return spec;
@@ -270,9 +284,9 @@ const zeroplanPlots = (() => {
     const some = doc.strategies.filter((row) => row.activation_checkpointing === wanted);
     const rows = some.length ? some : doc.strategies;
     const short = (row) => "ZeRO-" + row.stage
-      + (row.offload_optimizer !== "none" ? ", optimizer on " + row.offload_optimizer : "")
-      + (row.offload_param !== "none" ? ", parameters too" : "");
-    const categories = Object.keys(categoryColors)
+      + (row.offload_optimizer === "none" ? "" : (row.offload_param === "none" ? ", optimizer on " : ", optimizer, parameters on ")
+        + row.offload_optimizer);
+    const categories = stackOrder
       .filter((category) => rows.some((row) => row.breakdown_at_peak[category] > 0));
     const parts = [], whole_rows = [];
     rows.forEach((row, index) => {
@@ -284,8 +298,9 @@ const zeroplanPlots = (() => {
       categories.forEach((category, order) => parts.push(
         { index, label: short(row), category, order, size: row.breakdown_at_peak[category] / GiB }));
     });
-    const narrow = width < 480;
-    const spec = base(width, (narrow ? 40 : 28) * rows.length + 110, "GPU memory at the peak of each ZeRO stage and offload");
+    const narrow = width < 560;
+    const room = narrow ? width - 20 : width - besideRows;
+    const spec = base(width, (narrow ? 40 : 26) * rows.length + 70 + legendHeight(categories, room), "GPU memory at the peak of each ZeRO stage and offload");
     spec.data = [
       { name: "parts", values: parts, transform: [
         { type: "stack", groupby: ["label"], sort: { field: "order" }, field: "size" }] },
@@ -296,11 +311,11 @@ const zeroplanPlots = (() => {
         range: "width" },
       { name: "y", type: "band", domain: whole_rows.map((row) => row.label), range: "height",
         paddingInner: narrow ? 0.55 : 0.25, paddingOuter: narrow ? 0.5 : 0.15 },
-      { name: "color", type: "ordinal", domain: categories, range: categories.map((name) => categoryColors[name]) },
+      { name: "color", type: "ordinal", domain: categories, range: categories.map((name) => colorOf(name, theme)) },
     ];
     spec.axes = [{ orient: "bottom", scale: "x", title: "GPU memory at the peak, GiB", grid: true, tickCount: 6 }];
-    if (!narrow) spec.axes.push({ orient: "left", scale: "y", domain: false, ticks: false, labelLimit: 230 });
-    spec.legends = [legendBelow(theme, width, "color", categories, "fill")];
+    if (!narrow) spec.axes.push({ orient: "left", scale: "y", domain: false, ticks: false, labelLimit: atMost(besideRows - 10) });
+    spec.legends = [legendBelow(theme, room, "color", categories, "fill")];
     spec.marks = [
       { type: "rect", from: { data: "parts" }, interactive: false,
         encode: { enter: { y: { scale: "y", field: "label" }, height: { scale: "y", band: 1 },
@@ -341,7 +356,12 @@ const zeroplanPlots = (() => {
   function knobs(doc, theme, width, measure) {
     const step = doc.chosen.result.step.seconds;
     const of = (move) => measure === "memory" ? move.gpu_bytes / GiB : 100 * move.speed_change;
-    const short = (change) => change.replace(/(^|; )\/?(\S+\/)?/g, "$1").replace(/->/g, "→");
+    // The end of a pointer names it; "device" and the like need what they belong to.
+    const short = (change) => change.replace(/(^|; )--/g, "$1").replace(/(^|; )\/(\S+)/g, (all, before, pointer) => {
+      const words = pointer.split("/");
+      return before + (words[words.length - 1].length > 8 ? words.slice(-1) : words.slice(-2)).join(".");
+    }).replace(/zero_optimization\./g, "").replace(/gradient-accumulation-steps/g, "accumulation")
+      .replace(/\b[1-9]0{6,}\b/g, (number) => Number(number).toExponential().replace("+", "")).replace(/->/g, "→");
     const rows = doc.sensitivity.filter((move) => Math.abs(of(move)) > (measure === "memory" ? 0.05 : 0.5))
       .sort((a, b) => Math.abs(of(b)) - Math.abs(of(a))).slice(0, 12)
       .map((move, index) => ({
@@ -355,7 +375,7 @@ const zeroplanPlots = (() => {
     rows.forEach((row) => {
       if (rows.some((other) => other.index < row.index && other.label === row.label)) row.label += " ".repeat(row.index);
     });
-    const narrow = width < 480;
+    const narrow = width < 560;
     const title = measure === "memory" ? "change of GPU memory, GiB" : "change of tokens/s per GPU, %";
     const spec = base(width, (narrow ? 40 : 28) * Math.max(1, rows.length) + 50, "What one knob changes: " + title);
     spec.data = [{ name: "rows", values: rows }];
@@ -367,7 +387,7 @@ const zeroplanPlots = (() => {
         paddingInner: narrow ? 0.55 : 0.25, paddingOuter: narrow ? 0.5 : 0.15 },
     ];
     spec.axes = [{ orient: "bottom", scale: "x", title, grid: true, tickCount: 6 }];
-    if (!narrow) spec.axes.push({ orient: "left", scale: "y", domain: false, ticks: false, labelLimit: 320 });
+    if (!narrow) spec.axes.push({ orient: "left", scale: "y", domain: false, ticks: false, labelLimit: atMost(besideRows - 10) });
     spec.marks = [
       { type: "rect", from: { data: "rows" }, interactive: false,
         encode: { enter: { x: { scale: "x", field: "value" }, x2: { scale: "x", value: 0 },

@@ -76,6 +76,10 @@ def check_plots(browser):
             f"[...document.querySelectorAll('[data-drawn=\"{plot}\"] svg path')]"
             ".filter((path) => { const box = path.getBoundingClientRect(); return box.width * box.height > 4; }).length")
         check(f"{plot} is drawn", marks >= 5, f"{marks} shapes")
+        frame = browser.evaluate(
+            f"(() => {{ const box = document.querySelector('[data-drawn=\"{plot}\"] svg .role-frame.root path.background')"
+            ".getBoundingClientRect(); return [box.width, box.height]; })()")
+        check(f"{plot} has room", frame[0] > 150 and frame[1] > 50, f"{frame} pixels between its axes")
 
 
 def check_fits_screen(browser, name):
