@@ -66,7 +66,7 @@ constexpr OptionInfo kReportObjective = {"--objective",
                                          "throughput|memory",
                                          "what the chosen configuration is best at (throughput)"};
 constexpr OptionInfo kReportTime = {
-    "--time-limit", "", "SECONDS", "of all searches (8); the page says when they were cut"};
+    "--time-limit", "", "SECONDS", "of all searches (6); the page says when they were cut"};
 constexpr std::array kReportOptions = {
     OptionInfo{"--output", "-o", "FILE", "the page to write: report.html"},
     kReportObjective,

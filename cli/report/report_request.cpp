@@ -11,7 +11,7 @@ namespace zeroplan {
 namespace {
 
 constexpr int kInterrupted = 130;       // docs/contract.md section 3
-constexpr double kSearchSeconds = 8.0;  // unless --time-limit says otherwise
+constexpr double kSearchSeconds = 6.0;  // unless --time-limit says otherwise
 
 }  // namespace
 

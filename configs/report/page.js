@@ -175,8 +175,7 @@
   function useTheme(name) {
     theme = name;
     document.documentElement.dataset.theme = name;
-    const button = document.getElementById("theme");
-    button.setAttribute("aria-pressed", String(name === "dark"));
+    document.getElementById("theme").textContent = name === "dark" ? "Light colours" : "Dark colours";
     for (const plot of drawn) plot.draw();
   }
 

@@ -65,7 +65,8 @@ const zeroplanPlots = (() => {
     encode: { labels: { update: { text: { signal: "replace(replace(datum.label, /_/g, ' '), 'cuda', 'CUDA')" } } } },
   });
 
-  const limitLine = (theme, scale, vertical, gibs, label, end) => [
+  // Its name stands above the plot, or above the line within it.
+  const limitLine = (theme, scale, vertical, gibs, label) => [
     { type: "rule", interactive: false,
       encode: { enter: Object.assign(
         { stroke: { value: theme.limit }, strokeWidth: { value: 1.5 }, strokeDash: { value: [6, 4] } },
@@ -74,8 +75,7 @@ const zeroplanPlots = (() => {
     { type: "text", interactive: false,
       encode: { enter: Object.assign(
         { text: { value: label }, fill: { value: theme.limit }, fontSize: { value: 12 } },
-        vertical ? { x: { scale, value: gibs, offset: -5 }, y: { value: end ? undefined : 4 }, align: { value: "right" },
-                     baseline: { value: "top" } }
+        vertical ? { x: { scale, value: gibs }, y: { value: -5 }, align: { value: "right" } }
                  : { y: { scale, value: gibs, offset: -5 }, x: { signal: "width" }, align: { value: "right" } }) } },
   ];
 
@@ -119,6 +119,7 @@ const zeroplanPlots = (() => {
     const most = Math.max(capacity, ...rows.map((row) => row.memory));
     const spec = base(width, Math.round(Math.min(420, Math.max(300, width * 0.55))),
                       "Throughput against GPU memory of each configuration");
+    spec.padding = { left: 4, right: 4, top: 20, bottom: 4 };
     spec.data = [
       { name: "rows", values: rows },
       { name: "front", source: "rows", transform: [
@@ -208,7 +209,7 @@ const zeroplanPlots = (() => {
     ];
     spec.scales = [
       { name: "x", type: "linear", domain: [0, line.seconds * unit], range: "width" },
-      { name: "y", type: "linear", domain: [0, Math.max(capacity * 1.04, line.peak_bytes / GiB)], range: "height" },
+      { name: "y", type: "linear", domain: [0, Math.max(capacity * 1.13, line.peak_bytes / GiB)], range: "height" },
       { name: "color", type: "ordinal", domain: used, range: used.map((category) => colorOf(category, theme)) },
     ];
     spec.axes = [
@@ -301,6 +302,7 @@ const zeroplanPlots = (() => {
     const narrow = width < 560;
     const room = narrow ? width - 20 : width - besideRows;
     const spec = base(width, (narrow ? 40 : 26) * rows.length + 70 + legendHeight(categories, room), "GPU memory at the peak of each ZeRO stage and offload");
+    spec.padding = { left: 4, right: 4, top: 20, bottom: 4 };
     spec.data = [
       { name: "parts", values: parts, transform: [
         { type: "stack", groupby: ["label"], sort: { field: "order" }, field: "size" }] },
@@ -326,12 +328,7 @@ const zeroplanPlots = (() => {
         encode: { enter: { x: { scale: "x", field: "all", offset: 4 }, y: { scale: "y", field: "label", band: 0.5 },
                            text: { signal: "datum.fits ? '✓' : '✗'" }, baseline: { value: "middle" },
                            fill: { signal: "datum.fits ? '" + theme.soft + "' : '" + theme.limit + "'" } } } },
-      { type: "rule", interactive: false,
-        encode: { enter: { x: { scale: "x", value: capacity }, y: { value: 0 }, y2: { signal: "height" },
-                           stroke: { value: theme.limit }, strokeWidth: { value: 1.5 }, strokeDash: { value: [6, 4] } } } },
-      { type: "text", interactive: false,
-        encode: { enter: { x: { scale: "x", value: capacity }, y: { value: -5 }, align: { value: "center" },
-                           text: { value: "capacity" }, fill: { value: theme.limit }, fontSize: { value: 12 } } } },
+      ...limitLine(theme, "x", true, capacity, "capacity"),
       rowTargets(theme),
     ];
     spec.usermeta = { rows: whole_rows };
