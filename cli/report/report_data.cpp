@@ -26,6 +26,10 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
   data.scenario = scenario;
   data.objective = options.tune.objective;
   data.gap = options.tune.search.gap;
+  const SearchLimits& limits = options.tune.search.limits;
+  data.strategies_count = options.tune.words.fix.empty() && options.tune.words.search.empty() &&
+                          limits.host_memory == Bytes::infinite() &&
+                          limits.tokens_per_second <= 0.0;
   const SearchSpace space(scenario, read_request(options.tune.words));
   data.points = space.points();
   SearchOptions search = options.tune.search;

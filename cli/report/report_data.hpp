@@ -30,6 +30,8 @@ struct ReportData {
   std::int64_t points = 0;           // of the space
   FitAnswer fit;                     // the strategies at the user's own micro-batch
   std::optional<ChosenPlan> chosen;  // nothing where nothing fits
+  // The strategies are points of the space too: nothing was said that leaves some of them out.
+  bool strategies_count = true;
   Objective objective = Objective::throughput;
   double gap = 0.0;
 };

@@ -56,9 +56,50 @@ Json search_json(const ReportData& data) {
                        {"interrupted", all.search.interrupted}});
 }
 
-Json trade_off_json(const ReportData& data) {
+// What nothing else beats in both, of the searched points and of strategies that count beside them.
+struct Front {
+  std::set<std::size_t> points;
+  std::set<std::size_t> strategies;
+};
+
+Front front_of(const ReportData& data) {
+  struct Candidate {
+    Bytes memory;
+    double speed = 0.0;
+    bool searched = true;
+    std::size_t index = 0;
+  };
+  std::vector<Candidate> candidates;
+  for (const std::size_t i : data.trade_offs.front) {
+    const Evaluated& item = data.trade_offs.points[i];
+    candidates.push_back({item.gpu_memory, item.tokens_per_second, true, i});
+  }
+  const std::vector<StrategyResult>& strategies = data.fit.strategies;
+  for (std::size_t i = 0; i < strategies.size() && data.strategies_count; ++i) {
+    const StepResult& result = strategies[i].result;
+    if (!result.fits) continue;
+    candidates.push_back({result.gpu.peak_total, result.step.tokens_per_second_per_gpu, false, i});
+  }
+  // Least memory first; of equal ones the faster, then what was searched.
+  std::stable_sort(
+      candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+        if (a.memory != b.memory) return a.memory < b.memory;
+        if (a.speed != b.speed) return a.speed > b.speed;
+        return a.searched && !b.searched;
+      });
+  Front front;
+  double fastest = 0.0;
+  for (const Candidate& one : candidates) {
+    if (one.speed <= fastest) continue;
+    fastest = one.speed;
+    (one.searched ? front.points : front.strategies).insert(one.index);
+  }
+  return front;
+}
+
+Json trade_off_json(const ReportData& data, const Front& marked) {
   const TradeOffs& all = data.trade_offs;
-  const std::set<std::size_t> front(all.front.begin(), all.front.end());
+  const std::set<std::size_t>& front = marked.points;
   Json list = Json::array();
   for (std::size_t i = 0; i < all.points.size(); ++i) {
     const Evaluated& item = all.points[i];
@@ -73,9 +114,10 @@ Json trade_off_json(const ReportData& data) {
   return list;
 }
 
-Json strategies_json(const FitAnswer& answer) {
+Json strategies_json(const FitAnswer& answer, const Front& marked) {
   Json list = Json::array();
-  for (const StrategyResult& row : answer.strategies) {
+  for (std::size_t i = 0; i < answer.strategies.size(); ++i) {
+    const StrategyResult& row = answer.strategies[i];
     const StepResult& result = row.result;
     list.push_back(
         Json::object({{"name", describe(row.strategy)},
@@ -85,6 +127,7 @@ Json strategies_json(const FitAnswer& answer) {
                       {"activation_checkpointing",
                        name(kActivationCheckpointingNames, row.strategy.checkpointing)},
                       {"micro_batch_size", row.plan.workload.micro_batch_size},
+                      {"front", marked.strategies.count(i) > 0},
                       {"fits", result.fits},
                       {"fit_probability", result.fit_probability},
                       {"tokens_per_second_per_gpu", result.step.tokens_per_second_per_gpu},
@@ -149,15 +192,16 @@ Json remedies_json(const FitAnswer& answer) {
 
 Json to_json(const ReportData& data) {
   const Plan& plan = any_plan(data);
+  const Front front = front_of(data);
   Json document = Json::object({{"schema", "zeroplan.report/1"},
                                 {"fits", data.chosen.has_value()},
                                 {"question", question_json(plan)},
                                 {"search", search_json(data)},
-                                {"trade_offs", trade_off_json(data)},
+                                {"trade_offs", trade_off_json(data, front)},
                                 {"chosen", Json()},
                                 {"memory_timeline", Json()},
                                 {"stream_timeline", Json()},
-                                {"strategies", strategies_json(data.fit)},
+                                {"strategies", strategies_json(data.fit, front)},
                                 {"sensitivity", Json::array()},
                                 {"remedies", remedies_json(data.fit)}});
   const StepResult& result = data.chosen ? data.chosen->result : data.fit.strategies.front().result;

@@ -20,7 +20,8 @@
   function words() {
     const question = doc.question;
     document.getElementById("answer").textContent = chosen
-      ? (doc.search.objective === "memory" ? "Least memory: " : "Fastest that fits: ") + chosen.name
+      ? (doc.search.objective === "memory" ? "Least memory" : "Fastest")
+        + (doc.search.optimal ? " that fits: " : " that was found in the time: ") + chosen.name
       : "Nothing that was searched fits." + doc.remedies.map((one) => " It would with: " + one.change + ".").join("");
     const numbers = document.getElementById("numbers");
     const number = (what, value, more) => {
@@ -45,12 +46,12 @@
   }
 
   const about = {
-    tradeoff: () => "Every point is a configuration that was simulated. The line is the front of what the searches found: "
-      + "nothing else in it is as fast with as little memory. Triangles, to compare, are the ZeRO strategies as they come, "
-      + "at micro-batch " + doc.strategies[0].micro_batch_size + ". "
+    tradeoff: () => "Every point is a configuration that was simulated; triangles are the ZeRO strategies as they come, at "
+      + "micro-batch " + doc.strategies[0].micro_batch_size + ". The line is the front: nothing else that was found is as "
+      + "fast with as little memory. "
       + (doc.search.complete
-        ? "Each point of the front is within " + 100 * doc.search.gap + " % of the fastest below its memory."
-        : "The time limit cut the searches: more may be possible; zeroplan report --time-limit 60 looks longer."),
+        ? "The searches under falling limits of memory were complete, each to within " + 100 * doc.search.gap + " %."
+        : "The time limit cut the searches, so more may be possible: zeroplan report --time-limit 60 looks longer."),
     memory: () => "The chosen configuration, " + (steps() > 1 ? "the last of " + steps() + " micro-steps and the optimizer's step" : "one step")
       + ". Fragmentation is what PyTorch's allocator keeps and nothing uses. Highest moment of the step: "
       + gib(doc.memory_timeline.peak_bytes) + ".",

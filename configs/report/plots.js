@@ -97,7 +97,7 @@ const zeroplanPlots = (() => {
     }));
     const strategies = doc.strategies.map((row) => ({
       memory: row.gpu_bytes / GiB, speed: row.tokens_per_second_per_gpu,
-      kind: row.fits ? "plain strategy" : "does not fit", on_front: false,
+      kind: row.fits ? "plain strategy" : "does not fit", on_front: row.front,
       tip: [["", row.name], ["tokens/s per GPU", whole(row.tokens_per_second_per_gpu)],
             ["GPU memory", gib(row.gpu_bytes)], ["host memory", gib(row.host_bytes)],
             ["micro-batch", String(row.micro_batch_size)],

@@ -82,6 +82,17 @@ def check_plots(browser):
         check(f"{plot} has room", frame[0] > 150 and frame[1] > 50, f"{frame} pixels between its axes")
 
 
+def check_front(browser):
+    above = browser.evaluate("""(() => {
+      const points = JSON.parse(document.getElementById('document').textContent).trade_offs;
+      const front = points.filter((point) => point.front);
+      return front.length === 0 ? -1 : points.filter((point) => !front.some((other) =>
+        other.gpu_bytes <= point.gpu_bytes
+        && other.tokens_per_second_per_gpu >= point.tokens_per_second_per_gpu)).length;
+    })()""")
+    check("no point lies beyond the front", above == 0, f"{above} do")
+
+
 def check_fits_screen(browser, name):
     overflow = browser.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     check(f"{name}: nothing is wider than the screen", overflow <= 0, f"{overflow} pixels")
@@ -176,6 +187,7 @@ def main():
         set_screen(browser, 1100, 900, False, "light")
         open_page(browser, page)
         check_plots(browser)
+        check_front(browser)
         check_fits_screen(browser, "light")
         screenshot(browser, os.path.join(folder, "light.png"))
         check_mouse(browser, folder)
