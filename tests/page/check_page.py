@@ -10,9 +10,11 @@ import base64
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 from browser import Browser, find_chromium
 
@@ -171,6 +173,36 @@ def check_text(browser, program, work):
     check_quiet(browser, page)
 
 
+def check_plot_command(program, work):
+    """Each plot as a file: SVG that XML's readers take, one PNG."""
+    if shutil.which("node") is None and shutil.which("nodejs") is None:
+        print("SKIPPED: NODE.JS IS NOT INSTALLED", file=sys.stderr)
+        return
+    one_point = ["--seq", "128", "--gas", "1", "--mbs", "1", "--ckpt", "none", "--fix", "stage=1", "--fix",
+                 "offload_optimizer.device=none", "--fix", "overlap_comm=true", "--fix", "round_robin_gradients=false",
+                 "--fix", "reduce_bucket_size=5e8"]
+    jobs = [(plot, "svg") for plot in PLOTS]
+    if shutil.which("rsvg-convert"):
+        jobs.append(("tradeoff", "png"))
+    else:
+        print("SKIPPED: RSVG-CONVERT IS NOT INSTALLED", file=sys.stderr)
+    for plot, kind in jobs:
+        path = os.path.join(work, plot + "." + kind)
+        done = subprocess.run([program, "plot", "gpt2", "4xA100-40G", *one_point, "--plot", plot, "--theme", "dark", "-o", path],
+                              capture_output=True, text=True)
+        check(f"plot writes {plot}.{kind}", done.returncode == 0 and os.path.exists(path), done.stderr)
+        if not os.path.exists(path):
+            continue
+        if kind == "png":
+            with open(path, "rb") as file:
+                check("the PNG is one", file.read(8) == b"\x89PNG\r\n\x1a\n")
+            continue
+        root = xml.etree.ElementTree.parse(path).getroot()
+        shapes = sum(1 for one in root.iter() if one.tag.endswith("}path"))
+        texts = sum(1 for one in root.iter() if one.tag.endswith("}text") and one.text)
+        check(f"{plot}.svg has shapes and words", shapes >= 5 and texts >= 5, f"{shapes} and {texts}")
+
+
 def main():
     program, folder = sys.argv[1], sys.argv[2]
     chromium = find_chromium()
@@ -203,6 +235,7 @@ def main():
             screenshot(browser, os.path.join(folder, name + ".png"))
         with tempfile.TemporaryDirectory() as work:
             check_text(browser, program, work)
+            check_plot_command(program, work)
     finally:
         browser.close()
     print(f"page: {len(failures)} failures; screenshots in {folder}")
