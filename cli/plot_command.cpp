@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include "cli/commands.hpp"
+#include "cli/language/translation.hpp"
 #include "cli/report/draw.hpp"
 #include "cli/report/report_page.hpp"
 #include "cli/report/report_request.hpp"
@@ -43,6 +44,7 @@ bool has_data(const Json& document, std::string_view plot) {
 }  // namespace
 
 int run_plot(const Arguments& arguments, Streams streams) {
+  const Translation words(arguments.language);
   PlotRequest request;
   request.plot = choice(arguments, "plot", kPlots);
   request.theme = choice(arguments, "theme", kThemes);
@@ -69,12 +71,12 @@ int run_plot(const Arguments& arguments, Streams streams) {
     } else {
       write_file(path, svg);
     }
-    streams.log << "wrote " << path << "\n";
+    streams.log << words.text("wrote " + path) << "\n";
   } else if (!path.empty()) {
     streams.log << "nothing written to " << path << ": "
                 << (data.chosen ? "nothing to show" : "nothing fits") << "\n";
   }
-  streams.out << (arguments.json ? document.dump(2) + "\n" : report_text(document));
+  streams.out << (arguments.json ? document.dump(2) + "\n" : words.text(report_text(document)));
   return exit_code_of(data);
 }
 

@@ -2,6 +2,7 @@
 #include <ostream>
 
 #include "cli/commands.hpp"
+#include "cli/language/translation.hpp"
 #include "cli/report/report_page.hpp"
 #include "cli/report/report_request.hpp"
 #include "cli/write_file.hpp"
@@ -9,6 +10,7 @@
 namespace zeroplan {
 
 int run_report(const Arguments& arguments, Streams streams) {
+  const Translation words(arguments.language);
   // What is missing is said before the search.
   std::string path;
   if (arguments.has("output") || !arguments.json) {
@@ -19,9 +21,9 @@ int run_report(const Arguments& arguments, Streams streams) {
   const Json document = to_json(data);
   if (!path.empty()) {
     write_file(path, report_page(document));
-    streams.log << "wrote " << path << "\n";
+    streams.log << words.text("wrote " + path) << "\n";
   }
-  streams.out << (arguments.json ? document.dump(2) + "\n" : report_text(document));
+  streams.out << (arguments.json ? document.dump(2) + "\n" : words.text(report_text(document)));
   return exit_code_of(data);
 }
 

@@ -119,7 +119,7 @@ class SearchSpace {
   std::optional<DsConfig> base_;  // the user's
   OptimizerName optimizer_ = OptimizerName::adamw;
   DeepSpeedVersion deepspeed_ = kNewestDeepSpeed;
-  std::int64_t ranks_ = 1;  // data-parallel
+  std::int64_t ranks_ = 1;     // data-parallel
   bool has_pipeline_ = false;  // which runs with stage 0 or 1
   double tokens_ = 0.0;
   std::vector<StrategySpace> strategies_;

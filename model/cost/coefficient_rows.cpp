@@ -60,6 +60,10 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
      "assumed: the engine's buffers are counted one by one and match recordings; what trainers "
      "and other releases keep besides is not",
      "intervals and probability"},
+    {Coefficient::megatron_memory_sd, "megatron_memory_sd", "1", 0.09, 0.0, 0.0, 0.4,
+     "fitted: spread of 83 bigscience rows, 8 % (tr11) and 22 % (tr3m, whose stages are not told apart); "
+     "no recording of its classes by PyTorch stands behind them as behind transformers'",
+     "intervals and probability of Megatron's code: its share of peak_total"},
     {Coefficient::host_process_bytes, "host_process_bytes", "bytes", 3.5e9, 0.40, 1e9, 1e10,
      "assumed: Python, PyTorch, CUDA libraries and the data loader of one rank",
      "host memory"},

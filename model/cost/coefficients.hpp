@@ -36,6 +36,7 @@ enum class Coefficient {
   allocator_fragmentation,
   activation_model_sd,
   model_state_sd,
+  megatron_memory_sd,
   host_process_bytes,
   host_load_sd,
   host_state_sd,

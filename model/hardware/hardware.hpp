@@ -173,8 +173,8 @@ struct Cluster {
   std::int64_t nodes = 1;
   Gpu gpu;
   Node node;
-  Link inter_node;               // per node and direction; filled also where there is one node
-  bool network_assumed = false;  // more than one node, and nobody said what joins them
+  Link inter_node;                 // per node and direction; filled also where there is one node
+  bool network_assumed = false;    // more than one node, and nobody said what joins them
   std::vector<std::string> hosts;  // names of the nodes, where a hostfile gave them
   std::vector<std::string> assumptions;  // sentences with the number, for the results
 

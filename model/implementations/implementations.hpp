@@ -70,8 +70,8 @@ struct GraphOptions {
   bool zero3_linear = false;  // DeepSpeed's memory_efficient_linear replaces F.linear (stage 3)
 };
 
-// Whether `tiled_mlp` is described for this model: layers with gate_proj, up_proj and down_proj that
-// no adapter wraps, an activation of one kernel.
+// Whether `tiled_mlp` is described for this model: layers with gate_proj, up_proj and down_proj
+// that no adapter wraps, an activation of one kernel.
 bool has_tiled_mlp(const Model& model);
 
 // The graph of one micro-batch. The model must be planned. Throws InputError where the family or

@@ -95,11 +95,12 @@ double quantization_sd(const EngineConfig& config, const StepWork& work, const G
 // buffers the engine's: within each group an error has one cause (a tensor kept longer than
 // thought, a buffer of another size) and adds up; the groups, context, fragmentation and deferred
 // frees, and what is not described, are independent.
-double total_relative_sd(const Coefficients& coefficients,
+double total_relative_sd(const Plan& plan,
                          const OutsideTorch& outside,
                          Bytes deferred,
                          double quantization,
                          const GpuMemory& gpu) {
+  const Coefficients& coefficients = plan.coefficients;
   const auto bytes = [&](MemoryCategory category) {
     return static_cast<double>(at(gpu.breakdown_at_peak, category).count());
   };
@@ -116,7 +117,10 @@ double total_relative_sd(const Coefficients& coefficients,
                  std::hypot(gap * coefficients.relative_sd(Coefficient::allocator_fragmentation),
                             waiting * coefficients[Coefficient::deferred_free_sd],
                             std::hypot(outside.sd, quantization)));
-  return sd / static_cast<double>(gpu.peak_total.count());
+  const double code = plan.workload.implementation == Implementation::megatron
+                          ? coefficients[Coefficient::megatron_memory_sd]
+                          : 0.0;
+  return std::hypot(sd / static_cast<double>(gpu.peak_total.count()), code);
 }
 
 // What every engine's memory consists of.
@@ -164,7 +168,7 @@ MemoryPrediction predict_memory(const Plan& plan, const StepWork& work) {
   gpu.static_allocated = memory.window.between_steps;
   close_totals(plan, outside, memory.deferred, gpu);
   prediction.relative_sd = total_relative_sd(
-      plan.coefficients, outside, memory.deferred, quantization_sd(plan.engine, work, gpu), gpu);
+      plan, outside, memory.deferred, quantization_sd(plan.engine, work, gpu), gpu);
   prediction.gpu_needed = gpu.peak_total - memory.deferred;
   predict_host(
       plan, memory.buffers, memory.outside, checkpoints_on_host(plan, work.graph), prediction);

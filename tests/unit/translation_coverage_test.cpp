@@ -23,15 +23,17 @@ const fs::path kRoot = ZEROPLAN_SOURCE_DIR;
 
 // Folders and files whose sentences no translated command prints, each with the reason.
 constexpr std::array kLeftOut = {
-    "cli/language/",          // about the catalogue itself
-    "model/cost/",            // sources of coefficients
-    "model/engine/",          // defects of the program alone
-    "model/graph/",           // the same
-    "model/check.hpp",        // the same
-    "model/embedded.cpp",     // the same
-    "model/software.cpp",     // the alphabet of versions
-    "model/knobs/knobs.hpp",  // the reference of keys: `knobs` speaks English
-    "model/knobs/knobs.cpp",  // defects of that table
+    "cli/language/",               // about the catalogue itself
+    "model/cost/",                 // sources of coefficients
+    "model/engine/",               // defects of the program alone
+    "model/graph/",                // the same
+    "model/check.hpp",             // the same
+    "model/embedded.cpp",          // the same
+    "model/software.cpp",          // the alphabet of versions
+    "model/chrome_trace.cpp",      // JSON
+    "cli/report/report_page.cpp",  // markup of the page, which speaks English
+    "model/knobs/knobs.hpp",       // the reference of keys: `knobs` speaks English
+    "model/knobs/knobs.cpp",       // defects of that table
     "model/knobs/knob_reference.cpp",
     "model/knobs/ds_config.cpp",                   // the same
     "model/lint/lint_reference.cpp",               // docs/lint.md
@@ -45,6 +47,8 @@ constexpr std::array kLeftOut = {
     "cli/models_command.cpp",                      // commands that speak English
     "cli/gpus_command.cpp",
     "cli/knobs_command.cpp",
+    "cli/calibrate_text.cpp",
+    "cli/profile_command.cpp",
     "cli/validate_command.cpp",
     "cli/validate_text.cpp",
     "cli/verify_command.cpp",
