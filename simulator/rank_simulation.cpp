@@ -71,6 +71,7 @@ class Player {
       const TimeAccount account = loop_.account();
       const MemoryStats memory = loop_.allocator().stats();
       if (!loop_.play(part.section)) return false;
+      if (options_.most_repetitions && i + 1 >= *options_.most_repetitions) return true;
       if (!folds() || i + 1 == part.times) continue;
       State after = state();
       if (same(before, after)) {

@@ -17,6 +17,10 @@ struct SimulationOptions {
   Bytes available = Bytes::infinite();
   // Equal micro-steps in a row are played until the state repeats, then counted. Off: all played.
   bool fold = true;
+  // Of equal micro-steps in a row only so many are played, and the rest left out: for whether it
+  // runs, not for times. Near a card's limit every flush leaves the allocator in another state, so
+  // that nothing folds, while what one micro-step needs does not grow.
+  std::optional<std::int64_t> most_repetitions = std::nullopt;
   TimelineObserver* observer = nullptr;                     // gets the timed step, unfolded
   std::vector<AllocatorEvent>* allocator_events = nullptr;  // gets all of the run
 };

@@ -18,6 +18,10 @@ namespace {
 // Standard deviations beyond which nobody asks whether it fits.
 constexpr double kFarTail = 3.5;
 
+// Equal micro-steps in a row that a trial on a smaller card plays. Assumed: what fails fails within
+// them (tests/property/simulation_property.cpp compares with all of them).
+constexpr std::int64_t kTrialMicroSteps = 4;
+
 double normal(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
 
 // The z with normal(z) = probability, by bisection.
@@ -42,11 +46,13 @@ class Trials {
   const RankSimulation& unlimited() const { return unlimited_; }
 
   // On a card smaller by `factor`; absent: it does not run.
-  std::optional<RankSimulation> on_smaller(double factor) const {
+  std::optional<RankSimulation> on_smaller(
+      double factor, std::optional<std::int64_t> most_repetitions = std::nullopt) const {
     const double available = count(room_) / factor - count(outside_);
     if (available <= 0.0) return std::nullopt;
     SimulationOptions options;
     options.available = Bytes::nearest(available);
+    options.most_repetitions = most_repetitions;
     RankSimulation simulation = simulate_rank(rank_, options);
     if (simulation.out_of_memory) return std::nullopt;
     return simulation;
@@ -65,11 +71,11 @@ class Trials {
       return fails <= low_end ? fails : runs;
     double low = std::max(runs, low_end);
     double high = std::min(fails, high_end);
-    if (low > runs && !on_smaller(low)) return low;
+    if (low > runs && !on_smaller(low, kTrialMicroSteps)) return low;
     const auto decided = [&] { return decisive && (low > *decisive || high < *decisive); };
     while (high - low > precision && !decided()) {
       const double middle = 0.5 * (low + high);
-      (on_smaller(middle) ? low : high) = middle;
+      (on_smaller(middle, kTrialMicroSteps) ? low : high) = middle;
     }
     return low;
   }

@@ -151,6 +151,15 @@ const std::set<std::string>& names() {
       "lint",
       "doctor",
       "replay",
+      "report",
+      "plot",
+      "tradeoff",
+      "stages",
+      "streams",
+      "bloom",
+      "llama",
+      "sudo",
+      "nodejs",
       "validate",
       "help",
       "models",
@@ -169,7 +178,15 @@ bool is_translated(const std::string& name, const std::string& command) {
   const bool group = std::any_of(
       kGroups.begin(), kGroups.end(), [&](const char* start) { return name.starts_with(start); });
   // JSON and what a shell prints besides; commands that speak English.
-  for (const char* other : {"--json", "--batch", "echo", "zeroplan replay", "--markdown"}) {
+  for (const char* other : {"--json",
+                            "--batch",
+                            "echo",
+                            "zeroplan replay",
+                            "--markdown",
+                            "zeroplan calibrate",
+                            "zeroplan profile",
+                            "zeroplan run",
+                            "profile_bad"}) {
     if (command.find(other) != std::string::npos) return false;
   }
   return group;

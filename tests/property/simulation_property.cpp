@@ -202,6 +202,32 @@ TEST_CASE("folded micro-steps flush as often as all of them, and end as they do"
   CHECK(flushed > 0);
 }
 
+TEST_CASE("four of many equal micro-steps decide whether a card suffices") {
+  ScenarioGenerator random(79);
+  int close = 0, other = 0;
+  for (int i = 0; i < kScenarios; ++i) {
+    Json document = random.scenario();
+    document["workload"]["gradient_accumulation_steps"] = random.between(8, 24);
+    INFO(document.dump());
+    const Simulated run = simulated(document);
+    const MemoryStats& free = run.simulation.stats;
+    const Bytes gap = free.peak_reserved() - free.peak_allocated();
+    for (const double share : {0.05, 0.15, 0.3, 0.6}) {
+      SimulationOptions all;
+      all.available =
+          free.peak_allocated() + Bytes::nearest(share * static_cast<double>(gap.count()));
+      SimulationOptions four = all;
+      four.most_repetitions = 4;
+      const bool runs = !simulate_rank(run.rank, all).out_of_memory;
+      const bool seems_to_run = !simulate_rank(run.rank, four).out_of_memory;
+      ++close;
+      if (runs != seems_to_run) ++other;
+    }
+  }
+  INFO(other << " of " << close << " cards near the limit are judged otherwise");
+  CHECK(other * 50 <= close);
+}
+
 TEST_CASE("FSDP's ranks hold what the closed form says, and give back what they allocate") {
   ScenarioGenerator random(76);
   for (int i = 0; i < kScenarios / 2; ++i) {
