@@ -299,7 +299,7 @@ KeyEffect effect_at(const std::vector<int>& base,
     std::optional<Variant> variant = variants.of(choice);
     if (!variant) continue;
     effect.distance = std::max(effect.distance, distance(*variant, reference));
-    effect.values.push_back(std::move(*variant));
+    effect.values.push_back(*variant);
     effect.numbers.push_back(static_cast<int>(a));
   }
   return effect;

@@ -61,8 +61,7 @@ double& at(ClassSeconds& seconds, CostClass cost) {
 class Evaluation {
  public:
   Evaluation(const Plan& plan, const HostCosts& host)
-      : plan_(plan),
-        host_(host),
+      : host_(host),
         kernels_(plan.cluster.gpu,
                  plan.coefficients,
                  attention_software(plan),
@@ -116,7 +115,6 @@ class Evaluation {
     return seconds;
   }
 
-  const Plan& plan_;
   const HostCosts& host_;
   KernelTimes kernels_;
   double floor_;

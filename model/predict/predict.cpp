@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -37,10 +36,10 @@ class Ranks {
     if (stages_.empty()) return predict_memory(plan_, work_);
     MemoryPrediction worst;
     for (const StageWork& stage : stages_) {
-      MemoryPrediction one = predict_memory(stage.plan, stage.work);
+      const MemoryPrediction one = predict_memory(stage.plan, stage.work);
       const bool larger = one.gpu.peak_total > worst.gpu.peak_total;
       const HostMemory host = one.host.peak > worst.host.peak ? one.host : worst.host;
-      if (larger) worst = std::move(one);
+      if (larger) worst = one;
       worst.host = host;
     }
     return worst;
