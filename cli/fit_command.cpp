@@ -3,6 +3,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/fit_text.hpp"
+#include "cli/remedies.hpp"
 #include "cli/write_kit.hpp"
 #include "model/predict/io_step_result.hpp"
 #include "tuner/fit.hpp"
@@ -39,14 +40,7 @@ Json answer_json(const FitAnswer& answer, const Scenario& scenario) {
     document["longest_sequence"] = answer.headroom->longest_sequence;
   }
   document["strategies"] = strategies;
-  Json remedies = Json::array();
-  for (const Remedy& remedy : answer.remedies) {
-    remedies.push_back(Json::object({{"change", remedy.change},
-                                     {"strategy", describe(remedy.best.strategy)},
-                                     {"ds_config", emit(written_ds_config(remedy.best.plan))},
-                                     {"result", to_json(remedy.best.result)}}));
-  }
-  document["remedies"] = remedies;
+  document["remedies"] = remedies_json(answer.remedies);
   return document;
 }
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/remedies.hpp"
 #include "cli/simulate_text.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
@@ -173,13 +174,7 @@ std::string remedies_text(const FitAnswer& answer) {
            "of these together, or a\nsmaller model.\n";
   }
   std::string text = "\nWhat would make it fit, cheapest first:\n";
-  for (const Remedy& remedy : answer.remedies) {
-    text += fmt::format("  - {}:\n    then {}, {} per GPU, {:.0f} tokens/s per GPU\n",
-                        remedy.change,
-                        describe(remedy.best.strategy),
-                        gib_text(remedy.best.result.gpu.peak_total),
-                        remedy.best.result.step.tokens_per_second_per_gpu);
-  }
+  text += remedy_lines(answer.remedies);
   return text;
 }
 
@@ -239,13 +234,6 @@ std::string headroom_text(const FitAnswer& answer, const StrategyResult& best) {
                         alternative.tokens_per_second_per_gpu,
                         &alternative == &best.result.at_network.back() ? "\n" : ",");
   }
-  return text;
-}
-
-std::string list_text(const std::string& title, const std::vector<std::string>& lines) {
-  if (lines.empty()) return "";
-  std::string text = "\n" + title + ":\n";
-  for (const std::string& line : lines) text += "  - " + line + "\n";
   return text;
 }
 

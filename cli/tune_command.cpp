@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "cli/progress_bar.hpp"
+#include "cli/remedies.hpp"
 #include "cli/search_options.hpp"
 #include "cli/tune_text.hpp"
 #include "cli/write_kit.hpp"
@@ -97,14 +98,7 @@ Json answer_json(const TuneAnswer& answer,
     nearest["result"] = to_json(answer.nearest->result);
     document["nearest"] = nearest;
   }
-  Json remedies = Json::array();
-  for (const Remedy& remedy : answer.remedies) {
-    remedies.push_back(Json::object({{"change", remedy.change},
-                                     {"strategy", describe(remedy.best.strategy)},
-                                     {"ds_config", emit(written_ds_config(remedy.best.plan))},
-                                     {"result", to_json(remedy.best.result)}}));
-  }
-  document["remedies"] = remedies;
+  document["remedies"] = remedies_json(answer.remedies);
   return document;
 }
 

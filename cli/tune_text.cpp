@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/remedies.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
 
@@ -187,20 +188,7 @@ std::string nothing_text(const TuneAnswer& answer) {
   }
   if (answer.remedies.empty()) return text;
   text += "\nNearest scenarios that fit, cheapest change first:\n";
-  for (const Remedy& remedy : answer.remedies) {
-    text += fmt::format("  - {}:\n    then {}, {} per GPU, {:.0f} tokens/s per GPU\n",
-                        remedy.change,
-                        describe(remedy.best.strategy),
-                        gib_text(remedy.best.result.gpu.peak_total),
-                        remedy.best.result.step.tokens_per_second_per_gpu);
-  }
-  return text;
-}
-
-std::string list_text(const std::string& title, const std::vector<std::string>& lines) {
-  if (lines.empty()) return "";
-  std::string text = "\n" + title + ":\n";
-  for (const std::string& line : lines) text += "  - " + line + "\n";
+  text += remedy_lines(answer.remedies);
   return text;
 }
 

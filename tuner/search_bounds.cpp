@@ -226,25 +226,6 @@ class MessageSum {
   double taken_ = 0.0, largest_ = 0.0, everyone_ = 0.0, copies_ = 0.0, reads_ = 0.0;
 };
 
-// As the writer of programs prices them (simulator/engines/deepspeed_actions.cpp).
-Collective priced_as(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::all_gather:
-      return Collective::all_gather;
-    case CollectiveKind::reduce:
-    case CollectiveKind::reduce_scatter:
-      return Collective::reduce_scatter;
-    case CollectiveKind::broadcast:
-      return Collective::broadcast;
-    case CollectiveKind::all_to_all:
-      return Collective::all_to_all;
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::barrier:
-      break;
-  }
-  return Collective::all_reduce;
-}
-
 // Offloaded weights come as fast as pinning and aio's requests let them: axes of the tail, which
 // gathers do not decide. The fastest of their values counts.
 double fastest_copies(const SearchSpace& space,

@@ -12,24 +12,6 @@ namespace {
 constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
 constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
 
-Collective cost_of(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::all_gather:
-      return Collective::all_gather;
-    case CollectiveKind::reduce:
-    case CollectiveKind::reduce_scatter:
-      return Collective::reduce_scatter;
-    case CollectiveKind::broadcast:
-      return Collective::broadcast;
-    case CollectiveKind::all_to_all:
-      return Collective::all_to_all;
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::barrier:
-      break;
-  }
-  return Collective::all_reduce;
-}
-
 }  // namespace
 
 StreamId DeepSpeedWriter::stream_of(EngineStream stream) const {
@@ -201,7 +183,7 @@ void DeepSpeedWriter::write_collective(const EngineAction& action) {
       what.kind == CollectiveKind::all_to_all && what.ranks <= config_.ranks_per_node;
   const CollectiveGroup group = communicators_.group_of(what.ranks, across && !inside);
   communicators_.launch(
-      stream, tasks_.collective(cost_of(what.kind), bytes, group), group, what.asynchronous);
+      stream, tasks_.collective(priced_as(what.kind), bytes, group), group, what.asynchronous);
   if (action.host_waits) host_blocks_on(stream);
   if (config_.stage == 3) return;
   // The sum goes back from the flat copy to where the gradients are.

@@ -1,0 +1,21 @@
+// What fit and tune print alike: lists of sentences, and the changes after which something fits.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/json.hpp"
+#include "tuner/fit.hpp"
+
+namespace zeroplan {
+
+// The title on a line, the sentences below it; nothing where there is none.
+std::string list_text(const std::string& title, const std::vector<std::string>& lines);
+
+// Two lines for each: the change, and what then fits.
+std::string remedy_lines(const std::vector<Remedy>& remedies);
+
+// An array of {change, strategy, ds_config, result}.
+Json remedies_json(const std::vector<Remedy>& remedies);
+
+}  // namespace zeroplan
