@@ -206,7 +206,7 @@ GENERIC_NODES = {
         "host_memory_bytes": leaf(62 * GIB, "assumed", WORKSTATION, 0.3, "of 64 GiB fitted"),
         "host_memory_bandwidth": leaf(51.2e9, "assumed", "2 channels of DDR4-3200 x 8 B", 0.3),
         "cpu_cores": leaf(16, "assumed", WORKSTATION, 0.3), "cpu_sockets": 1,
-        "host_pcie_generation": 4, "gpus_per_pcie_uplink": 1,
+        "host_pcie_generation": 4, "host_pcie_lanes": 16, "gpus_per_pcie_uplink": 1,
         "inter_node": {"link": "tcp", "cards": 1,
                        "bandwidth": leaf(10e9 / 8, "assumed", WORKSTATION, 0.5, "1 x 10 Gb/s")},
         "nvme": {

@@ -31,11 +31,26 @@ Quantity<T> assumed(T value, const std::string& source, double spread = kAssumed
   return result;
 }
 
+// Has it what no desktop processor offers? Source: Intel Core and AMD Ryzen desktop processors: one
+// socket, up to 24 cores, two channels with two modules of 64 GB each, 16 lanes for graphics cards,
+// which boards divide between two.
+bool outgrows_workstation(const ClusterGiven& given) {
+  constexpr Bytes kMostMemory = 256_GiB;
+  constexpr std::int64_t kMostCores = 24, kMostGpus = 2;
+  return given.gpus_per_node > kMostGpus || given.cpu_sockets.value_or(1) > 1 ||
+         (given.host_memory && given.host_memory->value > kMostMemory) ||
+         (given.cpu_cores && given.cpu_cores->value > kMostCores);
+}
+
+constexpr std::string_view kWorkstation = "generic_workstation";
+constexpr std::string_view kPcieServer = "generic_pcie_server";
+
 // The machine that answers for cards whose own machine has a gap.
-std::string_view generic_node(const Gpu& gpu) {
-  if (gpu.is_cpu()) return "generic_cpu";
-  if (gpu.form == FormFactor::sxm) return "generic_hgx_server";
-  return gpu.pcie_peer_to_peer ? "generic_pcie_server" : "generic_workstation";
+std::string_view generic_node(const ClusterGiven& given) {
+  if (given.gpu.is_cpu()) return "generic_cpu";
+  if (given.gpu.form == FormFactor::sxm) return "generic_hgx_server";
+  const bool server = given.gpu.pcie_peer_to_peer || outgrows_workstation(given);
+  return server ? kPcieServer : kWorkstation;
 }
 
 // Fills one cluster: looks each missing value up in a chain of machines, nearest first.
@@ -47,8 +62,10 @@ class Filler {
     cluster_.node.gpus_per_node = given_.gpus_per_node;
     cluster_.assumptions = std::move(given_.assumptions);
     add(usual_node(given_.gpu, given_.gpus_per_node));
-    add(node_of_key(given_.gpu.usual_node));
-    add(node_of_key(generic_node(given_.gpu)));
+    if (given_.gpu.usual_node != kWorkstation || !outgrows_workstation(given_)) {
+      add(node_of_key(given_.gpu.usual_node));
+    }
+    add(node_of_key(generic_node(given_)));
   }
 
   Cluster fill() {
@@ -161,6 +178,16 @@ class Filler {
         as(like));
   }
 
+  // The host's lanes are divided in halves.
+  int lanes_of_a_gpu() const {
+    const int own = given_.gpu.pcie_lanes;
+    const NodeProfile& host = chain_.back();
+    if (!host.host_pcie_lanes) return own;
+    int lanes = *host.host_pcie_lanes;
+    while (lanes > 1 && lanes * given_.gpus_per_node > *host.host_pcie_lanes) lanes /= 2;
+    return std::min(own, lanes);
+  }
+
   // The slower of the card's side and the host's side.
   void fill_pcie() {
     Node& node = cluster_.node;
@@ -180,9 +207,12 @@ class Filler {
     BytesPerSecond rate = gpu.host_link.value;
     std::string why = "the card's own link to the host";
     const NodeProfile* like = first_with(&NodeProfile::host_pcie_generation);
-    if (gpu.pcie_generation > 0 && like != nullptr &&
-        *like->host_pcie_generation < gpu.pcie_generation) {
-      rate = pcie_line_rate(*like->host_pcie_generation, gpu.pcie_lanes);
+    const int generation = like == nullptr
+                               ? gpu.pcie_generation
+                               : std::min(*like->host_pcie_generation, gpu.pcie_generation);
+    const int lanes = lanes_of_a_gpu();
+    if (gpu.pcie_generation > 0 && (generation < gpu.pcie_generation || lanes < gpu.pcie_lanes)) {
+      rate = pcie_line_rate(generation, lanes);
       why = as(*like);
     }
     node.pcie_bandwidth = assumed(rate, why);

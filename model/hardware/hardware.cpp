@@ -184,6 +184,9 @@ NodeProfile read_node(const std::string& key, const Json& object, const Json& la
   if (const auto generation = optional_integer(object, "host_pcie_generation")) {
     node.host_pcie_generation = static_cast<int>(*generation);
   }
+  if (const auto lanes = optional_integer(object, "host_pcie_lanes")) {
+    node.host_pcie_lanes = static_cast<int>(*lanes);
+  }
   node.gpus_per_pcie_uplink = optional_integer(object, "gpus_per_pcie_uplink");
   if (const Json* network = object.find("inter_node")) {
     Link& link = node.inter_node.emplace();

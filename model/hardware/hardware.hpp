@@ -146,6 +146,7 @@ struct NodeProfile {
   std::optional<Quantity<std::int64_t>> cpu_cores;
   std::optional<std::int64_t> cpu_sockets;
   std::optional<int> host_pcie_generation;  // where the host is older than the card
+  std::optional<int> host_pcie_lanes;       // of the processor, for all GPUs together
   std::optional<std::int64_t> gpus_per_pcie_uplink;
   std::optional<bool> has_nvme;  // absent: not known
   std::optional<Quantity<BytesPerSecond>> nvme_read, nvme_write;
