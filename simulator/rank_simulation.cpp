@@ -7,6 +7,7 @@
 
 #include "model/engine/buffers.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
+#include "simulator/engines/ddp_writer.hpp"
 #include "simulator/engines/fsdp_writer.hpp"
 
 namespace zeroplan {
@@ -113,6 +114,7 @@ constexpr std::int64_t kSteadyMicroBatches = 3;
 
 RankProgram write_rank_program(const Plan& plan, const StepWork& work) {
   if (plan.workload.engine == TrainingEngine::fsdp) return FsdpWriter(plan, work).write();
+  if (plan.workload.engine == TrainingEngine::ddp) return DdpWriter(plan, work).write();
   EngineConfig config = plan.engine;
   config.rank = heaviest_rank(config, plan.engine_parameters);
   if (!plan.stages.empty()) {

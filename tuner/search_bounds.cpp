@@ -20,6 +20,7 @@
 #include "model/predict/memory.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/predict/verdict.hpp"
+#include "model/predict/step_traffic.hpp"
 #include "simulator/engines/communicators.hpp"
 #include "simulator/task_table.hpp"
 #include "tuner/knob_effect.hpp"
@@ -372,7 +373,7 @@ const SearchBounds::Messages& SearchBounds::reductions(const Point& point) const
         const CollectiveKind kind = action.collective.kind;
         if (action.kind != ActionKind::collective || kind == CollectiveKind::barrier) continue;
         const bool across = action.collective.ranks < partition_ranks(config);
-        sum.add(priced_as(kind),
+        sum.add(*collective_of(kind),
                 action.elements * action.dtype,
                 action.collective.ranks,
                 across,

@@ -11,25 +11,6 @@
 namespace zeroplan {
 namespace {
 
-std::optional<Collective> collective_of(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::all_reduce:
-      return Collective::all_reduce;
-    case CollectiveKind::reduce_scatter:
-      return Collective::reduce_scatter;
-    case CollectiveKind::all_gather:
-      return Collective::all_gather;
-    case CollectiveKind::reduce:  // a ring to one rank moves what a broadcast from it does
-    case CollectiveKind::broadcast:
-      return Collective::broadcast;
-    case CollectiveKind::all_to_all:
-      return Collective::all_to_all;
-    case CollectiveKind::barrier:
-      return std::nullopt;
-  }
-  return std::nullopt;
-}
-
 // MiCS adds up its shards across the copies; all other groups are contiguous.
 CollectiveGroup group_of(const Plan& plan, const EngineCollective& collective) {
   const std::int64_t shard = plan.engine.stage3.mics_shard_size;
@@ -265,6 +246,25 @@ void add_gathers(const Plan& plan, const GatherTimeline& gathers, StepTraffic& t
 }
 
 }  // namespace
+
+std::optional<Collective> collective_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_reduce:
+      return Collective::all_reduce;
+    case CollectiveKind::reduce_scatter:
+      return Collective::reduce_scatter;
+    case CollectiveKind::all_gather:
+      return Collective::all_gather;
+    case CollectiveKind::reduce:  // a ring to one rank moves what a broadcast from it does
+    case CollectiveKind::broadcast:
+      return Collective::broadcast;
+    case CollectiveKind::all_to_all:
+      return Collective::all_to_all;
+    case CollectiveKind::barrier:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
 
 std::int32_t StepTraffic::message(const Message& wanted) {
   const auto same = [&](const Message& known) {

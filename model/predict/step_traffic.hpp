@@ -2,12 +2,18 @@
 // (model/engine), message by message, so that no formula of a volume is written twice.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "model/cost/collective.hpp"
+#include "model/engine/engine_action.hpp"
 #include "model/predict/step_work.hpp"
 
 namespace zeroplan {
+
+// What a collective of the engine costs as; none: a barrier moves nothing. A ring to one rank moves
+// what a broadcast from it does. Source: nccl-tests doc/PERFORMANCE.md, bus bandwidth of Reduce.
+std::optional<Collective> collective_of(CollectiveKind kind);
 
 // Collectives of one kind, size and group; `bytes` is the full tensor.
 struct Message {

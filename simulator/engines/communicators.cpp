@@ -5,24 +5,6 @@
 
 namespace zeroplan {
 
-Collective priced_as(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::all_gather:
-      return Collective::all_gather;
-    case CollectiveKind::reduce:
-    case CollectiveKind::reduce_scatter:
-      return Collective::reduce_scatter;
-    case CollectiveKind::broadcast:
-      return Collective::broadcast;
-    case CollectiveKind::all_to_all:
-      return Collective::all_to_all;
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::barrier:
-      break;
-  }
-  return Collective::all_reduce;
-}
-
 CollectiveGroup Communicators::group_of(std::int64_t ranks, bool across) const {
   const std::int64_t local = cluster_.gpus_per_node();
   if (tensor_ranks_ > 1) return strided_group(ranks, tensor_ranks_, local);

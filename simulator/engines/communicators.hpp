@@ -10,14 +10,9 @@
 #include <vector>
 
 #include "model/cost/collective.hpp"
-#include "model/engine/engine_action.hpp"
 #include "simulator/program_writer.hpp"
 
 namespace zeroplan {
-
-// Which of the cost functions a collective of the engine takes: a reduction to one rank is priced
-// as one that scatters, a barrier (which moves nothing) as an all-reduce.
-Collective priced_as(CollectiveKind kind);
 
 class Communicators {
  public:

@@ -4,6 +4,7 @@
 
 #include "model/engine/optimizer_states.hpp"
 #include "model/engine/transients.hpp"
+#include "model/predict/step_traffic.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 
 namespace zeroplan {
@@ -176,14 +177,18 @@ void DeepSpeedWriter::write_collective(const EngineAction& action) {
   const StreamId stream = stream_of(action.stream);
   const Bytes bytes = action.elements * action.dtype;
   const EngineCollective& what = action.collective;
+  // Behind the update stage 3 gathers its persistent weights: the coordinator's log has them, with
+  // the memory they take (end_optimizer_step).
+  if (config_.stage == 3 && !micro_step_active_ && what.kind == CollectiveKind::all_gather) return;
   const bool across = what.ranks < partition_ranks(config_) ||
                       (config_.stage3.mics_shard_size > 0 &&
                        what.kind == CollectiveKind::all_reduce && micro_step_active_);
   const bool inside =
       what.kind == CollectiveKind::all_to_all && what.ranks <= config_.ranks_per_node;
   const CollectiveGroup group = communicators_.group_of(what.ranks, across && !inside);
-  communicators_.launch(
-      stream, tasks_.collective(priced_as(what.kind), bytes, group), group, what.asynchronous);
+  // A barrier is NCCL's all-reduce of one element.
+  const Collective kind = collective_of(what.kind).value_or(Collective::all_reduce);
+  communicators_.launch(stream, tasks_.collective(kind, bytes, group), group, what.asynchronous);
   if (action.host_waits) host_blocks_on(stream);
   if (config_.stage == 3) return;
   // The sum goes back from the flat copy to where the gradients are.

@@ -47,6 +47,27 @@ double serial_seconds(const RankProgram& rank) {
   return seconds;
 }
 
+// Memory of every phase as the closed form has it, all given back, folded as unfolded.
+void check_torch_engine(const Json& document) {
+  INFO(document.dump());
+  const Simulated run = simulated(document);
+  const GpuMemory closed = predict(run.plan, {}).gpu;
+  for (const Phase phase : {Phase::forward, Phase::backward, Phase::step}) {
+    const auto index = static_cast<std::size_t>(phase);
+    const double expected = gib(std::max(sum(closed.by_phase[index]), closed.static_allocated));
+    const double got = gib(run.simulation.memory.peak[index]);
+    INFO(name(kPhaseNames, phase) << " simulated " << got << " closed " << expected);
+    CHECK(got <= 1.05 * expected + 0.02);
+    CHECK(got >= 0.85 * expected - 0.02);
+  }
+  CHECK(run.simulation.memory.allocated == run.simulation.static_allocated);
+  SimulationOptions unfolded;
+  unfolded.fold = false;
+  const RankSimulation all = simulate_rank(run.rank, unfolded);
+  CHECK(run.simulation.step.end - run.simulation.step.begin ==
+        Approx(all.step.end - all.step.begin).epsilon(1e-7));
+}
+
 }  // namespace
 
 TEST_CASE("a simulated rank holds what the closed form says, in every phase") {
@@ -248,22 +269,29 @@ TEST_CASE("FSDP's ranks hold what the closed form says, and give back what they 
          {"ds_config",
           Json::object(
               {{"bf16", Json::object({{"enabled", true}})}, {"zero_optimization", zero}})}});
-    INFO(document.dump());
-    const Simulated run = simulated(document);
-    const GpuMemory closed = predict(run.plan, {}).gpu;
-    for (const Phase phase : {Phase::forward, Phase::backward, Phase::step}) {
-      const auto index = static_cast<std::size_t>(phase);
-      const double expected = gib(std::max(sum(closed.by_phase[index]), closed.static_allocated));
-      const double got = gib(run.simulation.memory.peak[index]);
-      INFO(name(kPhaseNames, phase) << " simulated " << got << " closed " << expected);
-      CHECK(got <= 1.05 * expected + 0.02);
-      CHECK(got >= 0.85 * expected - 0.02);
-    }
-    CHECK(run.simulation.memory.allocated == run.simulation.static_allocated);
-    SimulationOptions unfolded;
-    unfolded.fold = false;
-    const RankSimulation all = simulate_rank(run.rank, unfolded);
-    CHECK(run.simulation.step.end - run.simulation.step.begin ==
-          Approx(all.step.end - all.step.begin).epsilon(1e-7));
+    check_torch_engine(document);
+  }
+}
+
+TEST_CASE("DDP's ranks hold what the closed form says, and give back what they allocate") {
+  ScenarioGenerator random(79);
+  for (int i = 0; i < kScenarios / 4; ++i) {
+    const std::int64_t G = random.chance(0.3) ? 6 : random.between(1, 3);
+    const Json method = random.chance(0.3) ? Json::object({{"lora", Json::object({{"rank", 8}})}})
+                                           : Json(std::string("full"));
+    const Json document = Json::object(
+        {{"model", random.model()},
+         {"cluster",
+          Json::object({{"gpu", "A100-80G-SXM"}, {"gpus_per_node", random.between(1, 8)}})},
+         {"workload",
+          Json::object({{"engine", "ddp"},
+                        {"frontend", random.chance(0.5) ? "native" : "hf-trainer"},
+                        {"method", method},
+                        {"sequence_length", random.between(2, 16) * 64},
+                        {"micro_batch_size", random.between(1, 4)},
+                        {"gradient_accumulation_steps", G},
+                        {"activation_checkpointing", random.chance(0.5) ? "full" : "none"}})},
+         {"ds_config", Json::object({{"bf16", Json::object({{"enabled", true}})}})}});
+    check_torch_engine(document);
   }
 }

@@ -1,0 +1,295 @@
+#include "simulator/engines/ddp_writer.hpp"
+
+#include <algorithm>
+
+namespace zeroplan {
+namespace {
+
+constexpr MemoryCategory kParameters = MemoryCategory::parameters;
+constexpr MemoryCategory kGradients = MemoryCategory::gradients;
+constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
+
+bool autocasts(const DdpConfig& config) { return config.weight_dtype != config.compute_dtype; }
+
+}  // namespace
+
+DdpWriter::DdpWriter(const Plan& plan, const StepWork& work)
+    : plan_(plan),
+      config_(plan.ddp),
+      work_(work),
+      memory_(torch_engine_memory(plan, work)),
+      writer_(rank_.program),
+      tasks_(plan, writer_),
+      graph_(plan, work.graph, writer_, tasks_),
+      communicators_(plan.cluster, writer_),
+      group_(communicators_.group_of(config_.ranks)),
+      slots_(plan.engine_parameters.size()) {
+  writer_.add_stream("compute");
+  for (ParameterSlots& slots : slots_) {
+    slots.gradient = writer_.new_slot();
+    slots.cast = writer_.new_slot();
+  }
+}
+
+RankProgram DdpWriter::write() {
+  write_initialisation();
+  rank_.first_steps.push_back(write_step(true));
+  // The second step begins with new buckets (Reducer::rebuild_buckets).
+  rank_.first_steps.push_back(write_step(false));
+  rank_.steady = write_step(false);
+  return std::move(rank_);
+}
+
+// The module moves tensor by tensor; rank 0's weights are broadcast in flat pieces (distributed.py
+// _sync_module_states, broadcast_bucket_size 250 MiB); the first buckets follow the parameters
+// backwards.
+void DdpWriter::write_initialisation() {
+  const std::size_t begin = writer_.position();
+  writer_.mark(Phase::load);
+  writer_.allocate(writer_.new_slot(), work_.graph.buffers, kParameters, kComputeStream);
+  allocate_buffers(BufferLifetime::resident);
+  writer_.mark(Phase::init);
+  if (config_.ranks > 1) {
+    constexpr Bytes kPiece = Bytes::mib(250);
+    const Bytes weights = ddp_weight_bytes(config_, plan_.engine_parameters);
+    const SlotIndex piece = writer_.new_slot();
+    writer_.allocate(piece, std::min(weights, kPiece), kTemporaries, kComputeStream);
+    communicators_.launch(
+        kComputeStream, tasks_.collective(Collective::broadcast, weights, group_), group_, false);
+    writer_.release(piece);
+  }
+  std::vector<std::int32_t> backwards;
+  for (std::size_t p = slots_.size(); p-- > 0;) {
+    backwards.push_back(static_cast<std::int32_t>(p));
+  }
+  make_buckets(backwards);
+  rank_.initialisation = writer_.since(begin);
+}
+
+void DdpWriter::make_buckets(std::span<const std::int32_t> gradient_order) {
+  for (const Bucket& bucket : buckets_) writer_.release(bucket.slot);
+  buckets_.clear();
+  const MemoryCategory category =
+      config_.gradient_as_bucket_view ? kGradients : MemoryCategory::communication_buffers;
+  for (DdpBucket& content : ddp_buckets(config_, plan_.engine_parameters, gradient_order)) {
+    Bucket bucket{std::move(content), writer_.new_slot(), writer_.new_event(), 0};
+    writer_.allocate(
+        bucket.slot, bucket.content.numel * config_.weight_dtype, category, kComputeStream);
+    for (const int p : bucket.content.parameters) {
+      slots_[static_cast<std::size_t>(p)].bucket = buckets_.size();
+    }
+    buckets_.push_back(std::move(bucket));
+  }
+}
+
+// Gradients and buckets are followed one by one.
+void DdpWriter::allocate_buffers(BufferLifetime lifetime) {
+  for (const EngineBuffer& buffer : memory_.buffers) {
+    const bool followed =
+        buffer.attribute == "module.gradients" || buffer.attribute == "reducer.buckets";
+    if (followed || buffer.lifetime != lifetime || buffer.place != BufferPlace::gpu) continue;
+    writer_.allocate(writer_.new_slot(), buffer.bytes, buffer.category, kComputeStream);
+  }
+}
+
+StepSections DdpWriter::write_step(bool first) {
+  StepSections step;
+  const bool rebuilds = rank_.first_steps.size() == 1;
+  const int G = config_.gradient_accumulation_steps;
+  constexpr int kWritten = 4;  // the middle ones are alike from the second on
+  for (int micro_step = 0; micro_step < G; ++micro_step) {
+    const bool repeats = G > kWritten && micro_step == 2;
+    const bool new_buckets = rebuilds && micro_step == 0;
+    step.micro_steps.push_back({write_micro_step(micro_step, new_buckets), repeats ? G - 3 : 1});
+    if (repeats) micro_step = G - 2;
+  }
+  step.optimizer = write_optimizer_step(first);
+  return step;
+}
+
+Section DdpWriter::write_micro_step(int micro_step, bool rebuilds) {
+  const std::size_t begin = writer_.position();
+  reduces_ = micro_step == config_.gradient_accumulation_steps - 1;
+  backward_began_ = false;
+  writer_.set_label(-1);
+  writer_.mark(Phase::forward);
+  if (rebuilds) make_buckets(work_.activations.gradient_order);
+  next_bucket_ = 0;
+  for (Bucket& bucket : buckets_) bucket.missing = bucket.content.parameters.size();
+  writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
+  graph_.begin_micro_batch();
+  for (const PassStep& pass : graph_.passes()) write_pass(pass);
+  // Autocast's copies that no backward pass has taken: of weights that are not trained.
+  for (ParameterSlots& slots : slots_) drop_cast(slots);
+  graph_.release_loss();
+  graph_.end_micro_batch();
+  if (reduces_) finish_buckets();
+  return writer_.since(begin);
+}
+
+void DdpWriter::write_pass(const PassStep& pass) {
+  const bool turns = !in_forward_phase(pass.pass) && pass.pass != Pass::drop_outputs;
+  if (turns && !backward_began_) {
+    backward_began_ = true;
+    writer_.mark(Phase::backward);
+    graph_.begin_backward();
+  }
+  cast_weights(pass);
+  graph_.write(
+      pass,
+      [](const Event&) {},
+      [this](std::int32_t index, SlotIndex slot) { take_gradient(index, slot); });
+  drop_casts(pass);
+}
+
+// Under autocast a matrix is cast where it is first used and the copy kept: by autograd until the
+// weight's backward pass, and under checkpointing by the cache until autocast ends, in forward with
+// the pass over the model, in recomputation with the block's.
+void DdpWriter::cast_weights(const PassStep& pass) {
+  if (!autocasts(config_) || pass.pass == Pass::backward || pass.pass == Pass::drop_outputs) return;
+  for (const std::int32_t index :
+       work_.graph.instances[static_cast<std::size_t>(pass.instance)].parameters) {
+    const EngineParameter& weight = parameter(index);
+    if (!weight.matrix) continue;
+    ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
+    if (slots.cast_users++ > 0) continue;
+    const Bytes copy = weight.numel * config_.compute_dtype;
+    writer_.allocate(slots.cast, copy, kParameters, kComputeStream);
+    writer_.issue(tasks_.kernel("cast weight", copy + weight.numel * config_.weight_dtype),
+                  kComputeStream);
+  }
+}
+
+void DdpWriter::drop_cast(ParameterSlots& slots) {
+  if (slots.cast_users == 0) return;
+  slots.cast_users = 0;
+  writer_.release(slots.cast);
+}
+
+void DdpWriter::drop_casts(const PassStep& pass) {
+  if (!autocasts(config_)) return;
+  const BlockInstance& instance = work_.graph.instances[static_cast<std::size_t>(pass.instance)];
+  if (pass.pass == Pass::backward) {
+    for (const std::int32_t index : instance.parameters) {
+      ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
+      if (slots.cast_users > 0 && --slots.cast_users == 0) writer_.release(slots.cast);
+    }
+    return;
+  }
+  // The model's forward pass is over: what checkpointed blocks used alone goes.
+  if (pass.pass != Pass::drop_outputs) return;
+  for (const BlockInstance& block : work_.graph.instances) {
+    if (!block.checkpointed) continue;
+    for (const std::int32_t index : block.parameters) {
+      ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
+      if (slots.cast_users > 0 && --slots.cast_users == 0) writer_.release(slots.cast);
+    }
+  }
+}
+
+// AccumulateGrad: kept as it comes, or added to what earlier micro-steps left. Autocast's backward
+// casts it to the weight's dtype first.
+void DdpWriter::take_gradient(std::int32_t index, SlotIndex slot) {
+  ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
+  const Elements numel = parameter(index).numel;
+  const Bytes bytes = numel * config_.weight_dtype;
+  if (autocasts(config_) && parameter(index).matrix) {
+    const SlotIndex wide = writer_.new_slot();
+    writer_.allocate(wide, bytes, kGradients, kComputeStream);
+    writer_.issue(tasks_.kernel("cast gradient", bytes + numel * config_.compute_dtype),
+                  kComputeStream);
+    writer_.release(slot);
+    slot = wide;
+  }
+  if (config_.gradient_as_bucket_view) {
+    writer_.issue(tasks_.kernel("gradient to bucket", bytes * 2), kComputeStream);
+    writer_.release(slot);
+  } else if (slots.holds_gradient) {
+    writer_.issue(tasks_.kernel("add gradient", bytes * 3), kComputeStream);
+    writer_.release(slot);
+  } else {
+    writer_.move(slot, slots.gradient);
+    slots.holds_gradient = true;
+  }
+  if (reduces_) fill_bucket(index);
+}
+
+// reducer.cpp mark_variable_ready_dense: divided on the way into the bucket.
+void DdpWriter::fill_bucket(std::int32_t index) {
+  writer_.issue(tasks_.host("gradient hook", tasks_.host_costs().gradient_hook), kComputeStream);
+  if (!config_.gradient_as_bucket_view) {
+    const Bytes bytes = parameter(index).numel * config_.weight_dtype;
+    writer_.issue(tasks_.kernel("gradient to bucket", bytes * 2), kComputeStream);
+  }
+  --buckets_[slots_[static_cast<std::size_t>(index)].bucket].missing;
+  launch_full_buckets();
+}
+
+// mark_bucket_ready: in the order of the buckets.
+void DdpWriter::launch_full_buckets() {
+  for (; next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0; ++next_bucket_) {
+    const Bucket& bucket = buckets_[next_bucket_];
+    if (config_.ranks <= 1) continue;
+    const Bytes bytes = bucket.content.numel * config_.weight_dtype;
+    writer_.issue(tasks_.host("bucket", tasks_.host_costs().collective_call), kComputeStream);
+    communicators_.launch(
+        kComputeStream, tasks_.collective(Collective::all_reduce, bytes, group_), group_, true);
+    writer_.record_event(bucket.reduced, communicators_.stream_of(group_));
+  }
+}
+
+// finalize_backward: waits bucket by bucket and copies the sums back.
+void DdpWriter::finish_buckets() {
+  for (const Bucket& bucket : buckets_) {
+    if (config_.ranks > 1) writer_.stream_wait(kComputeStream, bucket.reduced);
+    if (config_.gradient_as_bucket_view) continue;
+    const Bytes bytes = bucket.content.numel * config_.weight_dtype;
+    writer_.issue(tasks_.kernel("bucket to gradients",
+                                bytes * 2,
+                                static_cast<std::int64_t>(bucket.content.parameters.size())),
+                  kComputeStream);
+  }
+}
+
+// Clipping by the norm of all gradients, then the update. A multi-tensor optimizer keeps the square
+// roots of all tensors of a group (torch/optim/adamw.py _multi_tensor_adamw).
+void DdpWriter::write_optimizer() {
+  Elements trained;
+  for (const EngineParameter& weight : plan_.engine_parameters) {
+    if (weight.trainable) trained += weight.numel;
+  }
+  const Bytes gradients = trained * config_.weight_dtype;
+  writer_.issue(tasks_.kernel("norm", gradients, 2), kComputeStream);
+  writer_.issue(tasks_.kernel("scale gradient", gradients * 2), kComputeStream);
+  std::vector<SlotIndex> scratch;
+  if (memory_.outside.step_temporaries > Bytes::zero()) {
+    for (const EngineParameter& weight : plan_.engine_parameters) {
+      if (!weight.trainable) continue;
+      scratch.push_back(writer_.new_slot());
+      writer_.allocate(
+          scratch.back(), weight.numel * config_.weight_dtype, kTemporaries, kComputeStream);
+    }
+  }
+  writer_.issue(tasks_.gpu_optimizer(trained, config_.weight_dtype, config_.optimizer_foreach),
+                kComputeStream);
+  for (const SlotIndex slot : scratch) writer_.release(slot);
+}
+
+Section DdpWriter::write_optimizer_step(bool first) {
+  const std::size_t begin = writer_.position();
+  writer_.set_label(-1);
+  writer_.mark(Phase::step);
+  if (first) allocate_buffers(BufferLifetime::first_step_on);
+  write_optimizer();
+  // zero_grad(set_to_none=True)
+  for (ParameterSlots& slots : slots_) {
+    if (slots.holds_gradient) writer_.release(slots.gradient);
+    slots.holds_gradient = false;
+  }
+  // The loop reads the loss before it goes on.
+  writer_.host_wait_device();
+  writer_.issue(tasks_.host("step", tasks_.host_costs().step), kComputeStream);
+  return writer_.since(begin);
+}
+
+}  // namespace zeroplan
