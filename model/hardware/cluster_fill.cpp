@@ -31,13 +31,13 @@ Quantity<T> assumed(T value, const std::string& source, double spread = kAssumed
   return result;
 }
 
-// Has it what no desktop processor offers? Source: Intel Core and AMD Ryzen desktop processors: one
-// socket, up to 24 cores, two channels with two modules of 64 GB each, 16 lanes for graphics cards,
-// which boards divide between two.
+// Is it said to have what no desktop processor offers? Source: Intel Core and AMD Ryzen desktop
+// processors: one socket, up to 24 cores, two channels with two modules of 64 GB each. More cards
+// than such a board has slots for say nothing about memory, where a guess had better be small.
 bool outgrows_workstation(const ClusterGiven& given) {
   constexpr Bytes kMostMemory = 256_GiB;
-  constexpr std::int64_t kMostCores = 24, kMostGpus = 2;
-  return given.gpus_per_node > kMostGpus || given.cpu_sockets.value_or(1) > 1 ||
+  constexpr std::int64_t kMostCores = 24;
+  return given.cpu_sockets.value_or(1) > 1 ||
          (given.host_memory && given.host_memory->value > kMostMemory) ||
          (given.cpu_cores && given.cpu_cores->value > kMostCores);
 }
@@ -61,11 +61,12 @@ class Filler {
     cluster_.gpu = given_.gpu;
     cluster_.node.gpus_per_node = given_.gpus_per_node;
     cluster_.assumptions = std::move(given_.assumptions);
-    add(usual_node(given_.gpu, given_.gpus_per_node));
-    if (given_.gpu.usual_node != kWorkstation || !outgrows_workstation(given_)) {
-      add(node_of_key(given_.gpu.usual_node));
+    const bool grown = outgrows_workstation(given_);
+    for (NodeProfile node : {usual_node(given_.gpu, given_.gpus_per_node),
+                             node_of_key(given_.gpu.usual_node),
+                             node_of_key(generic_node(given_))}) {
+      if (!grown || node.key != kWorkstation) add(std::move(node));
     }
-    add(node_of_key(generic_node(given_)));
   }
 
   Cluster fill() {
@@ -178,14 +179,13 @@ class Filler {
         as(like));
   }
 
-  // The host's lanes are divided in halves.
+  // Of a desktop processor's 16 lanes for graphics two cards get half each; a board for more cards
+  // has another processor, with lanes for all of them.
   int lanes_of_a_gpu() const {
     const int own = given_.gpu.pcie_lanes;
     const NodeProfile& host = chain_.back();
-    if (!host.host_pcie_lanes) return own;
-    int lanes = *host.host_pcie_lanes;
-    while (lanes > 1 && lanes * given_.gpus_per_node > *host.host_pcie_lanes) lanes /= 2;
-    return std::min(own, lanes);
+    if (!host.host_pcie_lanes || given_.gpus_per_node != 2) return own;
+    return std::min(own, *host.host_pcie_lanes / 2);
   }
 
   // The slower of the card's side and the host's side.

@@ -365,3 +365,18 @@ TEST_CASE("the clusters of published measurements are readable") {
   }
   CHECK(rows > 500);
 }
+
+TEST_CASE("a consumer card's host is a workstation until it is said to have more") {
+  const Cluster pair = inline_cluster(R"({"gpu":"RTX4090","gpus_per_node":2})");
+  CHECK(pair.node.host_memory_bandwidth.value.value() == Approx(51.2e9));
+  // Two cards share 16 lanes of the fourth generation.
+  CHECK(pair.node.pcie_bandwidth.value.value() == Approx(8 * 16e9 * 128 / 130 / 8));
+  const Cluster one = inline_cluster(R"({"gpu":"RTX4090","gpus_per_node":1})");
+  CHECK(one.node.pcie_bandwidth.value.value() == Approx(16 * 16e9 * 128 / 130 / 8));
+  for (const char* more : {R"("host_memory_bytes":540092137472)", R"("cpu_cores":64)"}) {
+    const Cluster server =
+        inline_cluster(std::string(R"({"gpu":"RTX4090","gpus_per_node":4,)") + more + "}");
+    CHECK(server.node.host_memory_bandwidth.value.value() > 100e9);
+    CHECK(server.node.topology == Topology::pcie_no_p2p);
+  }
+}

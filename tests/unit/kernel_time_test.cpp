@@ -30,8 +30,9 @@ TEST_CASE("large products reach the sustained share of the peak that training se
         Approx(0.75).epsilon(0.06));
   CHECK(share_of_peak("h100_sxm", {1, 8192, 8192, 8192, DType::bf16}) ==
         Approx(0.67).epsilon(0.06));
+  // Single products reach .75, training with them less.
   CHECK(share_of_peak("v100_sxm2_32gb", {1, 8192, 8192, 8192, DType::fp16}) ==
-        Approx(0.75).epsilon(0.06));
+        Approx(0.69).epsilon(0.06));
 }
 
 TEST_CASE("products of few tiles and products of little depth reach less") {
