@@ -24,6 +24,7 @@
 
 #include "simulator/allocator_options.hpp"
 #include "simulator/allocator_stats.hpp"
+#include "simulator/fingerprint.hpp"
 #include "simulator/free_list.hpp"
 #include "simulator/stream_clock.hpp"
 
@@ -98,12 +99,6 @@ struct AllocatorEvent {
 using CanonicalLabel = std::function<std::uint64_t(std::uint64_t tag)>;
 // The label of a tensor that will not be freed as long as the states are compared.
 inline constexpr std::uint64_t kOutlives = ~std::uint64_t{0};
-
-struct Fingerprint {
-  std::uint64_t high = 0;
-  std::uint64_t low = 0;
-  friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
-};
 
 class CachingAllocator {
  public:

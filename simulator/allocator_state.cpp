@@ -1,6 +1,5 @@
 // The allocator's state as words that do not depend on how it came about, and its invariants.
 #include <algorithm>
-#include <bit>
 
 #include "model/check.hpp"
 #include "simulator/allocator.hpp"
@@ -23,13 +22,6 @@ enum Mark : std::uint64_t {
 constexpr int kMarkBits = 3;
 
 constexpr std::uint64_t word(Mark mark, std::uint64_t value) { return value << kMarkBits | mark; }
-
-// A bijection that spreads every bit (the finaliser of Stafford's "Mix13", as in SplitMix64).
-constexpr std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
 
 }  // namespace
 
@@ -88,11 +80,8 @@ std::vector<std::uint64_t> CachingAllocator::canonical_state(StreamClocks clocks
 }
 
 Fingerprint CachingAllocator::fingerprint(StreamClocks clocks, const CanonicalLabel& label) const {
-  Fingerprint print{0x9e3779b97f4a7c15ULL, 0xd1b54a32d192ed03ULL};
-  for (const std::uint64_t w : canonical_state(clocks, label)) {
-    print.high = mix(print.high ^ w);
-    print.low = mix(std::rotl(print.low, 23) + w);
-  }
+  Fingerprint print;
+  for (const std::uint64_t w : canonical_state(clocks, label)) print.add(w);
   return print;
 }
 

@@ -1,8 +1,10 @@
 #include "simulator/simulate.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "model/predict/stage_work.hpp"
 #include "model/predict/verdict.hpp"
 #include "simulator/rank_simulation.hpp"
+#include "simulator/simulation_memo.hpp"
 
 namespace zeroplan {
 namespace {
@@ -21,6 +24,9 @@ constexpr double kFarTail = 3.5;
 // Equal micro-steps in a row that a trial on a smaller card plays. Assumed: what fails fails within
 // them (tests/property/simulation_property.cpp compares with all of them).
 constexpr std::int64_t kTrialMicroSteps = 4;
+
+// Of a factor by which a card can be smaller, between two ways to say that it is enough.
+constexpr double kRounding = 1e-9;
 
 double normal(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
 
@@ -188,13 +194,44 @@ bool is_simulated(const Plan& plan) {
 
 namespace {
 
-// One rank's program on cards of different size.
+// A plan's rank, played, and what is asked about it.
 struct Played {
   MemoryPrediction memory;  // the closed form's, for what is not played
   double sd = 0.0;
-  double factor = 0.0;  // by which the card can be smaller
-  RankSimulation run;   // on the card, or without a limit where it does not run there
+  std::shared_ptr<const PlayedRank> rank;
 };
+
+// The card, and how closely it is asked for.
+struct Question {
+  Bytes room;
+  Bytes outside;
+  double sd = 0.0;
+  std::optional<double> decisive;
+};
+
+PlayedRank play(const RankProgram& rank, const Question& question) {
+  const Trials trials(rank, question.room, question.outside);
+  const double sd = question.sd;
+  PlayedRank played;
+  played.factor =
+      trials.largest_factor(1.0 - kFarTail * sd, 1.0 + kFarTail * sd, 0.25 * sd, question.decisive);
+  const bool unlimited_fits =
+      trials.unlimited().stats.peak_reserved() + question.outside <= question.room;
+  const bool wanted = !question.decisive || played.factor >= *question.decisive - kRounding;
+  std::optional<RankSimulation> limited;
+  if (!unlimited_fits && played.factor >= 1.0 && wanted) limited = trials.on_smaller(1.0);
+  played.run = limited ? *limited : trials.unlimited();
+  return played;
+}
+
+Fingerprint fingerprint_of(const RankProgram& rank, const Question& question) {
+  Fingerprint print = fingerprint(rank);
+  print.add(static_cast<std::uint64_t>(question.room.count()));
+  print.add(static_cast<std::uint64_t>(question.outside.count()));
+  print.add(std::bit_cast<std::uint64_t>(question.sd));
+  print.add(std::bit_cast<std::uint64_t>(question.decisive.value_or(0.0)));
+  return print;
+}
 
 Played play(const Plan& plan,
             const StepWork& work,
@@ -203,17 +240,19 @@ Played play(const Plan& plan,
             const SimulateOptions& options) {
   Played played;
   played.memory = predict_memory(plan, work);
-  const Bytes room = plan.cluster.gpu.memory.value - options.predict.reserve;
-  const Trials trials(rank, room, outside);
-  const double sd = played.sd = std::max(1e-6, played.memory.relative_sd);
-  std::optional<double> decisive;
-  if (options.verdict_alone) decisive = decisive_factor(plan, played.memory, options.predict);
-  played.factor =
-      trials.largest_factor(1.0 - kFarTail * sd, 1.0 + kFarTail * sd, 0.25 * sd, decisive);
-  const bool unlimited_fits = trials.unlimited().stats.peak_reserved() + outside <= room;
-  std::optional<RankSimulation> limited;
-  if (!unlimited_fits && played.factor >= 1.0) limited = trials.on_smaller(1.0);
-  played.run = limited ? *limited : trials.unlimited();
+  played.sd = std::max(1e-6, played.memory.relative_sd);
+  Question question{
+      plan.cluster.gpu.memory.value - options.predict.reserve, outside, played.sd, std::nullopt};
+  if (options.verdict_alone) {
+    question.decisive = decisive_factor(plan, played.memory, options.predict);
+  }
+  if (options.memo == nullptr) {
+    played.rank = std::make_shared<const PlayedRank>(play(rank, question));
+    return played;
+  }
+  const Fingerprint key = fingerprint_of(rank, question);
+  played.rank = options.memo->find(key);
+  if (!played.rank) played.rank = options.memo->keep(key, play(rank, question));
   return played;
 }
 
@@ -224,14 +263,14 @@ void take_played_memory(const Plan& plan,
                         const PredictOptions& options,
                         StepResult& result) {
   const double old_peak = count(result.gpu.peak_allocated);
-  take_memory(played.run, outside, !plan.cluster.gpu.is_cpu(), result.gpu);
+  take_memory(played.rank->run, outside, !plan.cluster.gpu.is_cpu(), result.gpu);
   result.peak_allocated_interval =
       around(result.peak_allocated_interval, old_peak, count(result.gpu.peak_allocated));
   const double room = count(result.gpu.capacity - options.reserve);
   GpuVerdict verdict;
-  verdict.probability = normal((played.factor - 1.0) / played.sd);
+  verdict.probability = normal((played.rank->factor - 1.0) / played.sd);
   verdict.needed =
-      Bytes::nearest(room / played.factor * (1.0 + played.sd * quantile(options.confidence)));
+      Bytes::nearest(room / played.rank->factor * (1.0 + played.sd * quantile(options.confidence)));
   played.memory.gpu = result.gpu;
   played.memory.host = result.host;
   result.limits.clear();
@@ -247,9 +286,10 @@ StepResult simulate_pipeline(const Plan& plan, const SimulateOptions& options) {
   for (const StageWork& stage : stage_works(plan)) {
     const RankProgram rank = write_rank_program(stage.plan, stage.work);
     Played played = play(stage.plan, stage.work, rank, outside, options);
-    const bool tighter = !worst || played.factor < worst->factor ||
-                         (played.factor == worst->factor &&
-                          played.run.stats.peak_reserved() > worst->run.stats.peak_reserved());
+    const bool tighter =
+        !worst || played.rank->factor < worst->rank->factor ||
+        (played.rank->factor == worst->rank->factor &&
+         played.rank->run.stats.peak_reserved() > worst->rank->run.stats.peak_reserved());
     if (tighter) worst = std::move(played);
   }
   take_played_memory(plan, std::move(*worst), outside, options.predict, result);
@@ -270,7 +310,7 @@ StepResult simulate(const Plan& plan, const SimulateOptions& options) {
   const double old_total = result.step.total.seconds();
   const double old_speed = result.step.tokens_per_second_per_gpu;
   const double scale = scaling_factor(plan.cluster.nodes, plan.coefficients);
-  take_time(played.run.step, scale, result.step);
+  take_time(played.rank->run.step, scale, result.step);
   const double new_total = result.step.total.seconds();
   result.step_interval = around(result.step_interval, old_total, new_total);
   result.job_seconds = result.job_seconds * (new_total / old_total);

@@ -11,12 +11,16 @@
 
 namespace zeroplan {
 
+class SimulationMemo;
+
 struct SimulateOptions {
   PredictOptions predict;
   bool other_networks = true;  // play the usual networks too, where the plan's was assumed
   // Cards of other sizes are tried only until it is known whether the plan fits: `fits` is the
   // same, its probability and what would be needed are coarser.
+  // Where it does not fit, peaks and times are those of a card without a limit.
   bool verdict_alone = false;
+  SimulationMemo* memo = nullptr;  // what was played before, and this; may be shared by threads
 };
 
 // Is there a writer of programs for the plan's engine, and are there the drives it swaps to?

@@ -53,6 +53,7 @@ class Search {
         bounds_(space, options.limits.predict),
         pool_(threads(options.jobs)),
         began_(std::chrono::steady_clock::now()),
+        memo_(options.memo != nullptr ? *options.memo : own_memo_),
         room_(space.prepared().cluster->gpu.memory.value - options.limits.predict.reserve) {
     result_.points = space.points();
   }
@@ -384,7 +385,7 @@ class Search {
     pool_.run(fresh.size(), [&](std::size_t i) {
       if (stopped()) return;
       bounded[i] = options_.use_bounds && surely_too_large(fresh[i]) ? 1 : 0;
-      if (bounded[i] == 0) results[i] = evaluate(space_, fresh[i], options_.limits);
+      if (bounded[i] == 0) results[i] = evaluate(space_, fresh[i], options_.limits, &memo_);
     });
     for (std::size_t i = 0; i < fresh.size(); ++i) {
       if (bounded[i] != 0) {
@@ -495,6 +496,8 @@ class Search {
   SearchBounds bounds_;
   WorkerPool pool_;
   std::chrono::steady_clock::time_point began_;
+  SimulationMemo own_memo_;
+  SimulationMemo& memo_;
   Bytes room_;
   SearchResult result_;
   std::vector<Evaluated> fitting_;
@@ -519,7 +522,10 @@ std::string lacks(const StepResult& result) {
 
 }  // namespace
 
-Evaluated evaluate(const SearchSpace& space, const Point& point, const SearchLimits& limits) {
+Evaluated evaluate(const SearchSpace& space,
+                   const Point& point,
+                   const SearchLimits& limits,
+                   SimulationMemo* memo) {
   Evaluated item;
   item.point = point;
   try {
@@ -528,8 +534,9 @@ Evaluated evaluate(const SearchSpace& space, const Point& point, const SearchLim
       item.why_not = "DeepSpeed refuses: " + why;
       return item;
     }
-    const StepResult result =
-        simulate(plan, {.predict = limits.predict, .other_networks = false, .verdict_alone = true});
+    const StepResult result = simulate(
+        plan,
+        {.predict = limits.predict, .other_networks = false, .verdict_alone = true, .memo = memo});
     item.tokens_per_second = result.step.tokens_per_second_per_gpu;
     item.step = result.step.total;
     item.gpu_memory = result.gpu.peak_total;

@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "simulator/simulation_memo.hpp"
 #include "tuner/search_bounds.hpp"
 #include "tuner/search_space.hpp"
 
@@ -58,6 +59,7 @@ struct SearchOptions {
   std::int64_t most_evaluated = std::numeric_limits<std::int64_t>::max();
   const std::atomic<bool>* interrupted = nullptr;
   std::function<void(const SearchProgress&)> on_progress;  // called between rounds
+  SimulationMemo* memo = nullptr;  // of searches that share it; null: the search has its own
 };
 
 // A point that was simulated.
@@ -93,6 +95,9 @@ struct SearchResult {
 SearchResult search(const SearchSpace& space, const SearchOptions& options);
 
 // One point, simulated. Refusals of a plan are a reason not to fit.
-Evaluated evaluate(const SearchSpace& space, const Point& point, const SearchLimits& limits);
+Evaluated evaluate(const SearchSpace& space,
+                   const Point& point,
+                   const SearchLimits& limits,
+                   SimulationMemo* memo = nullptr);
 
 }  // namespace zeroplan

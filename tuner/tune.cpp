@@ -31,11 +31,16 @@ void add(const SearchResult& part, SearchResult& sum) {
   }
 }
 
+TuneOptions with_memo(TuneOptions options, SimulationMemo& memo) {
+  options.search.memo = &memo;
+  return options;
+}
+
 class Tuner {
  public:
   Tuner(const Scenario& scenario, const TuneOptions& options)
       : scenario_(scenario),
-        options_(options),
+        options_(with_memo(options, memo_)),
         request_(read_request(options.words)),
         prepared_(prepare(scenario)) {}
 
@@ -146,7 +151,7 @@ class Tuner {
       answer.result = simulate(*answer.plan, {.predict = options.limits.predict});
       if (over(answer.search)) return answer;
       answer.impacts = knob_impacts(space, best, options, kImpacts);
-      answer.headroom = headroom_of(space, best, options.limits);
+      answer.headroom = headroom_of(space, best, options);
       answer.fewest_gpus = options_.objective == Objective::gpus
                                ? space.prepared().cluster->total_gpus()
                                : fewest_gpus(scenario_, request_, prepared_, options);
@@ -158,7 +163,8 @@ class Tuner {
   }
 
   const Scenario& scenario_;
-  const TuneOptions& options_;
+  SimulationMemo memo_;  // of all searches and of the reasons
+  TuneOptions options_;
   SearchRequest request_;
   Prepared prepared_;
 };

@@ -152,7 +152,7 @@ std::vector<KnobImpact> knob_impacts(const SearchSpace& space,
   const std::size_t threads = options.jobs > 0 ? static_cast<std::size_t>(options.jobs)
                                                : std::max(1U, std::thread::hardware_concurrency());
   WorkerPool(threads).run(changes.size(), [&](std::size_t i) {
-    results[i] = evaluate(space, changes[i].point, options.limits);
+    results[i] = evaluate(space, changes[i].point, options.limits, options.memo);
   });
   std::vector<KnobImpact> impacts;
   for (std::size_t i = 0; i < changes.size(); ++i) {
@@ -182,13 +182,18 @@ std::vector<KnobImpact> knob_impacts(const SearchSpace& space,
   return impacts;
 }
 
-Headroom headroom_of(const SearchSpace& space, const Evaluated& best, const SearchLimits& limits) {
+Headroom headroom_of(const SearchSpace& space,
+                     const Evaluated& best,
+                     const SearchOptions& options) {
   const auto fits_with = [&](ScenarioKey key, std::int64_t value, bool play) {
     try {
       const Plan plan = space.plan_with(best.point, key, value);
-      if (!play) return predict(plan, limits.predict).fits;
+      if (!play) return predict(plan, options.limits.predict).fits;
       return simulate(plan,
-                      {.predict = limits.predict, .other_networks = false, .verdict_alone = true})
+                      {.predict = options.limits.predict,
+                       .other_networks = false,
+                       .verdict_alone = true,
+                       .memo = options.memo})
           .fits;
     } catch (const InputError&) {
       return false;  // longer than the model's positions

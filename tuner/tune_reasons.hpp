@@ -17,7 +17,7 @@ std::vector<KnobImpact> knob_impacts(const SearchSpace& space,
                                      std::size_t most);
 
 // Of the best point; fits() is that of `simulate` with these limits.
-Headroom headroom_of(const SearchSpace& space, const Evaluated& best, const SearchLimits& limits);
+Headroom headroom_of(const SearchSpace& space, const Evaluated& best, const SearchOptions& options);
 
 // Smaller clusters of the same GPUs: parts of a node (halves), then whole nodes; ascending.
 std::vector<Cluster> smaller_clusters(const Cluster& cluster);

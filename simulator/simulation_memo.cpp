@@ -1,0 +1,76 @@
+#include "simulator/simulation_memo.hpp"
+
+#include <bit>
+#include <utility>
+
+namespace zeroplan {
+namespace {
+
+void add(const Section& section, Fingerprint& print) {
+  print.add(section.begin);
+  print.add(section.end);
+}
+
+void add(const StepSections& step, Fingerprint& print) {
+  print.add(step.micro_steps.size());
+  for (const RepeatedSection& part : step.micro_steps) {
+    add(part.section, print);
+    print.add(static_cast<std::uint64_t>(part.times));
+  }
+  add(step.optimizer, print);
+}
+
+void add(const Task& task, Fingerprint& print) {
+  print.add(static_cast<std::uint64_t>(task.kind));
+  print.add(std::bit_cast<std::uint64_t>(task.dispatch.seconds()));
+  print.add(std::bit_cast<std::uint64_t>(task.duration.seconds()));
+  for (std::size_t r = 0; r < task.demands.size(); r += 2) {
+    const auto low = std::bit_cast<std::uint32_t>(task.demands[r]);
+    const auto high =
+        r + 1 < task.demands.size() ? std::bit_cast<std::uint32_t>(task.demands[r + 1]) : 0U;
+    print.add(std::uint64_t{high} << 32 | low);
+  }
+}
+
+void add(const Instruction& instruction, Fingerprint& print) {
+  print.add(static_cast<std::uint64_t>(instruction.opcode) |
+            static_cast<std::uint64_t>(instruction.stream) << 8 |
+            static_cast<std::uint64_t>(instruction.category) << 16 |
+            static_cast<std::uint64_t>(static_cast<std::uint32_t>(instruction.index)) << 32);
+  print.add(static_cast<std::uint64_t>(instruction.bytes));
+}
+
+}  // namespace
+
+Fingerprint fingerprint(const RankProgram& rank) {
+  const Program& program = rank.program;
+  Fingerprint print;
+  print.add(program.tasks.size());
+  for (const Task& task : program.tasks) add(task, print);
+  print.add(program.code.size());
+  for (const Instruction& instruction : program.code) add(instruction, print);
+  print.add(program.streams.size());
+  print.add(static_cast<std::uint64_t>(program.slots));
+  print.add(static_cast<std::uint64_t>(program.events));
+  print.add(static_cast<std::uint64_t>(program.queues));
+  print.add(rank.expandable_segments ? 1 : 0);
+  add(rank.initialisation, print);
+  print.add(rank.first_steps.size());
+  for (const StepSections& step : rank.first_steps) add(step, print);
+  add(rank.steady, print);
+  return print;
+}
+
+std::shared_ptr<const PlayedRank> SimulationMemo::find(const Fingerprint& key) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = known_.find(key);
+  return found == known_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<const PlayedRank> SimulationMemo::keep(const Fingerprint& key, PlayedRank played) {
+  auto value = std::make_shared<const PlayedRank>(std::move(played));
+  const std::scoped_lock lock(mutex_);
+  return known_.emplace(key, std::move(value)).first->second;
+}
+
+}  // namespace zeroplan

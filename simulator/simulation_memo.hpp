@@ -1,0 +1,46 @@
+// Ranks that were played already: a search asks about many configurations whose ranks do exactly
+// the same, because the knob they differ in has no effect beside their other knobs.
+//
+// Two ranks are the same where their programs are (instructions, durations, demands) and the cards
+// they are tried on; nothing else reaches the simulation. Names are left out.
+// May be called by several threads; answers do not depend on who was first, because equal programs
+// have equal runs. Checked by tests/property/simulation_property.cpp.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "simulator/engines/rank_program.hpp"
+#include "simulator/fingerprint.hpp"
+#include "simulator/rank_simulation.hpp"
+
+namespace zeroplan {
+
+// Of everything that decides a rank's run but the card.
+Fingerprint fingerprint(const RankProgram& rank);
+
+// How a rank ran on cards of several sizes.
+struct PlayedRank {
+  double factor = 0.0;  // by which the card can be smaller
+  RankSimulation run;   // on the card, or without a limit where it does not run there
+};
+
+class SimulationMemo {
+ public:
+  // Null where it is not known. What it points to stays.
+  std::shared_ptr<const PlayedRank> find(const Fingerprint& key) const;
+  std::shared_ptr<const PlayedRank> keep(const Fingerprint& key, PlayedRank played);
+
+ private:
+  struct Hash {
+    std::size_t operator()(const Fingerprint& key) const {
+      return static_cast<std::size_t>(key.high);
+    }
+  };
+  mutable std::mutex mutex_;
+  std::unordered_map<Fingerprint, std::shared_ptr<const PlayedRank>, Hash> known_;
+};
+
+}  // namespace zeroplan
