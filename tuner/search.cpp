@@ -113,10 +113,17 @@ class Search {
         }
       }
     }
-    std::stable_sort(frames.begin(), frames.end(), [](const Branch& a, const Branch& b) {
-      return a.bound > b.bound;
+    // Of bounds that differ by rounding alone, more accumulation is the better guess.
+    std::stable_sort(frames.begin(), frames.end(), [&](const Branch& a, const Branch& b) {
+      const auto bound_a = static_cast<float>(a.bound);
+      const auto bound_b = static_cast<float>(b.bound);
+      return bound_a != bound_b ? bound_a > bound_b : accumulation(a) > accumulation(b);
     });
     return frames;
+  }
+
+  std::int64_t accumulation(const Branch& branch) const {
+    return space_.batches()[static_cast<std::size_t>(branch.point.batch)].accumulation;
   }
 
   void add_frame(const Point& point, std::vector<Branch>& frames) {

@@ -22,6 +22,7 @@
 #include "model/predict/verdict.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "simulator/engines/communicators.hpp"
+#include "simulator/engines/deepspeed_writer.hpp"
 #include "simulator/task_table.hpp"
 #include "tuner/knob_effect.hpp"
 #include "tuner/search_tail.hpp"
@@ -113,6 +114,8 @@ struct SearchBounds::Head {
   double neutral = 0.0;  // of these, of kernels that share nothing
   double dispatch = 0.0;
   double before = 0.0;  // s of the host, to prepare a micro-step
+  double rest = 0.0;    // s of kernels behind the last gradient
+  bool waits = false;   // the device is idle when a micro-step begins
   Bytes memory;  // highest moment of activations, with batch, workspaces and registered buffers
 };
 
@@ -123,6 +126,10 @@ struct SearchBounds::Tail {
 // Collectives of a step or of a micro-step.
 struct SearchBounds::Messages {
   double taken = 0.0;     // sum of min(s, m) t
+  double beside = 0.0;    // of these, of all but `alone`
+  double alone = 0.0;     // s beside no kernel: gathers before a micro-step's first one, reductions
+                          // on the compute stream, the last of each micro-step but the last
+  double ends = 0.0;      // how many of the latter
   double largest = 0.0;   // of min(s, m)
   double everyone = 0.0;  // s of collectives of all ranks
   double others = 0.0;    // s of the busiest other communicator
@@ -163,7 +170,13 @@ class MessageSum {
         tasks_(plan, writer_),
         communicators_(plan.cluster, writer_, plan.degrees.tensor) {}
 
-  void add(Collective kind, Bytes bytes, std::int64_t ranks, bool across, std::int64_t times) {
+  // `alone`: how many of the `times` run beside no kernel.
+  void add(Collective kind,
+           Bytes bytes,
+           std::int64_t ranks,
+           bool across,
+           std::int64_t times,
+           std::int64_t alone = 0) {
     if (ranks <= 1) return;
     const CollectiveGroup group = communicators_.group_of(ranks, across);
     const Task& task =
@@ -175,12 +188,18 @@ class MessageSum {
         std::min(share(SharedResource::multiprocessors), share(SharedResource::gpu_memory));
     const double seconds = task.duration.seconds() * static_cast<double>(times);
     taken_ += taken * seconds;
+    const double idle = task.duration.seconds() * static_cast<double>(alone);
+    alone_ += idle;
+    beside_ += taken * (seconds - idle);
     largest_ = std::max(largest_, taken);
     if (group.ranks() == plan_.cluster.total_gpus()) everyone_ += seconds;
     if (group.ranks() != plan_.cluster.total_gpus()) {
       queue(communicators_.stream_of(group)) += seconds;
     }
   }
+
+  // So many of those alone stand behind kernels that follow the last gradient.
+  void note_end(std::int64_t times) { ends_ += static_cast<double>(times); }
 
   // What comes over the bus before a gather, on a queue of its own; from NVMe first.
   void bring(Bytes part) {
@@ -203,6 +222,9 @@ class MessageSum {
   Result take() const {
     Result sum;
     sum.taken = taken_;
+    sum.beside = beside_;
+    sum.alone = alone_;
+    sum.ends = ends_;
     sum.largest = largest_;
     sum.everyone = everyone_;
     for (const double seconds : queues_) sum.others = std::max(sum.others, seconds);
@@ -224,7 +246,8 @@ class MessageSum {
   TaskTable tasks_;
   Communicators communicators_;
   std::vector<double> queues_;
-  double taken_ = 0.0, largest_ = 0.0, everyone_ = 0.0, copies_ = 0.0, reads_ = 0.0;
+  double taken_ = 0.0, beside_ = 0.0, alone_ = 0.0, ends_ = 0.0;
+  double largest_ = 0.0, everyone_ = 0.0, copies_ = 0.0, reads_ = 0.0;
 };
 
 // Offloaded weights come as fast as pinning and aio's requests let them: axes of the tail, which
@@ -248,6 +271,38 @@ double fastest_copies(const SearchSpace& space,
     fastest = std::min(fastest, sum.copies());
   });
   return fastest;
+}
+
+// Seconds of kernels that follow a micro-batch's last gradient.
+double behind_gradients(const ModelGraph& graph, TaskTable& tasks, const Program& program) {
+  double seconds = 0.0;
+  const std::vector<PassStep> steps = micro_batch(graph);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const BlockInstance& instance = graph.instances[static_cast<std::size_t>(step->instance)];
+    const Block& block = graph.block_of(instance);
+    const auto& events = block.of(step->pass);
+    for (auto event = events.rbegin(); event != events.rend(); ++event) {
+      const auto index = static_cast<std::size_t>(event->index);
+      if (event->kind == EventKind::weight_gradient && block.weight_gradients[index].complete) {
+        return seconds;
+      }
+      if (event->kind != EventKind::operation) continue;
+      const TaskIndex task = tasks.operation(block, block.operations[index], step->pass);
+      seconds += program.tasks[static_cast<std::size_t>(task)].duration.seconds();
+    }
+  }
+  return seconds;
+}
+
+bool is_sent(const EngineAction& action) {
+  return action.kind == ActionKind::collective && action.collective.kind != CollectiveKind::barrier;
+}
+
+// The index of the last that is sent; of no action where none is.
+std::size_t last_collective(const EngineActions& actions) {
+  std::size_t i = actions.actions.size();
+  while (i > 0 && !is_sent(actions.actions[i - 1])) --i;
+  return i > 0 ? i - 1 : actions.actions.size();
 }
 
 // The order in which a micro-batch completes its gradients.
@@ -307,6 +362,8 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
       highest = std::max(highest, zeroplan::sum(step.entry) + rise);
     }
     head.before = tasks.host_costs().micro_step.seconds();
+    head.rest = behind_gradients(graph, tasks, program);
+    head.waits = waits_before_micro_steps(plan);
     head.memory =
         highest + graph.batch + graph.buffers + graph.kept_outputs + cublas_workspace(plan) * 2;
     return head;
@@ -340,7 +397,7 @@ const SearchBounds::Messages& SearchBounds::gathers(const Point& point) const {
     MessageSum sum(plan);
     for (const GatherMessage& message : timeline.messages) {
       const Bytes bytes = message.elements * plan.engine.model_dtype;
-      sum.add(Collective::all_gather, bytes, message.ranks, false, 1);
+      sum.add(Collective::all_gather, bytes, message.ranks, false, 1, message.first ? 1 : 0);
     }
     Messages messages = sum.take<Messages>();
     messages.copies = fastest_copies(space_, key, timeline);
@@ -367,17 +424,29 @@ const SearchBounds::Messages& SearchBounds::reductions(const Point& point) const
     const auto window = [&](int index, std::int64_t times) {
       actions.clear();
       reducer.begin_backward(index);
-      for (const std::int32_t parameter : order) reducer.gradient_ready(parameter, actions);
+      std::size_t before_last = 0;  // actions before the last gradient
+      for (const std::int32_t parameter : order) {
+        before_last = actions.actions.size();
+        reducer.gradient_ready(parameter, actions);
+      }
       reducer.end_backward(actions);
-      for (const EngineAction& action : actions.actions) {
+      const std::size_t end = last_collective(actions);
+      for (std::size_t i = 0; i < actions.actions.size(); ++i) {
+        const EngineAction& action = actions.actions[i];
         const CollectiveKind kind = action.collective.kind;
-        if (action.kind != ActionKind::collective || kind == CollectiveKind::barrier) continue;
+        if (!is_sent(action)) continue;
+        // On the compute stream nothing runs beside it; else beside the last one nothing does.
+        const bool in_line =
+            action.stream == EngineStream::compute && !action.collective.asynchronous;
+        const bool ends = i == end && i >= before_last && index + 1 < static_cast<int>(steps);
+        if (ends && !in_line) sum.note_end(times);
         const bool across = action.collective.ranks < partition_ranks(config);
         sum.add(*collective_of(kind),
                 action.elements * action.dtype,
                 action.collective.ranks,
                 across,
-                times);
+                times,
+                in_line || ends ? times : 0);
       }
     };
     const int last = static_cast<int>(steps) - 1;
@@ -396,6 +465,9 @@ void keep_least(const Messages& other, bool first, Messages& least) {
     least.*member = first ? other.*member : std::min(least.*member, other.*member);
   };
   keep(&Messages::taken);
+  keep(&Messages::beside);
+  keep(&Messages::alone);
+  least.ends = std::max(least.ends, other.ends);
   keep(&Messages::everyone);
   keep(&Messages::others);
   keep(&Messages::copies);
@@ -443,26 +515,36 @@ Seconds SearchBounds::step_time(const Point& point, BoundDepth depth) const {
   const double G =
       static_cast<double>(space_.batches()[static_cast<std::size_t>(point.batch)].accumulation);
   const Head& head = this->head(point);
-  // The host prepares the first micro-step before anything runs.
-  const double passes = head.before + G * head.busy;
+  // The host prepares the first micro-step before anything runs; where it waits for the device,
+  // every one.
+  double kernels = (head.waits ? G : 1.0) * head.before + G * head.busy;
+  double host = G * (head.before + head.dispatch);
+  double slowest = head.waits ? (G - 1.0) * std::max(0.0, head.dispatch - head.busy) : 0.0;
   double after = 0.0;
-  double dispatch = G * (head.before + head.dispatch);
   if (depth != BoundDepth::batch) {
     after = tail(point).work.seconds;
-    dispatch += tail(point).work.dispatch;
+    host += tail(point).work.dispatch;
   }
-  double seconds = std::max(passes + after, dispatch);
+  kernels += after;
+  slowest += kernels;  // of host and kernels in each micro-step
+  double seconds = std::max({kernels, host, slowest});
   if (depth == BoundDepth::messages || depth == BoundDepth::whole) {
     const bool whole = depth == BoundDepth::whole;
     const Messages& gathered = whole ? gathers(point) : fewest_gathers(point);
     const Messages& reduced = whole ? reductions(point) : fewest_reductions(point);
-    const double taken = G * gathered.taken + reduced.taken;
+    // Between two micro-steps the device runs nothing but these.
+    const double idle =
+        !head.waits ? 0.0
+                    : G * gathered.alone + std::max(0.0, reduced.alone - reduced.ends * head.rest);
+    const double taken =
+        head.waits ? G * gathered.beside + reduced.beside : G * gathered.taken + reduced.taken;
     const double largest = std::max(gathered.largest, reduced.largest);
     const int communicators = 1 + gathered.communicators + reduced.communicators;
     // What may run beside nothing: the host's preparation, kernels that share nothing, the tail.
-    const double free = largest * communicators * (G * head.neutral + after + head.before);
-    seconds += std::max(0.0, taken - free);
+    const double free =
+        std::min(1.0, largest * communicators) * (G * head.neutral + after + head.before + idle);
     seconds = std::max({seconds,
+                        kernels + idle + std::max(0.0, taken - free),
                         G * gathered.everyone + reduced.everyone,
                         G * gathered.others,
                         reduced.others,

@@ -18,6 +18,7 @@ class Fold {
     forward_ = forward;
     note();
   }
+  void operation_ran() { ran_ = true; }
   void read(FetchLog& log) {
     for (const FetchEvent& event : log.events) read(event);
     log.clear();
@@ -41,8 +42,11 @@ class Fold {
         now_.buffers += event.elements;
         totals.collective_elements += event.elements;
         ++totals.collectives;
-        timeline_.messages.push_back(
-            {static_cast<std::int32_t>(step_), event.elements, event.group, ahead_});
+        timeline_.messages.push_back({static_cast<std::int32_t>(step_),
+                                      event.elements,
+                                      event.group,
+                                      ahead_,
+                                      !ran_ && !ahead_});
         break;
       case FetchEventKind::load:
         now_.buffers += event.elements;
@@ -75,7 +79,13 @@ class Fold {
   std::size_t step_ = 0;
   bool forward_ = true;
   bool ahead_ = false;
+  bool ran_ = false;  // an operation of the micro-step
 };
+
+bool launches(const Block& block, const Event& event) {
+  return event.kind == EventKind::operation &&
+         block.operations[static_cast<std::size_t>(event.index)].kernels > 0;
+}
 
 // Drives the coordinator through micro-steps and folds its log.
 class Driver {
@@ -106,6 +116,7 @@ class Driver {
       const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
       for (const Event& event : graph_.block_of(instance).of(pass.pass)) {
         walk_.follow(pass, event, on_module);
+        if (fold != nullptr && launches(graph_.block_of(instance), event)) fold->operation_ran();
       }
     }
     walk_.leave(FetchPass::backward, on_module);

@@ -17,6 +17,7 @@ struct GatherMessage {
   Elements elements;      // full output
   std::int32_t ranks = 1;
   bool ahead = false;  // prefetched: a later pass needs it
+  bool first = false;  // the micro-step's first kernel waits for it
 };
 
 struct GatherTimeline {

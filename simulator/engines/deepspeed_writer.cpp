@@ -25,20 +25,18 @@ bool keeps_gradients(const EngineBuffer& buffer) {
          buffer.place == BufferPlace::gpu;
 }
 
-// The throughput timer synchronizes the device when a micro-step's forward pass begins and when its
-// step() ends, unless the ds_config says otherwise (utils/timer.py ThroughputTimer.start, stop): no
-// micro-step is issued while the last one runs.
-bool times_throughput(const Plan& plan) {
-  return plan.ds_config.boolean(Knob::timers_throughput_enabled).value_or(true) &&
-         plan.ds_config.boolean(Knob::timers_throughput_synchronized).value_or(true);
-}
-
 // As many as the stage has alive, or as the played step has micro-batches.
 std::int64_t played_live_micro_batches(const Plan& plan, const EngineConfig& config) {
   return std::min<std::int64_t>(live_micro_batches(plan), config.gradient_accumulation_steps);
 }
 
 }  // namespace
+
+bool waits_before_micro_steps(const Plan& plan) {
+  return plan.stages.empty() &&
+         plan.ds_config.boolean(Knob::timers_throughput_enabled).value_or(true) &&
+         plan.ds_config.boolean(Knob::timers_throughput_synchronized).value_or(true);
+}
 
 DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const EngineConfig& config)
     : plan_(plan),
@@ -157,7 +155,7 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
   buffers_ready_ = false;
   backward_began_ = false;
   writer_.set_label(-1);
-  if (times_throughput(plan_)) writer_.host_wait_device();
+  if (waits_before_micro_steps(plan_)) writer_.host_wait_device();
   writer_.mark(Phase::forward);
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
   graph().begin_micro_batch();

@@ -37,6 +37,11 @@
 
 namespace zeroplan {
 
+// Does the host wait for the device before every micro-step? The throughput timer synchronizes it
+// when a micro-step's forward pass begins and when its step() ends, unless the ds_config says
+// otherwise (utils/timer.py ThroughputTimer.start, stop). Not in a pipeline.
+bool waits_before_micro_steps(const Plan& plan);
+
 class DeepSpeedWriter {
  public:
   // `config` is the rank's own; plan and work must outlive the writer.
