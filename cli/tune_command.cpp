@@ -99,6 +99,9 @@ Json answer_json(const TuneAnswer& answer,
     document["nearest"] = nearest;
   }
   document["remedies"] = remedies_json(answer.remedies);
+  Json cut_off = Json::array();
+  for (const Reason reason : answer.cut_off) cut_off.push_back(name(kReasonNames, reason));
+  document["cut_off"] = cut_off;
   return document;
 }
 
@@ -140,7 +143,7 @@ int run_tune(const Arguments& arguments, Streams streams) {
   } else {
     streams.out << tune_text(answer, options, price, words);
   }
-  if (answer.search.interrupted) return kInterrupted;
+  if (answer.interrupted) return kInterrupted;
   return answer.plan ? kDone : kAnswerIsNo;
 }
 

@@ -102,6 +102,28 @@ std::string impacts_text(const TuneAnswer& answer) {
   return text;
 }
 
+// What there was no time for.
+std::string cut_off_text(const TuneAnswer& answer) {
+  std::string text;
+  for (const Reason reason : answer.cut_off) {
+    switch (reason) {
+      case Reason::impacts:
+        text += "no time to look for what matters most\n";
+        break;
+      case Reason::headroom:
+        text += "no time to look for the headroom\n";
+        break;
+      case Reason::fewest_gpus:
+        text += "no time to look for the fewest GPUs\n";
+        break;
+      case Reason::nearest:
+        text += "no time to look for the nearest that fits\n";
+        break;
+    }
+  }
+  return text.empty() ? text : "\n" + text;
+}
+
 // How sure the answer is.
 std::string proof_text(const TuneAnswer& answer, const TuneOptions& options) {
   const SearchResult& search = answer.search;
@@ -205,7 +227,7 @@ std::string tune_text(const TuneAnswer& answer,
                       const TuneOptions& options,
                       std::optional<double> price,
                       const Translation& words) {
-  const std::string why = proof_text(answer, options) + tally_text(answer);
+  const std::string why = cut_off_text(answer) + proof_text(answer, options) + tally_text(answer);
   if (!answer.plan) return words.text(nothing_text(answer) + why);
   const std::string about =
       question_line(*answer.plan) + "\n" + best_text(answer, options, price) + impacts_text(answer);

@@ -138,14 +138,18 @@ std::vector<Variation> moves_of(const Plan& base) {
   return moves;
 }
 
-Sensitivity sensitivity(const Variations& variations, const PredictOptions& options) {
+Sensitivity sensitivity(const Variations& variations,
+                        const PredictOptions& options,
+                        const Deadline& deadline) {
   Sensitivity all;
   all.base = simulate(variations.base(), {.predict = options, .other_networks = false});
   const std::vector<Variation> moves = moves_of(variations.base());
-  std::vector<VariedResult> results = variations.simulate_all(moves, options);
+  std::vector<VariedResult> results = variations.simulate_all(moves, options, deadline);
   for (std::size_t i = 0; i < moves.size(); ++i) {
     if (results[i].result) {
       all.moves.push_back({moves[i], std::move(*results[i].result)});
+    } else if (results[i].refusal.empty()) {
+      all.complete = false;
     } else {
       all.refused.push_back({moves[i], results[i].refusal});
     }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/units.hpp"
+#include "tuner/deadline.hpp"
 #include "tuner/variations.hpp"
 
 namespace zeroplan {
@@ -30,12 +31,15 @@ struct Sensitivity {
   StepResult base;
   std::vector<Move> moves;  // in the order of the knob table, the workload behind it
   std::vector<RefusedMove> refused;
+  bool complete = true;  // false: the deadline left moves out
 };
 
 // The moves that are tried.
 std::vector<Variation> moves_of(const Plan& base);
 
-Sensitivity sensitivity(const Variations& variations, const PredictOptions& options = {});
+Sensitivity sensitivity(const Variations& variations,
+                        const PredictOptions& options = {},
+                        const Deadline& deadline = Deadline());
 
 // Signed differences to the base: what a move adds.
 std::int64_t added_gpu_bytes(const Sensitivity& all, const Move& move);   // of peak_total

@@ -10,6 +10,7 @@ namespace zeroplan {
 namespace {
 
 constexpr std::size_t kImpacts = 3;
+constexpr double kSearchShare = 0.75;  // of the time limit
 
 struct Found {
   std::unique_ptr<SearchSpace> space;
@@ -42,7 +43,9 @@ class Tuner {
       : scenario_(scenario),
         options_(with_memo(options, memo_)),
         request_(read_request(options.words)),
-        prepared_(prepare(scenario)) {}
+        prepared_(prepare(scenario)),
+        all_(options.search.seconds, options.search.interrupted),
+        searches_(options.search.seconds * kSearchShare, options.search.interrupted) {}
 
   TuneAnswer run() {
     Found found;
@@ -67,6 +70,7 @@ class Tuner {
     prepared.cluster = std::make_shared<const Cluster>(cluster);
     Found found{std::make_unique<SearchSpace>(scenario_, request_, prepared), {}};
     SearchOptions options = options_.search;
+    options.seconds = searches_.left();
     options.goal =
         options_.objective == Objective::memory ? SearchGoal::memory : SearchGoal::throughput;
     found.search = search(*found.space, options);
@@ -144,22 +148,44 @@ class Tuner {
     for (const Evaluated& item : answer.search.pareto) {
       answer.pareto.emplace_back(space.plan(item.point), item);
     }
-    const SearchOptions& options = options_.search;
+    answer.interrupted = answer.search.interrupted;
     if (answer.search.best) {
-      const Evaluated& best = *answer.search.best;
-      answer.plan = space.plan(best.point);
-      answer.result = simulate(*answer.plan, {.predict = options.limits.predict});
-      if (over(answer.search)) return answer;
-      answer.impacts = knob_impacts(space, best, options, kImpacts);
-      answer.headroom = headroom_of(space, best, options);
-      answer.fewest_gpus = options_.objective == Objective::gpus
-                               ? space.prepared().cluster->total_gpus()
-                               : fewest_gpus(scenario_, request_, prepared_, options);
+      add_reasons(space, answer);
     } else if (!over(answer.search)) {
-      answer.nearest = nearest_fit(scenario_, request_, prepared_, options);
-      if (!answer.nearest) answer.remedies = fit(scenario_, options.limits.predict).remedies;
+      add_nearest(answer);
     }
+    answer.interrupted = answer.interrupted || all_.interrupted();
     return answer;
+  }
+
+  void add_reasons(const SearchSpace& space, TuneAnswer& answer) const {
+    const SearchOptions& options = options_.search;
+    const Evaluated& best = *answer.search.best;
+    answer.plan = space.plan(best.point);
+    answer.result = simulate(*answer.plan, {.predict = options.limits.predict});
+    if (answer.interrupted) return;
+    if (auto impacts = knob_impacts(space, best, options, kImpacts, all_)) {
+      answer.impacts = std::move(*impacts);
+    } else {
+      answer.cut_off.push_back(Reason::impacts);
+    }
+    answer.headroom = headroom_of(space, best, options, all_);
+    if (!answer.headroom) answer.cut_off.push_back(Reason::headroom);
+    answer.fewest_gpus = options_.objective == Objective::gpus
+                             ? space.prepared().cluster->total_gpus()
+                             : fewest_gpus(scenario_, request_, prepared_, options, all_);
+    if (!answer.fewest_gpus) answer.cut_off.push_back(Reason::fewest_gpus);
+  }
+
+  void add_nearest(TuneAnswer& answer) const {
+    const SearchOptions& options = options_.search;
+    answer.nearest = nearest_fit(scenario_, request_, prepared_, options, all_);
+    if (answer.nearest) return;
+    if (all_.over()) {
+      answer.cut_off.push_back(Reason::nearest);
+      return;
+    }
+    answer.remedies = fit(scenario_, options.limits.predict).remedies;
   }
 
   const Scenario& scenario_;
@@ -167,6 +193,8 @@ class Tuner {
   TuneOptions options_;
   SearchRequest request_;
   Prepared prepared_;
+  Deadline all_;       // since the tuner was made
+  Deadline searches_;  // a part of it
 };
 
 }  // namespace

@@ -26,7 +26,9 @@ inline constexpr EnumNames<Objective, 4> kObjectiveNames{{"throughput", "memory"
 struct TuneOptions {
   SearchWords words;
   Objective objective = Objective::throughput;
-  SearchOptions search;  // its goal is set by the objective
+  // Its goal is set by the objective. Of its seconds searches get three quarters, what stands
+  // beside the answer gets what they leave.
+  SearchOptions search;
 };
 
 // A key of the best configuration, and what its other values would do.
@@ -46,6 +48,11 @@ struct Relaxation {
   Plan plan;
 };
 
+// What stands beside the answer.
+enum class Reason { impacts, headroom, fewest_gpus, nearest };
+inline constexpr EnumNames<Reason, 4> kReasonNames{
+    {"impacts", "headroom", "fewest_gpus", "nearest"}};
+
 struct TuneAnswer {
   Scenario scenario;
   SearchResult search;
@@ -57,6 +64,8 @@ struct TuneAnswer {
   std::optional<std::int64_t> fewest_gpus;  // of this kind, with which something of the space fits
   std::optional<Relaxation> nearest;        // where nothing fits
   std::vector<Remedy> remedies;             // of the scenario itself, where no relaxation does
+  std::vector<Reason> cut_off;              // what the time limit or Ctrl-C left no time for
+  bool interrupted = false;                 // in the search, or beside it
 };
 
 // Throws InputError as resolve() and read_request() do.

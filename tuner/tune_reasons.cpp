@@ -140,10 +140,11 @@ void add_axis_changes(const SearchSpace& space, const Point& best, std::vector<C
 
 }  // namespace
 
-std::vector<KnobImpact> knob_impacts(const SearchSpace& space,
-                                     const Evaluated& best,
-                                     const SearchOptions& options,
-                                     std::size_t most) {
+std::optional<std::vector<KnobImpact>> knob_impacts(const SearchSpace& space,
+                                                    const Evaluated& best,
+                                                    const SearchOptions& options,
+                                                    std::size_t most,
+                                                    const Deadline& deadline) {
   std::vector<Change1> changes;
   add_strategy_changes(space, best.point, changes);
   add_workload_changes(space, best.point, changes);
@@ -152,8 +153,10 @@ std::vector<KnobImpact> knob_impacts(const SearchSpace& space,
   const std::size_t threads = options.jobs > 0 ? static_cast<std::size_t>(options.jobs)
                                                : std::max(1U, std::thread::hardware_concurrency());
   WorkerPool(threads).run(changes.size(), [&](std::size_t i) {
+    if (deadline.over()) return;
     results[i] = evaluate(space, changes[i].point, options.limits, options.memo);
   });
+  if (deadline.over()) return std::nullopt;
   std::vector<KnobImpact> impacts;
   for (std::size_t i = 0; i < changes.size(); ++i) {
     const Change1& change = changes[i];
@@ -182,10 +185,12 @@ std::vector<KnobImpact> knob_impacts(const SearchSpace& space,
   return impacts;
 }
 
-Headroom headroom_of(const SearchSpace& space,
-                     const Evaluated& best,
-                     const SearchOptions& options) {
+std::optional<Headroom> headroom_of(const SearchSpace& space,
+                                    const Evaluated& best,
+                                    const SearchOptions& options,
+                                    const Deadline& deadline) {
   const auto fits_with = [&](ScenarioKey key, std::int64_t value, bool play) {
+    if (deadline.over()) return false;  // the search for the largest ends soon
     try {
       const Plan plan = space.plan_with(best.point, key, value);
       if (!play) return predict(plan, options.limits.predict).fits;
@@ -212,6 +217,7 @@ Headroom headroom_of(const SearchSpace& space,
         return fits_with(ScenarioKey::sequence_length, n * kSequenceQuantum, play);
       });
   headroom.longest_sequence = std::max(longest * kSequenceQuantum, plan.workload.sequence_length);
+  if (deadline.over()) return std::nullopt;
   return headroom;
 }
 
@@ -237,15 +243,18 @@ std::vector<Cluster> smaller_clusters(const Cluster& cluster) {
 
 namespace {
 
-SearchOptions any_fit(SearchOptions options) {
+SearchOptions any_fit(SearchOptions options, const Deadline& deadline) {
+  options.seconds = deadline.left();
   options.goal = SearchGoal::any_fit;
   options.most_evaluated = kFeasibilityTries;
   options.on_progress = nullptr;
   return options;
 }
 
-std::optional<Evaluated> anything(const SearchSpace& space, const SearchOptions& options) {
-  return search(space, any_fit(options)).best;
+std::optional<Evaluated> anything(const SearchSpace& space,
+                                  const SearchOptions& options,
+                                  const Deadline& deadline) {
+  return search(space, any_fit(options, deadline)).best;
 }
 
 }  // namespace
@@ -253,16 +262,18 @@ std::optional<Evaluated> anything(const SearchSpace& space, const SearchOptions&
 std::optional<std::int64_t> fewest_gpus(const Scenario& scenario,
                                         const SearchRequest& request,
                                         const Prepared& prepared,
-                                        const SearchOptions& options) {
+                                        const SearchOptions& options,
+                                        const Deadline& deadline) {
   for (const Cluster& cluster : smaller_clusters(*prepared.cluster)) {
     Prepared smaller = prepared;
     smaller.cluster = std::make_shared<const Cluster>(cluster);
     try {
       const SearchSpace space(scenario, request, smaller);
-      if (anything(space, options)) return cluster.total_gpus();
+      if (anything(space, options, deadline)) return cluster.total_gpus();
     } catch (const InputError&) {
       continue;  // a global batch that so few ranks do not make
     }
+    if (deadline.over()) return std::nullopt;
   }
   return prepared.cluster->total_gpus();
 }
@@ -270,14 +281,16 @@ std::optional<std::int64_t> fewest_gpus(const Scenario& scenario,
 std::optional<Relaxation> nearest_fit(const Scenario& scenario,
                                       const SearchRequest& request,
                                       const Prepared& prepared,
-                                      const SearchOptions& options) {
+                                      const SearchOptions& options,
+                                      const Deadline& deadline) {
   SearchOptions relaxed = options;
   SearchRequest wider = request;
   std::string change;
   const auto attempt = [&](const std::string& next) -> std::optional<Relaxation> {
     change += (change.empty() ? "" : ", ") + next;
+    if (deadline.over()) return std::nullopt;
     const SearchSpace space(scenario, wider, prepared);
-    const auto found = anything(space, relaxed);
+    const auto found = anything(space, relaxed, deadline);
     if (!found) return std::nullopt;
     Plan plan = space.plan(found->point);
     StepResult result = simulate(plan, {.predict = relaxed.limits.predict});

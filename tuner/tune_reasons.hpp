@@ -1,23 +1,29 @@
 // What stands beside the answer of a search: what matters in it, how far it reaches, how few GPUs
-// would do, and what to give up where nothing fits.
+// would do, and what to give up where nothing fits. Nothing is returned where the deadline left no
+// time for it.
 #pragma once
 
 #include <optional>
 #include <vector>
 
+#include "tuner/deadline.hpp"
 #include "tuner/tune.hpp"
 
 namespace zeroplan {
 
 // Every key of the point with its other values, one at a time, simulated. Where a key has many
 // values, its ends and DeepSpeed's default.
-std::vector<KnobImpact> knob_impacts(const SearchSpace& space,
-                                     const Evaluated& best,
-                                     const SearchOptions& options,
-                                     std::size_t most);
+std::optional<std::vector<KnobImpact>> knob_impacts(const SearchSpace& space,
+                                                    const Evaluated& best,
+                                                    const SearchOptions& options,
+                                                    std::size_t most,
+                                                    const Deadline& deadline);
 
 // Of the best point; fits() is that of `simulate` with these limits.
-Headroom headroom_of(const SearchSpace& space, const Evaluated& best, const SearchOptions& options);
+std::optional<Headroom> headroom_of(const SearchSpace& space,
+                                    const Evaluated& best,
+                                    const SearchOptions& options,
+                                    const Deadline& deadline);
 
 // Smaller clusters of the same GPUs: parts of a node (halves), then whole nodes; ascending.
 std::vector<Cluster> smaller_clusters(const Cluster& cluster);
@@ -27,12 +33,14 @@ std::vector<Cluster> smaller_clusters(const Cluster& cluster);
 std::optional<std::int64_t> fewest_gpus(const Scenario& scenario,
                                         const SearchRequest& request,
                                         const Prepared& prepared,
-                                        const SearchOptions& options);
+                                        const SearchOptions& options,
+                                        const Deadline& deadline);
 
 // The first of the relaxations with which something fits.
 std::optional<Relaxation> nearest_fit(const Scenario& scenario,
                                       const SearchRequest& request,
                                       const Prepared& prepared,
-                                      const SearchOptions& options);
+                                      const SearchOptions& options,
+                                      const Deadline& deadline);
 
 }  // namespace zeroplan

@@ -189,12 +189,14 @@ Plan Variations::plan(const Variation& variation) const {
 }
 
 std::vector<VariedResult> Variations::simulate_all(std::span<const Variation> variations,
-                                                   const PredictOptions& options) const {
+                                                   const PredictOptions& options,
+                                                   const Deadline& deadline) const {
   std::vector<VariedResult> results(variations.size());
   std::vector<std::exception_ptr> failures(variations.size());
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
     for (std::size_t i = next++; i < variations.size(); i = next++) {
+      if (deadline.over()) return;
       try {
         results[i].result =
             simulate(plan(variations[i]), {.predict = options, .other_networks = false});

@@ -17,6 +17,7 @@
 #include "model/plan/plan.hpp"
 #include "model/predict/predict.hpp"
 #include "model/predict/step_result.hpp"
+#include "tuner/deadline.hpp"
 
 namespace zeroplan {
 
@@ -38,8 +39,8 @@ struct Variation {
 std::string describe(const Variation& variation, const Plan& base);
 
 struct VariedResult {
-  std::optional<StepResult> result;  // nothing where the plan is refused
-  std::string refusal;               // why
+  std::optional<StepResult> result;  // nothing where the plan is refused, or the deadline was over
+  std::string refusal;               // why; empty for the latter
 };
 
 class Variations {
@@ -52,7 +53,8 @@ class Variations {
   // Throws InputError where the changes contradict each other or the rest.
   Plan plan(const Variation& variation) const;
   std::vector<VariedResult> simulate_all(std::span<const Variation> variations,
-                                         const PredictOptions& options) const;
+                                         const PredictOptions& options,
+                                         const Deadline& deadline = Deadline()) const;
 
  private:
   Scenario scenario_;

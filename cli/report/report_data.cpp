@@ -5,16 +5,20 @@
 namespace zeroplan {
 namespace {
 
+// Of the time limit; the sensitivity of the answer gets what is left.
+constexpr double kSearchShare = 0.75;
+
 ChosenPlan in_detail(const SearchSpace& space,
                      const Evaluated& best,
                      const Scenario& scenario,
-                     const PredictOptions& options) {
+                     const PredictOptions& options,
+                     const Deadline& deadline) {
   ChosenPlan chosen{space.plan(best.point), {}, {}, {}, {}};
   chosen.result = simulate(chosen.plan, {.predict = options});
   if (is_simulated(chosen.plan)) chosen.step = play_step(chosen.plan, chosen.result);
   const Json document = scenario_document(chosen.plan, scenario);
   const Variations variations(parse_scenario(document, "the chosen configuration"));
-  chosen.sensitivity = sensitivity(variations, options);
+  chosen.sensitivity = sensitivity(variations, options, deadline);
   chosen.sensitivity_base = variations.base();
   return chosen;
 }
@@ -34,13 +38,16 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
   data.points = space.points();
   SearchOptions search = options.tune.search;
   search.goal = data.objective == Objective::memory ? SearchGoal::memory : SearchGoal::throughput;
+  const Deadline all(search.seconds, search.interrupted);
+  search.seconds *= kSearchShare;
   data.trade_offs = trade_offs(space, search, options.ceilings);
   for (const Evaluated& item : data.trade_offs.points) {
     data.descriptions.push_back(space.describe(item.point));
   }
   data.fit = fit(scenario, search.limits.predict);
   if (data.trade_offs.search.best) {
-    data.chosen = in_detail(space, *data.trade_offs.search.best, scenario, search.limits.predict);
+    data.chosen =
+        in_detail(space, *data.trade_offs.search.best, scenario, search.limits.predict, all);
   }
   return data;
 }

@@ -210,6 +210,7 @@ Json to_json(const ReportData& data) {
   if (!data.chosen) return document;
   document["chosen"] = chosen_json(*data.chosen, data.scenario);
   document["sensitivity"] = sensitivity_json(*data.chosen);
+  document["sensitivity_complete"] = data.chosen->sensitivity.complete;
   if (data.chosen->step) {
     document["memory_timeline"] = memory_timeline(*data.chosen->step);
     document["stream_timeline"] = stream_timeline(*data.chosen->step);

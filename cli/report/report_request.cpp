@@ -59,12 +59,15 @@ std::string report_text(const Json& document) {
                         gib_text(Bytes::of(gpu.find("peak_total_bytes")->as_integer())),
                         gib_text(Bytes::of(gpu.find("capacity_bytes")->as_integer())));
   }
+  const Json* moved = document.find("sensitivity_complete");
+  const bool searched = search.find("complete")->as_boolean();
+  const char* cut = !searched                       ? "; the searches were cut by the time limit"
+                    : moved && !moved->as_boolean() ? "; the sensitivity was cut by the time limit"
+                                                    : "";
   return text + fmt::format("{} points, {} simulations{}\n",
                             count_text(search.find("points")->as_integer()),
                             count_text(search.find("evaluated")->as_integer()),
-                            search.find("complete")->as_boolean()
-                                ? ""
-                                : "; the searches were cut by the time limit");
+                            cut);
 }
 
 std::string output_file(const Arguments& arguments, const std::string& example) {
