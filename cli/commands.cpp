@@ -115,6 +115,10 @@ constexpr std::array kValidateOptions = {
     OptionInfo{"--profile", "", "FILE", "predict with this profile where a line has none"},
     OptionInfo{"--tiers", "", "LETTERS", "only measurements of these tiers: AB"},
     OptionInfo{"--worst", "", "N", "how many of the worst predictions to list (10)"},
+    OptionInfo{"--plot",
+               "",
+               "FILE.svg|FILE.html",
+               "write predicted against measured as plots; the page says more of each point"},
     OptionInfo{"--jobs", "", "N", "threads (1)"}};
 
 constexpr std::array kCalibrateOptions = {
@@ -297,6 +301,7 @@ constexpr std::array kCommands = {
                 kValidateOptions,
                 "  zeroplan validate measurements.jsonl --jobs 2\n"
                 "  zeroplan validate runs/*.jsonl --tiers AB --worst 20\n"
+                "  zeroplan validate measurements.jsonl --plot scatter.html\n"
                 "  zeroplan validate measurements.jsonl --json > report.json\n",
                 run_validate},
     CommandInfo{"calibrate",

@@ -60,7 +60,7 @@ int run_plot(const Arguments& arguments, Streams streams) {
           {kCommandLine, "--output", "a name that ends in .svg or .png", in_quotes(path), ""});
     }
     require_vega();
-    require_drawing(png);
+    require_drawing(png, "`zeroplan report` needs only a browser");
   }
   const ReportData data = report_data_of(arguments, streams);
   const Json document = to_json(data);

@@ -3,6 +3,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/language/translation.hpp"
+#include "cli/report/validation_plot.hpp"
 #include "cli/validate_text.hpp"
 #include "evidence/validate.hpp"
 #include "model/cost/profile.hpp"
@@ -32,6 +33,9 @@ int run_validate(const Arguments& arguments, Streams streams) {
   options.tiers = arguments.text("tiers").value_or("");
   const std::int64_t worst = arguments.integer("worst", 0).value_or(10);
   const Translation words(arguments.language);
+  // What is missing is said before anything is predicted.
+  const auto plot = arguments.text("plot");
+  if (plot) require_validation_plot(*plot);
   std::vector<MeasurementFile> files;
   for (const std::string& path : arguments.positionals) files.push_back(read_measurements(path));
   if (const auto profile = arguments.text("profile")) take_profile(*profile, files);
@@ -44,6 +48,13 @@ int run_validate(const Arguments& arguments, Streams streams) {
     }
   }
   const ValidationReport report = validate(files, options);
+  if (plot) {
+    const bool written =
+        write_validation_plot(validation_document(report, static_cast<std::size_t>(worst)), *plot);
+    streams.log << words.text(written ? "wrote " + *plot
+                                      : "nothing written to " + *plot + ": nothing to show")
+                << "\n";
+  }
   if (arguments.json) {
     streams.out << to_json(report, options).dump(2) << "\n";
   } else {

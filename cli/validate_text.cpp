@@ -32,11 +32,10 @@ std::string repository(const std::string& source) {
 class Text {
  public:
   Text(const ValidationReport& report, const ValidateOptions& options)
-      : report_(report), options_(options), scored_(scored_rows(report.rows)) {
-    std::set<std::string> files;
-    for (const ValidatedRow& row : report.rows) files.insert(row.file);
-    several_files_ = files.size() > 1;
-  }
+      : report_(report),
+        options_(options),
+        scored_(scored_rows(report.rows)),
+        collections_(report.rows) {}
 
   std::string write(std::size_t worst) const {
     std::string text = fmt::format("{} measured values of {} scenarios; {} measurements skipped\n",
@@ -50,9 +49,7 @@ class Text {
   }
 
  private:
-  std::string collection(const ValidatedRow& row) const {
-    return several_files_ ? file_stem(row.file) : repository(row.source);
-  }
+  std::string collection(const ValidatedRow& row) const { return collections_.of(row); }
 
   std::string errors() const {
     if (scored_.empty()) return "";
@@ -183,10 +180,20 @@ class Text {
   const ValidationReport& report_;
   const ValidateOptions& options_;
   const std::vector<ValidatedRow> scored_;
-  bool several_files_ = false;
+  const Collections collections_;
 };
 
 }  // namespace
+
+Collections::Collections(const std::vector<ValidatedRow>& rows) {
+  std::set<std::string> files;
+  for (const ValidatedRow& row : rows) files.insert(row.file);
+  several_files_ = files.size() > 1;
+}
+
+std::string Collections::of(const ValidatedRow& row) const {
+  return several_files_ ? file_stem(row.file) : repository(row.source);
+}
 
 std::string validate_text(const ValidationReport& report,
                           const ValidateOptions& options,

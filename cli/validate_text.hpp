@@ -8,9 +8,19 @@
 
 namespace zeroplan {
 
+// What rows are gathered by: their file where there are several, else their source's repository,
+// the first word of what it calls itself.
+class Collections {
+ public:
+  explicit Collections(const std::vector<ValidatedRow>& rows);
+  std::string of(const ValidatedRow& row) const;
+
+ private:
+  bool several_files_ = false;
+};
+
 // Errors by collection and metric, verdicts, the worst predictions with what may be wrong, and why
-// measurements were skipped. A collection is a file where there are several, else a source's
-// repository: the first word of what it calls itself.
+// measurements were skipped.
 std::string validate_text(const ValidationReport& report,
                           const ValidateOptions& options,
                           std::size_t worst);

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <unistd.h>
+
 #include "model/diagnostic.hpp"
 
 namespace zeroplan {
@@ -41,6 +43,20 @@ void write_file(const std::string& path, std::string_view text) {
   std::error_code error;
   std::filesystem::rename(temporary, path, error);
   if (error) cannot_write(path, error.message());
+}
+
+void require_writable(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::is_directory(path, error)) cannot_write(path, "a folder of that name");
+  const fs::path parent = fs::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  // As write_file: a file is made in the folder and renamed, whatever stands there.
+  if (!fs::is_directory(folder, error)) {
+    cannot_write(path,
+                 fs::exists(folder, error) ? "a file for its folder" : "no folder of that name");
+  }
+  if (access(folder.c_str(), W_OK | X_OK) != 0) cannot_write(path, std::strerror(errno));
 }
 
 void make_executable(const std::string& path) {

@@ -13,6 +13,9 @@ void make_folder(const std::string& path);
 // Writes to a temporary name beside `path` and renames it, so that no half-written file stays
 // behind.
 void write_file(const std::string& path, std::string_view text);
+// Throws what write_file would throw where it can be known beforehand, and writes nothing: for
+// what takes long before there is something to write.
+void require_writable(const std::string& path);
 // Lets everybody execute it who may read it.
 void make_executable(const std::string& path);
 

@@ -157,6 +157,7 @@ ValidatedRow row_of(const Line& line, const ScenarioPrediction& prediction, Metr
   row.metric = metric;
   row.probability = prediction.fit_probability;
   row.free_share = free_share(measurement.measured, prediction.result);
+  row.step_seconds = prediction.result.step.total.seconds();
   row.why = why(prediction, metric);
   if (metric == Metric::fits) {
     const bool ran = measurement.measured.fits();

@@ -107,16 +107,16 @@ std::string png_program() { return find_program({"rsvg-convert"}); }
 
 }  // namespace
 
-void require_drawing(bool png) {
+void require_drawing(bool png, const std::string& otherwise) {
   if (node_program().empty()) {
-    throw InputError({"zeroplan plot",
+    throw InputError({"zeroplan",
                       "",
                       "Node.js, which runs Vega, on PATH",
                       "none",
-                      "sudo apt-get install nodejs; `zeroplan report` needs only a browser"});
+                      "sudo apt-get install nodejs; " + otherwise});
   }
   if (png && png_program().empty()) {
-    throw InputError({"zeroplan plot",
+    throw InputError({"zeroplan",
                       "",
                       "rsvg-convert, which makes PNG of SVG, on PATH",
                       "none",

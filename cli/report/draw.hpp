@@ -1,4 +1,5 @@
-// Pictures from a script: `plot` runs Vega in a JavaScript engine of this machine.
+// Pictures from a script: `plot` and `validate --plot` run Vega in a JavaScript engine of this
+// machine.
 //
 // SVG by Node.js, PNG from the SVG by rsvg-convert. What is missing is an InputError that names the
 // package; a tool that fails is an internal error.
@@ -8,8 +9,8 @@
 
 namespace zeroplan {
 
-// Are the tools there? Throws InputError.
-void require_drawing(bool png);
+// Are the tools there? Throws InputError; `otherwise` says what to do without Node.js.
+void require_drawing(bool png, const std::string& otherwise);
 
 // The SVG that `script` (report_page.hpp, plot_script) prints.
 std::string draw_svg(const std::string& script);

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <span>
+#include <vector>
 
 #include "cli/arguments.hpp"
 #include "model/check.hpp"
@@ -55,6 +56,26 @@ std::string filled(std::string_view text, const std::map<std::string_view, std::
 std::string title_of(const Json& document) {
   const Json& question = *document.find("question");
   return question.find("model")->as_string() + " on " + question.find("cluster")->as_string();
+}
+
+struct Page {
+  std::string_view html;
+  std::string title;
+  std::vector<std::string_view> plots;
+  std::string_view script;
+};
+
+std::string page(const Page& page, const Json& document) {
+  std::string plots;
+  for (const std::string_view name : page.plots) plots += page_file(name);
+  return filled(page_file(page.html),
+                {{"TITLE", html_text(page.title)},
+                 {"STYLE", std::string(page_file("page.css"))},
+                 {"DOCUMENT", script_json(document)},
+                 {"VEGA", std::string(find_file(kVega))},
+                 {"PLOTS", plots},
+                 {"SHELL", std::string(page_file("shell.js"))},
+                 {"SCRIPT", std::string(page_file(page.script))}});
 }
 
 }  // namespace
@@ -117,13 +138,15 @@ std::string script_json(const Json& document) {
 }
 
 std::string report_page(const Json& document) {
-  return filled(page_file("page.html"),
-                {{"TITLE", html_text(title_of(document))},
-                 {"STYLE", std::string(page_file("page.css"))},
-                 {"DOCUMENT", script_json(document)},
-                 {"VEGA", std::string(find_file(kVega))},
-                 {"PLOTS", std::string(page_file("plots.js"))},
-                 {"SCRIPT", std::string(page_file("page.js"))}});
+  return page({"page.html", title_of(document), {"plots.js"}, "page.js"}, document);
+}
+
+std::string validation_page(const Json& document) {
+  return page({"validation.html",
+               "Predictions against measurements",
+               {"plots.js", "scatter.js"},
+               "validation.js"},
+              document);
 }
 
 std::string plot_script(const Json& document, const PlotRequest& request) {
@@ -132,6 +155,7 @@ std::string plot_script(const Json& document, const PlotRequest& request) {
                                     {"width", request.width},
                                     {"height", request.height}});
   return std::string(find_file(kVega)) + "\n" + std::string(page_file("plots.js")) +
+         std::string(page_file("scatter.js")) +
          "\nconst zeroplanDocument = " + script_json(document) +
          ";\nconst zeroplanRequest = " + script_json(wanted) + ";\n" +
          std::string(page_file("draw.js"));

@@ -1,5 +1,6 @@
-// The page of `zeroplan report` and the plots of `zeroplan plot`: a document (report_data.hpp)
-// joined with configs/report and with Vega, which the build takes from Debian's libjs-vega.
+// The pages of `zeroplan report` and `zeroplan validate --plot` and the plots of `zeroplan plot`: a
+// document (report_data.hpp, validation_plot.hpp) joined with configs/report and with Vega, which
+// the build takes from Debian's libjs-vega.
 //
 // Everything that comes from the user stands in the page once, as JSON in a data block; the page's
 // script reads it and writes text nodes. The page's Content-Security-Policy lets it load nothing.
@@ -15,8 +16,9 @@ namespace zeroplan {
 // Throws InputError where this program was built without Vega.
 void require_vega();
 
-// Precondition of the two: there is Vega.
+// Precondition of the three: there is Vega.
 std::string report_page(const Json& document);
+std::string validation_page(const Json& document);
 // A program for a JavaScript engine without a document: it prints the plot as SVG.
 struct PlotRequest {
   std::string plot = "tradeoff";

@@ -402,7 +402,7 @@ const zeroplanPlots = (() => {
   }
 
   return {
-    themes, configOf,
+    themes, configOf, parts: { base, gib, time, atMost },  // for the plots of other files
     plots: {
       tradeoff, memory, streams, stages,
       "knobs-memory": (doc, theme, width) => knobs(doc, theme, width, "memory"),

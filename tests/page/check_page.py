@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Opens the page that `zeroplan report` writes in a Chromium without a window and uses it as a reader would.
+"""Opens the pages that `zeroplan report` and `zeroplan validate --plot` write in a Chromium without a window and uses it as a reader would.
 
   check_page.py PROGRAM FOLDER      screenshots are kept in FOLDER
 
@@ -203,6 +203,64 @@ def check_plot_command(program, work):
         check(f"{plot}.svg has shapes and words", shapes >= 5 and texts >= 5, f"{shapes} and {texts}")
 
 
+def write_measurements(path):
+    """Two sources, memory and time of both, one with a name that would run."""
+    with open(path, "w", encoding="utf-8") as file:
+        for source, evil, seconds in (("https://github.com/a/b/issues/1", EVIL, 0.1), ("other", "plain", 0.3)):
+            for size in (1, 2, 4):
+                scenario = {"model": "gpt2", "cluster": "1x2xA100-80G",
+                            "workload": {"sequence_length": 512, "micro_batch_size": size, "precision": "bf16",
+                                         "gradient_accumulation_steps": 1 if evil == EVIL else 2},
+                            "ds_config": {"zero_optimization": {"stage": 2}}}
+                rate = {"tokens_per_second_per_gpu": 512 * 2 * size / seconds} if evil == "plain" else {"step_seconds": seconds}
+                file.write(json.dumps({"id": f"{evil} {size}", "source": source, "scenario": scenario,
+                                       "measured": {"peak_allocated_bytes": 3e9 * size, **rate}}) + "\n")
+
+
+def check_validation(browser, program, folder):
+    """The scatter of `validate --plot` as a page and as SVG."""
+    work = os.path.abspath(folder)
+    measurements, page = os.path.join(work, "measurements.jsonl"), os.path.join(work, "validation.html")
+    write_measurements(measurements)
+    done = subprocess.run([program, "validate", measurements, "--plot", page], capture_output=True, text=True)
+    check("validate writes validation.html", done.returncode == 0 and "wrote" in done.stderr, done.stderr)
+    open_page(browser, page)
+    for plot in ("scatter-memory", "scatter-time"):
+        browser.wait_for(f"document.querySelector('[data-drawn=\"{plot}\"] svg') !== null", 20)
+        points = browser.evaluate(f"document.querySelectorAll('[data-drawn=\"{plot}\"] .mark-symbol.role-mark path').length")
+        check(f"{plot} has a point for each scenario", points == 6, str(points))
+    # A rate is the time of the step that it comes to.
+    times = browser.evaluate("JSON.parse(document.getElementById('document').textContent).points"
+                             ".filter((point) => point.kind === 'time').map((point) => point.measured)")
+    wanted = [0.1] * 3 + [0.3] * 3
+    check("rates stand as times of a step", len(times) == 6 and all(abs(a / b - 1) < 1e-6 for a, b in zip(times, wanted)),
+          str(times))
+    errors = browser.evaluate("JSON.parse(document.getElementById('document').textContent).points.every((point) =>"
+                              " Math.abs((point.metric === 'tokens_per_second_per_gpu' ? point.measured / point.predicted"
+                              " : point.predicted / point.measured) - 1 - point.error) < 1e-9)")
+    check("points lie where their errors say", errors)
+    browser.evaluate("document.querySelector('[data-drawn=\"scatter-memory\"]').focus()")
+    press(browser, "End")
+    said = browser.evaluate("document.querySelector('[data-drawn=\"scatter-memory\"]').nextElementSibling.textContent")
+    check("arrow keys say id, source, strategy and error", all(
+        word in said for word in ("source ", "strategy ZeRO-2", "error ", "90 % interval ")), said)
+    rows = browser.evaluate("document.querySelectorAll('#worst tbody tr').length")
+    check("the worst predictions are listed", rows == 10, str(rows))
+    check("text of a measurement does not run", browser.evaluate("window.harmed === undefined"))
+    check_fits_screen(browser, "validation")
+    check_quiet(browser, page)
+    screenshot(browser, os.path.join(folder, "validation.png"))
+    if shutil.which("node") is None and shutil.which("nodejs") is None:
+        print("SKIPPED: NODE.JS IS NOT INSTALLED", file=sys.stderr)
+        return
+    picture = os.path.join(work, "validation.svg")
+    done = subprocess.run([program, "validate", measurements, "--plot", picture], capture_output=True, text=True)
+    check("validate writes validation.svg", done.returncode == 0 and os.path.exists(picture), done.stderr)
+    root = xml.etree.ElementTree.parse(picture).getroot()
+    texts = {one.text for one in root.iter() if one.tag.endswith("}text")}
+    check("validation.svg has two plots", {"Memory, measured, GiB", "Time of a step, measured, s"} <= texts, str(texts))
+
+
 def main():
     program, folder = sys.argv[1], sys.argv[2]
     chromium = find_chromium()
@@ -236,6 +294,8 @@ def main():
         with tempfile.TemporaryDirectory() as work:
             check_text(browser, program, work)
             check_plot_command(program, work)
+        set_screen(browser, 1100, 900, False, "light")
+        check_validation(browser, program, folder)
     finally:
         browser.close()
     print(f"page: {len(failures)} failures; screenshots in {folder}")
