@@ -38,6 +38,7 @@ set(confined
   "benchmark/|^tests/bench/"
   "Eigen/|^(evidence/calibrate|runtime/)[^:]*\\.cpp$"
   "cuda|^runtime/"
+  "cublas|^runtime/"
   "cupti|^runtime/"
   "nccl|^runtime/"
   "mpi\\.h|^runtime/"
@@ -53,7 +54,7 @@ endfunction()
 
 foreach(layer IN LISTS layers)
   file(GLOB_RECURSE files RELATIVE "${SOURCE_DIR}" "${SOURCE_DIR}/${layer}/*.hpp"
-       "${SOURCE_DIR}/${layer}/*.cpp" "${SOURCE_DIR}/${layer}/*.cu")
+       "${SOURCE_DIR}/${layer}/*.cpp" "${SOURCE_DIR}/${layer}/*.cu" "${SOURCE_DIR}/${layer}/*.cuh")
   foreach(path IN LISTS files)
     math(EXPR file_count "${file_count} + 1")
     file(STRINGS "${SOURCE_DIR}/${path}" includes REGEX "^[ \t]*#[ \t]*include")
@@ -88,7 +89,7 @@ foreach(layer IN LISTS layers)
         endforeach()
       endif()
     endforeach()
-    if(path MATCHES "\\.hpp$")
+    if(path MATCHES "\\.(hpp|cuh)$")
       file(STRINGS "${SOURCE_DIR}/${path}" once REGEX "^#pragma once")
       if(NOT once)
         problem("${path}: a header without #pragma once")

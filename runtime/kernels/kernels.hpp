@@ -31,6 +31,10 @@ class Kernels {
   virtual void run(const KernelCall& call, std::span<const Operand> operands) = 0;
 };
 
+// The format of weights and activations, the same for all of a call's operands; fp32 where it has
+// none. Precondition (ZP_CHECK): operands and call agree.
+DType check_operands(const KernelCall& call, std::span<const Operand> operands);
+
 // On the CPU; `threads` of this rank take part. The same bits come out for any number of threads.
 std::unique_ptr<Kernels> cpu_kernels(int threads);
 

@@ -21,17 +21,13 @@ namespace {
 
 constexpr std::int64_t kThreaded = 1 << 18;  // elements from which a second thread pays
 
-struct Factors {
-  float keep, rate, beta1, beta2, correction2, epsilon, scale;
-};
-
 // No product is fused with a sum, so that every instruction set gives the same bits.
 ZP_VECTOR_CLONES void update(float* __restrict weights,
                              float* __restrict first,
                              float* __restrict second,
                              const float* __restrict gradient,
                              std::int64_t count,
-                             const Factors& f) {
+                             const AdamWFactors& f) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float g = gradient[i] * f.scale;
     const float m = f.beta1 * first[i] + (1.0F - f.beta1) * g;
@@ -61,6 +57,19 @@ ZP_VECTOR_CLONES double squares(const float* values, std::int64_t count) {
 
 }  // namespace
 
+AdamWFactors adamw_factors(const AdamWOptions& options, std::int64_t step, double gradient_scale) {
+  const double lr = options.learning_rate;
+  const auto t = static_cast<double>(step);
+  return {
+      .keep = static_cast<float>(1.0 - lr * options.weight_decay),
+      .rate = static_cast<float>(lr / (1.0 - std::pow(options.beta1, t))),
+      .beta1 = static_cast<float>(options.beta1),
+      .beta2 = static_cast<float>(options.beta2),
+      .correction2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(options.beta2, t))),
+      .epsilon = static_cast<float>(options.epsilon),
+      .scale = static_cast<float>(gradient_scale)};
+}
+
 void adamw(const AdamWState& state,
            const AdamWOptions& options,
            std::int64_t step,
@@ -71,16 +80,7 @@ void adamw(const AdamWState& state,
                state.second_moment.size() == state.weights.size() &&
                state.gradient.size() == state.weights.size(),
            "weights, moments and gradient have one length");
-  const double lr = options.learning_rate;
-  const auto t = static_cast<double>(step);
-  const Factors factors{
-      .keep = static_cast<float>(1.0 - lr * options.weight_decay),
-      .rate = static_cast<float>(lr / (1.0 - std::pow(options.beta1, t))),
-      .beta1 = static_cast<float>(options.beta1),
-      .beta2 = static_cast<float>(options.beta2),
-      .correction2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(options.beta2, t))),
-      .epsilon = static_cast<float>(options.epsilon),
-      .scale = static_cast<float>(gradient_scale)};
+  const AdamWFactors factors = adamw_factors(options, step, gradient_scale);
   const auto run = [&](std::int64_t begin, std::int64_t end) {
     update(state.weights.data() + begin,
            state.first_moment.data() + begin,

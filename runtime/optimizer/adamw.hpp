@@ -37,6 +37,13 @@ void adamw(const AdamWState& state,
            double gradient_scale,
            int threads);
 
+// What the update of an element multiplies with, in fp32: the same on every device.
+//   w = w keep - rate (m / (sqrt(v) correction2 + epsilon)), no product fused with a sum
+struct AdamWFactors {
+  float keep, rate, beta1, beta2, correction2, epsilon, scale;
+};
+AdamWFactors adamw_factors(const AdamWOptions& options, std::int64_t step, double gradient_scale);
+
 // Sum of squares in fp64, in an order that depends on the length alone.
 double sum_of_squares(std::span<const float> values);
 bool has_inf_or_nan(std::span<const float> values);

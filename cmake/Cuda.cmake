@@ -1,0 +1,42 @@
+# CUDA where there is a compiler for it: sets ZEROPLAN_CUDA_FOUND and enables the language.
+#   ZEROPLAN_CUDA=AUTO  used where nvcc works; ON  an error without; OFF  never looked for
+# nvcc: -DCMAKE_CUDA_COMPILER=..., $CUDACXX, the PATH, or /usr/local/cuda/bin.
+set(ZEROPLAN_CUDA AUTO CACHE STRING "Kernels for CUDA devices: AUTO, ON or OFF")
+set_property(CACHE ZEROPLAN_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(ZEROPLAN_CUDA_FOUND FALSE)
+
+if(NOT ZEROPLAN_CUDA STREQUAL "OFF")
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    find_program(ZEROPLAN_NVCC nvcc HINTS /usr/local/cuda/bin)
+    if(ZEROPLAN_NVCC)
+      set(CMAKE_CUDA_COMPILER ${ZEROPLAN_NVCC})
+    endif()
+  endif()
+  # Before the language is enabled, or CMake chooses for us. A100 and H100; every toolkit since 11.8
+  # knows both. An architecture past the last is compiled from PTX when the program starts.
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  endif()
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    find_package(CUDAToolkit QUIET)
+  endif()
+  if(CMAKE_CUDA_COMPILER AND CUDAToolkit_FOUND AND TARGET CUDA::cublasLt)
+    set(ZEROPLAN_CUDA_FOUND TRUE)
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    set(CMAKE_CUDA_EXTENSIONS OFF)
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has it
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+    endif()
+    if(CCACHE_PROGRAM AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+      set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+    endif()
+  elseif(ZEROPLAN_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "ZEROPLAN_CUDA=ON, but there is no working nvcc with cuBLASLt: set CUDACXX")
+  endif()
+  message(STATUS "CUDA kernels: ${ZEROPLAN_CUDA_FOUND}")
+endif()

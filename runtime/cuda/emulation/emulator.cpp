@@ -1,0 +1,248 @@
+#include "runtime/cuda/emulation/emulator.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <new>
+#include <numeric>
+#include <vector>
+
+#include "runtime/cuda/emulation/fiber.hpp"
+
+namespace zeroplan::runtime::cuda::emulation {
+namespace {
+
+constexpr std::size_t kGuard = 64;
+constexpr auto kGuardByte = std::byte{0x5a};
+constexpr auto kPoison = std::byte{0xff};  // NaN in fp32, bf16 and fp16
+constexpr std::size_t kAlignment = 128;
+
+enum class State { ready, at_barrier, at_warp, done };
+
+struct Thread {
+  Fiber fiber;
+  State state = State::done;
+  Place place;
+};
+
+struct Warp {
+  int arrived = 0;
+  Resolve resolve = nullptr;
+  Place place;
+  void* lanes[32] = {};
+};
+
+std::string text(const Place& place) {
+  return std::string(place.file) + ":" + std::to_string(place.line);
+}
+
+// Shared memory of one block, exactly as large as asked for.
+class SharedMemory {
+ public:
+  explicit SharedMemory(std::size_t bytes)
+      : bytes_(bytes),
+        data_(static_cast<std::byte*>(
+            ::operator new(bytes + kGuard, std::align_val_t{kAlignment}))) {
+    std::fill_n(data_, bytes, kPoison);
+    std::fill_n(data_ + bytes, kGuard, kGuardByte);
+  }
+  ~SharedMemory() { ::operator delete(data_, std::align_val_t{kAlignment}); }
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  std::byte* data() const { return data_; }
+  bool whole() const {
+    return std::all_of(
+        data_ + bytes_, data_ + bytes_ + kGuard, [](std::byte b) { return b == kGuardByte; });
+  }
+
+ private:
+  std::size_t bytes_;
+  std::byte* data_;
+};
+
+class Machine {
+ public:
+  Schedule schedule;
+
+  void run(const Grid& grid, const std::function<void()>& body) {
+    if (running_) throw Fault("a launch inside a kernel");
+    body_ = &body;
+    const std::int64_t blocks = std::int64_t{grid.grid.x} * grid.grid.y * grid.grid.z;
+    std::vector<std::int64_t> order(static_cast<std::size_t>(blocks));
+    std::iota(order.begin(), order.end(), 0);
+    arrange(order);
+    gridDim = grid.grid;
+    blockDim = grid.block;
+    const std::size_t threads = std::size_t{grid.block.x} * grid.block.y * grid.block.z;
+    while (threads_.size() < threads) threads_.push_back(std::make_unique<Thread>());
+    for (const std::int64_t block : order) {
+      blockIdx.x = static_cast<unsigned>(block % grid.grid.x);
+      blockIdx.y = static_cast<unsigned>(block / grid.grid.x % grid.grid.y);
+      blockIdx.z = static_cast<unsigned>(block / grid.grid.x / grid.grid.y);
+      run_block(threads, grid.shared_bytes);
+    }
+  }
+
+  std::byte* shared() const { return shared_; }
+
+  void wait(State state, Place place) {
+    Thread& mine = *threads_[current_];
+    mine.state = state;
+    mine.place = place;
+    leave();
+  }
+
+  void at_warp(void* brought, Resolve resolve, Place place) {
+    Warp& warp = warps_[current_ / 32];
+    if (warp.arrived == 0) {
+      warp.resolve = resolve;
+      warp.place = place;
+    } else if (warp.resolve != resolve || warp.place.line != place.line ||
+               std::strcmp(warp.place.file, place.file) != 0) {
+      fail("lanes of one warp at different operations: " + text(warp.place) + " and " +
+           text(place));
+    }
+    warp.lanes[current_ % 32] = brought;
+    if (++warp.arrived < 32) return wait(State::at_warp, place);
+    resolve(warp.lanes);
+    warp.arrived = 0;
+    const std::size_t first = current_ / 32 * 32;
+    for (std::size_t i = first; i < first + 32; ++i) threads_[i]->state = State::ready;
+  }
+
+ private:
+  void arrange(std::vector<std::int64_t>& order) {
+    if (schedule.order == Schedule::Order::reversed) std::reverse(order.begin(), order.end());
+    if (schedule.order != Schedule::Order::shuffled) return;
+    for (std::size_t i = order.size(); i > 1; --i) {  // Fisher and Yates, by splitmix64
+      schedule.seed += 0x9e3779b97f4a7c15U;
+      std::uint64_t z = schedule.seed;
+      z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+      z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
+      std::swap(order[i - 1], order[(z ^ (z >> 31U)) % i]);
+    }
+  }
+
+  void run_block(std::size_t threads, std::size_t shared_bytes) {
+    const SharedMemory memory(shared_bytes);
+    shared_ = memory.data();
+    warps_.assign((threads + 31) / 32, {});
+    fault_.clear();
+    running_ = true;
+    for (std::size_t i = 0; i < threads; ++i) {
+      threads_[i]->state = State::ready;
+      threads_[i]->fiber.start([](void* machine) { static_cast<Machine*>(machine)->thread_main(); },
+                               this);
+    }
+    std::vector<std::int64_t> order(threads);
+    std::iota(order.begin(), order.end(), 0);
+    if (schedule.order != Schedule::Order::shuffled) arrange(order);
+    while (fault_.empty() && turn(order)) {
+    }
+    running_ = false;
+    shared_ = nullptr;
+    if (fault_.empty() && !memory.whole()) fault_ = "a block wrote past its shared memory";
+    if (!fault_.empty()) throw Fault(fault_);
+  }
+
+  // Lets every thread that can go on do so once; false when all have returned.
+  bool turn(std::vector<std::int64_t>& order) {
+    if (schedule.order == Schedule::Order::shuffled) arrange(order);
+    bool moved = false;
+    for (const std::int64_t i : order) {
+      if (threads_[static_cast<std::size_t>(i)]->state != State::ready) continue;
+      moved = true;
+      enter(static_cast<std::size_t>(i));
+      if (!fault_.empty()) return true;
+    }
+    return moved || release_barrier(order.size());
+  }
+
+  bool release_barrier(std::size_t threads) {
+    std::size_t done = 0;
+    const Thread* waiting = nullptr;
+    for (std::size_t i = 0; i < threads; ++i) {
+      const Thread& thread = *threads_[i];
+      if (thread.state == State::done) {
+        ++done;
+        continue;
+      }
+      if (thread.state == State::at_warp) {
+        fault_ = "lanes wait for others of their warp at " + text(thread.place);
+        return true;
+      }
+      if (waiting != nullptr && waiting->place.line != thread.place.line) {
+        fault_ = "threads wait at different barriers: " + text(waiting->place) + " and " +
+                 text(thread.place);
+        return true;
+      }
+      waiting = &thread;
+    }
+    if (waiting == nullptr) return false;
+    if (done != 0) {
+      fault_ = "threads returned while others wait at " + text(waiting->place);
+      return true;
+    }
+    for (std::size_t i = 0; i < threads; ++i) threads_[i]->state = State::ready;
+    return true;
+  }
+
+  void enter(std::size_t thread) {
+    current_ = thread;
+    const auto at = static_cast<unsigned>(thread);
+    threadIdx.x = at % blockDim.x;
+    threadIdx.y = at / blockDim.x % blockDim.y;
+    threadIdx.z = at / blockDim.x / blockDim.y;
+    threads_[thread]->fiber.enter();
+  }
+  void leave() { threads_[current_]->fiber.leave(false); }
+
+  [[noreturn]] void fail(const std::string& what) {
+    fault_ = what;
+    for (;;) leave();  // never entered again
+  }
+
+  [[noreturn]] void thread_main() {
+    (*body_)();
+    threads_[current_]->state = State::done;
+    for (;;) threads_[current_]->fiber.leave(true);
+  }
+
+  std::vector<std::unique_ptr<Thread>> threads_;
+  std::vector<Warp> warps_;
+  const std::function<void()>* body_ = nullptr;
+  std::byte* shared_ = nullptr;
+  std::size_t current_ = 0;
+  bool running_ = false;
+  std::string fault_;
+};
+
+Machine& machine() {
+  static Machine instance;
+  return instance;
+}
+
+}  // namespace
+
+void set_schedule(Schedule schedule) { machine().schedule = schedule; }
+
+void run_grid(const Grid& grid, const std::function<void()>& thread) {
+  const std::uint64_t threads = std::uint64_t{grid.block.x} * grid.block.y * grid.block.z;
+  if (threads == 0 || threads > 1024) throw Fault("a block has 1 to 1024 threads");
+  if (threads % 32 != 0) throw Fault("a block that is not whole warps");
+  if (grid.grid.x == 0 || grid.grid.y == 0 || grid.grid.z == 0) throw Fault("an empty grid");
+  if (grid.grid.x > 0x7fffffffU || grid.grid.y > 65535 || grid.grid.z > 65535) {
+    throw Fault("a grid is at most 2^31 - 1 x 65535 x 65535");
+  }
+  if (grid.shared_bytes > kSharedLimit) throw Fault("more shared memory than a block may have");
+  machine().run(grid, thread);
+}
+
+std::byte* shared_memory() { return machine().shared(); }
+void block_barrier(Place place) { machine().wait(State::at_barrier, place); }
+void warp_operation(void* brought, Resolve resolve, Place place) {
+  machine().at_warp(brought, resolve, place);
+}
+
+}  // namespace zeroplan::runtime::cuda::emulation

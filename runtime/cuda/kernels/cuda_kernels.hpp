@@ -1,0 +1,84 @@
+// The kernels of the embedded runtime on a CUDA device, and what the engine does there with flat
+// memory. Everything is put on a stream and returns before the work is done. No CUDA header is
+// needed to include this.
+//
+// The same bits come out of every run with the same sizes on the same kind of GPU: no sum is taken
+// by atomics, and grids follow the sizes alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "model/dtype.hpp"
+#include "model/engine/engine_action.hpp"
+#include "model/units.hpp"
+#include "runtime/kernels/kernels.hpp"
+#include "runtime/optimizer/adamw.hpp"
+
+struct CUstream_st;
+
+namespace zeroplan::runtime::cuda {
+
+using Stream = CUstream_st*;
+
+struct KernelOptions {
+  // Matrix products of fp32 by TF32 tensor cores: a 10-bit fraction, so no comparison with a CPU
+  // holds. PyTorch's default for linear layers is off, too.
+  bool tf32 = false;
+};
+
+// On the device that is current, where `stream` is. Holds workspace_bytes() on the device while it
+// lives, taken when it is made. Limits (ZP_CHECK): head_dim <= 256.
+std::unique_ptr<Kernels> cuda_kernels(Stream stream, const KernelOptions& options = {});
+
+// Scratch memory that calls of one stream share: cuBLASLt's workspace, partial sums. One a device
+// and stream, made by the first call that needs it; release_workspace waits for the stream.
+Bytes workspace_bytes();
+void release_workspace(Stream stream);
+
+// As runtime/engine/tensor_ops.hpp and runtime/optimizer/adamw.hpp. dtypes: fp32, bf16, fp16.
+void convert(Stream stream,
+             const std::byte* from,
+             DType from_dtype,
+             std::byte* to,
+             DType to_dtype,
+             Elements count,
+             double factor);
+void add_to(Stream stream,
+            std::byte* to,
+            DType to_dtype,
+            const std::byte* from,
+            DType from_dtype,
+            Elements count);
+// *device_sum += the sum of squares, in fp64.
+void add_squares_of(
+    Stream stream, const std::byte* data, DType dtype, Elements count, double* device_sum);
+// *device_flag = max(*device_flag, 1) where there is an infinity or a NaN.
+void find_overflow(
+    Stream stream, const std::byte* data, DType dtype, Elements count, double* device_flag);
+// To the bit what the CPU's adamw gives.
+void adamw(Stream stream,
+           float* weights,
+           float* first_moment,
+           float* second_moment,
+           const float* gradient,
+           Elements count,
+           const AdamWOptions& options,
+           std::int64_t step,
+           double gradient_scale);
+
+// to[i] = inputs[0][i] + inputs[1][i] + ... in that order, as collectives' combine does, to the
+// bit: in fp32 (fp64 and int64 in their own type; uint8: maximum alone), rounded once. For ranks
+// that share one device. `device_inputs` is an array on the host of pointers to device memory, not
+// kept; `to` may be one of them. At most kMostRanks (ZP_CHECK).
+inline constexpr int kMostRanks = 128;
+void sum_of_ranks(Stream stream,
+                  const std::byte* const* device_inputs,
+                  int ranks,
+                  std::byte* to,
+                  DType dtype,
+                  Elements count,
+                  ReduceOperation operation);
+
+}  // namespace zeroplan::runtime::cuda

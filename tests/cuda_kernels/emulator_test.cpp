@@ -1,0 +1,120 @@
+// The emulation notices what a GPU would leave undefined, and lays fragments out as the PTX ISA
+// says: else the tests of kernels beside this one prove nothing.
+#include <vector>
+
+#include "runtime/cuda/kernels/device.cuh"
+#include "tests/catch.hpp"
+
+namespace zeroplan::runtime::cuda {
+namespace {
+
+using emulation::Fault;
+using Order = emulation::Schedule::Order;
+
+// Neighbours exchange numbers through shared memory, with or without the barrier between.
+__global__ void neighbours(int* out, bool barrier) {
+  int* shared = reinterpret_cast<int*>(shared_memory());
+  shared[threadIdx.x] = static_cast<int>(threadIdx.x);
+  if (barrier) __syncthreads();
+  out[threadIdx.x] = shared[(threadIdx.x + 1) % blockDim.x];
+}
+
+std::vector<int> neighbours_of(Order order, bool barrier) {
+  emulation::set_schedule({order});
+  std::vector<int> out(64);
+  launch(neighbours, 1, 64, 64 * sizeof(int), nullptr, out.data(), barrier);
+  return out;
+}
+
+__global__ void some_wait(int threads) {
+  if (threadIdx.x < static_cast<unsigned>(threads)) __syncthreads();
+}
+
+__global__ void wait_apart() {
+  if (threadIdx.x < 32) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+}
+
+__global__ void half_a_warp(float* out) {
+  if (threadIdx.x < 16) out[threadIdx.x] = __shfl_xor_sync(kAllLanes, 1.0F, 1);
+}
+
+__global__ void lanes_apart(float* out) {
+  if (threadIdx.x % 2 == 0) {
+    out[threadIdx.x] = __shfl_xor_sync(kAllLanes, 1.0F, 1);
+  } else {
+    out[threadIdx.x] = __shfl_xor_sync(kAllLanes, 2.0F, 1);
+  }
+}
+
+__global__ void write_past(int index) {
+  reinterpret_cast<volatile std::byte*>(shared_memory())[index] = std::byte{0};
+}
+
+__global__ void read_unset(float* out) {
+  *out = reinterpret_cast<float*>(shared_memory())[threadIdx.x % 2];
+}
+
+__global__ void shuffles(int* out, unsigned* bits) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  out[threadIdx.x] = __shfl_xor_sync(kAllLanes, lane, 5) * 100 + __shfl_sync(kAllLanes, lane, 7);
+  const unsigned odd = __ballot_sync(kAllLanes, lane % 2);
+  if (lane == 3) *bits = odd;
+}
+
+TEST_CASE("Without its barrier an exchange depends on the order of threads") {
+  std::vector<int> right(64);
+  for (int i = 0; i < 64; ++i) right[static_cast<std::size_t>(i)] = (i + 1) % 64;
+  for (const Order order : {Order::forward, Order::reversed, Order::shuffled}) {
+    CHECK(neighbours_of(order, true) == right);
+    CHECK(neighbours_of(order, false) != right);
+  }
+  emulation::set_schedule({});
+}
+
+TEST_CASE("Divergent barriers and warps are faults") {
+  std::vector<float> out(64);
+  CHECK_THROWS_WITH(launch(some_wait, 1, 64, 0, nullptr, 32),
+                    Catch::Contains("threads returned while others wait"));
+  CHECK_NOTHROW(launch(some_wait, 1, 64, 0, nullptr, 64));
+  CHECK_THROWS_WITH(launch(wait_apart, 1, 64, 0, nullptr), Catch::Contains("different barriers"));
+  CHECK_THROWS_WITH(launch(half_a_warp, 1, 32, 0, nullptr, out.data()),
+                    Catch::Contains("lanes wait for others"));
+  CHECK_THROWS_WITH(launch(lanes_apart, 1, 32, 0, nullptr, out.data()),
+                    Catch::Contains("different operations"));
+}
+
+TEST_CASE("Launches that no device takes are faults") {
+  CHECK_THROWS_AS(launch(some_wait, 1, 33, 0, nullptr, 64), Fault);
+  CHECK_THROWS_AS(launch(some_wait, 1, 2048, 0, nullptr, 64), Fault);
+  CHECK_THROWS_AS(launch(some_wait, dim3(0), 32, 0, nullptr, 64), Fault);
+  CHECK_THROWS_AS(launch(some_wait, dim3(1, 70000), 32, 0, nullptr, 64), Fault);
+  CHECK_THROWS_AS(launch(some_wait, 1, 32, 200 * 1024, nullptr, 64), Fault);
+}
+
+TEST_CASE("Shared memory begins as NaN and ends where the launch says") {
+  float value = 0.0F;
+  launch(read_unset, 1, 32, 8, nullptr, &value);
+  CHECK(value != value);
+#if !defined(__SANITIZE_ADDRESS__)  // which ends the program
+  CHECK_NOTHROW(launch(write_past, 1, 32, 8, nullptr, 7));
+  CHECK_THROWS_WITH(launch(write_past, 1, 32, 8, nullptr, 8),
+                    Catch::Contains("past its shared memory"));
+#endif
+}
+
+TEST_CASE("Shuffles and ballots") {
+  std::vector<int> out(64);
+  unsigned bits = 0;
+  launch(shuffles, 1, 64, 0, nullptr, out.data(), &bits);
+  for (int i = 0; i < 64; ++i) {
+    CHECK(out[static_cast<std::size_t>(i)] == ((i % 32) ^ 5) * 100 + 7);
+  }
+  CHECK(bits == 0xaaaaaaaaU);
+}
+
+}  // namespace
+}  // namespace zeroplan::runtime::cuda
