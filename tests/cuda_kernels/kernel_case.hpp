@@ -12,11 +12,12 @@
 namespace zeroplan::testing {
 
 // How far a result may be from the CPU's, whose kernels sum in another order.
-//   |device - cpu| <= own |cpu| + inner largest, largest: of the CPU's results in this operand
+//   |device - cpu| <= own |cpu| + inner largest + absolute, largest: of the CPU's in this operand
 // own is one step of the stored format: two fp32 values that differ by less than a step may be
 // rounded to neighbours. inner is relative to the sums inside.
 struct Tolerance {
   double inner = 0.0;
+  double absolute = 0.0;  // where results are differences of much larger sums
 };
 
 // For sums of `terms` products in fp32: (terms + 8) 2^-24 of the sum of magnitudes (Higham 2002,

@@ -1,6 +1,109 @@
-#include "runtime/cuda/kernels/groups.cuh"
+// Attention: a call's operands as data, and which kernels take it.
+#include "runtime/cuda/kernels/attention.cuh"
+
 namespace zeroplan::runtime::cuda {
+namespace {
+
+// delta = the sum over d of out * d_out, a warp for each row and head.
 template <typename T>
-void run_attention(const Run&) {}
-ZP_CUDA_KERNELS(run_attention);
+__global__ void __launch_bounds__(kAttentionThreads)
+    delta_kernel(Attention<T> p, std::int64_t rows) {
+  const std::int64_t task =
+      std::int64_t{blockIdx.x} * (kAttentionThreads / 32) + threadIdx.x / 32;
+  if (task >= rows * p.shape.heads) return;  // the warp as a whole
+  const std::int64_t row = task / p.shape.heads;
+  const std::int64_t head = task % p.shape.heads;
+  const T* out = p.out.at(row, head);
+  const T* d_out = p.d_out.at(row, head);
+  float sum = 0.0F;
+  for (int d = static_cast<int>(threadIdx.x % 32); d < p.shape.dim; d += 32) {
+    sum += value_of(out[d]) * value_of(d_out[d]);
+  }
+  sum = warp_sum(sum);
+  if (threadIdx.x % 32 != 0) return;
+  const std::int64_t batch = row / p.shape.sequence;
+  p.delta[p.shape.statistic(batch, head) + row % p.shape.sequence] = sum;
 }
+
+template <typename T>
+Heads<T> packs_of(Heads<T> heads, std::int64_t dim) {
+  heads.by_packs = dim % kPack<T> == 0 && heads.row_step % kPack<T> == 0 &&
+                   heads.head_step % kPack<T> == 0 && aligned(heads.data, 16);
+  return heads;
+}
+
+template <typename T>
+Heads<T> dense(const Run& run, std::size_t operand, std::int64_t heads) {
+  const std::int64_t dim = run.call.head_dim;
+  return packs_of<T>({run.at<T>(operand), heads * dim, dim, false}, dim);
+}
+
+// Of query (0), key (1) and value (2), or their gradients.
+template <typename T>
+Heads<T> input(const Run& run, std::size_t operand, std::size_t which) {
+  const KernelCall& call = run.call;
+  if (!call.layout.fused()) return dense<T>(run, operand, which == 0 ? call.heads : call.kv_heads);
+  return packs_of<T>({run.at<T>(operand) + call.layout.offset[which],
+                      call.layout.row_stride,
+                      call.layout.head_stride,
+                      false},
+                     call.head_dim);
+}
+
+template <typename T>
+Attention<T> attention_of(const Run& run, bool backward) {
+  const KernelCall& call = run.call;
+  Attention<T> p{};
+  p.shape.sequence = static_cast<int>(call.sequence);
+  p.shape.heads = static_cast<int>(call.heads);
+  p.shape.kv_heads = static_cast<int>(call.kv_heads);
+  p.shape.dim = static_cast<int>(call.head_dim);
+  p.shape.scale = static_cast<float>(call.scale);
+  p.shape.causal = call.causal;
+  p.shape.alibi = call.alibi;
+  const std::size_t inputs = backward ? 7 : 2;
+  p.q = input<T>(run, inputs, 0);
+  p.k = input<T>(run, inputs + 1, 1);
+  p.v = input<T>(run, inputs + 2, 2);
+  p.out = dense<T>(run, backward ? 5 : 0, call.heads);
+  p.lse = run.at<float>(backward ? 6 : 1);
+  if (!backward) return p;
+  p.d_q = input<T>(run, 0, 0);
+  p.d_k = input<T>(run, 1, 1);
+  p.d_v = input<T>(run, 2, 2);
+  p.delta = run.at<float>(3);
+  p.d_out = dense<T>(run, 4, call.heads);
+  return p;
+}
+
+}  // namespace
+
+template <typename T>
+void run_attention(const Run& run) {
+  const KernelCall& call = run.call;
+  ZP_CHECK(call.head_dim >= 1 && call.head_dim <= 256, "attention up to head_dim 256");
+  ZP_CHECK(call.batch <= 65535 && call.heads <= 65535, "attention: batch and heads up to 65535");
+  ZP_CHECK(call.sequence <= (std::int64_t{1} << 30), "attention: sequences up to 2^30");
+  const bool backward = call.kernel == Kernel::attention_backward;
+  const Attention<T> p = attention_of<T>(run, backward);
+  if (backward) {
+    const std::int64_t tasks = call.rows * call.heads;
+    launch(delta_kernel<T>,
+           grid_of(divide_up(tasks, kAttentionThreads / 32)),
+           kAttentionThreads,
+           0,
+           run.stream,
+           p,
+           call.rows);
+  }
+  if constexpr (sizeof(T) == 2) {
+    if (call.head_dim <= 128) {
+      return attention_by_tensor_cores<T>(run.stream, p, call.batch, backward);
+    }
+  }
+  attention_by_threads<T>(run.stream, p, call.batch, backward);
+}
+
+ZP_CUDA_KERNELS(run_attention);
+
+}  // namespace zeroplan::runtime::cuda
