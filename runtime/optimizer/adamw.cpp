@@ -60,14 +60,13 @@ ZP_VECTOR_CLONES double squares(const float* values, std::int64_t count) {
 AdamWFactors adamw_factors(const AdamWOptions& options, std::int64_t step, double gradient_scale) {
   const double lr = options.learning_rate;
   const auto t = static_cast<double>(step);
-  return {
-      .keep = static_cast<float>(1.0 - lr * options.weight_decay),
-      .rate = static_cast<float>(lr / (1.0 - std::pow(options.beta1, t))),
-      .beta1 = static_cast<float>(options.beta1),
-      .beta2 = static_cast<float>(options.beta2),
-      .correction2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(options.beta2, t))),
-      .epsilon = static_cast<float>(options.epsilon),
-      .scale = static_cast<float>(gradient_scale)};
+  return {.keep = static_cast<float>(1.0 - lr * options.weight_decay),
+          .rate = static_cast<float>(lr / (1.0 - std::pow(options.beta1, t))),
+          .beta1 = static_cast<float>(options.beta1),
+          .beta2 = static_cast<float>(options.beta2),
+          .correction2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(options.beta2, t))),
+          .epsilon = static_cast<float>(options.epsilon),
+          .scale = static_cast<float>(gradient_scale)};
 }
 
 void adamw(const AdamWState& state,

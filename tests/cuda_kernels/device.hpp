@@ -1,5 +1,5 @@
-// Where the kernels under test run: the same cases run by emulation everywhere (emulated_device.cpp)
-// and on a GPU, where one of these stands for it.
+// Where the kernels under test run: the same cases run by emulation everywhere
+// (emulated_device.cpp) and on a GPU, where one of these stands for it.
 #pragma once
 
 #include <cstddef>

@@ -21,12 +21,12 @@ class Allocation {
       : bytes_(bytes),
         before_(kAlignment + offset),
         base_(static_cast<std::byte*>(
-            ::operator new(before_ + bytes + guard(), std::align_val_t{kAlignment}))) {
+            ::operator new (before_ + bytes + guard(), std::align_val_t{kAlignment}))) {
     std::fill_n(base_, before_, kGuardByte);
     std::fill_n(data(), bytes, std::byte{0xff});
     std::fill_n(data() + bytes, guard(), kGuardByte);
   }
-  ~Allocation() { ::operator delete(base_, std::align_val_t{kAlignment}); }
+  ~Allocation() { ::operator delete (base_, std::align_val_t{kAlignment}); }
   Allocation(const Allocation&) = delete;
   Allocation& operator=(const Allocation&) = delete;
 

@@ -223,7 +223,8 @@ void KernelCase::compare(std::size_t operand,
     const auto want = static_cast<double>(expected[i]);
     const auto have = static_cast<double>(got[i]);
     if (std::isnan(want) && std::isnan(have)) continue;  // not written by either
-    const double allowed = step(type) * std::abs(want) + tolerance.inner * largest + tolerance.absolute;
+    const double allowed =
+        step(type) * std::abs(want) + tolerance.inner * largest + tolerance.absolute;
     INFO("element " << i << ": CPU " << want << ", device " << have << ", allowed " << allowed);
     if (std::abs(want - have) <= allowed) continue;
     CHECK(want == have);

@@ -72,7 +72,10 @@ class KernelCase {
   Memory inputs(DType dtype) const;
   Memory on_cpu(DType dtype, Memory memory) const;
   Memory on_device(DType dtype, const Memory& memory) const;
-  void compare(std::size_t operand, DType dtype, const Memory& cpu, const Memory& device,
+  void compare(std::size_t operand,
+               DType dtype,
+               const Memory& cpu,
+               const Memory& device,
                Tolerance tolerance) const;
   std::vector<runtime::Operand> operands(DType dtype, const std::vector<std::byte*>& data) const;
 

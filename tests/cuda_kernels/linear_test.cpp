@@ -31,12 +31,17 @@ TEST_CASE("Linear layers, weights either way round, adding and not") {
           return result.out(count);
         };
         target(Kernel::linear_forward, y)
-            .in(x).in(weight).in(size.columns).check_all(sum_of(size.inner));
+            .in(x)
+            .in(weight)
+            .in(size.columns)
+            .check_all(sum_of(size.inner));
         target(Kernel::linear_forward, y).in(x).in(weight).none().check_all(sum_of(size.inner));
-        target(Kernel::linear_backward_input, x)
-            .in(y).in(weight).check_all(sum_of(size.columns));
+        target(Kernel::linear_backward_input, x).in(y).in(weight).check_all(sum_of(size.columns));
         target(Kernel::linear_backward_weight, weight)
-            .in(y).in(x).misaligned().check_all(sum_of(size.rows));
+            .in(y)
+            .in(x)
+            .misaligned()
+            .check_all(sum_of(size.rows));
         target(Kernel::linear_backward_bias, size.columns).in(y).check_all(sum_of(size.rows));
       }
     }
@@ -50,7 +55,9 @@ TEST_CASE("The bias's gradient over many rows and columns") {
     call.rows = rows;
     call.columns = columns;
     KernelCase(Kernel::linear_backward_bias, call)
-        .out(columns).in(rows * columns).check_all(sum_of(rows));
+        .out(columns)
+        .in(rows * columns)
+        .check_all(sum_of(rows));
   }
 }
 

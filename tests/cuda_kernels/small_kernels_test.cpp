@@ -28,14 +28,27 @@ TEST_CASE("Elementwise operations") {
       KernelCase(Kernel::gelu_forward, call).out(n).in(n, 4.0F).check_all(sum_of(8));
       KernelCase(Kernel::gelu_backward, call).out(n).in(n).in(n, 4.0F).check_all(sum_of(16));
       KernelCase(Kernel::gelu_backward, call)
-          .same_as(2).in(n).update(n, 4.0F).check_all(sum_of(16));
+          .same_as(2)
+          .in(n)
+          .update(n, 4.0F)
+          .check_all(sum_of(16));
     }
     const KernelCall call = sized(rows, columns);
     KernelCase(Kernel::swiglu_forward, call).out(n).in(n, 4.0F).in(n).check_all(sum_of(4));
     KernelCase(Kernel::swiglu_backward, call)
-        .out(n).out(n).in(n).in(n, 4.0F).in(n).check_all(sum_of(8));
+        .out(n)
+        .out(n)
+        .in(n)
+        .in(n, 4.0F)
+        .in(n)
+        .check_all(sum_of(8));
     KernelCase(Kernel::swiglu_backward, call)
-        .same_as(3).same_as(4).in(n).update(n, 4.0F).update(n).check_all(sum_of(8));
+        .same_as(3)
+        .same_as(4)
+        .in(n)
+        .update(n, 4.0F)
+        .update(n)
+        .check_all(sum_of(8));
     KernelCase(Kernel::tanh_forward, call).out(n).in(n, 3.0F).check_all(sum_of(4));
     KernelCase(Kernel::tanh_backward, call).same_as(1).update(n).in(n).check_all(sum_of(4));
     KernelCase(Kernel::add, call).out(n).in(n).in(n).exact(0).check_all({});
@@ -52,7 +65,11 @@ TEST_CASE("Norms") {
       KernelCase rms(Kernel::rms_norm_forward, call);
       rms.out(n).out_fp32(rows).in(n, 1.0F, 0.5F).in(columns, 0.5F, 1.0F);
       KernelCase layer(Kernel::layer_norm_forward, call);
-      layer.out(n).out_fp32(rows).out_fp32(rows).in(n, 1.0F, 0.5F).in(columns, 0.5F, 1.0F)
+      layer.out(n)
+          .out_fp32(rows)
+          .out_fp32(rows)
+          .in(n, 1.0F, 0.5F)
+          .in(columns, 0.5F, 1.0F)
           .in(columns);
       if (misaligned) {
         rms.misaligned();
@@ -72,12 +89,22 @@ TEST_CASE("Gradients of norms") {
       KernelCall call = sized(rows, columns);
       call.accumulate = accumulate;
       KernelCase rms(Kernel::rms_norm_backward, call);
-      (accumulate ? rms.update(n) : rms.out(n)).out(columns).in(n).in(n)
-          .in_fp32(rows, 0.5F, 1.5F).in(columns, 0.5F, 1.0F);
+      (accumulate ? rms.update(n) : rms.out(n))
+          .out(columns)
+          .in(n)
+          .in(n)
+          .in_fp32(rows, 0.5F, 1.5F)
+          .in(columns, 0.5F, 1.0F);
       rms.check_all(sum_of(columns + rows));
       KernelCase layer(Kernel::layer_norm_backward, call);
-      (accumulate ? layer.update(n) : layer.out(n)).out(columns).out(columns).in(n).in(n)
-          .in_fp32(rows).in_fp32(rows, 0.5F, 1.5F).in(columns, 0.5F, 1.0F);
+      (accumulate ? layer.update(n) : layer.out(n))
+          .out(columns)
+          .out(columns)
+          .in(n)
+          .in(n)
+          .in_fp32(rows)
+          .in_fp32(rows, 0.5F, 1.5F)
+          .in(columns, 0.5F, 1.0F);
       if (accumulate) layer.misaligned();
       layer.check_all(sum_of(columns + rows));
     }
@@ -89,8 +116,14 @@ TEST_CASE("Norms of rows whose weight gradients do not fit shared memory") {
   const std::int64_t columns = 12000;
   KernelCall call = sized(rows, columns);
   KernelCase(Kernel::layer_norm_backward, call)
-      .out(rows * columns).out(columns).out(columns).in(rows * columns).in(rows * columns)
-      .in_fp32(rows).in_fp32(rows, 0.5F, 1.5F).in(columns, 0.5F, 1.0F)
+      .out(rows * columns)
+      .out(columns)
+      .out(columns)
+      .in(rows * columns)
+      .in(rows * columns)
+      .in_fp32(rows)
+      .in_fp32(rows, 0.5F, 1.5F)
+      .in(columns, 0.5F, 1.0F)
       .check(DType::bf16, sum_of(columns));
 }
 
@@ -113,7 +146,12 @@ TEST_CASE("Tables, to the bit") {
     KernelCase(Kernel::embedding_backward, call).out(table).ids(ids).in(n).exact(0).check_all({});
     call.accumulate = true;
     KernelCase(Kernel::embedding_backward, call)
-        .update(table).ids(ids).in(n).exact(0).misaligned().check_all({});
+        .update(table)
+        .ids(ids)
+        .in(n)
+        .exact(0)
+        .misaligned()
+        .check_all({});
   }
 }
 
@@ -144,7 +182,9 @@ TEST_CASE("Rotary positions") {
       call.head_dim = head_dim;
       call.rotary_base = 10000.0;
       KernelCase(kernel, call)
-          .update(call.rows * 3 * head_dim).update(call.rows * head_dim).check_all(sum_of(4));
+          .update(call.rows * 3 * head_dim)
+          .update(call.rows * head_dim)
+          .check_all(sum_of(4));
     }
   }
 }
@@ -175,9 +215,19 @@ TEST_CASE("Cross entropy") {
         lse.out_fp32(1).out_fp32(rows).in(n).ids(at).fill(2, logits);
         const std::vector<float> sums = lse.cpu_result(dtype, 1);
         KernelCase(Kernel::cross_entropy_backward, call)
-            .out(n).in(n).in_fp32(sums).ids(at).fill(1, logits).check(dtype, sum_of(16));
+            .out(n)
+            .in(n)
+            .in_fp32(sums)
+            .ids(at)
+            .fill(1, logits)
+            .check(dtype, sum_of(16));
         KernelCase(Kernel::cross_entropy_backward, call)
-            .same_as(1).update(n).in_fp32(sums).ids(at).fill(1, logits).misaligned()
+            .same_as(1)
+            .update(n)
+            .in_fp32(sums)
+            .ids(at)
+            .fill(1, logits)
+            .misaligned()
             .check(dtype, sum_of(16));
       }
     }

@@ -42,11 +42,11 @@ class SharedMemory {
   explicit SharedMemory(std::size_t bytes)
       : bytes_(bytes),
         data_(static_cast<std::byte*>(
-            ::operator new(bytes + kGuard, std::align_val_t{kAlignment}))) {
+            ::operator new (bytes + kGuard, std::align_val_t{kAlignment}))) {
     std::fill_n(data_, bytes, kPoison);
     std::fill_n(data_ + bytes, kGuard, kGuardByte);
   }
-  ~SharedMemory() { ::operator delete(data_, std::align_val_t{kAlignment}); }
+  ~SharedMemory() { ::operator delete (data_, std::align_val_t{kAlignment}); }
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 

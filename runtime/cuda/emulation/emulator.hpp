@@ -95,7 +95,8 @@ T exchange(unsigned mask, T value, int argument, Source, Place place) {
         for (int lane = 0; lane < 32; ++lane) {
           auto* to = static_cast<Exchange<T>*>(lanes[lane]);
           const int from = Source{}(lane, to->argument);
-          to->result = static_cast<Exchange<T>*>(lanes[from >= 0 && from < 32 ? from : lane])->value;
+          to->result =
+              static_cast<Exchange<T>*>(lanes[from >= 0 && from < 32 ? from : lane])->value;
         }
       },
       place);

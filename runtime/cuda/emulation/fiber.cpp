@@ -1,9 +1,9 @@
 #include "runtime/cuda/emulation/fiber.hpp"
 
-#include <sys/mman.h>
-
 #include <cstdint>
 #include <new>
+
+#include <sys/mman.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define ZP_FIBERS_TOLD 1
@@ -56,8 +56,8 @@ Fiber* starting = nullptr;  // handed to begin()
 }  // namespace
 
 Fiber::Fiber()
-    : stack_(static_cast<std::byte*>(mmap(
-          nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    : stack_(static_cast<std::byte*>(
+          mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
   if (stack_ == MAP_FAILED) throw std::bad_alloc();
 }
 

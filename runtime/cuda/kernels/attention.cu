@@ -8,8 +8,7 @@ namespace {
 template <typename T>
 __global__ void __launch_bounds__(kAttentionThreads)
     delta_kernel(Attention<T> p, std::int64_t rows) {
-  const std::int64_t task =
-      std::int64_t{blockIdx.x} * (kAttentionThreads / 32) + threadIdx.x / 32;
+  const std::int64_t task = std::int64_t{blockIdx.x} * (kAttentionThreads / 32) + threadIdx.x / 32;
   if (task >= rows * p.shape.heads) return;  // the warp as a whole
   const std::int64_t row = task / p.shape.heads;
   const std::int64_t head = task % p.shape.heads;

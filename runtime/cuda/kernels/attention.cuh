@@ -68,7 +68,10 @@ struct Scores {
 
 // By tensor cores: 16-bit formats, dim <= 128. Else by multiplications and additions in fp32.
 template <typename T>
-void attention_by_tensor_cores(Stream stream, const Attention<T>& p, std::int64_t batch, bool backward);
+void attention_by_tensor_cores(Stream stream,
+                               const Attention<T>& p,
+                               std::int64_t batch,
+                               bool backward);
 template <typename T>
 void attention_by_threads(Stream stream, const Attention<T>& p, std::int64_t batch, bool backward);
 

@@ -13,9 +13,9 @@
 namespace zeroplan::runtime::cuda {
 namespace {
 
-constexpr int kRows = 64;      // of a block
-constexpr int kOthers = 64;    // of a tile that rows go through
-constexpr int kQueries = 32;   // of a tile that keys go through: two sums a key, so fewer at once
+constexpr int kRows = 64;     // of a block
+constexpr int kOthers = 64;   // of a tile that rows go through
+constexpr int kQueries = 32;  // of a tile that keys go through: two sums a key, so fewer at once
 constexpr int kWarpRows = 16;
 static_assert(kRows / kWarpRows * 32 == kAttentionThreads);
 
@@ -45,9 +45,13 @@ __device__ void load_tile(
 
 // Rows of a head from a tile whose every row this warp has written: kWarpRows from `row` on.
 template <typename T, int kDim>
-__device__ void store_warp_rows(
-    const Heads<T>& to, const T* tile, int row, std::int64_t first, int rows, std::int64_t head,
-    int dim) {
+__device__ void store_warp_rows(const Heads<T>& to,
+                                const T* tile,
+                                int row,
+                                std::int64_t first,
+                                int rows,
+                                std::int64_t head,
+                                int dim) {
   constexpr int kPacks = kDim / kPack<T>;
   for (int i = static_cast<int>(threadIdx.x % 32); i < kWarpRows * kPacks; i += 32) {
     const int at = row + i / kPacks;

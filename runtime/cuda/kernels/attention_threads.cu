@@ -19,7 +19,7 @@ static_assert(kRows * kSplit == kAttentionThreads);
 template <int kDim>
 constexpr int kStep = kDim + 1;
 template <int kDim>
-constexpr int kTile = kRows * kStep<kDim>;
+constexpr int kTile = kRows* kStep<kDim>;
 
 // Rows [first, first + kRows) of a head; 0 past `rows` and past dim.
 template <int kDim, typename T>
@@ -155,8 +155,7 @@ __global__ void __launch_bounds__(kAttentionThreads) forward_kernel(Attention<T>
   if (at.row >= rows) return;
   store_row(p.out.at(start + first + at.row, head), sums, 1.0F / total, p.shape.dim, at);
   if (at.part == 0) {
-    p.lse[p.shape.statistic(blockIdx.z, head) + first + at.row] =
-        (largest + log2f(total)) / kLog2E;
+    p.lse[p.shape.statistic(blockIdx.z, head) + first + at.row] = (largest + log2f(total)) / kLog2E;
   }
 }
 
@@ -273,7 +272,8 @@ void run_with(Stream stream, const Attention<T>& p, std::int64_t batch, bool bac
            p);
     return;
   }
-  launch(query_kernel<T, kDim>, by_head, kAttentionThreads, 4 * kTileBytes + kScoreBytes, stream, p);
+  launch(
+      query_kernel<T, kDim>, by_head, kAttentionThreads, 4 * kTileBytes + kScoreBytes, stream, p);
   launch(key_kernel<T, kDim>,
          grid_of(tiles, p.shape.kv_heads, batch),
          kAttentionThreads,

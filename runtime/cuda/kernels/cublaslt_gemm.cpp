@@ -1,12 +1,12 @@
-// GemmCall by cuBLASLt. An algorithm is asked for once a shape; none that adds the parts of a sum in
-// the output's format is allowed.
-#include <cublasLt.h>
-
+// GemmCall by cuBLASLt. An algorithm is asked for once a shape; none that adds the parts of a sum
+// in the output's format is allowed.
 #include <array>
 #include <map>
 #include <stdexcept>
 #include <string>
 #include <tuple>
+
+#include <cublasLt.h>
 
 #include "model/check.hpp"
 #include "runtime/cuda/kernels/gemm.hpp"
@@ -138,8 +138,10 @@ class Plan {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
     }
-    layout(a_, type, call.transpose_a ? call.k : call.m, call.transpose_a ? call.m : call.k, call.lda);
-    layout(b_, type, call.transpose_b ? call.n : call.k, call.transpose_b ? call.k : call.n, call.ldb);
+    layout(
+        a_, type, call.transpose_a ? call.k : call.m, call.transpose_a ? call.m : call.k, call.lda);
+    layout(
+        b_, type, call.transpose_b ? call.n : call.k, call.transpose_b ? call.k : call.n, call.ldb);
     layout(c_, type, call.m, call.n, call.ldc);
   }
 

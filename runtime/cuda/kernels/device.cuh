@@ -105,11 +105,13 @@ inline void clear_memory(Stream, void* data, std::size_t bytes) { std::memset(da
 
 inline int current_device() { return 0; }
 inline std::byte* allocate_memory(std::size_t bytes) {
-  auto* data = static_cast<std::byte*>(::operator new(bytes, std::align_val_t{256}));
+  auto* data = static_cast<std::byte*>(::operator new (bytes, std::align_val_t{256}));
   std::memset(data, 0xff, bytes);
   return data;
 }
-inline void free_memory(Stream, std::byte* data) { ::operator delete(data, std::align_val_t{256}); }
+inline void free_memory(Stream, std::byte* data) {
+  ::operator delete (data, std::align_val_t{256});
+}
 
 #endif
 

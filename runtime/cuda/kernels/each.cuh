@@ -17,7 +17,9 @@ inline constexpr std::int64_t kEachBlocks = 4096;
 
 template <typename Operation>
 __global__ void __launch_bounds__(kEachThreads)
-    each_kernel(Operation operation, std::int64_t count, std::int64_t packs) {
+    each_kernel(const __grid_constant__ Operation operation,
+                std::int64_t count,
+                std::int64_t packs) {
   const std::int64_t first = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = first; i < packs; i += stride) {

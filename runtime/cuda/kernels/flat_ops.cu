@@ -81,8 +81,7 @@ struct AdamWUpdate {
     for (int k = 0; k < kElements; ++k) {
       const float g = __fmul_rn(d.at[k], f.scale);
       m.at[k] = __fadd_rn(__fmul_rn(f.beta1, m.at[k]), __fmul_rn(1.0F - f.beta1, g));
-      v.at[k] =
-          __fadd_rn(__fmul_rn(f.beta2, v.at[k]), __fmul_rn(1.0F - f.beta2, __fmul_rn(g, g)));
+      v.at[k] = __fadd_rn(__fmul_rn(f.beta2, v.at[k]), __fmul_rn(1.0F - f.beta2, __fmul_rn(g, g)));
       const float below = __fadd_rn(__fmul_rn(sqrtf(v.at[k]), f.correction2), f.epsilon);
       w.at[k] = __fsub_rn(__fmul_rn(w.at[k], f.keep), __fmul_rn(f.rate, m.at[k] / below));
     }
@@ -226,11 +225,8 @@ void adamw(Stream stream,
            const AdamWOptions& options,
            std::int64_t step,
            double gradient_scale) {
-  const AdamWUpdate operation{weights,
-                              first_moment,
-                              second_moment,
-                              gradient,
-                              adamw_factors(options, step, gradient_scale)};
+  const AdamWUpdate operation{
+      weights, first_moment, second_moment, gradient, adamw_factors(options, step, gradient_scale)};
   const bool by_packs = aligned(weights, 16) && aligned(first_moment, 16) &&
                         aligned(second_moment, 16) && aligned(gradient, 16);
   for_each(stream, operation, count.count(), by_packs);

@@ -11,8 +11,8 @@
 
 namespace zeroplan::runtime::cuda {
 
-// c = op(a) op(b) (+ bias down each column) (+ c if accumulate), column-major: op(a) is m x k, op(b)
-// k x n, c m x n; a leading dimension is the distance of columns. Sums in fp32.
+// c = op(a) op(b) (+ bias down each column) (+ c if accumulate), column-major: op(a) is m x k,
+// op(b) k x n, c m x n; a leading dimension is the distance of columns. Sums in fp32.
 struct GemmCall {
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;

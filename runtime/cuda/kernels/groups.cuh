@@ -35,7 +35,7 @@ void run_elementwise(const Run& run);
 template <typename T>
 void run_loss(const Run& run);
 
-// to[i] (+)= the sum over p of partial[p][i], in the order of p, in fp64.
+// to[i] (+)= the sum over p of partial[p][i], in fp64, in an order that `parts` alone decides.
 template <typename T>
 void sum_partials(Stream stream,
                   T* to,

@@ -29,28 +29,45 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr std::int64_t kParts = 256;
 
-// Column i of part p: the sum of its rows, which are neighbours.
-template <typename T>
+// Columns of part p: the sums of its rows, which are neighbours. A thread has kCount columns.
+template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads) column_sums_kernel(
     float* partial, const T* data, std::int64_t rows, std::int64_t columns, std::int64_t each) {
-  const std::int64_t column = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const std::int64_t column = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kCount;
   if (column >= columns) return;
   const std::int64_t first = blockIdx.y * each;
   const std::int64_t last = first + each < rows ? first + each : rows;
-  float sum = 0.0F;
-  for (std::int64_t row = first; row < last; ++row) sum += value_of(data[row * columns + column]);
-  partial[blockIdx.y * columns + column] = sum;
+  Floats<kCount> sum{};
+  for (std::int64_t row = first; row < last; ++row) {
+    const Floats<kCount> values = read<kCount>(data + row * columns + column);
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) sum.at[k] += values.at[k];
+  }
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) partial[blockIdx.y * columns + column + k] = sum.at[k];
 }
 
+constexpr unsigned kColumns = 32;
+constexpr unsigned kSlices = kThreads / kColumns;
+
+// A block has kColumns columns; slice s of its threads sums parts s, s + kSlices, ...
 template <typename T>
 __global__ void __launch_bounds__(kThreads) sum_partials_kernel(
     T* to, const float* partial, std::int64_t parts, std::int64_t columns, bool accumulate) {
-  const std::int64_t column = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (column >= columns) return;
+  auto* slices = reinterpret_cast<double*>(shared_memory());
+  const unsigned lane = threadIdx.x % kColumns;
+  const unsigned slice = threadIdx.x / kColumns;
+  const std::int64_t column = std::int64_t{blockIdx.x} * kColumns + lane;
   double sum = 0.0;
-  for (std::int64_t part = 0; part < parts; ++part) {
-    sum += static_cast<double>(partial[part * columns + column]);
+  if (column < columns) {
+    for (std::int64_t part = slice; part < parts; part += kSlices) {
+      sum += static_cast<double>(partial[part * columns + column]);
+    }
   }
+  slices[threadIdx.x] = sum;
+  __syncthreads();
+  if (slice != 0 || column >= columns) return;
+  for (unsigned other = 1; other < kSlices; ++other) sum += slices[other * kColumns + lane];
   const float before = accumulate ? value_of(to[column]) : 0.0F;
   to[column] = stored<T>(before + static_cast<float>(sum));
 }
@@ -59,18 +76,21 @@ template <typename T>
 void backward_bias(const Run& run) {
   const std::int64_t rows = run.call.rows;
   const std::int64_t columns = run.call.columns;
+  const T* data = run.at<T>(1);
   auto* partial = reinterpret_cast<float*>(workspace(run.stream));
   const std::int64_t fit = kWorkspace / (columns * static_cast<std::int64_t>(sizeof(float)));
   ZP_CHECK(fit >= 1, "a row of sums fits the workspace");
   const std::int64_t each = divide_up(rows, std::min({kParts, rows, fit}));
   const std::int64_t parts = divide_up(rows, each);
-  launch(column_sums_kernel<T>,
-         grid_of(divide_up(columns, kThreads), parts),
+  const bool by_packs = packable<T>(columns, data);
+  const std::int64_t threads = by_packs ? columns / kPack<T> : columns;
+  launch(by_packs ? column_sums_kernel<T, kPack<T>> : column_sums_kernel<T, 1>,
+         grid_of(divide_up(threads, kThreads), parts),
          kThreads,
          0,
          run.stream,
          partial,
-         run.at<T>(1),
+         data,
          rows,
          columns,
          each);
@@ -121,9 +141,9 @@ void sum_partials(Stream stream,
                   std::int64_t columns,
                   bool accumulate) {
   launch(sum_partials_kernel<T>,
-         grid_of(divide_up(columns, kThreads)),
+         grid_of(divide_up(columns, kColumns)),
          kThreads,
-         0,
+         kThreads * sizeof(double),
          stream,
          to,
          partial,

@@ -26,7 +26,8 @@ struct Split {
 };
 template <typename T>
 __device__ __forceinline__ Split split(const T* row, std::int64_t n) {
-  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(row) % 16 / sizeof(T));
+  const auto past =
+      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(row) % 16 / sizeof(T));
   std::int64_t head = past == 0 ? 0 : kPack<T> - past;
   if (head > n) head = n;
   return {head, (n - head) / kPack<T>};
@@ -190,12 +191,8 @@ void backward(const Run& run) {
          p.labels,
          call.rows,
          call.scale);
-  launch(backward_kernel<T>,
-         grid_of(call.rows),
-         threads_for_row<T>(call.columns),
-         0,
-         run.stream,
-         p);
+  launch(
+      backward_kernel<T>, grid_of(call.rows), threads_for_row<T>(call.columns), 0, run.stream, p);
 }
 
 }  // namespace

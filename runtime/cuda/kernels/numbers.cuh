@@ -18,9 +18,7 @@ __device__ __forceinline__ float stored<float>(float x) {
 __device__ __forceinline__ float value_of(Bf16 x) {
   return __uint_as_float(static_cast<unsigned>(x.bits) << 16U);
 }
-__device__ __forceinline__ float value_of(Fp16 x) {
-  return __half2float(__ushort_as_half(x.bits));
-}
+__device__ __forceinline__ float value_of(Fp16 x) { return __half2float(__ushort_as_half(x.bits)); }
 template <>
 __device__ __forceinline__ Bf16 stored<Bf16>(float x) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};

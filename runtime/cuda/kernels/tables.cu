@@ -170,8 +170,7 @@ template <typename T>
 void position_forward(const Run& run) {
   const std::int64_t n = run.call.columns;
   const AddPosition<T> operation{run.at<T>(0), run.at<T>(1), run.call.sequence * n};
-  for_each(
-      run.stream, operation, run.call.rows * n, packable<T>(n, operation.x, operation.table));
+  for_each(run.stream, operation, run.call.rows * n, packable<T>(n, operation.x, operation.table));
 }
 
 template <typename T>
@@ -202,7 +201,8 @@ void rotate(const Run& run, T* x, std::int64_t heads, float direction) {
     p.frequency.at[i] = 1.0F / std::pow(static_cast<float>(run.call.rotary_base), exponent);
   }
   if (p.half == 0) return;
-  launch(rotary_kernel<T>, grid_of(divide_up(p.rows, kThreads / p.half)), kThreads, 0, run.stream, p);
+  launch(
+      rotary_kernel<T>, grid_of(divide_up(p.rows, kThreads / p.half)), kThreads, 0, run.stream, p);
 }
 
 }  // namespace

@@ -71,8 +71,7 @@ void multiply_add(Sums& d, const Left& a, std::uint32_t b0, std::uint32_t b1) {
 template <bool kTransposed>
 Left load_matrices(const void* row) {
   emulation::MatrixLane mine{row};
-  emulation::warp_operation(
-      &mine, emulation::resolve_load<kTransposed>, {__FILE__, __LINE__});
+  emulation::warp_operation(&mine, emulation::resolve_load<kTransposed>, {__FILE__, __LINE__});
   Left result{};
   for (int i = 0; i < 4; ++i) result.at[i] = mine.registers[i];
   return result;

@@ -1,5 +1,5 @@
-// Scratch memory of a stream (cuda_kernels.hpp), for kernels and cuBLASLt alike: calls of one stream
-// follow each other, so they may share it. Internal to runtime/cuda/kernels.
+// Scratch memory of a stream (cuda_kernels.hpp), for kernels and cuBLASLt alike: calls of one
+// stream follow each other, so they may share it. Internal to runtime/cuda/kernels.
 #pragma once
 
 #include "runtime/cuda/kernels/cuda_kernels.hpp"
