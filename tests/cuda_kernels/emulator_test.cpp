@@ -19,6 +19,16 @@ __global__ void neighbours(int* out, bool barrier) {
   out[threadIdx.x] = shared[(threadIdx.x + 1) % blockDim.x];
 }
 
+// One warp reads what the other has written, after an operation in which each warp waits for itself
+// alone.
+__global__ void across_warps(int* out, bool barrier) {
+  int* shared = reinterpret_cast<int*>(shared_memory());
+  shared[threadIdx.x] = static_cast<int>(threadIdx.x);
+  if (barrier) __syncthreads();
+  __syncwarp();
+  out[threadIdx.x] = shared[threadIdx.x ^ 32U];
+}
+
 std::vector<int> neighbours_of(Order order, bool barrier) {
   emulation::set_schedule({order});
   std::vector<int> out(64);
@@ -71,6 +81,20 @@ TEST_CASE("Without its barrier an exchange depends on the order of threads") {
   for (const Order order : {Order::forward, Order::reversed, Order::shuffled}) {
     CHECK(neighbours_of(order, true) == right);
     CHECK(neighbours_of(order, false) != right);
+  }
+  emulation::set_schedule({});
+}
+
+TEST_CASE("A warp runs ahead of those it does not wait for") {
+  std::vector<int> right(64);
+  for (int i = 0; i < 64; ++i) right[static_cast<std::size_t>(i)] = i ^ 32;
+  for (const Order order : {Order::forward, Order::reversed}) {
+    emulation::set_schedule({order});
+    std::vector<int> out(64);
+    launch(across_warps, 1, 64, 64 * sizeof(int), nullptr, out.data(), true);
+    CHECK(out == right);
+    launch(across_warps, 1, 64, 64 * sizeof(int), nullptr, out.data(), false);
+    CHECK(out != right);
   }
   emulation::set_schedule({});
 }

@@ -138,7 +138,7 @@ class Machine {
     std::vector<std::int64_t> order(threads);
     std::iota(order.begin(), order.end(), 0);
     if (schedule.order != Schedule::Order::shuffled) arrange(order);
-    while (fault_.empty() && turn(order)) {
+    while (turn(order) && fault_.empty()) {
     }
     running_ = false;
     shared_ = nullptr;
@@ -146,17 +146,29 @@ class Machine {
     if (!fault_.empty()) throw Fault(fault_);
   }
 
-  // Lets every thread that can go on do so once; false when all have returned.
+  // Lets every thread that can go on do so; false when all have returned.
   bool turn(std::vector<std::int64_t>& order) {
-    if (schedule.order == Schedule::Order::shuffled) arrange(order);
     bool moved = false;
-    for (const std::int64_t i : order) {
-      if (threads_[static_cast<std::size_t>(i)]->state != State::ready) continue;
-      moved = true;
-      enter(static_cast<std::size_t>(i));
-      if (!fault_.empty()) return true;
+    if (schedule.order == Schedule::Order::shuffled) {
+      arrange(order);
+      moved = step(order.begin(), order.end());
+    } else {
+      for (auto warp = order.begin(); warp != order.end(); warp += 32) {
+        while (step(warp, warp + 32)) moved = true;
+      }
     }
     return moved || release_barrier(order.size());
+  }
+
+  using Turn = std::vector<std::int64_t>::const_iterator;
+  bool step(Turn begin, Turn end) {
+    bool moved = false;
+    for (Turn i = begin; i != end && fault_.empty(); ++i) {
+      if (threads_[static_cast<std::size_t>(*i)]->state != State::ready) continue;
+      moved = true;
+      enter(static_cast<std::size_t>(*i));
+    }
+    return moved;
   }
 
   bool release_barrier(std::size_t threads) {

@@ -47,10 +47,13 @@ class Fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// In which order blocks, and the threads of a block that can go on, take their turns.
+// In which order blocks, and the threads of a block that can go on, take their turns. forward and
+// reversed: a warp runs as far as it can before the next one, from the first or from the last, so
+// that a warp is ahead of those it should have waited for. shuffled: every thread goes one step in
+// an order drawn anew each time, so that lanes of a warp are apart.
 struct Schedule {
   enum class Order { forward, reversed, shuffled } order = Order::forward;
-  std::uint64_t seed = 1;  // of shuffled: drawn anew for every turn
+  std::uint64_t seed = 1;  // of shuffled
 };
 void set_schedule(Schedule schedule);
 

@@ -67,7 +67,9 @@ void Fiber::start(Entry entry, void* argument) {
   entry_ = entry;
   argument_ = argument;
 #if defined(ZP_FIBERS_TOLD)
-  __asan_unpoison_memory_region(stack_, kStack);  // of a thread that a fault left behind
+  // What a thread that a fault left behind had poisoned.
+  if (!finished_) __asan_unpoison_memory_region(stack_, kStack);
+  finished_ = false;
 #endif
   fake_inside_ = nullptr;
 #if defined(__x86_64__)
@@ -107,7 +109,8 @@ void Fiber::enter() {
 #endif
 }
 
-void Fiber::leave([[maybe_unused]] bool for_good) {
+void Fiber::leave(bool for_good) {
+  finished_ = for_good;
 #if defined(ZP_FIBERS_TOLD)
   __sanitizer_start_switch_fiber(for_good ? nullptr : &fake_inside_, outside_stack_, outside_size_);
 #endif

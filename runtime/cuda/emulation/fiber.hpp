@@ -39,6 +39,7 @@ class Fiber {
 #else
   ucontext_t inside_{}, outside_{};
 #endif
+  bool finished_ = true;
   void* fake_inside_ = nullptr;  // AddressSanitizer's
   void* fake_outside_ = nullptr;
   const void* outside_stack_ = nullptr;
