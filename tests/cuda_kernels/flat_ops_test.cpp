@@ -34,7 +34,9 @@ class OnDevice {
       }
       body(data);
       const Bytes8 now = device.download(data[result], inputs[result].size());
-      CHECK(device.release() == "");
+      const std::string wrong = device.release();
+      INFO(wrong);
+      CHECK(wrong.empty());
       if (order == 0) first = now;
       CHECK((now == first));
     }

@@ -199,7 +199,9 @@ KernelCase::Memory KernelCase::on_device(DType dtype, const Memory& memory) cons
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     result.push_back(device.download(data[i], memory[i].size()));
   }
-  CHECK(device.release() == "");
+  const std::string wrong = device.release();
+  INFO(wrong);
+  CHECK(wrong.empty());
   return result;
 }
 

@@ -157,7 +157,7 @@ TEST_CASE("Tables, to the bit") {
 
 TEST_CASE("Positions, to the bit") {
   for (const std::int64_t columns : {1, 13, 264}) {
-    KernelCall call = sized(3 * 19, columns);
+    KernelCall call = sized(57, columns);
     call.batch = 3;
     call.sequence = 19;
     call.inner = 32;

@@ -36,7 +36,7 @@ std::string text(const Place& place) {
   return std::string(place.file) + ":" + std::to_string(place.line);
 }
 
-// Shared memory of one block, exactly as large as asked for.
+// Shared memory of one block, as large as asked for, and guard bytes.
 class SharedMemory {
  public:
   explicit SharedMemory(std::size_t bytes)
@@ -100,8 +100,7 @@ class Machine {
       warp.place = place;
     } else if (warp.resolve != resolve || warp.place.line != place.line ||
                std::strcmp(warp.place.file, place.file) != 0) {
-      fail("lanes of one warp at different operations: " + text(warp.place) + " and " +
-           text(place));
+      fail_apart(warp.place, place);
     }
     warp.lanes[current_ % 32] = brought;
     if (++warp.arrived < 32) return wait(State::at_warp, place);
@@ -210,13 +209,18 @@ class Machine {
   }
   void leave() { threads_[current_]->fiber.leave(false); }
 
-  [[noreturn]] void fail(const std::string& what) {
-    fault_ = what;
+  // Nothing of this thread is destroyed, so nothing may be held here.
+  [[noreturn]] void fail_apart(const Place& a, const Place& b) {
+    fault_ = "lanes of one warp at different operations: " + text(a) + " and " + text(b);
     for (;;) leave();  // never entered again
   }
 
   [[noreturn]] void thread_main() {
-    (*body_)();
+    try {
+      (*body_)();
+    } catch (const std::exception& error) {
+      fault_ = error.what();
+    }
     threads_[current_]->state = State::done;
     for (;;) threads_[current_]->fiber.leave(true);
   }

@@ -21,7 +21,7 @@
 #include <stdexcept>
 #include <string>
 
-// NOLINTBEGIN(bugprone-reserved-identifier,cppcoreguidelines-macro-usage)
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 #define __global__
 #define __device__
 #define __host__
@@ -60,7 +60,7 @@ void set_schedule(Schedule schedule);
 // The most shared memory that a block may ask for on the smallest GPU in the architectures of
 // cmake/Cuda.cmake: 163 KiB on compute capability 8.0. Source: CUDA C++ Programming Guide, table
 // "Technical Specifications per Compute Capability".
-inline constexpr std::size_t kSharedLimit = 163 * 1024;
+inline constexpr std::size_t kSharedLimit = std::size_t{163} * 1024;
 
 struct Grid {
   dim3 grid, block;
@@ -166,4 +166,4 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float rsqrtf(float value) { return 1.0F / std::sqrt(value); }
-// NOLINTEND(bugprone-reserved-identifier,cppcoreguidelines-macro-usage)
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)

@@ -49,7 +49,7 @@ zp_switch_stack:
 namespace zeroplan::runtime::cuda::emulation {
 namespace {
 
-constexpr std::size_t kStack = 256 * 1024;  // reserved; pages come as they are touched
+constexpr std::size_t kStack = std::size_t{256} * 1024;  // reserved; pages come as they are touched
 
 Fiber* starting = nullptr;  // handed to begin()
 

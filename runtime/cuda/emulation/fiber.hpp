@@ -40,10 +40,10 @@ class Fiber {
   ucontext_t inside_{}, outside_{};
 #endif
   bool finished_ = true;
-  void* fake_inside_ = nullptr;  // AddressSanitizer's
-  void* fake_outside_ = nullptr;
-  const void* outside_stack_ = nullptr;
-  std::size_t outside_size_ = 0;
+  [[maybe_unused]] void* fake_inside_ = nullptr;  // AddressSanitizer's
+  [[maybe_unused]] void* fake_outside_ = nullptr;
+  [[maybe_unused]] const void* outside_stack_ = nullptr;
+  [[maybe_unused]] std::size_t outside_size_ = 0;
 };
 
 }  // namespace zeroplan::runtime::cuda::emulation

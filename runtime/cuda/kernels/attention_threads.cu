@@ -3,8 +3,8 @@
 // column.
 //
 // Shared memory: tiles of 32 rows of dim + 1 floats (three forward, four backward), and 32 x 33
-// floats for scores (twice for keys): 103 KiB forward, 138 KiB backward at dim 256; 54 and 74 KiB
-// at 128.
+// floats for scores (twice for keys): 100.5 KiB forward, 136.75 KiB backward at dim 256; 52.5 and
+// 72.75 KiB at 128.
 #include "runtime/cuda/kernels/attention.cuh"
 
 namespace zeroplan::runtime::cuda {
