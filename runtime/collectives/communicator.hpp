@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -76,6 +77,9 @@ class Communicator {
   virtual Pending start(const Exchange& exchange) = 0;
   // This rank ends for that reason: all waits of all ranks throw CollectiveError with it.
   virtual void fail(const std::string& reason) = 0;
+
+  // Why the group has failed, where it has: for who waits for something else than a collective.
+  virtual std::optional<std::string> failure() const { return std::nullopt; }
 
   void run(const Exchange& exchange) { start(exchange).wait(); }
 

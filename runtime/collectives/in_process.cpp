@@ -44,6 +44,10 @@ class Group {
   void post(int rank, std::int64_t number, const Exchange& exchange);
   void wait(int rank, std::int64_t number);
   void fail(int rank, const std::string& reason);
+  std::optional<std::string> failure() {
+    const std::lock_guard lock(mutex_);
+    return failed_ ? std::optional(reason_) : std::nullopt;
+  }
 
  private:
   void throw_if_failed() const {
@@ -216,6 +220,7 @@ class InProcessRank : public Communicator {
     return Pending([group = group_, rank = rank_, number] { group->wait(rank, number); });
   }
   void fail(const std::string& reason) override { group_->fail(rank_, reason); }
+  std::optional<std::string> failure() const override { return group_->failure(); }
 
  private:
   std::shared_ptr<Group> group_;

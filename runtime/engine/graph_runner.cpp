@@ -1,7 +1,6 @@
 #include "runtime/engine/graph_runner.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "model/check.hpp"
@@ -12,10 +11,12 @@ GraphRunner::GraphRunner(const ModelGraph& graph,
                          std::size_t parameters,
                          Kernels& kernels,
                          Memory& memory,
+                         Device& device,
                          Timeline* timeline)
     : graph_(graph),
       kernels_(kernels),
       memory_(memory),
+      device_(device),
       timeline_(timeline),
       passes_(micro_batch(graph)),
       partial_(parameters) {
@@ -39,9 +40,9 @@ void GraphRunner::begin_micro_batch(const MicroBatch& batch) {
   ZP_CHECK(graph_.batch >= Elements::of(2 * tokens_) * DType::int64,
            "the graph's batch holds ids and labels");
   batch_ = memory_.allocate(graph_.batch, MemoryCategory::activations, Place::device, "the batch");
-  auto* ids = batch_.as<std::int64_t>();
-  std::copy(batch.ids.begin(), batch.ids.end(), ids);
-  std::copy(batch.labels.begin(), batch.labels.end(), ids + tokens_);
+  const Bytes half = Elements::of(tokens_) * DType::int64;
+  device_.upload(batch_.data(), batch.ids.data(), half);
+  device_.upload(batch_.data() + half.count(), batch.labels.data(), half);
 }
 
 void GraphRunner::run(const PassStep& pass, const Hooks& hooks, double loss_gradient) {
@@ -132,7 +133,7 @@ Operand GraphRunner::operand(const PassStep& pass,
     case KernelOperand::From::ids:
       return {batch_.data(), Elements::of(tokens_), DType::int64};
     case KernelOperand::From::labels:
-      return {reinterpret_cast<std::byte*>(batch_.as<std::int64_t>() + tokens_),
+      return {batch_.data() + (Elements::of(tokens_) * DType::int64).count(),
               Elements::of(tokens_),
               DType::int64};
   }
@@ -158,18 +159,13 @@ void GraphRunner::run_call(const PassStep& pass,
 }
 
 void GraphRunner::run_kernel(const PassStep& pass, const KernelCall& call) {
-  if (timeline_ == nullptr || !timeline_->records()) {
-    kernels_.run(call, operands_);
-    return;
-  }
-  const Seconds begin = Timeline::now();
-  kernels_.run(call, operands_);
   const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
-  timeline_->span(Timeline::compute,
-                  name(call.kernel),
-                  instance.prefix.empty() ? graph_.block_of(instance).name : instance.prefix,
-                  begin,
-                  Timeline::now());
+  const Timeline::Scope scope(
+      timeline_,
+      Timeline::compute,
+      name(call.kernel),
+      instance.prefix.empty() ? graph_.block_of(instance).name : instance.prefix);
+  kernels_.run(call, operands_);
 }
 
 float GraphRunner::loss() const {
@@ -177,7 +173,9 @@ float GraphRunner::loss() const {
   const Buffer& buffer =
       storages_[last][static_cast<std::size_t>(graph_.block_of(graph_.instances[last]).output)];
   ZP_CHECK(static_cast<bool>(buffer), "the loss is read after the forward pass");
-  return *buffer.as<float>();
+  float value = 0.0F;
+  device_.download(&value, buffer.data(), Elements::of(1) * DType::fp32);
+  return value;
 }
 
 void GraphRunner::release_loss() {

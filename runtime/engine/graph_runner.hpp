@@ -38,6 +38,7 @@ class GraphRunner {
               std::size_t parameters,
               Kernels& kernels,
               Memory& memory,
+              Device& device,
               Timeline* timeline = nullptr);
 
   const std::vector<PassStep>& passes() const { return passes_; }
@@ -63,6 +64,7 @@ class GraphRunner {
   const ModelGraph& graph_;
   Kernels& kernels_;
   Memory& memory_;
+  Device& device_;
   Timeline* timeline_;
   std::vector<PassStep> passes_;
   std::vector<std::vector<Buffer>> storages_;  // by instance, then storage

@@ -42,14 +42,16 @@ const EngineSetup& checked(const EngineSetup& setup) {
 
 RankEngine::RankEngine(const EngineSetup& setup,
                        Communicator& group,
+                       Device& device,
                        Kernels& kernels,
                        Memory& memory)
     : setup_(checked(setup)),
       config_(setup_.config),
       parameters_(setup_.parameters),
       group_(group),
+      device_(device),
       memory_(memory),
-      runner_(*setup_.graph, setup_.parameters.size(), kernels, memory, setup_.timeline),
+      runner_(*setup_.graph, setup_.parameters.size(), kernels, memory, device, setup_.timeline),
       buffers_(engine_buffers(config_, parameters_)),
       held_(buffers_.size()),
       partition_(flat_partition(config_, parameters_)),
@@ -82,7 +84,9 @@ RankEngine::RankEngine(const EngineSetup& setup,
   if (setup_.resumed) resume();
 }
 
+// The phase before ends when the device is done with it.
 void RankEngine::enter_phase(Phase phase) {
+  device_.synchronize();
   const auto now = std::chrono::steady_clock::now();
   if (setup_.timeline != nullptr) setup_.timeline->phase(phase);
   seconds_[static_cast<std::size_t>(phase_)] +=
@@ -167,22 +171,38 @@ void RankEngine::end_backward_buffers() {
 
 void RankEngine::fill_weights(
     std::int32_t parameter, Elements first, std::byte* to, DType dtype, Elements count) {
-  constexpr std::int64_t kBlock = 4096;
-  std::array<float, kBlock> values;
+  if (setup_.weights) {
+    fill(setup_.weights, parameter, first, to, dtype, count);
+    return;
+  }
   const Parameter& what = setup_.model->parameters[static_cast<std::size_t>(parameter)];
+  const ValueReader drawn = [&](std::int32_t, Elements begin, std::span<float> values) {
+    initial_weights(what, setup_.seed, begin, values);
+  };
+  fill(drawn, parameter, first, to, dtype, count);
+}
+
+// Read and converted on the host, block by block.
+void RankEngine::fill(const ValueReader& reader,
+                      std::int32_t parameter,
+                      Elements first,
+                      std::byte* to,
+                      DType dtype,
+                      Elements count) {
+  constexpr std::int64_t kBlock = 1 << 16;
+  const auto room = static_cast<std::size_t>(std::min(kBlock, count.count()));
+  std::vector<float> values(room);
+  std::vector<std::byte> converted(room * static_cast<std::size_t>(width(dtype)));
   for (std::int64_t begin = 0; begin < count.count(); begin += kBlock) {
-    const std::int64_t size = std::min(kBlock, count.count() - begin);
-    const std::span<float> block(values.data(), static_cast<std::size_t>(size));
-    if (setup_.weights) {
-      setup_.weights(parameter, first + Elements::of(begin), block);
-    } else {
-      initial_weights(what, setup_.seed, first + Elements::of(begin), block);
-    }
+    const Elements size = Elements::of(std::min(kBlock, count.count() - begin));
+    const std::span<float> block(values.data(), static_cast<std::size_t>(size.count()));
+    reader(parameter, first + Elements::of(begin), block);
     convert(reinterpret_cast<const std::byte*>(values.data()),
             DType::fp32,
-            advance(to, Elements::of(begin), dtype),
+            converted.data(),
             dtype,
-            Elements::of(size));
+            size);
+    device_.upload(advance(to, Elements::of(begin), dtype), converted.data(), size * dtype);
   }
 }
 
@@ -374,6 +394,12 @@ std::vector<StateSlice> RankEngine::state() const {
   return slices;
 }
 
+void RankEngine::read(const float* from, std::span<float> to) const {
+  device_.download(to.data(),
+                   reinterpret_cast<const std::byte*>(from),
+                   Bytes::of(static_cast<std::int64_t>(to.size_bytes())));
+}
+
 // The moments of an earlier run; its weights came with setup_.weights.
 void RankEngine::resume() {
   const ResumedState& from = *setup_.resumed;
@@ -383,12 +409,12 @@ void RankEngine::resume() {
   allocate_buffers(BufferLifetime::first_step_on);
   for (const Unit& unit : units_) {
     for (const Unit::Part& part : unit.parts) {
-      const auto size = static_cast<std::size_t>(part.elements.count());
-      const std::int64_t at = part.offset.count();
-      from.first_moment(
-          part.parameter, part.first, {held_[unit.first_moment].as<float>() + at, size});
-      from.second_moment(
-          part.parameter, part.first, {held_[unit.second_moment].as<float>() + at, size});
+      const auto moment = [&](const ValueReader& reader, std::size_t held) {
+        std::byte* to = advance(held_[held].data(), part.offset, DType::fp32);
+        fill(reader, part.parameter, part.first, to, DType::fp32, part.elements);
+      };
+      moment(from.first_moment, unit.first_moment);
+      moment(from.second_moment, unit.second_moment);
     }
   }
 }
@@ -436,7 +462,7 @@ StepOutcome RankEngine::step(std::span<const MicroBatch> batches) {
   outcome.gradient_norm = gradient_norm();
   transients_.clear();
   stepping_ = false;
-  group_squares_ = 0.0;
+  (void)device_.take(Scalar::group_squares);
   for (const BufferLifetime lifetime : {BufferLifetime::window_to_step,
                                         BufferLifetime::boundary_to_step,
                                         BufferLifetime::after_boundary,

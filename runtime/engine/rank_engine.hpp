@@ -25,6 +25,7 @@
 #include "model/engine/gradient_buckets.hpp"
 #include "model/predict/module_walk.hpp"
 #include "runtime/collectives/communicator.hpp"
+#include "runtime/device/device.hpp"
 #include "runtime/engine/graph_runner.hpp"
 #include "runtime/engine/timeline.hpp"
 #include "runtime/optimizer/adamw.hpp"
@@ -61,12 +62,11 @@ struct EngineSetup {
   ValueReader weights;  // at the start; none: initial_weights() of the seed
   std::uint64_t seed = 0;
   std::optional<ResumedState> resumed;
-  int threads = 1;               // of this rank
   Timeline* timeline = nullptr;  // where what happens is recorded
 };
 
-// A stretch of one parameter whose optimizer state is on this rank. Moments are null before the
-// first step.
+// A stretch of one parameter whose optimizer state is on this rank, wherever that is: read with
+// RankEngine::read(). Moments are null before the first step.
 struct StateSlice {
   std::int32_t parameter = -1;
   Elements first;  // within the parameter
@@ -88,7 +88,12 @@ class RankEngine {
  public:
   // Makes weights and resident buffers. All must outlive the engine; throws InputError for what the
   // runtime does not carry out (not_embedded).
-  RankEngine(const EngineSetup& setup, Communicator& group, Kernels& kernels, Memory& memory);
+  // The memory is the device's, and the kernels run on its compute queue.
+  RankEngine(const EngineSetup& setup,
+             Communicator& group,
+             Device& device,
+             Kernels& kernels,
+             Memory& memory);
 
   // One optimizer step over gradient_accumulation_steps micro-batches.
   StepOutcome step(std::span<const MicroBatch> batches);
@@ -96,6 +101,8 @@ class RankEngine {
   // What this rank has of the optimizer's state. Stages 1 to 3: over all ranks each element stands
   // in one slice; stage 0: every rank has all.
   std::vector<StateSlice> state() const;
+  // Values of a slice, when the device is done with them.
+  void read(const float* from, std::span<float> to) const;
   std::int64_t updates() const { return updates_; }
   double loss_scale() const { return loss_scale_; }
 
@@ -158,6 +165,12 @@ class RankEngine {
   // rank_engine.cpp: buffers, weights, passes
   void make_weights();
   void fill_weights(std::int32_t parameter, Elements first, std::byte* to, DType dtype, Elements n);
+  void fill(const ValueReader& reader,
+            std::int32_t parameter,
+            Elements first,
+            std::byte* to,
+            DType dtype,
+            Elements n);
   void make_partitioned_weights();
   void make_units();
   void make_partition_units();
@@ -193,6 +206,7 @@ class RankEngine {
   void carry_out(const EngineActions& actions, const EngineAction& action);
   void begin_flush(std::span<const int> members);
   void cut_into_runs();
+  Queue reducing_queue() const;
   void begin_dense_reduction();
   void copy_runs(std::size_t first, std::size_t last, std::byte* flat, bool back);
   std::size_t runs_of(Elements elements) const;
@@ -224,8 +238,8 @@ class RankEngine {
   void step_collective(const EngineAction& action);
   void update_group(int group);
   void update_unit(const Unit& unit, const float* gradient);
-  double gradient_norm() const;
-  double gradient_factor() const;
+  double gradient_norm();
+  double gradient_factor();
   void adjust_loss_scale(bool skipped);
 
   // rank_fetch.cpp
@@ -244,6 +258,7 @@ class RankEngine {
   EngineConfig config_;
   std::vector<EngineParameter> parameters_;
   Communicator& group_;
+  Device& device_;
   Memory& memory_;
   GraphRunner runner_;
   GraphRunner::Hooks hooks_;
@@ -272,6 +287,7 @@ class RankEngine {
   std::vector<Run> runs_;  // of the flush, in the order of its collectives
   std::size_t next_run_ = 0;
   int bucket_buffer_ = 0;  // of two
+  Fence bucket_read_;      // by the flush before, which had that buffer
   Elements bucket_filled_;
   std::vector<Buffer> transients_;
   std::byte* reduced_ = nullptr;  // the flat copy at hand; null: the pieces themselves
@@ -283,8 +299,7 @@ class RankEngine {
 
   // The step.
   std::vector<StepGradient> step_gradients_;  // by group
-  double group_squares_ = 0.0;                // not yet summed over the ranks
-  double squares_ = 0.0;
+  double squares_ = 0.0;  // of the ranks; Scalar::group_squares: not yet summed over them
   int next_gather_ = 0;  // flat groups gathered in this step
   double loss_ = 0.0;    // of the micro-step at hand
   double loss_scale_ = 1.0;

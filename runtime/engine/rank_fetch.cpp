@@ -1,6 +1,5 @@
 // Stage 3's gathers on real memory. Sources: fetch_schedule.hpp.
 #include <algorithm>
-#include <cstring>
 
 #include "model/check.hpp"
 #include "runtime/engine/rank_engine.hpp"
@@ -31,7 +30,7 @@ void RankEngine::carry_out(const FetchEvent& event) {
                                        Place::device,
                                        "a weight from the host");
       weight.data = weight.buffer.data();
-      convert(own_part(event.subject), event.dtype, weight.data, event.dtype, event.elements);
+      device_.convert(own_part(event.subject), event.dtype, weight.data, event.dtype, event.elements);
       break;
     }
     case FetchEventKind::wait:
@@ -73,10 +72,17 @@ void RankEngine::gather(const FetchEvent& event) {
   weight.data = weight.buffer.data();
   weight.flat = -1;
   weight.view = false;
+  // A part on the host goes to its place first: collectives are between devices.
+  const std::byte* own = own_part(p);
+  if (config_.offload_parameter.device != OffloadDevice::none) {
+    std::byte* place = advance(weight.data, part(p) * partition_rank(config_), event.dtype);
+    device_.convert(own, event.dtype, place, event.dtype, part(p));
+    own = place;
+  }
   weight.pending = group_.start({.kind = CollectiveKind::all_gather,
                                  .dtype = event.dtype,
                                  .elements = part(p),
-                                 .input = own_part(p),
+                                 .input = own,
                                  .output = weight.data});
   if (!event.asynchronous) weight.pending.wait();
 }
@@ -99,11 +105,11 @@ void RankEngine::gather_flat(const FetchEvent& event, std::span<const ParameterI
   flat.views = reduces ? flat.waiting : 0;
   const int rank = partition_rank(config_);
   const Elements share = event.elements / event.group;
-  if (reduces) std::memset(flat.buffer.data(), 0, static_cast<std::size_t>(bytes.count()));
+  if (reduces) device_.zero(flat.buffer.data(), bytes);
   Elements at = reduces ? Elements::zero() : share * rank;
   for (const ParameterIndex p : parameters) {
     const Elements own = reduces ? at + part(p) * rank : at;
-    convert(own_part(p),
+    device_.convert(own_part(p),
             event.dtype,
             advance(flat.buffer.data(), own, event.dtype),
             event.dtype,
@@ -153,7 +159,7 @@ void RankEngine::join_pieces(const FetchEvent& event) {
   for (int rank = 0; rank < ranks; ++rank) {
     const Elements real = real_partition_numel(numel(event.subject), ranks, rank);
     if (real == Elements::zero()) break;
-    convert(advance(flat.buffer.data(), share * rank + before, event.dtype),
+    device_.convert(advance(flat.buffer.data(), share * rank + before, event.dtype),
             event.dtype,
             advance(weight.data, part(event.subject) * rank, event.dtype),
             event.dtype,

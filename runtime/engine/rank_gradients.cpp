@@ -1,6 +1,5 @@
 // From a finished gradient to what the optimizer's step reads. Sources: gradient_buckets.hpp.
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -36,7 +35,7 @@ void RankEngine::keep_waiting(std::int32_t parameter, Buffer gradient) {
     kept = std::move(gradient);
     return;
   }
-  add_to(kept.data(), config_.model_dtype, gradient.data(), config_.model_dtype, numel(parameter));
+  device_.add_to(kept.data(), config_.model_dtype, gradient.data(), config_.model_dtype, numel(parameter));
 }
 
 // After the last backward gradients come in the order of the parameter groups; each joins the
@@ -59,11 +58,11 @@ void RankEngine::copy_into_bucket(std::int32_t parameter, Buffer gradient) {
       held_[find("ipg_buckets[dtype].buffer", config_.stage == 3 ? -1 : bucket_buffer_)];
   ZP_CHECK(bucket_filled_ + elements <= config_.reduce_bucket, "the bucket has room");
   std::byte* to = advance(bucket.data(), bucket_filled_, dtype);
-  const Seconds begin = Timeline::now();
-  convert(gradient.data(), config_.model_dtype, to, dtype, elements);
-  if (setup_.timeline != nullptr) {
-    setup_.timeline->span(Timeline::compute, "copy gradient", "", begin, Timeline::now());
-  }
+  // Stage 3 has one bucket, which is filled and reduced on one queue.
+  const OnQueue queue(device_, config_.stage == 3 ? reducing_queue() : device_.in_use());
+  if (bucket_read_) device_.wait(device_.in_use(), std::exchange(bucket_read_, nullptr));
+  const Timeline::Scope scope(setup_.timeline, Timeline::compute, "copy gradient");
+  device_.convert(gradient.data(), config_.model_dtype, to, dtype, elements);
   bucket_.push_back({parameter, to, elements});
   bucket_filled_ += elements;
 }
@@ -78,6 +77,7 @@ void RankEngine::finish_backward() {
   flushed_.clear();
   flushed_outside_.clear();
   transients_.clear();
+  device_.wait(Queue::compute, reducing_queue());
   ZP_CHECK(pending_ < 0 && bucket_.empty(), "every gradient was reduced");
   if (config_.stage == 2 && micro_step_ > 0 && !offloads()) add_to_window();
   end_backward_buffers();
@@ -86,7 +86,7 @@ void RankEngine::finish_backward() {
 // Later micro-steps reduced into a storage of their own.
 void RankEngine::add_to_window() {
   for (std::size_t i = 0; i < owned_.size(); ++i) {
-    add_to(kept_slice(i, false),
+    device_.add_to(kept_slice(i, false),
            config_.model_dtype,
            kept_slice(i, true),
            config_.model_dtype,
@@ -96,18 +96,21 @@ void RankEngine::add_to_window() {
 
 // Gradients outside the bucket's buffer go once what they give is kept.
 void RankEngine::carry_out(const EngineActions& actions) {
-  Timeline* const timeline = setup_.timeline;
-  const bool records = timeline != nullptr && timeline->records();
   for (const EngineAction& action : actions.actions) {
-    const std::string_view name = records ? trace_name(action.kind) : std::string_view();
-    const Seconds begin = name.empty() ? Seconds() : Timeline::now();
+    const Timeline::Scope scope(setup_.timeline, Timeline::compute, trace_name(action.kind));
     carry_out(actions, action);
-    if (!name.empty()) timeline->span(Timeline::compute, name, "", begin, Timeline::now());
   }
   if (config_.stage < 3) flushed_outside_.clear();
 }
 
+// Where buckets are reduced: beside the backward pass where overlap_comm asks for it.
+Queue RankEngine::reducing_queue() const {
+  return config_.overlap_comm && config_.stage > 0 ? Queue::reduce : Queue::compute;
+}
+
 void RankEngine::carry_out(const EngineActions& actions, const EngineAction& action) {
+  const bool reduces = !stepping_ && action.kind != ActionKind::gradient_ready;
+  const OnQueue queue(device_, reduces ? reducing_queue() : Queue::compute);
   switch (action.kind) {
     case ActionKind::gradient_ready:
       if (config_.stage < 3) flushed_outside_.clear();
@@ -183,7 +186,10 @@ void RankEngine::begin_flush(std::span<const int> members) {
   bucket_.clear();
   outside_.clear();
   bucket_filled_ = Elements::zero();
-  if (config_.stage < 3 && config_.overlap_comm) bucket_buffer_ = 1 - bucket_buffer_;
+  if (config_.stage < 3 && config_.overlap_comm) {
+    bucket_buffer_ = 1 - bucket_buffer_;
+    bucket_read_ = device_.record(Queue::reduce);  // before this flush, that is
+  }
   ZP_CHECK(flushed_.size() == members.size(), "a flush has the bucket's members");
   reduced_ = nullptr;
   runs_.clear();
@@ -242,9 +248,9 @@ void RankEngine::copy_runs(std::size_t first, std::size_t last, std::byte* flat,
   for (std::size_t i = first; i < last; ++i) {
     const Run& run = runs_[i];
     if (back) {
-      convert(flat, reduced_dtype_, run.data, dtype, run.elements);
+      device_.convert(flat, reduced_dtype_, run.data, dtype, run.elements);
     } else {
-      convert(run.data, dtype, flat, reduced_dtype_, run.elements);
+      device_.convert(run.data, dtype, flat, reduced_dtype_, run.elements);
     }
     flat = advance(flat, run.elements, reduced_dtype_);
   }
@@ -277,7 +283,7 @@ void RankEngine::cast(const EngineAction& action) {
     reduced_dtype_ = action.dtype;
     copy_runs(next_run_, runs_of(action.elements), to, false);
   } else {
-    convert(from, from_dtype, to, action.dtype, action.elements);
+    device_.convert(from, from_dtype, to, action.dtype, action.elements);
   }
   reduced_ = to;
   reduced_dtype_ = action.dtype;
@@ -288,7 +294,7 @@ void RankEngine::cast_outside(const EngineAction& action) {
   std::byte* to = transient(action.elements * action.dtype, MemoryCategory::temporaries);
   for (Piece& piece : flushed_) {
     if (piece.elements <= config_.reduce_bucket) continue;
-    convert(piece.data, config_.model_dtype, to, action.dtype, piece.elements);
+    device_.convert(piece.data, config_.model_dtype, to, action.dtype, piece.elements);
     piece.data = to;
     to = advance(to, piece.elements, action.dtype);
   }
@@ -316,11 +322,11 @@ void RankEngine::concatenate(const EngineAction& action) {
     for (const std::int32_t p : members) {
       const Elements real = real_partition_numel(numel(p), ranks, rank);
       if (real > Elements::zero()) {
-        convert(advance(piece_of(p).data, part(p) * rank, dtype), dtype, to, dtype, real);
+        device_.convert(advance(piece_of(p).data, part(p) * rank, dtype), dtype, to, dtype, real);
       }
       std::byte* padding = advance(to, real, dtype);
       to = advance(to, part(p), dtype);
-      std::memset(padding, 0, static_cast<std::size_t>(to - padding));
+      if (to != padding) device_.zero(padding, Bytes::of(to - padding));
     }
   }
 }
@@ -346,7 +352,7 @@ void RankEngine::reduce(const EngineAction& action) {
                     .output = data};
   if (scatters) exchange.output = advance(data, exchange.elements * group_.rank(), action.dtype);
   group_.run(exchange);
-  convert(exchange.output, action.dtype, exchange.output, action.dtype, exchange.elements, average);
+  device_.convert(exchange.output, action.dtype, exchange.output, action.dtype, exchange.elements, average);
   if (config_.stage == 3) {
     reduced_ = exchange.output;
     reduced_dtype_ = action.dtype;
@@ -384,7 +390,7 @@ void RankEngine::keep_owned(std::int32_t parameter) {
   for (std::size_t i = 0; i < owned_.size(); ++i) {
     if (owned_[i].parameter != parameter) continue;
     const DType dtype = config_.model_dtype;
-    convert(advance(piece_of(parameter).data, owned_[i].start, dtype),
+    device_.convert(advance(piece_of(parameter).data, owned_[i].start, dtype),
             dtype,
             kept_slice(i, later),
             dtype,
@@ -403,9 +409,9 @@ void RankEngine::keep_partitions(std::span<const int> members, int window_step) 
     std::byte* to = advance(flat, partition_offset_[static_cast<std::size_t>(p)], kept);
     const Elements real = real_partition_numel(numel(p), ranks, rank);
     if (window_step == 0) {
-      convert(from, reduced_dtype_, to, kept, real);
+      device_.convert(from, reduced_dtype_, to, kept, real);
     } else {
-      add_to(to, kept, from, reduced_dtype_, real);
+      device_.add_to(to, kept, from, reduced_dtype_, real);
     }
   };
   const std::byte* from = reduced_;
@@ -469,27 +475,29 @@ void RankEngine::offload(const EngineAction& action) {
       std::byte* sum = accumulator(action.parameter);
       const DType dtype = config_.model_dtype;
       if (micro_step_ == 0 || config_.stage == 1) {
-        convert(piece.data, dtype, sum, dtype, piece.elements);
+        device_.convert(piece.data, dtype, sum, dtype, piece.elements);
       } else {
-        add_to(sum, dtype, piece.data, dtype, piece.elements);
+        device_.add_to(sum, dtype, piece.data, dtype, piece.elements);
       }
       break;
     }
     case ActionKind::norm: {
       const StepGradient gradient = offloaded_gradient(action);
-      group_squares_ += squares_of(gradient.data, gradient.dtype, action.elements);
+      device_.add_squares_of(
+          gradient.data, gradient.dtype, action.elements, Scalar::group_squares);
       break;
     }
     case ActionKind::gradient_to_master: {
       // Cast where the gradient is, on the device, then copied.
       const StepGradient gradient = offloaded_gradient(action);
       std::byte* cast = transient(action.elements * action.dtype, MemoryCategory::temporaries);
-      convert(gradient.data, gradient.dtype, cast, action.dtype, action.elements);
+      device_.convert(gradient.data, gradient.dtype, cast, action.dtype, action.elements);
       for (const Unit& unit : units_) {
         for (const Unit::Part& part : unit.parts) {
           if (part.parameter != action.parameter) continue;
           std::byte* to = advance(held_[unit.gradient].data(), part.offset, DType::fp32);
-          convert(cast, action.dtype, to, DType::fp32, part.elements);
+          const OnQueue queue(device_, Queue::copy);
+          device_.convert(cast, action.dtype, to, DType::fp32, part.elements);
         }
       }
       break;

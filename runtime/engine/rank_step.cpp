@@ -2,7 +2,6 @@
 // for inf and nan before the actions are written, because they depend on the result.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "model/check.hpp"
 #include "model/engine/optimizer_step.hpp"
@@ -32,10 +31,10 @@ void RankEngine::for_each_own_gradient(Body&& body) {
 
 bool RankEngine::overflowed() {
   if (!checks_overflow(config_)) return false;
-  double found = 0.0;
   for_each_own_gradient([&](const std::byte* data, DType dtype, Elements elements) {
-    if (overflows(data, dtype, elements)) found = 1.0;
+    device_.find_overflow(data, dtype, elements);
   });
+  double found = device_.take(Scalar::overflow);
   group_.all_reduce(&found, Elements::of(1), ReduceOperation::maximum);
   return found > 0.0;
 }
@@ -61,7 +60,7 @@ void RankEngine::update(const EngineAction& action) {
       const Unit& unit = units_[static_cast<std::size_t>(action.group)];
       // Offload of stages 1 and 2: into the host's copy, which goes to the device behind it.
       const bool staged = offloads() && config_.stage < 3;
-      convert(reinterpret_cast<const std::byte*>(unit.master),
+      device_.convert(reinterpret_cast<const std::byte*>(unit.master),
               DType::fp32,
               staged ? held_[unit.staged].data() : unit.weights,
               config_.model_dtype,
@@ -73,7 +72,7 @@ void RankEngine::update(const EngineAction& action) {
       const Unit& unit = units_[static_cast<std::size_t>(action.group)];
       const DType dtype = config_.model_dtype;
       if (config_.stage == 3) break;  // update_weights has written there
-      convert(held_[unit.staged].data(), dtype, unit.weights, dtype, unit.elements);
+      device_.convert(held_[unit.staged].data(), dtype, unit.weights, dtype, unit.elements);
       break;
     }
     default:
@@ -87,22 +86,24 @@ void RankEngine::take_norm(const EngineAction& action) {
   if (config_.stage == 0) {
     if (action.group >= 0) {
       const StepGradient& gradient = step_gradients_[static_cast<std::size_t>(action.group)];
-      squares_ += squares_of(gradient.data, gradient.dtype, action.elements);
+      device_.add_squares_of(gradient.data, gradient.dtype, action.elements, Scalar::squares);
       return;
     }
     for_each_own_gradient([&](const std::byte* data, DType dtype, Elements elements) {
-      group_squares_ += squares_of(data, dtype, elements);
+      device_.add_squares_of(data, dtype, elements, Scalar::group_squares);
     });
   } else if (config_.stage < 3) {
     for (std::size_t i = 0; i < owned_.size(); ++i) {
       if (owned_[i].parameter != action.parameter) continue;
-      group_squares_ += squares_of(kept_slice(i, false), config_.model_dtype, owned_[i].numel);
+      device_.add_squares_of(
+          kept_slice(i, false), config_.model_dtype, owned_[i].numel, Scalar::group_squares);
     }
   } else {
     std::byte* flat = held_[find("grad_partitions_flat_buffer", -1)].data();
     const DType dtype = config_.gradient_accumulation_dtype;
     const Elements offset = partition_offset_[static_cast<std::size_t>(action.parameter)];
-    group_squares_ += squares_of(advance(flat, offset, dtype), dtype, part(action.parameter));
+    device_.add_squares_of(
+        advance(flat, offset, dtype), dtype, part(action.parameter), Scalar::group_squares);
   }
 }
 
@@ -121,15 +122,18 @@ void RankEngine::step_collective(const EngineAction& action) {
   }
   if (action.collective.operation == ReduceOperation::maximum) return;  // overflowed() agreed
   // The sum of squares. In stage 0 every rank has all of it, and the ranks take the mean.
-  group_.all_reduce(&group_squares_, Elements::of(1));
-  squares_ += config_.stage == 0 ? group_squares_ / group_.ranks() : group_squares_;
-  group_squares_ = 0.0;
+  double squares = device_.take(Scalar::group_squares);
+  group_.all_reduce(&squares, Elements::of(1));
+  squares_ += config_.stage == 0 ? squares / group_.ranks() : squares;
 }
 
-double RankEngine::gradient_norm() const { return std::sqrt(squares_) / loss_scale_; }
+double RankEngine::gradient_norm() {
+  squares_ += device_.take(Scalar::squares);
+  return std::sqrt(squares_) / loss_scale_;
+}
 
 // engine.py clip_fp32_gradients, stage_1_and_2.py unscale_and_clip_grads.
-double RankEngine::gradient_factor() const {
+double RankEngine::gradient_factor() {
   const double clip = config_.gradient_clipping;
   const double norm = gradient_norm() + 1e-6;
   return (clip > 0.0 && norm > clip ? clip / norm : 1.0) / loss_scale_;
@@ -140,7 +144,7 @@ void RankEngine::fill_group(int group, std::byte* to, DType dtype) {
   const DType own = config_.model_dtype;
   if (config_.stage == 0) {
     for (const int p : partition_.groups[static_cast<std::size_t>(group)].parameters) {
-      convert(waiting_[static_cast<std::size_t>(p)].data(), own, to, dtype, numel(p));
+      device_.convert(waiting_[static_cast<std::size_t>(p)].data(), own, to, dtype, numel(p));
       to = advance(to, numel(p), dtype);
     }
     return;
@@ -148,13 +152,13 @@ void RankEngine::fill_group(int group, std::byte* to, DType dtype) {
   if (config_.stage == 3) {
     const Unit& unit = units_[static_cast<std::size_t>(group)];
     const std::byte* from = step_source(group).data;
-    convert(from, config_.gradient_accumulation_dtype, to, dtype, unit.elements);
+    device_.convert(from, config_.gradient_accumulation_dtype, to, dtype, unit.elements);
     return;
   }
   Elements filled;
   for (std::size_t i = 0; i < owned_.size(); ++i) {
     if (owned_[i].group != group) continue;
-    convert(kept_slice(i, false),
+    device_.convert(kept_slice(i, false),
             own,
             advance(to, owned_[i].partition_offset, dtype),
             dtype,
@@ -162,9 +166,7 @@ void RankEngine::fill_group(int group, std::byte* to, DType dtype) {
     filled = owned_[i].partition_offset + owned_[i].numel;
   }
   const Elements partition = partition_.groups[static_cast<std::size_t>(group)].partition;
-  std::memset(advance(to, filled, dtype),
-              0,
-              static_cast<std::size_t>(((partition - filled) * dtype).count()));
+  if (filled < partition) device_.zero(advance(to, filled, dtype), (partition - filled) * dtype);
 }
 
 // A group whose gradient is one piece is read where it is.
@@ -206,7 +208,7 @@ void RankEngine::cast_group(const EngineAction& action) {
     fill_group(action.group, to, action.dtype);
   } else {
     if (gradient.data == nullptr) gradient = step_source(action.group);
-    convert(gradient.data, gradient.dtype, to, action.dtype, action.elements);
+    device_.convert(gradient.data, gradient.dtype, to, action.dtype, action.elements);
     transients_.erase(transients_.begin(), transients_.end() - 1);
   }
   gradient = {to, action.dtype};
@@ -232,17 +234,16 @@ void RankEngine::update_group(int group) {
 }
 
 void RankEngine::update_unit(const Unit& unit, const float* gradient) {
-  const auto size = static_cast<std::size_t>(unit.elements.count());
   AdamWOptions options = setup_.adamw;
   if (!unit.decays) options.weight_decay = 0.0;
-  adamw({.weights = {unit.master, size},
-         .first_moment = {held_[unit.first_moment].as<float>(), size},
-         .second_moment = {held_[unit.second_moment].as<float>(), size},
-         .gradient = {gradient, size}},
-        options,
-        updates_,
-        gradient_factor(),
-        setup_.threads);
+  device_.adamw({.weights = unit.master,
+                 .first_moment = held_[unit.first_moment].as<float>(),
+                 .second_moment = held_[unit.second_moment].as<float>(),
+                 .gradient = gradient,
+                 .elements = unit.elements},
+                options,
+                updates_,
+                gradient_factor());
 }
 
 // runtime/fp16/loss_scaler.py DynamicLossScaler.update_scale, without consecutive_hysteresis.

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "model/chrome_trace.hpp"
 
 namespace zeroplan::runtime {
 namespace {
+
+constexpr int kFirstStream = 100;  // tracks of a device's streams
 
 class RecordedGroup : public Communicator {
  public:
@@ -18,12 +22,20 @@ class RecordedGroup : public Communicator {
   int ranks() const override { return group_.ranks(); }
   void fail(const std::string& reason) override { group_.fail(reason); }
 
+  std::optional<std::string> failure() const override { return group_.failure(); }
+
   Pending start(const Exchange& exchange) override {
     if (!timeline_.records()) return group_.start(exchange);
+    if (timeline_.has_recorder()) {
+      const Timeline::Scope scope(&timeline_, Timeline::collectives, name_of(exchange.kind));
+      return group_.start(exchange);
+    }
+    timeline_.settle();
     const Seconds begin = Timeline::now();
     const auto pending = std::make_shared<Pending>(group_.start(exchange));
     return Pending([this, begin, pending, kind = exchange.kind] {
       pending->wait();
+      timeline_.settle();
       const Seconds end = Timeline::now();
       timeline_.span(Timeline::collectives, name_of(kind), "", std::max(begin, free_), end);
       free_ = end;
@@ -71,14 +83,51 @@ Seconds Timeline::now() {
   return Seconds::of(std::chrono::duration<double>(since).count());
 }
 
+Timeline::Scope::Scope(Timeline* timeline,
+                       Track track,
+                       std::string_view name,
+                       std::string_view about)
+    : timeline_(timeline != nullptr && timeline->records_ && !name.empty() ? timeline : nullptr) {
+  if (timeline_ == nullptr) return;
+  timeline_->settle();
+  span_ = timeline_->spans_.size();
+  timeline_->spans_.push_back({track, std::string(name), std::string(about), now(), {}});
+  if (timeline_->recorder_) timeline_->recorder_->open(span_);
+}
+
+Timeline::Scope::~Scope() {
+  if (timeline_ == nullptr) return;
+  if (timeline_->recorder_) timeline_->recorder_->close();
+  timeline_->settle();
+  timeline_->spans_[span_].end = now();
+}
+
 void Timeline::begin() {
+  if (settle_) settle_();
   records_ = true;
   began_ = now();
+  if (recorder_) recorder_->begin();
 }
 
 void Timeline::end() {
+  if (settle_) settle_();
   ended_ = now();
   records_ = false;
+  if (recorder_) take_activities();
+}
+
+// A span for which the device worked lasted from the first to the last of that work.
+void Timeline::take_activities() {
+  activities_ = recorder_->finish();
+  std::vector<bool> seen(spans_.size(), false);
+  for (const DeviceActivity& activity : activities_) {
+    if (activity.span >= spans_.size()) continue;
+    Span& span = spans_[activity.span];
+    span.begin = seen[activity.span] ? std::min(span.begin, activity.begin) : activity.begin;
+    span.end = seen[activity.span] ? std::max(span.end, activity.end) : activity.end;
+    seen[activity.span] = true;
+    device_busy_ += activity.end - activity.begin;
+  }
 }
 
 void Timeline::span(
@@ -88,7 +137,9 @@ void Timeline::span(
 }
 
 void Timeline::phase(Phase phase) {
-  if (records_) phases_.push_back({phase, now()});
+  if (!records_) return;
+  phases_.push_back({phase, now()});
+  if (recorder_) recorder_->phase(name(kPhaseNames, phase));
 }
 
 void Timeline::memory(const CategoryBytes& held) {
@@ -102,6 +153,14 @@ std::string Timeline::chrome_trace(const std::string& title) const {
   for (const Span& span : spans_) {
     const char* category = span.track == collectives ? "collective" : "kernel";
     trace.span(span.track, category, span.name, span.about, span.begin, span.end);
+  }
+  std::set<int> streams;
+  for (const DeviceActivity& activity : activities_) {
+    const int track = kFirstStream + activity.stream;
+    if (streams.insert(activity.stream).second) {
+      trace.track(track, "GPU stream " + std::to_string(activity.stream));
+    }
+    trace.span(track, "gpu", activity.name, "", activity.begin, activity.end);
   }
   for (std::size_t i = 0; i < phases_.size(); ++i) {
     const Seconds until = i + 1 < phases_.size() ? phases_[i + 1].time : ended_;

@@ -48,6 +48,14 @@ Memory::~Memory() {
   if (alive_ != 0) std::fprintf(stderr, "zeroplan: memory ends before its buffers\n");
 }
 
+// The device's and pinned memory come from the device, pageable memory from the host.
+std::byte* Memory::take(Bytes bytes, Place place) {
+  if (device_ != nullptr && place == Place::device) return device_->allocate(bytes);
+  if (device_ != nullptr && place == Place::pinned) return device_->allocate_pinned(bytes);
+  const auto size = static_cast<std::size_t>(bytes.count());
+  return static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
+}
+
 Buffer Memory::allocate(Bytes bytes, MemoryCategory category, Place place, std::string_view what) {
   ZP_CHECK(bytes >= Bytes::zero() && !bytes.is_infinite(), "an allocation has a size");
   Buffer buffer;
@@ -57,10 +65,10 @@ Buffer Memory::allocate(Bytes bytes, MemoryCategory category, Place place, std::
   if (account.total + taken > limits_.capacity[static_cast<std::size_t>(place)]) {
     out_of_memory(bytes, category, place, what, /*by_machine=*/false);
   }
-  void* data = std::aligned_alloc(kAlignment, static_cast<std::size_t>(taken.count()));
+  std::byte* data = take(taken, place);
   if (data == nullptr) out_of_memory(bytes, category, place, what, /*by_machine=*/true);
   buffer.memory_ = this;
-  buffer.data_ = static_cast<std::byte*>(data);
+  buffer.data_ = data;
   buffer.asked_ = bytes;
   buffer.taken_ = taken;
   buffer.category_ = category;
@@ -80,7 +88,12 @@ Buffer Memory::allocate_zeroed(Bytes bytes,
                                Place place,
                                std::string_view what) {
   Buffer buffer = allocate(bytes, category, place, what);
-  if (buffer) std::memset(buffer.data(), 0, static_cast<std::size_t>(bytes.count()));
+  if (!buffer) return buffer;
+  if (device_ != nullptr) {
+    device_->zero(buffer.data(), bytes);
+  } else {
+    std::memset(buffer.data(), 0, static_cast<std::size_t>(bytes.count()));
+  }
   return buffer;
 }
 
@@ -101,7 +114,13 @@ void Memory::release(Buffer& buffer) noexcept {
   account.total -= buffer.taken_;
   account.asked -= buffer.asked_;
   --alive_;
-  std::free(buffer.data_);
+  if (device_ != nullptr && buffer.place_ == Place::device) {
+    device_->release(buffer.data_, buffer.taken_);
+  } else if (device_ != nullptr && buffer.place_ == Place::pinned) {
+    device_->release_pinned(buffer.data_, buffer.taken_);
+  } else {
+    std::free(buffer.data_);
+  }
   tell(buffer.place_);
 }
 

@@ -21,6 +21,7 @@
 #include "model/memory_category.hpp"
 #include "model/predict/step_result.hpp"
 #include "model/units.hpp"
+#include "runtime/device/device.hpp"
 
 namespace zeroplan::runtime {
 
@@ -115,8 +116,9 @@ struct MemoryLimits {
 
 class Memory {
  public:
-  Memory() = default;
-  explicit Memory(const MemoryLimits& limits) : limits_(limits) {}
+  // device: whose memory it is, and must outlive the Memory; none: the host's, for every place.
+  explicit Memory(const MemoryLimits& limits = {}, Device* device = nullptr)
+      : limits_(limits), device_(device) {}
   // Buffers hold its address. Every Buffer must die first.
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -142,6 +144,7 @@ class Memory {
  private:
   friend class Buffer;
   void tell(Place place) const;
+  std::byte* take(Bytes bytes, Place place);
   void release(Buffer& buffer) noexcept;
   void note(Place place);
   [[noreturn]] void out_of_memory(Bytes bytes,
@@ -151,6 +154,7 @@ class Memory {
                                   bool by_machine) const;
 
   MemoryLimits limits_;
+  Device* device_ = nullptr;
   MemoryAccount account_;
   std::function<void(const CategoryBytes&)> observer_;
   Phase phase_ = Phase::load;

@@ -302,6 +302,8 @@ class ProcessCommunicator : public Communicator {
   int rank() const override { return links_->rank(); }
   int ranks() const override { return links_->ranks(); }
 
+  std::optional<std::string> failure() const override { return links_->failure(); }
+
   Pending start(const Exchange& exchange) override {
     if (const auto reason = links_->failure()) throw CollectiveError(*reason);
     std::int64_t number = 0;

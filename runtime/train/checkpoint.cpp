@@ -27,7 +27,7 @@ using Values = const float* StateSlice::*;
 class Collector {
  public:
   Collector(const RankEngine& engine, const Model& model, Communicator& group, Memory& memory)
-      : slices_(engine.state()), group_(group) {
+      : engine_(engine), slices_(engine.state()), group_(group) {
     Elements largest;
     for (const Parameter& parameter : model.parameters) {
       largest = std::max(largest, parameter.numel);
@@ -48,7 +48,8 @@ class Collector {
       replicated = slice.elements == numel && group_.ranks() > 1;
       const float* from = slice.*values;
       if (from == nullptr) continue;
-      std::copy_n(from, slice.elements.count(), whole + slice.first.count());
+      engine_.read(from,
+                   {whole + slice.first.count(), static_cast<std::size_t>(slice.elements.count())});
     }
     // Stage 0: everybody has all of it. Elsewhere each element stands on one rank, the others
     // have 0.
@@ -66,6 +67,7 @@ class Collector {
   }
 
  private:
+  const RankEngine& engine_;
   std::vector<StateSlice> slices_;
   Communicator& group_;
   Buffer whole_;

@@ -62,27 +62,45 @@ std::int64_t rows_of_step(const TrainingSetup& setup) {
          setup.config.data_parallel_ranks;
 }
 
+RankHardware hardware_of(const TrainingSetup& setup,
+                         const TrainingOptions& options,
+                         Communicator& group,
+                         bool traced) {
+  const int threads = options.threads_per_rank;
+  if (setup.hardware) return setup.hardware(group, threads, traced);
+  RankHardware hardware;
+  hardware.device = host_device(threads);
+  hardware.kernels = setup.kernels(threads);
+  return hardware;
+}
+
 // Trains as one rank; losses and norms go to `curve`, which may be null.
 RankReport run_rank(const TrainingSetup& setup,
                     const TrainingOptions& options,
                     const TokenSource& data,
                     Communicator& plain_group,
                     TrainingReport* curve) {
+  const bool traced = options.trace && plain_group.rank() == 0;
+  RankHardware hardware = hardware_of(setup, options, plain_group, traced);
+  Device& device = *hardware.device;
+  Communicator& own_group = hardware.group ? *hardware.group : plain_group;
   std::optional<Timeline> timeline;
   std::unique_ptr<Communicator> recording;
-  if (options.trace && plain_group.rank() == 0) {
-    recording = recorded(plain_group, timeline.emplace());
+  if (traced) {
+    std::function<void()> settle;
+    if (hardware.works_beside_host) settle = [&device] { device.synchronize(); };
+    timeline.emplace(std::move(settle), std::move(hardware.recorder));
+    recording = recorded(own_group, *timeline);
   }
-  Communicator& group = recording ? *recording : plain_group;
+  Communicator& group = recording ? *recording : own_group;
   MemoryLimits limits;
   limits.capacity[static_cast<std::size_t>(Place::device)] = options.capacity;
   limits.predicted_peak = setup.predicted_peak;
   limits.rank = group.rank();
-  Memory memory(limits);
+  Memory memory(limits, &device);
   if (timeline) {
     memory.observe([&](const CategoryBytes& held) { timeline->memory(held); });
   }
-  const std::unique_ptr<Kernels> kernels = setup.kernels(options.threads_per_rank);
   EngineSetup of_rank{.model = setup.model,
                       .graph = setup.graph,
                       .parameters = setup.parameters,
@@ -92,10 +110,9 @@ RankReport run_rank(const TrainingSetup& setup,
                       .weights = setup.weights,
                       .seed = setup.seed,
                       .resumed = setup.resumed,
-                      .threads = options.threads_per_rank,
                       .timeline = timeline ? &*timeline : nullptr};
   of_rank.config.rank = group.rank();
-  RankEngine engine(of_rank, group, *kernels, memory);
+  RankEngine engine(of_rank, group, device, *hardware.kernels, memory);
   RankRows rows(setup, group.rank());
   for (int step = 0; step < options.steps; ++step) {
     if (step == kUnsteadySteps) engine.forget_seconds();
@@ -133,7 +150,12 @@ RankReport run_rank(const TrainingSetup& setup,
   for (std::size_t i = 0; i < kPhaseCount; ++i) {
     report.steady[i] = engine.seconds()[i] / static_cast<double>(report.steady_steps);
   }
-  if (timeline && curve != nullptr) curve->timeline = std::move(timeline);
+  report.use = device.measured_use();
+  if (timeline) report.device_busy = timeline->device_busy();
+  if (timeline && curve != nullptr) {
+    timeline->forget_device();
+    curve->timeline = std::move(timeline);
+  }
   return report;
 }
 

@@ -16,6 +16,15 @@
 
 namespace zeroplan::runtime {
 
+// What a rank runs on.
+struct RankHardware {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Kernels> kernels;     // on the device's compute queue
+  std::unique_ptr<Communicator> group;  // for memory of devices too; none: the host's group is
+  std::unique_ptr<DeviceRecorder> recorder;
+  bool works_beside_host = false;  // times of the host say nothing about the device
+};
+
 struct TrainingSetup {
   const Model* model = nullptr;
   const ModelGraph* graph = nullptr;
@@ -30,7 +39,10 @@ struct TrainingSetup {
   std::optional<ResumedState> resumed;  // with the moments of an earlier run
   Progress begun;                       // where that stood
   Bytes predicted_peak;                 // for messages
-  std::function<std::unique_ptr<Kernels>(int threads)> kernels;  // one for each rank
+  std::function<std::unique_ptr<Kernels>(int threads)> kernels;  // one for each CPU rank
+  // Instead, for each rank; called by its thread, by all ranks of the group. Recorder: where the
+  // rank is traced.
+  std::function<RankHardware(Communicator& host_group, int threads, bool traced)> hardware;
 };
 
 struct TrainingOptions {
@@ -51,6 +63,8 @@ struct RankReport {
   Bytes between_steps;    // on the device, after the last step
   PhaseSeconds steady{};  // by phase, of one step: the mean over all but the first two
   std::int64_t steady_steps = 0;
+  DeviceUse use;              // what the driver and the allocator say beside the account
+  Seconds device_busy;        // in kernels and copies of the traced step; zero where nobody knows
 };
 
 struct TrainingReport {

@@ -1,0 +1,79 @@
+#include "runtime/device/host_device.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "runtime/engine/tensor_ops.hpp"
+
+namespace zeroplan::runtime {
+
+std::byte* HostDevice::allocate(Bytes bytes) {
+  constexpr std::size_t kAlignment = 512;
+  const auto size = static_cast<std::size_t>(round_up(bytes.count(), kAlignment));
+  return static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
+}
+
+void HostDevice::release(std::byte* data, Bytes) noexcept { std::free(data); }
+
+std::byte* HostDevice::allocate_pinned(Bytes bytes) { return HostDevice::allocate(bytes); }
+
+void HostDevice::release_pinned(std::byte* data, Bytes) noexcept { std::free(data); }
+
+void HostDevice::zero(std::byte* to, Bytes bytes) {
+  std::memset(to, 0, static_cast<std::size_t>(bytes.count()));
+}
+
+void HostDevice::convert(const std::byte* from,
+                         DType from_dtype,
+                         std::byte* to,
+                         DType to_dtype,
+                         Elements count,
+                         double factor) {
+  runtime::convert(from, from_dtype, to, to_dtype, count, factor);
+}
+
+void HostDevice::add_to(
+    std::byte* to, DType to_dtype, const std::byte* from, DType from_dtype, Elements count) {
+  runtime::add_to(to, to_dtype, from, from_dtype, count);
+}
+
+void HostDevice::adamw(const UpdateState& state,
+                       const AdamWOptions& options,
+                       std::int64_t step,
+                       double gradient_scale) {
+  const auto size = static_cast<std::size_t>(state.elements.count());
+  runtime::adamw({.weights = {state.weights, size},
+                  .first_moment = {state.first_moment, size},
+                  .second_moment = {state.second_moment, size},
+                  .gradient = {state.gradient, size}},
+                 options,
+                 step,
+                 gradient_scale,
+                 threads_);
+}
+
+void HostDevice::add_squares_of(const std::byte* data, DType dtype, Elements count, Scalar to) {
+  scalars_[static_cast<std::size_t>(to)] += squares_of(data, dtype, count);
+}
+
+void HostDevice::find_overflow(const std::byte* data, DType dtype, Elements count) {
+  double& found = scalars_[static_cast<std::size_t>(Scalar::overflow)];
+  if (found == 0.0 && overflows(data, dtype, count)) found = 1.0;
+}
+
+void HostDevice::upload(std::byte* to, const void* from, Bytes bytes) {
+  std::memcpy(to, from, static_cast<std::size_t>(bytes.count()));
+}
+
+void HostDevice::download(void* to, const std::byte* from, Bytes bytes) {
+  std::memcpy(to, from, static_cast<std::size_t>(bytes.count()));
+}
+
+double HostDevice::take(Scalar scalar) {
+  return std::exchange(scalars_[static_cast<std::size_t>(scalar)], 0.0);
+}
+
+std::unique_ptr<Device> host_device(int threads) { return std::make_unique<HostDevice>(threads); }
+
+}  // namespace zeroplan::runtime
