@@ -137,9 +137,7 @@ void Timeline::span(
 }
 
 void Timeline::phase(Phase phase) {
-  if (!records_) return;
-  phases_.push_back({phase, now()});
-  if (recorder_) recorder_->phase(name(kPhaseNames, phase));
+  if (records_) phases_.push_back({phase, now()});
 }
 
 void Timeline::memory(const CategoryBytes& held) {

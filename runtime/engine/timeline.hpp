@@ -36,7 +36,6 @@ class DeviceRecorder {
   // What this thread orders from now on belongs to that span, until close().
   virtual void open(std::size_t span) = 0;
   virtual void close() = 0;
-  virtual void phase(std::string_view name) = 0;
   // Everything that belongs to a span. The device has nothing left to do.
   virtual std::vector<DeviceActivity> finish() = 0;
 };
