@@ -140,9 +140,9 @@ constexpr std::array kDoctorOptions = {
     OptionInfo{"--record", "", "FILE", "keep what the machine said, to be looked at elsewhere"},
     OptionInfo{"--recorded", "", "FILE", "look at such a recording instead of this machine"}};
 constexpr OptionInfo kSteps = {"--steps", "", "N", "optimizer steps (10)"};
-constexpr OptionInfo kDevice = {"--device", "", "cuda|cpu", "what trains (cpu)"};
+constexpr OptionInfo kDevice = {"--device", "", "cuda|cpu", "what trains (cuda where there is a GPU, else cpu)"};
 constexpr OptionInfo kRanks = {
-    "--ranks", "", "N", "CPU ranks (as many as the cluster has GPUs; 1 without a cluster)"};
+    "--ranks", "", "N", "ranks (as many as the cluster has GPUs; 1 without a cluster)"};
 constexpr OptionInfo kSeed = {"--seed", "", "N", "of weights and random tokens (0)"};
 constexpr OptionInfo kData = {
     "--data", "", "FILE", "text, or 16-bit tokens in a .bin (random tokens without it)"};

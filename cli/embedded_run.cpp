@@ -32,21 +32,51 @@ namespace {
 constexpr std::int64_t kMostRanks = 64;  // threads of one process
 constexpr int kSteps = 10;
 
-void check_device(const Arguments& arguments) {
-  const std::string device = arguments.text("device").value_or("cpu");
-  if (device == "cpu") return;
-  if (device == "cuda") {
+// The GPUs that train; none: CPU ranks do. A cluster of CPU ranks is one.
+runtime::cuda::Gpus gpus_of(const Arguments& arguments, const Scenario& scenario) {
+  const auto said = arguments.text("device");
+  if (said && *said != "cpu" && *said != "cuda") {
+    throw InputError({kCommandLine, "--device", "cuda or cpu", in_quotes(*said), ""});
+  }
+  if (said == "cpu") return {};
+  if (!said && scenario.find(ScenarioKey::cluster) != nullptr &&
+      prepare(scenario).cluster->gpu.name == cpu_rank().name) {
+    return {};
+  }
+  runtime::cuda::Gpus gpus = runtime::cuda::find_gpus();
+  if (said && !gpus.built) {
     throw InputError({kCommandLine,
                       "--device",
                       "cpu",
                       "cuda, and this program was built without CUDA",
                       "--device cpu trains on CPU ranks"});
   }
-  throw InputError({kCommandLine, "--device", "cuda or cpu", in_quotes(device), ""});
+  if (said && gpus.found.empty()) {
+    throw InputError({kCommandLine,
+                      "--device",
+                      "a GPU for cuda",
+                      gpus.problem,
+                      "--device cpu trains on CPU ranks; zeroplan doctor looks for the cause"});
+  }
+  return gpus;
 }
 
-// "1x4xcpu" for four ranks.
-Json cpu_ranks(std::int64_t ranks) { return Json("1x" + std::to_string(ranks) + "xcpu"); }
+// "1x4xcpu" for four ranks; the name of the first GPU, which all are taken for.
+Json cluster_of(std::int64_t ranks,
+                const runtime::ProcessGroup& group,
+                const runtime::cuda::Gpus& gpus) {
+  if (gpus.found.empty()) return Json("1x" + std::to_string(ranks) + "xcpu");
+  const bool processes = group.ranks > 1 && ranks % group.local_ranks == 0;
+  const std::int64_t here = processes ? group.local_ranks : ranks;
+  const runtime::cuda::Gpu& gpu = gpus.found.front();
+  const auto known = find_gpu(gpu.name, here);
+  const std::string nodes = std::to_string(ranks / here) + "x" + std::to_string(here) + "x";
+  if (known) return Json(nodes + known->gpu.name);
+  return Json::object(
+      {{"nodes", ranks / here},
+       {"gpus_per_node", here},
+       {"gpu", Json::object({{"name", gpu.name}, {"memory_bytes", gpu.memory.count()}})}});
+}
 
 std::int64_t ranks_of(const Arguments& arguments,
                       const Scenario& scenario,
@@ -65,7 +95,7 @@ std::int64_t ranks_of(const Arguments& arguments,
     if (*said <= kMostRanks) return *said;
     throw InputError({kCommandLine,
                       "--ranks",
-                      "at most " + std::to_string(kMostRanks) + " CPU ranks",
+                      "at most " + std::to_string(kMostRanks) + " ranks",
                       std::to_string(*said),
                       ""});
   }
@@ -142,14 +172,26 @@ runtime::LossScaling loss_scaling_of(const Plan& plan) {
 
 }  // namespace
 
+bool EmbeddedRun::shares_gpu() const {
+  const auto ranks = static_cast<std::size_t>(plan.engine.data_parallel_ranks);
+  return on_gpus() && group.ranks <= 1 && ranks > gpus.found.size();
+}
+
+std::string EmbeddedRun::device_text() const {
+  const std::string ranks = std::to_string(plan.engine.data_parallel_ranks);
+  if (!on_gpus()) return ranks + " CPU ranks";
+  const std::string& name = gpus.found.front().name;
+  return shares_gpu() ? ranks + " ranks that share " + name : ranks + " " + name;
+}
+
 EmbeddedRun embedded_run(const Arguments& arguments) {
-  check_device(arguments);
   EmbeddedRun run;
   run.group = runtime::process_group(runtime::process_environment());
   Scenario scenario = scenario_of(arguments);
+  run.gpus = gpus_of(arguments, scenario);
   const std::int64_t ranks = ranks_of(arguments, scenario, run.group);
-  const Origin origin{kCommandLine, "--ranks"};
-  scenario.set(ScenarioKey::cluster, cpu_ranks(ranks), origin);
+  run.cluster = cluster_of(ranks, run.group, run.gpus);
+  scenario.set(ScenarioKey::cluster, run.cluster, {kCommandLine, "--ranks"});
   scenario.set(ScenarioKey::engine, Json("embedded"), {kCommandLine, "--engine"});
   run.plan = resolve(scenario);
   run.said = std::move(scenario);
@@ -186,6 +228,11 @@ runtime::TrainingSetup setup_of(const EmbeddedRun& run,
   }
   setup.predicted_peak = run.predicted.gpu.peak_allocated;
   setup.kernels = runtime::cpu_kernels;
+  if (run.on_gpus()) {
+    setup.hardware = runtime::cuda::hardware({.ranks = plan.engine.data_parallel_ranks,
+                                              .local_rank = run.group.local_rank,
+                                              .processes = run.group.ranks > 1});
+  }
   return setup;
 }
 
@@ -286,16 +333,18 @@ Measurement measurement_of(const EmbeddedRun& run, const runtime::TrainingReport
                    std::to_string(plan.engine.stage) + "-" + std::to_string(worst.steady_steps) +
                    "steps";
   measurement.source = "zeroplan run";
-  measurement.notes = "mean of " + std::to_string(worst.steady_steps) +
-                      " steps on CPU ranks; memory of the rank with the highest peak";
+  measurement.notes = "mean of " + std::to_string(worst.steady_steps) + " steps on " +
+                      run.device_text() + "; memory of the rank with the highest peak";
   // Everything that was run, defaults included: nothing is left to guess for who reads it.
   measurement.scenario = parse_scenario(scenario_document(plan, run.said), kCommandLine);
-  measurement.scenario.set(
-      ScenarioKey::cluster, cpu_ranks(plan.engine.data_parallel_ranks), {kCommandLine, "--ranks"});
+  measurement.scenario.set(ScenarioKey::cluster, run.cluster, {kCommandLine, "--ranks"});
   const auto count = [](Bytes bytes) { return static_cast<double>(bytes.count()); };
   const runtime::PlaceAccount& device = worst.memory.of(runtime::Place::device);
   measurement.measured.set(Metric::peak_allocated_bytes, count(device.peak));
   measurement.measured.set(Metric::static_allocated_bytes, count(worst.between_steps));
+  if (run.on_gpus())
+    measurement.measured.set(Metric::peak_reserved_bytes, count(worst.use.reserved));
+  if (run.shares_gpu()) return measurement;
   measurement.measured.set(Metric::step_seconds, seconds);
   measurement.measured.set(Metric::samples_per_second,
                            rows * plan.engine.data_parallel_ranks / seconds);
@@ -351,6 +400,8 @@ int run_command_body(const Arguments& arguments,
   } catch (const runtime::CollectiveError& error) {
     return failed(error);
   } catch (const runtime::WriteError& error) {
+    return failed(error);
+  } catch (const runtime::DeviceError& error) {
     return failed(error);
   } catch (const std::bad_alloc&) {
     return training_failed("out of host memory", arguments.json, heard);

@@ -22,7 +22,7 @@ Json bytes_json(const CategoryBytes& bytes) {
   return object;
 }
 
-Json report_json(const TrainingReport& report) {
+Json report_json(const EmbeddedRun& run, const TrainingReport& report) {
   const RankReport& worst = worst_rank(report);
   const PlaceAccount& device = worst.memory.of(Place::device);
   Json losses = Json::array();
@@ -50,15 +50,23 @@ Json report_json(const TrainingReport& report) {
   document["host_bytes"] = worst.memory.of(Place::pageable).peak.count();
   document["step_seconds"] = step_seconds(worst).seconds();
   document["seconds"] = std::move(seconds);
+  document["device"] = run.on_gpus() ? run.gpus.found.front().name : "cpu";
+  if (run.on_gpus()) {
+    document["peak_reserved_bytes"] = worst.use.reserved.count();
+    document["driver_bytes"] = worst.use.measured.count();
+  }
+  if (worst.device_busy > Seconds()) {
+    document["device_busy_seconds"] = worst.device_busy.seconds();
+  }
   return document;
 }
 
-void print(const TrainingReport& report, std::ostream& out) {
+void print(const EmbeddedRun& run, const TrainingReport& report, std::ostream& out) {
   const RankReport& worst = worst_rank(report);
   const PlaceAccount& device = worst.memory.of(Place::device);
   out << "loss " << fixed_text(report.losses.front(), 4) << " -> "
       << fixed_text(report.losses.back(), 4) << " in " << report.losses.size() << " steps of "
-      << seconds_text(step_seconds(worst)) << " on " << report.ranks.size() << " CPU ranks\n";
+      << seconds_text(step_seconds(worst)) << " on " << run.device_text() << "\n";
   out << "peak " << gib_text(device.peak) << " in " << name(kPhaseNames, device.peak_phase) << "; "
       << gib_text(worst.between_steps) << " between steps\n\n";
   std::vector<std::vector<std::string>> rows;
@@ -77,9 +85,9 @@ int run_run(const Arguments& arguments, Streams streams) {
     const TrainingReport report = train_embedded(run, arguments, heard.log);
     write_recordings(run, arguments, report, heard.log);
     if (arguments.json) {
-      heard.out << report_json(report).dump(2) << "\n";
+      heard.out << report_json(run, report).dump(2) << "\n";
     } else {
-      print(report, heard.out);
+      print(run, report, heard.out);
     }
     return kDone;
   });

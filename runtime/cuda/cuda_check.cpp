@@ -44,8 +44,9 @@ std::string message(cudaError_t status, const char* call) {
                                  cudaGetErrorString(status),
                                  device);
   if (stays(status)) {
-    text += "; the call may report what an earlier kernel did: CUDA_LAUNCH_BLOCKING=1 or "
-            "compute-sanitizer finds it";
+    text +=
+        "; the call may report what an earlier kernel did: CUDA_LAUNCH_BLOCKING=1 or "
+        "compute-sanitizer finds it";
   }
   return text;
 }
@@ -63,8 +64,7 @@ void log_if_failed(cudaError_t status, const char* call) noexcept {
   static bool said = false;
   if (status == cudaSuccess || status == cudaErrorCudartUnloading || said) return;
   said = true;
-  std::fprintf(
-      stderr, "zeroplan: %s: %s\n", function_of(call).c_str(), cudaGetErrorName(status));
+  std::fprintf(stderr, "zeroplan: %s: %s\n", function_of(call).c_str(), cudaGetErrorName(status));
 }
 
 }  // namespace zeroplan::runtime::cuda

@@ -324,8 +324,8 @@ double CudaDevice::take(Scalar scalar) {
   if (!std::exchange(used_[index], false)) return on_host;
   synchronize();
   double value = 0.0;
-  ZP_CUDA(cudaMemcpyAsync(
-      &value, scalars_ + index, sizeof value, cudaMemcpyDeviceToHost, current()));
+  ZP_CUDA(
+      cudaMemcpyAsync(&value, scalars_ + index, sizeof value, cudaMemcpyDeviceToHost, current()));
   ZP_CUDA(cudaMemsetAsync(scalars_ + index, 0, sizeof value, current()));
   ZP_CUDA(cudaStreamSynchronize(current()));
   return scalar == Scalar::overflow ? std::max(value, on_host) : value + on_host;

@@ -114,7 +114,7 @@ class CudaDevice : public HostDevice, private Arena::Backend {
 
   std::array<cudaStream_t, kQueueCount + 1> streams_{};
   std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
-  double* scalars_ = nullptr;            // on the device
+  double* scalars_ = nullptr;              // on the device
   std::array<bool, kScalarCount> used_{};  // since they were taken
   std::map<const std::byte*, Bytes> pinned_;
   bool host_memory_in_streams_ = false;

@@ -77,11 +77,10 @@ Gpus find_gpus() {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
     (void)cudaGetLastError();
-    gpus.problem = status == cudaSuccess
-                       ? "no GPU"
-                       : fmt::format("no GPU: cudaGetDeviceCount says {} ({})",
-                                     cudaGetErrorName(status),
-                                     cudaGetErrorString(status));
+    gpus.problem = status == cudaSuccess ? "no GPU"
+                                         : fmt::format("no GPU: cudaGetDeviceCount says {} ({})",
+                                                       cudaGetErrorName(status),
+                                                       cudaGetErrorString(status));
     return gpus;
   }
   for (int i = 0; i < count; ++i) {

@@ -12,8 +12,8 @@
 namespace zeroplan::runtime::cuda {
 
 struct Gpu {
-  std::string name;  // as the driver calls it
-  Bytes memory;      // of the card
+  std::string name;          // as the driver calls it
+  Bytes memory;              // of the card
   int major = 0, minor = 0;  // compute capability
 };
 

@@ -15,8 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 [[noreturn]] void failed(ncclResult_t status, const char* call, int rank) {
-  throw CollectiveError(
-      fmt::format("rank {}: {}: {}", rank, call, ncclGetErrorString(status)));
+  throw CollectiveError(fmt::format("rank {}: {}: {}", rank, call, ncclGetErrorString(status)));
 }
 
 ncclDataType_t type_of(DType dtype) {

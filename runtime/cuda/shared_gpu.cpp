@@ -140,8 +140,7 @@ class SharedGpuRank : public Communicator {
     const std::int64_t number = next_++;
     device_.touch(exchange.input);
     device_.touch(exchange.output);
-    const auto meeting =
-        shared_->meet(number, exchange, device_.record(device_.in_use()), host_);
+    const auto meeting = shared_->meet(number, exchange, device_.record(device_.in_use()), host_);
     const cudaStream_t stream = device_.collectives_stream();
     for (const Part& part : meeting->parts) {
       ZP_CUDA(cudaStreamWaitEvent(stream, event_of(part.ready), 0));

@@ -39,10 +39,8 @@ std::byte* Arena::allocate(Bytes bytes, Queue queue) {
   Block& block = at->second;
   take_from_free(at);
   if (block.size > bytes) {
-    Block rest{.size = block.size - bytes,
-               .segment = block.segment,
-               .free = true,
-               .fences = block.fences};
+    Block rest{
+        .size = block.size - bytes, .segment = block.segment, .free = true, .fences = block.fences};
     const auto behind = blocks_.emplace(at->first + bytes.count(), std::move(rest)).first;
     free_.insert({behind->second.size, behind->first});
     block.size = bytes;
@@ -127,7 +125,8 @@ void Arena::put_free(Blocks::iterator at) {
 // hold nothing went back.
 bool Arena::grow(Bytes bytes) {
   constexpr std::int64_t kPage = 2 << 20;  // of a GPU
-  const Bytes least = segment_ < Bytes::of(kPage) ? bytes : Bytes::of(round_up(bytes.count(), kPage));
+  const Bytes least =
+      segment_ < Bytes::of(kPage) ? bytes : Bytes::of(round_up(bytes.count(), kPage));
   const auto take = [&](Bytes size) {
     std::byte* data = backend_.take_segment(size);
     if (data == nullptr) return false;

@@ -82,11 +82,8 @@ class Device {
       const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, Elements count) {
     convert(from, from_dtype, to, to_dtype, count, 1.0);
   }
-  virtual void add_to(std::byte* to,
-                      DType to_dtype,
-                      const std::byte* from,
-                      DType from_dtype,
-                      Elements count) = 0;
+  virtual void add_to(
+      std::byte* to, DType to_dtype, const std::byte* from, DType from_dtype, Elements count) = 0;
   // On the host where the weights are there, else on the device.
   virtual void adamw(const UpdateState& state,
                      const AdamWOptions& options,

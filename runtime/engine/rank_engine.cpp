@@ -40,11 +40,8 @@ const EngineSetup& checked(const EngineSetup& setup) {
 
 }  // namespace
 
-RankEngine::RankEngine(const EngineSetup& setup,
-                       Communicator& group,
-                       Device& device,
-                       Kernels& kernels,
-                       Memory& memory)
+RankEngine::RankEngine(
+    const EngineSetup& setup, Communicator& group, Device& device, Kernels& kernels, Memory& memory)
     : setup_(checked(setup)),
       config_(setup_.config),
       parameters_(setup_.parameters),

@@ -300,8 +300,8 @@ class RankEngine {
   // The step.
   std::vector<StepGradient> step_gradients_;  // by group
   double squares_ = 0.0;  // of the ranks; Scalar::group_squares: not yet summed over them
-  int next_gather_ = 0;  // flat groups gathered in this step
-  double loss_ = 0.0;    // of the micro-step at hand
+  int next_gather_ = 0;   // flat groups gathered in this step
+  double loss_ = 0.0;     // of the micro-step at hand
   double loss_scale_ = 1.0;
   std::int64_t steps_ = 0;  // skipped ones included
   std::int64_t last_overflow_ = -1;

@@ -30,7 +30,8 @@ void RankEngine::carry_out(const FetchEvent& event) {
                                        Place::device,
                                        "a weight from the host");
       weight.data = weight.buffer.data();
-      device_.convert(own_part(event.subject), event.dtype, weight.data, event.dtype, event.elements);
+      device_.convert(
+          own_part(event.subject), event.dtype, weight.data, event.dtype, event.elements);
       break;
     }
     case FetchEventKind::wait:
@@ -110,10 +111,10 @@ void RankEngine::gather_flat(const FetchEvent& event, std::span<const ParameterI
   for (const ParameterIndex p : parameters) {
     const Elements own = reduces ? at + part(p) * rank : at;
     device_.convert(own_part(p),
-            event.dtype,
-            advance(flat.buffer.data(), own, event.dtype),
-            event.dtype,
-            part(p));
+                    event.dtype,
+                    advance(flat.buffer.data(), own, event.dtype),
+                    event.dtype,
+                    part(p));
     Gathered& weight = gathered_[static_cast<std::size_t>(p)];
     weight.flat = index;
     weight.view = reduces;
@@ -160,10 +161,10 @@ void RankEngine::join_pieces(const FetchEvent& event) {
     const Elements real = real_partition_numel(numel(event.subject), ranks, rank);
     if (real == Elements::zero()) break;
     device_.convert(advance(flat.buffer.data(), share * rank + before, event.dtype),
-            event.dtype,
-            advance(weight.data, part(event.subject) * rank, event.dtype),
-            event.dtype,
-            real);
+                    event.dtype,
+                    advance(weight.data, part(event.subject) * rank, event.dtype),
+                    event.dtype,
+                    real);
   }
 }
 

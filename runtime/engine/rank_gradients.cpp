@@ -35,7 +35,8 @@ void RankEngine::keep_waiting(std::int32_t parameter, Buffer gradient) {
     kept = std::move(gradient);
     return;
   }
-  device_.add_to(kept.data(), config_.model_dtype, gradient.data(), config_.model_dtype, numel(parameter));
+  device_.add_to(
+      kept.data(), config_.model_dtype, gradient.data(), config_.model_dtype, numel(parameter));
 }
 
 // After the last backward gradients come in the order of the parameter groups; each joins the
@@ -87,10 +88,10 @@ void RankEngine::finish_backward() {
 void RankEngine::add_to_window() {
   for (std::size_t i = 0; i < owned_.size(); ++i) {
     device_.add_to(kept_slice(i, false),
-           config_.model_dtype,
-           kept_slice(i, true),
-           config_.model_dtype,
-           owned_[i].numel);
+                   config_.model_dtype,
+                   kept_slice(i, true),
+                   config_.model_dtype,
+                   owned_[i].numel);
   }
 }
 
@@ -352,7 +353,8 @@ void RankEngine::reduce(const EngineAction& action) {
                     .output = data};
   if (scatters) exchange.output = advance(data, exchange.elements * group_.rank(), action.dtype);
   group_.run(exchange);
-  device_.convert(exchange.output, action.dtype, exchange.output, action.dtype, exchange.elements, average);
+  device_.convert(
+      exchange.output, action.dtype, exchange.output, action.dtype, exchange.elements, average);
   if (config_.stage == 3) {
     reduced_ = exchange.output;
     reduced_dtype_ = action.dtype;
@@ -391,10 +393,10 @@ void RankEngine::keep_owned(std::int32_t parameter) {
     if (owned_[i].parameter != parameter) continue;
     const DType dtype = config_.model_dtype;
     device_.convert(advance(piece_of(parameter).data, owned_[i].start, dtype),
-            dtype,
-            kept_slice(i, later),
-            dtype,
-            owned_[i].numel);
+                    dtype,
+                    kept_slice(i, later),
+                    dtype,
+                    owned_[i].numel);
   }
 }
 
@@ -483,8 +485,7 @@ void RankEngine::offload(const EngineAction& action) {
     }
     case ActionKind::norm: {
       const StepGradient gradient = offloaded_gradient(action);
-      device_.add_squares_of(
-          gradient.data, gradient.dtype, action.elements, Scalar::group_squares);
+      device_.add_squares_of(gradient.data, gradient.dtype, action.elements, Scalar::group_squares);
       break;
     }
     case ActionKind::gradient_to_master: {

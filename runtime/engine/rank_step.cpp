@@ -61,10 +61,10 @@ void RankEngine::update(const EngineAction& action) {
       // Offload of stages 1 and 2: into the host's copy, which goes to the device behind it.
       const bool staged = offloads() && config_.stage < 3;
       device_.convert(reinterpret_cast<const std::byte*>(unit.master),
-              DType::fp32,
-              staged ? held_[unit.staged].data() : unit.weights,
-              config_.model_dtype,
-              unit.elements);
+                      DType::fp32,
+                      staged ? held_[unit.staged].data() : unit.weights,
+                      config_.model_dtype,
+                      unit.elements);
       if (config_.stage > 0) transients_.clear();
       break;
     }
@@ -159,10 +159,10 @@ void RankEngine::fill_group(int group, std::byte* to, DType dtype) {
   for (std::size_t i = 0; i < owned_.size(); ++i) {
     if (owned_[i].group != group) continue;
     device_.convert(kept_slice(i, false),
-            own,
-            advance(to, owned_[i].partition_offset, dtype),
-            dtype,
-            owned_[i].numel);
+                    own,
+                    advance(to, owned_[i].partition_offset, dtype),
+                    dtype,
+                    owned_[i].numel);
     filled = owned_[i].partition_offset + owned_[i].numel;
   }
   const Elements partition = partition_.groups[static_cast<std::size_t>(group)].partition;

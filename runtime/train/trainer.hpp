@@ -63,8 +63,8 @@ struct RankReport {
   Bytes between_steps;    // on the device, after the last step
   PhaseSeconds steady{};  // by phase, of one step: the mean over all but the first two
   std::int64_t steady_steps = 0;
-  DeviceUse use;              // what the driver and the allocator say beside the account
-  Seconds device_busy;        // in kernels and copies of the traced step; zero where nobody knows
+  DeviceUse use;        // what the driver and the allocator say beside the account
+  Seconds device_busy;  // in kernels and copies of the traced step; zero where nobody knows
 };
 
 struct TrainingReport {

@@ -32,7 +32,7 @@ std::vector<std::string> command_of(const Folder& folder,
   std::ofstream(folder / "model.json") << kModel;
   std::ofstream(folder / "ds.json")
       << R"({"zero_optimization": {"reduce_bucket_size": 5000, "stage": )" << stage << "}}";
-  std::vector<std::string> command = {kProgram, "run", folder / "model.json"};
+  std::vector<std::string> command = {kProgram, "run", folder / "model.json", "--device", "cpu"};
   for (const std::string& word : {std::string("--ds-config"),
                                   folder / "ds.json",
                                   std::string("--precision"),

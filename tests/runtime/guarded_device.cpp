@@ -76,8 +76,8 @@ struct Range {
 class GuardedDevice : public HostDevice, private Arena::Backend {
  public:
   GuardedDevice() : HostDevice(1) {
-    void* region = ::mmap(
-        nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* region =
+        ::mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (region == MAP_FAILED) throw std::runtime_error("mmap");
     region_ = static_cast<std::byte*>(region);
   }
@@ -141,9 +141,8 @@ class GuardedDevice : public HostDevice, private Arena::Backend {
              double scale) override {
     const auto bytes = [](const float* data) { return reinterpret_cast<const std::byte*>(data); };
     const bool here = owns(bytes(state.weights));
-    for (const float* other : {(const float*)state.first_moment,
-                               (const float*)state.second_moment,
-                               state.gradient}) {
+    for (const float* other :
+         {(const float*)state.first_moment, (const float*)state.second_moment, state.gradient}) {
       if (owns(bytes(other)) != here) throw std::logic_error("an update on two devices");
     }
     const Bytes size = state.elements * DType::fp32;

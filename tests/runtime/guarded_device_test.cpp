@@ -1,5 +1,8 @@
 // The engine on a device that the host cannot touch, with queues that only fences order: the same
-// losses, to the bit, as where everything is the host's. What a GPU asks of the engine, without one.
+// losses, to the bit, as where everything is the host's. What a GPU asks of the engine, without
+// one.
+#include "tests/runtime/guarded_device.hpp"
+
 #include <cstdlib>
 #include <stdexcept>
 
@@ -12,7 +15,6 @@
 #include "runtime/collectives/in_process.hpp"
 #include "runtime/train/trainer.hpp"
 #include "tests/catch.hpp"
-#include "tests/runtime/guarded_device.hpp"
 #include "tests/runtime/test_model.hpp"
 
 namespace zeroplan::runtime {
@@ -67,12 +69,12 @@ Plan plan_of(const Point& point) {
                                 {"engine", "embedded"},
                                 {"frontend", "native"},
                                 {"activation_checkpointing", point.checkpointing}});
-  return resolve(parse_scenario(
-      Json::object({{"model", model},
-                    {"cluster", "1x" + std::to_string(point.ranks) + "xcpu"},
-                    {"workload", workload},
-                    {"ds_config", ds_config}}),
-      "test"));
+  return resolve(
+      parse_scenario(Json::object({{"model", model},
+                                   {"cluster", "1x" + std::to_string(point.ranks) + "xcpu"},
+                                   {"workload", workload},
+                                   {"ds_config", ds_config}}),
+                     "test"));
 }
 
 TrainingReport train_on(const Plan& plan, bool guarded, const std::string& save = "") {
