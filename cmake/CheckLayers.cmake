@@ -37,10 +37,10 @@ set(confined
   "catch2/|^tests/(catch\\.hpp|catch_main\\.cpp)$"
   "benchmark/|^tests/bench/"
   "Eigen/|^(evidence/calibrate|runtime/)[^:]*\\.cpp$"
-  "cuda|^runtime/"
-  "cublas|^runtime/"
-  "cupti|^runtime/"
-  "nccl|^runtime/"
+  "cuda|^(runtime/cuda/|tests/gpu/emulated/)"
+  "cublas|^runtime/cuda/"
+  "cupti|^runtime/cuda/"
+  "nccl|^runtime/cuda/"
   "mpi\\.h|^runtime/"
   "torch/|^$")
 

@@ -12,6 +12,7 @@ file(WRITE "${WORK_DIR}/tuner/sideways.cpp" "#include \"runtime/train.hpp\"\n")
 file(WRITE "${WORK_DIR}/runtime/train.hpp" "#include \"model/good.hpp\"\n")
 file(WRITE "${WORK_DIR}/model/json_user.cpp" "#include <nlohmann/json.hpp>\n")
 file(WRITE "${WORK_DIR}/model/device.cpp" "#include <cuda_runtime.h>\n")
+file(WRITE "${WORK_DIR}/runtime/engine/on_gpu.cpp" "#include <cuda_runtime_api.h>\n")
 file(WRITE "${WORK_DIR}/model/text.hpp" "#pragma once\n#include <fmt/format.h>\n")
 file(WRITE "${WORK_DIR}/cli/names.hpp" "#pragma once\nusing namespace zeroplan;\n")
 file(WRITE "${WORK_DIR}/cli/gone.cpp" "#include \"good.hpp\"\n")
@@ -32,6 +33,7 @@ foreach(expected
         "model/engine/up.cpp: includes \"model/plan/plan.hpp\": model/engine may not see model/plan"
         "model/json_user.cpp: includes <nlohmann/json.hpp>"
         "model/device.cpp: includes <cuda_runtime.h>"
+        "runtime/engine/on_gpu.cpp: includes <cuda_runtime_api.h>"
         "model/text.hpp: includes <fmt/format.h>"
         "cli/names.hpp: a header with"
         "cli/gone.cpp: includes \"good.hpp\": no such file")

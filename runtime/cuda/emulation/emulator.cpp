@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <numeric>
 #include <vector>
@@ -244,6 +245,9 @@ Machine& machine() {
 void set_schedule(Schedule schedule) { machine().schedule = schedule; }
 
 void run_grid(const Grid& grid, const std::function<void()>& thread) {
+  // Ranks as threads share the emulated GPU: one launch after the other.
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
   const std::uint64_t threads = std::uint64_t{grid.block.x} * grid.block.y * grid.block.z;
   if (threads == 0 || threads > 1024) throw Fault("a block has 1 to 1024 threads");
   if (threads % 32 != 0) throw Fault("a block that is not whole warps");

@@ -1,0 +1,178 @@
+// CUDA's runtime without CUDA: as much of its interface as runtime/cuda calls, on the host's
+// memory, every call done when it returns. With the emulated kernels it makes one GPU of 1 GiB, on
+// which the sources of runtime/cuda run as they are. It checks what a GPU would: that memory is
+// given back as it was taken, that copies stay within what was allocated, that streams and events
+// exist; it says nothing about order, which the guarded device does (tests/runtime).
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include <cuda_runtime_api.h>
+
+namespace {
+
+constexpr std::size_t kMemory = std::size_t{1} << 30;
+
+struct Machine {
+  std::mutex mutex;
+  std::map<const std::byte*, std::size_t> device, host;
+  std::set<const void*> streams, events;
+  std::size_t used = 0;
+};
+
+Machine& machine() {
+  static auto* all = new Machine;  // outlives every static that uses it
+  return *all;
+}
+
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t said(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+// The allocation has all of it; memory that is not ours passes.
+bool whole(const void* data, std::size_t bytes) {
+  Machine& all = machine();
+  const auto* begin = static_cast<const std::byte*>(data);
+  auto at = all.device.upper_bound(begin);
+  if (at == all.device.begin()) return true;
+  --at;
+  const std::byte* end = at->first + at->second;
+  return begin >= end || begin + bytes <= end;
+}
+
+bool known(const std::set<const void*>& all, const void* one) { return all.count(one) == 1; }
+
+}  // namespace
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* about, int) {
+  std::memset(static_cast<void*>(about), 0, sizeof *about);
+  std::snprintf(about->name, sizeof about->name, "emulated");
+  about->totalGlobalMem = kMemory;
+  about->major = 8;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int ordinal) {
+  return said(ordinal == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
+cudaError_t cudaGetDevice(int* ordinal) {
+  *ordinal = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int) {
+  std::snprintf(text, static_cast<std::size_t>(size), "0000:00:00.0");
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+const char* cudaGetErrorName(cudaError_t) { return "an error of the emulation"; }
+const char* cudaGetErrorString(cudaError_t) { return "of the emulation"; }
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  const std::lock_guard lock(machine().mutex);
+  *total = kMemory;
+  *free = kMemory - machine().used;
+  return cudaSuccess;
+}
+cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  const std::lock_guard lock(machine().mutex);
+  if (machine().used + bytes > kMemory) return said(cudaErrorMemoryAllocation);
+  *data = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+  std::memset(*data, 0xff, bytes);
+  machine().device[static_cast<std::byte*>(*data)] = bytes;
+  machine().used += bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* data) {
+  if (data == nullptr) return cudaSuccess;
+  const std::lock_guard lock(machine().mutex);
+  const auto at = machine().device.find(static_cast<std::byte*>(data));
+  if (at == machine().device.end()) return said(cudaErrorInvalidValue);
+  machine().used -= at->second;
+  machine().device.erase(at);
+  std::free(data);
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
+  const std::lock_guard lock(machine().mutex);
+  *data = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+  machine().host[static_cast<std::byte*>(*data)] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* data) {
+  const std::lock_guard lock(machine().mutex);
+  if (machine().host.erase(static_cast<std::byte*>(data)) == 0) return said(cudaErrorInvalidValue);
+  std::free(data);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const std::lock_guard lock(machine().mutex);
+  *stream = reinterpret_cast<cudaStream_t>(std::malloc(1));
+  machine().streams.insert(*stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(machine().mutex);
+  if (machine().streams.erase(stream) == 0) return said(cudaErrorInvalidResourceHandle);
+  std::free(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  const std::lock_guard lock(machine().mutex);
+  return said(known(machine().streams, stream) ? cudaSuccess : cudaErrorInvalidResourceHandle);
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return cudaStreamQuery(stream); }
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  const std::lock_guard lock(machine().mutex);
+  *event = reinterpret_cast<cudaEvent_t>(std::malloc(1));
+  machine().events.insert(*event);
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const std::lock_guard lock(machine().mutex);
+  if (machine().events.erase(event) == 0) return said(cudaErrorInvalidResourceHandle);
+  std::free(event);
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(machine().mutex);
+  return said(known(machine().events, event) ? cudaSuccess : cudaErrorInvalidResourceHandle);
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const cudaError_t state = cudaStreamQuery(stream);
+  return state != cudaSuccess ? state : cudaEventQuery(event);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return cudaEventRecord(event, stream);
+}
+
+cudaError_t cudaMemcpyAsync(
+    void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  if (cudaStreamQuery(stream) != cudaSuccess) return cudaErrorInvalidResourceHandle;
+  {
+    const std::lock_guard lock(machine().mutex);
+    if (!whole(to, bytes) || !whole(from, bytes)) return said(cudaErrorInvalidValue);
+  }
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  if (cudaStreamQuery(stream) != cudaSuccess) return cudaErrorInvalidResourceHandle;
+  {
+    const std::lock_guard lock(machine().mutex);
+    if (!whole(to, bytes)) return said(cudaErrorInvalidValue);
+  }
+  std::memset(to, value, bytes);
+  return cudaSuccess;
+}

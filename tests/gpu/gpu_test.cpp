@@ -1,0 +1,297 @@
+// The engine on a GPU: the losses of CPU ranks, whatever the stage, the precision and where states
+// are, and collectives of ranks that share a GPU. The same cases run twice: on the GPU of this
+// machine (label gpu, skipped without one), and in a program whose CUDA runtime and kernels are
+// emulated (label emulated_gpu), which runs wherever CUDA's headers are.
+#include <cmath>
+#include <thread>
+
+#include "model/json.hpp"
+#include "model/plan/plan.hpp"
+#include "model/predict/step_work.hpp"
+#include "runtime/collectives/in_process.hpp"
+#include "runtime/cuda/hardware.hpp"
+#include "runtime/engine/tensor_ops.hpp"
+#include "runtime/train/trainer.hpp"
+#include "tests/catch.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+// tests/CMakeLists.txt: a program in which this is said was skipped.
+bool no_gpu() {
+  const cuda::Gpus gpus = cuda::find_gpus();
+  if (!gpus.found.empty()) return false;
+  WARN("skipped: " << gpus.problem);
+  return true;
+}
+
+constexpr int kRows = 4;
+constexpr int kSteps = 2;
+
+struct Point {
+  int stage = 0;
+  int ranks = 1;
+  int accumulation = 1;
+  const char* precision = "fp32";
+  bool overlap = true;
+  bool offload = false;
+};
+
+Plan plan_of(const Point& point) {
+  Json zero = Json::object({{"stage", point.stage},
+                            {"overlap_comm", point.overlap},
+                            {"reduce_bucket_size", 2'000},
+                            {"stage3_prefetch_bucket_size", 1'000},
+                            {"stage3_param_persistence_threshold", 40}});
+  const Json cpu = Json::object({{"device", "cpu"}});
+  if (point.offload) zero["offload_optimizer"] = cpu;
+  if (point.offload && point.stage == 3) zero["offload_param"] = cpu;
+  Json ds_config = Json::object({{"zero_optimization", zero}, {"gradient_clipping", 0.5}});
+  const std::string format = point.precision;
+  if (format != "fp32") ds_config[format] = Json::object({{"enabled", true}});
+  const Json model = Json::object({{"model_type", "llama"},
+                                   {"architectures", Json::array({"LlamaForCausalLM"})},
+                                   {"hidden_size", 16},
+                                   {"intermediate_size", 24},
+                                   {"num_hidden_layers", 1},
+                                   {"num_attention_heads", 2},
+                                   {"num_key_value_heads", 1},
+                                   {"vocab_size", 61},
+                                   {"max_position_embeddings", 64},
+                                   {"rms_norm_eps", 1e-5}});
+  const Json workload =
+      Json::object({{"sequence_length", 8},
+                    {"micro_batch_size", kRows / point.ranks / point.accumulation},
+                    {"gradient_accumulation_steps", point.accumulation},
+                    {"precision", point.precision},
+                    {"engine", "embedded"},
+                    {"frontend", "native"}});
+  return resolve(
+      parse_scenario(Json::object({{"model", model},
+                                   {"cluster", "1x" + std::to_string(point.ranks) + "xcpu"},
+                                   {"workload", workload},
+                                   {"ds_config", ds_config}}),
+                     "test"));
+}
+
+TrainingReport train_on(const Plan& plan, bool gpu, bool trace = false) {
+  const StepWork work = step_work(plan);
+  TrainingSetup setup;
+  setup.model = plan.model.get();
+  setup.graph = &work.graph;
+  setup.parameters = plan.engine_parameters;
+  setup.config = plan.engine;
+  setup.micro_batch = plan.workload.micro_batch_size;
+  setup.sequence = plan.workload.sequence_length;
+  setup.kernels = cpu_kernels;
+  if (gpu) setup.hardware = cuda::hardware({.ranks = plan.engine.data_parallel_ranks});
+  TrainingOptions options;
+  options.steps = kSteps;
+  options.patience = std::chrono::seconds(60);
+  options.trace = trace;
+  return train(setup, options, *random_tokens(1, 61, 16));
+}
+
+void check(const Point& point) {
+  CAPTURE(point.stage, point.ranks, point.accumulation, point.precision, point.offload);
+  const Plan plan = plan_of(point);
+  const TrainingReport cpu = train_on(plan, false);
+  const TrainingReport gpu = train_on(plan, true);
+  // fp32 without TF32: sums in another order. 16 bits: two orders of rounding.
+  const double tolerance = std::string(point.precision) == "fp32" ? 2e-5 : 5e-3;
+  REQUIRE(gpu.losses.size() == cpu.losses.size());
+  for (std::size_t i = 0; i < cpu.losses.size(); ++i) {
+    CHECK(std::abs(gpu.losses[i] / cpu.losses[i] - 1.0) < tolerance);
+    CHECK(std::abs(gpu.gradient_norms[i] / cpu.gradient_norms[i] - 1.0) < 50.0 * tolerance);
+  }
+  for (std::size_t r = 0; r < cpu.ranks.size(); ++r) {
+    const PlaceAccount& account = gpu.ranks[r].memory.of(Place::device);
+    CHECK(account.at_peak == cpu.ranks[r].memory.of(Place::device).at_peak);
+    CHECK(gpu.ranks[r].use.reserved >= account.peak);
+    CHECK(gpu.ranks[r].use.measured >= gpu.ranks[r].use.reserved);
+  }
+}
+
+TEST_CASE("a GPU trains what CPU ranks train, stage by stage") {
+  if (no_gpu()) return;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const int ranks : {1, 2}) check({.stage = stage, .ranks = ranks});
+    check({.stage = stage, .ranks = 2, .accumulation = 2, .overlap = false});
+  }
+}
+
+TEST_CASE("a GPU trains 16-bit weights with fp32 masters") {
+  if (no_gpu()) return;
+  for (const int stage : {0, 1, 2, 3}) {
+    check({.stage = stage, .ranks = 2, .precision = "bf16"});
+  }
+  check({.stage = 2, .ranks = 1, .precision = "fp16"});
+}
+
+TEST_CASE("a GPU's states and weights can be on the host") {
+  if (no_gpu()) return;
+  for (const int stage : {1, 2, 3}) {
+    check({.stage = stage, .ranks = 2, .accumulation = 2, .offload = true});
+    check({.stage = stage, .ranks = 1, .precision = "bf16", .offload = true});
+  }
+}
+
+TEST_CASE("a step on a GPU has a trace with its kernel calls") {
+  if (no_gpu()) return;
+  const TrainingReport report = train_on(plan_of({.stage = 2, .ranks = 2}), true, true);
+  REQUIRE(report.timeline.has_value());
+  const std::string trace = report.timeline->chrome_trace("test");
+  for (const char* name : {"linear_forward", "attention_forward", "optimizer", "all"}) {
+    CAPTURE(name);
+    CHECK(trace.find(name) != std::string::npos);
+  }
+}
+
+// --- collectives
+
+struct Call {
+  CollectiveKind kind;
+  ReduceOperation operation = ReduceOperation::sum;
+  DType dtype = DType::fp32;
+  bool in_place = false;
+};
+
+// Values of a rank, small whole numbers, so that every order of summation gives the same.
+std::vector<std::byte> values_of(int rank, std::int64_t count, DType dtype) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>((static_cast<int>(i) * 7 + rank * 3) % 13 - 6);
+  }
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count * width(dtype)));
+  convert(reinterpret_cast<const std::byte*>(values.data()),
+          DType::fp32,
+          bytes.data(),
+          dtype,
+          Elements::of(count));
+  return bytes;
+}
+
+// What a rank has after the call, through the host's collectives or the GPU's.
+std::vector<std::byte> outcome(const Call& call, Communicator& host, RankHardware* gpu) {
+  constexpr std::int64_t kShare = 1001;
+  const int ranks = host.ranks();
+  const bool gathers = call.kind == CollectiveKind::all_gather;
+  const bool scatters = call.kind == CollectiveKind::reduce_scatter;
+  const bool both = call.kind == CollectiveKind::all_to_all;
+  const std::int64_t in = scatters || both ? ranks * kShare : kShare;
+  const std::int64_t out = gathers || both ? ranks * kShare : kShare;
+  const std::vector<std::byte> input = values_of(host.rank(), in, call.dtype);
+  const auto place = static_cast<std::size_t>(host.rank() * kShare * width(call.dtype));
+  const auto out_bytes = static_cast<std::size_t>(out * width(call.dtype));
+  // One stretch for all: in place the input stands in the output, or the output in the input.
+  const std::size_t size = input.size() + out_bytes;
+  std::vector<std::byte> memory(size, std::byte{0});
+  const std::size_t input_at = call.in_place && gathers ? place : 0;
+  std::size_t output_at = input.size();
+  if (call.in_place) output_at = scatters ? place : 0;
+  std::copy(input.begin(), input.end(), memory.begin() + static_cast<std::ptrdiff_t>(input_at));
+  std::byte* data = memory.data();
+  const Bytes bytes =
+      Bytes::of(static_cast<std::int64_t>(round_up(static_cast<std::int64_t>(size), 512)));
+  if (gpu != nullptr) {
+    data = gpu->device->allocate(bytes);
+    gpu->device->upload(data, memory.data(), Bytes::of(static_cast<std::int64_t>(size)));
+  }
+  Communicator& group = gpu != nullptr ? *gpu->group : host;
+  group.run({.kind = call.kind,
+             .operation = call.operation,
+             .dtype = call.dtype,
+             .elements = Elements::of(kShare),
+             .root = ranks - 1,
+             .input = data + input_at,
+             .output = data + output_at});
+  if (gpu != nullptr) {
+    gpu->device->download(memory.data(), data, Bytes::of(static_cast<std::int64_t>(size)));
+    gpu->device->release(data, bytes);
+  }
+  const bool has_result = call.kind != CollectiveKind::reduce || host.rank() == ranks - 1;
+  if (!has_result) return {};
+  const auto begin = memory.begin() + static_cast<std::ptrdiff_t>(output_at);
+  return {begin, begin + static_cast<std::ptrdiff_t>(out_bytes)};
+}
+
+TEST_CASE("collectives between ranks on GPUs give what those of CPU ranks give") {
+  if (no_gpu()) return;
+  constexpr int kRanks = 3;
+  std::vector<Call> calls;
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    for (const CollectiveKind kind : {CollectiveKind::all_reduce,
+                                      CollectiveKind::reduce,
+                                      CollectiveKind::reduce_scatter,
+                                      CollectiveKind::all_gather,
+                                      CollectiveKind::broadcast,
+                                      CollectiveKind::all_to_all}) {
+      calls.push_back({.kind = kind, .dtype = dtype});
+      if (kind == CollectiveKind::all_to_all) continue;
+      calls.push_back({.kind = kind, .dtype = dtype, .in_place = true});
+    }
+  }
+  calls.push_back({.kind = CollectiveKind::all_reduce, .operation = ReduceOperation::maximum});
+  const auto make = cuda::hardware({.ranks = kRanks});
+  const auto host = in_process_ranks(kRanks, std::chrono::seconds(60));
+  std::vector<std::string> wrong(kRanks);
+  const auto body = [&](int rank) {
+    Communicator& own = *host[static_cast<std::size_t>(rank)];
+    try {
+      RankHardware gpu = make(own, 1, false);
+      for (std::size_t i = 0; i < calls.size(); ++i) {
+        if (outcome(calls[i], own, &gpu) == outcome(calls[i], own, nullptr)) continue;
+        wrong[static_cast<std::size_t>(rank)] += " " + std::to_string(i);
+      }
+    } catch (const std::exception& error) {
+      wrong[static_cast<std::size_t>(rank)] += error.what();
+      own.fail(error.what());
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 1; rank < kRanks; ++rank) threads.emplace_back(body, rank);
+  body(0);
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : wrong) CHECK(text.empty());
+}
+
+TEST_CASE("a rank that fails ends the others' collectives on the GPU") {
+  if (no_gpu()) return;
+  const auto make = cuda::hardware({.ranks = 2});
+  const auto host = in_process_ranks(2, std::chrono::seconds(60));
+  std::string heard;
+  std::thread other([&] {
+    const RankHardware gpu = make(*host[1], 1, false);
+    gpu.group->fail("no more");
+  });
+  try {
+    const RankHardware gpu = make(*host[0], 1, false);
+    std::byte* data = gpu.device->allocate(Bytes::kib(4));
+    gpu.device->zero(data, Bytes::kib(4));
+    gpu.group->run({.elements = Elements::of(1024), .input = data, .output = data});
+    gpu.device->synchronize();
+    gpu.device->release(data, Bytes::kib(4));
+  } catch (const CollectiveError& error) {
+    heard = error.what();
+  }
+  other.join();
+  CHECK(heard.find("rank 1 failed: no more") != std::string::npos);
+}
+
+TEST_CASE("a GPU without room says who asked, and gives again what came back") {
+  if (no_gpu()) return;
+  const auto host = in_process_ranks(1);
+  const RankHardware gpu = cuda::hardware({.ranks = 1})(*host.front(), 1, false);
+  Memory memory({}, gpu.device.get());
+  const auto ask = [&](Bytes bytes) {
+    return memory.allocate(bytes, MemoryCategory::gradients, Place::device, "a gradient");
+  };
+  CHECK_THROWS_AS(ask(Bytes::gib(4'000)), OutOfMemory);
+  { const Buffer held = ask(Bytes::mib(100)); }
+  const Bytes reserved = gpu.device->measured_use().reserved;
+  { const Buffer held = ask(Bytes::mib(90)); }
+  CHECK(gpu.device->measured_use().reserved == reserved);
+}
+
+}  // namespace
+}  // namespace zeroplan::runtime
