@@ -40,7 +40,7 @@ set(confined
   "cuda|^(runtime/cuda/|tests/gpu/emulated/)"
   "cublas|^runtime/cuda/"
   "cupti|^runtime/cuda/"
-  "nccl|^runtime/cuda/"
+  "nccl|^(runtime/cuda/|tests/gpu/emulated/)"
   "mpi\\.h|^runtime/"
   "torch/|^$")
 

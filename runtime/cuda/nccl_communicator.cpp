@@ -14,10 +14,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-[[noreturn]] void failed(ncclResult_t status, const char* call, int rank) {
-  throw CollectiveError(fmt::format("rank {}: {}: {}", rank, call, ncclGetErrorString(status)));
-}
-
 ncclDataType_t type_of(DType dtype) {
   switch (dtype) {
     case DType::fp32:
@@ -103,7 +99,18 @@ class NcclCommunicator : public Communicator {
 
  private:
   void call(ncclResult_t status, const char* name) const {
-    if (status != ncclSuccess && status != ncclInProgress) failed(status, name, host_.rank());
+    if (status != ncclSuccess && status != ncclInProgress) failed(status, name);
+  }
+  // NCCL often notices another rank's end before that rank's reason is here: its reason is worth a
+  // moment.
+  [[noreturn]] void failed(ncclResult_t status, const char* name) const {
+    const auto begin = Clock::now();
+    while (Clock::now() - begin < std::chrono::seconds(2)) {
+      if (const auto group = host_.failure()) throw CollectiveError(*group);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    throw CollectiveError(
+        fmt::format("rank {}: {}: {}", host_.rank(), name, ncclGetErrorString(status)));
   }
   std::string reason() const {
     return host_.failure().value_or(fmt::format("rank {}: NCCL was aborted", host_.rank()));
@@ -116,7 +123,7 @@ class NcclCommunicator : public Communicator {
       ncclResult_t state = ncclSuccess;
       call(ncclCommGetAsyncError(communicator_, &state), "ncclCommGetAsyncError");
       if (state == ncclSuccess) return;
-      if (state != ncclInProgress) failed(state, name, host_.rank());
+      if (state != ncclInProgress) failed(state, name);
       watch(Clock::now() - begin);
       std::this_thread::sleep_for(std::chrono::microseconds(10));
     }
@@ -128,12 +135,12 @@ class NcclCommunicator : public Communicator {
     ncclResult_t state = ncclSuccess;
     (void)ncclCommGetAsyncError(communicator_, &state);
     const bool bad = state != ncclSuccess && state != ncclInProgress;
-    const auto group = host_.failure();
     const bool late = waited > patience_;
+    const auto group = host_.failure();
     if (!bad && !group && !late) return;
     abort();
     if (group) throw CollectiveError(*group);
-    if (bad) failed(state, "a collective", host_.rank());
+    if (bad) failed(state, "a collective");
     throw CollectiveError(fmt::format("rank {} has waited {} s for a collective of NCCL",
                                       host_.rank(),
                                       std::chrono::duration<double>(patience_).count()));

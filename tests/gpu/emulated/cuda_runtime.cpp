@@ -47,12 +47,18 @@ bool whole(const void* data, std::size_t bytes) {
   return begin >= end || begin + bytes <= end;
 }
 
+// How many, all with one memory.
+int gpus() {
+  const char* said = std::getenv("ZEROPLAN_EMULATED_GPUS");
+  return said == nullptr ? 1 : std::atoi(said);
+}
+
 bool known(const std::set<const void*>& all, const void* one) { return all.count(one) == 1; }
 
 }  // namespace
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = gpus();
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* about, int) {
@@ -63,14 +69,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* about, int) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int ordinal) {
-  return said(ordinal == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  return said(ordinal >= 0 && ordinal < gpus() ? cudaSuccess : cudaErrorInvalidDevice);
 }
 cudaError_t cudaGetDevice(int* ordinal) {
   *ordinal = 0;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int) {
-  std::snprintf(text, static_cast<std::size_t>(size), "0000:00:00.0");
+cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int ordinal) {
+  std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0", ordinal);
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
