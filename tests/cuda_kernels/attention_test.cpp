@@ -10,6 +10,7 @@ namespace {
 struct Shape {
   std::int64_t batch, sequence, heads, kv_heads, head_dim;
   bool causal = true, alibi = false, fused = false;
+  double scale = 0.0;  // 1 / sqrt(head_dim)
 };
 
 KernelCall call_of(const Shape& shape) {
@@ -20,7 +21,8 @@ KernelCall call_of(const Shape& shape) {
   call.heads = shape.heads;
   call.kv_heads = shape.kv_heads;
   call.head_dim = shape.head_dim;
-  call.scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
+  call.scale =
+      shape.scale != 0.0 ? shape.scale : 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
   call.causal = shape.causal;
   call.alibi = shape.alibi;
   if (shape.fused) {  // {heads, 3, head_dim}, as BLOOM's
@@ -38,6 +40,8 @@ Tolerance tolerance(const Shape& shape, DType dtype) {
   // Gradients of scores are differences of sums over head_dim, of products below 1; with one key
   // they are the error of these sums.
   sums.absolute = sum_of(shape.head_dim).inner;
+  // An error of a score is a probability's relative one: gamma times the magnitudes, all below 1.
+  sums.inner += shape.scale * static_cast<double>(shape.head_dim) * sum_of(shape.head_dim).inner;
   if (dtype == DType::fp32 || shape.head_dim > 128) return sums;
   sums.inner += dtype == DType::bf16 ? 0x1p-7 : 0x1p-10;
   return sums;
@@ -107,6 +111,11 @@ TEST_CASE("Attention by tensor cores") {
 TEST_CASE("Attention by tensor cores whose rows are no packs") {
   check({1, 65, 2, 2, 36}, DType::bf16);
   check({1, 33, 1, 1, 64, false}, DType::fp16, true);
+}
+
+TEST_CASE("Attention whose softmax picks few keys out of scores in the tens") {
+  const Shape shape{1, 70, 2, 1, 64, true, false, false, 4.0};
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) check(shape, dtype);
 }
 
 TEST_CASE("Attention of 16-bit heads too large for the tensor cores' kernels") {
