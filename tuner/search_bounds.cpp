@@ -26,6 +26,7 @@
 #include "simulator/task_table.hpp"
 #include "tuner/knob_effect.hpp"
 #include "tuner/search_tail.hpp"
+#include "tuner/variations.hpp"
 
 namespace zeroplan {
 namespace {
@@ -94,6 +95,51 @@ void for_each(const SearchSpace& space, Point point, Wanted&& wanted, Visit&& vi
   }
 }
 
+bool is_tail(const Axis& axis) { return axis.role == AxisRole::tail; }
+
+const Axis* find_axis(const StrategySpace& space, Knob knob) {
+  const auto found = std::find_if(
+      space.axes.begin(), space.axes.end(), [&](const Axis& axis) { return axis.knob == knob; });
+  return found == space.axes.end() ? nullptr : &*found;
+}
+
+bool has_axes_of(const StrategySpace& one, const StrategySpace& other) {
+  return std::all_of(other.axes.begin(), other.axes.end(), [&](const Axis& axis) {
+    if (is_tail(axis)) return true;
+    const Axis* same = find_axis(one, axis.knob);
+    return same != nullptr && same->values.size() == axis.values.size() &&
+           std::equal(
+               axis.values.begin(),
+               axis.values.end(),
+               same->values.begin(),
+               [](const KnobValue& a, const KnobValue& b) { return to_json(a) == to_json(b); });
+  });
+}
+
+// Do two strategies gather the same weights under the same knobs? Where the optimizer is does not
+// change it (model/engine/fetch_coordinator.hpp), nor what weights take to come from the host.
+bool gather_alike(const StrategySpace& a, const StrategySpace& b) {
+  return a.strategy.stage == b.strategy.stage &&
+         a.strategy.offload_parameter == b.strategy.offload_parameter && has_axes_of(a, b) &&
+         has_axes_of(b, a);
+}
+
+// The point under a strategy that gathers alike; axes of the tail at their first value.
+Point under(const SearchSpace& space, const Point& point, std::int32_t strategy) {
+  if (point.strategy == strategy) return point;
+  const StrategySpace& from = space.strategies()[static_cast<std::size_t>(point.strategy)];
+  const StrategySpace& to = space.strategies()[static_cast<std::size_t>(strategy)];
+  Point result = point;
+  result.strategy = strategy;
+  result.at = {};
+  for (std::size_t a = 0; a < from.axes.size(); ++a) {
+    if (is_tail(from.axes[a])) continue;
+    result.at[static_cast<std::size_t>(find_axis(to, from.axes[a].knob) - to.axes.data())] =
+        point.at[a];
+  }
+  return result;
+}
+
 struct PointHash {
   std::size_t operator()(const Point& point) const {
     std::uint64_t hash = static_cast<std::uint64_t>(point.strategy) << 40 ^
@@ -147,6 +193,7 @@ struct SearchBounds::Cache {
   ByPoint<HostState> host;
   ByPoint<Bytes> outside;
   ByPoint<ModelGraph> graphs;
+  std::vector<std::int32_t> gathers_alike;  // by strategy: the first that gathers as it does
 };
 
 namespace {
@@ -313,7 +360,15 @@ std::vector<std::int32_t> gradients_of(const ModelGraph& graph) {
 }  // namespace
 
 SearchBounds::SearchBounds(const SearchSpace& space, const PredictOptions& options)
-    : space_(space), options_(options), cache_(std::make_unique<Cache>()) {}
+    : space_(space), options_(options), cache_(std::make_unique<Cache>()) {
+  const std::vector<StrategySpace>& all = space.strategies();
+  for (const StrategySpace& one : all) {
+    const auto first = std::find_if(all.begin(), all.end(), [&](const StrategySpace& other) {
+      return gather_alike(other, one);
+    });
+    cache_->gathers_alike.push_back(static_cast<std::int32_t>(first - all.begin()));
+  }
+}
 
 SearchBounds::~SearchBounds() = default;
 
@@ -385,6 +440,7 @@ const SearchBounds::Messages& SearchBounds::gathers(const Point& point) const {
   for (std::size_t a = 0; a < axes.size(); ++a) {  // without overlap nothing is prefetched
     if (axes[a].knob == Knob::overlap_comm) key.at[a] = point.at[a];
   }
+  key = under(space_, key, cache_->gathers_alike[static_cast<std::size_t>(key.strategy)]);
   return known(cache_->gathers, key, [&] {
     const Plan plan = space_.plan(key);
     if (plan.engine.stage != 3) return Messages{};
@@ -478,8 +534,9 @@ void keep_least(const Messages& other, bool first, Messages& least) {
 }  // namespace
 
 const SearchBounds::Messages& SearchBounds::fewest_gathers(const Point& point) const {
-  const Point key =
+  Point key =
       without_batch(reset(space_, point, {AxisRole::tail, AxisRole::gather, AxisRole::reduce}));
+  key = under(space_, key, cache_->gathers_alike[static_cast<std::size_t>(key.strategy)]);
   return known(cache_->fewest_gathers, key, [&] {
     Messages least;
     bool first = true;

@@ -2,15 +2,19 @@
 // shorter, no peak lower. Each is made of what the simulator surely counts, from the same cost
 // functions and the same policies, and leaves out what depends on how things meet in time.
 //
-// [S1] a step          T >= max( B + G C + R + max(0, K - k S (G N + R + B)),  D,  H )
-//   G micro-steps; B seconds in which the host prepares the first one; C seconds of a micro-batch's
-//   kernels, one after the other on the compute stream; R what follows them in the optimizer's step
-//   (search_tail.hpp); H all dispatch of the host; D the longest queue: collectives of one
-//   communicator, copies of offloaded weights before their gathers, NVMe.
-//   K = sum over collectives of min(s, m) t: tasks that share a resource get on at rates that sum
-//   to at most 1 (simulator/event_loop.hpp), a kernel takes all of the multiprocessors or of the
-//   memory's rate, and a collective of t seconds takes s of the former, m of the latter; so beside
-//   kernels it costs them at least that much. N seconds of kernels that share nothing, k the
+// [S1] a step          T >= max( B + G C + R + I + max(0, K - k S (G N + R + B + I)),  D,  H )
+//   G micro-steps; B seconds in which the host prepares them: the first one, or all where it waits
+//   for the device before each (the throughput timer); C seconds of a micro-batch's kernels, one
+//   after the other on the compute stream; R what follows them in the optimizer's step
+//   (search_tail.hpp); H all dispatch of the host, and the slower of host and kernels in each
+//   micro-step; D the longest queue: collectives of one communicator, copies of offloaded weights
+//   before their gathers, NVMe.
+//   I, where the host waits before each micro-step: the gathers that its first kernel waits for,
+//   reductions on the compute stream, and the last reduction behind its last gradient.
+//   K = sum over the other collectives of min(s, m) t: tasks that share a resource get on at rates
+//   that sum to at most 1 (simulator/event_loop.hpp), a kernel takes all of the multiprocessors or
+//   of the memory's rate, and a collective of t seconds takes s of the former, m of the latter; so
+//   beside kernels it costs them at least that much. N seconds of kernels that share nothing, k the
 //   largest min(s, m), S communicators: what may run for free beside these and outside the passes.
 //
 // [S2] GPU memory      M >= buffers that always exist + the highest moment of the activations

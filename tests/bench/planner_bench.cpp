@@ -6,6 +6,7 @@
 #include "model/predict/predict.hpp"
 #include "model/predict/step_work.hpp"
 #include "tuner/fit.hpp"
+#include "tuner/tune.hpp"
 
 namespace {
 
@@ -51,6 +52,21 @@ void fit_7b(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(fit(said));
 }
 BENCHMARK(fit_7b)->Unit(benchmark::kMillisecond);
+
+// The question of docs/design.md, Numbers: everything `tune` prints, on two threads.
+void tune_7b(benchmark::State& state) {
+  const Scenario said = parse_scenario(
+      parse_json(R"({"model":"7B","cluster":"8xA100-80G-SXM"})", "bench").root, "bench");
+  TuneOptions options;
+  options.search.jobs = 2;
+  for (auto _ : state) {
+    const TuneAnswer answer = tune(said, options);
+    state.counters["points"] = static_cast<double>(answer.search.points);
+    state.counters["simulated"] = static_cast<double>(answer.search.evaluated);
+    state.counters["proven"] = answer.search.optimal ? 1.0 : 0.0;
+  }
+}
+BENCHMARK(tune_7b)->Unit(benchmark::kMillisecond)->MeasureProcessCPUTime()->UseRealTime();
 
 }  // namespace
 

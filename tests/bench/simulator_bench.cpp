@@ -63,4 +63,22 @@ void simulate_plan(benchmark::State& state) {
 }
 BENCHMARK(simulate_plan)->Unit(benchmark::kMillisecond);
 
+// On a card on which the allocator gives cached memory back all the time: 16 micro-steps that leave
+// different states behind.
+void simulate_near_the_limit(benchmark::State& state) {
+  const Plan plan = resolve(parse_scenario(
+      parse_json(R"({"model":"7B","cluster":"8xA100-80G-SXM","workload":{"micro_batch_size":4,
+      "gradient_accumulation_steps":16},"ds_config":{"bf16":{"enabled":true},
+      "zero_optimization":{"stage":3,"overlap_comm":true,"reduce_bucket_size":10000000}}})",
+                 "bench")
+          .root,
+      "bench"));
+  const bool verdict_alone = state.range(0) != 0;
+  for (auto _ : state) {
+    const StepResult result = simulate(plan, {.verdict_alone = verdict_alone});
+    state.counters["flushes"] = static_cast<double>(result.gpu.allocator_flushes);
+  }
+}
+BENCHMARK(simulate_near_the_limit)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
+
 }  // namespace
