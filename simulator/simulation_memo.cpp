@@ -67,6 +67,11 @@ std::shared_ptr<const PlayedRank> SimulationMemo::find(const Fingerprint& key) c
   return found == known_.end() ? nullptr : found->second;
 }
 
+std::size_t SimulationMemo::size() const {
+  const std::scoped_lock lock(mutex_);
+  return known_.size();
+}
+
 std::shared_ptr<const PlayedRank> SimulationMemo::keep(const Fingerprint& key, PlayedRank played) {
   auto value = std::make_shared<const PlayedRank>(std::move(played));
   const std::scoped_lock lock(mutex_);

@@ -4,7 +4,7 @@
 // Two ranks are the same where their programs are (instructions, durations, demands) and the cards
 // they are tried on; nothing else reaches the simulation. Names are left out.
 // May be called by several threads; answers do not depend on who was first, because equal programs
-// have equal runs. Checked by tests/property/simulation_property.cpp.
+// have equal runs. Checked by tests/property/search_property.cpp.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,7 @@ class SimulationMemo {
   // Null where it is not known. What it points to stays.
   std::shared_ptr<const PlayedRank> find(const Fingerprint& key) const;
   std::shared_ptr<const PlayedRank> keep(const Fingerprint& key, PlayedRank played);
+  std::size_t size() const;
 
  private:
   struct Hash {

@@ -107,6 +107,30 @@ TEST_CASE("no simulated step is faster and no peak lower than its bounds say") {
   }
 }
 
+TEST_CASE("a memo of equal ranks answers as playing them does") {
+  ScenarioGenerator random(77);
+  int shared = 0;
+  for (int i = 0; i < 8; ++i) {
+    const Json document = question(random);
+    const SearchSpace space(read(document), read_request(small_space(random)));
+    SimulationMemo memo;
+    for (int k = 0; k < 8; ++k) {
+      const Point point = random_point(space, random);
+      INFO(document.dump() << "\n" << space.describe(point).dump());
+      const Evaluated played = evaluate(space, point, {});
+      const std::size_t before = memo.size();
+      const Evaluated remembered = evaluate(space, point, {}, &memo);
+      shared += memo.size() == before && played.step > Seconds::zero() ? 1 : 0;
+      CHECK(remembered.fits == played.fits);
+      CHECK(remembered.step == played.step);
+      CHECK(remembered.gpu_memory == played.gpu_memory);
+      CHECK(remembered.host_memory == played.host_memory);
+      CHECK(remembered.why_not == played.why_not);
+    }
+  }
+  CHECK(shared > 0);
+}
+
 TEST_CASE("closer bounds are no weaker") {
   ScenarioGenerator random(72);
   for (int i = 0; i < 15; ++i) {
