@@ -19,126 +19,20 @@
 #include "model/predict/host_memory.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/step_memory.hpp"
-#include "model/predict/verdict.hpp"
 #include "model/predict/step_traffic.hpp"
-#include "simulator/engines/communicators.hpp"
+#include "model/predict/verdict.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 #include "simulator/task_table.hpp"
 #include "tuner/knob_effect.hpp"
+#include "tuner/message_sum.hpp"
+#include "tuner/point_keys.hpp"
 #include "tuner/search_tail.hpp"
-#include "tuner/variations.hpp"
 
 namespace zeroplan {
 namespace {
 
 // Times are sums of floats in another order than the simulator's.
 constexpr double kRounding = 1e-6;
-
-// Axes of these roles at their first value.
-Point reset(const SearchSpace& space, Point point, std::initializer_list<AxisRole> roles) {
-  const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
-  for (std::size_t a = 0; a < axes.size(); ++a) {
-    for (const AxisRole role : roles) {
-      if (axes[a].role == role) point.at[a] = 0;
-    }
-  }
-  return point;
-}
-
-Point without_batch(Point point) {
-  point.batch = 0;
-  return point;
-}
-
-// The first batch of the list with the same micro-batch, or with the same accumulation: other
-// numbers do not matter to what is asked.
-Point with_first_batch(const SearchSpace& space, Point point, bool same_micro_batch) {
-  const std::vector<BatchSizes>& batches = space.batches();
-  const BatchSizes now = batches[static_cast<std::size_t>(point.batch)];
-  const auto found = std::find_if(batches.begin(), batches.end(), [&](const BatchSizes& other) {
-    return same_micro_batch ? other.micro_batch == now.micro_batch
-                            : other.accumulation == now.accumulation;
-  });
-  point.batch = static_cast<std::int32_t>(found - batches.begin());
-  return point;
-}
-
-// Axes at their first value whose knob does not change what is asked for.
-Point only_affecting(const SearchSpace& space, Point point, bool Effects::*what) {
-  const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
-  for (std::size_t a = 0; a < axes.size(); ++a) {
-    if (!(effects_of(axes[a].knob).*what)) point.at[a] = 0;
-  }
-  return point;
-}
-
-// Calls visit(point) for every choice of the axes of that role.
-template <typename Wanted, typename Visit>
-void for_each(const SearchSpace& space, Point point, Wanted&& wanted, Visit&& visit) {
-  const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
-  std::vector<std::size_t> free;
-  for (std::size_t a = 0; a < axes.size(); ++a) {
-    if (!wanted(axes[a])) continue;
-    free.push_back(a);
-    point.at[a] = 0;
-  }
-  while (true) {
-    visit(point);
-    std::size_t i = 0;
-    while (i < free.size()) {
-      const std::size_t a = free[i];
-      if (++point.at[a] < axes[a].values.size()) break;
-      point.at[a] = 0;
-      ++i;
-    }
-    if (i == free.size()) return;
-  }
-}
-
-bool is_tail(const Axis& axis) { return axis.role == AxisRole::tail; }
-
-const Axis* find_axis(const StrategySpace& space, Knob knob) {
-  const auto found = std::find_if(
-      space.axes.begin(), space.axes.end(), [&](const Axis& axis) { return axis.knob == knob; });
-  return found == space.axes.end() ? nullptr : &*found;
-}
-
-bool has_axes_of(const StrategySpace& one, const StrategySpace& other) {
-  return std::all_of(other.axes.begin(), other.axes.end(), [&](const Axis& axis) {
-    if (is_tail(axis)) return true;
-    const Axis* same = find_axis(one, axis.knob);
-    return same != nullptr && same->values.size() == axis.values.size() &&
-           std::equal(
-               axis.values.begin(),
-               axis.values.end(),
-               same->values.begin(),
-               [](const KnobValue& a, const KnobValue& b) { return to_json(a) == to_json(b); });
-  });
-}
-
-// Do two strategies gather the same weights under the same knobs? Where the optimizer is does not
-// change it (model/engine/fetch_coordinator.hpp), nor what weights take to come from the host.
-bool gather_alike(const StrategySpace& a, const StrategySpace& b) {
-  return a.strategy.stage == b.strategy.stage &&
-         a.strategy.offload_parameter == b.strategy.offload_parameter && has_axes_of(a, b) &&
-         has_axes_of(b, a);
-}
-
-// The point under a strategy that gathers alike; axes of the tail at their first value.
-Point under(const SearchSpace& space, const Point& point, std::int32_t strategy) {
-  if (point.strategy == strategy) return point;
-  const StrategySpace& from = space.strategies()[static_cast<std::size_t>(point.strategy)];
-  const StrategySpace& to = space.strategies()[static_cast<std::size_t>(strategy)];
-  Point result = point;
-  result.strategy = strategy;
-  result.at = {};
-  for (std::size_t a = 0; a < from.axes.size(); ++a) {
-    if (is_tail(from.axes[a])) continue;
-    result.at[static_cast<std::size_t>(find_axis(to, from.axes[a].knob) - to.axes.data())] =
-        point.at[a];
-  }
-  return result;
-}
 
 struct PointHash {
   std::size_t operator()(const Point& point) const {
@@ -169,20 +63,6 @@ struct SearchBounds::Tail {
   TailWork work;
 };
 
-// Collectives of a step or of a micro-step.
-struct SearchBounds::Messages {
-  double taken = 0.0;     // sum of min(s, m) t
-  double beside = 0.0;    // of these, of all but `alone`
-  double alone = 0.0;     // s beside no kernel: gathers before a micro-step's first one, reductions
-                          // on the compute stream, the last of each micro-step but the last
-  double ends = 0.0;      // how many of the latter
-  double largest = 0.0;   // of min(s, m)
-  double everyone = 0.0;  // s of collectives of all ranks
-  double others = 0.0;    // s of the busiest other communicator
-  double copies = 0.0;    // s of the busier queue of offloaded weights
-  int communicators = 0;  // besides that of all ranks
-};
-
 struct SearchBounds::Cache {
   std::recursive_mutex mutex;
   ByPoint<Head> heads;
@@ -207,95 +87,6 @@ const T& known(ByPoint<T>& values, const Point& key, Make&& make) {
   }
   return *found->second;
 }
-
-// Adds up collectives as the simulator's tasks.
-class MessageSum {
- public:
-  explicit MessageSum(const Plan& plan)
-      : plan_(plan),
-        writer_(program_),
-        tasks_(plan, writer_),
-        communicators_(plan.cluster, writer_, plan.degrees.tensor) {}
-
-  // `alone`: how many of the `times` run beside no kernel.
-  void add(Collective kind,
-           Bytes bytes,
-           std::int64_t ranks,
-           bool across,
-           std::int64_t times,
-           std::int64_t alone = 0) {
-    if (ranks <= 1) return;
-    const CollectiveGroup group = communicators_.group_of(ranks, across);
-    const Task& task =
-        program_.tasks[static_cast<std::size_t>(tasks_.collective(kind, bytes, group))];
-    const auto share = [&](SharedResource resource) {
-      return static_cast<double>(task.demands[static_cast<std::size_t>(resource)]);
-    };
-    const double taken =
-        std::min(share(SharedResource::multiprocessors), share(SharedResource::gpu_memory));
-    const double seconds = task.duration.seconds() * static_cast<double>(times);
-    taken_ += taken * seconds;
-    const double idle = task.duration.seconds() * static_cast<double>(alone);
-    alone_ += idle;
-    beside_ += taken * (seconds - idle);
-    largest_ = std::max(largest_, taken);
-    if (group.ranks() == plan_.cluster.total_gpus()) everyone_ += seconds;
-    if (group.ranks() != plan_.cluster.total_gpus()) {
-      queue(communicators_.stream_of(group)) += seconds;
-    }
-  }
-
-  // So many of those alone stand behind kernels that follow the last gradient.
-  void note_end(std::int64_t times) { ends_ += static_cast<double>(times); }
-
-  // What comes over the bus before a gather, on a queue of its own; from NVMe first.
-  void bring(Bytes part) {
-    const EngineConfig& config = plan_.engine;
-    if (config.offload_parameter.device == OffloadDevice::none) return;
-    const auto seconds = [&](TaskIndex task) {
-      return program_.tasks[static_cast<std::size_t>(task)].duration.seconds();
-    };
-    copies_ += seconds(tasks_.copy(TaskKind::copy_to_device,
-                                   part,
-                                   config.offload_parameter.pin_memory,
-                                   plan_.cluster.gpus_per_node()));
-    if (config.offload_parameter.device != OffloadDevice::nvme) return;
-    reads_ += seconds(tasks_.nvme(true, part));
-  }
-
-  double copies() const { return std::max(copies_, reads_); }
-
-  template <typename Result>
-  Result take() const {
-    Result sum;
-    sum.taken = taken_;
-    sum.beside = beside_;
-    sum.alone = alone_;
-    sum.ends = ends_;
-    sum.largest = largest_;
-    sum.everyone = everyone_;
-    for (const double seconds : queues_) sum.others = std::max(sum.others, seconds);
-    sum.communicators = static_cast<int>(
-        std::count_if(queues_.begin(), queues_.end(), [](double s) { return s > 0.0; }));
-    return sum;
-  }
-
- private:
-  double& queue(StreamId stream) {
-    const auto index = static_cast<std::size_t>(stream);
-    if (queues_.size() <= index) queues_.resize(index + 1, 0.0);
-    return queues_[index];
-  }
-
-  const Plan& plan_;
-  Program program_;
-  ProgramWriter writer_;
-  TaskTable tasks_;
-  Communicators communicators_;
-  std::vector<double> queues_;
-  double taken_ = 0.0, beside_ = 0.0, alone_ = 0.0, ends_ = 0.0;
-  double largest_ = 0.0, everyone_ = 0.0, copies_ = 0.0, reads_ = 0.0;
-};
 
 // Offloaded weights come as fast as pinning and aio's requests let them: axes of the tail, which
 // gathers do not decide. The fastest of their values counts.
@@ -455,7 +246,7 @@ const SearchBounds::Messages& SearchBounds::gathers(const Point& point) const {
       const Bytes bytes = message.elements * plan.engine.model_dtype;
       sum.add(Collective::all_gather, bytes, message.ranks, false, 1, message.first ? 1 : 0);
     }
-    Messages messages = sum.take<Messages>();
+    Messages messages = sum.take();
     messages.copies = fastest_copies(space_, key, timeline);
     return messages;
   });
@@ -509,24 +300,23 @@ const SearchBounds::Messages& SearchBounds::reductions(const Point& point) const
     window(0, 1);
     if (last > 1) window(1, last - 1);
     if (last > 0) window(last, 1);
-    return sum.take<Messages>();
+    return sum.take();
   });
 }
 
 namespace {
 
-template <typename Messages>
-void keep_least(const Messages& other, bool first, Messages& least) {
+void keep_least(const MessageTimes& other, bool first, MessageTimes& least) {
   const auto keep = [&](auto member) {
     least.*member = first ? other.*member : std::min(least.*member, other.*member);
   };
-  keep(&Messages::taken);
-  keep(&Messages::beside);
-  keep(&Messages::alone);
+  keep(&MessageTimes::taken);
+  keep(&MessageTimes::beside);
+  keep(&MessageTimes::alone);
   least.ends = std::max(least.ends, other.ends);
-  keep(&Messages::everyone);
-  keep(&Messages::others);
-  keep(&Messages::copies);
+  keep(&MessageTimes::everyone);
+  keep(&MessageTimes::others);
+  keep(&MessageTimes::copies);
   least.largest = std::max(least.largest, other.largest);
   least.communicators = std::max(least.communicators, other.communicators);
 }

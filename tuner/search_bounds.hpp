@@ -33,6 +33,8 @@
 
 namespace zeroplan {
 
+struct MessageTimes;
+
 // How much of a point is decided.
 enum class BoundDepth {
   batch,     // strategy, checkpointing, batch
@@ -68,7 +70,7 @@ class SearchBounds {
  private:
   struct Head;
   struct Tail;
-  struct Messages;
+  using Messages = MessageTimes;
   struct Cache;
 
   const Head& head(const Point& point) const;

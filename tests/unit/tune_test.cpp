@@ -137,6 +137,22 @@ TEST_CASE("an interrupted search says so and claims nothing") {
   CHECK_FALSE(answer.search.optimal);
 }
 
+TEST_CASE("what stands beside the answer is left out when its time is over") {
+  const Scenario said = scenario_of("gpt2", "2xA100-40G");
+  const Prepared prepared = prepare(said);
+  const SearchSpace space(said, {}, prepared);
+  const Evaluated best = evaluate(space, Point{}, {});
+  SearchOptions options;
+  const Deadline over(0.0, nullptr);
+  CHECK_FALSE(knob_impacts(space, best, options, 3, over));
+  CHECK_FALSE(headroom_of(space, best, options, over));
+  CHECK_FALSE(fewest_gpus(said, {}, prepared, options, over));
+  options.limits.tokens_per_second = 1e12;
+  CHECK_FALSE(nearest_fit(said, {}, prepared, options, over));
+  const std::atomic<bool> interrupted = true;
+  CHECK_FALSE(headroom_of(space, best, options, Deadline(&interrupted)));
+}
+
 TEST_CASE("clusters get smaller by halves of a node and by nodes") {
   const Plan plan = resolve(scenario_of("gpt2", "3x4xA100-40G"));
   std::vector<std::int64_t> gpus;

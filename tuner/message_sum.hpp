@@ -1,0 +1,118 @@
+// What collectives and copies of a step take, added up as the simulator's tasks: for the bounds of
+// a search.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "model/plan/plan.hpp"
+#include "simulator/engines/communicators.hpp"
+#include "simulator/program_writer.hpp"
+#include "simulator/task_table.hpp"
+
+namespace zeroplan {
+
+// Collectives of a step or of a micro-step.
+struct MessageTimes {
+  double taken = 0.0;     // sum of min(s, m) t
+  double beside = 0.0;    // of these, of all but `alone`
+  double alone = 0.0;     // s beside no kernel: gathers before a micro-step's first one, reductions
+                          // on the compute stream, the last of each micro-step but the last
+  double ends = 0.0;      // how many of the latter
+  double largest = 0.0;   // of min(s, m)
+  double everyone = 0.0;  // s of collectives of all ranks
+  double others = 0.0;    // s of the busiest other communicator
+  double copies = 0.0;    // s of the busier queue of offloaded weights
+  int communicators = 0;  // besides that of all ranks
+};
+
+// Adds up collectives as the simulator's tasks.
+class MessageSum {
+ public:
+  explicit MessageSum(const Plan& plan)
+      : plan_(plan),
+        writer_(program_),
+        tasks_(plan, writer_),
+        communicators_(plan.cluster, writer_, plan.degrees.tensor) {}
+
+  // `alone`: how many of the `times` run beside no kernel.
+  void add(Collective kind,
+           Bytes bytes,
+           std::int64_t ranks,
+           bool across,
+           std::int64_t times,
+           std::int64_t alone = 0) {
+    if (ranks <= 1) return;
+    const CollectiveGroup group = communicators_.group_of(ranks, across);
+    const Task& task =
+        program_.tasks[static_cast<std::size_t>(tasks_.collective(kind, bytes, group))];
+    const auto share = [&](SharedResource resource) {
+      return static_cast<double>(task.demands[static_cast<std::size_t>(resource)]);
+    };
+    const double taken =
+        std::min(share(SharedResource::multiprocessors), share(SharedResource::gpu_memory));
+    const double seconds = task.duration.seconds() * static_cast<double>(times);
+    taken_ += taken * seconds;
+    const double idle = task.duration.seconds() * static_cast<double>(alone);
+    alone_ += idle;
+    beside_ += taken * (seconds - idle);
+    largest_ = std::max(largest_, taken);
+    if (group.ranks() == plan_.cluster.total_gpus()) everyone_ += seconds;
+    if (group.ranks() != plan_.cluster.total_gpus()) {
+      queue(communicators_.stream_of(group)) += seconds;
+    }
+  }
+
+  // So many of those alone stand behind kernels that follow the last gradient.
+  void note_end(std::int64_t times) { ends_ += static_cast<double>(times); }
+
+  // What comes over the bus before a gather, on a queue of its own; from NVMe first.
+  void bring(Bytes part) {
+    const EngineConfig& config = plan_.engine;
+    if (config.offload_parameter.device == OffloadDevice::none) return;
+    const auto seconds = [&](TaskIndex task) {
+      return program_.tasks[static_cast<std::size_t>(task)].duration.seconds();
+    };
+    copies_ += seconds(tasks_.copy(TaskKind::copy_to_device,
+                                   part,
+                                   config.offload_parameter.pin_memory,
+                                   plan_.cluster.gpus_per_node()));
+    if (config.offload_parameter.device != OffloadDevice::nvme) return;
+    reads_ += seconds(tasks_.nvme(true, part));
+  }
+
+  double copies() const { return std::max(copies_, reads_); }
+
+  MessageTimes take() const {
+    MessageTimes sum;
+    sum.taken = taken_;
+    sum.beside = beside_;
+    sum.alone = alone_;
+    sum.ends = ends_;
+    sum.largest = largest_;
+    sum.everyone = everyone_;
+    for (const double seconds : queues_) sum.others = std::max(sum.others, seconds);
+    sum.communicators = static_cast<int>(
+        std::count_if(queues_.begin(), queues_.end(), [](double s) { return s > 0.0; }));
+    return sum;
+  }
+
+ private:
+  double& queue(StreamId stream) {
+    const auto index = static_cast<std::size_t>(stream);
+    if (queues_.size() <= index) queues_.resize(index + 1, 0.0);
+    return queues_[index];
+  }
+
+  const Plan& plan_;
+  Program program_;
+  ProgramWriter writer_;
+  TaskTable tasks_;
+  Communicators communicators_;
+  std::vector<double> queues_;
+  double taken_ = 0.0, beside_ = 0.0, alone_ = 0.0, ends_ = 0.0;
+  double largest_ = 0.0, everyone_ = 0.0, copies_ = 0.0, reads_ = 0.0;
+};
+
+}  // namespace zeroplan
