@@ -19,6 +19,8 @@ int run_calibrate(const Arguments& arguments, Streams streams) {
   options.name = arguments.text("name").value_or(options.name);
   options.date = today();
   const std::int64_t worst = arguments.integer("worst", 0).value_or(10);
+  // Before what takes minutes.
+  if (const auto path = arguments.text("output")) require_writable(*path);
   std::vector<MeasurementFile> files;
   bool any_bad = false;
   for (const std::string& path : arguments.positionals) {

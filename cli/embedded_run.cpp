@@ -1,8 +1,11 @@
 #include "cli/embedded_run.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -13,6 +16,8 @@
 #include <string>
 #include <thread>
 #include <utility>
+
+#include <unistd.h>
 
 #include "cli/table.hpp"
 #include "cli/write_file.hpp"
@@ -273,6 +278,25 @@ runtime::JoinOptions join_options(const Arguments& arguments) {
   return options;
 }
 
+// What stands there is read and written again with a line more: not to be read would lose it.
+void require_lines(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) || access(path.c_str(), R_OK) == 0) return;
+  throw InputError({path, "", "a readable file, to add a line to", std::strerror(errno), ""});
+}
+
+// Training may take hours: what could not be written after it is said before it. Every rank writes
+// its part of a checkpoint, the first one alone the rest.
+void require_places(const EmbeddedRun& run, const Arguments& arguments) {
+  if (const auto folder = arguments.text("save")) require_folder(*folder);
+  if (run.group.rank != 0) return;
+  if (const auto path = arguments.text("trace")) require_writable(*path);
+  if (const auto path = arguments.text("measurement")) {
+    require_writable(*path);
+    require_lines(*path);
+  }
+}
+
 // What every process of a group reads for itself fails for all where it fails for one.
 runtime::TrainingReport train_as_rank(const EmbeddedRun& run,
                                       const Arguments& arguments,
@@ -282,6 +306,7 @@ runtime::TrainingReport train_as_rank(const EmbeddedRun& run,
   std::optional<runtime::TrainingSetup> setup;
   std::unique_ptr<runtime::TokenSource> data;
   try {
+    require_places(run, arguments);
     setup = setup_of(run, arguments, graph);
     data = data_of(run.plan, arguments, setup->seed);
   } catch (const std::exception& error) {
@@ -314,6 +339,7 @@ runtime::TrainingReport train_embedded(const EmbeddedRun& run,
     const auto group = runtime::join(run.group, join_options(arguments));
     return train_as_rank(run, arguments, work.graph, log, *group);
   }
+  require_places(run, arguments);
   const runtime::TrainingSetup setup = setup_of(run, arguments, work.graph);
   const auto data = data_of(run.plan, arguments, setup.seed);
   return runtime::train(setup, options_of(run, arguments, log), *data);

@@ -36,7 +36,8 @@ struct EmbeddedRun {
 EmbeddedRun embedded_run(const Arguments& arguments);
 
 // Trains it as --steps, --seed and --data say; the losses go to `log` as they come. Throws what
-// runtime::train() throws. The report is whole on every process.
+// runtime::train() throws, and before any step an InputError where --trace, --measurement or --save
+// could not be written. The report is whole on every process.
 runtime::TrainingReport train_embedded(const EmbeddedRun& run,
                                        const Arguments& arguments,
                                        std::ostream& log);

@@ -74,6 +74,8 @@ int run_profile(const Arguments& arguments, Streams streams) {
   options.progress = [&](const std::string& what) {
     streams.log << "measuring " << what << std::endl;
   };
+  // Before what takes minutes.
+  if (const auto path = arguments.text("output")) require_writable(*path);
   const Json document = runtime::measure_machine(options);
   if (const auto path = arguments.text("output")) {
     write_file(*path, document.dump(2) + "\n");

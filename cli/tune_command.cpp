@@ -13,6 +13,7 @@
 #include "cli/remedies.hpp"
 #include "cli/search_options.hpp"
 #include "cli/tune_text.hpp"
+#include "cli/write_file.hpp"
 #include "cli/write_kit.hpp"
 #include "model/predict/io_step_result.hpp"
 #include "tuner/tune.hpp"
@@ -124,6 +125,7 @@ int run_tune(const Arguments& arguments, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
   TuneOptions options = tune_options_of(arguments, scenario);
   const auto price = arguments.real("price", 0.0, 1e9);
+  if (const auto folder = arguments.text("output")) require_folder(*folder);
   TuneAnswer answer;
   {
     const InterruptGuard guard;

@@ -12,6 +12,8 @@
 namespace zeroplan {
 namespace {
 
+namespace fs = std::filesystem;
+
 [[noreturn]] void cannot_write(const std::string& path, const std::string& why) {
   throw InputError({path, "", "a place that can be written to", why, ""});
 }
@@ -46,8 +48,8 @@ void write_file(const std::string& path, std::string_view text) {
 }
 
 void require_writable(const std::string& path) {
-  namespace fs = std::filesystem;
   std::error_code error;
+  if (path.empty() || path.ends_with('/')) cannot_write(path, "no name of a file");
   if (fs::is_directory(path, error)) cannot_write(path, "a folder of that name");
   const fs::path parent = fs::path(path).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
@@ -57,6 +59,19 @@ void require_writable(const std::string& path) {
                  fs::exists(folder, error) ? "a file for its folder" : "no folder of that name");
   }
   if (access(folder.c_str(), W_OK | X_OK) != 0) cannot_write(path, std::strerror(errno));
+}
+
+void require_folder(const std::string& path) {
+  std::error_code error;
+  if (path.empty()) make_folder(path);  // says so
+  fs::path there = fs::absolute(path, error);
+  while (!fs::exists(there, error) && there.has_parent_path() && there.parent_path() != there) {
+    there = there.parent_path();
+  }
+  if (!fs::is_directory(there, error)) {
+    cannot_write(path, fs::exists(path, error) ? "a file of that name" : "a file for its folder");
+  }
+  if (access(there.c_str(), W_OK | X_OK) != 0) cannot_write(path, std::strerror(errno));
 }
 
 void make_executable(const std::string& path) {

@@ -16,6 +16,8 @@ void write_file(const std::string& path, std::string_view text);
 // Throws what write_file would throw where it can be known beforehand, and writes nothing: for
 // what takes long before there is something to write.
 void require_writable(const std::string& path);
+// The same for a folder that is there or is to be made with its parents, and for files in it.
+void require_folder(const std::string& path);
 // Lets everybody execute it who may read it.
 void make_executable(const std::string& path);
 

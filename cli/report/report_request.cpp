@@ -5,6 +5,7 @@
 #include "cli/progress_bar.hpp"
 #include "cli/search_options.hpp"
 #include "cli/table.hpp"
+#include "cli/write_file.hpp"
 #include "model/diagnostic.hpp"
 
 namespace zeroplan {
@@ -71,7 +72,10 @@ std::string report_text(const Json& document) {
 }
 
 std::string output_file(const Arguments& arguments, const std::string& example) {
-  if (const auto said = arguments.text("output"); said && !said->empty()) return *said;
+  if (const auto said = arguments.text("output"); said && !said->empty()) {
+    require_writable(*said);
+    return *said;
+  }
   throw InputError({kCommandLine, "--output", "a file to write", "nothing", "-o " + example});
 }
 

@@ -14,7 +14,8 @@ ReportData report_data_of(const Arguments& arguments, Streams streams);
 // A few lines for standard output: yes or no, the chosen configuration, how it was found.
 std::string report_text(const Json& document);
 
-// The file of --output. Throws InputError where it is missing.
+// The file of --output. Throws InputError where it is missing or cannot be
+// written: that is said before the search.
 std::string output_file(const Arguments& arguments, const std::string& example);
 
 // The exit code of docs/contract.md section 3.
