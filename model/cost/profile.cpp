@@ -136,19 +136,27 @@ class ProfileReader {
     for (const auto& [what, ends] : range->members()) {
       const std::string at = "/range/" + pointer_token(what);
       if (what == "cards") {
-        for (const Json& card : ends.items()) {
-          if (card.is_string()) profile.cards.push_back(card.as_string());
-        }
+        read_cards(ends, at, profile);
         continue;
       }
       const bool two = ends.is_array() && ends.items().size() == 2 && ends.items()[0].is_number() &&
                        ends.items()[1].is_number();
-      if (!two) {
-        wrong(at, "two numbers, the least and the most", ends.describe());
+      // Where the least is the larger one, every plan would be outside.
+      if (!two || !(ends.items()[0].as_number() <= ends.items()[1].as_number())) {
+        wrong(at, "two numbers, the least and the most", two ? ends.dump() : ends.describe());
         continue;
       }
       profile.range.push_back({what, ends.items()[0].as_number(), ends.items()[1].as_number()});
     }
+  }
+
+  void read_cards(const Json& list, const std::string& at, Profile& profile) {
+    const bool texts = list.is_array() &&
+                       std::all_of(list.items().begin(), list.items().end(), [](const Json& one) {
+                         return one.is_string();
+                       });
+    if (!texts) return wrong(at, "an array of strings", list.describe());
+    for (const Json& card : list.items()) profile.cards.push_back(card.as_string());
   }
 
   const Json& root_;

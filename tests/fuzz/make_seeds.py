@@ -184,6 +184,29 @@ def scenario_seeds():
     write("scenario", "flag-seq", "\x054096")
 
 
+def profile_seeds():
+    def profile(values, **more):
+        return {"schema": "zeroplan.profile/1", "name": "bench", "date": "2026-11-22", "provenance": "measured",
+                "values": values, **more}
+
+    write("profile", "machine.json", compact(profile([
+        {"name": "host_memory_bytes", "value": 270000000000, "unit": "bytes", "provenance": "measured: /proc/meminfo"},
+        {"name": "host_memory_bandwidth", "value": 2e10, "unit": "bytes/s", "relative_sd": 0.03},
+        {"name": "cpu_cores", "value": 6, "unit": "1"}, {"name": "cpu_sockets", "value": 2},
+        {"name": "pcie_bandwidth", "value": 2.5e10, "unit": "bytes/s"},
+        {"name": "nvme_read_bandwidth", "value": 6e9, "unit": "bytes/s"},
+        {"name": "nvme_write_bandwidth", "value": 3e9, "unit": "bytes/s"},
+        {"name": "nvme_capacity_bytes", "value": 4e12, "unit": "bytes"}])))
+    write("profile", "fitted.json", compact(profile(
+        [{"name": "cpu_adam_process_rate", "value": 2e8, "unit": "1/s", "relative_sd": 0.02, "gpu": ""},
+         {"name": "matmul_sustained_derate", "value": 1.2, "relative_sd": 0.02, "gpu": "rtx_4090"}],
+        range={"parameters": [1e8, 3e10], "sequence_length": [512, 4096], "gpus": [1, 64],
+               "tokens_per_micro_batch": [512, 8192], "cards": ["rtx_4090", "a100"]})))
+    for name in ("profile", "profile_bad"):
+        write("profile", name + ".json", (ROOT / "tests/golden/input" / (name + ".json")).read_text())
+    write("profile", "range.json", compact(profile([], range={"parameters": [3e10, 1e8], "cards": {"a": 1}, "gpus": None})))
+
+
 def measurement_seeds():
     lines = []
     for number, (_, scenario) in enumerate(scenarios()):
@@ -323,6 +346,7 @@ def main():
     cluster_seeds()
     hostfile_seeds()
     scenario_seeds()
+    profile_seeds()
     measurement_seeds()
     oom_seeds()
     import_seeds()

@@ -64,6 +64,17 @@ TEST_CASE("the row that decides is the longest prefix, else the analogue's, else
   CHECK(deciding_row(Coefficient::step_fixed_seconds, "a100_sxm_80gb").empty());
 }
 
+TEST_CASE("a range that no plan can lie in and cards that are none are refused") {
+  const auto found =
+      problems(R"({"schema":"zeroplan.profile/1","values":[],"range":{"parameters":[3e10,1e8],)"
+               R"("gpus":[8,8],"sequence_length":[1],"cards":{"a100":1}}})");
+  REQUIRE(found.size() == 3);
+  CHECK(found[0].pointer == "/profile/range/parameters");
+  CHECK(found[1].pointer == "/profile/range/sequence_length");
+  CHECK(found[2].pointer == "/profile/range/cards");
+  CHECK(found[2].expected == "an array of strings");
+}
+
 TEST_CASE("all that is wrong with a profile is reported with its place") {
   const auto found = problems(profile_text(R"({"name":"cpu_adam_proces_rate","value":1e9},
       {"name":"cpu_cores","value":0},{"name":"host_memory_bandwidth","value":1e11,"unit":"GB/s"},
