@@ -26,10 +26,8 @@ std::string choice(const Arguments& arguments,
                    const std::array<std::string_view, N>& choices) {
   const std::string said = arguments.text(option).value_or(std::string(choices[0]));
   if (std::find(choices.begin(), choices.end(), said) != choices.end()) return said;
-  std::string expected;
-  for (std::size_t i = 0; i < N; ++i) {
-    expected += (i == 0 ? "" : i + 1 == N ? " or " : ", ") + std::string(choices[i]);
-  }
+  std::string expected = "one of ";
+  for (std::size_t i = 0; i < N; ++i) expected += (i == 0 ? "" : ", ") + std::string(choices[i]);
   throw InputError(
       {kCommandLine, "--" + option, expected, in_quotes(said), did_you_mean(said, choices)});
 }

@@ -42,6 +42,16 @@ TEST_CASE("a format finds what it was filled with") {
   CHECK_FALSE(format.match("the step 3: 4 of 5"));
 }
 
+TEST_CASE("values that somebody is to type are not translated") {
+  const Translation words(Language::zh);
+  CHECK(
+      words.text("error: command line: --plot: expected one of stages, memory, full, got \"x\"") ==
+      "错误：命令行: --plot: 应为 stages, memory, full 之一，实际为\"x\"");
+  CHECK(words.text("hint: did you mean memory?") == "提示：是否想写 memory？");
+  CHECK(words.text("hint: did you mean memory, none or full?") ==
+        "提示：是否想写 memory、none 或 full？");
+}
+
 TEST_CASE("slots in front take least, and more where the rest asks for it") {
   CHECK(MessageFormat("{}, {}").match("a, b, c") == Arguments{"a", "b, c"});
   CHECK(MessageFormat("{} {#}").match("optimizer states 3 GiB") ==
