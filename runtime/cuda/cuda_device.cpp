@@ -18,7 +18,7 @@ std::size_t size_of(Bytes bytes) { return static_cast<std::size_t>(bytes.count()
 }  // namespace
 
 EventPool::~EventPool() {
-  for (const cudaEvent_t event : free_) ZP_CUDA_LOG(cudaEventDestroy(event));
+  for (cudaEvent_t event : free_) ZP_CUDA_LOG(cudaEventDestroy(event));
 }
 
 Fence EventPool::record(cudaStream_t stream) {
@@ -55,7 +55,7 @@ CudaDevice::CudaDevice(int ordinal, int threads) : HostDevice(threads) {
 }
 
 CudaDevice::~CudaDevice() {
-  for (const cudaStream_t stream : streams_) {
+  for (cudaStream_t stream : streams_) {
     ZP_CUDA_LOG(cudaStreamSynchronize(stream));
     try {
       release_workspace(stream);
@@ -140,7 +140,7 @@ bool CudaDevice::passed(const Fence& fence) {
 // the driver for ever.
 void CudaDevice::synchronize() {
   const auto begin = Clock::now();
-  for (const cudaStream_t stream : streams_) {
+  for (cudaStream_t stream : streams_) {
     if (!watch_) {
       ZP_CUDA(cudaStreamSynchronize(stream));
       continue;

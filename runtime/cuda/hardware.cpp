@@ -113,13 +113,15 @@ std::function<RankHardware(Communicator&, int, bool)> hardware(const Placement& 
                                 .got = "cuda between processes, and this program has no NCCL",
                                 .hint = "build with NCCL, or --ranks on one GPU"});
   }
-  if (placement.processes && placement.local_rank >= gpus) {
+  // A launcher may show each process its GPU alone; check_seats() finds who got the same.
+  const bool own_gpu_alone = placement.processes && gpus == 1;
+  if (placement.processes && !own_gpu_alone && placement.local_rank >= gpus) {
     too_few("--device", fmt::format("{} of them", gpus));
   }
   const auto shared = nccl ? nullptr : shared_gpu(placement.ranks, kPatience);
   return [=](Communicator& host, int threads, bool traced) {
     int ordinal = 0;
-    if (placement.processes) ordinal = placement.local_rank;
+    if (placement.processes && !own_gpu_alone) ordinal = placement.local_rank;
     if (!placement.processes && nccl) ordinal = host.rank();
     RankHardware result;
     auto device = std::make_unique<CudaDevice>(ordinal, threads);

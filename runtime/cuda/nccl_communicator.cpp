@@ -89,7 +89,7 @@ class NcclCommunicator : public Communicator {
     if (communicator_ == nullptr) throw CollectiveError(reason());
     device_.touch(exchange.input);
     device_.touch(exchange.output);
-    const cudaStream_t stream = device_.collectives_stream();
+    cudaStream_t stream = device_.collectives_stream();
     const Fence ready = device_.record(device_.in_use());
     ZP_CUDA(cudaStreamWaitEvent(stream, event_of(ready), 0));
     order(exchange, stream);

@@ -141,7 +141,7 @@ class SharedGpuRank : public Communicator {
     device_.touch(exchange.input);
     device_.touch(exchange.output);
     const auto meeting = shared_->meet(number, exchange, device_.record(device_.in_use()), host_);
-    const cudaStream_t stream = device_.collectives_stream();
+    cudaStream_t stream = device_.collectives_stream();
     for (const Part& part : meeting->parts) {
       ZP_CUDA(cudaStreamWaitEvent(stream, event_of(part.ready), 0));
     }

@@ -4,7 +4,8 @@
 // (simulator/engines/deepspeed_writer.hpp has the same shape); here they move data:
 //   graph passes -> storages, kernel calls, module hooks, finished gradients   (graph_runner.hpp)
 //     hooks      -> FetchCoordinator -> FetchLog      -> gathers, waits, releases (rank_fetch.cpp)
-//     gradients  -> GradientReducer  -> EngineActions -> buckets, collectives (rank_gradients.cpp)
+//     gradients  -> GradientReducer  -> EngineActions -> buckets, collectives (rank_gradients.cpp),
+//                                                        the host (rank_offload.cpp)
 //   optimizer_step -> EngineActions  -> norms, updates, gathers               (rank_step.cpp)
 // What an engine buffer is for is in engine_buffers(); it is made and freed when its lifetime says.
 //
@@ -162,7 +163,7 @@ class RankEngine {
     bool view = false;          // and is a view of
   };
 
-  // rank_engine.cpp: buffers, weights, passes
+  // rank_weights.cpp; buffers and passes: rank_engine.cpp
   void make_weights();
   void fill_weights(std::int32_t parameter, Elements first, std::byte* to, DType dtype, Elements n);
   void fill(const ValueReader& reader,
@@ -218,12 +219,14 @@ class RankEngine {
   void reduce(const EngineAction& action);
   void keep_owned(std::int32_t parameter);
   void keep_partitions(std::span<const int> members, int window_step);
-  void offload(const EngineAction& action);
-  StepGradient offloaded_gradient(const EngineAction& action);
-  std::byte* accumulator(std::int32_t parameter);
   std::byte* transient(Bytes bytes, MemoryCategory category);
   const Piece& piece_of(std::int32_t parameter) const;
   std::byte* kept_slice(std::size_t slice, bool later);
+
+  // rank_offload.cpp
+  void offload(const EngineAction& action);
+  StepGradient offloaded_gradient(const EngineAction& action);
+  std::byte* accumulator(std::int32_t parameter);
 
   // rank_step.cpp
   bool overflowed();

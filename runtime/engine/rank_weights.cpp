@@ -1,0 +1,263 @@
+// Weights and the optimizer's state: where they stand on this rank, and what fills them.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "model/check.hpp"
+#include "runtime/data/initial_weights.hpp"
+#include "runtime/engine/rank_engine.hpp"
+#include "runtime/engine/tensor_ops.hpp"
+
+namespace zeroplan::runtime {
+
+void RankEngine::fill_weights(
+    std::int32_t parameter, Elements first, std::byte* to, DType dtype, Elements count) {
+  if (setup_.weights) {
+    fill(setup_.weights, parameter, first, to, dtype, count);
+    return;
+  }
+  const Parameter& what = setup_.model->parameters[static_cast<std::size_t>(parameter)];
+  const ValueReader drawn = [&](std::int32_t, Elements begin, std::span<float> values) {
+    initial_weights(what, setup_.seed, begin, values);
+  };
+  fill(drawn, parameter, first, to, dtype, count);
+}
+
+// Read and converted on the host, block by block.
+void RankEngine::fill(const ValueReader& reader,
+                      std::int32_t parameter,
+                      Elements first,
+                      std::byte* to,
+                      DType dtype,
+                      Elements count) {
+  constexpr std::int64_t kBlock = 1 << 16;
+  const auto room = static_cast<std::size_t>(std::min(kBlock, count.count()));
+  std::vector<float> values(room);
+  std::vector<std::byte> converted(room * static_cast<std::size_t>(width(dtype)));
+  for (std::int64_t begin = 0; begin < count.count(); begin += kBlock) {
+    const Elements size = Elements::of(std::min(kBlock, count.count() - begin));
+    const std::span<float> block(values.data(), static_cast<std::size_t>(size.count()));
+    reader(parameter, first + Elements::of(begin), block);
+    convert(reinterpret_cast<const std::byte*>(values.data()),
+            DType::fp32,
+            converted.data(),
+            dtype,
+            size);
+    device_.upload(advance(to, Elements::of(begin), dtype), converted.data(), size * dtype);
+  }
+}
+
+// Stage 3: partitions one behind the other, sub-group by sub-group; on the host in one buffer for
+// each optimizer group.
+void RankEngine::make_partitioned_weights() {
+  const DType dtype = config_.model_dtype;
+  const int ranks = partition_ranks(config_);
+  const int rank = partition_rank(config_);
+  const bool on_host = config_.offload_parameter.device != OffloadDevice::none;
+  partition_offset_.resize(parameters_.size());
+  Elements offset;
+  std::byte* to = on_host ? nullptr : held_[find("lp_param_buffer", -1)].data();
+  int group = -1;
+  int index = 0;
+  for (const SubGroup& sub : sub_groups(config_, parameters_)) {
+    if (on_host && sub.group != group) to = held_[find("fp16_partitioned_groups", index)].data();
+    group = sub.group;
+    ++index;
+    for (const int p : sub.parameters) {
+      const auto at = static_cast<std::size_t>(p);
+      partition_offset_[at] = offset;
+      weights_[at] = to;
+      fill_weights(p, part(p) * rank, to, dtype, real_partition_numel(numel(p), ranks, rank));
+      offset += part(p);
+      to = advance(to, part(p), dtype);
+    }
+  }
+}
+
+void RankEngine::make_weights() {
+  const DType dtype = config_.model_dtype;
+  weights_.assign(parameters_.size(), nullptr);
+  if (config_.stage == 3) {
+    make_partitioned_weights();
+    return;
+  }
+  const OptimizerWrapper wrapper = optimizer_wrapper(config_);
+  const bool flat = wrapper != OptimizerWrapper::plain;
+  const bool sharded = wrapper == OptimizerWrapper::zero12;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    const auto parameter = static_cast<std::int32_t>(p);
+    if (flat && parameters_[p].trainable) {
+      const ParameterPlace& place = partition_.places[p];
+      const std::size_t group =
+          find(sharded ? "bit16_groups_flat" : "fp16_groups_flat", place.group);
+      weights_[p] = advance(held_[group].data(), place.offset, dtype);
+    } else {
+      weights_[p] = held_[find("module.parameters", parameter)].data();
+    }
+    fill_weights(parameter, Elements::zero(), weights_[p], dtype, parameters_[p].numel);
+  }
+  if (!sharded) return;
+  owned_ = owned_slices(partition_, partition_rank(config_));
+  Elements offset;
+  for (const OwnedSlice& slice : owned_) {
+    kept_offset_.push_back(offset);
+    offset += numel(slice.parameter);
+  }
+}
+
+// What the optimizer updates: a parameter, a flat group (stage 0), a rank's part of one (1, 2), a
+// sub-group (3).
+void RankEngine::make_units() {
+  const OptimizerWrapper wrapper = optimizer_wrapper(config_);
+  if (wrapper == OptimizerWrapper::plain) {
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      if (!parameters_[p].trainable) continue;
+      const auto parameter = static_cast<std::int32_t>(p);
+      add_unit(weights_[p], nullptr, parameters_[p].numel, parameter);
+      add_part(parameter, Elements::zero(), Elements::zero(), parameters_[p].numel);
+    }
+    return;
+  }
+  if (wrapper == OptimizerWrapper::zero12) {
+    make_partition_units();
+  } else if (wrapper == OptimizerWrapper::zero3) {
+    make_sub_group_units();
+  } else {
+    for (std::size_t g = 0; g < partition_.groups.size(); ++g) {
+      const FlatGroup& group = partition_.groups[g];
+      std::byte* master = held_[find("fp32_groups_flat", static_cast<int>(g))].data();
+      const std::int32_t first = group.parameters.front();
+      add_unit(master, weights_[static_cast<std::size_t>(first)], group.numel, first);
+      for (const int p : group.parameters) {
+        const ParameterPlace& place = partition_.places[static_cast<std::size_t>(p)];
+        add_part(p, Elements::zero(), place.offset, numel(p));
+      }
+    }
+  }
+  fill_masters();
+}
+
+void RankEngine::add_unit(std::byte* master,
+                          std::byte* weights,
+                          Elements elements,
+                          std::int32_t parameter) {
+  std::vector<std::size_t> first;
+  std::vector<std::size_t> second;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].attribute != "state") continue;
+    (buffers_[i].suffix == "[exp_avg]" ? first : second).push_back(i);
+  }
+  Unit unit;
+  unit.master = reinterpret_cast<float*>(master);
+  unit.first_moment = first[units_.size()];
+  unit.second_moment = second[units_.size()];
+  unit.elements = elements;
+  unit.weights = weights;
+  // Hugging Face's second group holds vectors alone, and does not decay.
+  const int group = parameters_[static_cast<std::size_t>(parameter)].group;
+  unit.decays = std::any_of(parameters_.begin(), parameters_.end(), [&](const EngineParameter& p) {
+    return p.trainable && p.group == group && p.matrix;
+  });
+  units_.push_back(std::move(unit));
+}
+
+void RankEngine::add_part(std::int32_t parameter,
+                          Elements first,
+                          Elements offset,
+                          Elements elements) {
+  units_.back().parts.push_back({parameter, first, offset, elements});
+}
+
+void RankEngine::fill_masters() {
+  for (const Unit& unit : units_) {
+    auto* master = reinterpret_cast<std::byte*>(unit.master);
+    for (const Unit::Part& part : unit.parts) {
+      std::byte* to = advance(master, part.offset, DType::fp32);
+      fill_weights(part.parameter, part.first, to, DType::fp32, part.elements);
+    }
+  }
+}
+
+void RankEngine::make_partition_units() {
+  const int rank = partition_rank(config_);
+  for (std::size_t g = 0; g < partition_.groups.size(); ++g) {
+    const FlatGroup& group = partition_.groups[g];
+    const auto index = static_cast<int>(g);
+    std::byte* flat = held_[find("bit16_groups_flat", index)].data();
+    add_unit(held_[find("single_partition_of_fp32_groups", index)].data(),
+             advance(flat, group.partition * rank, config_.model_dtype),
+             group.partition,
+             group.parameters.front());
+    for (const OwnedSlice& slice : owned_) {
+      if (slice.group != index) continue;
+      add_part(slice.parameter, slice.start, slice.partition_offset, slice.numel);
+    }
+    if (!offloads()) continue;
+    units_.back().gradient = find("single_partition_of_fp32_groups", index, ".grad");
+    units_.back().staged = find("param_buffer_of_bit16_for_cpu_offload_groups", index);
+  }
+}
+
+void RankEngine::make_sub_group_units() {
+  const int ranks = partition_ranks(config_);
+  const int rank = partition_rank(config_);
+  int index = 0;
+  for (const SubGroup& group : sub_groups(config_, parameters_)) {
+    std::byte* master = held_[find("fp32_partitioned_groups_flat", index)].data();
+    const std::int32_t first = group.parameters.front();
+    add_unit(master, weights_[static_cast<std::size_t>(first)], group.numel, first);
+    if (offloads()) units_.back().gradient = find("fp32_partitioned_groups_flat", index, ".grad");
+    ++index;
+    Elements offset;
+    for (const int p : group.parameters) {
+      add_part(p, part(p) * rank, offset, real_partition_numel(numel(p), ranks, rank));
+      offset += part(p);
+    }
+  }
+}
+
+std::vector<StateSlice> RankEngine::state() const {
+  std::vector<StateSlice> slices;
+  for (const Unit& unit : units_) {
+    const auto* first = held_[unit.first_moment].as<float>();
+    const auto* second = held_[unit.second_moment].as<float>();
+    for (const Unit::Part& part : unit.parts) {
+      if (part.elements == Elements::zero()) continue;
+      const std::int64_t at = part.offset.count();
+      slices.push_back({.parameter = part.parameter,
+                        .first = part.first,
+                        .elements = part.elements,
+                        .master = unit.master + at,
+                        .first_moment = first != nullptr ? first + at : nullptr,
+                        .second_moment = second != nullptr ? second + at : nullptr});
+    }
+  }
+  return slices;
+}
+
+void RankEngine::read(const float* from, std::span<float> to) const {
+  device_.download(to.data(),
+                   reinterpret_cast<const std::byte*>(from),
+                   Bytes::of(static_cast<std::int64_t>(to.size_bytes())));
+}
+
+// The moments of an earlier run; its weights came with setup_.weights.
+void RankEngine::resume() {
+  const ResumedState& from = *setup_.resumed;
+  updates_ = from.updates;
+  loss_scale_ = from.loss_scale;
+  if (updates_ == 0) return;
+  allocate_buffers(BufferLifetime::first_step_on);
+  for (const Unit& unit : units_) {
+    for (const Unit::Part& part : unit.parts) {
+      const auto moment = [&](const ValueReader& reader, std::size_t held) {
+        std::byte* to = advance(held_[held].data(), part.offset, DType::fp32);
+        fill(reader, part.parameter, part.first, to, DType::fp32, part.elements);
+      };
+      moment(from.first_moment, unit.first_moment);
+      moment(from.second_moment, unit.second_moment);
+    }
+  }
+}
+
+}  // namespace zeroplan::runtime
