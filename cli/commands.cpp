@@ -59,7 +59,7 @@ constexpr std::array kTuneOptions = {
         "how much faster a point that is left out may be (0.02); 0: the exact optimum, slower"},
     kConfidence,
     kAllCores,
-    OptionInfo{"--time-limit", "", "SECONDS", "stop then and answer with the best so far"},
+    OptionInfo{"--time-limit", "", "SECONDS", "stop then and answer with the best so far (120)"},
     OptionInfo{"--output", "-o", "DIR", "write everything that starts the best: see DIR/PLAN.md"}};
 constexpr OptionInfo kReportObjective = {"--objective",
                                          "",
@@ -140,7 +140,8 @@ constexpr std::array kDoctorOptions = {
     OptionInfo{"--record", "", "FILE", "keep what the machine said, to be looked at elsewhere"},
     OptionInfo{"--recorded", "", "FILE", "look at such a recording instead of this machine"}};
 constexpr OptionInfo kSteps = {"--steps", "", "N", "optimizer steps (10)"};
-constexpr OptionInfo kDevice = {"--device", "", "cuda|cpu", "what trains (cuda where there is a GPU, else cpu)"};
+constexpr OptionInfo kDevice = {
+    "--device", "", "cuda|cpu", "what trains (cuda where there is a GPU, else cpu)"};
 constexpr OptionInfo kRanks = {
     "--ranks", "", "N", "ranks (as many as the cluster has GPUs; 1 without a cluster)"};
 constexpr OptionInfo kSeed = {"--seed", "", "N", "of weights and random tokens (0)"};

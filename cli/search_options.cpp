@@ -87,7 +87,9 @@ TuneOptions tune_options_of(const Arguments& arguments, const Scenario& scenario
   search.gap = arguments.real("gap", 0.0, 0.5).value_or(search.gap);
   search.jobs =
       static_cast<int>(std::min<std::int64_t>(256, arguments.integer("jobs", 1).value_or(0)));
-  search.seconds = arguments.real("time-limit", 0.001, 1e9).value_or(search.seconds);
+  // Most questions are answered and proven in a fraction; the rest had better say so than go on.
+  constexpr double kSeconds = 120.0;
+  search.seconds = arguments.real("time-limit", 0.001, 1e9).value_or(kSeconds);
   return options;
 }
 
