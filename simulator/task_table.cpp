@@ -81,7 +81,10 @@ TaskIndex TaskTable::operation(const Block& block, const Operation& operation, P
   Task task;
   task.name = std::string(operation.name);
   task.dispatch = host_.operation(operation, pass);
-  task.duration = time.seconds;
+  const Seconds floors = Seconds::of(plan_.coefficients[Coefficient::kernel_floor_seconds] *
+                                     static_cast<double>(operation.kernels));
+  const double wider = autocast_width(plan_, operation.kind);
+  task.duration = time.seconds > floors ? floors + (time.seconds - floors) * wider : time.seconds;
   task.demands = demands_of(time.bound);
   return writer_.add_task(std::move(task));
 }

@@ -37,17 +37,6 @@ CostClass class_of(OpKind kind) {
   return CostClass::pointwise;
 }
 
-// torch.autocast runs norms, softmax, powers and losses in fp32, and fp32 weights make embeddings,
-// norms and the sums behind them fp32: what streams activations between matrix products moves
-// 4 bytes where the graph, which is written for 16-bit weights, counts 2. Source:
-// torch/csrc/autocast lists (aten/src/ATen/autocast_mode.h AT_FORALL_FP32). Left out: that scores
-// before their softmax stay in 16 bits.
-double autocast_width(const Plan& plan) {
-  if (plan.workload.engine != TrainingEngine::ddp) return 1.0;
-  return static_cast<double>(width(plan.ddp.weight_dtype)) /
-         static_cast<double>(width(plan.ddp.compute_dtype));
-}
-
 bool streams_activations(CostClass cost) {
   return cost == CostClass::pointwise || cost == CostClass::norm || cost == CostClass::reduction ||
          cost == CostClass::softmax;
@@ -68,7 +57,7 @@ class Evaluation {
                  /*allow_tf32=*/false,
                  transfers_of(plan)),
         floor_(plan.coefficients[Coefficient::kernel_floor_seconds]),
-        autocast_width_(autocast_width(plan)) {}
+        plan_(plan) {}
 
   ClassSeconds pass(const Block& block, Pass which) {
     ClassSeconds seconds{};
@@ -88,7 +77,7 @@ class Evaluation {
     } else if (total > 0.0) {
       const double floors = floor_ * static_cast<double>(operation.kernels);
       at(seconds, CostClass::kernel_floor) += floors;
-      at(seconds, cost) += (total - floors) * (streams_activations(cost) ? autocast_width_ : 1.0);
+      at(seconds, cost) += (total - floors) * autocast_width(plan_, operation.kind);
     }
     if (operation.kind == OpKind::view || operation.kernels <= 0) {
       at(seconds, CostClass::host_view) += host_.view.seconds();
@@ -118,7 +107,7 @@ class Evaluation {
   const HostCosts& host_;
   KernelTimes kernels_;
   double floor_;
-  double autocast_width_;
+  const Plan& plan_;
   std::vector<std::pair<MatrixProduct, double>> known_;
 };
 
@@ -159,6 +148,13 @@ Coefficient attention_coefficient(const Plan& plan, const AttentionCall& call) {
 }
 
 }  // namespace
+
+double autocast_width(const Plan& plan, OpKind kind) {
+  if (plan.workload.engine != TrainingEngine::ddp || !streams_activations(class_of(kind)))
+    return 1.0;
+  return static_cast<double>(width(plan.ddp.weight_dtype)) /
+         static_cast<double>(width(plan.ddp.compute_dtype));
+}
 
 AttentionSoftware attention_software(const Plan& plan) {
   return {plan.workload.attention,
