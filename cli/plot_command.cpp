@@ -48,6 +48,7 @@ int run_plot(const Arguments& arguments, Streams streams) {
   request.theme = choice(arguments, "theme", kThemes);
   request.width = static_cast<int>(
       std::clamp<std::int64_t>(arguments.integer("width", 200).value_or(request.width), 200, 8000));
+  request.language = arguments.language;
   std::string path;
   bool png = false;
   if (arguments.has("output") || !arguments.json) {

@@ -20,7 +20,7 @@ int run_report(const Arguments& arguments, Streams streams) {
   const ReportData data = report_data_of(arguments, streams);
   const Json document = to_json(data);
   if (!path.empty()) {
-    write_file(path, report_page(document));
+    write_file(path, report_page(document, arguments.language));
     streams.log << words.text("wrote " + path) << "\n";
   }
   streams.out << (arguments.json ? document.dump(2) + "\n" : words.text(report_text(document)));

@@ -11,6 +11,7 @@ namespace zeroplan {
 namespace {
 
 constexpr std::string_view kChinese = "configs/messages/zh.json";
+constexpr std::string_view kPageGroup = "page";
 
 // A whole text in quotes is what a user wrote.
 bool is_quoted(std::string_view text) {
@@ -63,8 +64,11 @@ Catalogue::Catalogue(std::string_view document, const std::string& file) {
         continue;
       }
       Message message{MessageFormat(english), MessageFormat(other.as_string())};
+      const bool of_the_page = group == kPageGroup;
       if (!same_slots(message.english, message.other)) {
         problems.push_back({file, pointer, "the same slots", other.describe(), ""});
+      } else if (of_the_page) {
+        continue;  // page_texts
       } else if (message.english.slots().empty()) {
         sentences_.emplace(english, other.as_string());
       } else {
@@ -76,6 +80,12 @@ Catalogue::Catalogue(std::string_view document, const std::string& file) {
   std::stable_sort(messages_.begin(), messages_.end(), [](const Message& a, const Message& b) {
     return a.english.letters() > b.english.letters();
   });
+}
+
+Json page_texts(Language language) {
+  if (language == Language::en) return Json::object();
+  const JsonDocument document = parse_json(embedded_file(kChinese), std::string(kChinese));
+  return *document.root.find("messages")->find(kPageGroup);
 }
 
 Translation::Translation(Language language) {

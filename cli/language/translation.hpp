@@ -16,6 +16,7 @@
 
 #include "cli/language/language.hpp"
 #include "cli/language/message.hpp"
+#include "model/json.hpp"
 
 namespace zeroplan {
 
@@ -39,6 +40,10 @@ class Catalogue {
   std::map<std::string, std::string, std::less<>> sentences_;
   std::vector<Message> messages_;
 };
+
+// The texts of the report's page in `language`, English in front; empty for English. They are
+// looked up by configs/report/words.js and by no command: the catalogue's group "page".
+Json page_texts(Language language);
 
 class Translation {
  public:

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/arguments.hpp"
+#include "cli/language/translation.hpp"
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/embedded.hpp"
@@ -58,11 +59,34 @@ std::string title_of(const Json& document) {
   return question.find("model")->as_string() + " on " + question.find("cluster")->as_string();
 }
 
+// The document with its sentences in the reader's language; what the scripts look up by name, and
+// what configurations are written in, stays.
+Json spoken(Json document, Language language) {
+  if (language == Language::en) return document;
+  const Translation words(language);
+  const auto say = [&](Json& text) {
+    if (text.is_string()) text = words.text(text.as_string());
+  };
+  const auto say_all = [&](const char* list, const char* key) {
+    if (document.find(list) == nullptr) return;
+    for (Json& row : document[list].items()) say(*key == '\0' ? row : row[key]);
+  };
+  say_all("assumptions", "");
+  say_all("warnings", "");
+  say_all("strategies", "name");
+  say_all("remedies", "change");
+  say_all("sensitivity", "change");
+  const Json* chosen = document.find("chosen");
+  if (chosen != nullptr && chosen->is_object()) say(document["chosen"]["name"]);
+  return document;
+}
+
 struct Page {
   std::string_view html;
   std::string title;
   std::vector<std::string_view> plots;
   std::string_view script;
+  Language language = Language::en;
 };
 
 std::string page(const Page& page, const Json& document) {
@@ -74,6 +98,8 @@ std::string page(const Page& page, const Json& document) {
                  {"DOCUMENT", script_json(document)},
                  {"VEGA", std::string(find_file(kVega))},
                  {"PLOTS", plots},
+                 {"TEXTS", script_json(page_texts(page.language))},
+                 {"WORDS", std::string(page_file("words.js"))},
                  {"SHELL", std::string(page_file("shell.js"))},
                  {"SCRIPT", std::string(page_file(page.script))}});
 }
@@ -137,8 +163,9 @@ std::string script_json(const Json& document) {
   return out;
 }
 
-std::string report_page(const Json& document) {
-  return page({"page.html", title_of(document), {"plots.js"}, "page.js"}, document);
+std::string report_page(const Json& document, Language language) {
+  return page({"page.html", title_of(document), {"plots.js"}, "page.js", language},
+              spoken(document, language));
 }
 
 std::string validation_page(const Json& document) {
@@ -154,9 +181,11 @@ std::string plot_script(const Json& document, const PlotRequest& request) {
                                     {"theme", request.theme},
                                     {"width", request.width},
                                     {"height", request.height}});
-  return std::string(find_file(kVega)) + "\n" + std::string(page_file("plots.js")) +
+  return std::string(find_file(kVega)) +
+         "\nconst zeroplanTexts = " + script_json(page_texts(request.language)) + ";\n" +
+         std::string(page_file("words.js")) + std::string(page_file("plots.js")) +
          std::string(page_file("scatter.js")) +
-         "\nconst zeroplanDocument = " + script_json(document) +
+         "\nconst zeroplanDocument = " + script_json(spoken(document, request.language)) +
          ";\nconst zeroplanRequest = " + script_json(wanted) + ";\n" +
          std::string(page_file("draw.js"));
 }

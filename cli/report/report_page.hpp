@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "cli/language/language.hpp"
 #include "model/json.hpp"
 
 namespace zeroplan {
@@ -16,8 +17,9 @@ namespace zeroplan {
 // Throws InputError where this program was built without Vega.
 void require_vega();
 
-// Precondition of the three: there is Vega.
-std::string report_page(const Json& document);
+// Precondition of the three: there is Vega. The words are of the reader's language, but for what
+// validate says: that is English.
+std::string report_page(const Json& document, Language language);
 std::string validation_page(const Json& document);
 // A program for a JavaScript engine without a document: it prints the plot as SVG.
 struct PlotRequest {
@@ -25,6 +27,7 @@ struct PlotRequest {
   std::string theme = "light";
   int width = 720;
   int height = 0;  // 0: the plot's own
+  Language language = Language::en;
 };
 std::string plot_script(const Json& document, const PlotRequest& request);
 

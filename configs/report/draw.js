@@ -5,12 +5,13 @@
   const narrow = new Set("iljtfrI.,:;'|!()[] ");
   const widthOf = (text) => {
     let sum = 0;
-    for (const c of String(text)) sum += narrow.has(c) ? 0.33 : c >= "A" && c <= "Z" ? 0.68 : c === "m" || c === "w" ? 0.85 : 0.57;
+    for (const c of String(text)) sum += c >= "\u2e80" ? 1 : narrow.has(c) ? 0.33 : c >= "A" && c <= "Z" ? 0.68 : c === "m" || c === "w" ? 0.85 : 0.57;
     return sum;
   };
   vega.textMetrics.width = (item, text) => widthOf(text === undefined ? item.text : text) * (item.fontSize || 11);
   const theme = zeroplanPlots.themes[zeroplanRequest.theme];
-  const spec = zeroplanPlots.plots[zeroplanRequest.plot](zeroplanDocument, theme, zeroplanRequest.width);
+  const spec = zeroplanPlots.described(
+    zeroplanPlots.plots[zeroplanRequest.plot](zeroplanDocument, theme, zeroplanRequest.width));
   const runtime = vega.parse(spec, zeroplanPlots.configOf(theme), { ast: true });
   new vega.View(runtime, { renderer: "none", expr: vega.expressionInterpreter }).toSVG().then(
     (svg) => process.stdout.write(svg + "\n"),

@@ -1,7 +1,7 @@
 // The page of a report: what it says beside its plots (shell.js).
 "use strict";
 {
-  const { doc, gib, time, count, element, number, show } = zeroplanPage;
+  const { say, doc, gib, time, count, element, number, show } = zeroplanPage;
   const chosen = doc.chosen;
   const result = chosen && chosen.result;
 
@@ -9,40 +9,45 @@
 
   function words() {
     const question = doc.question;
+    document.title = document.getElementById("title").textContent = say("{} on {}", question.model, question.cluster);
     document.getElementById("answer").textContent = chosen
-      ? (doc.search.objective === "memory" ? "Least memory" : "Fastest")
-        + (doc.search.optimal ? " that fits: " : " that was found in the time: ") + chosen.name
-      : "Nothing that was searched fits." + doc.remedies.map((one) => " It would with: " + one.change + ".").join("");
-    number("parameters", question.parameters >= 1e9 ? (question.parameters / 1e9).toFixed(2) + " B"
-      : count(question.parameters / 1e6) + " M", count(question.sequence_length) + " tokens, " + question.precision);
+      ? say(doc.search.objective === "memory"
+              ? (doc.search.optimal ? "Least memory that fits: {}" : "Least memory that was found in the time: {}")
+              : (doc.search.optimal ? "Fastest that fits: {}" : "Fastest that was found in the time: {}"), chosen.name)
+      : say("Nothing that was searched fits.") + doc.remedies.map((one) => " " + say("It would with: {}.", one.change)).join("");
+    number(say("parameters"), question.parameters >= 1e9 ? (question.parameters / 1e9).toFixed(2) + " B"
+      : count(question.parameters / 1e6) + " M", say("{} tokens, {}", count(question.sequence_length), question.precision));
     if (result) {
-      number("tokens/s per GPU", count(result.step.tokens_per_second_per_gpu), "bound by " + result.step.bound.replace(/_/g, " "));
-      number("step", time(result.step.seconds), "90 %: " + result.intervals.step_seconds.map(time).join(" to "));
-      number("GPU memory", gib(result.gpu.peak_total_bytes), "of " + gib(result.gpu.capacity_bytes)
-             + ", peak in " + result.gpu.peak_phase);
-      number("host memory", gib(result.host.peak_bytes), "of " + gib(result.host.capacity_bytes) + " a node");
-      number("probability that it fits", result.fit_probability.toFixed(3));
+      number(say("tokens/s per GPU"), count(result.step.tokens_per_second_per_gpu), say("bound by {}", say(result.step.bound.replace(/_/g, " "))));
+      number(say("step"), time(result.step.seconds), say("90 %: {} to {}", ...result.intervals.step_seconds.map(time)));
+      number(say("GPU memory"), gib(result.gpu.peak_total_bytes),
+             say("of {}, peak in {}", gib(result.gpu.capacity_bytes), say(result.gpu.peak_phase)));
+      number(say("host memory"), gib(result.host.peak_bytes), say("of {} a node", gib(result.host.capacity_bytes)));
+      number(say("probability that it fits"), result.fit_probability.toFixed(3));
     }
-    number("simulations", count(doc.search.evaluated), "in a space of " + count(doc.search.points)
-           + " configurations" + (doc.search.complete ? "" : "; cut by the time limit"));
+    number(say("simulations"), count(doc.search.evaluated),
+           say(doc.search.complete ? "in a space of {} configurations"
+                                   : "in a space of {} configurations; cut by the time limit", count(doc.search.points)));
   }
 
   const about = {
-    tradeoff: () => "Every point is a configuration that was simulated; triangles are the ZeRO strategies as they come, at "
-      + "micro-batch " + doc.strategies[0].micro_batch_size + ". The line is the front: nothing else that was found is as "
-      + "fast with as little memory. "
+    tradeoff: () => say("Every point is a configuration that was simulated; triangles are the ZeRO strategies as they come, at micro-batch {}. The line is the front: nothing else that was found is as fast with as little memory.",
+        doc.strategies[0].micro_batch_size) + " "
       + (doc.search.complete
-        ? "The searches under falling limits of memory were complete, each to within " + 100 * doc.search.gap + " %."
-        : "The time limit cut the searches, so more may be possible: zeroplan report --time-limit 60 looks longer."),
-    memory: () => doc.memory_timeline && "The chosen configuration, " + (steps() > 1 ? "the last of " + steps() + " micro-steps and the optimizer's step" : "one step")
-      + ". Fragmentation is what PyTorch's allocator keeps and nothing uses. Highest moment of the step: "
-      + gib(doc.memory_timeline.peak_bytes) + ".",
-    streams: () => doc.stream_timeline && "The same time, stream by stream. Tasks of one layer in a row are one bar; zeroplan simulate --trace "
-      + "writes each of them for Perfetto.",
-    stages: () => "At the peak, micro-batch " + doc.strategies[0].micro_batch_size + ", "
-      + (checkpointing() === "none" ? "without" : "with " + checkpointing()) + " activation checkpointing.",
-    "knobs-memory": () => doc.sensitivity.length > 0 && "One key of the chosen configuration moved, the step simulated again. Red: it does not fit then.",
-    "knobs-time": () => doc.sensitivity.length > 0 && "The same moves, those that change the speed most.",
+        ? say("The searches under falling limits of memory were complete, each to within {} %.", 100 * doc.search.gap)
+        : say("The time limit cut the searches, so more may be possible: zeroplan report --time-limit 60 looks longer.")),
+    memory: () => doc.memory_timeline && (steps() > 1
+      ? say("The chosen configuration, the last of {} micro-steps and the optimizer's step.", steps())
+      : say("The chosen configuration, one step.")) + " "
+      + say("Fragmentation is what PyTorch's allocator keeps and nothing uses. Highest moment of the step: {}.",
+            gib(doc.memory_timeline.peak_bytes)),
+    streams: () => doc.stream_timeline && say(
+      "The same time, stream by stream. Tasks of one layer in a row are one bar; zeroplan simulate --trace writes each of them for Perfetto."),
+    stages: () => checkpointing() === "none"
+      ? say("At the peak, micro-batch {}, without activation checkpointing.", doc.strategies[0].micro_batch_size)
+      : say("At the peak, micro-batch {}, with {} activation checkpointing.", doc.strategies[0].micro_batch_size, say(checkpointing())),
+    "knobs-memory": () => doc.sensitivity.length > 0 && say("One key of the chosen configuration moved, the step simulated again. Red: it does not fit then."),
+    "knobs-time": () => doc.sensitivity.length > 0 && say("The same moves, those that change the speed most."),
   };
   const checkpointing = () =>
     (chosen ? chosen.workload : doc.strategies[0]).activation_checkpointing;
@@ -63,11 +68,11 @@
     document.getElementById("copy").addEventListener("click", async () => {
       try {
         await navigator.clipboard.writeText(text);
-        said.textContent = "copied";
+        said.textContent = say("copied");
       } catch {
         // Browsers that keep the clipboard from pages opened as files: select, so that Ctrl-C copies.
         getSelection().selectAllChildren(pre);
-        said.textContent = document.execCommand("copy") ? "copied" : "selected: press Ctrl-C";
+        said.textContent = document.execCommand("copy") ? say("copied") : say("selected: press Ctrl-C");
       }
     });
   }
@@ -83,16 +88,16 @@
       body.append(line);
     };
     if (result) {
-      row("allocated by PyTorch, 90 % interval", result.intervals.peak_allocated_bytes.map(gib).join(" to "));
-      row("step, 90 % interval", result.intervals.step_seconds.map(time).join(" to "));
-      row("probability that it fits", result.fit_probability.toFixed(3));
+      row(say("allocated by PyTorch, 90 % interval"), say("{} to {}", ...result.intervals.peak_allocated_bytes.map(gib)));
+      row(say("step, 90 % interval"), say("{} to {}", ...result.intervals.step_seconds.map(time)));
+      row(say("probability that it fits"), result.fit_probability.toFixed(3));
     } else {
       section.querySelector("table").remove();
     }
     const list = section.querySelector("ul");
-    for (const text of doc.assumptions) list.append(element("li", "Assumed: " + text));
-    for (const text of doc.warnings) list.append(element("li", "Warning: " + text));
-    if (!list.children.length) list.append(element("li", "Nothing was assumed."));
+    for (const text of doc.assumptions) list.append(element("li", say("Assumed: {}", text)));
+    for (const text of doc.warnings) list.append(element("li", say("Warning: {}", text)));
+    if (!list.children.length) list.append(element("li", say("Nothing was assumed.")));
   }
 
   words();

@@ -7,6 +7,7 @@
 
 const zeroplanPlots = (() => {
   const GiB = 2 ** 30;
+  const say = zeroplanSay;
 
   // Categorical colours: Okabe and Ito 2008, "Color Universal Design", with a grey for what is lost.
   const categoryColors = {
@@ -28,7 +29,7 @@ const zeroplanPlots = (() => {
             front: "#5cb3ee", limit: "#ff7b72", unused: "#465160" },
   };
 
-  const plain = (name) => name.replace(/_/g, " ").replace(/^cuda/, "CUDA");
+  const plain = (name) => say(name.replace(/_/g, " ").replace(/^cuda/, "CUDA"));
   const gib = (bytes) => (bytes / GiB).toFixed(1) + " GiB";
   const signed = (value, digits) => (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(digits);
   const whole = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ",");
@@ -51,6 +52,13 @@ const zeroplanPlots = (() => {
     signals: [{ name: "active", value: -1 }],
   });
 
+  // Vega describes axes and legends to screen readers in English: in other languages their texts stand alone.
+  function described(spec) {
+    if (say("en") === "en") return spec;
+    for (const guide of [...(spec.axes || []), ...(spec.legends || [])]) guide.aria = false;
+    return spec;
+  }
+
   // Without a browser Vega cuts texts as if every character were 0.8 em wide.
   const atMost = (pixels) => typeof document === "undefined" ? Math.round(1.4 * pixels) : pixels;
   const besideRows = 270;  // pixels for the names of rows, where they stand beside their bars
@@ -62,7 +70,8 @@ const zeroplanPlots = (() => {
     orient: "bottom", direction: "horizontal", [channel]: scale, values: names, symbolType: "square",
     symbolStrokeWidth: 0, columns: columnsIn(width), columnPadding: 10, rowPadding: 3,
     offset: 6, labelLimit: atMost(190),
-    encode: { labels: { update: { text: { signal: "replace(replace(datum.label, /_/g, ' '), 'cuda', 'CUDA')" } } } },
+    encode: { labels: { update: { text: { signal:
+      JSON.stringify(Object.fromEntries(names.map((name) => [name, plain(name)]))) + "[datum.label]" } } } },
   });
 
   // Its name stands above the plot, or above the line within it.
@@ -81,7 +90,7 @@ const zeroplanPlots = (() => {
 
   const configurationRows = (configuration) => Object.entries(configuration)
     .filter(([, value]) => value !== "none" && value !== null)
-    .map(([key, value]) => [key.startsWith("/") ? key.split("/").pop() : plain(key), String(value)]);
+    .map(([key, value]) => [key.startsWith("/") ? key.split("/").pop() : say("en") === "en" ? plain(key) : key, String(value)]);
 
   // --- throughput against GPU memory
 
@@ -101,7 +110,7 @@ const zeroplanPlots = (() => {
       tip: [["", row.name], ["tokens/s per GPU", whole(row.tokens_per_second_per_gpu)],
             ["GPU memory", gib(row.gpu_bytes)], ["host memory", gib(row.host_bytes)],
             ["micro-batch", String(row.micro_batch_size)],
-            ["fits", row.fits ? "yes" : "no, probability " + row.fit_probability.toFixed(2)]],
+            ["fits", row.fits ? say("yes") : say("no, probability {}", row.fit_probability.toFixed(2))]],
     }));
     // Far beyond the card there is nothing to choose.
     const rows = strategies.filter((row) => row.memory < 1.5 * capacity).concat(searched);
@@ -118,7 +127,7 @@ const zeroplanPlots = (() => {
     const least = Math.min(capacity, ...rows.map((row) => row.memory));
     const most = Math.max(capacity, ...rows.map((row) => row.memory));
     const spec = base(width, Math.round(Math.min(420, Math.max(300, width * 0.55))),
-                      "Throughput against GPU memory of each configuration");
+                      say("Throughput against GPU memory of each configuration"));
     spec.padding = { left: 4, right: 4, top: 20, bottom: 4 };
     spec.data = [
       { name: "rows", values: rows },
@@ -134,12 +143,12 @@ const zeroplanPlots = (() => {
       { name: "size", type: "ordinal", domain: kinds, range: kinds.map((kind) => sizes[kind]) },
     ];
     spec.axes = [
-      { orient: "bottom", scale: "x", title: "GPU memory at the peak, GiB", grid: true, tickCount: 8 },
-      { orient: "left", scale: "y", title: "tokens/s per GPU", grid: true, tickCount: 6 },
+      { orient: "bottom", scale: "x", title: say("GPU memory at the peak, GiB"), grid: true, tickCount: 8 },
+      { orient: "left", scale: "y", title: say("tokens/s per GPU"), grid: true, tickCount: 6 },
     ];
     spec.legends = [Object.assign(legendBelow(theme, width - 70, "color", kinds, "fill"), { shape: "shape", symbolType: undefined })];
     spec.marks = [
-      ...limitLine(theme, "x", true, capacity, "capacity " + capacity.toFixed(1) + " GiB"),
+      ...limitLine(theme, "x", true, capacity, say("capacity {} GiB", capacity.toFixed(1))),
       { type: "line", from: { data: "front" }, interactive: false,
         encode: { enter: { x: { scale: "x", field: "memory" }, y: { scale: "y", field: "speed" },
                            interpolate: { value: "step-after" }, stroke: { value: theme.front },
@@ -173,7 +182,7 @@ const zeroplanPlots = (() => {
   // Names where they have room.
   const phaseRows = (phases, seconds, unit, width) => phases.map((phase) => ({
     begin: phase.begin * unit,
-    label: (phase.end - phase.begin) / seconds * width > 8 * phase.name.length ? phase.name : "",
+    label: (phase.end - phase.begin) / seconds * width > 8 * say(phase.name).length ? say(phase.name) : "",
   }));
   const unitOf = (seconds) => seconds >= 2 ? [1, "s"] : seconds >= 2e-3 ? [1e3, "ms"] : [1e6, "µs"];
 
@@ -199,7 +208,7 @@ const zeroplanPlots = (() => {
       return line.samples.some((sample) => sample[c + 1] > 0);
     });
     const spec = base(width, Math.round(Math.min(300, Math.max(220, width * 0.4))) + legendHeight(used, width - 70) + 50,
-                      "GPU memory through the step, by category");
+                      say("GPU memory through the step, by category"));
     spec.padding = { left: 4, right: 4, top: 20, bottom: 4 };
     spec.data = [
       { name: "areas", values: areas, transform: [
@@ -213,8 +222,8 @@ const zeroplanPlots = (() => {
       { name: "color", type: "ordinal", domain: used, range: used.map((category) => colorOf(category, theme)) },
     ];
     spec.axes = [
-      { orient: "bottom", scale: "x", title: "time, " + name, tickCount: 6 },
-      { orient: "left", scale: "y", title: "GPU memory, GiB", grid: true, tickCount: 6 },
+      { orient: "bottom", scale: "x", title: say("time, {}", name), tickCount: 6 },
+      { orient: "left", scale: "y", title: say("GPU memory, GiB"), grid: true, tickCount: 6 },
     ];
     spec.legends = [legendBelow(theme, width - 70, "color", used, "fill")];
     spec.marks = [
@@ -223,7 +232,7 @@ const zeroplanPlots = (() => {
           encode: { enter: { x: { scale: "x", field: "time" }, y: { scale: "y", field: "y0" },
                              y2: { scale: "y", field: "y1" }, interpolate: { value: "step-after" },
                              fill: { scale: "color", field: "category" } } } }] },
-      ...limitLine(theme, "y", false, capacity, "capacity"),
+      ...limitLine(theme, "y", false, capacity, say("capacity")),
       ...phaseMarks(theme),
       { type: "rect", from: { data: "moments" },
         encode: { enter: { x: { scale: "x", field: "from" }, x2: { scale: "x", field: "to" }, y: { value: 0 },
@@ -239,14 +248,14 @@ const zeroplanPlots = (() => {
   function streams(doc, theme, width) {
     const line = doc.stream_timeline;
     const [unit, name] = unitOf(line.seconds);
-    const names = line.streams;
+    const names = line.streams.map((name) => say(name));
     const bars = line.bars.map((bar, index) => ({
       index, stream: names[bar.stream], kind: bar.kind, begin: bar.begin * unit, end: bar.end * unit,
-      tip: [[names[bar.stream], bar.kind], ["begins", time(bar.begin)], ["takes", time(bar.end - bar.begin)],
+      tip: [[names[bar.stream], say(bar.kind)], ["begins", time(bar.begin)], ["takes", time(bar.end - bar.begin)],
             ["mostly", bar.task], ["tasks", String(bar.tasks)], ...(bar.for ? [["for", bar.for]] : [])],
     }));
     const kinds = Object.keys(kindColors).filter((kind) => bars.some((bar) => bar.kind === kind));
-    const spec = base(width, 34 * names.length + 70 + legendHeight(kinds, width - 70), "What the streams run, and when");
+    const spec = base(width, 34 * names.length + 70 + legendHeight(kinds, width - 70), say("What the streams run, and when"));
     spec.padding = { left: 4, right: 4, top: 20, bottom: 4 };
     spec.data = [
       { name: "bars", values: bars },
@@ -258,7 +267,7 @@ const zeroplanPlots = (() => {
       { name: "color", type: "ordinal", domain: kinds, range: kinds.map((kind) => kindColors[kind]) },
     ];
     spec.axes = [
-      { orient: "bottom", scale: "x", title: "time, " + name, grid: true, tickCount: 6 },
+      { orient: "bottom", scale: "x", title: say("time, {}", name), grid: true, tickCount: 6 },
       { orient: "left", scale: "y", domain: false, ticks: false, labelLimit: atMost(90) },
     ];
     spec.legends = [legendBelow(theme, width - 70, "color", kinds, "fill")];
@@ -284,16 +293,16 @@ const zeroplanPlots = (() => {
     const wanted = doc.chosen ? doc.chosen.workload.activation_checkpointing : doc.strategies[0].activation_checkpointing;
     const some = doc.strategies.filter((row) => row.activation_checkpointing === wanted);
     const rows = some.length ? some : doc.strategies;
-    const short = (row) => "ZeRO-" + row.stage
-      + (row.offload_optimizer === "none" ? "" : (row.offload_param === "none" ? ", optimizer on " : ", optimizer, parameters on ")
-        + row.offload_optimizer);
+    const short = (row) => row.offload_optimizer === "none" ? "ZeRO-" + row.stage
+      : say(row.offload_param === "none" ? "ZeRO-{}, optimizer on {}" : "ZeRO-{}, optimizer, parameters on {}",
+            row.stage, row.offload_optimizer);
     const categories = stackOrder
       .filter((category) => rows.some((row) => row.breakdown_at_peak[category] > 0));
     const parts = [], whole_rows = [];
     rows.forEach((row, index) => {
       whole_rows.push({ index, label: short(row), fits: row.fits, all: row.gpu_bytes / GiB,
         tip: [["", row.name], ["GPU memory", gib(row.gpu_bytes)], ["host memory", gib(row.host_bytes)],
-              ["fits", row.fits ? "yes" : "no"], ["tokens/s per GPU", whole(row.tokens_per_second_per_gpu)],
+              ["fits", say(row.fits ? "yes" : "no")], ["tokens/s per GPU", whole(row.tokens_per_second_per_gpu)],
               ...categories.map((category) => [plain(category), gib(row.breakdown_at_peak[category])])
                 .filter(([, size]) => size !== "0.0 GiB")] });
       categories.forEach((category, order) => parts.push(
@@ -301,7 +310,7 @@ const zeroplanPlots = (() => {
     });
     const narrow = width < 560;
     const room = narrow ? width - 20 : width - besideRows;
-    const spec = base(width, (narrow ? 40 : 26) * rows.length + 70 + legendHeight(categories, room), "GPU memory at the peak of each ZeRO stage and offload");
+    const spec = base(width, (narrow ? 40 : 26) * rows.length + 70 + legendHeight(categories, room), say("GPU memory at the peak of each ZeRO stage and offload"));
     spec.padding = { left: 4, right: 4, top: 20, bottom: 4 };
     spec.data = [
       { name: "parts", values: parts, transform: [
@@ -315,7 +324,7 @@ const zeroplanPlots = (() => {
         paddingInner: narrow ? 0.55 : 0.25, paddingOuter: narrow ? 0.5 : 0.15 },
       { name: "color", type: "ordinal", domain: categories, range: categories.map((name) => colorOf(name, theme)) },
     ];
-    spec.axes = [{ orient: "bottom", scale: "x", title: "GPU memory at the peak, GiB", grid: true, tickCount: 6 }];
+    spec.axes = [{ orient: "bottom", scale: "x", title: say("GPU memory at the peak, GiB"), grid: true, tickCount: 6 }];
     if (!narrow) spec.axes.push({ orient: "left", scale: "y", domain: false, ticks: false, labelLimit: atMost(besideRows - 10) });
     spec.legends = [legendBelow(theme, room, "color", categories, "fill")];
     spec.marks = [
@@ -328,7 +337,7 @@ const zeroplanPlots = (() => {
         encode: { enter: { x: { scale: "x", field: "all", offset: 4 }, y: { scale: "y", field: "label", band: 0.5 },
                            text: { signal: "datum.fits ? '✓' : '✗'" }, baseline: { value: "middle" },
                            fill: { signal: "datum.fits ? '" + theme.soft + "' : '" + theme.limit + "'" } } } },
-      ...limitLine(theme, "x", true, capacity, "capacity"),
+      ...limitLine(theme, "x", true, capacity, say("capacity")),
       rowTargets(theme),
     ];
     spec.usermeta = { rows: whole_rows };
@@ -354,7 +363,7 @@ const zeroplanPlots = (() => {
     const step = doc.chosen.result.step.seconds;
     const of = (move) => measure === "memory" ? move.gpu_bytes / GiB : 100 * move.speed_change;
     // The end of a pointer names it; "device" and the like need what they belong to.
-    const short = (change) => change.replace(/(^|; )--/g, "$1").replace(/(^|; )\/(\S+)/g, (all, before, pointer) => {
+    const short = (change) => change.replace(/(^|; |；)--/g, "$1").replace(/(^|; |；)\/(\S+)/g, (all, before, pointer) => {
       const words = pointer.split("/");
       return before + (words[words.length - 1].length > 8 ? words.slice(-1) : words.slice(-2)).join(".");
     }).replace(/zero_optimization\./g, "").replace(/gradient-accumulation-steps/g, "accumulation")
@@ -365,16 +374,16 @@ const zeroplanPlots = (() => {
         index, label: cut(short(move.change), 48), value: of(move), fits: move.fits,
         tip: [["", move.change], ["GPU memory", signed(move.gpu_bytes / GiB, 1) + " GiB"],
               ["tokens/s per GPU", signed(100 * move.speed_change, 1) + " %"],
-              ["step", signed(move.step_seconds, 3) + " s of " + time(step)],
-              ["host memory", signed(move.host_bytes / GiB, 1) + " GiB"], ["fits then", move.fits ? "yes" : "no"]],
+              ["step", say("{} s of {}", signed(move.step_seconds, 3), time(step))],
+              ["host memory", signed(move.host_bytes / GiB, 1) + " GiB"], ["fits then", say(move.fits ? "yes" : "no")]],
       }));
     // One name, one row: different moves may shorten to the same words.
     rows.forEach((row) => {
       if (rows.some((other) => other.index < row.index && other.label === row.label)) row.label += " ".repeat(row.index);
     });
     const narrow = width < 560;
-    const title = measure === "memory" ? "change of GPU memory, GiB" : "change of tokens/s per GPU, %";
-    const spec = base(width, (narrow ? 40 : 28) * Math.max(1, rows.length) + 50, "What one knob changes: " + title);
+    const title = say(measure === "memory" ? "change of GPU memory, GiB" : "change of tokens/s per GPU, %");
+    const spec = base(width, (narrow ? 40 : 28) * Math.max(1, rows.length) + 50, say("What one knob changes: {}", title));
     spec.data = [{ name: "rows", values: rows }];
     const values = rows.map((row) => row.value);
     spec.scales = [
@@ -402,7 +411,7 @@ const zeroplanPlots = (() => {
   }
 
   return {
-    themes, configOf, parts: { base, gib, time, atMost },  // for the plots of other files
+    themes, configOf, described, parts: { base, gib, time, atMost },  // for the plots of other files
     plots: {
       tradeoff, memory, streams, stages,
       "knobs-memory": (doc, theme, width) => knobs(doc, theme, width, "memory"),

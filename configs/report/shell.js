@@ -2,6 +2,7 @@
 // Text of the document becomes text nodes and nothing else.
 "use strict";
 const zeroplanPage = (() => {
+  const say = zeroplanSay;
   const doc = JSON.parse(document.getElementById("document").textContent);
   const GiB = 2 ** 30;
   const gib = (bytes) => (bytes / GiB).toFixed(1) + " GiB";
@@ -27,7 +28,7 @@ const zeroplanPage = (() => {
   function showTip(rows, x, y) {
     tip.replaceChildren(...rows.map(([what, value]) => {
       const line = element("div");
-      if (what) line.append(element("span", what));
+      if (what) line.append(element("span", say(what)));
       line.append(element("span", value));
       return line;
     }));
@@ -38,7 +39,7 @@ const zeroplanPage = (() => {
     tip.style.top = Math.max(4, Math.min(y + 14, innerHeight - box.height - 4)) + "px";
   }
   const hideTip = () => { tip.hidden = true; };
-  const sentence = (rows) => rows.map(([what, value]) => (what ? what + " " : "") + value).join("; ");
+  const sentence = (rows) => rows.map(([what, value]) => (what ? say(what) + " " : "") + value).join("; ");
 
   // --- plots
 
@@ -52,12 +53,12 @@ const zeroplanPage = (() => {
       this.box.className = "plot";
       this.box.tabIndex = 0;
       this.box.setAttribute("role", "group");
-      this.box.setAttribute("aria-label", section.querySelector("h2").textContent
-        + ": a plot. Arrow keys go through what it shows.");
+      this.box.setAttribute("aria-label", say("{}: a plot. Arrow keys go through what it shows.",
+                                               section.querySelector("h2").textContent));
       this.shown = element("p", "");
       this.shown.className = "shown";
       this.shown.setAttribute("aria-live", "polite");
-      this.hint = "Point at it, tap it, or use the arrow keys.";
+      this.hint = say("Point at it, tap it, or use the arrow keys.");
       this.shown.textContent = this.hint;
       section.append(this.box, this.shown);
       this.place = -1;
@@ -71,7 +72,7 @@ const zeroplanPage = (() => {
       this.width = this.box.clientWidth;
       if (this.width < 50) return;
       const colors = zeroplanPlots.themes[theme];
-      const spec = zeroplanPlots.plots[this.name](doc, colors, this.width);
+      const spec = zeroplanPlots.described(zeroplanPlots.plots[this.name](doc, colors, this.width));
       this.rows = spec.usermeta.rows;
       if (this.view) this.view.finalize();
       // The interpreter: the page's policy lets nobody make code of text.
@@ -122,9 +123,13 @@ const zeroplanPage = (() => {
   function useTheme(name) {
     theme = name;
     document.documentElement.dataset.theme = name;
-    document.getElementById("theme").textContent = name === "dark" ? "Light colours" : "Dark colours";
+    document.getElementById("theme").textContent = say(name === "dark" ? "Light colours" : "Dark colours");
     for (const plot of drawn) plot.draw();
   }
+
+  // What the page's own markup says, in the reader's language.
+  document.documentElement.lang = say("en");
+  for (const one of document.querySelectorAll("h2, th, #copy")) one.textContent = say(one.textContent);
 
   // Draws the plots of the sections: `about` has the text above each by its name, nothing where there is
   // nothing to draw.
@@ -144,5 +149,5 @@ const zeroplanPage = (() => {
     useTheme(dark.matches ? "dark" : "light");
   }
 
-  return { doc, gib, time, count, element, number, show };
+  return { say, doc, gib, time, count, element, number, show };
 })();

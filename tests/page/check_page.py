@@ -10,6 +10,7 @@ import base64
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -35,8 +36,8 @@ def check(what, condition, detail=""):
         failures.append(what)
 
 
-def write_report(program, page, model):
-    done = subprocess.run([program, "report", model, "2x4xA100-40G", *SPACE, "-o", page], capture_output=True, text=True)
+def write_report(program, page, model, *more):
+    done = subprocess.run([program, "report", model, "2x4xA100-40G", *SPACE, "-o", page, *more], capture_output=True, text=True)
     check("report writes " + os.path.basename(page), done.returncode == 0, done.stderr)
     return done.returncode == 0
 
@@ -173,6 +174,41 @@ def check_text(browser, program, work):
     check_quiet(browser, page)
 
 
+def check_chinese(browser, program, folder):
+    """With --lang zh every word of the page is Chinese, but names and what somebody types."""
+    page = os.path.join(os.path.abspath(folder), "report-zh.html")
+    if not write_report(program, page, "llama-3.2-1b", "--lang", "zh"):
+        return
+    open_page(browser, page)
+    check_plots(browser)
+    check("the page says its language", browser.evaluate("document.documentElement.lang") == "zh")
+    texts = browser.evaluate("""(() => {
+      const texts = [];
+      const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+      while (walker.nextNode()) {
+        const inside = walker.currentNode.parentElement;
+        if (!inside.closest('script, style, noscript, pre')) texts.push(walker.currentNode.textContent);
+      }
+      for (const one of document.querySelectorAll('[aria-label]')) texts.push(one.getAttribute('aria-label'));
+      return texts;
+    })()""")
+    # What the plots say of what is pointed at.
+    for plot in PLOTS:
+        browser.evaluate(f"document.querySelector('[data-drawn=\"{plot}\"]').focus()")
+        press(browser, "ArrowRight")
+        texts.append(browser.evaluate(f"document.querySelector('[data-drawn=\"{plot}\"]').nextElementSibling.textContent"))
+    # Commands, keys with their values, paths, and names that are the same in Chinese.
+    typed = re.compile(r"zeroplan [a-z]+ --[a-z-]+ ?\d*|[\w.-]*[/_][\w./-]*|--[a-z-]+"
+                       r"|[a-z-]+ [\w.]+ (?:→ [\w.]+|…)|tokens|token|logits|nvme|cpu|nvswitch|roce|torch|transformers|sdpa|embedding|inputs|stage|full"
+                       r"|true|false|none|auto|selective|eager|flash")
+    left = [text for text in texts if re.search(r"(?<![\w-])[a-z]{3,}(?![\w.-])", typed.sub(" ", text))]
+    check("the Chinese page has its texts", len(texts) > 100, str(len(texts)))
+    check("the Chinese page has no English left", not left, str(left))
+    check_fits_screen(browser, "Chinese")
+    check_quiet(browser, page)
+    screenshot(browser, os.path.join(folder, "chinese.png"))
+
+
 def check_plot_command(program, work):
     """Each plot as a file: SVG that XML's readers take, one PNG."""
     if shutil.which("node") is None and shutil.which("nodejs") is None:
@@ -296,6 +332,7 @@ def main():
             check_plot_command(program, work)
         set_screen(browser, 1100, 900, False, "light")
         check_validation(browser, program, folder)
+        check_chinese(browser, program, folder)
     finally:
         browser.close()
     print(f"page: {len(failures)} failures; screenshots in {folder}")

@@ -154,6 +154,23 @@ TEST_CASE("literals of a source are read with their joins, escapes and lines") {
   CHECK(texts[2].before.ends_with(".source="));
 }
 
+TEST_CASE("no text of the report's page lacks a translation") {
+  const Json texts = page_texts(Language::zh);
+  int count = 0;
+  const auto look = [&](const std::string& file, const std::regex& pattern) {
+    const std::string text = read(kRoot / "configs/report" / file);
+    for (std::sregex_iterator at(text.begin(), text.end(), pattern), end; at != end; ++at) {
+      ++count;
+      INFO(file << ": \"" << (*at)[1].str() << "\" is not in the group \"page\" of zh.json");
+      CHECK(texts.find((*at)[1].str()) != nullptr);
+    }
+  };
+  const std::regex said("say\\(\\s*\"([^\"]+)\"");
+  for (const char* file : {"plots.js", "page.js", "shell.js"}) look(file, said);
+  look("page.html", std::regex("<h2>([^<]*[a-z] [^<]*)</h2>"));
+  CHECK(count > 50);  // the files were found
+}
+
 TEST_CASE("no sentence of the commands lacks a translation") {
   const std::string english = all_english();
   int count = 0;
