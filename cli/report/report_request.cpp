@@ -65,7 +65,7 @@ std::string report_text(const Json& document) {
   const char* cut = !searched                       ? "; the searches were cut by the time limit"
                     : moved && !moved->as_boolean() ? "; the sensitivity was cut by the time limit"
                                                     : "";
-  return text + fmt::format("{} points, {} simulations{}\n",
+  return text + fmt::format("{} points, {} simulated{}\n",
                             count_text(search.find("points")->as_integer()),
                             count_text(search.find("evaluated")->as_integer()),
                             cut);
