@@ -335,8 +335,9 @@ runtime::TrainingReport train_embedded(const EmbeddedRun& run,
                                        const Arguments& arguments,
                                        std::ostream& log) {
   const StepWork work = step_work(run.plan);
+  const runtime::JoinOptions joining = join_options(arguments);  // checked for one process, too
   if (run.group.ranks > 1) {
-    const auto group = runtime::join(run.group, join_options(arguments));
+    const auto group = runtime::join(run.group, joining);
     return train_as_rank(run, arguments, work.graph, log, *group);
   }
   require_places(run, arguments);

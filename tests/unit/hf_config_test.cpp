@@ -57,6 +57,13 @@ TEST_CASE("missing core keys are named together with the family that needs them"
   CHECK(errors[0].hint.find("32") != std::string::npos);
 }
 
+TEST_CASE("GLM of transformers is refused, not taken for the GLM of 2022 that shares its type") {
+  const auto errors = errors_of(
+      R"({"model_type": "glm", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100})");
+  REQUIRE(errors.size() == 1);
+  CHECK(errors[0].pointer == "/model/num_hidden_layers");
+}
+
 TEST_CASE("impossible sizes are errors with a pointer") {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"("num_hidden_layers": 0)", "/model/num_hidden_layers"},
