@@ -36,8 +36,10 @@ void run_loss(const Run& run);
 
 }  // namespace zeroplan::runtime::cpu
 
-// Instantiates a group for the three formats.
+// Instantiates a group for the three formats. No parentheses: the argument is a name.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define ZP_CPU_KERNELS(group)                                 \
   template void group<float>(const Run&);                     \
   template void group<::zeroplan::runtime::Bf16>(const Run&); \
   template void group<::zeroplan::runtime::Fp16>(const Run&)
+// NOLINTEND(bugprone-macro-parentheses)
