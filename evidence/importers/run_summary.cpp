@@ -66,7 +66,13 @@ class Summary {
   std::vector<std::string> notes_;
 };
 
+// A log may hold any number; bytes that no reader of measurements would take are left out.
 void Summary::put(Metric metric, double value, double deviation) {
+  constexpr double kMostBytes = 9e15;
+  if (is_bytes(metric) && !(value >= 1.0 && value <= kMostBytes)) {
+    note(fmt::format("{}: {:.3g} bytes left out, which no machine has", name(metric), value));
+    return;
+  }
   measurement_.measured.set(metric, is_bytes(metric) ? std::round(value) : shortened(value));
   constexpr double kLeast = 5e-5;
   if (deviation < kLeast) return;
