@@ -60,6 +60,20 @@ std::string_view expected(MetricKind kind) {
   return "";
 }
 
+bool is_possible(MetricKind kind, double number) {
+  if (!std::isfinite(number)) return false;
+  switch (kind) {
+    case MetricKind::bytes:
+      return number >= 1.0 && number <= kMostWhole;
+    case MetricKind::fraction:
+      return number > 0.0 && number <= 1.0;
+    case MetricKind::count:
+      return number >= 0.0 && is_whole(number);
+    default:
+      return number > 0.0;
+  }
+}
+
 // The value in the metric's unit, or nothing where it cannot be one. Bytes are rounded: sources
 // state 9.69 GB.
 std::optional<double> metric_value(MetricKind kind, const Json& value) {
@@ -67,23 +81,8 @@ std::optional<double> metric_value(MetricKind kind, const Json& value) {
     if (!value.is_boolean()) return std::nullopt;
     return value.as_boolean() ? 1.0 : 0.0;
   }
-  if (!value.is_number()) return std::nullopt;
-  const double number = value.as_number();
-  if (!std::isfinite(number)) return std::nullopt;
-  switch (kind) {
-    case MetricKind::bytes:
-      if (number < 1.0 || number > kMostWhole) return std::nullopt;
-      return std::round(number);
-    case MetricKind::fraction:
-      if (number <= 0.0 || number > 1.0) return std::nullopt;
-      return number;
-    case MetricKind::count:
-      if (number < 0.0 || !is_whole(number)) return std::nullopt;
-      return number;
-    default:
-      if (number <= 0.0) return std::nullopt;
-      return number;
-  }
+  if (!value.is_number() || !is_possible(kind, value.as_number())) return std::nullopt;
+  return kind == MetricKind::bytes ? std::round(value.as_number()) : value.as_number();
 }
 
 std::string metric_hint(MetricKind kind, const Json& value) {
@@ -305,6 +304,8 @@ Json number_json(double value) {
 }
 
 }  // namespace
+
+bool is_possible(Metric metric, double value) { return is_possible(row(metric).kind, value); }
 
 std::string_view name(Metric metric) { return row(metric).key; }
 

@@ -43,6 +43,8 @@ inline constexpr std::size_t kMetricCount =
 
 std::string_view name(Metric metric);  // its key: "step_seconds"
 std::optional<Metric> find_metric(std::string_view key);
+// May a measurement say so? `value` in the metric's unit; what may not is refused when it is read.
+bool is_possible(Metric metric, double value);
 
 // What was measured, each in the unit its key names: bytes, seconds, 1/s, 10^12 flop/s, fractions.
 class Measured {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "model/engine/buffers.hpp"
-#include "simulator/engines/deepspeed_writer.hpp"
 #include "simulator/engines/ddp_writer.hpp"
+#include "simulator/engines/deepspeed_writer.hpp"
 #include "simulator/engines/fsdp_writer.hpp"
 
 namespace zeroplan {

@@ -66,11 +66,10 @@ class Summary {
   std::vector<std::string> notes_;
 };
 
-// A log may hold any number; bytes that no reader of measurements would take are left out.
+// A log may hold any number; what no reader of measurements would take is left out.
 void Summary::put(Metric metric, double value, double deviation) {
-  constexpr double kMostBytes = 9e15;
-  if (is_bytes(metric) && !(value >= 1.0 && value <= kMostBytes)) {
-    note(fmt::format("{}: {:.3g} bytes left out, which no machine has", name(metric), value));
+  if (!is_possible(metric, value)) {
+    note(fmt::format("{}: {:.3g} left out, which cannot be measured", name(metric), value));
     return;
   }
   measurement_.measured.set(metric, is_bytes(metric) ? std::round(value) : shortened(value));

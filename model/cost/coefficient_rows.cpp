@@ -79,7 +79,7 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
      "reserved memory in stage 3"},
     {Coefficient::step_time_model_sd, "step_time_model_sd", "1", 0.10, 0.0, 0.02, 0.3,
      "fitted: spread of the published rows by source, 4 % within llm-foundry, up to 25 % between "
-     "sources; 90 % intervals then cover 87 % of the scored rows",
+     "sources; 90 % intervals then cover 90 % of the scored rows",
      "interval of the step time"},
     {Coefficient::matmul_isolated_efficiency,
      "matmul_isolated_efficiency", "1", 0.85, 0.08, 0.3, 1.2,

@@ -3,7 +3,6 @@
 // repository (modeling_glm.py of THUDM/glm-10b; defaults: configuration_glm.py). The model_type is
 // also that of GLM-4 in transformers, which has other keys and is a LLaMA-like decoder.
 #include "model/families/family.hpp"
-#include "model/families/llama_like.hpp"
 
 namespace zeroplan::families {
 

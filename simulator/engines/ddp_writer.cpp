@@ -168,22 +168,18 @@ void DdpWriter::drop_cast(ParameterSlots& slots) {
 
 void DdpWriter::drop_casts(const PassStep& pass) {
   if (!autocasts(config_)) return;
-  const BlockInstance& instance = work_.graph.instances[static_cast<std::size_t>(pass.instance)];
-  if (pass.pass == Pass::backward) {
-    for (const std::int32_t index : instance.parameters) {
-      ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
-      if (slots.cast_users > 0 && --slots.cast_users == 0) writer_.release(slots.cast);
-    }
-    return;
-  }
-  // The model's forward pass is over: what checkpointed blocks used alone goes.
-  if (pass.pass != Pass::drop_outputs) return;
-  for (const BlockInstance& block : work_.graph.instances) {
-    if (!block.checkpointed) continue;
+  const std::vector<BlockInstance>& instances = work_.graph.instances;
+  const auto done_with = [this](const BlockInstance& block) {
     for (const std::int32_t index : block.parameters) {
       ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
       if (slots.cast_users > 0 && --slots.cast_users == 0) writer_.release(slots.cast);
     }
+  };
+  if (pass.pass == Pass::backward) done_with(instances[static_cast<std::size_t>(pass.instance)]);
+  // The model's forward pass is over: what checkpointed blocks used alone goes.
+  if (pass.pass != Pass::drop_outputs) return;
+  for (const BlockInstance& block : instances) {
+    if (block.checkpointed) done_with(block);
   }
 }
 
