@@ -164,13 +164,17 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-bool wait_for_text(const std::string& path, const std::string& text) {
+bool wait_until(const std::function<bool()>& reached) {
   const Clock::time_point deadline = Clock::now() + std::chrono::seconds(60);
-  while (read_text(path).find(text) == std::string::npos) {
+  while (!reached()) {
     if (Clock::now() >= deadline) return false;
     std::this_thread::sleep_for(kLook);
   }
   return true;
+}
+
+bool wait_for_text(const std::string& path, const std::string& text) {
+  return wait_until([&] { return read_text(path).find(text) != std::string::npos; });
 }
 
 }  // namespace zeroplan::test

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -57,7 +58,9 @@ std::vector<std::unique_ptr<Process>> torchrun(int ranks,
                                                const Folder& folder);
 
 std::string read_text(const std::string& path);
-// Waits until the file holds the text; false where it does not in time.
+// Looks every few milliseconds; false where it does not come in a minute.
+bool wait_until(const std::function<bool()>& reached);
+// Waits until the file holds the text.
 bool wait_for_text(const std::string& path, const std::string& text);
 
 }  // namespace zeroplan::test
