@@ -102,9 +102,14 @@ void StepWriter::dense(OptimizerWrapper wrapper) {
         scan.host_waits = true;
       }
     }
-    add(ActionKind::cast, index, group.numel, config_.master_dtype).pieces =
-        static_cast<int>(group.declared.size());
     // FP16_Optimizer casts each gradient and then flattens the casts into one more buffer.
+    for (const int parameter : group.declared) {
+      add(ActionKind::cast,
+          index,
+          partition.numels[static_cast<std::size_t>(parameter)],
+          config_.master_dtype)
+          .parameter = parameter;
+    }
     if (fused && group.declared.size() > 1) {
       add(ActionKind::flatten, index, group.numel, config_.master_dtype).pieces =
           static_cast<int>(group.declared.size());

@@ -98,12 +98,20 @@ bool joined_by_nvlink(Topology topology) {
          topology == Topology::hybrid_cube_mesh;
 }
 
+// NCCL opens two channels for each NVLink, up to those of A100 (24 of 9.2 MiB a connection;
+// NVIDIA/nccl src/graph/search.cc, src/include/device.h): fewer links, fewer buffers.
+double share_of_channels(const Gpu& gpu) {
+  constexpr double kA100 = 300e9;  // bytes a second, each way
+  if (!gpu.nvlink) return 1.0;
+  return std::min(1.0, gpu.nvlink->value.value() / kA100);
+}
+
 // First communicator within a node. Source: NVIDIA/nccl issue 964 (A100, 4 GPUs with NVLink, after
 // a 4 MB all-reduce: 544 MiB with two ranks, 688 with more); without NVLink NVIDIA/nccl pull 2366
 // (RTX 3090: context and NCCL 484 MiB, context alone 256).
-double ring_bytes(bool nvlink, std::int64_t ranks) {
+double ring_bytes(const Gpu& gpu, bool nvlink, std::int64_t ranks) {
   if (!nvlink) return 228 * kMiB;
-  return (ranks == 2 ? 544 : 688) * kMiB;
+  return (ranks == 2 ? 544 : 688) * kMiB * share_of_channels(gpu);
 }
 
 }  // namespace
@@ -132,10 +140,13 @@ Quantity<Bytes> cuda_context(const Gpu& gpu, Version torch) {
                   "as cards with readings take for each SM");
 }
 
-// Bytes of NCCL:   ring + (communicators - 1) * further + network + peers * all-to-all
-//   further: 600 MiB with NVLink (assumed), as the first without;
-//   network: 200 MiB where the group spans nodes, so that A100 with context and NCCL comes to the
-//            1.2-1.6 GiB seen in bigscience's runs on 48 nodes;
+// Bytes of NCCL:   ring + (communicators - 1) * further + crossing * network + peers * all-to-all
+//   further: 600 MiB with NVLink on A100 (NVIDIA/nccl issue 964: 544 to 688 for each group of 4
+//   A100; issue
+//            864: 1.6 GB with one communicator, 6 GB with three or more), as the first without;
+//   crossing: the group that spans nodes, and those that have no two ranks in a node;
+//   network: 200 MiB (assumed; with it Megatron's groups come to what 64 V100 show beyond PyTorch's
+//            reserved memory, bigscience experiments/gpt2-meg-ds-3d: 3.3 GiB with the context);
 //   all-to-all: (4.34 - 1.06) GB over 7 peers, NVIDIA/nccl issue 1685 (8 H100).
 // Left out: buffers registered by the user, NVLS, NCCL_BUFFSIZE and channel settings.
 Quantity<Bytes> nccl_overhead(const Gpu& gpu, Topology topology, const CommunicatorUse& use) {
@@ -144,9 +155,11 @@ Quantity<Bytes> nccl_overhead(const Gpu& gpu, Topology topology, const Communica
   }
   const bool nvlink = joined_by_nvlink(topology);
   Sum sum;
-  if (use.ranks > use.nodes) sum.add(ring_bytes(nvlink, use.ranks), nvlink ? 0.15 : 0.3);
-  if (use.nodes > 1) sum.add(200 * kMiB, 0.8);
-  const double further = nvlink ? 600 * kMiB : ring_bytes(false, use.ranks);
+  if (use.ranks > use.nodes) sum.add(ring_bytes(gpu, nvlink, use.ranks), nvlink ? 0.15 : 0.3);
+  const std::int64_t crossing = use.over_network + (use.nodes > 1 ? 1 : 0);
+  sum.add(static_cast<double>(crossing) * 200 * kMiB, 0.8);
+  const double further =
+      nvlink ? 600 * kMiB * share_of_channels(gpu) : ring_bytes(gpu, false, use.ranks);
   sum.add(static_cast<double>(use.communicators - 1) * further, 0.5);
   if (use.all_to_all) {
     constexpr double kBytesPerPeer = (4.34e9 - 1.06e9) / 7;

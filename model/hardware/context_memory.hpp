@@ -20,6 +20,7 @@ struct CommunicatorUse {
   std::int64_t ranks = 1;          // of the largest group
   std::int64_t nodes = 1;          // it spans
   std::int64_t communicators = 1;  // process groups of a rank that ran a collective
+  std::int64_t over_network = 0;   // groups beside these that have no two ranks in a node
   bool all_to_all = false;         // expert or sequence parallelism: a connection to every peer
 };
 

@@ -19,12 +19,36 @@ struct OutsideTorch {
   double sd = 0.0;  // in bytes
 };
 
+// Megatron's groups beside the one of all ranks, and both neighbours of a pipeline's stage, each
+// with a communicator (megatron/core/parallel_state.py, runtime/pipe/topology.py). Ranks count up
+// along tensors, then data, then stages: how far a group's ranks lie apart says whether a node has
+// two.
+void add_model_parallel_groups(const Plan& plan, CommunicatorUse& use) {
+  const Degrees& degrees = plan.degrees;
+  const std::int64_t data_stride = degrees.tensor * degrees.sequence;
+  const std::int64_t stage_stride = data_stride * degrees.data;
+  const auto add = [&](bool used, std::int64_t stride, std::int64_t groups) {
+    if (!used) return;
+    const bool in_node = stride < plan.cluster.gpus_per_node();
+    (in_node ? use.communicators : use.over_network) += groups;
+  };
+  const bool model_parallel = degrees.tensor * degrees.pipeline > 1;
+  add(degrees.tensor > 1, 1, 1);
+  add(degrees.data > 1, data_stride, 1);
+  add(model_parallel, degrees.tensor > 1 ? 1 : stage_stride, 1);
+  add(degrees.pipeline > 1, stage_stride, 2);
+}
+
 // CUDA context and NCCL's buffers. A process group that has run a collective has its own
 // communicator: the data-parallel one, and those that stage 3 partitions over as well.
 OutsideTorch outside_torch(const Plan& plan) {
   CommunicatorUse use;
   use.ranks = plan.degrees.world;
   use.nodes = plan.cluster.nodes;
+  use.all_to_all = plan.degrees.sequence > 1;
+  if (plan.workload.implementation == Implementation::megatron) {
+    add_model_parallel_groups(plan, use);
+  }
   if (plan.workload.engine == TrainingEngine::fsdp) {
     // Hybrid sharding has a group inside and one across (_init_utils.py _init_process_group_state).
     use.communicators += plan.fsdp.shard_ranks < plan.fsdp.ranks ? 2 : 0;

@@ -63,6 +63,7 @@ void DeepSpeedWriter::write_action(const EngineAction& action) {
                 micro_step_active_ ? kCommunication : kTemporaries,
                 stream,
                 tasks_.kernel("flatten", bytes * 2));
+      release_casts();
       break;
     case ActionKind::cast:
       write_cast(action);
@@ -137,7 +138,12 @@ void DeepSpeedWriter::write_cast(const EngineAction& action) {
   const Bytes bytes = action.elements * action.dtype;
   const std::vector<SlotIndex> flat = transients_;
   transient(bytes, kTemporaries, stream_of(action.stream), tasks_.kernel("cast", bytes * 2));
-  if (micro_step_active_ || config_.stage == 0) return;
+  if (micro_step_active_) return;
+  if (config_.stage == 0) {
+    casts_.push_back(transients_.back());
+    transients_.pop_back();
+    return;
+  }
   for (const SlotIndex slot : flat) {
     writer_.release(slot);
     free_slots_.push_back(slot);
@@ -152,7 +158,17 @@ void DeepSpeedWriter::transient_for_a_kernel(Bytes bytes, StreamId stream, TaskI
   transients_.pop_back();
 }
 
+// Of stage 0's gradients, one by one; a flat copy of them follows (fused_optimizer.py step).
+void DeepSpeedWriter::release_casts() {
+  for (const SlotIndex slot : casts_) {
+    writer_.release(slot);
+    free_slots_.push_back(slot);
+  }
+  casts_.clear();
+}
+
 void DeepSpeedWriter::release_transients() {
+  release_casts();
   for (const SlotIndex slot : transients_) {
     writer_.release(slot);
     free_slots_.push_back(slot);

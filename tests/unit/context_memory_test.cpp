@@ -54,6 +54,9 @@ TEST_CASE("NCCL takes nothing alone and more over NVLink than over PCIe") {
   CHECK(nccl_overhead(cpu_rank(), Topology::shared_memory, {.ranks = 4}).value == Bytes::zero());
   CHECK(mib(nccl_overhead(a100, Topology::nvswitch, {.ranks = 2})) == Approx(544));
   CHECK(mib(nccl_overhead(a100, Topology::nvswitch, {.ranks = 8})) == Approx(688));
+  // Six NVLinks, not twelve: half the channels.
+  const Gpu v100 = gpu_of_key("v100_sxm2_32gb");
+  CHECK(mib(nccl_overhead(v100, Topology::nvlink_mesh, {.ranks = 4})) == Approx(344));
   CHECK(mib(nccl_overhead(card, Topology::pcie_no_p2p, {.ranks = 3})) == Approx(228));
 }
 
@@ -65,6 +68,8 @@ TEST_CASE("every further group, node and peer adds to NCCL's memory") {
   const Bytes one = bytes({.ranks = 8});
   CHECK(bytes({.ranks = 8, .communicators = 2}) > one);
   CHECK(bytes({.ranks = 16, .nodes = 2}) > one);
+  CHECK(bytes({.ranks = 16, .nodes = 2, .over_network = 3}) - bytes({.ranks = 16, .nodes = 2}) ==
+        Bytes::mib(600));
   // NVIDIA/nccl issue 1685: 1.06 GB before, 4.34 GB after an all-to-all on 8 GPUs.
   CHECK((bytes({.ranks = 8, .all_to_all = true}) - one).gb() == Approx(3.28).epsilon(0.01));
 }

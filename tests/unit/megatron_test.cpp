@@ -184,6 +184,20 @@ TEST_CASE("Memory falls with the ranks that share a model") {
   CHECK(peak(R"(,"tensor_parallel":2,"pipeline_parallel":4)") < peak(R"(,"tensor_parallel":2)"));
 }
 
+TEST_CASE("Every group that a rank is in has NCCL's buffers, those within a node the larger") {
+  const auto outside = [](const std::string& workload) {
+    return at(predict(planned(workload), {}).gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+  };
+  // All 32 ranks and the data-parallel ones; then those of a layer, twice: Megatron's
+  // model-parallel group has them, too.
+  const Bytes data = outside("");
+  CHECK(outside(R"(,"tensor_parallel":4)") - data == Bytes::mib(1200));
+  // Data-parallel ranks lie eight apart: one a node.
+  CHECK(outside(R"(,"tensor_parallel":8)") - data == Bytes::mib(1200 - 600 + 200));
+  // Four stages of a node each: the stages' group and two neighbours over the network.
+  CHECK(outside(R"(,"pipeline_parallel":4)") - data == Bytes::mib(3 * 200));
+}
+
 TEST_CASE("A pipeline's step is no shorter than its busiest stage and no longer than all of them") {
   const StepTime step = predict(planned(R"(,"pipeline_parallel":8)")).step;
   CHECK(step.lower_bound <= step.total);
