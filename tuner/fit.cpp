@@ -5,6 +5,7 @@
 #include <cmath>
 #include <exception>
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "model/hardware/cluster.hpp"
@@ -180,9 +181,23 @@ Headroom headroom_of(const Question& question,
                      const PredictOptions& options) {
   const auto fits = [&](const Question& changed, bool play) {
     const StrategyResult result = plan_strategy(changed, chosen.strategy, options);
-    return play ? played(result.plan, options).fits : result.result.fits;
+    if (!play) return result.result.fits;
+    const SimulateOptions verdict{
+        .predict = options, .other_networks = false, .verdict_alone = true};
+    return simulate(result.plan, verdict).fits;
   };
   const Workload& workload = chosen.plan.workload;
+  const std::int64_t quanta =
+      std::max<std::int64_t>(1, sequence_limit(*question.prepared.model) / kSequenceQuantum);
+  const auto longest_quanta = [&] {
+    return largest_played(
+        workload.sequence_length / kSequenceQuantum, quanta, [&](std::int64_t n, bool play) {
+          Question changed = question;
+          set_integer(changed, ScenarioKey::sequence_length, n * kSequenceQuantum);
+          return fits(changed, play);
+        });
+  };
+  std::future<std::int64_t> longest = std::async(std::launch::async, longest_quanta);
   Headroom headroom;
   headroom.largest_micro_batch = largest_played(
       workload.micro_batch_size, kMostMicroBatch, [&](std::int64_t micro_batch, bool play) {
@@ -190,15 +205,7 @@ Headroom headroom_of(const Question& question,
         set_micro_batch(changed, micro_batch);
         return fits(changed, play);
       });
-  const std::int64_t quanta =
-      std::max<std::int64_t>(1, sequence_limit(*question.prepared.model) / kSequenceQuantum);
-  const std::int64_t longest = largest_played(
-      workload.sequence_length / kSequenceQuantum, quanta, [&](std::int64_t n, bool play) {
-        Question changed = question;
-        set_integer(changed, ScenarioKey::sequence_length, n * kSequenceQuantum);
-        return fits(changed, play);
-      });
-  headroom.longest_sequence = std::max(longest * kSequenceQuantum, workload.sequence_length);
+  headroom.longest_sequence = std::max(longest.get() * kSequenceQuantum, workload.sequence_length);
   return headroom;
 }
 
