@@ -28,6 +28,7 @@ std::string short_name(ScenarioKey key) {
 Alternative value_of(ScenarioKey key, const Json& value, double weight) {
   const std::string pointer(info(key).pointer);
   return {weight,
+          value.is_string() ? value.as_string() : value.dump(),
           [key, value, pointer](Scenario& scenario) {
             scenario.set(key, value, {"alternative", pointer});
           },
@@ -170,7 +171,7 @@ class OpenKeys {
                                  workload.implementation == Implementation::hf;
     if (!written_by_hand) return;
     const auto drop = [](Plan& plan) { plan.workload.outputs_held = false; };
-    result_.push_back({"outputs", {{0.5, nullptr, drop}}, true});
+    result_.push_back({"outputs", {{0.5, "let go", nullptr, drop}}, true});
   }
 
   // A machine that is rented by the card gives a share of its host, one of one's own all of it;
@@ -186,7 +187,7 @@ class OpenKeys {
       if (is_part && machine.host_memory) whole = std::max(whole, machine.host_memory->value);
     }
     const auto change = [whole](Plan& plan) { plan.cluster.node.host_memory.value = whole; };
-    result_.push_back({"host_memory_bytes", {{0.5, nullptr, change}}, true});
+    result_.push_back({"host_memory_bytes", {{0.5, "more", nullptr, change}}, true});
   }
 
   const Scenario& scenario_;

@@ -1,7 +1,6 @@
 // What a measured scenario leaves open, and what it may have been.
 //
-// Contract: where a key is missing the default is predicted and the interval covers the
-// alternatives. Each value has a weight, the share of runs that are thought to use it; the
+// Each value has a weight, the share of runs that are thought to use it; the
 // probability that a scenario fits is the mean over them. Weights are assumed, docs/validate.md
 // says why; none is fitted to a measurement.
 //
@@ -22,6 +21,7 @@ namespace zeroplan {
 
 struct Alternative {
   double weight = 0.0;
+  std::string text;                    // of the value, for a reader
   std::function<void(Scenario&)> say;  // before it is resolved; may be null
   std::function<void(Plan&)> change;   // after it; may be null
 };

@@ -1,8 +1,9 @@
 // What is predicted of one measured scenario: every metric with its 90 % interval.
 //
-// A source rarely states everything. For a key that it leaves open the default is predicted, and
-// the interval covers what the usual other values give, and the probability that the scenario fits
-// is the mean over them (alternatives.hpp).
+// A source rarely states everything. For a key that it leaves open the default is predicted, or
+// what is clearly likelier of a run that is known to have run; the interval covers what the usual
+// other values give, and the probability that the scenario fits is the mean over them
+// (scenario_variants.hpp).
 #pragma once
 
 #include <array>
@@ -24,11 +25,11 @@ struct PredictedMetric {
 
 struct ScenarioPrediction {
   std::array<std::optional<PredictedMetric>, kMetricCount> metrics;  // `fits` has none
-  StepResult result;                                                 // of the defaults
+  StepResult result;                                                 // of the values taken
   double fit_probability = 0.0;                                      // over what is open
   bool fits = false;                    // with the confidence asked for
   std::string strategy;                 // "ZeRO-3, optimizer on cpu", "FSDP full"
-  std::vector<std::string> not_stated;  // keys of the scenario with alternatives
+  std::vector<std::string> not_stated;  // keys of the scenario with alternatives, "(taken: …)"
   const std::optional<PredictedMetric>& of(Metric metric) const {
     return metrics[static_cast<std::size_t>(metric)];
   }
@@ -36,6 +37,7 @@ struct ScenarioPrediction {
 
 struct ScenarioPredictionOptions {
   double confidence = 0.95;           // of the verdict
+  bool ran = false;                   // a number of it was measured
   bool host_memory = false;           // predict host_peak_bytes
   bool max_micro_batch_size = false;  // search for it
 };
@@ -44,9 +46,7 @@ struct ScenarioPredictionOptions {
 // micro-batch size is not stated.
 std::optional<std::string> missing_key(const Scenario& scenario, bool needs_micro_batch = true);
 
-// Throws InputError for what resolve() refuses; alternatives that it refuses are left out. The keys
-// that matter most are varied together, in at most 32 combinations, and the interval is the hull of
-// theirs; the rest one at a time, and their factors are multiplied.
+// Throws InputError for what resolve() refuses; alternatives that it refuses are left out.
 ScenarioPrediction predict_scenario(const Scenario& scenario,
                                     const ScenarioPredictionOptions& options = {});
 

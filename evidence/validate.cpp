@@ -31,6 +31,17 @@ struct Work {
   std::string reason;  // why there is none
 };
 
+// A number was taken of a run, which therefore ran.
+bool measures_a_run(const Measured& measured) {
+  if (measured.has(Metric::fits) && !measured.fits()) return false;
+  for (std::size_t i = 0; i < kMetricCount; ++i) {
+    const Metric metric = static_cast<Metric>(i);
+    const bool counts = metric != Metric::fits && metric != Metric::max_micro_batch_size;
+    if (counts && measured.has(metric)) return true;
+  }
+  return false;
+}
+
 bool only_measures_micro_batch(const Measured& measured) {
   for (std::size_t i = 0; i < kMetricCount; ++i) {
     const Metric metric = static_cast<Metric>(i);
@@ -242,6 +253,7 @@ ValidationReport validate(const std::vector<MeasurementFile>& files,
       Work& work = works[at->second];
       const Measured& measured = measurement.measured;
       work.options.confidence = options.confidence;
+      work.options.ran |= measures_a_run(measured);
       work.options.host_memory |= measured.has(Metric::host_peak_bytes);
       work.options.max_micro_batch_size |= measured.has(Metric::max_micro_batch_size);
       work.needs_micro_batch |= !only_measures_micro_batch(measured);

@@ -315,6 +315,45 @@ TEST_CASE("the probability that a scenario fits is the mean over its open keys' 
             .fit_probability);
 }
 
+TEST_CASE("of a run with a number to measure a value is taken with which it can have run") {
+  // 40 sequences of 1024 tokens without checkpointing are far too much for the card.
+  const std::string open =
+      R"("micro_batch_size":40,"gradient_accumulation_steps":1,"precision":"bf16",)"
+      R"("attention":"sdpa","frontend":"hf-trainer","fused_loss":true)";
+  Scenario scenario = scenario_of(line_of("a",
+                                          open,
+                                          R"("peak_allocated_bytes":1)",
+                                          R"(,"ds_config":{"zero_optimization":{"stage":2}})"));
+  scenario.set(ScenarioKey::cluster, Json("1x1xRTX3090"), {"", ""});
+  scenario.set(ScenarioKey::sequence_length, Json(1024), {"", ""});
+  Scenario checkpointed = scenario;
+  checkpointed.set(ScenarioKey::activation_checkpointing, Json("full"), {"", ""});
+  const StepResult with = simulated(checkpointed);
+  REQUIRE(simulated(scenario).fit_probability < 0.01);
+  REQUIRE(with.fit_probability > 0.9);
+
+  const ScenarioPrediction ran = zeroplan::predict_scenario(scenario, {.ran = true});
+  const auto& peak = ran.of(Metric::peak_allocated_bytes);
+  CHECK(peak->value == static_cast<double>(with.gpu.peak_allocated.count()));
+  CHECK(peak->low == Approx(with.peak_allocated_interval.low.count()));
+  CHECK(peak->high == Approx(with.peak_allocated_interval.high.count()));  // the default is out
+  CHECK(ran.not_stated == std::vector<std::string>{"activation_checkpointing (taken: full)"});
+  // Whether it fits is not concluded from that it ran.
+  const ScenarioPrediction open_prediction = zeroplan::predict_scenario(scenario);
+  CHECK(ran.fit_probability == open_prediction.fit_probability);
+  CHECK(open_prediction.of(Metric::peak_allocated_bytes)->value > peak->value);
+}
+
+TEST_CASE("the default stays where a run tells nothing of it") {
+  const Scenario scenario = scenario_of(
+      line_of("a", R"("micro_batch_size":1,"precision":"bf16")", R"("step_seconds":1)", ""));
+  const StepResult defaults = simulated(scenario);
+  REQUIRE(defaults.fit_probability > 0.99);
+  const ScenarioPrediction ran = zeroplan::predict_scenario(scenario, {.ran = true});
+  CHECK(ran.of(Metric::step_seconds)->value == defaults.step.total.seconds());
+  for (const std::string& key : ran.not_stated) CHECK(key.find("taken") == std::string::npos);
+}
+
 TEST_CASE("the weights of an open key's values are shares of one") {
   const Scenario scenario =
       scenario_of(line_of("a", R"("micro_batch_size":1)", R"("mfu":0.1)", ""));
