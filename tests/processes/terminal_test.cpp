@@ -1,0 +1,128 @@
+// `zeroplan tune` at a terminal: the bar, and Ctrl-C as the terminal sends it.
+#include <chrono>
+#include <csignal>
+#include <regex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "model/json.hpp"
+#include "tests/catch.hpp"
+#include "tests/processes/job.hpp"
+
+namespace zeroplan::test {
+namespace {
+
+// A program whose standard streams are a terminal of its own, but for its standard output if that
+// is to be a file.
+class AtTerminal {
+ public:
+  AtTerminal(const std::vector<std::string>& command, const std::string& output = "") {
+    std::vector<char*> arguments;
+    for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    pid_ = forkpty(&master_, nullptr, nullptr, nullptr);
+    if (pid_ < 0) throw std::runtime_error("no terminal");
+    if (pid_ > 0) return;
+    if (!output.empty()) {
+      const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+      dup2(file, STDOUT_FILENO);
+      close(file);
+    }
+    execv(arguments[0], arguments.data());
+    _exit(127);
+  }
+  ~AtTerminal() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(master_);
+  }
+  AtTerminal(const AtTerminal&) = delete;
+  AtTerminal& operator=(const AtTerminal&) = delete;
+
+  // What was shown, as soon as it matches, or after two minutes, or when the program has ended.
+  const std::string& shown_until(const std::regex& pattern) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    while (!std::regex_search(shown_, pattern) && std::chrono::steady_clock::now() < deadline &&
+           read_some()) {
+    }
+    return shown_;
+  }
+
+  void type(char key) { REQUIRE(write(master_, &key, 1) == 1); }
+
+  // To its end: exit code, or 128 + signal.
+  int end() {
+    while (read_some()) {
+    }
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  const std::string& shown() const { return shown_; }
+
+ private:
+  // False: the other side is closed, or silent for two minutes.
+  bool read_some() {
+    pollfd ready{master_, POLLIN, 0};
+    if (poll(&ready, 1, 120'000) <= 0) return false;
+    char buffer[4096];
+    const ssize_t count = read(master_, buffer, sizeof buffer);
+    if (count <= 0) return false;
+    shown_.append(buffer, static_cast<std::size_t>(count));
+    return true;
+  }
+
+  int master_ = -1;
+  pid_t pid_ = -1;
+  std::string shown_;
+};
+
+constexpr char kCtrlC = 3;
+
+// Twenty plans have been played: of this question some fit.
+const std::regex kUnderWay("[2-9][0-9] simulated, [0-9.]+ % of [0-9]+ points left");
+
+// Hard enough that nobody finishes it before the key is typed.
+const std::vector<std::string> kQuestion = {
+    ZEROPLAN_PROGRAM, "tune", "llama-2-7b", "8xH100-80G", "--time-limit", "600", "--lang", "en"};
+
+}  // namespace
+
+TEST_CASE("a search at a terminal shows how far it is, and Ctrl-C prints the best so far") {
+  AtTerminal search(kQuestion);
+  CHECK(search.shown_until(kUnderWay).find("\r[") != std::string::npos);
+  search.type(kCtrlC);
+  CHECK(search.end() == 130);
+  const std::string& shown = search.shown();
+  CHECK(shown.find("interrupted, so this is the best so far") != std::string::npos);
+  CHECK(shown.find("zero_optimization") != std::string::npos);
+  // The bar is wiped before the answer.
+  const std::size_t bar = shown.rfind("\r[");
+  REQUIRE(bar != std::string::npos);
+  CHECK(shown.find(" \r", bar) != std::string::npos);
+}
+
+TEST_CASE("an interrupted search still prints one JSON document, and its bar does not go into it") {
+  const Folder folder;
+  std::vector<std::string> question = kQuestion;
+  question.push_back("--json");
+  AtTerminal search(question, folder / "answer.json");
+  search.shown_until(kUnderWay);
+  search.type(kCtrlC);
+  CHECK(search.end() == 130);
+  const Json answer = parse_json(read_text(folder / "answer.json"), "answer.json").root;
+  CHECK(answer.find("optimal")->as_boolean() == false);
+}
+
+}  // namespace zeroplan::test
