@@ -7,3 +7,10 @@ using Catch::Approx;
 #else
 #include <catch2/catch.hpp>
 #endif
+
+// Under ThreadSanitizer memory is shadowed and everything takes ten to twenty times as long.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kUnderThreadSanitizer = true;
+#else
+inline constexpr bool kUnderThreadSanitizer = false;
+#endif
