@@ -3,9 +3,41 @@
 #include <algorithm>
 #include <iostream>
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace zeroplan {
+namespace {
+
+// Of a terminal that does not say, 80.
+std::size_t terminal_columns() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+// As much of UTF-8 text as takes so many columns, and how many it takes: characters from U+3000 on,
+// which messages have of Chinese alone, take two.
+struct Cut {
+  std::string text;
+  std::size_t columns = 0;
+};
+
+Cut cut(const std::string& text, std::size_t most) {
+  std::size_t columns = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if ((byte & 0xC0) == 0x80) continue;  // goes on
+    const std::size_t wide = byte >= 0xE3 ? 2 : 1;
+    if (columns + wide > most) return {text.substr(0, i), columns};
+    columns += wide;
+  }
+  return {text, columns};
+}
+
+std::size_t columns_of(const std::string& text) { return cut(text, text.size()).columns; }
+
+}  // namespace
 
 ProgressBar::ProgressBar(std::ostream& log)
     : log_(log), terminal_(&log == &std::cerr && isatty(STDERR_FILENO) == 1) {}
@@ -14,13 +46,23 @@ ProgressBar::~ProgressBar() {
   if (width_ > 0) log_ << '\r' << std::string(width_, ' ') << '\r' << std::flush;
 }
 
-void ProgressBar::show(double share, const std::string& text) {
+void ProgressBar::show(double share, const std::string& text, const std::string& more) {
   if (!terminal_) return;
-  constexpr int kCells = 24;
-  const int full = static_cast<int>(std::clamp(share, 0.0, 1.0) * kCells);
-  std::string line = "[" + std::string(static_cast<std::size_t>(full), '#') +
-                     std::string(static_cast<std::size_t>(kCells - full), '.') + "] " + text;
-  const std::size_t length = line.size();
+  constexpr std::size_t kMostCells = 24;
+  constexpr std::size_t kFewestCells = 8;
+  // A line that wraps could not be written over; the cursor stands behind it, or the terminal's ^C.
+  const std::size_t columns = std::max<std::size_t>(terminal_columns(), 8) - 3;
+  std::string line = cut(text, columns).text;
+  if (columns_of(text + more) + kFewestCells + 3 <= columns) line += more;
+  const std::size_t taken = columns_of(line) + 3;
+  const std::size_t left = columns > taken ? columns - taken : 0;
+  if (left >= kFewestCells) {
+    const std::size_t cells = std::min(kMostCells, left);
+    const auto full =
+        static_cast<std::size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(cells));
+    line = "[" + std::string(full, '#') + std::string(cells - full, '.') + "] " + line;
+  }
+  const std::size_t length = columns_of(line);
   if (length < width_) line += std::string(width_ - length, ' ');
   width_ = length;
   log_ << '\r' << line << std::flush;

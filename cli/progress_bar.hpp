@@ -14,13 +14,14 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // share: of the work that is done, 0 to 1.
-  void show(double share, const std::string& text);
+  // share: of the work that is done, 0 to 1. `more` stands behind the text where the terminal is wide
+  // enough; cells give way before text does.
+  void show(double share, const std::string& text, const std::string& more = "");
 
  private:
   std::ostream& log_;
   bool terminal_ = false;
-  std::size_t width_ = 0;  // of what stands there
+  std::size_t width_ = 0;  // of what stands there, in columns
 };
 
 }  // namespace zeroplan

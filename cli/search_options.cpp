@@ -109,11 +109,17 @@ const std::atomic<bool>& InterruptGuard::flag() const { return interrupt_flag();
 void show_progress(const SearchProgress& progress, ProgressBar& bar, const Translation& words) {
   const double done = static_cast<double>(progress.evaluated + progress.pruned) /
                       static_cast<double>(std::max<std::int64_t>(1, progress.points));
-  bar.show(done,
-           words.text(fmt::format("{} simulated, {:.1f} % of {} points left",
-                                  progress.evaluated,
-                                  100.0 * (1.0 - done),
-                                  progress.points)));
+  const std::string text = words.text(fmt::format("{} simulated, {:.1f} % of {} points left",
+                                                  progress.evaluated,
+                                                  100.0 * (1.0 - done),
+                                                  progress.points));
+  std::string best;
+  if (progress.best) {
+    best = words.text(fmt::format("; best so far {:.0f} tokens/s per GPU, {:.1f} GiB of GPU memory",
+                                  progress.best->tokens_per_second,
+                                  progress.best->gpu_memory.gib()));
+  }
+  bar.show(done, text, best);
 }
 
 }  // namespace zeroplan

@@ -473,7 +473,7 @@ class Search {
 
   void report() const {
     if (!options_.on_progress) return;
-    options_.on_progress({result_.points, result_.evaluated, result_.pruned, top_score_});
+    options_.on_progress({result_.points, result_.evaluated, result_.pruned, result_.best});
   }
 
   void finish() {

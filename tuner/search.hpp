@@ -42,11 +42,22 @@ struct SearchLimits {
   double tokens_per_second = 0.0;         // per GPU, at least
 };
 
+// A point that was simulated.
+struct Evaluated {
+  Point point;
+  bool fits = false;  // all limits hold
+  std::string why_not;
+  double tokens_per_second = 0.0;  // per GPU
+  Seconds step;
+  Bytes gpu_memory;
+  Bytes host_memory;
+};
+
 struct SearchProgress {
-  std::int64_t points = 0;     // of the space
-  std::int64_t evaluated = 0;  // simulated
-  std::int64_t pruned = 0;     // left out
-  double best = 0.0;           // score so far
+  std::int64_t points = 0;        // of the space
+  std::int64_t evaluated = 0;     // simulated
+  std::int64_t pruned = 0;        // left out
+  std::optional<Evaluated> best;  // so far
 };
 
 struct SearchOptions {
@@ -60,17 +71,6 @@ struct SearchOptions {
   const std::atomic<bool>* interrupted = nullptr;
   std::function<void(const SearchProgress&)> on_progress;  // called between rounds
   SimulationMemo* memo = nullptr;  // of searches that share it; null: the search has its own
-};
-
-// A point that was simulated.
-struct Evaluated {
-  Point point;
-  bool fits = false;  // all limits hold
-  std::string why_not;
-  double tokens_per_second = 0.0;  // per GPU
-  Seconds step;
-  Bytes gpu_memory;
-  Bytes host_memory;
 };
 
 struct TallyRow {

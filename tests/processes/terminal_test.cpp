@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,11 +24,14 @@ namespace {
 // is to be a file.
 class AtTerminal {
  public:
-  AtTerminal(const std::vector<std::string>& command, const std::string& output = "") {
+  AtTerminal(const std::vector<std::string>& command,
+             unsigned short columns,
+             const std::string& output = "") {
     std::vector<char*> arguments;
     for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
-    pid_ = forkpty(&master_, nullptr, nullptr, nullptr);
+    const winsize size{24, columns, 0, 0};
+    pid_ = forkpty(&master_, nullptr, nullptr, &size);
     if (pid_ < 0) throw std::runtime_error("no terminal");
     if (pid_ > 0) return;
     if (!output.empty()) {
@@ -90,8 +94,8 @@ class AtTerminal {
 
 constexpr char kCtrlC = 3;
 
-// Twenty plans have been played: of this question some fit.
-const std::regex kUnderWay("[2-9][0-9] simulated, [0-9.]+ % of [0-9]+ points left");
+const std::regex kUnderWay(
+    "simulated, [0-9.]+ % of [0-9]+ points left; best so far [0-9]+ tokens/s per GPU, ");
 
 // Hard enough that nobody finishes it before the key is typed.
 const std::vector<std::string> kQuestion = {
@@ -100,7 +104,7 @@ const std::vector<std::string> kQuestion = {
 }  // namespace
 
 TEST_CASE("a search at a terminal shows how far it is, and Ctrl-C prints the best so far") {
-  AtTerminal search(kQuestion);
+  AtTerminal search(kQuestion, 160);
   CHECK(search.shown_until(kUnderWay).find("\r[") != std::string::npos);
   search.type(kCtrlC);
   CHECK(search.end() == 130);
@@ -117,12 +121,35 @@ TEST_CASE("an interrupted search still prints one JSON document, and its bar doe
   const Folder folder;
   std::vector<std::string> question = kQuestion;
   question.push_back("--json");
-  AtTerminal search(question, folder / "answer.json");
+  AtTerminal search(question, 160, folder / "answer.json");
   search.shown_until(kUnderWay);
   search.type(kCtrlC);
   CHECK(search.end() == 130);
   const Json answer = parse_json(read_text(folder / "answer.json"), "answer.json").root;
   CHECK(answer.find("optimal")->as_boolean() == false);
+}
+
+TEST_CASE("a bar never wraps: on a narrow terminal its cells and what is least needed give way") {
+  const unsigned short columns = GENERATE(40, 80);
+  for (const char* language : {"en", "zh"}) {
+    std::vector<std::string> question = kQuestion;
+    question.back() = language;
+    AtTerminal search(question, columns);
+    const std::string bars = search.shown_until(std::regex("\\r[^\\r]+\\r[^\\r]+\\r"));
+    search.type(kCtrlC);
+    CHECK(search.end() == 130);
+    for (std::size_t at = 0; at < bars.size();) {
+      const std::size_t end = std::min(bars.find('\r', at), bars.size());
+      int wide = 0;
+      for (std::size_t i = at; i < end; ++i) {
+        const auto byte = static_cast<unsigned char>(bars[i]);
+        if ((byte & 0xC0) != 0x80) wide += byte >= 0xE3 ? 2 : 1;
+      }
+      CAPTURE(bars.substr(at, end - at));
+      CHECK(wide < columns);
+      at = end + 1;
+    }
+  }
 }
 
 }  // namespace zeroplan::test
