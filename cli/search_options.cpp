@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/table.hpp"
 #include "model/diagnostic.hpp"
 
 namespace zeroplan {
@@ -115,9 +116,9 @@ void show_progress(const SearchProgress& progress, ProgressBar& bar, const Trans
                                                   progress.points));
   std::string best;
   if (progress.best) {
-    best = words.text(fmt::format("; best so far {:.0f} tokens/s per GPU, {:.1f} GiB of GPU memory",
+    best = words.text(fmt::format("; best so far {:.0f} tokens/s per GPU, {} of GPU memory",
                                   progress.best->tokens_per_second,
-                                  progress.best->gpu_memory.gib()));
+                                  gib_text(progress.best->gpu_memory)));
   }
   bar.show(done, text, best);
 }

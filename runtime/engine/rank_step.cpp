@@ -196,16 +196,21 @@ void RankEngine::flatten_group(const EngineAction& action) {
   std::byte* flat = transient(action.elements * action.dtype, MemoryCategory::temporaries);
   fill_group(action.group, flat, action.dtype);
   step_gradients_[group] = {flat, action.dtype};
+  // Stage 0 has cast each gradient of the group before: these go, the flat copies of groups stay.
+  if (config_.stage == 0)
+    transients_.erase(transients_.end() - 1 - action.pieces, transients_.end() - 1);
 }
 
-// Behind a flat copy, which goes when the cast is made; stage 0 keeps both.
+// Of one gradient in stage 0, which may be all of its group. Else behind a flat copy of the group,
+// which goes when the cast is made.
 void RankEngine::cast_group(const EngineAction& action) {
   const auto group = static_cast<std::size_t>(action.group);
   step_gradients_.resize(std::max(step_gradients_.size(), group + 1));
   StepGradient& gradient = step_gradients_[group];
   std::byte* to = transient(action.elements * action.dtype, MemoryCategory::temporaries);
   if (config_.stage == 0) {
-    fill_group(action.group, to, action.dtype);
+    const std::byte* from = waiting_[static_cast<std::size_t>(action.parameter)].data();
+    device_.convert(from, config_.model_dtype, to, action.dtype, action.elements);
   } else {
     if (gradient.data == nullptr) gradient = step_source(action.group);
     device_.convert(gradient.data, gradient.dtype, to, action.dtype, action.elements);
