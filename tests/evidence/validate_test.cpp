@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "evidence/alternatives.hpp"
 #include "evidence/scenario_prediction.hpp"
 #include "tests/catch.hpp"
+#include "tests/evidence/measured_lines.hpp"
 
 namespace {
 
@@ -24,6 +24,11 @@ using zeroplan::StepResult;
 using zeroplan::ValidatedRow;
 using zeroplan::ValidateOptions;
 using zeroplan::ValidationReport;
+using zeroplan::test::kSoftware;
+using zeroplan::test::kStated;
+using zeroplan::test::line_of;
+using zeroplan::test::scenario_of;
+using zeroplan::test::simulated;
 
 // A row as validate() makes it, from a prediction and a measurement.
 ValidatedRow row(std::size_t scenario, Metric metric, double predicted, double measured) {
@@ -51,24 +56,6 @@ ValidatedRow verdict(std::size_t scenario, bool ran, double probability, double 
   return result;
 }
 
-// What every scenario of these tests states: all keys that have alternatives.
-constexpr const char* kStated =
-    R"("micro_batch_size":1,"gradient_accumulation_steps":1,"precision":"bf16","attention":"sdpa",)"
-    R"("activation_checkpointing":"none","frontend":"hf-trainer","fused_loss":false)";
-
-// The software of the defaults, stated.
-constexpr const char* kSoftware =
-    R"("software":{"deepspeed":"0.19.6","torch":"2.6","transformers":"4.50"})";
-
-std::string line_of(const std::string& id,
-                    const std::string& workload,
-                    const std::string& measured,
-                    const std::string& rest = R"(,"ds_config":{"zero_optimization":{"stage":2}})") {
-  return R"({"id":")" + id + R"(","source":"here","tier":"A","scenario":{"id":")" + id +
-         R"(","model":"gpt2","cluster":"1x2xA100-80G","workload":{"sequence_length":512,)" +
-         workload + "}," + kSoftware + rest + R"(},"measured":{)" + measured + "}}\n";
-}
-
 ValidationReport report_of(const std::string& lines, const ValidateOptions& options = {}) {
   return zeroplan::validate({parse_measurements(lines, "m.jsonl")}, options);
 }
@@ -79,19 +66,6 @@ const ValidatedRow& find_row(const ValidationReport& report, const std::string& 
   }
   FAIL("no row " << id);
   return report.rows.front();
-}
-
-Scenario scenario_of(const std::string& line) {
-  return parse_measurements(line, "m.jsonl").measurements.front().scenario;
-}
-
-StepResult simulated(const Scenario& scenario) {
-  return zeroplan::simulate(zeroplan::resolve(scenario));
-}
-
-std::vector<zeroplan::OpenKey> open_keys_of(const Scenario& scenario) {
-  const Plan plan = zeroplan::resolve(scenario);
-  return zeroplan::open_keys(scenario, plan, zeroplan::simulate(plan));
 }
 
 std::string published() { return ZEROPLAN_SOURCE_DIR "/tests/evidence/data/published.jsonl"; }
@@ -258,166 +232,6 @@ TEST_CASE("a micro-batch in the ds_config is stated") {
                         R"(,"ds_config":{"train_micro_batch_size_per_gpu":4})"));
   CHECK(report.skipped.empty());
   CHECK(report.rows.size() == 1);
-}
-
-TEST_CASE("an open key widens the interval to its other values and leaves the default") {
-  const std::string measured = R"("peak_allocated_bytes":4000000000)";
-  const std::string open =
-      R"("micro_batch_size":8,"gradient_accumulation_steps":1,"precision":"bf16",)"
-      R"("attention":"sdpa","frontend":"hf-trainer","fused_loss":false)";
-  const Scenario scenario = scenario_of(line_of("a", open, measured));
-  const std::vector<zeroplan::OpenKey> keys = open_keys_of(scenario);
-  std::vector<std::string> named;
-  for (const zeroplan::OpenKey& key : keys) {
-    if (!key.is_quiet) named.push_back(key.name);
-  }
-  CHECK(named == std::vector<std::string>{"activation_checkpointing"});
-
-  Scenario checkpointed = scenario;
-  checkpointed.set(ScenarioKey::activation_checkpointing, Json("full"), {"", ""});
-  const ScenarioPrediction prediction = zeroplan::predict_scenario(scenario);
-  const StepResult without = simulated(scenario);
-  const StepResult with = simulated(checkpointed);
-  REQUIRE(with.gpu.peak_allocated < without.gpu.peak_allocated);
-  const auto& peak = prediction.of(Metric::peak_allocated_bytes);
-  REQUIRE(peak);
-  CHECK(peak->value == static_cast<double>(without.gpu.peak_allocated.count()));
-  CHECK(peak->low == Approx(with.peak_allocated_interval.low.count()));
-  CHECK(peak->high == Approx(without.peak_allocated_interval.high.count()));
-  const auto& step = prediction.of(Metric::step_seconds);
-  CHECK(step->low == Approx(without.step_interval.low.seconds()));
-  CHECK(step->high == Approx(with.step_interval.high.seconds()));
-  REQUIRE(prediction.not_stated.size() == 1);
-  CHECK(prediction.not_stated[0] == "activation_checkpointing");
-}
-
-TEST_CASE("the probability that a scenario fits is the mean over its open keys' values") {
-  // 18 sequences of 1024 tokens: without checkpointing too much for the card, with it not.
-  const std::string open =
-      R"("micro_batch_size":18,"gradient_accumulation_steps":1,"precision":"bf16",)"
-      R"("attention":"sdpa","frontend":"hf-trainer","fused_loss":false)";
-  const std::string cluster = R"(,"ds_config":{"zero_optimization":{"stage":2}})";
-  Scenario scenario = scenario_of(line_of("a", open, R"("fits":true)", cluster));
-  scenario.set(ScenarioKey::cluster, Json("1x1xRTX3090"), {"", ""});
-  scenario.set(ScenarioKey::sequence_length, Json(1024), {"", ""});
-  Scenario checkpointed = scenario;
-  checkpointed.set(ScenarioKey::activation_checkpointing, Json("full"), {"", ""});
-  const double without = simulated(scenario).fit_probability;
-  const double with = simulated(checkpointed).fit_probability;
-  REQUIRE(with > without + 0.1);
-  const ScenarioPrediction prediction = zeroplan::predict_scenario(scenario);
-  CHECK(prediction.fit_probability == Approx(0.5 * (without + with)));
-  CHECK_FALSE(prediction.fits);
-  // A row has the mean, not the default's.
-  const ValidationReport report = report_of(line_of("a", open, R"("fits":true)", cluster));
-  CHECK(report.rows[0].probability ==
-        zeroplan::predict_scenario(scenario_of(line_of("a", open, R"("fits":true)", cluster)))
-            .fit_probability);
-}
-
-TEST_CASE("of a run with a number to measure a value is taken with which it can have run") {
-  // 40 sequences of 1024 tokens without checkpointing are far too much for the card.
-  const std::string open =
-      R"("micro_batch_size":40,"gradient_accumulation_steps":1,"precision":"bf16",)"
-      R"("attention":"sdpa","frontend":"hf-trainer","fused_loss":true)";
-  Scenario scenario = scenario_of(line_of("a",
-                                          open,
-                                          R"("peak_allocated_bytes":1)",
-                                          R"(,"ds_config":{"zero_optimization":{"stage":2}})"));
-  scenario.set(ScenarioKey::cluster, Json("1x1xRTX3090"), {"", ""});
-  scenario.set(ScenarioKey::sequence_length, Json(1024), {"", ""});
-  Scenario checkpointed = scenario;
-  checkpointed.set(ScenarioKey::activation_checkpointing, Json("full"), {"", ""});
-  const StepResult with = simulated(checkpointed);
-  REQUIRE(simulated(scenario).fit_probability < 0.01);
-  REQUIRE(with.fit_probability > 0.9);
-
-  const ScenarioPrediction ran = zeroplan::predict_scenario(scenario, {.ran = true});
-  const auto& peak = ran.of(Metric::peak_allocated_bytes);
-  CHECK(peak->value == static_cast<double>(with.gpu.peak_allocated.count()));
-  CHECK(peak->low == Approx(with.peak_allocated_interval.low.count()));
-  CHECK(peak->high == Approx(with.peak_allocated_interval.high.count()));  // the default is out
-  CHECK(ran.not_stated == std::vector<std::string>{"activation_checkpointing (taken: full)"});
-  // Whether it fits is not concluded from that it ran.
-  const ScenarioPrediction open_prediction = zeroplan::predict_scenario(scenario);
-  CHECK(ran.fit_probability == open_prediction.fit_probability);
-  CHECK(open_prediction.of(Metric::peak_allocated_bytes)->value > peak->value);
-}
-
-TEST_CASE("the default stays where a run tells nothing of it") {
-  const Scenario scenario = scenario_of(
-      line_of("a", R"("micro_batch_size":1,"precision":"bf16")", R"("step_seconds":1)", ""));
-  const StepResult defaults = simulated(scenario);
-  REQUIRE(defaults.fit_probability > 0.99);
-  const ScenarioPrediction ran = zeroplan::predict_scenario(scenario, {.ran = true});
-  CHECK(ran.of(Metric::step_seconds)->value == defaults.step.total.seconds());
-  for (const std::string& key : ran.not_stated) CHECK(key.find("taken") == std::string::npos);
-}
-
-TEST_CASE("the weights of an open key's values are shares of one") {
-  const Scenario scenario =
-      scenario_of(line_of("a", R"("micro_batch_size":1)", R"("mfu":0.1)", ""));
-  for (const zeroplan::OpenKey& key : open_keys_of(scenario)) {
-    CHECK(key.default_weight() > 0.0);
-    for (const zeroplan::Alternative& other : key.alternatives) CHECK(other.weight > 0.0);
-  }
-}
-
-TEST_CASE("a fused loss is the likelier the less the logits fit beside the rest") {
-  const auto weight = [](std::int64_t tokens) {
-    Scenario scenario = scenario_of(line_of("a", R"("micro_batch_size":1)", R"("mfu":0.1)"));
-    scenario.set(ScenarioKey::model, Json("llama-3-8b"), {"", ""});
-    scenario.set(ScenarioKey::cluster, Json("1x8xH100-80G"), {"", ""});
-    scenario.set(ScenarioKey::sequence_length, Json(tokens), {"", ""});
-    const Plan plan = zeroplan::resolve(scenario);
-    return zeroplan::fused_loss_weight(plan, zeroplan::simulate(plan));
-  };
-  CHECK(weight(512) == 0.1);
-  CHECK(weight(32768) > 0.5);
-  CHECK(weight(1 << 20) == 0.95);
-}
-
-TEST_CASE("open keys multiply their factors") {
-  // Checkpointing lowers the peak, eager attention raises it: each moves its own end.
-  const std::string open =
-      R"("micro_batch_size":8,"gradient_accumulation_steps":1,"precision":"bf16",)"
-      R"("frontend":"hf-trainer","fused_loss":false)";
-  const Scenario scenario = scenario_of(line_of("a", open, R"("mfu":0.1)"));
-  const auto peak_with = [&](ScenarioKey key, const char* value) {
-    Scenario changed = scenario;
-    changed.set(key, Json(value), {"", ""});
-    return simulated(changed);
-  };
-  const StepResult defaults = simulated(scenario);
-  const StepResult checkpointed = peak_with(ScenarioKey::activation_checkpointing, "full");
-  const StepResult eager = peak_with(ScenarioKey::attention, "eager");
-  REQUIRE(eager.gpu.peak_allocated > defaults.gpu.peak_allocated);
-  const auto ends = [](const StepResult& result) {
-    return std::pair(static_cast<double>(result.peak_allocated_interval.low.count()),
-                     static_cast<double>(result.peak_allocated_interval.high.count()));
-  };
-  const ScenarioPrediction prediction = zeroplan::predict_scenario(scenario);
-  const auto& peak = prediction.of(Metric::peak_allocated_bytes);
-  CHECK(peak->value == static_cast<double>(defaults.gpu.peak_allocated.count()));
-  CHECK(peak->low <= Approx(ends(checkpointed).first));
-  CHECK(peak->high >= Approx(ends(eager).second));
-  CHECK(peak->high <= Approx(1.01 * ends(eager).second));
-}
-
-TEST_CASE("everything that has alternatives is listed where nothing is stated") {
-  const Scenario scenario =
-      scenario_of(line_of("a", R"("micro_batch_size":1)", R"("mfu":0.1)", ""));
-  const ScenarioPrediction prediction = zeroplan::predict_scenario(scenario);
-  const std::vector<std::string> expected = {"attention",
-                                             "activation_checkpointing",
-                                             "precision",
-                                             "gradient_accumulation_steps",
-                                             "frontend",
-                                             "ds_config"};
-  CHECK(prediction.not_stated == expected);
-  const auto& peak = prediction.of(Metric::peak_allocated_bytes);
-  CHECK(peak->low < 0.8 * peak->value);
-  CHECK(peak->high > 1.5 * peak->value);  // stage 0 in fp32
 }
 
 TEST_CASE("the largest micro-batch is searched, and needs none stated") {
