@@ -23,6 +23,7 @@ Json row_json(const ValidatedRow& row) {
                        {"measured", value(row.measured)},
                        {"predicted", value(row.predicted)},
                        {"error", row.error ? Json(*row.error) : Json()},
+                       {"likely", row.error ? Json(row.likely) : Json()},
                        {"inside_interval", row.inside_interval},
                        {"probability", row.probability},
                        {"interval", verdict ? Json() : Json::array({row.low, row.high})},
@@ -40,7 +41,9 @@ Json errors_json(const ErrorSummary& errors) {
                        {"p95_abs_error", value(errors.p95_abs_error)},
                        {"interval_coverage", value(errors.interval_coverage)},
                        {"median_error", value(errors.median_error)},
-                       {"median_half_width", value(errors.median_half_width)}});
+                       {"median_half_width", value(errors.median_half_width)},
+                       {"likely_median_abs_error", value(errors.likely_median_abs_error)},
+                       {"likely_p95_abs_error", value(errors.likely_p95_abs_error)}});
 }
 
 // The accuracy gates of docs/design.md: rows of the tiers A and B.

@@ -223,17 +223,15 @@ ScenarioPrediction predict_scenario(const Scenario& scenario,
   };
   Variant defaults = predict(plan);
   const std::vector<OpenKey> open = open_keys(scenario, plan, defaults.result);
-  VariantsAnswer answer =
-      weigh_variants({scenario, prepared, open, predict}, std::move(defaults), options.ran);
-  for (std::size_t k = 0; k < open.size(); ++k) {
-    const std::string& value = answer.values[k];
-    if (value.empty() && open[k].is_quiet) continue;
-    prediction.not_stated.push_back(open[k].name +
-                                    (value.empty() ? "" : " (taken: " + value + ")"));
+  for (const OpenKey& key : open) {
+    if (!key.is_quiet) prediction.not_stated.push_back(key.name);
   }
-  prediction.metrics = answer.taken.metrics;
-  prediction.result = std::move(answer.taken.result);
-  prediction.strategy = std::move(answer.taken.strategy);
+  VariantsAnswer answer = weigh_variants({scenario, prepared, open, predict}, defaults);
+  prediction.metrics = answer.metrics;
+  prediction.likely = answer.likely;
+  prediction.likely_values = std::move(answer.likely_values);
+  prediction.result = std::move(defaults.result);
+  prediction.strategy = std::move(defaults.strategy);
   prediction.fit_probability = answer.fit_probability;
   prediction.fits = prediction.fit_probability >= options.confidence;
   if (options.max_micro_batch_size) {

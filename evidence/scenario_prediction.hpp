@@ -1,8 +1,8 @@
 // What is predicted of one measured scenario: every metric with its 90 % interval.
 //
-// A source rarely states everything. For a key that it leaves open the default is predicted, or
-// what is clearly likelier of a run that is known to have run; the interval covers what the usual
-// other values give, and the probability that the scenario fits is the mean over them
+// A source rarely states everything. For a key that it leaves open the default is predicted, the
+// interval covers what the usual other values give, and the probability that the scenario fits is
+// the mean over them. Beside it stands what is likely of a run that is known to have run
 // (scenario_variants.hpp).
 #pragma once
 
@@ -25,11 +25,14 @@ struct PredictedMetric {
 
 struct ScenarioPrediction {
   std::array<std::optional<PredictedMetric>, kMetricCount> metrics;  // `fits` has none
-  StepResult result;                                                 // of the values taken
-  double fit_probability = 0.0;                                      // over what is open
-  bool fits = false;                    // with the confidence asked for
-  std::string strategy;                 // "ZeRO-3, optimizer on cpu", "FSDP full"
-  std::vector<std::string> not_stated;  // keys of the scenario with alternatives, "(taken: …)"
+  // With the likeliest values of open keys, given that it ran; no largest micro-batch.
+  std::array<std::optional<PredictedMetric>, kMetricCount> likely;
+  std::vector<std::string> likely_values;  // of them, those that are no defaults
+  StepResult result;                       // of the defaults
+  double fit_probability = 0.0;            // over what is open
+  bool fits = false;                       // with the confidence asked for
+  std::string strategy;                    // "ZeRO-3, optimizer on cpu", "FSDP full"
+  std::vector<std::string> not_stated;     // keys of the scenario with alternatives
   const std::optional<PredictedMetric>& of(Metric metric) const {
     return metrics[static_cast<std::size_t>(metric)];
   }
@@ -37,7 +40,6 @@ struct ScenarioPrediction {
 
 struct ScenarioPredictionOptions {
   double confidence = 0.95;           // of the verdict
-  bool ran = false;                   // a number of it was measured
   bool host_memory = false;           // predict host_peak_bytes
   bool max_micro_batch_size = false;  // search for it
 };

@@ -177,8 +177,8 @@ std::vector<KeyEffect> effects_of(const std::vector<OpenKey>& keys,
 struct Combination {
   std::vector<int> choice;
   Variant variant;
-  double weight = 0.0;      // of its values
-  double likelihood = 0.0;  // the same, after what is known of the run
+  double weight = 0.0;                                                           // of its values
+  double likelihood() const { return weight * variant.result.fit_probability; }  // since it ran
 };
 
 // Every combination of the values of the first keys of `effects`, so far as these are few; the
@@ -209,20 +209,20 @@ std::vector<Combination> combine(const std::vector<KeyEffect>& effects,
     std::optional<Variant> variant = number == 0 ? defaults : variants.of(choice);
     if (!variant) continue;
     const double weight = variants.weight(choice);
-    combinations.push_back({std::move(choice), std::move(*variant), weight, weight});
+    combinations.push_back({std::move(choice), std::move(*variant), weight});
   }
   return combinations;
 }
 
-constexpr double kClearly = 1.5;       // so much likelier than the default takes its place
-constexpr double kCovered = 1.0 / 20;  // of the likelihood of what is taken
+constexpr double kClearly = 1.5;  // so much likelier than the default takes its place
 
 // The combination of each key's likeliest value, the default unless another is clearly likelier.
+// Where all are unlikely to fit, the nearest to it is still the likeliest.
 const Combination& likeliest(const std::vector<Combination>& combinations, std::size_t keys) {
   std::vector<int> choice(keys, -1);
   for (std::size_t k = 0; k < keys; ++k) {
     std::map<int, double> sums;
-    for (const Combination& one : combinations) sums[one.choice[k]] += one.likelihood;
+    for (const Combination& one : combinations) sums[one.choice[k]] += one.likelihood();
     double best = kClearly * sums[-1];
     for (const auto& [value, sum] : sums) {
       if (value < 0 || sum <= best) continue;
@@ -236,53 +236,33 @@ const Combination& likeliest(const std::vector<Combination>& combinations, std::
   return combinations.front();  // a combination that does not exist
 }
 
-// Takes what is known of the run into the likelihoods. Where all are unlikely to fit, the nearest
-// to it is still the likeliest; false: nothing tells them apart.
-bool know_that_it_ran(std::vector<Combination>& combinations) {
-  double sum = 0.0;
-  for (Combination& one : combinations) {
-    one.likelihood = one.weight * one.variant.result.fit_probability;
-    sum += one.likelihood;
-  }
-  return sum > 0.0;
-}
-
 }  // namespace
 
-VariantsAnswer weigh_variants(const OpenScenario& open, Variant defaults, bool ran) {
+VariantsAnswer weigh_variants(const OpenScenario& open, const Variant& defaults) {
   const Variants variants(open);
-  std::vector<KeyEffect> effects = effects_of(open.keys, variants, defaults);
+  const std::vector<KeyEffect> effects = effects_of(open.keys, variants, defaults);
   std::size_t crossed = 0;
-  std::vector<Combination> combinations = combine(effects, open.keys, variants, defaults, crossed);
+  const std::vector<Combination> combinations =
+      combine(effects, open.keys, variants, defaults, crossed);
+  VariantsAnswer answer;
+  answer.metrics = defaults.metrics;
   double weights = 0.0;
   double probability = 0.0;
   for (const Combination& one : combinations) {
+    cover(one.variant.metrics, answer.metrics);
     weights += one.weight;
     probability += one.weight * one.variant.result.fit_probability;
   }
-  const bool known = ran && know_that_it_ran(combinations);
-  const Combination& taken =
-      known ? likeliest(combinations, open.keys.size()) : combinations.front();
-
-  VariantsAnswer answer;
   answer.fit_probability = weights > 0.0 ? probability / weights : defaults.result.fit_probability;
-  answer.taken = taken.variant;
-  for (const Combination& one : combinations) {
-    if (known && one.likelihood < kCovered * taken.likelihood) continue;
-    cover(one.variant.metrics, answer.taken.metrics);
-  }
   for (std::size_t i = crossed; i < effects.size(); ++i) {
-    if (known) {
-      std::erase_if(effects[i].values, [&](const Variant& value) {
-        return value.result.fit_probability < kCovered * defaults.result.fit_probability;
-      });
-    }
-    widen(defaults.metrics, effects[i].values, answer.taken.metrics);
+    widen(defaults.metrics, effects[i].values, answer.metrics);
   }
+  const Combination& likely = likeliest(combinations, open.keys.size());
+  answer.likely = likely.variant.metrics;
   for (std::size_t k = 0; k < open.keys.size(); ++k) {
-    const int value = taken.choice[k];
-    answer.values.push_back(
-        value < 0 ? "" : open.keys[k].alternatives[static_cast<std::size_t>(value)].text);
+    if (likely.choice[k] < 0) continue;
+    const auto value = static_cast<std::size_t>(likely.choice[k]);
+    answer.likely_values.push_back(open.keys[k].name + " " + open.keys[k].alternatives[value].text);
   }
   return answer;
 }

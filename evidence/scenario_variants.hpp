@@ -32,20 +32,19 @@ struct OpenScenario {
 };
 
 struct VariantsAnswer {
-  Variant taken;                    // its metrics with the interval over all that is covered
-  std::vector<std::string> values;  // by key, what was taken in place of the default; else empty
-  double fit_probability = 0.0;     // the mean over the values
+  MetricArray metrics;  // of the defaults, with the interval over all combinations
+  // Of the likeliest values, given that the scenario ran; with these values' own intervals.
+  MetricArray likely;
+  std::vector<std::string> likely_values;  // those that are no defaults: "attention flash"
+  double fit_probability = 0.0;            // the mean over the values
 };
 
-// The keys that matter most are varied together, in at most 32 combinations. Where nothing is known
-// (`ran` false) the defaults are taken and the interval covers every combination.
+// The keys that matter most are varied together, in at most 32 combinations, and the interval is
+// the hull of theirs; each other key widens it by the factor of its own values.
 //
-// Of a run with a number to measure it is known that it ran: a combination then counts by its
-// weight times its probability to fit. A value is taken in place of a default that is clearly less
-// likely (by half), and the interval covers what is at least a twentieth as likely as what is
-// taken.
-//
-// Each other key widens the interval by the factor of its own values.
-VariantsAnswer weigh_variants(const OpenScenario& open, Variant defaults, bool ran);
+// What was measured of a run tells that it ran. Each combination is then as likely as its weight
+// times its probability to fit, and a value takes the place of a default that is clearly less
+// likely (half as much again).
+VariantsAnswer weigh_variants(const OpenScenario& open, const Variant& defaults);
 
 }  // namespace zeroplan

@@ -31,17 +31,6 @@ struct Work {
   std::string reason;  // why there is none
 };
 
-// A number was taken of a run, which therefore ran.
-bool measures_a_run(const Measured& measured) {
-  if (measured.has(Metric::fits) && !measured.fits()) return false;
-  for (std::size_t i = 0; i < kMetricCount; ++i) {
-    const Metric metric = static_cast<Metric>(i);
-    const bool counts = metric != Metric::fits && metric != Metric::max_micro_batch_size;
-    if (counts && measured.has(metric)) return true;
-  }
-  return false;
-}
-
 bool only_measures_micro_batch(const Measured& measured) {
   for (std::size_t i = 0; i < kMetricCount; ++i) {
     const Metric metric = static_cast<Metric>(i);
@@ -130,11 +119,11 @@ std::string why(const ScenarioPrediction& prediction, Metric metric) {
   } else {
     text = largest_times(result.step);
   }
-  if (prediction.not_stated.empty()) return text;
-  text += "; not stated: ";
-  for (std::size_t i = 0; i < prediction.not_stated.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + prediction.not_stated[i];
-  }
+  const auto list = [&](const char* title, const std::vector<std::string>& items) {
+    for (std::size_t i = 0; i < items.size(); ++i) text += (i == 0 ? title : ", ") + items[i];
+  };
+  list("; not stated: ", prediction.not_stated);
+  if (metric != Metric::fits) list("; likelier, since it ran: ", prediction.likely_values);
   return text;
 }
 
@@ -184,6 +173,8 @@ ValidatedRow row_of(const Line& line, const ScenarioPrediction& prediction, Metr
   row.low = predicted.low;
   row.high = predicted.high;
   row.inside_interval = row.low <= row.measured && row.measured <= row.high;
+  const auto& likely = prediction.likely[static_cast<std::size_t>(metric)];
+  row.likely = likely ? likely->value : row.predicted;
   return row;
 }
 
@@ -253,7 +244,6 @@ ValidationReport validate(const std::vector<MeasurementFile>& files,
       Work& work = works[at->second];
       const Measured& measured = measurement.measured;
       work.options.confidence = options.confidence;
-      work.options.ran |= measures_a_run(measured);
       work.options.host_memory |= measured.has(Metric::host_peak_bytes);
       work.options.max_micro_batch_size |= measured.has(Metric::max_micro_batch_size);
       work.needs_micro_batch |= !only_measures_micro_batch(measured);

@@ -33,7 +33,8 @@ struct ValidatedRow {
   double measured = 0.0;  // in the metric's own unit; 0 or 1 for fits
   double predicted = 0.0;
   std::optional<double> error;  // none for fits
-  double low = 0.0;             // of the 90 % interval; for fits of no meaning
+  double likely = 0.0;  // predicted, with what nobody stated as a run that ran can have had it
+  double low = 0.0;     // of the 90 % interval; for fits of no meaning
   double high = 0.0;
   bool inside_interval = false;  // for fits: the likelier verdict is what was measured
   double probability = 0.0;      // that the scenario fits
@@ -57,6 +58,8 @@ struct ErrorSummary {
   double median_error = 0.0;       // with its sign: what is systematic
   double interval_coverage = 0.0;  // share of rows inside their interval
   double median_half_width = 0.0;  // of the intervals, relative to the prediction
+  double likely_median_abs_error = 0.0;
+  double likely_p95_abs_error = 0.0;
 };
 
 struct MetricSummary {

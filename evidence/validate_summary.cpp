@@ -96,11 +96,13 @@ ErrorSummary summarize(const std::vector<ValidatedRow>& scored) {
   std::vector<double> errors;
   std::vector<double> absolute;
   std::vector<double> widths;
+  std::vector<double> likely;
   std::size_t inside = 0;
   for (const ValidatedRow& row : scored) {
     if (!row.error) continue;
     errors.push_back(*row.error);
     absolute.push_back(std::abs(*row.error));
+    likely.push_back(std::abs((row.likely - row.measured) / row.measured));
     widths.push_back((row.high - row.low) / 2.0 / row.predicted);
     inside += row.inside_interval ? 1 : 0;
   }
@@ -111,6 +113,8 @@ ErrorSummary summarize(const std::vector<ValidatedRow>& scored) {
   summary.median_error = percentile(errors, 0.5);
   summary.interval_coverage = static_cast<double>(inside) / static_cast<double>(errors.size());
   summary.median_half_width = percentile(widths, 0.5);
+  summary.likely_median_abs_error = percentile(likely, 0.5);
+  summary.likely_p95_abs_error = percentile(likely, 0.95);
   return summary;
 }
 

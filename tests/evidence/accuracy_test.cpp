@@ -119,10 +119,19 @@ std::string section(const Accuracy& accuracy) {
     return percent(errors.interval_coverage) + " (median half-width " +
            percent(errors.median_half_width) + ")";
   };
+  const auto likely = [](const std::vector<ValidatedRow>& rows) {
+    const ErrorSummary errors = zeroplan::summarize(rows);
+    return percent(errors.likely_median_abs_error) + " median, " +
+           percent(errors.likely_p95_abs_error) + " at 95 %";
+  };
   return table("source", accuracy.by_source) + "\n" + table("strategy", accuracy.by_strategy) +
          "\n" + table("", accuracy.all) + "\n- 90 % intervals: " + intervals(all.memory) +
          " of the memory rows inside, " + intervals(all.time) +
-         " of the time rows\n- verdicts: " + std::to_string(verdicts.right) + " of " +
+         " of the time rows\n- where nobody stated a key, with what the run can have had in place "
+         "of "
+         "the default: memory " +
+         likely(all.memory) + "; time " + likely(all.time) +
+         "\n- verdicts: " + std::to_string(verdicts.right) + " of " +
          std::to_string(verdicts.rows) + " right at probability 0.5; " +
          std::to_string(verdicts.wrong_fits) + " of " + std::to_string(verdicts.failed) +
          " runs that failed were said to fit at 0.95\n- " + std::to_string(accuracy.skipped) +

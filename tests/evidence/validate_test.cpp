@@ -38,6 +38,7 @@ ValidatedRow row(std::size_t scenario, Metric metric, double predicted, double m
   result.source = "s";
   result.predicted = predicted;
   result.measured = measured;
+  result.likely = predicted;
   result.error = (predicted - measured) / measured;
   result.low = 0.9 * predicted;
   result.high = 1.1 * predicted;
