@@ -151,7 +151,9 @@ using Bounds = std::map<std::string, Bound>;
 Bounds measured_bounds(const Accuracy& accuracy) {
   Bounds bounds;
   const auto add = [&](const Groups& groups) {
-    for (const auto& [name, group] : groups) {
+    for (const auto& item : groups) {
+      const std::string& name = item.first;  // clang 14: no bindings in lambdas
+      const Group& group = item.second;
       const auto put = [&](const char* what, const std::vector<ValidatedRow>& rows) {
         if (rows.empty()) return;
         const ErrorSummary errors = zeroplan::summarize(rows);
