@@ -43,7 +43,9 @@ ProgressBar::ProgressBar(std::ostream& log)
     : log_(log), terminal_(&log == &std::cerr && isatty(STDERR_FILENO) == 1) {}
 
 ProgressBar::~ProgressBar() {
-  if (width_ > 0) log_ << '\r' << std::string(width_, ' ') << '\r' << std::flush;
+  // With the terminal's ^C behind it.
+  const std::size_t wiped = std::min(width_ + 2, std::max<std::size_t>(terminal_columns(), 1) - 1);
+  if (width_ > 0) log_ << '\r' << std::string(wiped, ' ') << '\r' << std::flush;
 }
 
 void ProgressBar::show(double share, const std::string& text, const std::string& more) {
@@ -63,7 +65,8 @@ void ProgressBar::show(double share, const std::string& text, const std::string&
     line = "[" + std::string(full, '#') + std::string(cells - full, '.') + "] " + line;
   }
   const std::size_t length = columns_of(line);
-  if (length < width_) line += std::string(width_ - length, ' ');
+  const std::size_t wiped = std::min(width_, columns);  // the terminal may have become narrower
+  if (length < wiped) line += std::string(wiped - length, ' ');
   width_ = length;
   log_ << '\r' << line << std::flush;
 }

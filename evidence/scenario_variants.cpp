@@ -216,8 +216,9 @@ std::vector<Combination> combine(const std::vector<KeyEffect>& effects,
 
 constexpr double kClearly = 1.5;  // so much likelier than the default takes its place
 
-// The combination of each key's likeliest value, the default unless another is clearly likelier.
-// Where all are unlikely to fit, the nearest to it is still the likeliest.
+// The combination of each key's likeliest value, the default unless another is clearly likelier: by
+// its weight, or because the default can hardly have run. Where all are unlikely to fit, the
+// nearest to it is still the likeliest; where none can, the defaults stay.
 const Combination& likeliest(const std::vector<Combination>& combinations, std::size_t keys) {
   std::vector<int> choice(keys, -1);
   for (std::size_t k = 0; k < keys; ++k) {

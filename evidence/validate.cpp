@@ -123,7 +123,7 @@ std::string why(const ScenarioPrediction& prediction, Metric metric) {
     for (std::size_t i = 0; i < items.size(); ++i) text += (i == 0 ? title : ", ") + items[i];
   };
   list("; not stated: ", prediction.not_stated);
-  if (metric != Metric::fits) list("; likelier, since it ran: ", prediction.likely_values);
+  if (metric != Metric::fits) list("; likelier of what ran: ", prediction.likely_values);
   return text;
 }
 

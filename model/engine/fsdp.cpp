@@ -180,11 +180,15 @@ std::vector<FsdpUnit> fsdp_units(const FsdpConfig& config,
   const std::size_t blocks = static_cast<std::size_t>(last) + 2;  // the root's unit comes first
   std::vector<FsdpUnit> units(blocks), adapters(blocks);
   std::vector<bool> frozen(blocks, false);
+  const auto place_of = [&](std::size_t parameter) {
+    const int unit = block_of[parameter] + 1;
+    return static_cast<std::size_t>(unit);
+  };
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i].trainable) frozen[static_cast<std::size_t>(block_of[i] + 1)] = true;
+    if (!parameters[i].trainable) frozen[place_of(i)] = true;
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const auto place = static_cast<std::size_t>(block_of[i] + 1);
+    const std::size_t place = place_of(i);
     const bool apart = config.separate_adapters && frozen[place] && parameters[i].trainable;
     (apart ? adapters : units)[place].parameters.push_back(static_cast<int>(i));
   }

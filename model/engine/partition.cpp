@@ -69,6 +69,11 @@ OptimizerWrapper optimizer_wrapper(const EngineConfig& config) {
   return is_fused(config.optimizer) ? OptimizerWrapper::fp16_fused : OptimizerWrapper::fp16_unfused;
 }
 
+bool prepares_all_groups(const EngineConfig& config) {
+  const OptimizerWrapper wrapper = optimizer_wrapper(config);
+  return wrapper == OptimizerWrapper::fp16_fused || wrapper == OptimizerWrapper::fp16_unfused;
+}
+
 FlatPartition flat_partition(const EngineConfig& config,
                              std::span<const EngineParameter> parameters) {
   FlatPartition partition;

@@ -29,6 +29,10 @@ enum class OptimizerWrapper {
 
 OptimizerWrapper optimizer_wrapper(const EngineConfig& config);
 
+// FP16_Optimizer and its unfused twin cast the gradients of all groups, one by one, before the
+// optimizer sees any (fused_optimizer.py, unfused_optimizer.py step).
+bool prepares_all_groups(const EngineConfig& config);
+
 // ---- stages 1 and 2 (and BF16_Optimizer) ----
 
 // One optimizer parameter group as one flat buffer. Sizes in elements.

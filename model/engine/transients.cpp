@@ -407,10 +407,11 @@ HostAndGpu step_temporaries(const EngineConfig& config,
                             std::span<const EngineParameter> parameters) {
   EngineActions actions;
   optimizer_step(config, parameters, /*overflowed=*/false, actions);
-  const bool by_group = config.stage > 0;  // stage 0 prepares all groups before the optimizer
+  const bool by_group = config.stage > 0 && !prepares_all_groups(config);
   HostAndGpu peak;
   Bytes flat;      // of the group at hand
   Bytes gradient;  // its fp32 gradient
+  Bytes casts;     // gradients one by one, until a flat copy of them is made
   Bytes freed;     // of what lies there before the step
   const Bytes owned = owned_gradients(config, parameters);
   int last_group = -1;
@@ -418,7 +419,7 @@ HostAndGpu step_temporaries(const EngineConfig& config,
     if (action.kind == ActionKind::optimizer_step) last_group = action.group;
   }
   const auto gpu = [&](Bytes more) {
-    const Bytes held = flat + gradient + more;
+    const Bytes held = flat + gradient + casts + more;
     if (held > freed) peak.gpu = std::max(peak.gpu, held - freed);
   };
   for (const EngineAction& action : actions.actions) {
@@ -436,16 +437,17 @@ HostAndGpu step_temporaries(const EngineConfig& config,
         gpu(action_temporaries(config, action));
         break;
       case ActionKind::optimizer_step:
-        if (action.group == last_group && flat + gradient > Bytes::zero()) freed = owned;
+        if (action.group == last_group && flat + gradient + casts > Bytes::zero()) freed = owned;
         gpu(action_temporaries(config, one_tensor(config, parameters, action)));
         break;
       case ActionKind::flatten:
         if (!by_group) gradient += bytes;
         if (by_group) flat = bytes;
         gpu(Bytes::zero());
+        casts -= std::min(casts, bytes);
         break;
       case ActionKind::cast:
-        gradient += bytes;
+        (action.parameter >= 0 ? casts : gradient) += bytes;
         gpu(Bytes::zero());
         flat = Bytes::zero();
         break;

@@ -140,13 +140,13 @@ Quantity<Bytes> cuda_context(const Gpu& gpu, Version torch) {
                   "as cards with readings take for each SM");
 }
 
-// Bytes of NCCL:   ring + (communicators - 1) * further + crossing * network + peers * all-to-all
-//   further: 600 MiB with NVLink on A100 (NVIDIA/nccl issue 964: 544 to 688 for each group of 4
-//   A100; issue
-//            864: 1.6 GB with one communicator, 6 GB with three or more), as the first without;
-//   crossing: the group that spans nodes, and those that have no two ranks in a node;
-//   network: 200 MiB (assumed; with it Megatron's groups come to what 64 V100 show beyond PyTorch's
-//            reserved memory, bigscience experiments/gpt2-meg-ds-3d: 3.3 GiB with the context);
+// Bytes of NCCL:   ring + (communicators - 1) * further + light * network + peers * all-to-all
+//   further: on A100 600 MiB with NVLink, as the first without. NVIDIA/nccl issue 964: 544 to 688
+//            for each group; issue 864: 1.6 GB with one communicator, 6 GB with three or more;
+//   light:   the group that spans nodes, and light communicators;
+//   network: 200 MiB (assumed; with it Megatron's groups come near what 64 V100 show beyond
+//            PyTorch's reserved memory, bigscience experiments/gpt2-meg-ds-3d: 3.3 GiB with the
+//            context of then);
 //   all-to-all: (4.34 - 1.06) GB over 7 peers, NVIDIA/nccl issue 1685 (8 H100).
 // Left out: buffers registered by the user, NVLS, NCCL_BUFFSIZE and channel settings.
 Quantity<Bytes> nccl_overhead(const Gpu& gpu, Topology topology, const CommunicatorUse& use) {
@@ -156,21 +156,22 @@ Quantity<Bytes> nccl_overhead(const Gpu& gpu, Topology topology, const Communica
   const bool nvlink = joined_by_nvlink(topology);
   Sum sum;
   if (use.ranks > use.nodes) sum.add(ring_bytes(gpu, nvlink, use.ranks), nvlink ? 0.15 : 0.3);
-  const std::int64_t crossing = use.over_network + (use.nodes > 1 ? 1 : 0);
-  sum.add(static_cast<double>(crossing) * 200 * kMiB, 0.8);
+  const std::int64_t light = use.light_communicators + (use.nodes > 1 ? 1 : 0);
+  sum.add(static_cast<double>(light) * 200 * kMiB, 0.8);
   const double further =
       nvlink ? 600 * kMiB * share_of_channels(gpu) : ring_bytes(gpu, false, use.ranks);
   sum.add(static_cast<double>(use.communicators - 1) * further, 0.5);
-  if (use.all_to_all) {
+  if (use.all_to_all_ranks > 1) {
     constexpr double kBytesPerPeer = (4.34e9 - 1.06e9) / 7;
     constexpr std::int64_t kPeersOfANode = 8;
-    const auto peers = static_cast<double>(std::min(use.ranks, kPeersOfANode) - 1);
+    const auto peers = static_cast<double>(std::min(use.all_to_all_ranks, kPeersOfANode) - 1);
     sum.add(kBytesPerPeer * peers, 0.4);
   }
-  return quantity(sum.total(),
-                  sum.relative_sd(),
-                  Confidence::derived,
-                  "NVIDIA/nccl issues 964 and 1685, pull 2366; totals of bigscience's A100 runs");
+  return quantity(
+      sum.total(),
+      sum.relative_sd(),
+      Confidence::derived,
+      "NVIDIA/nccl issues 864, 964 and 1685, pull 2366; totals of bigscience's V100 runs");
 }
 
 Bytes usable_memory(const Gpu& gpu, const Quantity<Bytes>& context, const Quantity<Bytes>& nccl) {

@@ -20,8 +20,9 @@ struct CommunicatorUse {
   std::int64_t ranks = 1;          // of the largest group
   std::int64_t nodes = 1;          // it spans
   std::int64_t communicators = 1;  // process groups of a rank that ran a collective
-  std::int64_t over_network = 0;   // groups beside these that have no two ranks in a node
-  bool all_to_all = false;         // expert or sequence parallelism: a connection to every peer
+  // Beside these: groups without two ranks in a node, and pairs that only send and receive.
+  std::int64_t light_communicators = 0;
+  std::int64_t all_to_all_ranks = 1;  // expert or sequence parallelism: each is a peer
 };
 
 // NCCL's channel buffers and connections. Zero for one rank and for CPU ranks.

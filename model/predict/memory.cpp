@@ -19,34 +19,34 @@ struct OutsideTorch {
   double sd = 0.0;  // in bytes
 };
 
-// Megatron's groups beside the one of all ranks, and both neighbours of a pipeline's stage, each
-// with a communicator (megatron/core/parallel_state.py, runtime/pipe/topology.py). Ranks count up
-// along tensors, then data, then stages: how far a group's ranks lie apart says whether a node has
-// two.
+// Groups of Megatron and of PipelineModule beside the one of all ranks, each with a communicator
+// (megatron/core/parallel_state.py, runtime/pipe/topology.py), and the stages before and after,
+// with which a rank only exchanges tensors. Ranks count up along tensors, then data, then stages:
+// how far a group's ranks lie apart says whether a node has two.
 void add_model_parallel_groups(const Plan& plan, CommunicatorUse& use) {
   const Degrees& degrees = plan.degrees;
   const std::int64_t data_stride = degrees.tensor * degrees.sequence;
   const std::int64_t stage_stride = data_stride * degrees.data;
-  const auto add = [&](bool used, std::int64_t stride, std::int64_t groups) {
+  const auto add = [&](bool used, std::int64_t stride) {
     if (!used) return;
     const bool in_node = stride < plan.cluster.gpus_per_node();
-    (in_node ? use.communicators : use.over_network) += groups;
+    ++(in_node ? use.communicators : use.light_communicators);
   };
-  const bool model_parallel = degrees.tensor * degrees.pipeline > 1;
-  add(degrees.tensor > 1, 1, 1);
-  add(degrees.data > 1, data_stride, 1);
-  add(model_parallel, degrees.tensor > 1 ? 1 : stage_stride, 1);
-  add(degrees.pipeline > 1, stage_stride, 2);
+  add(degrees.tensor > 1, 1);
+  add(degrees.data > 1, data_stride);
+  add(degrees.tensor * degrees.pipeline > 1, degrees.tensor > 1 ? 1 : stage_stride);
+  use.light_communicators += std::min<std::int64_t>(degrees.pipeline - 1, 2);
 }
 
 // CUDA context and NCCL's buffers. A process group that has run a collective has its own
-// communicator: the data-parallel one, and those that stage 3 partitions over as well.
+// communicator: the data-parallel one, those that stage 3 partitions over as well, and those of
+// models that several ranks share.
 OutsideTorch outside_torch(const Plan& plan) {
   CommunicatorUse use;
   use.ranks = plan.degrees.world;
   use.nodes = plan.cluster.nodes;
-  use.all_to_all = plan.degrees.sequence > 1;
-  if (plan.workload.implementation == Implementation::megatron) {
+  use.all_to_all_ranks = plan.degrees.sequence;
+  if (plan.workload.implementation == Implementation::megatron || plan.degrees.pipeline > 1) {
     add_model_parallel_groups(plan, use);
   }
   if (plan.workload.engine == TrainingEngine::fsdp) {

@@ -208,7 +208,7 @@ void RankEngine::cast_group(const EngineAction& action) {
   step_gradients_.resize(std::max(step_gradients_.size(), group + 1));
   StepGradient& gradient = step_gradients_[group];
   std::byte* to = transient(action.elements * action.dtype, MemoryCategory::temporaries);
-  if (config_.stage == 0) {
+  if (action.parameter >= 0) {
     const std::byte* from = waiting_[static_cast<std::size_t>(action.parameter)].data();
     device_.convert(from, config_.model_dtype, to, action.dtype, action.elements);
   } else {

@@ -63,7 +63,7 @@ void DeepSpeedWriter::write_action(const EngineAction& action) {
                 micro_step_active_ ? kCommunication : kTemporaries,
                 stream,
                 tasks_.kernel("flatten", bytes * 2));
-      release_casts();
+      release_casts(action.pieces);
       break;
     case ActionKind::cast:
       write_cast(action);
@@ -139,7 +139,7 @@ void DeepSpeedWriter::write_cast(const EngineAction& action) {
   const std::vector<SlotIndex> flat = transients_;
   transient(bytes, kTemporaries, stream_of(action.stream), tasks_.kernel("cast", bytes * 2));
   if (micro_step_active_) return;
-  if (config_.stage == 0) {
+  if (action.parameter >= 0) {
     casts_.push_back(transients_.back());
     transients_.pop_back();
     return;
@@ -158,17 +158,19 @@ void DeepSpeedWriter::transient_for_a_kernel(Bytes bytes, StreamId stream, TaskI
   transients_.pop_back();
 }
 
-// Of stage 0's gradients, one by one; a flat copy of them follows (fused_optimizer.py step).
-void DeepSpeedWriter::release_casts() {
-  for (const SlotIndex slot : casts_) {
-    writer_.release(slot);
-    free_slots_.push_back(slot);
+// The last casts of gradients one by one, once a flat copy of them is made (fused_optimizer.py
+// step).
+void DeepSpeedWriter::release_casts(int count) {
+  const auto last = static_cast<std::size_t>(std::max(count, 0));
+  for (std::size_t i = 0; i < last && !casts_.empty(); ++i) {
+    writer_.release(casts_.back());
+    free_slots_.push_back(casts_.back());
+    casts_.pop_back();
   }
-  casts_.clear();
 }
 
 void DeepSpeedWriter::release_transients() {
-  release_casts();
+  release_casts(static_cast<int>(casts_.size()));
   for (const SlotIndex slot : transients_) {
     writer_.release(slot);
     free_slots_.push_back(slot);
@@ -267,7 +269,7 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
     case ActionKind::update_weights:
       writer_.issue(tasks_.kernel("update weights", bytes + action.elements * config_.master_dtype),
                     stream);
-      if (config_.stage > 0) release_transients();
+      if (config_.stage > 0 && !prepares_all_groups(config_)) release_transients();
       break;
     default:
       break;

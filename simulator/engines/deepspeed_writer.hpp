@@ -97,7 +97,7 @@ class DeepSpeedWriter {
   void write_update(const EngineAction& action);
   void write_swap(const EngineAction& action);
   void transient(Bytes bytes, MemoryCategory category, StreamId stream, TaskIndex task);
-  void release_casts();
+  void release_casts(int count);
   void release_transients();
   void transient_for_a_kernel(Bytes bytes, StreamId stream, TaskIndex task);
   void write_host_update(const EngineAction& action);
@@ -154,7 +154,7 @@ class DeepSpeedWriter {
   std::vector<bool> waits_;               // by parameter: that slot is held
   std::vector<HeldGradient> held_;        // larger than a bucket, until the next flush
   std::vector<SlotIndex> transients_;     // of the flush or group at hand
-  std::vector<SlotIndex> casts_;  // of the optimizer step of stage 0, until they are flattened
+  std::vector<SlotIndex> casts_;          // of gradients one by one, until they are flattened
   std::vector<SlotIndex> free_slots_;
   QueueIndex reduce_queue_ = -1;
 

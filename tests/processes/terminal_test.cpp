@@ -58,6 +58,8 @@ class AtTerminal {
     while (!std::regex_search(shown_, pattern) && std::chrono::steady_clock::now() < deadline &&
            read_some()) {
     }
+    INFO(shown_);
+    REQUIRE(std::regex_search(shown_, pattern));
     return shown_;
   }
 
@@ -65,8 +67,10 @@ class AtTerminal {
 
   // To its end: exit code, or 128 + signal.
   int end() {
-    while (read_some()) {
+    bool ended = false;
+    while (read_some(&ended)) {
     }
+    if (!ended) ::kill(pid_, SIGKILL);  // it hangs
     int status = 0;
     waitpid(pid_, &status, 0);
     pid_ = -1;
@@ -76,12 +80,13 @@ class AtTerminal {
   const std::string& shown() const { return shown_; }
 
  private:
-  // False: the other side is closed, or silent for two minutes.
-  bool read_some() {
+  // False: the other side is closed, which is told, or silent for two minutes.
+  bool read_some(bool* ended = nullptr) {
     pollfd ready{master_, POLLIN, 0};
     if (poll(&ready, 1, 120'000) <= 0) return false;
     char buffer[4096];
     const ssize_t count = read(master_, buffer, sizeof buffer);
+    if (ended != nullptr) *ended = count <= 0;
     if (count <= 0) return false;
     shown_.append(buffer, static_cast<std::size_t>(count));
     return true;
@@ -138,6 +143,8 @@ TEST_CASE("a bar never wraps: on a narrow terminal its cells and what is least n
     const std::string bars = search.shown_until(std::regex("\\r[^\\r]+\\r[^\\r]+\\r"));
     search.type(kCtrlC);
     CHECK(search.end() == 130);
+    // Cells go first, then words: at 40 columns there are none.
+    CHECK((bars.find("\r[") != std::string::npos) == (columns == 80));
     for (std::size_t at = 0; at < bars.size();) {
       const std::size_t end = std::min(bars.find('\r', at), bars.size());
       int wide = 0;
