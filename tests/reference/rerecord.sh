@@ -1,5 +1,8 @@
 #!/bin/sh
-# Records the small part of activations.json again and compares it with the table, exactly.
+# Records the small part of activations.json again and compares it with the table, exactly. With
+# ZEROPLAN_FULL=yes all of it, losses.json, and every configuration of DeepSpeed's engines in all releases,
+# which `zeroplan replay` (of $ZEROPLAN_PROGRAM, default BUILD_FOLDER/ci/bin/zeroplan) must reproduce: about
+# five minutes on two cores.
 #
 # usage: tests/reference/rerecord.sh [BUILD_FOLDER]    (default: build)
 #
@@ -15,7 +18,7 @@ folder="${1:-$here/../../build}/rerecord"
 python="${PYTHON:-python3}"
 
 skip() {
-  echo "ACTIVATIONS NOT RE-RECORDED: $1" >&2
+  echo "NOT RE-RECORDED: $1" >&2
   exit 0
 }
 
@@ -52,12 +55,36 @@ if ! has_pins; then
 fi
 mkdir -p "$folder"
 
+small=--small
+[ "${ZEROPLAN_FULL:-no}" = no ] || small=""
 echo "recording activations with $pins"
-"$python" "$here/record_activations.py" --check --small 2>"$folder/record.log"
+# shellcheck disable=SC2086  # empty: all
+"$python" "$here/record_activations.py" --check $small 2>"$folder/record.log"
 status=$?
 # 3 is a difference; anything else is a program that could not run, which judges nothing.
 case $status in
-  0) exit 0 ;;
+  0) ;;
   3) echo "tests/reference/activations.json differs from what PyTorch does (see above)" >&2; exit 1 ;;
   *) skip "the recorder ended with status $status (log: $folder/record.log)" ;;
 esac
+[ -z "$small" ] || exit 0
+
+echo "recording losses"
+"$python" "$here/record_losses.py" >"$folder/losses.json" 2>"$folder/losses.log" ||
+  skip "losses: the recorder failed (log: $folder/losses.log)"
+if ! cmp "$folder/losses.json" "$here/losses.json" >&2; then
+  echo "tests/reference/losses.json differs from what PyTorch computes here" >&2
+  exit 1
+fi
+
+# Without triton: what DeepSpeed imports of it looks for a GPU's driver.
+echo "recording DeepSpeed's engines"
+[ "$python" != "$folder/venv/bin/python" ] || {
+  "$python" -m pip uninstall --quiet --yes triton &&
+    "$python" -m pip install --quiet --no-compile "setuptools<80" wheel einops hjson msgpack ninja packaging psutil \
+      py-cpuinfo "pydantic>=2" tqdm &&
+    DS_BUILD_OPS=0 "$python" -m pip install --quiet --no-compile --no-deps deepspeed==0.19.6
+} >"$folder/deepspeed.log" 2>&1 || skip "DeepSpeed: pip (log: $folder/deepspeed.log)"
+"$python" "$here/record_engine" --all -o "$folder/engines.jsonl" --releases "$folder/releases" \
+  >"$folder/engines.log" 2>&1 || skip "DeepSpeed: the recorder failed (log: $folder/engines.log)"
+"${ZEROPLAN_PROGRAM:-$folder/../ci/bin/zeroplan}" replay "$folder/engines.jsonl"
