@@ -14,8 +14,8 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // share: of the work that is done, 0 to 1. `more` stands behind the text where the terminal is wide
-  // enough; cells give way before text does.
+  // share: of the work that is done, 0 to 1. `more` stands behind the text where the terminal is
+  // wide enough; cells give way before text does.
   void show(double share, const std::string& text, const std::string& more = "");
 
  private:

@@ -63,7 +63,7 @@ class Metrics {
     if (options.host_memory) host();
   }
 
-  std::array<std::optional<PredictedMetric>, kMetricCount> values;
+  MetricArray values;
 
  private:
   void set(Metric metric, double value, double low_factor, double high_factor) {

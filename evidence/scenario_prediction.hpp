@@ -23,10 +23,12 @@ struct PredictedMetric {
   double high = 0.0;
 };
 
+using MetricArray = std::array<std::optional<PredictedMetric>, kMetricCount>;
+
 struct ScenarioPrediction {
-  std::array<std::optional<PredictedMetric>, kMetricCount> metrics;  // `fits` has none
+  MetricArray metrics;  // `fits` has none
   // With the likeliest values of open keys, given that it ran; no largest micro-batch.
-  std::array<std::optional<PredictedMetric>, kMetricCount> likely;
+  MetricArray likely;
   std::vector<std::string> likely_values;  // of them, those that are no defaults
   StepResult result;                       // of the defaults
   double fit_probability = 0.0;            // over what is open

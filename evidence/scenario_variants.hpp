@@ -2,9 +2,7 @@
 // likeliest, what interval covers them, and how likely it is that the scenario fits.
 #pragma once
 
-#include <array>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +10,6 @@
 #include "evidence/scenario_prediction.hpp"
 
 namespace zeroplan {
-
-using MetricArray = std::array<std::optional<PredictedMetric>, kMetricCount>;
 
 // What one assignment of values to the open keys gives.
 struct Variant {

@@ -71,7 +71,8 @@ OptimizerWrapper optimizer_wrapper(const EngineConfig& config) {
 
 bool prepares_all_groups(const EngineConfig& config) {
   const OptimizerWrapper wrapper = optimizer_wrapper(config);
-  return wrapper == OptimizerWrapper::fp16_fused || wrapper == OptimizerWrapper::fp16_unfused;
+  return config.stage == 0 || wrapper == OptimizerWrapper::fp16_fused ||
+         wrapper == OptimizerWrapper::fp16_unfused;
 }
 
 FlatPartition flat_partition(const EngineConfig& config,

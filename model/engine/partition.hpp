@@ -29,8 +29,9 @@ enum class OptimizerWrapper {
 
 OptimizerWrapper optimizer_wrapper(const EngineConfig& config);
 
-// FP16_Optimizer and its unfused twin cast the gradients of all groups, one by one, before the
-// optimizer sees any (fused_optimizer.py, unfused_optimizer.py step).
+// Whether the gradients of all groups are prepared before the optimizer sees any: at stage 0, and
+// under FP16_Optimizer and its unfused twin (fused_optimizer.py, unfused_optimizer.py step). Else
+// one group is updated and its copies go before the next is begun.
 bool prepares_all_groups(const EngineConfig& config);
 
 // ---- stages 1 and 2 (and BF16_Optimizer) ----

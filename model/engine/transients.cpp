@@ -407,7 +407,7 @@ HostAndGpu step_temporaries(const EngineConfig& config,
                             std::span<const EngineParameter> parameters) {
   EngineActions actions;
   optimizer_step(config, parameters, /*overflowed=*/false, actions);
-  const bool by_group = config.stage > 0 && !prepares_all_groups(config);
+  const bool by_group = !prepares_all_groups(config);
   HostAndGpu peak;
   Bytes flat;      // of the group at hand
   Bytes gradient;  // its fp32 gradient

@@ -65,7 +65,7 @@ void RankEngine::update(const EngineAction& action) {
                       staged ? held_[unit.staged].data() : unit.weights,
                       config_.model_dtype,
                       unit.elements);
-      if (config_.stage > 0) transients_.clear();
+      if (!prepares_all_groups(config_)) transients_.clear();
       break;
     }
     case ActionKind::copy_to_device: {

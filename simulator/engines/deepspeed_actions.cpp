@@ -269,7 +269,7 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
     case ActionKind::update_weights:
       writer_.issue(tasks_.kernel("update weights", bytes + action.elements * config_.master_dtype),
                     stream);
-      if (config_.stage > 0 && !prepares_all_groups(config_)) release_transients();
+      if (!prepares_all_groups(config_)) release_transients();
       break;
     default:
       break;
