@@ -85,15 +85,7 @@ void DeepSpeedWriter::write_fetch(const FetchEvent& event) {
       break;
     }
     case FetchEventKind::secondary:
-      if (!secondary_held_[subject]) {
-        writer_.allocate(secondary_slots_[subject],
-                         event.elements * event.dtype,
-                         MemoryCategory::parameters,
-                         kComputeStream);
-        secondary_held_[subject] = true;
-      }
-      writer_.issue(tasks_.kernel("secondary copy", event.elements * event.dtype * 2),
-                    kComputeStream);
+      keep_secondary(event);
       break;
     case FetchEventKind::release:
       release_parameter(event.subject);
@@ -151,6 +143,26 @@ void DeepSpeedWriter::write_gather(const FetchEvent& event) {
   for (const ParameterIndex p : parameters) {
     writer_.record_event(parameter_events_[static_cast<std::size_t>(p)], nccl);
   }
+}
+
+// hpZ: the second copy stays where the partitions are, on the GPU or in host memory
+// (partition_parameters.py _partition_param_sec: remote_device).
+void DeepSpeedWriter::keep_secondary(const FetchEvent& event) {
+  const auto subject = static_cast<std::size_t>(event.subject);
+  const Bytes bytes = event.elements * event.dtype;
+  if (config_.offload_parameter.device != OffloadDevice::none) {
+    writer_.issue(tasks_.copy(TaskKind::copy_to_host,
+                              bytes,
+                              config_.offload_parameter.pin_memory,
+                              plan_.cluster.gpus_per_node()),
+                  kComputeStream);
+    return;  // the engine waits for the stream in any case
+  }
+  if (!secondary_held_[subject]) {
+    writer_.allocate(secondary_slots_[subject], bytes, MemoryCategory::parameters, kComputeStream);
+    secondary_held_[subject] = true;
+  }
+  writer_.issue(tasks_.kernel("secondary copy", bytes * 2), kComputeStream);
 }
 
 // Offloaded partitions come over the bus before every gather (partition_parameters.py

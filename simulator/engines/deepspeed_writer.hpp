@@ -108,6 +108,7 @@ class DeepSpeedWriter {
   void write_fetches();
   void write_fetch(const FetchEvent& event);
   void write_gather(const FetchEvent& event);
+  void keep_secondary(const FetchEvent& event);
   void bring_own_part(const FetchEvent& event);
   void release_parameter(std::int32_t parameter);
   void release_saved_weights(const BlockInstance& instance);
