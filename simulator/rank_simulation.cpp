@@ -49,6 +49,7 @@ class Player {
     // The host runs ahead of the GPU: the second steady step begins as all later ones do.
     if (!play_step(rank_.steady)) return false;
     result.static_allocated = loop_.memory().allocated;
+    if (options_.trial) return true;
     loop_.drain();
     loop_.restart_clock();
     loop_.observe(options_.observer);
@@ -72,7 +73,11 @@ class Player {
       const TimeAccount account = loop_.account();
       const MemoryStats memory = loop_.allocator().stats();
       if (!loop_.play(part.section)) return false;
-      if (options_.most_repetitions && i + 1 >= *options_.most_repetitions) return true;
+      const bool enough = options_.most_repetitions && i + 1 >= *options_.most_repetitions;
+      if (enough) {
+        if (!options_.trial) loop_.repeat_since(account, memory, part.times - i - 1);
+        return true;
+      }
       if (!folds() || i + 1 == part.times) continue;
       State after = state();
       if (same(before, after)) {

@@ -17,10 +17,13 @@ struct SimulationOptions {
   Bytes available = Bytes::infinite();
   // Equal micro-steps in a row are played until the state repeats, then counted. Off: all played.
   bool fold = true;
-  // Of equal micro-steps in a row only so many are played, and the rest left out: for whether it
-  // runs, not for times. Near a card's limit every flush leaves the allocator in another state, so
-  // that nothing folds, while what one micro-step needs does not grow.
+  // Near a card's limit every flush leaves the allocator in another state, so that nothing folds,
+  // while what one micro-step needs does not grow. After so many equal micro-steps in a row the
+  // rest are taken to be as the last one. Absent: all are played that do not fold.
   std::optional<std::int64_t> most_repetitions = std::nullopt;
+  // Only whether it runs is asked: ends with the first steady step, and the rest of equal
+  // micro-steps is left out. No times.
+  bool trial = false;
   TimelineObserver* observer = nullptr;                     // gets the timed step, unfolded
   std::vector<AllocatorEvent>* allocator_events = nullptr;  // gets all of the run
 };

@@ -21,9 +21,10 @@ namespace {
 // Standard deviations beyond which nobody asks whether it fits.
 constexpr double kFarTail = 3.5;
 
-// Equal micro-steps in a row that a trial on a smaller card plays. Assumed: what fails fails within
-// them (tests/property/simulation_property.cpp compares with all of them).
-constexpr std::int64_t kTrialMicroSteps = 4;
+// Equal micro-steps in a row that are played where whether it runs is asked, or a coarse time.
+// Assumed: what fails fails within them, and none that follows takes longer
+// (tests/property/simulation_property.cpp compares with all of them).
+constexpr std::int64_t kPlayedMicroSteps = 4;
 
 // Of a factor by which a card can be smaller, between two ways to say that it is enough.
 constexpr double kRounding = 1e-9;
@@ -51,42 +52,57 @@ class Trials {
 
   const RankSimulation& unlimited() const { return unlimited_; }
 
-  // On a card smaller by `factor`; absent: it does not run.
-  std::optional<RankSimulation> on_smaller(
-      double factor, std::optional<std::int64_t> most_repetitions = std::nullopt) const {
+  // Does it run on a card smaller by `factor`?
+  bool runs_on_smaller(double factor) const {
+    const SimulationOptions trial{.most_repetitions = kPlayedMicroSteps, .trial = true};
+    return on_smaller(factor, trial).has_value();
+  }
+
+  // The run on the card; absent: it does not run there. `coarse`: of many equal micro-steps that do
+  // not fold, the rest are taken to be as one of them.
+  std::optional<RankSimulation> on_card(bool coarse) const {
+    SimulationOptions options;
+    if (coarse) options.most_repetitions = kPlayedMicroSteps;
+    return on_smaller(1.0, options);
+  }
+
+  // Largest factor by which the card can be smaller, between `asked.low` and `asked.high`. The
+  // decisive factor is tried first, so that both kinds of search agree on the verdict: which
+  // factors run is not monotone to the last byte.
+  struct Asked {
+    double low = 0.0;
+    double high = 0.0;
+    double precision = 0.0;      // of the answer
+    double decisive = 0.0;       // the plan fits from here on
+    bool verdict_alone = false;  // it is enough to know on which side of it the answer lies
+  };
+  double largest_factor(const Asked& asked) const {
+    // Whatever is reserved without a limit surely runs; less than what is allocated never does.
+    const double runs = count(room_) / count(unlimited_.stats.peak_reserved() + outside_);
+    const double fails = count(room_) / count(unlimited_.stats.peak_allocated() + outside_);
+    if (fails <= asked.low) return fails;
+    if (runs >= asked.high || fails <= runs) return runs;
+    double low = std::max(runs, asked.low);
+    double high = std::min(fails, asked.high);
+    if (low > runs && !runs_on_smaller(low)) return low;
+    const auto halve = [&](double factor) { (runs_on_smaller(factor) ? low : high) = factor; };
+    const double decisive = asked.decisive + kRounding;
+    if (low < decisive && decisive < high) halve(decisive);
+    if (asked.verdict_alone) return low;
+    while (high - low > asked.precision) halve(0.5 * (low + high));
+    return low;
+  }
+
+ private:
+  std::optional<RankSimulation> on_smaller(double factor, SimulationOptions options) const {
     const double available = count(room_) / factor - count(outside_);
     if (available <= 0.0) return std::nullopt;
-    SimulationOptions options;
     options.available = Bytes::nearest(available);
-    options.most_repetitions = most_repetitions;
     RankSimulation simulation = simulate_rank(rank_, options);
     if (simulation.out_of_memory) return std::nullopt;
     return simulation;
   }
 
-  // Largest factor by which the card can be smaller. `precision`: of the answer. Given `decisive`,
-  // the search ends as soon as it is known on which side of it the answer lies.
-  double largest_factor(double low_end,
-                        double high_end,
-                        double precision,
-                        std::optional<double> decisive) const {
-    // Whatever is reserved without a limit surely runs; less than what is allocated never does.
-    double runs = count(room_) / count(unlimited_.stats.peak_reserved() + outside_);
-    double fails = count(room_) / count(unlimited_.stats.peak_allocated() + outside_);
-    if (runs >= high_end || fails <= low_end || fails <= runs)
-      return fails <= low_end ? fails : runs;
-    double low = std::max(runs, low_end);
-    double high = std::min(fails, high_end);
-    if (low > runs && !on_smaller(low, kTrialMicroSteps)) return low;
-    const auto decided = [&] { return decisive && (low > *decisive || high < *decisive); };
-    while (high - low > precision && !decided()) {
-      const double middle = 0.5 * (low + high);
-      (on_smaller(middle, kTrialMicroSteps) ? low : high) = middle;
-    }
-    return low;
-  }
-
- private:
   const RankProgram& rank_;
   Bytes room_;
   Bytes outside_;  // context and libraries
@@ -206,20 +222,25 @@ struct Question {
   Bytes room;
   Bytes outside;
   double sd = 0.0;
-  std::optional<double> decisive;
+  double decisive = 0.0;  // factor by which the card must be smaller for the plan to fit
+  bool verdict_alone = false;
 };
 
 PlayedRank play(const RankProgram& rank, const Question& question) {
   const Trials trials(rank, question.room, question.outside);
   const double sd = question.sd;
   PlayedRank played;
-  played.factor =
-      trials.largest_factor(1.0 - kFarTail * sd, 1.0 + kFarTail * sd, 0.25 * sd, question.decisive);
+  played.factor = trials.largest_factor({1.0 - kFarTail * sd,
+                                         1.0 + kFarTail * sd,
+                                         0.25 * sd,
+                                         question.decisive,
+                                         question.verdict_alone});
   const bool unlimited_fits =
       trials.unlimited().stats.peak_reserved() + question.outside <= question.room;
-  const bool wanted = !question.decisive || played.factor >= *question.decisive - kRounding;
+  const bool wanted = !question.verdict_alone || played.factor >= question.decisive - kRounding;
   std::optional<RankSimulation> limited;
-  if (!unlimited_fits && played.factor >= 1.0 && wanted) limited = trials.on_smaller(1.0);
+  if (!unlimited_fits && played.factor >= 1.0 && wanted)
+    limited = trials.on_card(question.verdict_alone);
   played.run = limited ? *limited : trials.unlimited();
   return played;
 }
@@ -229,7 +250,8 @@ Fingerprint fingerprint_of(const RankProgram& rank, const Question& question) {
   print.add(static_cast<std::uint64_t>(question.room.count()));
   print.add(static_cast<std::uint64_t>(question.outside.count()));
   print.add(std::bit_cast<std::uint64_t>(question.sd));
-  print.add(std::bit_cast<std::uint64_t>(question.decisive.value_or(0.0)));
+  print.add(std::bit_cast<std::uint64_t>(question.decisive));
+  print.add(static_cast<std::uint64_t>(question.verdict_alone));
   return print;
 }
 
@@ -241,11 +263,11 @@ Played play(const Plan& plan,
   Played played;
   played.memory = predict_memory(plan, work);
   played.sd = std::max(1e-6, played.memory.relative_sd);
-  Question question{
-      plan.cluster.gpu.memory.value - options.predict.reserve, outside, played.sd, std::nullopt};
-  if (options.verdict_alone) {
-    question.decisive = decisive_factor(plan, played.memory, options.predict);
-  }
+  const Question question{plan.cluster.gpu.memory.value - options.predict.reserve,
+                          outside,
+                          played.sd,
+                          decisive_factor(plan, played.memory, options.predict),
+                          options.verdict_alone};
   if (options.memo == nullptr) {
     played.rank = std::make_shared<const PlayedRank>(play(rank, question));
     return played;

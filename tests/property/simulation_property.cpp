@@ -2,6 +2,7 @@
 // form, time against its bounds.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "model/predict/predict.hpp"
 #include "simulator/rank_simulation.hpp"
@@ -239,6 +240,7 @@ TEST_CASE("four of many equal micro-steps decide whether a card suffices") {
           free.peak_allocated() + Bytes::nearest(share * static_cast<double>(gap.count()));
       SimulationOptions four = all;
       four.most_repetitions = 4;
+      four.trial = true;
       const bool runs = !simulate_rank(run.rank, all).out_of_memory;
       const bool seems_to_run = !simulate_rank(run.rank, four).out_of_memory;
       ++close;
@@ -247,6 +249,35 @@ TEST_CASE("four of many equal micro-steps decide whether a card suffices") {
   }
   INFO(other << " of " << close << " cards near the limit are judged otherwise");
   CHECK(other * 50 <= close);
+}
+
+TEST_CASE("near the limit the time of many equal micro-steps is that of four of them") {
+  ScenarioGenerator random(80);
+  std::vector<double> errors;
+  for (int i = 0; i < kScenarios; ++i) {
+    Json document = random.scenario();
+    document["workload"]["gradient_accumulation_steps"] = random.between(8, 24);
+    INFO(document.dump());
+    const Simulated run = simulated(document);
+    const MemoryStats& free = run.simulation.stats;
+    SimulationOptions all;
+    all.available =
+        free.peak_allocated() +
+        Bytes::nearest(0.7 *
+                       static_cast<double>((free.peak_reserved() - free.peak_allocated()).count()));
+    SimulationOptions four = all;
+    four.most_repetitions = 4;
+    const RankSimulation exact = simulate_rank(run.rank, all);
+    const RankSimulation coarse = simulate_rank(run.rank, four);
+    if (exact.out_of_memory || coarse.out_of_memory || exact.stats.num_alloc_retries == 0) continue;
+    const double exact_seconds = exact.step.end - exact.step.begin;
+    errors.push_back(std::abs(coarse.step.end - coarse.step.begin - exact_seconds) / exact_seconds);
+    CHECK(errors.back() < 0.03);
+  }
+  REQUIRE(errors.size() > 5);
+  const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
+  std::nth_element(errors.begin(), middle, errors.end());
+  CHECK(*middle < 0.001);
 }
 
 TEST_CASE("FSDP's ranks hold what the closed form says, and give back what they allocate") {
