@@ -61,7 +61,10 @@ class Search {
   SearchResult run() {
     for (const LeftOut& item : space_.left_out()) note(item.reason, item.points, item.sample);
     std::vector<Branch> frames = all_frames();
-    if (options_.use_bounds) seed(frames);
+    if (options_.use_bounds) {
+      seed(frames);
+      climb();
+    }
     explore(open_frames(frames));
     drain_doubtful();
     finish();
@@ -142,9 +145,7 @@ class Search {
   bool drop_for_memory(const Branch& branch) {
     const Bytes least = bounds_.gpu_memory(branch.point, branch.depth);
     if (least <= room_) return false;
-    Json sample = space_.describe(branch.point);
-    sample["gpu_bytes_at_least"] = least.count();
-    drop(kNoRoomByBound, branch, std::move(sample));
+    drop(kNoRoomByBound, branch, "gpu_bytes_at_least", least.count());
     return true;
   }
 
@@ -153,9 +154,7 @@ class Search {
     if (wanted <= 0.0) return false;
     const double most = bounds_.tokens_per_second(branch.point, branch.depth);
     if (most >= wanted) return false;
-    Json sample = space_.describe(branch.point);
-    sample["tokens_per_second_per_gpu_at_most"] = most;
-    drop(kTooSlowByBound, branch, std::move(sample));
+    drop(kTooSlowByBound, branch, "tokens_per_second_per_gpu_at_most", most);
     return true;
   }
 
@@ -165,34 +164,37 @@ class Search {
         host.peak <= options_.limits.host_memory) {
       return false;
     }
-    Json sample = space_.describe(branch.point);
-    sample["host_bytes"] = host.peak.count();
-    drop(kHost, branch, std::move(sample));
+    drop(kHost, branch, "host_bytes", host.peak.count());
     return true;
   }
 
   bool drop_as_hopeless(const Branch& branch) {
     if (!hopeless(branch.bound, branch.cost)) return false;
-    const bool memory = options_.goal != SearchGoal::throughput;
-    Json sample = space_.describe(branch.point);
-    if (memory) {
-      sample["gpu_bytes_at_least"] = static_cast<std::int64_t>(1e18 / branch.bound);
+    if (options_.goal != SearchGoal::throughput) {
+      const auto least = static_cast<std::int64_t>(1e18 / branch.bound);
+      drop(kLargerByBound, branch, "gpu_bytes_at_least", least);
     } else {
-      sample["tokens_per_second_per_gpu_at_most"] = branch.bound;
+      drop(kSlowerByBound, branch, "tokens_per_second_per_gpu_at_most", branch.bound);
     }
-    drop(memory ? kLargerByBound : kSlowerByBound, branch, std::move(sample));
     return true;
   }
 
-  // Those that were simulated already have their own reason.
-  void drop(const std::string& reason, const Branch& branch, Json sample) {
+  // Those that were simulated already have their own reason. `what` and `value` go to the sample.
+  template <typename T>
+  void drop(const char* reason, const Branch& branch, const char* what, T value) {
     const std::int64_t points = branch.points - known_in(branch);
     if (points <= 0) return;
     result_.pruned += points;
-    note(reason, points, std::move(sample));
+    TallyRow& row = result_.tally[reason];
+    if (row.count == 0) {
+      row.sample = space_.describe(branch.point);
+      row.sample[what] = value;
+    }
+    row.count += points;
   }
 
   std::int64_t known_in(const Branch& branch) const {
+    if (branch.depth == BoundDepth::whole) return known_.count(branch.point) > 0 ? 1 : 0;
     Point frame = branch.point;
     frame.at = {};
     const auto found = known_by_frame_.find(frame);
@@ -201,8 +203,7 @@ class Search {
     const auto inside = [&](const Point& point) {
       if (branch.depth == BoundDepth::batch) return true;
       for (std::size_t a = 0; a < axes.size(); ++a) {
-        const bool open = branch.depth != BoundDepth::whole && is_inner(axes[a]);
-        if (!open && point.at[a] != branch.point.at[a]) return false;
+        if (!is_inner(axes[a]) && point.at[a] != branch.point.at[a]) return false;
       }
       return true;
     };
@@ -234,12 +235,48 @@ class Search {
       if (std::find(seen.begin(), seen.end(), alike) != seen.end()) continue;
       seen.push_back(alike);
       if (hopeless(frame.bound, frame.cost)) continue;
-      const HostState& host = bounds_.host(frame.point);
-      if (host.probability < options_.limits.predict.confidence) continue;
-      if (host.peak > options_.limits.host_memory) continue;
+      if (!may_run(frame.point)) continue;
       propose(frame.point);
     }
     flush_round();
+  }
+
+  // From the best so far, one knob at a time, as long as that makes it better: what is left out
+  // afterwards hangs on how good the best is, and a branch of points that all just do not fit may
+  // take thousands of simulations.
+  void climb() {
+    if (options_.goal == SearchGoal::any_fit) return;
+    while (result_.best && top_score_ > climbed_to_ && !stopped()) {
+      const double before = climbed_to_ = top_score_;
+      const Point from = fastest();
+      const std::vector<Axis>& axes = axes_of(from);
+      for (std::size_t a = 0; a < axes.size(); ++a) {
+        for (std::size_t v = 0; v < axes[a].values.size(); ++v) {
+          Point point = from;
+          point.at[a] = static_cast<std::uint8_t>(v);
+          if (v == from.at[a] || bound_of(point, BoundDepth::whole) <= before) continue;
+          if (!may_run(point)) continue;
+          propose(point);
+        }
+      }
+      flush_round();
+    }
+  }
+
+  bool may_run(const Point& point) const {
+    const HostState& host = bounds_.host(point);
+    return host.probability >= options_.limits.predict.confidence &&
+           host.peak <= options_.limits.host_memory;
+  }
+
+  const Point& fastest() const {
+    return std::max_element(fitting_.begin(),
+                            fitting_.end(),
+                            [&](const Evaluated& a, const Evaluated& b) {
+                              return score_of(a) != score_of(b) ? score_of(a) < score_of(b)
+                                                                : b.point < a.point;
+                            })
+        ->point;
   }
 
   // Opens frames: every choice of the tail's knobs is a branch.
@@ -303,7 +340,9 @@ class Search {
     });
     std::stable_sort(leaves.points.begin(), leaves.points.end());
     work_through(leaves, options_.use_bounds ? kPatience : std::numeric_limits<int>::max());
-    if (leaves.next < leaves.points.size()) doubtful_.push_back(std::move(leaves));
+    if (leaves.next >= leaves.points.size()) return;
+    doubtful_.push_back(std::move(leaves));
+    climb();
   }
 
   // Until the branch is done, or nothing of it fitted `patience` times.
@@ -416,7 +455,7 @@ class Search {
 
   bool surely_too_large(const Point& point) const {
     try {
-      return !bounds_.may_fit(point, space_.plan(point));
+      return !bounds_.may_fit(point);
     } catch (const InputError&) {
       return false;  // evaluate() says why
     }
@@ -513,6 +552,7 @@ class Search {
   std::vector<Point> round_;
   std::vector<Leaves> doubtful_;
   double top_score_ = 0.0;
+  double climbed_to_ = 0.0;  // the best score from which all neighbours were tried
   int best_cost_ = 0;
   std::int64_t unseen_ = 0;
 };

@@ -6,26 +6,21 @@
 #include <limits>
 #include <mutex>
 #include <optional>
-#include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "model/check.hpp"
 #include "model/cost/coefficients.hpp"
-#include "model/engine/buffers.hpp"
 #include "model/engine/gradient_buckets.hpp"
 #include "model/predict/gather_timeline.hpp"
 #include "model/predict/graph_options.hpp"
-#include "model/predict/host_memory.hpp"
-#include "model/predict/memory.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/predict/step_traffic.hpp"
-#include "model/predict/verdict.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 #include "simulator/task_table.hpp"
 #include "tuner/knob_effect.hpp"
 #include "tuner/message_sum.hpp"
 #include "tuner/point_keys.hpp"
+#include "tuner/search_bounds_cache.hpp"
 #include "tuner/search_tail.hpp"
 
 namespace zeroplan {
@@ -33,60 +28,6 @@ namespace {
 
 // Times are sums of floats in another order than the simulator's.
 constexpr double kRounding = 1e-6;
-
-struct PointHash {
-  std::size_t operator()(const Point& point) const {
-    std::uint64_t hash = static_cast<std::uint64_t>(point.strategy) << 40 ^
-                         static_cast<std::uint64_t>(point.checkpointing) << 32 ^
-                         static_cast<std::uint64_t>(point.batch);
-    for (const std::uint8_t value : point.at) hash = hash * 0x100000001b3ULL + value;
-    return hash ^ (hash >> 29);
-  }
-};
-template <typename T>
-using ByPoint = std::unordered_map<Point, std::unique_ptr<const T>, PointHash>;
-
-}  // namespace
-
-// One micro-batch of the graph.
-struct SearchBounds::Head {
-  double busy = 0.0;     // s of kernels on the compute stream
-  double neutral = 0.0;  // of these, of kernels that share nothing
-  double dispatch = 0.0;
-  double before = 0.0;  // s of the host, to prepare a micro-step
-  double rest = 0.0;    // s of kernels behind the last gradient
-  bool waits = false;   // the device is idle when a micro-step begins
-  Bytes memory;  // highest moment of activations, with batch, workspaces and registered buffers
-};
-
-struct SearchBounds::Tail {
-  TailWork work;
-};
-
-struct SearchBounds::Cache {
-  std::recursive_mutex mutex;
-  ByPoint<Head> heads;
-  ByPoint<Tail> tails;
-  ByPoint<Messages> gathers, fewest_gathers;
-  ByPoint<Messages> reductions, fewest_reductions;
-  ByPoint<Bytes> buffers, fewest_buffers;
-  ByPoint<HostState> host;
-  ByPoint<Bytes> outside;
-  ByPoint<ModelGraph> graphs;
-  std::vector<std::int32_t> gathers_alike;  // by strategy: the first that gathers as it does
-};
-
-namespace {
-
-// The value of `key`, made where it is not known.
-template <typename T, typename Make>
-const T& known(ByPoint<T>& values, const Point& key, Make&& make) {
-  auto found = values.find(key);
-  if (found == values.end()) {
-    found = values.emplace(key, std::make_unique<const T>(make())).first;
-  }
-  return *found->second;
-}
 
 // Offloaded weights come as fast as pinning and aio's requests let them: axes of the tail, which
 // gathers do not decide. The fastest of their values counts.
@@ -404,125 +345,6 @@ double SearchBounds::tokens_per_second(const Point& point, BoundDepth depth) con
   const BatchSizes& batch = space_.batches()[static_cast<std::size_t>(point.batch)];
   return space_.tokens_of_a_sequence() * static_cast<double>(batch.micro_batch) *
          static_cast<double>(batch.accumulation) / step_time(point, depth).seconds();
-}
-
-// --- memory
-
-namespace {
-
-// Is a buffer there in every backward pass, or, where gradients of earlier micro-steps wait, in
-// every one but the first? Those that are followed piece by piece are left out.
-bool always_there(const EngineBuffer& buffer, const EngineConfig& config) {
-  if (buffer.place != BufferPlace::gpu) return false;
-  if (config.stage == 3 && buffer.attribute == "persistent_parameters") return false;
-  if (is_unbuffered_gradient(buffer, config)) return false;
-  if (is_waiting_gradient(buffer)) {
-    return config.gradient_accumulation_steps > 1 &&
-           buffer.lifetime != BufferLifetime::boundary_to_step;
-  }
-  if (buffer.suffix == ".grad" && buffer.lifetime == BufferLifetime::first_backward_on) {
-    return false;
-  }
-  return buffer.lifetime == BufferLifetime::resident ||
-         buffer.lifetime == BufferLifetime::first_backward_on ||
-         buffer.lifetime == BufferLifetime::first_step_on;
-}
-
-}  // namespace
-
-Bytes SearchBounds::buffers(const Point& point) const {
-  Point key = with_first_batch(space_, reset(space_, point, {AxisRole::gather}), false);
-  key = only_affecting(space_, key, &Effects::gpu_memory);
-  key.checkpointing = 0;
-  return known(cache_->buffers, key, [&] {
-    const Plan plan = space_.plan(key);
-    EngineConfig config = plan.engine;
-    config.rank = heaviest_rank(config, plan.engine_parameters);
-    Bytes bytes;
-    for (const EngineBuffer& buffer : engine_buffers(config, plan.engine_parameters)) {
-      if (always_there(buffer, config)) bytes += buffer.bytes;
-    }
-    return bytes;
-  });
-}
-
-Bytes SearchBounds::fewest_buffers(const Point& point, BoundDepth depth) const {
-  Point key = reset(space_, point, {AxisRole::gather, AxisRole::reduce});
-  if (depth == BoundDepth::batch) key = reset(space_, key, {AxisRole::tail, AxisRole::other});
-  key.checkpointing = 0;
-  key = only_affecting(space_, key, &Effects::gpu_memory);
-  key = with_first_batch(space_, key, /*same_micro_batch=*/false);
-  // One entry for each depth: the coarser one differs in a place no strategy uses.
-  key.at.back() = depth == BoundDepth::batch ? 1 : 0;
-  return known(cache_->fewest_buffers, key, [&] {
-    Point from = key;
-    from.at.back() = 0;
-    Bytes least = Bytes::infinite();
-    const auto wanted = [&](const Axis& axis) {
-      const bool free = axis.role == AxisRole::reduce || depth == BoundDepth::batch;
-      return free && axis.role != AxisRole::gather && effects_of(axis.knob).gpu_memory;
-    };
-    for_each(
-        space_, from, wanted, [&](const Point& one) { least = std::min(least, buffers(one)); });
-    return least;
-  });
-}
-
-Bytes SearchBounds::outside_torch(const Point& point) const {
-  const Point key = without_batch(
-      reset(space_, point, {AxisRole::tail, AxisRole::other, AxisRole::gather, AxisRole::reduce}));
-  return known(cache_->outside, key, [&] {
-    const Plan plan = space_.plan(key);
-    const MemoryPrediction memory = predict_memory(plan, step_work(plan));
-    return at(memory.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
-  });
-}
-
-Bytes SearchBounds::gpu_memory(const Point& point, BoundDepth depth) const {
-  const std::scoped_lock lock(cache_->mutex);
-  const Bytes engine = depth == BoundDepth::whole ? buffers(point) : fewest_buffers(point, depth);
-  return engine + head(point).memory + outside_torch(point);
-}
-
-bool SearchBounds::may_fit(const Point& point, const Plan& plan) const {
-  Bytes least;
-  double beside = 1.0;
-  {
-    const std::scoped_lock lock(cache_->mutex);
-    least = gpu_memory(point, BoundDepth::whole);
-    beside = host(point).probability;
-  }
-  const double room =
-      static_cast<double>((plan.cluster.gpu.memory.value - options_.reserve).count());
-  const MemoryPrediction memory = predict_memory(plan, step_work(plan));
-  // simulate(): the probability is that of a card smaller by the factor the allocator bears.
-  const double factor = room / static_cast<double>(least.count());
-  const double sd = std::max(1e-6, memory.relative_sd);
-  return 0.5 * std::erfc(-(factor - 1.0) / sd / std::sqrt(2.0)) * beside >= options_.confidence;
-}
-
-const HostState& SearchBounds::host(const Point& point) const {
-  const std::scoped_lock lock(cache_->mutex);
-  Point key = with_first_batch(space_, point, /*same_micro_batch=*/false);
-  key = only_affecting(space_, key, &Effects::host_memory);
-  key.checkpointing = 0;
-  return known(cache_->host, key, [&] {
-    const Plan plan = space_.plan(key);
-    MemoryPrediction memory;
-    memory.gpu.capacity = plan.cluster.gpu.memory.value;
-    EngineConfig config = plan.engine;
-    config.rank = heaviest_rank(config, plan.engine_parameters);
-    const std::vector<EngineBuffer> list = engine_buffers(config, plan.engine_parameters);
-    // Checkpoints that wait on the host come on top: a bound goes without them.
-    predict_host(plan,
-                 list,
-                 outside_passes(plan, config, list, plan.cluster.gpu.memory.value),
-                 Bytes::zero(),
-                 memory);
-    StepResult verdict;
-    judge(plan, memory, {1.0, Bytes::zero()}, options_, verdict);
-    return HostState{verdict.fit_probability, memory.host.peak};
-  });
 }
 
 }  // namespace zeroplan

@@ -62,8 +62,8 @@ class SearchBounds {
   // [S2] the same. Of the total, as nvidia-smi shows it.
   Bytes gpu_memory(const Point& point, BoundDepth depth) const;
   // Is [S2] small enough that the plan of the point may fit, uncertain as its memory is? False: it
-  // surely does not.
-  bool may_fit(const Point& point, const Plan& plan) const;
+  // surely does not. Throws InputError as SearchSpace::plan() does.
+  bool may_fit(const Point& point) const;
   // [S3] The point decides all axes but those of gathers and reductions.
   const HostState& host(const Point& point) const;
 
@@ -81,7 +81,9 @@ class SearchBounds {
   const Messages& fewest_reductions(const Point& point) const;
   Bytes buffers(const Point& point) const;
   Bytes fewest_buffers(const Point& point, BoundDepth depth) const;
+  Bytes second_copies(const Point& point) const;
   Bytes outside_torch(const Point& point) const;
+  double memory_sd(const Point& point) const;  // of what is predicted, relative
 
   const SearchSpace& space_;
   PredictOptions options_;

@@ -102,7 +102,7 @@ TEST_CASE("no simulated step is faster and no peak lower than its bounds say") {
         CHECK(bounds.gpu_memory(point, depth) <= simulated.gpu_memory);
       }
       CHECK(bounds.host(point).peak <= simulated.host_memory);
-      if (simulated.fits) CHECK(bounds.may_fit(point, space.plan(point)));
+      if (simulated.fits) CHECK(bounds.may_fit(point));
     }
   }
 }

@@ -1,0 +1,67 @@
+// What the two files of SearchBounds share: parts of bounds that were computed before.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "tuner/message_sum.hpp"
+#include "tuner/search_bounds.hpp"
+#include "tuner/search_tail.hpp"
+
+namespace zeroplan {
+
+struct PointHash {
+  std::size_t operator()(const Point& point) const {
+    std::uint64_t hash = static_cast<std::uint64_t>(point.strategy) << 40 ^
+                         static_cast<std::uint64_t>(point.checkpointing) << 32 ^
+                         static_cast<std::uint64_t>(point.batch);
+    for (const std::uint8_t value : point.at) hash = hash * 0x100000001b3ULL + value;
+    return hash ^ (hash >> 29);
+  }
+};
+template <typename T>
+using ByPoint = std::unordered_map<Point, std::unique_ptr<const T>, PointHash>;
+
+// One micro-batch of the graph.
+struct SearchBounds::Head {
+  double busy = 0.0;     // s of kernels on the compute stream
+  double neutral = 0.0;  // of these, of kernels that share nothing
+  double dispatch = 0.0;
+  double before = 0.0;  // s of the host, to prepare a micro-step
+  double rest = 0.0;    // s of kernels behind the last gradient
+  bool waits = false;   // the device is idle when a micro-step begins
+  Bytes memory;  // highest moment of activations, with batch, workspaces and registered buffers
+};
+
+struct SearchBounds::Tail {
+  TailWork work;
+};
+
+struct SearchBounds::Cache {
+  std::recursive_mutex mutex;
+  ByPoint<Head> heads;
+  ByPoint<Tail> tails;
+  ByPoint<Messages> gathers, fewest_gathers;
+  ByPoint<Messages> reductions, fewest_reductions;
+  ByPoint<Bytes> buffers, fewest_buffers;
+  ByPoint<HostState> host;
+  ByPoint<Bytes> outside, second_copies;
+  ByPoint<double> memory_sd;
+  ByPoint<ModelGraph> graphs;
+  std::vector<std::int32_t> gathers_alike;  // by strategy: the first that gathers as it does
+};
+
+// The value of `key`, made where it is not known.
+template <typename T, typename Make>
+const T& known(ByPoint<T>& values, const Point& key, Make&& make) {
+  auto found = values.find(key);
+  if (found == values.end()) {
+    found = values.emplace(key, std::make_unique<const T>(make())).first;
+  }
+  return *found->second;
+}
+
+}  // namespace zeroplan

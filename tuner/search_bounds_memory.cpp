@@ -1,0 +1,172 @@
+// [S2] and [S3] of SearchBounds.
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include "model/engine/buffers.hpp"
+#include "model/predict/host_memory.hpp"
+#include "model/predict/memory.hpp"
+#include "model/predict/verdict.hpp"
+#include "tuner/knob_effect.hpp"
+#include "tuner/point_keys.hpp"
+#include "tuner/search_bounds.hpp"
+#include "tuner/search_bounds_cache.hpp"
+
+namespace zeroplan {
+
+namespace {
+
+// Is a buffer there in every backward pass, or, where gradients of earlier micro-steps wait, in
+// every one but the first? Those that are followed piece by piece are left out.
+bool always_there(const EngineBuffer& buffer, const EngineConfig& config) {
+  if (buffer.place != BufferPlace::gpu) return false;
+  if (config.stage == 3 && buffer.attribute == "persistent_parameters") return false;
+  if (is_unbuffered_gradient(buffer, config)) return false;
+  if (is_waiting_gradient(buffer)) {
+    return config.gradient_accumulation_steps > 1 &&
+           buffer.lifetime != BufferLifetime::boundary_to_step;
+  }
+  if (buffer.suffix == ".grad" && buffer.lifetime == BufferLifetime::first_backward_on) {
+    return false;
+  }
+  return buffer.lifetime == BufferLifetime::resident ||
+         buffer.lifetime == BufferLifetime::first_backward_on ||
+         buffer.lifetime == BufferLifetime::first_step_on;
+}
+
+}  // namespace
+
+Bytes SearchBounds::buffers(const Point& point) const {
+  Point key = with_first_batch(space_, reset(space_, point, {AxisRole::gather}), false);
+  key = only_affecting(space_, key, &Effects::gpu_memory);
+  key.checkpointing = 0;
+  return known(cache_->buffers, key, [&] {
+    const Plan plan = space_.plan(key);
+    EngineConfig config = plan.engine;
+    config.rank = heaviest_rank(config, plan.engine_parameters);
+    Bytes bytes;
+    for (const EngineBuffer& buffer : engine_buffers(config, plan.engine_parameters)) {
+      if (always_there(buffer, config)) bytes += buffer.bytes;
+    }
+    return bytes;
+  });
+}
+
+Bytes SearchBounds::fewest_buffers(const Point& point, BoundDepth depth) const {
+  Point key = reset(space_, point, {AxisRole::gather, AxisRole::reduce});
+  if (depth == BoundDepth::batch) key = reset(space_, key, {AxisRole::tail, AxisRole::other});
+  key.checkpointing = 0;
+  key = only_affecting(space_, key, &Effects::gpu_memory);
+  key = with_first_batch(space_, key, /*same_micro_batch=*/false);
+  // One entry for each depth: the coarser one differs in a place no strategy uses.
+  key.at.back() = depth == BoundDepth::batch ? 1 : 0;
+  return known(cache_->fewest_buffers, key, [&] {
+    Point from = key;
+    from.at.back() = 0;
+    Bytes least = Bytes::infinite();
+    const auto wanted = [&](const Axis& axis) {
+      const bool free = axis.role == AxisRole::reduce || depth == BoundDepth::batch;
+      return free && axis.role != AxisRole::gather && effects_of(axis.knob).gpu_memory;
+    };
+    for_each(
+        space_, from, wanted, [&](const Point& one) { least = std::min(least, buffers(one)); });
+    return least;
+  });
+}
+
+// hpZ: from the second micro-step on each parameter is gathered or has its second copy, which is
+// the smaller of the two.
+Bytes SearchBounds::second_copies(const Point& point) const {
+  const std::vector<Axis>& axes =
+      space_.strategies()[static_cast<std::size_t>(point.strategy)].axes;
+  Point key = with_first_batch(space_, point, /*same_micro_batch=*/false);
+  key.checkpointing = 0;
+  for (std::size_t a = 0; a < axes.size(); ++a) {
+    if (axes[a].knob != Knob::zero_hpz_partition_size) key.at[a] = 0;
+  }
+  return known(cache_->second_copies, key, [&] {
+    const Plan plan = space_.plan(key);
+    if (plan.engine.stage3.hpz_partition_size <= 1) return Bytes::zero();
+    if (plan.engine.gradient_accumulation_steps <= 1) return Bytes::zero();
+    EngineConfig config = plan.engine;
+    config.rank = heaviest_rank(config, plan.engine_parameters);
+    Bytes bytes;
+    for (const EngineBuffer& buffer : engine_buffers(config, plan.engine_parameters)) {
+      const bool second = buffer.attribute == "ds_secondary_tensor";
+      if (second && buffer.place == BufferPlace::gpu) bytes += buffer.bytes;
+    }
+    return bytes;
+  });
+}
+
+Bytes SearchBounds::outside_torch(const Point& point) const {
+  const Point key = without_batch(
+      reset(space_, point, {AxisRole::tail, AxisRole::other, AxisRole::gather, AxisRole::reduce}));
+  return known(cache_->outside, key, [&] {
+    const Plan plan = space_.plan(key);
+    const MemoryPrediction memory = predict_memory(plan, step_work(plan));
+    return at(memory.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+  });
+}
+
+Bytes SearchBounds::gpu_memory(const Point& point, BoundDepth depth) const {
+  const std::scoped_lock lock(cache_->mutex);
+  const Bytes engine = depth == BoundDepth::whole ? buffers(point) + second_copies(point)
+                                                  : fewest_buffers(point, depth);
+  return engine + head(point).memory + outside_torch(point);
+}
+
+bool SearchBounds::may_fit(const Point& point) const {
+  Bytes least;
+  double beside = 1.0;
+  {
+    const std::scoped_lock lock(cache_->mutex);
+    least = gpu_memory(point, BoundDepth::whole);
+    beside = host(point).probability;
+  }
+  const Bytes room = space_.prepared().cluster->gpu.memory.value - options_.reserve;
+  // simulate(): the probability is that of a card smaller by the factor the allocator bears.
+  const double factor = static_cast<double>(room.count()) / static_cast<double>(least.count());
+  const double z = (factor - 1.0) / memory_sd(point);
+  return 0.5 * std::erfc(-z / std::sqrt(2.0)) * beside >= options_.confidence;
+}
+
+// Not under the lock: it takes the prediction of a plan.
+double SearchBounds::memory_sd(const Point& point) const {
+  const Point key = only_affecting(space_, point, &Effects::gpu_memory);
+  {
+    const std::scoped_lock lock(cache_->mutex);
+    const auto found = cache_->memory_sd.find(key);
+    if (found != cache_->memory_sd.end()) return *found->second;
+  }
+  const Plan plan = space_.plan(key);
+  const double sd = std::max(1e-6, predict_memory(plan, step_work(plan)).relative_sd);
+  const std::scoped_lock lock(cache_->mutex);
+  return known(cache_->memory_sd, key, [&] { return sd; });
+}
+
+const HostState& SearchBounds::host(const Point& point) const {
+  const std::scoped_lock lock(cache_->mutex);
+  Point key = with_first_batch(space_, point, /*same_micro_batch=*/false);
+  key = only_affecting(space_, key, &Effects::host_memory);
+  key.checkpointing = 0;
+  return known(cache_->host, key, [&] {
+    const Plan plan = space_.plan(key);
+    MemoryPrediction memory;
+    memory.gpu.capacity = plan.cluster.gpu.memory.value;
+    EngineConfig config = plan.engine;
+    config.rank = heaviest_rank(config, plan.engine_parameters);
+    const std::vector<EngineBuffer> list = engine_buffers(config, plan.engine_parameters);
+    // Checkpoints that wait on the host come on top: a bound goes without them.
+    predict_host(plan,
+                 list,
+                 outside_passes(plan, config, list, plan.cluster.gpu.memory.value),
+                 Bytes::zero(),
+                 memory);
+    StepResult verdict;
+    judge(plan, memory, {1.0, Bytes::zero()}, options_, verdict);
+    return HostState{verdict.fit_probability, memory.host.peak};
+  });
+}
+
+}  // namespace zeroplan
