@@ -32,8 +32,9 @@ Json configuration_json(const Plan& plan, const Scenario& scenario) {
 
 Json pareto_json(const TuneAnswer& answer) {
   Json list = Json::array();
-  for (const auto& [plan, item] : answer.pareto) {
-    Json row = configuration_json(plan, answer.scenario);
+  for (const FrontPoint& point : answer.pareto) {
+    const Evaluated& item = point.seen;
+    Json row = configuration_json(point.plan, answer.scenario);
     row.erase("scenario");
     row["tokens_per_second_per_gpu"] = item.tokens_per_second;
     row["step_seconds"] = item.step.seconds();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -175,22 +176,68 @@ std::string tally_text(const TuneAnswer& answer) {
   return text;
 }
 
+// Of points that differ by less than this in speed and memory, the front shows the first.
+constexpr double kAlike = 0.02;
+
+bool alike(const Evaluated& a, const Evaluated& b) {
+  const auto close = [](double x, double y) { return std::abs(x - y) <= kAlike * std::abs(x); };
+  return close(a.tokens_per_second, b.tokens_per_second) &&
+         close(static_cast<double>(a.gpu_memory.count()),
+               static_cast<double>(b.gpu_memory.count())) &&
+         close(static_cast<double>(a.host_memory.count()),
+               static_cast<double>(b.host_memory.count()));
+}
+
+// 500000000 as 5e8, as people write sizes of buckets.
+std::string short_number(const Json& value) {
+  if (!value.is_integer() || value.as_integer() < 1'000'000) return value.dump();
+  std::string digits = value.dump();
+  const std::size_t last = digits.find_last_not_of('0');
+  const std::size_t zeros = digits.size() - 1 - last;
+  return zeros < 6 ? digits : digits.substr(0, last + 1) + "e" + std::to_string(zeros);
+}
+
+// Knobs that differ from DeepSpeed's default: what tells points of one strategy apart.
+std::string knobs_text(const Json& chosen) {
+  std::string text;
+  for (const auto& [key, value] : chosen.members()) {
+    if (!key.starts_with("/")) continue;
+    text += (text.empty() ? "" : ", ") + key.substr(key.rfind('/') + 1) + " " +
+            (value.is_string() ? value.as_string() : short_number(value));
+  }
+  return text;
+}
+
 std::string pareto_text(const TuneAnswer& answer, const Translation& words) {
   constexpr std::size_t kShown = 8;
-  if (answer.pareto.size() < 2) return "";
+  std::vector<const FrontPoint*> shown;
+  std::map<std::string, int> of_strategy;
+  for (const FrontPoint& point : answer.pareto) {
+    if (shown.size() == kShown) break;
+    const bool seen = std::any_of(shown.begin(), shown.end(), [&](const FrontPoint* other) {
+      return alike(other->seen, point.seen);
+    });
+    if (seen) continue;
+    shown.push_back(&point);
+    ++of_strategy[strategy_text(point.plan)];
+  }
+  if (shown.size() < 2) return "";
   std::vector<std::vector<std::string>> rows;
-  for (const auto& [plan, item] : answer.pareto) {
-    if (rows.size() == kShown) break;
-    rows.push_back({strategy_text(plan),
+  for (const FrontPoint* point : shown) {
+    const Evaluated& item = point->seen;
+    const std::string strategy = strategy_text(point->plan);
+    rows.push_back({strategy,
                     fixed_text(item.tokens_per_second, 0),
                     gib_number(item.gpu_memory),
-                    gib_number(item.host_memory)});
+                    gib_number(item.host_memory),
+                    of_strategy[strategy] > 1 ? knobs_text(point->chosen) : ""});
   }
   return words.text("\nLess memory for less speed (of what was simulated):\n") +
          table({{"configuration"},
                 {"tokens/s/GPU", Align::right},
                 {"GPU GiB", Align::right},
-                {"host GiB", Align::right}},
+                {"host GiB", Align::right},
+                {"with"}},
                rows,
                words);
 }

@@ -146,7 +146,7 @@ class Tuner {
     answer.search = std::move(found.search);
     const SearchSpace& space = *found.space;
     for (const Evaluated& item : answer.search.pareto) {
-      answer.pareto.emplace_back(space.plan(item.point), item);
+      answer.pareto.push_back({space.plan(item.point), item, space.describe(item.point)});
     }
     answer.interrupted = answer.search.interrupted;
     if (answer.search.best) {

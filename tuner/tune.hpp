@@ -53,12 +53,19 @@ enum class Reason { impacts, headroom, fewest_gpus, nearest };
 inline constexpr EnumNames<Reason, 4> kReasonNames{
     {"impacts", "headroom", "fewest_gpus", "nearest"}};
 
+// A point of the front of speed, GPU and host memory.
+struct FrontPoint {
+  Plan plan;
+  Evaluated seen;
+  Json chosen;  // as SearchSpace::describe() has it
+};
+
 struct TuneAnswer {
   Scenario scenario;
   SearchResult search;
   std::optional<Plan> plan;  // of the best point, with its result
   StepResult result;
-  std::vector<std::pair<Plan, Evaluated>> pareto;
+  std::vector<FrontPoint> pareto;
   std::vector<KnobImpact> impacts;  // the strongest first, at most three
   std::optional<Headroom> headroom;
   std::optional<std::int64_t> fewest_gpus;  // of this kind, with which something of the space fits
