@@ -92,8 +92,8 @@ Bytes SearchBounds::second_copies(const Point& point) const {
     config.rank = heaviest_rank(config, plan.engine_parameters);
     Bytes bytes;
     for (const EngineBuffer& buffer : engine_buffers(config, plan.engine_parameters)) {
-      const bool second = buffer.attribute == "ds_secondary_tensor";
-      if (second && buffer.place == BufferPlace::gpu) bytes += buffer.bytes;
+      if (buffer.attribute == kSecondCopy && buffer.place == BufferPlace::gpu)
+        bytes += buffer.bytes;
     }
     return bytes;
   });

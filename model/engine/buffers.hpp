@@ -79,6 +79,9 @@ bool is_waiting_gradient(const EngineBuffer& buffer);
 // those who follow gradients one by one, the list's bound for it is to be left out.
 bool is_unbuffered_gradient(const EngineBuffer& buffer, const EngineConfig& config);
 
+// EngineBuffer::attribute of hpZ's second copies, one a parameter.
+inline constexpr std::string_view kSecondCopy = "ds_secondary_tensor";
+
 // Power-of-two rounding of torch's caching host allocator
 // (aten/src/ATen/core/CachingHostAllocator.h), one allocation at a time.
 Bytes pinned_allocation(Bytes requested, PinBackend backend);

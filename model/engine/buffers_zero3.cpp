@@ -296,7 +296,7 @@ void add_secondary(Zero3& z) {
   for (std::size_t i = 0; i < z.parameters.size(); ++i) {
     const Elements aligned = z.part(static_cast<int>(i)) * z.ranks;
     z.list
-        .add("ds_secondary_tensor",
+        .add(kSecondCopy,
              static_cast<int>(i),
              aligned / shard,
              z.config.model_dtype,

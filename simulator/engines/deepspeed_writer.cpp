@@ -123,6 +123,7 @@ void DeepSpeedWriter::write_initialisation() {
     }
   }
   for (const BufferLifetime lifetime : {BufferLifetime::resident}) allocate_buffers(lifetime);
+  make_second_copies();
   passing(std::max(Bytes::zero(), outside.init_peak.gpu - resident), kTemporaries);
   rank_.initialisation = writer_.since(begin);
 }
@@ -252,6 +253,7 @@ Section DeepSpeedWriter::write_optimizer_step(bool first) {
   if (coordinator_) {
     coordinator_->end_optimizer_step(log_);
     write_fetches();
+    drop_second_copies();
   }
   // The loop reads the loss before it goes on.
   writer_.host_wait_device();
@@ -298,10 +300,11 @@ void DeepSpeedWriter::allocate_buffers(BufferLifetime lifetime) {
     const EngineBuffer& buffer = buffers_[i];
     if (buffer.place != BufferPlace::gpu || buffer.lifetime != lifetime || buffer_held_[i])
       continue;
-    // Gradients and persistent weights are followed one by one.
+    // Gradients, persistent weights and hpZ's second copies are followed one by one.
     if (is_waiting_gradient(buffer) || is_unbuffered_gradient(buffer, config_)) continue;
     if (keeps_gradients(buffer)) continue;
     if (config_.stage == 3 && buffer.attribute == "persistent_parameters") continue;
+    if (buffer.attribute == kSecondCopy) continue;
     writer_.allocate(buffer_slots_[i], buffer.bytes, buffer.category, kComputeStream);
     buffer_held_[i] = true;
   }
@@ -312,6 +315,25 @@ void DeepSpeedWriter::release_buffers(BufferLifetime lifetime) {
     if (buffers_[i].lifetime != lifetime || !buffer_held_[i]) continue;
     writer_.release(buffer_slots_[i]);
     buffer_held_[i] = false;
+  }
+}
+
+// Initialisation gathers every parameter and releases it, which makes its second copy (hpZ).
+void DeepSpeedWriter::make_second_copies() {
+  for (const EngineBuffer& buffer : buffers_) {
+    if (buffer.attribute != kSecondCopy || buffer.place != BufferPlace::gpu) continue;
+    const auto p = static_cast<std::size_t>(buffer.index);
+    writer_.allocate(secondary_slots_[p], buffer.bytes, buffer.category, kComputeStream);
+    secondary_held_[p] = true;
+  }
+}
+
+// stage3.py invalidate_secondary_tensor: after the step, what is trained is out of date.
+void DeepSpeedWriter::drop_second_copies() {
+  for (std::size_t p = 0; p < secondary_held_.size(); ++p) {
+    if (!secondary_held_[p] || !plan_.engine_parameters[p].trainable) continue;
+    writer_.release(secondary_slots_[p]);
+    secondary_held_[p] = false;
   }
 }
 

@@ -109,6 +109,8 @@ class DeepSpeedWriter {
   void write_fetch(const FetchEvent& event);
   void write_gather(const FetchEvent& event);
   void keep_secondary(const FetchEvent& event);
+  void make_second_copies();
+  void drop_second_copies();
   void bring_own_part(const FetchEvent& event);
   void release_parameter(std::int32_t parameter);
   void release_saved_weights(const BlockInstance& instance);

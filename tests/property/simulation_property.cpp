@@ -49,9 +49,8 @@ double serial_seconds(const RankProgram& rank) {
 }
 
 // Memory of every phase as the closed form has it, all given back, folded as unfolded.
-void check_torch_engine(const Json& document) {
+void check_phases(const Json& document, const Simulated& run) {
   INFO(document.dump());
-  const Simulated run = simulated(document);
   const GpuMemory closed = predict(run.plan, {}).gpu;
   for (const Phase phase : {Phase::forward, Phase::backward, Phase::step}) {
     const auto index = static_cast<std::size_t>(phase);
@@ -68,6 +67,8 @@ void check_torch_engine(const Json& document) {
   CHECK(run.simulation.step.end - run.simulation.step.begin ==
         Approx(all.step.end - all.step.begin).epsilon(1e-7));
 }
+
+void check_torch_engine(const Json& document) { check_phases(document, simulated(document)); }
 
 }  // namespace
 
@@ -278,6 +279,32 @@ TEST_CASE("near the limit the time of many equal micro-steps is that of four of 
   const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
   std::nth_element(errors.begin(), middle, errors.end());
   CHECK(*middle < 0.001);
+}
+
+TEST_CASE("hpZ's second copies are where the partitions are") {
+  for (const int shard : {2, 4}) {
+    for (const bool offloaded : {false, true}) {
+      Json zero = Json::object({{"stage", 3}, {"zero_hpz_partition_size", shard}});
+      if (offloaded) {
+        zero["offload_param"] = Json::object({{"device", "cpu"}, {"pin_memory", true}});
+      }
+      const Json document = Json::object(
+          {{"model", "1B"},
+           {"cluster", "2x4xA100-80G-SXM"},
+           {"workload",
+            Json::object({{"sequence_length", 512}, {"gradient_accumulation_steps", 2}})},
+           {"ds_config",
+            Json::object(
+                {{"bf16", Json::object({{"enabled", true}})}, {"zero_optimization", zero}})}});
+      const Simulated run = simulated(document);
+      check_phases(document, run);
+      const auto copies = std::count_if(
+          run.rank.program.tasks.begin(), run.rank.program.tasks.end(), [](const Task& task) {
+            return task.name == "secondary copy";
+          });
+      CHECK((copies == 0) == offloaded);
+    }
+  }
 }
 
 TEST_CASE("FSDP's ranks hold what the closed form says, and give back what they allocate") {
