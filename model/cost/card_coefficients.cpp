@@ -66,6 +66,52 @@ constexpr auto matmul_rows() {
   return rows;
 }
 
+// One process of a current PyTorch with kernels loaded lazily, outside its allocator: in
+// out-of-memory messages of public repositories, memory in use by the process minus what PyTorch
+// has allocated and reserved.
+struct MeasuredContext {
+  std::string_view card;
+  double mib;
+  double multiprocessors;
+  double relative_sd;
+  std::string_view provenance;
+};
+
+// clang-format off
+constexpr MeasuredContext kMeasuredContexts[] = {
+    {"v100", 388, 80, .05, "measured: eight out-of-memory messages, 378-399 MiB"},
+    {"t4", 128, 40, .15, "measured: four out-of-memory messages, 113-143 MiB"},
+    {"l4", 256, 58, .05, "measured: two out-of-memory messages"},
+    {"a40", 348, 84, .10, "measured: one out-of-memory message"},
+    {"rtx_4090", 430, 128, .10, "measured: four out-of-memory messages"},
+    {"a100", 522, 108, .06,
+     "measured: two out-of-memory messages; ml-engineering: 481 MiB alone, 563 in DDP"},
+    {"h100", 604, 132, .15, "measured: two out-of-memory messages, 522 and 686 MiB"},
+    {"h200", 522, 132, .10, "measured: one out-of-memory message"},
+    {"b200", 712, 148, .10, "measured: one out-of-memory message"},
+    {"rtx_pro_6000", 694, 188, .05, "measured: two out-of-memory messages"},
+    {"rtx_5090", 563, 170, .10, "measured: two out-of-memory messages"},
+    // Compute capability counts for the context more than the generation of the tensor cores.
+    {"p100", 4.1, 1, .20, "derived: the mean of all cards with a reading"},
+    {"rtx_3090", 348, 84, .12, "derived: as A40, of the same compute capability"},
+    {"l40", 3.887, 1, .12, "derived: between L4 and RTX 4090, of the same compute capability"},
+};
+// clang-format on
+
+constexpr auto context_rows() {
+  constexpr double kMiB = 1 << 20;
+  std::array<CardCoefficient, std::size(kMeasuredContexts)> rows{};
+  std::size_t i = 0;
+  for (const MeasuredContext& m : kMeasuredContexts) {
+    rows[i++] = {C::cuda_context_bytes_per_sm,
+                 m.card,
+                 m.mib * kMiB / m.multiprocessors,
+                 m.relative_sd,
+                 m.provenance};
+  }
+  return rows;
+}
+
 // clang-format off
 constexpr CardCoefficient kSingleRows[] = {
     // Level of cards whose shape curve is another's.
@@ -258,9 +304,11 @@ constexpr CardAnalogue kAnalogues[] = {
 
 constexpr auto all_rows() {
   constexpr auto kMatmul = matmul_rows();
-  std::array<CardCoefficient, kMatmul.size() + std::size(kSingleRows)> rows{};
+  constexpr auto kContexts = context_rows();
+  std::array<CardCoefficient, kMatmul.size() + kContexts.size() + std::size(kSingleRows)> rows{};
   std::size_t i = 0;
   for (const CardCoefficient& row : kMatmul) rows[i++] = row;
+  for (const CardCoefficient& row : kContexts) rows[i++] = row;
   for (const CardCoefficient& row : kSingleRows) rows[i++] = row;
   return rows;
 }

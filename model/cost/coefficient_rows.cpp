@@ -3,6 +3,11 @@
 #include "model/cost/coefficients.hpp"
 
 namespace zeroplan {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+}  // namespace
 
 // clang-format off
 const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
@@ -77,6 +82,34 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
      "assumed: anything from none to twice the expected share of freed copies waits for its "
      "stream (uniform, 1/sqrt(3))",
      "reserved memory in stage 3"},
+    {Coefficient::cuda_context_bytes_per_sm,
+     "cuda_context_bytes_per_sm", "bytes", 4.1 * kMiB, 0.20, 1e6, 2e7,
+     "measured: the mean of the cards with a reading, 3.2 to 4.8 MiB",
+     "CUDA context of a process, for each multiprocessor, kernels loaded lazily"},
+    {Coefficient::cuda_context_split_ratio, "cuda_context_split_ratio", "1", 1.77, 0.12, 1.0, 4.0,
+     "measured: A100, torch 1.13 922 MiB against 522 (ml-engineering training/performance)",
+     "CUDA context with PyTorch 1.13"},
+    {Coefficient::cuda_context_eager_ratio, "cuda_context_eager_ratio", "1", 3.2, 0.12, 1.0, 6.0,
+     "measured: A100, torch 1.10 1823 MiB against 522 (ml-engineering); bigscience's V100 (2021) 1113 against 388",
+     "CUDA context with PyTorch before 1.13: all kernels are loaded at once"},
+    {Coefficient::nccl_ring_bytes, "nccl_ring_bytes", "bytes", 688 * kMiB, 0.15, 1e8, 4e9,
+     "measured: NVIDIA/nccl issue 964, A100, more than two ranks after a 4 MB all-reduce",
+     "NCCL, first communicator in a node over NVLink, with A100's channels"},
+    {Coefficient::nccl_pair_bytes, "nccl_pair_bytes", "bytes", 544 * kMiB, 0.15, 1e8, 4e9,
+     "measured: NVIDIA/nccl issue 964, two A100",
+     "NCCL, the same between two ranks"},
+    {Coefficient::nccl_further_bytes, "nccl_further_bytes", "bytes", 600 * kMiB, 0.50, 0.0, 4e9,
+     "measured: NVIDIA/nccl issue 964, 544 to 688 MiB for each group; issue 864, 1.6 GB with one and 6 GB with three or more",
+     "NCCL, each further communicator over NVLink"},
+    {Coefficient::nccl_pcie_ring_bytes, "nccl_pcie_ring_bytes", "bytes", 228 * kMiB, 0.30, 1e7, 2e9,
+     "measured: NVIDIA/nccl pull 2366, RTX 3090, context and NCCL 484 MiB, context alone 256",
+     "NCCL, each communicator in a node without NVLink"},
+    {Coefficient::nccl_light_bytes, "nccl_light_bytes", "bytes", 200 * kMiB, 0.80, 0.0, 2e9,
+     "assumed: with it Megatron's groups come near what 64 V100 show beyond PyTorch's reserved memory (bigscience gpt2-meg-ds-3d)",
+     "NCCL, each communicator without two ranks in a node, and pairs that send"},
+    {Coefficient::nccl_peer_bytes, "nccl_peer_bytes", "bytes", 3.28e9 / 7, 0.40, 0.0, 2e9,
+     "measured: NVIDIA/nccl issue 1685, 1.06 and 4.34 GB before and after an all-to-all of 8 H100",
+     "NCCL, each peer of an all-to-all"},
     {Coefficient::step_time_model_sd, "step_time_model_sd", "1", 0.10, 0.0, 0.02, 0.3,
      "fitted: spread of the published rows by source, 4 % within llm-foundry, up to 25 % between "
      "sources; 90 % intervals then cover 90 % of the scored rows",

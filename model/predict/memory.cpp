@@ -1,11 +1,12 @@
 #include "model/predict/memory.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "model/cost/coefficients.hpp"
+#include "model/cost/context_memory.hpp"
 #include "model/engine/buffers.hpp"
-#include "model/hardware/context_memory.hpp"
 #include "model/predict/host_memory.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/predict/torch_memory.hpp"
@@ -56,10 +57,12 @@ OutsideTorch outside_torch(const Plan& plan) {
     use.communicators += plan.engine.stage3.hpz_partition_size > 1 ? 1 : 0;
     use.communicators += plan.engine.stage3.mics_shard_size > 0 ? 1 : 0;
   }
-  const Quantity<Bytes> context = cuda_context(plan.cluster.gpu, plan.software.torch);
-  const Quantity<Bytes> nccl = nccl_overhead(plan.cluster.gpu, plan.cluster.node.topology, use);
-  const auto sd = [](const Quantity<Bytes>& quantity) {
-    return static_cast<double>(quantity.value.count()) * quantity.relative_sd;
+  const Coefficients& coefficients = plan.coefficients;
+  const UncertainBytes context = cuda_context(plan.cluster.gpu, plan.software.torch, coefficients);
+  const UncertainBytes nccl =
+      nccl_overhead(plan.cluster.gpu, plan.cluster.node.topology, use, coefficients);
+  const auto sd = [](const UncertainBytes& bytes) {
+    return static_cast<double>(bytes.value.count()) * bytes.relative_sd;
   };
   return {context.value + nccl.value, std::hypot(sd(context), sd(nccl))};
 }
@@ -115,15 +118,14 @@ double quantization_sd(const EngineConfig& config, const StepWork& work, const G
   return 0.5 * static_cast<double>(gathered.count());
 }
 
-// Standard deviation of peak_total. Activations and logits share the graph's spread, the engine's
-// buffers the engine's: within each group an error has one cause (a tensor kept longer than
-// thought, a buffer of another size) and adds up; the groups, context, fragmentation and deferred
-// frees, and what is not described, are independent.
-double total_relative_sd(const Plan& plan,
-                         const OutsideTorch& outside,
-                         Bytes deferred,
-                         double quantization,
-                         const GpuMemory& gpu) {
+// Activations and logits share the graph's spread, the engine's buffers the engine's: within each
+// group an error has one cause (a tensor kept longer than thought, a buffer of another size) and
+// adds up; the groups are independent.
+MemorySpread spread_of(const Plan& plan,
+                       const OutsideTorch& outside,
+                       Bytes deferred,
+                       double quantization,
+                       const GpuMemory& gpu) {
   const Coefficients& coefficients = plan.coefficients;
   const auto bytes = [&](MemoryCategory category) {
     return static_cast<double>(at(gpu.breakdown_at_peak, category).count());
@@ -135,16 +137,32 @@ double total_relative_sd(const Plan& plan,
                         bytes(MemoryCategory::communication_buffers);
   const double waiting = static_cast<double>(deferred.count());
   const double gap = bytes(MemoryCategory::fragmentation) - waiting;
-  const double sd =
-      std::hypot(std::hypot(activations * coefficients[Coefficient::activation_model_sd],
-                            states * coefficients[Coefficient::model_state_sd]),
-                 std::hypot(gap * coefficients.relative_sd(Coefficient::allocator_fragmentation),
-                            waiting * coefficients[Coefficient::deferred_free_sd],
-                            std::hypot(outside.sd, quantization)));
-  const double code = plan.workload.implementation == Implementation::megatron
-                          ? coefficients[Coefficient::megatron_memory_sd]
-                          : 0.0;
-  return std::hypot(sd / static_cast<double>(gpu.peak_total.count()), code);
+  MemorySpread spread;
+  spread.activations = activations * coefficients[Coefficient::activation_model_sd];
+  spread.states = states * coefficients[Coefficient::model_state_sd];
+  spread.gap = gap * coefficients.relative_sd(Coefficient::allocator_fragmentation);
+  spread.waiting = waiting * coefficients[Coefficient::deferred_free_sd];
+  spread.outside = outside.sd;
+  spread.quantization = quantization;
+  if (plan.workload.implementation == Implementation::megatron) {
+    spread.code =
+        static_cast<double>(gpu.peak_total.count()) * coefficients[Coefficient::megatron_memory_sd];
+  }
+  return spread;
+}
+
+double total_relative_sd(const MemorySpread& spread, const GpuMemory& gpu) {
+  double squares = 0.0;
+  for (const double sd : {spread.activations,
+                          spread.states,
+                          spread.gap,
+                          spread.waiting,
+                          spread.outside,
+                          spread.quantization,
+                          spread.code}) {
+    squares += sd * sd;
+  }
+  return std::sqrt(squares) / static_cast<double>(gpu.peak_total.count());
 }
 
 // What every engine's memory consists of.
@@ -171,7 +189,23 @@ EngineMemory engine_memory(const Plan& plan, const StepWork& work, const Outside
   return memory;
 }
 
+constexpr std::array kMemoryCoefficients = {Coefficient::allocator_fragmentation,
+                                            Coefficient::cuda_context_bytes_per_sm,
+                                            Coefficient::cuda_context_split_ratio,
+                                            Coefficient::cuda_context_eager_ratio,
+                                            Coefficient::nccl_ring_bytes,
+                                            Coefficient::nccl_pair_bytes,
+                                            Coefficient::nccl_further_bytes,
+                                            Coefficient::nccl_pcie_ring_bytes,
+                                            Coefficient::nccl_light_bytes,
+                                            Coefficient::nccl_peer_bytes,
+                                            Coefficient::host_process_bytes};
+
 }  // namespace
+
+std::span<const Coefficient> memory_coefficients() { return kMemoryCoefficients; }
+
+Bytes outside_torch_bytes(const Plan& plan) { return outside_torch(plan).bytes; }
 
 MemoryPrediction predict_memory(const Plan& plan, const StepWork& work) {
   const OutsideTorch outside = outside_torch(plan);
@@ -191,8 +225,9 @@ MemoryPrediction predict_memory(const Plan& plan, const StepWork& work) {
   phase(Phase::save) = memory.outside.save;
   gpu.static_allocated = memory.window.between_steps;
   close_totals(plan, outside, memory.deferred, gpu);
-  prediction.relative_sd = total_relative_sd(
-      plan, outside, memory.deferred, quantization_sd(plan.engine, work, gpu), gpu);
+  prediction.spread =
+      spread_of(plan, outside, memory.deferred, quantization_sd(plan.engine, work, gpu), gpu);
+  prediction.relative_sd = total_relative_sd(prediction.spread, gpu);
   prediction.gpu_needed = gpu.peak_total - memory.deferred;
   predict_host(
       plan, memory.buffers, memory.outside, checkpoints_on_host(plan, work.graph), prediction);

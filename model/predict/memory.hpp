@@ -14,21 +14,42 @@
 // by tests/unit/memory_test.cpp.
 #pragma once
 
+#include <span>
+
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 #include "model/predict/step_work.hpp"
 
 namespace zeroplan {
 
+// What peak_total may differ by, each an independent cause: one standard deviation in bytes.
+struct MemorySpread {
+  double activations = 0.0;   // activations, logits, temporaries: tensors kept longer than thought
+  double states = 0.0;        // the engine's buffers
+  double gap = 0.0;           // reserved and not allocated
+  double waiting = 0.0;       // freed copies that wait for their stream
+  double outside = 0.0;       // context and NCCL
+  double quantization = 0.0;  // buffers of quantised gathers, which are not described
+  double code = 0.0;          // Megatron's classes, of which there is no recording
+};
+
 struct MemoryPrediction {
   GpuMemory gpu;
   HostMemory host;
-  Bytes nvme;                     // per node
-  Bytes gpu_needed;               // peak_total less what the allocator gives back under pressure
+  Bytes nvme;        // per node
+  Bytes gpu_needed;  // peak_total less what the allocator gives back under pressure
+  MemorySpread spread;
   double relative_sd = 0.0;       // of gpu.peak_total, one standard deviation
   double host_relative_sd = 0.0;  // of host.peak
 };
 
 MemoryPrediction predict_memory(const Plan& plan, const StepWork& work);
+
+// CUDA context and NCCL's buffers of a rank: what of peak_total no allocator sees.
+Bytes outside_torch_bytes(const Plan& plan);
+
+// Coefficients that a prediction of memory, GPU or host, depends on; none of them is in a time.
+// Checked by tests/unit/memory_test.cpp.
+std::span<const Coefficient> memory_coefficients();
 
 }  // namespace zeroplan

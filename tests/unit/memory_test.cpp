@@ -2,6 +2,10 @@
 // the tables of deepspeed/runtime/zero) on a small Llama of P parameters, N ranks.
 #include "model/predict/memory.hpp"
 
+#include <algorithm>
+#include <span>
+#include <vector>
+
 #include "model/cost/coefficients.hpp"
 #include "tests/catch.hpp"
 
@@ -247,3 +251,33 @@ TEST_CASE("The categories of the peak sum to its total, the phases to no more th
 }
 
 }  // namespace
+
+TEST_CASE("memory_coefficients() are those that a prediction of memory depends on") {
+  const std::string offload =
+      R"({"stage":3,"zero_hpz_partition_size":2,"offload_optimizer":{"device":"cpu"}})";
+  std::vector<Plan> plans = {
+      plan_of({.zero = offload, .gpus = 8}),
+      plan_of({.gpus = 2}),
+      plan_of({.gpus = 4, .cluster = R"(,"nodes":2,"gpu":"RTX3090")"}),
+      plan_of({.gpus = 4, .workload = R"(,"sequence_parallel":4)"})};
+  for (Plan& plan : std::vector<Plan>(plans)) {
+    plan.software.torch = {1, 13};
+    plans.push_back(plan);
+    plan.software.torch = {1, 10};
+    plans.push_back(plan);
+  }
+  const std::span<const Coefficient> ids = memory_coefficients();
+  for (const CoefficientInfo& row : kCoefficients) {
+    INFO(row.name);
+    bool depends = false;
+    for (const Plan& plan : plans) {
+      Plan moved = plan;
+      moved.coefficients.set(row.id, 1.5 * plan.coefficients[row.id]);
+      const MemoryPrediction before = memory_of(plan);
+      const MemoryPrediction after = memory_of(moved);
+      depends = depends || before.gpu.peak_total != after.gpu.peak_total ||
+                before.host.peak != after.host.peak;
+    }
+    CHECK(depends == (std::find(ids.begin(), ids.end(), row.id) != ids.end()));
+  }
+}

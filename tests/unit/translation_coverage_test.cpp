@@ -37,7 +37,6 @@ constexpr std::array kLeftOut = {
     "model/knobs/knob_reference.cpp",
     "model/knobs/ds_config.cpp",                   // the same
     "model/lint/lint_reference.cpp",               // docs/lint.md
-    "model/hardware/context_memory.cpp",           // sources of coefficients
     "model/hardware/hardware.cpp",                 // defects of profiles
     "model/implementations/assembler.cpp",         // defects
     "model/implementations/embedded_builder.cpp",  // the same

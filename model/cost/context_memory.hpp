@@ -2,18 +2,24 @@
 // and NCCL's buffers. nvidia-smi shows both, torch.cuda.memory_allocated() neither; what is left of
 // the card's capacity after them is what the allocator can reserve.
 //
-// Units: Bytes, on one GPU. Sources stand with the tables in context_memory.cpp.
+// Units: Bytes, on one GPU. The numbers are coefficients, with their sources.
 #pragma once
 
 #include <cstdint>
 
+#include "model/cost/coefficients.hpp"
 #include "model/hardware/hardware.hpp"
 #include "model/software.hpp"
 
 namespace zeroplan {
 
+struct UncertainBytes {
+  Bytes value;
+  double relative_sd = 0.0;  // one standard deviation over the value
+};
+
 // The CUDA context of one training process and the kernels it has loaded. Zero for CPU ranks.
-Quantity<Bytes> cuda_context(const Gpu& gpu, Version torch);
+UncertainBytes cuda_context(const Gpu& gpu, Version torch, const Coefficients& coefficients);
 
 // What a rank's communicators span. One communicator is one process group that has been used.
 struct CommunicatorUse {
@@ -26,9 +32,9 @@ struct CommunicatorUse {
 };
 
 // NCCL's channel buffers and connections. Zero for one rank and for CPU ranks.
-Quantity<Bytes> nccl_overhead(const Gpu& gpu, Topology topology, const CommunicatorUse& use);
-
-// What torch's allocator can have at most: capacity - context - NCCL, never below zero.
-Bytes usable_memory(const Gpu& gpu, const Quantity<Bytes>& context, const Quantity<Bytes>& nccl);
+UncertainBytes nccl_overhead(const Gpu& gpu,
+                             Topology topology,
+                             const CommunicatorUse& use,
+                             const Coefficients& coefficients);
 
 }  // namespace zeroplan
