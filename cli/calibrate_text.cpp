@@ -18,13 +18,13 @@ std::string number(double value) { return fmt::format("{:.4g}", value); }
 std::string signed_percent(double ratio) { return fmt::format("{:+.1f} %", 100.0 * ratio); }
 std::string card_text(const std::string& card) { return card.empty() ? "any" : card; }
 
-std::string errors_text(const TimeErrors& errors) {
+std::string errors_text(const RelativeErrors& errors) {
   return fmt::format("{} / {}", percent_text(errors.median), percent_text(errors.p95));
 }
 
-std::string sources(const Calibration& calibration) {
+std::string sources(const CoefficientFit& fit, const char* what) {
   Lines lines;
-  for (const OriginErrors& errors : calibration.errors) {
+  for (const OriginErrors& errors : fit.errors) {
     lines.push_back({errors.origin.empty() ? "all" : errors.origin,
                      std::to_string(errors.rows),
                      errors_text(errors.before),
@@ -33,20 +33,21 @@ std::string sources(const Calibration& calibration) {
                      signed_percent(errors.before.bias),
                      signed_percent(errors.after.bias)});
   }
-  return "\nErrors of times, median / 95 %:\n" + table({{"source"},
-                                                        {"rows", Align::right},
-                                                        {"before", Align::right},
-                                                        {"after", Align::right},
-                                                        {"left out", Align::right},
-                                                        {"bias before", Align::right},
-                                                        {"after", Align::right}},
-                                                       lines);
+  return fmt::format("\nErrors of {}, median / 95 %:\n", what) +
+         table({{"source"},
+                {"rows", Align::right},
+                {"before", Align::right},
+                {"after", Align::right},
+                {"left out", Align::right},
+                {"bias before", Align::right},
+                {"after", Align::right}},
+               lines);
 }
 
-std::string coefficients(const Calibration& calibration) {
-  if (calibration.fitted.empty()) return "\nThe data determine no coefficient.\n";
+std::string coefficients(const CoefficientFit& fit) {
+  if (fit.fitted.empty()) return "\nThe data determine no coefficient.\n";
   Lines lines;
-  for (const FittedValue& value : calibration.fitted) {
+  for (const FittedValue& value : fit.fitted) {
     lines.push_back({std::string(info(value.id).name),
                      card_text(value.card),
                      std::string(info(value.id).unit),
@@ -71,14 +72,14 @@ std::string coefficients(const Calibration& calibration) {
                                                                    lines);
 }
 
-std::string entangled(const Calibration& calibration) {
-  if (calibration.entangled.empty()) return "";
+std::string entangled(const CoefficientFit& fit) {
+  if (fit.entangled.empty()) return "";
   const auto name_of = [&](std::size_t i) {
-    const FittedValue& value = calibration.fitted[i];
+    const FittedValue& value = fit.fitted[i];
     return std::string(info(value.id).name) + (value.card.empty() ? "" : " of " + value.card);
   };
   Lines lines;
-  for (const Entanglement& pair : calibration.entangled) {
+  for (const Entanglement& pair : fit.entangled) {
     lines.push_back(
         {name_of(pair.first), name_of(pair.second), fmt::format("{:+.2f}", pair.correlation)});
   }
@@ -86,14 +87,14 @@ std::string entangled(const Calibration& calibration) {
          table({{"coefficient"}, {"and"}, {"correlation", Align::right}}, lines);
 }
 
-std::string undetermined(const Calibration& calibration) {
-  if (calibration.undetermined.empty()) return "";
+std::string undetermined(const CoefficientFit& fit) {
+  if (fit.undetermined.empty()) return "";
   std::string text = fmt::format(
       "\n{} coefficients take part and stay at their priors, because the data say less of them "
       "than the table:\n",
-      calibration.undetermined.size());
+      fit.undetermined.size());
   std::map<std::string, std::string> by_name;
-  for (const UndeterminedValue& value : calibration.undetermined) {
+  for (const UndeterminedValue& value : fit.undetermined) {
     std::string& cards = by_name[std::string(info(value.id).name)];
     cards += (cards.empty() ? "" : ", ") + card_text(value.card);
   }
@@ -101,8 +102,12 @@ std::string undetermined(const Calibration& calibration) {
   return text;
 }
 
-std::string worst_rows(const Calibration& calibration, std::size_t count) {
-  std::vector<FittedRow> rows = calibration.rows;
+using ValueText = std::string(double);
+std::string time_text(double seconds) { return seconds_text(Seconds::of(seconds)); }
+std::string size_text(double bytes) { return gib_text(Bytes::nearest(bytes)); }
+
+std::string worst_rows(const CoefficientFit& fit, std::size_t count, ValueText* text_of) {
+  std::vector<FittedRow> rows = fit.rows;
   const auto error = [](const FittedRow& row) { return row.after / row.measured - 1.0; };
   std::stable_sort(rows.begin(), rows.end(), [&](const FittedRow& a, const FittedRow& b) {
     return std::abs(error(a)) > std::abs(error(b));
@@ -113,7 +118,7 @@ std::string worst_rows(const Calibration& calibration, std::size_t count) {
   for (const FittedRow& row : rows) {
     lines.push_back({signed_percent(error(row)),
                      signed_percent(row.before / row.measured - 1.0),
-                     seconds_text(Seconds::of(row.measured)),
+                     text_of(row.measured),
                      fmt::format("{:.2f}", row.weight),
                      row.id,
                      row.card,
@@ -128,6 +133,37 @@ std::string worst_rows(const Calibration& calibration, std::size_t count) {
                 {"card"},
                 {"source"}},
                lines);
+}
+
+std::string deviations(const CoefficientFit& fit) {
+  if (fit.deviations.empty()) return "";
+  std::string text = "\nDeviations of the model, by the rows that they decide:\n";
+  for (const FittedDeviation& deviation : fit.deviations) {
+    const CoefficientInfo& row = info(deviation.id);
+    text += fmt::format("  {} {} ({} rows)\n",
+                        row.name,
+                        number(std::clamp(deviation.value, row.low, row.high)),
+                        deviation.rows);
+  }
+  return text;
+}
+
+// `what`: "times".
+std::string part_text(const CoefficientFit& fit,
+                      const char* what,
+                      ValueText* text_of,
+                      std::size_t worst) {
+  std::string text = fmt::format(
+      "{} {} fitted with {} coefficients of rank {}; residuals {:.2f} of the spread expected "
+      "beforehand{}\n",
+      fit.rows.size(),
+      what,
+      fit.fitted.size(),
+      fit.rank,
+      fit.residual_sd,
+      fit.converged ? "" : "; the fit did not settle");
+  text += sources(fit, what) + coefficients(fit) + entangled(fit) + undetermined(fit);
+  return text + deviations(fit) + worst_rows(fit, worst, text_of);
 }
 
 std::string skipped(const Calibration& calibration) {
@@ -152,17 +188,14 @@ std::string range(const Calibration& calibration) {
 }  // namespace
 
 std::string calibrate_text(const Calibration& calibration, std::size_t worst) {
-  std::string text = fmt::format(
-      "{} times fitted with {} coefficients of rank {}; residuals {:.2f} of the spread expected "
-      "beforehand{}\n",
-      calibration.rows.size(),
-      calibration.fitted.size(),
-      calibration.rank,
-      calibration.residual_sd,
-      calibration.converged ? "" : "; the fit did not settle");
-  text += sources(calibration) + coefficients(calibration) + entangled(calibration);
-  text += undetermined(calibration) + worst_rows(calibration, worst) + range(calibration);
-  return text + skipped(calibration);
+  std::string text;
+  if (!calibration.times.rows.empty())
+    text = part_text(calibration.times, "times", time_text, worst);
+  if (!calibration.memory.rows.empty()) {
+    text += text.empty() ? "" : "\n";
+    text += part_text(calibration.memory, "peaks of memory", size_text, worst);
+  }
+  return text + range(calibration) + skipped(calibration);
 }
 
 }  // namespace zeroplan

@@ -9,7 +9,7 @@
 namespace zeroplan {
 namespace {
 
-Json errors_json(const TimeErrors& errors) {
+Json errors_json(const RelativeErrors& errors) {
   return Json::object({{"median_abs_error", errors.median},
                        {"p95_abs_error", errors.p95},
                        {"median_error", errors.bias}});
@@ -33,9 +33,9 @@ Json range_json(const Calibration& calibration) {
   return range;
 }
 
-Json fitted_json(const Calibration& calibration) {
+Json fitted_json(const CoefficientFit& fit) {
   Json rows = Json::array();
-  for (const FittedValue& value : calibration.fitted) {
+  for (const FittedValue& value : fit.fitted) {
     rows.push_back(Json::object(
         {{"name", info(value.id).name},
          {"gpu", value.card.empty() ? Json() : Json(value.card)},
@@ -52,9 +52,9 @@ Json fitted_json(const Calibration& calibration) {
   return rows;
 }
 
-Json sources_json(const Calibration& calibration) {
+Json sources_json(const CoefficientFit& fit) {
   Json rows = Json::array();
-  for (const OriginErrors& errors : calibration.errors) {
+  for (const OriginErrors& errors : fit.errors) {
     rows.push_back(
         Json::object({{"source", errors.origin.empty() ? Json("*") : Json(errors.origin)},
                       {"rows", errors.rows},
@@ -65,11 +65,72 @@ Json sources_json(const Calibration& calibration) {
   return rows;
 }
 
-}  // namespace
+Json name_json(Coefficient id, const std::string& card) {
+  return Json::object({{"name", info(id).name}, {"gpu", card.empty() ? Json() : Json(card)}});
+}
 
-Json profile_document(const Calibration& calibration, const CalibrateOptions& options) {
-  Json values = Json::array();
-  for (const FittedValue& value : calibration.fitted) {
+Json undetermined_json(const CoefficientFit& fit) {
+  Json undetermined = Json::array();
+  for (const UndeterminedValue& value : fit.undetermined) {
+    Json row = name_json(value.id, value.card);
+    row["determined"] = value.determined;
+    row["rows"] = value.rows;
+    undetermined.push_back(row);
+  }
+  return undetermined;
+}
+
+Json entangled_json(const CoefficientFit& fit) {
+  Json entangled = Json::array();
+  for (const Entanglement& pair : fit.entangled) {
+    const auto name_of = [&](std::size_t i) {
+      return name_json(fit.fitted[i].id, fit.fitted[i].card);
+    };
+    entangled.push_back(Json::object({{"first", name_of(pair.first)},
+                                      {"second", name_of(pair.second)},
+                                      {"correlation", pair.correlation}}));
+  }
+  return entangled;
+}
+
+// `measured`: the key of what was measured, with its unit.
+Json rows_json(const CoefficientFit& fit, const char* measured) {
+  Json rows = Json::array();
+  for (const FittedRow& row : fit.rows) {
+    rows.push_back(Json::object(
+        {{"id", row.id},
+         {"source", row.source},
+         {"metric", row.what},
+         {measured, row.measured},
+         {"before", row.before / row.measured - 1.0},
+         {"after", row.after / row.measured - 1.0},
+         {"left_out", row.left_out > 0.0 ? Json(row.left_out / row.measured - 1.0) : Json()},
+         {"weight", row.weight}}));
+  }
+  return rows;
+}
+
+Json fit_json(const CoefficientFit& fit, const char* measured) {
+  Json deviations = Json::array();
+  for (const FittedDeviation& deviation : fit.deviations) {
+    deviations.push_back(Json::object(
+        {{"name", info(deviation.id).name}, {"value", deviation.value}, {"rows", deviation.rows}}));
+  }
+  return Json::object({{"coefficients", fitted_json(fit)},
+                       {"undetermined", undetermined_json(fit)},
+                       {"entangled", entangled_json(fit)},
+                       {"deviations", deviations},
+                       {"sources", sources_json(fit)},
+                       {"rank", fit.rank},
+                       {"condition", fit.condition},
+                       {"residual_sd", fit.residual_sd},
+                       {"iterations", fit.iterations},
+                       {"converged", fit.converged},
+                       {"rows", rows_json(fit, measured)}});
+}
+
+void add_values(const CoefficientFit& fit, Json& values) {
+  for (const FittedValue& value : fit.fitted) {
     values.push_back(value_json(info(value.id).name,
                                 value.value,
                                 info(value.id).unit,
@@ -77,77 +138,61 @@ Json profile_document(const Calibration& calibration, const CalibrateOptions& op
                                 provenance_of(value),
                                 value.card));
   }
-  if (calibration.model_sd > 0.0) {
-    const CoefficientInfo& row = info(Coefficient::step_time_model_sd);
+  for (const FittedDeviation& deviation : fit.deviations) {
+    const CoefficientInfo& row = info(deviation.id);
+    const std::string of = fit.errors.front().has_left_out
+                               ? "fitted: robust spread of rows whose source was left out"
+                               : "fitted: robust spread of the residuals";
     values.push_back(value_json(row.name,
-                                std::clamp(calibration.model_sd, row.low, row.high),
+                                std::clamp(deviation.value, row.low, row.high),
                                 row.unit,
                                 0.0,
-                                calibration.errors.front().has_left_out
-                                    ? "fitted: robust spread of rows whose source was left out"
-                                    : "fitted: robust spread of the residuals"));
+                                fmt::format("{}, {} rows", of, deviation.rows)));
   }
-  return Json::object({{"schema", "zeroplan.profile/1"},
-                       {"name", options.name},
-                       {"date", options.date},
-                       {"provenance",
-                        fmt::format("zeroplan calibrate, {} rows of {} sources",
-                                    calibration.rows.size(),
-                                    calibration.errors.size() - 1)},
-                       {"values", values},
-                       {"range", range_json(calibration)},
-                       {"sources", sources_json(calibration)}});
 }
 
+// "24 times and 8 peaks of memory".
+std::string rows_text(const Calibration& calibration) {
+  const std::size_t times = calibration.times.rows.size();
+  const std::size_t peaks = calibration.memory.rows.size();
+  std::string text = times > 0 ? fmt::format("{} times", times) : "";
+  if (peaks > 0) text += fmt::format("{}{} peaks of memory", times > 0 ? " and " : "", peaks);
+  return text;
+}
+
+}  // namespace
+
+Json profile_document(const Calibration& calibration, const CalibrateOptions& options) {
+  Json values = Json::array();
+  add_values(calibration.times, values);
+  add_values(calibration.memory, values);
+  return Json::object(
+      {{"schema", "zeroplan.profile/1"},
+       {"name", options.name},
+       {"date", options.date},
+       {"provenance",
+        fmt::format(
+            "zeroplan calibrate, {} of {} sources", rows_text(calibration), calibration.sources)},
+       {"values", values},
+       {"range", range_json(calibration)},
+       {"sources", sources_json(calibration.times)},
+       {"memory_sources", sources_json(calibration.memory)}});
+}
+
+// Times stand at the top, as they did when nothing else was fitted; memory beside them.
 Json to_json(const Calibration& calibration) {
-  Json undetermined = Json::array();
-  for (const UndeterminedValue& value : calibration.undetermined) {
-    undetermined.push_back(Json::object({{"name", info(value.id).name},
-                                         {"gpu", value.card.empty() ? Json() : Json(value.card)},
-                                         {"determined", value.determined},
-                                         {"rows", value.rows}}));
-  }
-  Json entangled = Json::array();
-  for (const Entanglement& pair : calibration.entangled) {
-    const auto name_of = [&](std::size_t i) {
-      const FittedValue& value = calibration.fitted[i];
-      return Json::object(
-          {{"name", info(value.id).name}, {"gpu", value.card.empty() ? Json() : Json(value.card)}});
-    };
-    entangled.push_back(Json::object({{"first", name_of(pair.first)},
-                                      {"second", name_of(pair.second)},
-                                      {"correlation", pair.correlation}}));
-  }
-  Json rows = Json::array();
-  for (const FittedRow& row : calibration.rows) {
-    rows.push_back(Json::object(
-        {{"id", row.id},
-         {"source", row.source},
-         {"metric", row.what},
-         {"measured_seconds", row.measured},
-         {"before", row.before / row.measured - 1.0},
-         {"after", row.after / row.measured - 1.0},
-         {"left_out", row.left_out > 0.0 ? Json(row.left_out / row.measured - 1.0) : Json()},
-         {"weight", row.weight}}));
-  }
   Json skipped = Json::array();
   for (const UnusedMeasurement& unused : calibration.unused) {
     skipped.push_back(
         Json::object({{"file", unused.file}, {"id", unused.id}, {"reason", unused.reason}}));
   }
-  return Json::object({{"schema", "zeroplan.calibration/1"},
-                       {"coefficients", fitted_json(calibration)},
-                       {"undetermined", undetermined},
-                       {"entangled", entangled},
-                       {"sources", sources_json(calibration)},
-                       {"range", range_json(calibration)},
-                       {"rank", calibration.rank},
-                       {"condition", calibration.condition},
-                       {"residual_sd", calibration.residual_sd},
-                       {"iterations", calibration.iterations},
-                       {"converged", calibration.converged},
-                       {"rows", rows},
-                       {"skipped", skipped}});
+  Json document = fit_json(calibration.times, "measured_seconds");
+  document["schema"] = "zeroplan.calibration/1";
+  document["memory"] =
+      calibration.memory.rows.empty() ? Json() : fit_json(calibration.memory, "measured_bytes");
+  document["range"] = range_json(calibration);
+  document["skipped"] = skipped;
+  return document;
 }
 
 }  // namespace zeroplan

@@ -1,8 +1,10 @@
-// Measurements as a fit takes them: each a time, and a function that predicts it from coefficients.
+// Measurements as a fit takes them: each a time or a peak of memory, and a function that predicts
+// it from coefficients.
 //
-// A scenario counts once, with one time metric, against the median of its repeats; a line's
-// collectives count each. Keys that the source leaves open have their defaults, and the row a wider
-// spread where its tier says that something is missing.
+// A scenario counts once with one time metric and once with each peak (GPU: allocated, reserved,
+// total; host), against the median of its repeats; a line's collectives count each. Keys that the
+// source leaves open have their defaults, and the row a wider spread: where its tier says that
+// something is missing, and for memory by what the keys' other values change.
 #pragma once
 
 #include <functional>
@@ -15,18 +17,27 @@
 
 namespace zeroplan {
 
+// Times and memory depend on different coefficients and are fitted apart.
+enum class ObservationKind { time, memory };
+
 struct Observation {
+  ObservationKind kind = ObservationKind::time;
   std::string id;
   std::string file;
   std::string source;     // as the line says
   std::string origin;     // what is left out together: the repository or site of `source`
-  std::string what;       // "step_seconds", "all_gather"
+  std::string what;       // "step_seconds", "all_gather", "peak_total_bytes"
   std::string card;       // key of the GPU
   Coefficients table;     // of the card, without a profile
-  double measured = 0.0;  // seconds
+  double measured = 0.0;  // seconds or bytes
   double sd = 0.0;        // of log(measured), as far as it is known beforehand
-  // Seconds under these coefficients. `exact` is what `simulate` says (the step is played); `quick`
-  // the closed form, whose slopes are nearly the same and take a tenth of the time.
+  double open_sd = 0.0;   // of it, what keys that nobody stated may change
+  // What the model expects of its own error, relative, and the coefficient that says most of it.
+  double model_sd = 0.0;
+  Coefficient deviation = Coefficient::step_time_model_sd;
+  // Seconds or bytes under these coefficients. `exact` is what `simulate` says (the step is
+  // played); `quick` the closed form, whose slopes are nearly the same and take a tenth of the
+  // time.
   std::function<double(const Coefficients&)> exact;
   std::function<double(const Coefficients&)> quick;
   // For the range of the data; 0 where it has no meaning.

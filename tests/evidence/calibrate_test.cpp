@@ -65,7 +65,7 @@ MeasurementFile synthetic(double noise, int outliers) {
 }
 
 const FittedValue* found(const Calibration& calibration, Coefficient id) {
-  for (const FittedValue& value : calibration.fitted) {
+  for (const FittedValue& value : calibration.times.fitted) {
     if (value.id == id) return &value;
   }
   return nullptr;
@@ -94,18 +94,18 @@ const Calibration& exact() {
 
 TEST_CASE("calibrate finds the coefficients that made the measurements") {
   const Calibration& calibration = exact();
-  CHECK(calibration.converged);
+  CHECK(calibration.times.converged);
   for (const CoefficientValue& truth : kTruth) {
     INFO(info(truth.id).name);
     // The priors of other kernels pull a little.
     CHECK(std::abs(miss(calibration, truth)) < 0.06);
   }
-  CHECK(calibration.errors.front().rows == 24);
-  CHECK(calibration.errors.front().before.median > 0.03);
-  CHECK(calibration.errors.front().after.median < 0.012);
-  CHECK(calibration.errors.front().has_left_out);
-  CHECK(calibration.errors.front().left_out.median < 0.02);
-  CHECK(calibration.errors.size() == 3);  // all, and two repositories
+  CHECK(calibration.times.errors.front().rows == 24);
+  CHECK(calibration.times.errors.front().before.median > 0.03);
+  CHECK(calibration.times.errors.front().after.median < 0.012);
+  CHECK(calibration.times.errors.front().has_left_out);
+  CHECK(calibration.times.errors.front().left_out.median < 0.02);
+  CHECK(calibration.times.errors.size() == 3);  // all, and two repositories
 }
 
 TEST_CASE("noise and outliers leave the coefficients within their standard errors") {
@@ -118,7 +118,7 @@ TEST_CASE("noise and outliers leave the coefficients within their standard error
     REQUIRE(value != nullptr);
     CHECK(std::abs(miss(calibration, truth)) < std::max(0.05, 2.5 * value->relative_sd));
   }
-  for (const FittedRow& row : calibration.rows) {
+  for (const FittedRow& row : calibration.times.rows) {
     const bool outlier = row.measured / row.after > 1.6;
     INFO(row.id);
     CHECK((row.weight < 0.5) == outlier);
@@ -133,8 +133,8 @@ TEST_CASE("what the data say nothing of stays at its prior and is reported") {
                                Coefficient::flash3_efficiency_128}) {
     CHECK(found(calibration, id) == nullptr);
   }
-  CHECK_FALSE(calibration.undetermined.empty());
-  for (const UndeterminedValue& value : calibration.undetermined) {
+  CHECK_FALSE(calibration.times.undetermined.empty());
+  for (const UndeterminedValue& value : calibration.times.undetermined) {
     CHECK(found(calibration, value.id) == nullptr);
     CHECK(value.determined < 0.1);
     CHECK(value.rows > 0);
@@ -204,21 +204,22 @@ TEST_CASE("timings of collectives are fitted too") {
   REQUIRE(value != nullptr);
   // The ramp takes a part: middle sizes tell both apart badly.
   CHECK(value->value > table[Coefficient::nccl_gather_efficiency] * 1.03);
-  CHECK(calibration.errors.front().after.median < 0.3 * calibration.errors.front().before.median);
+  CHECK(calibration.times.errors.front().after.median <
+        0.3 * calibration.times.errors.front().before.median);
 }
 
-TEST_CASE("lines without a time that can be predicted are named, and none at all is an error") {
+TEST_CASE("lines without anything that can be predicted are named, and none at all is an error") {
   const MeasurementFile file = parse_measurements(
       R"({"id":"m","source":"s","scenario":{"model":"7B","cluster":"8xA100-80G"},)"
-      R"("measured":{"peak_allocated_bytes":1000}})"
+      R"("measured":{"static_allocated_bytes":1000}})"
       "\n"
       R"({"id":"t","source":"s","scenario":{"model":"7B","cluster":"8xA100-80G"},)"
-      R"("measured":{"step_seconds":1.0}})"
+      R"("measured":{"step_seconds":1.0,"peak_total_bytes":1000}})"
       "\n",
       "none.jsonl");
   CHECK_THROWS_AS(calibrate({file}, {}), InputError);
   const Observations observations = observe({file}, "", 1);
   REQUIRE(observations.unused.size() == 2);
-  CHECK(observations.unused[0].reason == "measures no time");
+  CHECK(observations.unused[0].reason == "measures neither time nor memory");
   CHECK(observations.unused[1].reason == "sequence length not stated");
 }

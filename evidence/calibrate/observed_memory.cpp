@@ -1,0 +1,147 @@
+// Peaks of memory as observations.
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "evidence/calibrate/observed_rows.hpp"
+#include "evidence/scenario_prediction.hpp"
+#include "model/check.hpp"
+#include "model/predict/memory.hpp"
+#include "model/predict/step_work.hpp"
+#include "simulator/simulate.hpp"
+
+namespace zeroplan {
+namespace {
+
+constexpr Metric kMemoryMetrics[] = {Metric::peak_allocated_bytes,
+                                     Metric::peak_reserved_bytes,
+                                     Metric::peak_total_bytes,
+                                     Metric::host_peak_bytes};
+constexpr double kNinetyPercent = 1.645;  // standard deviations on each side of a 90 % interval
+
+double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
+
+double value_of(Metric metric, const StepResult& result) {
+  switch (metric) {
+    case Metric::peak_allocated_bytes:
+      return count(result.gpu.peak_allocated);
+    case Metric::peak_reserved_bytes:
+      return count(result.gpu.peak_reserved);
+    case Metric::host_peak_bytes:
+      return count(result.host.peak);
+    default:
+      return count(result.gpu.peak_total);
+  }
+}
+
+// A plan with the coefficients of memory that a fit asks for. Those of time stay: they decide when
+// a block is freed on another stream, but a fit of memory must not turn on them.
+struct PreparedMemory {
+  Plan plan;
+  Metric metric = Metric::peak_total_bytes;
+  double at_prior = 0.0;
+
+  Plan with(const Coefficients& c) const {
+    Plan moved = plan;
+    for (const Coefficient id : memory_coefficients()) moved.coefficients.set(id, c[id]);
+    return moved;
+  }
+  double simulated(const Coefficients& c) const {
+    SimulateOptions options;
+    options.other_networks = false;
+    return value_of(metric, simulate(with(c), options));
+  }
+  // What the closed form adds to the simulation of the prior. Where memory is played, only what
+  // lies outside the allocator moves.
+  double quick(const Coefficients& c) const {
+    const Plan moved = with(c);
+    const bool played = is_simulated(plan) || !plan.stages.empty();
+    if (metric == Metric::host_peak_bytes || !played) {
+      return closed_form(moved) + at_prior - closed_form(plan);
+    }
+    if (metric != Metric::peak_total_bytes) return at_prior;
+    return at_prior + count(outside_torch_bytes(moved)) - count(outside_torch_bytes(plan));
+  }
+
+ private:
+  double closed_form(const Plan& moved) const {
+    StepResult result;
+    const MemoryPrediction memory = predict_memory(moved, step_work(moved));
+    result.gpu = memory.gpu;
+    result.host = memory.host;
+    return value_of(metric, result);
+  }
+};
+
+// What the model expects of its error, and which deviation of the table says most of it.
+void take_deviation(const MemoryPrediction& memory, Metric metric, Observation& row) {
+  if (metric == Metric::host_peak_bytes) {
+    row.model_sd = memory.host_relative_sd;
+    row.deviation = memory.host.peak_phase == Phase::load ? Coefficient::host_load_sd
+                                                          : Coefficient::host_state_sd;
+    return;
+  }
+  row.model_sd = memory.relative_sd;
+  const MemorySpread& spread = memory.spread;
+  const std::pair<double, Coefficient> causes[] = {
+      {spread.activations, Coefficient::activation_model_sd},
+      {spread.states, Coefficient::model_state_sd},
+      {spread.code, Coefficient::megatron_memory_sd}};
+  row.deviation =
+      std::max_element(std::begin(causes), std::end(causes), [](const auto& a, const auto& b) {
+        return a.first < b.first;
+      })->second;
+}
+
+// What keys that nobody stated may change, as a standard deviation of the logarithm: what the
+// interval over their values has beyond the model's own.
+double open_spread(const PredictedMetric& predicted, double model_sd) {
+  if (predicted.low <= 0.0) return 1.0;  // anything
+  const double width = std::log(predicted.high / predicted.low) / (2.0 * kNinetyPercent);
+  return std::sqrt(std::max(0.0, width * width - model_sd * model_sd));
+}
+
+}  // namespace
+
+bool is_observed_memory(Metric metric) {
+  return std::find(std::begin(kMemoryMetrics), std::end(kMemoryMetrics), metric) !=
+         std::end(kMemoryMetrics);
+}
+
+std::vector<Metric> memory_metrics(const Measured& measured) {
+  std::vector<Metric> metrics;
+  for (const Metric metric : kMemoryMetrics) {
+    if (measured.has(metric)) metrics.push_back(metric);
+  }
+  return metrics;
+}
+
+Observation observed_memory(const ObservedScenario& observed) {
+  const Measurement& line = *observed.lines.front();
+  const Scenario scenario = without_profile(line.scenario);
+  const auto memory = std::make_shared<PreparedMemory>();
+  memory->plan = resolve(scenario);
+  memory->metric = observed.metric;
+  const Plan& plan = memory->plan;
+  memory->at_prior = memory->simulated(plan.coefficients);
+
+  Observation row = header(*observed.file, line, plan.cluster.gpu.key);
+  row.kind = ObservationKind::memory;
+  row.what = name(observed.metric);
+  row.measured = median_of(observed.lines, observed.metric);
+  const MemoryPrediction prediction = predict_memory(plan, step_work(plan));
+  take_deviation(prediction, observed.metric, row);
+  ScenarioPredictionOptions options;
+  options.host_memory = observed.metric == Metric::host_peak_bytes;
+  const ScenarioPrediction predicted = predict_scenario(scenario, options);
+  row.open_sd = open_spread(*predicted.of(observed.metric), row.model_sd);
+  row.sd = std::hypot(spread_of(line, observed.metric), row.open_sd);
+  row.exact = [memory](const Coefficients& c) { return memory->simulated(c); };
+  row.quick = [memory](const Coefficients& c) { return memory->quick(c); };
+  describe(plan, row);
+  return row;
+}
+
+}  // namespace zeroplan
