@@ -140,10 +140,12 @@ std::string deviations(const CoefficientFit& fit) {
   std::string text = "\nDeviations of the model, by the rows that they decide:\n";
   for (const FittedDeviation& deviation : fit.deviations) {
     const CoefficientInfo& row = info(deviation.id);
-    text += fmt::format("  {} {} ({} rows)\n",
-                        row.name,
-                        number(std::clamp(deviation.value, row.low, row.high)),
-                        deviation.rows);
+    text +=
+        fmt::format("  {} {}{} ({} rows)\n",
+                    row.name,
+                    number(std::clamp(deviation.value, row.low, row.high)),
+                    deviation.relative_sd > 0.0 ? " +- " + percent_text(deviation.relative_sd) : "",
+                    deviation.rows);
   }
   return text;
 }

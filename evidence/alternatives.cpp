@@ -74,6 +74,7 @@ class OpenKeys {
     software();
     adapters();
     loop();
+    stages();
     host();
     return std::move(result_);
   }
@@ -172,6 +173,14 @@ class OpenKeys {
     if (!written_by_hand) return;
     const auto drop = [](Plan& plan) { plan.workload.outputs_held = false; };
     result_.push_back({"outputs", {{0.5, "let go", nullptr, drop}}, true});
+  }
+
+  // Who reads memory off one node of a pipeline reads the first node's, which has the first stage:
+  // rank 0 prints, and nvidia-smi is run where one logs in.
+  void stages() {
+    if (plan_.stages.empty()) return;
+    const auto change = [](Plan& plan) { plan.shows_first_stage = true; };
+    result_.push_back({"stage", {{0.5, "first", nullptr, change}}, true});
   }
 
   // A machine that is rented by the card gives a share of its host, one of one's own all of it;

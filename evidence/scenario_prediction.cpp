@@ -52,7 +52,7 @@ std::string strategy_of(const Plan& plan) {
   return text;
 }
 
-// Value and interval of each metric for one plan. Intervals of other memory metrics are as wide,
+// Value and interval of each metric for one plan. That of what is held between steps is as wide,
 // relatively, as that of the allocated peak; rates are turned over.
 class Metrics {
  public:
@@ -73,15 +73,19 @@ class Metrics {
 
   void memory() {
     const GpuMemory& gpu = result_.gpu;
-    const double low = result_.peak_allocated_interval.low / gpu.peak_allocated;
-    const double high = result_.peak_allocated_interval.high / gpu.peak_allocated;
-    const auto bytes = [&](Metric metric, Bytes value) {
-      set(metric, static_cast<double>(value.count()), low, high);
+    const auto bytes = [&](Metric metric, Bytes value, const Interval<Bytes>& interval, Bytes of) {
+      set(metric, static_cast<double>(value.count()), interval.low / of, interval.high / of);
     };
-    bytes(Metric::peak_allocated_bytes, gpu.peak_allocated);
-    bytes(Metric::peak_reserved_bytes, gpu.peak_reserved);
-    bytes(Metric::peak_total_bytes, gpu.peak_total);
-    bytes(Metric::static_allocated_bytes, gpu.static_allocated);
+    const auto peak = [&](Metric metric, Bytes value, const Interval<Bytes>& interval) {
+      bytes(metric, value, interval, value);
+    };
+    peak(Metric::peak_allocated_bytes, gpu.peak_allocated, result_.peak_allocated_interval);
+    peak(Metric::peak_reserved_bytes, gpu.peak_reserved, result_.peak_reserved_interval);
+    peak(Metric::peak_total_bytes, gpu.peak_total, result_.peak_total_interval);
+    bytes(Metric::static_allocated_bytes,
+          gpu.static_allocated,
+          result_.peak_allocated_interval,
+          gpu.peak_allocated);
   }
 
   void time() {

@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <optional>
+#include <tuple>
 #include <utility>
 
+#include "evidence/mixture_interval.hpp"
+#include "evidence/validate.hpp"
 #include "model/check.hpp"
 
 namespace zeroplan {
@@ -237,6 +242,57 @@ const Combination& likeliest(const std::vector<Combination>& combinations, std::
   return combinations.front();  // a combination that does not exist
 }
 
+// How much of the card's memory a metric may show at most; infinite where it has no such limit.
+double most_of(Metric metric, const StepResult& result) {
+  const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+  const Bytes capacity = result.gpu.capacity;
+  switch (metric) {
+    case Metric::peak_total_bytes:
+      return static_cast<double>(capacity.count());
+    case Metric::peak_allocated_bytes:
+    case Metric::peak_reserved_bytes:
+    case Metric::static_allocated_bytes:
+      return static_cast<double>((capacity - outside).count());
+    default:
+      return std::numeric_limits<double>::infinity();
+  }
+}
+
+// The 90 % interval of a figure of memory over the combinations, each as likely as it is given that
+// it ran. Where none can have run they count by their values' weights.
+std::optional<std::pair<double, double>> memory_interval(
+    Metric metric, const std::vector<Combination>& combinations) {
+  constexpr double kHardly = 1e-6;
+  double likelihood = 0.0;
+  for (const Combination& one : combinations) likelihood += one.likelihood();
+  const bool can_run = likelihood > kHardly;
+  std::vector<MixturePart> parts;
+  for (const Combination& one : combinations) {
+    const auto& predicted = one.variant.metrics[static_cast<std::size_t>(metric)];
+    if (!predicted) continue;
+    const double most =
+        can_run ? most_of(metric, one.variant.result) : std::numeric_limits<double>::infinity();
+    const double weight = can_run ? one.likelihood() : one.weight;
+    if (weight > 0.0 && predicted->low < most) {
+      parts.push_back({predicted->low, predicted->high, weight, most});
+    }
+  }
+  if (parts.empty()) return std::nullopt;
+  return mixture_interval(parts);
+}
+
+// Memory as above; of other metrics the hull.
+void take_intervals(const std::vector<Combination>& combinations, MetricArray& metrics) {
+  for (const Combination& one : combinations) cover(one.variant.metrics, metrics);
+  for (std::size_t m = 0; m < kMetricCount; ++m) {
+    const auto metric = static_cast<Metric>(m);
+    if (!metrics[m] || !is_memory(metric)) continue;
+    if (const auto interval = memory_interval(metric, combinations)) {
+      std::tie(metrics[m]->low, metrics[m]->high) = *interval;
+    }
+  }
+}
+
 }  // namespace
 
 VariantsAnswer weigh_variants(const OpenScenario& open, const Variant& defaults) {
@@ -250,16 +306,21 @@ VariantsAnswer weigh_variants(const OpenScenario& open, const Variant& defaults)
   double weights = 0.0;
   double probability = 0.0;
   for (const Combination& one : combinations) {
-    cover(one.variant.metrics, answer.metrics);
     weights += one.weight;
     probability += one.weight * one.variant.result.fit_probability;
   }
   answer.fit_probability = weights > 0.0 ? probability / weights : defaults.result.fit_probability;
+  take_intervals(combinations, answer.metrics);
   for (std::size_t i = crossed; i < effects.size(); ++i) {
     widen(defaults.metrics, effects[i].values, answer.metrics);
   }
   const Combination& likely = likeliest(combinations, open.keys.size());
   answer.likely = likely.variant.metrics;
+  for (std::size_t m = 0; m < kMetricCount; ++m) {  // what is likely is never outside
+    if (!answer.metrics[m] || !answer.likely[m]) continue;
+    answer.metrics[m]->low = std::min(answer.metrics[m]->low, answer.likely[m]->value);
+    answer.metrics[m]->high = std::max(answer.metrics[m]->high, answer.likely[m]->value);
+  }
   for (std::size_t k = 0; k < open.keys.size(); ++k) {
     if (likely.choice[k] < 0) continue;
     const auto value = static_cast<std::size_t>(likely.choice[k]);

@@ -35,8 +35,10 @@ struct VariantsAnswer {
   double fit_probability = 0.0;            // the mean over the values
 };
 
-// The keys that matter most are varied together, in at most 32 combinations, and the interval is
-// the hull of theirs; each other key widens it by the factor of its own values.
+// The keys that matter most are varied together, in at most 32 combinations. Of a time the interval
+// is the hull of theirs; of memory the 90 % interval of their mixture (mixture_interval.hpp), each
+// as likely as it is given that it ran, and no more than the card has. Each other key widens it by
+// the factor of its own values.
 //
 // What was measured of a run tells that it ran. Each combination is then as likely as its weight
 // times its probability to fit, and a value takes the place of a default that is clearly less

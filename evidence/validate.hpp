@@ -57,7 +57,7 @@ struct ErrorSummary {
   double p95_abs_error = 0.0;
   double median_error = 0.0;       // with its sign: what is systematic
   double interval_coverage = 0.0;  // share of rows inside their interval
-  double median_half_width = 0.0;  // of the intervals, relative to the prediction
+  double median_half_width = 0.0;  // of the intervals, relative to their middle
   double likely_median_abs_error = 0.0;
   double likely_p95_abs_error = 0.0;
 };

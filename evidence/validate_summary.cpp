@@ -103,7 +103,7 @@ ErrorSummary summarize(const std::vector<ValidatedRow>& scored) {
     errors.push_back(*row.error);
     absolute.push_back(std::abs(*row.error));
     likely.push_back(std::abs((row.likely - row.measured) / row.measured));
-    widths.push_back((row.high - row.low) / 2.0 / row.predicted);
+    widths.push_back((row.high - row.low) / (row.high + row.low));
     inside += row.inside_interval ? 1 : 0;
   }
   summary.rows = errors.size();

@@ -10,6 +10,7 @@
 
 #include "model/cost/contention.hpp"
 #include "model/predict/memory.hpp"
+#include "model/predict/memory_intervals.hpp"
 #include "model/predict/stage_work.hpp"
 #include "model/predict/verdict.hpp"
 #include "simulator/rank_simulation.hpp"
@@ -189,12 +190,6 @@ Interval<T> around(const Interval<T>& interval, double old_center, double new_ce
   return {interval.low * (new_center / old_center), interval.high * (new_center / old_center)};
 }
 
-Interval<Bytes> around(const Interval<Bytes>& interval, double old_center, double new_center) {
-  const double ratio = old_center > 0.0 ? new_center / old_center : 1.0;
-  return {Bytes::nearest(count(interval.low) * ratio),
-          Bytes::nearest(count(interval.high) * ratio)};
-}
-
 }  // namespace
 
 bool is_simulated(const Plan& plan) {
@@ -284,10 +279,8 @@ void take_played_memory(const Plan& plan,
                         Bytes outside,
                         const PredictOptions& options,
                         StepResult& result) {
-  const double old_peak = count(result.gpu.peak_allocated);
   take_memory(played.rank->run, outside, !plan.cluster.gpu.is_cpu(), result.gpu);
-  result.peak_allocated_interval =
-      around(result.peak_allocated_interval, old_peak, count(result.gpu.peak_allocated));
+  take_memory_intervals(plan, played.memory, result);
   const double room = count(result.gpu.capacity - options.reserve);
   GpuVerdict verdict;
   verdict.probability = normal((played.rank->factor - 1.0) / played.sd);
@@ -299,12 +292,13 @@ void take_played_memory(const Plan& plan,
   judge(plan, played.memory, verdict, options, result);
 }
 
-// Memory of a pipeline: of its stages, the one whose card could be least smaller. The time of a
-// step is the closed form's: what stages wait for each other is not played.
+// Memory of a pipeline: of its stages, the one whose card could be least smaller; that of the first
+// is shown where the plan asks for it, and the verdict is the former's. The time of a step is the
+// closed form's: what stages wait for each other is not played.
 StepResult simulate_pipeline(const Plan& plan, const SimulateOptions& options) {
   StepResult result = predict(plan, options.predict);
   const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
-  std::optional<Played> worst;
+  std::optional<Played> worst, first;
   for (const StageWork& stage : stage_works(plan)) {
     const RankProgram rank = write_rank_program(stage.plan, stage.work);
     Played played = play(stage.plan, stage.work, rank, outside, options);
@@ -312,9 +306,14 @@ StepResult simulate_pipeline(const Plan& plan, const SimulateOptions& options) {
         !worst || played.rank->factor < worst->rank->factor ||
         (played.rank->factor == worst->rank->factor &&
          played.rank->run.stats.peak_reserved() > worst->rank->run.stats.peak_reserved());
+    if (plan.shows_first_stage && !first) first = played;
     if (tighter) worst = std::move(played);
   }
   take_played_memory(plan, std::move(*worst), outside, options.predict, result);
+  if (first) {
+    take_memory(first->rank->run, outside, !plan.cluster.gpu.is_cpu(), result.gpu);
+    take_memory_intervals(plan, first->memory, result);
+  }
   return result;
 }
 

@@ -377,16 +377,25 @@ class Fit {
   void describe_deviations() {
     const std::vector<double>& honest = left_out_.empty() ? after_ : left_out_;
     std::map<Coefficient, std::vector<double>> scores;
+    std::map<std::string, std::vector<double>> gaps;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const Observation& row = rows_[i];
       if (row.model_sd <= row.open_sd) continue;  // what nobody stated is the larger error
-      scores[row.deviation].push_back(honest[i] / row.model_sd);
+      if (row.deviation == Coefficient::reserved_gap_share) {
+        gaps[row.origin].push_back(row.gap_share);
+      } else {
+        scores[row.deviation].push_back(honest[i] / row.model_sd);
+      }
     }
     for (const auto& [id, of_rows] : scores) {
       if (of_rows.size() < kEnoughRows) continue;
       const double before = rows_.front().table[id];
-      result_.deviations.push_back({id, before * robust_spread(of_rows), of_rows.size()});
+      result_.deviations.push_back({id, before * robust_spread(of_rows), 0.0, of_rows.size()});
     }
+    const MeanOfOrigins gap = mean_of_origins(gaps);
+    if (gap.rows < kEnoughRows || gap.mean <= 0.0) return;
+    result_.deviations.push_back(
+        {Coefficient::reserved_gap_share, gap.mean, gap.sd / gap.mean, gap.rows});
   }
 
   void describe_rows() {

@@ -62,9 +62,12 @@ struct FittedRow {
 
 // A deviation of the model itself (step_time_model_sd, ...): the table's, scaled to the robust
 // spread of left-out errors over what it made expected, over the rows in which it is the largest.
+// reserved_gap_share is one with a value: the mean of the sources' medians, with the spread between
+// and within them.
 struct FittedDeviation {
   Coefficient id;
   double value = 0.0;
+  double relative_sd = 0.0;  // of reserved_gap_share
   std::size_t rows = 0;
 };
 

@@ -22,6 +22,16 @@ std::string provenance_of(const FittedValue& value) {
                      value.prior);
 }
 
+std::string provenance_of(const CoefficientFit& fit, const FittedDeviation& deviation) {
+  std::string of = "the residuals";
+  if (deviation.id == Coefficient::reserved_gap_share) {
+    of = "what was reserved beside the predicted peak, between and within sources";
+  } else if (fit.errors.front().has_left_out) {
+    of = "rows whose source was left out";
+  }
+  return fmt::format("fitted: robust spread of {}, {} rows", of, deviation.rows);
+}
+
 Json range_json(const Calibration& calibration) {
   Json range = Json::object();
   for (const SeenRange& seen : calibration.range) {
@@ -113,8 +123,10 @@ Json rows_json(const CoefficientFit& fit, const char* measured) {
 Json fit_json(const CoefficientFit& fit, const char* measured) {
   Json deviations = Json::array();
   for (const FittedDeviation& deviation : fit.deviations) {
-    deviations.push_back(Json::object(
-        {{"name", info(deviation.id).name}, {"value", deviation.value}, {"rows", deviation.rows}}));
+    deviations.push_back(Json::object({{"name", info(deviation.id).name},
+                                       {"value", deviation.value},
+                                       {"relative_sd", deviation.relative_sd},
+                                       {"rows", deviation.rows}}));
   }
   return Json::object({{"coefficients", fitted_json(fit)},
                        {"undetermined", undetermined_json(fit)},
@@ -140,14 +152,11 @@ void add_values(const CoefficientFit& fit, Json& values) {
   }
   for (const FittedDeviation& deviation : fit.deviations) {
     const CoefficientInfo& row = info(deviation.id);
-    const std::string of = fit.errors.front().has_left_out
-                               ? "fitted: robust spread of rows whose source was left out"
-                               : "fitted: robust spread of the residuals";
     values.push_back(value_json(row.name,
                                 std::clamp(deviation.value, row.low, row.high),
                                 row.unit,
-                                0.0,
-                                fmt::format("{}, {} rows", of, deviation.rows)));
+                                deviation.relative_sd,
+                                provenance_of(fit, deviation)));
   }
 }
 

@@ -41,6 +41,7 @@ double value_of(Metric metric, const StepResult& result) {
 struct PreparedMemory {
   Plan plan;
   Metric metric = Metric::peak_total_bytes;
+  StepResult result;  // with the table's coefficients
   double at_prior = 0.0;
 
   Plan with(const Coefficients& c) const {
@@ -48,10 +49,10 @@ struct PreparedMemory {
     for (const Coefficient id : memory_coefficients()) moved.coefficients.set(id, c[id]);
     return moved;
   }
-  double simulated(const Coefficients& c) const {
+  StepResult simulated(const Coefficients& c) const {
     SimulateOptions options;
     options.other_networks = false;
-    return value_of(metric, simulate(with(c), options));
+    return simulate(with(c), options);
   }
   // What the closed form adds to the simulation of the prior. Where memory is played, only what
   // lies outside the allocator moves.
@@ -67,28 +68,47 @@ struct PreparedMemory {
 
  private:
   double closed_form(const Plan& moved) const {
-    StepResult result;
+    StepResult closed;
     const MemoryPrediction memory = predict_memory(moved, step_work(moved));
-    result.gpu = memory.gpu;
-    result.host = memory.host;
-    return value_of(metric, result);
+    closed.gpu = memory.gpu;
+    closed.host = memory.host;
+    return value_of(metric, closed);
   }
 };
 
+const Interval<Bytes>& interval_of(Metric metric, const StepResult& result) {
+  if (metric == Metric::peak_allocated_bytes) return result.peak_allocated_interval;
+  return metric == Metric::peak_reserved_bytes ? result.peak_reserved_interval
+                                               : result.peak_total_interval;
+}
+
 // What the model expects of its error, and which deviation of the table says most of it.
-void take_deviation(const MemoryPrediction& memory, Metric metric, Observation& row) {
+void take_deviation(const PreparedMemory& memory, Observation& row) {
+  const Plan& plan = memory.plan;
+  const Metric metric = memory.metric;
+  const MemoryPrediction closed = predict_memory(plan, step_work(plan));
   if (metric == Metric::host_peak_bytes) {
-    row.model_sd = memory.host_relative_sd;
-    row.deviation = memory.host.peak_phase == Phase::load ? Coefficient::host_load_sd
+    row.model_sd = closed.host_relative_sd;
+    row.deviation = closed.host.peak_phase == Phase::load ? Coefficient::host_load_sd
                                                           : Coefficient::host_state_sd;
     return;
   }
-  row.model_sd = memory.relative_sd;
-  const MemorySpread& spread = memory.spread;
+  const StepResult& result = memory.result;
+  const Interval<Bytes>& interval = interval_of(metric, result);
+  row.model_sd = count(interval.high - interval.low) / (2.0 * kNinetyPercent * memory.at_prior);
+  const double allocated = count(result.gpu.peak_allocated);
+  double gap = 0.0;
+  if (metric != Metric::peak_allocated_bytes) {
+    const Bytes outside = metric == Metric::peak_total_bytes ? outside_torch_bytes(plan) : Bytes();
+    row.gap_share = (row.measured - count(outside)) / allocated - 1.0;
+    gap = allocated * plan.coefficients[Coefficient::reserved_gap_share] *
+          plan.coefficients.relative_sd(Coefficient::reserved_gap_share);
+  }
   const std::pair<double, Coefficient> causes[] = {
-      {spread.activations, Coefficient::activation_model_sd},
-      {spread.states, Coefficient::model_state_sd},
-      {spread.code, Coefficient::megatron_memory_sd}};
+      {closed.spread.activations, Coefficient::activation_model_sd},
+      {closed.spread.states, Coefficient::model_state_sd},
+      {closed.spread.code, Coefficient::megatron_memory_sd},
+      {gap, Coefficient::reserved_gap_share}};
   row.deviation =
       std::max_element(std::begin(causes), std::end(causes), [](const auto& a, const auto& b) {
         return a.first < b.first;
@@ -96,11 +116,15 @@ void take_deviation(const MemoryPrediction& memory, Metric metric, Observation& 
 }
 
 // What keys that nobody stated may change, as a standard deviation of the logarithm: what the
-// interval over their values has beyond the model's own.
-double open_spread(const PredictedMetric& predicted, double model_sd) {
+// interval over their values has beyond the model's own, and how far the default is from what is
+// likely of a run.
+double open_spread(const ScenarioPrediction& prediction, Metric metric, double model_sd) {
+  const PredictedMetric& predicted = *prediction.of(metric);
   if (predicted.low <= 0.0) return 1.0;  // anything
   const double width = std::log(predicted.high / predicted.low) / (2.0 * kNinetyPercent);
-  return std::sqrt(std::max(0.0, width * width - model_sd * model_sd));
+  const auto& likely = prediction.likely[static_cast<std::size_t>(metric)];
+  const double away = likely ? std::log(predicted.value / likely->value) : 0.0;
+  return std::hypot(away, std::sqrt(std::max(0.0, width * width - model_sd * model_sd)));
 }
 
 }  // namespace
@@ -125,20 +149,22 @@ Observation observed_memory(const ObservedScenario& observed) {
   memory->plan = resolve(scenario);
   memory->metric = observed.metric;
   const Plan& plan = memory->plan;
-  memory->at_prior = memory->simulated(plan.coefficients);
+  memory->result = memory->simulated(plan.coefficients);
+  memory->at_prior = value_of(observed.metric, memory->result);
 
   Observation row = header(*observed.file, line, plan.cluster.gpu.key);
   row.kind = ObservationKind::memory;
   row.what = name(observed.metric);
   row.measured = median_of(observed.lines, observed.metric);
-  const MemoryPrediction prediction = predict_memory(plan, step_work(plan));
-  take_deviation(prediction, observed.metric, row);
+  take_deviation(*memory, row);
   ScenarioPredictionOptions options;
   options.host_memory = observed.metric == Metric::host_peak_bytes;
   const ScenarioPrediction predicted = predict_scenario(scenario, options);
-  row.open_sd = open_spread(*predicted.of(observed.metric), row.model_sd);
+  row.open_sd = open_spread(predicted, observed.metric, row.model_sd);
   row.sd = std::hypot(spread_of(line, observed.metric), row.open_sd);
-  row.exact = [memory](const Coefficients& c) { return memory->simulated(c); };
+  row.exact = [memory](const Coefficients& c) {
+    return value_of(memory->metric, memory->simulated(c));
+  };
   row.quick = [memory](const Coefficients& c) { return memory->quick(c); };
   describe(plan, row);
   return row;

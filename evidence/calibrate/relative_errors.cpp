@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace zeroplan {
 namespace {
@@ -65,6 +66,29 @@ double robust_spread(std::vector<double> values) {
   for (double& value : values) value = std::abs(value);
   std::sort(values.begin(), values.end());
   return 1.4826 * values[values.size() / 2];
+}
+
+MeanOfOrigins mean_of_origins(const std::map<std::string, std::vector<double>>& values) {
+  MeanOfOrigins result;
+  std::vector<double> medians;
+  double within = 0.0;
+  for (const auto& [origin, of_origin] : values) {
+    if (of_origin.empty()) continue;
+    std::vector<double> sorted = of_origin;
+    std::sort(sorted.begin(), sorted.end());
+    medians.push_back(quantile(sorted, 0.5));
+    for (double& value : sorted) value -= medians.back();
+    within += std::pow(robust_spread(std::move(sorted)), 2.0);
+    result.mean += medians.back();
+    result.rows += of_origin.size();
+  }
+  if (medians.empty()) return result;
+  const auto count = static_cast<double>(medians.size());
+  result.mean /= count;
+  double between = 0.0;
+  for (const double median : medians) between += std::pow(median - result.mean, 2.0);
+  result.sd = std::sqrt(within / count + (count > 1.0 ? between / (count - 1.0) : 0.0));
+  return result;
 }
 
 }  // namespace zeroplan

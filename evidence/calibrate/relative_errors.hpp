@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,5 +33,13 @@ std::vector<OriginErrors> errors_by_origin(const std::vector<RowErrors>& rows, b
 // 1.4826 times the median of |values|, one standard deviation of a normal distribution around 0; 0
 // without values.
 double robust_spread(std::vector<double> values);
+
+// What another origin's rows may have: the mean of the origins' medians; sd^2 is the variance
+// between these and the mean of the squared robust spreads around them.
+struct MeanOfOrigins {
+  double mean = 0.0, sd = 0.0;
+  std::size_t rows = 0;
+};
+MeanOfOrigins mean_of_origins(const std::map<std::string, std::vector<double>>& values);
 
 }  // namespace zeroplan

@@ -34,6 +34,7 @@ enum class Coefficient {
   step_fixed_seconds,
   micro_step_fixed_seconds,
   allocator_fragmentation,
+  reserved_gap_share,
   activation_model_sd,
   model_state_sd,
   megatron_memory_sd,

@@ -52,6 +52,7 @@ struct Plan {
   std::shared_ptr<const Model> tensor_model;  // all stages' part on a rank of tensor parallelism
   std::vector<LayerRange> stages;             // of the pipeline; empty: none
   std::int64_t stage = 0;                     // whose rank `model` and `engine_parameters` are
+  bool shows_first_stage = false;  // GPU memory of the first stage, not of that with least room
   Cluster cluster;
   Coefficients coefficients;               // of the cluster's cards, the profile's over them
   std::shared_ptr<const Profile> profile;  // null: the built-in one

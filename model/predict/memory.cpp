@@ -145,8 +145,8 @@ MemorySpread spread_of(const Plan& plan,
   spread.outside = outside.sd;
   spread.quantization = quantization;
   if (plan.workload.implementation == Implementation::megatron) {
-    spread.code =
-        static_cast<double>(gpu.peak_total.count()) * coefficients[Coefficient::megatron_memory_sd];
+    spread.code = static_cast<double>(gpu.peak_allocated.count()) *
+                  coefficients[Coefficient::megatron_memory_sd];
   }
   return spread;
 }

@@ -9,6 +9,7 @@
 #include "model/cost/coefficients.hpp"
 #include "model/predict/job_time.hpp"
 #include "model/predict/memory.hpp"
+#include "model/predict/memory_intervals.hpp"
 #include "model/predict/stage_work.hpp"
 #include "model/predict/step_time.hpp"
 #include "model/predict/step_traffic.hpp"
@@ -109,10 +110,7 @@ StepResult predict(const Plan& plan, const PredictOptions& options) {
   result.step = step.time;
   add_networks(plan, ranks, result);
   judge(plan, memory, gpu_verdict(memory, options), options, result);
-  const double spread = kNinetyPercent * memory.relative_sd;
-  const double peak = static_cast<double>(memory.gpu.peak_allocated.count());
-  result.peak_allocated_interval = {Bytes::nearest(peak * std::max(0.0, 1.0 - spread)),
-                                    Bytes::nearest(peak * (1.0 + spread))};
+  take_memory_intervals(plan, memory, result);
   const double time_spread = kNinetyPercent * step.relative_sd;
   result.step_interval = {result.step.total / (1.0 + time_spread),
                           result.step.total * (1.0 + time_spread)};

@@ -114,6 +114,8 @@ struct StepResult {
   Seconds job_seconds;
   double job_padded_length = 0.0;  // tokens of a sequence, on average
   Interval<Bytes> peak_allocated_interval;
+  Interval<Bytes> peak_reserved_interval;
+  Interval<Bytes> peak_total_interval;
   Interval<Seconds> step_interval;
   Elements parameters_total;
   Elements parameters_trainable;

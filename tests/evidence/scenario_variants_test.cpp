@@ -43,8 +43,16 @@ TEST_CASE("an open key widens the interval to its other values and leaves the de
   const auto& peak = prediction.of(Metric::peak_allocated_bytes);
   REQUIRE(peak);
   CHECK(peak->value == static_cast<double>(without.gpu.peak_allocated.count()));
-  CHECK(peak->low == Approx(with.peak_allocated_interval.low.count()));
-  CHECK(peak->high == Approx(without.peak_allocated_interval.high.count()));
+  // Half of runs have either: 5 % of all are 10 % of one.
+  const auto tenth = [](const Interval<Bytes>& interval, double side) {
+    const auto low = static_cast<double>(interval.low.count());
+    const auto high = static_cast<double>(interval.high.count());
+    return 0.5 * (low + high) + side * 1.2816 / 1.645 * 0.5 * (high - low);
+  };
+  REQUIRE(with.fit_probability > 0.999);
+  REQUIRE(without.fit_probability > 0.999);
+  CHECK(peak->low == Approx(tenth(with.peak_allocated_interval, -1.0)).epsilon(1e-3));
+  CHECK(peak->high == Approx(tenth(without.peak_allocated_interval, 1.0)).epsilon(1e-3));
   const auto& step = prediction.of(Metric::step_seconds);
   CHECK(step->low == Approx(without.step_interval.low.seconds()));
   CHECK(step->high == Approx(with.step_interval.high.seconds()));
@@ -98,6 +106,11 @@ TEST_CASE("of a run it is likely that it had a value with which it can run") {
   const auto likely = prediction.likely[static_cast<std::size_t>(Metric::peak_allocated_bytes)];
   CHECK(likely->value == static_cast<double>(with.gpu.peak_allocated.count()));
   CHECK(prediction.likely_values == std::vector<std::string>{"activation_checkpointing full"});
+  // The interval is of runs: the default, which cannot, has no part in it.
+  const auto& shown = *prediction.of(Metric::peak_allocated_bytes);
+  CHECK(shown.low <= likely->value);
+  CHECK(shown.high >= likely->value);
+  CHECK(shown.high < 1.2 * likely->value);
   // The default is predicted all the same, and whether it fits is not concluded from that it ran.
   CHECK(prediction.of(Metric::peak_allocated_bytes)->value > likely->value);
   CHECK(prediction.fit_probability < 0.6);
@@ -137,8 +150,9 @@ TEST_CASE("a fused loss is the likelier the less the logits fit beside the rest"
   CHECK(weight(1 << 20) == 0.95);
 }
 
-TEST_CASE("open keys multiply their factors") {
-  // Checkpointing lowers the peak, eager attention raises it: each moves its own end.
+TEST_CASE("every open key moves its end of the interval") {
+  // Checkpointing lowers the peak, eager attention, of which a quarter of runs is thought, raises
+  // it.
   const std::string open =
       R"("micro_batch_size":8,"gradient_accumulation_steps":1,"precision":"bf16",)"
       R"("frontend":"hf-trainer","fused_loss":false)";
@@ -152,16 +166,13 @@ TEST_CASE("open keys multiply their factors") {
   const StepResult checkpointed = peak_with(ScenarioKey::activation_checkpointing, "full");
   const StepResult eager = peak_with(ScenarioKey::attention, "eager");
   REQUIRE(eager.gpu.peak_allocated > defaults.gpu.peak_allocated);
-  const auto ends = [](const StepResult& result) {
-    return std::pair(static_cast<double>(result.peak_allocated_interval.low.count()),
-                     static_cast<double>(result.peak_allocated_interval.high.count()));
-  };
   const ScenarioPrediction prediction = predict_scenario(scenario);
   const auto& peak = prediction.of(Metric::peak_allocated_bytes);
   CHECK(peak->value == static_cast<double>(defaults.gpu.peak_allocated.count()));
-  CHECK(peak->low <= Approx(ends(checkpointed).first));
-  CHECK(peak->high >= Approx(ends(eager).second));
-  CHECK(peak->high <= Approx(1.01 * ends(eager).second));
+  CHECK(peak->low <= static_cast<double>(checkpointed.gpu.peak_allocated.count()));
+  CHECK(peak->high >= static_cast<double>(defaults.gpu.peak_allocated.count()));
+  CHECK(peak->high <=
+        Approx(1.01 * static_cast<double>(eager.peak_allocated_interval.high.count())));
 }
 
 TEST_CASE("everything that has alternatives is listed where nothing is stated") {

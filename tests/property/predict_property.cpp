@@ -81,6 +81,10 @@ TEST_CASE("intervals hold their prediction, and probabilities are probabilities"
     CHECK(result.fits == result.limits.empty());
     CHECK(result.peak_allocated_interval.low <= result.gpu.peak_allocated);
     CHECK(result.gpu.peak_allocated <= result.peak_allocated_interval.high);
+    CHECK(result.peak_reserved_interval.low <= result.gpu.peak_reserved);
+    CHECK(result.gpu.peak_reserved <= result.peak_reserved_interval.high);
+    CHECK(result.peak_total_interval.low <= result.gpu.peak_total);
+    CHECK(result.gpu.peak_total <= result.peak_total_interval.high);
     CHECK(result.step_interval.low <= result.step.total);
     CHECK(result.step.total <= result.step_interval.high);
     CHECK(result.host.pinned <= result.host.peak);

@@ -1,0 +1,44 @@
+#include "model/predict/memory_intervals.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace zeroplan {
+namespace {
+
+constexpr double kNinetyPercent = 1.645;  // standard deviations on each side of a 90 % interval
+
+// [center - 1.645 sd, center + 1.645 sd], and the prediction.
+Interval<Bytes> interval(double center, double sd, Bytes predicted) {
+  const double reach = kNinetyPercent * sd;
+  return {std::min(predicted, Bytes::nearest(std::max(0.0, center - reach))),
+          std::max(predicted, Bytes::nearest(center + reach))};
+}
+
+}  // namespace
+
+void take_memory_intervals(const Plan& plan, const MemoryPrediction& closed, StepResult& result) {
+  const GpuMemory& gpu = result.gpu;
+  const MemorySpread& spread = closed.spread;
+  const double allocated = static_cast<double>(gpu.peak_allocated.count());
+  const double scale =
+      allocated / std::max(1.0, static_cast<double>(closed.gpu.peak_allocated.count()));
+  const double tensors = scale * std::hypot(std::hypot(spread.activations, spread.states),
+                                            std::hypot(spread.quantization, spread.code));
+  result.peak_allocated_interval = interval(allocated, tensors, gpu.peak_allocated);
+  double gap = 0.0, gap_sd = 0.0;
+  if (!plan.cluster.gpu.is_cpu()) {
+    const double share = plan.coefficients[Coefficient::reserved_gap_share];
+    gap = share * allocated;
+    gap_sd = std::hypot(gap * plan.coefficients.relative_sd(Coefficient::reserved_gap_share),
+                        scale * spread.waiting);
+  }
+  const double reserved_sd = std::hypot(tensors, gap_sd);
+  result.peak_reserved_interval = interval(allocated + gap, reserved_sd, gpu.peak_reserved);
+  const double outside =
+      static_cast<double>(at(gpu.breakdown_at_peak, MemoryCategory::cuda_context).count());
+  result.peak_total_interval =
+      interval(allocated + gap + outside, std::hypot(reserved_sd, spread.outside), gpu.peak_total);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,63 @@
+// What is in the interval of which figure of memory.
+#include "model/predict/memory_intervals.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "model/predict/predict.hpp"
+#include "tests/catch.hpp"
+
+using namespace zeroplan;
+
+namespace {
+
+Plan plan_of(const std::string& cluster, const std::string& workload = "") {
+  const std::string text = R"({"model":"7B","cluster":")" + cluster +
+                           R"(","workload":{"sequence_length":512,"micro_batch_size":1)" +
+                           workload +
+                           R"(},"ds_config":{"bf16":{"enabled":true},
+                              "zero_optimization":{"stage":2}}})";
+  return resolve(parse_scenario(parse_json(text, "s.json").root, "s.json"));
+}
+
+double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
+double half_width(const Interval<Bytes>& interval) {
+  return 0.5 * (count(interval.high) - count(interval.low));
+}
+
+}  // namespace
+
+TEST_CASE("allocated memory knows nothing of the allocator's gap, context and NCCL") {
+  Plan plan = plan_of("8xA100-80G-SXM");
+  const StepResult before = predict(plan);
+  plan.coefficients.set(Coefficient::reserved_gap_share, 0.3, 0.6);
+  const StepResult gap = predict(plan);
+  CHECK(gap.peak_allocated_interval.high == before.peak_allocated_interval.high);
+  CHECK(gap.peak_reserved_interval.high > before.peak_reserved_interval.high);
+  CHECK(half_width(gap.peak_total_interval) > half_width(before.peak_total_interval));
+  plan.coefficients.set(Coefficient::nccl_ring_bytes, 688 << 20, 3.0);
+  const StepResult ring = predict(plan);
+  CHECK(ring.peak_reserved_interval.high == gap.peak_reserved_interval.high);
+  CHECK(half_width(ring.peak_total_interval) > half_width(gap.peak_total_interval));
+}
+
+TEST_CASE("the interval of reserved memory stands around the usual gap") {
+  Plan plan = plan_of("8xA100-80G-SXM");
+  plan.coefficients.set(Coefficient::reserved_gap_share, 0.2, 0.5);
+  const StepResult result = predict(plan);
+  const double allocated = count(result.gpu.peak_allocated);
+  const double own = half_width(result.peak_allocated_interval);
+  const double reach = std::hypot(own, 1.645 * 0.1 * allocated);
+  const Interval<Bytes>& reserved = result.peak_reserved_interval;
+  CHECK(count(reserved.high) == Approx(1.2 * allocated + reach));
+  // The prediction, here with less of a gap than is usual, is inside.
+  const double low = 1.2 * allocated - reach;
+  CHECK(count(reserved.low) == Approx(std::min(low, count(result.gpu.peak_reserved))));
+}
+
+TEST_CASE("a CPU rank reserves what it allocates") {
+  const StepResult result = predict(plan_of("1x4xcpu"));
+  CHECK(result.peak_reserved_interval.low == result.peak_allocated_interval.low);
+  CHECK(result.peak_reserved_interval.high == result.peak_allocated_interval.high);
+}
