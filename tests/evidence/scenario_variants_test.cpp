@@ -1,5 +1,6 @@
 // What a scenario leaves open: the interval over it, what is taken of a run that ran, and the
 // probability that it fits.
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -173,6 +174,38 @@ TEST_CASE("every open key moves its end of the interval") {
   CHECK(peak->high >= static_cast<double>(defaults.gpu.peak_allocated.count()));
   CHECK(peak->high <=
         Approx(1.01 * static_cast<double>(eager.peak_allocated_interval.high.count())));
+}
+
+TEST_CASE("of a pipeline the first stage may be shown, which changes no verdict") {
+  // The last stage holds the logits of 8 sequences, the first does not.
+  const std::string line =
+      R"({"id":"a","source":"here","scenario":{"model":{"model_type":"gpt2","n_embd":1024,)"
+      R"("n_layer":8,"n_head":16,"n_positions":2048,"vocab_size":50257},"cluster":"1x4xV100-32G-SXM2",)"
+      R"("workload":{"sequence_length":2048,"micro_batch_size":8,"gradient_accumulation_steps":2,)"
+      R"("precision":"fp16","attention":"eager","activation_checkpointing":"full",)"
+      R"("frontend":"native","pipeline_parallel":2,"implementation":"megatron"},)"
+      R"("software":{"deepspeed":"0.19.6","torch":"2.6"},)"
+      R"("ds_config":{"fp16":{"enabled":true},"zero_optimization":{"stage":1}}},)"
+      R"("measured":{"peak_total_bytes":9000000000}})"
+      "\n";
+  const Scenario scenario = scenario_of(line);
+  const std::vector<OpenKey> keys = open_keys_of(scenario);
+  const auto stage = std::find_if(
+      keys.begin(), keys.end(), [](const OpenKey& key) { return key.name == "stage"; });
+  REQUIRE(stage != keys.end());
+  CHECK(stage->is_quiet);
+  Plan plan = resolve(scenario);
+  const StepResult worst = simulate(plan);
+  stage->alternatives.front().change(plan);
+  const StepResult first = simulate(plan);
+  CHECK(first.gpu.peak_total < worst.gpu.peak_total);
+  CHECK(first.fit_probability == worst.fit_probability);
+  CHECK(first.step.total == worst.step.total);
+  CHECK(sum(first.gpu.breakdown_at_peak) == first.gpu.peak_total);
+  const auto& peak = predict_scenario(scenario).of(Metric::peak_total_bytes);
+  CHECK(peak->value == static_cast<double>(worst.gpu.peak_total.count()));
+  CHECK(peak->low < static_cast<double>(first.gpu.peak_total.count()));
+  CHECK(peak->high > static_cast<double>(worst.gpu.peak_total.count()));
 }
 
 TEST_CASE("everything that has alternatives is listed where nothing is stated") {
