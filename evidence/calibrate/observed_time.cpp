@@ -6,6 +6,7 @@
 #include "evidence/scenario_prediction.hpp"
 #include "model/cost/collective.hpp"
 #include "model/cost/contention.hpp"
+#include "model/predict/stage_work.hpp"
 #include "model/predict/step_time.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "model/predict/step_work.hpp"
@@ -47,6 +48,7 @@ struct PreparedStep {
   Plan plan;
   StepWork work;
   StepTraffic traffic;
+  std::vector<StageWork> stages;  // empty: no pipeline
 
   Plan with(const Coefficients& c) const {
     Plan moved = plan;
@@ -54,11 +56,15 @@ struct PreparedStep {
     return moved;
   }
   StepTime closed_form(const Coefficients& c) const {
-    return step_time(with(c), work.graph, traffic);
+    const Plan moved = with(c);
+    if (stages.empty()) return step_time(moved, work.graph, traffic);
+    std::vector<StageWork> other = stages;
+    for (StageWork& stage : other) stage.plan.coefficients = c;
+    return pipeline_time(moved, other);
   }
   double played(const Coefficients& c) const {
     const Plan moved = with(c);
-    if (!is_simulated(moved)) return step_time(moved, work.graph, traffic).total.seconds();
+    if (!is_simulated(moved)) return closed_form(c).total.seconds();
     const RankSimulation run = simulate_rank(write_rank_program(moved, work));
     return scaling_factor(moved.cluster.nodes, c) * (run.step.end - run.step.begin);
   }
@@ -84,6 +90,7 @@ Observation observed_step(const ObservedScenario& observed) {
   step->plan = resolve(without_profile(line.scenario));
   step->work = step_work(step->plan);
   step->traffic = step_traffic(step->plan, step->work);
+  if (!step->plan.stages.empty()) step->stages = stage_works(step->plan);
 
   const Plan& plan = step->plan;
   Observation row = header(*observed.file, line, plan.cluster.gpu.key);

@@ -208,6 +208,24 @@ TEST_CASE("timings of collectives are fitted too") {
         0.3 * calibration.times.errors.front().before.median);
 }
 
+TEST_CASE("a pipeline's time is what simulate says of it") {
+  const std::string text =
+      R"({"model":{"model_type":"gpt2","n_embd":1024,"n_layer":8,"n_head":16,"n_positions":2048,)"
+      R"("vocab_size":50257},"cluster":"1x4xV100-32G-SXM2","workload":{"sequence_length":2048,)"
+      R"("micro_batch_size":1,"gradient_accumulation_steps":2,"pipeline_parallel":4,)"
+      R"("precision":"fp16","attention":"eager","frontend":"native","implementation":"megatron",)"
+      R"("activation_checkpointing":"full"},)"
+      R"("ds_config":{"fp16":{"enabled":true},"zero_optimization":{"stage":1}}})";
+  const MeasurementFile file = parse_measurements(R"({"id":"p","source":"s","scenario":)" + text +
+                                                      R"(,"measured":{"step_seconds":1.0}})" + "\n",
+                                                  "pipeline.jsonl");
+  const Observations observations = observe({file}, "", 1);
+  REQUIRE(observations.rows.size() == 1);
+  const Observation& row = observations.rows.front();
+  CHECK(row.exact(row.table) == Approx(seconds_of(text, {})));
+  CHECK(row.quick(row.table) == Approx(seconds_of(text, {})));
+}
+
 TEST_CASE("lines without anything that can be predicted are named, and none at all is an error") {
   const MeasurementFile file = parse_measurements(
       R"({"id":"m","source":"s","scenario":{"model":"7B","cluster":"8xA100-80G"},)"
