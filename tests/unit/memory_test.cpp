@@ -255,11 +255,10 @@ TEST_CASE("The categories of the peak sum to its total, the phases to no more th
 TEST_CASE("memory_coefficients() are those that a prediction of memory depends on") {
   const std::string offload =
       R"({"stage":3,"zero_hpz_partition_size":2,"offload_optimizer":{"device":"cpu"}})";
-  std::vector<Plan> plans = {
-      plan_of({.zero = offload, .gpus = 8}),
-      plan_of({.gpus = 2}),
-      plan_of({.gpus = 4, .cluster = R"(,"nodes":2,"gpu":"RTX3090")"}),
-      plan_of({.gpus = 4, .workload = R"(,"sequence_parallel":4)"})};
+  std::vector<Plan> plans = {plan_of({.zero = offload, .gpus = 8}),
+                             plan_of({.gpus = 2}),
+                             plan_of({.gpus = 4, .cluster = R"(,"nodes":2,"gpu":"RTX3090")"}),
+                             plan_of({.gpus = 4, .workload = R"(,"sequence_parallel":4)"})};
   for (Plan& plan : std::vector<Plan>(plans)) {
     plan.software.torch = {1, 13};
     plans.push_back(plan);
