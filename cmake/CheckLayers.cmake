@@ -42,6 +42,7 @@ set(confined
   "cupti|^runtime/cuda/"
   "nccl|^(runtime/cuda/|tests/gpu/emulated/)"
   "mpi\\.h|^runtime/"
+  "liburing|^runtime/swap/"
   "torch/|^$")
 
 set(problems)

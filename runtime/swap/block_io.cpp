@@ -1,0 +1,98 @@
+#include "runtime/swap/block_io.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+namespace zeroplan::runtime {
+namespace {
+
+Seconds now() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return Seconds::of(std::chrono::duration<double>(since).count());
+}
+
+bool is_aligned(const Block& block) {
+  const auto address = reinterpret_cast<std::uintptr_t>(block.data);
+  return block.offset % kSwapPage == 0 && block.bytes % kSwapPage == 0 &&
+         address % kSwapSector == 0;
+}
+
+}  // namespace
+
+void BlockQueue::push(std::vector<Block> blocks) {
+  const std::lock_guard lock(mutex_);
+  const Seconds begin = now();
+  for (Block& block : blocks) {
+    block.transfer->begin = begin;
+    ++block.transfer->blocks_left;
+    blocks_.push_back(std::move(block));
+  }
+  come_.notify_all();
+}
+
+std::vector<Block> BlockQueue::take(std::size_t most, bool wait) {
+  std::unique_lock lock(mutex_);
+  if (wait) come_.wait(lock, [&] { return closed_ || !blocks_.empty(); });
+  std::vector<Block> taken;
+  while (taken.size() < most && !blocks_.empty()) {
+    taken.push_back(std::move(blocks_.front()));
+    blocks_.pop_front();
+  }
+  return taken;
+}
+
+void BlockQueue::finish(const Block& block, const std::optional<IoFailure>& failure) {
+  const std::lock_guard lock(mutex_);
+  Transfer& transfer = *block.transfer;
+  if (failure && !transfer.failure) transfer.failure = failure;
+  if (--transfer.blocks_left > 0) return;
+  transfer.end = now();
+  done_.notify_all();
+}
+
+void BlockQueue::wait(const Transfer& transfer) {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [&] { return transfer.blocks_left == 0; });
+}
+
+bool BlockQueue::done(const Transfer& transfer) {
+  const std::lock_guard lock(mutex_);
+  return transfer.blocks_left == 0;
+}
+
+void BlockQueue::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  come_.notify_all();
+}
+
+BlockState progress(Block& block, std::int64_t result, IoFailure& failure) {
+  if (result == -EINTR || result == -EAGAIN) return BlockState::again;
+  if (result == -EINVAL && block.direct) {
+    block.direct = false;
+    block.descriptor = block.cached;
+    return BlockState::again;
+  }
+  if (result <= 0) {
+    // Nothing written and no reason: as full.
+    const int silent = block.transfer->write ? ENOSPC : 0;
+    failure = {.error = result < 0 ? static_cast<int>(-result) : silent,
+               .offset = block.offset,
+               .bytes = block.bytes};
+    return BlockState::failed;
+  }
+  const std::int64_t moved = std::min(result, block.bytes);
+  block.data += moved;
+  block.offset += moved;
+  block.bytes -= moved;
+  if (block.bytes == 0) return BlockState::done;
+  if (block.direct && !is_aligned(block)) {
+    block.direct = false;
+    block.descriptor = block.cached;
+  }
+  return BlockState::again;
+}
+
+}  // namespace zeroplan::runtime

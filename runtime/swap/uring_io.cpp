@@ -1,0 +1,191 @@
+// io_uring: each thread has a ring with up to queue_depth requests in flight.
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <liburing.h>
+
+#include "runtime/swap/block_io.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+constexpr int kDeepest = 4096;  // requests of one ring
+
+bool knows_reads_and_writes(io_uring& ring) {
+  io_uring_probe* probe = io_uring_get_probe_ring(&ring);
+  if (probe == nullptr) return false;
+  const bool knows = io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
+                     io_uring_opcode_supported(probe, IORING_OP_WRITE) != 0;
+  io_uring_free_probe(probe);
+  return knows;
+}
+
+// One thread's ring. Slots hold the blocks in flight.
+class Ring {
+ public:
+  explicit Ring(unsigned depth) : slots_(depth) {
+    const int error = io_uring_queue_init(depth, &ring_, 0);
+    open_ = error == 0;
+    if (open_ && !knows_reads_and_writes(ring_)) {
+      io_uring_queue_exit(&ring_);
+      open_ = false;
+    }
+    for (std::size_t i = 0; i < slots_.size(); ++i) free_.push_back(i);
+  }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+  ~Ring() { close(); }
+
+  // Ends what is in flight.
+  void close() {
+    if (open_) io_uring_queue_exit(&ring_);
+    open_ = false;
+  }
+
+  bool open() const { return open_; }
+  std::size_t room() const { return free_.size(); }
+  std::size_t in_flight() const { return slots_.size() - free_.size(); }
+
+  void add(Block block) {
+    const std::size_t slot = free_.back();
+    free_.pop_back();
+    slots_[slot] = std::move(block);
+    prepare(slot);
+  }
+  // Hands what was prepared to the kernel; the errno where that fails for good.
+  int submit() {
+    for (;;) {
+      const int submitted = io_uring_submit(&ring_);
+      if (submitted >= 0) return 0;
+      if (submitted != -EINTR && submitted != -EAGAIN && submitted != -EBUSY) return -submitted;
+    }
+  }
+  // Waits for one completion at least and takes all there are: done(block, failure or null).
+  template <typename Done>
+  int reap(Done&& done) {
+    io_uring_cqe* entry = nullptr;
+    int error = io_uring_wait_cqe(&ring_, &entry);
+    while (error == -EINTR) error = io_uring_wait_cqe(&ring_, &entry);
+    if (error < 0) return -error;
+    while (entry != nullptr) {
+      const auto slot = static_cast<std::size_t>(io_uring_cqe_get_data64(entry));
+      const std::int64_t result = entry->res;
+      io_uring_cqe_seen(&ring_, entry);
+      IoFailure failure;
+      const BlockState state = progress(slots_[slot], result, failure);
+      if (state == BlockState::again) {
+        prepare(slot);
+      } else {
+        done(slots_[slot], state == BlockState::failed ? &failure : nullptr);
+        free_.push_back(slot);
+      }
+      if (io_uring_peek_cqe(&ring_, &entry) != 0) entry = nullptr;
+    }
+    return 0;
+  }
+  // Everything in flight ends with that error.
+  template <typename Done>
+  void give_up(int error, Done&& done) {
+    close();
+    std::vector<bool> is_free(slots_.size(), false);
+    for (const std::size_t slot : free_) is_free[slot] = true;
+    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+      if (is_free[slot]) continue;
+      const Block& block = slots_[slot];
+      const IoFailure failure{.error = error, .offset = block.offset, .bytes = block.bytes};
+      done(block, &failure);
+      free_.push_back(slot);
+    }
+  }
+
+ private:
+  void prepare(std::size_t slot) {
+    io_uring_sqe* entry = io_uring_get_sqe(&ring_);  // as many entries as slots: never null
+    const Block& block = slots_[slot];
+    const auto offset = static_cast<__u64>(block.offset);
+    const auto size = static_cast<unsigned>(block.bytes);
+    if (block.transfer->write) {
+      io_uring_prep_write(entry, block.descriptor, block.data, size, offset);
+    } else {
+      io_uring_prep_read(entry, block.descriptor, block.data, size, offset);
+    }
+    io_uring_sqe_set_data64(entry, slot);
+  }
+
+  io_uring ring_{};
+  bool open_ = false;
+  std::vector<Block> slots_;
+  std::vector<std::size_t> free_;
+};
+
+class UringIo : public BlockIo {
+ public:
+  UringIo(BlockQueue& queue, const IoOptions& options) : queue_(queue), options_(options) {
+    const int depth = std::clamp(options.queue_depth, 1, kDeepest);
+    for (int i = 0; i < options.threads; ++i) {
+      rings_.push_back(std::make_unique<Ring>(static_cast<unsigned>(depth)));
+      if (rings_.back()->open()) continue;
+      rings_.pop_back();
+      break;
+    }
+    for (const auto& ring : rings_) threads_.emplace_back([this, &ring] { work(*ring); });
+  }
+  UringIo(const UringIo&) = delete;
+  UringIo& operator=(const UringIo&) = delete;
+  ~UringIo() override {
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  bool open() const { return !rings_.empty(); }
+
+ private:
+  void work(Ring& ring) {
+    const auto done = [this](const Block& block, const IoFailure* failure) {
+      queue_.finish(block, failure != nullptr ? std::optional<IoFailure>(*failure) : std::nullopt);
+    };
+    for (;;) {
+      const bool idle = ring.in_flight() == 0;
+      std::vector<Block> taken;
+      if (idle || options_.overlap_events) taken = queue_.take(ring.room(), idle);
+      if (taken.empty() && idle) return;
+      int error = 0;
+      for (Block& block : taken) {
+        ring.add(std::move(block));
+        if (options_.single_submit && error == 0) error = ring.submit();
+      }
+      if (error == 0) error = ring.submit();  // what goes on, too
+      if (error == 0) error = ring.reap(done);
+      if (error != 0) {
+        ring.give_up(error, done);
+        return refuse(error);
+      }
+    }
+  }
+  // The ring is broken: what comes fails.
+  void refuse(int error) {
+    for (;;) {
+      const std::vector<Block> taken = queue_.take(1, true);
+      if (taken.empty()) return;
+      const Block& block = taken.front();
+      queue_.finish(block, IoFailure{.error = error, .offset = block.offset, .bytes = block.bytes});
+    }
+  }
+
+  BlockQueue& queue_;
+  IoOptions options_;
+  std::vector<std::unique_ptr<Ring>> rings_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<BlockIo> uring_io(BlockQueue& queue, const IoOptions& options) {
+  auto io = std::make_unique<UringIo>(queue, options);
+  if (!io->open()) return nullptr;
+  return io;
+}
+
+}  // namespace zeroplan::runtime
