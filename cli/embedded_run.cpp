@@ -175,6 +175,23 @@ runtime::LossScaling loss_scaling_of(const Plan& plan) {
   return scaling;
 }
 
+// Where offload to NVMe goes, and the `aio` section; DeepSpeed's defaults where it is silent
+// (runtime/swap_tensor/constants.py).
+runtime::SwapSetup swap_of(const Plan& plan) {
+  const DsConfig& config = plan.ds_config;
+  runtime::SwapSetup swap;
+  swap.optimizer_folder = config.text(Knob::offload_optimizer_nvme_path).value_or("");
+  swap.parameter_folder = config.text(Knob::offload_param_nvme_path).value_or("");
+  swap.io.block = plan.engine.aio_block_size;
+  swap.io.threads = plan.engine.aio_parallelism;
+  swap.io.queue_depth =
+      static_cast<int>(config.integer(Knob::aio_queue_depth).value_or(swap.io.queue_depth));
+  swap.io.single_submit = config.boolean(Knob::aio_single_submit).value_or(swap.io.single_submit);
+  swap.io.overlap_events =
+      config.boolean(Knob::aio_overlap_events).value_or(swap.io.overlap_events);
+  return swap;
+}
+
 }  // namespace
 
 bool EmbeddedRun::shares_gpu() const {
@@ -200,7 +217,8 @@ EmbeddedRun embedded_run(const Arguments& arguments) {
   scenario.set(ScenarioKey::engine, Json("embedded"), {kCommandLine, "--engine"});
   run.plan = resolve(scenario);
   run.said = std::move(scenario);
-  const std::vector<Diagnostic> problems = not_embedded(run.plan.engine);
+  const std::vector<Diagnostic> problems =
+      not_embedded(run.plan.engine, run.plan.engine_parameters);
   if (!problems.empty()) throw InputError(problems);
   run.predicted = simulate(run.plan);
   return run;
@@ -222,6 +240,7 @@ runtime::TrainingSetup setup_of(const EmbeddedRun& run,
   setup.sequence = plan.workload.sequence_length;
   setup.seed = seed_of(arguments);
   setup.loss_scaling = loss_scaling_of(plan);
+  setup.swap = swap_of(plan);
   if (const auto weights = arguments.text("weights")) {
     setup.weights = runtime::open_weights(*weights, *plan.model);
   }
@@ -288,6 +307,7 @@ void require_lines(const std::string& path) {
 // Training may take hours: what could not be written after it is said before it. Every rank writes
 // its part of a checkpoint, the first one alone the rest.
 void require_places(const EmbeddedRun& run, const Arguments& arguments) {
+  runtime::require_swap_folders(run.plan.engine, swap_of(run.plan));
   if (const auto folder = arguments.text("save")) require_folder(*folder);
   if (run.group.rank != 0) return;
   if (const auto path = arguments.text("trace")) require_writable(*path);

@@ -67,6 +67,27 @@ void add_cached_pieces(Zero3& z) {
   }
 }
 
+// Partitions too small for a file, of sub-groups that no host buffer holds, stay in the pieces in
+// which zero.Init made them (stage3.py _move_to_flat_buffer, partition_parameters.py
+// _partition_param).
+void add_small_partitions(Zero3& z, const ParameterSwap& swap) {
+  for (std::size_t g = 0; g < z.groups.size(); ++g) {
+    if (swap.kept[g]) continue;
+    for (const int parameter : z.groups[g].parameters) {
+      if (swap.swapped[static_cast<std::size_t>(parameter)]) continue;
+      z.list
+          .add("small ds_tensor",
+               parameter,
+               z.part(parameter),
+               z.config.model_dtype,
+               host_place(z.config.offload_parameter.pin_memory),
+               MemoryCategory::parameters,
+               BufferLifetime::resident)
+          .held_by_optimizer = false;
+    }
+  }
+}
+
 void add_nvme_weights(Zero3& z) {
   const ParameterSwap swap = parameter_swap(z.config, z.parameters, z.groups);
   const BufferPlace pool = z.config.aio_use_gds ? BufferPlace::gpu : BufferPlace::host_pinned;
@@ -106,6 +127,7 @@ void add_nvme_weights(Zero3& z) {
            MemoryCategory::parameters,
            BufferLifetime::resident)
       .held_by_optimizer = false;
+  add_small_partitions(z, swap);
 }
 
 void add_frozen(Zero3& z) {

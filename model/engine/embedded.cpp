@@ -1,8 +1,70 @@
 #include "model/engine/embedded.hpp"
 
+#include <algorithm>
 #include <string>
 
+#include "model/engine/swapping.hpp"
+
 namespace zeroplan {
+namespace {
+
+Diagnostic problem(std::string pointer, std::string expected, std::string got, std::string hint) {
+  return {.file = "ds_config",
+          .pointer = std::move(pointer),
+          .expected = std::move(expected) + " (embedded runtime)",
+          .got = std::move(got),
+          .hint = std::move(hint)};
+}
+
+// Swapping that its buffers do not suffice for, and what is not done.
+void check_swapping(const EngineConfig& config,
+                    std::span<const EngineParameter> parameters,
+                    std::vector<Diagnostic>& problems) {
+  const OffloadOptimizerConfig& optimizer = config.offload_optimizer;
+  const OffloadParameterConfig& weights = config.offload_parameter;
+  const bool states_swap = optimizer.device == OffloadDevice::nvme;
+  const bool weights_swap = weights.device == OffloadDevice::nvme;
+  if (config.stage != 3 || (!states_swap && !weights_swap)) return;
+  if (config.aio_use_gds) problems.push_back(problem("/aio/use_gds", "false", "true", ""));
+  const std::vector<SubGroup> groups = sub_groups(config, parameters);
+  if (states_swap) {
+    const std::string section = "/zero_optimization/offload_optimizer/";
+    if (optimizer.ratio < 1.0) {
+      problems.push_back(problem(section + "ratio", "1 with device nvme", "less", ""));
+    }
+    const OptimizerSwap swap = optimizer_swap(config, parameters, groups);
+    const bool swaps =
+        std::find(swap.swapped.begin(), swap.swapped.end(), true) != swap.swapped.end();
+    if (swaps && swap.buffers < swap.buffers_needed) {
+      problems.push_back(
+          problem(section + "buffer_count",
+                  "at least " + std::to_string(swap.buffers_needed),
+                  std::to_string(swap.buffers),
+                  "each is one sub-group: a smaller sub_group_size makes them smaller"));
+    }
+  }
+  if (!weights_swap) return;
+  const ParameterSwap swap = parameter_swap(config, parameters, groups);
+  const std::string section = "/zero_optimization/offload_param/";
+  Elements largest;
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    if (!swap.swapped[p]) continue;
+    largest = std::max(largest, partitioned_numel(parameters[p].numel, partition_ranks(config)));
+  }
+  if (largest > weights.buffer_size) {
+    problems.push_back(
+        problem(section + "buffer_size",
+                "at least " + std::to_string(largest.count()) + " elements, the largest partition",
+                std::to_string(weights.buffer_size.count()),
+                ""));
+  }
+  if (largest > Elements::zero() && weights.buffer_count < 1) {
+    problems.push_back(
+        problem(section + "buffer_count", "at least 1", std::to_string(weights.buffer_count), ""));
+  }
+}
+
+}  // namespace
 
 void make_embedded(EngineConfig& config) {
   config.embedded = true;
@@ -18,15 +80,12 @@ void make_embedded(EngineConfig& config) {
   config.optimizer_foreach = false;
 }
 
-std::vector<Diagnostic> not_embedded(const EngineConfig& config) {
+std::vector<Diagnostic> not_embedded(const EngineConfig& config,
+                                     std::span<const EngineParameter> parameters) {
   std::vector<Diagnostic> problems;
   const auto need = [&](bool fine, std::string pointer, std::string expected, std::string got) {
     if (fine) return;
-    problems.push_back({.file = "ds_config",
-                        .pointer = std::move(pointer),
-                        .expected = std::move(expected) + " (embedded runtime)",
-                        .got = std::move(got),
-                        .hint = ""});
+    problems.push_back(problem(std::move(pointer), std::move(expected), std::move(got), ""));
   };
   const Stage3Config& stage3 = config.stage3;
   const bool adam =
@@ -44,14 +103,7 @@ std::vector<Diagnostic> not_embedded(const EngineConfig& config) {
        std::to_string(stage3.hpz_partition_size));
   need(!stage3.quantized_weights, "/zero_optimization/zero_quantized_weights", "false", "true");
   need(!stage3.quantized_gradients, "/zero_optimization/zero_quantized_gradients", "false", "true");
-  need(config.offload_optimizer.device != OffloadDevice::nvme,
-       "/zero_optimization/offload_optimizer/device",
-       "none or cpu",
-       "nvme");
-  need(config.offload_parameter.device != OffloadDevice::nvme,
-       "/zero_optimization/offload_param/device",
-       "none or cpu",
-       "nvme");
+  check_swapping(config, parameters, problems);
   return problems;
 }
 

@@ -10,6 +10,7 @@
 // `engine: embedded` and the runtime agree.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "model/diagnostic.hpp"
@@ -20,7 +21,9 @@ namespace zeroplan {
 // Sets what the runtime does in its own way.
 void make_embedded(EngineConfig& config);
 
-// Knobs that the runtime does not carry out, with the value it needs; empty where it runs `config`.
-std::vector<Diagnostic> not_embedded(const EngineConfig& config);
+// Knobs that the runtime does not carry out, with the value it needs; empty where it runs `config`
+// for these parameters.
+std::vector<Diagnostic> not_embedded(const EngineConfig& config,
+                                     std::span<const EngineParameter> parameters);
 
 }  // namespace zeroplan

@@ -25,6 +25,12 @@ bool swappable(Elements numel, DType dtype, const EngineConfig& config) {
   return numel * dtype >= std::max(kSmallestSwap, config.aio_block_size);
 }
 
+Elements swapped_gradient(Elements part, const EngineConfig& config) {
+  const std::int64_t unit = alignment(config.master_dtype, config);
+  const Elements aligned = Elements::of(part.count() / unit * unit);
+  return swappable(aligned, config.master_dtype, config) ? aligned : Elements::zero();
+}
+
 OptimizerSwap optimizer_swap(const EngineConfig& config,
                              std::span<const EngineParameter> parameters,
                              std::span<const SubGroup> groups) {
@@ -38,13 +44,9 @@ OptimizerSwap optimizer_swap(const EngineConfig& config,
     if (!swap.swapped.back()) continue;
     swap.swapped_elements += group.numel;
     for (int parameter : group.parameters) {
-      // The aligned part of a gradient is written, the remainder is a small tensor of its own.
       const Elements part =
           partitioned_numel(parameters[static_cast<std::size_t>(parameter)].numel, ranks);
-      const std::int64_t unit = alignment(dtype, config);
-      const Elements aligned = Elements::of(part.count() / unit * unit);
-      const bool written = swappable(aligned, dtype, config);
-      swap.gradients_on_gpu += written ? part - aligned : part;
+      swap.gradients_on_gpu += part - swapped_gradient(part, config);
     }
   }
   swap.buffer = io_aligned(largest, dtype, config);
@@ -88,8 +90,9 @@ ParameterSwap parameter_swap(const EngineConfig& config,
     swap.host_buffers.push_back(buffer);
     Elements offset;
     for (; i < end; ++i) {
-      some_without = some_without || offset + groups[i].numel > buffer;
       offset += groups[i].numel;
+      swap.kept.push_back(offset <= buffer);
+      some_without = some_without || offset > buffer;
     }
   }
   if (!some_without) return swap;

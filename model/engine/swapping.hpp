@@ -24,6 +24,10 @@ Elements io_aligned(Elements numel, DType dtype, const EngineConfig& config);
 // Tensors below max(1 MiB, aio.block_size) are never swapped.
 bool swappable(Elements numel, DType dtype, const EngineConfig& config);
 
+// Elements of a gradient partition that are written; the rest stays on the GPU to the step: the
+// aligned part, where that is swappable, and what remains is a small tensor of its own.
+Elements swapped_gradient(Elements part, const EngineConfig& config);
+
 // offload_optimizer.device = nvme.
 struct OptimizerSwap {
   std::vector<bool> swapped;  // per sub-group: its master weights and states live on NVMe
@@ -40,7 +44,9 @@ OptimizerSwap optimizer_swap(const EngineConfig& config,
 
 // offload_param.device = nvme.
 struct ParameterSwap {
-  std::vector<bool> swapped;           // per parameter: its partition lives on NVMe between uses
+  std::vector<bool> swapped;           // per parameter: its partition has a file
+  std::vector<bool> kept;              // per sub-group: it stays in its group's host buffer all the
+                                       // same, the files are not read
   Elements pool;                       // pinned pool: buffer_count aligned buffers
   std::vector<Elements> host_buffers;  // per optimizer group: pinned part kept in host memory
   Elements write_back;                 // staging of updated weights: the largest sub-group, and by

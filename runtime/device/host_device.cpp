@@ -16,7 +16,12 @@ std::byte* HostDevice::allocate(Bytes bytes) {
 
 void HostDevice::release(std::byte* data, Bytes) noexcept { std::free(data); }
 
-std::byte* HostDevice::allocate_pinned(Bytes bytes) { return HostDevice::allocate(bytes); }
+// Aligned to a page, as page-locked memory is.
+std::byte* HostDevice::allocate_pinned(Bytes bytes) {
+  constexpr std::size_t kPage = 4096;
+  const auto size = static_cast<std::size_t>(round_up(bytes.count(), kPage));
+  return static_cast<std::byte*>(std::aligned_alloc(kPage, size));
+}
 
 void HostDevice::release_pinned(std::byte* data, Bytes) noexcept { std::free(data); }
 

@@ -31,7 +31,7 @@ Place place_of(BufferPlace place) {
 }
 
 const EngineSetup& checked(const EngineSetup& setup) {
-  const std::vector<Diagnostic> problems = not_embedded(setup.config);
+  const std::vector<Diagnostic> problems = not_embedded(setup.config, setup.parameters);
   if (!problems.empty()) throw InputError(problems);
   return setup;
 }
@@ -71,7 +71,9 @@ RankEngine::RankEngine(
   enter_phase(Phase::init);
   registered_ = memory_.allocate(
       setup_.graph->buffers, MemoryCategory::parameters, Place::device, "the modules' buffers");
+  open_swap_files();
   allocate_buffers(BufferLifetime::resident);
+  make_swappers();
   make_weights();
   make_units();
   loss_scale_ = setup_.loss_scaling.initial;
@@ -198,10 +200,11 @@ StepOutcome RankEngine::step(std::span<const MicroBatch> batches) {
   optimizer_step(config_, parameters_, outcome.skipped, actions_);
   allocate_buffers(BufferLifetime::step);
   if (!outcome.skipped) {
-    allocate_buffers(BufferLifetime::first_step_on);
+    make_moments();
     ++updates_;
   }
   carry_out(actions_);
+  finish_swapping();
   outcome.gradient_norm = gradient_norm();
   transients_.clear();
   stepping_ = false;

@@ -5,7 +5,8 @@
 //   graph passes -> storages, kernel calls, module hooks, finished gradients   (graph_runner.hpp)
 //     hooks      -> FetchCoordinator -> FetchLog      -> gathers, waits, releases (rank_fetch.cpp)
 //     gradients  -> GradientReducer  -> EngineActions -> buckets, collectives (rank_gradients.cpp),
-//                                                        the host (rank_offload.cpp)
+//                                                        the host (rank_offload.cpp),
+//                                                        drives (rank_swap.cpp)
 //   optimizer_step -> EngineActions  -> norms, updates, gathers               (rank_step.cpp)
 // What an engine buffer is for is in engine_buffers(); it is made and freed when its lifetime says.
 //
@@ -16,8 +17,10 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,6 +31,8 @@
 #include "runtime/collectives/communicator.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/engine/graph_runner.hpp"
+#include "runtime/engine/optimizer_swapper.hpp"
+#include "runtime/engine/parameter_swapper.hpp"
 #include "runtime/engine/timeline.hpp"
 #include "runtime/optimizer/adamw.hpp"
 
@@ -53,6 +58,17 @@ struct ResumedState {
   ValueReader first_moment, second_moment;
 };
 
+// Where offload to NVMe goes, and how.
+struct SwapSetup {
+  std::string optimizer_folder;  // offload_optimizer.nvme_path
+  std::string parameter_folder;  // offload_param.nvme_path
+  IoOptions io;
+  SwapEngine engine = SwapEngine::automatic;
+};
+
+// Throws InputError where `config` swaps to a folder that is not named or cannot be written to.
+void require_swap_folders(const EngineConfig& config, const SwapSetup& swap);
+
 struct EngineSetup {
   const Model* model = nullptr;
   const ModelGraph* graph = nullptr;
@@ -64,17 +80,24 @@ struct EngineSetup {
   std::uint64_t seed = 0;
   std::optional<ResumedState> resumed;
   Timeline* timeline = nullptr;  // where what happens is recorded
+  SwapSetup swap;
+};
+
+// fp32 values in memory, or in the swap file of the optimizer's states; or nowhere.
+struct StateValues {
+  const float* data = nullptr;
+  std::optional<Bytes> swapped;  // offset in the file
+
+  bool there() const { return data != nullptr || swapped.has_value(); }
 };
 
 // A stretch of one parameter whose optimizer state is on this rank, wherever that is: read with
-// RankEngine::read(). Moments are null before the first step.
+// RankEngine::read(). Moments are nowhere before the first step.
 struct StateSlice {
   std::int32_t parameter = -1;
   Elements first;  // within the parameter
   Elements elements;
-  const float* master = nullptr;
-  const float* first_moment = nullptr;
-  const float* second_moment = nullptr;
+  StateValues master, first_moment, second_moment;
 };
 
 struct StepOutcome {
@@ -103,7 +126,7 @@ class RankEngine {
   // in one slice; stage 0: every rank has all.
   std::vector<StateSlice> state() const;
   // Values of a slice, when the device is done with them.
-  void read(const float* from, std::span<float> to) const;
+  void read(const StateValues& from, std::span<float> to) const;
   std::int64_t updates() const { return updates_; }
   double loss_scale() const { return loss_scale_; }
 
@@ -139,7 +162,9 @@ class RankEngine {
     };
     std::vector<Part> parts;
     std::size_t gradient = 0;  // offload: index of held_, its fp32 gradient
-    std::size_t staged = 0;    // offload, stages 1 and 2: its weights in the model's dtype
+    bool swapped = false;      // it is in memory (loaded, master) while it is updated alone
+    OptimizerSwapper::Loaded loaded;
+    std::size_t staged = 0;  // offload, stages 1 and 2: its weights in the model's dtype
   };
   // A group's gradient as the update reads it.
   struct StepGradient {
@@ -179,6 +204,7 @@ class RankEngine {
   void add_unit(std::byte* master, std::byte* weights, Elements elements, std::int32_t parameter);
   void add_part(std::int32_t parameter, Elements first, Elements offset, Elements elements);
   void fill_masters();
+  void make_moments();
   void resume();
   bool offloads() const { return config_.offload_optimizer.device != OffloadDevice::none; }
   void allocate_buffers(BufferLifetime lifetime);
@@ -228,6 +254,22 @@ class RankEngine {
   StepGradient offloaded_gradient(const EngineAction& action);
   std::byte* accumulator(std::int32_t parameter);
 
+  // rank_swap.cpp
+  void open_swap_files();
+  void make_swappers();
+  std::byte* host_weights(std::int32_t parameter) const;
+  void make_swapped_weights();
+  void write_swapped(int group,
+                     OptimizerSwapper::Tensor tensor,
+                     const std::function<void(std::byte* to)>& fill_values);
+  void swap_states(const EngineAction& action);
+  std::byte* unswapped_gradients() const;
+  void update_swapped(int group);
+  void update_swapped_weights(const Unit& unit);
+  void finish_swapping();
+  void read_ahead();
+  void copy_own_part(std::int32_t parameter, DType dtype, std::byte* to);
+
   // rank_step.cpp
   bool overflowed();
   template <typename Body>
@@ -241,6 +283,7 @@ class RankEngine {
   void step_collective(const EngineAction& action);
   void update_group(int group);
   void update_unit(const Unit& unit, const float* gradient);
+  AdamWOptions options_of(const Unit& unit) const;
   double gradient_norm();
   double gradient_factor();
   void adjust_loss_scale(bool skipped);
@@ -255,7 +298,6 @@ class RankEngine {
   void wait_for(std::int32_t parameter);
   void release_weights(std::int32_t parameter);
   void drop_flat(Elements elements);
-  std::byte* own_part(std::int32_t parameter) const;
 
   EngineSetup setup_;
   EngineConfig config_;
@@ -316,6 +358,11 @@ class RankEngine {
   FetchLog log_;
   std::vector<Gathered> gathered_;  // by parameter
   std::vector<Flat> flats_;
+
+  // Offload to NVMe. A file goes before the memory it is read into and written from.
+  std::unique_ptr<SwapFile> states_file_, weights_file_;
+  std::optional<OptimizerSwapper> states_;
+  std::optional<ParameterSwapper> swapped_weights_;
 
   PhaseSeconds seconds_{};
   Phase phase_ = Phase::load;

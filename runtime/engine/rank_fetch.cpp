@@ -14,6 +14,7 @@ void RankEngine::module_step(const ModuleStep& step) {
 }
 
 void RankEngine::carry_out_fetches() {
+  read_ahead();
   for (const FetchEvent& event : log_.events) carry_out(event);
   log_.clear();
 }
@@ -30,8 +31,7 @@ void RankEngine::carry_out(const FetchEvent& event) {
                                        Place::device,
                                        "a weight from the host");
       weight.data = weight.buffer.data();
-      device_.convert(
-          own_part(event.subject), event.dtype, weight.data, event.dtype, event.elements);
+      copy_own_part(event.subject, event.dtype, weight.data);
       break;
     }
     case FetchEventKind::wait:
@@ -54,10 +54,6 @@ void RankEngine::carry_out(const FetchEvent& event) {
   }
 }
 
-std::byte* RankEngine::own_part(std::int32_t parameter) const {
-  return weights_[static_cast<std::size_t>(parameter)];
-}
-
 void RankEngine::gather(const FetchEvent& event) {
   const std::span<const ParameterIndex> parameters = log_.parameters_of(event);
   if (parameters.size() > 1) {
@@ -74,10 +70,10 @@ void RankEngine::gather(const FetchEvent& event) {
   weight.flat = -1;
   weight.view = false;
   // A part on the host goes to its place first: collectives are between devices.
-  const std::byte* own = own_part(p);
+  const std::byte* own = weights_[static_cast<std::size_t>(p)];
   if (config_.offload_parameter.device != OffloadDevice::none) {
     std::byte* place = advance(weight.data, part(p) * partition_rank(config_), event.dtype);
-    device_.convert(own, event.dtype, place, event.dtype, part(p));
+    copy_own_part(p, event.dtype, place);
     own = place;
   }
   weight.pending = group_.start({.kind = CollectiveKind::all_gather,
@@ -110,11 +106,7 @@ void RankEngine::gather_flat(const FetchEvent& event, std::span<const ParameterI
   Elements at = reduces ? Elements::zero() : share * rank;
   for (const ParameterIndex p : parameters) {
     const Elements own = reduces ? at + part(p) * rank : at;
-    device_.convert(own_part(p),
-                    event.dtype,
-                    advance(flat.buffer.data(), own, event.dtype),
-                    event.dtype,
-                    part(p));
+    copy_own_part(p, event.dtype, advance(flat.buffer.data(), own, event.dtype));
     Gathered& weight = gathered_[static_cast<std::size_t>(p)];
     weight.flat = index;
     weight.view = reduces;

@@ -159,6 +159,8 @@ void RankEngine::carry_out(const EngineActions& actions, const EngineAction& act
     case ActionKind::copy_to_host:
     case ActionKind::accumulate_on_host:
     case ActionKind::gradient_to_master:
+    case ActionKind::swap_in:
+    case ActionKind::swap_out:
       if (stepping_) {
         update(action);
       } else {

@@ -65,9 +65,16 @@ void RankEngine::offload(const EngineAction& action) {
       const StepGradient gradient = offloaded_gradient(action);
       std::byte* cast = transient(action.elements * action.dtype, MemoryCategory::temporaries);
       device_.convert(gradient.data, gradient.dtype, cast, action.dtype, action.elements);
-      for (const Unit& unit : units_) {
+      for (std::size_t i = 0; i < units_.size(); ++i) {
+        const Unit& unit = units_[i];
         for (const Unit::Part& part : unit.parts) {
           if (part.parameter != action.parameter) continue;
+          if (unit.swapped) {
+            const auto group = static_cast<int>(i);
+            states_->put_gradient(
+                group, action.parameter, cast, part.elements, unswapped_gradients());
+            continue;
+          }
           std::byte* to = advance(held_[unit.gradient].data(), part.offset, DType::fp32);
           const OnQueue queue(device_, Queue::copy);
           device_.convert(cast, action.dtype, to, DType::fp32, part.elements);

@@ -13,7 +13,8 @@ namespace zeroplan::runtime {
 // The gradients that this rank's update reads: data, dtype, elements.
 template <typename Body>
 void RankEngine::for_each_own_gradient(Body&& body) {
-  if (offloads() && config_.stage > 0) {
+  const bool swaps = config_.stage == 3 && states_.has_value();  // fp32 copies are on the drive
+  if (offloads() && config_.stage > 0 && !swaps) {
     for (const Unit& unit : units_) body(held_[unit.gradient].data(), DType::fp32, unit.elements);
   } else if (config_.stage == 0) {
     for (std::size_t p = 0; p < waiting_.size(); ++p) {
@@ -58,6 +59,11 @@ void RankEngine::update(const EngineAction& action) {
       break;
     case ActionKind::update_weights: {
       const Unit& unit = units_[static_cast<std::size_t>(action.group)];
+      if (swapped_weights_) {
+        update_swapped_weights(unit);
+        if (!prepares_all_groups(config_)) transients_.clear();
+        break;
+      }
       // Offload of stages 1 and 2: into the host's copy, which goes to the device behind it.
       const bool staged = offloads() && config_.stage < 3;
       device_.convert(reinterpret_cast<const std::byte*>(unit.master),
@@ -75,6 +81,10 @@ void RankEngine::update(const EngineAction& action) {
       device_.convert(held_[unit.staged].data(), dtype, unit.weights, dtype, unit.elements);
       break;
     }
+    case ActionKind::swap_in:
+    case ActionKind::swap_out:
+      swap_states(action);
+      break;
     default:
       break;
   }
@@ -228,6 +238,10 @@ void RankEngine::update_group(int group) {
     return;
   }
   const auto g = static_cast<std::size_t>(group);
+  if (units_[g].swapped) {
+    update_swapped(group);
+    return;
+  }
   if (offloads() && config_.stage > 0) {
     update_unit(units_[g], held_[units_[g].gradient].as<float>());
     return;
@@ -238,15 +252,19 @@ void RankEngine::update_group(int group) {
   update_unit(units_[g], reinterpret_cast<const float*>(gradient.data));
 }
 
-void RankEngine::update_unit(const Unit& unit, const float* gradient) {
+AdamWOptions RankEngine::options_of(const Unit& unit) const {
   AdamWOptions options = setup_.adamw;
   if (!unit.decays) options.weight_decay = 0.0;
+  return options;
+}
+
+void RankEngine::update_unit(const Unit& unit, const float* gradient) {
   device_.adamw({.weights = unit.master,
                  .first_moment = held_[unit.first_moment].as<float>(),
                  .second_moment = held_[unit.second_moment].as<float>(),
                  .gradient = gradient,
                  .elements = unit.elements},
-                options,
+                options_of(unit),
                 updates_,
                 gradient_factor());
 }

@@ -54,24 +54,28 @@ void RankEngine::make_partitioned_weights() {
   const int ranks = partition_ranks(config_);
   const int rank = partition_rank(config_);
   const bool on_host = config_.offload_parameter.device != OffloadDevice::none;
+  const bool swapped = swapped_weights_.has_value();
   partition_offset_.resize(parameters_.size());
   Elements offset;
   std::byte* to = on_host ? nullptr : held_[find("lp_param_buffer", -1)].data();
   int group = -1;
   int index = 0;
   for (const SubGroup& sub : sub_groups(config_, parameters_)) {
-    if (on_host && sub.group != group) to = held_[find("fp16_partitioned_groups", index)].data();
+    if (on_host && !swapped && sub.group != group)
+      to = held_[find("fp16_partitioned_groups", index)].data();
     group = sub.group;
     ++index;
     for (const int p : sub.parameters) {
       const auto at = static_cast<std::size_t>(p);
       partition_offset_[at] = offset;
+      offset += part(p);
+      if (swapped) continue;
       weights_[at] = to;
       fill_weights(p, part(p) * rank, to, dtype, real_partition_numel(numel(p), ranks, rank));
-      offset += part(p);
       to = advance(to, part(p), dtype);
     }
   }
+  if (swapped) make_swapped_weights();
 }
 
 void RankEngine::make_weights() {
@@ -169,12 +173,30 @@ void RankEngine::add_part(std::int32_t parameter,
 }
 
 void RankEngine::fill_masters() {
-  for (const Unit& unit : units_) {
-    auto* master = reinterpret_cast<std::byte*>(unit.master);
-    for (const Unit::Part& part : unit.parts) {
-      std::byte* to = advance(master, part.offset, DType::fp32);
-      fill_weights(part.parameter, part.first, to, DType::fp32, part.elements);
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    const Unit& unit = units_[i];
+    const auto fill_unit = [&](std::byte* master) {
+      for (const Unit::Part& part : unit.parts) {
+        std::byte* to = advance(master, part.offset, DType::fp32);
+        fill_weights(part.parameter, part.first, to, DType::fp32, part.elements);
+      }
+    };
+    if (unit.swapped) {
+      write_swapped(static_cast<int>(i), OptimizerSwapper::master, fill_unit);
+    } else {
+      fill_unit(reinterpret_cast<std::byte*>(unit.master));
     }
+  }
+}
+
+// Zero, from the first step on.
+void RankEngine::make_moments() {
+  if (updates_ > 0) return;
+  allocate_buffers(BufferLifetime::first_step_on);
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    if (!units_[i].swapped) continue;
+    states_->reserve(static_cast<int>(i), OptimizerSwapper::first_moment);
+    states_->reserve(static_cast<int>(i), OptimizerSwapper::second_moment);
   }
 }
 
@@ -206,6 +228,7 @@ void RankEngine::make_sub_group_units() {
     std::byte* master = held_[find("fp32_partitioned_groups_flat", index)].data();
     const std::int32_t first = group.parameters.front();
     add_unit(master, weights_[static_cast<std::size_t>(first)], group.numel, first);
+    units_.back().swapped = states_ && states_->swaps(index);
     if (offloads()) units_.back().gradient = find("fp32_partitioned_groups_flat", index, ".grad");
     ++index;
     Elements offset;
@@ -218,27 +241,41 @@ void RankEngine::make_sub_group_units() {
 
 std::vector<StateSlice> RankEngine::state() const {
   std::vector<StateSlice> slices;
-  for (const Unit& unit : units_) {
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    const Unit& unit = units_[i];
+    const auto values = [&](const float* data, OptimizerSwapper::Tensor tensor, Elements at) {
+      StateValues where;
+      if (data != nullptr) where.data = data + at.count();
+      const bool made = tensor == OptimizerSwapper::master || updates_ > 0;
+      if (unit.swapped && made) {
+        where.swapped = states_->offset(static_cast<int>(i), tensor) + at * DType::fp32;
+      }
+      return where;
+    };
     const auto* first = held_[unit.first_moment].as<float>();
     const auto* second = held_[unit.second_moment].as<float>();
     for (const Unit::Part& part : unit.parts) {
       if (part.elements == Elements::zero()) continue;
-      const std::int64_t at = part.offset.count();
+      const Elements at = part.offset;
       slices.push_back({.parameter = part.parameter,
                         .first = part.first,
                         .elements = part.elements,
-                        .master = unit.master + at,
-                        .first_moment = first != nullptr ? first + at : nullptr,
-                        .second_moment = second != nullptr ? second + at : nullptr});
+                        .master = values(unit.master, OptimizerSwapper::master, at),
+                        .first_moment = values(first, OptimizerSwapper::first_moment, at),
+                        .second_moment = values(second, OptimizerSwapper::second_moment, at)});
     }
   }
   return slices;
 }
 
-void RankEngine::read(const float* from, std::span<float> to) const {
-  device_.download(to.data(),
-                   reinterpret_cast<const std::byte*>(from),
-                   Bytes::of(static_cast<std::int64_t>(to.size_bytes())));
+void RankEngine::read(const StateValues& from, std::span<float> to) const {
+  const Bytes bytes = Bytes::of(static_cast<std::int64_t>(to.size_bytes()));
+  if (from.swapped) {
+    auto* data = reinterpret_cast<std::byte*>(to.data());
+    states_file_->wait(states_file_->read(*from.swapped, data, bytes));
+    return;
+  }
+  device_.download(to.data(), reinterpret_cast<const std::byte*>(from.data), bytes);
 }
 
 // The moments of an earlier run; its weights came with setup_.weights.
@@ -247,16 +284,27 @@ void RankEngine::resume() {
   updates_ = from.updates;
   loss_scale_ = from.loss_scale;
   if (updates_ == 0) return;
-  allocate_buffers(BufferLifetime::first_step_on);
-  for (const Unit& unit : units_) {
-    for (const Unit::Part& part : unit.parts) {
-      const auto moment = [&](const ValueReader& reader, std::size_t held) {
-        std::byte* to = advance(held_[held].data(), part.offset, DType::fp32);
-        fill(reader, part.parameter, part.first, to, DType::fp32, part.elements);
-      };
-      moment(from.first_moment, unit.first_moment);
-      moment(from.second_moment, unit.second_moment);
-    }
+  updates_ = 0;  // the moments come now
+  make_moments();
+  updates_ = from.updates;
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    const Unit& unit = units_[i];
+    const auto moment =
+        [&](const ValueReader& reader, std::size_t held, OptimizerSwapper::Tensor tensor) {
+          const auto fill_unit = [&](std::byte* data) {
+            for (const Unit::Part& part : unit.parts) {
+              std::byte* to = advance(data, part.offset, DType::fp32);
+              fill(reader, part.parameter, part.first, to, DType::fp32, part.elements);
+            }
+          };
+          if (unit.swapped) {
+            write_swapped(static_cast<int>(i), tensor, fill_unit);
+          } else {
+            fill_unit(held_[held].data());
+          }
+        };
+    moment(from.first_moment, unit.first_moment, OptimizerSwapper::first_moment);
+    moment(from.second_moment, unit.second_moment, OptimizerSwapper::second_moment);
   }
 }
 

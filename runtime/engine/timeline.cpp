@@ -13,6 +13,8 @@ namespace zeroplan::runtime {
 namespace {
 
 constexpr int kFirstStream = 100;  // tracks of a device's streams
+// Of the tracks; what the simulator calls the kinds of its tasks.
+constexpr const char* kCategories[] = {"kernel", "collective", "NVMe"};
 
 class RecordedGroup : public Communicator {
  public:
@@ -133,6 +135,10 @@ void Timeline::take_activities() {
 void Timeline::span(
     Track track, std::string_view name, std::string_view about, Seconds begin, Seconds end) {
   if (!records_) return;
+  if (track == nvme) {  // transfers overlap, a track's spans do not
+    begin = std::min(std::max(begin, drive_free_), end);
+    drive_free_ = std::max(drive_free_, end);
+  }
   spans_.push_back({track, std::string(name), std::string(about), begin, end});
 }
 
@@ -148,9 +154,11 @@ std::string Timeline::chrome_trace(const std::string& title) const {
   ChromeTrace trace(title, began_);
   trace.track(compute, "compute");
   trace.track(collectives, "collectives");
+  const bool swaps = std::any_of(
+      spans_.begin(), spans_.end(), [](const Span& span) { return span.track == nvme; });
+  if (swaps) trace.track(nvme, "NVMe");
   for (const Span& span : spans_) {
-    const char* category = span.track == collectives ? "collective" : "kernel";
-    trace.span(span.track, category, span.name, span.about, span.begin, span.end);
+    trace.span(span.track, kCategories[span.track], span.name, span.about, span.begin, span.end);
   }
   std::set<int> streams;
   for (const DeviceActivity& activity : activities_) {

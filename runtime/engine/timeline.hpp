@@ -42,7 +42,7 @@ class DeviceRecorder {
 
 class Timeline {
  public:
-  enum Track { compute, collectives };
+  enum Track { compute, collectives, nvme };
 
   // Something on a track, from here to the end of the scope: of the host's time, or of what the
   // device did for it.
@@ -82,6 +82,7 @@ class Timeline {
   Seconds device_busy() const { return device_busy_; }
   static Seconds now();
 
+  // Behind the one before on a track of what works beside the host: begin is moved where it must.
   void span(Track track, std::string_view name, std::string_view about, Seconds begin, Seconds end);
   // What follows is of that phase.
   void phase(Phase phase);
@@ -116,6 +117,7 @@ class Timeline {
   std::vector<Span> spans_;
   std::vector<PhaseStart> phases_;
   std::vector<Held> memory_;
+  Seconds drive_free_;  // when the last transfer ended
 };
 
 // A rank's communicator that also records; a collective counts from its start, or from the end of

@@ -65,8 +65,10 @@ Buffer Memory::allocate(Bytes bytes, MemoryCategory category, Place place, std::
   if (account.total + taken > limits_.capacity[static_cast<std::size_t>(place)]) {
     out_of_memory(bytes, category, place, what, /*by_machine=*/false);
   }
-  std::byte* data = take(taken, place);
-  if (data == nullptr) out_of_memory(bytes, category, place, what, /*by_machine=*/true);
+  std::byte* data = place == Place::file ? nullptr : take(taken, place);
+  if (data == nullptr && place != Place::file) {
+    out_of_memory(bytes, category, place, what, /*by_machine=*/true);
+  }
   buffer.memory_ = this;
   buffer.data_ = data;
   buffer.asked_ = bytes;
@@ -88,7 +90,7 @@ Buffer Memory::allocate_zeroed(Bytes bytes,
                                Place place,
                                std::string_view what) {
   Buffer buffer = allocate(bytes, category, place, what);
-  if (!buffer) return buffer;
+  if (buffer.data() == nullptr) return buffer;
   if (device_ != nullptr) {
     device_->zero(buffer.data(), bytes);
   } else {

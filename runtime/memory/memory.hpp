@@ -125,7 +125,8 @@ class Memory {
   ~Memory();
 
   // Aligned to 512 bytes, contents undefined. `what` says who asks, for messages. Zero bytes give
-  // a Buffer without data that counts nothing. Throws OutOfMemory.
+  // a Buffer without data that counts nothing. On Place::file it is an account of what a swap file
+  // (runtime/swap) holds, without data. Throws OutOfMemory.
   Buffer allocate(Bytes bytes, MemoryCategory category, Place place, std::string_view what);
   Buffer allocate_zeroed(Bytes bytes, MemoryCategory category, Place place, std::string_view what);
   // Tells what a Buffer is from now on: a gradient's storage that becomes the engine's.

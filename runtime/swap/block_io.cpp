@@ -13,7 +13,7 @@ Seconds now() {
   return Seconds::of(std::chrono::duration<double>(since).count());
 }
 
-bool is_aligned(const Block& block) {
+bool is_aligned(const SwapBlock& block) {
   const auto address = reinterpret_cast<std::uintptr_t>(block.data);
   return block.offset % kSwapPage == 0 && block.bytes % kSwapPage == 0 &&
          address % kSwapSector == 0;
@@ -21,10 +21,10 @@ bool is_aligned(const Block& block) {
 
 }  // namespace
 
-void BlockQueue::push(std::vector<Block> blocks) {
+void BlockQueue::push(std::vector<SwapBlock> blocks) {
   const std::lock_guard lock(mutex_);
   const Seconds begin = now();
-  for (Block& block : blocks) {
+  for (SwapBlock& block : blocks) {
     block.transfer->begin = begin;
     ++block.transfer->blocks_left;
     blocks_.push_back(std::move(block));
@@ -32,10 +32,10 @@ void BlockQueue::push(std::vector<Block> blocks) {
   come_.notify_all();
 }
 
-std::vector<Block> BlockQueue::take(std::size_t most, bool wait) {
+std::vector<SwapBlock> BlockQueue::take(std::size_t most, bool wait) {
   std::unique_lock lock(mutex_);
   if (wait) come_.wait(lock, [&] { return closed_ || !blocks_.empty(); });
-  std::vector<Block> taken;
+  std::vector<SwapBlock> taken;
   while (taken.size() < most && !blocks_.empty()) {
     taken.push_back(std::move(blocks_.front()));
     blocks_.pop_front();
@@ -43,21 +43,21 @@ std::vector<Block> BlockQueue::take(std::size_t most, bool wait) {
   return taken;
 }
 
-void BlockQueue::finish(const Block& block, const std::optional<IoFailure>& failure) {
+void BlockQueue::finish(const SwapBlock& block, const std::optional<IoFailure>& failure) {
   const std::lock_guard lock(mutex_);
-  Transfer& transfer = *block.transfer;
+  SwapTransfer& transfer = *block.transfer;
   if (failure && !transfer.failure) transfer.failure = failure;
   if (--transfer.blocks_left > 0) return;
   transfer.end = now();
   done_.notify_all();
 }
 
-void BlockQueue::wait(const Transfer& transfer) {
+void BlockQueue::wait(const SwapTransfer& transfer) {
   std::unique_lock lock(mutex_);
   done_.wait(lock, [&] { return transfer.blocks_left == 0; });
 }
 
-bool BlockQueue::done(const Transfer& transfer) {
+bool BlockQueue::done(const SwapTransfer& transfer) {
   const std::lock_guard lock(mutex_);
   return transfer.blocks_left == 0;
 }
@@ -68,7 +68,7 @@ void BlockQueue::close() {
   come_.notify_all();
 }
 
-BlockState progress(Block& block, std::int64_t result, IoFailure& failure) {
+BlockState progress(SwapBlock& block, std::int64_t result, IoFailure& failure) {
   if (result == -EINTR || result == -EAGAIN) return BlockState::again;
   if (result == -EINVAL && block.direct) {
     block.direct = false;

@@ -28,7 +28,7 @@ struct IoFailure {
 };
 
 // A read or write of any length; its fields belong to the queue until it is finished.
-struct Transfer {
+struct SwapTransfer {
   bool write = false;
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
@@ -37,8 +37,8 @@ struct Transfer {
   Seconds begin, end;                // by the steady clock: pushed, last block done
 };
 
-struct Block {
-  std::shared_ptr<Transfer> transfer;
+struct SwapBlock {
+  std::shared_ptr<SwapTransfer> transfer;
   int descriptor = -1;  // of the file, past the page cache where `direct`
   int cached = -1;      // of the same file through the page cache
   bool direct = false;
@@ -50,21 +50,21 @@ struct Block {
 // Blocks that wait for a thread. Used by any thread.
 class BlockQueue {
  public:
-  void push(std::vector<Block> blocks);
+  void push(std::vector<SwapBlock> blocks);
   // Up to `most` blocks. Where there are none it waits for one if `wait` says so; empty then: the
   // queue was closed.
-  std::vector<Block> take(std::size_t most, bool wait);
-  void finish(const Block& block, const std::optional<IoFailure>& failure);
+  std::vector<SwapBlock> take(std::size_t most, bool wait);
+  void finish(const SwapBlock& block, const std::optional<IoFailure>& failure);
   // Returns when the transfer is done, well or not.
-  void wait(const Transfer& transfer);
-  bool done(const Transfer& transfer);
+  void wait(const SwapTransfer& transfer);
+  bool done(const SwapTransfer& transfer);
   // What is in the queue is still carried out.
   void close();
 
  private:
   std::mutex mutex_;
   std::condition_variable come_, done_;
-  std::deque<Block> blocks_;
+  std::deque<SwapBlock> blocks_;
   bool closed_ = false;
 };
 
@@ -77,7 +77,7 @@ inline constexpr std::int64_t kSwapSector = 512;
 // What a call's result (bytes, or -errno) means for the block, which moves on behind what was done:
 // a short one and an interrupted one go on (again). A direct request that the file system refuses
 // (EINVAL), or whose rest is not aligned, goes on through the page cache.
-BlockState progress(Block& block, std::int64_t result, IoFailure& failure);
+BlockState progress(SwapBlock& block, std::int64_t result, IoFailure& failure);
 
 struct IoOptions {
   // The `aio` section of ds_config.
@@ -87,7 +87,7 @@ struct IoOptions {
   bool single_submit = false;  // io_uring: a system call for each request
   bool overlap_events = true;  // io_uring: new requests while others are in flight
   // For tests: instead of pread and pwrite in threads; as io_uring, bytes or -errno.
-  std::function<std::int64_t(const Block& block)> call;
+  std::function<std::int64_t(const SwapBlock& block)> call;
 };
 
 // Threads that serve a queue. Destroyed when the queue is closed: waits for what is in it.

@@ -140,7 +140,7 @@ SwapFile::Ticket SwapFile::start(bool write, Bytes offset, std::byte* data, Byte
   const std::int64_t begin = offset.count();
   const std::int64_t end = begin + bytes.count();
   ZP_CHECK(begin >= 0 && end <= end_, "a transfer stays in what was reserved");
-  auto ticket = std::make_shared<Transfer>();
+  auto ticket = std::make_shared<SwapTransfer>();
   ticket->write = write;
   ticket->offset = begin;
   ticket->bytes = bytes.count();
@@ -148,7 +148,7 @@ SwapFile::Ticket SwapFile::start(bool write, Bytes offset, std::byte* data, Byte
   const std::int64_t last = std::max(end / kSwapPage * kSwapPage, first);
   const auto address = reinterpret_cast<std::uintptr_t>(data + (first - begin));
   const bool pages = direct_ && address % kSwapSector == 0;
-  std::vector<Block> blocks;
+  std::vector<SwapBlock> blocks;
   const auto cut = [&](std::int64_t from, std::int64_t to, bool direct) {
     for (; from < to; from += block_) {
       blocks.push_back({.transfer = ticket,

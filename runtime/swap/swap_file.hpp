@@ -43,7 +43,7 @@ void require_swap_folder(const std::string& folder, const std::string& pointer);
 
 class SwapFile {
  public:
-  using Ticket = std::shared_ptr<Transfer>;
+  using Ticket = std::shared_ptr<SwapTransfer>;
 
   // Throws as require_swap_folder(); SwapError for SwapEngine::io_uring where there is none.
   explicit SwapFile(const SwapOptions& options);

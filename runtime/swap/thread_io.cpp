@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostThreads = 64;
 
-std::int64_t call_system(const Block& block) {
+std::int64_t call_system(const SwapBlock& block) {
   const auto size = static_cast<std::size_t>(block.bytes);
   const ssize_t moved = block.transfer->write
                             ? pwrite(block.descriptor, block.data, size, block.offset)
@@ -38,9 +38,9 @@ class ThreadIo : public BlockIo {
  private:
   void work() {
     for (;;) {
-      std::vector<Block> taken = queue_.take(1, true);
+      std::vector<SwapBlock> taken = queue_.take(1, true);
       if (taken.empty()) return;
-      Block& block = taken.front();
+      SwapBlock& block = taken.front();
       IoFailure failure;
       BlockState state = BlockState::again;
       while (state == BlockState::again) state = progress(block, call_(block), failure);
@@ -50,7 +50,7 @@ class ThreadIo : public BlockIo {
   }
 
   BlockQueue& queue_;
-  std::function<std::int64_t(const Block&)> call_;
+  std::function<std::int64_t(const SwapBlock&)> call_;
   std::vector<std::thread> threads_;
 };
 

@@ -49,7 +49,7 @@ class Ring {
   std::size_t room() const { return free_.size(); }
   std::size_t in_flight() const { return slots_.size() - free_.size(); }
 
-  void add(Block block) {
+  void add(SwapBlock block) {
     const std::size_t slot = free_.back();
     free_.pop_back();
     slots_[slot] = std::move(block);
@@ -94,7 +94,7 @@ class Ring {
     for (const std::size_t slot : free_) is_free[slot] = true;
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
       if (is_free[slot]) continue;
-      const Block& block = slots_[slot];
+      const SwapBlock& block = slots_[slot];
       const IoFailure failure{.error = error, .offset = block.offset, .bytes = block.bytes};
       done(block, &failure);
       free_.push_back(slot);
@@ -104,7 +104,7 @@ class Ring {
  private:
   void prepare(std::size_t slot) {
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);  // as many entries as slots: never null
-    const Block& block = slots_[slot];
+    const SwapBlock& block = slots_[slot];
     const auto offset = static_cast<__u64>(block.offset);
     const auto size = static_cast<unsigned>(block.bytes);
     if (block.transfer->write) {
@@ -117,7 +117,7 @@ class Ring {
 
   io_uring ring_{};
   bool open_ = false;
-  std::vector<Block> slots_;
+  std::vector<SwapBlock> slots_;
   std::vector<std::size_t> free_;
 };
 
@@ -143,16 +143,16 @@ class UringIo : public BlockIo {
 
  private:
   void work(Ring& ring) {
-    const auto done = [this](const Block& block, const IoFailure* failure) {
+    const auto done = [this](const SwapBlock& block, const IoFailure* failure) {
       queue_.finish(block, failure != nullptr ? std::optional<IoFailure>(*failure) : std::nullopt);
     };
     for (;;) {
       const bool idle = ring.in_flight() == 0;
-      std::vector<Block> taken;
+      std::vector<SwapBlock> taken;
       if (idle || options_.overlap_events) taken = queue_.take(ring.room(), idle);
       if (taken.empty() && idle) return;
       int error = 0;
-      for (Block& block : taken) {
+      for (SwapBlock& block : taken) {
         ring.add(std::move(block));
         if (options_.single_submit && error == 0) error = ring.submit();
       }
@@ -167,9 +167,9 @@ class UringIo : public BlockIo {
   // The ring is broken: what comes fails.
   void refuse(int error) {
     for (;;) {
-      const std::vector<Block> taken = queue_.take(1, true);
+      const std::vector<SwapBlock> taken = queue_.take(1, true);
       if (taken.empty()) return;
-      const Block& block = taken.front();
+      const SwapBlock& block = taken.front();
       queue_.finish(block, IoFailure{.error = error, .offset = block.offset, .bytes = block.bytes});
     }
   }

@@ -21,7 +21,7 @@ constexpr const char* kState = "state.json";
 constexpr const char* kSchema = "zeroplan.checkpoint/1";
 constexpr std::array<const char*, 2> kMomentNames = {"exp_avg.", "exp_avg_sq."};
 
-using Values = const float* StateSlice::*;
+using Values = StateValues StateSlice::*;
 
 // One parameter's values, put together from the ranks' slices, on every rank.
 class Collector {
@@ -46,8 +46,8 @@ class Collector {
     for (const StateSlice& slice : slices_) {
       if (slice.parameter != parameter) continue;
       replicated = slice.elements == numel && group_.ranks() > 1;
-      const float* from = slice.*values;
-      if (from == nullptr) continue;
+      const StateValues& from = slice.*values;
+      if (!from.there()) continue;
       engine_.read(from,
                    {whole + slice.first.count(), static_cast<std::size_t>(slice.elements.count())});
     }

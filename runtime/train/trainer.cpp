@@ -110,7 +110,8 @@ RankReport run_rank(const TrainingSetup& setup,
                       .weights = setup.weights,
                       .seed = setup.seed,
                       .resumed = setup.resumed,
-                      .timeline = timeline ? &*timeline : nullptr};
+                      .timeline = timeline ? &*timeline : nullptr,
+                      .swap = setup.swap};
   of_rank.config.rank = group.rank();
   RankEngine engine(of_rank, group, device, *hardware.kernels, memory);
   RankRows rows(setup, group.rank());

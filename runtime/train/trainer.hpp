@@ -34,6 +34,7 @@ struct TrainingSetup {
   std::int64_t micro_batch = 1;
   std::int64_t sequence = 1;
   LossScaling loss_scaling;
+  SwapSetup swap;
   std::uint64_t seed = 0;
   ValueReader weights;                  // none: those of the seed
   std::optional<ResumedState> resumed;  // with the moments of an earlier run

@@ -159,7 +159,7 @@ TEST_CASE("short, interrupted and refused calls go on where they stopped") {
   SwapFolder folder;
   SwapOptions options = options_in(folder.path());
   std::atomic<int> calls{0};
-  options.io.call = [&](const Block& block) -> std::int64_t {
+  options.io.call = [&](const SwapBlock& block) -> std::int64_t {
     const int call = calls++;
     if (call % 5 == 1) return -EINTR;
     if (call % 5 == 3) return -EAGAIN;
@@ -177,17 +177,17 @@ TEST_CASE("short, interrupted and refused calls go on where they stopped") {
 }
 
 TEST_CASE("progress() moves a block on by what was done") {
-  auto transfer = std::make_shared<Transfer>();
+  auto transfer = std::make_shared<SwapTransfer>();
   alignas(4096) static std::byte memory[16'384];
-  const Block whole{.transfer = transfer,
-                    .descriptor = 4,
-                    .cached = 3,
-                    .direct = true,
-                    .data = memory,
-                    .offset = 8192,
-                    .bytes = 16'384};
+  const SwapBlock whole{.transfer = transfer,
+                        .descriptor = 4,
+                        .cached = 3,
+                        .direct = true,
+                        .data = memory,
+                        .offset = 8192,
+                        .bytes = 16'384};
   IoFailure failure;
-  Block block = whole;
+  SwapBlock block = whole;
   CHECK(progress(block, 16'384, failure) == BlockState::done);
   block = whole;
   CHECK(progress(block, 4'096, failure) == BlockState::again);
@@ -248,7 +248,7 @@ TEST_CASE("a drive's error is told with offset, bytes and reason, and the first 
   SwapFolder folder;
   SwapOptions options = options_in(folder.path());
   options.io.queue_depth = 1;
-  options.io.call = [](const Block& block) -> std::int64_t {
+  options.io.call = [](const SwapBlock& block) -> std::int64_t {
     return block.offset == 32 * 1024 ? -EIO : block.bytes;
   };
   SwapFile file(options);

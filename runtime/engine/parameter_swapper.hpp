@@ -1,0 +1,84 @@
+// Weights of stage 3 on a drive: partitions that are read for every gather, through a pool of
+// pinned buffers of which each takes a whole one, and written behind the update, through a staging
+// buffer. Sizes are the policy's (model/engine/swapping.hpp).
+//
+// Partitions that a list of fetches wants are read in its order, as many at a time as there are
+// buffers: what is gathered ahead is read ahead.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "runtime/device/device.hpp"
+#include "runtime/engine/swap_batch.hpp"
+
+namespace zeroplan::runtime {
+
+class ParameterSwapper {
+ public:
+  struct Pool {
+    std::byte* data = nullptr;  // pinned
+    Bytes buffer;               // of one
+    int buffers = 0;
+    std::byte* staging = nullptr;  // pinned, for writing
+    Bytes staging_bytes;
+  };
+
+  ParameterSwapper(SwapFile& file, Device& device, Timeline* timeline, const Pool& pool);
+
+  // A partition of `bytes` that lives in the file from now on.
+  void add(std::int32_t parameter, Bytes bytes);
+  bool swaps(std::int32_t parameter) const { return places_.contains(parameter); }
+
+  // Before the first use: a buffer to be filled, and its way into the file.
+  std::byte* borrow();
+  void write_now(std::int32_t parameter);
+
+  // These are wanted next, in this order.
+  void want(std::span<const std::int32_t> parameters);
+  // The next one that was wanted, in memory until the device has done what was ordered before
+  // dropping it.
+  const std::byte* bring(std::int32_t parameter);
+  void drop(std::int32_t parameter);
+
+  // The update: where a partition's new values go; write() when they are ordered, for all since the
+  // last.
+  std::byte* stage(std::int32_t parameter);
+  void write();
+  // Returns when the drive has everything.
+  void finish();
+
+ private:
+  struct Place {
+    Bytes offset, bytes;
+  };
+  struct Read {
+    std::int32_t parameter = -1;
+    int buffer = -1;
+    SwapBatch batch;
+  };
+
+  std::byte* data(int buffer) const { return pool_.data + pool_.buffer.count() * buffer; }
+  Bytes whole(Bytes bytes, Bytes room) const;
+  void read_what_fits();
+
+  SwapFile& file_;
+  Device& device_;
+  Timeline* timeline_;
+  Pool pool_;
+  std::map<std::int32_t, Place> places_;
+  std::vector<int> free_;
+  std::vector<int> dropped_;  // free once the device is done
+  std::deque<std::int32_t> wanted_;
+  std::deque<Read> reading_;  // the first one may be in use
+  std::vector<std::int32_t> staged_;
+  std::vector<std::byte*> staged_data_;
+  Bytes staged_bytes_;
+  SwapBatch writing_;
+};
+
+}  // namespace zeroplan::runtime

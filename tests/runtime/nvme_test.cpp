@@ -1,0 +1,248 @@
+// States and weights on a drive: the losses are those of states and weights in host memory, to the
+// bit; what is read and written is what the policy says; runs end cleanly when the drive does not
+// play along.
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "model/engine/swapping.hpp"
+#include "model/json.hpp"
+#include "model/plan/plan.hpp"
+#include "model/predict/step_work.hpp"
+#include "runtime/train/trainer.hpp"
+#include "simulator/recording.hpp"
+#include "simulator/simulate.hpp"
+#include "tests/catch.hpp"
+#include "tests/runtime/swap_folder.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+using test::SwapFolder;
+
+constexpr int kRows = 4;
+constexpr int kSteps = 3;
+
+struct Point {
+  int ranks = 1;
+  int accumulation = 1;
+  const char* states = "nvme";
+  const char* weights = "none";
+  const char* precision = "fp32";
+  std::int64_t sub_group = 300'000;
+  bool read_ahead = false, write_behind = false;
+  std::int64_t parallelism = 1;
+  std::int64_t block = 64 << 10;
+  std::int64_t max_in_cpu = 0;
+  std::int64_t pool = 2;  // buffers for weights
+  std::int64_t persistent = 300;
+  std::int64_t prefetch = 300'000;
+  bool overlap = false;
+
+  // Partitions of the embeddings are large enough to be swapped on up to four ranks, those of the
+  // feed-forward weights on one; none is a multiple of a block.
+  Plan plan() const {
+    const Json model = Json::object({{"model_type", "llama"},
+                                     {"architectures", Json::array({"LlamaForCausalLM"})},
+                                     {"hidden_size", 256},
+                                     {"intermediate_size", 1028},
+                                     {"num_hidden_layers", 1},
+                                     {"num_attention_heads", 4},
+                                     {"num_key_value_heads", 2},
+                                     {"vocab_size", 4201},
+                                     {"max_position_embeddings", 64},
+                                     {"rms_norm_eps", 1e-5}});
+    Json zero = Json::object({{"stage", 3},
+                              {"reduce_bucket_size", 400'000},
+                              {"overlap_comm", overlap},
+                              {"sub_group_size", sub_group},
+                              {"stage3_prefetch_bucket_size", prefetch},
+                              {"stage3_param_persistence_threshold", persistent},
+                              {"stage3_max_live_parameters", 2'000'000},
+                              {"stage3_max_reuse_distance", 100'000}});
+    const int buffers = 4 + (read_ahead ? 4 : 0) + (write_behind ? 3 : 0);
+    if (std::string(states) != "none") {
+      zero["offload_optimizer"] = Json::object({{"device", states},
+                                                {"buffer_count", buffers},
+                                                {"pipeline_read", read_ahead},
+                                                {"pipeline_write", write_behind}});
+    }
+    if (std::string(weights) != "none") {
+      zero["offload_param"] = Json::object({{"device", weights},
+                                            {"buffer_count", pool},
+                                            {"buffer_size", 1'100'000},
+                                            {"max_in_cpu", max_in_cpu}});
+    }
+    Json ds_config = Json::object(
+        {{"zero_optimization", zero},
+         {"aio", Json::object({{"block_size", block}, {"intra_op_parallelism", parallelism}})}});
+    const std::string format = precision;
+    if (format != "fp32") ds_config[format] = Json::object({{"enabled", true}});
+    const Json workload = Json::object({{"sequence_length", 8},
+                                        {"micro_batch_size", kRows / ranks / accumulation},
+                                        {"gradient_accumulation_steps", accumulation},
+                                        {"precision", precision},
+                                        {"engine", "embedded"},
+                                        {"frontend", "native"}});
+    return resolve(parse_scenario(Json::object({{"model", model},
+                                                {"cluster", "1x" + std::to_string(ranks) + "xcpu"},
+                                                {"workload", workload},
+                                                {"ds_config", ds_config}}),
+                                  "test"));
+  }
+  std::string text() const {
+    return std::to_string(ranks) + " ranks, G " + std::to_string(accumulation) + ", states " +
+           states + ", weights " + weights + ", " + precision + ", sub-groups of " +
+           std::to_string(sub_group) + (read_ahead ? ", reads ahead" : "") +
+           (write_behind ? ", writes behind" : "") + ", parallelism " +
+           std::to_string(parallelism) + ", in cpu " + std::to_string(max_in_cpu) + ", pool " +
+           std::to_string(pool) + ", persistent " + std::to_string(persistent) + ", prefetch " +
+           std::to_string(prefetch);
+  }
+};
+
+TrainingSetup setup_of(const Plan& plan, const StepWork& work, const std::string& folder) {
+  TrainingSetup setup;
+  setup.model = plan.model.get();
+  setup.graph = &work.graph;
+  setup.parameters = plan.engine_parameters;
+  setup.config = plan.engine;
+  setup.micro_batch = plan.workload.micro_batch_size;
+  setup.sequence = plan.workload.sequence_length;
+  setup.kernels = cpu_kernels;
+  setup.swap.optimizer_folder = setup.swap.parameter_folder = folder;
+  setup.swap.io.block = plan.engine.aio_block_size;
+  setup.swap.io.threads = plan.engine.aio_parallelism;
+  return setup;
+}
+
+TrainingReport train_plan(const Plan& plan,
+                          const std::string& folder,
+                          SwapEngine engine = SwapEngine::automatic,
+                          bool trace = false) {
+  const StepWork work = step_work(plan);
+  TrainingSetup setup = setup_of(plan, work, folder);
+  setup.swap.engine = engine;
+  TrainingOptions options;
+  options.steps = kSteps;
+  options.trace = trace;
+  options.patience = std::chrono::seconds(60);
+  return train(setup, options, *random_tokens(1, 4201, 16));
+}
+
+// The same configuration with everything in host memory.
+Point in_memory(Point point) {
+  if (std::string(point.states) == "nvme") point.states = "cpu";
+  if (std::string(point.weights) == "nvme") point.weights = "cpu";
+  return point;
+}
+
+// How reads and writes go about it makes no difference in memory: trained once.
+const TrainingReport& reference(Point point) {
+  static std::map<std::string, TrainingReport> known;
+  point = in_memory(point);
+  point.read_ahead = point.write_behind = false;
+  point.pool = 1;
+  point.parallelism = 1;
+  const auto [found, is_new] = known.try_emplace(point.text());
+  if (is_new) found->second = train_plan(point.plan(), "");
+  return found->second;
+}
+
+void check_same(const Point& point, const SwapFolder& folder) {
+  INFO(point.text());
+  const TrainingReport swapped = train_plan(point.plan(), folder.path());
+  const TrainingReport& held = reference(point);
+  CHECK(swapped.losses == held.losses);
+  CHECK(swapped.gradient_norms == held.gradient_norms);
+  // Something was swapped.
+  Bytes on_drive;
+  for (const RankReport& rank : swapped.ranks) on_drive += rank.memory.of(Place::file).peak;
+  CHECK(on_drive > Bytes::zero());
+  CHECK(folder.empty());
+  CHECK(folder.open_files().empty());
+}
+
+TEST_CASE("states on a drive train what states in memory train, to the bit") {
+  SwapFolder folder;
+  for (const int ranks : {1, 2, 4}) {
+    for (const int pipeline : {0, 1, 2, 3}) {
+      check_same({.ranks = ranks,
+                  .sub_group = 200'000,
+                  .read_ahead = pipeline % 2 == 1,
+                  .write_behind = pipeline >= 2},
+                 folder);
+    }
+    check_same({.ranks = ranks, .sub_group = 700'000}, folder);
+    check_same({.ranks = ranks, .sub_group = 1'000'000'000, .read_ahead = true}, folder);
+  }
+}
+
+TEST_CASE("weights on a drive train what weights in memory train, to the bit") {
+  SwapFolder folder;
+  for (const int ranks : {1, 2, 4}) {
+    for (const char* states : {"none", "cpu", "nvme"}) {
+      const std::int64_t pool = ranks == 2 ? 1 : 3;
+      check_same({.ranks = ranks, .states = states, .weights = "nvme", .pool = pool}, folder);
+    }
+  }
+}
+
+TEST_CASE("16 bits, accumulation, overlap and other knobs swap as well, to the bit") {
+  SwapFolder folder;
+  std::mt19937 random(20261122);
+  const auto pick = [&](std::initializer_list<std::int64_t> values) {
+    return *(values.begin() + random() % values.size());
+  };
+  for (int i = 0; i < 10; ++i) {
+    Point point;
+    point.ranks = static_cast<int>(pick({1, 2, 3, 4}));
+    point.accumulation = point.ranks < 3 ? static_cast<int>(pick({1, 2})) : 1;
+    point.states = pick({0, 1}) == 1 ? "nvme" : "cpu";
+    point.weights = pick({0, 1}) == 1 || std::string(point.states) == "cpu" ? "nvme" : "none";
+    // In 16 bits a partition is half as large: those of four ranks stay in memory.
+    const bool small = std::string(point.weights) == "nvme" && std::string(point.states) == "cpu";
+    if (!small || point.ranks < 3) {
+      point.precision = pick({0, 1}) == 1 ? "bf16" : pick({0, 1}) == 1 ? "fp16" : "fp32";
+    }
+    point.sub_group = pick({100'000, 300'000, 900'000, 1'000'000'000});
+    point.read_ahead = pick({0, 1}) == 1;
+    point.write_behind = pick({0, 1}) == 1;
+    point.parallelism = pick({1, 2, 4});
+    point.block = pick({4'096, 65'536, 1 << 20});
+    point.pool = pick({1, 2, 5});
+    point.persistent = pick({0, 300, 100'000});
+    point.prefetch = pick({0, 100'000, 2'000'000});
+    point.overlap = pick({0, 1}) == 1;
+    check_same(point, folder);
+  }
+}
+
+TEST_CASE("weights of sub-groups that fit into max_in_cpu stay there") {
+  SwapFolder folder;
+  const Point on_drive{.states = "cpu", .weights = "nvme", .sub_group = 700'000};
+  for (const std::int64_t most : {1'500'000, 1'000'000'000}) {
+    Point point = on_drive;
+    point.max_in_cpu = most;
+    check_same(point, folder);
+  }
+}
+
+TEST_CASE("threads swap what io_uring swaps") {
+  SwapFolder folder;
+  const Point point{.ranks = 2, .weights = "nvme", .read_ahead = true, .write_behind = true};
+  const Plan plan = point.plan();
+  const TrainingReport threads = train_plan(plan, folder.path(), SwapEngine::threads);
+  CHECK(threads.losses == train_plan(plan, folder.path()).losses);
+}
+
+}  // namespace
+}  // namespace zeroplan::runtime
