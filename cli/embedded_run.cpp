@@ -448,6 +448,8 @@ int run_command_body(const Arguments& arguments,
     return failed(error);
   } catch (const runtime::WriteError& error) {
     return failed(error);
+  } catch (const runtime::SwapError& error) {
+    return failed(error);
   } catch (const runtime::DeviceError& error) {
     return failed(error);
   } catch (const std::bad_alloc&) {

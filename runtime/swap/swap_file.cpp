@@ -64,10 +64,11 @@ void require_swap_folder(const std::string& folder, const std::string& pointer) 
                                 .got = "none",
                                 .hint = "device nvme swaps to files in nvme_path"});
   }
+  // Not made where it is missing: a drive that is not mounted must not become a folder beside it.
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  const auto status = std::filesystem::status(folder, error);
   if (error) refuse_folder(folder, pointer, error.value());
-  if (!std::filesystem::is_directory(folder, error)) refuse_folder(folder, pointer, ENOTDIR);
+  if (!std::filesystem::is_directory(status)) refuse_folder(folder, pointer, ENOTDIR);
   if (access(folder.c_str(), W_OK | X_OK) != 0) refuse_folder(folder, pointer, errno);
 }
 

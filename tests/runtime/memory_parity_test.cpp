@@ -1,15 +1,18 @@
 // What the simulator predicts for the embedded engine is what the runtime measures: the peak of
 // every phase, category by category, and losses that do not depend on stage or ranks.
 #include <cmath>
+#include <map>
 #include <random>
 #include <string>
 
+#include "model/engine/buffers.hpp"
 #include "model/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_work.hpp"
 #include "runtime/train/trainer.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
+#include "tests/runtime/swap_folder.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -17,6 +20,20 @@ namespace {
 constexpr int kRows = 8;  // of a step, over ranks and micro-steps
 constexpr int kSteps = 3;
 constexpr int kMostRanks = 8;
+
+// Large enough for a drive: partitions of 1 MiB and more.
+Json wide_llama() {
+  return Json::object({{"model_type", "llama"},
+                       {"architectures", Json::array({"LlamaForCausalLM"})},
+                       {"hidden_size", 256},
+                       {"intermediate_size", 1028},
+                       {"num_hidden_layers", 1},
+                       {"num_attention_heads", 4},
+                       {"num_key_value_heads", 2},
+                       {"vocab_size", 4201},
+                       {"max_position_embeddings", 64},
+                       {"rms_norm_eps", 1e-5}});
+}
 
 Json tiny_llama(bool tied) {
   return Json::object({{"model_type", "llama"},
@@ -41,10 +58,12 @@ struct Point {
   const char* frontend = "native";
   const char* precision = "fp32";
   Json zero = Json::object();
+  bool wide = false;
+  std::int64_t parallelism = 1;  // of the drive's input and output
 
   Plan plan() const {
     Json document = Json::object();
-    document["model"] = tiny_llama(tied);
+    document["model"] = wide ? wide_llama() : tiny_llama(tied);
     document["cluster"] = "1x" + std::to_string(ranks) + "xcpu";
     Json& workload = document["workload"] = Json::object();
     workload["sequence_length"] = 16;
@@ -58,6 +77,7 @@ struct Point {
     if (section.find("reduce_bucket_size") == nullptr) section["reduce_bucket_size"] = 20'000;
     section["stage"] = stage;
     Json& ds_config = document["ds_config"] = Json::object({{"zero_optimization", section}});
+    ds_config["aio"] = Json::object({{"intra_op_parallelism", parallelism}});
     const std::string format = precision;
     if (format != "fp32") ds_config[format] = Json::object({{"enabled", true}});
     return resolve(parse_scenario(document, "test"));
@@ -69,7 +89,7 @@ struct Point {
   }
 };
 
-TrainingReport train_plan(const Plan& plan) {
+TrainingReport train_plan(const Plan& plan, const std::string& drive = "") {
   const StepWork work = step_work(plan);
   TrainingSetup setup;
   setup.model = plan.model.get();
@@ -80,6 +100,7 @@ TrainingReport train_plan(const Plan& plan) {
   setup.micro_batch = plan.workload.micro_batch_size;
   setup.sequence = plan.workload.sequence_length;
   setup.kernels = cpu_kernels;
+  setup.swap.optimizer_folder = setup.swap.parameter_folder = drive;
   TrainingOptions options;
   options.steps = kSteps;
   options.patience = std::chrono::seconds(60);
@@ -207,6 +228,102 @@ TEST_CASE(
       }
     }
   }
+}
+
+// What the rank with the most on the device holds elsewhere, category by category, against the
+// buffers that the plan says; then what the prediction sums up.
+double host_error(const Plan& plan, const StepResult& predicted, const TrainingReport& report) {
+  const std::vector<EngineBuffer> buffers = engine_buffers(plan.engine, plan.engine_parameters);
+  const std::pair<BufferPlace, Place> places[] = {{BufferPlace::host_pinned, Place::pinned},
+                                                  {BufferPlace::host_pageable, Place::pageable},
+                                                  {BufferPlace::nvme, Place::file}};
+  double largest = 0.0;
+  const auto compare = [&](Bytes a, Bytes b, const std::string& what) {
+    if (a == b) return;
+    const double error = b == Bytes::zero() ? 1.0 : std::abs(a / b - 1.0);
+    if (error > 0.01) {
+      UNSCOPED_INFO(what << ": predicted " << a.count() << ", measured " << b.count());
+    }
+    largest = std::max(largest, error);
+  };
+  Bytes pinned;
+  Bytes on_drive;
+  for (const RankReport& rank : report.ranks) {
+    pinned += rank.memory.of(Place::pinned).peak;
+    on_drive += rank.memory.of(Place::file).peak;
+    for (const auto& [of_plan, of_rank] : places) {
+      CategoryBytes sums{};
+      for (const EngineBuffer& buffer : buffers) {
+        const bool there = exists(
+            buffer.lifetime, EngineMoment::after_step, plan.engine.gradient_accumulation_steps);
+        if (there && buffer.place == of_plan) at(sums, buffer.category) += buffer.allocated;
+      }
+      const PlaceAccount& account = rank.memory.of(of_rank);
+      for (std::size_t c = 0; c < kMemoryCategoryCount; ++c) {
+        compare(
+            sums[c],
+            account.peak_of_category[c],
+            std::string(name(kPlaceNames, of_rank)) + " " + std::string(kMemoryCategoryNames[c]));
+      }
+    }
+  }
+  compare(predicted.host.pinned, pinned, "pinned");
+  compare(predicted.nvme, on_drive, "on the drive");
+  return largest;
+}
+
+TEST_CASE("states and weights on a drive take what is predicted, on every place") {
+  std::map<std::string, std::vector<double>> losses;
+  test::SwapFolder folder;
+  std::mt19937 random(20261123);
+  const auto pick = [&](std::initializer_list<std::int64_t> values) {
+    return *(values.begin() + random() % values.size());
+  };
+  for (int i = 0; i < 16; ++i) {
+    Point point{.stage = 3};
+    point.wide = true;
+    point.ranks = static_cast<int>(pick({1, 2, 4}));
+    point.accumulation = static_cast<int>(pick({1, 2}));
+    point.precision = pick({0, 1}) == 1 ? "fp32" : "bf16";
+    point.frontend = pick({0, 1}) == 1 ? "hf-trainer" : "native";
+    point.parallelism = pick({1, 2, 4});
+    point.zero["reduce_bucket_size"] = pick({50'000, 500'000, 5'000'000});
+    point.zero["overlap_comm"] = pick({0, 1}) == 1;
+    point.zero["stage3_prefetch_bucket_size"] = pick({0, 300'000, 2'000'000});
+    point.zero["stage3_param_persistence_threshold"] = pick({0, 300, 100'000});
+    point.zero["stage3_max_live_parameters"] = pick({0, 1'500'000, 10'000'000});
+    point.zero["stage3_max_reuse_distance"] = pick({0, 300'000});
+    point.zero["sub_group_size"] = pick({100'000, 400'000, 1'000'000, 1'000'000'000});
+    const bool states = pick({0, 1, 2}) != 0;
+    const bool weights = !states || pick({0, 1}) == 1;
+    if (states) {
+      point.zero["offload_optimizer"] = Json::object({{"device", "nvme"},
+                                                      {"buffer_count", pick({11, 14})},
+                                                      {"pin_memory", pick({0, 1}) == 1},
+                                                      {"pipeline_read", pick({0, 1}) == 1},
+                                                      {"pipeline_write", pick({0, 1}) == 1}});
+    }
+    if (weights) {
+      point.zero["offload_param"] = Json::object({{"device", "nvme"},
+                                                  {"buffer_count", pick({1, 5})},
+                                                  {"buffer_size", 1'100'000},
+                                                  {"pin_memory", pick({0, 1}) == 1},
+                                                  {"max_in_cpu", pick({0, 700'000, 10'000'000})}});
+    }
+    INFO(point.text() << " " << point.precision << ", parallelism " << point.parallelism);
+    const Plan plan = point.plan();
+    const StepResult predicted = simulate(plan);
+    const TrainingReport report = train_plan(plan, folder.path());
+    CHECK(memory_error(predicted.gpu, report) <= 0.01);
+    CHECK(host_error(plan, predicted, report) <= 0.01);
+    std::vector<double>& expected = losses[point.precision];
+    if (expected.empty()) expected = report.losses;
+    const double tolerance = std::string(point.precision) == "fp32" ? 1e-6 : 1e-3;
+    for (std::size_t s = 0; s < expected.size(); ++s) {
+      CHECK(std::abs(report.losses[s] / expected[s] - 1.0) < tolerance);
+    }
+  }
+  CHECK(folder.empty());
 }
 
 TEST_CASE("16-bit weights with fp32 masters train, and take what is predicted") {
