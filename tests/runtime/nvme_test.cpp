@@ -1,19 +1,17 @@
 // States and weights on a drive: the losses are those of states and weights in host memory, to the
 // bit; what is read and written is what the policy says; runs end cleanly when the drive does not
 // play along.
-#include <algorithm>
+#include <cmath>
 #include <csignal>
-#include <cstring>
 #include <map>
 #include <random>
-#include <set>
 #include <string>
 #include <vector>
 
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "model/engine/swapping.hpp"
+#include "model/diagnostic.hpp"
 #include "model/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_work.hpp"
@@ -242,6 +240,172 @@ TEST_CASE("threads swap what io_uring swaps") {
   const Plan plan = point.plan();
   const TrainingReport threads = train_plan(plan, folder.path(), SwapEngine::threads);
   CHECK(threads.losses == train_plan(plan, folder.path()).losses);
+}
+
+// --- checkpoints
+
+struct Leg {
+  Point point;
+  int steps = 3;
+};
+
+// Trains the first leg, saves, goes on with the second; the losses of the second.
+std::vector<double> resumed(const Leg& first, const Leg& second, const SwapFolder& folder) {
+  SwapFolder checkpoints;
+  const std::string checkpoint = checkpoints.path() + "/checkpoint";
+  const auto run = [&](const Leg& leg, bool goes_on) {
+    const Plan plan = leg.point.plan();
+    const StepWork work = step_work(plan);
+    TrainingSetup setup = setup_of(plan, work, folder.path());
+    if (goes_on) {
+      Checkpoint from = open_checkpoint(checkpoint, *plan.model);
+      setup.weights = from.weights;
+      setup.resumed = from.state;
+      setup.begun = from.progress;
+    }
+    TrainingOptions options{.steps = leg.steps, .patience = std::chrono::seconds(60)};
+    if (!goes_on) options.save = checkpoint;
+    return train(setup, options, *random_tokens(1, 4201, 16)).losses;
+  };
+  run(first, false);
+  return run(second, true);
+}
+
+TEST_CASE("a run with states on a drive goes on in memory, and back, as if it had not stopped") {
+  SwapFolder folder;
+  const Point on_drive{.ranks = 2, .weights = "nvme", .sub_group = 200'000, .read_ahead = true};
+  const Point in_cpu = in_memory(on_drive);
+  const Plan plan = in_cpu.plan();
+  const StepWork work = step_work(plan);
+  const std::vector<double> whole = train(setup_of(plan, work, ""),
+                                          {.steps = 5, .patience = std::chrono::seconds(60)},
+                                          *random_tokens(1, 4201, 16))
+                                        .losses;
+  const std::vector<double> rest(whole.begin() + 3, whole.end());
+  CHECK(resumed({on_drive, 3}, {in_cpu, 2}, folder) == rest);
+  CHECK(resumed({in_cpu, 3}, {on_drive, 2}, folder) == rest);
+  CHECK(resumed({on_drive, 3}, {on_drive, 2}, folder) == rest);
+  // Under another number of ranks sums are taken in another order.
+  Point other = on_drive;
+  other.ranks = 1;
+  const std::vector<double> losses = resumed({on_drive, 3}, {other, 2}, folder);
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    CHECK(std::abs(losses[i] / rest[i] - 1.0) < 1e-6);
+  }
+  CHECK(folder.empty());
+  CHECK(folder.open_files().empty());
+}
+
+// --- errors
+
+// What the run ends with.
+template <typename Error>
+std::string error_of(const Point& point,
+                     const SwapFolder& folder,
+                     const TrainingOptions& options,
+                     const std::string& swap_to) {
+  const Plan plan = point.plan();
+  const StepWork work = step_work(plan);
+  std::string message;
+  try {
+    train(setup_of(plan, work, swap_to), options, *random_tokens(1, 4201, 16));
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  CHECK(folder.empty());
+  CHECK(folder.open_files().empty());
+  return message;
+}
+
+TEST_CASE("a swap file that is cut while the run goes on ends it with file, place and reason") {
+  SwapFolder folder;
+  const int ranks = GENERATE(1, 2);
+  const bool weights = GENERATE(false, true);
+  const Point point{.ranks = ranks,
+                    .states = weights ? "cpu" : "nvme",
+                    .weights = weights ? "nvme" : "none",
+                    .read_ahead = true};
+  TrainingOptions options{.steps = 3, .patience = std::chrono::seconds(60)};
+  options.progress = [&](int step, double) {
+    if (step != 1) return;
+    for (const int file : folder.open_files()) REQUIRE(ftruncate(file, 300'000) == 0);
+  };
+  const std::string message = error_of<SwapError>(point, folder, options, folder.path());
+  CAPTURE(message);
+  CHECK(message.find("cannot read swap file " + folder.path() + " (") == 0);
+  CHECK(message.find(weights ? "(weights of rank " : "(optimizer states of rank ") !=
+        std::string::npos);
+  CHECK(message.find(": the file ends there") != std::string::npos);
+}
+
+TEST_CASE("a drive without room ends the run before it trains, with what was asked for") {
+  SwapFolder folder;
+  const int ranks = GENERATE(1, 2);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit now{1'000'000, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &now);
+  const std::string message = error_of<SwapError>(
+      {.ranks = ranks}, folder, {.steps = 1, .patience = std::chrono::seconds(60)}, folder.path());
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CAPTURE(message);
+  CHECK(message.find("cannot make room in swap file " + folder.path() +
+                     " (optimizer states of rank ") == 0);
+  CHECK(message.find(": File too large") != std::string::npos);
+}
+
+TEST_CASE("a rank that fails for another reason leaves nothing on the drive") {
+  SwapFolder folder;
+  TrainingOptions options{.steps = 1, .capacity = Bytes::mib(3)};
+  options.patience = std::chrono::seconds(60);
+  CHECK(error_of<OutOfMemory>({.ranks = 2, .weights = "nvme"}, folder, options, folder.path())
+            .find(": out of device memory in phase ") != std::string::npos);
+}
+
+TEST_CASE("a folder that is not there, or not said, is told with its key before anything else") {
+  SwapFolder folder;
+  const TrainingOptions options{.steps = 1, .patience = std::chrono::seconds(60)};
+  CHECK(
+      error_of<InputError>({}, folder, options, "") ==
+      "error: ds_config: /zero_optimization/offload_optimizer/nvme_path: expected a folder on the "
+      "drive, got none\nhint: device nvme swaps to files in nvme_path");
+  const std::string message = error_of<InputError>(
+      {.states = "none", .weights = "nvme"}, folder, options, folder.path() + "/none");
+  CHECK(message.find("/zero_optimization/offload_param/nvme_path: expected a folder that can be "
+                     "written to") != std::string::npos);
+}
+
+// --- traces
+
+// Spans of the drive, by name.
+std::map<std::string, int> drive_spans(const std::string& text) {
+  std::map<std::string, int> spans;
+  const Json root = parse_json(text, "trace").root;
+  for (const Json& event : root.find("traceEvents")->items()) {
+    const Json* category = event.find("cat");
+    if (category == nullptr || category->as_string() != "NVMe") continue;
+    CHECK(event.find("dur")->as_number() >= 0.0);
+    ++spans[event.find("name")->as_string()];
+  }
+  return spans;
+}
+
+TEST_CASE("a trace has what was read and written, under the simulator's names") {
+  SwapFolder folder;
+  for (const bool ahead : {false, true}) {
+    const Point point{.ranks = 2, .sub_group = 200'000, .read_ahead = ahead, .write_behind = ahead};
+    const Plan plan = point.plan();
+    const TrainingReport report = train_plan(plan, folder.path(), SwapEngine::automatic, true);
+    REQUIRE(report.timeline.has_value());
+    std::map<std::string, int> measured = drive_spans(report.timeline->chrome_trace("measured"));
+    std::map<std::string, int> simulated = drive_spans(record_run(plan, simulate(plan)).trace);
+    CHECK(simulated.at("NVMe read") >= 2);
+    CHECK(measured.at("NVMe read") == simulated.at("NVMe read"));
+    // The gradients are written, too, in backward.
+    CHECK(measured.at("NVMe write") > simulated.at("NVMe write"));
+  }
 }
 
 }  // namespace
