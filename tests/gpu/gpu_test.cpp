@@ -13,6 +13,7 @@
 #include "runtime/engine/tensor_ops.hpp"
 #include "runtime/train/trainer.hpp"
 #include "tests/catch.hpp"
+#include "tests/runtime/swap_folder.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -35,6 +36,7 @@ struct Point {
   const char* precision = "fp32";
   bool overlap = true;
   bool offload = false;
+  bool on_drive = false;  // what is offloaded, of a model whose embeddings are large enough
 };
 
 Plan plan_of(const Point& point) {
@@ -43,9 +45,14 @@ Plan plan_of(const Point& point) {
                             {"reduce_bucket_size", 2'000},
                             {"stage3_prefetch_bucket_size", 1'000},
                             {"stage3_param_persistence_threshold", 40}});
-  const Json cpu = Json::object({{"device", "cpu"}});
-  if (point.offload) zero["offload_optimizer"] = cpu;
-  if (point.offload && point.stage == 3) zero["offload_param"] = cpu;
+  Json offload = Json::object({{"device", point.on_drive ? "nvme" : "cpu"}});
+  if (point.offload) zero["offload_optimizer"] = offload;
+  if (point.on_drive) {
+    zero["sub_group_size"] = 200'000;
+    offload["buffer_size"] = 600'000;
+    offload["max_in_cpu"] = 0;
+  }
+  if (point.offload && point.stage == 3) zero["offload_param"] = offload;
   Json ds_config = Json::object({{"zero_optimization", zero}, {"gradient_clipping", 0.5}});
   const std::string format = point.precision;
   if (format != "fp32") ds_config[format] = Json::object({{"enabled", true}});
@@ -56,7 +63,7 @@ Plan plan_of(const Point& point) {
                                    {"num_hidden_layers", 1},
                                    {"num_attention_heads", 2},
                                    {"num_key_value_heads", 1},
-                                   {"vocab_size", 61},
+                                   {"vocab_size", point.on_drive ? 16'411 : 61},
                                    {"max_position_embeddings", 64},
                                    {"rms_norm_eps", 1e-5}});
   const Json workload =
@@ -75,6 +82,7 @@ Plan plan_of(const Point& point) {
 }
 
 TrainingReport train_on(const Plan& plan, bool gpu, bool trace = false) {
+  const test::SwapFolder drive;
   const StepWork work = step_work(plan);
   TrainingSetup setup;
   setup.model = plan.model.get();
@@ -84,6 +92,7 @@ TrainingReport train_on(const Plan& plan, bool gpu, bool trace = false) {
   setup.micro_batch = plan.workload.micro_batch_size;
   setup.sequence = plan.workload.sequence_length;
   setup.kernels = cpu_kernels;
+  setup.swap.optimizer_folder = setup.swap.parameter_folder = drive.path();
   if (gpu) setup.hardware = cuda::hardware({.ranks = plan.engine.data_parallel_ranks});
   TrainingOptions options;
   options.steps = kSteps;
@@ -134,6 +143,12 @@ TEST_CASE("a GPU's states and weights can be on the host") {
     check({.stage = stage, .ranks = 2, .accumulation = 2, .offload = true});
     check({.stage = stage, .ranks = 1, .precision = "bf16", .offload = true});
   }
+}
+
+TEST_CASE("a GPU's states and weights can be on a drive") {
+  if (no_gpu()) return;
+  check({.stage = 3, .ranks = 1, .offload = true, .on_drive = true});
+  check({.stage = 3, .ranks = 1, .precision = "bf16", .offload = true, .on_drive = true});
 }
 
 TEST_CASE("a step on a GPU has a trace with its kernel calls") {

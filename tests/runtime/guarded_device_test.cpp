@@ -15,6 +15,7 @@
 #include "runtime/collectives/in_process.hpp"
 #include "runtime/train/trainer.hpp"
 #include "tests/catch.hpp"
+#include "tests/runtime/swap_folder.hpp"
 #include "tests/runtime/test_model.hpp"
 
 namespace zeroplan::runtime {
@@ -35,6 +36,7 @@ struct Point {
   const char* checkpointing = "none";
   double clipping = 0.0;
   bool all_reduce_fetches = false;
+  bool on_drive = false;  // what is offloaded, of a model whose embeddings are large enough
 };
 
 Plan plan_of(const Point& point) {
@@ -44,9 +46,14 @@ Plan plan_of(const Point& point) {
                             {"sub_group_size", 5'000},
                             {"stage3_prefetch_bucket_size", 1'000},
                             {"stage3_param_persistence_threshold", 40}});
-  const Json cpu = Json::object({{"device", "cpu"}});
-  if (point.offload_states) zero["offload_optimizer"] = cpu;
-  if (point.offload_weights) zero["offload_param"] = cpu;
+  Json offload = Json::object({{"device", point.on_drive ? "nvme" : "cpu"}});
+  if (point.on_drive) offload["buffer_count"] = 11;
+  Json states = offload;
+  if (point.on_drive) states["pipeline_read"] = states["pipeline_write"] = true;
+  if (point.offload_states) zero["offload_optimizer"] = states;
+  if (point.on_drive) offload["buffer_size"] = 600'000;
+  if (point.on_drive) offload["max_in_cpu"] = 0;
+  if (point.offload_weights) zero["offload_param"] = offload;
   if (point.all_reduce_fetches) zero["stage3_use_all_reduce_for_fetch_params"] = true;
   Json ds_config = Json::object({{"zero_optimization", zero}});
   if (point.clipping > 0.0) ds_config["gradient_clipping"] = point.clipping;
@@ -54,12 +61,12 @@ Plan plan_of(const Point& point) {
   if (format != "fp32") ds_config[format] = Json::object({{"enabled", true}});
   const Json model = Json::object({{"model_type", "llama"},
                                    {"architectures", Json::array({"LlamaForCausalLM"})},
-                                   {"hidden_size", 32},
+                                   {"hidden_size", point.on_drive ? 128 : 32},
                                    {"intermediate_size", 56},
                                    {"num_hidden_layers", 2},
                                    {"num_attention_heads", 4},
                                    {"num_key_value_heads", 2},
-                                   {"vocab_size", 97},
+                                   {"vocab_size", point.on_drive ? 4201 : 97},
                                    {"max_position_embeddings", 64},
                                    {"rms_norm_eps", 1e-5}});
   Json workload = Json::object({{"sequence_length", 16},
@@ -78,6 +85,7 @@ Plan plan_of(const Point& point) {
 }
 
 TrainingReport train_on(const Plan& plan, bool guarded, const std::string& save = "") {
+  const test::SwapFolder drive;
   const StepWork work = step_work(plan);
   TrainingSetup setup;
   setup.model = plan.model.get();
@@ -88,6 +96,7 @@ TrainingReport train_on(const Plan& plan, bool guarded, const std::string& save 
   setup.sequence = plan.workload.sequence_length;
   setup.loss_scaling.initial = plan.workload.precision == Precision::fp16 ? 256.0 : 1.0;
   setup.kernels = cpu_kernels;
+  setup.swap.optimizer_folder = setup.swap.parameter_folder = drive.path();
   if (guarded) {
     setup.hardware = [](Communicator& group, int threads, bool) {
       return test::guarded_hardware(group, cpu_kernels(threads));
@@ -165,6 +174,17 @@ TEST_CASE("nor do offloaded states and weights") {
     }
   }
   check({.stage = stage, .ranks = 1, .offload_states = true, .offload_weights = stage == 3});
+}
+
+TEST_CASE("nor do states and weights on a drive") {
+  Point point{.stage = 3, .offload_states = true, .bucket = 600'000, .on_drive = true};
+  check(point);
+  point.offload_weights = true;
+  point.ranks = 1;
+  point.precision = "bf16";
+  check(point);
+  point.offload_states = false;
+  check(point);
 }
 
 TEST_CASE("nor do gathers by all-reduce") {
