@@ -1,163 +1,148 @@
-// A drive through a file in one of its folders: writes and reads by block size and by requests in
-// flight (a thread each), past the page cache (O_DIRECT) where the file system allows it.
+// A drive through a swap file (runtime/swap) in one of its folders: what the embedded runtime swaps
+// through, io_uring or threads, past the page cache where the file system allows it. Writes and
+// reads by block size and by requests in flight: queue depth times threads.
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <vector>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "model/diagnostic.hpp"
-#include "runtime/kernels/thread_pool.hpp"
 #include "runtime/profile/machine_profile.hpp"
+#include "runtime/swap/swap_file.hpp"
 
 namespace zeroplan::runtime {
 namespace {
 
-constexpr std::int64_t kAlignment = 4096;  // of O_DIRECT's buffers, offsets and lengths
-
 struct FreeBuffer {
   void operator()(void* memory) const { std::free(memory); }
 };
-using Buffer = std::unique_ptr<void, FreeBuffer>;
-
-// A file that is gone when the measurement ends, however it ends.
-class ScratchFile {
- public:
-  ScratchFile(const std::string& folder) {
-    std::string path = folder + "/zeroplan_profile_XXXXXX";
-    descriptor_ = mkstemp(path.data());
-    if (descriptor_ < 0) {
-      throw InputError({"command line",
-                        "--nvme-path",
-                        "a folder that can be written to",
-                        in_quotes(folder) + ": " + std::strerror(errno),
-                        ""});
-    }
-    unlink(path.c_str());
-    const int flags = fcntl(descriptor_, F_GETFL);
-    direct_ = fcntl(descriptor_, F_SETFL, flags | O_DIRECT) == 0;
-  }
-  ~ScratchFile() { close(descriptor_); }
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
-
-  int descriptor() const { return descriptor_; }
-  bool direct() const { return direct_; }
-  // Some file systems take the flag and refuse the write.
-  void give_up_direct() {
-    fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) & ~O_DIRECT);
-    direct_ = false;
-  }
-
- private:
-  int descriptor_ = -1;
-  bool direct_ = false;
-};
+using Pages = std::unique_ptr<void, FreeBuffer>;
 
 struct Pattern {
-  bool write = false;
-  std::int64_t bytes = 0;  // of the file
   std::int64_t block = 0;
-  std::int64_t requests = 1;  // in flight
+  int depth = 1;  // requests in flight of one thread
+  int threads = 1;
+
+  std::int64_t in_flight() const { return block * depth * threads; }
 };
+
+[[noreturn]] void refuse(const std::string& folder, const std::string& expected, const char* got) {
+  throw InputError({"command line", "--nvme-path", expected, in_quotes(folder) + ": " + got, ""});
+}
 
 class Drive {
  public:
-  Drive(const ProfileScale& scale, const std::string& folder)
-      : scale_(scale), folder_(folder), file_(folder) {}
+  Drive(const ProfileScale& scale, const std::string& folder) : scale_(scale), folder_(folder) {}
 
   std::vector<ProfileRow> measure() {
-    probe();
-    for (const std::int64_t block : {128 << 10, 1 << 20, 8 << 20}) {
-      for (const std::int64_t requests : {1, 4}) {
-        if (block * requests > scale_.file_bytes) continue;
-        add({true, scale_.file_bytes, block, requests});
-        add({false, scale_.file_bytes, block, requests});
+    constexpr std::int64_t kKiB = 1 << 10;
+    for (const std::int64_t block : {128 * kKiB, 1024 * kKiB, 8192 * kKiB}) {
+      for (const auto& [depth, threads] : {std::pair{1, 1}, {8, 1}, {32, 1}, {8, 2}}) {
+        const Pattern pattern{block, depth, threads};
+        // Most of the time that many are in flight.
+        const bool alone = depth * threads == 1 && block <= scale_.file_bytes;
+        if (alone || 4 * pattern.in_flight() <= scale_.file_bytes) add(pattern);
       }
     }
     return std::move(rows_);
   }
 
  private:
-  void probe() {
-    const Buffer buffer = buffer_of(kAlignment);
-    if (file_.direct() && pwrite(file_.descriptor(), buffer.get(), kAlignment, 0) != kAlignment) {
-      file_.give_up_direct();
+  void add(const Pattern& pattern) {
+    SwapOptions options;
+    options.folder = folder_;
+    options.what = "profile";
+    options.io.block = Bytes::of(pattern.block);
+    options.io.queue_depth = pattern.depth;
+    options.io.threads = pattern.threads;
+    // Two windows: one is filled again while the other is on its way. They outlive the file, which
+    // waits for what is under way.
+    constexpr std::int64_t kLeast = 4 << 20;
+    const std::int64_t window = std::min(std::max(kLeast, pattern.in_flight()), scale_.file_bytes);
+    const Pages pages = pages_of(2 * window);
+    try {
+      SwapFile file(options);
+      file.reserve(Bytes::of(scale_.file_bytes));
+      for (const bool write : {true, false}) {
+        add(pattern, write, file, static_cast<std::byte*>(pages.get()), window);
+      }
+    } catch (const SwapError& error) {
+      const std::string room = "room for a file of " + std::to_string(scale_.file_bytes) + " bytes";
+      refuse(folder_, room, error.what());
     }
   }
 
-  static Buffer buffer_of(std::int64_t bytes) {
-    Buffer buffer(std::aligned_alloc(kAlignment, static_cast<std::size_t>(bytes)));
-    if (buffer == nullptr) throw std::bad_alloc();
-    std::memset(buffer.get(), 0x5a, static_cast<std::size_t>(bytes));
-    return buffer;
+  static Pages pages_of(std::int64_t bytes) {
+    Pages pages(
+        std::aligned_alloc(kSwapPage, static_cast<std::size_t>(round_up(bytes, kSwapPage))));
+    if (pages == nullptr) throw std::bad_alloc();
+    std::memset(pages.get(), 0x5a, static_cast<std::size_t>(bytes));
+    return pages;
   }
 
-  void add(const Pattern& pattern) {
-    std::vector<Buffer> buffers;
-    for (std::int64_t i = 0; i < pattern.requests; ++i) buffers.push_back(buffer_of(pattern.block));
-    ThreadPool pool(static_cast<int>(pattern.requests));
+  void add(
+      const Pattern& pattern, bool write, SwapFile& file, std::byte* data, std::int64_t window) {
     Repetition repetition = scale_.repetition;
     repetition.discard = 1;
     repetition.least = 3;
     const auto work = [&] {
-      pool.run(pattern.requests, [&](std::int64_t i) {
-        pass(pattern, i, buffers[static_cast<std::size_t>(i)].get());
-      });
-      if (pattern.write) fdatasync(file_.descriptor());
+      pass(write, file, data, window);
+      if (write) file.flush();
     };
     const auto forget = [&] {
-      if (!pattern.write) posix_fadvise(file_.descriptor(), 0, 0, POSIX_FADV_DONTNEED);
+      if (!write) file.forget_cached();
     };
-    failed_ = 0;
     const std::vector<double> seconds = repeat(work, repetition, forget);
-    if (failed_ != 0) {
-      throw InputError({"command line",
-                        "--nvme-path",
-                        "room for a file of " + std::to_string(pattern.bytes) + " bytes",
-                        in_quotes(folder_) + ": " + std::strerror(failed_),
-                        ""});
-    }
+    const bool uring = file.engine() == SwapEngine::io_uring;
     rows_.push_back(
-        {pattern.write ? "drive_write" : "drive_read",
+        {write ? "drive_write" : "drive_read",
          {{"block_bytes", Json(pattern.block)},
-          {"requests", Json(pattern.requests)},
-          {"file_bytes", Json(pattern.bytes)},
-          {"direct", Json(file_.direct())}},
+          {"requests", Json(std::int64_t{pattern.depth} * pattern.threads)},
+          {"queue_depth", Json(pattern.depth)},
+          {"threads", Json(pattern.threads)},
+          {"engine", Json(uring ? "io_uring" : "threads")},
+          {"file_bytes", Json(scale_.file_bytes)},
+          {"direct", Json(file.direct())}},
          "bytes/s",
-         spread_of(rates(static_cast<double>(pattern.bytes), seconds), repetition.discard)});
+         spread_of(rates(static_cast<double>(scale_.file_bytes), seconds), repetition.discard)});
   }
 
-  // Every requests-th block from the i-th on.
-  void pass(const Pattern& pattern, std::int64_t i, void* buffer) {
-    const auto size = static_cast<std::size_t>(pattern.block);
-    for (std::int64_t at = i * pattern.block; at + pattern.block <= pattern.bytes;
-         at += pattern.requests * pattern.block) {
-      const ssize_t done = pattern.write ? pwrite(file_.descriptor(), buffer, size, at)
-                                         : pread(file_.descriptor(), buffer, size, at);
-      if (done == static_cast<ssize_t>(size)) continue;
-      failed_ = done < 0 ? errno : ENOSPC;
-      return;
+  // All of the file, window by window.
+  void pass(bool write, SwapFile& file, std::byte* data, std::int64_t window) const {
+    std::array<SwapFile::Ticket, 2> under_way;
+    std::size_t turn = 0;
+    for (std::int64_t at = 0; at < scale_.file_bytes; at += window, turn = 1 - turn) {
+      file.wait(under_way[turn]);
+      std::byte* memory = data + static_cast<std::int64_t>(turn) * window;
+      const Bytes offset = Bytes::of(at);
+      const Bytes bytes = Bytes::of(std::min(window, scale_.file_bytes - at));
+      under_way[turn] =
+          write ? file.write(offset, memory, bytes) : file.read(offset, memory, bytes);
     }
+    for (const SwapFile::Ticket& ticket : under_way) file.wait(ticket);
   }
 
   const ProfileScale& scale_;
   const std::string folder_;
-  ScratchFile file_;
-  std::atomic<int> failed_{0};
   std::vector<ProfileRow> rows_;
 };
 
 }  // namespace
 
 std::vector<ProfileRow> measure_drive(const ProfileScale& scale, const std::string& folder) {
-  return Drive(scale, folder).measure();
+  try {
+    return Drive(scale, folder).measure();
+  } catch (const InputError& error) {
+    // The folder is a flag's here, not a ds_config's.
+    Diagnostic said = error.diagnostics().front();
+    said.file = "command line";
+    said.pointer = "--nvme-path";
+    said.hint = "";
+    throw InputError(said);
+  }
 }
 
 }  // namespace zeroplan::runtime

@@ -143,9 +143,10 @@ class Values {
       add_figure(figure,
                  row->spread.median,
                  row->spread.relative_sd(),
-                 fmt::format("measured: blocks of {} bytes, {} requests in flight, {}",
+                 fmt::format("measured: blocks of {} bytes, {} requests in flight by {}, {}",
                              setting(*row, "block_bytes")->dump(),
                              setting(*row, "requests")->dump(),
+                             setting(*row, "engine")->as_string(),
                              direct ? "O_DIRECT" : "through the page cache"));
     };
     rate("drive_read", "nvme_read_bandwidth");

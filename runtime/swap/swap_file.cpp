@@ -190,4 +190,6 @@ void SwapFile::flush() {
   throw SwapError(fmt::format("cannot write swap file {}: {}", name_, reason(errno)));
 }
 
+void SwapFile::forget_cached() { posix_fadvise(cached_, 0, 0, POSIX_FADV_DONTNEED); }
+
 }  // namespace zeroplan::runtime

@@ -67,6 +67,8 @@ class SwapFile {
   bool direct() const { return direct_; }        // past the page cache
   // On the drive when it returns.
   void flush();
+  // What the page cache knows of it, where the kernel can: for measurements through it.
+  void forget_cached();
 
  private:
   void open_in(const SwapOptions& options);

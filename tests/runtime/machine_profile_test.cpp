@@ -103,6 +103,24 @@ TEST_CASE("every measurement has its spread, its number and its warm-up") {
   }
 }
 
+TEST_CASE(
+    "a drive is measured by blocks and by requests in flight, and it is said who moved them") {
+  std::set<std::int64_t> blocks;
+  std::set<std::int64_t> requests;
+  for (const Json& row : measured().find("measurements")->items()) {
+    const std::string what = row.find("what")->as_string();
+    if (what != "drive_read" && what != "drive_write") continue;
+    blocks.insert(row.find("block_bytes")->as_integer());
+    requests.insert(row.find("requests")->as_integer());
+    CHECK(row.find("requests")->as_integer() ==
+          row.find("queue_depth")->as_integer() * row.find("threads")->as_integer());
+    const std::string engine = row.find("engine")->as_string();
+    CHECK((engine == "io_uring" || engine == "threads"));
+  }
+  CHECK(blocks.size() >= 2);
+  CHECK(requests.contains(1));
+}
+
 TEST_CASE("products are measured by dtype, alone and in a loop") {
   std::set<std::string> dtypes, modes;
   for (const Json& row : measured().find("measurements")->items()) {
