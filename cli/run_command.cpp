@@ -48,6 +48,7 @@ Json report_json(const EmbeddedRun& run, const TrainingReport& report) {
   document["static_allocated_bytes"] = worst.between_steps.count();
   document["pinned_bytes"] = worst.memory.of(Place::pinned).peak.count();
   document["host_bytes"] = worst.memory.of(Place::pageable).peak.count();
+  document["drive_bytes"] = worst.memory.of(Place::file).peak.count();
   document["step_seconds"] = step_seconds(worst).seconds();
   document["seconds"] = std::move(seconds);
   document["device"] = run.on_gpus() ? run.gpus.found.front().name : "cpu";

@@ -38,7 +38,8 @@ struct Comparison {
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
-Comparison compare(const StepResult& predicted, const runtime::TrainingReport& report) {
+Comparison compare(const EmbeddedRun& run, const runtime::TrainingReport& report) {
+  const StepResult& predicted = run.predicted;
   const runtime::RankReport& worst = worst_rank(report);
   const PlaceAccount& device = worst.memory.of(Place::device);
   Comparison result;
@@ -55,6 +56,18 @@ Comparison compare(const StepResult& predicted, const runtime::TrainingReport& r
     const Row total{
         "total", phase, count(sum(predicted.gpu.by_phase[p])), count(device.phase_peak[p])};
     if (total.predicted != 0.0 || total.measured != 0.0) result.memory.push_back(total);
+  }
+  // Of a node's ranks together, as the prediction is.
+  const auto of_ranks = [&](Place place) {
+    Bytes bytes;
+    for (const runtime::RankReport& rank : report.ranks) bytes += rank.memory.of(place).peak;
+    return bytes / run.plan.cluster.nodes;
+  };
+  const Row elsewhere[] = {
+      {"pinned_host_memory", "peak", count(predicted.host.pinned), count(of_ranks(Place::pinned))},
+      {"files_on_the_drive", "peak", count(predicted.nvme), count(of_ranks(Place::file))}};
+  for (const Row& row : elsewhere) {
+    if (row.predicted != 0.0 || row.measured != 0.0) result.memory.push_back(row);
   }
   const StepTime& time = predicted.step;
   const auto measured = [&](Phase phase) {
@@ -160,7 +173,7 @@ int run_verify(const Arguments& arguments, Streams streams) {
     const EmbeddedRun run = embedded_run(arguments);
     const runtime::TrainingReport report = train_embedded(run, arguments, heard.log);
     write_recordings(run, arguments, report, heard.log);
-    const Comparison comparison = compare(run.predicted, report);
+    const Comparison comparison = compare(run, report);
     if (arguments.json) {
       Json document = document_of(comparison, report);
       add_driver(run, report, document);
