@@ -254,6 +254,38 @@ TEST_CASE("the NVMe parameter pool and max_in_cpu take pinned memory at their de
   CHECK(named(config, p, "param_swapper.partitioned_swap_buffer") >= 6_GB);
 }
 
+TEST_CASE(
+    "partitions too small for NVMe stay in host memory, alone where no host buffer holds them") {
+  EngineConfig config = zero(3, 2);
+  config.offload_parameter.device = OffloadDevice::nvme;
+  config.stage3.sub_group_size = Elements::of(1'500'000);
+  // Two sub-groups of partitions: 2 M and a thousand elements, then 1 M.
+  const auto p = sized({2'000, 4'000'000, 2'000'000});
+  config.offload_parameter.max_in_cpu = Elements::of(1'000'000);
+  const ParameterSwap none = parameter_swap(config, p, sub_groups(config, p));
+  CHECK(none.kept == std::vector<bool>{false, false});
+  CHECK(none.swapped == std::vector<bool>{false, true, true});
+  CHECK(named(config, p, "small ds_tensor[0]") == Bytes::of(2 * 1'000));
+  CHECK(named(config, p, "param_swapper.files") == Bytes::of(2 * 3'000'000));
+  config.offload_parameter.max_in_cpu = Elements::of(2'500'000);
+  const ParameterSwap first = parameter_swap(config, p, sub_groups(config, p));
+  CHECK(first.kept == std::vector<bool>{true, false});
+  CHECK(named(config, p, "small ds_tensor[0]") == Bytes::zero());
+  // The files stay although they are not read.
+  CHECK(named(config, p, "param_swapper.files") == Bytes::of(2 * 3'000'000));
+}
+
+TEST_CASE("what is written of a gradient is a multiple of an aligned request") {
+  EngineConfig config = zero(3, 1);
+  config.aio_parallelism = 2;
+  const Elements part = Elements::of(600'000);
+  const Elements written = swapped_gradient(part, config);
+  CHECK(written == Elements::of(600'000 / 512 * 512));  // 2 x 1024 bytes of fp32
+  CHECK(swapped_gradient(Elements::of(262'143), config) == Elements::zero());
+  config.aio_block_size = Bytes::mib(4);
+  CHECK(swapped_gradient(part, config) == Elements::zero());
+}
+
 TEST_CASE("CPU Lion keeps two states, 8-bit Adam two bytes and a scale per 256 elements") {
   EngineConfig config;
   const auto bytes = [&](OptimizerKind kind, std::int64_t numel) {
