@@ -70,9 +70,9 @@ void OptimizerSwapper::reserve(int group, Tensor tensor) {
   g.offsets[tensor] = file_.reserve(whole(g.elements));
 }
 
-float* OptimizerSwapper::borrow() {
+float* OptimizerSwapper::borrow(int group) {
   ZP_CHECK(!free_.empty(), "a buffer is free between steps");
-  device_.zero(data(free_.back()), pool_.buffer);
+  device_.zero(data(free_.back()), whole(find(group)->elements));
   return reinterpret_cast<float*>(data(free_.back()));
 }
 

@@ -67,9 +67,9 @@ class OptimizerSwapper {
 
   // Makes room in the file; from then on the tensor is there, zero.
   void reserve(int group, Tensor tensor);
-  // Before the first step and for checkpoints: all of a tensor, in a buffer of the pool until
-  // written; `values` in the file.
-  float* borrow();
+  // Before the first step: zeros to be filled for a tensor of the sub-group, in a buffer of the pool
+  // until they are written.
+  float* borrow(int group);
   void write_now(int group, Tensor tensor);  // what was borrowed
   // Place of a tensor in the file.
   Bytes offset(int group, Tensor tensor) const { return find(group)->offsets[tensor]; }

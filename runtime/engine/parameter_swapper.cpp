@@ -29,9 +29,9 @@ void ParameterSwapper::add(std::int32_t parameter, Bytes bytes) {
   places_[parameter] = {file_.reserve(bytes), bytes};
 }
 
-std::byte* ParameterSwapper::borrow() {
+std::byte* ParameterSwapper::borrow(std::int32_t parameter) {
   ZP_CHECK(!free_.empty(), "a buffer is free before the first use");
-  device_.zero(data(free_.back()), pool_.buffer);
+  device_.zero(data(free_.back()), whole(places_.at(parameter).bytes, pool_.buffer));
   return data(free_.back());
 }
 

@@ -34,8 +34,8 @@ class ParameterSwapper {
   void add(std::int32_t parameter, Bytes bytes);
   bool swaps(std::int32_t parameter) const { return places_.contains(parameter); }
 
-  // Before the first use: a buffer to be filled, and its way into the file.
-  std::byte* borrow();
+  // Before the first use: zeros to be filled, and their way into the file.
+  std::byte* borrow(std::int32_t parameter);
   void write_now(std::int32_t parameter);
 
   // These are wanted next, in this order.

@@ -139,7 +139,7 @@ void RankEngine::make_swapped_weights() {
       std::byte* to = host_weights(p);
       weights_[static_cast<std::size_t>(p)] = to;
       const bool on_drive = to == nullptr;
-      if (on_drive) to = swapped_weights_->borrow();
+      if (on_drive) to = swapped_weights_->borrow(p);
       fill_weights(p, part(p) * rank, to, dtype, real_partition_numel(numel(p), ranks, rank));
       if (on_drive) swapped_weights_->write_now(p);
     }
@@ -152,7 +152,7 @@ void RankEngine::make_swapped_weights() {
 void RankEngine::write_swapped(int group,
                                OptimizerSwapper::Tensor tensor,
                                const std::function<void(std::byte* to)>& fill_values) {
-  fill_values(reinterpret_cast<std::byte*>(states_->borrow()));
+  fill_values(reinterpret_cast<std::byte*>(states_->borrow(group)));
   states_->write_now(group, tensor);
 }
 

@@ -30,6 +30,18 @@ TEST_CASE("allocations count in multiples of 512 bytes and come back when their 
   CHECK(memory.account().of(Place::pinned).peak == 512_B);
 }
 
+TEST_CASE("space on a drive is counted like memory, and has no data") {
+  MemoryLimits limits;
+  limits.capacity[static_cast<std::size_t>(Place::file)] = 2_KiB;
+  Memory memory(limits);
+  const Buffer states =
+      memory.allocate_zeroed(1000_B, MemoryCategory::optimizer_states, Place::file, "states");
+  CHECK(static_cast<bool>(states));
+  CHECK(states.data() == nullptr);
+  CHECK(at(memory.account().of(Place::file).now, MemoryCategory::optimizer_states) == 1024_B);
+  CHECK_THROWS_AS(memory.allocate(2_KiB, kWeights, Place::file, "weights"), OutOfMemory);
+}
+
 TEST_CASE("the breakdown at the peak is that of the highest moment, by phase too") {
   Memory memory;
   memory.begin(Phase::forward);

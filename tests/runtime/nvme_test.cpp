@@ -1,6 +1,8 @@
 // States and weights on a drive: the losses are those of states and weights in host memory, to the
 // bit; what is read and written is what the policy says; runs end cleanly when the drive does not
 // play along.
+#include <atomic>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <map>
@@ -240,6 +242,36 @@ TEST_CASE("threads swap what io_uring swaps") {
   const Plan plan = point.plan();
   const TrainingReport threads = train_plan(plan, folder.path(), SwapEngine::threads);
   CHECK(threads.losses == train_plan(plan, folder.path()).losses);
+}
+
+// Alignment can get lost anywhere between the policy's sizes and the pool's addresses.
+TEST_CASE("nearly all of what is swapped goes past the page cache") {
+  SwapFolder folder;
+  const Point point{.ranks = 2, .weights = "nvme", .sub_group = 200'000};
+  const Plan plan = point.plan();
+  const StepWork work = step_work(plan);
+  TrainingSetup setup = setup_of(plan, work, folder.path());
+  std::atomic<std::int64_t> direct{0};
+  std::atomic<std::int64_t> cached{0};
+  std::atomic<bool> refused{false};
+  setup.swap.io.call = [&](const SwapBlock& block) -> std::int64_t {
+    const auto size = static_cast<std::size_t>(block.bytes);
+    const ssize_t moved = block.transfer->write
+                              ? pwrite(block.descriptor, block.data, size, block.offset)
+                              : pread(block.descriptor, block.data, size, block.offset);
+    if (moved > 0) (block.direct ? direct : cached) += moved;
+    if (moved < 0 && errno == EINVAL) refused = true;
+    return moved < 0 ? -errno : moved;
+  };
+  train(
+      setup, {.steps = kSteps, .patience = std::chrono::seconds(60)}, *random_tokens(1, 4201, 16));
+  if (direct == 0 && cached > 0) {
+    WARN("SKIPPED: the file system of " << folder.path() << " has no O_DIRECT");
+    return;
+  }
+  CAPTURE(direct.load(), cached.load());
+  CHECK_FALSE(refused);
+  CHECK(static_cast<double>(cached) < 0.02 * static_cast<double>(direct));
 }
 
 // --- checkpoints
