@@ -130,6 +130,8 @@ constexpr std::array kCalibrateOptions = {
 constexpr std::array kProfileOptions = {
     OptionInfo{"--output", "-o", "FILE", "write the profile here, for --profile"},
     OptionInfo{"--name", "", "TEXT", "of the profile (the machine's)"},
+    OptionInfo{
+        "--device", "", "cuda|cpu", "also the GPU, or the CPU alone (cuda where there is one)"},
     OptionInfo{"--quick", "", "", "less of everything: under a minute"},
     OptionInfo{"--nvme-path", "", "FOLDER", "also measure the drive of this folder"}};
 

@@ -19,6 +19,7 @@
 
 #include <unistd.h>
 
+#include "cli/said_gpus.hpp"
 #include "cli/table.hpp"
 #include "cli/write_file.hpp"
 #include "evidence/measurement.hpp"
@@ -39,31 +40,11 @@ constexpr int kSteps = 10;
 
 // The GPUs that train; none: CPU ranks do. A cluster of CPU ranks is one.
 runtime::cuda::Gpus gpus_of(const Arguments& arguments, const Scenario& scenario) {
-  const auto said = arguments.text("device");
-  if (said && *said != "cpu" && *said != "cuda") {
-    throw InputError({kCommandLine, "--device", "cuda or cpu", in_quotes(*said), ""});
-  }
-  if (said == "cpu") return {};
-  if (!said && scenario.find(ScenarioKey::cluster) != nullptr &&
+  if (!arguments.text("device") && scenario.find(ScenarioKey::cluster) != nullptr &&
       prepare(scenario).cluster->gpu.name == cpu_rank().name) {
     return {};
   }
-  runtime::cuda::Gpus gpus = runtime::cuda::find_gpus();
-  if (said && !gpus.built) {
-    throw InputError({kCommandLine,
-                      "--device",
-                      "cpu",
-                      "cuda, and this program was built without CUDA",
-                      "--device cpu trains on CPU ranks"});
-  }
-  if (said && gpus.found.empty()) {
-    throw InputError({kCommandLine,
-                      "--device",
-                      "a GPU for cuda",
-                      gpus.problem,
-                      "--device cpu trains on CPU ranks; zeroplan doctor looks for the cause"});
-  }
-  return gpus;
+  return said_gpus(arguments, "trains on CPU ranks");
 }
 
 // "1x4xcpu" for four ranks; the name of the first GPU, which all are taken for.

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include "cli/commands.hpp"
+#include "cli/said_gpus.hpp"
 #include "cli/table.hpp"
 #include "cli/today.hpp"
 #include "cli/write_file.hpp"
+#include "runtime/cuda/gpu_profile.hpp"
 #include "runtime/profile/machine_profile.hpp"
 
 namespace zeroplan {
@@ -74,6 +76,13 @@ int run_profile(const Arguments& arguments, Streams streams) {
   options.progress = [&](const std::string& what) {
     streams.log << "measuring " << what << std::endl;
   };
+  const runtime::cuda::Gpus gpus = said_gpus(arguments, "measures the CPU alone");
+  options.no_gpu = gpus.problem;
+  if (!gpus.found.empty()) {
+    options.gpus = [progress = options.progress](const runtime::GpuScale& scale) {
+      return runtime::cuda::measure_gpus(scale, progress);
+    };
+  }
   // Before what takes minutes.
   if (const auto path = arguments.text("output")) require_writable(*path);
   const Json document = runtime::measure_machine(options);

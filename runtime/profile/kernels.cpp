@@ -12,6 +12,7 @@
 
 #include "model/graph/kernel_call.hpp"
 #include "runtime/kernels/cpu_float.hpp"
+#include "runtime/profile/kernel_cases.hpp"
 #include "runtime/profile/machine_profile.hpp"
 
 namespace zeroplan::runtime {
@@ -22,19 +23,15 @@ class CallMemory {
  public:
   CallMemory(const KernelCall& call, DType model) {
     for (const OperandUse& use : operand_uses(call)) {
-      const DType dtype = use.type == OperandUse::Type::model  ? model
-                          : use.type == OperandUse::Type::fp32 ? DType::fp32
-                                                               : DType::int64;
+      const DType dtype = dtype_of(use.type, model);
       auto& memory = memory_.emplace_back(static_cast<std::size_t>(use.elements * width(dtype)));
       fill(memory, dtype);
-      bytes_ += static_cast<double>(memory.size()) * (use.access == Access::update ? 2.0 : 1.0);
       operands_.push_back(
           {use.elements > 0 ? memory.data() : nullptr, Elements::of(use.elements), dtype});
     }
   }
 
   const std::vector<Operand>& operands() const { return operands_; }
-  double bytes() const { return bytes_; }  // read and written
 
  private:
   template <typename T>
@@ -53,12 +50,7 @@ class CallMemory {
 
   std::vector<std::vector<std::byte>> memory_;
   std::vector<Operand> operands_;
-  double bytes_ = 0.0;
 };
-
-std::string_view text_of(DType dtype) {
-  return dtype == DType::fp32 ? "fp32" : dtype == DType::bf16 ? "bf16" : "fp16";
-}
 
 class KernelMeasurer {
  public:
@@ -76,7 +68,7 @@ class KernelMeasurer {
         dtype,
         "isolated",
         std::move(shape),
-        flops > 0.0 ? flops : memory.bytes(),
+        flops > 0.0 ? flops : traffic_bytes(call, dtype),
         flops > 0.0,
         repeat(work, scale_.repetition, pause));
   }
@@ -120,81 +112,50 @@ class KernelMeasurer {
   std::unique_ptr<Kernels> kernels_;
 };
 
-KernelCall linear(Kernel kernel, std::int64_t tokens, std::int64_t out, std::int64_t in) {
-  KernelCall call;
-  call.kernel = kernel;
-  const std::size_t operands = kernel == Kernel::linear_forward ? 4 : 3;
-  call.operands.resize(operands);
-  for (std::size_t i = 0; i < std::min<std::size_t>(operands, 3); ++i) {
-    call.operands[i].from = KernelOperand::From::storage;
-  }
-  call.rows = tokens;
-  call.columns = out;
-  call.inner = in;
-  return call;
-}
-
-KernelCall rowwise(Kernel kernel, std::size_t operands, std::int64_t rows, std::int64_t columns) {
-  KernelCall call;
-  call.kernel = kernel;
-  call.operands.resize(operands, {KernelOperand::From::storage, 0});
-  call.rows = rows;
-  call.columns = columns;
-  call.epsilon = 1e-5;
-  return call;
-}
-
 void products(const ProfileScale& scale, KernelMeasurer& measurer) {
   for (const std::int64_t hidden : scale.hidden) {
     for (const std::int64_t out : {hidden, 4 * hidden}) {
-      const double flops = 2.0 * static_cast<double>(scale.tokens) * static_cast<double>(out) *
-                           static_cast<double>(hidden);
+      const double flops = product_flops(scale.tokens, out, hidden);
       const std::vector<Json> shape = {Json(scale.tokens), Json(out), Json(hidden)};
       for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
         measurer.isolated(
-            linear(Kernel::linear_forward, scale.tokens, out, hidden), dtype, flops, shape);
+            linear_call(Kernel::linear_forward, scale.tokens, out, hidden), dtype, flops, shape);
       }
       for (const Kernel kernel : {Kernel::linear_backward_input, Kernel::linear_backward_weight}) {
-        measurer.isolated(linear(kernel, scale.tokens, out, hidden), DType::fp32, flops, shape);
+        measurer.isolated(
+            linear_call(kernel, scale.tokens, out, hidden), DType::fp32, flops, shape);
       }
-      measurer.sustained(
-          linear(Kernel::linear_forward, scale.tokens, out, hidden), DType::fp32, flops, shape);
+      measurer.sustained(linear_call(Kernel::linear_forward, scale.tokens, out, hidden),
+                         DType::fp32,
+                         flops,
+                         shape);
     }
   }
 }
 
-// 4 S^2 D products a head forward, halved by causality; 2.5 times that backward.
 void attention(const ProfileScale& scale, KernelMeasurer& measurer) {
   constexpr std::int64_t kHeads = 4;
   constexpr std::int64_t kDim = 64;
   for (const Kernel kernel : {Kernel::attention_forward, Kernel::attention_backward}) {
-    const bool forward = kernel == Kernel::attention_forward;
-    KernelCall call = rowwise(kernel, forward ? 5 : 10, scale.tokens, 0);
-    call.batch = 1;
-    call.sequence = scale.tokens;
-    call.heads = call.kv_heads = kHeads;
-    call.head_dim = kDim;
-    call.scale = 1.0 / std::sqrt(static_cast<double>(kDim));
-    call.causal = true;
-    const double s = static_cast<double>(scale.tokens);
-    const double flops = 2.0 * static_cast<double>(kHeads * kDim) * s * s * (forward ? 1.0 : 2.5);
-    measurer.isolated(
-        call, DType::fp32, flops, {Json(1), Json(scale.tokens), Json(kHeads), Json(kDim)});
+    const KernelCall call = attention_call(kernel, 1, scale.tokens, kHeads, kDim);
+    measurer.isolated(call,
+                      DType::fp32,
+                      attention_flops(call),
+                      {Json(1), Json(scale.tokens), Json(kHeads), Json(kDim)});
   }
 }
 
 void memory_bound(const ProfileScale& scale, KernelMeasurer& measurer) {
   const std::int64_t hidden = scale.hidden.back();
   const std::int64_t rows = 4 * scale.tokens;
-  const auto measure = [&](Kernel kernel, std::size_t operands) {
+  for (const Kernel kernel : {Kernel::add,
+                              Kernel::rms_norm_forward,
+                              Kernel::layer_norm_forward,
+                              Kernel::swiglu_forward,
+                              Kernel::gelu_forward}) {
     measurer.isolated(
-        rowwise(kernel, operands, rows, hidden), DType::fp32, 0.0, {Json(rows), Json(hidden)});
-  };
-  measure(Kernel::add, 3);
-  measure(Kernel::rms_norm_forward, 4);
-  measure(Kernel::layer_norm_forward, 6);
-  measure(Kernel::swiglu_forward, 3);
-  measure(Kernel::gelu_forward, 2);
+        rowwise_call(kernel, rows, hidden), DType::fp32, 0.0, {Json(rows), Json(hidden)});
+  }
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "model/cost/profile.hpp"
 #include "model/diagnostic.hpp"
+#include "runtime/device/device.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -29,83 +30,35 @@ std::string after_colon(const std::string& line) {
 
 double clock_now() { return machine_facts().megahertz; }
 
-Json row_json(const ProfileRow& row, double megahertz) {
-  Json json = Json::object({{"what", row.what}});
-  for (const auto& [key, value] : row.settings) json[key] = value;
-  json["unit"] = row.unit;
-  json["median"] = row.spread.median;
-  json["q1"] = row.spread.q1;
-  json["q3"] = row.spread.q3;
-  json["n"] = row.spread.n;
-  json["discarded"] = row.spread.discarded;
-  json["megahertz"] = megahertz > 0.0 ? Json(megahertz) : Json();
-  return json;
-}
-
-const Json* setting(const ProfileRow& row, std::string_view key) {
-  for (const auto& [name, value] : row.settings) {
-    if (name == key) return &value;
-  }
-  return nullptr;
-}
-
-// The row of that name with the largest median; null without one.
-const ProfileRow* best(const std::vector<ProfileRow>& rows, std::string_view what) {
-  const ProfileRow* found = nullptr;
-  for (const ProfileRow& row : rows) {
-    if (row.what != what) continue;
-    if (found == nullptr || row.spread.median > found->spread.median) found = &row;
-  }
-  return found;
-}
-
 // What the rows say in the model's terms.
 class Values {
  public:
-  Values(const std::vector<ProfileRow>& rows, const MachineFacts& facts, const std::string& folder)
-      : rows_(rows), facts_(facts) {
+  Values(const std::vector<ProfileRow>& rows,
+         const MachineFacts& facts,
+         const std::string& folder,
+         ValueList& list)
+      : rows_(rows), facts_(facts), list_(list) {
     machine();
     adam();
     if (!folder.empty()) drive(folder);
   }
 
-  Json values = Json::array();
-  Json notes = Json::array();
-
  private:
-  void add_figure(std::string_view name, double value, double sd, const std::string& provenance) {
-    for (const MachineFigure& figure : kMachineFigures) {
-      if (figure.name != name) continue;
-      if (value < figure.low || value > figure.high) return note_outside(name, value);
-      values.push_back(value_json(name, value, figure.unit, sd, provenance));
-    }
-  }
-
-  void add_coefficient(Coefficient id, double value, double sd, const std::string& provenance) {
-    const CoefficientInfo& row = info(id);
-    if (value < row.low || value > row.high) return note_outside(row.name, value);
-    values.push_back(value_json(row.name, value, row.unit, sd, provenance));
-  }
-
-  void note_outside(std::string_view name, double value) {
-    notes.push_back(fmt::format("{} {:.4g} lies outside its bounds and is left out", name, value));
-  }
-
   void machine() {
     if (facts_.memory_bytes > 0) {
-      add_figure("host_memory_bytes",
-                 static_cast<double>(facts_.memory_bytes),
-                 0.0,
-                 "read: /proc/meminfo, MemTotal");
+      list_.figure("host_memory_bytes",
+                   static_cast<double>(facts_.memory_bytes),
+                   0.0,
+                   "read: /proc/meminfo, MemTotal");
     }
-    add_figure("cpu_cores", static_cast<double>(facts_.cores), 0.0, "read: /proc/cpuinfo");
-    add_figure("cpu_sockets", static_cast<double>(facts_.sockets), 0.0, "read: /proc/cpuinfo");
+    list_.figure("cpu_cores", static_cast<double>(facts_.cores), 0.0, "read: /proc/cpuinfo");
+    list_.figure("cpu_sockets", static_cast<double>(facts_.sockets), 0.0, "read: /proc/cpuinfo");
     if (const ProfileRow* triad = best(rows_, "host_memory_triad")) {
-      add_figure("host_memory_bandwidth",
-                 triad->spread.median,
-                 triad->spread.relative_sd(),
-                 "measured: STREAM triad, " + setting(*triad, "threads")->dump() +
-                     " threads, what the program reads and writes");
+      list_.figure("host_memory_bandwidth",
+                   triad->spread.median,
+                   triad->spread.relative_sd(),
+                   "measured: STREAM triad, " + setting(*triad, "threads")->dump() +
+                       " threads, what the program reads and writes");
     }
   }
 
@@ -116,23 +69,23 @@ class Values {
     const std::string who = "measured: AdamW of the embedded runtime, ";
     for (const ProfileRow& row : rows_) {
       if (row.what != "cpu_adam" || *setting(row, "threads") != Json(1)) continue;
-      add_coefficient(Coefficient::cpu_adam_parameters_per_second_per_core,
-                      row.spread.median,
-                      row.spread.relative_sd(),
-                      who + "one thread");
+      list_.coefficient(Coefficient::cpu_adam_parameters_per_second_per_core,
+                        row.spread.median,
+                        row.spread.relative_sd(),
+                        who + "one thread");
     }
     const std::string all = who + setting(*fastest, "threads")->dump() + " threads";
-    add_coefficient(Coefficient::cpu_adam_process_rate,
-                    fastest->spread.median,
-                    fastest->spread.relative_sd(),
-                    all);
+    list_.coefficient(Coefficient::cpu_adam_process_rate,
+                      fastest->spread.median,
+                      fastest->spread.relative_sd(),
+                      all);
     const ProfileRow* const triad = best(rows_, "host_memory_triad");
     if (triad == nullptr) return;
     const double bytes = info(Coefficient::cpu_adam_bytes_per_parameter).value;
-    add_coefficient(Coefficient::cpu_adam_dram_efficiency,
-                    std::min(1.0, fastest->spread.median * bytes / triad->spread.median),
-                    std::hypot(fastest->spread.relative_sd(), triad->spread.relative_sd()),
-                    all + ", 30 bytes a parameter over STREAM's triad");
+    list_.coefficient(Coefficient::cpu_adam_dram_efficiency,
+                      std::min(1.0, fastest->spread.median * bytes / triad->spread.median),
+                      std::hypot(fastest->spread.relative_sd(), triad->spread.relative_sd()),
+                      all + ", 30 bytes a parameter over STREAM's triad");
   }
 
   void drive(const std::string& folder) {
@@ -140,32 +93,33 @@ class Values {
       const ProfileRow* const row = best(rows_, what);
       if (row == nullptr) return;
       const bool direct = *setting(*row, "direct") == Json(true);
-      add_figure(figure,
-                 row->spread.median,
-                 row->spread.relative_sd(),
-                 fmt::format("measured: blocks of {} bytes, {} requests in flight by {}, {}",
-                             setting(*row, "block_bytes")->dump(),
-                             setting(*row, "requests")->dump(),
-                             setting(*row, "engine")->as_string(),
-                             direct ? "O_DIRECT" : "through the page cache"));
+      list_.figure(figure,
+                   row->spread.median,
+                   row->spread.relative_sd(),
+                   fmt::format("measured: blocks of {} bytes, {} requests in flight by {}, {}",
+                               setting(*row, "block_bytes")->dump(),
+                               setting(*row, "requests")->dump(),
+                               setting(*row, "engine")->as_string(),
+                               direct ? "O_DIRECT" : "through the page cache"));
     };
     rate("drive_read", "nvme_read_bandwidth");
     rate("drive_write", "nvme_write_bandwidth");
     struct statvfs state {};
     if (statvfs(folder.c_str(), &state) == 0) {
-      add_figure("nvme_capacity_bytes",
-                 static_cast<double>(state.f_bavail) * static_cast<double>(state.f_frsize),
-                 0.0,
-                 "read: what is free in the folder");
+      list_.figure("nvme_capacity_bytes",
+                   static_cast<double>(state.f_bavail) * static_cast<double>(state.f_frsize),
+                   0.0,
+                   "read: what is free in the folder");
     }
-    add_coefficient(Coefficient::nvme_efficiency,
-                    1.0,
-                    0.05,
-                    "derived: the rates above are reached, not promised");
+    list_.coefficient(Coefficient::nvme_efficiency,
+                      1.0,
+                      0.05,
+                      "derived: the rates above are reached, not promised");
   }
 
   const std::vector<ProfileRow>& rows_;
   const MachineFacts& facts_;
+  ValueList& list_;
 };
 
 std::vector<std::int64_t> thread_counts(std::int64_t most) {
@@ -174,14 +128,35 @@ std::vector<std::int64_t> thread_counts(std::int64_t most) {
   return {counts.begin(), counts.end()};
 }
 
-Json facts_json(const MachineFacts& facts) {
+Json facts_json(const MachineFacts& facts, Json gpus) {
   return Json::object({{"cpu", facts.cpu},
                        {"cores", facts.cores},
                        {"threads", facts.logical},
                        {"sockets", facts.sockets},
                        {"memory_bytes", facts.memory_bytes},
                        {"last_cache_bytes", facts.last_cache_bytes},
-                       {"gpus", "not measured"}});
+                       {"gpus", std::move(gpus)}});
+}
+
+// What is said of the GPUs; their rows go to `tables`, what they mean to `list`.
+Json measure_gpu_part(const MachineOptions& options,
+                      const std::vector<ProfileRow>& rows,
+                      Json& tables,
+                      ValueList& list) {
+  std::string why = options.no_gpu;
+  if (options.gpus) {
+    try {
+      const GpuFindings found = options.gpus(gpu_scale(options.quick, options.tiny));
+      for (const ProfileRow& row : found.rows) tables.push_back(row_json(row, 0.0));
+      const ProfileRow* const triad = best(rows, "host_memory_triad");
+      gpu_values(found, triad != nullptr ? triad->spread.median : 0.0, list);
+      return to_json(found.facts);
+    } catch (const DeviceError& problem) {
+      why = problem.what();
+    }
+  }
+  list.note("no GPU was measured (" + why + "): coefficients of cards stay the built-in ones");
+  return "not measured";
 }
 
 }  // namespace
@@ -265,22 +240,21 @@ Json measure_machine(const MachineOptions& options) {
   part("kernels on the CPU", [&] { return measure_kernels(scale); });
   part("collectives between CPU ranks", [&] { return measure_collectives(scale); });
 
-  Values values(rows, facts, options.nvme_path);
-  values.notes.push_back("no GPU was measured: coefficients of cards stay the built-in ones");
-  if (options.nvme_path.empty()) {
-    values.notes.push_back("no drive was measured: --nvme-path FOLDER does");
-  }
-  if (options.quick) values.notes.push_back("--quick: fewer repetitions, smaller shapes");
+  ValueList list;
+  Values(rows, facts, options.nvme_path, list);
+  Json gpus = measure_gpu_part(options, rows, tables, list);
+  if (options.nvme_path.empty()) list.note("no drive was measured: --nvme-path FOLDER does");
+  if (options.quick) list.note("--quick: fewer repetitions, smaller shapes");
   return Json::object(
       {{"schema", "zeroplan.profile/1"},
        {"name",
         options.name.empty() ? (facts.cpu.empty() ? "this machine" : facts.cpu) : options.name},
        {"date", options.date},
        {"provenance", options.quick ? "zeroplan profile --quick" : "zeroplan profile"},
-       {"machine", facts_json(facts)},
-       {"values", values.values},
+       {"machine", facts_json(facts, std::move(gpus))},
+       {"values", list.values},
        {"measurements", tables},
-       {"notes", values.notes}});
+       {"notes", list.notes}});
 }
 
 }  // namespace zeroplan::runtime

@@ -2,18 +2,18 @@
 // (model/cost/profile.hpp) with the tables behind it.
 //
 // Every row is a median with quartiles, warm-up discarded. `isolated`: alone after a pause;
-// `sustained`: the last half of a loop without pauses. What is measured is the CPU's part: memory,
-// the embedded runtime's kernels and AdamW by threads, its in-process collectives, copies, a drive.
-// GPUs are not measured yet, and the document says so.
+// `sustained`: the last half of a loop without pauses. The CPU's part: memory, the embedded
+// runtime's kernels and AdamW by threads, its in-process collectives, copies, a drive. The GPU's
+// part, where one is measured: gpu_profile.hpp; else the document says why not.
 #pragma once
 
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "model/json.hpp"
-#include "runtime/profile/spread.hpp"
+#include "runtime/profile/gpu_profile.hpp"
+#include "runtime/profile/profile_row.hpp"
 
 namespace zeroplan::runtime {
 
@@ -25,13 +25,9 @@ struct MachineOptions {
   std::function<void(const std::string&)> progress;  // what is measured next; may be empty
   // For tests: sizes and times far too small to mean anything.
   bool tiny = false;
-};
-
-struct ProfileRow {
-  std::string what;                                    // "host_memory_triad"
-  std::vector<std::pair<std::string, Json>> settings;  // threads, bytes, dtype ...
-  std::string unit;
-  Spread spread;
+  // Measures the GPUs; empty: none, for this reason.
+  std::function<GpuFindings(const GpuScale&)> gpus;
+  std::string no_gpu;
 };
 
 // What the machine says of itself (/proc, sysconf).

@@ -33,17 +33,12 @@ Spread spread_of(std::vector<double> values, std::int64_t discarded) {
           discarded};
 }
 
-std::vector<double> repeat(const std::function<void()>& work,
-                           const Repetition& repetition,
-                           const std::function<void()>& before) {
-  using Clock = std::chrono::steady_clock;
+std::vector<double> repeat_timed(const std::function<double()>& timed,
+                                 const Repetition& repetition) {
   std::vector<double> kept;
   double sum = 0.0;
   for (std::int64_t i = 0;; ++i) {
-    if (before) before();
-    const Clock::time_point begin = Clock::now();
-    work();
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    const double seconds = timed();
     if (i < repetition.discard) continue;
     kept.push_back(std::max(seconds, 1e-9));  // the clock's own grain
     sum += seconds;
@@ -54,6 +49,19 @@ std::vector<double> repeat(const std::function<void()>& work,
     if (count >= repetition.least && sum >= repetition.long_enough.seconds()) break;
   }
   return kept;
+}
+
+std::vector<double> repeat(const std::function<void()>& work,
+                           const Repetition& repetition,
+                           const std::function<void()>& before) {
+  using Clock = std::chrono::steady_clock;
+  const auto timed = [&] {
+    if (before) before();
+    const Clock::time_point begin = Clock::now();
+    work();
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  return repeat_timed(timed, repetition);
 }
 
 std::vector<double> rates(double amount, std::vector<double> seconds) {

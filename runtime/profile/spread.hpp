@@ -29,7 +29,11 @@ struct Repetition {
   Seconds patience = Seconds::infinite();  // from here on three are enough
 };
 
-// Seconds of each kept call of `work`. `before` runs ahead of each, untimed.
+// What `timed` returns, seconds, of each kept call: until there are enough.
+std::vector<double> repeat_timed(const std::function<double()>& timed,
+                                 const Repetition& repetition);
+
+// Seconds of each kept call of `work`, by the host's clock. `before` runs ahead of each, untimed.
 std::vector<double> repeat(const std::function<void()>& work,
                            const Repetition& repetition,
                            const std::function<void()>& before = {});

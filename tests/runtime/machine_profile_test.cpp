@@ -9,6 +9,7 @@
 #include "model/cost/profile.hpp"
 #include "model/diagnostic.hpp"
 #include "model/plan/plan.hpp"
+#include "runtime/device/device.hpp"
 #include "tests/catch.hpp"
 
 namespace zeroplan::runtime {
@@ -21,6 +22,7 @@ const Json& measured() {
     options.name = "test";
     options.date = "2026-11-22";
     options.nvme_path = std::filesystem::temp_directory_path().string();
+    options.no_gpu = "built without CUDA";
     return measure_machine(options);
   }();
   return kDocument;
@@ -160,11 +162,44 @@ TEST_CASE("a measured profile is read and changes CPU Adam of a plan") {
 }
 
 TEST_CASE("the document says what was not measured") {
-  CHECK(notes().find("no GPU was measured") != std::string::npos);
+  CHECK(notes().find("no GPU was measured (built without CUDA)") != std::string::npos);
+  CHECK(*measured().find("machine")->find("gpus") == Json("not measured"));
   MachineOptions missing;
   missing.tiny = true;
   missing.nvme_path = "/no/such/folder";
   CHECK_THROWS_AS(measure_machine(missing), InputError);
+}
+
+TEST_CASE("a GPU that fails as a whole leaves the CPU's part") {
+  MachineOptions options;
+  options.tiny = true;
+  options.gpus = [](const GpuScale&) -> GpuFindings { throw DeviceError("cudaSetDevice: busy"); };
+  const Json document = measure_machine(options);
+  CHECK(document.find("measurements")->items().size() > 20);
+  CHECK(document.find("notes")->dump().find("no GPU was measured (cudaSetDevice: busy)") !=
+        std::string::npos);
+}
+
+TEST_CASE("what a GPU gave stands in the document with its own clock") {
+  MachineOptions options;
+  options.tiny = true;
+  options.gpus = [](const GpuScale&) {
+    GpuFindings findings;
+    findings.facts.name = "NVIDIA H100 80GB HBM3";
+    findings.rows.push_back({"gpu_launch", {}, "s", spread_of({2e-6, 2e-6, 2e-6}, 1), 1755.0});
+    findings.rows.back().beside.emplace_back("note", Json("kept"));
+    findings.notes.push_back("no collectives between GPUs: one is visible");
+    return findings;
+  };
+  const Json document = measure_machine(options);
+  const Json& row = document.find("measurements")->items().back();
+  CHECK(*row.find("what") == Json("gpu_launch"));
+  CHECK(*row.find("megahertz") == Json(1755.0));
+  CHECK(*row.find("note") == Json("kept"));
+  CHECK(*document.find("machine")->find("gpus")->find("name") == Json("NVIDIA H100 80GB HBM3"));
+  CHECK(document.find("notes")->dump().find("one is visible") != std::string::npos);
+  CHECK(document.dump().find("host_launch_seconds") != std::string::npos);
+  CHECK_NOTHROW(parse_profile(document, "profile.json", ""));
 }
 
 }  // namespace zeroplan::runtime

@@ -81,4 +81,7 @@ void sum_of_ranks(Stream stream,
                   Elements count,
                   ReduceOperation operation);
 
+// Does nothing: for measuring launches.
+void run_empty_kernel(Stream stream);
+
 }  // namespace zeroplan::runtime::cuda

@@ -3,6 +3,7 @@
 // which the sources of runtime/cuda run as they are. It checks what a GPU would: that memory is
 // given back as it was taken, that copies stay within what was allocated, that streams and events
 // exist; it says nothing about order, which the guarded device does (tests/runtime).
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,7 +21,8 @@ constexpr std::size_t kMemory = std::size_t{1} << 30;
 struct Machine {
   std::mutex mutex;
   std::map<const std::byte*, std::size_t> device, host;
-  std::set<const void*> streams, events;
+  std::set<const void*> streams;
+  std::map<const void*, std::chrono::steady_clock::time_point> events;  // when recorded
   std::size_t used = 0;
 };
 
@@ -53,7 +55,10 @@ int gpus() {
   return said == nullptr ? 1 : std::atoi(said);
 }
 
-bool known(const std::set<const void*>& all, const void* one) { return all.count(one) == 1; }
+template <typename All>
+bool known(const All& all, const void* one) {
+  return all.count(one) == 1;
+}
 
 }  // namespace
 
@@ -66,6 +71,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* about, int) {
   std::snprintf(about->name, sizeof about->name, "emulated");
   about->totalGlobalMem = kMemory;
   about->major = 8;
+  about->multiProcessorCount = 1;
+  about->l2CacheSize = 1 << 20;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int ordinal) {
@@ -142,7 +149,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return cudaStreamQuery(
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   const std::lock_guard lock(machine().mutex);
   *event = reinterpret_cast<cudaEvent_t>(std::malloc(1));
-  machine().events.insert(*event);
+  machine().events[*event] = {};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -155,12 +162,29 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(machine().mutex);
   return said(known(machine().events, event) ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { return cudaEventQuery(event); }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (cudaStreamQuery(stream) != cudaSuccess) return cudaErrorInvalidResourceHandle;
+  const std::lock_guard lock(machine().mutex);
+  if (!known(machine().events, event)) return said(cudaErrorInvalidResourceHandle);
+  machine().events[event] = std::chrono::steady_clock::now();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const cudaError_t state = cudaStreamQuery(stream);
   return state != cudaSuccess ? state : cudaEventQuery(event);
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  return cudaEventRecord(event, stream);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const std::lock_guard lock(machine().mutex);
+  const auto& events = machine().events;
+  if (!known(events, begin) || !known(events, end)) return said(cudaErrorInvalidResourceHandle);
+  const auto never = std::chrono::steady_clock::time_point{};
+  if (events.at(begin) == never || events.at(end) == never) {
+    return said(cudaErrorInvalidResourceHandle);
+  }
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(events.at(end) - events.at(begin)).count();
+  return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(

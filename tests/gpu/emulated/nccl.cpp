@@ -1,7 +1,10 @@
 // NCCL without NCCL: as much of its interface as runtime/cuda calls, between threads of a process,
 // on the host's memory. A collective is done by the rank that comes last; until then the others'
-// communicators are in progress, as NCCL's are that do not block. Checks that ranks call the same.
+// communicators are in progress, as NCCL's are that do not block; one that blocks waits for it in
+// the call. Checks that ranks call the same.
 #include <array>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -39,6 +42,7 @@ struct Call {
 
 struct Group {
   std::mutex mutex;
+  std::condition_variable changed;
   int ranks = 0;
   int joined = 0;
   bool broken = false;
@@ -130,10 +134,20 @@ thread_local Call* grouped = nullptr;
 struct ncclComm {
   std::shared_ptr<Group> group;
   int rank = 0;
+  bool blocks = false;
   std::int64_t posted = 0;
 
+  // Precondition: the group's lock is held.
+  template <typename Reached>
+  ncclResult_t answer(std::unique_lock<std::mutex>& lock, Reached reached) {
+    if (!blocks) return ncclInProgress;
+    const auto over = [&] { return group->broken || reached(); };
+    if (!group->changed.wait_for(lock, std::chrono::seconds(60), over)) return ncclSystemError;
+    return group->broken ? ncclRemoteError : ncclSuccess;
+  }
+
   ncclResult_t post(Call call) {
-    const std::lock_guard lock(group->mutex);
+    std::unique_lock lock(group->mutex);
     if (group->broken) return ncclRemoteError;
     std::map<int, Call>& meeting = group->calls[posted++];
     if (!meeting.empty() && !meeting.begin()->second.same(call)) return ncclInvalidUsage;
@@ -142,8 +156,9 @@ struct ncclComm {
       carry_out(meeting);
       group->calls.erase(posted - 1);
       ++group->done;
+      group->changed.notify_all();
     }
-    return ncclInProgress;
+    return answer(lock, [this] { return group->done >= posted; });
   }
 };
 
@@ -167,15 +182,19 @@ ncclResult_t ncclCommInitRankConfig(
     ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<Group>> groups;
-  const std::lock_guard lock(mutex);
-  if (config->blocking != 0) return ncclInvalidUsage;
-  std::shared_ptr<Group>& group = groups[id.internal];
-  if (!group) group = std::make_shared<Group>();
-  const std::lock_guard of_group(group->mutex);
+  std::shared_ptr<Group> group;
+  {
+    const std::lock_guard lock(mutex);
+    std::shared_ptr<Group>& known = groups[id.internal];
+    if (!known) known = std::make_shared<Group>();
+    group = known;
+  }
+  std::unique_lock of_group(group->mutex);
   group->ranks = ranks;
   ++group->joined;
-  *communicator = new ncclComm{group, rank};
-  return ncclInProgress;
+  group->changed.notify_all();
+  *communicator = new ncclComm{.group = group, .rank = rank, .blocks = config->blocking != 0};
+  return (*communicator)->answer(of_group, [&] { return group->joined == group->ranks; });
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state) {
   Group& group = *communicator->group;
@@ -193,6 +212,7 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   {
     const std::lock_guard lock(communicator->group->mutex);
     communicator->group->broken = true;
+    communicator->group->changed.notify_all();
   }
   delete communicator;
   return ncclSuccess;

@@ -1,0 +1,36 @@
+#include "cli/said_gpus.hpp"
+
+#include <string>
+
+#include "cli/commands.hpp"
+#include "model/diagnostic.hpp"
+
+namespace zeroplan {
+
+runtime::cuda::Gpus said_gpus(const Arguments& arguments, const char* without) {
+  const auto said = arguments.text("device");
+  if (said && *said != "cpu" && *said != "cuda") {
+    throw InputError({kCommandLine, "--device", "cuda or cpu", in_quotes(*said), ""});
+  }
+  if (said == "cpu") return {.built = true, .found = {}, .problem = "--device cpu"};
+  runtime::cuda::Gpus gpus = runtime::cuda::find_gpus();
+  if (!said) return gpus;
+  const std::string instead = std::string("--device cpu ") + without;
+  if (!gpus.built) {
+    throw InputError({kCommandLine,
+                      "--device",
+                      "cpu",
+                      "cuda, and this program was built without CUDA",
+                      instead});
+  }
+  if (gpus.found.empty()) {
+    throw InputError({kCommandLine,
+                      "--device",
+                      "a GPU for cuda",
+                      gpus.problem,
+                      instead + "; zeroplan doctor looks for the cause"});
+  }
+  return gpus;
+}
+
+}  // namespace zeroplan

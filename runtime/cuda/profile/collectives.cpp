@@ -1,0 +1,225 @@
+// NCCL between the visible GPUs, a thread each: blocking communicators and one stream, as
+// nccl-tests has it and the model's curves were measured. The runtime's own communicator does not
+// block and goes over a stream of its own; its cost is seen in training.
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include "model/cost/collective.hpp"
+#include "runtime/collectives/in_process.hpp"
+#include "runtime/cuda/cuda_check.hpp"
+#include "runtime/cuda/profile/bench.hpp"
+
+namespace zeroplan::runtime::cuda {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kPatience = std::chrono::seconds(60);
+constexpr std::int64_t kSmallest = 1 << 12;
+constexpr Collective kKinds[] = {Collective::all_gather,
+                                 Collective::reduce_scatter,
+                                 Collective::all_reduce,
+                                 Collective::broadcast,
+                                 Collective::all_to_all};
+
+void check_nccl(ncclResult_t status, const char* call) {
+  if (status == ncclSuccess) return;
+  throw CollectiveError(fmt::format("{}: {}", call, ncclGetErrorString(status)));
+}
+
+struct Reading {
+  Collective kind = Collective::all_gather;
+  std::int64_t bytes = 0;
+  std::vector<double> seconds;  // of a call
+};
+
+struct Group {
+  ncclUniqueId id{};
+  int ranks = 2;
+  std::int64_t largest = 0;  // bytes of a message
+  std::int64_t calls = 1;    // in a row
+  std::int64_t discard = 1, kept = 3;
+};
+
+// A rank on the GPU of its number. `host` is its place among the threads.
+class Rank {
+ public:
+  Rank(const Group& group, Communicator& host)
+      : group_(group), host_(host), input_(group.largest), output_(group.largest) {
+    ZP_CUDA(cudaMemsetAsync(input_.data(), 0, static_cast<std::size_t>(group.largest), stream_));
+    ZP_CUDA(cudaStreamSynchronize(stream_));
+    host_.barrier();  // who has no memory is noticed before the others wait in NCCL
+    const std::int64_t before = free_memory();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    check_nccl(ncclCommInitRankConfig(&nccl_, group.ranks, group.id, host.rank(), &config),
+               "ncclCommInitRankConfig");
+    free_before_ = before;
+  }
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+  ~Rank() {
+    if (nccl_ != nullptr) static_cast<void>(ncclCommDestroy(nccl_));
+  }
+
+  std::vector<Reading> measure() {
+    std::vector<Reading> readings;
+    for (const Collective kind : kKinds) {
+      for (std::int64_t bytes = kSmallest; bytes <= group_.largest; bytes *= 8) {
+        Reading reading{.kind = kind, .bytes = bytes, .seconds = {}};
+        for (std::int64_t i = 0; i < group_.discard + group_.kept; ++i) {
+          const double seconds = time(kind, bytes);
+          if (i >= group_.discard) reading.seconds.push_back(std::max(1e-9, seconds));
+        }
+        readings.push_back(std::move(reading));
+      }
+    }
+    return readings;
+  }
+  // Of this rank's GPU, by all kinds together.
+  std::int64_t communicator_bytes() const { return free_before_ - free_memory(); }
+
+ private:
+  static std::int64_t free_memory() {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    ZP_CUDA(cudaMemGetInfo(&free, &total));
+    return static_cast<std::int64_t>(free);
+  }
+
+  double time(Collective kind, std::int64_t bytes) {
+    host_.barrier();
+    begin_.record(stream_);
+    for (std::int64_t i = 0; i < group_.calls; ++i) order(kind, bytes);
+    end_.record(stream_);
+    wait();
+    return end_.seconds_since(begin_) / static_cast<double>(group_.calls);
+  }
+
+  // A rank that failed leaves the others' kernels waiting on their GPUs.
+  void wait() {
+    const Clock::time_point begin = Clock::now();
+    for (;;) {
+      const cudaError_t status = cudaEventQuery(end_.event());
+      if (status == cudaSuccess) return;
+      if (status != cudaErrorNotReady) check(status, "cudaEventQuery");
+      static_cast<void>(cudaGetLastError());
+      const auto failure = host_.failure();
+      if (!failure && Clock::now() - begin < kPatience) continue;
+      static_cast<void>(ncclCommAbort(std::exchange(nccl_, nullptr)));
+      throw CollectiveError(failure.value_or("a collective of NCCL is not done after 60 s"));
+    }
+  }
+
+  // `bytes`: the whole tensor, as nccl-tests and [T12] count it.
+  void order(Collective kind, std::int64_t bytes) {
+    const auto all = static_cast<std::size_t>(bytes) / sizeof(float);
+    const std::size_t share = all / static_cast<std::size_t>(group_.ranks);
+    switch (kind) {
+      case Collective::all_gather:
+        return check_nccl(
+            ncclAllGather(input_.data(), output_.data(), share, ncclFloat, nccl_, stream_),
+            "ncclAllGather");
+      case Collective::reduce_scatter:
+        return check_nccl(
+            ncclReduceScatter(
+                input_.data(), output_.data(), share, ncclFloat, ncclSum, nccl_, stream_),
+            "ncclReduceScatter");
+      case Collective::all_reduce:
+        return check_nccl(
+            ncclAllReduce(input_.data(), output_.data(), all, ncclFloat, ncclSum, nccl_, stream_),
+            "ncclAllReduce");
+      case Collective::broadcast:
+        return check_nccl(
+            ncclBroadcast(input_.data(), output_.data(), all, ncclFloat, 0, nccl_, stream_),
+            "ncclBroadcast");
+      case Collective::all_to_all:
+        check_nccl(ncclGroupStart(), "ncclGroupStart");
+        for (int peer = 0; peer < group_.ranks; ++peer) {
+          const std::size_t at = share * static_cast<std::size_t>(peer) * sizeof(float);
+          check_nccl(ncclSend(input_.data() + at, share, ncclFloat, peer, nccl_, stream_),
+                     "ncclSend");
+          check_nccl(ncclRecv(output_.data() + at, share, ncclFloat, peer, nccl_, stream_),
+                     "ncclRecv");
+        }
+        return check_nccl(ncclGroupEnd(), "ncclGroupEnd");
+    }
+  }
+
+  const Group& group_;
+  Communicator& host_;
+  OwnStream stream_;
+  DeviceMemory input_, output_;
+  Mark begin_, end_;
+  ncclComm_t nccl_ = nullptr;
+  std::int64_t free_before_ = 0;
+};
+
+void measure_group(Bench& bench, const Group& group) {
+  auto hosts = in_process_ranks(group.ranks, kPatience);
+  std::vector<Reading> readings;
+  std::int64_t memory = 0;
+  const auto run = [&](int number) {
+    Communicator& host = *hosts[static_cast<std::size_t>(number)];
+    try {
+      ZP_CUDA(cudaSetDevice(number));
+      Rank rank(group, host);
+      std::vector<Reading> found = rank.measure();
+      if (number == 0) {
+        readings = std::move(found);
+        memory = rank.communicator_bytes();
+      }
+      host.barrier();  // nobody takes its communicator down while others work
+    } catch (const std::exception& problem) {
+      host.fail(fmt::format("GPU {}: {}", number, problem.what()));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int number = 0; number < group.ranks; ++number) threads.emplace_back(run, number);
+  for (std::thread& thread : threads) thread.join();
+  if (const auto failure = hosts.front()->failure()) throw CollectiveError(*failure);
+
+  for (Reading& reading : readings) {
+    bench.findings.rows.push_back(bench.row(
+        "gpu_nccl_" + std::string(name(kCollectiveNames, reading.kind)),
+        {{"ranks", Json(group.ranks)}, {"bytes", Json(reading.bytes)}, {"dtype", Json("fp32")}},
+        "s",
+        std::move(reading.seconds),
+        group.discard));
+  }
+  bench.findings.rows.push_back(bench.row("gpu_nccl_communicator",
+                                          {{"ranks", Json(group.ranks)}},
+                                          "bytes",
+                                          {static_cast<double>(memory)},
+                                          0));
+}
+
+}  // namespace
+
+void measure_nccl(Bench& bench, int gpus) {
+  if (gpus < 2) {
+    bench.findings.notes.emplace_back("no collectives between GPUs: one is visible");
+    return;
+  }
+  Group group;
+  group.largest = std::min(bench.scale().largest_message, bench.room() / 4);
+  group.calls = bench.scale().collectives;
+  group.discard = bench.scale().isolated.discard;
+  group.kept = bench.scale().isolated.least;
+  std::set<int> sizes = {2, gpus};
+  if (gpus > 4) sizes.insert(4);
+  for (const int ranks : sizes) {
+    group.ranks = ranks;
+    check_nccl(ncclGetUniqueId(&group.id), "ncclGetUniqueId");
+    measure_group(bench, group);
+  }
+}
+
+}  // namespace zeroplan::runtime::cuda
