@@ -49,11 +49,14 @@ bool whole(const void* data, std::size_t bytes) {
   return begin >= end || begin + bytes <= end;
 }
 
-// How many, all with one memory.
-int gpus() {
-  const char* said = std::getenv("ZEROPLAN_EMULATED_GPUS");
-  return said == nullptr ? 1 : std::atoi(said);
+// What a test asks of the emulation through the environment.
+int number_said(const char* name, int otherwise) {
+  const char* const said = std::getenv(name);
+  return said == nullptr ? otherwise : std::atoi(said);
 }
+
+// How many, all with one memory.
+int gpus() { return number_said("ZEROPLAN_EMULATED_GPUS", 1); }
 
 template <typename All>
 bool known(const All& all, const void* one) {
@@ -76,6 +79,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* about, int) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int ordinal) {
+  if (ordinal == number_said("ZEROPLAN_EMULATED_BROKEN_GPU", -1)) {
+    return said(cudaErrorDevicesUnavailable);
+  }
   return said(ordinal >= 0 && ordinal < gpus() ? cudaSuccess : cudaErrorInvalidDevice);
 }
 cudaError_t cudaGetDevice(int* ordinal) {
@@ -117,6 +123,8 @@ cudaError_t cudaFree(void* data) {
 }
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
   const std::lock_guard lock(machine().mutex);
+  const int most = number_said("ZEROPLAN_EMULATED_PINNED_BYTES", -1);
+  if (most >= 0 && bytes > static_cast<std::size_t>(most)) return said(cudaErrorMemoryAllocation);
   *data = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
   machine().host[static_cast<std::byte*>(*data)] = bytes;
   return cudaSuccess;
