@@ -1,96 +1,314 @@
 #!/usr/bin/env bash
-# Everything that only a machine with a GPU can do, in one command:
-#   scripts/gpu.sh [--quick]
-# builds with CUDA, runs the tests labelled gpu, runs them again under compute-sanitizer, profiles the
-# machine, trains a 125M model under every stage with prediction beside measurement, and writes what
-# was measured to profiles/measured/<gpu>/. Ends with 1 where a test or the sanitizer fails; a prediction
-# that is off is a result, not a failure, and stands in the files.
+# Everything that only a machine with a GPU can do, part by part:
+#   scripts/gpu.sh [--quick] [--only PART]... [--minutes N]
+# parts, in this order:
+#   build        with CUDA
+#   tests        those labelled gpu
+#   sanitizer    the same under compute-sanitizer
+#   profile      zeroplan profile
+#   verify       a 125M model under every stage, prediction beside measurement
+#   runtime      Qwen2.5-0.5B, 1.5B and 3B by the embedded runtime, micro-batches up to the best
+#   pytorch      the same by PyTorch, eager and compiled (scripts/gpu_pytorch.py)
+#   activations  what transformers keeps for the backward pass, on the card (tests/reference)
+#   deepspeed    real DeepSpeed on scripts/gpu_scenarios.py's list (configs/kit/measure.py)
+#   calibrate    on half of DeepSpeed's lines; validate before and after on the other half
+# What is measured goes to profiles/measured/<gpu>/. A part takes N minutes at most (9): what it has not done
+# it does at the next call, because nothing that stands in the files is measured again. A part whose need is
+# missing says so and is skipped. Ends with 1 where a test, the sanitizer or a program fails; a prediction that
+# is off is a result, not a failure, and stands in the files.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
+
+every=(build tests sanitizer profile verify runtime pytorch activations deepspeed calibrate)
+usage() {
+  echo "usage: scripts/gpu.sh [--quick] [--only PART]... [--minutes N]; parts: ${every[*]}" >&2
+  exit 2
+}
 quick=no
-case "${1:-}" in
-  "") ;;
-  --quick) quick=yes ;;
-  *) echo "usage: scripts/gpu.sh [--quick]" >&2; exit 2 ;;
-esac
+minutes=9
+wanted=()
+while [ "$#" -gt 0 ]; do
+  case $1 in
+    --quick) quick=yes ;;
+    --only)
+      [[ $# -ge 2 && " ${every[*]} " == *" $2 "* ]] || usage
+      wanted+=("$2")
+      shift
+      ;;
+    --minutes)
+      [[ $# -ge 2 && $2 =~ ^[1-9][0-9]*$ ]] || usage
+      minutes=$2
+      shift
+      ;;
+    *) usage ;;
+  esac
+  shift
+done
+[ "${#wanted[@]}" -gt 0 ] || wanted=("${every[@]}")
 
 if ! command -v nvidia-smi >/dev/null 2>&1 || ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
   echo "scripts/gpu.sh: no GPU: nvidia-smi lists none" >&2
   exit 2
 fi
 gpus=$(nvidia-smi -L | grep -c '^GPU')
-name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr ' /' '__')
-out=profiles/measured/$name
+product=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
+out=profiles/measured/$(tr ' /' '__' <<<"$product")
+cluster="1x1x$product"
+programs=build/cuda/bin
+zeroplan=$programs/zeroplan
+tests=(gpu_tests cuda_kernels_gpu_tests)
+python=${PYTHON:-python3}
 mkdir -p "$out"
 failed=()
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
-echo "== build"
-cmake --preset cuda >/dev/null
-cmake --build --preset cuda --target zeroplan gpu_tests
-zeroplan=build/cuda/bin/zeroplan
-tests=build/cuda/bin/gpu_tests
-{
-  nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.max,pcie.link.width.max --format=csv
-  git rev-parse HEAD 2>/dev/null || true
-  date -u +%Y-%m-%dT%H:%M:%SZ
-} >"$out/machine.txt"
+skip() { echo "SKIPPED: $*" >&2; }
+# bounded COMMAND...: ends it when the part's time is up; 124 then.
+deadline=0
+bounded() {
+  local left=$((deadline - SECONDS))
+  [ "$left" -gt 0 ] || return 124
+  timeout --kill-after=20 "$left" "$@"
+}
+# settle WHAT STATUS: what a bounded command's end means for the whole.
+settle() {
+  case $2 in
+    0) ;;
+    124 | 137) echo "$1: not done in $minutes minutes: call again with --only $part" ;;
+    *) failed+=("$1") ;;
+  esac
+}
+has_python() { "$python" -c "import $1" >/dev/null 2>&1; }
+known_card() { "$zeroplan" simulate gpt2 "$cluster" >/dev/null 2>&1; }
+need_program() {
+  [ -x "$zeroplan" ] && return 0
+  skip "$part: $zeroplan is not built: --only build"
+  return 1
+}
 
-echo "== gpu tests"
-"$tests" 2>&1 | tee "$out/gpu_tests.txt" | tail -n 3 || failed+=("gpu tests")
+part_build() {
+  local status=0
+  bounded cmake --preset cuda >/dev/null || status=$?
+  [ "$status" -ne 0 ] || bounded cmake --build --preset cuda --target zeroplan "${tests[@]}" || status=$?
+  settle build "$status"
+  {
+    nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.max,pcie.link.width.max --format=csv
+    git rev-parse HEAD 2>/dev/null || true
+    date -u +%Y-%m-%dT%H:%M:%SZ
+  } >"$out/machine.txt"
+}
 
-if command -v compute-sanitizer >/dev/null 2>&1; then
-  tools="memcheck initcheck synccheck racecheck"
-  [ "$quick" = no ] || tools=memcheck
-  for tool in $tools; do
-    echo "== compute-sanitizer $tool"
-    compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests" >"$out/sanitizer_$tool.txt" 2>&1 ||
-      failed+=("compute-sanitizer $tool")
+need_test() {
+  [ -x "$programs/$1" ] && return 0
+  skip "$part: $programs/$1 is not built: --only build"
+  return 1
+}
+
+part_tests() {
+  local name status
+  for name in "${tests[@]}"; do
+    need_test "$name" || continue
+    status=0
+    bounded "$programs/$name" >"$out/$name.txt" 2>&1 || status=$?
+    tail -n 3 "$out/$name.txt"
+    settle "$name" "$status"
   done
-else
-  echo "compute-sanitizer not found: install it with the toolkit" >&2
-  failed+=("compute-sanitizer is missing")
-fi
+}
 
-echo "== profile"
-less=()
-[ "$quick" = no ] || less=(--quick)
-"$zeroplan" profile "${less[@]}" -o "$out/profile.json" || failed+=("profile")
+part_sanitizer() {
+  local tools=(memcheck initcheck synccheck racecheck) tool name to status
+  if ! command -v compute-sanitizer >/dev/null 2>&1; then
+    skip "sanitizer: compute-sanitizer comes with the toolkit"
+    return
+  fi
+  [ "$quick" = no ] || tools=(memcheck)
+  for tool in "${tools[@]}"; do
+    for name in "${tests[@]}"; do
+      need_test "$name" || continue
+      to=$out/sanitizer_${tool}_$name.txt
+      [ ! -f "$to" ] || { echo "$tool, $name: there already"; continue; }
+      status=0
+      bounded compute-sanitizer --tool "$tool" --error-exitcode 9 "$programs/$name" >"$work/out.txt" 2>&1 || status=$?
+      tail -n 1 "$work/out.txt" || true
+      # A run that was cut short says nothing, and is done again.
+      case $status in 124 | 137) ;; *) mv "$work/out.txt" "$to" ;; esac
+      settle "compute-sanitizer $tool, $name" "$status"
+    done
+  done
+}
 
-model=$(mktemp -d)
-trap 'rm -rf "$model"' EXIT
-cat >"$model/config.json" <<'MODEL'
+part_profile() {
+  local less=() status=0
+  need_program || return 0
+  [ "$quick" = no ] || less=(--quick)
+  bounded "$zeroplan" profile --device cuda "${less[@]}" -o "$work/profile.json" >"$out/profile.txt" || status=$?
+  if [ "$status" -eq 0 ]; then
+    mv "$work/profile.json" "$out/profile.json"
+    tail -n 20 "$out/profile.txt"
+  fi
+  settle profile "$status"
+}
+
+# verify_one NAME RANKS STAGE OFFLOAD
+verify_one() {
+  local offload="" steps=20 status=0
+  [ "$quick" = no ] || steps=5
+  [ "$4" = none ] || offload=', "offload_optimizer": {"device": "cpu", "pin_memory": true}'
+  echo "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": $3$offload}}" >"$work/ds.json"
+  bounded "$zeroplan" verify "$work/config.json" --device cuda --ranks "$2" --ds-config "$work/ds.json" \
+    --precision bf16 --seq 1024 --mbs 4 --steps "$steps" --measurement "$out/measurements.jsonl" \
+    --trace "$out/trace_$1.json" --json >"$out/verify_$1.json" 2>"$out/verify_$1.log" || status=$?
+  case $status in
+    0) echo "$1: as predicted" ;;
+    3) echo "$1: off; see $out/verify_$1.json" ;;
+    *)
+      echo "$1: failed"
+      tail -n 2 "$out/verify_$1.log"
+      settle "verify $1" "$status"
+      ;;
+  esac
+}
+part_verify() {
+  local stage
+  need_program || return 0
+  cat >"$work/config.json" <<'MODEL'
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 768, "intermediate_size": 2048,
  "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 12, "vocab_size": 32000,
  "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "tie_word_embeddings": false}
 MODEL
-steps=20
-[ "$quick" = no ] || steps=5
-# verify NAME RANKS STAGE OFFLOAD: prediction beside measurement.
-verify() {
-  local offload=""
-  [ "$4" = none ] || offload=', "offload_optimizer": {"device": "cpu", "pin_memory": true}'
-  echo "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": $3$offload}}" >"$model/ds.json"
-  local status=0
-  "$zeroplan" verify "$model/config.json" --device cuda --ranks "$2" --ds-config "$model/ds.json" \
-    --precision bf16 --seq 1024 --mbs 4 --steps "$steps" --measurement "$out/measurements.jsonl" \
-    --trace "$out/trace_$1.json" --json >"$out/verify_$1.json" 2>"$out/verify_$1.log" || status=$?
-  case "$status" in
-    0) echo "$1: as predicted" ;;
-    3) echo "$1: off; see $out/verify_$1.json" ;;
-    *) echo "$1: failed"; tail -n 2 "$out/verify_$1.log"; failed+=("verify $1") ;;
-  esac
+  rm -f "$out/measurements.jsonl"
+  for stage in 0 1 2 3; do
+    verify_one "stage${stage}_1gpu" 1 "$stage" none
+    [ "$gpus" -lt 2 ] || verify_one "stage${stage}_${gpus}gpus" "$gpus" "$stage" none
+  done
+  for stage in 2 3; do verify_one "stage${stage}_offload" 1 "$stage" cpu; done
+  [ "$gpus" -ge 2 ] || verify_one "stage3_2ranks_share" 2 3 none
+  [ ! -f "$out/measurements.jsonl" ] || "$zeroplan" validate "$out/measurements.jsonl" >"$out/validate.txt" || true
+  [ ! -f "$out/validate.txt" ] || head -n 12 "$out/validate.txt"
 }
-echo "== verify"
-rm -f "$out/measurements.jsonl"
-for stage in 0 1 2 3; do
-  verify "stage${stage}_1gpu" 1 "$stage" none
-  [ "$gpus" -lt 2 ] || verify "stage${stage}_${gpus}gpus" "$gpus" "$stage" none
-done
-for stage in 2 3; do verify "stage${stage}_offload" 1 "$stage" cpu; done
-if [ "$gpus" -lt 2 ]; then verify "stage3_2ranks_share" 2 3 none; fi
 
-echo "== validate"
-"$zeroplan" validate "$out/measurements.jsonl" | tee "$out/validate.txt" || true
+# Micro-batches are doubled until one does not fit; every point is tried once.
+part_runtime() {
+  local model sequence size point status steps=30
+  need_program || return 0
+  [ "$quick" = no ] || steps=8
+  echo '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 1}}' >"$work/ds.json"
+  touch "$out/runtime_points.txt"
+  for model in qwen2.5-0.5b qwen2.5-1.5b qwen2.5-3b; do
+    for sequence in 1024 4096; do
+      for size in 1 2 4 8 16 32 64; do
+        point="$model seq $sequence micro-batch $size"
+        if grep -q "^$point: " "$out/runtime_points.txt"; then
+          grep -q "^$point: trained" "$out/runtime_points.txt" || break
+          continue
+        fi
+        status=0
+        bounded "$zeroplan" run "$model" --device cuda --ranks 1 --ds-config "$work/ds.json" --precision bf16 \
+          --seq "$sequence" --mbs "$size" --steps "$steps" --measurement "$out/runtime.jsonl" --json \
+          >"$work/run.json" 2>"$work/run.log" || status=$?
+        case $status in
+          0) echo "$point: trained" | tee -a "$out/runtime_points.txt" ;;
+          124 | 137) settle "$point" "$status"; return ;;
+          *)
+            # Not to fit is an answer; anything else is a failure, and is tried again.
+            if grep -q 'out of .* memory in phase' "$work/run.log"; then
+              echo "$point: out of memory" | tee -a "$out/runtime_points.txt"
+            else
+              echo "$point: $(grep '^error' "$work/run.log" | tail -n 1)"
+              failed+=("$point")
+            fi
+            break
+            ;;
+        esac
+      done
+    done
+  done
+}
+
+part_pytorch() {
+  local states status less=()
+  need_program || return 0
+  if ! has_python torch || ! has_python transformers; then
+    skip "pytorch: $python has no torch or no transformers (PYTHON=... names another)"
+    return
+  fi
+  [ "$quick" = no ] || less=(--models qwen2.5-0.5b --sequences 1024 --steps 10 --warm-up 3)
+  for states in fp32 bf16; do
+    status=0
+    bounded "$python" scripts/gpu_pytorch.py -o "$out/pytorch.jsonl" --cluster "$cluster" --zeroplan "$zeroplan" \
+      --states "$states" "${less[@]}" || status=$?
+    settle "pytorch, $states states" "$status"
+  done
+}
+
+part_activations() {
+  local status=0 small=()
+  if ! has_python torch || ! has_python transformers; then
+    skip "activations: $python has no torch or no transformers"
+    return
+  fi
+  if ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+    skip "activations: this torch sees no GPU"
+    return
+  fi
+  [ "$quick" = no ] || small=(--small)
+  bounded "$python" tests/reference/record_activations.py --device cuda "${small[@]}" \
+    >"$out/activations.txt" 2>&1 || status=$?
+  tail -n 2 "$out/activations.txt"
+  [ "$status" -ne 0 ] || cp tests/reference/activations.json "$out/activations.json"
+  settle activations "$status"
+}
+
+part_deepspeed() {
+  local status=0
+  need_program || return 0
+  if ! known_card; then
+    skip "deepspeed: zeroplan does not know $product, whose scenarios it would choose"
+    return
+  fi
+  if [ ! -f "$out/scenarios.jsonl" ]; then
+    "$python" scripts/gpu_scenarios.py --cluster "$cluster" --zeroplan "$zeroplan" -o "$out/scenarios.jsonl" ||
+      { failed+=("scenarios"); return; }
+  fi
+  if ! has_python deepspeed || ! has_python transformers; then
+    skip "deepspeed: $python has no deepspeed or no transformers"
+    return
+  fi
+  bounded env CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}" "$python" configs/kit/measure.py \
+    "$out/scenarios.jsonl" --ranks 1 -o "$out/deepspeed.jsonl" --logs "$out/deepspeed_logs" --timeout 240 --once || status=$?
+  settle "deepspeed, see $out/deepspeed_logs" "$status"
+}
+
+part_calibrate() {
+  local lines=$out/deepspeed.jsonl half status=0
+  need_program || return 0
+  if [ ! -s "$lines" ] || [ "$(wc -l <"$lines")" -lt 8 ]; then
+    skip "calibrate: fewer than 8 lines in $lines: --only deepspeed"
+    return
+  fi
+  # The list was shuffled when it was made.
+  awk 'NR % 2 == 1' "$lines" >"$out/calibrate_on.jsonl"
+  awk 'NR % 2 == 0' "$lines" >"$out/validate_on.jsonl"
+  half=$out/validate_on.jsonl
+  bounded "$zeroplan" calibrate "$out/calibrate_on.jsonl" -o "$out/calibrated.json" >"$out/calibrate.txt" || status=$?
+  case $status in 0 | 4) ;; *) settle calibrate "$status"; return ;; esac
+  "$zeroplan" validate "$half" >"$out/validate_before.txt" || true
+  "$zeroplan" validate "$half" --profile "$out/calibrated.json" >"$out/validate_calibrated.txt" || true
+  if [ -f "$out/profile.json" ]; then
+    "$zeroplan" validate "$half" --profile "$out/profile.json" >"$out/validate_profiled.txt" || true
+  fi
+  for half in before calibrated profiled; do
+    [ ! -f "$out/validate_$half.txt" ] || { echo "$half:"; head -n 12 "$out/validate_$half.txt"; }
+  done
+}
+
+for part in "${every[@]}"; do
+  [[ " ${wanted[*]} " == *" $part "* ]] || continue
+  echo "== $part"
+  deadline=$((SECONDS + 60 * minutes))
+  "part_$part"
+done
 echo "written to $out"
 if [ "${#failed[@]}" -gt 0 ]; then
   printf 'FAILED: %s\n' "${failed[@]}" >&2

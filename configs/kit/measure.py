@@ -5,7 +5,8 @@
 
 Every scenario is a process group of its own: one that runs out of memory becomes a line that says so, and
 the next one starts on empty cards. A scenario's model is an inline Hugging Face config or a folder. Lines
-that are already in the output are not run again.
+that are already in the output are not run again; with --once neither are those whose log says that they were
+tried and failed.
 """
 
 import argparse
@@ -31,6 +32,7 @@ def flags():
     parser.add_argument("--steps", type=int, default=13, help="optimizer steps, of which 3 are warm-up")
     parser.add_argument("--timeout", type=int, default=1800, help="seconds for one scenario")
     parser.add_argument("--logs", default="measure_logs", help="folder for what the runs print")
+    parser.add_argument("--once", action="store_true", help="leave out what was tried and failed")
     parser.add_argument("--script", default="train_native.py", help="train.py measures the Trainer's runs")
     return parser.parse_args()
 
@@ -94,7 +96,7 @@ def main():
     arguments = flags()
     done = already_done(arguments.output)
     Path(arguments.logs).mkdir(exist_ok=True)
-    counts = {"measured": 0, "out of memory": 0, "failed": 0, "there already": 0}
+    counts = {"measured": 0, "out of memory": 0, "failed": 0, "there already": 0, "failed before": 0}
     with open(arguments.scenarios, encoding="utf-8") as lines:
         scenarios = [json.loads(line) for line in lines if line.strip()]
     for number, scenario in enumerate(scenarios):
@@ -102,10 +104,14 @@ def main():
         if identifier in done:
             counts["there already"] += 1
             continue
+        log = Path(arguments.logs) / f"{re.sub(r'[^A-Za-z0-9._-]', '_', identifier)}.log"
+        if arguments.once and log.is_file():
+            counts["failed before"] += 1
+            continue
         with tempfile.TemporaryDirectory() as folder:
             code, text = run(scenario, arguments, Path(folder))
             line = line_of(scenario, code, text, Path(folder))
-        (Path(arguments.logs) / f"{re.sub(r'[^A-Za-z0-9._-]', '_', identifier)}.log").write_text(text)
+        log.write_text(text)
         outcome = "failed" if line is None else "measured" if line["measured"]["fits"] else "out of memory"
         counts[outcome] += 1
         print(f"{identifier}: {outcome}" + ("" if line else f" (exit {code}, see {arguments.logs})"), flush=True)

@@ -37,6 +37,14 @@ def software():
     return {name: version.split("+")[0] for name, version in found.items()}
 
 
+def relative_deviation(seconds):
+    """Standard deviation of the median over it, from the quartiles as of a normal sample; None for one step."""
+    if len(seconds) < 2:
+        return None
+    low, median, high = statistics.quantiles(seconds, n=4)
+    return min(1.0, (high - low) / 1.349 * 1.2533 / len(seconds) ** 0.5 / median)
+
+
 class Recorder:
     """Call step_begins() and step_ends() around optimizer steps, then write()."""
 
@@ -72,7 +80,7 @@ class Recorder:
             "host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "node": int(os.environ.get("GROUP_RANK", os.environ.get("CROSS_RANK", 0))),
             "seconds": statistics.median(steady) if steady else None,
-            "quartiles": statistics.quantiles(steady, n=4) if len(steady) > 1 else None,
+            "deviation": relative_deviation(steady),
         }
         for name, values in self.phases.items():
             mine[name] = statistics.median(values[WARM_UP_STEPS:] or values)
@@ -99,8 +107,8 @@ class Recorder:
             "measured": {"fits": True, **self.measured(ranks, scenario)},
             "notes": f"median of {max(1, len(self.seconds) - WARM_UP_STEPS)} steps on {len(ranks)} ranks",
         }
-        if ranks[0]["quartiles"]:
-            line["uncertainty"] = {"step_seconds_quartiles": ranks[0]["quartiles"]}
+        if ranks[0]["deviation"] is not None:
+            line["uncertainty"] = {"step_seconds": ranks[0]["deviation"]}
         with open(path, "a", encoding="utf-8") as lines:
             lines.write(json.dumps(line) + "\n")
         return line

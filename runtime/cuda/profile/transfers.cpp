@@ -1,7 +1,9 @@
 // Copies between host and card by size, direction and kind of host memory, and what it takes to get
 // memory.
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -78,9 +80,20 @@ class Copies {
       }
     };
     ThreadPool pool(2);
+    std::array<std::exception_ptr, 2> problems;  // the pool's tasks must not throw
+    const auto caught = [&](std::int64_t i) {
+      try {
+        one(i == 0);
+      } catch (...) {
+        problems[static_cast<std::size_t>(i)] = std::current_exception();
+      }
+    };
     const auto work = [&] {
       if (direction == Direction::both) {
-        pool.run(2, [&](std::int64_t i) { one(i == 0); });
+        pool.run(2, caught);
+        for (const std::exception_ptr& problem : problems) {
+          if (problem) std::rethrow_exception(problem);
+        }
       } else {
         one(direction == Direction::to_gpu);
       }

@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""PyTorch beside the embedded runtime: trains the same shapes with random weights and writes measurements.
+
+    gpu_pytorch.py --cluster "1x1xNVIDIA H100 80GB HBM3" --zeroplan build/cuda/bin/zeroplan -o pytorch.jsonl
+
+Weights and gradients are bf16; --states fp32 keeps fp32 weights and moments beside them, as the runtime does
+(DeepSpeed's bf16 optimizer), --states bf16 updates the weights themselves. transformers' own classes with sdpa,
+AdamW(fused=True), eager and under torch.compile. The micro-batch is doubled until memory is full or tokens a
+second fall; at the best one 50 steps are timed after 10, each between two synchronisations.
+
+A point is a process of its own. What stands in the output is not done again; with --minutes the program ends
+after so long with exit status 3, and the next call goes on.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LEFT = 3  # exit status: points are left
+NO_MEMORY = 4  # exit status of a point
+SWEEP_WARM_UP, SWEEP_STEPS = 3, 5
+WORSE = 0.97  # of the best tokens a second: the sweep ends
+
+
+def flags():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", required=True, help="measurement lines are added here")
+    parser.add_argument("--cluster", required=True, help="the card, as zeroplan takes it")
+    parser.add_argument("--zeroplan", help="the program: says the card's peak; no MFU without it")
+    parser.add_argument("--models", default="qwen2.5-0.5b,qwen2.5-1.5b,qwen2.5-3b",
+                        help="of configs/models, or paths to a config.json")
+    parser.add_argument("--modes", default="eager,compile")
+    parser.add_argument("--sequences", default="1024,4096")
+    parser.add_argument("--states", default="fp32", choices=("fp32", "bf16"))
+    parser.add_argument("--largest", type=int, default=128, help="micro-batch that the sweep tries")
+    parser.add_argument("--warm-up", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--minutes", type=float, default=1e9)
+    parser.add_argument("--point-minutes", type=float, default=8, help="a process that takes longer is ended")
+    parser.add_argument("--point", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def config_of(model):
+    """The Hugging Face config and what zeroplan calls the model."""
+    path = ROOT / "configs" / "models" / f"{model}.json"
+    if path.is_file():
+        return json.loads(path.read_text(encoding="utf-8"))["config"], model
+    config = json.loads(Path(model).read_text(encoding="utf-8"))
+    return config, config
+
+
+# --- one point, in a process of its own
+
+
+class Adam:
+    """AdamW on the bf16 weights, or on fp32 ones that the bf16 weights are copied from."""
+
+    def __init__(self, torch, parameters, states, device):
+        self.torch, self.model = torch, parameters
+        self.masters = [p.detach().float() for p in parameters] if states == "fp32" else parameters
+        self.optimizer = torch.optim.AdamW(self.masters, lr=1e-5, fused=device != "cpu")
+
+    def step(self):
+        if self.masters is not self.model:
+            for master, parameter in zip(self.masters, self.model):
+                master.grad = parameter.grad.float()
+                parameter.grad = None
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.masters is not self.model:
+            with self.torch.no_grad():
+                self.torch._foreach_copy_(self.model, self.masters)
+
+
+def train(point):
+    """Seconds of the kept steps, and peaks."""
+    import torch
+    import transformers
+
+    device = point["device"]
+    on_gpu = device.startswith("cuda")
+    synchronize = torch.cuda.synchronize if on_gpu else lambda: None
+    torch.manual_seed(1)
+    config = config_of(point["model"])[0]
+    settings = transformers.AutoConfig.for_model(**config)
+    with torch.device(device):
+        model = transformers.AutoModelForCausalLM.from_config(
+            settings, attn_implementation="sdpa", torch_dtype=torch.bfloat16)
+    model = model.to(device=device, dtype=torch.bfloat16).train()
+    model.config.use_cache = False
+    optimizer = Adam(torch, [p for p in model.parameters() if p.requires_grad], point["states"], device)
+    forward = torch.compile(model) if point["mode"] == "compile" else model
+    shape = (point["micro_batch"], point["sequence"])
+    ids = torch.randint(0, settings.vocab_size, shape, device=device)
+    seconds, losses = [], []
+    for step in range(point["warm_up"] + point["steps"]):
+        synchronize()
+        began = time.perf_counter()
+        loss = forward(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        synchronize()
+        if step >= point["warm_up"]:
+            seconds.append(time.perf_counter() - began)
+        losses.append(loss.detach())
+    result = {"seconds": seconds, "losses": [float(losses[0]), float(losses[-1])],
+              "parameters": sum(p.numel() for p in model.parameters()),
+              "software": {"torch": torch.__version__.split("+")[0],
+                           "transformers": transformers.__version__.split("+")[0]}}
+    if on_gpu:
+        free, total = torch.cuda.mem_get_info()
+        result["memory"] = {"peak_allocated_bytes": torch.cuda.max_memory_allocated(),
+                            "peak_reserved_bytes": torch.cuda.max_memory_reserved(),
+                            "peak_total_bytes": total - free}
+    return result
+
+
+def run_point(point):
+    try:
+        print("RESULT " + json.dumps(train(point)))
+        return 0
+    except RuntimeError as error:  # torch.cuda.OutOfMemoryError among them
+        if "out of memory" not in str(error):
+            raise
+        print(str(error).splitlines()[0], file=sys.stderr)
+        return NO_MEMORY
+
+
+# --- the list of points
+
+
+class Table:
+    """The lines of the output, and what is still to be done."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        text = self.path.read_text(encoding="utf-8") if self.path.is_file() else ""
+        self.lines = [json.loads(line) for line in text.splitlines() if line.strip()]
+
+    def best(self, series):
+        """The micro-batch of a series that is done, or None."""
+        found = [line for line in self.lines if line.get("group") == series and line["measured"].get("step_seconds")]
+        return found[-1]["scenario"]["workload"]["micro_batch_size"] if found else None
+
+    def add(self, line):
+        self.lines.append(line)
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def start(arguments, point):
+    """(result, why not): the result of the point's process, or None and the reason."""
+    command = [sys.executable, __file__, "--output", arguments.output, "--cluster", arguments.cluster]
+    command += ["--point", json.dumps(point)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False,
+                              timeout=60 * arguments.point_minutes)
+    except subprocess.TimeoutExpired:
+        return None, f"no end after {arguments.point_minutes:g} minutes"
+    if done.returncode == NO_MEMORY:
+        return None, "out of memory"
+    for line in done.stdout.splitlines():
+        if line.startswith("RESULT "):
+            return json.loads(line[len("RESULT "):]), ""
+    said = [line for line in done.stderr.splitlines() if line.strip()]
+    return None, said[-1] if said else f"exit status {done.returncode}"
+
+
+def tokens_per_second(point, result):
+    return point["micro_batch"] * point["sequence"] / statistics.median(result["seconds"])
+
+
+def sweep(arguments, point, first):
+    """The micro-batch with the most tokens a second, or None and why."""
+    best, most, reason = None, 0.0, ""
+    size = first
+    while size <= arguments.largest:
+        tried = {**point, "micro_batch": size, "warm_up": min(SWEEP_WARM_UP, arguments.warm_up),
+                 "steps": min(SWEEP_STEPS, arguments.steps)}
+        result, reason = start(arguments, tried)
+        if result is None:
+            break
+        rate = tokens_per_second(tried, result)
+        print(f"  micro-batch {size}: {rate:.0f} tokens/s", flush=True)
+        if rate > most:
+            best, most = size, rate
+        if rate < WORSE * most:
+            break
+        size *= 2
+    return best, reason
+
+
+def relative_sd(seconds):
+    """Of the median, as for a normal sample, over it."""
+    low, median, high = statistics.quantiles(seconds, n=4)
+    return min(1.0, (high - low) / 1.349 * 1.2533 / len(seconds) ** 0.5 / median)
+
+
+def flops_per_token(config, parameters, sequence):
+    """6 N + 12 L h s (Chowdhery et al. 2022, appendix B), as zeroplan counts."""
+    return 6.0 * parameters + 12.0 * config["num_hidden_layers"] * config["hidden_size"] * sequence
+
+
+def peak_flops(arguments):
+    """The card's dense bf16 peak as zeroplan has it, or None."""
+    if not arguments.zeroplan:
+        return None
+    command = [arguments.zeroplan, "simulate", "qwen2.5-0.5b", arguments.cluster, "--precision", "bf16", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        step = json.loads(done.stdout)["step"]
+        return 1e12 * step["model_tflops_per_gpu"] / step["mfu"]
+    except (KeyError, ValueError, TypeError, ZeroDivisionError):
+        return None
+
+
+def line_of(arguments, series, point, result, peak):
+    config, name = config_of(point["model"])
+    median = statistics.median(result["seconds"])
+    rate = tokens_per_second(point, result)
+    flops = rate * flops_per_token(config, result["parameters"], point["sequence"])
+    half = point["states"] == "bf16"
+    measured = {"fits": True, "step_seconds": median, "samples_per_second": point["micro_batch"] / median,
+                "tokens_per_second_per_gpu": rate, "model_tflops_per_gpu": flops / 1e12, **result.get("memory", {})}
+    if peak:
+        measured["mfu"] = flops / peak
+    workload = {"sequence_length": point["sequence"], "micro_batch_size": point["micro_batch"],
+                "gradient_accumulation_steps": 1, "precision": "bf16", "optimizer": "adamw", "attention": "sdpa",
+                "activation_checkpointing": "none", "frontend": "native", "compile": point["mode"] == "compile",
+                # One process without a wrapper. fp32 states beside bf16 weights are no engine's that is modelled.
+                "engine": "ddp" if half else "other"}
+    return {
+        "id": f"{series}-mbs{point['micro_batch']}",
+        "group": series,
+        "source": f"{platform.node()} {time.strftime('%Y-%m-%d')}",
+        "scenario": {"model": name, "cluster": arguments.cluster, "workload": workload,
+                     "software": result["software"],
+                     "ds_config": {"bf16": {"enabled": True, "bf16_master_weights_and_grads": half}}},
+        "measured": measured,
+        "uncertainty": {"step_seconds": relative_sd(result["seconds"])},
+        "notes": f"PyTorch {point['mode']}, {point['states']} states, AdamW(fused), median of {point['steps']} steps "
+                 f"after {point['warm_up']}; loss {result['losses'][0]:.3f} -> {result['losses'][1]:.3f}",
+    }
+
+
+def series_of(arguments):
+    """Every (name, point): eager before compile, which begins at its micro-batch."""
+    for model in arguments.models.split(","):
+        for sequence in arguments.sequences.split(","):
+            for mode in arguments.modes.split(","):
+                name = Path(model).parent.name + "-" + Path(model).stem if model.endswith(".json") else model
+                yield (f"pytorch-{name}-{arguments.states}-seq{sequence}-{mode}",
+                       {"model": model, "sequence": int(sequence), "mode": mode, "states": arguments.states,
+                        "device": arguments.device})
+
+
+def measure(arguments, table, series, point, peak):
+    first = 1
+    if point["mode"] == "compile":
+        first = table.best(series.removesuffix("compile") + "eager") or 1
+    best, reason = sweep(arguments, point, first)
+    if best is None and first > 1:
+        best, reason = sweep(arguments, point, 1)
+    if best is None:
+        print(f"{series}: {reason}", flush=True)
+        return False
+    whole = {**point, "micro_batch": best, "warm_up": arguments.warm_up, "steps": arguments.steps}
+    result, reason = start(arguments, whole)
+    if result is None:
+        print(f"{series}: {reason}", flush=True)
+        return False
+    line = line_of(arguments, series, whole, result, peak)
+    table.add(line)
+    share = f", MFU {100 * line['measured']['mfu']:.1f} %" if peak else ""
+    print(f"{series}: {line['measured']['tokens_per_second_per_gpu']:.0f} tokens/s at {best}{share}", flush=True)
+    return True
+
+
+def main():
+    arguments = flags()
+    if arguments.point:
+        return run_point(json.loads(arguments.point))
+    began = time.monotonic()
+    table = Table(arguments.output)
+    peak = peak_flops(arguments)
+    failed = 0
+    for series, point in series_of(arguments):
+        if table.best(series) is not None:
+            print(f"{series}: there already")
+            continue
+        if time.monotonic() - began > 60 * arguments.minutes:
+            print(f"{series} and what follows: left for the next call")
+            return LEFT
+        print(series, flush=True)
+        failed += not measure(arguments, table, series, point, peak)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
