@@ -67,7 +67,8 @@ void add_products(const GpuScale& scale, const Coefficients& c, std::vector<Prof
     const Seconds seconds = each.sustained ? used.sustained(product) : used.isolated(product);
     rows.push_back(row_of(
         "gpu_" + std::string(name(each.call.kernel)),
-        {{"dtype", Json(each.tf32 ? "tf32" : text_of(each.dtype))},
+        {{"loop_seconds", Json(scale.sustained.seconds())},
+         {"dtype", Json(each.tf32 ? "tf32" : text_of(each.dtype))},
          {"shape", Json::array({Json(each.shape[0]), Json(each.shape[1]), Json(each.shape[2])})},
          {"mode", Json(each.sustained ? "sustained" : "isolated")}},
         "flop/s",
@@ -187,7 +188,10 @@ std::set<std::string> names_of(const ValueList& list) {
   return names;
 }
 
-void check_products(const Made& made, const GpuFindings& findings, double tolerance) {
+void check_products(const Made& made,
+                    const GpuFindings& findings,
+                    double tolerance,
+                    bool loops = true) {
   const MatmulTimes times(card(), made.coefficients);
   int compared = 0;
   for (const ProfileRow& row : findings.rows) {
@@ -201,6 +205,7 @@ void check_products(const Made& made, const GpuFindings& findings, double tolera
                               : Kernel::linear_forward;
     const MatrixProduct product = matrix_product(kernel, shape[0], shape[1], shape[2], type);
     const bool sustained = text_setting(row, "mode") == "sustained";
+    if (sustained && !loops) continue;
     const Seconds seconds = sustained ? times.sustained(product) : times.isolated(product);
     CAPTURE(row.what, dtype, shape[0], shape[1], shape[2], sustained);
     CHECK(product_flops(shape[0], shape[1], shape[2]) / seconds.seconds() ==
@@ -222,11 +227,27 @@ TEST_CASE("the profile of a GPU gives the products it was made of") {
   CHECK(made.coefficients[C::matmul_fp32_efficiency] == Approx(0.7).epsilon(0.03));
 }
 
-TEST_CASE("so does the quick one") {
+TEST_CASE("so does the quick one, whose loops are too short to show a card at work") {
   const GpuFindings findings = invented(true);
   const Made made = made_of(findings);
   INFO(notes_of(made.list));
-  check_products(made, findings, 0.03);
+  check_products(made, findings, 0.03, false);
+  CHECK(names_of(made.list).count("matmul_sustained_derate") == 0);
+  CHECK(notes_of(made.list).find("matmul_sustained_derate stays the table's") != std::string::npos);
+}
+
+TEST_CASE("measurements that scatter by 8 % and two that are far off move the fit little") {
+  GpuFindings findings = invented();
+  int number = 0;
+  for (ProfileRow& row : findings.rows) {
+    if (!row.what.starts_with("gpu_linear") || text_setting(row, "mode") != "isolated") continue;
+    const double scatter = 0.08 * std::sin(2.4 * ++number);  // golden angle: no pattern with shapes
+    row.spread.median *= number == 7 || number == 30 ? 0.4 : 1.0 + scatter;
+  }
+  const Made made = made_of(findings);
+  INFO(notes_of(made.list));
+  check_products(made, invented(), 0.08, false);
+  CHECK(made.coefficients[C::matmul_isolated_efficiency] == Approx(0.74).epsilon(0.05));
 }
 
 TEST_CASE("the profile of a GPU gives its memory, launches and copies") {
@@ -393,7 +414,7 @@ TEST_CASE("a quick profile of a slow card stays within its share of a minute") {
   }
   CAPTURE(rows, seconds);
   CHECK(rows < 80);
-  CHECK(seconds < 20.0);
+  CHECK(seconds < 10.0);
 }
 
 }  // namespace zeroplan::runtime

@@ -146,6 +146,7 @@ class KernelBench {
     const double amount = each.flops > 0.0 ? each.flops : traffic;
     const char* const unit = each.flops > 0.0 ? "flop/s" : "bytes/s";
     if (each.sustained) {
+      settings.emplace_back("loop_seconds", Json(bench_.scale().sustained.seconds()));
       add_loop(what, std::move(settings), amount, bench_.sustained(work));
     } else {
       add(what,
