@@ -1,5 +1,6 @@
-// The one door to GPUs: which there are, and what a rank on one runs on. No CUDA header is needed
-// to include this; where the program was built without CUDA the same functions say so.
+// The door to GPUs: which there are, and what a rank on one runs on (gpu_profile.hpp measures
+// them). No CUDA header is needed to include this; where the program was built without CUDA the
+// same functions say so.
 #pragma once
 
 #include <functional>

@@ -177,7 +177,7 @@ void measure_copies(Bench& bench) {
 
 void measure_allocations(Bench& bench) {
   const std::int64_t most = bench.scale().largest_allocation;
-  constexpr std::int64_t kFactor = 16;
+  constexpr std::int64_t kFactor = 8;
   for (std::int64_t bytes = kSmallest; bytes <= std::min(most, bench.room()); bytes *= kFactor) {
     allocation(
         bench,
