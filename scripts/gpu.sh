@@ -8,7 +8,7 @@
 #   profile      zeroplan profile
 #   verify       a 125M model under every stage, prediction beside measurement
 #   runtime      Qwen2.5-0.5B, 1.5B and 3B by the embedded runtime, micro-batches up to the best
-#   pytorch      the same by PyTorch, eager and compiled (scripts/gpu_pytorch.py)
+#   pytorch      the same by PyTorch, eager and compiled (scripts/gpu_pytorch.py), and both in a table
 #   activations  what transformers keeps for the backward pass, on the card (tests/reference)
 #   deepspeed    real DeepSpeed on scripts/gpu_scenarios.py's list (configs/kit/measure.py)
 #   calibrate    on half of DeepSpeed's lines; validate before and after on the other half
@@ -227,7 +227,7 @@ part_runtime() {
 }
 
 part_pytorch() {
-  local states status less=()
+  local states status=0 less=()
   need_program || return 0
   if ! has_python torch || ! has_python transformers; then
     skip "pytorch: $python has no torch or no transformers (PYTHON=... names another)"
@@ -240,6 +240,8 @@ part_pytorch() {
       --states "$states" "${less[@]}" || status=$?
     settle "pytorch, $states states" "$status"
   done
+  [ ! -f "$out/pytorch.jsonl" ] || "$python" scripts/gpu_compare.py "$out/runtime.jsonl" "$out/pytorch.jsonl" |
+    tee "$out/comparison.md"
 }
 
 part_activations() {

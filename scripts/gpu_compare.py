@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""The embedded runtime beside PyTorch, each at its best micro-batch: a Markdown table of tokens a second and MFU.
+
+    gpu_compare.py profiles/measured/<gpu>/runtime.jsonl profiles/measured/<gpu>/pytorch.jsonl
+
+The runtime keeps fp32 weights and moments beside bf16 weights and gradients; `fp32 states` are PyTorch with the
+same, `bf16 states` PyTorch with fewer bytes. MFU counts 6 N + 12 L h s a token, as zeroplan does, over the peak
+that the lines of gpu_pytorch.py were given.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "models"
+COLUMNS = ("runtime", "fp32 eager", "fp32 compile", "bf16 eager", "bf16 compile")
+
+
+def read(path):
+    text = Path(path).read_text(encoding="utf-8") if Path(path).is_file() else ""
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def column_of(line):
+    """runtime, or the states and the mode that gpu_pytorch.py named its series by."""
+    group = line.get("group", "")
+    if not group.startswith("pytorch-"):
+        return "runtime"
+    states = "fp32" if "-fp32-seq" in group else "bf16"
+    return f"{states} {group.rsplit('-', 1)[1]}"
+
+
+def best_lines(lines):
+    """(model, sequence) -> column -> the line with the most tokens a second."""
+    table = {}
+    for line in lines:
+        rate = line["measured"].get("tokens_per_second_per_gpu")
+        model = line["scenario"]["model"]
+        if not rate or not isinstance(model, str):
+            continue
+        row = table.setdefault((model, line["scenario"]["workload"]["sequence_length"]), {})
+        column = column_of(line)
+        if column not in row or rate > row[column]["measured"]["tokens_per_second_per_gpu"]:
+            row[column] = line
+    return table
+
+
+def peak_of(lines):
+    """FLOP/s, or None where no line says it."""
+    for line in lines:
+        measured = line["measured"]
+        if measured.get("mfu") and measured.get("model_tflops_per_gpu"):
+            return 1e12 * measured["model_tflops_per_gpu"] / measured["mfu"]
+    return None
+
+
+def flops_per_token(model, sequence):
+    known = json.loads((CONFIGS / f"{model}.json").read_text(encoding="utf-8"))
+    config = known["config"]
+    return 6.0 * known["parameters"] + 12.0 * config["num_hidden_layers"] * config["hidden_size"] * sequence
+
+
+def cell(line, model, sequence, peak):
+    if line is None:
+        return ""
+    rate = line["measured"]["tokens_per_second_per_gpu"]
+    share = f", {100 * rate * flops_per_token(model, sequence) / peak:.1f} %" if peak else ""
+    return f"{rate:.0f} at {line['scenario']['workload']['micro_batch_size']}{share}"
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        print(__doc__)
+        return 2
+    lines = [line for path in sys.argv[1:] for line in read(path)]
+    peak = peak_of(lines)
+    print("tokens/s at micro-batch" + (", MFU" if peak else "") + "\n")
+    print("| model | sequence | " + " | ".join(COLUMNS) + " | runtime / fp32 eager |")
+    print("|---" * (len(COLUMNS) + 3) + "|")
+    for (model, sequence), row in sorted(best_lines(lines).items()):
+        cells = [cell(row.get(column), model, sequence, peak) for column in COLUMNS]
+        ratio = ""
+        if "runtime" in row and "fp32 eager" in row:
+            rates = [row[column]["measured"]["tokens_per_second_per_gpu"] for column in ("runtime", "fp32 eager")]
+            ratio = f"{rates[0] / rates[1]:.2f}"
+        print(f"| {model} | {sequence} | " + " | ".join([*cells, ratio]) + " |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
