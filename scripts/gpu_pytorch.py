@@ -90,11 +90,13 @@ def train(point):
     synchronize = torch.cuda.synchronize if on_gpu else lambda: None
     torch.manual_seed(1)
     config = config_of(point["model"])[0]
-    settings = transformers.AutoConfig.for_model(**config)
+    # The argument's name changed between releases, the config's member is read by all.
+    settings = transformers.AutoConfig.for_model(**{**config, "torch_dtype": "bfloat16"})
     with torch.device(device):
-        model = transformers.AutoModelForCausalLM.from_config(
-            settings, attn_implementation="sdpa", torch_dtype=torch.bfloat16)
+        model = transformers.AutoModelForCausalLM.from_config(settings, attn_implementation="sdpa")
     model = model.to(device=device, dtype=torch.bfloat16).train()
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
     model.config.use_cache = False
     optimizer = Adam(torch, [p for p in model.parameters() if p.requires_grad], point["states"], device)
     forward = torch.compile(model) if point["mode"] == "compile" else model
