@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes kits for scenarios that differ in launchers, model and frontend, and checks every file with the
-# tool that its readers would use: check_kit.sh PROGRAM
+# tool that its readers would use, and so what scripts/gpu.sh starts: check_kit.sh PROGRAM
 # A tool that is missing is said and skipped.
 set -euo pipefail
 program=$1
@@ -39,6 +39,16 @@ fi
 if have python3; then
   python3 "$here/check_documents.py" "$work"/*/ || fail "the documents of a kit disagree"
 fi
+# What scripts/gpu.sh asks of DeepSpeed on a card: zeroplan takes every scenario, or the script ends.
+scripts=$here/../../scripts
+if have python3; then
+  python3 "$scripts/gpu_scenarios.py" --cluster 1x1xH100-80G-SXM --zeroplan "$program" -o "$work/gpu.jsonl" \
+    >"$work/gpu.txt" || fail "gpu_scenarios.py"
+  [ "$(wc -l <"$work/gpu.jsonl")" -ge 60 ] || fail "gpu_scenarios.py: $(cat "$work/gpu.txt")"
+  python3 -c 'import ast, sys; [ast.parse(open(path).read(), path) for path in sys.argv[1:]]' "$scripts"/*.py ||
+    fail "a script that Python does not read"
+fi
+if have shellcheck; then shellcheck "$scripts/gpu.sh" || fail "shellcheck gpu.sh"; fi
 if grep -rEl '@[A-Z_]+@' "$work"; then fail "a name was left unfilled in the files above"; fi
 # A kit's scenario is an input of every command.
 "$program" simulate --scenario "$work/two_nodes/scenario.json" --json >"$work/again.json" 2>"$work/again.log" ||
