@@ -277,6 +277,20 @@ part_deepspeed() {
     skip "deepspeed: $python has no deepspeed or no transformers"
     return
   fi
+  # DeepSpeed compiles its Adam when it is first used. A build that was cut short leaves a lock, on which the next
+  # would wait for ever; nobody else builds in this folder.
+  TORCH_EXTENSIONS_DIR=$PWD/build/torch_extensions
+  export TORCH_EXTENSIONS_DIR
+  mkdir -p "$TORCH_EXTENSIONS_DIR"
+  find "$TORCH_EXTENSIONS_DIR" -name lock -delete
+  bounded "$python" -c 'from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
+FusedAdamBuilder().load()
+CPUAdamBuilder().load()' >"$work/ops.txt" 2>&1 || status=$?
+  if [ "$status" -ne 0 ]; then
+    tail -n 1 "$work/ops.txt"
+    settle "deepspeed's own kernels" "$status"
+    return
+  fi
   bounded env CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}" "$python" configs/kit/measure.py \
     "$out/scenarios.jsonl" --ranks 1 -o "$out/deepspeed.jsonl" --logs "$out/deepspeed_logs" --timeout 240 --once || status=$?
   settle "deepspeed, see $out/deepspeed_logs" "$status"
