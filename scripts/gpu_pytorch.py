@@ -8,8 +8,8 @@ Weights and gradients are bf16; --states fp32 keeps fp32 weights and moments bes
 AdamW(fused=True), eager and under torch.compile. The micro-batch is doubled until memory is full or tokens a
 second fall; at the best one 50 steps are timed after 10, each between two synchronisations.
 
-A point is a process of its own. What stands in the output is not done again; with --minutes the program ends
-after so long with exit status 3, and the next call goes on.
+A point is a process of its own. What stands in the output, and in OUTPUT.sweep of the micro-batches tried, is
+not done again: a call that was cut short is continued by the next.
 """
 
 import argparse
@@ -22,7 +22,6 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LEFT = 3  # exit status: points are left
 NO_MEMORY = 4  # exit status of a point
 SWEEP_WARM_UP, SWEEP_STEPS = 3, 5
 WORSE = 0.97  # of the best tokens a second: the sweep ends
@@ -42,7 +41,6 @@ def flags():
     parser.add_argument("--warm-up", type=int, default=10)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--point-minutes", type=float, default=8, help="a process that takes longer is ended")
     parser.add_argument("--point", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -139,23 +137,35 @@ def run_point(point):
 # --- the list of points
 
 
-class Table:
-    """The lines of the output, and what is still to be done."""
+class Lines:
+    """A file of JSON lines that grows."""
 
     def __init__(self, path):
         self.path = Path(path)
         text = self.path.read_text(encoding="utf-8") if self.path.is_file() else ""
         self.lines = [json.loads(line) for line in text.splitlines() if line.strip()]
 
+    def add(self, line):
+        self.lines.append(line)
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+class Table(Lines):
+    """The measurements, and which series have one."""
+
     def best(self, series):
         """The micro-batch of a series that is done, or None."""
         found = [line for line in self.lines if line.get("group") == series and line["measured"].get("step_seconds")]
         return found[-1]["scenario"]["workload"]["micro_batch_size"] if found else None
 
-    def add(self, line):
-        self.lines.append(line)
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+
+class Sweep(Lines):
+    """Tokens a second by series and micro-batch, 0 where it did not run, with the reason."""
+
+    def tried(self, series, size):
+        found = [line for line in self.lines if line["series"] == series and line["micro_batch"] == size]
+        return found[-1] if found else None
 
 
 def start(arguments, point):
@@ -180,21 +190,28 @@ def tokens_per_second(point, result):
     return point["micro_batch"] * point["sequence"] / statistics.median(result["seconds"])
 
 
-def sweep(arguments, point, first):
+def try_size(arguments, sweep, series, point, size):
+    known = sweep.tried(series, size)
+    if known is None:
+        tried = {**point, "micro_batch": size, "warm_up": min(SWEEP_WARM_UP, arguments.warm_up),
+                 "steps": min(SWEEP_STEPS, arguments.steps)}
+        result, reason = start(arguments, tried)
+        rate = tokens_per_second(tried, result) if result else 0.0
+        known = {"series": series, "micro_batch": size, "tokens_per_second": rate, "reason": reason}
+        sweep.add(known)
+        print(f"  micro-batch {size}: " + (f"{rate:.0f} tokens/s" if rate else reason), flush=True)
+    return known["tokens_per_second"], known["reason"]
+
+
+def best_size(arguments, sweep, series, point, first):
     """The micro-batch with the most tokens a second, or None and why."""
     best, most, reason = None, 0.0, ""
     size = first
     while size <= arguments.largest:
-        tried = {**point, "micro_batch": size, "warm_up": min(SWEEP_WARM_UP, arguments.warm_up),
-                 "steps": min(SWEEP_STEPS, arguments.steps)}
-        result, reason = start(arguments, tried)
-        if result is None:
-            break
-        rate = tokens_per_second(tried, result)
-        print(f"  micro-batch {size}: {rate:.0f} tokens/s", flush=True)
+        rate, reason = try_size(arguments, sweep, series, point, size)
         if rate > most:
             best, most = size, rate
-        if rate < WORSE * most:
+        if rate < WORSE * most or rate == 0.0:
             break
         size *= 2
     return best, reason
@@ -264,25 +281,30 @@ def series_of(arguments):
                         "device": arguments.device})
 
 
-def measure(arguments, table, series, point, peak):
+def measure(arguments, table, sweep, series, point, peak):
     first = 1
     if point["mode"] == "compile":
         first = table.best(series.removesuffix("compile") + "eager") or 1
-    best, reason = sweep(arguments, point, first)
+    best, reason = best_size(arguments, sweep, series, point, first)
     if best is None and first > 1:
-        best, reason = sweep(arguments, point, 1)
+        best, reason = best_size(arguments, sweep, series, point, 1)
     if best is None:
         print(f"{series}: {reason}", flush=True)
         return False
-    whole = {**point, "micro_batch": best, "warm_up": arguments.warm_up, "steps": arguments.steps}
-    result, reason = start(arguments, whole)
+    result = None
+    # What fitted a few steps may not fit many.
+    while result is None and best >= 1:
+        whole = {**point, "micro_batch": best, "warm_up": arguments.warm_up, "steps": arguments.steps}
+        result, reason = start(arguments, whole)
+        best //= 2
     if result is None:
         print(f"{series}: {reason}", flush=True)
         return False
     line = line_of(arguments, series, whole, result, peak)
     table.add(line)
     share = f", MFU {100 * line['measured']['mfu']:.1f} %" if peak else ""
-    print(f"{series}: {line['measured']['tokens_per_second_per_gpu']:.0f} tokens/s at {best}{share}", flush=True)
+    print(f"{series}: {line['measured']['tokens_per_second_per_gpu']:.0f} tokens/s "
+          f"at {whole['micro_batch']}{share}", flush=True)
     return True
 
 
@@ -290,19 +312,16 @@ def main():
     arguments = flags()
     if arguments.point:
         return run_point(json.loads(arguments.point))
-    began = time.monotonic()
     table = Table(arguments.output)
+    sweep = Sweep(arguments.output + ".sweep")
     peak = peak_flops(arguments)
     failed = 0
     for series, point in series_of(arguments):
         if table.best(series) is not None:
             print(f"{series}: there already")
             continue
-        if time.monotonic() - began > 60 * arguments.minutes:
-            print(f"{series} and what follows: left for the next call")
-            return LEFT
         print(series, flush=True)
-        failed += not measure(arguments, table, series, point, peak)
+        failed += not measure(arguments, table, sweep, series, point, peak)
     return 1 if failed else 0
 
 
