@@ -1,0 +1,107 @@
+// The fitter of `zeroplan profile` on timings of real cards: it begins at the values of a card that
+// nobody measured, and has to come as close to a card's published matrix products as the tables'
+// row of that card, which another program fitted to many more of them.
+#include "runtime/profile/coefficient_fit.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "model/cost/gemm.hpp"
+#include "model/json.hpp"
+#include "runtime/profile/spread.hpp"
+#include "tests/catch.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+using C = Coefficient;
+constexpr C kUnknowns[] = {C::matmul_isolated_efficiency,
+                           C::matmul_prologue_depth,
+                           C::matmul_wave_share,
+                           C::matmul_fixed_seconds,
+                           C::matmul_tile_128x128,
+                           C::matmul_tile_128x64,
+                           C::matmul_tile_64x64,
+                           C::matmul_memory_efficiency};
+
+const Json& published() {
+  static const Json kTable =
+      read_json_file(std::string(ZEROPLAN_SOURCE_DIR) + "/tests/published/gemm_times.json").root;
+  return kTable;
+}
+
+// Rows: batch, m, n, k, microseconds, whether it is added into fp32.
+std::vector<FitRow> rows_of(const Json& group, const Gpu& gpu) {
+  std::vector<FitRow> rows;
+  for (const Json& row : group.find("rows")->items()) {
+    const auto& cells = row.items();
+    const auto size = [&](std::size_t i) {
+      return static_cast<std::int64_t>(cells[i].as_number());
+    };
+    if (cells[5].as_number() > 0.0 || size(0) > 1) continue;
+    const MatrixProduct product{1, size(1), size(2), size(3), DType::fp16};
+    rows.push_back({[gpu, product](const Coefficients& c) {
+                      return MatmulTimes(gpu, c).isolated(product).seconds();
+                    },
+                    1e-6 * cells[4].as_number()});
+  }
+  return rows;
+}
+
+double median_error(const std::vector<FitRow>& rows, const Coefficients& coefficients) {
+  std::vector<double> errors;
+  for (const FitRow& row : rows) {
+    errors.push_back(std::abs(row.seconds(coefficients) / row.measured - 1.0));
+  }
+  return spread_of(std::move(errors), 0).median;
+}
+
+}  // namespace
+
+TEST_CASE("a fit to a card's published products is as close as the tables' row of the card") {
+  int fitted = 0;
+  for (const Json& group : published().find("groups")->items()) {
+    const std::string source = group.find("source")->as_string();
+    if (!source.starts_with("aiconfigurator") && source != "DeepBench") continue;
+    const Gpu gpu = gpu_of_key(group.find("gpu")->as_string());
+    const std::vector<FitRow> rows = rows_of(group, gpu);
+    if (rows.size() < 20) continue;
+    const CoefficientFit fit = fit_coefficients(Coefficients(), kUnknowns, rows);
+    const double before = median_error(rows, Coefficients());
+    const double tables = median_error(rows, Coefficients(gpu.key));
+    CAPTURE(gpu.key, source, rows.size(), before, tables, fit.median_error, fit.largest_error);
+    CHECK(fit.median_error <= before);
+    CHECK(fit.median_error <= tables + 0.01);
+    for (const FittedCoefficient& found : fit.found) {
+      CAPTURE(info(found.id).name, found.value);
+      CHECK(found.value >= info(found.id).low);
+      CHECK(found.value <= info(found.id).high);
+      CHECK(found.relative_sd > 0.0);
+    }
+    ++fitted;
+  }
+  CHECK(fitted >= 5);
+}
+
+TEST_CASE("a coefficient that the rows say nothing of keeps its prior") {
+  const Gpu gpu = gpu_of_key("h100_sxm");
+  const MatrixProduct large{1, 8192, 8192, 8192, DType::bf16};
+  const double measured = 1.1 * MatmulTimes(gpu, Coefficients(gpu.key)).isolated(large).seconds();
+  const std::vector<FitRow> rows(
+      6,
+      {[&](const Coefficients& c) { return MatmulTimes(gpu, c).isolated(large).seconds(); },
+       measured});
+  const Coefficients prior(gpu.key);
+  const CoefficientFit fit = fit_coefficients(prior, kUnknowns, rows);
+  CHECK(fit.median_error < 0.01);
+  for (const FittedCoefficient& found : fit.found) {
+    CAPTURE(info(found.id).name);
+    const bool level = found.id == C::matmul_isolated_efficiency;
+    CHECK(found.informed == level);
+    // The level alone moves: a large product in whole tiles of the largest size knows no other.
+    if (!level) CHECK(fit.coefficients[found.id] == prior[found.id]);
+  }
+}
+
+}  // namespace zeroplan::runtime
