@@ -1,15 +1,18 @@
 // The fitter of `zeroplan profile` on timings of real cards: it begins at the values of a card that
 // nobody measured, and has to come as close to a card's published matrix products as the tables'
-// row of that card, which another program fitted to many more of them.
+// row of that card, which another program fitted to many more of them. The same for collectives.
 #include "runtime/profile/coefficient_fit.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <string>
 
+#include "model/cost/collective.hpp"
 #include "model/cost/gemm.hpp"
+#include "model/cost/profile.hpp"
+#include "model/hardware/cluster.hpp"
 #include "model/json.hpp"
-#include "runtime/profile/spread.hpp"
+#include "runtime/profile/gpu_profile.hpp"
 #include "tests/catch.hpp"
 
 namespace zeroplan::runtime {
@@ -25,10 +28,8 @@ constexpr C kUnknowns[] = {C::matmul_isolated_efficiency,
                            C::matmul_tile_64x64,
                            C::matmul_memory_efficiency};
 
-const Json& published() {
-  static const Json kTable =
-      read_json_file(std::string(ZEROPLAN_SOURCE_DIR) + "/tests/published/gemm_times.json").root;
-  return kTable;
+Json published(const std::string& name) {
+  return read_json_file(std::string(ZEROPLAN_SOURCE_DIR) + "/tests/published/" + name).root;
 }
 
 // Rows: batch, m, n, k, microseconds, whether it is added into fp32.
@@ -57,11 +58,78 @@ double median_error(const std::vector<FitRow>& rows, const Coefficients& coeffic
   return spread_of(std::move(errors), 0).median;
 }
 
+// A machine's published nccl-tests curves as its profile would hold them.
+struct Curves {
+  Cluster cluster;
+  GpuFindings findings;
+};
+Curves curves_of(const Json& table, const std::string& card, int nvlinks) {
+  Curves curves;
+  for (const Json& group : table.find("groups")->items()) {
+    const Cluster cluster = parse_cluster(*group.find("cluster"), "published", "/groups");
+    if (cluster.gpu.key != card) continue;
+    curves.cluster = cluster;
+    for (const Json& row : group.find("rows")->items()) {
+      curves.findings.rows.push_back(
+          {"gpu_nccl_" + group.find("collective")->as_string(),
+           {{"ranks", *group.find("ranks")},
+            {"bytes", Json(static_cast<std::int64_t>(row.items()[0].as_number()))}},
+           "s",
+           spread_of({1e-6 * row.items()[1].as_number()}, 0)});
+    }
+  }
+  curves.findings.facts.visible = static_cast<int>(curves.cluster.gpus_per_node());
+  curves.findings.facts.nvlinks = nvlinks;
+  return curves;
+}
+
+double median_error(const Curves& curves, const Coefficients& coefficients) {
+  std::vector<double> errors;
+  for (const ProfileRow& row : curves.findings.rows) {
+    const auto kind = find(kCollectiveNames, row.what.substr(std::string("gpu_nccl_").size()));
+    const Seconds seconds = collective_time(*kind,
+                                            Bytes::of(whole_setting(row, "bytes")),
+                                            {.ranks_per_node = whole_setting(row, "ranks")},
+                                            curves.cluster,
+                                            coefficients);
+    errors.push_back(std::abs(seconds.seconds() / row.spread.median - 1.0));
+  }
+  return spread_of(std::move(errors), 0).median;
+}
+
 }  // namespace
 
+TEST_CASE("collectives of real machines become values that are as close as the tables'") {
+  const Json table = published("collective_times.json");
+  for (const auto& [card, nvlinks] : {std::pair{"a100_sxm_80gb", 12},
+                                      std::pair{"h100_sxm", 18},
+                                      std::pair{"h200_sxm", 18},
+                                      std::pair{"b200", 18},
+                                      std::pair{"rtx_pro_6000_server", 0}}) {
+    const Curves curves = curves_of(table, card, nvlinks);
+    REQUIRE(curves.findings.rows.size() >= 100);
+    ValueList list;
+    gpu_collective_values(curves.findings,
+                          curves.cluster.gpu,
+                          curves.cluster.node.pcie_bandwidth.value.value(),
+                          0.0,
+                          list);
+    const Profile profile = parse_profile(
+        Json::object({{"schema", "zeroplan.profile/1"}, {"values", list.values}}), "profile", "");
+    const double tables = median_error(curves, Coefficients(curves.cluster.gpu.key));
+    const double fitted =
+        median_error(curves, Coefficients(curves.cluster.gpu.key, profile.coefficients));
+    CAPTURE(card, curves.findings.rows.size(), tables, fitted, list.notes.dump());
+    CHECK(profile.coefficients.size() >= 4);
+    CHECK(fitted <= tables + 0.005);
+    CHECK(fitted < 0.1);
+  }
+}
+
 TEST_CASE("a fit to a card's published products is as close as the tables' row of the card") {
+  const Json table = published("gemm_times.json");
   int fitted = 0;
-  for (const Json& group : published().find("groups")->items()) {
+  for (const Json& group : table.find("groups")->items()) {
     const std::string source = group.find("source")->as_string();
     if (!source.starts_with("aiconfigurator") && source != "DeepBench") continue;
     const Gpu gpu = gpu_of_key(group.find("gpu")->as_string());
