@@ -110,8 +110,23 @@ class Trials {
   RankSimulation unlimited_;
 };
 
-// `caches`: memory is PyTorch's caching allocator's, which reserves more than it hands out.
-void take_memory(const RankSimulation& simulation, Bytes outside, bool caches, GpuMemory& gpu) {
+// What is reserved at the peak, beside context and NCCL: as runs usually have it, at most what the
+// card has where the rank runs on it, at least what was played where it does not. The embedded
+// runtime's own allocator is played exactly.
+Bytes reserved_at_peak(const Plan& plan,
+                       const PlayedRank& played,
+                       Bytes room,
+                       const GpuMemory& gpu) {
+  if (plan.engine.embedded) return gpu.replayed_reserved;
+  const Bytes usual = usually_reserved(plan, gpu.peak_allocated);
+  if (played.factor < 1.0) return std::max(usual, gpu.replayed_reserved);
+  return std::max(gpu.peak_allocated, std::min(usual, room));
+}
+
+// `reserve`: of the card, for others; `outside`: context and libraries.
+void take_memory(
+    const Plan& plan, const PlayedRank& played, Bytes reserve, Bytes outside, GpuMemory& gpu) {
+  const RankSimulation& simulation = played.run;
   const CategoryBytes save = gpu.by_phase[static_cast<std::size_t>(Phase::save)];
   gpu.by_phase = simulation.memory.at_peak;
   gpu.by_phase[static_cast<std::size_t>(Phase::save)] = save;
@@ -122,8 +137,10 @@ void take_memory(const RankSimulation& simulation, Bytes outside, bool caches, G
     gpu.peak_allocated = peak;
     gpu.peak_phase = static_cast<Phase>(i);
   }
-  gpu.peak_reserved =
-      caches ? std::max(simulation.stats.peak_reserved(), gpu.peak_allocated) : gpu.peak_allocated;
+  gpu.replayed_reserved = plan.cluster.gpu.is_cpu()
+                              ? gpu.peak_allocated
+                              : std::max(simulation.stats.peak_reserved(), gpu.peak_allocated);
+  gpu.peak_reserved = reserved_at_peak(plan, played, gpu.capacity - reserve - outside, gpu);
   gpu.static_allocated = simulation.static_allocated;
   gpu.allocator_flushes = simulation.stats.num_alloc_retries;
   gpu.breakdown_at_peak = gpu.by_phase[static_cast<std::size_t>(gpu.peak_phase)];
@@ -279,7 +296,7 @@ void take_played_memory(const Plan& plan,
                         Bytes outside,
                         const PredictOptions& options,
                         StepResult& result) {
-  take_memory(played.rank->run, outside, !plan.cluster.gpu.is_cpu(), result.gpu);
+  take_memory(plan, *played.rank, options.reserve, outside, result.gpu);
   take_memory_intervals(plan, played.memory, result);
   const double room = count(result.gpu.capacity - options.reserve);
   GpuVerdict verdict;
@@ -311,7 +328,7 @@ StepResult simulate_pipeline(const Plan& plan, const SimulateOptions& options) {
   }
   take_played_memory(plan, std::move(*worst), outside, options.predict, result);
   if (first) {
-    take_memory(first->rank->run, outside, !plan.cluster.gpu.is_cpu(), result.gpu);
+    take_memory(plan, *first->rank, options.predict.reserve, outside, result.gpu);
     take_memory_intervals(plan, first->memory, result);
   }
   return result;

@@ -61,7 +61,7 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
     {Coefficient::reserved_gap_share, "reserved_gap_share", "1", 0.17, 0.60, 0.0, 0.6,
      "fitted: mean of four sources, .07 (bigscience tr3m), .15 (gpt2-meg-ds), .16 (tr11), .29 "
      "(fsdp_qlora); sd .09 between and .06 within them",
-     "intervals of reserved and total memory: of the allocated peak, what is reserved beside it"},
+     "reserved and total memory and their intervals: of the allocated peak, what is kept beside it"},
     {Coefficient::activation_model_sd, "activation_model_sd", "1", 0.05, 0.0, 0.0, 0.3,
      "assumed: spread of measured activation memory around the graph's sum",
      "intervals and probability"},

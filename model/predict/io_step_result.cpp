@@ -44,6 +44,7 @@ Json gpu_json(const GpuMemory& gpu) {
   return Json::object({{"capacity_bytes", gpu.capacity.count()},
                        {"peak_allocated_bytes", gpu.peak_allocated.count()},
                        {"peak_reserved_bytes", gpu.peak_reserved.count()},
+                       {"replayed_reserved_bytes", gpu.replayed_reserved.count()},
                        {"peak_total_bytes", gpu.peak_total.count()},
                        {"static_allocated_bytes", gpu.static_allocated.count()},
                        {"peak_phase", name(kPhaseNames, gpu.peak_phase)},

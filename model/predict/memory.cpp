@@ -98,6 +98,7 @@ void close_totals(const Plan& plan, const OutsideTorch& outside, Bytes deferred,
       plan.cluster.gpu.is_cpu() ? peak : Bytes::of(round_up((peak + gap).count(), 2 << 20));
   at(gpu.breakdown_at_peak, MemoryCategory::cuda_context) = outside.bytes;
   at(gpu.breakdown_at_peak, MemoryCategory::fragmentation) = gpu.peak_reserved - peak;
+  gpu.replayed_reserved = gpu.peak_reserved;
   gpu.peak_total = gpu.peak_reserved + outside.bytes;
 }
 

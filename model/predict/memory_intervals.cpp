@@ -17,6 +17,12 @@ Interval<Bytes> interval(double center, double sd, Bytes predicted) {
 
 }  // namespace
 
+Bytes usually_reserved(const Plan& plan, Bytes allocated) {
+  if (plan.cluster.gpu.is_cpu()) return allocated;
+  const double share = plan.coefficients[Coefficient::reserved_gap_share];
+  return Bytes::nearest(static_cast<double>(allocated.count()) * (1.0 + share));
+}
+
 void take_memory_intervals(const Plan& plan, const MemoryPrediction& closed, StepResult& result) {
   const GpuMemory& gpu = result.gpu;
   const MemorySpread& spread = closed.spread;
@@ -26,10 +32,10 @@ void take_memory_intervals(const Plan& plan, const MemoryPrediction& closed, Ste
   const double tensors = scale * std::hypot(std::hypot(spread.activations, spread.states),
                                             std::hypot(spread.quantization, spread.code));
   result.peak_allocated_interval = interval(allocated, tensors, gpu.peak_allocated);
-  double gap = 0.0, gap_sd = 0.0;
+  const double gap = static_cast<double>(
+      (usually_reserved(plan, gpu.peak_allocated) - gpu.peak_allocated).count());
+  double gap_sd = 0.0;
   if (!plan.cluster.gpu.is_cpu()) {
-    const double share = plan.coefficients[Coefficient::reserved_gap_share];
-    gap = share * allocated;
     gap_sd = std::hypot(gap * plan.coefficients.relative_sd(Coefficient::reserved_gap_share),
                         scale * spread.waiting);
   }

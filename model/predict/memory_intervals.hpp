@@ -4,9 +4,7 @@
 //   reserved   A (1 + g) and A's deviation, that of g and of copies that wait for their stream
 //   total      reserved + context + NCCL, with theirs
 //
-// g is reserved_gap_share with its relative sd: what the allocator keeps beside the peak turns on
-// the order of every allocation, and replaying those that are known says little of what a run
-// showed (docs/validate.md). The prediction itself is always inside.
+// g is reserved_gap_share with its relative sd. The prediction itself is always inside.
 #pragma once
 
 #include "model/plan/plan.hpp"
@@ -14,6 +12,13 @@
 #include "model/predict/step_result.hpp"
 
 namespace zeroplan {
+
+// [M2] Reserved at the peak, as runs usually have it: A (1 + g), A what is allocated then.
+// What the allocator keeps beside the peak turns on the order of every allocation, and replaying
+// those that are known says less of what a run showed than this share does (docs/validate.md has
+// both errors by source). Left out: settings of the allocator, PYTORCH_CUDA_ALLOC_CONF. A CPU rank
+// keeps nothing. Checked by tests/unit/memory_intervals_test.cpp.
+Bytes usually_reserved(const Plan& plan, Bytes allocated);
 
 // Fills the three intervals of `result` around its gpu's peaks, played or not. `closed`: the closed
 // form, whose spread is scaled to the allocated peak.

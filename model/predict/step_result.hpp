@@ -68,6 +68,7 @@ struct GpuMemory {
   Bytes capacity;
   Bytes peak_allocated;
   Bytes peak_reserved;
+  Bytes replayed_reserved;  // of the allocations that are known, as a memory snapshot of them shows
   Bytes peak_total;
   Bytes static_allocated;
   Phase peak_phase = Phase::backward;

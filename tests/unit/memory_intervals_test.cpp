@@ -6,6 +6,7 @@
 #include <string>
 
 #include "model/predict/predict.hpp"
+#include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;
@@ -54,6 +55,21 @@ TEST_CASE("the interval of reserved memory stands around the usual gap") {
   // The prediction, here with less of a gap than is usual, is inside.
   const double low = 1.2 * allocated - reach;
   CHECK(count(reserved.low) == Approx(std::min(low, count(result.gpu.peak_reserved))));
+}
+
+TEST_CASE("simulated, reserved is what is allocated and the usual share, at most the card's") {
+  Plan plan = plan_of("8xA100-80G-SXM");
+  const auto reserved = [&](double share) {
+    plan.coefficients.set(Coefficient::reserved_gap_share, share, 0.5);
+    return simulate(plan).gpu;
+  };
+  const GpuMemory usual = reserved(0.2);
+  CHECK(count(usual.peak_reserved) == Approx(1.2 * count(usual.peak_allocated)));
+  CHECK(usual.replayed_reserved != usual.peak_reserved);
+  CHECK(reserved(0.1).replayed_reserved == usual.replayed_reserved);
+  const GpuMemory full = reserved(0.6 + count(usual.capacity) / count(usual.peak_allocated));
+  CHECK(full.peak_total == full.capacity);
+  CHECK(simulate(plan).fits);
 }
 
 TEST_CASE("a CPU rank reserves what it allocates") {
