@@ -65,10 +65,18 @@ class Drive {
     const Pages pages = pages_of(2 * window);
     try {
       SwapFile file(options);
-      file.reserve(Bytes::of(scale_.file_bytes));
+      reserve(file);
       for (const bool write : {true, false}) {
         add(pattern, write, file, static_cast<std::byte*>(pages.get()), window);
       }
+    } catch (const SwapError& error) {
+      refuse(folder_, "a drive that can be measured", error.what());
+    }
+  }
+
+  void reserve(SwapFile& file) const {
+    try {
+      file.reserve(Bytes::of(scale_.file_bytes));
     } catch (const SwapError& error) {
       const std::string room = "room for a file of " + std::to_string(scale_.file_bytes) + " bytes";
       refuse(folder_, room, error.what());

@@ -151,7 +151,7 @@ Json measure_gpu_part(const MachineOptions& options,
       const ProfileRow* const triad = best(rows, "host_memory_triad");
       gpu_values(found, triad != nullptr ? triad->spread.median : 0.0, list);
       return to_json(found.facts);
-    } catch (const DeviceError& problem) {
+    } catch (const std::exception& problem) {  // what the CPU gave is not lost
       why = problem.what();
     }
   }

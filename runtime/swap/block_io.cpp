@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <system_error>
 #include <utility>
+
+#include <unistd.h>
 
 namespace zeroplan::runtime {
 namespace {
@@ -66,6 +69,28 @@ void BlockQueue::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   come_.notify_all();
+}
+
+std::int64_t call_system(const SwapBlock& block) {
+  const auto size = static_cast<std::size_t>(block.bytes);
+  const ssize_t moved = block.transfer->write
+                            ? pwrite(block.descriptor, block.data, size, block.offset)
+                            : pread(block.descriptor, block.data, size, block.offset);
+  return moved < 0 ? -errno : moved;
+}
+
+void start_threads(std::vector<std::thread>& threads,
+                   std::size_t many,
+                   const std::function<void(std::size_t)>& body) {
+  threads.reserve(many);
+  for (std::size_t i = 0; i < many; ++i) {
+    try {
+      threads.emplace_back(body, i);
+    } catch (const std::system_error&) {
+      if (threads.empty()) throw;
+      return;
+    }
+  }
 }
 
 BlockState progress(SwapBlock& block, std::int64_t result, IoFailure& failure) {

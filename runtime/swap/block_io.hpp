@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "model/units.hpp"
@@ -67,6 +68,15 @@ class BlockQueue {
   std::deque<SwapBlock> blocks_;
   bool closed_ = false;
 };
+
+// pread or pwrite of a block: the bytes moved, or -errno.
+std::int64_t call_system(const SwapBlock& block);
+
+// Starts body(0), body(1), ... in a thread each: as many as the machine lets us, at least one.
+// Throws std::system_error where there is none.
+void start_threads(std::vector<std::thread>& threads,
+                   std::size_t many,
+                   const std::function<void(std::size_t)>& body);
 
 enum class BlockState { done, again, failed };
 

@@ -78,29 +78,50 @@ SwapFile::SwapFile(const SwapOptions& options)
           std::clamp(options.io.block.count() / kSwapPage * kSwapPage, kSwapPage, kLargestBlock)) {
   require_swap_folder(options.folder, options.pointer);
   open_in(options);
-  if (options.engine != SwapEngine::threads && !options.io.call) io_ = uring_io(queue_, options.io);
-  if (io_) {
-    engine_ = SwapEngine::io_uring;
-    return;
+  try {
+    start(options);
+  } catch (...) {
+    close_files();
+    throw;
   }
-  if (options.engine == SwapEngine::io_uring) {
-    close(cached_);
-    if (direct_descriptor_ >= 0) close(direct_descriptor_);
-    throw SwapError("no io_uring: not built in, or refused by the kernel");
+}
+
+void SwapFile::start(const SwapOptions& options) {
+  try {
+    if (options.engine != SwapEngine::threads && !options.io.call) {
+      io_ = uring_io(queue_, options.io);
+    }
+    if (io_) {
+      engine_ = SwapEngine::io_uring;
+      return;
+    }
+    if (options.engine == SwapEngine::io_uring) {
+      throw SwapError("no io_uring: not built in, or refused by the kernel");
+    }
+    io_ = thread_io(queue_, options.io);
+  } catch (const std::system_error& error) {
+    throw SwapError(fmt::format(
+        "cannot start a thread for swap file {}: {}", name_, reason(error.code().value())));
   }
-  io_ = thread_io(queue_, options.io);
+}
+
+void SwapFile::close_files() {
+  close(cached_);
+  if (direct_descriptor_ >= 0) close(direct_descriptor_);
 }
 
 SwapFile::~SwapFile() {
   queue_.close();
   io_.reset();
-  close(cached_);
-  if (direct_descriptor_ >= 0) close(direct_descriptor_);
+  close_files();
 }
 
 void SwapFile::open_in(const SwapOptions& options) {
   std::string path = options.folder + "/zeroplan_swap_XXXXXX";
   cached_ = mkostemp(path.data(), O_CLOEXEC);
+  if (cached_ < 0 && (errno == EMFILE || errno == ENFILE)) {
+    throw SwapError(fmt::format("cannot open swap file {}: {}", name_, reason(errno)));
+  }
   if (cached_ < 0) refuse_folder(options.folder, options.pointer, errno);
   direct_descriptor_ = open(path.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT);
   unlink(path.c_str());

@@ -72,6 +72,8 @@ class SwapFile {
 
  private:
   void open_in(const SwapOptions& options);
+  void start(const SwapOptions& options);
+  void close_files();
   void try_direct();
   Ticket start(bool write, Bytes offset, std::byte* data, Bytes bytes);
   [[noreturn]] void failed(bool write, const IoFailure& failure) const;

@@ -1,33 +1,23 @@
 // pread and pwrite, one request a thread.
 #include <algorithm>
-#include <cerrno>
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <unistd.h>
 
 #include "runtime/swap/block_io.hpp"
 
 namespace zeroplan::runtime {
 namespace {
 
-constexpr int kMostThreads = 64;
-
-std::int64_t call_system(const SwapBlock& block) {
-  const auto size = static_cast<std::size_t>(block.bytes);
-  const ssize_t moved = block.transfer->write
-                            ? pwrite(block.descriptor, block.data, size, block.offset)
-                            : pread(block.descriptor, block.data, size, block.offset);
-  return moved < 0 ? -errno : moved;
-}
+constexpr std::int64_t kMostThreads = 64;
 
 class ThreadIo : public BlockIo {
  public:
   ThreadIo(BlockQueue& queue, const IoOptions& options)
       : queue_(queue), call_(options.call ? options.call : call_system) {
-    const int threads = std::clamp(options.queue_depth * options.threads, 1, kMostThreads);
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    const std::int64_t asked = std::int64_t{options.queue_depth} * options.threads;
+    const auto threads = static_cast<std::size_t>(std::clamp<std::int64_t>(asked, 1, kMostThreads));
+    start_threads(threads_, threads, [this](std::size_t) { work(); });
   }
   ThreadIo(const ThreadIo&) = delete;
   ThreadIo& operator=(const ThreadIo&) = delete;

@@ -1,6 +1,8 @@
 // io_uring: each thread has a ring with up to queue_depth requests in flight.
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@ namespace zeroplan::runtime {
 namespace {
 
 constexpr int kDeepest = 4096;  // requests of one ring
+constexpr int kMostRings = 16;  // of a file: each is a descriptor and a thread
 
 bool knows_reads_and_writes(io_uring& ring) {
   io_uring_probe* probe = io_uring_get_probe_ring(&ring);
@@ -22,6 +25,9 @@ bool knows_reads_and_writes(io_uring& ring) {
   io_uring_free_probe(probe);
   return knows;
 }
+
+constexpr auto kPause = std::chrono::milliseconds(1);
+constexpr auto kPatience = std::chrono::seconds(30);  // with a drive that does not answer
 
 // One thread's ring. Slots hold the blocks in flight.
 class Ring {
@@ -39,7 +45,7 @@ class Ring {
   Ring& operator=(const Ring&) = delete;
   ~Ring() { close(); }
 
-  // Ends what is in flight.
+  // The kernel goes on with what is in flight after that: only when nothing is.
   void close() {
     if (open_) io_uring_queue_exit(&ring_);
     open_ = false;
@@ -60,7 +66,11 @@ class Ring {
     for (;;) {
       const int submitted = io_uring_submit(&ring_);
       if (submitted >= 0) return 0;
-      if (submitted != -EINTR && submitted != -EAGAIN && submitted != -EBUSY) return -submitted;
+      if (submitted == -EINTR) continue;
+      if (submitted != -EAGAIN && submitted != -EBUSY) return -submitted;
+      // The kernel is short of something: what it has first.
+      if (in_flight() > io_uring_sq_ready(&ring_)) return 0;
+      std::this_thread::sleep_for(kPause);
     }
   }
   // Waits for one completion at least and takes all there are: done(block, failure or null).
@@ -71,9 +81,11 @@ class Ring {
     while (error == -EINTR) error = io_uring_wait_cqe(&ring_, &entry);
     if (error < 0) return -error;
     while (entry != nullptr) {
-      const auto slot = static_cast<std::size_t>(io_uring_cqe_get_data64(entry));
-      const std::int64_t result = entry->res;
-      io_uring_cqe_seen(&ring_, entry);
+      std::int64_t result = 0;
+      const std::size_t slot = take_entry(entry, result);
+      // Nobody cancels here: the kernel has no worker for what it cannot do at once (a limit of
+      // processes). Then it is done here.
+      if (result == -ECANCELED) result = call_system(slots_[slot]);
       IoFailure failure;
       const BlockState state = progress(slots_[slot], result, failure);
       if (state == BlockState::again) {
@@ -86,9 +98,21 @@ class Ring {
     }
     return 0;
   }
-  // Everything in flight ends with that error.
+  // Everything in flight ends with that error, when the kernel is done with its memory.
   template <typename Done>
   void give_up(int error, Done&& done) {
+    std::size_t running =
+        in_flight() - std::min<std::size_t>(in_flight(), io_uring_sq_ready(&ring_));
+    const auto patience = std::chrono::steady_clock::now() + kPatience;
+    while (running > 0 && std::chrono::steady_clock::now() < patience) {
+      io_uring_cqe* entry = nullptr;
+      if (io_uring_peek_cqe(&ring_, &entry) != 0 || entry == nullptr) {
+        std::this_thread::sleep_for(kPause);
+        continue;
+      }
+      io_uring_cqe_seen(&ring_, entry);
+      --running;
+    }
     close();
     std::vector<bool> is_free(slots_.size(), false);
     for (const std::size_t slot : free_) is_free[slot] = true;
@@ -102,9 +126,17 @@ class Ring {
   }
 
  private:
+  // The slot of a completion, and what the call gave.
+  std::size_t take_entry(io_uring_cqe* entry, std::int64_t& result) {
+    const auto* const block = static_cast<const SwapBlock*>(io_uring_cqe_get_data(entry));
+    result = entry->res;
+    io_uring_cqe_seen(&ring_, entry);
+    return static_cast<std::size_t>(block - slots_.data());
+  }
+
   void prepare(std::size_t slot) {
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);  // as many entries as slots: never null
-    const SwapBlock& block = slots_[slot];
+    SwapBlock& block = slots_[slot];
     const auto offset = static_cast<__u64>(block.offset);
     const auto size = static_cast<unsigned>(block.bytes);
     if (block.transfer->write) {
@@ -112,7 +144,7 @@ class Ring {
     } else {
       io_uring_prep_read(entry, block.descriptor, block.data, size, offset);
     }
-    io_uring_sqe_set_data64(entry, slot);
+    io_uring_sqe_set_data(entry, &block);
   }
 
   io_uring ring_{};
@@ -125,13 +157,14 @@ class UringIo : public BlockIo {
  public:
   UringIo(BlockQueue& queue, const IoOptions& options) : queue_(queue), options_(options) {
     const int depth = std::clamp(options.queue_depth, 1, kDeepest);
-    for (int i = 0; i < options.threads; ++i) {
+    for (int i = 0; i < std::min(options.threads, kMostRings); ++i) {
       rings_.push_back(std::make_unique<Ring>(static_cast<unsigned>(depth)));
       if (rings_.back()->open()) continue;
       rings_.pop_back();
       break;
     }
-    for (const auto& ring : rings_) threads_.emplace_back([this, &ring] { work(*ring); });
+    start_threads(threads_, rings_.size(), [this](std::size_t i) { work(*rings_[i]); });
+    rings_.resize(threads_.size());
   }
   UringIo(const UringIo&) = delete;
   UringIo& operator=(const UringIo&) = delete;

@@ -3,6 +3,7 @@
 // block and goes over a stream of its own; its cost is seen in training.
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -65,9 +66,13 @@ class Rank {
   }
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
+  // Destroying waits for the others, who may have failed: then it is aborted.
   ~Rank() {
-    if (nccl_ != nullptr) static_cast<void>(ncclCommDestroy(nccl_));
+    if (nccl_ == nullptr) return;
+    static_cast<void>(finished_ ? ncclCommDestroy(nccl_) : ncclCommAbort(nccl_));
   }
+  // All ranks are done with their communicators.
+  void finish() { finished_ = true; }
 
   std::vector<Reading> measure() {
     std::vector<Reading> readings;
@@ -159,6 +164,7 @@ class Rank {
   DeviceMemory input_, output_;
   Mark begin_, end_;
   ncclComm_t nccl_ = nullptr;
+  bool finished_ = false;
   std::int64_t free_before_ = 0;
 };
 
@@ -168,15 +174,17 @@ void measure_group(Bench& bench, const Group& group) {
   std::int64_t memory = 0;
   const auto run = [&](int number) {
     Communicator& host = *hosts[static_cast<std::size_t>(number)];
+    std::optional<Rank> rank;  // goes after the others know of a failure
     try {
       ZP_CUDA(cudaSetDevice(number));
-      Rank rank(group, host);
-      std::vector<Reading> found = rank.measure();
+      rank.emplace(group, host);
+      std::vector<Reading> found = rank->measure();
       if (number == 0) {
         readings = std::move(found);
-        memory = rank.communicator_bytes();
+        memory = rank->communicator_bytes();
       }
       host.barrier();  // nobody takes its communicator down while others work
+      rank->finish();
     } catch (const std::exception& problem) {
       host.fail(fmt::format("GPU {}: {}", number, problem.what()));
     }
