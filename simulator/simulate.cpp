@@ -67,9 +67,6 @@ class Trials {
     return on_smaller(1.0, options);
   }
 
-  // Largest factor by which the card can be smaller, between `asked.low` and `asked.high`. The
-  // decisive factor is tried first, so that both kinds of search agree on the verdict: which
-  // factors run is not monotone to the last byte.
   struct Asked {
     double low = 0.0;
     double high = 0.0;
@@ -77,6 +74,9 @@ class Trials {
     double decisive = 0.0;       // the plan fits from here on
     bool verdict_alone = false;  // it is enough to know on which side of it the answer lies
   };
+  // Largest factor by which the card can be smaller, between `asked.low` and `asked.high`. Which
+  // factors run is not monotone to the last byte: on which side of the decisive one the answer lies
+  // is tried at that one, whoever asks.
   double largest_factor(const Asked& asked) const {
     // Whatever is reserved without a limit surely runs; less than what is allocated never does.
     const double runs = count(room_) / count(unlimited_.stats.peak_reserved() + outside_);
@@ -86,12 +86,16 @@ class Trials {
     double low = std::max(runs, asked.low);
     double high = std::min(fails, asked.high);
     if (low > runs && !runs_on_smaller(low)) return low;
-    const auto halve = [&](double factor) { (runs_on_smaller(factor) ? low : high) = factor; };
     const double decisive = asked.decisive + kRounding;
-    if (low < decisive && decisive < high) halve(decisive);
-    if (asked.verdict_alone) return low;
-    while (high - low > asked.precision) halve(0.5 * (low + high));
-    return low;
+    const bool open = low < decisive && decisive < high;
+    const bool fits = open && runs_on_smaller(decisive);
+    if (asked.verdict_alone) return fits ? decisive : low;
+    while (high - low > asked.precision) {
+      const double middle = 0.5 * (low + high);
+      (runs_on_smaller(middle) ? low : high) = middle;
+    }
+    if (!open) return low;
+    return fits ? std::max(low, decisive) : std::min(low, asked.decisive - kRounding);
   }
 
  private:
@@ -251,8 +255,11 @@ PlayedRank play(const RankProgram& rank, const Question& question) {
       trials.unlimited().stats.peak_reserved() + question.outside <= question.room;
   const bool wanted = !question.verdict_alone || played.factor >= question.decisive - kRounding;
   std::optional<RankSimulation> limited;
-  if (!unlimited_fits && played.factor >= 1.0 && wanted)
+  if (!unlimited_fits && played.factor >= 1.0 && wanted) {
     limited = trials.on_card(question.verdict_alone);
+    // It runs on a smaller card by luck alone.
+    if (!limited) played.factor = 1.0 - kRounding;
+  }
   played.run = limited ? *limited : trials.unlimited();
   return played;
 }

@@ -382,7 +382,10 @@ class Fit {
       const Observation& row = rows_[i];
       if (row.model_sd <= row.open_sd) continue;  // what nobody stated is the larger error
       if (row.deviation == Coefficient::reserved_gap_share) {
-        gaps[row.origin].push_back(row.gap_share);
+        // What the fit leaves of reserved memory is the gap's.
+        const double left = row.measured * (1.0 - std::exp(after_[i]));
+        gaps[row.origin].push_back(row.table[Coefficient::reserved_gap_share] +
+                                   left / row.allocated);
       } else {
         scores[row.deviation].push_back(honest[i] / row.model_sd);
       }

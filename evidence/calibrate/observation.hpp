@@ -34,7 +34,7 @@ struct Observation {
   double open_sd = 0.0;   // of it, what keys that nobody stated may change
   // What the model expects of its own error, relative, and the coefficient that says most of it.
   double model_sd = 0.0;
-  double gap_share = 0.0;  // of reserved and total memory: what was beside the allocated peak
+  double allocated = 0.0;  // of reserved and total memory of PyTorch: bytes allocated at the peak
   Coefficient deviation = Coefficient::step_time_model_sd;
   // Seconds or bytes under these coefficients. `exact` is what `simulate` says (the step is
   // played); `quick` the closed form, whose slopes are nearly the same and take a tenth of the

@@ -36,6 +36,8 @@ double value_of(Metric metric, const StepResult& result) {
   }
 }
 
+bool is_played(const Plan& plan) { return is_simulated(plan) || !plan.stages.empty(); }
+
 // A plan with the coefficients of memory that a fit asks for. Those of time stay: they decide when
 // a block is freed on another stream, but a fit of memory must not turn on them.
 struct PreparedMemory {
@@ -58,8 +60,7 @@ struct PreparedMemory {
   // lies outside the allocator moves.
   double quick(const Coefficients& c) const {
     const Plan moved = with(c);
-    const bool played = is_simulated(plan) || !plan.stages.empty();
-    if (metric == Metric::host_peak_bytes || !played) {
+    if (metric == Metric::host_peak_bytes || !is_played(plan)) {
       return closed_form(moved) + at_prior - closed_form(plan);
     }
     if (metric != Metric::peak_total_bytes) return at_prior;
@@ -98,9 +99,11 @@ void take_deviation(const PreparedMemory& memory, Observation& row) {
   row.model_sd = count(interval.high - interval.low) / (2.0 * kNinetyPercent * memory.at_prior);
   const double allocated = count(result.gpu.peak_allocated);
   double gap = 0.0;
-  if (metric != Metric::peak_allocated_bytes) {
-    const Bytes outside = metric == Metric::peak_total_bytes ? outside_torch_bytes(plan) : Bytes();
-    row.gap_share = (row.measured - count(outside)) / allocated - 1.0;
+  // The embedded runtime's allocator is its own, a CPU rank has none, and what is not played has a
+  // gap of the closed form: no samples of PyTorch's usual one.
+  const bool of_torch = !plan.engine.embedded && !plan.cluster.gpu.is_cpu() && is_played(plan);
+  if (metric != Metric::peak_allocated_bytes && of_torch) {
+    row.allocated = allocated;
     gap = allocated * plan.coefficients[Coefficient::reserved_gap_share] *
           plan.coefficients.relative_sd(Coefficient::reserved_gap_share);
   }

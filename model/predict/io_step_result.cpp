@@ -104,6 +104,12 @@ Json to_json(const StepResult& result) {
       Json::object({{"peak_allocated_bytes",
                      Json::array({result.peak_allocated_interval.low.count(),
                                   result.peak_allocated_interval.high.count()})},
+                    {"peak_reserved_bytes",
+                     Json::array({result.peak_reserved_interval.low.count(),
+                                  result.peak_reserved_interval.high.count()})},
+                    {"peak_total_bytes",
+                     Json::array({result.peak_total_interval.low.count(),
+                                  result.peak_total_interval.high.count()})},
                     {"step_seconds",
                      Json::array({number(result.step_interval.low.seconds()),
                                   number(result.step_interval.high.seconds())})}});

@@ -32,19 +32,27 @@ void take_memory_intervals(const Plan& plan, const MemoryPrediction& closed, Ste
   const double tensors = scale * std::hypot(std::hypot(spread.activations, spread.states),
                                             std::hypot(spread.quantization, spread.code));
   result.peak_allocated_interval = interval(allocated, tensors, gpu.peak_allocated);
-  const double gap = static_cast<double>(
-      (usually_reserved(plan, gpu.peak_allocated) - gpu.peak_allocated).count());
+  // The embedded runtime's own allocator, and none on a CPU, are as predicted.
+  const bool of_torch = !plan.engine.embedded && !plan.cluster.gpu.is_cpu();
+  double gap = static_cast<double>((gpu.peak_reserved - gpu.peak_allocated).count());
   double gap_sd = 0.0;
-  if (!plan.cluster.gpu.is_cpu()) {
+  if (of_torch) {
+    gap = static_cast<double>(
+        (usually_reserved(plan, gpu.peak_allocated) - gpu.peak_allocated).count());
     gap_sd = std::hypot(gap * plan.coefficients.relative_sd(Coefficient::reserved_gap_share),
                         scale * spread.waiting);
   }
   const double reserved_sd = std::hypot(tensors, gap_sd);
   result.peak_reserved_interval = interval(allocated + gap, reserved_sd, gpu.peak_reserved);
+  result.peak_reserved_interval.high =
+      std::max(result.peak_reserved_interval.high, gpu.replayed_reserved);
   const double outside =
       static_cast<double>(at(gpu.breakdown_at_peak, MemoryCategory::cuda_context).count());
   result.peak_total_interval =
       interval(allocated + gap + outside, std::hypot(reserved_sd, spread.outside), gpu.peak_total);
+  const Bytes replayed =
+      gpu.replayed_reserved + at(gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+  result.peak_total_interval.high = std::max(result.peak_total_interval.high, replayed);
 }
 
 }  // namespace zeroplan

@@ -4,7 +4,9 @@
 //   reserved   A (1 + g) and A's deviation, that of g and of copies that wait for their stream
 //   total      reserved + context + NCCL, with theirs
 //
-// g is reserved_gap_share with its relative sd. The prediction itself is always inside.
+// g is reserved_gap_share with its relative sd. The prediction itself is always inside, and so is
+// what was replayed where that is more: stage 3's gathers and reductions on streams of their own
+// leave blocks that no other stream takes, and few such runs were measured.
 #pragma once
 
 #include "model/plan/plan.hpp"
@@ -17,7 +19,7 @@ namespace zeroplan {
 // What the allocator keeps beside the peak turns on the order of every allocation, and replaying
 // those that are known says less of what a run showed than this share does (docs/validate.md has
 // both errors by source). Left out: settings of the allocator, PYTORCH_CUDA_ALLOC_CONF. A CPU rank
-// keeps nothing. Checked by tests/unit/memory_intervals_test.cpp.
+// keeps nothing; the embedded runtime's own allocator is not meant. Checked by tests/unit/memory_intervals_test.cpp.
 Bytes usually_reserved(const Plan& plan, Bytes allocated);
 
 // Fills the three intervals of `result` around its gpu's peaks, played or not. `closed`: the closed

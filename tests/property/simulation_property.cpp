@@ -6,6 +6,7 @@
 
 #include "model/predict/predict.hpp"
 #include "simulator/rank_simulation.hpp"
+#include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
 #include "tests/property/random_scenario.hpp"
 
@@ -279,6 +280,37 @@ TEST_CASE("near the limit the time of many equal micro-steps is that of four of 
   const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
   std::nth_element(errors.begin(), middle, errors.end());
   CHECK(*middle < 0.001);
+}
+
+TEST_CASE("what does not run on the card fits with no confidence") {
+  // Which smaller cards run is not monotone: at some factors above 1 this one does.
+  const Plan plan = resolve(
+      read(Json::object({{"model", "llama-2-7b"},
+                         {"cluster", "4xA100-40G-SXM"},
+                         {"workload",
+                          Json::object({{"sequence_length", 1024},
+                                        {"micro_batch_size", 1},
+                                        {"gradient_accumulation_steps", 1},
+                                        {"activation_checkpointing", "none"}})},
+                         {"ds_config",
+                          Json::object({{"bf16", Json::object({{"enabled", true}})},
+                                        {"zero_optimization", Json::object({{"stage", 3}})}})}})));
+  for (const double confidence : {0.5, 0.6, 0.75, 0.85, 0.9, 0.95, 0.98, 0.99}) {
+    for (const bool verdict_alone : {false, true}) {
+      SimulateOptions options;
+      options.predict.confidence = confidence;
+      options.other_networks = false;
+      options.verdict_alone = verdict_alone;
+      const StepResult result = simulate(plan, options);
+      INFO("confidence " << confidence << " verdict alone " << verdict_alone << " probability "
+                         << result.fit_probability);
+      const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+      // Played on the card, or not said to fit.
+      const bool on_card = result.gpu.replayed_reserved + outside <= result.gpu.capacity;
+      CHECK((on_card || !result.fits));
+      if (!on_card) CHECK(result.fit_probability <= 0.5);
+    }
+  }
 }
 
 TEST_CASE("hpZ's second copies are where the partitions are") {

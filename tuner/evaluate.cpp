@@ -1,0 +1,59 @@
+// One point of a search, simulated.
+#include <algorithm>
+#include <string>
+
+#include "model/diagnostic.hpp"
+#include "simulator/simulate.hpp"
+#include "tuner/search.hpp"
+
+namespace zeroplan {
+namespace {
+
+std::string lacks(const StepResult& result) {
+  std::string text;
+  for (const Limit& limit : result.limits) {
+    std::string resource(name(kResourceNames, limit.resource));
+    std::replace(resource.begin(), resource.end(), '_', ' ');
+    text += (text.empty() ? "" : " and ") + resource;
+  }
+  return text.empty() ? "memory" : text;
+}
+
+}  // namespace
+
+Evaluated evaluate(const SearchSpace& space,
+                   const Point& point,
+                   const SearchLimits& limits,
+                   SimulationMemo* memo) {
+  Evaluated item;
+  item.point = point;
+  try {
+    const Plan plan = space.plan(point);
+    if (const std::string why = startup_refusal(plan); !why.empty()) {
+      item.why_not = "DeepSpeed refuses: " + why;
+      return item;
+    }
+    const StepResult result = simulate(
+        plan,
+        {.predict = limits.predict, .other_networks = false, .verdict_alone = true, .memo = memo});
+    item.tokens_per_second = result.step.tokens_per_second_per_gpu;
+    item.step = result.step.total;
+    item.gpu_memory = result.gpu.peak_total;
+    item.host_memory = result.host.peak;
+    item.fits = result.fits;
+    if (!result.fits) {
+      item.why_not = "simulated: not enough " + lacks(result);
+    } else if (item.host_memory > limits.host_memory) {
+      item.fits = false;
+      item.why_not = "simulated: more than --max-host-memory";
+    } else if (item.tokens_per_second < limits.tokens_per_second) {
+      item.fits = false;
+      item.why_not = "simulated: below --min-throughput";
+    }
+  } catch (const InputError& error) {
+    item.why_not = "refused: " + error.diagnostics().front().expected;
+  }
+  return item;
+}
+
+}  // namespace zeroplan
