@@ -5,14 +5,16 @@
 
 Every scenario is a process group of its own: one that runs out of memory becomes a line that says so, and
 the next one starts on empty cards. A scenario's model is an inline Hugging Face config or a folder. Lines
-that are already in the output are not run again; with --once neither are those whose log says that they were
-tried and failed.
+that are already in the output are not run again; what failed is. With --once what failed before comes after
+the rest, so that a call that is cut short gets on.
 """
 
 import argparse
 import json
+import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|DefaultCPUAllocator")
 KILLED = (-9, 137)
+TO_END = 40  # seconds: torch's agent gives its workers 30
 
 
 def flags():
@@ -32,7 +35,7 @@ def flags():
     parser.add_argument("--steps", type=int, default=13, help="optimizer steps, of which 3 are warm-up")
     parser.add_argument("--timeout", type=int, default=1800, help="seconds for one scenario")
     parser.add_argument("--logs", default="measure_logs", help="folder for what the runs print")
-    parser.add_argument("--once", action="store_true", help="leave out what was tried and failed")
+    parser.add_argument("--once", action="store_true", help="what was tried and failed comes last")
     parser.add_argument("--script", default="train_native.py", help="train.py measures the Trainer's runs")
     return parser.parse_args()
 
@@ -60,13 +63,64 @@ def run(scenario, arguments, work):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={arguments.ranks}"]
     command += [str(HERE / arguments.script), "--scenario", str(work / "scenario.json"), "--model", str(model)]
     command += ["--steps", str(arguments.steps), "--measure", str(work / "line.jsonl"), "--output", str(work / "out")]
+    # Its own session, so that a signal to this group reaches it once, from end().
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
+    )
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=arguments.timeout, check=False
-        )
-        return done.returncode, done.stdout + done.stderr
-    except subprocess.TimeoutExpired as late:
-        return "timeout", f"no end after {arguments.timeout} s\n{late.stdout or ''}"
+        printed, errors = process.communicate(timeout=arguments.timeout)
+        return process.returncode, printed + errors
+    except subprocess.TimeoutExpired:
+        return "timeout", f"no end after {arguments.timeout} s\n{end(process)}"
+    except BaseException:
+        end(process)
+        raise
+
+
+def descendants(ancestors):
+    """{pid: start time} of the processes in ancestors and all below them, from Linux' /proc."""
+    parents, starts = {}, {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = file.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:  # it ended meanwhile
+            continue
+        pid = int(file.parent.name)
+        parents[pid], starts[pid] = int(fields[1]), fields[19]
+    found, size = set(ancestors) & set(starts), -1
+    while size != len(found):
+        size = len(found)
+        found |= {pid for pid, parent in parents.items() if parent in found}
+    return {pid: starts[pid] for pid in found}
+
+
+def end(process):
+    """Ends the launcher and its workers, which have sessions of their own; what they printed."""
+    family = descendants([process.pid])
+    process.terminate()  # the launcher hands it on
+    try:
+        return "".join(process.communicate(timeout=TO_END))
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        # A number may belong to another process by now: not with the same start.
+        now = descendants(family)
+        family = {pid: start for pid, start in family.items() if now.get(pid) == start}
+        for pid in descendants(family):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+    try:
+        return "".join(process.communicate(timeout=10))
+    except subprocess.TimeoutExpired:
+        return ""
+
+
+def terminated(number, _):
+    """timeout(1) signals twice, the process and its group: once is enough."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def line_of(scenario, code, text, work):
@@ -75,7 +129,8 @@ def line_of(scenario, code, text, work):
     if code == 0 and written.is_file():
         return json.loads(written.read_text().splitlines()[-1])
     refused = [line for line in text.splitlines() if OUT_OF_MEMORY.search(line)]
-    if not refused and code not in KILLED and "Signal 9" not in text:
+    killed = code in KILLED or (code != "timeout" and "Signal 9" in text)
+    if not refused and not killed:
         return None
     return {
         "id": scenario.get("id", "run"),
@@ -92,26 +147,34 @@ def already_done(path):
     return {json.loads(line)["id"] for line in Path(path).read_text().splitlines() if line.strip()}
 
 
+def log_of(identifier, arguments):
+    return Path(arguments.logs) / f"{re.sub(r'[^A-Za-z0-9._-]', '_', identifier)}.log"
+
+
 def main():
     arguments = flags()
+    signal.signal(signal.SIGTERM, terminated)
     done = already_done(arguments.output)
     Path(arguments.logs).mkdir(exist_ok=True)
-    counts = {"measured": 0, "out of memory": 0, "failed": 0, "there already": 0, "failed before": 0}
+    counts = {"measured": 0, "out of memory": 0, "failed": 0, "there already": 0}
     with open(arguments.scenarios, encoding="utf-8") as lines:
         scenarios = [json.loads(line) for line in lines if line.strip()]
     for number, scenario in enumerate(scenarios):
-        identifier = scenario.setdefault("id", f"scenario-{number}")
+        scenario.setdefault("id", f"scenario-{number}")
+    if arguments.once:
+        # Of those that failed, the one that has waited longest first.
+        logs = [log_of(scenario["id"], arguments) for scenario in scenarios]
+        tried = [log.stat().st_mtime if log.is_file() else 0 for log in logs]
+        scenarios = [scenario for _, scenario in sorted(zip(tried, scenarios), key=lambda pair: pair[0])]
+    for scenario in scenarios:
+        identifier = scenario["id"]
         if identifier in done:
             counts["there already"] += 1
-            continue
-        log = Path(arguments.logs) / f"{re.sub(r'[^A-Za-z0-9._-]', '_', identifier)}.log"
-        if arguments.once and log.is_file():
-            counts["failed before"] += 1
             continue
         with tempfile.TemporaryDirectory() as folder:
             code, text = run(scenario, arguments, Path(folder))
             line = line_of(scenario, code, text, Path(folder))
-        log.write_text(text)
+        log_of(identifier, arguments).write_text(text)
         outcome = "failed" if line is None else "measured" if line["measured"]["fits"] else "out of memory"
         counts[outcome] += 1
         print(f"{identifier}: {outcome}" + ("" if line else f" (exit {code}, see {arguments.logs})"), flush=True)
