@@ -9,7 +9,8 @@ AdamW(fused=True), eager and under torch.compile. The micro-batch is doubled unt
 second fall; at the best one 50 steps are timed after 10, each between two synchronisations.
 
 A point is a process of its own. What stands in the output, and in OUTPUT.sweep of the micro-batches tried, is
-not done again: a call that was cut short is continued by the next.
+not done again: a call that was cut short is continued by the next. A point that failed for another reason than
+memory is tried again by the next call, after the series that have not failed.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_MEMORY = 4  # exit status of a point
+FULL = "out of memory"
 SWEEP_WARM_UP, SWEEP_STEPS = 3, 5
 WORSE = 0.97  # of the best tokens a second: the sweep ends
 
@@ -94,6 +96,7 @@ def train(point):
         model = transformers.AutoModelForCausalLM.from_config(settings, attn_implementation="sdpa")
     model = model.to(device=device, dtype=torch.bfloat16).train()
     if on_gpu:
+        torch.cuda.empty_cache()  # of the fp32 weights: reserved_bytes would begin with them
         torch.cuda.reset_peak_memory_stats()
     model.config.use_cache = False
     optimizer = Adam(torch, [p for p in model.parameters() if p.requires_grad], point["states"], device)
@@ -164,8 +167,15 @@ class Sweep(Lines):
     """Tokens a second by series and micro-batch, 0 where it did not run, with the reason."""
 
     def tried(self, series, size):
-        found = [line for line in self.lines if line["series"] == series and line["micro_batch"] == size]
+        """The last answer, which is a rate or that memory is full; None without one."""
+        found = [line for line in self.lines if line["series"] == series and line["micro_batch"] == size
+                 and (line["tokens_per_second"] or line["reason"] == FULL)]
         return found[-1] if found else None
+
+    def broken(self, series):
+        """Whether its last point failed for another reason."""
+        found = [line for line in self.lines if line["series"] == series]
+        return bool(found) and not found[-1]["tokens_per_second"] and found[-1]["reason"] != FULL
 
 
 def start(arguments, point):
@@ -178,7 +188,7 @@ def start(arguments, point):
     except subprocess.TimeoutExpired:
         return None, f"no end after {arguments.point_minutes:g} minutes"
     if done.returncode == NO_MEMORY:
-        return None, "out of memory"
+        return None, FULL
     for line in done.stdout.splitlines():
         if line.startswith("RESULT "):
             return json.loads(line[len("RESULT "):]), ""
@@ -204,7 +214,7 @@ def try_size(arguments, sweep, series, point, size):
 
 
 def best_size(arguments, sweep, series, point, first):
-    """The micro-batch with the most tokens a second, or None and why."""
+    """The micro-batch with the most tokens a second or None, and why the last one did not run."""
     best, most, reason = None, 0.0, ""
     size = first
     while size <= arguments.largest:
@@ -291,9 +301,12 @@ def measure(arguments, table, sweep, series, point, peak):
     if best is None:
         print(f"{series}: {reason}", flush=True)
         return False
-    result = None
+    whole_sweep = reason in ("", FULL)
+    if best == table.best(series):  # the sweep was broken, and what is beyond is no better or broken still
+        return whole_sweep
+    result, reason = None, FULL
     # What fitted a few steps may not fit many.
-    while result is None and best >= 1:
+    while result is None and best >= 1 and reason == FULL:
         whole = {**point, "micro_batch": best, "warm_up": arguments.warm_up, "steps": arguments.steps}
         result, reason = start(arguments, whole)
         best //= 2
@@ -305,7 +318,7 @@ def measure(arguments, table, sweep, series, point, peak):
     share = f", MFU {100 * line['measured']['mfu']:.1f} %" if peak else ""
     print(f"{series}: {line['measured']['tokens_per_second_per_gpu']:.0f} tokens/s "
           f"at {whole['micro_batch']}{share}", flush=True)
-    return True
+    return whole_sweep
 
 
 def main():
@@ -316,8 +329,8 @@ def main():
     sweep = Sweep(arguments.output + ".sweep")
     peak = peak_flops(arguments)
     failed = 0
-    for series, point in series_of(arguments):
-        if table.best(series) is not None:
+    for series, point in sorted(series_of(arguments), key=lambda pair: sweep.broken(pair[0])):
+        if table.best(series) is not None and not sweep.broken(series):
             print(f"{series}: there already")
             continue
         print(series, flush=True)
