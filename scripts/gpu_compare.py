@@ -4,8 +4,9 @@
     gpu_compare.py profiles/measured/<gpu>/runtime.jsonl profiles/measured/<gpu>/pytorch.jsonl
 
 The runtime keeps fp32 weights and moments beside bf16 weights and gradients; `fp32 states` are PyTorch with the
-same, `bf16 states` PyTorch with fewer bytes. MFU counts 6 N + 12 L h s a token, as zeroplan does, over the peak
-that the lines of gpu_pytorch.py were given.
+same, `bf16 states` PyTorch with fewer bytes. The runtime's tokens a second are of its mean step, PyTorch's of its
+median, which slow steps do not touch: the ratio favours PyTorch by what they cost. MFU counts 6 N + 12 L h s a
+token, as zeroplan does, over the peak that the lines of gpu_pytorch.py were given.
 """
 
 import json
@@ -74,7 +75,8 @@ def main():
         return 2
     lines = [line for path in sys.argv[1:] for line in read(path)]
     peak = peak_of(lines)
-    print("tokens/s at micro-batch" + (", MFU" if peak else "") + "\n")
+    print("tokens/s at micro-batch" + (", MFU" if peak else ""))
+    print("(of the mean step: runtime; of the median step: PyTorch)\n")
     print("| model | sequence | " + " | ".join(COLUMNS) + " | runtime / fp32 eager |")
     print("|---" * (len(COLUMNS) + 3) + "|")
     for (model, sequence), row in sorted(best_lines(lines).items()):
