@@ -46,12 +46,15 @@ while [ "$#" -gt 0 ]; do
 done
 [ "${#wanted[@]}" -gt 0 ] || wanted=("${every[@]}")
 
-if ! command -v nvidia-smi >/dev/null 2>&1 || ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+# Into a variable first: a pipe's reader that leaves early would end nvidia-smi, and pipefail the script.
+cards=$(nvidia-smi -L 2>/dev/null) || cards=""
+gpus=$(grep -c '^GPU' <<<"$cards") || true
+if [ "$gpus" -eq 0 ]; then
   echo "scripts/gpu.sh: no GPU: nvidia-smi lists none" >&2
   exit 2
 fi
-gpus=$(nvidia-smi -L | grep -c '^GPU')
-product=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
+product=$(nvidia-smi --query-gpu=name --format=csv,noheader)
+product=${product%%$'\n'*}
 out=profiles/measured/$(tr ' /' '__' <<<"$product")
 cluster="1x1x$product"
 programs=build/cuda/bin
