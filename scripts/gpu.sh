@@ -65,22 +65,41 @@ mkdir -p "$out"
 failed=()
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+child=""
+# shellcheck disable=SC2317,SC2329  # called by the traps
+interrupted() {
+  trap '' INT TERM
+  if [ -n "$child" ]; then
+    kill -TERM "$child" 2>/dev/null || true
+    wait "$child" || true
+  fi
+  exit "$1"
+}
+trap 'interrupted 130' INT
+trap 'interrupted 143' TERM
 
 skip() { echo "SKIPPED: $*" >&2; }
 # bounded COMMAND...: ends it when the part's time is up; 124 then.
 deadline=0
 bounded() {
-  local left=$((deadline - SECONDS))
+  local left=$((deadline - SECONDS)) status=0
   [ "$left" -gt 0 ] || return 124
-  timeout --kill-after=20 "$left" "$@"
+  # In the background, because a trap waits for what is in the foreground. measure.py ends its workers in the 60 s.
+  timeout --kill-after=60 "$left" "$@" &
+  child=$!
+  wait "$child" || status=$?
+  child=""
+  return "$status"
 }
+# time_up STATUS: 137 is the kernel's too, where host memory is full.
+time_up() { [ "$1" -eq 124 ] || { [ "$1" -eq 137 ] && [ "$SECONDS" -ge "$deadline" ]; }; }
 # settle WHAT STATUS: what a bounded command's end means for the whole.
 settle() {
-  case $2 in
-    0) ;;
-    124 | 137) echo "$1: not done in $minutes minutes: call again with --only $part" ;;
-    *) failed+=("$1") ;;
-  esac
+  if time_up "$2"; then
+    echo "$1: not done in $minutes minutes: call again with --only $part"
+  elif [ "$2" -ne 0 ]; then
+    failed+=("$1")
+  fi
 }
 has_python() { "$python" -c "import $1" >/dev/null 2>&1; }
 known_card() { "$zeroplan" simulate gpt2 "$cluster" >/dev/null 2>&1; }
@@ -210,20 +229,22 @@ part_runtime() {
         bounded "$zeroplan" run "$model" --device cuda --ranks 1 --ds-config "$work/ds.json" --precision bf16 \
           --seq "$sequence" --mbs "$size" --steps "$steps" --measurement "$out/runtime.jsonl" --json \
           >"$work/run.json" 2>"$work/run.log" || status=$?
-        case $status in
-          0) echo "$point: trained" | tee -a "$out/runtime_points.txt" ;;
-          124 | 137) settle "$point" "$status"; return ;;
-          *)
-            # Not to fit is an answer; anything else is a failure, and is tried again.
-            if grep -q 'out of .* memory in phase' "$work/run.log"; then
-              echo "$point: out of memory" | tee -a "$out/runtime_points.txt"
-            else
-              echo "$point: $(grep '^error' "$work/run.log" | tail -n 1)"
-              failed+=("$point")
-            fi
-            break
-            ;;
-        esac
+        if [ "$status" -eq 0 ]; then
+          echo "$point: trained" | tee -a "$out/runtime_points.txt"
+          continue
+        fi
+        if time_up "$status"; then
+          settle "$point" "$status"
+          return
+        fi
+        # Not to fit is an answer; anything else is a failure, and is tried again.
+        if grep -q 'out of .* memory in phase' "$work/run.log"; then
+          echo "$point: out of memory" | tee -a "$out/runtime_points.txt"
+        else
+          echo "$point: $(grep '^error' "$work/run.log" | tail -n 1) (exit $status)"
+          failed+=("$point")
+        fi
+        break
       done
     done
   done
@@ -295,7 +316,8 @@ CPUAdamBuilder().load()' >"$work/ops.txt" 2>&1 || status=$?
     return
   fi
   bounded env CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}" "$python" configs/kit/measure.py \
-    "$out/scenarios.jsonl" --ranks 1 -o "$out/deepspeed.jsonl" --logs "$out/deepspeed_logs" --timeout 240 --once || status=$?
+    "$out/scenarios.jsonl" --ranks 1 -o "$out/deepspeed.jsonl" --logs "$out/deepspeed_logs" --timeout 240 --once ||
+    status=$?
   settle "deepspeed, see $out/deepspeed_logs" "$status"
 }
 
