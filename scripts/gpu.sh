@@ -103,28 +103,33 @@ settle() {
 }
 has_python() { "$python" -c "import $1" >/dev/null 2>&1; }
 known_card() { "$zeroplan" simulate gpt2 "$cluster" >/dev/null 2>&1; }
-need_program() {
-  [ -x "$zeroplan" ] && return 0
-  skip "$part: $zeroplan is not built: --only build"
+# Stands while the last build is not whole: older programs are not taken for it.
+unfinished=build/cuda/unfinished
+need() {
+  if [ -f "$unfinished" ]; then
+    skip "$part: the last build failed or was cut short: --only build"
+    return 1
+  fi
+  [ -x "$1" ] && return 0
+  skip "$part: $1 is not built: --only build"
   return 1
 }
+need_program() { need "$zeroplan"; }
+need_test() { need "$programs/$1"; }
 
 part_build() {
   local status=0
+  mkdir -p build/cuda
+  touch "$unfinished"
   bounded cmake --preset cuda >/dev/null || status=$?
   [ "$status" -ne 0 ] || bounded cmake --build --preset cuda --target zeroplan "${tests[@]}" || status=$?
+  [ "$status" -ne 0 ] || rm -f "$unfinished"
   settle build "$status"
   {
     nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.max,pcie.link.width.max --format=csv
     git rev-parse HEAD 2>/dev/null || true
     date -u +%Y-%m-%dT%H:%M:%SZ
   } >"$out/machine.txt"
-}
-
-need_test() {
-  [ -x "$programs/$1" ] && return 0
-  skip "$part: $programs/$1 is not built: --only build"
-  return 1
 }
 
 part_tests() {
