@@ -12,10 +12,12 @@
 #   activations  what transformers keeps for the backward pass, on the card (tests/reference)
 #   deepspeed    real DeepSpeed on scripts/gpu_scenarios.py's list (configs/kit/measure.py)
 #   calibrate    on half of DeepSpeed's lines; validate before and after on the other half
-# What is measured goes to profiles/measured/<gpu>/. A part takes N minutes at most (9): what it has not done
-# it does at the next call, because nothing that stands in the files is measured again. A part whose need is
-# missing says so and is skipped. Ends with 1 where a test, the sanitizer or a program fails; a prediction that
-# is off is a result, not a failure, and stands in the files.
+# What is measured goes to profiles/measured/<gpu>/, with --quick to its folder quick. A part takes N minutes (9) and
+# one to end in at most. At the next call sanitizer and verify go on where this commit has no result yet; runtime,
+# pytorch and deepspeed where there is none, of whichever commit; build does what make finds; tests, profile,
+# activations and calibrate begin anew. What failed is tried again. A part whose need is missing says so and is
+# skipped. Ends with 1 where a test, the sanitizer or a program fails; a prediction that is off is a result, not a
+# failure, and stands in the files.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
@@ -56,6 +58,8 @@ fi
 product=$(nvidia-smi --query-gpu=name --format=csv,noheader)
 product=${product%%$'\n'*}
 out=profiles/measured/$(tr ' /' '__' <<<"$product")
+[ "$quick" = no ] || out=$out/quick
+commit=$(git rev-parse HEAD 2>/dev/null) || commit=unknown
 cluster="1x1x$product"
 programs=build/cuda/bin
 zeroplan=$programs/zeroplan
@@ -101,6 +105,9 @@ settle() {
     failed+=("$1")
   fi
 }
+# The last line of a result that is whole: results of other code are not taken.
+seal() { echo "commit $commit" >>"$1"; }
+sealed() { grep -qsx "commit $commit" "$1"; }
 has_python() { "$python" -c "import $1" >/dev/null 2>&1; }
 known_card() { "$zeroplan" simulate gpt2 "$cluster" >/dev/null 2>&1; }
 # Stands while the last build is not whole: older programs are not taken for it.
@@ -127,7 +134,7 @@ part_build() {
   settle build "$status"
   {
     nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.max,pcie.link.width.max --format=csv
-    git rev-parse HEAD 2>/dev/null || true
+    echo "$commit"
     date -u +%Y-%m-%dT%H:%M:%SZ
   } >"$out/machine.txt"
 }
@@ -137,8 +144,9 @@ part_tests() {
   for name in "${tests[@]}"; do
     need_test "$name" || continue
     status=0
-    bounded "$programs/$name" >"$out/$name.txt" 2>&1 || status=$?
-    tail -n 3 "$out/$name.txt"
+    bounded "$programs/$name" >"$work/out.txt" 2>&1 || status=$?
+    tail -n 3 "$work/out.txt"
+    time_up "$status" || mv "$work/out.txt" "$out/$name.txt"
     settle "$name" "$status"
   done
 }
@@ -154,12 +162,20 @@ part_sanitizer() {
     for name in "${tests[@]}"; do
       need_test "$name" || continue
       to=$out/sanitizer_${tool}_$name.txt
-      [ ! -f "$to" ] || { echo "$tool, $name: there already"; continue; }
+      if sealed "$to"; then
+        echo "$tool, $name: there already"
+        continue
+      fi
       status=0
       bounded compute-sanitizer --tool "$tool" --error-exitcode 9 "$programs/$name" >"$work/out.txt" 2>&1 || status=$?
-      tail -n 1 "$work/out.txt" || true
-      # A run that was cut short says nothing, and is done again.
-      case $status in 124 | 137) ;; *) mv "$work/out.txt" "$to" ;; esac
+      tail -n 1 "$work/out.txt"
+      if [ "$status" -eq 0 ]; then
+        seal "$work/out.txt"
+        mv "$work/out.txt" "$to"
+        rm -f "$to.failed"
+      elif ! time_up "$status"; then
+        mv "$work/out.txt" "$to.failed"
+      fi
       settle "compute-sanitizer $tool, $name" "$status"
     done
   done
@@ -169,50 +185,71 @@ part_profile() {
   local less=() status=0
   need_program || return 0
   [ "$quick" = no ] || less=(--quick)
-  bounded "$zeroplan" profile --device cuda "${less[@]}" -o "$work/profile.json" >"$out/profile.txt" || status=$?
+  bounded "$zeroplan" profile --device cuda "${less[@]}" -o "$work/profile.json" >"$work/out.txt" || status=$?
   if [ "$status" -eq 0 ]; then
     mv "$work/profile.json" "$out/profile.json"
+    mv "$work/out.txt" "$out/profile.txt"
     tail -n 20 "$out/profile.txt"
   fi
   settle profile "$status"
 }
 
-# verify_one NAME RANKS STAGE OFFLOAD
+# verify_one NAME RANKS STAGE OFFLOAD; adds to verified
 verify_one() {
   local offload="" steps=20 status=0
+  if sealed "$out/verify_$1.log"; then
+    echo "$1: there already"
+    verified+=("$1")
+    return
+  fi
   [ "$quick" = no ] || steps=5
   [ "$4" = none ] || offload=', "offload_optimizer": {"device": "cpu", "pin_memory": true}'
   echo "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": $3$offload}}" >"$work/ds.json"
+  : >"$work/line.jsonl" # --measurement adds to a file
+  rm -f "$work/trace.json"
   bounded "$zeroplan" verify "$work/config.json" --device cuda --ranks "$2" --ds-config "$work/ds.json" \
-    --precision bf16 --seq 1024 --mbs 4 --steps "$steps" --measurement "$out/measurements.jsonl" \
-    --trace "$out/trace_$1.json" --json >"$out/verify_$1.json" 2>"$out/verify_$1.log" || status=$?
+    --precision bf16 --seq 1024 --mbs 4 --steps "$steps" --measurement "$work/line.jsonl" \
+    --trace "$work/trace.json" --json >"$work/verify.json" 2>"$work/verify.log" || status=$?
   case $status in
     0) echo "$1: as predicted" ;;
     3) echo "$1: off; see $out/verify_$1.json" ;;
     *)
-      echo "$1: failed"
-      tail -n 2 "$out/verify_$1.log"
+      if ! time_up "$status"; then
+        echo "$1: failed"
+        tail -n 2 "$work/verify.log"
+        mv "$work/verify.log" "$out/verify_$1.log.failed"
+      fi
       settle "verify $1" "$status"
+      return
       ;;
   esac
+  mv "$work/verify.json" "$out/verify_$1.json"
+  [ ! -f "$work/trace.json" ] || mv "$work/trace.json" "$out/trace_$1.json"
+  mv "$work/line.jsonl" "$out/measurements_$1.jsonl"
+  rm -f "$out/verify_$1.log.failed"
+  seal "$work/verify.log"
+  mv "$work/verify.log" "$out/verify_$1.log" # last: it says that the case is whole
+  verified+=("$1")
 }
 part_verify() {
-  local stage
+  local stage name verified=()
   need_program || return 0
   cat >"$work/config.json" <<'MODEL'
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 768, "intermediate_size": 2048,
  "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 12, "vocab_size": 32000,
  "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "tie_word_embeddings": false}
 MODEL
-  rm -f "$out/measurements.jsonl"
   for stage in 0 1 2 3; do
     verify_one "stage${stage}_1gpu" 1 "$stage" none
     [ "$gpus" -lt 2 ] || verify_one "stage${stage}_${gpus}gpus" "$gpus" "$stage" none
   done
   for stage in 2 3; do verify_one "stage${stage}_offload" 1 "$stage" cpu; done
   [ "$gpus" -ge 2 ] || verify_one "stage3_2ranks_share" 2 3 none
-  [ ! -f "$out/measurements.jsonl" ] || "$zeroplan" validate "$out/measurements.jsonl" >"$out/validate.txt" || true
-  [ ! -f "$out/validate.txt" ] || head -n 12 "$out/validate.txt"
+  [ "${#verified[@]}" -gt 0 ] || return 0
+  for name in "${verified[@]}"; do cat "$out/measurements_$name.jsonl"; done >"$work/measurements.jsonl"
+  mv "$work/measurements.jsonl" "$out/measurements.jsonl"
+  "$zeroplan" validate "$out/measurements.jsonl" >"$out/validate.txt" || true
+  head -n 12 "$out/validate.txt"
 }
 
 # Micro-batches are doubled until one does not fit; every point is tried once.
@@ -285,9 +322,11 @@ part_activations() {
   fi
   [ "$quick" = no ] || small=(--small)
   bounded "$python" tests/reference/record_activations.py --device cuda "${small[@]}" \
-    >"$out/activations.txt" 2>&1 || status=$?
-  tail -n 2 "$out/activations.txt"
-  [ "$status" -ne 0 ] || cp tests/reference/activations.json "$out/activations.json"
+    >"$work/out.txt" 2>&1 || status=$?
+  tail -n 2 "$work/out.txt"
+  time_up "$status" || mv "$work/out.txt" "$out/activations.txt"
+  # The small rows alone do not go into the table.
+  [ "$status" -ne 0 ] || [ "$quick" = yes ] || cp tests/reference/activations.json "$out/activations.json"
   settle activations "$status"
 }
 
@@ -337,8 +376,10 @@ part_calibrate() {
   awk 'NR % 2 == 1' "$lines" >"$out/calibrate_on.jsonl"
   awk 'NR % 2 == 0' "$lines" >"$out/validate_on.jsonl"
   half=$out/validate_on.jsonl
-  bounded "$zeroplan" calibrate "$out/calibrate_on.jsonl" -o "$out/calibrated.json" >"$out/calibrate.txt" || status=$?
+  bounded "$zeroplan" calibrate "$out/calibrate_on.jsonl" -o "$work/calibrated.json" >"$work/out.txt" || status=$?
   case $status in 0 | 4) ;; *) settle calibrate "$status"; return ;; esac
+  [ ! -f "$work/calibrated.json" ] || mv "$work/calibrated.json" "$out/calibrated.json"
+  mv "$work/out.txt" "$out/calibrate.txt"
   "$zeroplan" validate "$half" >"$out/validate_before.txt" || true
   "$zeroplan" validate "$half" --profile "$out/calibrated.json" >"$out/validate_calibrated.txt" || true
   if [ -f "$out/profile.json" ]; then
