@@ -115,13 +115,13 @@ class Trials {
 };
 
 // What is reserved at the peak, beside context and NCCL: as runs usually have it, at most what the
-// card has where the rank runs on it, at least what was played where it does not. The embedded
-// runtime's own allocator is played exactly.
+// card has where the rank runs on it, at least what was played where it does not. Another
+// allocator than PyTorch's is played exactly.
 Bytes reserved_at_peak(const Plan& plan,
                        const PlayedRank& played,
                        Bytes room,
                        const GpuMemory& gpu) {
-  if (plan.engine.embedded) return gpu.replayed_reserved;
+  if (!has_torch_allocator(plan)) return gpu.replayed_reserved;
   const Bytes usual = usually_reserved(plan, gpu.peak_allocated);
   if (played.factor < 1.0) return std::max(usual, gpu.replayed_reserved);
   return std::max(gpu.peak_allocated, std::min(usual, room));

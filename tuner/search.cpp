@@ -159,12 +159,8 @@ class Search {
   }
 
   bool drop_for_host(const Branch& branch) {
-    const HostState& host = bounds_.host(branch.point);
-    if (host.probability >= options_.limits.predict.confidence &&
-        host.peak <= options_.limits.host_memory) {
-      return false;
-    }
-    drop(kHost, branch, "host_bytes", host.peak.count());
+    if (may_run(branch.point)) return false;
+    drop(kHost, branch, "host_bytes", bounds_.host(branch.point).peak.count());
     return true;
   }
 
@@ -263,6 +259,7 @@ class Search {
     }
   }
 
+  // Do host memory and drives suffice?
   bool may_run(const Point& point) const {
     const HostState& host = bounds_.host(point);
     return host.probability >= options_.limits.predict.confidence &&

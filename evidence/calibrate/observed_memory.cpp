@@ -9,6 +9,7 @@
 #include "evidence/scenario_prediction.hpp"
 #include "model/check.hpp"
 #include "model/predict/memory.hpp"
+#include "model/predict/memory_intervals.hpp"
 #include "model/predict/step_work.hpp"
 #include "simulator/simulate.hpp"
 
@@ -99,10 +100,9 @@ void take_deviation(const PreparedMemory& memory, Observation& row) {
   row.model_sd = count(interval.high - interval.low) / (2.0 * kNinetyPercent * memory.at_prior);
   const double allocated = count(result.gpu.peak_allocated);
   double gap = 0.0;
-  // The embedded runtime's allocator is its own, a CPU rank has none, and what is not played has a
-  // gap of the closed form: no samples of PyTorch's usual one.
-  const bool of_torch = !plan.engine.embedded && !plan.cluster.gpu.is_cpu() && is_played(plan);
-  if (metric != Metric::peak_allocated_bytes && of_torch) {
+  // Another allocator, and the closed form of what is not played, are no samples of PyTorch's gap.
+  const bool is_sample = has_torch_allocator(plan) && is_played(plan);
+  if (metric != Metric::peak_allocated_bytes && is_sample) {
     row.allocated = allocated;
     gap = allocated * plan.coefficients[Coefficient::reserved_gap_share] *
           plan.coefficients.relative_sd(Coefficient::reserved_gap_share);

@@ -17,8 +17,11 @@ Interval<Bytes> interval(double center, double sd, Bytes predicted) {
 
 }  // namespace
 
+bool has_torch_allocator(const Plan& plan) {
+  return !plan.engine.embedded && !plan.cluster.gpu.is_cpu();
+}
+
 Bytes usually_reserved(const Plan& plan, Bytes allocated) {
-  if (plan.cluster.gpu.is_cpu()) return allocated;
   const double share = plan.coefficients[Coefficient::reserved_gap_share];
   return Bytes::nearest(static_cast<double>(allocated.count()) * (1.0 + share));
 }
@@ -32,11 +35,10 @@ void take_memory_intervals(const Plan& plan, const MemoryPrediction& closed, Ste
   const double tensors = scale * std::hypot(std::hypot(spread.activations, spread.states),
                                             std::hypot(spread.quantization, spread.code));
   result.peak_allocated_interval = interval(allocated, tensors, gpu.peak_allocated);
-  // The embedded runtime's own allocator, and none on a CPU, are as predicted.
-  const bool of_torch = !plan.engine.embedded && !plan.cluster.gpu.is_cpu();
+  // Another allocator, or none, is as predicted.
   double gap = static_cast<double>((gpu.peak_reserved - gpu.peak_allocated).count());
   double gap_sd = 0.0;
-  if (of_torch) {
+  if (has_torch_allocator(plan)) {
     gap = static_cast<double>(
         (usually_reserved(plan, gpu.peak_allocated) - gpu.peak_allocated).count());
     gap_sd = std::hypot(gap * plan.coefficients.relative_sd(Coefficient::reserved_gap_share),
@@ -46,13 +48,12 @@ void take_memory_intervals(const Plan& plan, const MemoryPrediction& closed, Ste
   result.peak_reserved_interval = interval(allocated + gap, reserved_sd, gpu.peak_reserved);
   result.peak_reserved_interval.high =
       std::max(result.peak_reserved_interval.high, gpu.replayed_reserved);
-  const double outside =
-      static_cast<double>(at(gpu.breakdown_at_peak, MemoryCategory::cuda_context).count());
+  const Bytes beside = at(gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+  const auto outside = static_cast<double>(beside.count());
   result.peak_total_interval =
       interval(allocated + gap + outside, std::hypot(reserved_sd, spread.outside), gpu.peak_total);
-  const Bytes replayed =
-      gpu.replayed_reserved + at(gpu.breakdown_at_peak, MemoryCategory::cuda_context);
-  result.peak_total_interval.high = std::max(result.peak_total_interval.high, replayed);
+  result.peak_total_interval.high =
+      std::max(result.peak_total_interval.high, gpu.replayed_reserved + beside);
 }
 
 }  // namespace zeroplan

@@ -15,11 +15,15 @@
 
 namespace zeroplan {
 
+// Is memory PyTorch's caching allocator's? Not a CPU rank's, which keeps nothing, nor the embedded
+// runtime's, which has its own.
+bool has_torch_allocator(const Plan& plan);
+
 // [M2] Reserved at the peak, as runs usually have it: A (1 + g), A what is allocated then.
 // What the allocator keeps beside the peak turns on the order of every allocation, and replaying
 // those that are known says less of what a run showed than this share does (docs/validate.md has
-// both errors by source). Left out: settings of the allocator, PYTORCH_CUDA_ALLOC_CONF. A CPU rank
-// keeps nothing; the embedded runtime's own allocator is not meant. Checked by tests/unit/memory_intervals_test.cpp.
+// both errors by source). Of plans with PyTorch's allocator. Left out: its settings,
+// PYTORCH_CUDA_ALLOC_CONF. Checked by tests/unit/memory_intervals_test.cpp.
 Bytes usually_reserved(const Plan& plan, Bytes allocated);
 
 // Fills the three intervals of `result` around its gpu's peaks, played or not. `closed`: the closed

@@ -67,8 +67,8 @@ class OptimizerSwapper {
 
   // Makes room in the file; from then on the tensor is there, zero.
   void reserve(int group, Tensor tensor);
-  // Before the first step: zeros to be filled for a tensor of the sub-group, in a buffer of the pool
-  // until they are written.
+  // Before the first step: zeros to be filled for a tensor of the sub-group, in a buffer of the
+  // pool until they are written.
   float* borrow(int group);
   void write_now(int group, Tensor tensor);  // what was borrowed
   // Place of a tensor in the file.

@@ -13,18 +13,14 @@
 #include "runtime/engine/tensor_ops.hpp"
 #include "runtime/train/trainer.hpp"
 #include "tests/catch.hpp"
+#include "tests/gpu/no_gpu.hpp"
+#include "tests/runtime/plan_training.hpp"
 #include "tests/runtime/swap_folder.hpp"
 
 namespace zeroplan::runtime {
 namespace {
 
-// tests/CMakeLists.txt: a program in which this is said was skipped.
-bool no_gpu() {
-  const cuda::Gpus gpus = cuda::find_gpus();
-  if (!gpus.found.empty()) return false;
-  WARN("skipped: " << gpus.problem);
-  return true;
-}
+using test::no_gpu;
 
 constexpr int kRows = 4;
 constexpr int kSteps = 2;
@@ -84,14 +80,7 @@ Plan plan_of(const Point& point) {
 TrainingReport train_on(const Plan& plan, bool gpu, bool trace = false) {
   const test::SwapFolder drive;
   const StepWork work = step_work(plan);
-  TrainingSetup setup;
-  setup.model = plan.model.get();
-  setup.graph = &work.graph;
-  setup.parameters = plan.engine_parameters;
-  setup.config = plan.engine;
-  setup.micro_batch = plan.workload.micro_batch_size;
-  setup.sequence = plan.workload.sequence_length;
-  setup.kernels = cpu_kernels;
+  TrainingSetup setup = test::setup_of(plan, work);
   setup.swap.optimizer_folder = setup.swap.parameter_folder = drive.path();
   if (gpu) setup.hardware = cuda::hardware({.ranks = plan.engine.data_parallel_ranks});
   TrainingOptions options;

@@ -12,16 +12,12 @@
 #include "runtime/cuda/hardware.hpp"
 #include "runtime/profile/machine_profile.hpp"
 #include "tests/catch.hpp"
+#include "tests/gpu/no_gpu.hpp"
 
 namespace zeroplan::runtime {
 namespace {
 
-bool no_gpu() {
-  const cuda::Gpus gpus = cuda::find_gpus();
-  if (!gpus.found.empty()) return false;
-  WARN("skipped: " << gpus.problem);
-  return true;
-}
+using test::no_gpu;
 
 bool emulated() { return cuda::find_gpus().found.front().name == "emulated"; }
 

@@ -15,6 +15,7 @@
 #include "runtime/collectives/in_process.hpp"
 #include "runtime/train/trainer.hpp"
 #include "tests/catch.hpp"
+#include "tests/runtime/plan_training.hpp"
 #include "tests/runtime/swap_folder.hpp"
 #include "tests/runtime/test_model.hpp"
 
@@ -87,15 +88,8 @@ Plan plan_of(const Point& point) {
 TrainingReport train_on(const Plan& plan, bool guarded, const std::string& save = "") {
   const test::SwapFolder drive;
   const StepWork work = step_work(plan);
-  TrainingSetup setup;
-  setup.model = plan.model.get();
-  setup.graph = &work.graph;
-  setup.parameters = plan.engine_parameters;
-  setup.config = plan.engine;
-  setup.micro_batch = plan.workload.micro_batch_size;
-  setup.sequence = plan.workload.sequence_length;
+  TrainingSetup setup = test::setup_of(plan, work);
   setup.loss_scaling.initial = plan.workload.precision == Precision::fp16 ? 256.0 : 1.0;
-  setup.kernels = cpu_kernels;
   setup.swap.optimizer_folder = setup.swap.parameter_folder = drive.path();
   if (guarded) {
     setup.hardware = [](Communicator& group, int threads, bool) {

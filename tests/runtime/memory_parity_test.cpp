@@ -12,6 +12,7 @@
 #include "runtime/train/trainer.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
+#include "tests/runtime/plan_training.hpp"
 #include "tests/runtime/swap_folder.hpp"
 
 namespace zeroplan::runtime {
@@ -20,20 +21,6 @@ namespace {
 constexpr int kRows = 8;  // of a step, over ranks and micro-steps
 constexpr int kSteps = 3;
 constexpr int kMostRanks = 8;
-
-// Large enough for a drive: partitions of 1 MiB and more.
-Json wide_llama() {
-  return Json::object({{"model_type", "llama"},
-                       {"architectures", Json::array({"LlamaForCausalLM"})},
-                       {"hidden_size", 256},
-                       {"intermediate_size", 1028},
-                       {"num_hidden_layers", 1},
-                       {"num_attention_heads", 4},
-                       {"num_key_value_heads", 2},
-                       {"vocab_size", 4201},
-                       {"max_position_embeddings", 64},
-                       {"rms_norm_eps", 1e-5}});
-}
 
 Json tiny_llama(bool tied) {
   return Json::object({{"model_type", "llama"},
@@ -63,7 +50,7 @@ struct Point {
 
   Plan plan() const {
     Json document = Json::object();
-    document["model"] = wide ? wide_llama() : tiny_llama(tied);
+    document["model"] = wide ? test::wide_llama() : tiny_llama(tied);
     document["cluster"] = "1x" + std::to_string(ranks) + "xcpu";
     Json& workload = document["workload"] = Json::object();
     workload["sequence_length"] = 16;
@@ -91,20 +78,23 @@ struct Point {
 
 TrainingReport train_plan(const Plan& plan, const std::string& drive = "") {
   const StepWork work = step_work(plan);
-  TrainingSetup setup;
-  setup.model = plan.model.get();
-  setup.graph = &work.graph;
-  setup.parameters = plan.engine_parameters;
-  setup.config = plan.engine;
+  TrainingSetup setup = test::setup_of(plan, work);
   setup.adamw.weight_decay = 0.0;  // whose groups depend on the frontend
-  setup.micro_batch = plan.workload.micro_batch_size;
-  setup.sequence = plan.workload.sequence_length;
-  setup.kernels = cpu_kernels;
   setup.swap.optimizer_folder = setup.swap.parameter_folder = drive;
   TrainingOptions options;
   options.steps = kSteps;
   options.patience = std::chrono::seconds(60);
   return train(setup, options, *random_tokens(1, 97, 16));
+}
+
+// Said where it is more than the 1 % that is asked for.
+double relative_error(Bytes predicted, Bytes measured, const std::string& what) {
+  if (predicted == measured) return 0.0;
+  const double error = measured == Bytes::zero() ? 1.0 : std::abs(predicted / measured - 1.0);
+  if (error > 0.01) {
+    UNSCOPED_INFO(what << ": predicted " << predicted.count() << ", measured " << measured.count());
+  }
+  return error;
 }
 
 // Largest relative error over phases, of the sum and of each category; 0 where both are 0.
@@ -116,12 +106,7 @@ double memory_error(const GpuMemory& predicted, const TrainingReport& report) {
   const PlaceAccount& device = worst->memory.of(Place::device);
   double largest = 0.0;
   const auto compare = [&](Bytes a, Bytes b, const std::string& what) {
-    if (a == b) return;
-    const double error = b == Bytes::zero() ? 1.0 : std::abs(a / b - 1.0);
-    if (error > 0.01) {
-      UNSCOPED_INFO(what << ": predicted " << a.count() << ", measured " << b.count());
-    }
-    largest = std::max(largest, error);
+    largest = std::max(largest, relative_error(a, b, what));
   };
   for (std::size_t p = 0; p < kPhaseCount; ++p) {
     if (static_cast<Phase>(p) == Phase::save) continue;
@@ -239,12 +224,7 @@ double host_error(const Plan& plan, const StepResult& predicted, const TrainingR
                                                   {BufferPlace::nvme, Place::file}};
   double largest = 0.0;
   const auto compare = [&](Bytes a, Bytes b, const std::string& what) {
-    if (a == b) return;
-    const double error = b == Bytes::zero() ? 1.0 : std::abs(a / b - 1.0);
-    if (error > 0.01) {
-      UNSCOPED_INFO(what << ": predicted " << a.count() << ", measured " << b.count());
-    }
-    largest = std::max(largest, error);
+    largest = std::max(largest, relative_error(a, b, what));
   };
   Bytes pinned;
   Bytes on_drive;

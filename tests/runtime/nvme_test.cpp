@@ -21,6 +21,7 @@
 #include "simulator/recording.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
+#include "tests/runtime/plan_training.hpp"
 #include "tests/runtime/swap_folder.hpp"
 
 namespace zeroplan::runtime {
@@ -47,19 +48,8 @@ struct Point {
   std::int64_t prefetch = 300'000;
   bool overlap = false;
 
-  // Partitions of the embeddings are large enough to be swapped on up to four ranks, those of the
-  // feed-forward weights on one; none is a multiple of a block.
   Plan plan() const {
-    const Json model = Json::object({{"model_type", "llama"},
-                                     {"architectures", Json::array({"LlamaForCausalLM"})},
-                                     {"hidden_size", 256},
-                                     {"intermediate_size", 1028},
-                                     {"num_hidden_layers", 1},
-                                     {"num_attention_heads", 4},
-                                     {"num_key_value_heads", 2},
-                                     {"vocab_size", 4201},
-                                     {"max_position_embeddings", 64},
-                                     {"rms_norm_eps", 1e-5}});
+    const Json model = test::wide_llama();
     Json zero = Json::object({{"stage", 3},
                               {"reduce_bucket_size", 400'000},
                               {"overlap_comm", overlap},
@@ -110,14 +100,7 @@ struct Point {
 };
 
 TrainingSetup setup_of(const Plan& plan, const StepWork& work, const std::string& folder) {
-  TrainingSetup setup;
-  setup.model = plan.model.get();
-  setup.graph = &work.graph;
-  setup.parameters = plan.engine_parameters;
-  setup.config = plan.engine;
-  setup.micro_batch = plan.workload.micro_batch_size;
-  setup.sequence = plan.workload.sequence_length;
-  setup.kernels = cpu_kernels;
+  TrainingSetup setup = test::setup_of(plan, work);
   setup.swap.optimizer_folder = setup.swap.parameter_folder = folder;
   setup.swap.io.block = plan.engine.aio_block_size;
   setup.swap.io.threads = plan.engine.aio_parallelism;

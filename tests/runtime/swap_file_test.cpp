@@ -308,8 +308,9 @@ TEST_CASE("a folder that cannot hold swap files is told by its key") {
   CHECK(error_of([&] {
           require_swap_folder("/proc/no/such/folder", "/a/nvme_path");
         }).find("\nhint: name a folder on a local drive") != std::string::npos);
-  CHECK(error_of([&] { require_swap_folder(folder.path() + "/none", "/a/nvme_path"); })
-            .find("No such file or directory") != std::string::npos);
+  CHECK(error_of([&] {
+          require_swap_folder(folder.path() + "/none", "/a/nvme_path");
+        }).find("No such file or directory") != std::string::npos);
   CHECK_FALSE(std::filesystem::exists(folder.path() + "/none"));
   CHECK_NOTHROW(require_swap_folder(folder.path(), "/a/nvme_path"));
 }

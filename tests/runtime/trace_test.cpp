@@ -12,6 +12,7 @@
 #include "simulator/recording.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
+#include "tests/runtime/plan_training.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -41,14 +42,7 @@ Plan plan_of(int stage) {
 
 std::string trace_of_run(const Plan& plan) {
   const StepWork work = step_work(plan);
-  TrainingSetup setup;
-  setup.model = plan.model.get();
-  setup.graph = &work.graph;
-  setup.parameters = plan.engine_parameters;
-  setup.config = plan.engine;
-  setup.micro_batch = plan.workload.micro_batch_size;
-  setup.sequence = plan.workload.sequence_length;
-  setup.kernels = cpu_kernels;
+  TrainingSetup setup = test::setup_of(plan, work);
   TrainingOptions options;
   options.steps = 3;
   options.trace = true;
