@@ -4,11 +4,10 @@
 #include <cmath>
 
 #include "model/check.hpp"
+#include "model/predict/step_result.hpp"
 
 namespace zeroplan {
 namespace {
-
-constexpr double kNinetyPercent = 1.645;  // standard deviations on each side of a 90 % interval
 
 double below(const MixturePart& part, double x) {
   const double center = 0.5 * (part.low + part.high);

@@ -15,8 +15,6 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kNinetyPercent = 1.645;  // standard deviations on each side of a 90 % interval
-
 // --- what the scenario says
 // ----------------------------------------------------------------------------
 

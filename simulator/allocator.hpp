@@ -10,8 +10,7 @@
 // Cost: tens of nanoseconds a call, no heap allocation once the arena has grown to its size.
 // Units: Bytes. Errors: ZP_CHECK for misuse (a stream outside 0..63, freeing what is not
 // allocated); running out of memory is an outcome. Left out: CUDA graphs' private pools, other
-// allocator backends, the wait of cudaMalloc and cudaFree (the event loop reads num_device_alloc,
-// num_device_free).
+// allocator backends. What cudaMalloc and cudaFree cost is the event loop's to count.
 // Source: c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator; symbols stand with each rule.
 // Checked by tests/simulator/allocator_*_test.cpp.
 #pragma once

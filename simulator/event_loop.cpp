@@ -64,7 +64,7 @@ void EventLoop::restart_clock() {
 }
 
 std::vector<double> EventLoop::relative_state() const {
-  std::vector<double> state = {host_time_ - now_};
+  std::vector<double> state = {host_time_ - now_, static_cast<double>(given_back_)};
   for (std::size_t s = 0; s < queues_.size(); ++s) {
     const RunningTask& running = running_[s];
     state.push_back(static_cast<double>(clocks_[s].queued - clocks_[s].completed));
@@ -99,7 +99,9 @@ void EventLoop::repeat_since(const TimeAccount& earlier,
   grow(time_.compute_busy, earlier.compute_busy);
   grow(time_.contention, earlier.contention);
   grow(time_.dispatch, earlier.dispatch);
+  grow(time_.device_memory, earlier.device_memory);
   time_.launches += times * (time_.launches - earlier.launches);
+  time_.device_calls += times * (time_.device_calls - earlier.device_calls);
 }
 
 bool EventLoop::execute(const Instruction& instruction) {
@@ -125,12 +127,7 @@ bool EventLoop::execute(const Instruction& instruction) {
         allocator_.record_stream(tensors_[index].block, stream);
       return true;
     case Opcode::empty_cache:
-      advance(host_time_);
-      if (!allocator_.empty_cache(clocks_)) {
-        wait_for_frees();
-        allocator_.empty_cache(clocks_);
-      }
-      note_memory();
+      empty_cache();
       return true;
     case Opcode::record_event:
       events_[index] = last_of(stream);
@@ -230,11 +227,13 @@ bool EventLoop::allocate(const Instruction& instruction) {
   const AllocationRequest request{Bytes::of(instruction.bytes),
                                   instruction.stream,
                                   static_cast<std::uint64_t>(&instruction - program_.code.data())};
+  const DriverCalls before = driver_calls();
   Allocation result = allocator_.allocate(request, clocks_);
   if (result.outcome == AllocationOutcome::must_synchronize) {
     wait_for_frees();
     result = allocator_.continue_allocation(clocks_);
   }
+  pay_driver_calls_since(before);
   if (result.outcome == AllocationOutcome::out_of_memory) {
     out_of_memory_ = {
         allocator_.out_of_memory(), instruction.category, host_phase_, instruction.label};
@@ -275,6 +274,40 @@ void EventLoop::wait_for_frees() {
     const std::int64_t ticket = allocator_.awaited(stream);
     if (ticket > 0) host_waits_for({stream, ticket});
   }
+}
+
+void EventLoop::empty_cache() {
+  advance(host_time_);
+  const DriverCalls before = driver_calls();
+  if (!allocator_.empty_cache(clocks_)) {
+    wait_for_frees();
+    allocator_.empty_cache(clocks_);
+  }
+  pay_driver_calls_since(before);
+  note_memory();
+}
+
+EventLoop::DriverCalls EventLoop::driver_calls() const {
+  const MemoryStats& stats = allocator_.stats();
+  const AllocatorStat& reserved = stats.all().reserved_bytes;
+  return {stats.num_device_alloc, stats.num_device_free, reserved.allocated, reserved.freed};
+}
+
+// Memory that is taken for the first time is not charged: it happens once, and it is fast.
+void EventLoop::pay_driver_calls_since(const DriverCalls& before) {
+  const DriverCalls now = driver_calls();
+  const std::int64_t frees = now.frees - before.frees;
+  const std::int64_t takes = now.takes - before.takes;
+  if (frees == 0 && (takes == 0 || given_back_ == 0)) return;
+  if (frees > 0) host_waits_for_all();  // cudaFree does
+  given_back_ += now.freed - before.freed;
+  const std::int64_t again = std::min(given_back_, now.taken - before.taken);
+  given_back_ -= again;
+  const std::int64_t calls = frees + (again > 0 ? takes : 0);
+  const double cost = program_.device_memory.of(calls, Bytes::of(again)).seconds();
+  host_time_ += cost;
+  time_.device_memory += cost;
+  time_.device_calls += calls;
 }
 
 void EventLoop::note_memory() {

@@ -46,6 +46,8 @@ struct TimeAccount {
   double compute_busy = 0.0;                   // s with a task on the compute stream
   double contention = 0.0;                     // of these, lost to sharing
   double dispatch = 0.0;                       // s of host work issuing
+  double device_memory = 0.0;                  // s of the host in cudaMalloc and cudaFree
+  std::int64_t device_calls = 0;               // of these
   double host = 0.0;                           // s, the host's clock when the account was taken
   std::int64_t launches = 0;
 };
@@ -132,9 +134,17 @@ class EventLoop {
   void issue(const Instruction& instruction);
   void enqueue(StreamId stream, const StreamItem& item);
   bool allocate(const Instruction& instruction);
+  void empty_cache();
   void release(SlotIndex slot);
   void throttle(EventQueue& queue, std::size_t limit);
   void wait_for_frees();
+  // What the allocator has asked of the driver since then takes the host's time.
+  struct DriverCalls {
+    std::int64_t takes = 0, frees = 0;
+    std::int64_t taken = 0, freed = 0;  // bytes
+  };
+  DriverCalls driver_calls() const;
+  void pay_driver_calls_since(const DriverCalls& before);
   void note_peak();
   void note_memory();
 
@@ -177,7 +187,8 @@ class EventLoop {
   double next_finish_ = 0.0;
   StreamId next_stream_ = -1;
   StreamId host_blocked_on_ = -1;
-  bool changed_ = false;  // streams woke others since it was reset
+  bool changed_ = false;         // streams woke others since it was reset
+  std::int64_t given_back_ = 0;  // bytes that the driver has and had given before
   Phase host_phase_ = Phase::init;
   Phase stream_phase_ = Phase::init;
   double phase_began_ = 0.0;

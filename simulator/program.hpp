@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/cost/device_memory.hpp"
 #include "model/enum_names.hpp"
 #include "model/memory_category.hpp"
 #include "model/predict/step_result.hpp"
@@ -135,6 +136,7 @@ struct Program {
   std::vector<std::string> streams;  // names by StreamId; 0 is the compute stream
   std::vector<std::string> labels;
   std::vector<SlotRange> slot_ranges;  // ascending, disjoint
+  DeviceMemoryCost device_memory;      // of what its allocator takes and gives back; none: free
   std::int32_t slots = 0;
   std::int32_t events = 0;
   std::int32_t queues = 0;

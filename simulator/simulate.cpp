@@ -8,7 +8,10 @@
 #include <optional>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "model/cost/contention.hpp"
+#include "model/cost/device_memory.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/memory_intervals.hpp"
 #include "model/predict/stage_work.hpp"
@@ -206,6 +209,32 @@ void take_time(const TimeAccount& time, double scale, StepTime& step) {
   step.mfu *= ratio;
 }
 
+// [T18] What the driver's part of the step adds to the interval's width, and a word on it: at most
+// a hundredth of the step goes unmentioned.
+void take_device_memory(const Coefficients& c, const TimeAccount& time, StepResult& result) {
+  constexpr double kWorthAWord = 0.01;
+  if (time.device_calls == 0) return;
+  const double calls =
+      static_cast<double>(time.device_calls) * device_memory_cost(c).call.seconds();
+  const double sd =
+      std::hypot(calls * c.relative_sd(Coefficient::gpu_allocation_call_seconds),
+                 (time.device_memory - calls) * c.relative_sd(Coefficient::gpu_allocation_rate)) /
+      (time.end - time.begin);
+  const Seconds center = result.step.total;
+  const auto wider = [&](Seconds edge) {
+    const double share = (edge - center) / center;
+    return std::copysign(std::hypot(share, kNinetyPercent * sd), share);
+  };
+  result.step_interval = {center * std::max(0.0, 1.0 + wider(result.step_interval.low)),
+                          center * (1.0 + wider(result.step_interval.high))};
+  const double share = time.device_memory / (time.end - time.begin);
+  if (share < kWorthAWord) return;
+  result.warnings.push_back(fmt::format(
+      "the card is nearly full: PyTorch's allocator gives memory back to the driver and "
+      "takes it again in every step, {:.0f} % of its time",
+      100.0 * share));
+}
+
 template <typename T>
 Interval<T> around(const Interval<T>& interval, double old_center, double new_center) {
   return {interval.low * (new_center / old_center), interval.high * (new_center / old_center)};
@@ -358,6 +387,7 @@ StepResult simulate(const Plan& plan, const SimulateOptions& options) {
   take_time(played.rank->run.step, scale, result.step);
   const double new_total = result.step.total.seconds();
   result.step_interval = around(result.step_interval, old_total, new_total);
+  take_device_memory(plan.coefficients, played.rank->run.step, result);
   result.job_seconds = result.job_seconds * (new_total / old_total);
   take_played_memory(plan, std::move(played), outside, options.predict, result);
 

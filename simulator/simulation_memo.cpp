@@ -50,6 +50,8 @@ Fingerprint fingerprint(const RankProgram& rank) {
   print.add(program.code.size());
   for (const Instruction& instruction : program.code) add(instruction, print);
   print.add(program.streams.size());
+  print.add(std::bit_cast<std::uint64_t>(program.device_memory.call.seconds()));
+  print.add(std::bit_cast<std::uint64_t>(program.device_memory.rate.value()));
   print.add(static_cast<std::uint64_t>(program.slots));
   print.add(static_cast<std::uint64_t>(program.events));
   print.add(static_cast<std::uint64_t>(program.queues));

@@ -55,7 +55,12 @@ TaskTable::TaskTable(const Plan& plan, ProgramWriter& writer)
                attention_software(plan),
                /*allow_tf32=*/false,
                transfers_of(plan)),
-      host_(zeroplan::host_costs(host_software(plan), plan.coefficients)) {}
+      host_(zeroplan::host_costs(host_software(plan), plan.coefficients)) {
+  // The embedded runtime has another allocator, whose segments stay.
+  if (plan.workload.engine != TrainingEngine::embedded) {
+    writer.program().device_memory = device_memory_cost(plan.coefficients);
+  }
+}
 
 std::size_t TaskTable::KeyHash::operator()(const Key& key) const {
   constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15ULL;

@@ -20,7 +20,6 @@ constexpr Metric kMemoryMetrics[] = {Metric::peak_allocated_bytes,
                                      Metric::peak_reserved_bytes,
                                      Metric::peak_total_bytes,
                                      Metric::host_peak_bytes};
-constexpr double kNinetyPercent = 1.645;  // standard deviations on each side of a 90 % interval
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
 

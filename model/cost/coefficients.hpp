@@ -139,6 +139,8 @@ enum class Coefficient {
   network_ramp_seconds,
   cpu_rank_collective_efficiency,
   cpu_rank_hop_seconds,
+  gpu_allocation_call_seconds,
+  gpu_allocation_rate,
   copy_fixed_seconds,
   copy_dram_share,
   numa_remote_share,

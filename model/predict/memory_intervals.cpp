@@ -6,8 +6,6 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kNinetyPercent = 1.645;  // standard deviations on each side of a 90 % interval
-
 // [center - 1.645 sd, center + 1.645 sd], and the prediction.
 Interval<Bytes> interval(double center, double sd, Bytes predicted) {
   const double reach = kNinetyPercent * sd;

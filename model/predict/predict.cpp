@@ -18,8 +18,6 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kNinetyPercent = 1.645;  // standard deviations on each side of a 90 % interval
-
 // What a rank does, or a rank of each distinct stage of a pipeline.
 class Ranks {
  public:

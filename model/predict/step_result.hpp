@@ -42,6 +42,9 @@ inline Bytes sum(const CategoryBytes& bytes) {
   return total;
 }
 
+// Standard deviations on each side of a 90 % interval.
+inline constexpr double kNinetyPercent = 1.645;
+
 // A 90 % prediction interval.
 template <typename T>
 struct Interval {

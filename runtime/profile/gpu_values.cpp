@@ -46,6 +46,7 @@ class GpuValues {
     fp32_products();
     memory();
     launches();
+    device_memory();
     const double link = link_rate();
     copies(link);
     gpu_collective_values(findings_, card_, link, host_memory_bandwidth_, to_);
@@ -198,6 +199,46 @@ class GpuValues {
                       row->spread.relative_sd(),
                       "measured: launches of an empty kernel in a row, by the host's clock");
     }
+  }
+
+  // --- [T18] t = n t_0 + bytes / r, of taking and giving back together
+
+  // Of the largest or the smallest piece.
+  const ProfileRow* allocation_row(const char* what, bool largest) const {
+    const ProfileRow* found = nullptr;
+    for (const ProfileRow& row : rows_) {
+      if (row.what != what) continue;
+      const auto bytes = [](const ProfileRow& each) { return whole_setting(each, "bytes"); };
+      if (found == nullptr || (bytes(row) > bytes(*found)) == largest) found = &row;
+    }
+    return found;
+  }
+  struct Turn {
+    double seconds = 0.0, bytes = 0.0, sd = 0.0;
+  };
+  std::optional<Turn> turn_of(bool largest) const {
+    const ProfileRow* const take = allocation_row("gpu_malloc", largest);
+    const ProfileRow* const give = allocation_row("gpu_free", largest);
+    if (take == nullptr || give == nullptr) return std::nullopt;
+    return Turn{take->spread.median + give->spread.median,
+                static_cast<double>(whole_setting(*take, "bytes")),
+                combined(take->spread.relative_sd(), give->spread.relative_sd())};
+  }
+
+  void device_memory() {
+    const std::optional<Turn> small = turn_of(false);
+    const std::optional<Turn> large = turn_of(true);
+    if (!small || !large) return;
+    to_.coefficient(C::gpu_allocation_call_seconds,
+                    0.5 * small->seconds,
+                    small->sd,
+                    "measured: the smallest piece taken and given back in turn, each call");
+    const double clearing = large->seconds - small->seconds;
+    if (clearing <= 0.0) return;
+    to_.coefficient(C::gpu_allocation_rate,
+                    large->bytes / clearing,
+                    large->sd,
+                    "measured: the largest piece taken and given back in turn");
   }
 
   // --- [T13] r = e P, t = n t_0 + bytes / r

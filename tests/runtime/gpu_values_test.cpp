@@ -40,6 +40,8 @@ Coefficients truth() {
   c.set(C::host_launch_seconds, 2.3e-6);
   c.set(C::pcie_copy_efficiency, 0.87);
   c.set(C::copy_fixed_seconds, 5e-6);
+  c.set(C::gpu_allocation_call_seconds, 7e-5);
+  c.set(C::gpu_allocation_rate, 8e10);
   c.set(C::pageable_copy_slowdown, 3.1);
   c.set(C::nccl_base_seconds, 8e-6);
   c.set(C::nccl_hop_seconds, 9e-7);
@@ -98,6 +100,16 @@ void add_memory(const Coefficients& c, std::vector<ProfileRow>& rows) {
                         2e14));
   rows.push_back(row_of("gpu_kernel_floor", {}, "s", c[C::kernel_floor_seconds]));
   rows.push_back(row_of("gpu_launch", {}, "s", c[C::host_launch_seconds]));
+  // Half of the time to clear memory passes when it is taken, half when it is given back.
+  for (const std::int64_t piece : {std::int64_t{1} << 12, std::int64_t{1} << 31}) {
+    const double clearing = 0.5 * static_cast<double>(piece) / c[C::gpu_allocation_rate];
+    for (const char* what : {"gpu_malloc", "gpu_free"}) {
+      rows.push_back(row_of(what,
+                            {{"bytes", Json(piece)}, {"clock", Json("host")}},
+                            "s",
+                            c[C::gpu_allocation_call_seconds] + clearing));
+    }
+  }
 }
 
 Node node() {
@@ -261,6 +273,8 @@ TEST_CASE("the profile of a GPU gives its memory, launches and copies") {
           Approx(kernels(truth()).streaming(kind, bytes).seconds()).epsilon(1e-6));
   }
   CHECK(c[C::host_launch_seconds] == Approx(2.3e-6));
+  CHECK(c[C::gpu_allocation_call_seconds] == Approx(7e-5).epsilon(1e-3));
+  CHECK(c[C::gpu_allocation_rate] == Approx(8e10).epsilon(1e-3));
   for (const std::int64_t size : {1 << 12, 1 << 20, 1 << 28}) {
     for (const bool pinned : {true, false}) {
       CAPTURE(size, pinned);

@@ -276,3 +276,52 @@ TEST_CASE("memory is counted by category at the highest moment of each phase") {
   CHECK(loop.memory().allocated == Bytes::mib(40));
   CHECK(loop.allocator().stats().allocated() == Bytes::mib(40));
 }
+
+TEST_CASE("memory that goes back to the driver and is taken again takes the host's time") {
+  Script script;
+  script.program.device_memory = {Seconds::of(1e-3), BytesPerSecond::of(1e11)};
+  const SlotIndex slot = script.writer.new_slot();
+  const TaskIndex kernel = script.kernel(0.0, 7.0);
+  const auto hold_for_a_kernel = [&](std::int64_t mib) {
+    script.allocate(slot, Bytes::mib(mib));
+    script.writer.issue(kernel, kCompute);
+    script.writer.release(slot);
+  };
+  hold_for_a_kernel(100);
+  hold_for_a_kernel(100);
+  CHECK(run_ms(script) == Approx(2 * 7.0));  // taken once, for the first time
+
+  // A card with no room for both: the 100 MiB go back, which waits for the kernels and is a call,
+  // and of the 120 MiB 100 are taken again, which is one too.
+  hold_for_a_kernel(120);
+  AllocatorOptions card;
+  card.device_total = card.available = Bytes::mib(200);
+  EventLoop loop(script.program, card);
+  REQUIRE(loop.play({0, script.program.code.size()}));
+  loop.drain();
+  const double again_ms = 2.0 + 100.0 * 1024 * 1024 / 1e8;
+  CHECK(loop.allocator().stats().num_alloc_retries == 1);
+  CHECK(loop.time().end * 1e3 == Approx(3 * 7.0 + again_ms));
+  CHECK(loop.time().device_memory * 1e3 == Approx(again_ms));
+  CHECK(loop.time().device_calls == 2);
+  CHECK(idle_ms(loop, IdleCause::dispatch) == Approx(again_ms));
+
+  // With room there is nothing to pay.
+  EventLoop roomy(script.program, {});
+  REQUIRE(roomy.play({0, script.program.code.size()}));
+  roomy.drain();
+  CHECK(roomy.time().end * 1e3 == Approx(3 * 7.0));
+  CHECK(roomy.time().device_calls == 0);
+}
+
+TEST_CASE("an emptied cache waits for the card and pays for what goes back") {
+  Script script;
+  script.program.device_memory = {Seconds::of(1e-3), BytesPerSecond::infinite()};
+  const SlotIndex slot = script.writer.new_slot();
+  script.allocate(slot, Bytes::mib(64));
+  script.writer.issue(script.kernel(0.0, 5.0), kCompute);
+  script.writer.release(slot);
+  script.writer.empty_cache();
+  script.writer.empty_cache();  // nothing is left that could go back
+  CHECK(run_ms(script) == Approx(5.0 + 1.0));
+}

@@ -3,6 +3,7 @@
 #include "model/cost/contention.hpp"
 #include "model/cost/copies.hpp"
 #include "model/cost/cpu_optimizer.hpp"
+#include "model/cost/device_memory.hpp"
 #include "model/cost/nvme.hpp"
 #include "model/cost/optimizer_time.hpp"
 #include "model/hardware/cluster.hpp"
@@ -91,6 +92,20 @@ TEST_CASE("copies share the uplink and pageable memory is slower") {
   const Seconds many = copy_time(1_MiB, 256, node, {}, m.coefficients);
   const Seconds one = copy_time(1_MiB, 1, node, {}, m.coefficients);
   CHECK((many - one).seconds() == Approx(255 * m.coefficients[Coefficient::copy_fixed_seconds]));
+}
+
+TEST_CASE("GPU memory is taken from the driver at a rate, and each call has its time") {
+  Coefficients coefficients;
+  coefficients.set(Coefficient::gpu_allocation_call_seconds, 1e-4, 0.1);
+  coefficients.set(Coefficient::gpu_allocation_rate, 5e10, 0.1);
+  const DeviceMemoryCost cost = device_memory_cost(coefficients);
+  CHECK(cost.of(3, Bytes::zero()).seconds() == Approx(3e-4));
+  CHECK(cost.of(2, Bytes::of(5'000'000'000)).seconds() == Approx(0.1 + 2e-4));
+  // 16 GB on an A10, measured between 300 and 400 ms; the table's values.
+  const DeviceMemoryCost usual = device_memory_cost(Coefficients());
+  CHECK(usual.of(1, Bytes::of(16'000'000'000)).seconds() > 0.3);
+  CHECK(usual.of(1, Bytes::of(16'000'000'000)).seconds() < 0.4);
+  CHECK(DeviceMemoryCost{}.of(2, 1_GiB) == Seconds::zero());
 }
 
 TEST_CASE("CPU Adam is bound by threads, by the process or by memory") {
