@@ -233,7 +233,7 @@ bool EventLoop::allocate(const Instruction& instruction) {
     wait_for_frees();
     result = allocator_.continue_allocation(clocks_);
   }
-  pay_driver_calls_since(before);
+  note_driver_calls_since(before);
   if (result.outcome == AllocationOutcome::out_of_memory) {
     out_of_memory_ = {
         allocator_.out_of_memory(), instruction.category, host_phase_, instruction.label};
@@ -283,7 +283,7 @@ void EventLoop::empty_cache() {
     wait_for_frees();
     allocator_.empty_cache(clocks_);
   }
-  pay_driver_calls_since(before);
+  note_driver_calls_since(before);
   note_memory();
 }
 
@@ -293,8 +293,8 @@ EventLoop::DriverCalls EventLoop::driver_calls() const {
   return {stats.num_device_alloc, stats.num_device_free, reserved.allocated, reserved.freed};
 }
 
-// Memory that is taken for the first time is not charged: it happens once, and it is fast.
-void EventLoop::pay_driver_calls_since(const DriverCalls& before) {
+// Memory that is taken for the first time does not count: it happens once, and it is fast.
+void EventLoop::note_driver_calls_since(const DriverCalls& before) {
   const DriverCalls now = driver_calls();
   const std::int64_t frees = now.frees - before.frees;
   const std::int64_t takes = now.takes - before.takes;
@@ -304,9 +304,7 @@ void EventLoop::pay_driver_calls_since(const DriverCalls& before) {
   const std::int64_t again = std::min(given_back_, now.taken - before.taken);
   given_back_ -= again;
   const std::int64_t calls = frees + (again > 0 ? takes : 0);
-  const double cost = program_.device_memory.of(calls, Bytes::of(again)).seconds();
-  host_time_ += cost;
-  time_.device_memory += cost;
+  time_.device_memory += program_.device_memory.of(calls, Bytes::of(again)).seconds();
   time_.device_calls += calls;
 }
 
