@@ -100,6 +100,7 @@ enum class Coefficient {
   host_view_seconds,
   host_module_hook_seconds,
   host_zero3_gradient_seconds,
+  host_fsdp_unit_seconds,
   host_gradient_hook_seconds,
   host_collective_call_seconds,
   host_launch_seconds,

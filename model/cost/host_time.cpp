@@ -15,6 +15,7 @@ HostCosts host_costs(const HostSoftware& software, const Coefficients& c) {
   costs.zero3_event = seconds(Coefficient::host_seconds_per_zero3_tensor);
   costs.gradient_hook = seconds(software.stage == 3 ? Coefficient::host_zero3_gradient_seconds
                                                     : Coefficient::host_gradient_hook_seconds);
+  costs.fsdp_unit = seconds(Coefficient::host_fsdp_unit_seconds);
   costs.collective_call = seconds(Coefficient::host_collective_call_seconds);
   if (software.implementation == Implementation::composer) {
     costs.step = seconds(Coefficient::composer_step_seconds);

@@ -23,7 +23,8 @@ struct HostSoftware {
 // What stage 3 spends in Python was measured without a GPU: DeepSpeed on a fake process group with
 // weights of a few elements, one core; the difference to the plain model, split by runs with more
 // modules, with everything persistent, with and without a reduction for every gradient. Public
-// microbenchmarks for the rest. Left out: the CPU's speed, garbage collection. Checked by
+// microbenchmarks for the rest; FSDP's units likewise, a chain of small wrapped layers against the
+// same layers alone. Left out: the CPU's speed, garbage collection. Checked by
 // tests/unit/kernel_time_test.cpp.
 struct HostCosts {
   Seconds forward_operation;   // an ATen operation with kernels, from Python
@@ -33,6 +34,7 @@ struct HostCosts {
   Seconds module_hook;         // a hook of a module: stage 3 has four a micro-step
   Seconds gradient_hook;       // a gradient that is complete: stages 1 to 3
   Seconds zero3_event;         // a gather or a reduction of stage 3
+  Seconds fsdp_unit;           // a pass over a unit of FSDP, with its gather and its reduction
   Seconds collective_call;     // outside stage 3's events
   Seconds micro_step;          // the trainer's loop, once a micro-batch
   Seconds step;                // and once a step

@@ -31,9 +31,15 @@ class Issue {
       const int visit = visits[i];
       unshard_all(visit, true);
       // BACKWARD_PRE: the next unit's gather is sent before this one's gradients are computed, so
-      // before their reduction, too (_pre_backward_hook).
-      if (config_.backward_prefetch && i > 0) unshard_all(visits[i - 1], true);
+      // before their reduction, too (_pre_backward_hook). Next is the unit whose forward pass ended
+      // before: behind a block's begins that of its last adapter, and its first adapter's backward
+      // pass, at the end of the block's, sends for the block before
+      // (get_handle_to_backward_prefetch).
+      const bool prefetches = config_.backward_prefetch && i > 0;
+      const bool has_adapters = unit_of(visit).adapters >= 0;
+      if (prefetches && !has_adapters) unshard_all(visits[i - 1], true);
       add(FsdpEventKind::compute, visit, true);
+      if (prefetches && has_adapters) unshard_all(visits[i - 1], true);
       const bool again =
           std::find(visits.begin(), visits.begin() + static_cast<std::ptrdiff_t>(i), visit) !=
           visits.begin() + static_cast<std::ptrdiff_t>(i);
@@ -196,6 +202,7 @@ std::vector<FsdpUnit> fsdp_units(const FsdpConfig& config,
     units[u].block = static_cast<int>(u) - 1;
     if (adapters[u].parameters.empty()) continue;
     adapters[u].block = units[u].block;
+    adapters[u].are_adapters = true;
     adapters[u].messages = static_cast<int>(adapters[u].parameters.size());
     units[u].adapters = static_cast<int>(units.size());
     units.push_back(std::move(adapters[u]));

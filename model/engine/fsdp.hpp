@@ -54,7 +54,8 @@ struct FsdpUnit {
   Elements owned;               // what the optimizer updates on the rank that has most of it
   bool trains = true;
   int adapters = -1;  // the unit of the block's trained leaf modules; -1: none apart
-  int messages = 1;   // flat parameters taken together: an adapter's matrices are a unit each
+  bool are_adapters = false;
+  int messages = 1;  // flat parameters taken together: an adapter's matrices are a unit each
   Bytes quantization_state;  // of its weights, on every rank: no parameter, so FSDP leaves it alone
 };
 

@@ -42,6 +42,7 @@ FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work)
   unshard_ = writer_.add_stream("unshard");
   reduce_ = writer_.add_stream("reduce");
   free_events_ = writer_.new_queue();
+  find_adapters();
   for (UnitSlots& slots : slots_) {
     for (SlotIndex* slot : {&slots.gathered,
                             &slots.shard,
@@ -169,10 +170,10 @@ Section FsdpWriter::write_micro_step(int micro_step) {
 void FsdpWriter::unshard(const FsdpEvent& event) {
   const FsdpUnit& unit = unit_of(event.unit);
   UnitSlots& slots = slots_of(event.unit);
+  if (unit.are_adapters && gathers_adapters_apart()) return;
   const bool whole = config_.sharding == Sharding::no_shard || config_.shard_ranks == 1;
   if (slots.holds_gathered || (whole && !casts_shards(config_))) return;
   writer_.throttle(free_events_, kGathersAhead);
-  writer_.issue(tasks_.host("unshard", tasks_.host_costs().collective_call), kComputeStream);
   const Bytes part = unit.shard * config_.compute_dtype;
   // _flat_param.py pre_unshard: an offloaded shard comes to the GPU first (flat_param_to).
   if (config_.offload) {
@@ -227,7 +228,7 @@ void FsdpWriter::compute(const FsdpEvent& event) {
     if (unit < 0 || !slots_of(unit).holds_gathered) continue;
     writer_.stream_wait(kComputeStream, slots_of(unit).ready);
   }
-  writer_.issue(tasks_.host("hooks", tasks_.host_costs().module_hook * 2.0), kComputeStream);
+  writer_.issue(tasks_.host("unit", tasks_.host_costs().fsdp_unit), kComputeStream);
   if (event.backward && !backward_began_) {
     backward_began_ = true;
     writer_.mark(Phase::backward);
@@ -242,12 +243,77 @@ void FsdpWriter::compute(const FsdpEvent& event) {
     if (!between && !belongs) return;
     graph_.write(
         pass,
-        [](const Event&) {},
+        [&](const Event& module) { visit_adapter(event.unit, pass, module); },
         [&](std::int32_t parameter, SlotIndex slot) {
           const int unit = fsdp_.unit_of_parameter[static_cast<std::size_t>(parameter)];
           slots_of(unit).views.push_back(slot);
         });
+    // Whose gradient of the input nobody asks for does not end before its block.
+    for (Adapter& adapter : adapters_of(pass)) free_adapter(adapter);
   }
+}
+
+// Each adapter's matrix is a unit that its own hooks gather and free inside the block's passes: the
+// limiter then holds the host within two of them of the GPU, so that it reaches the next block's
+// gather only at the end of this one. FULL_SHARD; else they stay gathered with their block.
+bool FsdpWriter::gathers_adapters_apart() const {
+  return config_.sharding == Sharding::full && config_.shard_ranks > 1;
+}
+
+void FsdpWriter::find_adapters() {
+  adapter_ready_ = writer_.new_event();
+  for (const Block& block : work_.graph.blocks) {
+    std::vector<Adapter>& found = adapters_.emplace_back(block.modules.size());
+    for (std::size_t i = 0; i < block.modules.size(); ++i) {
+      const std::string weight = block.modules[i].name + ".weight";
+      for (const BlockParameter& parameter : block.parameters) {
+        if (!parameter.trainable || parameter.name != weight) continue;
+        found[i] = {parameter.numel, writer_.new_slot()};
+      }
+    }
+  }
+}
+
+std::vector<FsdpWriter::Adapter>& FsdpWriter::adapters_of(const PassStep& pass) {
+  const BlockInstance& instance = work_.graph.instances[static_cast<std::size_t>(pass.instance)];
+  return adapters_[static_cast<std::size_t>(instance.block)];
+}
+
+void FsdpWriter::visit_adapter(int unit, const PassStep& pass, const Event& event) {
+  if (unit_of(unit).adapters < 0 || !gathers_adapters_apart()) return;
+  Adapter& adapter = adapters_of(pass)[static_cast<std::size_t>(event.index)];
+  if (adapter.slot < 0) return;
+  if (event.kind == EventKind::module_enter) {
+    gather_adapter(adapter);
+  } else {
+    free_adapter(adapter);
+  }
+}
+
+void FsdpWriter::gather_adapter(Adapter& adapter) {
+  if (adapter.holds_gathered) return;
+  adapter.holds_gathered = true;
+  const Elements shard = Elements::of(ceil_div(adapter.numel.count(), config_.shard_ranks));
+  const Bytes gathered = shard * config_.shard_ranks * config_.compute_dtype;
+  writer_.throttle(free_events_, kGathersAhead);
+  if (config_.offload) {
+    writer_.issue(host_copy(TaskKind::copy_to_device, shard * config_.storage_dtype), unshard_);
+  }
+  writer_.allocate(adapter.slot, gathered, kParameters, unshard_);
+  const CollectiveGroup group = communicators_.group_of(config_.shard_ranks);
+  communicators_.launch(
+      unshard_, tasks_.collective(Collective::all_gather, gathered, group), group, false);
+  writer_.record_event(adapter_ready_, unshard_);
+  writer_.stream_wait(kComputeStream, adapter_ready_);
+  writer_.issue(tasks_.host("unit", tasks_.host_costs().fsdp_unit), kComputeStream);
+}
+
+void FsdpWriter::free_adapter(Adapter& adapter) {
+  if (!adapter.holds_gathered) return;
+  adapter.holds_gathered = false;
+  writer_.use_on_stream(adapter.slot, kComputeStream);
+  writer_.release(adapter.slot);
+  writer_.queue_event(free_events_, kComputeStream);
 }
 
 // The gradients of a unit's parameters become that of its flat parameter (autograd's split); an

@@ -41,6 +41,13 @@ class FsdpWriter {
     std::vector<SlotIndex> views;  // gradients of its parameters
   };
 
+  // A matrix that is a unit of its own; no slot: the module is none.
+  struct Adapter {
+    Elements numel;
+    SlotIndex slot = -1;
+    bool holds_gathered = false;
+  };
+
   void write_initialisation();
   void wrap_unit(int unit);
   StepSections write_step(bool first);
@@ -50,6 +57,12 @@ class FsdpWriter {
   void unshard(const FsdpEvent& event);
   void reshard(int unit);
   void compute(const FsdpEvent& event);
+  bool gathers_adapters_apart() const;
+  void find_adapters();
+  void visit_adapter(int unit, const PassStep& pass, const Event& module);
+  void gather_adapter(Adapter& adapter);
+  void free_adapter(Adapter& adapter);
+  std::vector<Adapter>& adapters_of(const PassStep& pass);
   void join_views(int unit);
   void reduce(const FsdpEvent& event);
   void keep_shard(int unit);
@@ -75,6 +88,8 @@ class FsdpWriter {
   std::vector<bool> buffer_held_;
   std::size_t next_pass_ = 0;
   bool backward_began_ = false;
+  std::vector<std::vector<Adapter>> adapters_;  // by block and module
+  EventIndex adapter_ready_ = -1;
 };
 
 }  // namespace zeroplan

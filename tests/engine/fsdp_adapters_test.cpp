@@ -1,4 +1,6 @@
 // FSDP with frozen parameters: adapters apart or mixed in, four-bit weights, offload.
+#include <algorithm>
+
 #include "model/engine/fsdp.hpp"
 #include "model/quantization.hpp"
 #include "tests/catch.hpp"
@@ -77,6 +79,24 @@ TEST_CASE("FSDP: only units that train are reduced; adapters are gathered with t
   CHECK(events(two_ranks(), FsdpEventKind::reduce_scatter) == 2);
   // The root once, blocks and adapters forward and backward.
   CHECK(events(two_ranks(), FsdpEventKind::unshard) == 1 + 2 * 4);
+}
+
+TEST_CASE("FSDP: behind a block with adapters the next gather is sent at the end of its backward") {
+  const auto first_gather_behind = [](bool apart) {
+    FsdpConfig config = two_ranks();
+    config.separate_adapters = apart;
+    const auto units = fsdp_units(config, adapted(), kBlockOf);
+    const std::vector<int> visits = {0, 1, 2, 0};
+    const auto events = fsdp_micro_step(config, units, visits, true);
+    const auto backward_of = [&](FsdpEventKind kind, int unit) {
+      return std::find_if(events.begin(), events.end(), [&](const FsdpEvent& event) {
+        return event.kind == kind && event.unit == unit && event.backward;
+      });
+    };
+    return backward_of(FsdpEventKind::unshard, 1) - backward_of(FsdpEventKind::compute, 2);
+  };
+  CHECK(first_gather_behind(true) == 1);
+  CHECK(first_gather_behind(false) == -1);
 }
 
 TEST_CASE("FSDP: mixed flat parameters get whole gradients, and states of the trained part") {
