@@ -208,6 +208,7 @@ TaskIndex TaskTable::nvme(bool reads, Bytes bytes) {
     load.ranks = plan_.cluster.node.gpus_per_node;
     load.requests.block = plan_.engine.aio_block_size;
     load.requests.threads = plan_.engine.aio_parallelism;
+    load.requests.queue_depth = plan_.engine.aio_queue_depth;
     Task task;
     task.kind = TaskKind::nvme;
     task.dispatch = host_.forward_operation;

@@ -67,8 +67,8 @@ class MessageSum {
   // So many of those alone stand behind kernels that follow the last gradient.
   void note_end(std::int64_t times) { ends_ += static_cast<double>(times); }
 
-  // What comes over the bus before a gather, on a queue of its own; from NVMe first.
-  void bring(Bytes part) {
+  // What comes over the bus before a gather, on a queue of its own; `read` from NVMe first.
+  void bring(Bytes part, Bytes read) {
     const EngineConfig& config = plan_.engine;
     if (config.offload_parameter.device == OffloadDevice::none) return;
     const auto seconds = [&](TaskIndex task) {
@@ -78,8 +78,7 @@ class MessageSum {
                                    part,
                                    config.offload_parameter.pin_memory,
                                    plan_.cluster.gpus_per_node()));
-    if (config.offload_parameter.device != OffloadDevice::nvme) return;
-    reads_ += seconds(tasks_.nvme(true, part));
+    if (read > Bytes::zero()) reads_ += seconds(tasks_.nvme(true, read));
   }
 
   double copies() const { return std::max(copies_, reads_); }

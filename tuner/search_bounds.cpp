@@ -11,6 +11,7 @@
 #include "model/check.hpp"
 #include "model/cost/coefficients.hpp"
 #include "model/engine/gradient_buckets.hpp"
+#include "model/engine/swapping.hpp"
 #include "model/predict/gather_timeline.hpp"
 #include "model/predict/graph_options.hpp"
 #include "model/predict/step_memory.hpp"
@@ -29,6 +30,29 @@ namespace {
 // Times are sums of floats in another order than the simulator's.
 constexpr double kRounding = 1e-6;
 
+// By parameter: what every choice of the tail's axes reads of it from NVMe for a gather. Less is
+// read the more stays in host memory; where the sizes of sub-groups are searched, as if each weight
+// were one alone: a sub-group stays in memory only if its last weight has room.
+std::vector<Elements> fewest_reads(const SearchSpace& space,
+                                   const Point& point,
+                                   const std::vector<EngineParameter>& parameters,
+                                   EngineConfig config) {
+  if (config.offload_parameter.device != OffloadDevice::nvme) return {};
+  for (const Axis& axis : space.strategies()[static_cast<std::size_t>(point.strategy)].axes) {
+    if (axis.knob == Knob::sub_group_size && axis.values.size() > 1) {
+      config.stage3.sub_group_size = Elements::of(1);
+    }
+    if (axis.knob != Knob::offload_param_max_in_cpu) continue;
+    for (const KnobValue& value : axis.values) {
+      const std::int64_t* most = std::get_if<std::int64_t>(&value);
+      if (most == nullptr) continue;
+      config.offload_parameter.max_in_cpu =
+          std::max(config.offload_parameter.max_in_cpu, Elements::of(*most));
+    }
+  }
+  return parameter_swap(config, parameters, sub_groups(config, parameters)).read;
+}
+
 // Offloaded weights come as fast as pinning and aio's requests let them: axes of the tail, which
 // gathers do not decide. The fastest of their values counts.
 double fastest_copies(const SearchSpace& space,
@@ -38,14 +62,21 @@ double fastest_copies(const SearchSpace& space,
   if (strategy.offload_parameter == OffloadDevice::none) return 0.0;
   const auto wanted = [](const Axis& axis) {
     return axis.knob == Knob::offload_param_pin_memory || axis.knob == Knob::aio_block_size ||
-           axis.knob == Knob::aio_intra_op_parallelism;
+           axis.knob == Knob::aio_queue_depth || axis.knob == Knob::aio_intra_op_parallelism;
   };
   double fastest = std::numeric_limits<double>::infinity();
   for_each(space, point, wanted, [&](const Point& one) {
     const Plan plan = space.plan(one);
+    const EngineConfig& config = plan.engine;
+    const std::vector<Elements> reads = fewest_reads(space, one, plan.engine_parameters, config);
     MessageSum sum(plan);
     for (const GatherMessage& message : timeline.messages) {
-      sum.bring(message.elements * plan.engine.model_dtype / std::max(1, message.ranks));
+      Elements read;
+      for (const ParameterIndex p : timeline.parameters_of(message)) {
+        if (!reads.empty()) read += reads[static_cast<std::size_t>(p)];
+      }
+      sum.bring(message.elements * config.model_dtype / std::max(1, message.ranks),
+                read * config.model_dtype);
     }
     fastest = std::min(fastest, sum.copies());
   });

@@ -44,6 +44,7 @@ AxisRole role_of(Knob knob) {
     case Knob::offload_param_buffer_size:
     case Knob::offload_param_max_in_cpu:
     case Knob::aio_block_size:
+    case Knob::aio_queue_depth:
     case Knob::aio_intra_op_parallelism:
       return AxisRole::tail;
     default:

@@ -26,10 +26,10 @@ class TailWalk {
     optimizer_step(config_, plan_.engine_parameters, /*overflowed=*/false, actions);
     for (const EngineAction& action : actions.actions) {
       if (action.kind != ActionKind::swap_in) continue;
-      reads_.push_back(action.elements * action.dtype * action.pieces);
+      reads_.push_back(action.elements * action.dtype);
     }
     for (const EngineAction& action : actions.actions) add(action);
-    return {std::max({compute_, host_, nvme_, 0.0}), dispatch_};
+    return {std::max({compute_, host_, read_, written_, 0.0}), dispatch_};
   }
 
  private:
@@ -69,8 +69,12 @@ class TailWalk {
         swap_in();
         break;
       case ActionKind::swap_out:
-        queue_nvme(tasks_.nvme(false, bytes * action.pieces));
-        if (!config_.offload_optimizer.pipeline_write) host_ = std::max(host_, nvme_);
+        host_ = std::max(host_, written_);
+        queue(tasks_.nvme(false, bytes), written_);
+        if (action.host_waits) host_ = std::max(host_, written_);
+        break;
+      case ActionKind::swap_out_weights:
+        on_host(tasks_.nvme(false, bytes));
         break;
       default:
         break;
@@ -142,8 +146,8 @@ class TailWalk {
   }
   void read() {
     if (next_read_ >= reads_.size()) return;
-    queue_nvme(tasks_.nvme(true, reads_[next_read_]));
-    read_done_ = nvme_;
+    queue(tasks_.nvme(true, reads_[next_read_]), read_);
+    read_done_ = read_;
   }
 
   static bool on_compute(const EngineAction& action) {
@@ -164,9 +168,10 @@ class TailWalk {
     issue(task(index));
     host_ += task(index).duration.seconds();
   }
-  void queue_nvme(TaskIndex index) {
+  // On a stream of NVMe.
+  void queue(TaskIndex index, double& stream) {
     issue(task(index));
-    nvme_ = std::max(nvme_, host_) + task(index).duration.seconds();
+    stream = std::max(stream, host_) + task(index).duration.seconds();
   }
   void wait_for_compute() { host_ = std::max(host_, compute_); }
 
@@ -179,7 +184,8 @@ class TailWalk {
   std::size_t next_read_ = 0;
   double host_ = kUnknown;
   double compute_ = 0.0;
-  double nvme_ = kUnknown;
+  double read_ = kUnknown;  // of NVMe
+  double written_ = kUnknown;
   double read_done_ = kUnknown;
   double dispatch_ = 0.0;
 };

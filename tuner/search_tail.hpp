@@ -1,7 +1,7 @@
 // What a plan's optimizer step takes at least, behind its passes: the engine's own actions, priced
-// as the simulator's tasks, on three clocks (host, compute stream, NVMe) without contention and
-// without collectives. Every clock is one of the simulator's and nothing is added to it, so the
-// simulator's step is never shorter.
+// as the simulator's tasks, on four clocks (host, compute stream, NVMe both ways) without
+// contention and without collectives. Every clock is one of the simulator's and nothing is added to
+// it, so the simulator's step is never shorter.
 #pragma once
 
 #include "model/plan/plan.hpp"

@@ -26,7 +26,7 @@ Seconds nvme_time(const NvmeLoad& load, const Node& node, const Coefficients& co
   if (!node.nvme) return Seconds::infinite();
   const Seconds read = one_way(load.read, load, node.nvme->read_bandwidth.value, coefficients);
   const Seconds write = one_way(load.write, load, node.nvme->write_bandwidth.value, coefficients);
-  return load.pipelined ? std::max(read, write) : read + write;
+  return read + write;
 }
 
 }  // namespace zeroplan

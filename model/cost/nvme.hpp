@@ -17,9 +17,8 @@ struct NvmeRequests {
 };
 
 struct NvmeLoad {
-  Bytes read, write;       // of one rank
+  Bytes read, write;       // of one rank, one after the other
   std::int64_t ranks = 1;  // of the node, at the same time: they share the drives
-  bool pipelined = false;  // reads, writes and computation of different sub-groups overlap
   NvmeRequests requests;
 };
 
@@ -27,10 +26,10 @@ struct NvmeLoad {
 //
 // B sequential rate of all drives in that direction, e `nvme_efficiency`, t_request
 // `nvme_request_seconds`: the latency of every round of requests that are in flight together.
-// Reading and writing add up; pipelined, the longer of the two counts. Source: DeepNVMe reports (4
-// drives of PCIe 4: 10 and 5 GB/s; 8 of PCIe 5: 48 and 26); ZeRO-Infinity's swapper for what
-// overlaps. Infinite where the node has no drive. Left out: file systems, wear, GPUDirect.
-// Checked by tests/unit/cluster_costs_test.cpp.
+// Reading and writing add up; what overlaps says the engine ([T15b], step_tail.hpp). Source:
+// DeepNVMe reports (4 drives of PCIe 4: 10 and 5 GB/s; 8 of PCIe 5: 48 and 26). Infinite where the
+// node has no drive. Left out: file systems, wear, GPUDirect. Checked by
+// tests/unit/cluster_costs_test.cpp.
 Seconds nvme_time(const NvmeLoad& load, const Node& node, const Coefficients& coefficients);
 
 }  // namespace zeroplan

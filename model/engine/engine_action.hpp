@@ -51,23 +51,26 @@ enum class ActionKind {
                     // gradient buffer; pieces: index of the micro-step (0 stores, later ones add)
   accumulate_on_host,  // stage 2 offload: host accumulator of `parameter` updated through the GPU
   gradient_to_master,  // offload: `parameter`'s owned gradient cast to dtype, copied into the
-                       // optimizer's host gradient (stage 3 with NVMe: handed to the swapper)
+                       // optimizer's host gradient (NVMe: into the swapper's buffer, group: the
+                       // sub-group)
   copy_to_host,        // elements of dtype over the bus, pinned or not
   copy_to_device,
-  norm,               // sum of squares of elements, through a fp64 copy; the host waits for it
-                      // where host_waits
-  overflow_scan,      // inf/nan scan of elements
-  scale,              // in-place multiply (unscale and clip) of elements
-  optimizer_step,     // `group`: parameter group or sub-group; on_host: by the CPU optimizer
-  update_weights,     // master -> model dtype copy of elements
-  swap_in,            // NVMe read of elements (per tensor) for `group`; pieces tensors
-  swap_out,           // NVMe write
-  wait_stream,        // `stream` waits for `other`
-  host_wait_stream,   // the host blocks until `stream` is idle
-  host_wait_device,   // torch.cuda.synchronize()
-  record_event,       // on `stream`, appended to the queue of outstanding reduce events
-  throttle,           // finished events leave the queue; where more than `pieces` remain, the host
-                      // blocks on the oldest
+  norm,              // sum of squares of elements, through a fp64 copy; the host waits for it
+                     // where host_waits
+  overflow_scan,     // inf/nan scan of elements
+  scale,             // in-place multiply (unscale and clip) of elements
+  optimizer_step,    // `group`: parameter group or sub-group; on_host: by the CPU optimizer
+  update_weights,    // master -> model dtype copy of elements
+  swap_in,           // NVMe read for `group`: elements in all, of pieces tensors and its gradient
+  swap_out,          // NVMe write of elements in all: states of `group`, or with group -1 gradients
+                     // of a full buffer. host_waits: until it is done, and all before it
+  swap_out_weights,  // NVMe write of the sub-group's new weights, waited for
+  wait_stream,       // `stream` waits for `other`
+  host_wait_stream,  // the host blocks until `stream` is idle
+  host_wait_device,  // torch.cuda.synchronize()
+  record_event,      // on `stream`, appended to the queue of outstanding reduce events
+  throttle,          // finished events leave the queue; where more than `pieces` remain, the host
+                     // blocks on the oldest
   release_parameters  // stage 3: every gathered parameter is partitioned again
 };
 

@@ -116,6 +116,7 @@ struct EngineConfig {
   // aio section (deepspeed/runtime/swap_tensor/constants.py).
   Bytes aio_block_size = Bytes::mib(1);
   int aio_parallelism = 1;  // intra_op_parallelism, older: thread_count
+  int aio_queue_depth = 8;
   bool aio_use_gds = false;
 
   OptimizerKind optimizer = OptimizerKind::fused_adam;

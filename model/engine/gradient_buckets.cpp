@@ -25,6 +25,17 @@ GradientReducer::GradientReducer(const EngineConfig& config,
     }
   }
   if (config_.overlap_comm && !config_.pipeline) reduce_stream_ = EngineStream::reduce;
+  if (config_.stage != 3 || config_.offload_optimizer.device != OffloadDevice::nvme) return;
+  const std::vector<SubGroup> groups = sub_groups(config_, parameters_);
+  const OptimizerSwap swap = optimizer_swap(config_, parameters_, groups);
+  gradient_batches_.emplace(swap.buffer, swap.buffers);
+  swapped_group_.assign(parameters_.size(), -1);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    if (!swap.swapped[g]) continue;
+    for (const int p : groups[g].parameters) {
+      swapped_group_[static_cast<std::size_t>(p)] = static_cast<int>(g);
+    }
+  }
 }
 
 bool GradientReducer::contiguous() const {
@@ -118,6 +129,8 @@ void GradientReducer::end_backward(EngineActions& out) {
     case OptimizerWrapper::mics:
       flush_zero3(out);
       out.actions.push_back(action(ActionKind::host_wait_stream, reduce_stream_));
+      // The engine does it at the step's first swap-in, with nothing but norms in between.
+      if (gradient_batches_ && at_boundary()) write_gradients(gradient_batches_->flush(), out);
       return;
     default:
       if (at_boundary()) end_dense(out);

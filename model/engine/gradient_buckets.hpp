@@ -20,12 +20,14 @@
 // stage-3 reduce-scatter on more than one node and is given as all_to_all collectives per tensor.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "model/engine/engine_action.hpp"
 #include "model/engine/engine_config.hpp"
 #include "model/engine/partition.hpp"
+#include "model/engine/swapping.hpp"
 
 namespace zeroplan {
 
@@ -77,6 +79,8 @@ class GradientReducer {
   void quantized_exchange_zero3(const std::vector<int>& members, EngineActions& out);
   void keep_zero3(const std::vector<int>& members, bool padded, EngineActions& out);
   void offload_zero3(int parameter, Elements kept, EngineActions& out);
+  void swap_gradient(EngineAction master, EngineActions& out);
+  void write_gradients(const GradientBatches::Write& write, EngineActions& out);
   void replicate_mics(const std::vector<int>& members, EngineActions& out);
 
   // stage 0 and BF16_Optimizer
@@ -95,6 +99,9 @@ class GradientReducer {
   std::vector<int> bucket_;           // parameters
   std::vector<bool> outside_buffer_;  // stage 3: gradient stayed in its own storage
   Elements bucket_elements_;
+  // Stage 3 with the optimizer on NVMe.
+  std::vector<int> swapped_group_;  // by parameter: its sub-group, -1 where that is not swapped
+  std::optional<GradientBatches> gradient_batches_;
 };
 
 }  // namespace zeroplan

@@ -187,6 +187,11 @@ void GradientReducer::offload_zero3(int parameter, Elements kept, EngineActions&
   EngineAction master = copy;
   master.kind = ActionKind::gradient_to_master;
   master.dtype = config_.master_dtype;
+  if (gradient_batches_) master.group = swapped_group_[static_cast<std::size_t>(parameter)];
+  if (master.group >= 0) {
+    swap_gradient(master, out);
+    return;
+  }
   out.actions.push_back(master);
   master.kind = ActionKind::copy_to_host;
   // fp32_grad_tensor.copy_(...) blocks up to 0.16. Until 0.14 its source is not cast first, so the
@@ -198,6 +203,33 @@ void GradientReducer::offload_zero3(int parameter, Elements kept, EngineActions&
     master.pinned = false;
   }
   out.actions.push_back(master);
+}
+
+// optimizer_utils.py _swap_out_gradients: the aligned part is copied into the swapper's buffer,
+// which blocks; the rest stays on the GPU.
+void GradientReducer::swap_gradient(EngineAction master, EngineActions& out) {
+  // The embedded runtime pads what the last rank lacks.
+  const Elements part =
+      config_.embedded ? partitioned_numel(numel_of(master.parameter), partition_ranks(config_))
+                       : master.elements;
+  const Elements swapped = swapped_gradient(part, config_);
+  if (swapped > Elements::zero()) write_gradients(gradient_batches_->add(swapped), out);
+  out.actions.push_back(master);
+  if (swapped == Elements::zero() && !config_.embedded) return;
+  master.kind = ActionKind::copy_to_host;
+  master.elements = swapped;
+  master.pinned = true;
+  master.host_waits = true;
+  out.actions.push_back(master);
+}
+
+void GradientReducer::write_gradients(const GradientBatches::Write& write, EngineActions& out) {
+  if (write.elements == Elements::zero() && !write.waits) return;
+  EngineAction swap = action(ActionKind::swap_out, reduce_stream_);
+  swap.elements = write.elements;
+  swap.dtype = config_.master_dtype;
+  swap.host_waits = write.waits;
+  out.actions.push_back(swap);
 }
 
 // mics.py allreduce_mics_shard_grads: at the boundary each bucket's partitions are summed over the

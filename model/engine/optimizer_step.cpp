@@ -54,7 +54,15 @@ class StepWriter {
                            std::span<const OwnedSlice> owned,
                            int group);
   void update_zero12_on_host(const FlatGroup& group, int index);
-  void update_sub_group(const SubGroup& group, int index, bool swapped);
+  // What of a sub-group goes to NVMe.
+  struct Swapped {
+    Elements read, written;  // states
+    int tensors = 0;         // of those
+    bool waits = false;      // for what is written
+    Elements weights;        // written
+  };
+  void update_sub_group(const SubGroup& group, int index, const Swapped& swapped);
+  std::vector<Swapped> swapped_groups(std::span<const SubGroup> groups) const;
   void gather_persistent();
   bool offloads() const { return config_.offload_optimizer.device != OffloadDevice::none; }
   Elements part(int parameter) const {
@@ -240,11 +248,35 @@ void StepWriter::zero12(bool overflowed) {
 
 // ---- stage 3 ----
 
-void StepWriter::update_sub_group(const SubGroup& group, int index, bool swapped) {
+// stage3.py _create_next_swappable_fp32_groups, pipelined_optimizer_swapper.py
+// swap_out_optimizer_state: with pipeline_write all but the last are written beside what follows.
+std::vector<StepWriter::Swapped> StepWriter::swapped_groups(
+    std::span<const SubGroup> groups) const {
+  std::vector<Swapped> result(groups.size());
+  if (config_.offload_optimizer.device == OffloadDevice::nvme) {
+    const OptimizerSwap swap = optimizer_swap(config_, parameters_, groups);
+    bool is_last = true;
+    for (std::size_t i = groups.size(); i-- > 0;) {
+      if (!swap.swapped[i]) continue;
+      result[i].read = swap.read[i];
+      result[i].written = swap.written[i];
+      result[i].tensors = swap.tensors;
+      result[i].waits = is_last || !config_.offload_optimizer.pipeline_write;
+      is_last = false;
+    }
+  }
+  if (config_.offload_parameter.device == OffloadDevice::nvme) {
+    const ParameterSwap swap = parameter_swap(config_, parameters_, groups);
+    for (std::size_t i = 0; i < groups.size(); ++i) result[i].weights = swap.written[i];
+  }
+  return result;
+}
+
+void StepWriter::update_sub_group(const SubGroup& group, int index, const Swapped& swapped) {
   const DType master = config_.master_dtype;
-  // What one sub-group keeps on NVMe: master weights and states, and its gradient.
-  const int tensors = 1 + static_cast<int>(optimizer_states(config_.optimizer, group.numel).size());
-  if (swapped) add(ActionKind::swap_in, index, group.numel, master).pieces = tensors + 1;
+  if (swapped.read > Elements::zero()) {
+    add(ActionKind::swap_in, index, swapped.read, master).pieces = swapped.tensors;
+  }
   if (!offloads()) {
     if (group.parameters.size() > 1) {
       add(ActionKind::flatten, index, group.numel, config_.gradient_accumulation_dtype).pieces =
@@ -268,7 +300,14 @@ void StepWriter::update_sub_group(const SubGroup& group, int index, bool swapped
     copy.pinned = true;
     copy.host_waits = true;
   }
-  if (swapped) add(ActionKind::swap_out, index, group.numel, master).pieces = tensors;
+  if (swapped.weights > Elements::zero()) {
+    add(ActionKind::swap_out_weights, index, swapped.weights, config_.model_dtype);
+  }
+  if (swapped.written > Elements::zero()) {
+    EngineAction& out = add(ActionKind::swap_out, index, swapped.written, master);
+    out.pieces = swapped.tensors;
+    out.host_waits = swapped.waits;
+  }
 }
 
 // partition_parameters.py _allgather_params_coalesced and _allgather_params_sequential: one
@@ -323,11 +362,9 @@ void StepWriter::zero3(bool overflowed) {
     agreed.collective.ranks = reduction_ranks(config_);
     agreed.host_waits = offloads();
   }
-  const bool nvme = config_.offload_optimizer.device == OffloadDevice::nvme;
-  OptimizerSwap swap;
-  if (nvme) swap = optimizer_swap(config_, parameters_, groups);
+  const std::vector<Swapped> swapped = swapped_groups(groups);
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    update_sub_group(groups[i], static_cast<int>(i), nvme && swap.swapped[i]);
+    update_sub_group(groups[i], static_cast<int>(i), swapped[i]);
   }
   gather_persistent();
 }

@@ -38,26 +38,53 @@ OptimizerSwap optimizer_swap(const EngineConfig& config,
   const DType dtype = config.master_dtype;
   const int ranks = partition_ranks(config);
   Elements largest;
+  for (const SubGroup& group : groups) largest = std::max(largest, group.numel);
+  swap.tensors = 1 + static_cast<int>(optimizer_states(config.optimizer, largest).size());
   for (const SubGroup& group : groups) {
-    largest = std::max(largest, group.numel);
     swap.swapped.push_back(swappable(group.numel, dtype, config));
+    Elements& written = swap.written.emplace_back();
+    Elements& read = swap.read.emplace_back();
     if (!swap.swapped.back()) continue;
     swap.swapped_elements += group.numel;
+    written = io_aligned(group.numel, dtype, config) * swap.tensors;
+    read = written;
     for (int parameter : group.parameters) {
       const Elements part =
           partitioned_numel(parameters[static_cast<std::size_t>(parameter)].numel, ranks);
-      swap.gradients_on_gpu += part - swapped_gradient(part, config);
+      const Elements swapped = swapped_gradient(part, config);
+      // What stays is a view into the fp32 copy of all of it, whose storage stays too; the embedded
+      // runtime copies it out.
+      if (swapped < part) swap.gradients_on_gpu += config.embedded ? part - swapped : part;
+      read += swapped;
     }
   }
   swap.buffer = io_aligned(largest, dtype, config);
   swap.buffers = config.offload_optimizer.buffer_count;
   // Master, states and gradient of one sub-group; the next one's with pipeline_read, the previous
   // one's (written, without gradient) with pipeline_write.
-  const int states = static_cast<int>(optimizer_states(config.optimizer, largest).size());
-  swap.buffers_needed = 1 + states + 1;
-  if (config.offload_optimizer.pipeline_read) swap.buffers_needed += 1 + states + 1;
-  if (config.offload_optimizer.pipeline_write) swap.buffers_needed += 1 + states;
+  swap.buffers_needed = swap.tensors + 1;
+  if (config.offload_optimizer.pipeline_read) swap.buffers_needed += swap.tensors + 1;
+  if (config.offload_optimizer.pipeline_write) swap.buffers_needed += swap.tensors;
   return swap;
+}
+
+GradientBatches::Write GradientBatches::add(Elements elements) {
+  Write write;
+  if (filled_ + elements > buffer_) {
+    const bool another = in_flight_ + 1 < buffers_;
+    write = {filled_, !another};
+    in_flight_ = another ? in_flight_ + 1 : 0;
+    filled_ = Elements::zero();
+  }
+  filled_ += elements;
+  return write;
+}
+
+GradientBatches::Write GradientBatches::flush() {
+  const Write write{filled_, filled_ > Elements::zero() || in_flight_ > 0};
+  filled_ = Elements::zero();
+  in_flight_ = 0;
+  return write;
 }
 
 ParameterSwap parameter_swap(const EngineConfig& config,
@@ -71,6 +98,7 @@ ParameterSwap parameter_swap(const EngineConfig& config,
   for (const EngineParameter& parameter : parameters) {
     const Elements part = partitioned_numel(parameter.numel, ranks);
     swap.swapped.push_back(swappable(part, dtype, config));
+    swap.read.push_back(swap.swapped.back() ? io_aligned(part, dtype, config) : Elements::zero());
     if (swap.swapped.back()) swap.swapped_elements += part;
   }
   // Host buffers are sized group by group until max_in_cpu is used up, whether or not a whole
@@ -93,6 +121,12 @@ ParameterSwap parameter_swap(const EngineConfig& config,
       offset += groups[i].numel;
       swap.kept.push_back(offset <= buffer);
       some_without = some_without || offset > buffer;
+      Elements& written = swap.written.emplace_back();
+      for (int parameter : groups[i].parameters) {
+        Elements& read = swap.read[static_cast<std::size_t>(parameter)];
+        if (swap.kept.back()) read = Elements::zero();
+        written += read;
+      }
     }
   }
   if (!some_without) return swap;

@@ -333,10 +333,12 @@ BackwardTemporaries backward_temporaries(const EngineConfig& config,
   const bool zero3 = config.stage == 3;
   const auto take = [&] {
     Bytes copies;
+    Bytes handed;  // to NVMe's swapper, which takes a bucket's gradients together
     for (const EngineAction& action : actions.actions) {
       switch (action.kind) {
         case ActionKind::flush:
           copies = Bytes::zero();
+          handed = Bytes::zero();
           break;
         case ActionKind::flatten:
         case ActionKind::concatenate:
@@ -351,7 +353,12 @@ BackwardTemporaries backward_temporaries(const EngineConfig& config,
         case ActionKind::norm:
         case ActionKind::overflow_scan:
         case ActionKind::gradient_to_master:
-          result.largest_scan = std::max(result.largest_scan, action_temporaries(config, action));
+          if (zero3 && !config.embedded && action.kind == ActionKind::gradient_to_master &&
+              action.group >= 0) {
+            handed += action_temporaries(config, action);
+          }
+          result.largest_scan =
+              std::max({result.largest_scan, handed, action_temporaries(config, action)});
           break;
         default:
           break;

@@ -180,6 +180,7 @@ void fill_offload(const Knobs& knobs, EngineConfig& config) {
   parameter.max_in_cpu = knobs.elements(Knob::offload_param_max_in_cpu);
   config.aio_block_size = Bytes::of(knobs.integer(Knob::aio_block_size));
   config.aio_parallelism = static_cast<int>(knobs.integer(Knob::aio_intra_op_parallelism));
+  config.aio_queue_depth = static_cast<int>(knobs.integer(Knob::aio_queue_depth));
   config.aio_use_gds = knobs.boolean(Knob::aio_use_gds);
 }
 

@@ -8,6 +8,15 @@
 namespace zeroplan {
 namespace {
 
+// Each gather or load brings this rank's parts of its parameters.
+void count_brought(const FetchLog& log,
+                   const FetchEvent& event,
+                   std::vector<std::int32_t>& brought) {
+  if (event.kind == FetchEventKind::load) ++brought[static_cast<std::size_t>(event.subject)];
+  if (event.kind != FetchEventKind::collective) return;
+  for (const ParameterIndex p : log.parameters_of(event)) ++brought[static_cast<std::size_t>(p)];
+}
+
 // Follows the bytes behind the gathered weights through a log.
 class Fold {
  public:
@@ -20,13 +29,13 @@ class Fold {
   }
   void operation_ran() { ran_ = true; }
   void read(FetchLog& log) {
-    for (const FetchEvent& event : log.events) read(event);
+    for (const FetchEvent& event : log.events) read(log, event);
     log.clear();
   }
   LiveElements now() const { return now_; }
 
  private:
-  void read(const FetchEvent& event) {
+  void read(const FetchLog& log, const FetchEvent& event) {
     GatherTotals& totals = forward_ ? timeline_.forward : timeline_.backward;
     switch (event.kind) {
       case FetchEventKind::micro_step:
@@ -46,10 +55,15 @@ class Fold {
                                       event.elements,
                                       event.group,
                                       ahead_,
-                                      !ran_ && !ahead_});
+                                      !ran_ && !ahead_,
+                                      static_cast<std::int32_t>(timeline_.parameters.size()),
+                                      event.count});
+        for (const ParameterIndex p : log.parameters_of(event)) timeline_.parameters.push_back(p);
+        count_brought(log, event, timeline_.brought);
         break;
       case FetchEventKind::load:
         now_.buffers += event.elements;
+        count_brought(log, event, timeline_.brought);
         break;
       case FetchEventKind::copy:
         now_.buffers += event.elements;
@@ -124,9 +138,11 @@ class Driver {
     drain(fold);
   }
 
-  void optimizer_step() {
+  // brought: by parameter, what the step gathers.
+  void optimizer_step(std::vector<std::int32_t>& brought) {
     coordinator_.begin_optimizer_step(log_);
     coordinator_.end_optimizer_step(log_);
+    for (const FetchEvent& event : log_.events) count_brought(log_, event, brought);
     log_.clear();
   }
 
@@ -152,10 +168,12 @@ GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph) {
   FetchCoordinator coordinator(model, plan.engine);
   GatherTimeline timeline;
   timeline.peaks.resize(micro_batch(graph).size());
+  timeline.brought.resize(model.parameters.size());
+  timeline.brought_in_step.resize(model.parameters.size());
   Driver driver(plan, graph, coordinator);
   Fold fold(timeline);
   driver.micro_step(nullptr);  // records the trace
-  driver.optimizer_step();
+  driver.optimizer_step(timeline.brought_in_step);
   driver.micro_step(&fold);
   timeline.after = fold.now();
   return timeline;

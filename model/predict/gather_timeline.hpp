@@ -3,6 +3,8 @@
 // module order of the graph and folds its log.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "model/engine/live_parameters.hpp"
@@ -18,6 +20,9 @@ struct GatherMessage {
   std::int32_t ranks = 1;
   bool ahead = false;  // prefetched: a later pass needs it
   bool first = false;  // the micro-step's first kernel waits for it
+  // [first_parameter, + parameter_count) of GatherTimeline::parameters.
+  std::int32_t first_parameter = 0;
+  std::int32_t parameter_count = 0;
 };
 
 struct GatherTimeline {
@@ -26,6 +31,16 @@ struct GatherTimeline {
   GatherTotals forward;
   GatherTotals backward;
   std::vector<GatherMessage> messages;
+  std::vector<ParameterIndex> parameters;  // of the messages
+  // By parameter: how often the micro-step brings this rank's part of it, and the step behind it.
+  std::vector<std::int32_t> brought;
+  std::vector<std::int32_t> brought_in_step;
+
+  std::span<const ParameterIndex> parameters_of(const GatherMessage& message) const {
+    return std::span(parameters)
+        .subspan(static_cast<std::size_t>(message.first_parameter),
+                 static_cast<std::size_t>(message.parameter_count));
+  }
 };
 
 // Precondition: ZeRO stage 3.

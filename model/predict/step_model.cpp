@@ -240,8 +240,8 @@ StepTime StepModel::assemble(const Coefficients& c,
 
   StepTime step;
   step.forward = at_scale(window.forward + crowded * forward_share + host.micro_step.seconds() * G);
-  step.backward =
-      at_scale(window.backward + crowded * (1.0 - forward_share)) + tail.in_backward * scale;
+  step.backward = at_scale(window.backward + crowded * (1.0 - forward_share)) +
+                  (tail.in_backward + tail.nvme_gradients) * scale;
   step.optimizer = tail.optimizer() * scale + at_scale(after + host.step.seconds());
   step.total = step.forward + step.backward + step.optimizer;
   // One rank waits for nobody; what its engine copies for reductions is not communication.
@@ -257,7 +257,7 @@ StepTime StepModel::assemble(const Coefficients& c,
                          {Bound::communication, exposed},
                          {Bound::pcie, (tail.in_backward + tail.copies).seconds()},
                          {Bound::cpu_optimizer, tail.cpu.seconds()},
-                         {Bound::nvme, tail.nvme.seconds()}});
+                         {Bound::nvme, tail.all_nvme().seconds()}});
   fill_rates(plan_, step);
   return step;
 }
@@ -277,10 +277,10 @@ void StepModel::fill_bounds(const Coefficients& c,
   const double copies = (tail.copies + tail.all_copies_back).seconds();
   step.lower_bound = Seconds::of(
       scale *
-      std::max({gpu, stream, window.host, copies, tail.cpu.seconds(), tail.nvme_alone.seconds()}));
-  step.upper_bound =
-      Seconds::of(scale * (gpu + stream + window.host + copies + fixed + tail.cpu.seconds() +
-                           tail.nvme_alone.seconds() + tail.nvme_weights.seconds()));
+      std::max(
+          {gpu, stream, window.host, copies, tail.cpu.seconds(), tail.nvme_longest.seconds()}));
+  step.upper_bound = Seconds::of(scale * (gpu + stream + window.host + copies + fixed +
+                                          tail.cpu.seconds() + tail.nvme_in_a_row.seconds()));
 }
 
 }  // namespace zeroplan

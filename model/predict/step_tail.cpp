@@ -59,18 +59,16 @@ Seconds gpu_time(const Plan& plan, const StepTraffic& traffic, const Coefficient
   return time;
 }
 
-NvmeLoad nvme_load(const Plan& plan, Bytes read, Bytes write) {
+// One rank's share of the node's drives.
+Seconds nvme_seconds(const Plan& plan, Bytes read, Bytes write, const Coefficients& c) {
   NvmeLoad load;
   load.read = read;
   load.write = write;
   load.ranks = std::max<std::int64_t>(1, plan.cluster.gpus_per_node());
-  load.pipelined =
-      plan.engine.offload_optimizer.pipeline_read && plan.engine.offload_optimizer.pipeline_write;
   load.requests.block = plan.engine.aio_block_size;
   load.requests.threads = plan.engine.aio_parallelism;
-  load.requests.queue_depth =
-      plan.ds_config.integer(Knob::aio_queue_depth).value_or(load.requests.queue_depth);
-  return load;
+  load.requests.queue_depth = plan.engine.aio_queue_depth;
+  return nvme_time(load, plan.cluster.node, c);
 }
 
 void add_swapping(const Plan& plan,
@@ -79,20 +77,45 @@ void add_swapping(const Plan& plan,
                   Seconds passes,
                   StepTail& tail) {
   if (traffic.nvme_read == Bytes::zero() && traffic.nvme_write == Bytes::zero()) return;
-  const Node& node = plan.cluster.node;
-  const NvmeLoad states =
-      nvme_load(plan, traffic.nvme_read - traffic.nvme_weights, traffic.nvme_write);
-  tail.nvme_alone = nvme_time(states, node, c);
-  tail.nvme =
-      states.pipelined ? std::max(Seconds::zero(), tail.nvme_alone - tail.cpu) : tail.nvme_alone;
-  if (traffic.nvme_weights > Bytes::zero()) {
-    const Seconds weights =
-        nvme_time(nvme_load(plan, traffic.nvme_weights, Bytes::zero()), node, c);
-    tail.nvme_weights = std::max(Seconds::zero(), weights - passes);
-  }
+  const OffloadOptimizerConfig& offload = plan.engine.offload_optimizer;
+  const auto read = [&](Bytes bytes) { return nvme_seconds(plan, bytes, Bytes::zero(), c); };
+  const auto written = [&](Bytes bytes) { return nvme_seconds(plan, Bytes::zero(), bytes, c); };
+  const Seconds new_weights = written(traffic.nvme_weights_written);
+  SwappedUpdate update;
+  update.groups = traffic.nvme_groups;
+  update.read = read(traffic.nvme_read - traffic.nvme_weights);
+  update.update = tail.cpu + new_weights;
+  update.write =
+      written(traffic.nvme_write - traffic.nvme_gradients - traffic.nvme_weights_written);
+  update.read_ahead = offload.pipeline_read;
+  update.write_behind = offload.pipeline_write;
+  tail.nvme = swapped_update_time(update) - tail.cpu;
+  tail.nvme_weights = std::max(Seconds::zero(), read(traffic.nvme_weights) - passes);
+  // Two thirds of a micro-step are backward, and the last one's gradients are written.
+  const Seconds backward =
+      passes * (2.0 / 3.0 / std::max(1, plan.engine.gradient_accumulation_steps));
+  tail.nvme_gradients =
+      std::max(written(traffic.nvme_gradients_waited), written(traffic.nvme_gradients) - backward);
+  const Seconds reads = read(traffic.nvme_read);
+  const Seconds writes = written(traffic.nvme_write);
+  const bool pipelined = update.read_ahead || update.write_behind;
+  const Seconds apart = pipelined ? Seconds::zero() : update.read + update.write + new_weights;
+  tail.nvme_longest = std::max({reads, writes, apart});
+  tail.nvme_in_a_row = reads + writes;
 }
 
 }  // namespace
+
+Seconds swapped_update_time(const SwappedUpdate& update) {
+  const auto n = static_cast<double>(std::max<std::int64_t>(1, update.groups));
+  const Seconds r = update.read / n;
+  const Seconds a = update.update / n;
+  const Seconds w = update.write / n;
+  if (update.read_ahead && update.write_behind) return r + a + w + std::max({r, a, w}) * (n - 1.0);
+  if (update.read_ahead) return r + a + w + std::max(r, a + w) * (n - 1.0);
+  if (update.write_behind) return r + a + w + std::max(r + a, w) * (n - 1.0);
+  return update.read + update.update + update.write;
+}
 
 StepTail step_tail(const Plan& plan,
                    const StepTraffic& traffic,

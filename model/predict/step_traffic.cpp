@@ -63,8 +63,6 @@ void add_actions(const Plan& plan,
                  const EngineActions& actions,
                  std::vector<StepTask>* tasks,
                  StepTraffic& traffic) {
-  const EngineConfig& config = plan.engine;
-  const bool gradients_to_nvme = config.offload_optimizer.device == OffloadDevice::nvme;
   Bytes copied;  // by kernels since the last collective
   for (const EngineAction& action : actions.actions) {
     const Bytes bytes = action.elements * action.dtype;
@@ -93,13 +91,6 @@ void add_actions(const Plan& plan,
         traffic.device_to_host += bytes;
         if (!action.pinned) traffic.device_to_host_pageable += bytes;
         break;
-      case ActionKind::gradient_to_master:
-        // The swapper writes it through its buffers (swap_tensor/optimizer_utils.py
-        // swap_out_gradients); small pieces wait on the GPU.
-        if (gradients_to_nvme && swappable(action.elements, action.dtype, config)) {
-          traffic.nvme_write += bytes;
-        }
-        break;
       case ActionKind::copy_to_device:
         (action.pinned ? traffic.host_to_device : traffic.host_to_device_pageable) += bytes;
         break;
@@ -107,10 +98,17 @@ void add_actions(const Plan& plan,
         (action.on_host ? traffic.cpu_optimizer : traffic.gpu_optimizer) += action.elements;
         break;
       case ActionKind::swap_in:
-        traffic.nvme_read += bytes * action.pieces;  // one tensor a piece
+        traffic.nvme_read += bytes;
+        ++traffic.nvme_groups;
         break;
       case ActionKind::swap_out:
-        traffic.nvme_write += bytes * action.pieces;
+        traffic.nvme_write += bytes;
+        if (action.group < 0) traffic.nvme_gradients += bytes;
+        if (action.group < 0 && action.host_waits) traffic.nvme_gradients_waited += bytes;
+        break;
+      case ActionKind::swap_out_weights:
+        traffic.nvme_write += bytes;
+        traffic.nvme_weights_written += bytes;
         break;
       default:
         break;
@@ -186,6 +184,8 @@ void add_times(const StepTraffic& part, std::int64_t times, StepTraffic& sum) {
   sum.host_to_device_pageable += part.host_to_device_pageable * times;
   sum.nvme_read += part.nvme_read * times;
   sum.nvme_write += part.nvme_write * times;
+  sum.nvme_gradients += part.nvme_gradients * times;
+  sum.nvme_gradients_waited += part.nvme_gradients_waited * times;
 }
 
 // Micro-steps between the first and the last are alike: one of them stands for all.
@@ -207,16 +207,19 @@ void add_micro_steps(const Plan& plan, const StepWork& work, StepTraffic& traffi
   if (plan.engine.stage == 3) traffic.host_events += traffic.collectives;
 }
 
-// Written back after the step (swap_tensor/partitioned_param_swapper.py). The rank's own.
-Bytes swapped_weights(const Plan& plan) {
-  Bytes bytes;
-  for (const EngineParameter& parameter : plan.engine_parameters) {
-    if (!parameter.trainable) continue;
-    const Elements part = partitioned_numel(parameter.numel, partition_ranks(plan.engine));
-    if (!swappable(part, plan.engine.model_dtype, plan.engine)) continue;
-    bytes += part * plan.engine.model_dtype;
+// What the step reads of the weights that live on the drive, for its gathers. The rank's own.
+Bytes weights_read(const Plan& plan, const GatherTimeline& gathers) {
+  const EngineConfig& config = plan.engine;
+  const std::vector<EngineParameter>& parameters = plan.engine_parameters;
+  const ParameterSwap swap = parameter_swap(config, parameters, sub_groups(config, parameters));
+  Elements elements;
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const std::int64_t times =
+        std::int64_t{gathers.brought[p]} * config.gradient_accumulation_steps +
+        gathers.brought_in_step[p];
+    elements += swap.read[p] * times;
   }
-  return bytes;
+  return elements * config.model_dtype;
 }
 
 // Weights offloaded to the host come over the bus for every gather: b / N of each gathered element.
@@ -234,10 +237,9 @@ void add_gathers(const Plan& plan, const GatherTimeline& gathers, StepTraffic& t
     case OffloadDevice::none:
       break;
     case OffloadDevice::nvme:
-      traffic.nvme_read += own;
-      traffic.nvme_weights += own;
+      traffic.nvme_weights = weights_read(plan, gathers);
+      traffic.nvme_read += traffic.nvme_weights;
       traffic.host_to_device += own;
-      traffic.nvme_write += swapped_weights(plan);
       break;
     case OffloadDevice::cpu:
       traffic.host_to_device += own;

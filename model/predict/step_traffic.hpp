@@ -72,6 +72,12 @@ struct StepTraffic {
   Bytes nvme_read;
   Bytes nvme_write;
   Bytes nvme_weights;  // of nvme_read, for gathers: read beside the computation
+  // Of nvme_write: gradients, beside the backward pass, of these what the host waits for; weights,
+  // behind the update of each sub-group. The rest of both are the optimizer's states.
+  Bytes nvme_gradients;
+  Bytes nvme_gradients_waited;
+  Bytes nvme_weights_written;
+  std::int64_t nvme_groups = 0;  // sub-groups whose states are read and written
 
   std::vector<Message> messages;    // distinct
   std::vector<MicroStep> windows;   // their counts sum to the accumulation steps

@@ -117,7 +117,8 @@ void OptimizerSwapper::put_gradient(
   }
   if (piece->written == Elements::zero()) return;
   const Bytes bytes = piece->written * kMaster;
-  if (stage_ >= 0 && staged_bytes_ + bytes > pool_.buffer) send_gradients();
+  ZP_CHECK(staged_bytes_ + bytes <= pool_.buffer,
+           "the policy sends gradients before they overflow");
   if (stage_ < 0) stage_ = take();
   std::byte* to = data(stage_) + staged_bytes_.count();
   const Elements there = std::min(real, piece->written);
@@ -158,8 +159,6 @@ void OptimizerSwapper::begin_read(Group& group) {
 }
 
 OptimizerSwapper::Loaded OptimizerSwapper::swap_in(int group, const std::byte* kept) {
-  // Every gradient is on the drive before the first is read.
-  if (stage_ >= 0) send_gradients();
   Group& g = *find(group);
   const bool begun = g.buffers[master] >= 0;
   if (&g == &groups_.front() && !begun) finish();
@@ -183,7 +182,7 @@ OptimizerSwapper::Loaded OptimizerSwapper::swap_in(int group, const std::byte* k
           .gradient = at(gradient)};
 }
 
-void OptimizerSwapper::swap_out(int group) {
+void OptimizerSwapper::swap_out(int group, bool waits) {
   Group& g = *find(group);
   device_.synchronize();  // the weights were read out of the master
   while (!writing_.empty()) finish_write();
@@ -195,7 +194,7 @@ void OptimizerSwapper::swap_out(int group) {
   free_.push_back(g.buffers[gradient]);
   g.buffers.fill(-1);
   writing_.push_back(std::move(write));
-  if (!config_.offload_optimizer.pipeline_write) finish_write();
+  if (waits) finish_write();
 }
 
 void OptimizerSwapper::finish() {

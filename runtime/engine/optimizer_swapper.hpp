@@ -8,8 +8,8 @@
 // one behind the other and the remainders behind all of them, so that every transfer is aligned:
 // where an element of the sub-group stands in the gradient say its stretches.
 //
-// Reads are one sub-group ahead where pipeline_read says so. Writes are waited for, or with
-// pipeline_write when the next are begun.
+// Reads are one sub-group ahead where pipeline_read says so. Writes are waited for when they are
+// begun, or when the next are: as the step's action says.
 #pragma once
 
 #include <array>
@@ -78,9 +78,13 @@ class OptimizerSwapper {
   void put_gradient(
       int group, std::int32_t parameter, const std::byte* from, Elements real, std::byte* kept);
 
-  // The step. kept: as put_gradient() got it.
+  // What was put goes to the drive. Precondition of put_gradient(): it fits beside what was put
+  // since the last call, which the policy sees to (GradientBatches).
+  void send_gradients();
+
+  // The step. kept: as put_gradient() got it. waits: until what is written is on the drive.
   Loaded swap_in(int group, const std::byte* kept);
-  void swap_out(int group);
+  void swap_out(int group, bool waits);
   // Returns when the drive has everything.
   void finish();
 
@@ -115,7 +119,6 @@ class OptimizerSwapper {
   Bytes whole(Elements elements) const;
   int take();
   void begin_read(Group& group);
-  void send_gradients();
   void finish_write();
 
   SwapFile& file_;

@@ -161,6 +161,7 @@ void RankEngine::carry_out(const EngineActions& actions, const EngineAction& act
     case ActionKind::gradient_to_master:
     case ActionKind::swap_in:
     case ActionKind::swap_out:
+    case ActionKind::swap_out_weights:
       if (stepping_) {
         update(action);
       } else {

@@ -82,6 +82,9 @@ void RankEngine::offload(const EngineAction& action) {
       }
       break;
     }
+    case ActionKind::swap_out:
+      states_->send_gradients();
+      break;
     case ActionKind::copy_to_host:
       transients_.clear();
       break;

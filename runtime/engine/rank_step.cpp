@@ -85,6 +85,9 @@ void RankEngine::update(const EngineAction& action) {
     case ActionKind::swap_out:
       swap_states(action);
       break;
+    case ActionKind::swap_out_weights:
+      swapped_weights_->write();
+      break;
     default:
       break;
   }

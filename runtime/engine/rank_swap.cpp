@@ -97,11 +97,9 @@ void RankEngine::make_swappers() {
                              .buffers = offload.buffer_count,
                              .staging = data_of("param_swapper.partitioned_swap_buffer"),
                              .staging_bytes = swap.write_back * dtype});
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    if (swap.kept[g]) continue;
-    for (const int p : groups[g].parameters) {
-      if (swap.swapped[static_cast<std::size_t>(p)]) swapped_weights_->add(p, part(p) * dtype);
-    }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto p = static_cast<std::int32_t>(i);
+    if (swap.read[i] > Elements::zero()) swapped_weights_->add(p, part(p) * dtype);
   }
 }
 
@@ -119,7 +117,7 @@ std::byte* RankEngine::host_weights(std::int32_t parameter) const {
     }
     for (const int p : groups[g].parameters) {
       if (p == parameter) {
-        if (!swap.kept[g] && swapped_weights_->swaps(p)) return nullptr;
+        if (swapped_weights_->swaps(p)) return nullptr;
         if (!swap.kept[g]) return held_[find("small ds_tensor", p)].data();
         const std::size_t flat = find("param_groups_fp16_flat_cpu_memory", buffer);
         return advance(held_[flat].data(), offset, config_.model_dtype);
@@ -163,7 +161,7 @@ void RankEngine::swap_states(const EngineAction& action) {
     unit.master = unit.loaded.master;
     return;
   }
-  states_->swap_out(action.group);
+  states_->swap_out(action.group, action.host_waits);
   unit.loaded = {};
   unit.master = nullptr;
 }
@@ -202,7 +200,6 @@ void RankEngine::update_swapped_weights(const Unit& unit) {
     const auto* from = reinterpret_cast<const std::byte*>(unit.master + part_of.offset.count());
     device_.convert(from, DType::fp32, to, dtype, part(p));
   }
-  swapped_weights_->write();
 }
 
 void RankEngine::finish_swapping() {

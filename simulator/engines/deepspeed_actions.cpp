@@ -32,7 +32,7 @@ void DeepSpeedWriter::write_actions(const EngineActions& actions) {
   next_read_ = 0;
   for (const EngineAction& action : actions.actions) {
     if (action.kind != ActionKind::swap_in) continue;
-    reads_.push_back(action.elements * action.dtype * action.pieces);
+    reads_.push_back(action.elements * action.dtype);
   }
   for (const EngineAction& action : actions.actions) {
     if (config_.embedded && config_.stage < 3) follow_embedded(actions, action);
@@ -94,6 +94,7 @@ void DeepSpeedWriter::write_action(const EngineAction& action) {
       break;
     case ActionKind::swap_in:
     case ActionKind::swap_out:
+    case ActionKind::swap_out_weights:
       write_swap(action);
       break;
     case ActionKind::wait_stream:
@@ -109,6 +110,11 @@ void DeepSpeedWriter::write_action(const EngineAction& action) {
       writer_.queue_event(reduce_queue_, stream);
       if (flushes_) release_held();
       release_transients();
+      for (const SlotIndex slot : handed_) {
+        writer_.release(slot);
+        free_slots_.push_back(slot);
+      }
+      handed_.clear();
       flushes_ = false;
       break;
     case ActionKind::throttle:
@@ -249,7 +255,12 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
   switch (action.kind) {
     case ActionKind::gradient_to_master:
       transient(scratch, kTemporaries, stream, tasks_.kernel("cast gradient", bytes * 2));
-      return;  // freed behind the copy that follows
+      // Freed behind the copy that follows; for NVMe behind those of the whole bucket (stage3.py
+      // partition_grads, offload_fp32_gradients).
+      if (config_.stage < 3 || config_.embedded || action.group < 0) return;
+      handed_.push_back(transients_.back());
+      transients_.pop_back();
+      return;
     case ActionKind::norm:
       transient_for_a_kernel(scratch, stream, tasks_.kernel("norm", bytes + scratch * 2, 3));
       break;
@@ -300,26 +311,37 @@ void DeepSpeedWriter::write_host_update(const EngineAction& action) {
   host_blocks_on(cpu_);
 }
 
-// Reads are one sub-group ahead where pipeline_read says so; writes are waited for unless
-// pipeline_write says otherwise (swap_tensor/pipelined_optimizer_swapper.py).
+// Reads are one sub-group ahead where pipeline_read says so, begun once the one at hand is there;
+// states are written once those before them are on the drive
+// (swap_tensor/pipelined_optimizer_swapper.py swap_in_optimizer_state, swap_out_optimizer_state).
 void DeepSpeedWriter::write_swap(const EngineAction& action) {
-  if (nvme_ < 0) nvme_ = writer_.add_stream("NVMe");
-  if (action.kind == ActionKind::swap_out) {
-    writer_.issue(tasks_.nvme(false, action.elements * action.dtype * action.pieces), nvme_);
-    if (!config_.offload_optimizer.pipeline_write) host_blocks_on(nvme_);
-    return;
+  const Bytes bytes = action.elements * action.dtype;
+  switch (action.kind) {
+    case ActionKind::swap_out_weights:
+      writer_.issue(tasks_.nvme(false, bytes), nvme_.weights_written);
+      host_blocks_on(nvme_.weights_written);
+      return;
+    case ActionKind::swap_out:
+      if (action.group >= 0 && writes_) host_blocks_on(nvme_.written);
+      if (bytes > Bytes::zero()) writer_.issue(tasks_.nvme(false, bytes), nvme_.written);
+      if (action.host_waits) host_blocks_on(nvme_.written);
+      writes_ = action.group >= 0 && !action.host_waits;
+      return;
+    default:
+      break;
   }
-  const auto read = [&](std::size_t group) {
-    if (group >= reads_.size()) return;
-    if (read_events_.size() <= group) read_events_.push_back(writer_.new_event());
-    writer_.issue(tasks_.nvme(true, reads_[group]), nvme_);
-    writer_.record_event(read_events_[group], nvme_);
-  };
   const bool ahead = config_.offload_optimizer.pipeline_read;
-  if (!ahead || next_read_ == 0) read(next_read_);
+  if (!ahead || next_read_ == 0) read_states(next_read_);
   writer_.host_wait(read_events_[next_read_]);
   ++next_read_;
-  if (ahead) read(next_read_);
+  if (ahead) read_states(next_read_);
+}
+
+void DeepSpeedWriter::read_states(std::size_t group) {
+  if (group >= reads_.size()) return;
+  if (read_events_.size() <= group) read_events_.push_back(writer_.new_event());
+  writer_.issue(tasks_.nvme(true, reads_[group]), nvme_.read);
+  writer_.record_event(read_events_[group], nvme_.read);
 }
 
 }  // namespace zeroplan

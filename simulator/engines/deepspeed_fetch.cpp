@@ -46,6 +46,7 @@ void DeepSpeedWriter::write_fetch(const FetchEvent& event) {
                        MemoryCategory::parameters,
                        stream);
       parameter_held_[subject] = true;
+      read_weights(std::span(&event.subject, 1));
       writer_.issue(tasks_.copy(TaskKind::copy_to_device,
                                 event.elements * event.dtype,
                                 config_.offload_parameter.pin_memory,
@@ -166,21 +167,28 @@ void DeepSpeedWriter::keep_secondary(const FetchEvent& event) {
 }
 
 // Offloaded partitions come over the bus before every gather (partition_parameters.py
-// _all_gather_coalesced); from NVMe into pinned memory first, which the host waits for.
+// _all_gather_coalesced).
 void DeepSpeedWriter::bring_own_part(const FetchEvent& event) {
   if (config_.offload_parameter.device == OffloadDevice::none) return;
   const Bytes part = event.elements * event.dtype / std::max(1, event.group);
   const StreamId stream = stream_of(event.stream);
-  if (config_.offload_parameter.device == OffloadDevice::nvme) {
-    if (nvme_ < 0) nvme_ = writer_.add_stream("NVMe");
-    writer_.issue(tasks_.nvme(true, part), nvme_);
-    writer_.host_wait_stream(nvme_);
-  }
+  read_weights(log_.parameters_of(event));
   writer_.issue(tasks_.copy(TaskKind::copy_to_device,
                             part,
                             config_.offload_parameter.pin_memory,
                             plan_.cluster.gpus_per_node()),
                 stream);
+}
+
+// Those on NVMe, into pinned memory first; the host waits (partition_parameters.py
+// _ensure_availability_of_partitioned_params).
+void DeepSpeedWriter::read_weights(std::span<const ParameterIndex> parameters) {
+  if (weight_reads_.empty()) return;
+  Elements read;
+  for (const ParameterIndex p : parameters) read += weight_reads_[static_cast<std::size_t>(p)];
+  if (read == Elements::zero()) return;
+  writer_.issue(tasks_.nvme(true, read * config_.model_dtype), nvme_.weights_read);
+  writer_.host_wait_stream(nvme_.weights_read);
 }
 
 // partition_parameters.py free_param: the storage goes once the compute stream is done with it.

@@ -4,6 +4,7 @@
 
 #include "model/check.hpp"
 #include "model/engine/optimizer_step.hpp"
+#include "model/engine/swapping.hpp"
 
 namespace zeroplan {
 namespace {
@@ -71,6 +72,17 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const E
   buffer_held_.resize(buffers_.size(), false);
   reduce_queue_ = writer_.new_queue();
   if (config_.stage != 3) return;
+  if (config_.offload_optimizer.device == OffloadDevice::nvme) {
+    nvme_.read = writer_.add_stream("NVMe read");
+    nvme_.written = writer_.add_stream("NVMe write");
+  }
+  if (config_.offload_parameter.device == OffloadDevice::nvme) {
+    nvme_.weights_read = writer_.add_stream("NVMe read weights");
+    nvme_.weights_written = writer_.add_stream("NVMe write weights");
+    weight_reads_ =
+        parameter_swap(config_, plan.engine_parameters, sub_groups(config_, plan.engine_parameters))
+            .read;
+  }
   coordinator_.emplace(fetch_model(plan), config_);
   walk_.emplace(*plan.model, work.graph);
   slots_of_parameters(parameter_slots_, SlotKind::gathered_parameter);

@@ -96,6 +96,7 @@ class DeepSpeedWriter {
   void write_copy(const EngineAction& action);
   void write_update(const EngineAction& action);
   void write_swap(const EngineAction& action);
+  void read_states(std::size_t group);
   void transient(Bytes bytes, MemoryCategory category, StreamId stream, TaskIndex task);
   void release_casts(int count);
   void release_transients();
@@ -112,6 +113,7 @@ class DeepSpeedWriter {
   void make_second_copies();
   void drop_second_copies();
   void bring_own_part(const FetchEvent& event);
+  void read_weights(std::span<const ParameterIndex> parameters);
   void release_parameter(std::int32_t parameter);
   void release_saved_weights(const BlockInstance& instance);
   StreamId stream_of(FetchStream stream) const {
@@ -134,7 +136,12 @@ class DeepSpeedWriter {
   StreamId reduce_ = kComputeStream;
   StreamId gather_ = kComputeStream;
   StreamId cpu_ = -1;
-  StreamId nvme_ = -1;
+  // One for each of DeepSpeed's I/O handles: transfers of different ones share the drive.
+  struct NvmeStreams {
+    StreamId read = -1, written = -1;                  // states and gradients
+    StreamId weights_read = -1, weights_written = -1;  // weights
+  };
+  NvmeStreams nvme_;
 
   std::vector<EngineBuffer> buffers_;
   std::vector<SlotIndex> buffer_slots_;
@@ -181,6 +188,9 @@ class DeepSpeedWriter {
   std::vector<Bytes> reads_;  // of the step, in the order of its sub-groups
   std::size_t next_read_ = 0;
   std::vector<EventIndex> read_events_;
+  bool writes_ = false;                 // states, and nobody has waited for them
+  std::vector<SlotIndex> handed_;       // fp32 gradients of a bucket, until the swapper has them
+  std::vector<Elements> weight_reads_;  // by parameter, for each gather; empty: none are on NVMe
 };
 
 }  // namespace zeroplan

@@ -237,7 +237,8 @@ TEST_CASE("gradients below one mebibyte stay on the GPU when the optimizer is on
   config.offload_optimizer.device = OffloadDevice::nvme;
   const auto p = sized({1 << 20, (1 << 18) - 1, (1 << 18) + 3});
   const OptimizerSwap swap = optimizer_swap(config, p, sub_groups(config, p));
-  CHECK(swap.gradients_on_gpu == Elements::of((1 << 18) - 1 + 3));
+  // What is left of the third is a view that keeps the storage of all of it.
+  CHECK(swap.gradients_on_gpu == Elements::of((1 << 18) - 1 + (1 << 18) + 3));
   CHECK(swap.buffers_needed == 4);
   config.offload_optimizer.pipeline_read = true;
   CHECK(optimizer_swap(config, p, sub_groups(config, p)).buffers_needed == 8);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "model/predict/step_traffic.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
 #include "tests/property/random_scenario.hpp"
@@ -82,7 +83,59 @@ SearchWords small_space(ScenarioGenerator& random) {
   return words;
 }
 
+// Stage 3 with something on NVMe; from a quarter of the weights to all of them stay there.
+SearchWords nvme_space(ScenarioGenerator& random) {
+  SearchWords words;
+  words.search = {
+      "stage=3",
+      "offload_optimizer.device=" +
+          std::string(random.one_of<const char*>({"nvme", "nvme,cpu", "none"})),
+      "offload_param.device=" +
+          std::string(random.one_of<const char*>({"nvme", "nvme", "none,nvme"})),
+      "offload_param.max_in_cpu=0," + std::to_string(random.size_between(1e5, 1e8)),
+      "offload_optimizer.pipeline_read=true,false",
+      "offload_optimizer.pipeline_write=true,false",
+      "offload_optimizer.buffer_count=12",
+      "sub_group_size=" + std::to_string(random.size_between(1e6, 1e8)) + ",1000000000",
+      "aio.block_size=1048576,8388608",
+      "aio.queue_depth=8,32",
+      "micro_batch_size=" + std::string(random.one_of<const char*>({"1", "2,8"})),
+      "gradient_accumulation_steps=" + std::string(random.one_of<const char*>({"1", "1,3"}))};
+  return words;
+}
+
+// Of one step on the drive.
+Bytes swapped(const Plan& plan) {
+  const StepTraffic traffic = step_traffic(plan, step_work(plan));
+  return traffic.nvme_read + traffic.nvme_write;
+}
+
 }  // namespace
+
+TEST_CASE("bounds hold where weights and states are on NVMe") {
+  ScenarioGenerator random(78);
+  int on_drive = 0;
+  for (int i = 0; i < 20; ++i) {
+    const Json document = question(random);
+    const SearchSpace space(read(document), read_request(nvme_space(random)));
+    const SearchBounds bounds(space, {});
+    for (int k = 0; k < 2; ++k) {
+      const Point point = random_point(space, random);
+      INFO(document.dump() << "\n" << space.describe(point).dump());
+      const Evaluated simulated = evaluate(space, point, {});
+      if (simulated.step == Seconds::zero()) continue;  // refused
+      on_drive += swapped(space.plan(point)) > Bytes::zero() ? 1 : 0;
+      for (const BoundDepth depth : kDepths) {
+        INFO("depth " << static_cast<int>(depth));
+        CHECK(bounds.step_time(point, depth).seconds() <= simulated.step.seconds());
+        if (depth == BoundDepth::messages) continue;
+        CHECK(bounds.gpu_memory(point, depth) <= simulated.gpu_memory);
+      }
+      CHECK(bounds.host(point).peak <= simulated.host_memory);
+    }
+  }
+  CHECK(on_drive > 15);
+}
 
 TEST_CASE("no simulated step is faster and no peak lower than its bounds say") {
   ScenarioGenerator random(71);

@@ -421,8 +421,9 @@ TEST_CASE("a trace has what was read and written, under the simulator's names") 
     std::map<std::string, int> simulated = drive_spans(record_run(plan, simulate(plan)).trace);
     CHECK(simulated.at("NVMe read") >= 2);
     CHECK(measured.at("NVMe read") == simulated.at("NVMe read"));
-    // The gradients are written, too, in backward.
-    CHECK(measured.at("NVMe write") > simulated.at("NVMe write"));
+    // Gradients in backward, too, of which several go together.
+    CHECK(measured.at("NVMe write") == simulated.at("NVMe write"));
+    CHECK(measured.at("NVMe write") > measured.at("NVMe read"));
   }
 }
 

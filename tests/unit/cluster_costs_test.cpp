@@ -124,14 +124,18 @@ TEST_CASE("CPU Adam is bound by threads, by the process or by memory") {
   CHECK(rate({.ranks = 8, .bound = true}) == Approx(rate({.ranks = 2, .bound = true})));
 }
 
-TEST_CASE("NVMe: reads and writes add up unless pipelined, and shallow queues cost") {
+TEST_CASE("NVMe: reads and writes add up, and shallow queues cost") {
   Machine m = machine("8xA100-80G-SXM");
   Node node = m.cluster.node;
   CHECK(node.nvme.has_value());
   NvmeLoad load{.read = 10_GB, .write = 10_GB, .ranks = 1};
-  const Seconds apart = nvme_time(load, node, m.coefficients);
-  load.pipelined = true;
-  CHECK(nvme_time(load, node, m.coefficients) < apart);
+  const Seconds both = nvme_time(load, node, m.coefficients);
+  const Seconds read = nvme_time({.read = 10_GB, .ranks = 1}, node, m.coefficients);
+  const Seconds written = nvme_time({.write = 10_GB, .ranks = 1}, node, m.coefficients);
+  CHECK(both.seconds() == Approx((read + written).seconds()));
+  // The ranks of a node share the drives.
+  load.ranks = 4;
+  CHECK(nvme_time(load, node, m.coefficients) > both * 3.0);
   load.requests.queue_depth = 1;
   const Seconds shallow = nvme_time(load, node, m.coefficients);
   load.requests.queue_depth = 32;

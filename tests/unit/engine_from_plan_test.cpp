@@ -258,6 +258,7 @@ std::vector<Row> offload_rows() {
        kNvmeParameters},
       {Knob::aio_block_size, whole(2097152), 3, FIELD(engine.aio_block_size), "2097152"},
       {Knob::aio_intra_op_parallelism, whole(4), 3, FIELD(engine.aio_parallelism), "4"},
+      {Knob::aio_queue_depth, whole(32), 3, FIELD(engine.aio_queue_depth), "32"},
       {Knob::aio_use_gds, true, 3, FIELD(engine.aio_use_gds), "true"},
   };
 }

@@ -138,12 +138,20 @@ TEST_CASE("the CPU's Adam, pageable copies and NVMe stand behind the passes") {
   CHECK(c.time().total.is_infinite());
 }
 
-TEST_CASE("pipelined swapping hides behind the CPU's Adam") {
-  Case c(R"("stage":3,"offload_optimizer":{"device":"nvme","pipeline_read":true,
-                                          "pipeline_write":true})");
-  const StepTail tail = step_tail(c.plan, c.traffic, c.plan.coefficients, Seconds::of(1.0));
-  REQUIRE(tail.nvme_alone > Seconds::zero());
-  CHECK(tail.nvme == std::max(Seconds::zero(), tail.nvme_alone - tail.cpu));
+TEST_CASE("swapped sub-groups are read ahead and written behind where the pipeline says so") {
+  // Four sub-groups of 2 s reading, 3 s of Adam and 4 s writing.
+  SwappedUpdate update{
+      .groups = 4, .read = Seconds::of(8), .update = Seconds::of(12), .write = Seconds::of(16)};
+  CHECK(swapped_update_time(update).seconds() == Approx(4 * 9));
+  update.read_ahead = true;
+  CHECK(swapped_update_time(update).seconds() == Approx(2 + 4 * 7));
+  update.write_behind = true;
+  CHECK(swapped_update_time(update).seconds() == Approx(2 + 3 + 4 * 4));
+  update.read_ahead = false;
+  CHECK(swapped_update_time(update).seconds() == Approx(5 + 3 * 5 + 4));
+  // One sub-group has none to overlap with.
+  update.groups = 1;
+  CHECK(swapped_update_time(update).seconds() == Approx(36));
 }
 
 TEST_CASE("a small model at a small batch is bound by the host that launches it") {

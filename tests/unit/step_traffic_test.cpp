@@ -211,13 +211,26 @@ TEST_CASE("NVMe reads and writes 16 bytes a parameter: three states and the grad
 }
 
 TEST_CASE("weights on NVMe are written once after the step") {
-  const std::string zero = R"("stage":3,"sub_group_size":3000000,
+  const std::string zero =
+      R"("stage":3,"sub_group_size":3000000,"stage3_max_reuse_distance":0,"stage3_max_live_parameters":0,
       "offload_optimizer":{"device":"nvme","nvme_path":"/nvme"})";
-  const std::string weights = R"(,"offload_param":{"device":"nvme","nvme_path":"/nvme"})";
+  const auto weights = [](const char* max_in_cpu) {
+    return std::string(R"(,"offload_param":{"device":"nvme","nvme_path":"/nvme","max_in_cpu":)") +
+           max_in_cpu + "}";
+  };
   const Case states = {.zero = zero, .cluster = "1x1xA100-80G-SXM", .hidden = 1024};
   Case both = states;
-  both.zero += weights;
-  const Bytes more = traffic_of(both).nvme_write - traffic_of(states).nvme_write;
-  CHECK(more / (all_parameters(plan_of(both)) * DType::bf16) == Approx(1.0).epsilon(0.01));
-  CHECK(traffic_of(both).nvme_read > traffic_of(states).nvme_read);
+  both.zero += weights("0");
+  const StepTraffic traffic = traffic_of(both);
+  const Bytes all = all_parameters(plan_of(both)) * DType::bf16;
+  CHECK((traffic.nvme_write - traffic_of(states).nvme_write) / all == Approx(1.0).epsilon(0.01));
+  CHECK(traffic.nvme_weights_written / all == Approx(1.0).epsilon(0.01));
+  CHECK(traffic.nvme_weights / all > 1.5);  // forward and backward
+  CHECK(traffic.nvme_read - traffic.nvme_weights == traffic_of(states).nvme_read);
+  // The default, 10^9 elements, is more than the model has.
+  Case in_memory = states;
+  in_memory.zero += weights("1000000000");
+  CHECK(traffic_of(in_memory).nvme_read == traffic_of(states).nvme_read);
+  CHECK(traffic_of(in_memory).nvme_write == traffic_of(states).nvme_write);
+  CHECK(traffic_of(in_memory).host_to_device == traffic.host_to_device);
 }
