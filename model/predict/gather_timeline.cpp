@@ -163,7 +163,7 @@ class Driver {
 
 }  // namespace
 
-GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph) {
+GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph, int micro_step) {
   const FetchModel model = fetch_model(plan);
   FetchCoordinator coordinator(model, plan.engine);
   GatherTimeline timeline;
@@ -174,6 +174,7 @@ GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph) {
   Fold fold(timeline);
   driver.micro_step(nullptr);  // records the trace
   driver.optimizer_step(timeline.brought_in_step);
+  for (int before = 0; before < micro_step; ++before) driver.micro_step(nullptr);
   driver.micro_step(&fold);
   timeline.after = fold.now();
   return timeline;

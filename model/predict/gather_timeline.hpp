@@ -43,7 +43,9 @@ struct GatherTimeline {
   }
 };
 
-// Precondition: ZeRO stage 3.
-GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph);
+// Of the window's micro-step with so many before it. Up to 0.18 the first one leaves frozen weights
+// gathered until the step, so that later ones gather less (FetchCoordinator::Rules). Precondition:
+// ZeRO stage 3.
+GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph, int micro_step = 0);
 
 }  // namespace zeroplan
