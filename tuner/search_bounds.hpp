@@ -18,7 +18,7 @@
 //   largest min(s, m), S communicators: what may run for free beside these and outside the passes.
 //
 // [S2] GPU memory      M >= buffers that always exist + hpZ's second copies (from the second
-//                           micro-step on) + the highest moment of the activations
+//                           micro-step on; of frozen weights always) + the highest moment of the activations
 //                           + batch, cuBLAS workspaces, CUDA context, NCCL
 //
 // [S3] Host memory and NVMe hang on few knobs and are not bounded but known (predict_host).

@@ -19,7 +19,7 @@ namespace {
 // Is a buffer there in every backward pass, or, where gradients of earlier micro-steps wait, in
 // every one but the first? Those that are followed piece by piece are left out.
 bool always_there(const EngineBuffer& buffer, const EngineConfig& config) {
-  if (buffer.place != BufferPlace::gpu) return false;
+  if (buffer.place != BufferPlace::gpu || buffer.attribute == kSecondCopy) return false;
   if (config.stage == 3 && buffer.attribute == "persistent_parameters") return false;
   if (is_unbuffered_gradient(buffer, config)) return false;
   if (is_waiting_gradient(buffer)) {
@@ -75,7 +75,7 @@ Bytes SearchBounds::fewest_buffers(const Point& point, BoundDepth depth) const {
 }
 
 // hpZ: from the second micro-step on each parameter is gathered or has its second copy, which is
-// the smaller of the two.
+// the smaller of the two. Those of frozen ones are always there.
 Bytes SearchBounds::second_copies(const Point& point) const {
   const std::vector<Axis>& axes =
       space_.strategies()[static_cast<std::size_t>(point.strategy)].axes;
@@ -87,21 +87,31 @@ Bytes SearchBounds::second_copies(const Point& point) const {
   return known(cache_->second_copies, key, [&] {
     const Plan plan = space_.plan(key);
     if (plan.engine.stage3.hpz_partition_size <= 1) return Bytes::zero();
-    if (plan.engine.gradient_accumulation_steps <= 1) return Bytes::zero();
+    const bool all = plan.engine.gradient_accumulation_steps > 1;
     EngineConfig config = plan.engine;
     config.rank = heaviest_rank(config, plan.engine_parameters);
     Bytes bytes;
     for (const EngineBuffer& buffer : engine_buffers(config, plan.engine_parameters)) {
-      if (buffer.attribute == kSecondCopy && buffer.place == BufferPlace::gpu)
-        bytes += buffer.bytes;
+      if (buffer.attribute != kSecondCopy || buffer.place != BufferPlace::gpu) continue;
+      if (all || buffer.lifetime == BufferLifetime::resident) bytes += buffer.bytes;
     }
     return bytes;
   });
 }
 
+// hpZ brings a communicator of its own: the smallest group counts, wherever it stands on its axis.
 Bytes SearchBounds::outside_torch(const Point& point) const {
-  const Point key = without_batch(
+  Point key = without_batch(
       reset(space_, point, {AxisRole::tail, AxisRole::other, AxisRole::gather, AxisRole::reduce}));
+  const std::vector<Axis>& axes = space_.strategies()[static_cast<std::size_t>(key.strategy)].axes;
+  for (std::size_t a = 0; a < axes.size(); ++a) {
+    if (axes[a].knob != Knob::zero_hpz_partition_size) continue;
+    const auto smallest = std::min_element(
+        axes[a].values.begin(), axes[a].values.end(), [](const KnobValue& x, const KnobValue& y) {
+          return std::get<std::int64_t>(x) < std::get<std::int64_t>(y);
+        });
+    key.at[a] = static_cast<std::uint8_t>(smallest - axes[a].values.begin());
+  }
   return known(cache_->outside, key, [&] {
     const Plan plan = space_.plan(key);
     const MemoryPrediction memory = predict_memory(plan, step_work(plan));

@@ -308,7 +308,9 @@ void add_gradient_buffers(Zero3& z) {
 }
 
 // hpZ: each rank keeps 1/z of every parameter after its first gather over all ranks, until the
-// step.
+// step, which drops the copies of the optimizer's groups alone: what is frozen is copied once, at
+// initialisation (stage3.py invalidate_secondary_tensor; partition_parameters.py
+// _partition_param_sec).
 void add_secondary(Zero3& z) {
   const int shard = z.config.stage3.hpz_partition_size;
   if (shard <= 1) return;
@@ -317,14 +319,16 @@ void add_secondary(Zero3& z) {
                                 : host_place(z.config.offload_parameter.pin_memory);
   for (std::size_t i = 0; i < z.parameters.size(); ++i) {
     const Elements aligned = z.part(static_cast<int>(i)) * z.ranks;
+    const bool frozen = !z.parameters[i].trainable;
+    const bool quantized = frozen && z.config.stage3.quantized_nontrainable_weights;
     z.list
         .add(kSecondCopy,
              static_cast<int>(i),
              aligned / shard,
-             z.config.model_dtype,
+             quantized ? DType::int8 : z.config.model_dtype,
              place,
              MemoryCategory::parameters,
-             BufferLifetime::window_to_step)
+             frozen ? BufferLifetime::resident : BufferLifetime::window_to_step)
         .held_by_optimizer = false;
   }
 }

@@ -215,6 +215,22 @@ TEST_CASE("hpZ adds a secondary copy of one share of the node") {
   CHECK(gpu(config, p, EngineMoment::before_step) - gpu(config, p) == Bytes::of(2 * 200));
 }
 
+TEST_CASE("hpZ's copies of frozen weights outlive the step, which drops those of its groups") {
+  EngineConfig config = zero(3, 16);
+  auto p = sized({1600, 3200});
+  p[1].trainable = false;
+  const Bytes without = gpu(config, p);
+  const Bytes without_before = gpu(config, p, EngineMoment::before_step);
+  config.stage3.hpz_partition_size = 8;
+  CHECK(gpu(config, p, EngineMoment::initialised) >= Bytes::of(2 * 400));
+  CHECK(gpu(config, p) - without == Bytes::of(2 * 400));
+  CHECK(gpu(config, p, EngineMoment::before_step) - without_before == Bytes::of(2 * (200 + 400)));
+  // Quantised like their partitions.
+  config.stage3.quantized_nontrainable_weights = true;
+  CHECK(named(config, p, "ds_secondary_tensor[1]") == Bytes::of(400));
+  CHECK(named(config, p, "ds_secondary_tensor[0]") == Bytes::of(2 * 200));
+}
+
 TEST_CASE("MiCS shards everything over the shard group only") {
   EngineConfig config = zero(3, 16);
   config.stage3.mics_shard_size = 4;

@@ -160,6 +160,35 @@ TEST_CASE("no simulated step is faster and no peak lower than its bounds say") {
   }
 }
 
+TEST_CASE("bounds hold with hpZ and frozen weights, in any order of its values") {
+  ScenarioGenerator random(80);
+  for (const char* sizes : {"1,2", "2,1", "4,2,1"}) {
+    Json document = question(random);
+    document["cluster"]["nodes"] = 2;
+    document["cluster"]["gpus_per_node"] = 4;
+    document["workload"]["method"] = Json::object({{"lora", Json::object({{"rank", 4}})}});
+    SearchWords words = small_space(random);
+    words.search.front() = "stage=3";
+    std::replace(words.search.begin(),
+                 words.search.end(),
+                 std::string("zero_hpz_partition_size=1"),
+                 std::string("zero_hpz_partition_size=") + sizes);
+    const SearchSpace space(read(document), read_request(words));
+    const SearchBounds bounds(space, {});
+    for (int k = 0; k < 6; ++k) {
+      const Point point = random_point(space, random);
+      INFO(document.dump() << "\n" << space.describe(point).dump());
+      const Evaluated simulated = evaluate(space, point, {});
+      if (simulated.step == Seconds::zero()) continue;  // refused
+      for (const BoundDepth depth : {BoundDepth::batch, BoundDepth::tail, BoundDepth::whole}) {
+        CHECK(bounds.gpu_memory(point, depth).count() <= simulated.gpu_memory.count());
+        INFO("depth " << static_cast<int>(depth));
+        CHECK(bounds.step_time(point, depth).seconds() <= simulated.step.seconds());
+      }
+    }
+  }
+}
+
 TEST_CASE("a memo of equal ranks answers as playing them does") {
   ScenarioGenerator random(77);
   int shared = 0;
