@@ -57,6 +57,7 @@ class StepWriter {
   // What of a sub-group goes to NVMe.
   struct Swapped {
     Elements read, written;  // states
+    Elements copied;         // pieces of the gradient that waited on the GPU
     int tensors = 0;         // of those
     bool waits = false;      // for what is written
     Elements weights;        // written
@@ -260,6 +261,7 @@ std::vector<StepWriter::Swapped> StepWriter::swapped_groups(
       if (!swap.swapped[i]) continue;
       result[i].read = swap.read[i];
       result[i].written = swap.written[i];
+      result[i].copied = swap.copied[i];
       result[i].tensors = swap.tensors;
       result[i].waits = is_last || !config_.offload_optimizer.pipeline_write;
       is_last = false;
@@ -276,6 +278,12 @@ void StepWriter::update_sub_group(const SubGroup& group, int index, const Swappe
   const DType master = config_.master_dtype;
   if (swapped.read > Elements::zero()) {
     add(ActionKind::swap_in, index, swapped.read, master).pieces = swapped.tensors;
+  }
+  if (swapped.copied > Elements::zero()) {
+    // optimizer_utils.py _retrieve_unswapped_grad_partitions
+    EngineAction& copy = add(ActionKind::copy_to_host, index, swapped.copied, master);
+    copy.pinned = true;
+    copy.host_waits = true;
   }
   if (!offloads()) {
     if (group.parameters.size() > 1) {

@@ -44,6 +44,7 @@ OptimizerSwap optimizer_swap(const EngineConfig& config,
     swap.swapped.push_back(swappable(group.numel, dtype, config));
     Elements& written = swap.written.emplace_back();
     Elements& read = swap.read.emplace_back();
+    Elements& copied = swap.copied.emplace_back();
     if (!swap.swapped.back()) continue;
     swap.swapped_elements += group.numel;
     written = io_aligned(group.numel, dtype, config) * swap.tensors;
@@ -56,6 +57,7 @@ OptimizerSwap optimizer_swap(const EngineConfig& config,
       // runtime copies it out.
       if (swapped < part) swap.gradients_on_gpu += config.embedded ? part - swapped : part;
       read += swapped;
+      copied += part - swapped;
     }
   }
   swap.buffer = io_aligned(largest, dtype, config);

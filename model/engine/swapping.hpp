@@ -42,6 +42,7 @@ struct OptimizerSwap {
   // Per sub-group, in the master's dtype; zero where it is not swapped. Whole aligned tensors.
   std::vector<Elements> read;  // before its update: master weights, states, the gradient's pieces
   std::vector<Elements> written;  // behind it: master weights and states
+  std::vector<Elements> copied;   // of the gradient, from the GPU to what was read
   int tensors = 0;                // master weights and states: how many
 };
 

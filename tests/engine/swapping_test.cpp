@@ -93,6 +93,7 @@ TEST_CASE("whole requests of every thread are read and written") {
   CHECK(swap.tensors == 3);
   CHECK(swap.written == sizes({3 * (kMi + 1024)}));
   CHECK(swap.read == sizes({3 * (kMi + 1024) + kMi}));
+  CHECK(swap.copied == sizes({1}));
 }
 
 TEST_CASE("gradients are written when the next has no room, and waited for without a free buffer") {
@@ -170,6 +171,11 @@ TEST_CASE("with pipeline_write all sub-groups but the last are written beside wh
     REQUIRE(weights.size() == 1);
     CHECK(weights[0].elements == Elements::of(2 * kMi));
     CHECK(weights[0].group == 2);
+    // Of the second's gradient 64 elements waited on the GPU.
+    const std::vector<EngineAction> copies = of_kind(actions, ActionKind::copy_to_host);
+    REQUIRE(copies.size() == 1);
+    CHECK(copies[0].elements == Elements::of(64));
+    CHECK(copies[0].group == 1);
     return result;
   };
   CHECK(waits() == std::vector<bool>{true, true, true});
