@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "model/plan/plan.hpp"
@@ -15,14 +16,16 @@ namespace zeroplan {
 
 // Collectives of a step or of a micro-step.
 struct MessageTimes {
-  double taken = 0.0;     // sum of min(s, m) t
-  double beside = 0.0;    // of these, of all but `alone`
-  double alone = 0.0;     // s beside no kernel: gathers before a micro-step's first one, reductions
-                          // on the compute stream, the last of each micro-step but the last
-  double ends = 0.0;      // how many of the latter
-  double largest = 0.0;   // of min(s, m)
-  double everyone = 0.0;  // s of collectives of all ranks
-  double others = 0.0;    // s of the busiest other communicator
+  double taken = 0.0;    // sum of min(s, m) t
+  double beside = 0.0;   // of these, of all but `alone`
+  double alone = 0.0;    // s beside no kernel: gathers before a micro-step's first one, reductions
+                         // on the compute stream, the last of each micro-step but the last
+  double ends = 0.0;     // how many of the latter
+  double largest = 0.0;  // of min(s, m)
+  double lighter = 0.0;  // s of those not alone with m < s
+  double heavier = std::numeric_limits<double>::infinity();  // least s - m of these
+  double everyone = 0.0;                                     // s of collectives of all ranks
+  double others = 0.0;                                       // s of the busiest other communicator
   double copies = 0.0;    // s of the busier queue of offloaded weights
   int communicators = 0;  // besides that of all ranks
 };
@@ -50,14 +53,19 @@ class MessageSum {
     const auto share = [&](SharedResource resource) {
       return static_cast<double>(task.demands[static_cast<std::size_t>(resource)]);
     };
-    const double taken =
-        std::min(share(SharedResource::multiprocessors), share(SharedResource::gpu_memory));
+    const double processors = share(SharedResource::multiprocessors);
+    const double memory = share(SharedResource::gpu_memory);
+    const double taken = std::min(processors, memory);
     const double seconds = task.duration.seconds() * static_cast<double>(times);
     taken_ += taken * seconds;
     const double idle = task.duration.seconds() * static_cast<double>(alone);
     alone_ += idle;
     beside_ += taken * (seconds - idle);
     largest_ = std::max(largest_, taken);
+    if (memory < processors) {
+      lighter_ += seconds - idle;
+      heavier_ = std::min(heavier_, processors - memory);
+    }
     if (group.ranks() == plan_.cluster.total_gpus()) everyone_ += seconds;
     if (group.ranks() != plan_.cluster.total_gpus()) {
       queue(communicators_.stream_of(group)) += seconds;
@@ -90,6 +98,8 @@ class MessageSum {
     sum.alone = alone_;
     sum.ends = ends_;
     sum.largest = largest_;
+    sum.lighter = lighter_;
+    sum.heavier = heavier_;
     sum.everyone = everyone_;
     for (const double seconds : queues_) sum.others = std::max(sum.others, seconds);
     sum.communicators = static_cast<int>(
@@ -112,6 +122,7 @@ class MessageSum {
   std::vector<double> queues_;
   double taken_ = 0.0, beside_ = 0.0, alone_ = 0.0, ends_ = 0.0;
   double largest_ = 0.0, everyone_ = 0.0, copies_ = 0.0, reads_ = 0.0;
+  double lighter_ = 0.0, heavier_ = std::numeric_limits<double>::infinity();
 };
 
 }  // namespace zeroplan

@@ -115,6 +115,20 @@ std::size_t last_collective(const EngineActions& actions) {
   return i > 0 ? i - 1 : actions.actions.size();
 }
 
+// Does the optimizer's step begin when all gradients are reduced? Stages 1 to 3 wait for their
+// streams when the backward pass ends (GradientReducer::end_backward); weights that were gathered
+// have been waited for by the kernels that use them.
+bool awaits_reductions(const EngineConfig& config) {
+  switch (optimizer_wrapper(config)) {
+    case OptimizerWrapper::zero12:
+    case OptimizerWrapper::zero3:
+    case OptimizerWrapper::mics:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // The order in which a micro-batch completes its gradients.
 std::vector<std::int32_t> gradients_of(const ModelGraph& graph) {
   return activation_timeline(graph).gradient_order;
@@ -160,6 +174,8 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
         const double seconds = task.duration.seconds();
         sum.busy += seconds;
         if (task.demands == Demands{}) sum.neutral += seconds;
+        const auto memory = static_cast<std::size_t>(SharedResource::gpu_memory);
+        if (task.demands[memory] > 0.0F) sum.memory_bound += seconds;
         sum.dispatch += task.dispatch.seconds();
       }
       return sum;
@@ -172,6 +188,7 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
       if (!sum) sum = seconds_of(graph.blocks[static_cast<std::size_t>(block)], step.pass);
       head.busy += sum->busy;
       head.neutral += sum->neutral;
+      head.memory_bound += sum->memory_bound;
       head.dispatch += sum->dispatch;
     }
     Bytes highest;
@@ -182,6 +199,7 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
     head.before = tasks.host_costs().micro_step.seconds();
     head.rest = behind_gradients(graph, tasks, program);
     head.waits = waits_before_micro_steps(plan);
+    head.tail_alone = head.waits && awaits_reductions(plan.engine);
     head.memory =
         highest + graph.batch + graph.buffers + graph.kept_outputs + cublas_workspace(plan) * 2;
     return head;
@@ -241,6 +259,7 @@ const SearchBounds::Messages& SearchBounds::reductions(const Point& point) const
     EngineConfig config = plan.engine;
     config.rank = heaviest_rank(config, plan.engine_parameters);
     const std::vector<std::int32_t> order = gradients_of(graph);
+    const bool waited_for = awaits_reductions(config);
     GradientReducer reducer(config, plan.engine_parameters);
     MessageSum sum(plan);
     EngineActions actions;
@@ -261,7 +280,8 @@ const SearchBounds::Messages& SearchBounds::reductions(const Point& point) const
         // On the compute stream nothing runs beside it; else beside the last one nothing does.
         const bool in_line =
             action.stream == EngineStream::compute && !action.collective.asynchronous;
-        const bool ends = i == end && i >= before_last && index + 1 < static_cast<int>(steps);
+        const bool ends =
+            i == end && i >= before_last && (waited_for || index + 1 < static_cast<int>(steps));
         if (ends && !in_line) sum.note_end(times);
         const bool across = action.collective.ranks < partition_ranks(config);
         sum.add(*collective_of(kind),
@@ -293,6 +313,8 @@ void keep_least(const MessageTimes& other, bool first, MessageTimes& least) {
   keep(&MessageTimes::everyone);
   keep(&MessageTimes::others);
   keep(&MessageTimes::copies);
+  keep(&MessageTimes::lighter);
+  keep(&MessageTimes::heavier);
   least.largest = std::max(least.largest, other.largest);
   least.communicators = std::max(least.communicators, other.communicators);
 }
@@ -363,11 +385,18 @@ Seconds SearchBounds::step_time(const Point& point, BoundDepth depth) const {
         head.waits ? G * gathered.beside + reduced.beside : G * gathered.taken + reduced.taken;
     const double largest = std::max(gathered.largest, reduced.largest);
     const int communicators = 1 + gathered.communicators + reduced.communicators;
-    // What may run beside nothing: the host's preparation, kernels that share nothing, the tail.
-    const double free =
-        std::min(1.0, largest * communicators) * (G * head.neutral + after + head.before + idle);
+    // What may run beside nothing: the host's preparation, kernels that share nothing, the tail
+    // where it does not wait for collectives.
+    const double open = G * head.neutral + (head.tail_alone ? 0.0 : after) + head.before + idle;
+    const double free = std::min(1.0, largest * communicators) * open;
+    // Those that memory-bound kernels have no room for run beside compute-bound ones.
+    const double crowded =
+        G * gathered.lighter + reduced.lighter - communicators * (G * head.memory_bound + open);
+    const double heavier =
+        std::min({gathered.heavier, reduced.heavier, 1.0 / communicators - largest});
+    const double dearer = std::max(0.0, crowded) * std::max(0.0, heavier);
     seconds = std::max({seconds,
-                        kernels + idle + std::max(0.0, taken - free),
+                        kernels + idle + std::max(0.0, taken - free) + dearer,
                         G * gathered.everyone + reduced.everyone,
                         G * gathered.others,
                         reduced.others,

@@ -2,10 +2,10 @@
 // shorter, no peak lower. Each is made of what the simulator surely counts, from the same cost
 // functions and the same policies, and leaves out what depends on how things meet in time.
 //
-// [S1] a step          T >= max( B + G C + R + I + max(0, K - k S (G N + R + B + I)),  D,  H )
+// [S1] a step          T >= max( B + G C + R + I + max(0, K - k S F) + X,  D,  H )
 //   G micro-steps; B seconds in which the host prepares them: the first one, or all where it waits
 //   for the device before each (the throughput timer); C seconds of a micro-batch's kernels, one
-//   after the other on the compute stream; R what follows them in the optimizer's step
+//   after the other on the compute stream; R what follows them in the optimizer's step and its loop
 //   (search_tail.hpp); H all dispatch of the host, and the slower of host and kernels in each
 //   micro-step; D the longest queue: collectives of one communicator, copies of offloaded weights
 //   before their gathers, NVMe.
@@ -14,8 +14,13 @@
 //   K = sum over the other collectives of min(s, m) t: tasks that share a resource get on at rates
 //   that sum to at most 1 (simulator/event_loop.hpp), a kernel takes all of the multiprocessors or
 //   of the memory's rate, and a collective of t seconds takes s of the former, m of the latter; so
-//   beside kernels it costs them at least that much. N seconds of kernels that share nothing, k the
-//   largest min(s, m), S communicators: what may run for free beside these and outside the passes.
+//   beside kernels it costs them at least that much. k the largest min(s, m), S communicators,
+//   F = G N + B + I + R: N seconds of kernels that share nothing; R only where the optimizer's step
+//   may begin before the last reduction is done. What runs then is free.
+//   X = max(0, L - S (G M + F)) d: memory-bound kernels, M seconds a micro-batch, have no room for
+//   more than S M seconds of collectives, because both go at the same rate. What is left of the L
+//   seconds of those with m < s runs beside compute-bound kernels and costs them s, the smallest
+//   s - m of all more: d, or 1 / S - k where the step gets longer instead.
 //
 // [S2] GPU memory      M >= buffers that always exist + hpZ's second copies (from the second
 //                           micro-step on; of frozen weights always) + the highest moment of the activations

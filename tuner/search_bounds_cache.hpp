@@ -27,12 +27,14 @@ using ByPoint = std::unordered_map<Point, std::unique_ptr<const T>, PointHash>;
 
 // One micro-batch of the graph.
 struct SearchBounds::Head {
-  double busy = 0.0;     // s of kernels on the compute stream
-  double neutral = 0.0;  // of these, of kernels that share nothing
+  double busy = 0.0;          // s of kernels on the compute stream
+  double neutral = 0.0;       // of these, of kernels that share nothing
+  double memory_bound = 0.0;  // of these, of kernels that take the memory's rate
   double dispatch = 0.0;
-  double before = 0.0;  // s of the host, to prepare a micro-step
-  double rest = 0.0;    // s of kernels behind the last gradient
-  bool waits = false;   // the device is idle when a micro-step begins
+  double before = 0.0;      // s of the host, to prepare a micro-step
+  double rest = 0.0;        // s of kernels behind the last gradient
+  bool waits = false;       // the device is idle when a micro-step begins
+  bool tail_alone = false;  // and no collective of the passes is left when the optimizer steps
   Bytes memory;  // highest moment of activations, with batch, workspaces and registered buffers
 };
 

@@ -29,7 +29,9 @@ class TailWalk {
       reads_.push_back(action.elements * action.dtype);
     }
     for (const EngineAction& action : actions.actions) add(action);
-    return {std::max({compute_, host_, read_, written_, 0.0}), dispatch_};
+    // The loop reads the loss, so that the device is idle, and goes on (write_optimizer_step).
+    const double loop = plan_.stages.empty() ? tasks_.host_costs().step.seconds() : 0.0;
+    return {std::max({compute_, host_, read_, written_, 0.0}) + loop, dispatch_ + loop};
   }
 
  private:

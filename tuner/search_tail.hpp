@@ -9,7 +9,7 @@
 namespace zeroplan {
 
 struct TailWork {
-  double seconds = 0.0;   // from the last kernel of the passes to the end of the step
+  double seconds = 0.0;   // from the last kernel of the passes to the end of the step's loop
   double dispatch = 0.0;  // s of the host, of all actions
 };
 
