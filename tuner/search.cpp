@@ -4,11 +4,13 @@
 #include <cmath>
 #include <memory>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "model/diagnostic.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/pareto.hpp"
+#include "tuner/search_twins.hpp"
 #include "tuner/worker_pool.hpp"
 
 namespace zeroplan {
@@ -23,6 +25,7 @@ constexpr const char* kLargerByBound = "more GPU memory than the best, by a boun
 constexpr const char* kLarger = "more GPU memory than the best";
 constexpr const char* kNoRoomByBound = "does not fit the GPU, by a bound";
 constexpr const char* kHost = "does not fit host memory or drives";
+constexpr const char* kTwin = "does exactly what a simpler point does";
 constexpr const char* kTooSlowByBound = "below --min-throughput, by a bound";
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
@@ -298,8 +301,8 @@ class Search {
         branches.push_back(branch);
       });
     }
-    std::stable_sort(branches.begin(), branches.end(), [](const Branch& a, const Branch& b) {
-      return a.bound > b.bound;
+    std::sort(branches.begin(), branches.end(), [](const Branch& a, const Branch& b) {
+      return std::tie(b.bound, a.cost, a.point) < std::tie(a.bound, b.cost, b.point);
     });
     return branches;
   }
@@ -318,10 +321,33 @@ class Search {
     for (const Branch& branch : branches) {
       if (stopped()) {
         drop_unseen(branch.points);
-      } else if (!drop_as_hopeless(branch)) {
+      } else if (!drop_as_hopeless(branch) && !drop_as_twin(branch)) {
         open_leaves(branch);
       }
     }
+  }
+
+  // Was a branch opened whose ranks do the same, at no greater cost and with no more host memory?
+  bool drop_as_twin(const Branch& branch) {
+    if (!options_.use_bounds) return false;
+    std::vector<Branch>& alike = opened_[tail_print(branch.point)];
+    const HostState& host = bounds_.host(branch.point);
+    for (const Branch& other : alike) {
+      const HostState& there = bounds_.host(other.point);
+      const bool no_simpler =
+          std::tie(other.cost, other.point) < std::tie(branch.cost, branch.point);
+      if (!no_simpler || there.probability < host.probability || there.peak > host.peak) continue;
+      drop(kTwin, branch, "like", space_.describe(other.point));
+      return true;
+    }
+    alike.push_back(branch);
+    return false;
+  }
+
+  // Its halves: the order of a map.
+  std::pair<std::uint64_t, std::uint64_t> tail_print(const Point& point) const {
+    const Fingerprint print = tail_fingerprint(space_, point);
+    return {print.high, print.low};
   }
 
   // What a stop leaves: neither looked at nor bounded.
@@ -548,6 +574,7 @@ class Search {
   std::map<Point, std::vector<Point>> known_by_frame_;  // by the point without its axes
   std::vector<Point> round_;
   std::vector<Leaves> doubtful_;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<Branch>> opened_;
   double top_score_ = 0.0;
   double climbed_to_ = 0.0;  // the best score from which all neighbours were tried
   int best_cost_ = 0;

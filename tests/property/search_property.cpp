@@ -4,10 +4,13 @@
 #include <set>
 
 #include "model/predict/step_traffic.hpp"
+#include "model/predict/step_work.hpp"
 #include "simulator/simulate.hpp"
+#include "simulator/simulation_memo.hpp"
 #include "tests/catch.hpp"
 #include "tests/property/random_scenario.hpp"
 #include "tuner/search.hpp"
+#include "tuner/search_twins.hpp"
 
 using namespace zeroplan;
 using namespace zeroplan::testing;
@@ -40,12 +43,12 @@ Json question(ScenarioGenerator& random) {
             {{"deepspeed", random.one_of<const char*>({"0.14.5", "0.16.4", "0.19.6"})}})}});
 }
 
-Point random_point(const SearchSpace& space, ScenarioGenerator& random) {
+Point random_point_of(const SearchSpace& space, std::int32_t strategy, ScenarioGenerator& random) {
   const auto pick = [&](std::size_t size) {
     return static_cast<std::int32_t>(random.between(0, static_cast<std::int64_t>(size) - 1));
   };
   Point point;
-  point.strategy = pick(space.strategies().size());
+  point.strategy = strategy;
   point.checkpointing = pick(space.checkpointings().size());
   point.batch = pick(space.batches().size());
   const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
@@ -53,6 +56,12 @@ Point random_point(const SearchSpace& space, ScenarioGenerator& random) {
     point.at[a] = static_cast<std::uint8_t>(pick(axes[a].values.size()));
   }
   return point;
+}
+
+Point random_point(const SearchSpace& space, ScenarioGenerator& random) {
+  const auto strategies = static_cast<std::int64_t>(space.strategies().size());
+  const auto strategy = static_cast<std::int32_t>(random.between(0, strategies - 1));
+  return random_point_of(space, strategy, random);
 }
 
 constexpr BoundDepth kDepths[] = {
@@ -211,6 +220,45 @@ TEST_CASE("a memo of equal ranks answers as playing them does") {
     }
   }
   CHECK(shared > 0);
+}
+
+TEST_CASE("points of equal tails have equal programs") {
+  ScenarioGenerator random(78);
+  int alike = 0;
+  int different = 0;
+  for (int i = 0; i < 60; ++i) {
+    const Json document = question(random);
+    const SearchSpace space(read(document), {});
+    for (int k = 0; k < 4; ++k) {
+      const Point one = random_point(space, random);
+      Point other = one;
+      const Point values = random_point_of(space, one.strategy, random);
+      const std::vector<Axis>& axes =
+          space.strategies()[static_cast<std::size_t>(one.strategy)].axes;
+      for (std::size_t a = 0; a < axes.size(); ++a) {
+        if (axes[a].role == AxisRole::tail) other.at[a] = values.at[a];
+      }
+      if (one == other) continue;
+      const bool same = tail_fingerprint(space, one) == tail_fingerprint(space, other);
+      INFO(document.dump() << "\n"
+                           << space.describe(one).dump() << "\n"
+                           << space.describe(other).dump());
+      ++(same ? alike : different);
+      if (!same) continue;
+      const Plan plan = space.plan(one);
+      const Plan twin = space.plan(other);
+      CHECK(fingerprint(write_rank_program(plan, step_work(plan))) ==
+            fingerprint(write_rank_program(twin, step_work(twin))));
+      const Evaluated played = evaluate(space, one, {});
+      const Evaluated played_twin = evaluate(space, other, {});
+      CHECK(played.step == played_twin.step);
+      CHECK(played.gpu_memory == played_twin.gpu_memory);
+      CHECK(
+          (played.why_not == played_twin.why_not || played.host_memory != played_twin.host_memory));
+    }
+  }
+  CHECK(alike > 20);
+  CHECK(different > 20);
 }
 
 TEST_CASE("closer bounds are no weaker") {
