@@ -48,42 +48,62 @@ double quantile(double probability) {
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
+// A card, of which context and libraries take `outside`.
+struct Card {
+  Bytes room;
+  Bytes outside;
+};
+
+// On a card smaller by `factor`; absent: it does not run there.
+std::optional<RankSimulation> run_on_smaller(const RankProgram& rank,
+                                             const Card& card,
+                                             double factor,
+                                             SimulationOptions options) {
+  const double available = count(card.room) / factor - count(card.outside);
+  if (available <= 0.0) return std::nullopt;
+  options.available = Bytes::nearest(available);
+  RankSimulation simulation = simulate_rank(rank, options);
+  if (simulation.out_of_memory) return std::nullopt;
+  return simulation;
+}
+
+bool runs_on_smaller(const RankProgram& rank, const Card& card, double factor) {
+  const SimulationOptions trial{.most_repetitions = kPlayedMicroSteps, .trial = true};
+  return run_on_smaller(rank, card, factor, trial).has_value();
+}
+
 // Plays one rank on cards of different size.
 class Trials {
  public:
-  Trials(const RankProgram& rank, Bytes room, Bytes outside)
-      : rank_(rank), room_(room), outside_(outside), unlimited_(simulate_rank(rank)) {}
+  Trials(const RankProgram& rank, const Card& card)
+      : rank_(rank), card_(card), unlimited_(simulate_rank(rank)) {}
 
   const RankSimulation& unlimited() const { return unlimited_; }
-
-  // Does it run on a card smaller by `factor`?
-  bool runs_on_smaller(double factor) const {
-    const SimulationOptions trial{.most_repetitions = kPlayedMicroSteps, .trial = true};
-    return on_smaller(factor, trial).has_value();
-  }
 
   // The run on the card; absent: it does not run there. `coarse`: of many equal micro-steps that do
   // not fold, the rest are taken to be as one of them.
   std::optional<RankSimulation> on_card(bool coarse) const {
     SimulationOptions options;
     if (coarse) options.most_repetitions = kPlayedMicroSteps;
-    return on_smaller(1.0, options);
+    return run_on_smaller(rank_, card_, 1.0, options);
   }
 
   struct Asked {
     double low = 0.0;
     double high = 0.0;
-    double precision = 0.0;      // of the answer
-    double decisive = 0.0;       // the plan fits from here on
-    bool verdict_alone = false;  // it is enough to know on which side of it the answer lies
+    double precision = 0.0;         // of the answer
+    double decisive = 0.0;          // the plan fits from here on
+    bool verdict_alone = false;     // it is enough to know on which side of it the answer lies
+    bool runs_at_decisive = false;  // is known already
   };
   // Largest factor by which the card can be smaller, between `asked.low` and `asked.high`. Which
   // factors run is not monotone to the last byte: on which side of the decisive one the answer lies
   // is tried at that one, whoever asks.
   double largest_factor(const Asked& asked) const {
     // Whatever is reserved without a limit surely runs; less than what is allocated never does.
-    const double runs = count(room_) / count(unlimited_.stats.peak_reserved() + outside_);
-    const double fails = count(room_) / count(unlimited_.stats.peak_allocated() + outside_);
+    const MemoryStats& peaks = unlimited_.stats;
+    const double runs = count(card_.room) / count(peaks.peak_reserved() + card_.outside);
+    const double fails = count(card_.room) / count(peaks.peak_allocated() + card_.outside);
     if (fails <= asked.low) return fails;
     if (runs >= asked.high || fails <= runs) return runs;
     double low = std::max(runs, asked.low);
@@ -91,7 +111,7 @@ class Trials {
     if (low > runs && !runs_on_smaller(low)) return low;
     const double decisive = asked.decisive + kRounding;
     const bool open = low < decisive && decisive < high;
-    const bool fits = open && runs_on_smaller(decisive);
+    const bool fits = open && (asked.runs_at_decisive || runs_on_smaller(decisive));
     if (asked.verdict_alone) return fits ? decisive : low;
     while (high - low > asked.precision) {
       const double middle = 0.5 * (low + high);
@@ -102,18 +122,12 @@ class Trials {
   }
 
  private:
-  std::optional<RankSimulation> on_smaller(double factor, SimulationOptions options) const {
-    const double available = count(room_) / factor - count(outside_);
-    if (available <= 0.0) return std::nullopt;
-    options.available = Bytes::nearest(available);
-    RankSimulation simulation = simulate_rank(rank_, options);
-    if (simulation.out_of_memory) return std::nullopt;
-    return simulation;
+  bool runs_on_smaller(double factor) const {
+    return zeroplan::runs_on_smaller(rank_, card_, factor);
   }
 
   const RankProgram& rank_;
-  Bytes room_;
-  Bytes outside_;  // context and libraries
+  Card card_;
   RankSimulation unlimited_;
 };
 
@@ -258,24 +272,37 @@ struct Played {
 
 // The card, and how closely it is asked for.
 struct Question {
-  Bytes room;
-  Bytes outside;
+  Card card;
   double sd = 0.0;
   double decisive = 0.0;  // factor by which the card must be smaller for the plan to fit
   bool verdict_alone = false;
+  bool decisive_first = false;  // and nothing else where it does not run there
 };
 
+// Share of the deciding card from which on the closed form's peak counts as near: what is reserved
+// is seldom less than the closed form says, and where it is less the trial was for nothing.
+constexpr double kNear = 0.9;
+
+// What does not run on the deciding card does not fit: what is reserved without a limit is more
+// than that card has, or it would have run as it does without a limit.
 PlayedRank play(const RankProgram& rank, const Question& question) {
-  const Trials trials(rank, question.room, question.outside);
   const double sd = question.sd;
   PlayedRank played;
+  if (question.decisive_first &&
+      !runs_on_smaller(rank, question.card, question.decisive + kRounding)) {
+    played.factor = std::min(1.0 - kFarTail * sd, question.decisive - kRounding);
+    played.stopped = true;
+    return played;
+  }
+  const Trials trials(rank, question.card);
   played.factor = trials.largest_factor({1.0 - kFarTail * sd,
                                          1.0 + kFarTail * sd,
                                          0.25 * sd,
                                          question.decisive,
-                                         question.verdict_alone});
+                                         question.verdict_alone,
+                                         question.decisive_first});
   const bool unlimited_fits =
-      trials.unlimited().stats.peak_reserved() + question.outside <= question.room;
+      trials.unlimited().stats.peak_reserved() + question.card.outside <= question.card.room;
   const bool wanted = !question.verdict_alone || played.factor >= question.decisive - kRounding;
   std::optional<RankSimulation> limited;
   if (!unlimited_fits && played.factor >= 1.0 && wanted) {
@@ -289,11 +316,12 @@ PlayedRank play(const RankProgram& rank, const Question& question) {
 
 Fingerprint fingerprint_of(const RankProgram& rank, const Question& question) {
   Fingerprint print = fingerprint(rank);
-  print.add(static_cast<std::uint64_t>(question.room.count()));
-  print.add(static_cast<std::uint64_t>(question.outside.count()));
+  print.add(static_cast<std::uint64_t>(question.card.room.count()));
+  print.add(static_cast<std::uint64_t>(question.card.outside.count()));
   print.add(std::bit_cast<std::uint64_t>(question.sd));
   print.add(std::bit_cast<std::uint64_t>(question.decisive));
   print.add(static_cast<std::uint64_t>(question.verdict_alone));
+  print.add(static_cast<std::uint64_t>(question.decisive_first));
   return print;
 }
 
@@ -305,11 +333,13 @@ Played play(const Plan& plan,
   Played played;
   played.memory = predict_memory(plan, work);
   played.sd = std::max(1e-6, played.memory.relative_sd);
-  const Question question{plan.cluster.gpu.memory.value - options.predict.reserve,
-                          outside,
-                          played.sd,
-                          decisive_factor(plan, played.memory, options.predict),
-                          options.verdict_alone};
+  Question question{{plan.cluster.gpu.memory.value - options.predict.reserve, outside},
+                    played.sd,
+                    decisive_factor(plan, played.memory, options.predict),
+                    options.verdict_alone};
+  question.decisive_first =
+      options.verdict_alone && options.stops_at_the_limit && std::isfinite(question.decisive) &&
+      count(played.memory.gpu.peak_total) * question.decisive >= kNear * count(question.card.room);
   if (options.memo == nullptr) {
     played.rank = std::make_shared<const PlayedRank>(play(rank, question));
     return played;
@@ -326,8 +356,10 @@ void take_played_memory(const Plan& plan,
                         Bytes outside,
                         const PredictOptions& options,
                         StepResult& result) {
-  take_memory(plan, *played.rank, options.reserve, outside, result.gpu);
-  take_memory_intervals(plan, played.memory, result);
+  if (!played.rank->stopped) {
+    take_memory(plan, *played.rank, options.reserve, outside, result.gpu);
+    take_memory_intervals(plan, played.memory, result);
+  }
   const double room = count(result.gpu.capacity - options.reserve);
   GpuVerdict verdict;
   verdict.probability = normal((played.rank->factor - 1.0) / played.sd);
@@ -342,7 +374,8 @@ void take_played_memory(const Plan& plan,
 // Memory of a pipeline: of its stages, the one whose card could be least smaller; that of the first
 // is shown where the plan asks for it, and the verdict is the former's. The time of a step is the
 // closed form's: what stages wait for each other is not played.
-StepResult simulate_pipeline(const Plan& plan, const SimulateOptions& options) {
+StepResult simulate_pipeline(const Plan& plan, SimulateOptions options) {
+  options.stops_at_the_limit = false;  // stages are compared by how far they are from it
   StepResult result = predict(plan, options.predict);
   const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
   std::optional<Played> worst, first;
@@ -374,6 +407,10 @@ StepResult simulate(const Plan& plan, const SimulateOptions& options) {
   const RankProgram rank = write_rank_program(plan, work);
   const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
   Played played = play(plan, work, rank, outside, options);
+  if (played.rank->stopped) {
+    take_played_memory(plan, std::move(played), outside, options.predict, result);
+    return result;
+  }
 
   const double old_total = result.step.total.seconds();
   const double old_speed = result.step.tokens_per_second_per_gpu;

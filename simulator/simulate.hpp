@@ -21,6 +21,10 @@ struct SimulateOptions {
   // too (of many equal micro-steps four are played: 0.1 % off, small models 2 %).
   // Where it does not fit, peaks and times are those of a card without a limit.
   bool verdict_alone = false;
+  // With verdict_alone: a plan that the closed form sees near the card's limit is played on the
+  // deciding card first, and nothing more where it does not run there. `fits` and the names of the
+  // limits are the same; peaks and times of such a plan are the closed form's.
+  bool stops_at_the_limit = false;
   SimulationMemo* memo = nullptr;  // what was played before, and this; may be shared by threads
 };
 

@@ -23,8 +23,9 @@ Fingerprint fingerprint(const RankProgram& rank);
 
 // How a rank ran on cards of several sizes.
 struct PlayedRank {
-  double factor = 0.0;  // by which the card can be smaller
-  RankSimulation run;   // on the card, or without a limit where it does not run there
+  double factor = 0.0;   // by which the card can be smaller
+  RankSimulation run;    // on the card, or without a limit where it does not run there
+  bool stopped = false;  // it does not run on the deciding card, and was not played elsewhere
 };
 
 class SimulationMemo {

@@ -24,7 +24,8 @@ std::string lacks(const StepResult& result) {
 Evaluated evaluate(const SearchSpace& space,
                    const Point& point,
                    const SearchLimits& limits,
-                   SimulationMemo* memo) {
+                   SimulationMemo* memo,
+                   Numbers numbers) {
   Evaluated item;
   item.point = point;
   try {
@@ -33,9 +34,12 @@ Evaluated evaluate(const SearchSpace& space,
       item.why_not = "DeepSpeed refuses: " + why;
       return item;
     }
-    const StepResult result = simulate(
-        plan,
-        {.predict = limits.predict, .other_networks = false, .verdict_alone = true, .memo = memo});
+    const StepResult result = simulate(plan,
+                                       {.predict = limits.predict,
+                                        .other_networks = false,
+                                        .verdict_alone = true,
+                                        .stops_at_the_limit = numbers == Numbers::of_what_fits,
+                                        .memo = memo});
     item.tokens_per_second = result.step.tokens_per_second_per_gpu;
     item.step = result.step.total;
     item.gpu_memory = result.gpu.peak_total;

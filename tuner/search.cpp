@@ -454,7 +454,8 @@ class Search {
     pool_.run(fresh.size(), [&](std::size_t i) {
       if (stopped()) return;
       bounded[i] = options_.use_bounds && surely_too_large(fresh[i]) ? 1 : 0;
-      if (bounded[i] == 0) results[i] = evaluate(space_, fresh[i], options_.limits, &memo_);
+      if (bounded[i] != 0) return;
+      results[i] = evaluate(space_, fresh[i], options_.limits, &memo_, Numbers::of_what_fits);
     });
     for (std::size_t i = 0; i < fresh.size(); ++i) {
       if (bounded[i] != 0) {
@@ -486,6 +487,10 @@ class Search {
 
   void take(Evaluated item) {
     if (!item.fits) {
+      // Of those that are shown all numbers are wanted.
+      if (result_.tally[item.why_not].count == 0) {
+        item = evaluate(space_, item.point, options_.limits, &memo_);
+      }
       Json sample = space_.describe(item.point);
       sample["gpu_bytes"] = item.gpu_memory.count();
       sample["host_bytes"] = item.host_memory.count();

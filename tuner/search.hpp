@@ -94,10 +94,15 @@ struct SearchResult {
 
 SearchResult search(const SearchSpace& space, const SearchOptions& options);
 
+// What is asked about a point: all of its numbers, or those alone of a point that fits. Then one
+// near the card's limit is dropped where it runs out of memory.
+enum class Numbers { all, of_what_fits };
+
 // One point, simulated. Refusals of a plan are a reason not to fit.
 Evaluated evaluate(const SearchSpace& space,
                    const Point& point,
                    const SearchLimits& limits,
-                   SimulationMemo* memo = nullptr);
+                   SimulationMemo* memo = nullptr,
+                   Numbers numbers = Numbers::all);
 
 }  // namespace zeroplan

@@ -154,7 +154,8 @@ std::optional<std::vector<KnobImpact>> knob_impacts(const SearchSpace& space,
                                                : std::max(1U, std::thread::hardware_concurrency());
   WorkerPool(threads).run(changes.size(), [&](std::size_t i) {
     if (deadline.over()) return;
-    results[i] = evaluate(space, changes[i].point, options.limits, options.memo);
+    results[i] =
+        evaluate(space, changes[i].point, options.limits, options.memo, Numbers::of_what_fits);
   });
   if (deadline.over()) return std::nullopt;
   std::vector<KnobImpact> impacts;

@@ -222,6 +222,40 @@ TEST_CASE("a memo of equal ranks answers as playing them does") {
   CHECK(shared > 0);
 }
 
+TEST_CASE("the verdict is the same where a point is dropped on the deciding card") {
+  ScenarioGenerator random(79);
+  int dropped = 0;
+  int fits = 0;
+  for (int i = 0; i < 100; ++i) {
+    const Json document = question(random);
+    const SearchSpace space(read(document), {});
+    for (int k = 0; k < 3; ++k) {
+      const Point point = random_point(space, random);
+      SearchLimits limits;
+      limits.predict.confidence = random.one_of<double>({0.5, 0.8, 0.95, 0.99});
+      // Near the limit: the card is about as large as the point needs.
+      const Evaluated anywhere = evaluate(space, point, limits);
+      if (anywhere.step == Seconds::zero()) continue;
+      const Bytes card = space.prepared().cluster->gpu.memory.value;
+      const auto wanted = Bytes::nearest(random.between(80, 125) * 0.01 *
+                                         static_cast<double>(anywhere.gpu_memory.count()));
+      if (wanted < card) limits.predict.reserve = card - wanted;
+      INFO(document.dump() << "\n" << space.describe(point).dump());
+      const Evaluated all = evaluate(space, point, limits);
+      const Evaluated alone = evaluate(space, point, limits, nullptr, Numbers::of_what_fits);
+      CHECK(all.fits == alone.fits);
+      CHECK(all.why_not == alone.why_not);
+      ++(all.fits ? fits : dropped);
+      if (!all.fits) continue;
+      CHECK(all.step == alone.step);
+      CHECK(all.gpu_memory == alone.gpu_memory);
+      CHECK(all.host_memory == alone.host_memory);
+    }
+  }
+  CHECK(dropped > 40);
+  CHECK(fits > 40);
+}
+
 TEST_CASE("points of equal tails have equal programs") {
   ScenarioGenerator random(78);
   int alike = 0;
