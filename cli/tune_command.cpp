@@ -9,6 +9,10 @@
 
 #include <fmt/format.h>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include "cli/progress_bar.hpp"
 #include "cli/remedies.hpp"
 #include "cli/search_options.hpp"
@@ -119,6 +123,16 @@ void write_answer(const TuneAnswer& answer,
   write_kit(make_kit(*answer.plan, scenario, answer.result), folder, log, words);
 }
 
+// A search makes and drops programs of ten megabytes by the thousand: handing their pages back to
+// the kernel each time took a quarter of its CPU time (docs/benchmarks.md).
+void keep_freed_memory() {
+#if defined(__GLIBC__)
+  constexpr int kKept = 256 << 20;
+  mallopt(M_MMAP_THRESHOLD, kKept);
+  mallopt(M_TRIM_THRESHOLD, kKept);
+#endif
+}
+
 }  // namespace
 
 int run_tune(const Arguments& arguments, Streams streams) {
@@ -127,6 +141,7 @@ int run_tune(const Arguments& arguments, Streams streams) {
   TuneOptions options = tune_options_of(arguments, scenario);
   const auto price = arguments.real("price", 0.0, 1e9);
   if (const auto folder = arguments.text("output")) require_folder(*folder);
+  keep_freed_memory();
   TuneAnswer answer;
   {
     const InterruptGuard guard;
