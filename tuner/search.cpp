@@ -9,7 +9,8 @@
 
 #include "model/diagnostic.hpp"
 #include "simulator/simulate.hpp"
-#include "tuner/pareto.hpp"
+#include "tuner/search_branch.hpp"
+#include "tuner/search_record.hpp"
 #include "tuner/search_twins.hpp"
 #include "tuner/worker_pool.hpp"
 
@@ -19,34 +20,12 @@ namespace {
 constexpr std::size_t kRound = 16;      // points that are simulated before the next decision
 constexpr std::size_t kFirstRound = 4;  // of a branch
 constexpr std::int64_t kPatience = 24;  // simulations without one that fits before a branch waits
-constexpr const char* kSlower = "slower than the best";
 constexpr const char* kSlowerByBound = "slower than the best, by a bound";
 constexpr const char* kLargerByBound = "more GPU memory than the best, by a bound";
-constexpr const char* kLarger = "more GPU memory than the best";
 constexpr const char* kNoRoomByBound = "does not fit the GPU, by a bound";
 constexpr const char* kHost = "does not fit host memory or drives";
 constexpr const char* kTwin = "does exactly what a simpler point does";
 constexpr const char* kTooSlowByBound = "below --min-throughput, by a bound";
-
-double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
-
-// A subtree: what is decided so far, and what it may still hold.
-struct Branch {
-  Point point;  // open axes at their first value
-  BoundDepth depth = BoundDepth::batch;
-  double bound = 0.0;  // on the score, from above
-  int cost = 0;        // of its simplest point
-  std::int64_t points = 0;
-};
-
-// Points of one branch that still have to be looked at, the simplest first.
-struct Leaves {
-  std::vector<std::pair<int, Point>> points;
-  std::size_t next = 0;
-  std::int64_t tried = 0;
-  std::int64_t fitted = 0;
-  double bound = 0.0;
-};
 
 class Search {
  public:
@@ -57,12 +36,10 @@ class Search {
         pool_(threads(options.jobs)),
         began_(std::chrono::steady_clock::now()),
         memo_(options.memo != nullptr ? *options.memo : own_memo_),
-        room_(space.prepared().cluster->gpu.memory.value - options.limits.predict.reserve) {
-    result_.points = space.points();
-  }
+        room_(space.prepared().cluster->gpu.memory.value - options.limits.predict.reserve),
+        record_(space, options) {}
 
   SearchResult run() {
-    for (const LeftOut& item : space_.left_out()) note(item.reason, item.points, item.sample);
     std::vector<Branch> frames = all_frames();
     if (options_.use_bounds) {
       seed(frames);
@@ -70,8 +47,7 @@ class Search {
     }
     explore(open_frames(frames));
     drain_doubtful();
-    finish();
-    return std::move(result_);
+    return record_.finish(elapsed(), interrupted(), out_of_time());
   }
 
  private:
@@ -80,28 +56,11 @@ class Search {
     return std::max(1U, std::thread::hardware_concurrency());
   }
 
-  // --- scores
-
-  double score_of(const Evaluated& item) const {
-    if (options_.goal != SearchGoal::throughput) return 1e18 / count(item.gpu_memory);
-    return item.tokens_per_second;
-  }
-
   double bound_of(const Point& point, BoundDepth depth) const {
     if (options_.goal != SearchGoal::throughput) {
-      return 1e18 / count(bounds_.gpu_memory(point, depth));
+      return score_of_memory(bounds_.gpu_memory(point, depth));
     }
     return bounds_.tokens_per_second(point, depth);
-  }
-
-  double tie() const { return 1.0 + 0.5 * options_.gap; }
-
-  // Can nothing of this bound and cost change the answer?
-  bool hopeless(double bound, int cost) const {
-    if (!options_.use_bounds || !result_.best) return false;
-    if (options_.goal == SearchGoal::any_fit) return true;
-    if (bound > top_score_ * (1.0 + options_.gap)) return false;
-    return bound < top_score_ / tie() || cost >= best_cost_;
   }
 
   // --- branches
@@ -148,7 +107,7 @@ class Search {
   bool drop_for_memory(const Branch& branch) {
     const Bytes least = bounds_.gpu_memory(branch.point, branch.depth);
     if (least <= room_) return false;
-    drop(kNoRoomByBound, branch, "gpu_bytes_at_least", least.count());
+    record_.drop(kNoRoomByBound, branch, "gpu_bytes_at_least", least.count());
     return true;
   }
 
@@ -157,69 +116,25 @@ class Search {
     if (wanted <= 0.0) return false;
     const double most = bounds_.tokens_per_second(branch.point, branch.depth);
     if (most >= wanted) return false;
-    drop(kTooSlowByBound, branch, "tokens_per_second_per_gpu_at_most", most);
+    record_.drop(kTooSlowByBound, branch, "tokens_per_second_per_gpu_at_most", most);
     return true;
   }
 
   bool drop_for_host(const Branch& branch) {
     if (may_run(branch.point)) return false;
-    drop(kHost, branch, "host_bytes", bounds_.host(branch.point).peak.count());
+    record_.drop(kHost, branch, "host_bytes", bounds_.host(branch.point).peak.count());
     return true;
   }
 
   bool drop_as_hopeless(const Branch& branch) {
-    if (!hopeless(branch.bound, branch.cost)) return false;
+    if (!record_.hopeless(branch.bound, branch.cost)) return false;
     if (options_.goal != SearchGoal::throughput) {
       const auto least = static_cast<std::int64_t>(1e18 / branch.bound);
-      drop(kLargerByBound, branch, "gpu_bytes_at_least", least);
+      record_.drop(kLargerByBound, branch, "gpu_bytes_at_least", least);
     } else {
-      drop(kSlowerByBound, branch, "tokens_per_second_per_gpu_at_most", branch.bound);
+      record_.drop(kSlowerByBound, branch, "tokens_per_second_per_gpu_at_most", branch.bound);
     }
     return true;
-  }
-
-  // Those that were simulated already have their own reason. `what` and `value` go to the sample.
-  template <typename T>
-  void drop(const char* reason, const Branch& branch, const char* what, T value) {
-    const std::int64_t points = branch.points - known_in(branch);
-    if (points <= 0) return;
-    result_.pruned += points;
-    TallyRow& row = result_.tally[reason];
-    if (row.count == 0) {
-      row.sample = space_.describe(branch.point);
-      row.sample[what] = value;
-    }
-    row.count += points;
-  }
-
-  std::int64_t known_in(const Branch& branch) const {
-    if (branch.depth == BoundDepth::whole) return known_.count(branch.point) > 0 ? 1 : 0;
-    Point frame = branch.point;
-    frame.at = {};
-    const auto found = known_by_frame_.find(frame);
-    if (found == known_by_frame_.end()) return 0;
-    const std::vector<Axis>& axes = axes_of(frame);
-    const auto inside = [&](const Point& point) {
-      if (branch.depth == BoundDepth::batch) return true;
-      for (std::size_t a = 0; a < axes.size(); ++a) {
-        if (!is_inner(axes[a]) && point.at[a] != branch.point.at[a]) return false;
-      }
-      return true;
-    };
-    return std::count_if(found->second.begin(), found->second.end(), inside);
-  }
-
-  void remember(const Point& point, bool fits) {
-    known_.emplace(point, fits);
-    Point frame = point;
-    frame.at = {};
-    known_by_frame_[frame].push_back(point);
-  }
-
-  void note(const std::string& reason, std::int64_t points, Json sample) {
-    TallyRow& row = result_.tally[reason];
-    if (row.count == 0) row.sample = std::move(sample);
-    row.count += points;
   }
 
   // The default of every frame, the best bound first: a good answer early makes the rest short. One
@@ -233,7 +148,7 @@ class Search {
           space_.batches()[static_cast<std::size_t>(frame.point.batch)].micro_batch);
       if (std::find(seen.begin(), seen.end(), alike) != seen.end()) continue;
       seen.push_back(alike);
-      if (hopeless(frame.bound, frame.cost)) continue;
+      if (record_.hopeless(frame.bound, frame.cost)) continue;
       if (!may_run(frame.point)) continue;
       propose(frame.point);
     }
@@ -245,10 +160,10 @@ class Search {
   // take thousands of simulations.
   void climb() {
     if (options_.goal == SearchGoal::any_fit) return;
-    while (result_.best && top_score_ > climbed_to_ && !stopped()) {
-      const double before = climbed_to_ = top_score_;
-      const Point from = fastest();
-      const std::vector<Axis>& axes = axes_of(from);
+    while (record_.best() && record_.top_score() > climbed_to_ && !stopped()) {
+      const double before = climbed_to_ = record_.top_score();
+      const Point from = record_.fastest();
+      const std::vector<Axis>& axes = axes_of(space_, from);
       for (std::size_t a = 0; a < axes.size(); ++a) {
         for (std::size_t v = 0; v < axes[a].values.size(); ++v) {
           Point point = from;
@@ -269,27 +184,17 @@ class Search {
            host.peak <= options_.limits.host_memory;
   }
 
-  const Point& fastest() const {
-    return std::max_element(fitting_.begin(),
-                            fitting_.end(),
-                            [&](const Evaluated& a, const Evaluated& b) {
-                              return score_of(a) != score_of(b) ? score_of(a) < score_of(b)
-                                                                : b.point < a.point;
-                            })
-        ->point;
-  }
-
   // Opens frames: every choice of the tail's knobs is a branch.
   std::vector<Branch> open_frames(const std::vector<Branch>& frames) {
     std::vector<Branch> branches;
     for (const Branch& frame : frames) {
       if (stopped()) {
-        drop_unseen(frame.points);
+        record_.drop_unseen(frame.points);
         continue;
       }
       if (drop_as_hopeless(frame)) continue;
       std::int64_t below = 1;
-      for (const Axis& axis : axes_of(frame.point)) {
+      for (const Axis& axis : axes_of(space_, frame.point)) {
         if (is_inner(axis)) below *= static_cast<std::int64_t>(axis.values.size());
       }
       enumerate(frame.point, /*inner=*/false, [&](const Point& point) {
@@ -320,7 +225,7 @@ class Search {
   void explore(const std::vector<Branch>& branches) {
     for (const Branch& branch : branches) {
       if (stopped()) {
-        drop_unseen(branch.points);
+        record_.drop_unseen(branch.points);
       } else if (!drop_as_hopeless(branch) && !drop_as_twin(branch)) {
         open_leaves(branch);
       }
@@ -337,7 +242,7 @@ class Search {
       const bool no_simpler =
           std::tie(other.cost, other.point) < std::tie(branch.cost, branch.point);
       if (!no_simpler || there.probability < host.probability || there.peak > host.peak) continue;
-      drop(kTwin, branch, "like", space_.describe(other.point));
+      record_.drop(kTwin, branch, "like", space_.describe(other.point));
       return true;
     }
     alike.push_back(branch);
@@ -349,9 +254,6 @@ class Search {
     const Fingerprint print = tail_fingerprint(space_, point);
     return {print.high, print.low};
   }
-
-  // What a stop leaves: neither looked at nor bounded.
-  void drop_unseen(std::int64_t points) { unseen_ += points; }
 
   void open_leaves(const Branch& branch) {
     Leaves leaves;
@@ -397,22 +299,15 @@ class Search {
     });
     for (Leaves& leaves : doubtful_) {
       work_through(leaves, std::numeric_limits<std::int64_t>::max());
-      drop_unseen(static_cast<std::int64_t>(leaves.points.size() - leaves.next));
+      record_.drop_unseen(static_cast<std::int64_t>(leaves.points.size() - leaves.next));
     }
   }
 
   // --- enumeration
 
-  const std::vector<Axis>& axes_of(const Point& point) const {
-    return space_.strategies()[static_cast<std::size_t>(point.strategy)].axes;
-  }
-  static bool is_inner(const Axis& axis) {
-    return axis.role == AxisRole::gather || axis.role == AxisRole::reduce;
-  }
-
   template <typename Visit>
   void enumerate(Point point, bool inner, Visit&& visit) const {
-    const std::vector<Axis>& axes = axes_of(point);
+    const std::vector<Axis>& axes = axes_of(space_, point);
     std::vector<std::size_t> open;
     for (std::size_t a = 0; a < axes.size(); ++a) {
       if (is_inner(axes[a]) == inner) open.push_back(a);
@@ -445,9 +340,9 @@ class Search {
     std::vector<Point> fresh;
     std::int64_t fitted = 0;
     for (const Point& point : points) {
-      const auto seen = known_.find(point);
-      if (seen == known_.end()) fresh.push_back(point);
-      if (seen != known_.end() && seen->second) ++fitted;
+      const std::optional<bool> fits = record_.known(point);
+      if (!fits) fresh.push_back(point);
+      if (fits.value_or(false)) ++fitted;
     }
     std::vector<std::optional<Evaluated>> results(fresh.size());
     std::vector<char> bounded(fresh.size(), 0);
@@ -459,17 +354,13 @@ class Search {
     });
     for (std::size_t i = 0; i < fresh.size(); ++i) {
       if (bounded[i] != 0) {
-        remember(fresh[i], false);
-        ++result_.pruned;
-        note(kNoRoomByBound, 1, space_.describe(fresh[i]));
+        record_.take_bounded(kNoRoomByBound, fresh[i]);
         continue;
       }
       if (!results[i]) {
-        drop_unseen(1);
+        record_.drop_unseen(1);
         continue;
       }
-      ++result_.evaluated;
-      remember(fresh[i], results[i]->fits);
       if (results[i]->fits) ++fitted;
       take(std::move(*results[i]));
     }
@@ -486,46 +377,18 @@ class Search {
   }
 
   void take(Evaluated item) {
-    if (!item.fits) {
-      // Of those that are shown all numbers are wanted.
-      if (result_.tally[item.why_not].count == 0) {
-        item = evaluate(space_, item.point, options_.limits, &memo_);
-      }
-      Json sample = space_.describe(item.point);
-      sample["gpu_bytes"] = item.gpu_memory.count();
-      sample["host_bytes"] = item.host_memory.count();
-      note(item.why_not, 1, std::move(sample));
-      return;
+    // Of a point that is shown all numbers are wanted.
+    if (!item.fits && record_.shows_next(item.why_not)) {
+      item = evaluate(space_, item.point, options_.limits, &memo_);
     }
-    top_score_ = std::max(top_score_, score_of(item));
-    fitting_.push_back(std::move(item));
-    choose_best();
-  }
-
-  // The simplest of those that are as good as the best.
-  void choose_best() {
-    const Evaluated* best = nullptr;
-    int best_cost = 0;
-    for (const Evaluated& item : fitting_) {
-      if (score_of(item) < top_score_ / tie()) continue;
-      const int cost = space_.cost(item.point);
-      const bool simpler = best == nullptr || cost < best_cost;
-      const bool as_simple = best != nullptr && cost == best_cost;
-      const bool better =
-          as_simple && (score_of(item) > score_of(*best) ||
-                        (score_of(item) == score_of(*best) && item.point < best->point));
-      if (!simpler && !better) continue;
-      best = &item;
-      best_cost = cost;
-    }
-    result_.best = *best;
-    best_cost_ = best_cost;
+    record_.take(std::move(item));
   }
 
   // Asked by the workers, too.
   bool stopped() const {
-    const bool found = options_.goal == SearchGoal::any_fit && result_.best.has_value();
-    return found || interrupted() || out_of_time() || result_.evaluated >= options_.most_evaluated;
+    const bool found = options_.goal == SearchGoal::any_fit && record_.best().has_value();
+    return found || interrupted() || out_of_time() ||
+           record_.evaluated() >= options_.most_evaluated;
   }
   bool interrupted() const {
     return options_.interrupted != nullptr && options_.interrupted->load();
@@ -540,29 +403,7 @@ class Search {
 
   void report() const {
     if (!options_.on_progress) return;
-    options_.on_progress({result_.points, result_.evaluated, result_.pruned, result_.best});
-  }
-
-  void finish() {
-    const bool memory = options_.goal != SearchGoal::throughput;
-    for (const Evaluated& item : fitting_) {
-      if (result_.best && item.point == result_.best->point) continue;
-      Json sample = space_.describe(item.point);
-      sample["tokens_per_second_per_gpu"] = item.tokens_per_second;
-      sample["gpu_bytes"] = item.gpu_memory.count();
-      const bool as_good = score_of(item) >= score_of(*result_.best);
-      note(as_good ? "no simpler and no better than the best" : (memory ? kLarger : kSlower),
-           1,
-           std::move(sample));
-    }
-    result_.pareto = pareto_front(fitting_);
-    result_.fitting = std::move(fitting_);
-    result_.interrupted = interrupted();
-    result_.out_of_time = !result_.interrupted && out_of_time();
-    result_.pruned = result_.points - result_.evaluated;
-    // The rest was left out by a bound.
-    result_.optimal = result_.best && unseen_ == 0 && !result_.interrupted && !result_.out_of_time;
-    result_.seconds = elapsed();
+    options_.on_progress(record_.progress());
   }
 
   const SearchSpace& space_;
@@ -573,17 +414,11 @@ class Search {
   SimulationMemo own_memo_;
   SimulationMemo& memo_;
   Bytes room_;
-  SearchResult result_;
-  std::vector<Evaluated> fitting_;
-  std::map<Point, bool> known_;                         // simulated or bounded alone: does it fit?
-  std::map<Point, std::vector<Point>> known_by_frame_;  // by the point without its axes
+  SearchRecord record_;
   std::vector<Point> round_;
   std::vector<Leaves> doubtful_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<Branch>> opened_;
-  double top_score_ = 0.0;
   double climbed_to_ = 0.0;  // the best score from which all neighbours were tried
-  int best_cost_ = 0;
-  std::int64_t unseen_ = 0;
 };
 
 }  // namespace

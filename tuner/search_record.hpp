@@ -1,0 +1,69 @@
+// What a search has looked at, and what came of it: which points are known, which of them is best,
+// why the others lost. Not for several threads.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tuner/search.hpp"
+#include "tuner/search_branch.hpp"
+
+namespace zeroplan {
+
+class SearchRecord {
+ public:
+  // Both must outlive the record.
+  SearchRecord(const SearchSpace& space, const SearchOptions& options);
+
+  // The larger the better.
+  double score_of(const Evaluated& item) const;
+  double top_score() const { return top_score_; }
+  const std::optional<Evaluated>& best() const { return result_.best; }
+  std::int64_t evaluated() const { return result_.evaluated; }
+  SearchProgress progress() const;
+  // Of the highest score; precondition: something fits.
+  const Point& fastest() const;
+
+  // Does a point fit? Empty where it was neither simulated nor bounded alone.
+  std::optional<bool> known(const Point& point) const;
+  // Can nothing of this bound and cost change the answer?
+  bool hopeless(double bound, int cost) const;
+
+  // Points that were left out before the search.
+  void note(const std::string& reason, std::int64_t points, Json sample);
+  // A branch is left out. What of it was simulated already has its own reason. `what` and `value`
+  // go to the sample.
+  void drop(const char* reason, const Branch& branch, const char* what, const Json& value);
+  // What a stop leaves: neither looked at nor bounded.
+  void drop_unseen(std::int64_t points) { unseen_ += points; }
+  // A point that a bound of its own leaves out.
+  void take_bounded(const char* reason, const Point& point);
+  // A point that was simulated.
+  void take(Evaluated item);
+  // Will the next point that is lost for this reason be shown?
+  bool shows_next(const std::string& reason) const { return result_.tally.count(reason) == 0; }
+
+  // Ends the record.
+  SearchResult finish(double seconds, bool interrupted, bool out_of_time);
+
+ private:
+  double tie() const { return 1.0 + 0.5 * options_.gap; }
+  std::int64_t known_in(const Branch& branch) const;
+  void remember(const Point& point, bool fits);
+  void choose_best();
+
+  const SearchSpace& space_;
+  const SearchOptions& options_;
+  SearchResult result_;
+  std::vector<Evaluated> fitting_;
+  std::map<Point, bool> known_;
+  std::map<Point, std::vector<Point>> known_by_frame_;  // by the point without its axes
+  double top_score_ = 0.0;
+  int best_cost_ = 0;
+  std::int64_t unseen_ = 0;
+};
+
+}  // namespace zeroplan
