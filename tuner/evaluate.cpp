@@ -34,8 +34,10 @@ Evaluated evaluate(const SearchSpace& space,
       item.why_not = "DeepSpeed refuses: " + why;
       return item;
     }
+    PredictOptions predict = limits.predict;
+    predict.likeliest_alone = true;
     const StepResult result = simulate(plan,
-                                       {.predict = limits.predict,
+                                       {.predict = predict,
                                         .other_networks = false,
                                         .verdict_alone = true,
                                         .stops_at_the_limit = numbers == Numbers::of_what_fits,

@@ -44,6 +44,11 @@ class Ranks {
     return worst;
   }
 
+  StepTime likeliest_time() const {
+    return stages_.empty() ? step_time(plan_, work_.graph, traffic_)
+                           : pipeline_time(plan_, stages_);
+  }
+
   StepPrediction time() const {
     return stages_.empty() ? predict_step_time(plan_, work_.graph, traffic_)
                            : predict_pipeline_time(plan_, stages_);
@@ -104,9 +109,10 @@ StepResult predict(const Plan& plan, const PredictOptions& options) {
   result.gpu = memory.gpu;
   result.host = memory.host;
   result.nvme = memory.nvme;
-  const StepPrediction step = ranks.time();
+  const StepPrediction step =
+      options.likeliest_alone ? StepPrediction{ranks.likeliest_time(), 0.0} : ranks.time();
   result.step = step.time;
-  add_networks(plan, ranks, result);
+  if (!options.likeliest_alone) add_networks(plan, ranks, result);
   judge(plan, memory, gpu_verdict(memory, options), options, result);
   take_memory_intervals(plan, memory, result);
   const double time_spread = kNinetyPercent * step.relative_sd;

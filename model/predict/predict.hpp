@@ -13,6 +13,9 @@ namespace zeroplan {
 struct PredictOptions {
   double confidence = 0.95;  // a plan fits when it does with at least this probability
   Bytes reserve;             // GPU memory kept free for others
+  // The likeliest numbers alone, for searches: the time's interval is a point, and other networks
+  // are left out. These take most of a prediction's time.
+  bool likeliest_alone = false;
 };
 
 StepResult predict(const Plan& plan, const PredictOptions& options = {});
