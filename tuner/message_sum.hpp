@@ -16,16 +16,17 @@ namespace zeroplan {
 
 // Collectives of a step or of a micro-step.
 struct MessageTimes {
-  double taken = 0.0;    // sum of min(s, m) t
-  double beside = 0.0;   // of these, of all but `alone`
-  double alone = 0.0;    // s beside no kernel: gathers before a micro-step's first one, reductions
-                         // on the compute stream, the last of each micro-step but the last
-  double ends = 0.0;     // how many of the latter
+  double taken = 0.0;   // sum of min(s, m) t
+  double beside = 0.0;  // of these, of all but `alone`
+  double alone = 0.0;   // s beside no kernel: gathers before a micro-step's first one, reductions
+                        // on the compute stream, the last of each micro-step where it is waited for
+  double ends = 0.0;    // how many of the latter
   double largest = 0.0;  // of min(s, m)
   double lighter = 0.0;  // s of those not alone with m < s
-  double heavier = std::numeric_limits<double>::infinity();  // least s - m of these
-  double everyone = 0.0;                                     // s of collectives of all ranks
-  double others = 0.0;                                       // s of the busiest other communicator
+  // Least s - m of these.
+  double heavier = std::numeric_limits<double>::infinity();
+  double everyone = 0.0;  // s of collectives of all ranks
+  double others = 0.0;    // s of the busiest other communicator
   double copies = 0.0;    // s of the busier queue of offloaded weights
   int communicators = 0;  // besides that of all ranks
 };
