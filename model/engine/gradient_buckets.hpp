@@ -46,6 +46,11 @@ class GradientReducer {
   // The end of a micro-step's backward: what is left is reduced, streams are joined.
   void end_backward(EngineActions& out);
 
+  // Stages 1 and 2: from now on what a bucket's owners do with their gradients is given as that of
+  // the bucket's slowest owner, whoever that is, in place of this rank's own. Peers wait for him at
+  // the next collective, so this is what the time of a pass is made of.
+  void keep_for_slowest_owner() { keeps_for_slowest_ = true; }
+
   const FlatPartition& partition() const { return partition_; }
 
  private:
@@ -68,7 +73,9 @@ class GradientReducer {
   void reduce_runs(const std::vector<OwnerRun>& runs, int root, EngineActions& out);
   void reduce_pieces(int pieces, Elements elements, int root, EngineActions& out);
   void reduce_whole_list(EngineActions& out);
-  void keep_zero12(int parameter, EngineActions& out);
+  void keep_zero12(const OwnedSlice& slice, EngineActions& out);
+  void keep_own(EngineActions& out);
+  void keep_of_slowest(EngineActions& out);
   void offload_zero12(const OwnedSlice& slice, EngineActions& out);
 
   // stage 3
@@ -93,6 +100,7 @@ class GradientReducer {
   FlatPartition partition_;        // stages 1, 2 and BF16_Optimizer
   std::vector<int> slice_of_;      // parameter -> index into owned_, or -1
   std::vector<OwnedSlice> owned_;  // of this rank
+  bool keeps_for_slowest_ = false;
   EngineStream reduce_stream_ = EngineStream::compute;
   int micro_step_ = 0;
   std::vector<bool> arrived_;         // parameters with a gradient in this window

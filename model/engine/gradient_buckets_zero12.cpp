@@ -1,5 +1,6 @@
 // Stages 1 and 2 (DeepSpeedZeroOptimizer). Sources: gradient_buckets.hpp.
 #include <algorithm>
+#include <utility>
 
 #include "model/engine/gradient_buckets.hpp"
 
@@ -32,9 +33,8 @@ void GradientReducer::flush_zero12(EngineActions& out) {
   } else if (!bucket_.empty()) {
     reduce_whole_list(out);
   }
-  if (contiguous()) {
-    for (int parameter : bucket_) keep_zero12(parameter, out);
-  }
+  if (contiguous() && keeps_for_slowest_) keep_of_slowest(out);
+  if (contiguous() && !keeps_for_slowest_) keep_own(out);
   clear_bucket();
 }
 
@@ -134,15 +134,46 @@ void GradientReducer::reduce_whole_list(EngineActions& out) {
   reduce_pieces(static_cast<int>(bucket_.size()), bucket_elements_, -1, out);
 }
 
-void GradientReducer::keep_zero12(int parameter, EngineActions& out) {
-  const int slice = slice_of_[static_cast<std::size_t>(parameter)];
-  if (slice < 0) return;
+void GradientReducer::keep_own(EngineActions& out) {
+  for (int parameter : bucket_) {
+    const int slice = slice_of_[static_cast<std::size_t>(parameter)];
+    if (slice >= 0) keep_zero12(owned_[static_cast<std::size_t>(slice)], out);
+  }
+}
+
+// The slowest is who handles the most elements: parameters whole, and with offload his parts again.
+void GradientReducer::keep_of_slowest(EngineActions& out) {
+  std::vector<std::int64_t> handled(static_cast<std::size_t>(partition_.ranks));
+  std::vector<std::pair<OwnerRun, int>> runs;  // with the parameter
+  std::vector<OwnerRun> of_parameter;
+  for (int parameter : bucket_) {
+    of_parameter.clear();
+    append_owner_runs(partition_, parameter, of_parameter);
+    for (const OwnerRun& run : of_parameter) {
+      const Elements parts = offloads() ? run.numel : Elements::zero();
+      handled[static_cast<std::size_t>(run.owner)] += (numel_of(parameter) + parts).count();
+      runs.emplace_back(run, parameter);
+    }
+  }
+  const auto slowest =
+      static_cast<int>(std::max_element(handled.begin(), handled.end()) - handled.begin());
+  for (const auto& [run, parameter] : runs) {
+    if (run.owner != slowest) continue;
+    OwnedSlice slice;
+    slice.parameter = parameter;
+    slice.group = partition_.places[static_cast<std::size_t>(parameter)].group;
+    slice.numel = run.numel;
+    keep_zero12(slice, out);
+  }
+}
+
+void GradientReducer::keep_zero12(const OwnedSlice& slice, EngineActions& out) {
   EngineAction own = action(ActionKind::keep_owned, reduce_stream_);
-  own.parameter = parameter;
-  own.elements = numel_of(parameter);
+  own.parameter = slice.parameter;
+  own.elements = numel_of(slice.parameter);
   own.dtype = config_.model_dtype;
   out.actions.push_back(own);
-  if (offloads()) offload_zero12(owned_[static_cast<std::size_t>(slice)], out);
+  if (offloads()) offload_zero12(slice, out);
 }
 
 // copy_grads_in_partition with offload. The host accumulator holds the whole parameter in the model

@@ -26,8 +26,11 @@ EngineConfig zero(int stage, int ranks, std::int64_t bucket = 1000) {
 }
 
 // Backward of the boundary micro-step: gradients in reverse order.
-EngineActions backward(const EngineConfig& config, const std::vector<EngineParameter>& parameters) {
+EngineActions backward(const EngineConfig& config,
+                       const std::vector<EngineParameter>& parameters,
+                       bool for_slowest_owner = false) {
   GradientReducer reducer(config, parameters);
+  if (for_slowest_owner) reducer.keep_for_slowest_owner();
   EngineActions actions;
   reducer.begin_backward(config.gradient_accumulation_steps - 1);
   for (std::size_t i = parameters.size(); i-- > 0;) {
@@ -190,6 +193,26 @@ TEST_CASE("stage 2's reduce-scatter is an all-reduce of the bucket behind a flat
 }
 
 // runtime/zero/stage_1_and_2.py allreduce_and_scatter: the sum of slices must exceed the bucket
+TEST_CASE("behind each bucket the stand-in does what that bucket's slowest owner does") {
+  // Two ranks own 300 elements each: parameters 0, 1 and 60 of 2; 40 of 2, and 3, 4.
+  const auto parameters = sized({120, 120, 100, 160, 100});
+  EngineConfig config = zero(2, 2, /*bucket=*/260);
+  for (const bool offloads : {false, true}) {
+    if (offloads) config.offload_optimizer.device = OffloadDevice::cpu;
+    const EngineActions stand_in = backward(config, parameters, true);
+    // Buckets: 4 and 3 (owner 1 alone), 2 and 1 (owner 0 handles 220 elements, owner 1 100), 0.
+    CHECK(sizes(stand_in, ActionKind::flush) == std::vector<std::int64_t>{260, 220, 120});
+    CHECK(sizes(stand_in, ActionKind::keep_owned) ==
+          std::vector<std::int64_t>{100, 160, 100, 120, 120});
+    const std::vector<std::int64_t> copied = {100, 160, 60, 120, 120};
+    CHECK(sizes(stand_in, ActionKind::copy_to_host) ==
+          (offloads ? copied : std::vector<std::int64_t>{}));
+    // One rank alone does its own part of that.
+    CHECK(sizes(backward(config, parameters), ActionKind::keep_owned) ==
+          std::vector<std::int64_t>{100, 120, 120});
+  }
+}
+
 TEST_CASE("an extra-large parameter is reduced in pieces just above the bucket size") {
   const EngineActions actions = backward(zero(2, 4, 100), sized({400}));
   CHECK(collectives(actions, CollectiveKind::all_reduce) == Sizes{200, 200});
