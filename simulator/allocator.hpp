@@ -134,8 +134,8 @@ class CachingAllocator {
   const AllocatorOptions& options() const { return options_; }
   const MemoryStats& stats() const { return stats_; }
   void reset_peaks() { stats_.reset_peaks(); }
-  void repeat_since(const MemoryStats& earlier, std::int64_t times) {
-    stats_.repeat_since(earlier, times);
+  void repeat(const MemoryStats& from, const MemoryStats& to, std::int64_t times) {
+    stats_.repeat(from, to, times);
   }
   void reset_accumulated() { stats_.reset_accumulated(); }
   // Of the last allocation that ran out of memory.

@@ -29,13 +29,13 @@ void MemoryStats::reset_peaks() {
   for_each_stat(*this, [](AllocatorStat& stat) { stat.peak = stat.current; });
 }
 
-void MemoryStats::repeat_since(const MemoryStats& earlier, std::int64_t times) {
+void MemoryStats::repeat(const MemoryStats& from, const MemoryStats& to, std::int64_t times) {
   for (std::int64_t MemoryStats::*counter : {&MemoryStats::num_alloc_retries,
                                              &MemoryStats::num_ooms,
                                              &MemoryStats::num_sync_all_streams,
                                              &MemoryStats::num_device_alloc,
                                              &MemoryStats::num_device_free}) {
-    this->*counter += times * (this->*counter - earlier.*counter);
+    this->*counter += times * (to.*counter - from.*counter);
   }
 }
 

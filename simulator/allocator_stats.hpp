@@ -70,8 +70,8 @@ struct MemoryStats {
 
   // torch.cuda.reset_peak_memory_stats: peaks become what is there now.
   void reset_peaks();
-  // Counters grow by `times` what they have grown since `earlier`, which had the same memory.
-  void repeat_since(const MemoryStats& earlier, std::int64_t times);
+  // Counters grow by `times` what they grew between two moments that had the same memory.
+  void repeat(const MemoryStats& from, const MemoryStats& to, std::int64_t times);
   // torch.cuda.reset_accumulated_memory_stats: allocated, freed and the counters begin at zero.
   void reset_accumulated();
 

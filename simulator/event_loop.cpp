@@ -28,7 +28,7 @@ std::size_t index_of(StreamId stream) { return static_cast<std::size_t>(stream);
 
 }  // namespace
 
-EventLoop::EventLoop(const Program& program, const AllocatorOptions& allocator)
+EventLoop::EventLoop(const Program& program, const AllocatorOptions& allocator, Peers peers)
     : program_(program),
       allocator_(allocator),
       demand_class_(demand_classes(program.tasks)),
@@ -39,23 +39,49 @@ EventLoop::EventLoop(const Program& program, const AllocatorOptions& allocator)
       events_(static_cast<std::size_t>(program.events)),
       tensors_(static_cast<std::size_t>(program.slots)),
       event_queues_(static_cast<std::size_t>(program.queues)),
-      next_finish_(kNever) {
+      next_finish_(kNever),
+      shared_stream_(peers == Peers::meet ? program.shared_stream : -1) {
   ZP_CHECK(!program.streams.empty(), "a program without a compute stream");
 }
 
 bool EventLoop::play(const Section& section) {
-  for (const Instruction& instruction : program_.of(section)) {
-    if (!execute(instruction)) return false;
+  next_ = section.begin;
+  end_ = section.end;
+  return go_on();
+}
+
+bool EventLoop::go_on() {
+  if (again_) {
+    after_meeting();
+    if (!execute(program_.code[next_])) return false;
+    again_ = false;
+    ++next_;
   }
+  const Instruction* const code = program_.code.data();
+  for (std::size_t i = next_; i < end_; ++i) {
+    if (execute(code[i])) continue;
+    next_ = i;
+    again_ = !ran_out_;
+    return false;
+  }
+  next_ = end_;
   return true;
 }
 
-void EventLoop::drain() {
-  host_waits_for_all();
+// It may have ended what the host waited for.
+void EventLoop::after_meeting() {
+  host_time_ = std::max(host_time_, now_);
+  host_blocked_on_ = -1;
+}
+
+bool EventLoop::drain() {
+  after_meeting();
+  if (!host_waits_for_all()) return false;
   if (host_time_ > now_) pass_time(host_time_);
   time_.end = now_;
   time_.phase[static_cast<std::size_t>(stream_phase_)] += now_ - phase_began_;
   phase_began_ = now_;
+  return true;
 }
 
 void EventLoop::restart_clock() {
@@ -64,12 +90,14 @@ void EventLoop::restart_clock() {
 }
 
 std::vector<double> EventLoop::relative_state() const {
-  std::vector<double> state = {host_time_ - now_, static_cast<double>(given_back_)};
+  std::vector<double> state = {
+      host_time_ - now_, meeting_is_open_ ? 1.0 : 0.0, static_cast<double>(given_back_)};
   for (std::size_t s = 0; s < queues_.size(); ++s) {
     const RunningTask& running = running_[s];
     state.push_back(static_cast<double>(clocks_[s].queued - clocks_[s].completed));
     state.push_back(static_cast<double>(running.task));
     state.push_back(running.task < 0 ? 0.0 : finish_[s] - now_);
+    state.push_back(running.task < 0 ? 0.0 : static_cast<double>(running.stage));
   }
   for (const EventQueue& queue : event_queues_) {
     state.push_back(static_cast<double>(queue.events.size() - queue.head));
@@ -77,31 +105,34 @@ std::vector<double> EventLoop::relative_state() const {
   return state;
 }
 
-void EventLoop::repeat_since(const TimeAccount& earlier,
-                             const MemoryStats& memory,
-                             std::int64_t times) {
-  allocator_.repeat_since(memory, times);
+void EventLoop::repeat(const Moment& from, const Moment& to, std::int64_t times, double shift) {
+  allocator_.repeat(from.memory, to.memory, times);
   const auto n = static_cast<double>(times);
-  const double shift = n * (host_time_ - earlier.host);
   host_time_ += shift;
   now_ += shift;
   phase_began_ += shift;
+  meeting_.time += shift;
   for (RunningTask& running : running_) {
     running.since += shift;
     running.began += shift;
   }
   for (double& finish : finish_) finish += shift;
   next_finish_ += shift;
-  const auto grow = [n](double& now, double before) { now += n * (now - before); };
-  for (std::size_t i = 0; i < kPhaseCount; ++i) grow(time_.phase[i], earlier.phase[i]);
-  for (std::size_t i = 0; i < kIdleCauseCount; ++i) grow(time_.idle[i], earlier.idle[i]);
-  for (std::size_t i = 0; i < kTaskKindCount; ++i) grow(time_.busy[i], earlier.busy[i]);
-  grow(time_.compute_busy, earlier.compute_busy);
-  grow(time_.contention, earlier.contention);
-  grow(time_.dispatch, earlier.dispatch);
-  grow(time_.device_memory, earlier.device_memory);
-  time_.launches += times * (time_.launches - earlier.launches);
-  time_.device_calls += times * (time_.device_calls - earlier.device_calls);
+  const TimeAccount& earlier = from.time;
+  const TimeAccount& later = to.time;
+  const auto grow = [n](double& sum, double before, double after) { sum += n * (after - before); };
+  for (std::size_t i = 0; i < kPhaseCount; ++i)
+    grow(time_.phase[i], earlier.phase[i], later.phase[i]);
+  for (std::size_t i = 0; i < kIdleCauseCount; ++i)
+    grow(time_.idle[i], earlier.idle[i], later.idle[i]);
+  for (std::size_t i = 0; i < kTaskKindCount; ++i)
+    grow(time_.busy[i], earlier.busy[i], later.busy[i]);
+  grow(time_.compute_busy, earlier.compute_busy, later.compute_busy);
+  grow(time_.contention, earlier.contention, later.contention);
+  grow(time_.dispatch, earlier.dispatch, later.dispatch);
+  grow(time_.device_memory, earlier.device_memory, later.device_memory);
+  time_.launches += times * (later.launches - earlier.launches);
+  time_.device_calls += times * (later.device_calls - earlier.device_calls);
 }
 
 bool EventLoop::execute(const Instruction& instruction) {
@@ -109,8 +140,7 @@ bool EventLoop::execute(const Instruction& instruction) {
   const StreamId stream = instruction.stream;
   switch (instruction.opcode) {
     case Opcode::issue:
-      issue(instruction);
-      return true;
+      return issue(instruction);
     case Opcode::allocate:
       return allocate(instruction);
     case Opcode::release:
@@ -127,123 +157,137 @@ bool EventLoop::execute(const Instruction& instruction) {
         allocator_.record_stream(tensors_[index].block, stream);
       return true;
     case Opcode::empty_cache:
-      empty_cache();
-      return true;
+      return empty_cache();
     case Opcode::record_event:
       events_[index] = last_of(stream);
       return true;
     case Opcode::stream_wait:
-      wait_on_stream(stream, events_[index]);
-      return true;
+      return wait_on_stream(stream, events_[index]);
     case Opcode::wait_stream:
-      wait_on_stream(stream, last_of(instruction.index));
-      return true;
+      return wait_on_stream(stream, last_of(instruction.index));
     case Opcode::host_wait:
-      host_waits_for(events_[index]);
-      return true;
+      return host_waits_for(events_[index]);
     case Opcode::host_wait_stream:
-      host_waits_for(last_of(stream));
-      return true;
+      return host_waits_for(last_of(stream));
     case Opcode::host_wait_device:
-      host_waits_for_all();
-      return true;
+      return host_waits_for_all();
     case Opcode::queue_event:
       event_queues_[index].events.push_back(last_of(stream));
       return true;
     case Opcode::throttle:
-      throttle(event_queues_[index], static_cast<std::size_t>(instruction.bytes));
-      return true;
+      return throttle(event_queues_[index], static_cast<std::size_t>(instruction.bytes));
     case Opcode::mark:
       host_phase_ = static_cast<Phase>(instruction.index);
       note_peak();
-      enqueue(stream, {StreamItem::Kind::mark, instruction.index, 0, instruction.label});
-      return true;
+      return enqueue(stream, {StreamItem::Kind::mark, instruction.index, 0, instruction.label});
   }
   return true;
 }
 
 // --- the host thread
 
-void EventLoop::issue(const Instruction& instruction) {
+bool EventLoop::issue(const Instruction& instruction) {
   const Task& task = program_.tasks[static_cast<std::size_t>(instruction.index)];
-  host_time_ += task.dispatch.seconds();
-  time_.dispatch += task.dispatch.seconds();
-  if (task.duration == Seconds::zero()) return;
-  ++time_.launches;
-  enqueue(instruction.stream, {StreamItem::Kind::task, instruction.index, 0, instruction.label});
+  if (!again_) {
+    host_time_ += task.dispatch.seconds();
+    time_.dispatch += task.dispatch.seconds();
+    if (task.duration != Seconds::zero()) ++time_.launches;
+  }
+  if (task.duration == Seconds::zero()) return true;
+  return enqueue(instruction.stream,
+                 {StreamItem::Kind::task, instruction.index, 0, instruction.label});
 }
 
-void EventLoop::enqueue(StreamId stream, const StreamItem& item) {
-  advance(host_time_);
+bool EventLoop::enqueue(StreamId stream, const StreamItem& item) {
+  if (!advance(host_time_)) return false;
   StreamQueue& queue = queues_[index_of(stream)];
   while (queue.full()) {
     host_blocked_on_ = stream;
     ZP_CHECK(next_finish_ != kNever, "a stream waits for what is never queued");
-    finish_next();
+    if (!finish_next()) return false;
     host_time_ = std::max(host_time_, now_);
   }
   host_blocked_on_ = -1;
   queue.push(item);
   ++clocks_[index_of(stream)].queued;
   if (running_[index_of(stream)].task < 0) start_and_share(stream);
+  return true;
 }
 
-void EventLoop::wait_on_stream(StreamId stream, const Event& event) {
-  if (event.stream == stream || complete(event)) return;
-  enqueue(stream, {StreamItem::Kind::wait, event.stream, event.ticket, -1});
+bool EventLoop::wait_on_stream(StreamId stream, const Event& event) {
+  if (!again_ && (event.stream == stream || is_over(event))) return true;
+  return enqueue(stream, {StreamItem::Kind::wait, event.stream, event.ticket, -1});
 }
 
-void EventLoop::host_waits_for(const Event& event) {
-  advance(host_time_);
+bool EventLoop::host_waits_for(const Event& event) {
+  if (!advance(host_time_)) return false;
   host_blocked_on_ = event.stream;
-  while (!complete(event)) {
+  while (!is_over(event)) {
     ZP_CHECK(next_finish_ != kNever, "the host waits for what is never queued");
-    finish_next();
+    if (!finish_next()) return false;
     host_time_ = std::max(host_time_, now_);
   }
   host_blocked_on_ = -1;
+  return true;
 }
 
-void EventLoop::host_waits_for_all() {
+bool EventLoop::host_waits_for_all() {
   for (StreamId stream = 0; index_of(stream) < queues_.size(); ++stream) {
-    host_waits_for(last_of(stream));
+    if (!host_waits_for(last_of(stream))) return false;
   }
+  return true;
 }
 
-void EventLoop::throttle(EventQueue& queue, std::size_t limit) {
-  advance(host_time_);
-  while (queue.head < queue.events.size() && complete(queue.events[queue.head])) ++queue.head;
-  while (queue.events.size() - queue.head > limit) host_waits_for(queue.events[queue.head++]);
+bool EventLoop::throttle(EventQueue& queue, std::size_t limit) {
+  if (!advance(host_time_)) return false;
+  while (queue.head < queue.events.size() && is_over(queue.events[queue.head])) ++queue.head;
+  while (queue.events.size() - queue.head > limit) {
+    if (!host_waits_for(queue.events[queue.head])) return false;
+    ++queue.head;
+  }
   if (queue.head == queue.events.size()) {
     queue.events.clear();
     queue.head = 0;
   }
+  return true;
 }
 
 // --- memory
 
 bool EventLoop::allocate(const Instruction& instruction) {
-  advance(host_time_);
-  const AllocationRequest request{Bytes::of(instruction.bytes),
-                                  instruction.stream,
-                                  static_cast<std::uint64_t>(&instruction - program_.code.data())};
-  const DriverCalls before = driver_calls();
-  Allocation result = allocator_.allocate(request, clocks_);
-  if (result.outcome == AllocationOutcome::must_synchronize) {
-    wait_for_frees();
-    result = allocator_.continue_allocation(clocks_);
+  if (request_.stage == RequestStage::none) {
+    if (!advance(host_time_)) return false;
+    const AllocationRequest request{
+        Bytes::of(instruction.bytes),
+        instruction.stream,
+        static_cast<std::uint64_t>(&instruction - program_.code.data())};
+    request_.before = driver_calls();
+    request_.allocation = allocator_.allocate(request, clocks_);
+    const bool waits = request_.allocation.outcome == AllocationOutcome::must_synchronize;
+    request_.stage = waits ? RequestStage::synchronizing : RequestStage::noting;
   }
-  note_driver_calls_since(before);
-  if (result.outcome == AllocationOutcome::out_of_memory) {
+  if (request_.stage == RequestStage::synchronizing) {
+    if (!wait_for_frees()) return false;
+    request_.allocation = allocator_.continue_allocation(clocks_);
+    request_.stage = RequestStage::noting;
+  }
+  if (!note_driver_calls_since(request_.before)) return false;
+  request_.stage = RequestStage::none;
+  return hold(instruction, request_.allocation);
+}
+
+bool EventLoop::hold(const Instruction& instruction, const Allocation& allocation) {
+  if (allocation.outcome == AllocationOutcome::out_of_memory) {
     out_of_memory_ = {
         allocator_.out_of_memory(), instruction.category, host_phase_, instruction.label};
+    ran_out_ = true;
     return false;
   }
   Tensor& tensor = tensors_[static_cast<std::size_t>(instruction.index)];
   ZP_CHECK(tensor.block == kNoBlock, "a slot is allocated twice");
-  tensor = {result.block, instruction.category};
-  if (result.block == kNoBlock) return true;
-  const Bytes size = allocator_.size(result.block);
+  tensor = {allocation.block, instruction.category};
+  if (allocation.block == kNoBlock) return true;
+  const Bytes size = allocator_.size(allocation.block);
   at(memory_.now, tensor.category) += size;
   memory_.allocated += size;
   note_peak();
@@ -269,22 +313,30 @@ void EventLoop::release(SlotIndex slot) {
   note_memory();
 }
 
-void EventLoop::wait_for_frees() {
+bool EventLoop::wait_for_frees() {
   for (StreamId stream = 0; index_of(stream) < queues_.size(); ++stream) {
     const std::int64_t ticket = allocator_.awaited(stream);
-    if (ticket > 0) host_waits_for({stream, ticket});
+    if (ticket > 0 && !host_waits_for({stream, ticket})) return false;
   }
+  return true;
 }
 
-void EventLoop::empty_cache() {
-  advance(host_time_);
-  const DriverCalls before = driver_calls();
-  if (!allocator_.empty_cache(clocks_)) {
-    wait_for_frees();
-    allocator_.empty_cache(clocks_);
+bool EventLoop::empty_cache() {
+  if (request_.stage == RequestStage::none) {
+    if (!advance(host_time_)) return false;
+    request_.before = driver_calls();
+    const bool done = allocator_.empty_cache(clocks_);
+    request_.stage = done ? RequestStage::noting : RequestStage::synchronizing;
   }
-  note_driver_calls_since(before);
+  if (request_.stage == RequestStage::synchronizing) {
+    if (!wait_for_frees()) return false;
+    allocator_.empty_cache(clocks_);
+    request_.stage = RequestStage::noting;
+  }
+  if (!note_driver_calls_since(request_.before)) return false;
+  request_.stage = RequestStage::none;
   note_memory();
+  return true;
 }
 
 EventLoop::DriverCalls EventLoop::driver_calls() const {
@@ -294,181 +346,24 @@ EventLoop::DriverCalls EventLoop::driver_calls() const {
 }
 
 // Memory that is taken for the first time does not count: it happens once, and it is fast.
-void EventLoop::note_driver_calls_since(const DriverCalls& before) {
+bool EventLoop::note_driver_calls_since(const DriverCalls& before) {
   const DriverCalls now = driver_calls();
   const std::int64_t frees = now.frees - before.frees;
   const std::int64_t takes = now.takes - before.takes;
-  if (frees == 0 && (takes == 0 || given_back_ == 0)) return;
-  if (frees > 0) host_waits_for_all();  // cudaFree does
+  if (frees == 0 && (takes == 0 || given_back_ == 0)) return true;
+  if (frees > 0 && !host_waits_for_all()) return false;  // cudaFree does
   given_back_ += now.freed - before.freed;
   const std::int64_t again = std::min(given_back_, now.taken - before.taken);
   given_back_ -= again;
   const std::int64_t calls = frees + (again > 0 ? takes : 0);
   time_.device_memory += program_.device_memory.of(calls, Bytes::of(again)).seconds();
   time_.device_calls += calls;
+  return true;
 }
 
 void EventLoop::note_memory() {
   if (observer_ == nullptr) return;
   observer_->memory_changed(Seconds::of(host_time_), memory_.now, allocator_.stats().reserved());
-}
-
-// --- the streams
-
-void EventLoop::advance(double until) {
-  while (next_finish_ <= until) finish_next();
-  if (until > now_) pass_time(until);
-}
-
-void EventLoop::pass_time(double to) {
-  if (running_[kComputeStream].task < 0 && to > time_.begin) {
-    time_.idle[static_cast<std::size_t>(idle_cause())] += to - std::max(now_, time_.begin);
-  }
-  now_ = to;
-}
-
-void EventLoop::finish_next() {
-  const StreamId stream = next_stream_;
-  pass_time(next_finish_);
-  RunningTask& running = running_[index_of(stream)];
-  const Task& task = program_.tasks[static_cast<std::size_t>(running.task)];
-  const double took = now_ - running.began;
-  time_.busy[static_cast<std::size_t>(task.kind)] += took;
-  if (stream == kComputeStream) {
-    time_.compute_busy += took;
-    time_.contention += took - task.duration.seconds();
-  }
-  if (observer_ != nullptr) {
-    observer_->task_ran(
-        stream, running.task, running.label, Seconds::of(running.began), Seconds::of(now_));
-  }
-  const std::int32_t before = demand_class_[static_cast<std::size_t>(running.task)];
-  running.task = -1;
-  finish_[index_of(stream)] = kNever;
-  ++clocks_[index_of(stream)].completed;
-  changed_ = false;
-  start_ready(stream);
-  wake_waiting(stream);
-  // A task that follows its like keeps the rate; anything else changes everybody's.
-  const bool alike =
-      running.task >= 0 && demand_class_[static_cast<std::size_t>(running.task)] == before;
-  if (!alike || changed_) share_resources();
-  find_next_finish();
-}
-
-void EventLoop::start_and_share(StreamId stream) {
-  changed_ = false;
-  start_ready(stream);
-  if (running_[index_of(stream)].task >= 0 || changed_) share_resources();
-  find_next_finish();
-}
-
-// Starts what the stream may run now. Marks and waits that are over take no time.
-void EventLoop::start_ready(StreamId stream) {
-  StreamQueue& queue = queues_[index_of(stream)];
-  StreamClock& clock = clocks_[index_of(stream)];
-  bool moved = false;
-  while (!queue.empty()) {
-    const StreamItem item = queue.front();
-    if (item.kind == StreamItem::Kind::wait && !complete({item.index, item.ticket})) break;
-    queue.pop();
-    if (item.kind == StreamItem::Kind::task) {
-      RunningTask& running = running_[index_of(stream)];
-      const double alone = program_.tasks[static_cast<std::size_t>(item.index)].duration.seconds();
-      running = {item.index, item.label, alone, running.rate, now_, now_};
-      finish_[index_of(stream)] = now_ + alone / running.rate;
-      break;
-    }
-    if (item.kind == StreamItem::Kind::mark) begin_phase(static_cast<Phase>(item.index));
-    ++clock.completed;
-    moved = true;
-  }
-  if (moved) wake_waiting(stream);
-}
-
-// Streams that waited for this one go on.
-void EventLoop::wake_waiting(StreamId finished) {
-  for (StreamId stream = 0; index_of(stream) < queues_.size(); ++stream) {
-    const StreamQueue& queue = queues_[index_of(stream)];
-    if (running_[index_of(stream)].task >= 0 || queue.empty()) continue;
-    const StreamItem& item = queue.front();
-    if (item.kind != StreamItem::Kind::wait || item.index != finished) continue;
-    if (!complete({item.index, item.ticket})) continue;
-    changed_ = true;
-    start_ready(stream);
-  }
-}
-
-void EventLoop::begin_phase(Phase phase) {
-  time_.phase[static_cast<std::size_t>(stream_phase_)] += now_ - phase_began_;
-  phase_began_ = now_;
-  stream_phase_ = phase;
-  if (observer_ != nullptr) observer_->phase_began(phase, Seconds::of(now_));
-}
-
-void EventLoop::share_resources() {
-  std::array<float, kSharedResourceCount> in_use{};
-  for (const RunningTask& running : running_) {
-    if (running.task < 0) continue;
-    const Demands& demands = program_.tasks[static_cast<std::size_t>(running.task)].demands;
-    for (std::size_t r = 0; r < demands.size(); ++r) in_use[r] += demands[r];
-  }
-  for (std::size_t s = 0; s < running_.size(); ++s) {
-    RunningTask& running = running_[s];
-    if (running.task < 0) continue;
-    const Demands& demands = program_.tasks[static_cast<std::size_t>(running.task)].demands;
-    float most = 1.0F;
-    for (std::size_t r = 0; r < demands.size(); ++r) {
-      if (demands[r] > 0.0F) most = std::max(most, in_use[r]);
-    }
-    const double rate = 1.0 / static_cast<double>(most);
-    running.remaining -= (now_ - running.since) * running.rate;
-    running.since = now_;
-    running.rate = rate;
-    finish_[s] = now_ + std::max(0.0, running.remaining) / rate;
-  }
-}
-
-void EventLoop::find_next_finish() {
-  next_finish_ = kNever;
-  for (StreamId stream = 0; index_of(stream) < finish_.size(); ++stream) {
-    if (finish_[index_of(stream)] >= next_finish_) continue;
-    next_finish_ = finish_[index_of(stream)];
-    next_stream_ = stream;
-  }
-}
-
-// --- why the compute stream is idle
-
-IdleCause EventLoop::idle_cause() const {
-  if (!queues_[kComputeStream].empty()) return cause_on(kComputeStream, 0);
-  if (host_blocked_on_ >= 0) return cause_on(host_blocked_on_, 0);
-  return IdleCause::dispatch;
-}
-
-// What a stream is busy with; where it waits itself, what that stream is busy with.
-IdleCause EventLoop::cause_on(StreamId stream, int depth) const {
-  const RunningTask& running = running_[index_of(stream)];
-  if (running.task >= 0) {
-    switch (program_.tasks[static_cast<std::size_t>(running.task)].kind) {
-      case TaskKind::kernel:  // of another stream: copies in and out of buckets
-      case TaskKind::collective:
-        return IdleCause::communication;
-      case TaskKind::copy_to_device:
-      case TaskKind::copy_to_host:
-        return IdleCause::copies;
-      case TaskKind::cpu_optimizer:
-        return IdleCause::cpu_optimizer;
-      case TaskKind::host_memory:
-        return IdleCause::host_memory;
-      case TaskKind::nvme:
-        return IdleCause::nvme;
-    }
-  }
-  const StreamQueue& queue = queues_[index_of(stream)];
-  const bool waits = !queue.empty() && queue.front().kind == StreamItem::Kind::wait;
-  if (!waits || depth > static_cast<int>(queues_.size())) return IdleCause::dispatch;
-  return cause_on(queue.front().index, depth + 1);
 }
 
 }  // namespace zeroplan

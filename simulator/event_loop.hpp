@@ -1,5 +1,7 @@
 // Plays a Program: when each task runs, how much memory is held, where the host and the streams
-// wait. One rank; its peers are alike or stand in the durations of collectives.
+// wait. One rank. Its peers are taken to keep up, or they are loops beside this one
+// (lockstep.hpp): then playing stops where the rank comes to a collective, and where its own part
+// of one has ended, until meet() says when the last of them has.
 //
 // The host thread goes through the instructions, each at its own cost, and runs ahead of the GPU
 // until something makes it wait. A stream runs its work in order. Tasks that run at the same time
@@ -11,7 +13,8 @@
 // Cost: O(streams) an instruction, no heap allocation once the tables have their size.
 // Deterministic. Errors: ZP_CHECK for programs that wait for what is never queued.
 // Left out: several processes on one GPU; preemption; host threads beside the dispatch thread.
-// Checked by tests/simulator/event_loop_test.cpp and tests/property/event_loop_property.cpp.
+// Checked by tests/simulator/event_loop_test.cpp, tests/simulator/lockstep_test.cpp and
+// tests/property/simulation_property.cpp.
 #pragma once
 
 #include <array>
@@ -78,23 +81,54 @@ struct LoopOutOfMemory {
   std::int32_t label = -1;
 };
 
+// A rank has come to a collective that it shares with others, or its own part of it has ended.
+struct Meeting {
+  std::int64_t number = 0;  // 2 n: n-th collective begins; 2 n + 1: it ends
+  TaskIndex task = -1;
+  double time = 0.0;  // s, when this rank came
+};
+
+enum class Peers : std::uint8_t {
+  keep_up,  // they come to every collective when this rank does
+  meet      // they are played too: meetings on Program::shared_stream
+};
+
 class EventLoop {
  public:
-  EventLoop(const Program& program, const AllocatorOptions& allocator);
+  EventLoop(const Program& program,
+            const AllocatorOptions& allocator,
+            Peers peers = Peers::keep_up);
 
-  // Goes on from where the last section ended. False: out of memory; nothing may be played then.
+  // Goes on from where the last section ended. False: out of memory, and nothing may be played
+  // then; or a meeting is open, and go_on() plays the rest of the section.
   bool play(const Section& section);
-  // Waits until host and streams are idle.
-  void drain();
+  bool go_on();
+  // Waits until host and streams are idle. False: a meeting is open; to be called again.
+  bool drain();
+
+  // Open: no time passes until meet() closes it.
+  bool meeting_is_open() const { return meeting_is_open_; }
+  const Meeting& meeting() const { return meeting_; }
+  const Task& task_of_meeting() const {
+    return program_.tasks[static_cast<std::size_t>(meeting_.task)];
+  }
+  // The last peer came at `time`, s, not before this rank.
+  void meet(double time);
+
   // Time accounts begin anew; memory peaks stay.
   void restart_clock();
 
   // Where host and streams stand against each other, without absolute times: two equal states
   // (and equal states of the allocator) have equal futures. Seconds and counts, in a fixed order.
   std::vector<double> relative_state() const;
-  // What lay between an earlier account and now happens `times` times more: clocks, accounts
-  // and the allocator's counters move on. Precondition: the state was the same then.
-  void repeat_since(const TimeAccount& earlier, const MemoryStats& memory, std::int64_t times);
+  // What lay between two moments of one section happens `times` times more: clocks move by `shift`
+  // (s), accounts and the allocator's counters grow. Precondition: the state was the same at both.
+  struct Moment {
+    TimeAccount time;
+    MemoryStats memory;
+  };
+  Moment moment() const { return {account(), allocator_.stats()}; }
+  void repeat(const Moment& from, const Moment& to, std::int64_t times, double shift);
 
   const TimeAccount& time() const { return time_; }
   TimeAccount account() const {
@@ -104,6 +138,7 @@ class EventLoop {
   }
   const MemoryAccount& memory() const { return memory_; }
   const CachingAllocator& allocator() const { return allocator_; }
+  bool ran_out_of_memory() const { return ran_out_; }
   const LoopOutOfMemory& out_of_memory() const { return out_of_memory_; }
   Seconds now() const { return Seconds::of(host_time_ > now_ ? host_time_ : now_); }
   Phase host_phase() const { return host_phase_; }
@@ -130,14 +165,17 @@ class EventLoop {
     std::size_t head = 0;
   };
 
+  // Those that take time end with false where a meeting is open; the instruction that needs them is
+  // executed again behind it, and does not do twice what it has done (again_).
   bool execute(const Instruction& instruction);
-  void issue(const Instruction& instruction);
-  void enqueue(StreamId stream, const StreamItem& item);
+  bool issue(const Instruction& instruction);
+  bool enqueue(StreamId stream, const StreamItem& item);
   bool allocate(const Instruction& instruction);
-  void empty_cache();
+  bool hold(const Instruction& instruction, const Allocation& allocation);
+  bool empty_cache();
   void release(SlotIndex slot);
-  void throttle(EventQueue& queue, std::size_t limit);
-  void wait_for_frees();
+  bool throttle(EventQueue& queue, std::size_t limit);
+  bool wait_for_frees();
   // What the allocator has asked of the driver since then: cudaFree waits for the card, the rest is
   // estimated beside the clocks.
   struct DriverCalls {
@@ -145,24 +183,37 @@ class EventLoop {
     std::int64_t taken = 0, freed = 0;  // bytes
   };
   DriverCalls driver_calls() const;
-  void note_driver_calls_since(const DriverCalls& before);
+  bool note_driver_calls_since(const DriverCalls& before);
   void note_peak();
   void note_memory();
 
-  bool complete(const Event& event) const {
+  bool is_over(const Event& event) const {
     return clocks_[static_cast<std::size_t>(event.stream)].completed >= event.ticket;
   }
   Event last_of(StreamId stream) const {
     return {stream, clocks_[static_cast<std::size_t>(stream)].queued};
   }
-  void wait_on_stream(StreamId stream, const Event& event);
-  void host_waits_for(const Event& event);
-  void host_waits_for_all();
+  bool wait_on_stream(StreamId stream, const Event& event);
+  bool host_waits_for(const Event& event);
+  bool host_waits_for_all();
 
   // Time goes to `until`, finishing what finishes on the way.
-  void advance(double until);
-  void finish_next();
+  bool advance(double until) {
+    while (next_finish_ <= until) {
+      if (!finish_next()) return false;
+    }
+    if (until <= now_) return true;
+    if (meeting_is_open_) return false;
+    pass_time(until);
+    return true;
+  }
+  bool finish_next();
+  void complete(StreamId stream);
   void pass_time(double to);
+  void open_meeting(std::int32_t task);
+  void after_meeting();
+  bool finish_of_shared();
+  const Demands& demands_of(const RunningTask& running) const;
   void start_and_share(StreamId stream);
   void start_ready(StreamId stream);
   void wake_waiting(StreamId finished);
@@ -190,6 +241,25 @@ class EventLoop {
   StreamId host_blocked_on_ = -1;
   bool changed_ = false;         // streams woke others since it was reset
   std::int64_t given_back_ = 0;  // bytes that the driver has and had given before
+
+  // Where playing stands: the next instruction of the section; whether a meeting stopped it there;
+  // what it has asked the allocator by then.
+  enum class RequestStage : std::uint8_t { none, synchronizing, noting };
+  struct Request {
+    RequestStage stage = RequestStage::none;
+    Allocation allocation;
+    DriverCalls before;
+  };
+  std::size_t next_ = 0;
+  std::size_t end_ = 0;
+  bool again_ = false;
+  bool ran_out_ = false;  // of memory
+  Request request_;
+
+  StreamId shared_stream_ = -1;  // on which peers meet; -1: none
+  bool meeting_is_open_ = false;
+  Meeting meeting_;
+  Demands waiting_demands_{};  // of a collective that waits for peers
   Phase host_phase_ = Phase::init;
   Phase stream_phase_ = Phase::init;
   double phase_began_ = 0.0;

@@ -140,6 +140,7 @@ struct Program {
   std::int32_t slots = 0;
   std::int32_t events = 0;
   std::int32_t queues = 0;
+  StreamId shared_stream = -1;  // of the communicator of all ranks whose programs may differ
 
   std::span<const Instruction> of(const Section& section) const {
     return std::span(code).subspan(section.begin, section.end - section.begin);

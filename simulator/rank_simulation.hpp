@@ -37,11 +37,35 @@ struct RankSimulation {
   std::optional<LoopOutOfMemory> out_of_memory;  // then the rest is what was seen until there
 };
 
-// The program of the heaviest rank of a DeepSpeed engine, or of any rank of FSDP. Of a pipeline's
-// stage: with as many micro-batches as its memory takes to repeat itself, and without what its
-// neighbours make it wait for.
-RankProgram write_rank_program(const Plan& plan, const StepWork& work);
+// The program of one rank; by default of the heaviest of a DeepSpeed engine, or of any rank of
+// FSDP. Of a pipeline's stage: with as many micro-batches as its memory takes to repeat itself, and
+// without what its neighbours make it wait for.
+RankProgram write_rank_program(const Plan& plan,
+                               const StepWork& work,
+                               std::optional<int> rank = std::nullopt);
 
+// A rank of those that are played beside each other.
+struct PlannedRank {
+  // For the ranks that are not played: in backward it does what the slowest owner of each bucket
+  // does, in the step what its rank does. Its time is theirs; its memory is nobody's.
+  bool stands_in = false;
+  RankProgram program;
+};
+
+// The ranks of the plan whose programs differ (distinct_ranks()), ascending, and behind them one
+// that stands in for the rest, where there are more. One where all are alike: stage 3, FSDP, DDP,
+// stage 0, and BF16_Optimizer, whose ranks all scan and clip the gradients of the whole model and
+// update partitions of one size (bf16_optimizer.py step, get_grads_for_norm). Of a pipeline's
+// stage the heaviest: what stages wait for each other is not played.
+std::vector<PlannedRank> write_rank_programs(const Plan& plan, const StepWork& work);
+
+// The one with the most memory where ranks differ, else 0.
+int heaviest_rank_of(const Plan& plan);
+
+// One rank for all of them, where one has to do: the heaviest, which stands in for the others too.
+RankProgram write_stand_in(const Plan& plan, const StepWork& work);
+
+// One rank whose peers keep up.
 RankSimulation simulate_rank(const RankProgram& rank, const SimulationOptions& options = {});
 
 }  // namespace zeroplan

@@ -72,6 +72,7 @@ Fingerprint fingerprint(const RankProgram& rank) {
   print.add(static_cast<std::uint64_t>(program.slots));
   print.add(static_cast<std::uint64_t>(program.events));
   print.add(static_cast<std::uint64_t>(program.queues));
+  print.add(static_cast<std::uint64_t>(program.shared_stream));
   print.add(rank.expandable_segments ? 1 : 0);
   add(rank.initialisation, print);
   print.add(rank.first_steps.size());

@@ -1,10 +1,10 @@
 // Ranks that were played already: a search asks about many configurations whose ranks do exactly
 // the same, because the knob they differ in has no effect beside their other knobs.
 //
-// Two ranks are the same where their programs are (instructions, durations, demands) and the cards
-// they are tried on; nothing else reaches the simulation. Names are left out.
-// May be called by several threads; answers do not depend on who was first, because equal programs
-// have equal runs. Checked by tests/property/search_property.cpp.
+// Two runs are the same where the programs of their ranks are (instructions, durations, demands)
+// and the cards they are tried on; nothing else reaches the simulation. Names are left out. May be
+// called by several threads; answers do not depend on who was first, because equal programs have
+// equal runs. Checked by tests/property/search_property.cpp.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,9 @@ namespace zeroplan {
 // Of everything that decides a rank's run but the card.
 Fingerprint fingerprint(const RankProgram& rank);
 
-// How a rank ran on cards of several sizes.
+// How the rank that needs the most ran on cards of several sizes, beside its peers.
 struct PlayedRank {
+  int rank = 0;
   double factor = 0.0;   // by which the card can be smaller
   RankSimulation run;    // on the card, or without a limit where it does not run there
   bool stopped = false;  // it does not run on the deciding card, and was not played elsewhere

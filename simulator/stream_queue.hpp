@@ -21,6 +21,9 @@ struct StreamItem {
   std::int32_t label = -1;
 };
 
+// A collective whose peers are played too waits for them before and behind its own part.
+enum class TaskStage : std::uint8_t { waits_to_begin, runs, waits_to_end };
+
 // What a stream does right now.
 struct RunningTask {
   std::int32_t task = -1;  // -1: none
@@ -29,6 +32,7 @@ struct RunningTask {
   double rate = 1.0;       // of progress; below 1 where resources are shared
   double since = 0.0;      // when `remaining` was right
   double began = 0.0;
+  TaskStage stage = TaskStage::runs;
 };
 
 class StreamQueue {

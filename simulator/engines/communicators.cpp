@@ -21,11 +21,18 @@ CollectiveGroup Communicators::group_of(std::int64_t ranks, bool across) const {
   return group;
 }
 
-StreamId Communicators::stream_of(const CollectiveGroup& group) {
+StreamId Communicators::known_stream(const CollectiveGroup& group) const {
   const auto shape = std::pair(group.ranks_per_node, group.nodes);
   for (const auto& [known, stream] : streams_) {
     if (known == shape) return stream;
   }
+  return -1;
+}
+
+StreamId Communicators::stream_of(const CollectiveGroup& group) {
+  const StreamId known = known_stream(group);
+  if (known >= 0) return known;
+  const auto shape = std::pair(group.ranks_per_node, group.nodes);
   const StreamId stream = writer_.add_stream(
       streams_.empty() ? "NCCL" : "NCCL of " + std::to_string(group.ranks()) + " ranks");
   streams_.emplace_back(shape, stream);

@@ -26,6 +26,9 @@ class Communicators {
 
   StreamId stream_of(const CollectiveGroup& group);
 
+  // The stream of a communicator that something was launched on; -1: nothing was.
+  StreamId known_stream(const CollectiveGroup& group) const;
+
   // Nothing where one rank is alone.
   void launch(StreamId issuer, TaskIndex task, const CollectiveGroup& group, bool asynchronous);
 

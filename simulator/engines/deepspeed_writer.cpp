@@ -105,6 +105,12 @@ RankProgram DeepSpeedWriter::write() {
   rank_.first_steps.push_back(write_step(true));
   if (config_.stage == 3) rank_.first_steps.push_back(write_step(false));
   rank_.steady = write_step(false);
+  // Of the communicators, the one whose members' programs may differ: partitions cut through
+  // parameters in stages 1 and 2 alone. Ulysses' and tensor-parallel peers are taken to keep up.
+  if (optimizer_wrapper(config_) == OptimizerWrapper::zero12) {
+    rank_.program.shared_stream =
+        communicators_.known_stream(communicators_.group_of(partition_ranks(config_)));
+  }
   return std::move(rank_);
 }
 

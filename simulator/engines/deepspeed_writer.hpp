@@ -47,6 +47,9 @@ class DeepSpeedWriter {
   // `config` is the rank's own; plan and work must outlive the writer.
   DeepSpeedWriter(const Plan& plan, const StepWork& work, const EngineConfig& config);
 
+  // For the ranks that are not played (GradientReducer::keep_for_slowest_owner).
+  void stand_in_for_peers() { reducer_.keep_for_slowest_owner(); }
+
   RankProgram write();
 
  private:

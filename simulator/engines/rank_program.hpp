@@ -23,6 +23,7 @@ struct StepSections {
 // A run: what differs at its start, and the step that repeats for ever after.
 struct RankProgram {
   Program program;
+  int rank = 0;                      // whose it is, within the data-parallel ranks
   bool expandable_segments = false;  // of the allocator under it: blocks are as large as asked for
   Section initialisation;
   std::vector<StepSections> first_steps;

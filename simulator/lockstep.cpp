@@ -1,0 +1,177 @@
+#include "simulator/lockstep.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/check.hpp"
+#include "simulator/rank_player.hpp"
+
+namespace zeroplan {
+namespace {
+
+using Stop = RankPlayer::Stop;
+
+// Times are sums in another order: equal within rounding, against a period of milliseconds.
+constexpr double kRounding = 1e-10;
+
+bool close(double x, double y) { return std::abs(x - y) <= kRounding; }
+
+bool same(const RankPlayer::Snapshot& a, const RankPlayer::Snapshot& b) {
+  return a.allocator == b.allocator &&
+         std::equal(a.loop.begin(), a.loop.end(), b.loop.begin(), close);
+}
+
+class Lockstep {
+ public:
+  Lockstep(std::span<const LockstepRank> ranks, const SimulationOptions& options)
+      : options_(options) {
+    const Peers peers = ranks.size() > 1 ? Peers::meet : Peers::keep_up;
+    const bool observed = std::any_of(ranks.begin(), ranks.end(), [](const LockstepRank& rank) {
+      return rank.observer != nullptr;
+    });
+    options_.fold = options.fold && !observed;
+    players_.reserve(ranks.size());
+    for (const LockstepRank& rank : ranks) {
+      SimulationOptions own = options_;
+      if (rank.has_no_limit) own.available = Bytes::infinite();
+      own.observer = rank.observer;
+      own.allocator_events = rank.allocator_events;
+      players_.push_back({RankPlayer(*rank.program, own, peers), State::ready});
+    }
+  }
+
+  std::vector<RankSimulation> run() {
+    const bool ran = play();
+    std::vector<RankSimulation> results;
+    results.reserve(players_.size());
+    for (const Rank& rank : players_) {
+      results.push_back(rank.player.result());
+      if (!ran && rank.state == State::out_of_memory) {
+        results.back().out_of_memory = rank.player.loop().out_of_memory();
+      }
+    }
+    return results;
+  }
+
+ private:
+  enum class State : std::uint8_t { ready, between_repetitions, meets, ended, out_of_memory };
+  struct Rank {
+    RankPlayer player;
+    State state = State::ready;
+  };
+
+  // False: out of memory.
+  bool play() {
+    for (;;) {
+      Rank* next = furthest_behind(State::ready);
+      if (next == nullptr && all(State::ended)) return true;
+      if (next == nullptr && all(State::meets)) {
+        meet();
+        continue;
+      }
+      // At the end of a repetition a rank waits for the others, if they do not wait for it.
+      if (next == nullptr) next = furthest_behind(State::between_repetitions);
+      ZP_CHECK(next != nullptr, "ranks disagree in the number of their collectives");
+      switch (next->player.go_on()) {
+        case Stop::repetition:
+          next->state = State::between_repetitions;
+          count_equal_repetitions();
+          break;
+        case Stop::meeting:
+          next->state = State::meets;
+          break;
+        case Stop::end:
+          next->state = State::ended;
+          break;
+        case Stop::out_of_memory:
+          next->state = State::out_of_memory;
+          return false;
+      }
+    }
+  }
+
+  bool all(State state) const {
+    return std::all_of(
+        players_.begin(), players_.end(), [&](const Rank& rank) { return rank.state == state; });
+  }
+
+  Rank* furthest_behind(State state) {
+    Rank* found = nullptr;
+    for (Rank& rank : players_) {
+      if (rank.state != state) continue;
+      if (found == nullptr || rank.player.loop().now() < found->player.loop().now()) found = &rank;
+    }
+    return found;
+  }
+
+  // NCCL's rule: the same collectives in the same order.
+  void meet() {
+    const EventLoop& first = players_.front().player.loop();
+    const Task& expected = first.task_of_meeting();
+    double last = 0.0;
+    for (const Rank& rank : players_) {
+      const EventLoop& loop = rank.player.loop();
+      const Task& task = loop.task_of_meeting();
+      ZP_CHECK(loop.meeting().number == first.meeting().number &&
+                   task.duration == expected.duration && task.name == expected.name,
+               "ranks disagree in the order of their collectives");
+      last = std::max(last, loop.meeting().time);
+    }
+    for (Rank& rank : players_) {
+      rank.player.loop().meet(last);
+      rank.state = State::ready;
+    }
+  }
+
+  // Once every rank begins and ends a repetition in the same state, and they are as far apart, the
+  // rest are counted.
+  void count_equal_repetitions() {
+    const RankPlayer::Progress& first = players_.front().player.progress();
+    std::int64_t ended = first.ended;
+    std::int64_t begun = first.begun;
+    for (const Rank& rank : players_) {
+      const RankPlayer::Progress& progress = rank.player.progress();
+      if (progress.part != first.part || progress.ended == 0) return;
+      ended = std::min(ended, progress.ended);
+      begun = std::max(begun, progress.begun);
+    }
+    const std::int64_t left = first.times - begun;
+    if (left <= 0) return;
+    const auto last = static_cast<std::size_t>(ended);
+    const bool enough = options_.most_repetitions && ended >= *options_.most_repetitions;
+    if (!enough && (!options_.fold || !repeats(last))) return;
+    if (enough && options_.trial) {
+      for (Rank& rank : players_) rank.player.leave_out_rest();
+      return;
+    }
+    double period = 0.0;
+    for (const Rank& rank : players_) period = std::max(period, period_of(rank, last));
+    for (Rank& rank : players_) rank.player.skip(left, last, period);
+  }
+
+  static double period_of(const Rank& rank, std::size_t last) {
+    const std::vector<RankPlayer::Snapshot>& snapshots = rank.player.snapshots();
+    return snapshots[last].moment.time.host - snapshots[last - 1].moment.time.host;
+  }
+
+  bool repeats(std::size_t last) const {
+    const double period = period_of(players_.front(), last);
+    return std::all_of(players_.begin(), players_.end(), [&](const Rank& rank) {
+      const std::vector<RankPlayer::Snapshot>& snapshots = rank.player.snapshots();
+      return same(snapshots[last - 1], snapshots[last]) && close(period_of(rank, last), period);
+    });
+  }
+
+  SimulationOptions options_;
+  std::vector<Rank> players_;
+};
+
+}  // namespace
+
+std::vector<RankSimulation> simulate_ranks(std::span<const LockstepRank> ranks,
+                                           const SimulationOptions& options) {
+  ZP_CHECK(!ranks.empty(), "a run without ranks");
+  return Lockstep(ranks, options).run();
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,299 @@
+// Ranks beside each other: by hand, and random ones against the single rank.
+#include "simulator/lockstep.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <span>
+#include <vector>
+
+#include "simulator/program_writer.hpp"
+#include "tests/catch.hpp"
+#include "tests/simulator/random_rank.hpp"
+
+using namespace zeroplan;
+using namespace zeroplan::testing;
+
+namespace {
+
+Demands demand(SharedResource resource, float share) {
+  Demands demands{};
+  demands[static_cast<std::size_t>(resource)] = share;
+  return demands;
+}
+
+// A rank under construction, times in milliseconds. Its steady step is what is written.
+struct Script {
+  RankProgram rank;
+  ProgramWriter writer{rank.program};
+  StreamId nccl = -1;
+
+  Script() {
+    writer.add_stream("compute");
+    nccl = writer.add_stream("NCCL");
+    rank.program.shared_stream = nccl;
+  }
+  TaskIndex task(TaskKind kind, double ms, Demands demands = {}) {
+    return writer.add_task({"task", kind, {}, Seconds::of(ms * 1e-3), demands});
+  }
+  void kernel(double ms, Demands demands = {}) {
+    writer.issue(task(TaskKind::kernel, ms, demands), kComputeStream);
+  }
+  // Behind what was computed; what is computed next waits for it.
+  void collective(double ms, Demands demands = {}) {
+    writer.wait_stream(nccl, kComputeStream);
+    writer.issue(task(TaskKind::collective, ms, demands), nccl);
+    writer.wait_stream(kComputeStream, nccl);
+  }
+  const RankProgram& done() {
+    rank.steady.optimizer = writer.since(0);
+    return rank;
+  }
+};
+
+std::vector<RankSimulation> together(std::initializer_list<const RankProgram*> ranks,
+                                     const SimulationOptions& options = {}) {
+  std::vector<LockstepRank> list;
+  for (const RankProgram* rank : ranks) list.push_back({rank});
+  return simulate_ranks(list, options);
+}
+
+double step_ms(const RankSimulation& run) { return (run.step.end - run.step.begin) * 1e3; }
+
+double idle_ms(const RankSimulation& run, IdleCause cause) {
+  return run.step.idle[static_cast<std::size_t>(cause)] * 1e3;
+}
+
+bool equal(const TimeAccount& a, const TimeAccount& b) {
+  return a.begin == b.begin && a.end == b.end && a.phase == b.phase && a.idle == b.idle &&
+         a.busy == b.busy && a.compute_busy == b.compute_busy && a.contention == b.contention &&
+         a.dispatch == b.dispatch && a.launches == b.launches;
+}
+
+constexpr int kRandom = 150;
+
+}  // namespace
+
+TEST_CASE("a rank that is early at a collective waits for the late one, and both end together") {
+  Script early;
+  Script late;
+  early.kernel(2.0);
+  late.kernel(3.0);
+  for (Script* script : {&early, &late}) {
+    script->collective(4.0);
+    script->kernel(1.0);
+  }
+  const auto runs = together({&early.done(), &late.done()});
+  CHECK(step_ms(runs[0]) == Approx(3.0 + 4.0 + 1.0));
+  CHECK(step_ms(runs[1]) == Approx(3.0 + 4.0 + 1.0));
+  CHECK(idle_ms(runs[0], IdleCause::communication) == Approx(1.0 + 4.0));
+  CHECK(idle_ms(runs[1], IdleCause::communication) == Approx(4.0));
+  CHECK(step_ms(simulate_rank(early.rank)) == Approx(2.0 + 4.0 + 1.0));
+}
+
+TEST_CASE("the owners of one bucket after the other are all waited for") {
+  // What one rank has to do behind each collective adds up, though no rank does more than its own.
+  std::vector<Script> scripts(3);
+  std::vector<LockstepRank> ranks;
+  for (std::size_t own = 0; own < scripts.size(); ++own) {
+    for (std::size_t bucket = 0; bucket < scripts.size(); ++bucket) {
+      scripts[own].collective(1.0);
+      if (own == bucket) scripts[own].kernel(5.0);
+    }
+    scripts[own].collective(1.0);
+    ranks.push_back({&scripts[own].done()});
+  }
+  for (const RankSimulation& run : simulate_ranks(ranks)) {
+    CHECK(step_ms(run) == Approx(4 * 1.0 + 3 * 5.0));
+    CHECK(idle_ms(run, IdleCause::communication) == Approx(4 * 1.0 + 2 * 5.0));
+  }
+}
+
+TEST_CASE("a collective that waits for peers holds its multiprocessors and no bandwidth") {
+  Demands both = demand(SharedResource::multiprocessors, 0.25F);
+  both[static_cast<std::size_t>(SharedResource::gpu_memory)] = 1.0F;
+  Script early;
+  Script late;
+  for (Script* script : {&early, &late}) {
+    if (script == &late) script->kernel(4.0);
+    script->writer.wait_stream(script->nccl, kComputeStream);
+    script->writer.issue(script->task(TaskKind::collective, 2.0, both), script->nccl);
+  }
+  // Beside it: compute goes at 1 / 1.25 from the start, a copy in memory as fast as alone.
+  early.kernel(2.0, demand(SharedResource::multiprocessors, 1.0F));
+  early.kernel(1.5, demand(SharedResource::gpu_memory, 1.0F));
+  const auto runs = together({&early.done(), &late.done()});
+  CHECK(step_ms(runs[0]) == Approx(4.0 + 2.0));
+  CHECK(runs[0].step.contention * 1e3 == Approx(0.25 * 2.0));
+  CHECK(runs[0].step.compute_busy * 1e3 == Approx(2.5 + 1.5));
+}
+
+TEST_CASE("a collective ends on every rank when the slowest rank's part has ended") {
+  Script free;
+  Script busy;
+  const Demands memory = demand(SharedResource::gpu_memory, 1.0F);
+  for (Script* script : {&free, &busy}) {
+    script->writer.issue(script->task(TaskKind::collective, 2.0, memory), script->nccl);
+    if (script == &busy) script->kernel(2.0, memory);
+    script->writer.wait_stream(kComputeStream, script->nccl);
+    script->kernel(1.0);
+  }
+  // The busy one shares its memory with a kernel: both take 4 ms.
+  const auto runs = together({&free.done(), &busy.done()});
+  CHECK(step_ms(runs[0]) == Approx(4.0 + 1.0));
+  CHECK(step_ms(runs[1]) == Approx(4.0 + 1.0));
+  CHECK(idle_ms(runs[0], IdleCause::communication) == Approx(4.0));
+}
+
+TEST_CASE("ranks that disagree in number or kind of their collectives are an error") {
+  Script two;
+  Script one;
+  Script other;
+  two.collective(1.0);
+  two.collective(2.0);
+  one.collective(1.0);
+  other.collective(2.0);
+  other.collective(1.0);
+  CHECK_THROWS_AS(together({&two.done(), &one.done()}), std::logic_error);
+  CHECK_THROWS_AS(together({&two.done(), &other.done()}), std::logic_error);
+}
+
+TEST_CASE("where one rank runs out of memory, all stop, and its result says so") {
+  Script small;
+  Script large;
+  for (Script* script : {&small, &large}) {
+    const SlotIndex slot = script->writer.new_slot();
+    script->collective(1.0);
+    script->writer.allocate(slot,
+                            script == &large ? Bytes::gib(2) : Bytes::mib(10),
+                            MemoryCategory::gradients,
+                            kComputeStream);
+    script->collective(1.0);
+    script->writer.release(slot);
+  }
+  SimulationOptions options;
+  options.available = Bytes::gib(1);
+  const auto runs = together({&small.done(), &large.done()}, options);
+  CHECK_FALSE(runs[0].out_of_memory.has_value());
+  REQUIRE(runs[1].out_of_memory.has_value());
+  CHECK(runs[1].out_of_memory->category == MemoryCategory::gradients);
+  std::vector<LockstepRank> unlimited = {{&small.rank}, {&large.rank, /*has_no_limit=*/true}};
+  for (const RankSimulation& run : simulate_ranks(unlimited, options)) {
+    CHECK_FALSE(run.out_of_memory.has_value());
+  }
+}
+
+TEST_CASE("a rank whose peers keep up is played as it was before there was a lockstep") {
+  // Seconds as the event loop had them before ranks could meet: step, lost to sharing, and the step
+  // on a card of little room (-1: out of memory).
+  struct Played {
+    double step, contention, limited;
+  };
+  constexpr Played kBefore[] = {
+      {0.097537261108827711, 0.0038564611088276624, 0.097478789859342663},
+      {0.10338721728034053, 0.010565817280340475, -1},
+      {0.32723433951065561, 0.022260339510655758, 0.3286025574447633},
+      {0.27819844981288816, 0.0050764498128885388, -1},
+      {0.12574108401999468, 0.011306284019994553, 0.12584108401999466},
+      {0.32891892881850532, 0.031989324809815999, 0.3325624263661876},
+      {0.47294192700087778, 0.00051772700087821541, 0.47324492700087784},
+      {0.17964123041992167, 0.013721849423145941, 0.17985159036416978},
+      {0.30242809446849817, 0.029740494468498049, 0.30242809446849822},
+      {0.59968860000000546, 5.9379584582686107e-15, -1},
+      {0.52308332268531887, 0.0028109226853188477, -1},
+      {0.33129465636939742, 0.003522256369397334, -1},
+  };
+  const auto same = [](double a, double b) { return std::abs(a - b) <= 1e-13; };
+  for (std::size_t i = 0; i < std::size(kBefore); ++i) {
+    CAPTURE(i);
+    const RankProgram rank = random_rank(1000 + i, i % 3);
+    const RankSimulation free = simulate_rank(rank);
+    CHECK(same(step_ms(free) * 1e-3, kBefore[i].step));
+    CHECK(same(free.step.contention, kBefore[i].contention));
+    SimulationOptions options;
+    options.available = free.stats.peak_allocated() + Bytes::mib(20);
+    const RankSimulation limited = simulate_rank(rank, options);
+    CHECK(same(limited.out_of_memory ? -1.0 : step_ms(limited) * 1e-3, kBefore[i].limited));
+  }
+}
+
+TEST_CASE("equal ranks in lockstep run as one alone, to the last bit") {
+  int compared = 0;
+  for (int seed = 0; seed < kRandom; ++seed) {
+    CAPTURE(seed);
+    const RankProgram rank = random_rank(static_cast<std::uint64_t>(seed));
+    SimulationOptions options;
+    const RankSimulation free = simulate_rank(rank);
+    // And on a card on which the allocator waits for streams in the middle of an allocation.
+    for (const bool limited : {false, true}) {
+      if (limited) options.available = free.stats.peak_allocated() + Bytes::mib(20);
+      for (const bool fold : {true, false}) {
+        options.fold = fold;
+        const RankSimulation alone = simulate_rank(rank, options);
+        const auto runs = together({&rank, &rank, &rank}, options);
+        if (alone.out_of_memory) {  // the first to run out stops the others
+          CHECK(std::any_of(runs.begin(), runs.end(), [](const RankSimulation& run) {
+            return run.out_of_memory.has_value();
+          }));
+          continue;
+        }
+        for (const RankSimulation& run : runs) {
+          CHECK(equal(run.step, alone.step));
+          CHECK(run.stats == alone.stats);
+          CHECK(run.static_allocated == alone.static_allocated);
+          CHECK_FALSE(run.out_of_memory.has_value());
+          ++compared;
+        }
+      }
+    }
+  }
+  CHECK(compared > 6 * kRandom);
+}
+
+TEST_CASE("ranks that differ end, none before it would alone") {
+  int waited = 0;
+  for (int seed = 0; seed < kRandom; ++seed) {
+    CAPTURE(seed);
+    std::vector<RankProgram> ranks;
+    for (std::uint64_t own = 0; own < 4; ++own) {
+      ranks.push_back(random_rank(static_cast<std::uint64_t>(seed), own));
+      // Sharing may put off a kernel to where it shares with less: without it, more to wait for
+      // never makes anything earlier.
+      for (Task& task : ranks.back().program.tasks) task.demands = {};
+    }
+    const auto runs = together({&ranks[0], &ranks[1], &ranks[2], &ranks[3]});
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const double alone = step_ms(simulate_rank(ranks[i]));
+      CHECK(step_ms(runs[i]) >= alone * (1.0 - 1e-12));
+      waited += step_ms(runs[i]) > alone * 1.01 ? 1 : 0;
+    }
+  }
+  CHECK(waited > kRandom);
+}
+
+TEST_CASE("repetitions that are counted give what all of them give, for ranks that differ") {
+  int counted = 0;
+  for (int seed = 0; seed < kRandom; ++seed) {
+    CAPTURE(seed);
+    std::vector<RankProgram> ranks;
+    for (std::uint64_t own = 0; own < 3; ++own) {
+      ranks.push_back(random_rank(static_cast<std::uint64_t>(seed), own));
+    }
+    SimulationOptions unfolded;
+    unfolded.fold = false;
+    const auto some = together({&ranks[0], &ranks[1], &ranks[2]});
+    const auto all = together({&ranks[0], &ranks[1], &ranks[2]}, unfolded);
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      CHECK(step_ms(some[i]) == Approx(step_ms(all[i])).epsilon(1e-7));
+      CHECK(some[i].step.launches == all[i].step.launches);
+      CHECK(some[i].step.contention == Approx(all[i].step.contention).epsilon(1e-6).margin(1e-9));
+      CHECK(some[i].stats.peak_reserved() == all[i].stats.peak_reserved());
+      for (std::size_t cause = 0; cause < kIdleCauseCount; ++cause) {
+        CHECK(some[i].step.idle[cause] ==
+              Approx(all[i].step.idle[cause]).epsilon(1e-6).margin(1e-9));
+      }
+      counted += some[i].step.end != all[i].step.end ? 1 : 0;
+    }
+  }
+  CHECK(counted > kRandom / 2);  // rounding tells that the sum was taken in another order
+}
