@@ -56,7 +56,8 @@ ConfigExplanation explain_config(const Arguments& arguments,
   explanation.sensitivity = sensitivity(variations, options);
   if (runs_deepspeed(explanation.plan.workload) && is_simulated(explanation.plan)) {
     const StepWork work = step_work(explanation.plan);
-    const RankProgram rank = write_rank_program(explanation.plan, work);
+    const std::optional<int> shown = explanation.sensitivity.base.gpu.rank;
+    const RankProgram rank = write_rank_program(explanation.plan, work, shown);
     explanation.peak = HeldTensors(explanation.plan, work, rank).at_peak();
   }
   return explanation;
@@ -119,7 +120,7 @@ OomRun run_of(const Scenario& scenario, const OomEvent& event, PredictOptions op
   run.result = simulate(run.plan, {.predict = options, .other_networks = false});
   if (runs_deepspeed(run.plan.workload) && is_simulated(run.plan)) {
     const StepWork work = step_work(run.plan);
-    const RankProgram rank = write_rank_program(run.plan, work);
+    const RankProgram rank = write_rank_program(run.plan, work, run.result.gpu.rank);
     if (const auto question = question_of(event)) {
       run.matches = HeldTensors(run.plan, work, rank).matches(*question);
     }

@@ -1,12 +1,12 @@
 #include "simulator/simulate.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -16,22 +16,16 @@
 #include "model/predict/memory_intervals.hpp"
 #include "model/predict/stage_work.hpp"
 #include "model/predict/verdict.hpp"
+#include "simulator/card_trials.hpp"
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulation_memo.hpp"
 
 namespace zeroplan {
 namespace {
 
-// Standard deviations beyond which nobody asks whether it fits.
-constexpr double kFarTail = 3.5;
-
-// Equal micro-steps in a row that are played where whether it runs is asked, or a coarse time.
-// Assumed: what fails fails within them, and none that follows takes longer
-// (tests/property/simulation_property.cpp compares with all of them).
-constexpr std::int64_t kPlayedMicroSteps = 4;
-
-// Of a factor by which a card can be smaller, between two ways to say that it is enough.
-constexpr double kRounding = 1e-9;
+// Share of the deciding card from which on the closed form's peak counts as near: what is reserved
+// is seldom less than the closed form says, and where it is less the trial was for nothing.
+constexpr double kNear = 0.9;
 
 double normal(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
 
@@ -47,89 +41,6 @@ double quantile(double probability) {
 }
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
-
-// A card, of which context and libraries take `outside`.
-struct Card {
-  Bytes room;
-  Bytes outside;
-};
-
-// On a card smaller by `factor`; absent: it does not run there.
-std::optional<RankSimulation> run_on_smaller(const RankProgram& rank,
-                                             const Card& card,
-                                             double factor,
-                                             SimulationOptions options) {
-  const double available = count(card.room) / factor - count(card.outside);
-  if (available <= 0.0) return std::nullopt;
-  options.available = Bytes::nearest(available);
-  RankSimulation simulation = simulate_rank(rank, options);
-  if (simulation.out_of_memory) return std::nullopt;
-  return simulation;
-}
-
-bool runs_on_smaller(const RankProgram& rank, const Card& card, double factor) {
-  const SimulationOptions trial{.most_repetitions = kPlayedMicroSteps, .trial = true};
-  return run_on_smaller(rank, card, factor, trial).has_value();
-}
-
-// Plays one rank on cards of different size.
-class Trials {
- public:
-  Trials(const RankProgram& rank, const Card& card)
-      : rank_(rank), card_(card), unlimited_(simulate_rank(rank)) {}
-
-  const RankSimulation& unlimited() const { return unlimited_; }
-
-  // The run on the card; absent: it does not run there. `coarse`: of many equal micro-steps that do
-  // not fold, the rest are taken to be as one of them.
-  std::optional<RankSimulation> on_card(bool coarse) const {
-    SimulationOptions options;
-    if (coarse) options.most_repetitions = kPlayedMicroSteps;
-    return run_on_smaller(rank_, card_, 1.0, options);
-  }
-
-  struct Asked {
-    double low = 0.0;
-    double high = 0.0;
-    double precision = 0.0;         // of the answer
-    double decisive = 0.0;          // the plan fits from here on
-    bool verdict_alone = false;     // it is enough to know on which side of it the answer lies
-    bool runs_at_decisive = false;  // is known already
-  };
-  // Largest factor by which the card can be smaller, between `asked.low` and `asked.high`. Which
-  // factors run is not monotone to the last byte: on which side of the decisive one the answer lies
-  // is tried at that one, whoever asks.
-  double largest_factor(const Asked& asked) const {
-    // Whatever is reserved without a limit surely runs; less than what is allocated never does.
-    const MemoryStats& peaks = unlimited_.stats;
-    const double runs = count(card_.room) / count(peaks.peak_reserved() + card_.outside);
-    const double fails = count(card_.room) / count(peaks.peak_allocated() + card_.outside);
-    if (fails <= asked.low) return fails;
-    if (runs >= asked.high || fails <= runs) return runs;
-    double low = std::max(runs, asked.low);
-    double high = std::min(fails, asked.high);
-    if (low > runs && !runs_on_smaller(low)) return low;
-    const double decisive = asked.decisive + kRounding;
-    const bool open = low < decisive && decisive < high;
-    const bool fits = open && (asked.runs_at_decisive || runs_on_smaller(decisive));
-    if (asked.verdict_alone) return fits ? decisive : low;
-    while (high - low > asked.precision) {
-      const double middle = 0.5 * (low + high);
-      (runs_on_smaller(middle) ? low : high) = middle;
-    }
-    if (!open) return low;
-    return fits ? std::max(low, decisive) : std::min(low, asked.decisive - kRounding);
-  }
-
- private:
-  bool runs_on_smaller(double factor) const {
-    return zeroplan::runs_on_smaller(rank_, card_, factor);
-  }
-
-  const RankProgram& rank_;
-  Card card_;
-  RankSimulation unlimited_;
-};
 
 // What is reserved at the peak, beside context and NCCL: as runs usually have it, at most what the
 // card has where the rank runs on it, at least what was played where it does not. Another
@@ -200,8 +111,9 @@ Bound bound_of(const TimeAccount& time) {
       ->second;
 }
 
-// Rates follow the time: `step` holds those of the closed form's total. One rank is played: waiting
-// for the slowest of many nodes is the closed form's factor [T4].
+// Rates follow the time: `step` holds those of the closed form's total. Ranks that do equal work
+// are taken to be equally fast: waiting for the slowest of many nodes is the closed form's factor
+// [T4].
 void take_time(const TimeAccount& time, double scale, StepTime& step) {
   const double ratio = step.total.seconds() / (scale * (time.end - time.begin));
   const auto scaled = [&](double seconds) { return Seconds::of(scale * seconds); };
@@ -263,91 +175,43 @@ bool is_simulated(const Plan& plan) {
 
 namespace {
 
-// A plan's rank, played, and what is asked about it.
+// A plan's ranks, played, and what is asked about them.
 struct Played {
   MemoryPrediction memory;  // the closed form's, for what is not played
   double sd = 0.0;
   std::shared_ptr<const PlayedRank> rank;
 };
 
-// The card, and how closely it is asked for.
-struct Question {
-  Card card;
-  double sd = 0.0;
-  double decisive = 0.0;  // factor by which the card must be smaller for the plan to fit
-  bool verdict_alone = false;
-  bool decisive_first = false;  // and nothing else where it does not run there
-};
-
-// Share of the deciding card from which on the closed form's peak counts as near: what is reserved
-// is seldom less than the closed form says, and where it is less the trial was for nothing.
-constexpr double kNear = 0.9;
-
-// What does not run on the deciding card does not fit: what is reserved without a limit is more
-// than that card has, or it would have run as it does without a limit.
-PlayedRank play(const RankProgram& rank, const Question& question) {
-  const double sd = question.sd;
-  PlayedRank played;
-  if (question.decisive_first &&
-      !runs_on_smaller(rank, question.card, question.decisive + kRounding)) {
-    played.factor = std::min(1.0 - kFarTail * sd, question.decisive - kRounding);
-    played.stopped = true;
-    return played;
-  }
-  const Trials trials(rank, question.card);
-  played.factor = trials.largest_factor({1.0 - kFarTail * sd,
-                                         1.0 + kFarTail * sd,
-                                         0.25 * sd,
-                                         question.decisive,
-                                         question.verdict_alone,
-                                         question.decisive_first});
-  const bool unlimited_fits =
-      trials.unlimited().stats.peak_reserved() + question.card.outside <= question.card.room;
-  const bool wanted = !question.verdict_alone || played.factor >= question.decisive - kRounding;
-  std::optional<RankSimulation> limited;
-  if (!unlimited_fits && played.factor >= 1.0 && wanted) {
-    limited = trials.on_card(question.verdict_alone);
-    // It runs on a smaller card by luck alone.
-    if (!limited) played.factor = 1.0 - kRounding;
-  }
-  played.run = limited ? *limited : trials.unlimited();
-  return played;
-}
-
-Fingerprint fingerprint_of(const RankProgram& rank, const Question& question) {
-  Fingerprint print = fingerprint(rank);
-  print.add(static_cast<std::uint64_t>(question.card.room.count()));
-  print.add(static_cast<std::uint64_t>(question.card.outside.count()));
-  print.add(std::bit_cast<std::uint64_t>(question.sd));
-  print.add(std::bit_cast<std::uint64_t>(question.decisive));
-  print.add(static_cast<std::uint64_t>(question.verdict_alone));
-  print.add(static_cast<std::uint64_t>(question.decisive_first));
-  return print;
-}
-
 Played play(const Plan& plan,
             const StepWork& work,
-            const RankProgram& rank,
+            const std::vector<PlannedRank>& ranks,
             Bytes outside,
             const SimulateOptions& options) {
   Played played;
   played.memory = predict_memory(plan, work);
   played.sd = std::max(1e-6, played.memory.relative_sd);
-  Question question{{plan.cluster.gpu.memory.value - options.predict.reserve, outside},
-                    played.sd,
-                    decisive_factor(plan, played.memory, options.predict),
-                    options.verdict_alone};
+  CardQuestion question{{plan.cluster.gpu.memory.value - options.predict.reserve, outside},
+                        played.sd,
+                        decisive_factor(plan, played.memory, options.predict),
+                        options.verdict_alone};
   question.decisive_first =
       options.verdict_alone && options.stops_at_the_limit && std::isfinite(question.decisive) &&
       count(played.memory.gpu.peak_total) * question.decisive >= kNear * count(question.card.room);
   if (options.memo == nullptr) {
-    played.rank = std::make_shared<const PlayedRank>(play(rank, question));
+    played.rank = std::make_shared<const PlayedRank>(play_on(ranks, question));
     return played;
   }
-  const Fingerprint key = fingerprint_of(rank, question);
+  const Fingerprint key = fingerprint_of(ranks, question);
   played.rank = options.memo->find(key);
-  if (!played.rank) played.rank = options.memo->keep(key, play(rank, question));
+  if (!played.rank) played.rank = options.memo->keep(key, play_on(ranks, question));
   return played;
+}
+
+std::vector<PlannedRank> ranks_of(const Plan& plan, const StepWork& work, bool lockstep) {
+  if (lockstep) return write_rank_programs(plan, work);
+  std::vector<PlannedRank> alone;
+  alone.push_back({false, write_stand_in(plan, work)});
+  return alone;
 }
 
 // Memory and verdict of what was played, in place of the closed form's.
@@ -380,8 +244,8 @@ StepResult simulate_pipeline(const Plan& plan, SimulateOptions options) {
   const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
   std::optional<Played> worst, first;
   for (const StageWork& stage : stage_works(plan)) {
-    const RankProgram rank = write_rank_program(stage.plan, stage.work);
-    Played played = play(stage.plan, stage.work, rank, outside, options);
+    const std::vector<PlannedRank> ranks = ranks_of(stage.plan, stage.work, options.lockstep);
+    Played played = play(stage.plan, stage.work, ranks, outside, options);
     const bool tighter =
         !worst || played.rank->factor < worst->rank->factor ||
         (played.rank->factor == worst->rank->factor &&
@@ -404,13 +268,14 @@ StepResult simulate(const Plan& plan, const SimulateOptions& options) {
   StepResult result = predict(plan, options.predict);
   if (!is_simulated(plan)) return result;
   const StepWork work = step_work(plan);
-  const RankProgram rank = write_rank_program(plan, work);
+  const std::vector<PlannedRank> ranks = ranks_of(plan, work, options.lockstep);
   const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
-  Played played = play(plan, work, rank, outside, options);
+  Played played = play(plan, work, ranks, outside, options);
   if (played.rank->stopped) {
     take_played_memory(plan, std::move(played), outside, options.predict, result);
     return result;
   }
+  if (ranks.size() > 1) result.gpu.rank = played.rank->rank;
 
   const double old_total = result.step.total.seconds();
   const double old_speed = result.step.tokens_per_second_per_gpu;
@@ -432,9 +297,9 @@ StepResult simulate(const Plan& plan, const SimulateOptions& options) {
     Plan changed = plan;
     changed.cluster.inter_node.bandwidth.value =
         BytesPerSecond::of(other.gigabits_per_second * 1e9 / 8.0);
-    const RankSimulation there = simulate_rank(write_rank_program(changed, work));
-    other.tokens_per_second_per_gpu = result.step.tokens_per_second_per_gpu * new_total /
-                                      (scale * (there.step.end - there.step.begin));
+    const TimeAccount there = unlimited_step(ranks_of(changed, work, options.lockstep));
+    other.tokens_per_second_per_gpu =
+        result.step.tokens_per_second_per_gpu * new_total / (scale * (there.end - there.begin));
   }
   return result;
 }

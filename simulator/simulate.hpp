@@ -25,6 +25,10 @@ struct SimulateOptions {
   // deciding card first, and nothing more where it does not run there. `fits` and the names of the
   // limits are the same; peaks and times of such a plan are the closed form's.
   bool stops_at_the_limit = false;
+  // The ranks that differ are played in lockstep. Off: one of them is, the heaviest, which stands
+  // in for the others (write_stand_in); cheaper, for searches: times are a little longer, and
+  // memory is that of a rank that copies what the slowest owner of each bucket copies.
+  bool lockstep = true;
   SimulationMemo* memo = nullptr;  // what was played before, and this; may be shared by threads
 };
 

@@ -41,6 +41,7 @@ Evaluated evaluate(const SearchSpace& space,
                                         .other_networks = false,
                                         .verdict_alone = true,
                                         .stops_at_the_limit = numbers == Numbers::of_what_fits,
+                                        .lockstep = false,
                                         .memo = memo});
     item.tokens_per_second = result.step.tokens_per_second_per_gpu;
     item.step = result.step.total;

@@ -181,7 +181,7 @@ Gathered gathered(SlotKind kind) {
 HeldTensors::HeldTensors(const Plan& plan, const StepWork& work, const RankProgram& rank)
     : plan_(plan), work_(work), rank_(rank) {
   EngineConfig config = plan.engine;
-  config.rank = heaviest_rank(config, plan.engine_parameters);
+  config.rank = rank.rank;
   buffers_ = engine_buffers(config, plan.engine_parameters);
 }
 

@@ -64,7 +64,7 @@ struct SizeQuestion {
   std::optional<Bytes> allocated;
 };
 
-// The walk of one plan's heaviest rank. Plan, work and program must outlive it.
+// The walk of one of a plan's ranks. Plan, work and program must outlive it.
 class HeldTensors {
  public:
   HeldTensors(const Plan& plan, const StepWork& work, const RankProgram& rank);

@@ -41,16 +41,18 @@ Json gpu_json(const GpuMemory& gpu) {
   for (std::size_t i = 0; i < kPhaseCount; ++i) {
     phases[kPhaseNames.names[i]] = breakdown_json(gpu.by_phase[i]);
   }
-  return Json::object({{"capacity_bytes", gpu.capacity.count()},
-                       {"peak_allocated_bytes", gpu.peak_allocated.count()},
-                       {"peak_reserved_bytes", gpu.peak_reserved.count()},
-                       {"replayed_reserved_bytes", gpu.replayed_reserved.count()},
-                       {"peak_total_bytes", gpu.peak_total.count()},
-                       {"static_allocated_bytes", gpu.static_allocated.count()},
-                       {"peak_phase", name(kPhaseNames, gpu.peak_phase)},
-                       {"allocator_flushes", gpu.allocator_flushes},
-                       {"breakdown_at_peak", breakdown_json(gpu.breakdown_at_peak)},
-                       {"breakdown_by_phase", phases}});
+  Json object = Json::object({{"capacity_bytes", gpu.capacity.count()},
+                              {"peak_allocated_bytes", gpu.peak_allocated.count()},
+                              {"peak_reserved_bytes", gpu.peak_reserved.count()},
+                              {"replayed_reserved_bytes", gpu.replayed_reserved.count()},
+                              {"peak_total_bytes", gpu.peak_total.count()},
+                              {"static_allocated_bytes", gpu.static_allocated.count()},
+                              {"peak_phase", name(kPhaseNames, gpu.peak_phase)},
+                              {"allocator_flushes", gpu.allocator_flushes},
+                              {"breakdown_at_peak", breakdown_json(gpu.breakdown_at_peak)},
+                              {"breakdown_by_phase", phases}});
+  if (gpu.rank) object["rank"] = *gpu.rank;
+  return object;
 }
 
 Json step_json(const StepTime& step) {

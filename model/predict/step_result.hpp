@@ -68,6 +68,7 @@ struct Limit {
 };
 
 struct GpuMemory {
+  std::optional<int> rank;  // whose memory it is, where data-parallel ranks differ
   Bytes capacity;
   Bytes peak_allocated;
   Bytes peak_reserved;

@@ -63,6 +63,21 @@ void simulate_plan(benchmark::State& state) {
 }
 BENCHMARK(simulate_plan)->Unit(benchmark::kMillisecond);
 
+// Stage 2 with the optimizer on the host: ranks that differ, in lockstep, or one in place of all.
+void simulate_ranks_that_differ(benchmark::State& state) {
+  const Plan plan = resolve(parse_scenario(
+      parse_json(R"({"model":"7B","cluster":"8xA100-80G-SXM","ds_config":{"bf16":{"enabled":true},
+      "zero_optimization":{"stage":2,"overlap_comm":true,"offload_optimizer":{"device":"cpu"}}}})",
+                 "bench")
+          .root,
+      "bench"));
+  const bool lockstep = state.range(0) != 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(simulate(plan, {.other_networks = false, .lockstep = lockstep}));
+  }
+}
+BENCHMARK(simulate_ranks_that_differ)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
+
 // On a card on which the allocator gives cached memory back all the time: 16 micro-steps that leave
 // different states behind.
 void simulate_near_the_limit(benchmark::State& state) {

@@ -52,10 +52,15 @@ Evaluated point_of(double speed, std::int64_t gpu, std::int64_t host) {
 TEST_CASE("the answer is a plan that simulate confirms") {
   const TuneAnswer answer = tune(scenario_of("gpt2", "4xA100-40G"), small_options());
   REQUIRE(answer.plan);
-  const StepResult again = simulate(*answer.plan);
+  // As the search plays it, one rank that stands in for all; and as it is shown, side by side.
+  const StepResult again = simulate(*answer.plan, {.lockstep = false});
   CHECK(again.fits);
   CHECK(again.step.total.seconds() == answer.search.best->step.seconds());
   CHECK(again.gpu.peak_total == answer.search.best->gpu_memory);
+  const StepResult shown = simulate(*answer.plan);
+  CHECK(shown.fits);
+  CHECK(shown.step.total.seconds() == answer.result.step.total.seconds());
+  CHECK(shown.step.total.seconds() == Approx(answer.search.best->step.seconds()).epsilon(0.01));
   CHECK(answer.search.optimal);
   CHECK(answer.search.evaluated + answer.search.pruned == answer.search.points);
 }

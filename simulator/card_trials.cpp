@@ -1,0 +1,219 @@
+#include "simulator/card_trials.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "simulator/lockstep.hpp"
+
+namespace zeroplan {
+namespace {
+
+// Equal micro-steps in a row that are played where whether it runs is asked, or a coarse time.
+// Assumed: what fails fails within them, and none that follows takes longer
+// (tests/property/simulation_property.cpp compares with all of them).
+constexpr std::int64_t kPlayedMicroSteps = 4;
+
+// Of a factor by which a card can be smaller, between two ways to say that it is enough.
+constexpr double kRounding = 1e-9;
+
+double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
+
+double waited(const TimeAccount& time) {
+  return time.idle[static_cast<std::size_t>(IdleCause::communication)];
+}
+
+// Does it run on a card smaller by `factor`?
+bool runs_on_smaller(const RankProgram& rank, const Card& card, double factor) {
+  const double available = count(card.room) / factor - count(card.outside);
+  if (available <= 0.0) return false;
+  const SimulationOptions trial{
+      .available = Bytes::nearest(available), .most_repetitions = kPlayedMicroSteps, .trial = true};
+  return !simulate_rank(rank, trial).out_of_memory;
+}
+
+// What does not run on the deciding card does not fit: what is reserved without a limit is more
+// than that card has, or it would have run as it does without a limit.
+bool all_run_on_smaller(const std::vector<PlannedRank>& ranks, const CardQuestion& question) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](const PlannedRank& rank) {
+    return rank.stands_in ||
+           runs_on_smaller(rank.program, question.card, question.decisive + kRounding);
+  });
+}
+
+// Plays one rank on cards of different size, its peers taken to keep up.
+class Trials {
+ public:
+  // `unlimited`: how it ran without a limit.
+  Trials(const RankProgram& rank, const RankSimulation& unlimited, const Card& card)
+      : rank_(rank), unlimited_(unlimited), card_(card) {}
+
+  // A factor by which the card can be smaller for sure: whatever is reserved without a limit runs.
+  double surely_runs() const {
+    return count(card_.room) / count(unlimited_.stats.peak_reserved() + card_.outside);
+  }
+
+  struct Asked {
+    double low = 0.0;
+    double high = 0.0;
+    double precision = 0.0;         // of the answer
+    double decisive = 0.0;          // the plan fits from here on
+    bool verdict_alone = false;     // it is enough to know on which side of it the answer lies
+    bool runs_at_decisive = false;  // is known already
+  };
+  // Largest factor by which the card can be smaller, between `asked.low` and `asked.high`. Which
+  // factors run is not monotone to the last byte: on which side of the decisive one the answer lies
+  // is tried at that one, whoever asks.
+  double largest_factor(const Asked& asked) const {
+    // Less than what is allocated never runs.
+    const double runs = surely_runs();
+    const double fails =
+        count(card_.room) / count(unlimited_.stats.peak_allocated() + card_.outside);
+    if (fails <= asked.low) return fails;
+    if (runs >= asked.high || fails <= runs) return runs;
+    double low = std::max(runs, asked.low);
+    double high = std::min(fails, asked.high);
+    if (low > runs && !runs_on_smaller(rank_, card_, low)) return low;
+    const double decisive = asked.decisive + kRounding;
+    const bool open = low < decisive && decisive < high;
+    const bool fits = open && (asked.runs_at_decisive || runs_on_smaller(rank_, card_, decisive));
+    if (asked.verdict_alone) return fits ? decisive : low;
+    while (high - low > asked.precision) {
+      const double middle = 0.5 * (low + high);
+      (runs_on_smaller(rank_, card_, middle) ? low : high) = middle;
+    }
+    if (!open) return low;
+    return fits ? std::max(low, decisive) : std::min(low, asked.decisive - kRounding);
+  }
+
+ private:
+  const RankProgram& rank_;
+  const RankSimulation& unlimited_;
+  Card card_;
+};
+
+// Every rank on a card of its own; the one that stands in for others has no memory to count.
+// Absent: one of them does not run. `coarse`: of many equal micro-steps that do not fold, the rest
+// are taken to be as one of them.
+std::optional<std::vector<RankSimulation>> run_together(const std::vector<PlannedRank>& ranks,
+                                                        Bytes available,
+                                                        bool coarse) {
+  SimulationOptions options;
+  options.available = available;
+  if (coarse) options.most_repetitions = kPlayedMicroSteps;
+  std::vector<LockstepRank> together;
+  together.reserve(ranks.size());
+  for (const PlannedRank& rank : ranks) together.push_back({&rank.program, rank.stands_in});
+  std::vector<RankSimulation> runs = simulate_ranks(together, options);
+  for (const RankSimulation& run : runs) {
+    if (run.out_of_memory) return std::nullopt;
+  }
+  return runs;
+}
+
+// The rank that needs the most of its card, of those that have memory: the smallest factor where
+// one is near the card's limit, else the one that holds the most.
+struct Tightest {
+  std::size_t index = 0;
+  double factor = 0.0;
+};
+
+Tightest tightest_of(const std::vector<PlannedRank>& ranks,
+                     const std::vector<RankSimulation>& unlimited,
+                     const CardQuestion& question) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (!ranks[i].stands_in) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return unlimited[a].stats.peak_allocated() > unlimited[b].stats.peak_allocated();
+  });
+  const double sd = question.sd;
+  const double roomy = 1.0 + kFarTail * sd;
+  std::optional<Tightest> tightest;
+  for (const std::size_t i : order) {
+    const Trials trials(ranks[i].program, unlimited[i], question.card);
+    if (tightest && trials.surely_runs() >= std::min(tightest->factor, roomy)) continue;
+    const double factor = trials.largest_factor({1.0 - kFarTail * sd,
+                                                 roomy,
+                                                 0.25 * sd,
+                                                 question.decisive,
+                                                 question.verdict_alone,
+                                                 question.decisive_first});
+    if (!tightest || factor < tightest->factor) tightest = Tightest{i, factor};
+  }
+  return *tightest;
+}
+
+// The step's time is the longest of its ranks'; what it is made of is told of the one that waits
+// least for its peers, of those that take as long: they wait for it.
+TimeAccount step_of(const std::vector<RankSimulation>& runs) {
+  constexpr double kSame = 1e-9;
+  const auto seconds = [](const RankSimulation& run) { return run.step.end - run.step.begin; };
+  double longest = 0.0;
+  for (const RankSimulation& run : runs) longest = std::max(longest, seconds(run));
+  const TimeAccount* step = nullptr;
+  for (const RankSimulation& run : runs) {
+    if (seconds(run) < longest * (1.0 - kSame)) continue;
+    const bool waits_less = step == nullptr || waited(run.step) < waited(*step);
+    if (waits_less) step = &run.step;
+  }
+  return *step;
+}
+
+}  // namespace
+
+PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& question) {
+  PlayedRank played;
+  if (question.decisive_first && !all_run_on_smaller(ranks, question)) {
+    played.factor = std::min(1.0 - kFarTail * question.sd, question.decisive - kRounding);
+    played.stopped = true;
+    return played;
+  }
+  std::vector<RankSimulation> runs = *run_together(ranks, Bytes::infinite(), /*coarse=*/false);
+  const Tightest tightest = tightest_of(ranks, runs, question);
+  played.rank = ranks[tightest.index].program.rank;
+  played.factor = tightest.factor;
+  const bool unlimited_fits = std::all_of(runs.begin(), runs.end(), [&](const RankSimulation& run) {
+    const bool stands_in = ranks[static_cast<std::size_t>(&run - runs.data())].stands_in;
+    return stands_in || run.stats.peak_reserved() + question.card.outside <= question.card.room;
+  });
+  const bool wanted = !question.verdict_alone || played.factor >= question.decisive - kRounding;
+  if (!unlimited_fits && played.factor >= 1.0 && wanted) {
+    auto limited =
+        run_together(ranks, question.card.room - question.card.outside, question.verdict_alone);
+    if (limited) runs = std::move(*limited);
+    // It runs on a smaller card by luck alone.
+    if (!limited) played.factor = 1.0 - kRounding;
+  }
+  TimeAccount step = step_of(runs);
+  played.run = std::move(runs[tightest.index]);
+  step.device_memory = played.run.step.device_memory;
+  step.device_calls = played.run.step.device_calls;
+  played.run.step = step;
+  return played;
+}
+
+Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks, const CardQuestion& question) {
+  Fingerprint print = fingerprint(ranks.front().program);
+  for (std::size_t i = 1; i < ranks.size(); ++i) {
+    const Fingerprint other = fingerprint(ranks[i].program);
+    print.add(other.high);
+    print.add(other.low);
+    print.add(ranks[i].stands_in ? 1 : 0);
+  }
+  for (const PlannedRank& rank : ranks) print.add(static_cast<std::uint64_t>(rank.program.rank));
+  print.add(static_cast<std::uint64_t>(question.card.room.count()));
+  print.add(static_cast<std::uint64_t>(question.card.outside.count()));
+  print.add(std::bit_cast<std::uint64_t>(question.sd));
+  print.add(std::bit_cast<std::uint64_t>(question.decisive));
+  print.add(static_cast<std::uint64_t>(question.verdict_alone));
+  print.add(static_cast<std::uint64_t>(question.decisive_first));
+  return print;
+}
+
+TimeAccount unlimited_step(const std::vector<PlannedRank>& ranks) {
+  return step_of(*run_together(ranks, Bytes::infinite(), /*coarse=*/false));
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,48 @@
+// A plan's ranks on cards of different sizes: how much smaller the card can be, and how they run on
+// it.
+//
+// Pure; one thread. Cost: a few simulations of each rank. Checked by
+// tests/property/simulation_property.cpp, tests/property/lockstep_property.cpp and
+// tests/property/search_property.cpp.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "simulator/rank_simulation.hpp"
+#include "simulator/simulation_memo.hpp"
+
+namespace zeroplan {
+
+// Standard deviations beyond which nobody asks whether it fits.
+inline constexpr double kFarTail = 3.5;
+
+// A card, of which context and libraries take `outside`.
+struct Card {
+  Bytes room;
+  Bytes outside;
+};
+
+// The card, and how closely it is asked for.
+struct CardQuestion {
+  Card card;
+  double sd = 0.0;        // relative, of what is needed
+  double decisive = 0.0;  // factor by which the card must be smaller for the plan to fit
+  // Only on which side of `decisive` the answer lies; near the limit times are coarser.
+  bool verdict_alone = false;
+  // The deciding card first, and nothing else where the ranks do not run there:
+  // PlayedRank::stopped.
+  bool decisive_first = false;
+};
+
+// The ranks side by side, and the one that needs the most of its card. Precondition: one of them
+// does not stand in for others.
+PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& question);
+
+// Of everything that decides what play_on() answers.
+Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks, const CardQuestion& question);
+
+// The step of the ranks side by side, on cards without a limit.
+TimeAccount unlimited_step(const std::vector<PlannedRank>& ranks);
+
+}  // namespace zeroplan
