@@ -11,39 +11,43 @@ namespace zeroplan {
 namespace {
 
 constexpr double kMicro = 1e6;
-constexpr int kProcess = 1;
 constexpr int kPhaseTrack = 1000;  // above the streams in Perfetto's order of sort indices
 
 std::string quoted(const std::string& text) { return Json(text).dump(); }
-
-void append_name(int track, const std::string& name, int order, std::string& out) {
-  out += fmt::format(
-      "{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}},\n"
-      "{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_sort_index\",\"args\":{{"
-      "\"sort_index\":{}}}}},\n",
-      kProcess,
-      track,
-      quoted(name),
-      kProcess,
-      track,
-      order);
-}
 
 }  // namespace
 
 ChromeTrace::ChromeTrace(const std::string& title, Seconds origin)
     : text_("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"), origin_(origin.seconds()) {
+  next_process(title);
+}
+
+void ChromeTrace::next_process(const std::string& title) {
+  ++process_;
   text_ += fmt::format(
       "{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":{}}}}},\n",
-      kProcess,
+      process_,
       quoted(title));
-  append_name(kPhaseTrack, "phase", -1, text_);
+  append_track_name(kPhaseTrack, "phase", -1);
+}
+
+void ChromeTrace::append_track_name(int track, const std::string& name, int order) {
+  text_ += fmt::format(
+      "{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}},\n"
+      "{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_sort_index\",\"args\":{{"
+      "\"sort_index\":{}}}}},\n",
+      process_,
+      track,
+      quoted(name),
+      process_,
+      track,
+      order);
 }
 
 double ChromeTrace::micro(Seconds time) const { return (time.seconds() - origin_) * kMicro; }
 
 void ChromeTrace::track(int track, const std::string& name) {
-  append_name(track, name, track, text_);
+  append_track_name(track, name, track);
 }
 
 void ChromeTrace::span(int track,
@@ -55,7 +59,7 @@ void ChromeTrace::span(int track,
   fmt::format_to(std::back_inserter(text_),
                  "{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"cat\":\"{}\","
                  "\"name\":{}",
-                 kProcess,
+                 process_,
                  track,
                  micro(begin),
                  (end - begin).seconds() * kMicro,
@@ -68,7 +72,7 @@ void ChromeTrace::span(int track,
 void ChromeTrace::phase(std::string_view name, Seconds begin, Seconds end) {
   text_ += fmt::format(
       "{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":\"{}\"}},\n",
-      kProcess,
+      process_,
       kPhaseTrack,
       micro(begin),
       std::max(0.0, (end - begin).seconds()) * kMicro,
@@ -80,7 +84,7 @@ void ChromeTrace::memory(Seconds time,
                          Bytes not_allocated) {
   fmt::format_to(std::back_inserter(text_),
                  "{{\"ph\":\"C\",\"pid\":{},\"ts\":{:.3f},\"name\":\"memory, MiB\",\"args\":{{",
-                 kProcess,
+                 process_,
                  micro(time));
   const auto mebibytes = [](Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 20); };
   for (std::size_t category = 0; category < kMemoryCategoryCount; ++category) {

@@ -15,7 +15,11 @@ namespace zeroplan {
 // Times count from `origin`, in whatever clock the caller has. Texts are escaped.
 class ChromeTrace {
  public:
+  // `title`: of the first process.
   ChromeTrace(const std::string& title, Seconds origin);
+
+  // What follows belongs to another process, with tracks of its own; they are numbered from 1 on.
+  void next_process(const std::string& title);
 
   // Tracks are shown in the order of their numbers, below the phases.
   void track(int track, const std::string& name);
@@ -38,7 +42,10 @@ class ChromeTrace {
  private:
   double micro(Seconds time) const;
 
+  void append_track_name(int track, const std::string& name, int order);
+
   std::string text_;
+  int process_ = 0;
   double origin_ = 0.0;  // s
 };
 

@@ -1,9 +1,11 @@
 #include "simulator/recording.hpp"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "model/hardware/cluster.hpp"
+#include "simulator/lockstep.hpp"
 #include "simulator/memory_snapshot.hpp"
 #include "simulator/rank_simulation.hpp"
 #include "simulator/trace.hpp"
@@ -21,33 +23,69 @@ Bytes available(const StepResult& result) {
   return result.gpu.capacity - outside_torch(result);
 }
 
+// The plan's ranks, played again in lockstep; whose memory `result` tells stands first.
+class Replay {
+ public:
+  Replay(const Plan& plan, const StepResult& result)
+      : plan_(plan), ranks_(write_rank_programs(plan, step_work(plan))), recorders_(ranks_.size()) {
+    const auto shown = std::find_if(ranks_.begin(), ranks_.end(), [&](const PlannedRank& rank) {
+      return !rank.stands_in && result.gpu.rank && rank.program.rank == *result.gpu.rank;
+    });
+    if (shown != ranks_.end()) std::rotate(ranks_.begin(), shown, shown + 1);
+    std::vector<LockstepRank> together;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      together.push_back({&ranks_[i].program,
+                          ranks_[i].stands_in,
+                          &recorders_[i],
+                          i == 0 ? &allocator_events_ : nullptr});
+    }
+    SimulationOptions options;
+    options.available = available(result);
+    segments_ = std::move(simulate_ranks(together, options).front().segments);
+  }
+
+  std::string trace() const {
+    std::vector<TracedRank> traced;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      traced.push_back({title_of(ranks_[i]),
+                        &ranks_[i].program.program,
+                        &recorders_[i].timeline(),
+                        !ranks_[i].stands_in});
+    }
+    return chrome_trace(traced);
+  }
+  std::string snapshot() const {
+    return memory_snapshot(ranks_.front().program.program, allocator_events_, segments_);
+  }
+  Program take_program() { return std::move(ranks_.front().program.program); }
+  const Timeline& timeline() const { return recorders_.front().timeline(); }
+
+ private:
+  std::string title_of(const PlannedRank& rank) const {
+    const std::string job =
+        "ZeRO-" + std::to_string(plan_.engine.stage) + " on " + short_name(plan_.cluster);
+    if (ranks_.size() == 1) return job;
+    if (rank.stands_in) return "the other ranks (the slowest owner of each bucket): " + job;
+    return "rank " + std::to_string(rank.program.rank) + ": " + job;
+  }
+
+  const Plan& plan_;
+  std::vector<PlannedRank> ranks_;
+  std::vector<TraceRecorder> recorders_;
+  std::vector<AllocatorEvent> allocator_events_;
+  std::vector<SegmentSnapshot> segments_;
+};
+
 }  // namespace
 
 Recording record_run(const Plan& plan, const StepResult& result) {
-  const StepWork work = step_work(plan);
-  const RankProgram rank = write_rank_program(plan, work);
-  TraceRecorder recorder;
-  std::vector<AllocatorEvent> events;
-  SimulationOptions options;
-  options.observer = &recorder;
-  options.allocator_events = &events;
-  options.available = available(result);
-  const RankSimulation played = simulate_rank(rank, options);
-  const std::string title =
-      "ZeRO-" + std::to_string(plan.engine.stage) + " on " + short_name(plan.cluster);
-  return {recorder.chrome_trace(rank.program, title),
-          memory_snapshot(rank.program, events, played.segments)};
+  const Replay replay(plan, result);
+  return {replay.trace(), replay.snapshot()};
 }
 
 PlayedStep play_step(const Plan& plan, const StepResult& result) {
-  const StepWork work = step_work(plan);
-  RankProgram rank = write_rank_program(plan, work);
-  TraceRecorder recorder;
-  SimulationOptions options;
-  options.observer = &recorder;
-  options.available = available(result);
-  simulate_rank(rank, options);
-  return {std::move(rank.program), recorder.timeline(), outside_torch(result)};
+  Replay replay(plan, result);
+  return {replay.take_program(), replay.timeline(), outside_torch(result)};
 }
 
 }  // namespace zeroplan

@@ -10,15 +10,15 @@
 namespace zeroplan {
 
 struct Recording {
-  std::string trace;            // of the timed step: trace.hpp
-  std::string memory_snapshot;  // of the whole run: memory_snapshot.hpp
+  std::string trace;            // of the timed step, the rank with the most memory first: trace.hpp
+  std::string memory_snapshot;  // of that rank's whole run: memory_snapshot.hpp
 };
 
-// Plays the plan again, on the card of `result` where it fits on it, else on one without a limit.
-// Precondition: is_simulated(plan).
+// Plays the plan's ranks again, on the card of `result` where it fits on it, else on one without a
+// limit. Precondition: is_simulated(plan).
 Recording record_run(const Plan& plan, const StepResult& result);
 
-// The timed step as data.
+// The timed step as data, of the rank with the most memory.
 struct PlayedStep {
   Program program;  // names of the timeline's streams, tasks and labels
   Timeline timeline;

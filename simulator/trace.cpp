@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/check.hpp"
 #include "model/chrome_trace.hpp"
 
 namespace zeroplan {
@@ -20,20 +21,36 @@ void TraceRecorder::phase_began(Phase phase, Seconds time) {
   timeline_.phases.push_back({phase, time.seconds()});
 }
 
-double TraceRecorder::origin() const {
+namespace {
+
+double first_event(const Timeline& timeline) {
   double first = INFINITY;
-  for (const Timeline::Span& span : timeline_.spans) first = std::min(first, span.begin);
-  for (const Timeline::Memory& memory : timeline_.memory) first = std::min(first, memory.time);
-  return std::isfinite(first) ? first : 0.0;
+  for (const Timeline::Span& span : timeline.spans) first = std::min(first, span.begin);
+  for (const Timeline::Memory& memory : timeline.memory) first = std::min(first, memory.time);
+  return first;
 }
 
-std::string TraceRecorder::chrome_trace(const Program& program, const std::string& title) const {
-  ChromeTrace trace(title, Seconds::of(origin()));
+void add_memory(const Timeline& timeline, ChromeTrace& trace) {
+  Bytes peak;
+  for (const Timeline::Memory& memory : timeline.memory) peak = std::max(peak, sum(memory.held));
+  constexpr double kMoved = 1e-3;
+  Bytes shown = Bytes::of(-1);
+  for (const Timeline::Memory& memory : timeline.memory) {
+    const Bytes held = sum(memory.held);
+    const double moved = std::abs(static_cast<double>((held - shown).count()));
+    if (held != peak && moved < kMoved * static_cast<double>(peak.count())) continue;
+    shown = held;
+    trace.memory(Seconds::of(memory.time), memory.held, memory.reserved - held);
+  }
+}
+
+void add_rank(const TracedRank& rank, ChromeTrace& trace) {
+  const Program& program = *rank.program;
   for (std::size_t stream = 0; stream < program.streams.size(); ++stream) {
     trace.track(static_cast<int>(stream), program.streams[stream]);
   }
   double end = 0.0;
-  for (const Timeline::Span& span : timeline_.spans) {
+  for (const Timeline::Span& span : rank.timeline->spans) {
     const Task& task = program.tasks[static_cast<std::size_t>(span.task)];
     end = std::max(end, span.end);
     trace.span(span.stream,
@@ -43,22 +60,25 @@ std::string TraceRecorder::chrome_trace(const Program& program, const std::strin
                Seconds::of(span.begin),
                Seconds::of(span.end));
   }
-  const std::vector<Timeline::PhaseStart>& phases = timeline_.phases;
+  const std::vector<Timeline::PhaseStart>& phases = rank.timeline->phases;
   for (std::size_t i = 0; i < phases.size(); ++i) {
     const double until = i + 1 < phases.size() ? phases[i + 1].time : end;
     trace.phase(
         name(kPhaseNames, phases[i].phase), Seconds::of(phases[i].time), Seconds::of(until));
   }
-  Bytes peak;
-  for (const Timeline::Memory& memory : timeline_.memory) peak = std::max(peak, sum(memory.held));
-  constexpr double kMoved = 1e-3;
-  Bytes shown = Bytes::of(-1);
-  for (const Timeline::Memory& memory : timeline_.memory) {
-    const Bytes held = sum(memory.held);
-    const double moved = std::abs(static_cast<double>((held - shown).count()));
-    if (held != peak && moved < kMoved * static_cast<double>(peak.count())) continue;
-    shown = held;
-    trace.memory(Seconds::of(memory.time), memory.held, memory.reserved - held);
+  if (rank.has_memory) add_memory(*rank.timeline, trace);
+}
+
+}  // namespace
+
+std::string chrome_trace(std::span<const TracedRank> ranks) {
+  ZP_CHECK(!ranks.empty(), "a trace without ranks");
+  double origin = INFINITY;
+  for (const TracedRank& rank : ranks) origin = std::min(origin, first_event(*rank.timeline));
+  ChromeTrace trace(ranks.front().title, Seconds::of(std::isfinite(origin) ? origin : 0.0));
+  for (const TracedRank& rank : ranks) {
+    if (&rank != &ranks.front()) trace.next_process(rank.title);
+    add_rank(rank, trace);
   }
   return trace.finish();
 }

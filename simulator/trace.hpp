@@ -1,7 +1,8 @@
-// The timed step of a simulation as a Chrome trace, which Perfetto (ui.perfetto.dev) opens: a track
-// a stream, memory by category as counters above them.
+// The timed step of a simulation as a Chrome trace, which Perfetto (ui.perfetto.dev) opens: a
+// process a rank, in it a track a stream, memory by category as counters above them.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,16 +40,23 @@ class TraceRecorder : public TimelineObserver {
   void memory_changed(Seconds time, const CategoryBytes& held, Bytes reserved) override;
   void phase_began(Phase phase, Seconds time) override;
 
-  // Trace Event Format, times in microseconds from the first event. Memory counters in MiB, one for
-  // each moment at which the sum moved by more than a thousandth of its peak, and at every peak.
-  std::string chrome_trace(const Program& program, const std::string& title) const;
-
   const Timeline& timeline() const { return timeline_; }
 
  private:
-  double origin() const;
-
   Timeline timeline_;
 };
+
+// A rank's timed step. What is pointed to belongs to the caller.
+struct TracedRank {
+  std::string title;
+  const Program* program = nullptr;
+  const Timeline* timeline = nullptr;
+  bool has_memory = true;  // false: what it holds is nobody's
+};
+
+// Trace Event Format, one process a rank, times in microseconds from the first event of all. Memory
+// counters in MiB, one for each moment at which the sum moved by more than a thousandth of its
+// peak, and at every peak.
+std::string chrome_trace(std::span<const TracedRank> ranks);
 
 }  // namespace zeroplan

@@ -1,11 +1,13 @@
 // The ranks of stages 1 and 2 beside each other, over seeded random scenarios.
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "model/engine/buffers.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 #include "simulator/lockstep.hpp"
+#include "simulator/recording.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
 #include "tests/property/random_scenario.hpp"
@@ -158,6 +160,39 @@ TEST_CASE("micro-steps that are counted give what all of them give, for all rank
     }
   }
   CHECK(counted > 10);  // rounding tells that the sum was taken in another order
+}
+
+TEST_CASE("a trace has a process for each rank, whose collectives end together") {
+  for_each_plan(87, kScenarios / 10, [&](const Plan& plan, const StepWork&, const auto& ranks) {
+    const StepResult result = simulate(plan, {.other_networks = false});
+    const Json trace = parse_json(record_run(plan, result).trace, "trace").root;
+    std::vector<std::string> titles;
+    std::vector<std::vector<double>> ends(ranks.size());  // of collectives, us
+    std::vector<int> counters(ranks.size());
+    for (const Json& event : trace.find("traceEvents")->items()) {
+      const auto process = static_cast<std::size_t>(event.find("pid")->as_integer());
+      const std::string name = event.find("name")->as_string();
+      if (name == "process_name") {
+        titles.push_back(event.find("args")->find("name")->as_string());
+        CHECK(titles.size() == process);
+      }
+      if (event.find("ph")->as_string() == "C") ++counters[process - 1];
+      const Json* category = event.find("cat");
+      if (category == nullptr || category->as_string() != "collective") continue;
+      ends[process - 1].push_back(event.find("ts")->as_number() + event.find("dur")->as_number());
+    }
+    REQUIRE(titles.size() == ranks.size());
+    CHECK(titles[0].starts_with("rank " + std::to_string(*result.gpu.rank) + ": ZeRO-"));
+    CHECK(counters[0] > 0);
+    CHECK((counters.back() == 0) == ranks.back().stands_in);
+    REQUIRE_FALSE(ends[0].empty());
+    for (std::size_t i = 1; i < ends.size(); ++i) {
+      REQUIRE(ends[i].size() == ends[0].size());
+      for (std::size_t n = 0; n < ends[0].size(); ++n) {
+        CHECK(ends[i][n] == Approx(ends[0][n]).margin(0.01));
+      }
+    }
+  });
 }
 
 TEST_CASE("a prediction in lockstep has the memory of the rank that needs the most") {

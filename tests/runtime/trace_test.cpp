@@ -69,6 +69,7 @@ Trace trace_of(const std::string& text) {
     const std::string kind = text_at(event, "ph");
     const std::string name = text_at(event, "name");
     const std::string category = text_at(event, "cat");
+    if (event.find("pid")->as_number() != 1.0) continue;  // another rank's
     if (kind == "X") CHECK(event.find("dur")->as_number() >= 0.0);
     if (kind == "X" && category.empty()) trace.phases.push_back(name);
     if (kind == "X" && category == "collective") ++trace.collectives;

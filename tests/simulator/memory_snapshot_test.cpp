@@ -87,7 +87,8 @@ TEST_CASE("a trace is JSON with a track a stream, on which nothing overlaps") {
   loop.observe(&example.recorder);
   REQUIRE(loop.play({0, example.program.code.size()}));
   loop.drain();
-  const std::string text = example.recorder.chrome_trace(example.program, "a \"title\"");
+  const std::string text = chrome_trace(
+      std::vector<TracedRank>{{"a \"title\"", &example.program, &example.recorder.timeline()}});
   const Json trace = parse_json(text, "trace").root;
   std::map<std::int64_t, double> busy_until;
   int spans = 0;
