@@ -1,6 +1,7 @@
 // One point of a search, simulated.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "model/diagnostic.hpp"
 #include "simulator/simulate.hpp"
@@ -19,6 +20,28 @@ std::string lacks(const StepResult& result) {
   return text.empty() ? "memory" : text;
 }
 
+// One rank stands in for all while searching. Where that says that the plan fits, but not for sure,
+// the ranks that differ are asked: another than the heaviest may not fit.
+StepResult searched(const Plan& plan,
+                    const PredictOptions& predict,
+                    SimulationMemo* memo,
+                    Numbers numbers) {
+  constexpr double kForSure = 0.999;
+  SimulateOptions options{.predict = predict,
+                          .other_networks = false,
+                          .verdict_alone = true,
+                          .stops_at_the_limit = numbers == Numbers::of_what_fits,
+                          .lockstep = false,
+                          .memo = memo};
+  options.predict.likeliest_alone = true;
+  StepResult result = simulate(plan, options);
+  const bool ranks_differ = plan.engine.stage == 1 || plan.engine.stage == 2;
+  if (!ranks_differ || !result.fits || result.fit_probability >= kForSure) return result;
+  options.lockstep = true;
+  StepResult of_all = simulate(plan, options);
+  return of_all.fits ? std::move(result) : std::move(of_all);
+}
+
 }  // namespace
 
 Evaluated evaluate(const SearchSpace& space,
@@ -34,15 +57,7 @@ Evaluated evaluate(const SearchSpace& space,
       item.why_not = "DeepSpeed refuses: " + why;
       return item;
     }
-    PredictOptions predict = limits.predict;
-    predict.likeliest_alone = true;
-    const StepResult result = simulate(plan,
-                                       {.predict = predict,
-                                        .other_networks = false,
-                                        .verdict_alone = true,
-                                        .stops_at_the_limit = numbers == Numbers::of_what_fits,
-                                        .lockstep = false,
-                                        .memo = memo});
+    const StepResult result = searched(plan, limits.predict, memo, numbers);
     item.tokens_per_second = result.step.tokens_per_second_per_gpu;
     item.step = result.step.total;
     item.gpu_memory = result.gpu.peak_total;
