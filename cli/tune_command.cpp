@@ -80,6 +80,7 @@ Json answer_json(const TuneAnswer& answer,
   document["seconds"] = search.seconds;
   document["optimal"] = search.optimal;
   document["gap"] = options.search.gap;
+  document["unseen_at_most"] = search.unseen_at_most;
   document["objective"] = name(kObjectiveNames, options.objective);
   Json tally = Json::array();
   for (const auto& [reason, row] : search.tally) {

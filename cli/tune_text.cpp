@@ -132,10 +132,14 @@ std::string proof_text(const TuneAnswer& answer, const TuneOptions& options) {
                                  grouped(search.points),
                                  grouped(search.evaluated),
                                  grouped(search.pruned));
+  const bool memory = options.objective == Objective::memory;
   if (search.interrupted) return text + "; interrupted, so this is the best so far\n";
   if (search.out_of_time) return text + "; out of time, so this is the best so far\n";
+  if (search.out_of_patience && !search.optimal && !memory) {
+    return text + fmt::format("; not looked at is what is at most {:.1f} % faster, by a bound\n",
+                              search.unseen_at_most * 100.0);
+  }
   if (!search.optimal) return text + "\n";
-  const bool memory = options.objective == Objective::memory;
   if (options.search.gap == 0.0) return text + " by bounds: the optimum of the space\n";
   return text + fmt::format(" by bounds: none of them is more than {:.3g} % {}\n",
                             options.search.gap * 100.0,

@@ -271,7 +271,7 @@ bool EventLoop::allocate(const Instruction& instruction) {
     request_.allocation = allocator_.continue_allocation(clocks_);
     request_.stage = RequestStage::noting;
   }
-  if (!note_driver_calls_since(request_.before)) return false;
+  if (!pay_driver_calls_since(request_.before)) return false;
   request_.stage = RequestStage::none;
   return hold(instruction, request_.allocation);
 }
@@ -333,7 +333,7 @@ bool EventLoop::empty_cache() {
     allocator_.empty_cache(clocks_);
     request_.stage = RequestStage::noting;
   }
-  if (!note_driver_calls_since(request_.before)) return false;
+  if (!pay_driver_calls_since(request_.before)) return false;
   request_.stage = RequestStage::none;
   note_memory();
   return true;
@@ -345,8 +345,8 @@ EventLoop::DriverCalls EventLoop::driver_calls() const {
   return {stats.num_device_alloc, stats.num_device_free, reserved.allocated, reserved.freed};
 }
 
-// Memory that is taken for the first time does not count: it happens once, and it is fast.
-bool EventLoop::note_driver_calls_since(const DriverCalls& before) {
+// Memory that is taken for the first time is not charged: it happens once, and it is fast.
+bool EventLoop::pay_driver_calls_since(const DriverCalls& before) {
   const DriverCalls now = driver_calls();
   const std::int64_t frees = now.frees - before.frees;
   const std::int64_t takes = now.takes - before.takes;
@@ -356,7 +356,9 @@ bool EventLoop::note_driver_calls_since(const DriverCalls& before) {
   const std::int64_t again = std::min(given_back_, now.taken - before.taken);
   given_back_ -= again;
   const std::int64_t calls = frees + (again > 0 ? takes : 0);
-  time_.device_memory += program_.device_memory.of(calls, Bytes::of(again)).seconds();
+  const double cost = program_.device_memory.of(calls, Bytes::of(again)).seconds();
+  host_time_ += cost;
+  time_.device_memory += cost;
   time_.device_calls += calls;
   return true;
 }

@@ -49,7 +49,7 @@ struct TimeAccount {
   double compute_busy = 0.0;                   // s with a task on the compute stream
   double contention = 0.0;                     // of these, lost to sharing
   double dispatch = 0.0;                       // s of host work issuing
-  double device_memory = 0.0;                  // s of cudaMalloc and cudaFree, not in the clocks
+  double device_memory = 0.0;                  // s of the host in cudaMalloc and cudaFree
   std::int64_t device_calls = 0;               // of these
   double host = 0.0;                           // s, the host's clock when the account was taken
   std::int64_t launches = 0;
@@ -176,14 +176,13 @@ class EventLoop {
   void release(SlotIndex slot);
   bool throttle(EventQueue& queue, std::size_t limit);
   bool wait_for_frees();
-  // What the allocator has asked of the driver since then: cudaFree waits for the card, the rest is
-  // estimated beside the clocks.
+  // What the allocator has asked of the driver since then takes the host's time.
   struct DriverCalls {
     std::int64_t takes = 0, frees = 0;
     std::int64_t taken = 0, freed = 0;  // bytes
   };
   DriverCalls driver_calls() const;
-  bool note_driver_calls_since(const DriverCalls& before);
+  bool pay_driver_calls_since(const DriverCalls& before);
   void note_peak();
   void note_memory();
 

@@ -135,8 +135,8 @@ void take_time(const TimeAccount& time, double scale, StepTime& step) {
   step.mfu *= ratio;
 }
 
-// [T18] What the driver takes besides, where the card is nearly full: the step's time leaves it
-// out, its interval reaches as far. Less than a hundredth of the step goes unmentioned.
+// [T18] What the driver's part of the step adds to the interval's width, and a word on it: at most
+// a hundredth of the step goes unmentioned.
 void take_device_memory(const Coefficients& c, const TimeAccount& time, StepResult& result) {
   constexpr double kWorthAWord = 0.01;
   if (time.device_calls == 0) return;
@@ -144,15 +144,21 @@ void take_device_memory(const Coefficients& c, const TimeAccount& time, StepResu
       static_cast<double>(time.device_calls) * device_memory_cost(c).call.seconds();
   const double sd =
       std::hypot(calls * c.relative_sd(Coefficient::gpu_allocation_call_seconds),
-                 (time.device_memory - calls) * c.relative_sd(Coefficient::gpu_allocation_rate));
-  result.step_interval.high += Seconds::of(time.device_memory + kNinetyPercent * sd);
+                 (time.device_memory - calls) * c.relative_sd(Coefficient::gpu_allocation_rate)) /
+      (time.end - time.begin);
+  const Seconds center = result.step.total;
+  const auto wider = [&](Seconds edge) {
+    const double share = (edge - center) / center;
+    return std::copysign(std::hypot(share, kNinetyPercent * sd), share);
+  };
+  result.step_interval = {center * std::max(0.0, 1.0 + wider(result.step_interval.low)),
+                          center * (1.0 + wider(result.step_interval.high))};
   const double share = time.device_memory / (time.end - time.begin);
   if (share < kWorthAWord) return;
-  result.warnings.push_back(
-      fmt::format("the card is nearly full: in every step PyTorch's allocator gives memory back to "
-                  "the driver and takes it again, which is not in the step's time and makes it "
-                  "about {:.0f} % longer",
-                  100.0 * share));
+  result.warnings.push_back(fmt::format(
+      "the card is nearly full: PyTorch's allocator gives memory back to the driver and "
+      "takes it again in every step, {:.0f} % of its time",
+      100.0 * share));
 }
 
 template <typename T>

@@ -188,11 +188,11 @@ class Search {
   std::vector<Branch> open_frames(const std::vector<Branch>& frames) {
     std::vector<Branch> branches;
     for (const Branch& frame : frames) {
+      if (drop_as_hopeless(frame)) continue;
       if (stopped()) {
-        record_.drop_unseen(frame.points);
+        record_.drop_unseen(frame.points, frame.bound);
         continue;
       }
-      if (drop_as_hopeless(frame)) continue;
       std::int64_t below = 1;
       for (const Axis& axis : axes_of(space_, frame.point)) {
         if (is_inner(axis)) below *= static_cast<std::int64_t>(axis.values.size());
@@ -224,9 +224,10 @@ class Search {
 
   void explore(const std::vector<Branch>& branches) {
     for (const Branch& branch : branches) {
+      if (drop_as_hopeless(branch)) continue;
       if (stopped()) {
-        record_.drop_unseen(branch.points);
-      } else if (!drop_as_hopeless(branch) && !drop_as_twin(branch)) {
+        record_.drop_unseen(branch.points, branch.bound);
+      } else if (!drop_as_twin(branch)) {
         open_leaves(branch);
       }
     }
@@ -299,7 +300,8 @@ class Search {
     });
     for (Leaves& leaves : doubtful_) {
       work_through(leaves, std::numeric_limits<std::int64_t>::max());
-      record_.drop_unseen(static_cast<std::int64_t>(leaves.points.size() - leaves.next));
+      record_.drop_unseen(static_cast<std::int64_t>(leaves.points.size() - leaves.next),
+                          leaves.bound);
     }
   }
 
@@ -358,7 +360,7 @@ class Search {
         continue;
       }
       if (!results[i]) {
-        record_.drop_unseen(1);
+        record_.drop_unseen(1, std::numeric_limits<double>::infinity());
         continue;
       }
       if (results[i]->fits) ++fitted;
@@ -387,7 +389,7 @@ class Search {
   // Asked by the workers, too.
   bool stopped() const {
     const bool found = options_.goal == SearchGoal::any_fit && record_.best().has_value();
-    return found || interrupted() || out_of_time() ||
+    return found || interrupted() || out_of_time() || record_.out_of_patience() ||
            record_.evaluated() >= options_.most_evaluated;
   }
   bool interrupted() const {

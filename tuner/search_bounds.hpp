@@ -23,7 +23,8 @@
 //   s - m of all more: d, or 1 / S - k where the step gets longer instead.
 //
 // [S2] GPU memory      M >= buffers that always exist + hpZ's second copies (from the second
-//                           micro-step on; of frozen weights always) + the highest moment of the activations
+//                           micro-step on; of frozen weights always) + the highest moment of the
+//                           activations
 //                           + batch, cuBLAS workspaces, CUDA context, NCCL
 //
 // [S3] Host memory and NVMe hang on few knobs and are not bounded but known (predict_host).

@@ -48,8 +48,20 @@ std::optional<bool> SearchRecord::known(const Point& point) const {
 bool SearchRecord::hopeless(double bound, int cost) const {
   if (!options_.use_bounds || !result_.best) return false;
   if (options_.goal == SearchGoal::any_fit) return true;
-  if (bound > top_score_ * (1.0 + options_.gap)) return false;
+  if (bound > top_score_ * (1.0 + gap())) return false;
   return bound < top_score_ / tie() || cost >= best_cost_;
+}
+
+// Where few points come into question all of them are looked at.
+double SearchRecord::gap() const {
+  constexpr std::int64_t kLookedThrough = 48;
+  return result_.evaluated < kLookedThrough ? 0.0 : options_.gap;
+}
+
+void SearchRecord::drop_unseen(std::int64_t points, double bound) {
+  if (points <= 0) return;
+  unseen_ += points;
+  unseen_bound_ = std::max(unseen_bound_, bound);
 }
 
 // --- why points lost
@@ -110,6 +122,7 @@ void SearchRecord::take_bounded(const char* reason, const Point& point) {
 void SearchRecord::take(Evaluated item) {
   ++result_.evaluated;
   remember(item.point, item.fits);
+  ++since_better_;
   if (!item.fits) {
     Json sample = space_.describe(item.point);
     sample["gpu_bytes"] = item.gpu_memory.count();
@@ -117,6 +130,7 @@ void SearchRecord::take(Evaluated item) {
     note(item.why_not, 1, std::move(sample));
     return;
   }
+  if (score_of(item) > top_score_) since_better_ = 0;
   top_score_ = std::max(top_score_, score_of(item));
   fitting_.push_back(std::move(item));
   choose_best();
@@ -157,8 +171,13 @@ SearchResult SearchRecord::finish(double seconds, bool interrupted, bool out_of_
   result_.interrupted = interrupted;
   result_.out_of_time = !interrupted && out_of_time;
   result_.pruned = result_.points - result_.evaluated;
+  result_.out_of_patience = unseen_ > 0 && !interrupted && !out_of_time;
+  if (unseen_ > 0 && top_score_ > 0.0) {
+    result_.unseen_at_most = std::max(0.0, unseen_bound_ / top_score_ - 1.0);
+  }
   // The rest was left out by a bound.
-  result_.optimal = result_.best && unseen_ == 0 && !interrupted && !out_of_time;
+  result_.optimal = result_.best && result_.unseen_at_most <= (unseen_ > 0 ? options_.gap : 0.0) &&
+                    !interrupted && !out_of_time;
   result_.seconds = seconds;
   return std::move(result_);
 }

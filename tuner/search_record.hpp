@@ -2,6 +2,7 @@
 // why the others lost. Not for several threads.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -37,8 +38,10 @@ class SearchRecord {
   // A branch is left out. What of it was simulated already has its own reason. `what` and `value`
   // go to the sample.
   void drop(const char* reason, const Branch& branch, const char* what, const Json& value);
-  // What a stop leaves: neither looked at nor bounded.
-  void drop_unseen(std::int64_t points) { unseen_ += points; }
+  // What a stop leaves: not looked at, and no better than `bound`.
+  void drop_unseen(std::int64_t points, double bound);
+  // Was none of the last simulated ones better?
+  bool out_of_patience() const { return result_.best && since_better_ >= options_.patience; }
   // A point that a bound of its own leaves out.
   void take_bounded(const char* reason, const Point& point);
   // A point that was simulated.
@@ -50,7 +53,8 @@ class SearchRecord {
   SearchResult finish(double seconds, bool interrupted, bool out_of_time);
 
  private:
-  double tie() const { return 1.0 + 0.5 * options_.gap; }
+  double tie() const { return 1.0 + std::min(0.5 * options_.gap, 0.01); }
+  double gap() const;
   std::int64_t known_in(const Branch& branch) const;
   void remember(const Point& point, bool fits);
   void choose_best();
@@ -64,6 +68,8 @@ class SearchRecord {
   double top_score_ = 0.0;
   int best_cost_ = 0;
   std::int64_t unseen_ = 0;
+  double unseen_bound_ = 0.0;
+  std::int64_t since_better_ = 0;
 };
 
 }  // namespace zeroplan

@@ -441,11 +441,11 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
      "gpu_allocation_call_seconds", "s", 2e-4, 0.8, 1e-6, 1e-2,
      "measured: 50 us a cudaMalloc up to 512 KB, more above (University of Virginia, memory management overhead); "
      "newer drivers assumed alike",
-     "cudaMalloc and cudaFree of the simulated allocator, each call: intervals and warnings"},
+     "cudaMalloc and cudaFree of the simulated allocator, each call"},
     {Coefficient::gpu_allocation_rate, "gpu_allocation_rate", "bytes/s", 4.5e10, 0.5, 5e9, 1e12,
      "measured: 16 GB in 300-400 ms on an A10 after a cudaFree (llama.cpp pull 5429), 1 GiB taken and given back in "
      "31 ms (vortex pull 7831), an emptied cache of about 10 GB 80 ms (peft pull 2894)",
-     "GPU memory that the simulated allocator takes from the driver again: intervals and warnings"},
+     "GPU memory that the simulated allocator takes from the driver again"},
     {Coefficient::copy_fixed_seconds, "copy_fixed_seconds", "s", 8e-06, 0.3, 2e-06, 5e-05,
      "measured: cudaMemcpyAsync of 4 KiB, npho/cse554",
      "every copied tensor"},
