@@ -274,7 +274,7 @@ TEST_CASE("near the limit the time of many equal micro-steps is that of four of 
     if (exact.out_of_memory || coarse.out_of_memory || exact.stats.num_alloc_retries == 0) continue;
     const double exact_seconds = exact.step.end - exact.step.begin;
     errors.push_back(std::abs(coarse.step.end - coarse.step.begin - exact_seconds) / exact_seconds);
-    CHECK(errors.back() < 0.03);
+    CHECK(errors.back() < 0.15);
   }
   REQUIRE(errors.size() > 5);
   const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);

@@ -206,7 +206,8 @@ TEST_CASE("a rank whose peers keep up is played as it was before there was a loc
   const auto same = [](double a, double b) { return std::abs(a - b) <= 1e-13; };
   for (std::size_t i = 0; i < std::size(kBefore); ++i) {
     CAPTURE(i);
-    const RankProgram rank = random_rank(1000 + i, i % 3);
+    RankProgram rank = random_rank(1000 + i, i % 3);
+    rank.program.device_memory = {};  // what the driver takes was not in the clocks then
     const RankSimulation free = simulate_rank(rank);
     CHECK(same(step_ms(free) * 1e-3, kBefore[i].step));
     CHECK(same(free.step.contention, kBefore[i].contention));
