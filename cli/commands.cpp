@@ -56,7 +56,8 @@ constexpr std::array kTuneOptions = {
         "--gap",
         "",
         "P",
-        "how much faster a point that is left out may be (0.02); 0: the exact optimum, slower"},
+        "how much faster a point that is left out may be (0.05, and the search ends after 200 "
+        "simulations without a better point); 0: the exact optimum, slower"},
     kConfidence,
     kAllCores,
     OptionInfo{"--time-limit", "", "SECONDS", "stop then and answer with the best so far (120)"},

@@ -85,9 +85,6 @@ TuneOptions tune_options_of(const Arguments& arguments, const Scenario& scenario
   }
   search.limits.host_memory = bytes(arguments, "max-host-memory").value_or(Bytes::infinite());
   search.limits.tokens_per_second = arguments.real("min-throughput", 0.0, 1e9).value_or(0.0);
-  // Who names a gap wants it proven, however long that takes.
-  constexpr std::int64_t kPatience = 200;
-  if (!arguments.has("gap")) search.patience = kPatience;
   search.gap = arguments.real("gap", 0.0, 0.5).value_or(search.gap);
   search.jobs =
       static_cast<int>(std::min<std::int64_t>(256, arguments.integer("jobs", 1).value_or(0)));

@@ -80,6 +80,7 @@ Json answer_json(const TuneAnswer& answer,
   document["seconds"] = search.seconds;
   document["optimal"] = search.optimal;
   document["gap"] = options.search.gap;
+  document["unseen"] = search.unseen;
   document["unseen_at_most"] = search.unseen_at_most;
   document["objective"] = name(kObjectiveNames, options.objective);
   Json tally = Json::array();
@@ -140,6 +141,9 @@ int run_tune(const Arguments& arguments, Streams streams) {
   const Translation words(arguments.language);
   const Scenario scenario = scenario_of(arguments);
   TuneOptions options = tune_options_of(arguments, scenario);
+  // Who names a gap wants it proven, however long that takes.
+  constexpr std::int64_t kPatience = 200;
+  if (!arguments.has("gap")) options.search.patience = kPatience;
   const auto price = arguments.real("price", 0.0, 1e9);
   if (const auto folder = arguments.text("output")) require_folder(*folder);
   keep_freed_memory();
@@ -163,7 +167,9 @@ int run_tune(const Arguments& arguments, Streams streams) {
     streams.out << tune_text(answer, options, price, words);
   }
   if (answer.interrupted) return kInterrupted;
-  return answer.plan ? kDone : kAnswerIsNo;
+  if (answer.plan) return kDone;
+  // Nothing was found in the time: nobody knows.
+  return answer.search.out_of_time ? kInternalError : kAnswerIsNo;
 }
 
 }  // namespace zeroplan

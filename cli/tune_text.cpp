@@ -135,9 +135,14 @@ std::string proof_text(const TuneAnswer& answer, const TuneOptions& options) {
   const bool memory = options.objective == Objective::memory;
   if (search.interrupted) return text + "; interrupted, so this is the best so far\n";
   if (search.out_of_time) return text + "; out of time, so this is the best so far\n";
-  if (search.out_of_patience && !search.optimal && !memory) {
-    return text + fmt::format("; not looked at is what is at most {:.1f} % faster, by a bound\n",
-                              search.unseen_at_most * 100.0);
+  if (search.out_of_patience && !search.optimal) {
+    const double more = search.unseen_at_most;
+    return text +
+           (memory
+                ? fmt::format("; not looked at is what is at most {:.1f} % smaller, by a bound\n",
+                              more / (1.0 + more) * 100.0)
+                : fmt::format("; not looked at is what is at most {:.1f} % faster, by a bound\n",
+                              more * 100.0));
   }
   if (!search.optimal) return text + "\n";
   if (options.search.gap == 0.0) return text + " by bounds: the optimum of the space\n";

@@ -10,7 +10,7 @@ namespace zeroplan {
 namespace {
 
 // Equal micro-steps in a row that are played where whether it runs is asked, or a coarse time.
-// Assumed: what fails fails within them, and none that follows takes longer
+// Assumed: what fails fails within them, and those that follow take as long
 // (tests/property/simulation_property.cpp compares with all of them).
 constexpr std::int64_t kPlayedMicroSteps = 4;
 
@@ -166,7 +166,8 @@ TimeAccount step_of(const std::vector<RankSimulation>& runs) {
 PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& question) {
   PlayedRank played;
   if (question.decisive_first && !all_run_on_smaller(ranks, question)) {
-    played.factor = std::min(1.0 - kFarTail * question.sd, question.decisive - kRounding);
+    played.factor =
+        std::max(kRounding, std::min(1.0 - kFarTail * question.sd, question.decisive - kRounding));
     played.stopped = true;
     return played;
   }

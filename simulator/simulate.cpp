@@ -121,6 +121,9 @@ void take_time(const TimeAccount& time, double scale, StepTime& step) {
     return scaled(time.phase[static_cast<std::size_t>(which)]);
   };
   step.total = scaled(time.end - time.begin);
+  // The closed form's bounds know neither what ranks wait for each other nor the driver.
+  step.lower_bound = std::min(step.lower_bound, step.total);
+  step.upper_bound = std::max(step.upper_bound, step.total);
   step.forward = phase(Phase::forward);
   step.backward = phase(Phase::backward);
   step.optimizer = step.total - step.forward - step.backward;
@@ -148,10 +151,9 @@ void take_device_memory(const Coefficients& c, const TimeAccount& time, StepResu
       (time.end - time.begin);
   const Seconds center = result.step.total;
   const auto wider = [&](Seconds edge) {
-    const double share = (edge - center) / center;
-    return std::copysign(std::hypot(share, kNinetyPercent * sd), share);
+    return std::hypot((edge - center) / center, kNinetyPercent * sd);
   };
-  result.step_interval = {center * std::max(0.0, 1.0 + wider(result.step_interval.low)),
+  result.step_interval = {center * std::max(0.0, 1.0 - wider(result.step_interval.low)),
                           center * (1.0 + wider(result.step_interval.high))};
   const double share = time.device_memory / (time.end - time.begin);
   if (share < kWorthAWord) return;

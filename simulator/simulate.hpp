@@ -18,8 +18,8 @@ struct SimulateOptions {
   bool other_networks = true;  // play the usual networks too, where the plan's was assumed
   // Cards of other sizes are tried only until it is known whether the plan fits: `fits` is the
   // same, its probability and what would be needed are coarser; near the card's limit times are,
-  // too (of many equal micro-steps four are played: 0.1 % off, small models 2 %).
-  // Where it does not fit, peaks and times are those of a card without a limit.
+  // too (of many equal micro-steps four are played: 0.1 % off in the median, small models up to 9
+  // %). Where it does not fit, peaks and times are those of a card without a limit.
   bool verdict_alone = false;
   // With verdict_alone: a plan that the closed form sees near the card's limit is played on the
   // deciding card first, and nothing more where it does not run there. `fits` and the names of the

@@ -26,7 +26,7 @@ StepResult searched(const Plan& plan,
                     const PredictOptions& predict,
                     SimulationMemo* memo,
                     Numbers numbers) {
-  constexpr double kForSure = 0.999;
+  const double for_sure = std::max(0.999, 1.0 - 0.02 * (1.0 - predict.confidence));
   SimulateOptions options{.predict = predict,
                           .other_networks = false,
                           .verdict_alone = true,
@@ -36,7 +36,7 @@ StepResult searched(const Plan& plan,
   options.predict.likeliest_alone = true;
   StepResult result = simulate(plan, options);
   const bool ranks_differ = plan.engine.stage == 1 || plan.engine.stage == 2;
-  if (!ranks_differ || !result.fits || result.fit_probability >= kForSure) return result;
+  if (!ranks_differ || !result.fits || result.fit_probability >= for_sure) return result;
   options.lockstep = true;
   StepResult of_all = simulate(plan, options);
   return of_all.fits ? std::move(result) : std::move(of_all);

@@ -41,6 +41,7 @@ Effects effects_of(Knob knob) {
   Effects effects = knob_row(knob).affects;
   if (knob == Knob::aio_block_size || knob == Knob::aio_intra_op_parallelism) {
     effects.host_memory = true;
+    effects.gpu_memory = true;  // a gradient that is not aligned to it stays there
   }
   return effects;
 }

@@ -360,7 +360,7 @@ class Search {
         continue;
       }
       if (!results[i]) {
-        record_.drop_unseen(1, std::numeric_limits<double>::infinity());
+        record_.drop_unseen(1, bound_of(fresh[i], BoundDepth::whole));
         continue;
       }
       if (results[i]->fits) ++fitted;

@@ -90,6 +90,7 @@ struct SearchResult {
   std::int64_t points = 0;
   std::int64_t evaluated = 0;
   std::int64_t pruned = 0;
+  std::int64_t unseen = 0;  // neither simulated nor left out by a bound
   bool optimal = false;
   bool interrupted = false;
   bool out_of_time = false;

@@ -170,10 +170,11 @@ SearchResult SearchRecord::finish(double seconds, bool interrupted, bool out_of_
   result_.fitting = std::move(fitting_);
   result_.interrupted = interrupted;
   result_.out_of_time = !interrupted && out_of_time;
-  result_.pruned = result_.points - result_.evaluated;
-  result_.out_of_patience = unseen_ > 0 && !interrupted && !out_of_time;
-  if (unseen_ > 0 && top_score_ > 0.0) {
-    result_.unseen_at_most = std::max(0.0, unseen_bound_ / top_score_ - 1.0);
+  result_.unseen = std::min(unseen_, result_.points - result_.evaluated);
+  result_.pruned = result_.points - result_.evaluated - result_.unseen;
+  result_.out_of_patience = unseen_ > 0 && out_of_patience() && !interrupted && !out_of_time;
+  if (unseen_ > 0 && result_.best) {
+    result_.unseen_at_most = std::max(0.0, unseen_bound_ / score_of(*result_.best) - 1.0);
   }
   // The rest was left out by a bound.
   result_.optimal = result_.best && result_.unseen_at_most <= (unseen_ > 0 ? options_.gap : 0.0) &&

@@ -1,6 +1,7 @@
 #include "tuner/search_space.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
@@ -207,6 +208,21 @@ std::vector<KnobValue> SearchSpace::values_of(Knob knob,
   return values;
 }
 
+// Limits that the model never reaches are one: the first of them, which is the default where that
+// is one. Between two uses of a weight in a micro-step lie at most two passes over the model.
+void SearchSpace::drop_unreached(Axis& axis) const {
+  const bool limits =
+      axis.knob == Knob::stage3_max_live_parameters || axis.knob == Knob::stage3_max_reuse_distance;
+  if (!limits) return;
+  const std::int64_t most = 2 * count_parameters(*prepared_.model).total.count();
+  bool kept = false;
+  std::erase_if(axis.values, [&](const KnobValue& value) {
+    const auto* limit = std::get_if<std::int64_t>(&value);
+    if (limit == nullptr || *limit < most) return false;
+    return std::exchange(kept, true);
+  });
+}
+
 void SearchSpace::add_strategy(const Strategy& strategy, const SearchRequest& request) {
   StrategySpace space;
   space.strategy = strategy;
@@ -221,6 +237,7 @@ void SearchSpace::add_strategy(const Strategy& strategy, const SearchRequest& re
       if (!asked && search_grid(row.id).empty()) continue;
       if (!has_effect(row.id, around(strategy))) continue;
       Axis axis{row.id, role, values_of(row.id, strategy.stage, request), {}};
+      drop_unreached(axis);
       const KnobValue plain = default_value(row.id, strategy.stage, deepspeed_);
       for (const KnobValue& value : axis.values) axis.cost.push_back(same(value, plain) ? 0 : 1);
       const bool default_alone = axis.values.size() == 1 && axis.cost.front() == 0;

@@ -104,6 +104,7 @@ class SearchSpace {
   void read_strategies(const SearchRequest& request);
   void add_strategy(const Strategy& strategy, const SearchRequest& request);
   std::vector<KnobValue> values_of(Knob knob, int stage, const SearchRequest& request) const;
+  void drop_unreached(Axis& axis) const;
   std::string refusal(const DsConfig& config) const;
   DsConfig config_of(const Point& point) const;
   Plan plan_of(const DsConfig& config,

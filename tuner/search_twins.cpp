@@ -104,7 +104,9 @@ Fingerprint tail_fingerprint(const SearchSpace& space, const Point& point) {
   if (swaps) {
     print.add(config.offload_optimizer.pipeline_read, config.offload_optimizer.pipeline_write);
   }
-  if (swaps || weights_swap) print.add(config.aio_block_size.count(), config.aio_parallelism);
+  if (swaps || weights_swap) {
+    print.add(config.aio_block_size.count(), config.aio_parallelism, config.aio_queue_depth);
+  }
   return print.take();
 }
 

@@ -115,10 +115,15 @@ std::string_view name(OffloadDevice device) {
 
 std::string describe(const Strategy& strategy) {
   std::string text = "ZeRO-" + std::to_string(strategy.stage);
-  if (strategy.offload_parameter != OffloadDevice::none) {
-    text += ", optimizer and parameters on " + std::string(name(strategy.offload_parameter));
-  } else if (strategy.offload_optimizer != OffloadDevice::none) {
-    text += ", optimizer on " + std::string(name(strategy.offload_optimizer));
+  const OffloadDevice optimizer = strategy.offload_optimizer;
+  const OffloadDevice parameters = strategy.offload_parameter;
+  if (optimizer == parameters && optimizer != OffloadDevice::none) {
+    text += ", optimizer and parameters on " + std::string(name(optimizer));
+  } else {
+    if (optimizer != OffloadDevice::none) text += ", optimizer on " + std::string(name(optimizer));
+    if (parameters != OffloadDevice::none) {
+      text += ", parameters on " + std::string(name(parameters));
+    }
   }
   if (strategy.checkpointing != ActivationCheckpointing::none) {
     text += ", " + std::string(name(kActivationCheckpointingNames, strategy.checkpointing)) +

@@ -53,6 +53,8 @@ def model_folder(scenario, folder):
         folder.mkdir()
         (folder / "config.json").write_text(path.read_text())
         return folder
+    if (HERE / "model" / "config.json").is_file():  # of the plan, which names it
+        return HERE / "model"
     raise SystemExit(f"model: expected a Hugging Face config or a folder with config.json, got {model!r}")
 
 

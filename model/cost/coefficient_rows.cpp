@@ -291,7 +291,7 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
      "host_fsdp_unit_seconds", "s", 5e-04, 0.35, 5e-05, 2e-03,
      "measured: 226 us forward and 232 us backward with torch 2.6, Python 3.11, a core of 2024 and a process group "
      "that sends nothing; 2.2 times as long assumed on cores beside A100 and V100 with the Python of their days",
-     "each visit of a unit in FSDP: hooks, gather, freeing, reduction"},
+     "each visit of a unit in FSDP that is gathered: hooks, gather, freeing, reduction"},
     {Coefficient::host_gradient_hook_seconds,
      "host_gradient_hook_seconds", "s", 7e-05, 0.35, 1e-05, 3e-04,
      "measured: 27-37 us with DeepSpeed 0.19.6 on that core; the same factor assumed",

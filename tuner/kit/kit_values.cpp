@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -42,6 +45,29 @@ std::string_view torch_image(const Version& torch) {
 std::string host_name(const Cluster& cluster, std::int64_t index) {
   const auto i = static_cast<std::size_t>(index);
   return i < cluster.hosts.size() ? cluster.hosts[i] : fmt::format("node-{}", index + 1);
+}
+
+// For ssh_config.
+std::string host_patterns(const Cluster& cluster) {
+  if (cluster.hosts.empty()) return "node-*";
+  std::string text;
+  for (const std::string& host : cluster.hosts) text += (text.empty() ? "" : " ") + host;
+  return text;
+}
+
+// Folders of the hosts that ds_config.json swaps to, for docker-compose.yml.
+std::string nvme_volumes(const Plan& plan) {
+  std::vector<std::string> paths;
+  const auto add = [&](OffloadDevice device, Knob knob) {
+    const std::optional<std::string> path = plan.ds_config.text(knob);
+    if (device != OffloadDevice::nvme || !path) return;
+    if (std::find(paths.begin(), paths.end(), *path) == paths.end()) paths.push_back(*path);
+  };
+  add(plan.engine.offload_optimizer.device, Knob::offload_optimizer_nvme_path);
+  add(plan.engine.offload_parameter.device, Knob::offload_param_nvme_path);
+  std::string text;
+  for (const std::string& path : paths) text += fmt::format("      - {0}:{0}\n", path);
+  return text;
 }
 
 bool consumer_card(const Cluster& cluster) { return !cluster.gpu.pcie_peer_to_peer; }
@@ -85,6 +111,9 @@ void add_hosts(const Plan& plan, KitValues& values) {
           : "--standalone";
   values["DEEPSPEED_HOSTS"] =
       several ? "--hostfile=hostfile " : fmt::format("--num_gpus={} ", cluster.gpus_per_node());
+  values["FIRST_HOST"] = head;
+  values["OTHER_HOST"] = host_name(cluster, several ? 1 : 0);
+  values["HOST_PATTERNS"] = host_patterns(cluster);
   values["ACCELERATE_HOSTS"] =
       several ? fmt::format(
                     "  deepspeed_hostfile: hostfile\n  deepspeed_multinode_launcher: pdsh\n"
@@ -166,6 +195,9 @@ KitValues kit_values(const Plan& plan) {
   values["DEEPSPEED"] = to_string(plan.software.deepspeed_release);
   values["TRANSFORMERS"] = to_string(plan.software.transformers);
   values["PEFT"] = plan.workload.method == Method::full ? "" : " peft";
+  values["BITSANDBYTES"] =
+      plan.workload.optimizer == OptimizerName::adamw8bit ? " bitsandbytes" : "";
+  values["NVME_VOLUMES"] = nvme_volumes(plan);
   values["SHM"] = shared_memory(plan.cluster);
   const double gigabits = plan.cluster.inter_node.bandwidth.value.value() * 8.0 / 1e9;
   values["OVERLAY_SPEED"] =

@@ -104,10 +104,21 @@ void start(const Plan& plan, std::string& page) {
       "Then one of:\n\n```\n"
       "./run.sh --steps 20                 # deepspeed launcher\n"
       "./run.sh torchrun --steps 20        # torchrun\n"
-      "sbatch job.sbatch --steps 20        # Slurm\n"
-      "accelerate launch --config_file accelerate.yaml train.py --steps 20\n"
-      "llamafactory-cli train llamafactory.yaml\n"
-      "```\n\nContainers on several hosts: OVERLAY.md. Before: `zeroplan doctor --scenario "
+      "sbatch job.sbatch --steps 20        # Slurm\n";
+  if (plan.workload.frontend == Frontend::hf_trainer &&
+      plan.model->shape.kind != ModelKind::encoder) {
+    page +=
+        "accelerate launch --config_file accelerate.yaml train.py --steps 20\n"
+        "FORCE_TORCHRUN=1 llamafactory-cli train llamafactory.yaml\n";
+  }
+  if (plan.workload.sequence_parallel > 1) {
+    page +=
+        "```\n\nThe plan splits sequences over ranks (Ulysses). The scripts of this folder do not: "
+        "they need\nDeepSpeed's UlyssesSPAttentionHF and its data loader around the model first.\n";
+  }
+  page += plan.workload.sequence_parallel > 1 ? "\n" : "```\n\n";
+  page +=
+      "Containers on several hosts: OVERLAY.md. Before: `zeroplan doctor --scenario "
       "scenario.json --hostfile hostfile`\nlooks for what makes runs hang, fail or crawl.\n";
 }
 
@@ -115,8 +126,11 @@ void check(std::string& page) {
   page +=
       "\n## Check\n\nThe scripts append what they measured to measurements.jsonl:\n\n```\n"
       "zeroplan validate measurements.jsonl          # prediction against measurement\n"
-      "./measure.py scenarios.jsonl --ranks N        # many configurations, each in its own "
-      "processes\n"
+      "./measure.py scenarios.jsonl --ranks N        # many configurations, a scenario a line, "
+      "each "
+      "in its own processes\n"
+      "zeroplan verify --scenario scenario.json      # zeroplan's own runtime trains it on this "
+      "machine's ranks\n"
       "```\n";
 }
 
