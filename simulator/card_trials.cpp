@@ -93,22 +93,23 @@ class Trials {
 };
 
 // Every rank on a card of its own; the one that stands in for others has no memory to count.
-// Absent: one of them does not run. `coarse`: of many equal micro-steps that do not fold, the rest
-// are taken to be as one of them.
-std::optional<std::vector<RankSimulation>> run_together(const std::vector<PlannedRank>& ranks,
-                                                        Bytes available,
-                                                        bool coarse) {
+// `coarse`: of many equal micro-steps that do not fold, the rest are taken to be as one of them.
+std::vector<RankSimulation> run_together(const std::vector<PlannedRank>& ranks,
+                                         Bytes available,
+                                         bool coarse) {
   SimulationOptions options;
   options.available = available;
   if (coarse) options.most_repetitions = kPlayedMicroSteps;
   std::vector<LockstepRank> together;
   together.reserve(ranks.size());
   for (const PlannedRank& rank : ranks) together.push_back({&rank.program, rank.stands_in});
-  std::vector<RankSimulation> runs = simulate_ranks(together, options);
-  for (const RankSimulation& run : runs) {
-    if (run.out_of_memory) return std::nullopt;
-  }
-  return runs;
+  return simulate_ranks(together, options);
+}
+
+bool all_ran(const std::vector<RankSimulation>& runs) {
+  return std::none_of(runs.begin(), runs.end(), [](const RankSimulation& run) {
+    return run.out_of_memory.has_value();
+  });
 }
 
 // The rank that needs the most of its card, of those that have memory: the smallest factor where
@@ -161,6 +162,18 @@ TimeAccount step_of(const std::vector<RankSimulation>& runs) {
   return *step;
 }
 
+// A rank that asks for more at once than any device has, 1 TiB: how much smaller than that the
+// card is. Absent: no rank does.
+std::optional<double> factor_of_what_no_card_has(const std::vector<RankSimulation>& unlimited,
+                                                 const Card& card) {
+  for (const RankSimulation& run : unlimited) {
+    if (!run.out_of_memory) continue;
+    const OutOfMemory& asked = run.out_of_memory->numbers;
+    return count(card.room) / count(asked.allocated + asked.tried + card.outside);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& question) {
@@ -171,7 +184,12 @@ PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& qu
     played.stopped = true;
     return played;
   }
-  std::vector<RankSimulation> runs = *run_together(ranks, Bytes::infinite(), /*coarse=*/false);
+  std::vector<RankSimulation> runs = run_together(ranks, Bytes::infinite(), /*coarse=*/false);
+  if (const auto factor = factor_of_what_no_card_has(runs, question.card)) {
+    played.factor = *factor;
+    played.stopped = true;
+    return played;
+  }
   const Tightest tightest = tightest_of(ranks, runs, question);
   played.rank = ranks[tightest.index].program.rank;
   played.factor = tightest.factor;
@@ -183,9 +201,10 @@ PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& qu
   if (!unlimited_fits && played.factor >= 1.0 && wanted) {
     auto limited =
         run_together(ranks, question.card.room - question.card.outside, question.verdict_alone);
-    if (limited) runs = std::move(*limited);
+    const bool ran = all_ran(limited);
+    if (ran) runs = std::move(limited);
     // It runs on a smaller card by luck alone.
-    if (!limited) played.factor = 1.0 - kRounding;
+    if (!ran) played.factor = 1.0 - kRounding;
   }
   TimeAccount step = step_of(runs);
   played.run = std::move(runs[tightest.index]);
@@ -214,7 +233,7 @@ Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks, const CardQues
 }
 
 TimeAccount unlimited_step(const std::vector<PlannedRank>& ranks) {
-  return step_of(*run_together(ranks, Bytes::infinite(), /*coarse=*/false));
+  return step_of(run_together(ranks, Bytes::infinite(), /*coarse=*/false));
 }
 
 }  // namespace zeroplan

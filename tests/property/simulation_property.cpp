@@ -313,6 +313,29 @@ TEST_CASE("what does not run on the card fits with no confidence") {
   }
 }
 
+TEST_CASE("what asks for more at once than any device has does not fit") {
+  // Logits of 512 x 4096 tokens and 151,936 words in fp32: 1.16 TiB.
+  for (const int stage : {0, 1, 2, 3}) {
+    const Plan plan = resolve(read(
+        Json::object({{"model", "qwen2.5-1.5b"},
+                      {"cluster", "2xH100-80G-SXM"},
+                      {"workload",
+                       Json::object({{"sequence_length", 4096},
+                                     {"micro_batch_size", 512},
+                                     {"activation_checkpointing", "full"}})},
+                      {"ds_config",
+                       Json::object({{"bf16", Json::object({{"enabled", true}})},
+                                     {"zero_optimization", Json::object({{"stage", stage}})}})}})));
+    const StepResult result = simulate(plan);
+    INFO("stage " << stage);
+    CHECK_FALSE(result.fits);
+    CHECK(result.fit_probability < 1e-9);
+    REQUIRE_FALSE(result.limits.empty());
+    CHECK(result.limits.front().needed > Bytes::gib(1024));
+    CHECK(std::isfinite(result.step.tokens_per_second_per_gpu));
+  }
+}
+
 TEST_CASE("hpZ's second copies are where the partitions are") {
   const bool frozen = GENERATE(false, true);  // all but the adapters
   for (const int shard : {2, 4}) {
