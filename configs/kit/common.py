@@ -55,8 +55,11 @@ def has_weights(folder):
 
 def build_model(arguments, workload, model_class):
     """The model on its class's rules; under an active ZeRO-3 configuration it is born partitioned."""
-    from transformers import AutoConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
+    config = AutoConfig.from_pretrained(arguments.model)
+    if model_class is AutoModelForCausalLM and getattr(config, "is_encoder_decoder", False):
+        model_class = AutoModelForSeq2SeqLM
     settings = {
         "attn_implementation": ATTENTION[workload["attention"]],
         "torch_dtype": DTYPES[workload["precision"]],
@@ -65,7 +68,6 @@ def build_model(arguments, workload, model_class):
         model = model_class.from_pretrained(arguments.model, **settings)
     else:
         torch.manual_seed(arguments.seed)
-        config = AutoConfig.from_pretrained(arguments.model)
         model = model_class.from_config(config, **settings)
     if workload["activation_checkpointing"] != "none":
         model.config.use_cache = False
