@@ -201,10 +201,11 @@ PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& qu
   if (!unlimited_fits && played.factor >= 1.0 && wanted) {
     auto limited =
         run_together(ranks, question.card.room - question.card.outside, question.verdict_alone);
-    const bool ran = all_ran(limited);
-    if (ran) runs = std::move(limited);
-    // It runs on a smaller card by luck alone.
-    if (!ran) played.factor = 1.0 - kRounding;
+    if (all_ran(limited)) {
+      runs = std::move(limited);
+    } else {
+      played.factor = 1.0 - kRounding;  // it runs on a smaller card by luck alone
+    }
   }
   TimeAccount step = step_of(runs);
   played.run = std::move(runs[tightest.index]);

@@ -26,7 +26,7 @@ struct PlayedRank {
   int rank = 0;
   double factor = 0.0;   // by which the card can be smaller
   RankSimulation run;    // on the card, or without a limit where it does not run there
-  bool stopped = false;  // it does not run on the deciding card, and was not played elsewhere
+  bool stopped = false;  // not played: not even the deciding card, or no card at all, is enough
 };
 
 class SimulationMemo {

@@ -67,7 +67,8 @@ double idle_ms(const RankSimulation& run, IdleCause cause) {
 bool equal(const TimeAccount& a, const TimeAccount& b) {
   return a.begin == b.begin && a.end == b.end && a.phase == b.phase && a.idle == b.idle &&
          a.busy == b.busy && a.compute_busy == b.compute_busy && a.contention == b.contention &&
-         a.dispatch == b.dispatch && a.launches == b.launches;
+         a.dispatch == b.dispatch && a.launches == b.launches &&
+         a.device_memory == b.device_memory && a.device_calls == b.device_calls;
 }
 
 constexpr int kRandom = 150;
@@ -297,4 +298,34 @@ TEST_CASE("repetitions that are counted give what all of them give, for ranks th
     }
   }
   CHECK(counted > kRandom / 2);  // rounding tells that the sum was taken in another order
+}
+
+TEST_CASE("repetitions that are counted pay for each of the driver's calls once, on a full card") {
+  int calls = 0;
+  for (int seed = 600; seed < 800; ++seed) {
+    CAPTURE(seed);
+    std::vector<RankProgram> ranks;
+    for (std::uint64_t own = 0; own < 3; ++own) {
+      ranks.push_back(random_rank(static_cast<std::uint64_t>(seed), own));
+    }
+    Bytes most;
+    for (const RankProgram& rank : ranks) {
+      most = std::max(most, simulate_rank(rank).stats.peak_allocated());
+    }
+    SimulationOptions folded;
+    folded.available = most + Bytes::mib(20);
+    SimulationOptions unfolded = folded;
+    unfolded.fold = false;
+    const auto some = together({&ranks[0], &ranks[1], &ranks[2]}, folded);
+    const auto all = together({&ranks[0], &ranks[1], &ranks[2]}, unfolded);
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      REQUIRE(some[i].out_of_memory.has_value() == all[i].out_of_memory.has_value());
+      CHECK(step_ms(some[i]) == Approx(step_ms(all[i])).epsilon(1e-7));
+      CHECK(some[i].step.device_calls == all[i].step.device_calls);
+      CHECK(some[i].step.device_memory ==
+            Approx(all[i].step.device_memory).epsilon(1e-6).margin(1e-9));
+      calls += all[i].step.device_calls > 0 ? 1 : 0;
+    }
+  }
+  CHECK(calls > 50);
 }
