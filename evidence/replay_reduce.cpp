@@ -98,14 +98,7 @@ class StepReplay {
   void take_actions();
   bool records_optimizer() const {
     // The recorder sees bucket copies and optimizer calls of the ZeRO wrappers only.
-    switch (optimizer_wrapper(engine_.config)) {
-      case OptimizerWrapper::zero12:
-      case OptimizerWrapper::zero3:
-      case OptimizerWrapper::mics:
-        return true;
-      default:
-        return false;
-    }
+    return has_zero_wrapper(engine_.config);
   }
 
   const RecordedEngine& engine_;

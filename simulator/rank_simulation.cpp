@@ -33,14 +33,13 @@ RankProgram write_deepspeed(const Plan& plan, const StepWork& work, int rank, bo
   return program;
 }
 
-// Do ranks of this plan have programs of their own?
+}  // namespace
+
 bool ranks_differ(const Plan& plan) {
   return runs_deepspeed(plan.workload) && plan.stages.empty() &&
          optimizer_wrapper(plan.engine) == OptimizerWrapper::zero12 &&
          partition_ranks(plan.engine) > 1;
 }
-
-}  // namespace
 
 int heaviest_rank_of(const Plan& plan) {
   return runs_deepspeed(plan.workload) ? heaviest_rank(plan.engine, plan.engine_parameters) : 0;

@@ -59,6 +59,9 @@ struct PlannedRank {
 // stage the heaviest: what stages wait for each other is not played.
 std::vector<PlannedRank> write_rank_programs(const Plan& plan, const StepWork& work);
 
+// Do ranks of this plan have programs of their own? Then there are several.
+bool ranks_differ(const Plan& plan);
+
 // The one with the most memory where ranks differ, else 0.
 int heaviest_rank_of(const Plan& plan);
 

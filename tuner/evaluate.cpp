@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/diagnostic.hpp"
+#include "simulator/rank_simulation.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/search.hpp"
 
@@ -35,8 +36,7 @@ StepResult searched(const Plan& plan,
                           .memo = memo};
   options.predict.likeliest_alone = true;
   StepResult result = simulate(plan, options);
-  const bool ranks_differ = plan.engine.stage == 1 || plan.engine.stage == 2;
-  if (!ranks_differ || !result.fits || result.fit_probability >= for_sure) return result;
+  if (!ranks_differ(plan) || !result.fits || result.fit_probability >= for_sure) return result;
   options.lockstep = true;
   StepResult of_all = simulate(plan, options);
   return of_all.fits ? std::move(result) : std::move(of_all);

@@ -69,6 +69,12 @@ OptimizerWrapper optimizer_wrapper(const EngineConfig& config) {
   return is_fused(config.optimizer) ? OptimizerWrapper::fp16_fused : OptimizerWrapper::fp16_unfused;
 }
 
+bool has_zero_wrapper(const EngineConfig& config) {
+  const OptimizerWrapper wrapper = optimizer_wrapper(config);
+  return wrapper == OptimizerWrapper::zero12 || wrapper == OptimizerWrapper::zero3 ||
+         wrapper == OptimizerWrapper::mics;
+}
+
 bool prepares_all_groups(const EngineConfig& config) {
   const OptimizerWrapper wrapper = optimizer_wrapper(config);
   return config.stage == 0 || wrapper == OptimizerWrapper::fp16_fused ||

@@ -29,6 +29,9 @@ enum class OptimizerWrapper {
 
 OptimizerWrapper optimizer_wrapper(const EngineConfig& config);
 
+// One that partitions what the optimizer holds: zero12, zero3, mics.
+bool has_zero_wrapper(const EngineConfig& config);
+
 // Whether the gradients of all groups are prepared before the optimizer sees any: at stage 0, and
 // under FP16_Optimizer and its unfused twin (fused_optimizer.py, unfused_optimizer.py step). Else
 // one group is updated and its copies go before the next is begun.

@@ -262,8 +262,16 @@ bool FsdpWriter::gathers_adapters_apart() const {
 
 void FsdpWriter::find_adapters() {
   adapter_ready_ = writer_.new_event();
-  for (const Block& block : work_.graph.blocks) {
-    std::vector<Adapter>& found = adapters_.emplace_back(block.modules.size());
+  const bool has_adapters = gathers_adapters_apart() &&
+                            std::any_of(fsdp_.units.begin(),
+                                        fsdp_.units.end(),
+                                        [](const FsdpUnit& unit) { return unit.are_adapters; });
+  adapters_.resize(work_.graph.blocks.size());
+  if (!has_adapters) return;
+  for (std::size_t b = 0; b < adapters_.size(); ++b) {
+    const Block& block = work_.graph.blocks[b];
+    std::vector<Adapter>& found = adapters_[b];
+    found.resize(block.modules.size());
     for (std::size_t i = 0; i < block.modules.size(); ++i) {
       const std::string weight = block.modules[i].name + ".weight";
       for (const BlockParameter& parameter : block.parameters) {

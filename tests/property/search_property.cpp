@@ -120,6 +120,16 @@ Bytes swapped(const Plan& plan) {
   return traffic.nvme_read + traffic.nvme_write;
 }
 
+void check_bounds(const SearchBounds& bounds, const Point& point, const Evaluated& simulated) {
+  for (const BoundDepth depth : kDepths) {
+    INFO("depth " << static_cast<int>(depth));
+    CHECK(bounds.step_time(point, depth).seconds() <= simulated.step.seconds());
+    if (depth == BoundDepth::messages) continue;
+    CHECK(bounds.gpu_memory(point, depth) <= simulated.gpu_memory);
+  }
+  CHECK(bounds.host(point).peak <= simulated.host_memory);
+}
+
 }  // namespace
 
 TEST_CASE("bounds hold where weights and states are on NVMe") {
@@ -135,13 +145,7 @@ TEST_CASE("bounds hold where weights and states are on NVMe") {
       const Evaluated simulated = evaluate(space, point, {});
       if (simulated.step == Seconds::zero()) continue;  // refused
       on_drive += swapped(space.plan(point)) > Bytes::zero() ? 1 : 0;
-      for (const BoundDepth depth : kDepths) {
-        INFO("depth " << static_cast<int>(depth));
-        CHECK(bounds.step_time(point, depth).seconds() <= simulated.step.seconds());
-        if (depth == BoundDepth::messages) continue;
-        CHECK(bounds.gpu_memory(point, depth) <= simulated.gpu_memory);
-      }
-      CHECK(bounds.host(point).peak <= simulated.host_memory);
+      check_bounds(bounds, point, simulated);
     }
   }
   CHECK(on_drive > 15);
@@ -158,13 +162,7 @@ TEST_CASE("no simulated step is faster and no peak lower than its bounds say") {
       INFO(document.dump() << "\n" << space.describe(point).dump());
       const Evaluated simulated = evaluate(space, point, {});
       if (simulated.step == Seconds::zero()) continue;  // refused
-      for (const BoundDepth depth : kDepths) {
-        INFO("depth " << static_cast<int>(depth));
-        CHECK(bounds.step_time(point, depth).seconds() <= simulated.step.seconds());
-        if (depth == BoundDepth::messages) continue;
-        CHECK(bounds.gpu_memory(point, depth) <= simulated.gpu_memory);
-      }
-      CHECK(bounds.host(point).peak <= simulated.host_memory);
+      check_bounds(bounds, point, simulated);
       if (simulated.fits) CHECK(bounds.may_fit(point));
     }
   }
@@ -261,9 +259,11 @@ TEST_CASE("points of equal tails have equal programs") {
   ScenarioGenerator random(78);
   int alike = 0;
   int different = 0;
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 80; ++i) {
     const Json document = question(random);
-    const SearchSpace space(read(document), {});
+    const bool on_drives = i >= 60;
+    const SearchSpace space(read(document),
+                            on_drives ? read_request(nvme_space(random)) : SearchRequest{});
     for (int k = 0; k < 4; ++k) {
       const Point one = random_point(space, random);
       Point other = one;

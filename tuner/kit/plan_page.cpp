@@ -111,12 +111,12 @@ void start(const Plan& plan, std::string& page) {
         "accelerate launch --config_file accelerate.yaml train.py --steps 20\n"
         "FORCE_TORCHRUN=1 llamafactory-cli train llamafactory.yaml\n";
   }
+  page += "```\n\n";
   if (plan.workload.sequence_parallel > 1) {
     page +=
-        "```\n\nThe plan splits sequences over ranks (Ulysses). The scripts of this folder do not: "
-        "they need\nDeepSpeed's UlyssesSPAttentionHF and its data loader around the model first.\n";
+        "The plan splits sequences over ranks (Ulysses). The scripts of this folder do not: they "
+        "need\nDeepSpeed's UlyssesSPAttentionHF and its data loader around the model first.\n\n";
   }
-  page += plan.workload.sequence_parallel > 1 ? "\n" : "```\n\n";
   page +=
       "Containers on several hosts: OVERLAY.md. Before: `zeroplan doctor --scenario "
       "scenario.json --hostfile hostfile`\nlooks for what makes runs hang, fail or crawl.\n";
@@ -127,8 +127,7 @@ void check(std::string& page) {
       "\n## Check\n\nThe scripts append what they measured to measurements.jsonl:\n\n```\n"
       "zeroplan validate measurements.jsonl          # prediction against measurement\n"
       "./measure.py scenarios.jsonl --ranks N        # many configurations, a scenario a line, "
-      "each "
-      "in its own processes\n"
+      "each in its own processes\n"
       "zeroplan verify --scenario scenario.json      # zeroplan's own runtime trains it on this "
       "machine's ranks\n"
       "```\n";
