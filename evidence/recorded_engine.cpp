@@ -343,7 +343,8 @@ RecordedEngine read_recorded_engine(const Json& recording) {
   // The recorder hands DeepSpeed a torch optimizer; FP16_Optimizer exists only around a fused one.
   engine.config.optimizer =
       engine.wrapper == "FP16_Optimizer" ? OptimizerKind::fused_adam : OptimizerKind::torch_adam;
-  engine.short_form = recording.find("after_bwd0") == nullptr;
+  engine.stopped = recording.find("stopped") != nullptr;
+  engine.short_form = !engine.stopped && recording.find("after_bwd0") == nullptr;
   engine.finished_events = software.find("event query True") != std::string::npos;
   if (const Json* steps = find(recording.find("workload"), "overflow")) {
     for (const Json& step : steps->items()) {

@@ -91,8 +91,15 @@ EngineConfig read_config(const Json& recording) {
   const Json* offload = zero.find("offload_param");
   const Json* device = offload != nullptr ? offload->find("device") : nullptr;
   if (device != nullptr && device->is_string() && device->as_string() != "none") {
-    config.offload_parameter.device = OffloadDevice::cpu;
+    OffloadParameterConfig& weights = config.offload_parameter;
+    weights.device = device->as_string() == "nvme" ? OffloadDevice::nvme : OffloadDevice::cpu;
+    const Json* buffers = offload->find("buffer_count");
+    if (buffers != nullptr && buffers->is_integer()) {
+      weights.buffer_count = static_cast<int>(buffers->as_integer());
+    }
+    read_number(offload, "max_in_cpu", weights.max_in_cpu);
   }
+  read_number(&zero, "sub_group_size", stage3.sub_group_size);
   return config;
 }
 
@@ -154,6 +161,17 @@ void read_persistent(const Json& recording, FetchModel& model) {
   }
 }
 
+// Which partitions are on NVMe; recordings of runs without a drive have no such list.
+void read_on_drive(const Json& recording, FetchModel& model) {
+  const Json* list = member(recording, "", "init").find("on_drive");
+  if (list == nullptr) return;
+  model.on_drive.assign(model.parameters.size(), false);
+  for (const Json& p : list->items()) {
+    const auto index = index_below(p, model.parameters.size(), "/init/on_drive");
+    model.on_drive[static_cast<std::size_t>(index)] = true;
+  }
+}
+
 // The integers that an event must have at these places, as indices below a limit.
 void check_event(const Json& event, const FetchModel& model, const std::string& pointer) {
   if (event.items().empty() || !event.items()[0].is_string()) fail(pointer, "an event", &event);
@@ -207,6 +225,7 @@ RecordedFetch read_recorded_fetch(const Json& recording) {
   result.config = read_config(recording);
   result.model = read_model(recording);
   read_persistent(recording, result.model);
+  read_on_drive(recording, result.model);
   const Json* software = recording.find("software");
   const std::string made_by =
       software != nullptr && software->is_string() ? software->as_string() : "";

@@ -12,7 +12,7 @@ namespace zeroplan {
 
 struct RecordedFetch {
   std::string id;
-  FetchModel model;  // persistent: as recorded
+  FetchModel model;  // persistent, on_drive: as recorded
   EngineConfig config;
   bool host_waits = true;     // false: recorded with events that were always finished
   bool agreement = true;      // false: the broadcasts comparing the trace could not be recorded

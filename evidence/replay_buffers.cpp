@@ -98,6 +98,18 @@ void BufferReplay::follow(const Json& event) {
   }
 }
 
+// A partition without a flat buffer is met through its sub-group.
+std::string BufferReplay::in_sub_group(int parameter) const {
+  for (std::size_t g = 0; g < sub_groups_.size(); ++g) {
+    const std::vector<int>& members = sub_groups_[g].parameters;
+    const auto found = std::find(members.begin(), members.end(), parameter);
+    if (found == members.end()) continue;
+    return indexed(indexed("fp16_partitioned_groups", static_cast<std::ptrdiff_t>(g)),
+                   found - members.begin());
+  }
+  return indexed("ds_tensor", parameter);
+}
+
 void BufferReplay::add_buffer(const EngineBuffer& buffer, EngineMoment moment, Lines& lines) const {
   const bool needs_step = buffer.lifetime == BufferLifetime::first_step_on;
   if (!exists(buffer.lifetime, moment, engine_.config.gradient_accumulation_steps)) return;
@@ -114,6 +126,17 @@ void BufferReplay::add_buffer(const EngineBuffer& buffer, EngineMoment moment, L
     name = indexed("fp32_groups_flat_partition", buffer.index);
     name += ".grad";
     elements = buffer.elements / engine_.config.data_parallel_ranks;
+  }
+  if (buffer.attribute == "small ds_tensor") name = in_sub_group(buffer.index);
+  if (buffer.attribute == "param_groups_fp16_flat_cpu_memory" &&
+      engine_.config.offload_parameter.device == OffloadDevice::nvme) {
+    // Met through the first partition in it.
+    const auto first = std::find_if(sub_groups_.begin(), sub_groups_.end(), [&](const SubGroup& g) {
+      return g.group == buffer.index;
+    });
+    const auto at = static_cast<std::size_t>(first->parameters.front());
+    name = in_sub_group(first->parameters.front());
+    elements = partitioned_numel(engine_.parameters[at].numel, partition_ranks(engine_.config));
   }
   if (buffer.attribute == "lp_param_buffer" && engine_.config.version < DeepSpeedVersion::v0_16) {
     // It had no name of its own: it is met through the partition of the first parameter.
@@ -211,6 +234,15 @@ void BufferReplay::forgive_reused_addresses(const Lines& predicted_lines, Lines&
   }
 }
 
+// The pool behind NVMe is the swapper's; the recorder meets it through a partition that was read.
+bool BufferReplay::is_swap_pool(const Json& buffer) const {
+  const Json* bytes = buffer.find("bytes");
+  if (bytes == nullptr || !bytes->is_integer()) return false;
+  return std::any_of(buffers_.begin(), buffers_.end(), [&](const EngineBuffer& known) {
+    return known.attribute == "param_swapper.buffers" && known.bytes.count() == bytes->as_integer();
+  });
+}
+
 void BufferReplay::compare(const Json* recorded,
                            const std::string& what,
                            std::size_t step,
@@ -220,7 +252,7 @@ void BufferReplay::compare(const Json* recorded,
   const int number = moment == EngineMoment::initialised ? -1 : static_cast<int>(step);
   Lines found;
   for (const Json& buffer : recorded_member(*recorded, "/" + what, "buffers").items()) {
-    found.push_back(recorded_line(buffer));
+    if (!is_swap_pool(buffer)) found.push_back(recorded_line(buffer));
   }
   Lines lines = predicted(moment);
   std::sort(lines.begin(), lines.end());

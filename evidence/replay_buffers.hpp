@@ -34,6 +34,8 @@ class BufferReplay {
                std::vector<ReplayMismatch>& out);
   Lines predicted(EngineMoment moment) const;
   void add_buffer(const EngineBuffer& buffer, EngineMoment moment, Lines& lines) const;
+  std::string in_sub_group(int parameter) const;
+  bool is_swap_pool(const Json& buffer) const;
   int optimizer_group(int parameter) const;
   void add_gathered(Lines& lines) const;
   void forgive_reused_addresses(const Lines& predicted_lines, Lines& found) const;

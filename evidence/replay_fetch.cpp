@@ -53,6 +53,8 @@ class RecordedReader {
 
   std::size_t position = 0;
   bool at_end() const { return position >= events_.size(); }
+  // DeepSpeed stopped at what was read last.
+  bool stopped() const { return stopped_; }
   const Json& current() const { return *events_[position]; }
   bool next_is(std::string_view kind, std::size_t ahead = 0) const {
     return position + ahead < events_.size() && kind_of(*events_[position + ahead]) == kind;
@@ -71,6 +73,7 @@ class RecordedReader {
       ++position;
     }
     gathers(tokens, "prefetch");
+    reads(tokens);  // ahead
     return tokens.lines();
   }
 
@@ -113,6 +116,9 @@ class RecordedReader {
     FetchTokens tokens;
     for (; !at_end(); ++position) {
       if (next_is("ag")) tokens.unordered("gathers", "ag " + rest_of(current()));
+      if (next_is("si") || next_is("sw")) {
+        tokens.line(kind_of(current()) + " " + rest_of(current()));
+      }
       if (recorded_.stream_events && (next_is("ds") || next_is("ss"))) {
         tokens.line(kind_of(current()) + " " + rest_of(current()));
       }
@@ -127,8 +133,19 @@ class RecordedReader {
     if (!next_is(kind)) return;
     tokens.line(std::string(kind) + " " + rest_of(current()));
     ++position;
+    reads(tokens);
     while (next_is("ag") || next_is("ar")) {
       tokens.unordered("gathers", kind_of(current()) + " " + rest_of(current()));
+      ++position;
+    }
+  }
+
+  // From NVMe; the run ends where DeepSpeed finds too few buffers, or one weight twice.
+  void reads(FetchTokens& tokens) {
+    while (next_is("si") || next_is("sw") || next_is("short") || next_is("twice")) {
+      const std::string& kind = kind_of(current());
+      if (kind == "short" || kind == "twice") stopped_ = true;
+      tokens.line(kind == "si" || kind == "sw" ? kind + " " + rest_of(current()) : kind);
       ++position;
     }
   }
@@ -183,6 +200,7 @@ class RecordedReader {
   const RecordedFetch& recorded_;
   const std::vector<const Json*>& events_;
   bool in_wait_ = false;
+  bool stopped_ = false;
 };
 
 // Writes what the coordinator logged in the recorder's words.
@@ -252,6 +270,11 @@ class LogWriter {
       case FetchEventKind::prefetch:
         return tokens.line((event.kind == FetchEventKind::fetch ? "fetch " : "prefetch ") +
                            list_of(log.parameters_of(event)) + " " + pass(event));
+      case FetchEventKind::swap_in:
+        return tokens.line("si " + list_of(log.parameters_of(event)) +
+                           (event.asynchronous ? " 1" : " 0"));
+      case FetchEventKind::swap_wait:
+        return tokens.line("sw ");
       case FetchEventKind::collective:
         return tokens.unordered("gathers", collective(event));
       case FetchEventKind::release:
@@ -323,6 +346,7 @@ class Replay {
 
   std::vector<ReplayMismatch> run() {
     check_persistent();
+    check_on_drive();
     for (std::size_t step = 0; step < recorded_.steps.size(); ++step) replay_step(step);
     return std::move(mismatches_);
   }
@@ -332,16 +356,28 @@ class Replay {
   void check_persistent() {
     FetchModel model = recorded_.model;
     mark_persistent(model, recorded_.config);
-    if (model.persistent == recorded_.model.persistent) return;
-    const auto text = [](const std::vector<bool>& flags) {
+    check_flags("persistent", recorded_.model.persistent, model.persistent);
+  }
+
+  // Those on NVMe follow from their sizes and what host memory keeps.
+  void check_on_drive() {
+    const FetchModel& model = recorded_.model;
+    if (model.on_drive.empty()) return;
+    check_flags("on drive", model.on_drive, weights_on_drive(recorded_.config, model.parameters));
+  }
+
+  void check_flags(const std::string& what,
+                   const std::vector<bool>& recorded,
+                   const std::vector<bool>& policy) {
+    if (recorded == policy) return;
+    const auto text = [&](const std::vector<bool>& flags) {
       std::vector<ParameterIndex> list;
       for (std::size_t p = 0; p < flags.size(); ++p) {
         if (flags[p]) list.push_back(static_cast<ParameterIndex>(p));
       }
-      return "persistent " + list_of(list);
+      return what + " " + list_of(list);
     };
-    mismatches_.push_back(
-        {recorded_.id, 0, 0, text(recorded_.model.persistent), text(model.persistent)});
+    mismatches_.push_back({recorded_.id, 0, 0, text(recorded), text(policy)});
   }
 
   void replay_step(std::size_t step) {
@@ -364,6 +400,7 @@ class Replay {
       } else {
         replay_event(reader, at);
       }
+      if (reader.stopped()) return;
     }
     if (backward_open_) close_backward(events.size(), {});
   }
@@ -429,13 +466,27 @@ class Replay {
 
   // Reports the first difference of a step.
   void compare(std::size_t at, const Lines& recorded) {
-    const Lines got = writer_.lines(log_);
+    Lines got = writer_.lines(log_);
+    stop_short(recorded, got);
     if (recorded == got || differs_) return;
     differs_ = true;
     std::size_t i = 0;
     while (i < recorded.size() && i < got.size() && recorded[i] == got[i]) ++i;
     const auto text = [i](const Lines& lines) { return i < lines.size() ? lines[i] : "nothing"; };
     mismatches_.push_back({recorded_.id, step_, static_cast<int>(at), text(recorded), text(got)});
+  }
+
+  // Where the pool of buffers behind NVMe does not do, DeepSpeed stops; the coordinator goes on, and
+  // says so.
+  void stop_short(const Lines& recorded, Lines& got) const {
+    const SwapPoolUse& pool = coordinator_.swap_pool();
+    if (!pool.short_of && !pool.twice) return;
+    const std::string stop = pool.short_of ? "short" : "twice";
+    const std::size_t at = recorded.empty() ? 0 : recorded.size() - 1;
+    const bool reads = at < got.size() && got[at].rfind("si ", 0) == 0;
+    if (!reads) return got.push_back(stop);  // nothing recorded is equal to that
+    got.resize(at);
+    got.push_back(stop);
   }
 
   static ModuleIndex module_of(const Json& event) {

@@ -75,15 +75,13 @@ void add_small_partitions(Zero3& z, const ParameterSwap& swap) {
     if (swap.kept[g]) continue;
     for (const int parameter : z.groups[g].parameters) {
       if (swap.swapped[static_cast<std::size_t>(parameter)]) continue;
-      z.list
-          .add("small ds_tensor",
-               parameter,
-               z.part(parameter),
-               z.config.model_dtype,
-               host_place(z.config.offload_parameter.pin_memory),
-               MemoryCategory::parameters,
-               BufferLifetime::resident)
-          .held_by_optimizer = false;
+      z.list.add("small ds_tensor",
+                 parameter,
+                 z.part(parameter),
+                 z.config.model_dtype,
+                 host_place(z.config.offload_parameter.pin_memory),
+                 MemoryCategory::parameters,
+                 BufferLifetime::resident);
     }
   }
 }

@@ -67,7 +67,8 @@ FetchCoordinator::FetchCoordinator(const FetchModel& model, const EngineConfig& 
       sequential_(config.stage3.allgather_sequential),
       all_reduce_(config.stage3.use_all_reduce_for_fetch),
       granular_(config.stage3.module_granularity_threshold > Elements::zero()),
-      host_parameters_(config.offload_parameter.device != OffloadDevice::none) {
+      host_parameters_(config.offload_parameter.device != OffloadDevice::none),
+      swapped_(model.on_drive, config.offload_parameter.buffer_count) {
   ZP_CHECK(ranks_ >= 1 && secondary_ranks_ >= 1, "ranks must be positive");
   ZP_CHECK(ranks_ % secondary_ranks_ == 0, "the hpZ partition size must divide the ranks");
   if (rules_.resets_after_backward) mode_ = TraceMode::recording;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/engine/fetch_schedule.hpp"
+#include "model/engine/fetch_swap.hpp"
 
 namespace zeroplan {
 
@@ -40,6 +41,8 @@ class FetchCoordinator {
   Elements live() const { return Elements::of(live_); }
   // Elements of the buffers behind them: padding, flat buckets and copies included.
   Elements allocated() const { return Elements::of(allocated_); }
+  // Of the pool behind weights on NVMe, so far.
+  const SwapPoolUse& swap_pool() const { return swapped_.use(); }
 
  private:
   enum class State : std::uint8_t { absent, in_flight, available };
@@ -88,6 +91,7 @@ class FetchCoordinator {
   // fetch_gather.cpp: collectives, buckets and waits.
   void fetch_own(ModuleIndex module, FetchPass pass, FetchLog& log);
   void prefetch(FetchPass pass, FetchLog& log);
+  void read_ahead(FetchLog& log);
   void gather(FetchEventKind kind, FetchPass pass, FetchLog& log);
   void launch(bool secondary, FetchPass pass, FetchLog& log);
   void launch_each(Bucket& bucket, std::int64_t group, FetchLog& log);
@@ -159,6 +163,8 @@ class FetchCoordinator {
   std::vector<std::int32_t> free_buckets_;
   std::vector<ParameterIndex> next_in_bucket_;
   std::int64_t in_registry_ = 0;
+  std::int64_t in_registry_numel_ = 0;
+  SwappedWeights swapped_;
   std::int64_t live_ = 0;
   std::int64_t allocated_ = 0;
   std::int64_t available_ = 0;

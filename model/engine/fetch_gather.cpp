@@ -41,7 +41,9 @@ void FetchCoordinator::prefetch(FetchPass pass, FetchLog& log) {
   std::int64_t taken = 0;
   wanted_.clear();
   while (queue_head_ < queue_.size() && taken < budget) {
-    const QueueEntry entry = queue_[queue_head_++];
+    const QueueEntry entry = queue_[queue_head_];
+    if (swapped_.is_away(entry.parameter)) break;  // only what was read ahead
+    ++queue_head_;
     const auto p = static_cast<std::size_t>(entry.parameter);
     fetched_for_[p] = std::max(fetched_for_[p], entry.step);
     if (state_[p] != State::absent || marked_[p]) continue;
@@ -51,6 +53,22 @@ void FetchCoordinator::prefetch(FetchPass pass, FetchLog& log) {
   }
   for (const ParameterIndex p : wanted_) marked_[static_cast<std::size_t>(p)] = 0;
   gather(FetchEventKind::prefetch, pass, log);
+  if (swapped_.any()) read_ahead(log);
+}
+
+// PC:__prefetch_nvme_param_partitions: what comes next in the queue, until twice the elements that
+// are in flight have been looked at or buffers are used up. At least one, where one is free.
+void FetchCoordinator::read_ahead(FetchLog& log) {
+  const std::int64_t reach = 2 * in_registry_numel_;
+  std::int64_t considered = 0;
+  wanted_.clear();
+  for (std::size_t i = queue_head_; i < queue_.size(); ++i) {
+    if (considered > reach || static_cast<int>(wanted_.size()) >= swapped_.free_buffers()) break;
+    const ParameterIndex p = queue_[i].parameter;
+    if (swapped_.is_away(p)) wanted_.push_back(p);
+    considered += numel_[static_cast<std::size_t>(p)];
+  }
+  swapped_.read_ahead(wanted_, log);
 }
 
 // One call of PC:__all_gather_params for `wanted_`. With hpZ the parameters that have a secondary
@@ -77,16 +95,22 @@ void FetchCoordinator::gather(FetchEventKind kind, FetchPass pass, FetchLog& log
     }
     if (!group_.empty()) launch(secondary, pass, log);
   }
+  // Persistent weights are not released before the step, and need their partition no more.
+  for (const ParameterIndex p : wanted_) {
+    if (persistent_[static_cast<std::size_t>(p)]) swapped_.release(p);
+  }
 }
 
 // PP:all_gather_coalesced for `group_`: three ways to bring the pieces together.
 void FetchCoordinator::launch(bool secondary, FetchPass pass, FetchLog& log) {
+  swapped_.ensure(group_, log);
   const std::int32_t index = new_bucket();
   Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
   for (const ParameterIndex parameter : group_) {
     const auto p = static_cast<std::size_t>(parameter);
     state_[p] = State::in_flight;
     bucket_of_[p] = index;
+    in_registry_numel_ += numel_[p];
     next_in_bucket_[p] = bucket.head;
     bucket.head = parameter;
   }
@@ -217,6 +241,7 @@ void FetchCoordinator::take_from_registry(ParameterIndex parameter,
   bucket_of_[static_cast<std::size_t>(parameter)] = -1;
   --bucket.waiting;
   --in_registry_;
+  in_registry_numel_ -= numel_[static_cast<std::size_t>(parameter)];
 }
 
 // Drops the flat buffer once nothing refers to it: no parameter left to be waited for, no view.
@@ -255,6 +280,7 @@ void FetchCoordinator::release(ParameterIndex parameter, FetchLog& log) {
     log.events.push_back(
         {.kind = FetchEventKind::host_waits_stream, .stream = FetchStream::compute});
   }
+  swapped_.release(parameter);
   state_[p] = State::absent;
   available_ -= numel_[p];
   live_ -= numel_[p];
@@ -297,6 +323,7 @@ void FetchCoordinator::end_optimizer_step(FetchLog& log) {
   for (const ParameterIndex p : persistent_list_) {
     if (state_[static_cast<std::size_t>(p)] == State::absent) wanted_.push_back(p);
   }
+  swapped_.ensure(wanted_, log);
   const bool each_alone = sequential_ || wanted_.size() == 1;
   const bool collectives = ranks_ > 1 || each_alone;
   for (const ParameterIndex parameter : wanted_) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "model/check.hpp"
+#include "model/engine/swapping.hpp"
 
 namespace zeroplan {
 
@@ -19,6 +20,17 @@ void mark_persistent(FetchModel& model, const EngineConfig& config) {
   }
 }
 
+std::vector<bool> weights_on_drive(const EngineConfig& config,
+                                   std::span<const EngineParameter> parameters) {
+  std::vector<bool> result;
+  if (config.stage != 3 || config.offload_parameter.device != OffloadDevice::nvme) return result;
+  const std::vector<SubGroup> groups = sub_groups(config, parameters);
+  for (const Elements read : parameter_swap(config, parameters, groups).read) {
+    result.push_back(read > Elements::zero());
+  }
+  return result;
+}
+
 FetchModel make_fetch_model(const Model& model,
                             std::vector<EngineParameter> parameters,
                             const EngineConfig& config) {
@@ -29,6 +41,7 @@ FetchModel make_fetch_model(const Model& model,
     result.modules.push_back({module.parameters, module.parent, false});
   }
   mark_persistent(result, config);
+  result.on_drive = weights_on_drive(config, result.parameters);
   return result;
 }
 

@@ -8,8 +8,9 @@
 // (live_parameters.hpp), the simulator plays it, the runtime executes it. No time, no JSON, no
 // strings here. Sizes are elements; numel is unpadded, buffers are padded to the number of ranks.
 //
-// Modelled: one dtype for all weights. Not modelled: MiCS' grouped collectives, quantised weights,
-// parameters on NVMe, the deferred waits that stage3_module_granularity_threshold brings.
+// Modelled: one dtype for all weights, partitions on NVMe (fetch_swap.hpp). Not modelled: MiCS'
+// grouped collectives, quantised weights, the deferred waits that
+// stage3_module_granularity_threshold brings.
 //
 // Source: DeepSpeed 0.19.6, deepspeed/runtime/zero: partitioned_param_coordinator.py (PC),
 // partition_parameters.py (PP), parameter_offload.py (PO), stage3.py (Z3).
@@ -41,12 +42,19 @@ struct FetchModel {
   std::vector<EngineParameter> parameters;  // in the order of named_parameters()
   // By parameter: stays gathered from one step to the next (mark_persistent). May be empty: none.
   std::vector<bool> persistent;
+  // By parameter: its partition is read from NVMe before a gather. May be empty: none.
+  std::vector<bool> on_drive;
 };
 
 // Fills FetchModel::persistent by the two persistence thresholds of `config`: in order, skip what
 // would pass the threshold of the model together with those already marked, keep what has at most
 // the threshold of a parameter. Source: PO:mark_persistent_parameters.
 void mark_persistent(FetchModel& model, const EngineConfig& config);
+
+// FetchModel::on_drive: what offload_param.device nvme swaps and host memory does not keep
+// (swapping.hpp). Empty for other devices.
+std::vector<bool> weights_on_drive(const EngineConfig& config,
+                                   std::span<const EngineParameter> parameters);
 
 // The same model as a family's builder made it; `parameters` belong to model.parameters one by one.
 FetchModel make_fetch_model(const Model& model,
@@ -70,6 +78,9 @@ enum class FetchEventKind : std::uint8_t {
   exit,           // a module ends: subject, pass; elements: n_available
   fetch,          // parameters that the module needs now: first, count; elements: their numel
   prefetch,       // parameters for later modules: first, count; elements: their numel
+  swap_in,        // the partitions of parameters are read from NVMe: first, count; asynchronous:
+                  // ahead of their use
+  swap_wait,      // host: every read from NVMe that is under way
   collective,     // launched: op, dtype, group, stream, asynchronous, in_place, first, count;
                   // elements: full output, which is the buffer allocated for it
   load,           // one rank, weights on the host: `subject` is copied to a buffer of `elements`

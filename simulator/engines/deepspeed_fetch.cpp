@@ -46,12 +46,17 @@ void DeepSpeedWriter::write_fetch(const FetchEvent& event) {
                        MemoryCategory::parameters,
                        stream);
       parameter_held_[subject] = true;
-      read_weights(std::span(&event.subject, 1));
       writer_.issue(tasks_.copy(TaskKind::copy_to_device,
                                 event.elements * event.dtype,
                                 config_.offload_parameter.pin_memory,
                                 1),
                     stream);
+      break;
+    case FetchEventKind::swap_in:
+      read_weights(event);
+      break;
+    case FetchEventKind::swap_wait:
+      writer_.host_wait_stream(nvme_.weights_read);
       break;
     case FetchEventKind::throttle:
       writer_.throttle(fetch_queue_, kOutstandingFetches);
@@ -172,7 +177,6 @@ void DeepSpeedWriter::bring_own_part(const FetchEvent& event) {
   if (config_.offload_parameter.device == OffloadDevice::none) return;
   const Bytes part = event.elements * event.dtype / std::max(1, event.group);
   const StreamId stream = stream_of(event.stream);
-  read_weights(log_.parameters_of(event));
   writer_.issue(tasks_.copy(TaskKind::copy_to_device,
                             part,
                             config_.offload_parameter.pin_memory,
@@ -180,15 +184,13 @@ void DeepSpeedWriter::bring_own_part(const FetchEvent& event) {
                 stream);
 }
 
-// Those on NVMe, into pinned memory first; the host waits (partition_parameters.py
-// _ensure_availability_of_partitioned_params).
-void DeepSpeedWriter::read_weights(std::span<const ParameterIndex> parameters) {
-  if (weight_reads_.empty()) return;
+// One request into the pool's pinned buffers (partitioned_param_swapper.py swap_in).
+void DeepSpeedWriter::read_weights(const FetchEvent& event) {
   Elements read;
-  for (const ParameterIndex p : parameters) read += weight_reads_[static_cast<std::size_t>(p)];
-  if (read == Elements::zero()) return;
+  for (const ParameterIndex p : log_.parameters_of(event)) {
+    read += weight_reads_[static_cast<std::size_t>(p)];
+  }
   writer_.issue(tasks_.nvme(true, read * config_.model_dtype), nvme_.weights_read);
-  writer_.host_wait_stream(nvme_.weights_read);
 }
 
 // partition_parameters.py free_param: the storage goes once the compute stream is done with it.

@@ -116,7 +116,7 @@ class DeepSpeedWriter {
   void make_second_copies();
   void drop_second_copies();
   void bring_own_part(const FetchEvent& event);
-  void read_weights(std::span<const ParameterIndex> parameters);
+  void read_weights(const FetchEvent& event);
   void release_parameter(std::int32_t parameter);
   void release_saved_weights(const BlockInstance& instance);
   StreamId stream_of(FetchStream stream) const {

@@ -60,9 +60,11 @@ def import_release(release):
     from deepspeed.accelerator import set_accelerator
 
     import accelerator
+    import drive
     import engine_hooks
 
     set_accelerator(accelerator.make_accelerator())
+    drive.install()
     engine_hooks.install()
 
 

@@ -3,7 +3,7 @@
 Keys of a configuration: release, world, rank, model (see models.py), ckpt (0, 1, "reentrant"),
 groups (optimizer parameter groups), frozen (regular expression), leaf (class names), zero_init,
 steps, overflow, evaluate_before (numbers of steps), orders (step -> layers in the order of calls),
-query (what events answer), ds (the ds_config), memory (record peaks too).
+query (what events answer), ds (the ds_config), memory (record peaks too), drive (list what is on NVMe).
 """
 
 NEWEST = "0.19.6"
@@ -166,6 +166,57 @@ def stage3():
     }
 
 
+# Weights of 1 MiB and more a rank go to the drive; k and v of these do not.
+DRIVE = dict(h=1024, f=1100, L=3, V=60, nh=8, kv=2)
+NVME = {"device": "nvme", "nvme_path": "/tmp/zeroplan_recorder", "buffer_size": 2e6, "max_in_cpu": 0}
+
+
+def drive_case(zero=None, buffers=40, weights=None, **more):
+    """Stage 3 with weights on a drive (drive.py); the optimizer's states in host memory."""
+    section = dict(
+        offload_optimizer=CPU,
+        offload_param=dict(NVME, buffer_count=buffers, **(weights or {})),
+        stage3_prefetch_bucket_size=1500000,
+        stage3_max_live_parameters=10**9,
+        stage3_max_reuse_distance=2000000,
+        stage3_param_persistence_threshold=100,
+        reduce_bucket_size=3000000,
+        **(zero or {}),
+    )
+    return configuration(3, section, **{"model": DRIVE, "world": 2, "zero_init": 1, "drive": 1, **more})
+
+
+def drives():
+    """What is read from NVMe when, and when the pool of buffers does not suffice."""
+    cases = {
+        "plain": drive_case(),
+        "one_rank": drive_case(world=1),
+        "few_buffers": drive_case(buffers=7),
+        "two_buffers": drive_case(buffers=2),
+        "short": drive_case(buffers=5),
+        "short_at_once": drive_case(buffers=2, leaf=["Mlp"]),
+        "some_in_memory": drive_case(
+            weights=dict(max_in_cpu=4000000), zero=dict(sub_group_size=1500000)
+        ),
+        "recompute": drive_case(ckpt=1, accumulation=2),
+        "frozen": drive_case(frozen="q_proj|up_proj"),
+        "leaf": drive_case(model=dict(DRIVE), leaf=["Mlp"]),
+        "no_prefetch": drive_case(),
+        "live_limit": drive_case(),
+        "reuse_all": drive_case(),
+        "persistent": drive_case(),
+        "other_order": drive_case(orders={"2": [1, 0, 2], "3": [1, 0, 2]}, steps=5),
+        "evaluated": drive_case(evaluate_before=[1, 2]),
+    }
+    zero = lambda name: cases[name]["ds"]["zero_optimization"]  # noqa: E731
+    zero("no_prefetch")["stage3_prefetch_bucket_size"] = 0
+    zero("live_limit")["stage3_max_live_parameters"] = 3000000
+    zero("reuse_all")["stage3_max_reuse_distance"] = 10**9
+    zero("short")["stage3_max_reuse_distance"] = 10**9
+    zero("persistent")["stage3_param_persistence_threshold"] = 1048576
+    return {"drive_" + name: case for name, case in cases.items()}
+
+
 LARGE = dict(h=96, f=160, L=1, V=512, nh=4, kv=4)
 
 
@@ -257,4 +308,4 @@ def old_releases():
 
 def grid():
     """All configurations by name."""
-    return {**dense(), **stages12(), **stage3(), **memory(), **old_releases()}
+    return {**dense(), **stages12(), **stage3(), **drives(), **memory(), **old_releases()}

@@ -246,6 +246,29 @@ def hook_zero3():
     wrap(Zero3, "_optimizer_step", _step_zero3)
 
 
+def hook_swapping():
+    """Partitions that are read from NVMe, and the waits for them."""
+    from deepspeed.runtime.swap_tensor import partitioned_param_swapper as module
+
+    swapper = module.AsyncPartitionedParameterSwapper
+
+    def read(self, params, async_op=True, swap_in_buffers=None):
+        names = sorted(LOG.parameter(p) for p in params)
+        if len(params) > len(self.available_buffer_ids):
+            LOG.add("short", names, len(self.available_buffer_ids))  # and an assertion follows
+        elif len(set(names)) < len(names) or any(p.ds_id in self.param_id_to_buffer_id for p in params):
+            LOG.add("twice", names)  # and another
+        else:
+            LOG.add("si", names, int(async_op))
+
+    def waited(self):
+        if self.pending_reads:
+            LOG.add("sw")
+
+    wrap(swapper, "swap_in", read)
+    wrap(swapper, "synchronize_reads", waited)
+
+
 def log_concatenations():
     """torch.cat makes a new tensor; the engines use it for buckets of several tensors."""
     concatenate = torch.cat
@@ -277,6 +300,7 @@ def install():
     CoordinatorHooks()
     hook_zero12()
     hook_zero3()
+    hook_swapping()
     _skip_rank_agreement()
     _split_gradients_by_dtype()
     log_concatenations()

@@ -38,6 +38,10 @@ class EventLog:
         if self.writing:
             self.events.append(list(event))
 
+    def has(self, kind):
+        """Whether such an event was written since the last take()."""
+        return any(event[0] == kind for event in self.events)
+
     def take(self):
         """Returns the events so far and starts a new list."""
         events, self.events = self.events, []
