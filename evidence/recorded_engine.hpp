@@ -16,9 +16,9 @@ struct RecordedEngine {
   std::string wrapper;  // Python class of the optimizer wrapper
   EngineConfig config;
   std::vector<EngineParameter> parameters;
-  bool stopped = false;     // DeepSpeed ended the run by an assertion in the last step
-  bool short_form = false;                      // recorded without stream operations, cat, pg and W
-  bool finished_events = false;                 // events always reported themselves finished
+  bool stopped = false;          // DeepSpeed ended the run by an assertion in the last step
+  bool short_form = false;       // recorded without stream operations, cat, pg and W
+  bool finished_events = false;  // events always reported themselves finished
   std::vector<std::vector<const Json*>> steps;  // repeated steps are expanded; pointers into the
                                                 // recording
   std::vector<std::int64_t> overflow;           // steps whose loss was made infinite

@@ -476,8 +476,8 @@ class Replay {
     mismatches_.push_back({recorded_.id, step_, static_cast<int>(at), text(recorded), text(got)});
   }
 
-  // Where the pool of buffers behind NVMe does not do, DeepSpeed stops; the coordinator goes on, and
-  // says so.
+  // Where the pool of buffers behind NVMe does not do, DeepSpeed stops; the coordinator goes on,
+  // and says so.
   void stop_short(const Lines& recorded, Lines& got) const {
     const SwapPoolUse& pool = coordinator_.swap_pool();
     if (!pool.short_of && !pool.twice) return;

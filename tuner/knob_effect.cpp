@@ -15,7 +15,7 @@ struct SearchedGrid {
 };
 constexpr SearchedGrid kSearchedBeyondTheTable[] = {
     {Knob::zero_hpz_partition_size, {1, 2, 4, 8, 16}},
-    {Knob::offload_param_buffer_count, {5, 10}},
+    {Knob::offload_param_buffer_count, {5, 10, 20}},
     {Knob::offload_param_pin_memory, {true, false}},
     {Knob::offload_optimizer_buffer_count, {4, 8, 12}},
     {Knob::offload_optimizer_pin_memory, {true, false}},

@@ -66,7 +66,9 @@ Point only_affecting(const SearchSpace& space, Point point, bool Effects::*what)
 }
 
 bool gather_alike(const StrategySpace& a, const StrategySpace& b) {
+  if (&a == &b) return true;
   return a.strategy.stage == b.strategy.stage &&
+         a.strategy.offload_parameter != OffloadDevice::nvme &&
          a.strategy.offload_parameter == b.strategy.offload_parameter && has_axes_of(a, b) &&
          has_axes_of(b, a);
 }

@@ -25,6 +25,7 @@ Point only_affecting(const SearchSpace& space, Point point, bool Effects::*what)
 
 // Do two strategies gather the same weights under the same knobs? Where the optimizer is does not
 // change it (model/engine/fetch_coordinator.hpp), nor what weights take to come from the host.
+// Where weights are on NVMe, axes of the tail do, which two strategies may have different ones of.
 bool gather_alike(const StrategySpace& a, const StrategySpace& b);
 
 // The point under a strategy that gathers alike; axes of the tail at their first value.

@@ -53,6 +53,16 @@ std::vector<Elements> fewest_reads(const SearchSpace& space,
   return parameter_swap(config, parameters, sub_groups(config, parameters)).read;
 }
 
+// Of the tail's axes those that say which weights are on NVMe and how far they are read ahead:
+// there they decide what is prefetched.
+bool decides_drive(const SearchSpace& space, const Point& point, const Axis& axis) {
+  const StrategySpace& all = space.strategies()[static_cast<std::size_t>(point.strategy)];
+  if (all.strategy.offload_parameter != OffloadDevice::nvme) return false;
+  return axis.knob == Knob::offload_param_max_in_cpu ||
+         axis.knob == Knob::offload_param_buffer_count || axis.knob == Knob::sub_group_size ||
+         axis.knob == Knob::aio_block_size;
+}
+
 // Offloaded weights come as fast as pinning and aio's requests let them: axes of the tail, which
 // gathers do not decide. The fastest of their values counts.
 double fastest_copies(const SearchSpace& space,
@@ -210,7 +220,9 @@ const SearchBounds::Messages& SearchBounds::gathers(const Point& point) const {
       space_.strategies()[static_cast<std::size_t>(point.strategy)].axes;
   Point key = without_batch(reset(space_, point, {AxisRole::tail, AxisRole::reduce}));
   for (std::size_t a = 0; a < axes.size(); ++a) {  // without overlap nothing is prefetched
-    if (axes[a].knob == Knob::overlap_comm) key.at[a] = point.at[a];
+    const bool decides =
+        axes[a].knob == Knob::overlap_comm || decides_drive(space_, point, axes[a]);
+    if (decides) key.at[a] = point.at[a];
   }
   key = under(space_, key, cache_->gathers_alike[static_cast<std::size_t>(key.strategy)]);
   return known(cache_->gathers, key, [&] {
@@ -315,6 +327,11 @@ void keep_least(const MessageTimes& other, bool first, MessageTimes& least) {
 const SearchBounds::Messages& SearchBounds::fewest_gathers(const Point& point) const {
   Point key =
       without_batch(reset(space_, point, {AxisRole::tail, AxisRole::gather, AxisRole::reduce}));
+  const std::vector<Axis>& axes =
+      space_.strategies()[static_cast<std::size_t>(point.strategy)].axes;
+  for (std::size_t a = 0; a < axes.size(); ++a) {
+    if (decides_drive(space_, point, axes[a])) key.at[a] = point.at[a];
+  }
   key = under(space_, key, cache_->gathers_alike[static_cast<std::size_t>(key.strategy)]);
   return known(cache_->fewest_gathers, key, [&] {
     Messages least;

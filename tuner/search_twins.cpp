@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/engine/buffers.hpp"
+#include "model/engine/fetch_schedule.hpp"
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/optimizer_step.hpp"
 #include "model/engine/partition.hpp"
@@ -106,6 +107,10 @@ Fingerprint tail_fingerprint(const SearchSpace& space, const Point& point) {
   }
   if (swaps || weights_swap) {
     print.add(config.aio_block_size.count(), config.aio_parallelism, config.aio_queue_depth);
+  }
+  if (weights_swap) {  // what is prefetched, and whether the pool suffices
+    print.add(config.offload_parameter.buffer_count);
+    for (const bool away : weights_on_drive(config, plan.engine_parameters)) print.add(away);
   }
   return print.take();
 }

@@ -95,6 +95,8 @@ void set_offload(const Strategy& strategy, const Model& model, DsConfig& config)
       constexpr std::int64_t kDefaultBuffer = 100'000'000;
       config.set(Knob::offload_param_buffer_size,
                  std::max(kDefaultBuffer, largest_parameter(model)));
+      // What is kept for reuse keeps its buffer, and the default's five are soon used up.
+      config.set(Knob::stage3_max_reuse_distance, std::int64_t{0});
     }
   }
 }

@@ -19,9 +19,9 @@ namespace zeroplan {
 
 // What a run asks of the pool. DeepSpeed stops at the first of either.
 struct SwapPoolUse {
-  int most = 0;         // buffers that were held or asked for at once
-  bool short_of = false;   // a fetch needed more buffers than were free
-  bool twice = false;      // one partition was to be read into two buffers by the same read-ahead
+  int most = 0;           // buffers that were held or asked for at once
+  bool short_of = false;  // a fetch needed more buffers than were free
+  bool twice = false;     // one partition was to be read into two buffers by the same read-ahead
 };
 
 class SwappedWeights {

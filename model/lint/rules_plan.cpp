@@ -20,7 +20,7 @@ double bytes_of(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
 void out_of_memory(const Run& run, Report& report) {
   for (const Limit& limit : run.prediction->limits) {
-    if (limit.resource == Resource::time) continue;
+    if (limit.resource == Resource::time || limit.pool) continue;
     report.at(Knob::zero_stage,
               {gibibytes(bytes_of(limit.needed)),
                gibibytes(bytes_of(limit.available)),
@@ -30,6 +30,14 @@ void out_of_memory(const Run& run, Report& report) {
                : limit.resource == Resource::host_memory ? 1
                                                          : 2) +
                   (limit.cheapest_change.empty() ? 3 : 0));
+  }
+}
+
+// DeepSpeed#3062: what prefetch and reuse keep gathered keeps its buffer.
+void weight_buffers(const Run& run, Report& report) {
+  for (const Limit& limit : run.prediction->limits) {
+    if (!limit.pool) continue;
+    report.at(Knob::offload_param_buffer_count, {limit.largest_term, limit.cheapest_change});
   }
 }
 
@@ -106,6 +114,15 @@ constexpr std::array kRules = {
                     "zeroplan fit compares what would fit"}},
          .source = "docs/model.md"},
         out_of_memory},
+    RunRule{{.code = "weight-buffers",
+             .severity = Severity::error,
+             .use = RuleUse::advice,
+             .needs = kNeedsPlan,
+             .summary = "weights on NVMe have a buffer each while they are gathered or read ahead",
+             .cost = "the second step stops: \"Not enough buffers 0 for swapping 1\"",
+             .texts = {{"{0}", "{1}"}},
+             .source = "runtime/swap_tensor/partitioned_param_swapper.py:swap_in; DeepSpeed#3062"},
+            weight_buffers},
     RunRule{
         {.code = "swap-pool",
          .use = RuleUse::advice,

@@ -177,7 +177,29 @@ GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph, int mi
   for (int before = 0; before < micro_step; ++before) driver.micro_step(nullptr);
   driver.micro_step(&fold);
   timeline.after = fold.now();
+  timeline.pool = coordinator.swap_pool();
   return timeline;
+}
+
+std::optional<int> enough_swap_buffers(const Plan& plan, const ModelGraph& graph, int least) {
+  constexpr int kTries = 16;
+  const FetchModel model = fetch_model(plan);
+  EngineConfig config = plan.engine;
+  config.offload_parameter.buffer_count = least;
+  for (int i = 0; i < kTries; ++i) {
+    FetchCoordinator coordinator(model, config);
+    Driver driver(plan, graph, coordinator);
+    std::vector<std::int32_t> brought(model.parameters.size());
+    driver.micro_step(nullptr);
+    driver.optimizer_step(brought);
+    driver.micro_step(nullptr);
+    const SwapPoolUse& use = coordinator.swap_pool();
+    if (use.twice) return std::nullopt;
+    if (!use.short_of) return config.offload_parameter.buffer_count;
+    config.offload_parameter.buffer_count =
+        std::max(config.offload_parameter.buffer_count + 1, use.most);
+  }
+  return std::nullopt;
 }
 
 }  // namespace zeroplan

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "model/engine/fetch_swap.hpp"
 #include "model/engine/live_parameters.hpp"
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
@@ -35,6 +37,7 @@ struct GatherTimeline {
   // By parameter: how often the micro-step brings this rank's part of it, and the step behind it.
   std::vector<std::int32_t> brought;
   std::vector<std::int32_t> brought_in_step;
+  SwapPoolUse pool;  // of buffers behind weights on NVMe, from the first step on
 
   std::span<const ParameterIndex> parameters_of(const GatherMessage& message) const {
     return std::span(parameters)
@@ -47,5 +50,9 @@ struct GatherTimeline {
 // gathered until the step, so that later ones gather less (FetchCoordinator::Rules). Precondition:
 // ZeRO stage 3.
 GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph, int micro_step = 0);
+
+// The fewest buffers, from `least` on, with which DeepSpeed does not stop for want of one (more of
+// them let it read further ahead); nothing where no number does. Precondition: ZeRO stage 3.
+std::optional<int> enough_swap_buffers(const Plan& plan, const ModelGraph& graph, int least);
 
 }  // namespace zeroplan

@@ -232,6 +232,10 @@ MemoryPrediction predict_memory(const Plan& plan, const StepWork& work) {
   prediction.gpu_needed = gpu.peak_total - memory.deferred;
   predict_host(
       plan, memory.buffers, memory.outside, checkpoints_on_host(plan, work.graph), prediction);
+  if (!plan.engine.embedded) prediction.weights_pool = work.gathers.pool;
+  if (prediction.weights_pool.short_of) {
+    prediction.enough_buffers = enough_swap_buffers(plan, work.graph, prediction.weights_pool.most);
+  }
   return prediction;
 }
 

@@ -36,7 +36,9 @@ struct MemorySpread {
 struct MemoryPrediction {
   GpuMemory gpu;
   HostMemory host;
-  Bytes nvme;        // per node
+  Bytes nvme;                         // per node
+  SwapPoolUse weights_pool;           // of buffers behind weights on NVMe
+  std::optional<int> enough_buffers;  // of that pool, where it is too small
   Bytes gpu_needed;  // peak_total less what the allocator gives back under pressure
   MemorySpread spread;
   double relative_sd = 0.0;       // of gpu.peak_total, one standard deviation

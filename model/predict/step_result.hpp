@@ -65,6 +65,7 @@ struct Limit {
   Bytes available;
   std::string largest_term;
   std::string cheapest_change;  // empty where none is known
+  bool pool = false;  // not memory itself: the pinned buffers that weights on NVMe pass through
 };
 
 struct GpuMemory {

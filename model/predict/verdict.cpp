@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "model/engine/swapping.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -61,6 +63,37 @@ std::string cheapest_gpu_change(const Plan& plan, const GpuMemory& gpu) {
   return "more GPUs";
 }
 
+// Weights on NVMe pass through a pool of pinned buffers, one a weight; DeepSpeed stops where a
+// fetch finds none ("Not enough buffers"), or where it would read one weight twice at once.
+void judge_pool(const Plan& plan, const MemoryPrediction& memory, StepResult& result) {
+  const SwapPoolUse& pool = memory.weights_pool;
+  if (!pool.short_of && !pool.twice) return;
+  result.fits = false;
+  result.fit_probability = 0.0;
+  const OffloadParameterConfig& weights = plan.engine.offload_parameter;
+  const Bytes one = io_aligned(weights.buffer_size, plan.engine.model_dtype, plan.engine) *
+                    plan.engine.model_dtype * plan.cluster.gpus_per_node();
+  const std::string count = std::to_string(weights.buffer_count);
+  Limit limit{.resource = Resource::host_memory,
+              .needed = one * (weights.buffer_count + 1),
+              .available = one * weights.buffer_count,
+              .pool = true};
+  if (pool.twice) {
+    limit.largest_term = "buffers for weights on NVMe: DeepSpeed reads one weight into two at once";
+    limit.cheapest_change = "a smaller stage3_prefetch_bucket_size or persistence threshold";
+  } else {
+    const int enough = memory.enough_buffers.value_or(pool.most);
+    limit.needed = one * std::max(enough, weights.buffer_count + 1);
+    limit.largest_term = "buffers for weights on NVMe: buffer_count is " + count + ", " +
+                         std::to_string(pool.most) + " are held at once";
+    limit.cheapest_change =
+        memory.enough_buffers
+            ? "stage3_max_reuse_distance 0, or buffer_count " + std::to_string(enough)
+            : "stage3_max_reuse_distance 0";
+  }
+  result.limits.push_back(std::move(limit));
+}
+
 }  // namespace
 
 GpuVerdict gpu_verdict(const MemoryPrediction& memory, const PredictOptions& options) {
@@ -115,6 +148,7 @@ void judge(const Plan& plan,
                              largest_category(gpu.breakdown_at_peak),
                              cheapest_gpu_change(plan, gpu)});
   }
+  judge_pool(plan, memory, result);
 }
 
 }  // namespace zeroplan

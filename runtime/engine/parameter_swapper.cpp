@@ -52,34 +52,74 @@ void ParameterSwapper::want(std::span<const std::int32_t> parameters) {
 
 void ParameterSwapper::read_what_fits() {
   // Buffers that the device may still read are waited for only where nothing else is there.
-  if (free_.empty() && reading_.empty() && !dropped_.empty()) {
-    device_.synchronize();
-    free_.swap(dropped_);
-  }
+  if (free_.empty() && reading_.empty() && !dropped_.empty()) reclaim();
   while (!wanted_.empty() && !free_.empty()) {
-    Read read{wanted_.front(), free_.back(), SwapBatch(file_, timeline_, /*write=*/false)};
+    const std::int32_t parameter = wanted_.front();
     wanted_.pop_front();
-    free_.pop_back();
-    const Place& place = places_.at(read.parameter);
-    read.batch.read(place.offset, data(read.buffer), whole(place.bytes, pool_.buffer));
-    reading_.push_back(std::move(read));
+    read(parameter);
   }
+}
+
+void ParameterSwapper::reclaim() {
+  device_.synchronize();
+  free_.insert(free_.end(), dropped_.begin(), dropped_.end());
+  dropped_.clear();
+}
+
+// Precondition: a buffer is free.
+void ParameterSwapper::read(std::int32_t parameter) {
+  Read read{parameter, free_.back(), SwapBatch(file_, timeline_, /*write=*/false)};
+  free_.pop_back();
+  const Place& place = places_.at(parameter);
+  read.batch.read(place.offset, data(read.buffer), whole(place.bytes, pool_.buffer));
+  reading_.push_back(std::move(read));
+}
+
+std::vector<ParameterSwapper::Read>::iterator ParameterSwapper::find(std::int32_t parameter) {
+  return std::find_if(reading_.begin(), reading_.end(), [&](const Read& read) {
+    return read.parameter == parameter;
+  });
 }
 
 const std::byte* ParameterSwapper::bring(std::int32_t parameter) {
-  if (reading_.empty()) read_what_fits();
-  ZP_CHECK(!reading_.empty() && reading_.front().parameter == parameter,
-           "partitions are used in the order in which they were wanted");
-  reading_.front().batch.wait();
-  return data(reading_.front().buffer);
+  if (find(parameter) == reading_.end()) {
+    // It waits for a buffer, or nobody said that it is wanted: it goes first.
+    const auto waiting = std::find(wanted_.begin(), wanted_.end(), parameter);
+    if (waiting != wanted_.end()) wanted_.erase(waiting);
+    if (free_.empty() && !dropped_.empty()) reclaim();
+    if (free_.empty()) give_up_last();
+    read(parameter);
+  }
+  const auto found = find(parameter);
+  found->batch.wait();
+  return data(found->buffer);
+}
+
+// What was read ahead last is read again when its turn comes.
+void ParameterSwapper::give_up_last() {
+  ZP_CHECK(!reading_.empty(), "a pool has a buffer");
+  Read& last = reading_.back();
+  last.batch.wait();
+  wanted_.push_front(last.parameter);
+  free_.push_back(last.buffer);
+  reading_.pop_back();
 }
 
 void ParameterSwapper::drop(std::int32_t parameter) {
-  ZP_CHECK(!reading_.empty() && reading_.front().parameter == parameter,
-           "what is dropped was brought");
-  dropped_.push_back(reading_.front().buffer);
-  reading_.pop_front();
+  const auto found = find(parameter);
+  ZP_CHECK(found != reading_.end(), "what is dropped was brought");
+  dropped_.push_back(found->buffer);
+  reading_.erase(found);
   read_what_fits();
+}
+
+void ParameterSwapper::forget() {
+  wanted_.clear();
+  for (Read& read : reading_) {
+    read.batch.wait();
+    free_.push_back(read.buffer);
+  }
+  reading_.clear();
 }
 
 // --- writes

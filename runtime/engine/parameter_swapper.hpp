@@ -2,8 +2,9 @@
 // pinned buffers of which each takes a whole one, and written behind the update, through a staging
 // buffer. Sizes are the policy's (model/engine/swapping.hpp).
 //
-// Partitions that a list of fetches wants are read in its order, as many at a time as there are
-// buffers: what is gathered ahead is read ahead.
+// What is read ahead of its gather, and in which order, says the fetch coordinator; as many are on
+// their way as there are buffers. A buffer is free again when the device has its partition, sooner
+// than DeepSpeed's, so that a pool that is too small there does here.
 #pragma once
 
 #include <cstddef>
@@ -40,10 +41,11 @@ class ParameterSwapper {
 
   // These are wanted next, in this order.
   void want(std::span<const std::int32_t> parameters);
-  // The next one that was wanted, in memory until the device has done what was ordered before
-  // dropping it.
+  // A partition, in memory until the device has done what was ordered before dropping it.
   const std::byte* bring(std::int32_t parameter);
   void drop(std::int32_t parameter);
+  // What was read ahead and not brought is out of date: the update comes.
+  void forget();
 
   // The update: where a partition's new values go; write() when they are ordered, for all since the
   // last.
@@ -65,6 +67,10 @@ class ParameterSwapper {
   std::byte* data(int buffer) const { return pool_.data + pool_.buffer.count() * buffer; }
   Bytes whole(Bytes bytes, Bytes room) const;
   void read_what_fits();
+  void reclaim();
+  void read(std::int32_t parameter);
+  void give_up_last();
+  std::vector<Read>::iterator find(std::int32_t parameter);
 
   SwapFile& file_;
   Device& device_;
@@ -74,7 +80,7 @@ class ParameterSwapper {
   std::vector<int> free_;
   std::vector<int> dropped_;  // free once the device is done
   std::deque<std::int32_t> wanted_;
-  std::deque<Read> reading_;  // the first one may be in use
+  std::vector<Read> reading_;
   std::vector<std::int32_t> staged_;
   std::vector<std::byte*> staged_data_;
   Bytes staged_bytes_;

@@ -267,7 +267,6 @@ class RankEngine {
   void update_swapped(int group);
   void update_swapped_weights(const Unit& unit);
   void finish_swapping();
-  void read_ahead();
   void copy_own_part(std::int32_t parameter, DType dtype, std::byte* to);
 
   // rank_step.cpp

@@ -14,13 +14,18 @@ void RankEngine::module_step(const ModuleStep& step) {
 }
 
 void RankEngine::carry_out_fetches() {
-  read_ahead();
   for (const FetchEvent& event : log_.events) carry_out(event);
   log_.clear();
 }
 
 void RankEngine::carry_out(const FetchEvent& event) {
   switch (event.kind) {
+    case FetchEventKind::swap_in:
+      swapped_weights_->want(log_.parameters_of(event));
+      break;
+    case FetchEventKind::release_all:
+      if (swapped_weights_) swapped_weights_->forget();
+      break;
     case FetchEventKind::collective:
       gather(event);
       break;

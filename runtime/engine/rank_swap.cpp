@@ -209,21 +209,6 @@ void RankEngine::finish_swapping() {
 
 // --- fetches
 
-// Partitions on the drive that a list of fetches wants, in its order.
-void RankEngine::read_ahead() {
-  if (!swapped_weights_) return;
-  std::vector<std::int32_t> wanted;
-  const auto want = [&](std::int32_t parameter) {
-    if (swapped_weights_->swaps(parameter)) wanted.push_back(parameter);
-  };
-  for (const FetchEvent& event : log_.events) {
-    if (event.kind == FetchEventKind::load) want(event.subject);
-    if (event.kind != FetchEventKind::collective) continue;
-    for (const ParameterIndex p : log_.parameters_of(event)) want(p);
-  }
-  swapped_weights_->want(wanted);
-}
-
 // Copies this rank's partition to the device.
 void RankEngine::copy_own_part(std::int32_t parameter, DType dtype, std::byte* to) {
   const bool on_drive = swapped_weights_ && swapped_weights_->swaps(parameter);
