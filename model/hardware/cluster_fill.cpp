@@ -62,7 +62,10 @@ class Filler {
     cluster_.node.gpus_per_node = given_.gpus_per_node;
     cluster_.assumptions = std::move(given_.assumptions);
     const bool grown = outgrows_workstation(given_);
-    for (NodeProfile node : {usual_node(given_.gpu, given_.gpus_per_node),
+    HostGiven said;
+    if (given_.host_memory) said.memory = given_.host_memory->value;
+    if (given_.cpu_cores) said.cpu_cores = given_.cpu_cores->value;
+    for (NodeProfile node : {likely_node(given_.gpu, given_.gpus_per_node, said),
                              node_of_key(given_.gpu.usual_node),
                              node_of_key(generic_node(given_))}) {
       if (!grown || node.key != kWorkstation) add(std::move(node));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
+#include <limits>
 
 #include "model/check.hpp"
 #include "model/embedded.hpp"
@@ -285,6 +287,45 @@ NodeProfile usual_node(const Gpu& gpu, std::int64_t gpus_per_node) {
     if (best == nullptr || (node.usual && !best->usual)) best = &node;
   }
   return best != nullptr ? *best : node_of_key(gpu.usual_node);
+}
+
+namespace {
+
+// How far a machine is from what was said; infinite where one of the values is another.
+double distance(const NodeProfile& node, const HostGiven& given) {
+  constexpr double kSame = 0.10;
+  double sum = 0.0;
+  const auto hold = [&](double said, double has) {
+    const double off = std::abs(said / has - 1.0);
+    sum += off <= kSame ? off : std::numeric_limits<double>::infinity();
+  };
+  if (given.memory) {
+    const double has = node.host_memory ? node.host_memory->value.gib() : 0.0;
+    hold(given.memory->gib(), has);
+  }
+  if (given.cpu_cores) {
+    const double has = node.cpu_cores ? static_cast<double>(node.cpu_cores->value) : 0.0;
+    hold(static_cast<double>(*given.cpu_cores), has);
+  }
+  return sum;
+}
+
+}  // namespace
+
+NodeProfile likely_node(const Gpu& gpu, std::int64_t gpus_per_node, const HostGiven& given) {
+  const NodeProfile usual = usual_node(gpu, gpus_per_node);
+  if (!given.memory && !given.cpu_cores) return usual;
+  const NodeProfile* best = nullptr;
+  double nearest = distance(usual, given);
+  for (const NodeProfile& node : node_catalog().nodes) {
+    const bool has_gpu = std::find(node.gpus.begin(), node.gpus.end(), gpu.key) != node.gpus.end();
+    const bool whole = node.gpus_per_node == gpus_per_node || (given.memory && given.cpu_cores);
+    if (!has_gpu || node.gpus_per_node < gpus_per_node || !whole) continue;
+    if (distance(node, given) >= nearest) continue;
+    nearest = distance(node, given);
+    best = &node;
+  }
+  return best != nullptr ? *best : usual;
 }
 
 Quantity<Seconds> usual_latency(LinkKind kind) {

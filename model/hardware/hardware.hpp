@@ -197,6 +197,17 @@ NodeProfile node_of_key(std::string_view key);
 // many of them the usual one, else Gpu::usual_node.
 NodeProfile usual_node(const Gpu& gpu, std::int64_t gpus_per_node);
 
+// What somebody said of a machine.
+struct HostGiven {
+  std::optional<Bytes> memory;
+  std::optional<std::int64_t> cpu_cores;
+};
+
+// Where something was said, the machine with at least as many of the GPUs that is nearest to all of
+// it, each within 10 %. A job on some of a machine's GPUs may have all of its host, where memory
+// and cores both say so; one of them may be a share. Where there is none, usual_node().
+NodeProfile likely_node(const Gpu& gpu, std::int64_t gpus_per_node, const HostGiven& given);
+
 // Of one message on such a link, without software above it.
 Quantity<Seconds> usual_latency(LinkKind kind);
 

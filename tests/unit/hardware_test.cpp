@@ -203,6 +203,17 @@ TEST_CASE("every machine names known GPUs and has plausible numbers") {
   CHECK(node_of_key("dgx_1v").has_nvme == false);
 }
 
+TEST_CASE("what is said of a machine chooses among those with its GPUs") {
+  const Gpu gpu = gpu_of_key("a100_sxm_40gb");
+  const auto key = [&](HostGiven given) { return likely_node(gpu, 8, given).key; };
+  CHECK(key({}) == "aws_p4d.24xlarge");
+  CHECK(key({1024_GiB, 128}) == "dgx_a100_320");
+  CHECK(key({1152_GiB, std::nullopt}) == "aws_p4d.24xlarge");
+  CHECK(key({std::nullopt, 96}) == "azure_nd96asr_v4");
+  CHECK(likely_node(gpu, 2, {1024_GiB, 128}).key == "dgx_a100_320");  // two of its eight GPUs
+  CHECK(key({96_GiB, 12}) == "aws_p4d.24xlarge");        // none is like it: the usual one
+}
+
 TEST_CASE("the usual machine of a GPU has as many of them where one is known") {
   CHECK(usual_node(gpu_of_key("v100_sxm2_32gb"), 16).key == "dgx_2");
   CHECK(usual_node(gpu_of_key("v100_sxm2_32gb"), 8).key == "dgx_1v");
