@@ -109,7 +109,7 @@ std::vector<OperandUse> elementwise_uses(const KernelCall& c) {
 
 std::vector<OperandUse> loss_uses(const KernelCall& c) {
   const std::int64_t logits = c.rows * c.columns;
-  const OperandUse labels = read(c.rows, Type::int64);
+  const OperandUse labels = read(labels_of(c), Type::int64);
   if (c.kernel == Kernel::cross_entropy_forward) {
     return {write(1, Type::fp32), write(c.rows, Type::fp32), read(logits), labels};
   }
@@ -161,6 +161,8 @@ std::vector<OperandUse> uses_of(const KernelCall& c) {
 std::vector<OperandUse> operand_uses(const KernelCall& call) {
   std::vector<OperandUse> uses = uses_of(call);
   ZP_CHECK(uses.size() == call.operands.size(), "a kernel takes another number of operands");
+  ZP_CHECK(call.chunk.first >= 0 && call.chunk.first + call.rows <= labels_of(call),
+           "a chunk is a part of the rows");
   if (call.accumulate) uses.front().access = Access::update;
   return uses;
 }

@@ -46,8 +46,9 @@ enum class Kernel : std::uint8_t {
   tanh_forward,            // y, x
   tanh_backward,           // d_x (may be y or d_y), d_y, y
   add,                     // y (may be a or b), a, b
-  cross_entropy_forward,   // loss[1] (fp32): mean over labels >= 0; lse[T] (fp32), logits[T,V],
-                           // labels[T]
+  cross_entropy_forward,   // loss[1] (fp32, += if accumulate): the rows' part of the mean over
+                           // labels
+                           // >= 0; lse[T] (fp32), logits[T,V], labels[all of KernelCall::Chunk]
   cross_entropy_backward,  // d_logits (may be logits), logits, lse, labels
 };
 inline constexpr std::array<std::string_view, 26> kKernelNames = {"none",
@@ -93,6 +94,9 @@ struct KernelOperand {
   };
   From from = From::none;
   std::int32_t index = -1;
+  // A range of its elements, of a storage that is used by rows: `count` from `first` on; count 0:
+  // all of it.
+  std::int64_t first = 0, count = 0;
 };
 
 // Where queries, keys and values stand when one projection makes all three: element (row, head, d)
@@ -105,6 +109,12 @@ struct HeadLayout {
 };
 
 struct KernelCall {
+  // The rows of a cross entropy among those of the loss, which is the mean over all of them: its
+  // labels are all, the call's first row has label `first`. all 0: the call's rows are all.
+  struct Chunk {
+    std::int64_t first = 0, all = 0;
+  };
+
   Kernel kernel = Kernel::none;
   std::vector<KernelOperand> operands;  // in the order of the kernel's comment
   // Sizes, named as above; those that a kernel does not use are 0.
@@ -114,6 +124,7 @@ struct KernelCall {
   std::int64_t inner = 0;    // k of a linear layer, V or P of a table
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   HeadLayout layout;         // of attention's queries, keys and values
+  Chunk chunk;               // of cross entropy
   double epsilon = 0.0;      // of norms
   double rotary_base = 0.0;  // theta
   // Of attention scores. Of cross_entropy_backward: the gradient of the loss, 1 in a graph; an
@@ -125,6 +136,11 @@ struct KernelCall {
   bool transposed = false;  // a linear layer's weight (and its gradient) is {in, out}
   bool accumulate = false;  // adds to what the first operand holds
 };
+
+// How many labels a cross entropy takes its mean over.
+constexpr std::int64_t labels_of(const KernelCall& call) {
+  return call.chunk.all == 0 ? call.rows : call.chunk.all;
+}
 
 // What a kernel does with an operand, and how large it is.
 enum class Access : std::uint8_t { read, write, update };  // update: reads and writes

@@ -60,7 +60,7 @@ bool counted_before(const KernelCall& call, const std::vector<OperandUse>& uses,
   for (std::size_t j = 0; j < i; ++j) {
     const KernelOperand& other = call.operands[j];
     if (other.from == operand.from && other.index == operand.index &&
-        uses[j].access == uses[i].access) {
+        other.first == operand.first && uses[j].access == uses[i].access) {
       return true;
     }
   }

@@ -111,21 +111,30 @@ Operand GraphRunner::gradient_operand(const PassStep& pass, std::int32_t paramet
   return {buffer.data(), storage.elements, storage.dtype};
 }
 
+// The storage, or the range of it that the call uses.
+Operand GraphRunner::storage_operand(const PassStep& pass, const KernelOperand& operand) {
+  const Block& block = graph_.block_of(graph_.instances[static_cast<std::size_t>(pass.instance)]);
+  const Buffer& buffer = buffer_of(pass.instance, operand.index);
+  ZP_CHECK(static_cast<bool>(buffer), "an operand is alive: " + block.name);
+  const Storage& storage = block.storages[static_cast<std::size_t>(operand.index)];
+  if (operand.count == 0) return {buffer.data(), storage.elements, storage.dtype};
+  const Elements first = Elements::of(operand.first);
+  const Elements count = Elements::of(operand.count);
+  ZP_CHECK(operand.first >= 0 && first + count <= storage.elements,
+           "a range lies in its storage: " + block.name);
+  return {buffer.data() + (first * storage.dtype).count(), count, storage.dtype};
+}
+
 Operand GraphRunner::operand(const PassStep& pass,
                              const KernelOperand& operand,
                              const Hooks& hooks) {
   const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
-  const Block& block = graph_.block_of(instance);
   const auto index = static_cast<std::size_t>(std::max(0, operand.index));
   switch (operand.from) {
     case KernelOperand::From::none:
       return {};
-    case KernelOperand::From::storage: {
-      const Buffer& buffer = buffer_of(pass.instance, operand.index);
-      ZP_CHECK(static_cast<bool>(buffer), "an operand is alive: " + block.name);
-      const Storage& storage = block.storages[index];
-      return {buffer.data(), storage.elements, storage.dtype};
-    }
+    case KernelOperand::From::storage:
+      return storage_operand(pass, operand);
     case KernelOperand::From::parameter:
       return hooks.weights(instance.parameters[index]);
     case KernelOperand::From::gradient:

@@ -56,6 +56,7 @@ class GraphRunner {
  private:
   Buffer& buffer_of(std::int32_t instance, std::int32_t storage);
   Operand operand(const PassStep& pass, const KernelOperand& operand, const Hooks& hooks);
+  Operand storage_operand(const PassStep& pass, const KernelOperand& operand);
   Operand gradient_operand(const PassStep& pass, std::int32_t parameter);
   void run_call(const PassStep& pass, std::int32_t index, const Hooks& hooks, double loss_gradient);
   void run_kernel(const PassStep& pass, const KernelCall& call);

@@ -1,4 +1,5 @@
-// Cross entropy over the vocabulary: the mean over the tokens whose label is not negative.
+// Cross entropy over the vocabulary: the mean over the tokens whose label is not negative, or what
+// a chunk of the rows adds to it.
 #include <algorithm>
 #include <cmath>
 
@@ -9,8 +10,11 @@ namespace {
 
 constexpr std::int64_t kRows = 4;
 
-std::int64_t labelled(const std::int64_t* labels, std::int64_t rows) {
-  return std::count_if(labels, labels + rows, [](std::int64_t label) { return label >= 0; });
+// Of all rows of the loss, whichever the call's are.
+std::int64_t labelled(const Run& run, std::size_t operand) {
+  const std::int64_t* labels = run.at<std::int64_t>(operand);
+  return std::count_if(
+      labels, labels + labels_of(run.call), [](std::int64_t label) { return label >= 0; });
 }
 
 // lse = log(sum(exp(logits))), by the largest of the row.
@@ -20,7 +24,7 @@ void forward(const Run& run) {
   const std::int64_t columns = run.call.columns;
   float* lse = run.at<float>(1);
   const T* logits = run.at<T>(2);
-  const std::int64_t* labels = run.at<std::int64_t>(3);
+  const std::int64_t* labels = run.at<std::int64_t>(3) + run.call.chunk.first;
   run.pool.run_ranges(rows, kRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* x = logits + row * columns;
@@ -36,8 +40,10 @@ void forward(const Run& run) {
     if (labels[row] < 0) continue;
     total += static_cast<double>(lse[row] - to_float(logits[row * columns + labels[row]]));
   }
-  const std::int64_t count = labelled(labels, rows);
-  *run.at<float>(0) = count == 0 ? 0.0F : static_cast<float>(total / static_cast<double>(count));
+  const std::int64_t count = std::max<std::int64_t>(1, labelled(run, 3));
+  float& loss = *run.at<float>(0);
+  const auto part = static_cast<float>(total / static_cast<double>(count));
+  loss = run.call.accumulate ? loss + part : part;
 }
 
 template <typename T>
@@ -47,8 +53,8 @@ void backward(const Run& run) {
   T* d_logits = run.at<T>(0);
   const T* logits = run.at<T>(1);
   const float* lse = run.at<float>(2);
-  const std::int64_t* labels = run.at<std::int64_t>(3);
-  const std::int64_t count = std::max<std::int64_t>(1, labelled(labels, rows));
+  const std::int64_t* labels = run.at<std::int64_t>(3) + run.call.chunk.first;
+  const std::int64_t count = std::max<std::int64_t>(1, labelled(run, 3));
   const auto factor = static_cast<float>(run.call.scale / static_cast<double>(count));
   run.pool.run_ranges(rows, kRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {

@@ -122,6 +122,10 @@ KernelCase& KernelCase::same_as(std::size_t operand) {
   part.alias = operand;
   return add(part);
 }
+KernelCase& KernelCase::written() {
+  parts_.back().written = true;
+  return *this;
+}
 KernelCase& KernelCase::misaligned() {
   misaligned_ = true;
   return *this;

@@ -38,6 +38,8 @@ class KernelCase {
   KernelCase& update(std::int64_t count, float width = 1.0F);
   KernelCase& ids(std::vector<std::int64_t> values);
   KernelCase& none();
+  // The operand before is written, too.
+  KernelCase& written();
   // The memory of an earlier or later operand.
   KernelCase& same_as(std::size_t operand);
 

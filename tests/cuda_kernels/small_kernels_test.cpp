@@ -234,5 +234,42 @@ TEST_CASE("Cross entropy") {
   }
 }
 
+// Some rows of a larger loss: the mean is over all labels, the part is added to what earlier chunks
+// left.
+TEST_CASE("Cross entropy of a chunk") {
+  constexpr std::int64_t kAll = 700;
+  for (const auto& [rows, columns] : {Size{1, 37}, Size{9, 37}, Size{300, 8}}) {
+    const std::int64_t n = rows * columns;
+    const std::vector<float> logits = noise(n, 5, 6.0F);
+    for (const std::int64_t first : {std::int64_t{0}, std::int64_t{13}, kAll - rows}) {
+      KernelCall call = sized(rows, columns);
+      call.chunk = {first, kAll};
+      const std::vector<std::int64_t> at = labels(kAll, columns, false);
+      const std::vector<std::int64_t> masked = labels(kAll, columns, true);
+      for (const std::vector<std::int64_t>& all : {at, masked}) {
+        call.accumulate = first > 0;
+        KernelCase forward(Kernel::cross_entropy_forward, call);
+        if (call.accumulate) {
+          forward.in_fp32(1, 4.0F, 4.0F).written();
+        } else {
+          forward.out_fp32(1);
+        }
+        forward.out_fp32(rows).in(n).ids(all).fill(2, logits);
+        forward.check_all(sum_of(columns));
+        call.accumulate = false;
+        for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+          KernelCase(Kernel::cross_entropy_backward, call)
+              .same_as(1)
+              .update(n)
+              .in_fp32(forward.cpu_result(dtype, 1))
+              .ids(all)
+              .fill(1, logits)
+              .check(dtype, sum_of(16));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace zeroplan::testing

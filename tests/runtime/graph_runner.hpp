@@ -114,10 +114,13 @@ class GraphRunner {
         return result;
     }
     if (buffer == nullptr) return result;
-    if (buffer->size() != static_cast<std::size_t>((result.elements * result.dtype).count())) {
+    const auto size = static_cast<std::size_t>((result.elements * result.dtype).count());
+    const auto first = static_cast<std::size_t>(from.first * width(result.dtype));
+    if (from.count == 0 ? buffer->size() != size
+                        : from.count != use.elements || first + size > buffer->size()) {
       throw std::logic_error("an operand of another size");
     }
-    result.data = buffer->data();
+    result.data = buffer->data() + first;
     return result;
   }
 

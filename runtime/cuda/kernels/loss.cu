@@ -1,5 +1,6 @@
 // Cross entropy: the logarithm of a row's sum in one pass over the logits, its gradient in a
-// second. Means over labelled tokens are taken by one block, in a fixed order.
+// second. Means over labelled tokens are taken by one block, in a fixed order; of a chunk of the
+// rows too, which counts the labels of all.
 #include <cfloat>
 
 #include "runtime/cuda/kernels/groups.cuh"
@@ -74,38 +75,52 @@ __global__ void __launch_bounds__(512)
   lse[blockIdx.x] = mine.largest + logf(mine.sum);
 }
 
-// One block: the mean over labelled tokens.
+// By one block: how many tokens have a label, at least 1.
+__device__ __forceinline__ double labelled(const std::int64_t* labels,
+                                           std::int64_t all,
+                                           double* scratch) {
+  double count = 0.0;
+  for (std::int64_t row = threadIdx.x; row < all; row += blockDim.x) {
+    if (labels[row] >= 0) count += 1.0;
+  }
+  count = block_sum(count, scratch);
+  return count > 1.0 ? count : 1.0;
+}
+
 template <typename T>
-__global__ void __launch_bounds__(1024) mean_kernel(float* loss,
-                                                    const float* lse,
-                                                    const T* logits,
-                                                    const std::int64_t* labels,
-                                                    std::int64_t rows,
-                                                    std::int64_t columns) {
+struct Mean {
+  float* loss;
+  const float* lse;
+  const T* logits;
+  const std::int64_t* labels;     // of all rows of the loss
+  std::int64_t all, first, rows;  // `rows` of them from `first` on
+  std::int64_t columns;
+  bool accumulate;
+};
+
+// One block: the rows' part of the mean over labelled tokens.
+template <typename T>
+__global__ void __launch_bounds__(1024) mean_kernel(Mean<T> p) {
   auto* scratch = reinterpret_cast<double*>(shared_memory());
   double total = 0.0;
-  double count = 0.0;
-  for (std::int64_t row = threadIdx.x; row < rows; row += blockDim.x) {
-    const std::int64_t label = labels[row];
+  for (std::int64_t row = threadIdx.x; row < p.rows; row += blockDim.x) {
+    const std::int64_t label = p.labels[p.first + row];
     if (label < 0) continue;
-    total += static_cast<double>(lse[row] - value_of(logits[row * columns + label]));
-    count += 1.0;
+    total += static_cast<double>(p.lse[row] - value_of(p.logits[row * p.columns + label]));
   }
   total = block_sum(total, scratch);
-  count = block_sum(count, scratch);
-  if (threadIdx.x == 0) *loss = count == 0.0 ? 0.0F : static_cast<float>(total / count);
+  const double count = labelled(p.labels, p.all, scratch);
+  if (threadIdx.x != 0) return;
+  const auto part = static_cast<float>(total / count);
+  *p.loss = p.accumulate ? *p.loss + part : part;
 }
 
 // One block: scale / the number of labelled tokens.
 __global__ void __launch_bounds__(1024)
-    factor_kernel(float* factor, const std::int64_t* labels, std::int64_t rows, double scale) {
+    factor_kernel(float* factor, const std::int64_t* labels, std::int64_t all, double scale) {
   auto* scratch = reinterpret_cast<double*>(shared_memory());
-  double count = 0.0;
-  for (std::int64_t row = threadIdx.x; row < rows; row += blockDim.x) {
-    if (labels[row] >= 0) count += 1.0;
-  }
-  count = block_sum(count, scratch);
-  if (threadIdx.x == 0) *factor = static_cast<float>(scale / (count > 1.0 ? count : 1.0));
+  const double count = labelled(labels, all, scratch);
+  if (threadIdx.x == 0) *factor = static_cast<float>(scale / count);
 }
 
 template <typename T>
@@ -156,17 +171,17 @@ void forward(const Run& run) {
          lse,
          logits,
          call.columns);
-  launch(mean_kernel<T>,
-         1,
-         kThreads,
-         32 * sizeof(double),
-         run.stream,
-         run.at<float>(0),
-         lse,
-         logits,
-         run.at<std::int64_t>(3),
-         call.rows,
-         call.columns);
+  Mean<T> p{};
+  p.loss = run.at<float>(0);
+  p.lse = lse;
+  p.logits = logits;
+  p.labels = run.at<std::int64_t>(3);
+  p.all = labels_of(call);
+  p.first = call.chunk.first;
+  p.rows = call.rows;
+  p.columns = call.columns;
+  p.accumulate = call.accumulate;
+  launch(mean_kernel<T>, 1, kThreads, 32 * sizeof(double), run.stream, p);
 }
 
 template <typename T>
@@ -177,7 +192,8 @@ void backward(const Run& run) {
   p.d_logits = run.at<T>(0);
   p.logits = run.at<T>(1);
   p.lse = run.at<float>(2);
-  p.labels = run.at<std::int64_t>(3);
+  const std::int64_t* labels = run.at<std::int64_t>(3);
+  p.labels = labels + call.chunk.first;
   p.factor = factor;
   p.columns = call.columns;
   p.by_packs = reinterpret_cast<std::uintptr_t>(p.d_logits) % 16 ==
@@ -188,8 +204,8 @@ void backward(const Run& run) {
          32 * sizeof(double),
          run.stream,
          factor,
-         p.labels,
-         call.rows,
+         labels,
+         labels_of(call),
          call.scale);
   launch(
       backward_kernel<T>, grid_of(call.rows), threads_for_row<T>(call.columns), 0, run.stream, p);
