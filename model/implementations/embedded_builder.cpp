@@ -21,6 +21,11 @@ struct BlockBuilder::Walk {
 
 BlockBuilder::BlockBuilder(Setup setup) : setup_(std::move(setup)) { block_.name = setup_.name; }
 
+std::int64_t BlockBuilder::loss_rows() const {
+  const std::int64_t rows_of_chunk = setup_.options->loss_rows;
+  return rows_of_chunk > 0 ? std::min(rows_of_chunk, rows()) : rows();
+}
+
 // --- tensors
 
 std::int32_t BlockBuilder::new_storage(std::int64_t elements,
@@ -184,7 +189,8 @@ std::int32_t BlockBuilder::storage_of(const KernelOperand& operand) const {
   return -1;
 }
 
-// Read by the backward pass before it writes there.
+// Read by the backward pass before it writes there; and gradients of weights that the forward pass
+// makes.
 void BlockBuilder::mark_saved() {
   std::vector<bool> born(block_.storages.size(), false);
   saved_.assign(block_.storages.size(), false);
@@ -200,6 +206,15 @@ void BlockBuilder::mark_saved() {
         if (reads && !born[at(storage)]) saved_[at(storage)] = true;
         if (!reads && !saved_[at(storage)]) born[at(storage)] = true;
       }
+    }
+  }
+  for (const Step& step : forward_) {
+    if (step.kind != EventKind::operation) continue;
+    for (const KernelOperand& operand : block_.calls[at(step.index)].operands) {
+      if (operand.from != KernelOperand::From::gradient) continue;
+      ZP_CHECK(!setup_.checkpoint && gradient_storages_[at(operand.index)] >= 0,
+               "a pass that runs once begins a gradient");
+      saved_[at(gradient_storages_[at(operand.index)])] = true;
     }
   }
   ZP_CHECK(!saved_[at(block_.output)], "an output belongs to the next block");
@@ -261,6 +276,7 @@ void BlockBuilder::write_pass(Pass pass, const Walk& walk) {
   const std::vector<std::int32_t> last = last_uses(*walk.steps);
   const bool records = pass == Pass::forward || pass == Pass::recompute;
   std::vector<bool> alive = walk.entry;
+  if (pass == Pass::backward) announce_forward_gradients();
   const auto release = [&](std::int32_t storage) {
     if (!alive[at(storage)] || walk.survives[at(storage)]) return;
     alive[at(storage)] = false;
@@ -289,30 +305,53 @@ void BlockBuilder::write_pass(Pass pass, const Walk& walk) {
       if (is_saved && !said) events.push_back({EventKind::save, storage});
       release(storage);
     }
-    if (pass == Pass::backward) announce_gradients(pass, i);
+    if (pass == Pass::backward) announce_gradients(i);
   }
   for (std::int32_t s = 0; at(s) < alive.size(); ++s) release(s);
 }
 
+bool BlockBuilder::writes_gradient(const Step& step, std::int32_t parameter) const {
+  if (step.kind != EventKind::operation) return false;
+  const std::vector<KernelOperand>& operands = block_.calls[at(step.index)].operands;
+  return std::any_of(operands.begin(), operands.end(), [&](const KernelOperand& operand) {
+    return operand.from == KernelOperand::From::gradient && operand.index == parameter;
+  });
+}
+
+// In the backward pass, which alone announces.
+void BlockBuilder::announce(std::int32_t parameter) {
+  const auto index = static_cast<std::int32_t>(block_.weight_gradients.size());
+  block_.weight_gradients.push_back(
+      {parameter, gradient_storages_[at(parameter)], ties_[at(parameter)].last});
+  block_.events[static_cast<std::size_t>(Pass::backward)].push_back(
+      {EventKind::weight_gradient, index});
+}
+
+// In the order in which the forward pass finishes them.
+void BlockBuilder::announce_forward_gradients() {
+  std::vector<std::int32_t> finished;
+  for (auto step = forward_.rbegin(); step != forward_.rend(); ++step) {
+    for (std::int32_t p = 0; at(p) < gradient_storages_.size(); ++p) {
+      const bool seen = std::find(finished.begin(), finished.end(), p) != finished.end();
+      if (seen || !writes_gradient(*step, p)) continue;
+      const bool goes_on = std::any_of(backward_.begin(), backward_.end(), [&](const Step& later) {
+        return writes_gradient(later, p);
+      });
+      if (!goes_on) finished.push_back(p);
+    }
+  }
+  for (auto p = finished.rbegin(); p != finished.rend(); ++p) announce(*p);
+}
+
 // The gradients that the step writes and no later one.
-void BlockBuilder::announce_gradients(Pass pass, std::size_t step) {
+void BlockBuilder::announce_gradients(std::size_t step) {
   for (const KernelOperand& operand : block_.calls[at(backward_[step].index)].operands) {
     if (operand.from != KernelOperand::From::gradient) continue;
-    const bool again = std::any_of(
-        backward_.begin() + static_cast<std::ptrdiff_t>(step) + 1,
-        backward_.end(),
-        [&](const Step& later) {
-          if (later.kind != EventKind::operation) return false;
-          const auto& operands = block_.calls[at(later.index)].operands;
-          return std::any_of(operands.begin(), operands.end(), [&](const KernelOperand& o) {
-            return o.from == operand.from && o.index == operand.index;
-          });
-        });
-    if (again) continue;
-    const auto index = static_cast<std::int32_t>(block_.weight_gradients.size());
-    block_.weight_gradients.push_back(
-        {operand.index, gradient_storages_[at(operand.index)], ties_[at(operand.index)].last});
-    block_.events[static_cast<std::size_t>(pass)].push_back({EventKind::weight_gradient, index});
+    const bool again =
+        std::any_of(backward_.begin() + static_cast<std::ptrdiff_t>(step) + 1,
+                    backward_.end(),
+                    [&](const Step& later) { return writes_gradient(later, operand.index); });
+    if (!again) announce(operand.index);
   }
 }
 

@@ -10,7 +10,8 @@
 //  - a checkpointed block keeps its input. `selective` also keeps what is marked Keep::selective
 //    (the results of matrix products and of attention); norms and activation functions run again;
 //  - a recomputation leaves out calls that nothing saved depends on, and modules without calls;
-//  - a gradient is announced after the last call that writes it.
+//  - a gradient is announced after the last call that writes it; one that the forward pass finishes
+//    at the beginning of the backward pass, when engines look for gradients.
 // What the calls cost: kernel_cost.hpp.
 #pragma once
 
@@ -44,6 +45,9 @@ class BlockBuilder {
   std::int64_t batch() const { return setup_.options->micro_batch; }
   std::int64_t sequence() const { return setup_.options->sequence_length; }
   std::int64_t rows() const { return batch() * sequence(); }
+  bool fused_loss() const { return setup_.options->fused_loss; }
+  // Of a chunk of the fused loss.
+  std::int64_t loss_rows() const;
 
   // --- tensors ---
   KernelOperand input(std::int64_t elements);
@@ -103,7 +107,10 @@ class BlockBuilder {
   void mark_saved();
   std::vector<Step> needed_again(const std::vector<bool>& kept) const;
   void write_pass(Pass pass, const Walk& walk);
-  void announce_gradients(Pass pass, std::size_t step);
+  bool writes_gradient(const Step& step, std::int32_t parameter) const;
+  void announce(std::int32_t parameter);
+  void announce_forward_gradients();
+  void announce_gradients(std::size_t step);
   std::vector<std::int32_t> last_uses(const std::vector<Step>& steps) const;
 
   Setup setup_;

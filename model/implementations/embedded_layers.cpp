@@ -53,43 +53,6 @@ KernelCall elementwise(Kernel kernel, std::int64_t columns, std::vector<KernelOp
   return call;
 }
 
-struct LinearWeights {
-  KernelOperand weight, bias;
-};
-
-KernelOperand linear_gradients(BlockBuilder& b,
-                               const LinearWeights& weights,
-                               const LinearBackward& given) {
-  const LinearSizes sizes = sizes_of(b, weights.weight, given.layout);
-  KernelCall of_weight = linear_call(Kernel::linear_backward_weight, sizes, given.layout);
-  of_weight.operands = {b.gradient_of(weights.weight), given.d_y, given.x};
-  b.run(std::move(of_weight));
-  if (weights.bias.from != KernelOperand::From::none) {
-    KernelCall of_bias = linear_call(Kernel::linear_backward_bias, sizes, given.layout);
-    of_bias.operands = {b.gradient_of(weights.bias), given.d_y};
-    b.run(std::move(of_bias));
-  }
-  const bool fresh = given.d_x.from == KernelOperand::From::none;
-  const KernelOperand d_x = fresh ? b.tensor(b.rows() * sizes.in) : given.d_x;
-  KernelCall of_input = linear_call(Kernel::linear_backward_input, sizes, given.layout);
-  of_input.operands = {d_x, given.d_y, weights.weight};
-  of_input.accumulate = given.accumulate;
-  b.run(std::move(of_input));
-  return d_x;
-}
-
-// The head's own weight, or the embedding's, whose gradient is complete only with the embedding's.
-LinearWeights head_weights(BlockBuilder& b, const Head& head) {
-  LinearWeights weights;
-  weights.weight = b.parameter("weight");
-  if (weights.weight.from == KernelOperand::From::none) {
-    weights.weight = b.parameter_of_block(std::string(head.tied_embedding) + ".weight");
-    b.tie(weights.weight, {.first = true, .last = false});
-  }
-  weights.bias = head.bias.empty() ? b.parameter("bias") : b.parameter_of_block(head.bias);
-  return weights;
-}
-
 }  // namespace
 
 // --- linear layers
@@ -97,13 +60,18 @@ LinearWeights head_weights(BlockBuilder& b, const Head& head) {
 KernelOperand linear(
     BlockBuilder& b, std::string_view module, KernelOperand x, Keep keep, WeightLayout layout) {
   const auto scope = b.module(module);
-  const KernelOperand weight = b.parameter("weight");
-  const LinearSizes sizes = sizes_of(b, weight, layout);
-  const KernelOperand y = b.tensor(b.rows() * sizes.out, keep);
-  KernelCall call = linear_call(Kernel::linear_forward, sizes, layout);
-  call.operands = {y, x, weight, b.parameter("bias")};
-  b.run(std::move(call));
+  const LinearWeights weights{b.parameter("weight"), b.parameter("bias")};
+  const KernelOperand y = b.tensor(b.rows() * sizes_of(b, weights.weight, layout).out, keep);
+  linear_product(b, weights, {.y = y, .x = x, .layout = layout});
   return y;
+}
+
+void linear_product(BlockBuilder& b, const LinearWeights& weights, const LinearForward& given) {
+  KernelCall call =
+      linear_call(Kernel::linear_forward, sizes_of(b, weights.weight, given.layout), given.layout);
+  call.operands = {given.y, given.x, weights.weight, weights.bias};
+  call.rows = given.rows;
+  b.run(std::move(call));
 }
 
 KernelOperand linear_backward(BlockBuilder& b,
@@ -111,6 +79,32 @@ KernelOperand linear_backward(BlockBuilder& b,
                               const LinearBackward& given) {
   const auto scope = b.module(module);
   return linear_gradients(b, {b.parameter("weight"), b.parameter("bias")}, given);
+}
+
+KernelOperand linear_gradients(BlockBuilder& b,
+                               const LinearWeights& weights,
+                               const LinearBackward& given) {
+  const LinearSizes sizes = sizes_of(b, weights.weight, given.layout);
+  KernelCall of_weight = linear_call(Kernel::linear_backward_weight, sizes, given.layout);
+  of_weight.operands = {b.gradient_of(weights.weight), given.d_y, given.x};
+  of_weight.rows = given.rows;
+  of_weight.accumulate = given.add_weights;
+  b.run(std::move(of_weight));
+  if (weights.bias.from != KernelOperand::From::none) {
+    KernelCall of_bias = linear_call(Kernel::linear_backward_bias, sizes, given.layout);
+    of_bias.operands = {b.gradient_of(weights.bias), given.d_y};
+    of_bias.rows = given.rows;
+    of_bias.accumulate = given.add_weights;
+    b.run(std::move(of_bias));
+  }
+  const bool fresh = given.d_x.from == KernelOperand::From::none;
+  const KernelOperand d_x = fresh ? b.tensor(b.rows() * sizes.in) : given.d_x;
+  KernelCall of_input = linear_call(Kernel::linear_backward_input, sizes, given.layout);
+  of_input.operands = {d_x, given.d_y, weights.weight};
+  of_input.rows = given.rows;
+  of_input.accumulate = given.accumulate;
+  b.run(std::move(of_input));
+  return d_x;
 }
 
 // --- norms
@@ -300,47 +294,6 @@ void positions_backward(BlockBuilder& b,
   call.inner = b.shape_of(table)[0];
   call.operands = {b.gradient_of(table), d_x};
   b.run(std::move(call));
-}
-
-HeadForward head_forward(BlockBuilder& b, const Head& head, KernelOperand x) {
-  const std::int64_t vocabulary = b.shape().vocabulary;
-  HeadForward saved;
-  saved.x = x;
-  saved.logits = b.logits(b.rows() * vocabulary);
-  {
-    const auto scope = b.module(head.module);
-    const LinearWeights weights = head_weights(b, head);
-    KernelCall call = linear_call(Kernel::linear_forward,
-                                  sizes_of(b, weights.weight, WeightLayout::out_in),
-                                  WeightLayout::out_in);
-    call.operands = {saved.logits, x, weights.weight, weights.bias};
-    b.run(std::move(call));
-  }
-  const KernelOperand loss = b.loss();
-  saved.lse = b.statistic(b.rows());
-  b.run(elementwise(Kernel::cross_entropy_forward,
-                    vocabulary,
-                    {loss, saved.lse, saved.logits, BlockBuilder::labels()}));
-  b.set_output(loss);
-  return saved;
-}
-
-KernelOperand head_backward(BlockBuilder& b, const Head& head, const HeadForward& saved) {
-  b.run(elementwise(Kernel::cross_entropy_backward,
-                    b.shape().vocabulary,
-                    {saved.logits, saved.logits, saved.lse, BlockBuilder::labels()}));
-  const auto scope = b.module(head.module);
-  return linear_gradients(b, head_weights(b, head), {.d_y = saved.logits, .x = saved.x});
-}
-
-Block head_block(BlockBuilder b, std::string_view last_norm, const Head& head) {
-  const KernelOperand x = b.input(b.rows() * b.shape().hidden);
-  const Norm last = norm(b, last_norm, x);
-  const HeadForward forward = head_forward(b, head, last.y);
-  b.begin_backward();
-  const KernelOperand d_y = head_backward(b, head, forward);
-  b.set_input_gradient(norm_backward(b, last_norm, last, d_y));
-  return b.take();
 }
 
 bool is_gelu(const TransformerShape& shape) {

@@ -25,9 +25,25 @@ struct LinearBackward {
   KernelOperand d_x = kNoOperand;  // none: a new tensor
   bool accumulate = false;         // onto d_x
   WeightLayout layout = WeightLayout::out_in;
+  std::int64_t rows = 0;     // 0: all
+  bool add_weights = false;  // onto the weights' gradients
 };
 // The gradient of x.
 KernelOperand linear_backward(BlockBuilder& b, std::string_view module, const LinearBackward& call);
+
+// The same of weights that stand elsewhere, in the module that runs.
+struct LinearWeights {
+  KernelOperand weight, bias;
+};
+struct LinearForward {
+  KernelOperand y, x;
+  WeightLayout layout = WeightLayout::out_in;
+  std::int64_t rows = 0;  // 0: all
+};
+void linear_product(BlockBuilder& b, const LinearWeights& weights, const LinearForward& call);
+KernelOperand linear_gradients(BlockBuilder& b,
+                               const LinearWeights& weights,
+                               const LinearBackward& call);
 
 // --- norms; of the whole hidden state ---
 struct Norm {
@@ -77,7 +93,8 @@ void positions_backward(BlockBuilder& b,
                         KernelOperand d_x,
                         std::int64_t period);
 
-// Logits and their loss. In the backward pass the logits' gradient takes their place.
+// Logits and their loss; embedded_head.cpp. In the backward pass the logits' gradient takes their
+// place; of a fused loss a chunk of it does in the forward pass.
 struct Head {
   std::string_view module;          // "lm_head"
   std::string_view tied_embedding;  // whose weight it is where the model ties them
@@ -85,6 +102,7 @@ struct Head {
 };
 struct HeadForward {
   KernelOperand x, logits, lse;
+  KernelOperand d_x;  // of a fused loss, which leaves nothing else to the backward pass
 };
 HeadForward head_forward(BlockBuilder& b, const Head& head, KernelOperand x);
 // The gradient of x. After begin_backward().

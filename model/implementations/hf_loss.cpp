@@ -1,11 +1,11 @@
 // The head of a causal model: from the hidden states to the loss.
 #include <algorithm>
-#include <bit>
 #include <string>
 #include <utility>
 
 #include "model/diagnostic.hpp"
 #include "model/implementations/hf_common.hpp"
+#include "model/implementations/loss_chunks.hpp"
 
 namespace zeroplan::hf {
 
@@ -42,8 +42,7 @@ Tensor fused_linear_loss(Tape& t, const Context& c, const CausalHead& head, cons
   const auto scope = t.enter(head.module, in);
   const Tensor weight = vocabulary_weight(t, c, head);
   const std::int64_t tokens = in.numel().count() / in.size(-1), h = in.size(-1), v = weight.size(0);
-  const auto wanted = static_cast<std::uint64_t>(ceil_div(tokens, ceil_div(v, h)));
-  const auto chunk = std::min(static_cast<std::int64_t>(std::bit_ceil(wanted)), tokens);
+  const std::int64_t chunk = liger_loss_rows({.tokens = tokens, .hidden = h, .vocabulary = v});
   const bool trains = t.trains({&in, &weight});
   const auto zeros = [&](const Shape& shape, DType dtype, MemoryCategory category) {
     Tensor out = t.empty(shape, dtype, category);

@@ -52,6 +52,7 @@ struct GraphOptions {
   int compute_capability = 80;  // 10 major + minor; below 80 there is no flash attention
   MaskKind mask = MaskKind::none;
   bool fused_loss = false;
+  std::int64_t loss_rows = 0;  // of a chunk of the embedded runtime's fused loss; 0: all
   bool tiled_mlp = false;  // where has_tiled_mlp()
   bool deterministic = false;
   std::optional<LoraOptions> lora;  // none: full fine-tuning

@@ -238,7 +238,6 @@ void check_embedded(Resolver& r) {
        workload.attention != Attention::eager,
        "flash or sdpa",
        name(kAttentionNames, workload.attention));
-  only(ScenarioKey::fused_loss, !workload.fused_loss, "no fused loss", "true");
   only(ScenarioKey::tiled_mlp, !workload.tiled_mlp, "no tiled feed-forward", "true");
 }
 

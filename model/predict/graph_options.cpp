@@ -2,7 +2,20 @@
 
 #include <algorithm>
 
+#include "model/implementations/loss_chunks.hpp"
+
 namespace zeroplan {
+namespace {
+
+LossSizes loss_sizes(const Plan& plan) {
+  LossSizes sizes;
+  sizes.tokens = plan.workload.micro_batch_size * plan.workload.sequence_length;
+  sizes.hidden = plan.model->shape.hidden;
+  sizes.vocabulary = plan.model->shape.vocabulary;
+  return sizes;
+}
+
+}  // namespace
 
 GraphOptions graph_options(const Plan& plan) {
   const Workload& workload = plan.workload;
@@ -48,6 +61,9 @@ GraphOptions graph_options(const Plan& plan) {
       plan.degrees.tensor > 1 &&
       plan.ds_config.boolean(Knob::activation_partition_activations).value_or(false);
   options.embedded = workload.engine == TrainingEngine::embedded;
+  if (options.embedded && options.fused_loss) {
+    options.loss_rows = embedded_loss_rows(loss_sizes(plan), !plan.cluster.gpu.is_cpu());
+  }
   options.outputs_held_in_backward = workload.outputs_held && !options.embedded;
   options.zero3_linear = runs_deepspeed(plan.workload) && !options.embedded &&
                          plan.engine.stage == 3 && plan.engine.stage3.memory_efficient_linear;

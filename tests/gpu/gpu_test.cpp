@@ -32,7 +32,8 @@ struct Point {
   const char* precision = "fp32";
   bool overlap = true;
   bool offload = false;
-  bool on_drive = false;  // what is offloaded, of a model whose embeddings are large enough
+  bool on_drive = false;    // what is offloaded, of a model whose embeddings are large enough
+  bool fused_loss = false;  // of sequences long enough for several chunks
 };
 
 Plan plan_of(const Point& point) {
@@ -60,10 +61,11 @@ Plan plan_of(const Point& point) {
                                    {"num_attention_heads", 2},
                                    {"num_key_value_heads", 1},
                                    {"vocab_size", point.on_drive ? 16'411 : 61},
-                                   {"max_position_embeddings", 64},
+                                   {"max_position_embeddings", 70},
                                    {"rms_norm_eps", 1e-5}});
   const Json workload =
-      Json::object({{"sequence_length", 8},
+      Json::object({{"sequence_length", point.fused_loss ? 70 : 8},
+                    {"fused_loss", point.fused_loss},
                     {"micro_batch_size", kRows / point.ranks / point.accumulation},
                     {"gradient_accumulation_steps", point.accumulation},
                     {"precision", point.precision},
@@ -124,6 +126,14 @@ TEST_CASE("a GPU trains 16-bit weights with fp32 masters") {
     check({.stage = stage, .ranks = 2, .precision = "bf16"});
   }
   check({.stage = 2, .ranks = 1, .precision = "fp16"});
+}
+
+TEST_CASE("a GPU trains with a loss by chunks") {
+  if (no_gpu()) return;
+  for (const char* precision : {"fp32", "bf16"}) {
+    check({.stage = 1, .precision = precision, .fused_loss = true});
+    check({.stage = 3, .ranks = 2, .precision = precision, .fused_loss = true});
+  }
 }
 
 TEST_CASE("a GPU's states and weights can be on the host") {

@@ -39,7 +39,11 @@ const float* floats(std::span<const std::byte> buffer) {
 // A model with its weights and AdamW's states, on one rank.
 class Trainer {
  public:
-  Trainer(const std::string& name, ActivationCheckpointing checkpointing, int threads = kThreads)
+  // fused_rows: of a chunk of a fused loss; 0: the loss is not fused.
+  Trainer(const std::string& name,
+          ActivationCheckpointing checkpointing,
+          int threads = kThreads,
+          std::int64_t fused_rows = 0)
       : json_(member(member(recorded(), "models"), name.c_str())),
         model_(read_model(member(json_, "config"), "losses.json")),
         kernels_(runtime::cpu_kernels(threads)) {
@@ -54,6 +58,8 @@ class Trainer {
     options.dtype = DType::fp32;
     options.embedded = true;
     options.checkpointing = checkpointing;
+    options.fused_loss = fused_rows > 0;
+    options.loss_rows = fused_rows;
     graph_ = build_graph(model_, options);
     for (const Parameter& parameter : model_.parameters) {
       const std::vector<float> values = testing::hashed_weights(parameter);
@@ -165,6 +171,15 @@ TEST_CASE("BLOOM with a number of heads that is no power of two trains as in PyT
 
 TEST_CASE("BERT's masked language model trains as in PyTorch") {
   Trainer trainer("bert", ActivationCheckpointing::none);
+  check_losses(trainer);
+}
+
+TEST_CASE("A fused loss trains as in PyTorch, by chunks of any size") {
+  const std::string name =
+      GENERATE(as<std::string>(), "llama", "llama_tied", "gpt2", "bloom", "bert");
+  const std::int64_t rows = GENERATE(7, 1, 1000);  // some and a rest, one, all
+  INFO(name << ", chunks of " << rows << " rows");
+  Trainer trainer(name, ActivationCheckpointing::full, kThreads, rows);
   check_losses(trainer);
 }
 

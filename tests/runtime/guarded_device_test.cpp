@@ -37,7 +37,8 @@ struct Point {
   const char* checkpointing = "none";
   double clipping = 0.0;
   bool all_reduce_fetches = false;
-  bool on_drive = false;  // what is offloaded, of a model whose embeddings are large enough
+  bool on_drive = false;    // what is offloaded, of a model whose embeddings are large enough
+  bool fused_loss = false;  // of sequences long enough for several chunks
 };
 
 Plan plan_of(const Point& point) {
@@ -68,9 +69,10 @@ Plan plan_of(const Point& point) {
                                    {"num_attention_heads", 4},
                                    {"num_key_value_heads", 2},
                                    {"vocab_size", point.on_drive ? 4201 : 97},
-                                   {"max_position_embeddings", 64},
+                                   {"max_position_embeddings", 100},
                                    {"rms_norm_eps", 1e-5}});
-  Json workload = Json::object({{"sequence_length", 16},
+  Json workload = Json::object({{"sequence_length", point.fused_loss ? 100 : 16},
+                                {"fused_loss", point.fused_loss},
                                 {"micro_batch_size", kRows / point.ranks / point.accumulation},
                                 {"gradient_accumulation_steps", point.accumulation},
                                 {"precision", point.precision},
@@ -112,7 +114,8 @@ void check(const Point& point) {
           point.offload_states,
           point.offload_weights,
           point.bucket,
-          point.checkpointing);
+          point.checkpointing,
+          point.fused_loss);
   const Plan plan = plan_of(point);
   const TrainingReport plain = train_on(plan, false);
   const TrainingReport guarded = train_on(plan, true);
@@ -179,6 +182,20 @@ TEST_CASE("nor do states and weights on a drive") {
   check(point);
   point.offload_states = false;
   check(point);
+}
+
+TEST_CASE("nor does a fused loss") {
+  const int stage = GENERATE(0, 1, 2, 3);
+  for (const char* precision : {"fp32", "fp16"}) {
+    for (const bool offload : {false, true}) {
+      if (offload && stage == 0) continue;
+      check({.stage = stage,
+             .precision = precision,
+             .offload_states = offload,
+             .offload_weights = offload && stage == 3,
+             .fused_loss = true});
+    }
+  }
 }
 
 TEST_CASE("nor do gathers by all-reduce") {

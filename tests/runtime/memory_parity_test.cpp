@@ -22,6 +22,9 @@ constexpr int kRows = 8;  // of a step, over ranks and micro-steps
 constexpr int kSteps = 3;
 constexpr int kMostRanks = 8;
 
+// Long enough for several chunks of a fused loss on up to four ranks, whose last one is shorter.
+constexpr int kLongSequence = 200;
+
 Json tiny_llama(bool tied) {
   return Json::object({{"model_type", "llama"},
                        {"architectures", Json::array({"LlamaForCausalLM"})},
@@ -31,7 +34,7 @@ Json tiny_llama(bool tied) {
                        {"num_attention_heads", 4},
                        {"num_key_value_heads", 2},
                        {"vocab_size", 97},
-                       {"max_position_embeddings", 64},
+                       {"max_position_embeddings", kLongSequence},
                        {"rms_norm_eps", 1e-5},
                        {"tie_word_embeddings", tied}});
 }
@@ -47,13 +50,16 @@ struct Point {
   Json zero = Json::object();
   bool wide = false;
   std::int64_t parallelism = 1;  // of the drive's input and output
+  int sequence = 16;
+  bool fused_loss = false;
 
   Plan plan() const {
     Json document = Json::object();
     document["model"] = wide ? test::wide_llama() : tiny_llama(tied);
     document["cluster"] = "1x" + std::to_string(ranks) + "xcpu";
     Json& workload = document["workload"] = Json::object();
-    workload["sequence_length"] = 16;
+    workload["sequence_length"] = sequence;
+    workload["fused_loss"] = fused_loss;
     workload["micro_batch_size"] = kRows / ranks / accumulation;
     workload["gradient_accumulation_steps"] = accumulation;
     workload["precision"] = precision;
@@ -72,7 +78,7 @@ struct Point {
   std::string text() const {
     return "stage " + std::to_string(stage) + ", ranks " + std::to_string(ranks) + ", G " +
            std::to_string(accumulation) + ", " + checkpointing + (tied ? ", tied, " : ", ") +
-           frontend + " " + zero.dump();
+           (fused_loss ? "fused loss, " : "") + precision + ", " + frontend + " " + zero.dump();
   }
 };
 
@@ -80,6 +86,7 @@ TrainingReport train_plan(const Plan& plan, const std::string& drive = "") {
   const StepWork work = step_work(plan);
   TrainingSetup setup = test::setup_of(plan, work);
   setup.adamw.weight_decay = 0.0;  // whose groups depend on the frontend
+  setup.loss_scaling.initial = plan.workload.precision == Precision::fp16 ? 1024.0 : 1.0;
   setup.swap.optimizer_folder = setup.swap.parameter_folder = drive;
   TrainingOptions options;
   options.steps = kSteps;
@@ -135,7 +142,10 @@ double peak_error(const GpuMemory& predicted, const TrainingReport& report) {
   return largest;
 }
 
-void check(const Point& point, std::vector<double>& losses) {
+// The norms of its gradients.
+std::vector<double> check(const Point& point,
+                          std::vector<double>& losses,
+                          double tolerance = 1e-6) {
   INFO(point.text());
   const Plan plan = point.plan();
   const TrainingReport report = train_plan(plan);
@@ -151,8 +161,9 @@ void check(const Point& point, std::vector<double>& losses) {
   }
   if (losses.empty()) losses = report.losses;
   for (std::size_t i = 0; i < losses.size(); ++i) {
-    CHECK(std::abs(report.losses[i] / losses[i] - 1.0) < 1e-6);
+    CHECK(std::abs(report.losses[i] / losses[i] - 1.0) < tolerance);
   }
+  return report.gradient_norms;
 }
 
 TEST_CASE("memory is as predicted and losses the same, stage by stage") {
@@ -212,6 +223,72 @@ TEST_CASE(
         }
       }
     }
+  }
+}
+
+// The same steps without the fused loss, by one rank without ZeRO.
+struct Curve {
+  std::vector<double> losses, gradient_norms;
+};
+Curve curve_by_all_logits(const char* precision, bool tied) {
+  const Point point{.tied = tied, .precision = precision, .sequence = kLongSequence};
+  const TrainingReport report = train_plan(point.plan());
+  return {report.losses, report.gradient_norms};
+}
+
+// Norms, too: AdamW's losses are the same whatever gradients are multiplied with.
+void check_fused(const Point& point, Curve& by_all_logits, double tolerance) {
+  const std::vector<double> norms = check(point, by_all_logits.losses, tolerance);
+  INFO(point.text());
+  for (std::size_t i = 0; i < norms.size(); ++i) {
+    CHECK(std::abs(norms[i] / by_all_logits.gradient_norms[i] - 1.0) < 10.0 * tolerance);
+  }
+}
+
+TEST_CASE("a fused loss takes what is predicted and trains the same, stage by stage") {
+  for (const char* precision : {"fp32", "bf16", "fp16"}) {
+    Curve all_logits = curve_by_all_logits(precision, false);
+    REQUIRE(all_logits.losses.back() < all_logits.losses.front());
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const int ranks : {1, 4}) {
+        Point point{.stage = stage, .ranks = ranks, .accumulation = 2 / std::min(2, ranks)};
+        point.precision = precision;
+        point.sequence = kLongSequence;
+        point.fused_loss = true;
+        const bool narrow = std::string(precision) != "fp32";
+        check_fused(point, all_logits, narrow ? 1e-3 : 1e-6);
+      }
+    }
+  }
+}
+
+TEST_CASE("a fused loss takes what is predicted and trains the same under random knobs") {
+  Curve all_logits[] = {curve_by_all_logits("fp32", false), curve_by_all_logits("fp32", true)};
+  std::mt19937 random(20261124);
+  const auto pick = [&](std::initializer_list<std::int64_t> values) {
+    return *(values.begin() + random() % values.size());
+  };
+  for (int i = 0; i < 40; ++i) {
+    Point point{.sequence = kLongSequence, .fused_loss = true};
+    point.stage = static_cast<int>(pick({0, 1, 2, 3, 3}));
+    point.ranks = static_cast<int>(pick({1, 2, 4, 8}));
+    point.accumulation = static_cast<int>(pick({1, kRows / point.ranks}));
+    point.tied = pick({0, 1}) == 1;
+    const char* const checkpointing[] = {"none", "full", "selective"};
+    point.checkpointing = checkpointing[pick({0, 1, 2})];
+    point.frontend = pick({0, 1}) == 1 ? "hf-trainer" : "native";
+    point.zero["reduce_bucket_size"] = pick({500, 3'000, 20'000, 100'000});
+    point.zero["overlap_comm"] = pick({0, 1}) == 1;
+    point.zero["stage3_prefetch_bucket_size"] = pick({0, 1'000, 10'000, 100'000});
+    point.zero["stage3_param_persistence_threshold"] = pick({0, 40, 1'500, 100'000});
+    point.zero["stage3_max_live_parameters"] = pick({0, 5'000, 1'000'000});
+    point.zero["stage3_max_reuse_distance"] = pick({0, 5'000, 1'000'000});
+    point.zero["sub_group_size"] = pick({1'000, 5'000, 1'000'000});
+    if (point.stage > 0 && pick({0, 1}) == 1) {
+      point.zero["offload_optimizer"] = Json::object({{"device", "cpu"}});
+      if (point.stage == 3) point.zero["offload_param"] = Json::object({{"device", "cpu"}});
+    }
+    check_fused(point, all_logits[point.tied ? 1 : 0], 1e-6);
   }
 }
 

@@ -17,7 +17,7 @@
 namespace zeroplan::runtime {
 namespace {
 
-Plan plan_of(int stage) {
+Plan plan_of(int stage, bool fused_loss) {
   const Json model = Json::object({{"model_type", "llama"},
                                    {"architectures", Json::array({"LlamaForCausalLM"})},
                                    {"hidden_size", 32},
@@ -26,13 +26,14 @@ Plan plan_of(int stage) {
                                    {"num_attention_heads", 4},
                                    {"num_key_value_heads", 2},
                                    {"vocab_size", 97},
-                                   {"max_position_embeddings", 64},
+                                   {"max_position_embeddings", 100},
                                    {"rms_norm_eps", 1e-5}});
   const Json zero = Json::object({{"stage", stage}, {"reduce_bucket_size", 20'000}});
   const Json document = Json::object({{"model", model},
                                       {"cluster", "1x2xcpu"},
                                       {"workload",
-                                       Json::object({{"sequence_length", 16},
+                                       Json::object({{"sequence_length", fused_loss ? 100 : 16},
+                                                     {"fused_loss", fused_loss},
                                                      {"micro_batch_size", 2},
                                                      {"precision", "fp32"},
                                                      {"engine", "embedded"}})},
@@ -89,8 +90,9 @@ Trace trace_of(const std::string& text) {
 
 TEST_CASE("the trace of a run has the simulator's tracks, kernel calls and peak") {
   const int stage = GENERATE(0, 2, 3);
-  CAPTURE(stage);
-  const Plan plan = plan_of(stage);
+  const bool fused_loss = GENERATE(false, true);
+  CAPTURE(stage, fused_loss);
+  const Plan plan = plan_of(stage, fused_loss);
   const Trace simulated = trace_of(record_run(plan, simulate(plan)).trace);
   const Trace measured = trace_of(trace_of_run(plan));
   CHECK(measured.kernels == simulated.kernels);
