@@ -7,7 +7,8 @@
 #   sanitizer    the same under compute-sanitizer
 #   profile      zeroplan profile
 #   verify       a 125M model under every stage, prediction beside measurement
-#   runtime      Qwen2.5-0.5B, 1.5B and 3B by the embedded runtime, micro-batches up to the best
+#   runtime      Qwen2.5-0.5B, 1.5B and 3B by the embedded runtime, with all logits at once and by chunks of them
+#                (--fused-loss), micro-batches up to the largest
 #   pytorch      the same by PyTorch, eager and compiled (scripts/gpu_pytorch.py), and both in a table
 #   activations  what transformers keeps for the backward pass, on the card (tests/reference)
 #   deepspeed    real DeepSpeed on scripts/gpu_scenarios.py's list (configs/kit/measure.py)
@@ -252,41 +253,49 @@ MODEL
   head -n 12 "$out/validate.txt"
 }
 
-# Micro-batches are doubled until one does not fit; every point is tried once.
-part_runtime() {
-  local model sequence size point status steps=30
-  need_program || return 0
+# runtime_series MODEL SEQUENCE FUSED: micro-batches are doubled until one does not fit; every point is tried once.
+# Ends with 1 where the time is up.
+runtime_series() {
+  local size point status steps=30
   [ "$quick" = no ] || steps=8
+  for size in 1 2 4 8 16 32 64; do
+    point="$1 seq $2 micro-batch $size"
+    [ "$3" = false ] || point="$point fused loss"
+    if grep -q "^$point: " "$out/runtime_points.txt"; then
+      grep -q "^$point: trained" "$out/runtime_points.txt" || return 0
+      continue
+    fi
+    status=0
+    bounded "$zeroplan" run "$1" --device cuda --ranks 1 --ds-config "$work/ds.json" --precision bf16 \
+      --seq "$2" --mbs "$size" --fused-loss "$3" --steps "$steps" --measurement "$out/runtime.jsonl" --json \
+      >"$work/run.json" 2>"$work/run.log" || status=$?
+    if [ "$status" -eq 0 ]; then
+      echo "$point: trained" | tee -a "$out/runtime_points.txt"
+      continue
+    fi
+    if time_up "$status"; then
+      settle "$point" "$status"
+      return 1
+    fi
+    # Not to fit is an answer; anything else is a failure, and is tried again.
+    if grep -q 'out of .* memory in phase' "$work/run.log"; then
+      echo "$point: out of memory" | tee -a "$out/runtime_points.txt"
+    else
+      echo "$point: $(grep '^error' "$work/run.log" | tail -n 1) (exit $status)"
+      failed+=("$point")
+    fi
+    return 0
+  done
+}
+part_runtime() {
+  local model sequence fused
+  need_program || return 0
   echo '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 1}}' >"$work/ds.json"
   touch "$out/runtime_points.txt"
   for model in qwen2.5-0.5b qwen2.5-1.5b qwen2.5-3b; do
     for sequence in 1024 4096; do
-      for size in 1 2 4 8 16 32 64; do
-        point="$model seq $sequence micro-batch $size"
-        if grep -q "^$point: " "$out/runtime_points.txt"; then
-          grep -q "^$point: trained" "$out/runtime_points.txt" || break
-          continue
-        fi
-        status=0
-        bounded "$zeroplan" run "$model" --device cuda --ranks 1 --ds-config "$work/ds.json" --precision bf16 \
-          --seq "$sequence" --mbs "$size" --steps "$steps" --measurement "$out/runtime.jsonl" --json \
-          >"$work/run.json" 2>"$work/run.log" || status=$?
-        if [ "$status" -eq 0 ]; then
-          echo "$point: trained" | tee -a "$out/runtime_points.txt"
-          continue
-        fi
-        if time_up "$status"; then
-          settle "$point" "$status"
-          return
-        fi
-        # Not to fit is an answer; anything else is a failure, and is tried again.
-        if grep -q 'out of .* memory in phase' "$work/run.log"; then
-          echo "$point: out of memory" | tee -a "$out/runtime_points.txt"
-        else
-          echo "$point: $(grep '^error' "$work/run.log" | tail -n 1) (exit $status)"
-          failed+=("$point")
-        fi
-        break
+      for fused in false true; do
+        runtime_series "$model" "$sequence" "$fused" || return 0
       done
     done
   done

@@ -4,9 +4,10 @@
     gpu_compare.py profiles/measured/<gpu>/runtime.jsonl profiles/measured/<gpu>/pytorch.jsonl
 
 The runtime keeps fp32 weights and moments beside bf16 weights and gradients; `fp32 states` are PyTorch with the
-same, `bf16 states` PyTorch with fewer bytes. The runtime's tokens a second are of its mean step, PyTorch's of its
-median, which slow steps do not touch: the ratio favours PyTorch by what they cost. MFU counts 6 N + 12 L h s a
-token, as zeroplan does, over the peak that the lines of gpu_pytorch.py were given.
+same, `bf16 states` PyTorch with fewer bytes. `fused loss`: the runtime's logits go by chunks of rows, where that was
+faster than all of them at once at its own best micro-batch. The runtime's tokens a second are of its mean step,
+PyTorch's of its median, which slow steps do not touch: the ratio favours PyTorch by what they cost. MFU counts
+6 N + 12 L h s a token, as zeroplan does, over the peak that the lines of gpu_pytorch.py were given.
 """
 
 import json
@@ -65,8 +66,9 @@ def cell(line, model, sequence, peak):
     if line is None:
         return ""
     rate = line["measured"]["tokens_per_second_per_gpu"]
+    workload = line["scenario"]["workload"]
     share = f", {100 * rate * flops_per_token(model, sequence) / peak:.1f} %" if peak else ""
-    return f"{rate:.0f} at {line['scenario']['workload']['micro_batch_size']}{share}"
+    return f"{rate:.0f} at {workload['micro_batch_size']}{share}{', fused loss' if workload.get('fused_loss') else ''}"
 
 
 def main():
