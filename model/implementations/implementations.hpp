@@ -53,7 +53,7 @@ struct GraphOptions {
   MaskKind mask = MaskKind::none;
   bool fused_loss = false;
   std::int64_t loss_rows = 0;  // of a chunk of the embedded runtime's fused loss; 0: all
-  bool tiled_mlp = false;  // where has_tiled_mlp()
+  bool tiled_mlp = false;      // where has_tiled_mlp()
   bool deterministic = false;
   std::optional<LoraOptions> lora;  // none: full fine-tuning
   FourBitWeights weights;           // of parameters that are stored in four bits
