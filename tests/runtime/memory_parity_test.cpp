@@ -268,7 +268,7 @@ TEST_CASE("a fused loss takes what is predicted and trains the same under random
   const auto pick = [&](std::initializer_list<std::int64_t> values) {
     return *(values.begin() + random() % values.size());
   };
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 24; ++i) {
     Point point{.sequence = kLongSequence, .fused_loss = true};
     point.stage = static_cast<int>(pick({0, 1, 2, 3, 3}));
     point.ranks = static_cast<int>(pick({1, 2, 4, 8}));
