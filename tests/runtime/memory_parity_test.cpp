@@ -339,6 +339,8 @@ TEST_CASE("states and weights on a drive take what is predicted, on every place"
   for (int i = 0; i < 16; ++i) {
     Point point{.stage = 3};
     point.wide = true;
+    point.fused_loss = i % 2 == 1;
+    if (point.fused_loss) point.sequence = 64;  // several chunks
     point.ranks = static_cast<int>(pick({1, 2, 4}));
     point.accumulation = static_cast<int>(pick({1, 2}));
     point.precision = pick({0, 1}) == 1 ? "fp32" : "bf16";
@@ -373,7 +375,8 @@ TEST_CASE("states and weights on a drive take what is predicted, on every place"
     const TrainingReport report = train_plan(plan, folder.path());
     CHECK(memory_error(predicted.gpu, report) <= 0.01);
     CHECK(host_error(plan, predicted, report) <= 0.01);
-    std::vector<double>& expected = losses[point.precision];
+    const char* const loss = point.fused_loss ? ", fused loss" : "";
+    std::vector<double>& expected = losses[std::string(point.precision) + loss];
     if (expected.empty()) expected = report.losses;
     const double tolerance = std::string(point.precision) == "fp32" ? 1e-6 : 1e-3;
     for (std::size_t s = 0; s < expected.size(); ++s) {
