@@ -41,7 +41,8 @@ Tolerance tolerance(const Shape& shape, DType dtype) {
   // they are the error of these sums.
   sums.absolute = sum_of(shape.head_dim).inner;
   // An error of a score is a probability's relative one: gamma times the magnitudes, all below 1.
-  sums.inner += shape.scale * static_cast<double>(shape.head_dim) * sum_of(shape.head_dim).inner;
+  sums.inner +=
+      std::abs(shape.scale) * static_cast<double>(shape.head_dim) * sum_of(shape.head_dim).inner;
   if (dtype == DType::fp32 || shape.head_dim > 128) return sums;
   sums.inner += dtype == DType::bf16 ? 0x1p-7 : 0x1p-10;
   return sums;
@@ -108,7 +109,24 @@ TEST_CASE("Attention by tensor cores") {
   check({1, 67, 1, 1, 128, false}, DType::fp16);
 }
 
+// Sequences past several tiles of rows and of what they go through: tiles that are whole, at the
+// diagonal, past it, at the end; three heads that share keys.
+TEST_CASE("Attention by tensor cores over many tiles") {
+  check({1, 300, 3, 1, 64}, DType::bf16);
+  check({1, 200, 1, 1, 64, false}, DType::fp16);
+  check({1, 192, 2, 2, 64, true, true}, DType::fp16);
+  check({1, 210, 2, 1, 128}, DType::fp16);
+  check({2, 192, 1, 1, 128, false}, DType::bf16);
+  check({1, 150, 1, 1, 80}, DType::bf16);
+  check({1, 161, 1, 1, 96, false, true}, DType::fp16);
+}
+
+TEST_CASE("Attention by tensor cores whose scale is not above zero") {
+  check({1, 140, 1, 1, 64, true, false, false, -0.25}, DType::bf16);
+}
+
 TEST_CASE("Attention by tensor cores whose rows are no packs") {
+  check({1, 140, 1, 1, 44}, DType::bf16);
   check({1, 65, 2, 2, 36}, DType::bf16);
   check({1, 33, 1, 1, 64, false}, DType::fp16, true);
 }

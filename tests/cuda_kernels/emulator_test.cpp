@@ -1,8 +1,9 @@
 // The emulation notices what a GPU would leave undefined, and lays fragments out as the PTX ISA
 // says: else the tests of kernels beside this one prove nothing.
+#include <cmath>
 #include <vector>
 
-#include "runtime/cuda/kernels/device.cuh"
+#include "runtime/cuda/kernels/async_copy.cuh"
 #include "tests/catch.hpp"
 
 namespace zeroplan::runtime::cuda {
@@ -27,6 +28,42 @@ __global__ void across_warps(int* out, bool barrier) {
   if (barrier) __syncthreads();
   __syncwarp();
   out[threadIdx.x] = shared[threadIdx.x ^ 32U];
+}
+
+// Each thread copies four numbers, in two groups, and reads those of another.
+struct Copies {
+  bool first = true, second = true;  // waited for
+  bool barrier = true;
+  int other = 0;  // whose are read: threadIdx.x ^ other
+};
+__global__ void copied(const float* from, float* out, Copies copies) {
+  auto* shared = reinterpret_cast<float*>(shared_memory());
+  const unsigned mine = 4 * threadIdx.x;
+  begin_copy<4>(shared + mine, from + mine, true);
+  begin_copy<4>(shared + mine + 1, from + mine, false);
+  commit_copies();
+  begin_copy<4>(shared + mine + 2, from + mine + 2, true);
+  commit_copies();
+  if (copies.first) wait_for_copies<1>();
+  if (copies.second) wait_for_copies<0>();
+  if (copies.barrier) __syncthreads();
+  const unsigned read = 4 * (threadIdx.x ^ static_cast<unsigned>(copies.other));
+  for (unsigned i = 0; i < 3; ++i) out[mine + i] = shared[read + i];
+  wait_for_copies<0>();
+}
+
+std::vector<float> copied_by(Copies copies) {
+  std::vector<float> from(256);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i + 1);
+  std::vector<float> out(256);
+  launch(copied, 1, 64, 256 * sizeof(float), nullptr, from.data(), out.data(), copies);
+  return out;
+}
+
+__global__ void copies_before(std::byte* from, int bytes_off, bool commit) {
+  begin_copy<16>(shared_memory() + bytes_off, from, true);
+  if (commit) commit_copies();
+  wait_for_copies<0>();
 }
 
 std::vector<int> neighbours_of(Order order, bool barrier) {
@@ -130,6 +167,50 @@ TEST_CASE("Shared memory begins as NaN and ends where the launch says") {
   CHECK_NOTHROW(launch(write_past, 1, 32, 8, nullptr, 7));
   CHECK_THROWS_WITH(launch(write_past, 1, 32, 8, nullptr, 8),
                     Catch::Contains("past its shared memory"));
+}
+
+TEST_CASE("A copy arrives at the wait that covers it") {
+  for (const Order order : {Order::forward, Order::reversed, Order::shuffled}) {
+    emulation::set_schedule({order});
+    std::vector<float> out = copied_by({});
+    CHECK(out[0] == 1.0F);
+    CHECK(out[1] == 0.0F);  // nothing was there to be read
+    CHECK(out[2] == 3.0F);
+    CHECK(out[252] == 253.0F);
+    out = copied_by({.second = false});
+    CHECK(out[0] == 1.0F);
+    CHECK(std::isnan(out[2]));
+    out = copied_by({.first = false, .second = false});
+    CHECK(std::isnan(out[0]));
+    CHECK(std::isnan(out[1]));
+  }
+  emulation::set_schedule({});
+}
+
+TEST_CASE("A copy that another thread waits for is seen behind a barrier alone") {
+  for (const Order order : {Order::forward, Order::reversed}) {
+    emulation::set_schedule({order});
+    std::vector<float> out = copied_by({.other = 32});
+    CHECK(out[0] == 129.0F);
+    CHECK(out[130] == 3.0F);
+    out = copied_by({.barrier = false, .other = 32});
+    // The warp that comes first reads what nobody has waited for.
+    CHECK(std::isnan(out[order == Order::forward ? 0 : 128]));
+  }
+  emulation::set_schedule({});
+}
+
+TEST_CASE("Copies that no device takes, or that outlive their thread, are faults") {
+  alignas(16) std::byte from[32] = {};
+  CHECK_NOTHROW(launch(copies_before, 1, 32, 64, nullptr, from, 16, true));
+  CHECK_THROWS_WITH(launch(copies_before, 1, 32, 64, nullptr, from, 16, false),
+                    Catch::Contains("before its copy arrived"));
+  CHECK_THROWS_WITH(launch(copies_before, 1, 32, 64, nullptr, from, 8, true),
+                    Catch::Contains("no multiple"));
+  CHECK_THROWS_WITH(launch(copies_before, 1, 32, 64, nullptr, from + 4, 16, true),
+                    Catch::Contains("no multiple"));
+  CHECK_THROWS_WITH(launch(copies_before, 1, 32, 64, nullptr, from, 64, true),
+                    Catch::Contains("past the block's shared memory"));
 }
 
 TEST_CASE("Shuffles and ballots") {

@@ -20,10 +20,20 @@ constexpr std::size_t kAlignment = 128;
 
 enum class State { ready, at_barrier, at_warp, done };
 
+struct Copy {
+  std::byte* to;
+  const std::byte* from;
+  std::size_t bytes, given;
+  std::int64_t group;
+  Place place;
+};
+
 struct Thread {
   Fiber fiber;
   State state = State::done;
   Place place;
+  std::vector<Copy> copies;  // ordered, not arrived
+  std::int64_t groups = 0;   // committed
 };
 
 struct Warp {
@@ -52,6 +62,9 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   std::byte* data() const { return data_; }
+  bool holds(const std::byte* at, std::size_t bytes) const {
+    return at >= data_ && at + bytes <= data_ + bytes_;
+  }
   bool whole() const {
     return std::all_of(
         data_ + bytes_, data_ + bytes_ + kGuard, [](std::byte b) { return b == kGuardByte; });
@@ -85,7 +98,32 @@ class Machine {
     }
   }
 
-  std::byte* shared() const { return shared_; }
+  std::byte* shared() const { return shared_->data(); }
+
+  void copy(const Copy& copy) {
+    const auto at = reinterpret_cast<std::uintptr_t>(copy.to);
+    if (at % copy.bytes != 0 || reinterpret_cast<std::uintptr_t>(copy.from) % copy.bytes != 0) {
+      throw Fault("cp.async: an address that is no multiple of its bytes at " + text(copy.place));
+    }
+    if (!shared_->holds(copy.to, copy.bytes)) {
+      throw Fault("cp.async past the block's shared memory at " + text(copy.place));
+    }
+    std::fill_n(copy.to, copy.bytes, kPoison);
+    Thread& mine = *threads_[current_];
+    mine.copies.push_back(copy);
+    mine.copies.back().group = mine.groups;
+  }
+  void commit() { ++threads_[current_]->groups; }
+  void arrive(int pending) {
+    Thread& mine = *threads_[current_];
+    const auto under_way = [&](const Copy& copy) { return copy.group >= mine.groups - pending; };
+    for (const Copy& copy : mine.copies) {
+      if (under_way(copy)) continue;
+      std::fill_n(
+          std::copy_n(copy.from, copy.given, copy.to), copy.bytes - copy.given, std::byte{0});
+    }
+    std::erase_if(mine.copies, [&](const Copy& copy) { return !under_way(copy); });
+  }
 
   void wait(State state, Place place) {
     Thread& mine = *threads_[current_];
@@ -126,12 +164,14 @@ class Machine {
 
   void run_block(std::size_t threads, std::size_t shared_bytes) {
     const SharedMemory memory(shared_bytes);
-    shared_ = memory.data();
+    shared_ = &memory;
     warps_.assign((threads + 31) / 32, {});
     fault_.clear();
     running_ = true;
     for (std::size_t i = 0; i < threads; ++i) {
       threads_[i]->state = State::ready;
+      threads_[i]->copies.clear();
+      threads_[i]->groups = 0;
       threads_[i]->fiber.start([](void* machine) { static_cast<Machine*>(machine)->thread_main(); },
                                this);
     }
@@ -219,6 +259,10 @@ class Machine {
   [[noreturn]] void thread_main() {
     try {
       (*body_)();
+      const std::vector<Copy>& left = threads_[current_]->copies;
+      if (!left.empty()) {
+        throw Fault("a thread returned before its copy arrived: " + text(left.front().place));
+      }
     } catch (const std::exception& error) {
       fault_ = error.what();
     }
@@ -229,7 +273,7 @@ class Machine {
   std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<Warp> warps_;
   const std::function<void()>* body_ = nullptr;
-  std::byte* shared_ = nullptr;
+  const SharedMemory* shared_ = nullptr;
   std::size_t current_ = 0;
   bool running_ = false;
   std::string fault_;
@@ -264,5 +308,11 @@ void block_barrier(Place place) { machine().wait(State::at_barrier, place); }
 void warp_operation(void* brought, Resolve resolve, Place place) {
   machine().at_warp(brought, resolve, place);
 }
+void copy_async(void* to, const void* from, std::size_t bytes, std::size_t given, Place place) {
+  machine().copy(
+      {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, given, 0, place});
+}
+void commit_copies() { machine().commit(); }
+void wait_copies(int pending) { machine().arrive(pending); }
 
 }  // namespace zeroplan::runtime::cuda::emulation

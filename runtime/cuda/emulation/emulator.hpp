@@ -8,6 +8,8 @@
 //   Shared memory is dynamic alone, as large as the launch says, filled with NaN for each block
 //   and followed by guard bytes. Blocks run one after the other.
 //   A warp's matrix operations take and give fragments as the PTX ISA lays them out over lanes.
+//   An asynchronous copy arrives at its own thread's wait for it and not before; from when it is
+//   ordered until then its destination is NaN.
 //
 // The names are CUDA's. Included through runtime/cuda/kernels/device.cuh, not under nvcc.
 #pragma once
@@ -80,6 +82,16 @@ void block_barrier(Place place);
 // Waits for the warp; the last lane runs resolve on what all lanes brought.
 using Resolve = void (*)(void* const (&lanes)[32]);
 void warp_operation(void* brought, Resolve resolve, Place place);
+
+// cp.async of the calling thread: `bytes` from global to shared memory, `given` of them from
+// `from` and zeros after; given 0 reads nothing. Faults: addresses that are not multiples of
+// bytes, a destination outside of the block's shared memory, threads that end with copies under
+// way.
+void copy_async(void* to, const void* from, std::size_t bytes, std::size_t given, Place place);
+// What was ordered since the last commit is a group; waits until at most `pending` groups of the
+// thread are under way. Others see what has arrived behind a barrier alone.
+void commit_copies();
+void wait_copies(int pending);
 
 template <typename T>
 struct Exchange {

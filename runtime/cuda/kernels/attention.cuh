@@ -47,11 +47,16 @@ struct Scores {
   float scale, slope;
   int sequence;
   bool causal;
+  bool plain;  // whole tiles' scores are their products times scale, which is above 0
 
   // The slope of a head: as alibi_slope of runtime/kernels/cpu_attention.cpp, where its source
   // stands.
   __device__ Scores(const AttentionShape& shape, int head)
-      : scale(shape.scale * kLog2E), slope(0.0F), sequence(shape.sequence), causal(shape.causal) {
+      : scale(shape.scale * kLog2E),
+        slope(0.0F),
+        sequence(shape.sequence),
+        causal(shape.causal),
+        plain(!shape.alibi && shape.scale > 0.0F) {
     if (!shape.alibi) return;
     int power = 1;
     while (power * 2 <= shape.heads) power *= 2;
@@ -62,6 +67,9 @@ struct Scores {
   }
   __device__ float operator()(float product, int query, int key) const {
     if (key >= sequence || (causal && key > query)) return -INFINITY;
+    return of_whole(product, query, key);
+  }
+  __device__ float of_whole(float product, int query, int key) const {
     return product * scale + slope * static_cast<float>(key - query);
   }
 };
