@@ -151,6 +151,7 @@ void add_driver(const EmbeddedRun& run, const runtime::TrainingReport& report, J
   document["peak_allocated_bytes"] = worst.memory.of(Place::device).peak.count();
   document["peak_reserved_bytes"] = worst.use.reserved.count();
   document["driver_bytes"] = worst.use.measured.count();
+  document["attention"] = runtime::cuda::attention_computed_by();
 }
 
 void print_driver(const EmbeddedRun& run,

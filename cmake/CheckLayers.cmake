@@ -39,6 +39,7 @@ set(confined
   "Eigen/|^(evidence/calibrate|runtime/)[^:]*\\.cpp$"
   "cuda|^(runtime/cuda/|tests/gpu/emulated/)"
   "cublas|^runtime/cuda/"
+  "cudnn|^runtime/cuda/cudnn/"
   "cupti|^runtime/cuda/"
   "nccl|^(runtime/cuda/|tests/gpu/emulated/)"
   "mpi\\.h|^runtime/"

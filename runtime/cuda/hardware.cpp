@@ -102,6 +102,8 @@ std::string built_with() {
   return text;
 }
 
+std::string attention_computed_by() { return attention_by(); }
+
 std::function<RankHardware(Communicator&, int, bool)> hardware(const Placement& placement) {
   const int gpus = static_cast<int>(find_gpus().found.size());
   const bool alone = placement.processes || (placement.ranks > 1 && placement.ranks <= gpus);

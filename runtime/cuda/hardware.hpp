@@ -30,6 +30,10 @@ Gpus find_gpus();
 // Which libraries this program was built with: "CUDA 13.0, NCCL 2.28.9, CUPTI".
 std::string built_with();
 
+// Who has computed attention in this process; empty where nobody has on a GPU.
+// "forward: cuDNN 9.19.0; backward: own kernels (why not cuDNN)"
+std::string attention_computed_by();
+
 struct Placement {
   int ranks = 1;
   int local_rank = 0;      // of this process; ranks as threads: ignored

@@ -8,6 +8,8 @@ Gpus find_gpus() { return {.built = false, .found = {}, .problem = "built withou
 
 std::string built_with() { return "without CUDA"; }
 
+std::string attention_computed_by() { return {}; }
+
 std::function<RankHardware(Communicator&, int, bool)> hardware(const Placement&) {
   ZP_CHECK(false, "this program was built without CUDA");
 }

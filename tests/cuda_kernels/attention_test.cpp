@@ -84,8 +84,12 @@ void check(const Shape& shape, DType dtype, bool misaligned = false) {
     forward.misaligned();
     backward.misaligned();
   }
-  forward.check(dtype, tolerance(shape, dtype));
-  backward.check(dtype, tolerance(shape, dtype));
+  for (int way = kernel_device().ways() - 1; way >= 0; --way) {
+    INFO("attention by " << (way == 0 ? "own kernels" : "the library, where it has a plan"));
+    kernel_device().set_way(way);
+    forward.check(dtype, tolerance(shape, dtype));
+    backward.check(dtype, tolerance(shape, dtype));
+  }
 }
 
 TEST_CASE("Attention in fp32") {
@@ -138,6 +142,14 @@ TEST_CASE("Attention whose softmax picks few keys out of scores in the tens") {
 
 TEST_CASE("Attention of 16-bit heads too large for the tensor cores' kernels") {
   check({1, 35, 2, 1, 144}, DType::bf16);
+}
+
+// After the others: on a GPU with cuDNN the second line says what it computed, and what not.
+TEST_CASE("Who computed attention is said") {
+  check({1, 64, 1, 1, 64}, DType::bf16);
+  CHECK_THAT(runtime::cuda::attention_by(), Catch::Contains("forward: own kernels"));
+  CHECK_THAT(runtime::cuda::attention_by(), Catch::Contains("backward: own kernels"));
+  if (kernel_device().ways() > 1) WARN(runtime::cuda::attention_by());
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 namespace zeroplan::testing {
 namespace {
 
+using runtime::cuda::AttentionBy;
 using runtime::cuda::check_cuda;
 
 constexpr std::size_t kBefore = 256;
@@ -27,7 +28,7 @@ class CudaDevice final : public KernelDevice {
  public:
   CudaDevice() {
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-    kernels_ = runtime::cuda::cuda_kernels(stream_);
+    set_way(0);
   }
 
   std::byte* allocate(std::size_t bytes, std::size_t offset) override {
@@ -74,6 +75,13 @@ class CudaDevice final : public KernelDevice {
   runtime::Kernels& kernels() override { return *kernels_; }
   int orders() const override { return 3; }  // runs
   void set_order(int) override {}
+  // The library's is left out where it is not found: by the variable's default.
+  int ways() const override { return 2; }
+  void set_way(int way) override {
+    kernels_.reset();
+    kernels_ = runtime::cuda::cuda_kernels(
+        stream_, {.attention = way == 0 ? AttentionBy::own : AttentionBy::asked});
+  }
 
  private:
   cudaStream_t stream_ = nullptr;  // until the program ends

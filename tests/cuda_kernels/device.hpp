@@ -24,6 +24,10 @@ class KernelDevice {
   // Ways to order what has no order; results may not depend on it. On a GPU: runs.
   virtual int orders() const = 0;
   virtual void set_order(int order) = 0;
+  // Who computes attention: kernels() of the first way are this program's own. On a GPU the second
+  // is the library's.
+  virtual int ways() const { return 1; }
+  virtual void set_way(int) {}
 };
 
 KernelDevice& kernel_device();

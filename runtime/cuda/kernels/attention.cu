@@ -1,4 +1,7 @@
 // Attention: a call's operands as data, and which kernels take it.
+#include <mutex>
+#include <set>
+
 #include "runtime/cuda/kernels/attention.cuh"
 
 namespace zeroplan::runtime::cuda {
@@ -75,7 +78,82 @@ Attention<T> attention_of(const Run& run, bool backward) {
   return p;
 }
 
+// Sentences for attention_by(), each once.
+struct Ledger {
+  std::mutex mutex;
+  std::set<std::string> lines;
+};
+Ledger& ledger() {
+  static Ledger instance;
+  return instance;
+}
+void note(bool backward, const std::string& by) {
+  Ledger& held = ledger();
+  const std::lock_guard lock(held.mutex);
+  held.lines.insert((backward ? "backward: " : "forward: ") + by);
+}
+
+template <typename T>
+HeadSteps steps(const Heads<T>& heads) {
+  return {heads.row_step, heads.head_step};
+}
+template <typename T>
+std::byte* bytes(const Heads<T>& heads) {
+  return reinterpret_cast<std::byte*>(heads.data);
+}
+
+// By the library, or false; `why` says why not.
+template <typename T>
+bool run_by_library(const Run& run, const Attention<T>& p, bool backward, std::string& why) {
+  const KernelCall& call = run.call;
+  bool packs = p.q.by_packs && p.k.by_packs && p.v.by_packs && p.out.by_packs;
+  if (backward) {
+    packs = packs && p.d_q.by_packs && p.d_k.by_packs && p.d_v.by_packs && p.d_out.by_packs &&
+            aligned(p.delta, 16);
+  }
+  if (call.alibi || call.head_dim > 128 || !packs || !aligned(p.lse, 16)) {
+    why = "with ALiBi, head_dim above 128 or no multiple of 8, or off 16 bytes";
+    return false;
+  }
+  const AttentionProblem problem{.backward = backward,
+                                 .batch = call.batch,
+                                 .sequence = call.sequence,
+                                 .heads = call.heads,
+                                 .kv_heads = call.kv_heads,
+                                 .head_dim = call.head_dim,
+                                 .q = steps(p.q),
+                                 .k = steps(p.k),
+                                 .v = steps(p.v),
+                                 .out = steps(p.out),
+                                 .scale = call.scale,
+                                 .causal = call.causal,
+                                 .dtype = std::is_same_v<T, Bf16> ? DType::bf16 : DType::fp16};
+  const AttentionMemory memory{.q = bytes(p.q),
+                               .k = bytes(p.k),
+                               .v = bytes(p.v),
+                               .out = bytes(p.out),
+                               .lse = reinterpret_cast<std::byte*>(p.lse),
+                               .d_out = bytes(p.d_out),
+                               .d_q = bytes(p.d_q),
+                               .d_k = bytes(p.d_k),
+                               .d_v = bytes(p.d_v),
+                               .delta = reinterpret_cast<std::byte*>(p.delta)};
+  if (run.library->run(problem, memory)) return true;
+  why = run.library->refusal();
+  return false;
+}
+
 }  // namespace
+
+std::string attention_by() {
+  Ledger& held = ledger();
+  const std::lock_guard lock(held.mutex);
+  std::string text;
+  for (auto line = held.lines.rbegin(); line != held.lines.rend(); ++line) {  // forward first
+    text += (text.empty() ? "" : "; ") + *line;
+  }
+  return text;
+}
 
 template <typename T>
 void run_attention(const Run& run) {
@@ -85,6 +163,15 @@ void run_attention(const Run& run) {
   ZP_CHECK(call.sequence <= (std::int64_t{1} << 30), "attention: sequences up to 2^30");
   const bool backward = call.kernel == Kernel::attention_backward;
   const Attention<T> p = attention_of<T>(run, backward);
+  std::string by = "own kernels";
+  if constexpr (sizeof(T) == 2) {
+    if (run.library != nullptr) {
+      std::string why;
+      if (run_by_library(run, p, backward, why)) return note(backward, run.library->name());
+      by += " (" + why + ")";
+    }
+  }
+  note(backward, by);
   if (backward) {
     const std::int64_t tasks = call.rows * call.heads;
     launch(delta_kernel<T>,

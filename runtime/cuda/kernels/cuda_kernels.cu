@@ -59,17 +59,20 @@ void run_group(const Run& run) {
 class CudaKernels final : public Kernels {
  public:
   CudaKernels(Stream stream, const KernelOptions& options)
-      : stream_(stream), gemm_(make_gemm(stream, options)) {
+      : stream_(stream),
+        gemm_(make_gemm(stream, options)),
+        library_(make_library_attention(stream, options)) {
     workspace(stream);
   }
   ~CudaKernels() override {
+    library_.reset();
     gemm_.reset();
     release_workspace(stream_);
   }
 
   void run(const KernelCall& call, std::span<const Operand> operands) override {
     const DType dtype = check_operands(call, operands);
-    const Run run{stream_, *gemm_, call, operands};
+    const Run run{stream_, *gemm_, library_.get(), call, operands};
     switch (dtype) {
       case DType::fp32:
         return run_group<float>(run);
@@ -85,6 +88,7 @@ class CudaKernels final : public Kernels {
  private:
   Stream stream_;
   std::unique_ptr<Gemm> gemm_;
+  std::unique_ptr<LibraryAttention> library_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "model/dtype.hpp"
 #include "model/engine/engine_action.hpp"
@@ -22,18 +23,29 @@ namespace zeroplan::runtime::cuda {
 
 using Stream = CUstream_st*;
 
+// Who computes attention of 16-bit formats without ALiBi, head_dim a multiple of 8 up to 128.
+// asked: as the environment's ZEROPLAN_ATTENTION says, own or cudnn; where it says nothing, the
+// library where it is found. The library never where it has no plan in the stream's workspace.
+enum class AttentionBy { asked, own, library };
+
 struct KernelOptions {
   // Matrix products of fp32 by TF32 tensor cores: a 10-bit fraction, so no comparison with a CPU
   // holds. PyTorch's default for linear layers is off, too.
   bool tf32 = false;
+  AttentionBy attention = AttentionBy::asked;
 };
 
 // On the device that is current, where `stream` is. Holds workspace_bytes() on the device while it
 // lives, taken when it is made. Limits (ZP_CHECK): head_dim <= 256.
 std::unique_ptr<Kernels> cuda_kernels(Stream stream, const KernelOptions& options = {});
 
-// Scratch memory that calls of one stream share: cuBLASLt's workspace, partial sums. One a device
-// and stream, made by the first call that needs it; release_workspace waits for the stream.
+// Who has computed attention in this process, and why not the library: "forward: cuDNN 9.19.0;
+// backward: own kernels (...)". Empty where nothing was.
+std::string attention_by();
+
+// Scratch memory that calls of one stream share: cuBLASLt's and cuDNN's workspace, partial sums.
+// One a device and stream, made by the first call that needs it; release_workspace waits for the
+// stream.
 Bytes workspace_bytes();
 void release_workspace(Stream stream);
 

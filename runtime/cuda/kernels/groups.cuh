@@ -6,6 +6,7 @@
 
 #include "model/check.hpp"
 #include "runtime/cuda/kernels/gemm.hpp"
+#include "runtime/cuda/kernels/library_attention.hpp"
 #include "runtime/cuda/kernels/numbers.cuh"
 
 namespace zeroplan::runtime::cuda {
@@ -13,6 +14,7 @@ namespace zeroplan::runtime::cuda {
 struct Run {
   Stream stream;
   Gemm& gemm;
+  LibraryAttention* library;  // or none
   const KernelCall& call;
   std::span<const Operand> operands;
 

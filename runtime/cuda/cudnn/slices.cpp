@@ -1,0 +1,61 @@
+#include "runtime/cuda/cudnn/slices.hpp"
+
+namespace zeroplan::runtime::cuda {
+namespace {
+
+constexpr std::int64_t kElement = 2;  // bytes, of both formats
+constexpr std::int64_t kStatistic = 4;
+
+std::byte* moved(std::byte* from, std::int64_t bytes) {
+  return from == nullptr ? nullptr : from + bytes;
+}
+
+}  // namespace
+
+std::vector<AttentionProblem> slices(const AttentionProblem& problem) {
+  std::vector<AttentionProblem> all{problem};
+  const std::int64_t group = problem.heads / problem.kv_heads;
+  for (std::int64_t parts = 1; parts <= problem.kv_heads; ++parts) {
+    if (problem.kv_heads % parts != 0) continue;
+    AttentionProblem slice = problem;
+    slice.batch = 1;
+    slice.kv_heads = problem.kv_heads / parts;
+    slice.heads = slice.kv_heads * group;
+    if (slice == problem || slice.heads * slice.sequence * kStatistic % 16 != 0) continue;
+    all.push_back(slice);
+  }
+  return all;
+}
+
+std::int64_t least_workspace(const AttentionProblem& problem) {
+  if (!problem.backward) return 0;
+  return kElement * problem.batch * problem.heads * problem.sequence * problem.sequence;
+}
+
+std::vector<AttentionMemory> slices_of(const AttentionProblem& problem,
+                                       const AttentionProblem& slice,
+                                       const AttentionMemory& memory) {
+  std::vector<AttentionMemory> all;
+  for (std::int64_t batch = 0; batch < problem.batch; batch += slice.batch) {
+    for (std::int64_t kv = 0; kv < problem.kv_heads; kv += slice.kv_heads) {
+      const std::int64_t head = kv * (problem.heads / problem.kv_heads);
+      const auto at = [&](const HeadSteps& steps, std::int64_t first) {
+        return (batch * problem.sequence * steps.row + first * steps.head) * kElement;
+      };
+      const std::int64_t statistic = (batch * problem.heads + head) * problem.sequence * kStatistic;
+      all.push_back({.q = moved(memory.q, at(problem.q, head)),
+                     .k = moved(memory.k, at(problem.k, kv)),
+                     .v = moved(memory.v, at(problem.v, kv)),
+                     .out = moved(memory.out, at(problem.out, head)),
+                     .lse = moved(memory.lse, statistic),
+                     .d_out = moved(memory.d_out, at(problem.out, head)),
+                     .d_q = moved(memory.d_q, at(problem.q, head)),
+                     .d_k = moved(memory.d_k, at(problem.k, kv)),
+                     .d_v = moved(memory.d_v, at(problem.v, kv)),
+                     .delta = moved(memory.delta, statistic)});
+    }
+  }
+  return all;
+}
+
+}  // namespace zeroplan::runtime::cuda
