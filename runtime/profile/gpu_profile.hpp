@@ -59,8 +59,9 @@ struct GpuScale {
   std::int64_t adam_parameters = 0;
   std::int64_t launches = 0;  // of an empty kernel in a row
   std::int64_t largest_copy = 0, largest_allocation = 0, largest_message = 0;
-  std::int64_t collectives = 0;  // calls in a row
-  double free_share = 0.8;       // of the free memory that a measurement may take
+  std::int64_t collectives = 0;          // calls in a row
+  Seconds patience = Seconds::of(60.0);  // that a rank waits for the others
+  double free_share = 0.8;               // of the free memory that a measurement may take
 };
 GpuScale gpu_scale(bool quick, bool tiny);
 

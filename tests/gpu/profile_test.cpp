@@ -3,6 +3,7 @@
 // nothing here. Runs on a GPU and on the emulated one, as gpu_test.cpp.
 #include "model/cost/profile.hpp"
 
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -112,6 +113,11 @@ TEST_CASE("a GPU's products are measured by format, alone and in a loop") {
     CHECK(dtypes == std::set<std::string>{"bf16", "fp16", "fp32", "tf32"});
   }
   CHECK(modes == std::set<std::string>{"isolated", "sustained"});
+}
+
+TEST_CASE("a GPU's profile says who computed attention") {
+  if (no_gpu()) return;
+  CHECK(text_of_notes(findings()).find("attention on the GPU, forward: ") != std::string::npos);
 }
 
 TEST_CASE("collectives are measured between GPUs where there are some") {
@@ -228,6 +234,43 @@ TEST_CASE("a GPU that fails among several ends the collectives alone") {
         std::string::npos);
   CHECK(count_of(found).count("gpu_nccl_all_reduce") == 0);
   CHECK(count_of(found).count("gpu_adamw") == 1);
+}
+
+TEST_CASE("a rank that never comes to NCCL, or fails on its way, ends the others in time") {
+  if (no_gpu()) return;
+  if (!emulated() || findings().facts.visible < 2 ||
+      cuda::built_with().find("NCCL") == std::string::npos) {
+    SUCCEED("needs several emulated GPUs");
+    return;
+  }
+  using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  GpuScale scale = gpu_scale(false, true);
+  Clock::time_point begin = Clock::now();
+  (void)cuda::measure_gpus(scale, {});
+  const double usual = seconds_since(begin);
+  {
+    const Environment absent("ZEROPLAN_EMULATED_ABSENT_RANK", "1");
+    scale.patience = Seconds::of(0.5);
+    begin = Clock::now();
+    const GpuFindings found = cuda::measure_gpus(scale, {});
+    CHECK(seconds_since(begin) < 3.0 * usual + 10.0);  // for ever, without patience
+    INFO(text_of_notes(found));
+    CHECK(text_of_notes(found).find("a rank has not come to NCCL within 0.5 s") !=
+          std::string::npos);
+    CHECK(count_of(found).count("gpu_nccl_all_reduce") == 0);
+    CHECK(count_of(found).count("gpu_adamw") == 1);
+  }
+  const Environment fails("ZEROPLAN_EMULATED_FAILING_RANK", "1");
+  scale.patience = Seconds::of(600.0);
+  begin = Clock::now();
+  const GpuFindings found = cuda::measure_gpus(scale, {});
+  CHECK(seconds_since(begin) < 3.0 * usual + 10.0);
+  INFO(text_of_notes(found));
+  CHECK(text_of_notes(found).find("GPU 1: ncclCommInitRankConfig: an error of the emulated NCCL") !=
+        std::string::npos);
 }
 
 }  // namespace zeroplan::runtime

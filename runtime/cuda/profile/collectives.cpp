@@ -1,6 +1,10 @@
 // NCCL between the visible GPUs, a thread each: blocking communicators and one stream, as
 // nccl-tests has it and the model's curves were measured. The runtime's own communicator does not
 // block and goes over a stream of its own; its cost is seen in training.
+//
+// A blocking communicator waits for a rank that never comes for ever, and nothing ends it. So the
+// ranks meet on one that does not block first, and give it up when one fails or time is up; the
+// other is made when all have been there.
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -22,7 +26,6 @@ namespace zeroplan::runtime::cuda {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kPatience = std::chrono::seconds(60);
 constexpr std::int64_t kSmallest = 1 << 12;
 constexpr Collective kKinds[] = {Collective::all_gather,
                                  Collective::reduce_scatter,
@@ -42,7 +45,8 @@ struct Reading {
 };
 
 struct Group {
-  ncclUniqueId id{};
+  ncclUniqueId meeting{}, id{};
+  std::chrono::milliseconds patience{};
   int ranks = 2;
   std::int64_t largest = 0;  // bytes of a message
   std::int64_t calls = 1;    // in a row
@@ -58,6 +62,7 @@ class Rank {
     ZP_CUDA(cudaStreamSynchronize(stream_));
     host_.barrier();  // who has no memory is noticed before the others wait in NCCL
     const std::int64_t before = free_memory();
+    meet();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
     check_nccl(ncclCommInitRankConfig(&nccl_, group.ranks, group.id, host.rank(), &config),
@@ -99,6 +104,38 @@ class Rank {
     return static_cast<std::int64_t>(free);
   }
 
+  void meet() {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t meeting = nullptr;
+    try {
+      const ncclResult_t begun =
+          ncclCommInitRankConfig(&meeting, group_.ranks, group_.meeting, host_.rank(), &config);
+      if (begun != ncclInProgress) check_nccl(begun, "ncclCommInitRankConfig");
+      settle(meeting);
+      host_.barrier();  // nobody gives it up while others are on their way
+    } catch (...) {
+      if (meeting != nullptr) static_cast<void>(ncclCommAbort(meeting));
+      throw;
+    }
+    static_cast<void>(ncclCommAbort(meeting));
+  }
+  void settle(ncclComm_t meeting) const {
+    const Clock::time_point begin = Clock::now();
+    for (;;) {
+      ncclResult_t state = ncclSuccess;
+      check_nccl(ncclCommGetAsyncError(meeting, &state), "ncclCommGetAsyncError");
+      if (state == ncclSuccess) return;
+      if (const auto failure = host_.failure()) throw CollectiveError(*failure);
+      if (state != ncclInProgress) check_nccl(state, "ncclCommInitRankConfig");
+      if (Clock::now() - begin > group_.patience) {
+        throw CollectiveError(fmt::format("a rank has not come to NCCL within {} s", patience()));
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  double patience() const { return std::chrono::duration<double>(group_.patience).count(); }
+
   double time(Collective kind, std::int64_t bytes) {
     host_.barrier();
     begin_.record(stream_);
@@ -117,9 +154,10 @@ class Rank {
       if (status != cudaErrorNotReady) check(status, "cudaEventQuery");
       static_cast<void>(cudaGetLastError());
       const auto failure = host_.failure();
-      if (!failure && Clock::now() - begin < kPatience) continue;
+      if (!failure && Clock::now() - begin < group_.patience) continue;
       static_cast<void>(ncclCommAbort(std::exchange(nccl_, nullptr)));
-      throw CollectiveError(failure.value_or("a collective of NCCL is not done after 60 s"));
+      throw CollectiveError(
+          failure.value_or(fmt::format("a collective of NCCL is not done after {} s", patience())));
     }
   }
 
@@ -169,7 +207,7 @@ class Rank {
 };
 
 void measure_group(Bench& bench, const Group& group) {
-  auto hosts = in_process_ranks(group.ranks, kPatience);
+  auto hosts = in_process_ranks(group.ranks, group.patience);
   std::vector<Reading> readings;
   std::int64_t memory = 0;
   const auto run = [&](int number) {
@@ -221,10 +259,13 @@ void measure_nccl(Bench& bench, int gpus) {
   group.calls = bench.scale().collectives;
   group.discard = bench.scale().isolated.discard;
   group.kept = bench.scale().isolated.least;
+  group.patience =
+      std::chrono::milliseconds(static_cast<std::int64_t>(bench.scale().patience.seconds() * 1e3));
   std::set<int> sizes = {2, gpus};
   if (gpus > 4) sizes.insert(4);
   for (const int ranks : sizes) {
     group.ranks = ranks;
+    check_nccl(ncclGetUniqueId(&group.meeting), "ncclGetUniqueId");
     check_nccl(ncclGetUniqueId(&group.id), "ncclGetUniqueId");
     measure_group(bench, group);
   }

@@ -131,6 +131,9 @@ GpuFindings measure_gpus(const GpuScale& scale,
   part("the product library's memory", [&] { library_row(bench); });
   part("matrix products on the GPU", [&] { measure_products(bench); });
   part("attention on the GPU", [&] { measure_attention(bench); });
+  if (const std::string by = attention_by(); !by.empty()) {
+    bench.findings.notes.push_back("attention on the GPU, " + by);
+  }
   part("kernels bound by the GPU's memory", [&] { measure_memory_kernels(bench); });
   part("collectives between GPUs", [&] { measure_nccl(bench, facts.visible); });
   if (facts.visible > 1) {
