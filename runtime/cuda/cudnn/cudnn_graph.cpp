@@ -101,9 +101,9 @@ class Graph {
     return y;
   }
 
-  void reduce(cudnnReduceTensorOp_t operator_, Tensor x, Tensor y) {
+  void reduce(cudnnReduceTensorOp_t kind, Tensor x, Tensor y) {
     CudnnDescriptor how(library_, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-    how.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &operator_);
+    how.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &kind);
     set_compute(how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT);
     how.finalize();
     CudnnDescriptor operation(library_, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
@@ -288,8 +288,7 @@ void build_backward(const Operands& make) {
   graph.matmul(d_out, v, d_p);
   const Tensor centred = graph.pointwise(CUDNN_POINTWISE_SUB, {.x = d_p, .b = delta});
   const Tensor d_softmax = graph.pointwise(CUDNN_POINTWISE_MUL, {.x = centred, .b = probability});
-  const Tensor d_scores = graph.between(make.score_sizes(), make.type);
-  graph.pointwise(CUDNN_POINTWISE_MUL, {.x = d_softmax, .b = scale}, d_scores);
+  const Tensor d_scores = graph.pointwise(CUDNN_POINTWISE_MUL, {.x = d_softmax, .b = scale});
   add_over_queries(make, d_scores, q, make.heads(kDK, p.kv_heads, p.k));
 
   const Tensor keys = graph.between({p.batch, p.kv_heads, p.sequence, p.head_dim},
