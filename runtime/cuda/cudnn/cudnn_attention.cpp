@@ -1,5 +1,4 @@
 // Attention by cuDNN: plans by shape, in slices that fit into the stream's workspace.
-#include <cstdlib>
 #include <map>
 #include <utility>
 

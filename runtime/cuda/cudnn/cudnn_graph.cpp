@@ -3,8 +3,10 @@
 // Attention fprop" and "bprop"): cuDNN knows them again as a whole.
 #include "runtime/cuda/cudnn/cudnn_graph.hpp"
 
+#include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "model/check.hpp"

@@ -3,7 +3,6 @@
 // runtime/cuda/cudnn and tests/cudnn alone.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
