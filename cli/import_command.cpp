@@ -144,7 +144,8 @@ int run_import(const Arguments& arguments, Streams streams) {
   for (const Measurement& measurement : imported.measurements) {
     lines += to_json(measurement).dump() + "\n";
   }
-  const auto output = arguments.text("output");
+  auto output = arguments.text("output");
+  if (output == "-") output.reset();  // standard output, as without it
   if (output) {
     write_file(*output, lines);
     streams.log << fmt::format("{} measurement{} in {}\n",

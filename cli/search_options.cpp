@@ -1,8 +1,10 @@
 #include "cli/search_options.hpp"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -70,12 +72,40 @@ void take_gpu_limits(const Arguments& arguments, Bytes capacity, PredictOptions&
                     ""});
 }
 
+// A batch size that flags say twice, and differently, is a mistake; a file's may be replaced.
+void check_said_once(const Scenario& scenario, const SearchWords& words) {
+  struct Same {
+    ScenarioKey key;
+    std::string_view name, short_name;
+  };
+  constexpr std::array kSame = {
+      Same{ScenarioKey::micro_batch_size, "micro_batch_size", "mbs"},
+      Same{ScenarioKey::gradient_accumulation_steps, "gradient_accumulation_steps", "gas"}};
+  const auto check = [&](const std::string& flag, const std::vector<std::string>& said) {
+    for (const std::string& word : said) {
+      const std::string name = word.substr(0, word.find('='));
+      for (const Same& same : kSame) {
+        const Said* there = scenario.find(same.key);
+        const bool meant = name == same.name || name == same.short_name;
+        if (!meant || there == nullptr || there->origin.file != kCommandLine) continue;
+        const std::string value = there->value.dump();
+        if (word == name + "=" + value) continue;
+        throw InputError(Diagnostic{
+            kCommandLine, flag, there->origin.pointer + " " + value, word, "say it once"});
+      }
+    }
+  };
+  check("--fix", words.fix);
+  check("--search", words.search);
+}
+
 }  // namespace
 
 TuneOptions tune_options_of(const Arguments& arguments, const Scenario& scenario) {
   TuneOptions options;
   options.words.fix = texts(arguments, "fix");
   options.words.search = texts(arguments, "search");
+  check_said_once(scenario, options.words);
   options.objective = objective_of(arguments);
   SearchOptions& search = options.search;
   PredictOptions& predict = search.limits.predict;

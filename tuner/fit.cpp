@@ -6,11 +6,13 @@
 #include <exception>
 #include <functional>
 #include <future>
+#include <map>
 #include <thread>
 
 #include "model/hardware/cluster.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/headroom.hpp"
+#include "tuner/knob_effect.hpp"
 
 namespace zeroplan {
 namespace {
@@ -22,10 +24,11 @@ struct Question {
   Scenario scenario;
   Prepared prepared;
   std::shared_ptr<const DsConfig> base;  // the user's ds_config, or null
+  std::map<Knob, KnobValue> on_top;      // of every strategy that offloads something
 };
 
 Question ask(const Scenario& scenario) {
-  Question question{scenario, prepare(scenario), nullptr};
+  Question question{scenario, prepare(scenario), nullptr, {}};
   if (const Said* said = scenario.find(ScenarioKey::ds_config)) {
     question.base = std::make_shared<const DsConfig>(read_ds_config_of(*said));
   }
@@ -46,9 +49,15 @@ StrategyResult plan_strategy(const Question& question,
   scenario.set(ScenarioKey::activation_checkpointing,
                Json(name(kActivationCheckpointingNames, strategy.checkpointing)),
                kFit);
+  DsConfig config = strategy_config(
+      strategy, question.base.get(), *question.prepared.model, optimizer_of(question.scenario));
+  for (const auto& [knob, value] : question.on_top) {
+    const KnobSurroundings around{
+        strategy.stage, strategy.offload_optimizer, strategy.offload_parameter};
+    if (has_effect(knob, around)) config.set(knob, value);
+  }
   Prepared prepared = question.prepared;
-  prepared.ds_config = std::make_shared<const DsConfig>(strategy_config(
-      strategy, question.base.get(), *question.prepared.model, optimizer_of(question.scenario)));
+  prepared.ds_config = std::make_shared<const DsConfig>(std::move(config));
   StrategyResult result{strategy, resolve(scenario, prepared), {}};
   result.result = predict(result.plan, options);
   return result;
@@ -276,6 +285,28 @@ void try_half_precision(RemedySearch& search) {
               best_strategy(changed, search.options));
 }
 
+// Knobs that spare host memory and cost speed alone: copies from memory that is not pinned (PyTorch
+// rounds pinned blocks up to powers of two), and smaller sub-groups, of which NVMe's pool holds
+// four and more.
+void try_leaner_offload(RemedySearch& search) {
+  const std::map<Knob, KnobValue> unpinned = {{Knob::offload_optimizer_pin_memory, false},
+                                              {Knob::offload_param_pin_memory, false}};
+  const std::map<Knob, KnobValue> smaller = {{Knob::sub_group_size, std::int64_t{10'000'000}}};
+  std::map<Knob, KnobValue> both = unpinned;
+  both.insert(smaller.begin(), smaller.end());
+  const std::pair<const char*, const std::map<Knob, KnobValue>&> attempts[] = {
+      {"offload with pin_memory false", unpinned},
+      {"use a sub_group_size of 1e7", smaller},
+      {"offload with pin_memory false and a sub_group_size of 1e7", both}};
+  for (const auto& [change, knobs] : attempts) {
+    Question changed = search.question;
+    changed.on_top = knobs;
+    const std::size_t before = search.found.size();
+    search.keep(change, best_strategy(changed, search.options));
+    if (search.found.size() > before) return;
+  }
+}
+
 // The strategy that would do with the least host memory, and that much.
 void try_more_host_memory(RemedySearch& search) {
   Question changed = search.question;
@@ -283,6 +314,7 @@ void try_more_host_memory(RemedySearch& search) {
   const Bytes now = cluster.node.host_memory.value;
   const auto with = [&](Bytes memory) {
     cluster.node.host_memory.value = memory;
+    cluster.node.host_memory.relative_sd = 0.0;  // whoever has it knows
     changed.prepared.cluster = std::make_shared<const Cluster>(cluster);
     return plan_all(changed, search.options);
   };
@@ -290,12 +322,13 @@ void try_more_host_memory(RemedySearch& search) {
   for (const StrategyResult& result : with(Bytes::infinite())) {
     if (result.result.fits) least = std::min(least, result.result.host.peak);
   }
-  if (least.is_infinite() || least <= now) return;
+  if (least.is_infinite()) return;
   // The spread of the prediction asks for more than its mean: a tenth, a quarter, or half as much.
   for (const double margin : {1.1, 1.25, 1.5}) {
     constexpr double kSpare = 16.0;  // room for the system and page cache, in GiB
     const auto gib = static_cast<std::int64_t>(std::ceil(least.gib() * margin + kSpare));
     const Bytes enough = Bytes::gib(round_up(gib, 16));
+    if (enough <= now) continue;
     std::vector<StrategyResult> results = with(enough);
     const auto best = best_of(results);
     if (!best) continue;
@@ -340,6 +373,7 @@ std::vector<Remedy> remedies(const Question& question,
   constexpr std::size_t kMost = 3;
   RemedySearch search{question, options, example, {}};
   for (const auto attempt : {try_checkpointing,
+                             try_leaner_offload,
                              try_micro_batch,
                              try_half_precision,
                              try_shorter_sequences,

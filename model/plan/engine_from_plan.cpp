@@ -173,7 +173,10 @@ void fill_offload(const Knobs& knobs, EngineConfig& config) {
   optimizer.pipeline_write = knobs.boolean(Knob::offload_optimizer_pipeline_write);
   optimizer.fast_init = knobs.boolean(Knob::offload_optimizer_fast_init);
   OffloadParameterConfig& parameter = config.offload_parameter;
-  parameter.device = device_named(knobs.text(Knob::offload_param_device, "none"));
+  // Below stage 3 DeepSpeed reads the section and does nothing with it (runtime/engine.py).
+  if (config.stage == 3) {
+    parameter.device = device_named(knobs.text(Knob::offload_param_device, "none"));
+  }
   parameter.pin_memory = knobs.boolean(Knob::offload_param_pin_memory);
   parameter.buffer_count = static_cast<int>(knobs.integer(Knob::offload_param_buffer_count));
   parameter.buffer_size = knobs.elements(Knob::offload_param_buffer_size);

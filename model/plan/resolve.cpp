@@ -386,17 +386,6 @@ void resolve_dataset(Resolver& r) {
   r.plan.workload.dataset = dataset;
 }
 
-void require_stage_for_offload(Resolver& r) {
-  const DsConfig& config = r.plan.ds_config;
-  const bool offloads_parameters =
-      config.text(Knob::offload_param_device).value_or("none") != "none";
-  if (offloads_parameters && config.integer(Knob::zero_stage) != 3) {
-    r.problem({r.ds_config_file, std::string(pointer_of(Knob::offload_param_device))},
-              "ZeRO stage 3, the only one that offloads parameters",
-              "stage " + std::to_string(config.integer(Knob::zero_stage).value_or(0)));
-  }
-}
-
 // What DeepSpeed would refuse or ignore is said, and the rest is predicted all the same: files from
 // reports and papers are often incomplete.
 void report_startup(Resolver& r) {
@@ -463,7 +452,6 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   resolve_batch(r);
   fill_ds_config(r);
   if (runs_deepspeed(r.plan.workload)) {
-    require_stage_for_offload(r);
     require_stage_for_pipeline(r);
     if (r.problems.empty() && r.has_ds_config) report_startup(r);
   }

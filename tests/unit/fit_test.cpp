@@ -55,6 +55,23 @@ TEST_CASE("where nothing fits the answer has remedies and no recommendation") {
   for (const Remedy& remedy : answer.remedies) CHECK(remedy.best.result.fits);
 }
 
+TEST_CASE("knobs that spare host memory come before a machine with more of it") {
+  // 64 GB said: 4 % too little for the strategy with the least, as templates write it.
+  const FitAnswer answer = fit(parse_scenario(
+      parse_json(R"({"model":"llama-2-7b","cluster":{"gpus_per_node":4,"gpu":"RTX4090",
+                 "host_memory_bytes":64000000000},"workload":{"sequence_length":2048}})",
+                 "s.json")
+          .root,
+      "s.json"));
+  REQUIRE_FALSE(answer.recommended.has_value());
+  REQUIRE(answer.remedies.size() >= 2);
+  CHECK(answer.remedies[0].change == "offload with pin_memory false");
+  CHECK(answer.remedies[0].best.result.fits);
+  CHECK(answer.remedies[0].best.plan.ds_config.boolean(Knob::offload_optimizer_pin_memory) ==
+        false);
+  CHECK(answer.remedies[1].change.starts_with("have "));
+}
+
 TEST_CASE("every strategy is asked at the user's own micro-batch and sequence") {
   const FitAnswer answer =
       ask(kSmall, "1x4xA100-80G-SXM", R"({"sequence_length":768,"micro_batch_size":3})");
