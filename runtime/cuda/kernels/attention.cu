@@ -155,6 +155,25 @@ std::string attention_by() {
   return text;
 }
 
+namespace {
+
+// mma of 16 x 8 x 16 and cp.async: the device in use has compute capability 8.0 or more.
+bool has_tensor_cores() {
+#if defined(__CUDACC__)
+  int device = 0;
+  int major = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) {
+    return false;
+  }
+  return major >= 8;
+#else
+  return true;
+#endif
+}
+
+}  // namespace
+
 template <typename T>
 void run_attention(const Run& run) {
   const KernelCall& call = run.call;
@@ -183,7 +202,7 @@ void run_attention(const Run& run) {
            call.rows);
   }
   if constexpr (sizeof(T) == 2) {
-    if (call.head_dim <= 128) {
+    if (call.head_dim <= 128 && has_tensor_cores()) {
       return attention_by_tensor_cores<T>(run.stream, p, call.batch, backward);
     }
   }

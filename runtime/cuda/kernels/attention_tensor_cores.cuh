@@ -21,6 +21,46 @@ struct Cut {
   static constexpr bool kQueryKept = kDim > 64, kKeyKept = kDim <= 96;
 };
 
+// A tile of queries, one of their gradients, and the statistics of their rows.
+template <typename T, int kDim, int kQueries>
+struct QueryTile {
+  T q[kQueries * kTileStep<kDim>];
+  T d_out[kQueries * kTileStep<kDim>];
+  float lse[kQueries], delta[kQueries];
+
+  // Rows past the sequence: every number 0, so nothing of them is added.
+  __device__ void begin(const Attention<T>& p, int head, int query) {
+    const std::int64_t first = std::int64_t{blockIdx.z} * p.shape.sequence + query;
+    const int rows = rows_from(query, p.shape.sequence, kQueries);
+    begin_tile<T, kDim, kQueries>(q, p.q, first, rows, head, p.shape.dim);
+    begin_tile<T, kDim, kQueries>(d_out, p.d_out, first, rows, head, p.shape.dim);
+    const int mine = static_cast<int>(threadIdx.x);
+    if (mine < kQueries) {
+      const std::int64_t statistic = p.shape.statistic(blockIdx.z, head) + query;
+      const int from = mine < rows ? mine : 0;
+      begin_copy<4>(lse + mine, p.lse + statistic + from, mine < rows);
+      begin_copy<4>(delta + mine, p.delta + statistic + from, mine < rows);
+    }
+    commit_copies();
+  }
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+// Cards before 8.0 have neither these products nor cp.async, and never get here (attention.cu).
+template <typename T, int kDim>
+__global__ void __launch_bounds__(kAttentionThreads) forward_kernel(Attention<T>) {
+  __trap();
+}
+template <typename T, int kDim>
+__global__ void __launch_bounds__(kAttentionThreads) query_kernel(Attention<T>) {
+  __trap();
+}
+template <typename T, int kDim>
+__global__ void __launch_bounds__(kAttentionThreads) key_kernel(Attention<T>) {
+  __trap();
+}
+#else
+
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kAttentionThreads) forward_kernel(Attention<T> p) {
   constexpr int kGroups = Cut<kDim>::kForwardGroups;
@@ -185,30 +225,6 @@ __global__ void __launch_bounds__(kAttentionThreads) query_kernel(Attention<T> p
       p.d_q, q, at.warp_row, start + first, rows, head, p.shape.dim);
 }
 
-// A tile of queries, one of their gradients, and the statistics of their rows.
-template <typename T, int kDim, int kQueries>
-struct QueryTile {
-  T q[kQueries * kTileStep<kDim>];
-  T d_out[kQueries * kTileStep<kDim>];
-  float lse[kQueries], delta[kQueries];
-
-  // Rows past the sequence: every number 0, so nothing of them is added.
-  __device__ void begin(const Attention<T>& p, int head, int query) {
-    const std::int64_t first = std::int64_t{blockIdx.z} * p.shape.sequence + query;
-    const int rows = rows_from(query, p.shape.sequence, kQueries);
-    begin_tile<T, kDim, kQueries>(q, p.q, first, rows, head, p.shape.dim);
-    begin_tile<T, kDim, kQueries>(d_out, p.d_out, first, rows, head, p.shape.dim);
-    const int mine = static_cast<int>(threadIdx.x);
-    if (mine < kQueries) {
-      const std::int64_t statistic = p.shape.statistic(blockIdx.z, head) + query;
-      const int from = mine < rows ? mine : 0;
-      begin_copy<4>(lse + mine, p.lse + statistic + from, mine < rows);
-      begin_copy<4>(delta + mine, p.delta + statistic + from, mine < rows);
-    }
-    commit_copies();
-  }
-};
-
 // Rows are keys; their sums go over the queries of all heads that share them.
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kAttentionThreads) key_kernel(Attention<T> p) {
@@ -289,6 +305,8 @@ __global__ void __launch_bounds__(kAttentionThreads) key_kernel(Attention<T> p) 
   store_warp_rows<T, kDim, at.kWarpRows>(
       p.d_v, v, at.warp_row, start + first, rows, kv_head, p.shape.dim);
 }
+
+#endif
 
 template <typename T, int kDim>
 void run_with(Stream stream, const Attention<T>& p, std::int64_t batch, bool backward) {
