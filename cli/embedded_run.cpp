@@ -47,13 +47,24 @@ runtime::cuda::Gpus gpus_of(const Arguments& arguments, const Scenario& scenario
   return said_gpus(arguments, "trains on CPU ranks");
 }
 
-// "1x4xcpu" for four ranks; the name of the first GPU, which all are taken for.
+int hardware_threads() {
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+// CPU ranks of this machine; the name of the first GPU, which all are taken for.
 Json cluster_of(std::int64_t ranks,
                 const runtime::ProcessGroup& group,
                 const runtime::cuda::Gpus& gpus) {
-  if (gpus.found.empty()) return Json("1x" + std::to_string(ranks) + "xcpu");
   const bool processes = group.ranks > 1 && ranks % group.local_ranks == 0;
   const std::int64_t here = processes ? group.local_ranks : ranks;
+  if (gpus.found.empty()) {
+    // The threads that the ranks will share, whatever is assumed of a machine without GPU.
+    return Json::object(
+        {{"nodes", 1},
+         {"gpus_per_node", ranks},
+         {"gpu", "cpu"},
+         {"cpu_cores", hardware_threads() * std::max<std::int64_t>(1, ranks / here)}});
+  }
   const runtime::cuda::Gpu& gpu = gpus.found.front();
   const auto known = find_gpu(gpu.name, here);
   const std::string nodes = std::to_string(ranks / here) + "x" + std::to_string(here) + "x";
@@ -246,7 +257,7 @@ runtime::TrainingOptions options_of(const EmbeddedRun& run,
                                     std::ostream& log) {
   runtime::TrainingOptions options;
   options.steps = static_cast<int>(arguments.integer("steps", 1).value_or(kSteps));
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int cores = hardware_threads();
   const bool processes = run.group.ranks > 1;
   const int here = processes ? run.group.local_ranks : run.plan.engine.data_parallel_ranks;
   options.threads_per_rank = std::max(1, cores / here);

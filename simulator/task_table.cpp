@@ -38,11 +38,18 @@ SharedResource resource_of(CollectiveLink link) {
   return SharedResource::gpu_link;
 }
 
+Task on_cpu(Seconds duration) {
+  Task task;
+  task.duration = duration;
+  return task;
+}
+
 HostSoftware host_software(const Plan& plan) {
   return {plan.workload.engine,
           plan.workload.frontend,
           plan.workload.implementation,
-          runs_deepspeed(plan.workload) ? plan.engine.stage : 0};
+          runs_deepspeed(plan.workload) ? plan.engine.stage : 0,
+          !runs_on_cpu_ranks(plan)};
 }
 
 }  // namespace
@@ -56,6 +63,7 @@ TaskTable::TaskTable(const Plan& plan, ProgramWriter& writer)
                /*allow_tf32=*/false,
                transfers_of(plan)),
       host_(zeroplan::host_costs(host_software(plan), plan.coefficients)) {
+  if (runs_on_cpu_ranks(plan)) cpu_.emplace(plan.cluster.node, plan.coefficients);
   // The embedded runtime has another allocator, whose segments stay.
   if (plan.workload.engine != TrainingEngine::embedded) {
     writer.program().device_memory = device_memory_cost(plan.coefficients);
@@ -86,6 +94,10 @@ TaskIndex TaskTable::operation(const Block& block, const Operation& operation, P
   Task task;
   task.name = std::string(operation.name);
   task.dispatch = host_.operation(operation, pass);
+  if (cpu_) {
+    task.duration = time.seconds;
+    return writer_.add_task(std::move(task));
+  }
   const Seconds floors = Seconds::of(plan_.coefficients[Coefficient::kernel_floor_seconds] *
                                      static_cast<double>(operation.kernels));
   const double wider = autocast_width(plan_, operation.kind);
@@ -94,8 +106,9 @@ TaskIndex TaskTable::operation(const Block& block, const Operation& operation, P
   return writer_.add_task(std::move(task));
 }
 
-TaskIndex TaskTable::kernel(const char* name, Bytes traffic, std::int64_t kernels) {
+TaskIndex TaskTable::kernel(const char* name, Bytes traffic, std::int64_t kernels, Elements cast) {
   return intern(name, traffic.count(), kernels, [&] {
+    if (cpu_) return on_cpu(cpu_->stream(traffic, cast, plan_.engine.model_dtype));
     Task task;
     task.dispatch = host_.forward_operation + host_.launch * static_cast<double>(kernels - 1);
     task.duration = kernels_.streaming(OpKind::copy, traffic, kernels);
@@ -104,11 +117,19 @@ TaskIndex TaskTable::kernel(const char* name, Bytes traffic, std::int64_t kernel
   });
 }
 
-TaskIndex TaskTable::collective(Collective kind, Bytes message, const CollectiveGroup& group) {
-  const std::int64_t shape = (group.ranks_per_node << 40) + (group.nodes << 16) + group.concurrent;
+TaskIndex TaskTable::collective(Collective kind,
+                                Bytes message,
+                                const CollectiveGroup& group,
+                                DType dtype) {
+  std::int64_t shape = (group.ranks_per_node << 40) + (group.nodes << 16) + group.concurrent;
+  if (cpu_) shape += static_cast<std::int64_t>(dtype) << 56;
   return intern(name(kCollectiveNames, kind).data(), message.count(), shape, [&] {
     Task task;
     task.kind = TaskKind::collective;
+    if (cpu_) {  // nothing beside it: no demands
+      task.duration = cpu_->collective(kind, message, dtype, group.ranks());
+      return task;
+    }
     task.dispatch = host_.collective_call;
     const CollectiveCost cost =
         collective_cost(kind, message, group, plan_.cluster, plan_.coefficients);
@@ -136,6 +157,10 @@ TaskIndex TaskTable::copy(TaskKind direction, Bytes bytes, bool pinned, std::int
                   const Node& node = plan_.cluster.node;
                   Task task;
                   task.kind = direction;
+                  if (cpu_) {
+                    task.duration = cpu_->stream(bytes * 2);
+                    return task;
+                  }
                   task.dispatch = host_.forward_operation;
                   task.duration = copy_time(bytes, 1, node, load, plan_.coefficients);
                   const double all = copy_rate(node, load, plan_.coefficients).value() *
@@ -152,6 +177,7 @@ TaskIndex TaskTable::copy(TaskKind direction, Bytes bytes, bool pinned, std::int
 TaskIndex TaskTable::gpu_optimizer(Elements parameters, DType state, bool foreach) {
   const std::int64_t kind = static_cast<std::int64_t>(state) * 2 + (foreach ? 1 : 0);
   return intern("optimizer", parameters.count(), kind, [&] {
+    if (cpu_) return on_cpu(cpu_->adamw(parameters));
     GpuAdamWork work;
     work.parameters = parameters;
     work.master = state;
@@ -168,6 +194,7 @@ TaskIndex TaskTable::gpu_optimizer(Elements parameters, DType state, bool foreac
 
 TaskIndex TaskTable::cpu_optimizer(Elements parameters) {
   return intern("CPU optimizer", parameters.count(), 0, [&] {
+    if (cpu_) return on_cpu(cpu_->adamw(parameters));
     const Node& node = plan_.cluster.node;
     const CpuAdamLoad load{.ranks = node.gpus_per_node};
     Task task;
@@ -185,8 +212,9 @@ TaskIndex TaskTable::cpu_optimizer(Elements parameters) {
   });
 }
 
-TaskIndex TaskTable::host_memory(const char* name, Bytes traffic) {
+TaskIndex TaskTable::host_memory(const char* name, Bytes traffic, Elements cast) {
   return intern(name, traffic.count(), -1, [&] {
+    if (cpu_) return on_cpu(cpu_->stream(traffic, cast, plan_.engine.model_dtype));
     const Node& node = plan_.cluster.node;
     Task task;
     task.kind = TaskKind::host_memory;
@@ -199,6 +227,12 @@ TaskIndex TaskTable::host_memory(const char* name, Bytes traffic) {
         share(plan_.coefficients[Coefficient::cpu_adam_dram_efficiency]);
     return task;
   });
+}
+
+void TaskTable::touch(Bytes tensor) {
+  if (!cpu_ || cpu_->first_touch(tensor) == Seconds::zero()) return;
+  const auto make = [&] { return on_cpu(cpu_->first_touch(tensor)); };
+  writer_.issue(intern("new pages", tensor.count(), -3, make), kComputeStream);
 }
 
 TaskIndex TaskTable::nvme(bool reads, Bytes bytes) {

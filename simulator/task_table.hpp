@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -28,11 +29,15 @@ class TaskTable {
   // An operation of a graph in a pass; recomputation costs what forward does.
   TaskIndex operation(const Block& block, const Operation& operation, Pass pass);
 
-  // Kernels of the engine that read and write so many bytes in all, from Python.
-  TaskIndex kernel(const char* name, Bytes traffic, std::int64_t kernels = 1);
+  // Kernels of the engine that read and write so many bytes in all, from Python. `cast`: elements
+  // that change between fp32 and the model's type, which CPU ranks take time for.
+  TaskIndex kernel(const char* name, Bytes traffic, std::int64_t kernels = 1, Elements cast = {});
 
-  // message: the full tensor. With one rank the host alone has work.
-  TaskIndex collective(Collective kind, Bytes message, const CollectiveGroup& group);
+  // message: the full tensor, of numbers of that type. With one rank the host alone has work.
+  TaskIndex collective(Collective kind,
+                       Bytes message,
+                       const CollectiveGroup& group,
+                       DType dtype = DType::fp32);
 
   // Between this GPU and the host, while so many GPUs of the node copy.
   TaskIndex copy(TaskKind direction, Bytes bytes, bool pinned, std::int64_t copying_gpus);
@@ -41,8 +46,13 @@ class TaskTable {
   TaskIndex gpu_optimizer(Elements parameters, DType state, bool foreach);
   TaskIndex cpu_optimizer(Elements parameters);
   // One pass over host memory by each rank of the node.
-  TaskIndex host_memory(const char* name, Bytes traffic);
+  TaskIndex host_memory(const char* name, Bytes traffic, Elements cast = {});
   TaskIndex nvme(bool reads, Bytes bytes);
+  // Issues what a new tensor costs on CPU ranks beside its contents: nothing where it is small.
+  void touch(Bytes tensor);
+
+  // The embedded runtime on CPU ranks: no launches, and nothing beside anything else.
+  bool on_cpu_ranks() const { return cpu_.has_value(); }
 
   // Work of the dispatch thread alone.
   TaskIndex host(const char* name, Seconds seconds);
@@ -66,6 +76,7 @@ class TaskTable {
   ProgramWriter& writer_;
   KernelTimes kernels_;
   HostCosts host_;
+  std::optional<CpuRankTimes> cpu_;
   std::unordered_map<Key, TaskIndex, KeyHash> known_;
 };
 

@@ -2,15 +2,17 @@
 // nobody we know of; docs/model.md names the sources of the others.
 #include "model/cost/coefficients.hpp"
 
+#include <algorithm>
+
+#include "model/cost/cpu_coefficient_rows.hpp"
+
 namespace zeroplan {
 namespace {
 
 constexpr double kMiB = 1 << 20;
 
-}  // namespace
-
 // clang-format off
-const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
+constexpr std::array<CoefficientInfo, kCoefficientCount - kCpuCoefficientRows.size()> kRows = {{
     {Coefficient::host_seconds_per_zero3_tensor,
      "host_seconds_per_zero3_tensor", "s", 320e-6, 0.35, 3e-5, 6e-4,
      "measured: 111-173 us a gather and 133-178 us a reduction with DeepSpeed 0.16.4 and 0.19.6, "
@@ -169,31 +171,24 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
      "assumed: between A100 and older cards",
      "FlashAttention-1, head dimension 128"},
     {Coefficient::flash2_efficiency_64, "flash2_efficiency_64", "1", 0.5, 0.2, 0.05, 1.1,
-     "assumed: as A100, less",
-     "FlashAttention-2, head dimension 64"},
+     "assumed: as A100, less", "FlashAttention-2, head dimension 64"},
     {Coefficient::flash2_efficiency_128, "flash2_efficiency_128", "1", 0.58, 0.2, 0.05, 1.1,
-     "assumed: as A100, less",
-     "FlashAttention-2, head dimension 128"},
+     "assumed: as A100, less", "FlashAttention-2, head dimension 128"},
     {Coefficient::flash2_efficiency_256, "flash2_efficiency_256", "1", 0.52, 0.2, 0.05, 1.1,
      "assumed: .9 of 128 as on H100",
      "FlashAttention-2, head dimension 256"},
     {Coefficient::flash3_efficiency_64, "flash3_efficiency_64", "1", 0.523, 0.15, 0.05, 1.0,
-     "fitted: FlashAttention-3 chart, H100",
-     "FlashAttention-3, head dimension 64"},
+     "fitted: FlashAttention-3 chart, H100", "FlashAttention-3, head dimension 64"},
     {Coefficient::flash3_efficiency_128, "flash3_efficiency_128", "1", 0.688, 0.15, 0.05, 1.0,
-     "fitted: FlashAttention-3 chart, H100",
-     "FlashAttention-3, head dimension 128"},
+     "fitted: FlashAttention-3 chart, H100", "FlashAttention-3, head dimension 128"},
     {Coefficient::flash3_efficiency_256, "flash3_efficiency_256", "1", 0.793, 0.15, 0.05, 1.0,
-     "fitted: FlashAttention-3 chart, H100",
-     "FlashAttention-3, head dimension 256"},
+     "fitted: FlashAttention-3 chart, H100", "FlashAttention-3, head dimension 256"},
     {Coefficient::cudnn_attention_efficiency_64,
      "cudnn_attention_efficiency_64", "1", 0.408, 0.15, 0.05, 1.0,
-     "fitted: FlashAttention-3 chart, H100",
-     "cuDNN attention, head dimension 64"},
+     "fitted: FlashAttention-3 chart, H100", "cuDNN attention, head dimension 64"},
     {Coefficient::cudnn_attention_efficiency_128,
      "cudnn_attention_efficiency_128", "1", 0.608, 0.15, 0.05, 1.0,
-     "fitted: FlashAttention-3 chart, H100",
-     "cuDNN attention, head dimension 128 and more"},
+     "fitted: FlashAttention-3 chart, H100", "cuDNN attention, head dimension 128 and more"},
     {Coefficient::cutlass_attention_efficiency_64,
      "cutlass_attention_efficiency_64", "1", 0.229, 0.3, 0.05, 1.0,
      "fitted: xformers in the FlashAttention-2 chart, A100",
@@ -213,8 +208,7 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
      "FlashAttention-3: the same"},
     {Coefficient::cudnn_attention_prologue_keys,
      "cudnn_attention_prologue_keys", "keys", 107.0, 0.3, 0.0, 600.0,
-     "fitted: FlashAttention-3 chart, H100",
-     "cuDNN attention: the same"},
+     "fitted: FlashAttention-3 chart, H100", "cuDNN attention: the same"},
     {Coefficient::cutlass_attention_prologue_keys,
      "cutlass_attention_prologue_keys", "keys", 67.0, 0.5, 0.0, 600.0,
      "fitted: FlashAttention-2 chart, A100",
@@ -285,8 +279,7 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
     {Coefficient::host_zero3_gradient_seconds,
      "host_zero3_gradient_seconds", "s", 3.6e-04, 0.35, 5e-05, 8e-04,
      "measured: 174 us with DeepSpeed 0.16.4 and 157 us with 0.19.6 on that core; the same factor "
-     "assumed",
-     "stage 3: a gradient from its hook through its bucket to its partition"},
+     "assumed", "stage 3: a gradient from its hook through its bucket to its partition"},
     {Coefficient::host_fsdp_unit_seconds,
      "host_fsdp_unit_seconds", "s", 5e-04, 0.35, 5e-05, 2e-03,
      "measured: 226 us forward and 232 us backward with torch 2.6, Python 3.11, a core of 2024 and a process group "
@@ -435,8 +428,7 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
      "assumed: copies between processes through host memory",
      "collectives between CPU ranks, share of the DRAM rate"},
     {Coefficient::cpu_rank_hop_seconds, "cpu_rank_hop_seconds", "s", 5e-06, 0.5, 5e-07, 0.0001,
-     "assumed",
-     "collectives between CPU ranks: each step"},
+     "assumed", "collectives between CPU ranks: each step"},
     {Coefficient::gpu_allocation_call_seconds,
      "gpu_allocation_call_seconds", "s", 2e-4, 0.8, 1e-6, 1e-2,
      "measured: 50 us a cudaMalloc up to 512 KB, more above (University of Virginia, memory management overhead); "
@@ -450,11 +442,9 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
      "measured: cudaMemcpyAsync of 4 KiB, npho/cse554",
      "every copied tensor"},
     {Coefficient::copy_dram_share, "copy_dram_share", "1", 0.6, 0.3, 0.2, 1.0,
-     "assumed",
-     "share of the DRAM's rate that copies reach together"},
+     "assumed", "share of the DRAM's rate that copies reach together"},
     {Coefficient::numa_remote_share, "numa_remote_share", "1", 0.7, 0.15, 0.3, 1.0,
-     "assumed: .6-.8",
-     "copies to memory of the other socket"},
+     "assumed: .6-.8", "copies to memory of the other socket"},
     {Coefficient::cpu_adam_process_rate,
      "cpu_adam_process_rate", "1/s", 1500000000.0, 0.15, 100000000.0, 10000000000.0,
      "measured: ZeRO-Offload tutorial 1.54-1.61e9, DeepSpeed PR 735 1.41e9",
@@ -463,12 +453,10 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
      "measured: DeepSpeed PR 7474, --bind_cores_to_rank",
      "CPU Adam of ranks whose threads are not bound"},
     {Coefficient::nvme_request_seconds, "nvme_request_seconds", "s", 0.0001, 0.5, 1e-05, 0.001,
-     "assumed: latency of one request",
-     "NVMe: a round of requests"},
+     "assumed: latency of one request", "NVMe: a round of requests"},
     {Coefficient::collective_slowdown_under_compute,
      "collective_slowdown_under_compute", "1", 0.1, 0.5, 0.0, 0.5,
-     "assumed",
-     "collectives while kernels run"},
+     "assumed", "collectives while kernels run"},
     {Coefficient::collective_memory_passes, "collective_memory_passes", "1", 3.0, 0.3, 1.0, 6.0,
      "measured: NCCL issue 1432, HBM traffic 2-3 times the wire's",
      "memory-bound kernels while collectives run"},
@@ -495,5 +483,17 @@ const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = {{
      "assumed: between A100 and H100", "llm-foundry's Triton kernel, head dimension 128"},
 }};
 // clang-format on
+
+constexpr auto joined() {
+  std::array<CoefficientInfo, kCoefficientCount> all{};
+  std::copy(kCpuCoefficientRows.begin(),
+            kCpuCoefficientRows.end(),
+            std::copy(kRows.begin(), kRows.end(), all.begin()));
+  return all;
+}
+
+}  // namespace
+
+constinit const std::array<CoefficientInfo, kCoefficientCount> kCoefficients = joined();
 
 }  // namespace zeroplan

@@ -156,6 +156,39 @@ enum class Coefficient {
   tensor_rank_wait_seconds,
   triton_attention_efficiency_64,
   triton_attention_efficiency_128,
+  // the embedded runtime on CPU ranks (cpu_coefficient_rows.hpp)
+  cpu_product_rate,
+  cpu_pack_seconds,
+  cpu_strided_pack_seconds,
+  cpu_score_seconds,
+  cpu_rms_norm_seconds,
+  cpu_rms_norm_backward_seconds,
+  cpu_layer_norm_seconds,
+  cpu_layer_norm_backward_seconds,
+  cpu_swiglu_seconds,
+  cpu_swiglu_backward_seconds,
+  cpu_gelu_seconds,
+  cpu_gelu_backward_seconds,
+  cpu_exact_gelu_seconds,
+  cpu_exact_gelu_backward_seconds,
+  cpu_softmax_seconds,
+  cpu_softmax_backward_seconds,
+  cpu_table_gradient_seconds,
+  cpu_rotary_angle_seconds,
+  cpu_rotary_pair_seconds,
+  cpu_stream_rate,
+  cpu_memory_rate,
+  cpu_cached_bytes,
+  cpu_bf16_seconds,
+  cpu_fp16_seconds,
+  cpu_cast_seconds,
+  cpu_half_sum_seconds,
+  cpu_parallel_seconds,
+  cpu_thread_gain,
+  cpu_first_touch_rate,
+  cpu_adamw_rate,
+  cpu_adamw_memory_rate,
+  cpu_collective_seconds,
 };
 
 struct CoefficientInfo {
@@ -170,7 +203,7 @@ struct CoefficientInfo {
 };
 
 inline constexpr std::size_t kCoefficientCount =
-    static_cast<std::size_t>(Coefficient::triton_attention_efficiency_128) + 1;
+    static_cast<std::size_t>(Coefficient::cpu_collective_seconds) + 1;
 extern const std::array<CoefficientInfo, kCoefficientCount> kCoefficients;
 
 const CoefficientInfo& info(Coefficient id);

@@ -7,6 +7,7 @@ namespace zeroplan {
 HostCosts host_costs(const HostSoftware& software, const Coefficients& c) {
   const auto seconds = [&](Coefficient id) { return Seconds::of(c[id]); };
   HostCosts costs;
+  if (!software.launches) return costs;
   costs.forward_operation = seconds(Coefficient::host_forward_operation_seconds);
   costs.backward_operation = seconds(Coefficient::host_backward_operation_seconds);
   costs.view = seconds(Coefficient::host_view_seconds);

@@ -16,6 +16,7 @@ struct HostSoftware {
   Frontend frontend = Frontend::hf_trainer;
   Implementation implementation = Implementation::hf;
   int stage = 0;  // of ZeRO
+  bool launches = true;  // false: CPU ranks of the embedded runtime call what they compute
 };
 
 // [T10] Host time by what happens; each is a coefficient of the same name.

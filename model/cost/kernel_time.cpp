@@ -53,6 +53,10 @@ KernelTimes::KernelTimes(const Gpu& gpu,
                       coefficients[Coefficient::l2_resident_share]),
       resident_ratio_(coefficients[Coefficient::l2_bandwidth_ratio]),
       transfers_(transfers) {
+  if (transfers.cpu_calls) {
+    ZP_CHECK(transfers.cluster != nullptr, "CPU ranks share a node");
+    cpu_.emplace(transfers.cluster->node, coefficients);
+  }
   for (std::size_t kind = 0; kind < seconds_per_byte_.size(); ++kind) {
     const Coefficient efficiency = bandwidth_efficiency(static_cast<OpKind>(kind));
     seconds_per_byte_[kind] = 1.0 / (gpu.memory_bandwidth.value.value() * coefficients[efficiency]);
@@ -112,6 +116,11 @@ Seconds KernelTimes::host_copy(Bytes bytes) const {
 }
 
 KernelTime KernelTimes::of(const Block& block, const Operation& operation) const {
+  if (cpu_) {
+    const auto index = static_cast<std::size_t>(&operation - block.operations.data());
+    ZP_CHECK(index < block.calls.size(), "an operation of the embedded runtime has a call");
+    return {cpu_->kernel(block.calls[index], *transfers_.cpu_calls), KernelBound::none};
+  }
   switch (operation.kind) {
     case OpKind::exchange:
       return {exchange(operation.traffic), KernelBound::none};

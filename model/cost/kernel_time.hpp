@@ -6,9 +6,11 @@
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include "model/cost/attention.hpp"
 #include "model/cost/collective.hpp"
+#include "model/cost/cpu_rank.hpp"
 #include "model/cost/gemm.hpp"
 
 namespace zeroplan {
@@ -27,6 +29,9 @@ struct Transfers {
   std::int64_t sequence_ranks = 1;   // that exchange among each other
   std::int64_t tensor_ranks = 1;     // that reduce and gather among each other
   std::int64_t stage_distance = 0;   // ranks between neighbours in a pipeline; 0: no pipeline
+  // The embedded runtime on the cluster's CPU ranks: its model's type. Operations are then its
+  // calls ([T19]), and no kernels of a card.
+  std::optional<DType> cpu_calls = std::nullopt;
 };
 
 class KernelTimes {
@@ -45,6 +50,8 @@ class KernelTimes {
   // attention: [T6], [T8]. Source: vidur's and LLMServingSim's kernel profiles. Left out: strides,
   // index patterns. Checked by tests/unit/kernel_time_test.cpp.
   KernelTime of(const Block& block, const Operation& operation) const;
+
+  bool on_cpu() const { return cpu_.has_value(); }
 
   // M bytes through n kernels of one kind.
   Seconds streaming(OpKind kind, Bytes traffic, std::int64_t kernels = 1) const;
@@ -69,6 +76,7 @@ class KernelTimes {
   double resident_bytes_;
   double resident_ratio_;
   Transfers transfers_;
+  std::optional<CpuRankTimes> cpu_;
 };
 
 }  // namespace zeroplan

@@ -70,6 +70,11 @@ struct Plan {
   std::array<Origin, kScenarioKeyCount> origins;  // where each key was said, for messages
 };
 
+// The embedded runtime without GPUs: its kernels are calls, and nothing runs beside anything else.
+inline bool runs_on_cpu_ranks(const Plan& plan) {
+  return plan.workload.engine == TrainingEngine::embedded && plan.cluster.gpu.is_cpu();
+}
+
 // DeepSpeed itself, or the embedded runtime, which follows its policies (model/engine).
 constexpr bool runs_deepspeed(const Workload& workload) {
   return workload.engine == TrainingEngine::deepspeed ||

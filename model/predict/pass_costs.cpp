@@ -56,7 +56,7 @@ class Evaluation {
                  attention_software(plan),
                  /*allow_tf32=*/false,
                  transfers_of(plan)),
-        floor_(plan.coefficients[Coefficient::kernel_floor_seconds]),
+        floor_(kernels_.on_cpu() ? 0.0 : plan.coefficients[Coefficient::kernel_floor_seconds]),
         plan_(plan) {}
 
   ClassSeconds pass(const Block& block, Pass which) {
@@ -91,7 +91,9 @@ class Evaluation {
   }
 
   double gpu_seconds(const Block& block, const Operation& operation) {
-    if (operation.kind != OpKind::matmul) return kernels_.of(block, operation).seconds.seconds();
+    // Calls on CPU ranks differ by more than their shape.
+    const bool by_shape = operation.kind == OpKind::matmul && !kernels_.on_cpu();
+    if (!by_shape) return kernels_.of(block, operation).seconds.seconds();
     const MatrixProduct& product = block.products[static_cast<std::size_t>(operation.shape)];
     for (const auto& [known, seconds] : known_) {
       if (known.batch == product.batch && known.m == product.m && known.n == product.n &&
@@ -147,6 +149,25 @@ Coefficient attention_coefficient(const Plan& plan, const AttentionCall& call) {
   return Coefficient::flash2_efficiency_128;
 }
 
+// On CPU ranks a class holds several kernels: the one that most of a step's time of the class is.
+ClassCoefficient cpu_coefficient(CostClass cost) {
+  switch (cost) {
+    case CostClass::matmul:
+    case CostClass::attention:
+      return {Coefficient::cpu_product_rate, true};
+    case CostClass::norm:
+      return {Coefficient::cpu_rms_norm_backward_seconds};
+    case CostClass::softmax:
+      return {Coefficient::cpu_softmax_seconds};
+    case CostClass::scatter:
+      return {Coefficient::cpu_table_gradient_seconds};
+    case CostClass::pointwise:
+      return {Coefficient::cpu_swiglu_backward_seconds};
+    default:
+      return {Coefficient::cpu_stream_rate, true};
+  }
+}
+
 }  // namespace
 
 double autocast_width(const Plan& plan, OpKind kind) {
@@ -168,7 +189,8 @@ Transfers transfers_of(const Plan& plan) {
   return {&plan.cluster,
           degrees.sequence,
           degrees.tensor,
-          degrees.pipeline > 1 ? degrees.tensor * degrees.partition() : 0};
+          degrees.pipeline > 1 ? degrees.tensor * degrees.partition() : 0,
+          runs_on_cpu_ranks(plan) ? std::optional(plan.engine.model_dtype) : std::nullopt};
 }
 
 PassCosts pass_costs(const Plan& plan, const ModelGraph& graph) {
@@ -176,6 +198,7 @@ PassCosts pass_costs(const Plan& plan, const ModelGraph& graph) {
   software.engine = plan.workload.engine;
   software.frontend = plan.workload.frontend;
   software.implementation = plan.workload.implementation;
+  software.launches = !runs_on_cpu_ranks(plan);
   const HostCosts host = host_costs(software, plan.coefficients);
   Evaluation evaluation(plan, host);
   std::vector<std::int32_t> known(graph.blocks.size() * kPassCount, -1);
@@ -195,6 +218,7 @@ PassCosts pass_costs(const Plan& plan, const ModelGraph& graph) {
 }
 
 ClassCoefficient coefficient_of(CostClass cost, const Plan& plan, const ModelGraph& graph) {
+  if (runs_on_cpu_ranks(plan)) return cpu_coefficient(cost);
   switch (cost) {
     case CostClass::matmul:
       return {Coefficient::matmul_sustained_derate};

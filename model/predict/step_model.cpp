@@ -18,7 +18,8 @@ HostSoftware host_software(const Plan& plan) {
   return {plan.workload.engine,
           plan.workload.frontend,
           plan.workload.implementation,
-          runs_deepspeed(plan.workload) ? plan.engine.stage : 0};
+          runs_deepspeed(plan.workload) ? plan.engine.stage : 0,
+          !runs_on_cpu_ranks(plan)};
 }
 
 Bound bound_of(std::initializer_list<std::pair<Bound, double>> shares) {

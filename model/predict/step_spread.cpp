@@ -140,7 +140,7 @@ class Spread {
 double class_sd(CostClass cost, const Plan& plan, const ModelGraph& graph) {
   const Coefficients& c = plan.coefficients;
   const double sd = c.relative_sd(coefficient_of(cost, plan, graph).id);
-  if (cost != CostClass::matmul) return sd;
+  if (cost != CostClass::matmul || runs_on_cpu_ranks(plan)) return sd;
   const bool fp32 = plan.engine.model_dtype == DType::fp32;
   const bool emulated = plan.engine.model_dtype == DType::bf16 && !plan.cluster.gpu.bf16_supported;
   if (fp32) return c.relative_sd(C::matmul_fp32_efficiency);

@@ -139,7 +139,7 @@ void Group::run_stretch(const Ticket& at, std::int64_t stretch) const {
   const bool reduces = call.kind == CollectiveKind::all_reduce ||
                        call.kind == CollectiveKind::reduce ||
                        call.kind == CollectiveKind::reduce_scatter;
-  if (reduces) {
+  if (reduces && ranks_ > 1) {
     std::vector<const std::byte*> inputs;
     std::vector<std::byte*> outputs;
     for (int r = 0; r < ranks_; ++r) {
@@ -155,7 +155,9 @@ void Group::run_stretch(const Ticket& at, std::int64_t stretch) const {
     if (from != to) std::memcpy(to, from, bytes);
   };
   for (int r = 0; r < ranks_; ++r) {
-    if (call.kind == CollectiveKind::all_gather) {
+    if (reduces) {  // of one rank: what it was
+      copy(of(r).input + begin * size, of(r).output + begin * size);
+    } else if (call.kind == CollectiveKind::all_gather) {
       copy(of(static_cast<int>(part)).input + begin * size,
            of(r).output + (part * share + begin) * size);
     } else if (call.kind == CollectiveKind::broadcast) {

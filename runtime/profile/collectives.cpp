@@ -1,34 +1,37 @@
 // The embedded runtime's collectives between ranks of this process, by kind and size.
+#include <algorithm>
 #include <barrier>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "runtime/collectives/in_process.hpp"
+#include "runtime/profile/kernel_cases.hpp"
 #include "runtime/profile/machine_profile.hpp"
 
 namespace zeroplan::runtime {
 namespace {
 
 // Seconds of each kept round, on rank 0; every rank does the same number of rounds.
-std::vector<double> rounds(CollectiveKind kind,
-                           int ranks,
-                           std::int64_t bytes,
-                           const Repetition& repetition) {
-  const std::int64_t share = bytes / static_cast<std::int64_t>(sizeof(float)) / ranks;
+std::vector<double> rounds(
+    CollectiveKind kind, int ranks, std::int64_t bytes, DType dtype, const Repetition& repetition) {
+  const std::int64_t share = bytes / width(dtype) / ranks;
   const std::int64_t whole = share * ranks;
   const std::int64_t count = repetition.discard + repetition.least;
   auto communicators = in_process_ranks(ranks);
   std::vector<double> kept;
   std::barrier<> ready(ranks);
   const auto run = [&](int rank) {
-    std::vector<float> input(static_cast<std::size_t>(whole), 1.0F);
-    std::vector<float> output(static_cast<std::size_t>(whole));
+    const auto size = static_cast<std::size_t>(whole * width(dtype));
+    std::vector<std::byte> input(size, std::byte{0x3f});  // 0.75 in either format, nearly
+    std::vector<std::byte> output(size);
     Exchange exchange;
     exchange.kind = kind;
+    exchange.dtype = dtype;
     exchange.elements = Elements::of(kind == CollectiveKind::all_reduce ? whole : share);
-    exchange.input = reinterpret_cast<const std::byte*>(input.data());
-    exchange.output = reinterpret_cast<std::byte*>(output.data());
+    exchange.input = input.data();
+    exchange.output = output.data();
     Communicator& communicator = *communicators[static_cast<std::size_t>(rank)];
     Repetition same;  // as many on every rank
     same.discard = repetition.discard;
@@ -54,15 +57,25 @@ std::vector<ProfileRow> measure_collectives(const ProfileScale& scale) {
       {CollectiveKind::reduce_scatter, "reduce_scatter"}};
   constexpr std::int64_t kSmallest = 1 << 12;
   std::vector<ProfileRow> rows;
+  const auto measure =
+      [&](CollectiveKind kind, const char* what, int ranks, std::int64_t bytes, DType dtype) {
+        rows.push_back(
+            {std::string("in_process_") + what,
+             {{"ranks", Json(ranks)}, {"bytes", Json(bytes)}, {"dtype", Json(text_of(dtype))}},
+             "s",
+             spread_of(rounds(kind, ranks, bytes, dtype, scale.repetition),
+                       scale.repetition.discard)});
+      };
   for (const int ranks : {2, 4}) {
     for (const auto& [kind, what] : kKinds) {
       for (std::int64_t bytes = kSmallest; bytes <= scale.largest_message; bytes *= 16) {
-        rows.push_back(
-            {std::string("in_process_") + what,
-             {{"ranks", Json(ranks)}, {"bytes", Json(bytes)}},
-             "s",
-             spread_of(rounds(kind, ranks, bytes, scale.repetition), scale.repetition.discard)});
+        measure(kind, what, ranks, bytes, DType::fp32);
       }
+    }
+    // Sums of 16-bit numbers convert them.
+    for (const std::int64_t part : {256, 16}) {
+      const std::int64_t bytes = std::max(kSmallest, scale.largest_message / part);
+      measure(CollectiveKind::all_reduce, "all_reduce", ranks, bytes, DType::bf16);
     }
   }
   return rows;

@@ -12,13 +12,15 @@
 
 #include "model/graph/kernel_call.hpp"
 #include "runtime/kernels/cpu_float.hpp"
+#include "runtime/profile/cpu_cases.hpp"
 #include "runtime/profile/kernel_cases.hpp"
 #include "runtime/profile/machine_profile.hpp"
 
 namespace zeroplan::runtime {
 namespace {
 
-// Memory for the operands of a call, filled with small numbers; token ids are 0.
+// Memory for the operands of a call, filled with small numbers; tokens are spread over the table,
+// or over the classes of a loss.
 class CallMemory {
  public:
   CallMemory(const KernelCall& call, DType model) {
@@ -26,6 +28,7 @@ class CallMemory {
       const DType dtype = dtype_of(use.type, model);
       auto& memory = memory_.emplace_back(static_cast<std::size_t>(use.elements * width(dtype)));
       fill(memory, dtype);
+      if (dtype == DType::int64) put_ids(memory, call);
       operands_.push_back(
           {use.elements > 0 ? memory.data() : nullptr, Elements::of(use.elements), dtype});
     }
@@ -40,6 +43,15 @@ class CallMemory {
     const std::size_t count = memory.size() / sizeof(T);
     for (std::size_t i = 0; i < count; ++i) {
       values[i] = from_float<T>(0.01F * static_cast<float>(static_cast<int>(i % 13) - 6) + 0.02F);
+    }
+  }
+  static void put_ids(std::vector<std::byte>& memory, const KernelCall& call) {
+    constexpr std::size_t kStep = 7919;  // a prime: neighbours are far apart
+    const std::int64_t choices =
+        call.inner > 0 ? call.inner : std::max<std::int64_t>(1, call.columns);
+    auto* const ids = reinterpret_cast<std::int64_t*>(memory.data());
+    for (std::size_t i = 0; i < memory.size() / sizeof(std::int64_t); ++i) {
+      ids[i] = static_cast<std::int64_t>(i * kStep) % choices;
     }
   }
   static void fill(std::vector<std::byte>& memory, DType dtype) {
@@ -84,6 +96,23 @@ class KernelMeasurer {
     const auto half = static_cast<std::ptrdiff_t>(seconds.size() / 2);
     seconds.erase(seconds.begin(), seconds.begin() + half);
     add(call, dtype, "sustained", std::move(shape), flops, true, seconds, half);
+  }
+
+  // One after the other: in training the threads of a rank are awake.
+  void in_a_row(const CpuCase& cpu_case, Kernels& kernels, std::int64_t threads) {
+    const KernelCall call = call_of(cpu_case);
+    CallMemory memory(call, cpu_case.dtype);
+    const auto work = [&] { kernels.run(call, memory.operands()); };
+    rows.push_back(row_of(
+        cpu_case, threads, spread_of(repeat(work, scale_.repetition), scale_.repetition.discard)));
+  }
+
+  // What a thread does, and what more of them add.
+  void in_a_row() {
+    const std::unique_ptr<Kernels> alone = cpu_kernels(1);
+    for (const CpuCase& cpu_case : cpu_cases(scale_)) in_a_row(cpu_case, *alone, 1);
+    if (threads_ == 1) return;
+    for (const CpuCase& cpu_case : threaded_cases(scale_)) in_a_row(cpu_case, *kernels_, threads_);
   }
 
   std::vector<ProfileRow> rows;
@@ -165,6 +194,7 @@ std::vector<ProfileRow> measure_kernels(const ProfileScale& scale) {
   products(scale, measurer);
   attention(scale, measurer);
   memory_bound(scale, measurer);
+  measurer.in_a_row();
   return std::move(measurer.rows);
 }
 

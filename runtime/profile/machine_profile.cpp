@@ -14,6 +14,7 @@
 #include "model/cost/profile.hpp"
 #include "model/diagnostic.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/profile/cpu_values.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -238,10 +239,12 @@ Json measure_machine(const MachineOptions& options) {
   part("host memory", [&] { return measure_host_memory(scale); });
   part("AdamW on the CPU", [&] { return measure_cpu_adam(scale); });
   part("kernels on the CPU", [&] { return measure_kernels(scale); });
+  part("the engine on the CPU", [&] { return measure_engine_work(scale); });
   part("collectives between CPU ranks", [&] { return measure_collectives(scale); });
 
   ValueList list;
   Values(rows, facts, options.nvme_path, list);
+  cpu_values(rows, facts.logical, list);
   Json gpus = measure_gpu_part(options, rows, tables, list);
   if (options.nvme_path.empty()) list.note("no drive was measured: --nvme-path FOLDER does");
   if (options.quick) list.note("--quick: fewer repetitions, smaller shapes");

@@ -63,6 +63,8 @@ std::vector<ProfileRow> measure_host_memory(const ProfileScale& scale);
 std::vector<ProfileRow> measure_cpu_adam(const ProfileScale& scale);
 std::vector<ProfileRow> measure_kernels(const ProfileScale& scale);
 std::vector<ProfileRow> measure_collectives(const ProfileScale& scale);
+// Casts, new memory, AdamW in caches.
+std::vector<ProfileRow> measure_engine_work(const ProfileScale& scale);
 std::vector<ProfileRow> measure_drive(const ProfileScale& scale, const std::string& folder);
 
 }  // namespace zeroplan::runtime

@@ -47,7 +47,7 @@ void Communicators::launch(StreamId issuer,
   const StreamId nccl = stream_of(group);
   writer_.wait_stream(nccl, issuer);
   writer_.issue(task, nccl);
-  if (!asynchronous) writer_.wait_stream(issuer, nccl);
+  if (!asynchronous || in_line_) writer_.wait_stream(issuer, nccl);
 }
 
 }  // namespace zeroplan

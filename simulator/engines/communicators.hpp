@@ -32,10 +32,14 @@ class Communicators {
   // Nothing where one rank is alone.
   void launch(StreamId issuer, TaskIndex task, const CollectiveGroup& group, bool asynchronous);
 
+  // Nothing runs beside a collective: CPU ranks do its work themselves, when they wait for it.
+  void run_in_line() { in_line_ = true; }
+
  private:
   const Cluster& cluster_;
   ProgramWriter& writer_;
   std::int64_t tensor_ranks_;
+  bool in_line_ = false;
   // By ranks per node and nodes of the group.
   std::vector<std::pair<std::pair<std::int64_t, std::int64_t>, StreamId>> streams_;
 };

@@ -62,7 +62,7 @@ void DeepSpeedWriter::write_action(const EngineAction& action) {
       transient(bytes,
                 micro_step_active_ ? kCommunication : kTemporaries,
                 stream,
-                tasks_.kernel("flatten", bytes * 2));
+                tasks_.kernel("flatten", bytes * 2, 1, cast_elements(action)));
       release_casts(action.pieces);
       break;
     case ActionKind::cast:
@@ -125,6 +125,12 @@ void DeepSpeedWriter::write_action(const EngineAction& action) {
   }
 }
 
+// Numbers that change their type on the way: the model's are 16-bit, or the message's are not.
+Elements DeepSpeedWriter::cast_elements(const EngineAction& action) const {
+  const bool flat = action.kind == ActionKind::flatten || action.kind == ActionKind::concatenate;
+  return flat && action.dtype == config_.model_dtype ? Elements::zero() : action.elements;
+}
+
 // A tensor that lives until the flush or the group at hand is done with.
 void DeepSpeedWriter::transient(Bytes bytes,
                                 MemoryCategory category,
@@ -134,6 +140,7 @@ void DeepSpeedWriter::transient(Bytes bytes,
   const SlotIndex slot = free_slots_.back();
   free_slots_.pop_back();
   writer_.allocate(slot, bytes, category, stream);
+  tasks_.touch(bytes);
   writer_.issue(task, stream);
   transients_.push_back(slot);
 }
@@ -143,7 +150,10 @@ void DeepSpeedWriter::transient(Bytes bytes,
 void DeepSpeedWriter::write_cast(const EngineAction& action) {
   const Bytes bytes = action.elements * action.dtype;
   const std::vector<SlotIndex> flat = transients_;
-  transient(bytes, kTemporaries, stream_of(action.stream), tasks_.kernel("cast", bytes * 2));
+  transient(bytes,
+            kTemporaries,
+            stream_of(action.stream),
+            tasks_.kernel("cast", bytes * 2, 1, cast_elements(action)));
   if (micro_step_active_) return;
   if (action.parameter >= 0) {
     casts_.push_back(transients_.back());
@@ -212,7 +222,8 @@ void DeepSpeedWriter::write_collective(const EngineAction& action) {
   const CollectiveGroup group = communicators_.group_of(what.ranks, across && !inside);
   // A barrier is NCCL's all-reduce of one element.
   const Collective kind = collective_of(what.kind).value_or(Collective::all_reduce);
-  communicators_.launch(stream, tasks_.collective(kind, bytes, group), group, what.asynchronous);
+  communicators_.launch(
+      stream, tasks_.collective(kind, bytes, group, action.dtype), group, what.asynchronous);
   if (action.host_waits) host_blocks_on(stream);
   if (config_.stage == 3) return;
   // The sum goes back from the flat copy to where the gradients are.
@@ -226,6 +237,9 @@ void DeepSpeedWriter::write_collective(const EngineAction& action) {
 
 // A copy of pageable memory passes a staging buffer and blocks the host; so does what is said to.
 void DeepSpeedWriter::write_copy(const EngineAction& action) {
+  // Stage 3 on CPU ranks updates the weights where they are gathered from.
+  const bool in_place = tasks_.on_cpu_ranks() && config_.stage == 3 && !micro_step_active_;
+  if (in_place && action.kind == ActionKind::copy_to_device) return;
   const StreamId stream = stream_of(action.stream);
   const Bytes bytes = action.elements * action.dtype;
   const TaskKind direction =
@@ -254,7 +268,10 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
   const Bytes scratch = action_temporaries(config_, action);
   switch (action.kind) {
     case ActionKind::gradient_to_master:
-      transient(scratch, kTemporaries, stream, tasks_.kernel("cast gradient", bytes * 2));
+      transient(scratch,
+                kTemporaries,
+                stream,
+                tasks_.kernel("cast gradient", bytes * 2, 1, cast_elements(action)));
       // Freed behind the copy that follows; for NVMe behind those of the whole bucket (stage3.py
       // partition_grads, offload_fp32_gradients).
       if (config_.stage < 3 || config_.embedded || action.group < 0) return;
@@ -269,7 +286,9 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
           scratch, stream, tasks_.kernel("overflow scan", bytes + scratch * 2, 5));
       break;
     case ActionKind::scale:
-      writer_.issue(tasks_.kernel("scale gradient", bytes * 2), stream);
+      if (!tasks_.on_cpu_ranks()) {  // which scale inside the update
+        writer_.issue(tasks_.kernel("scale gradient", bytes * 2), stream);
+      }
       break;
     case ActionKind::optimizer_step:
       transient_for_a_kernel(
@@ -278,8 +297,10 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
           tasks_.gpu_optimizer(action.elements, config_.master_dtype, config_.optimizer_foreach));
       break;
     case ActionKind::update_weights:
-      writer_.issue(tasks_.kernel("update weights", bytes + action.elements * config_.master_dtype),
-                    stream);
+      writer_.issue(
+          tasks_.kernel(
+              "update weights", bytes + action.elements * config_.master_dtype, 1, action.elements),
+          stream);
       if (!prepares_all_groups(config_)) release_transients();
       break;
     default:
@@ -297,11 +318,14 @@ void DeepSpeedWriter::write_host_update(const EngineAction& action) {
       writer_.issue(tasks_.cpu_optimizer(action.elements), cpu_);
       break;
     case ActionKind::scale:
-      writer_.issue(tasks_.host_memory("scale gradient on the host", bytes * 2), cpu_);
+      if (!tasks_.on_cpu_ranks()) {
+        writer_.issue(tasks_.host_memory("scale gradient on the host", bytes * 2), cpu_);
+      }
       break;
     case ActionKind::update_weights:
       writer_.issue(tasks_.host_memory("cast weights on the host",
-                                       bytes + action.elements * config_.master_dtype),
+                                       bytes + action.elements * config_.master_dtype,
+                                       action.elements),
                     cpu_);
       break;
     default:

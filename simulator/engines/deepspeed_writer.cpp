@@ -52,6 +52,7 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const E
   for (std::int64_t i = 0; i < alive; ++i) graphs_.emplace_back(plan, work.graph, writer_, tasks_);
   writer_.add_stream("compute");
   rank_.expandable_segments = config_.embedded;
+  if (tasks_.on_cpu_ranks()) communicators_.run_in_line();
   // The embedded runtime frees memory in the order of its host thread; its CPU ranks have no
   // streams.
   const bool overlaps =
@@ -324,6 +325,7 @@ void DeepSpeedWriter::allocate_buffers(BufferLifetime lifetime) {
     if (config_.stage == 3 && buffer.attribute == "persistent_parameters") continue;
     if (buffer.attribute == kSecondCopy) continue;
     writer_.allocate(buffer_slots_[i], buffer.bytes, buffer.category, kComputeStream);
+    tasks_.touch(buffer.bytes);
     buffer_held_[i] = true;
   }
 }

@@ -90,6 +90,7 @@ class DeepSpeedWriter {
   void release_waiting_gradients();
   void release_held();
   void follow_embedded(const EngineActions& actions, const EngineAction& action);
+  Elements cast_elements(const EngineAction& action) const;
 
   // deepspeed_actions.cpp: EngineActions
   void write_actions(const EngineActions& actions);

@@ -47,6 +47,7 @@ void GraphWriter::allocate(const PassStep& pass, const Storage& storage, std::in
                    storage.bytes,
                    storage.category,
                    kComputeStream);
+  tasks_.touch(storage.bytes);
 }
 
 void GraphWriter::write_operation(const PassStep& pass, std::int32_t operation) {
