@@ -92,7 +92,7 @@ inline constexpr std::array<CoefficientInfo, 32> kCpuCoefficientRows = {{
     {Coefficient::cpu_cast_seconds, "cpu_cast_seconds", "s", 3.2e-10, 0.5, 1e-13, 1e-07,
      kMeasuredCpu,
      "the engine's casts between fp32 and bf16, each element"},
-    {Coefficient::cpu_half_sum_seconds, "cpu_half_sum_seconds", "s", 1.2e-09, 0.5, 1e-13, 1e-07,
+    {Coefficient::cpu_half_sum_seconds, "cpu_half_sum_seconds", "s", 1.5e-09, 0.5, 1e-13, 1e-07,
      kMeasuredCpu,
      "sums of 16-bit numbers between ranks: each that is read or written"},
     {Coefficient::cpu_parallel_seconds, "cpu_parallel_seconds", "s", 1e-05, 0.8, 1e-07, 0.01,

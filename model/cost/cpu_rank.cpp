@@ -283,15 +283,15 @@ Seconds CpuRankTimes::collective(Collective kind,
 }
 
 // Sixteen bytes of state and gradient a parameter.
-Seconds CpuRankTimes::adamw(Elements parameters_of_a_rank) const {
+Seconds CpuRankTimes::adamw(Elements parameters_of_a_rank, bool cached) const {
   const CpuRankTimes& c = *this;
   constexpr double kBytes = 16.0;
   constexpr double kThreaded = 1 << 18;  // elements from which a second thread takes part
   const double p = real(parameters_of_a_rank.count());
   const double threads = std::clamp(std::floor(p / kThreaded), 1.0, share_.threads);
   const double own = p * share_.slowdown / (threads * c[C::cpu_adamw_rate]);
-  const double past =
-      (share_.ranks * p - c[C::cpu_cached_bytes] / kBytes) / c[C::cpu_adamw_memory_rate];
+  const double kept = cached ? c[C::cpu_cached_bytes] / kBytes : 0.0;
+  const double past = (share_.ranks * p - kept) / c[C::cpu_adamw_memory_rate];
   return Seconds::of(std::max(own, past));
 }
 

@@ -56,11 +56,13 @@ class CpuRankTimes {
   //
   //   all-gather, broadcast, all-to-all 2 n V;  reduce-scatter (n + 1) V;  all-reduce 2 n V
   //
-  // and 16-bit sums convert every number. AdamW the same with parameters for bytes. Source: as
+  // and 16-bit sums convert every number. AdamW the same with parameters for bytes, and without
+  // caches in training: its states are touched once a step (`cached`: they were just touched).
+  // Source: as
   // [T19]; runtime/collectives/in_process.cpp, runtime/engine/tensor_ops.cpp.
   Seconds stream(Bytes traffic, Elements converted = {}, DType type = DType::fp32) const;
   Seconds collective(Collective kind, Bytes message, DType dtype, std::int64_t ranks) const;
-  Seconds adamw(Elements parameters_of_a_rank) const;
+  Seconds adamw(Elements parameters_of_a_rank, bool cached = false) const;
 
   // What a tensor of so many bytes adds because its memory comes from the system anew: glibc maps
   // each allocation from 32 MiB on and gives it back when it is freed (malloc/malloc.c,

@@ -19,8 +19,8 @@ namespace {
 using C = Coefficient;
 
 // All of the rows fit together: a product's terms are known from several shapes only, and the
-// conversions of 16-bit numbers from several kernels. What packing takes beside a product and how much
-// the caches keep stay the table's: the rows do not tell them apart.
+// conversions of 16-bit numbers from several kernels. What packing takes beside a product and how
+// much the caches keep stay the table's: the rows do not tell them apart.
 constexpr std::array kFree = {C::cpu_product_rate,
                               C::cpu_strided_pack_seconds,
                               C::cpu_score_seconds,
@@ -77,7 +77,9 @@ class Rows {
       const Elements parameters = Elements::of(whole_setting(row, "parameters"));
       add(node_of(threads, 1),
           static_cast<double>(parameters.count()) / row.spread.q3,
-          [=](const CpuRankTimes& t) { return t.adamw(parameters); });
+          [=, cached = row.what == "cpu_adam_cached"](const CpuRankTimes& t) {
+            return t.adamw(parameters, cached);
+          });
     } else if (row.what == "host_memory_copy") {
       const Bytes own = Bytes::of(2 * whole_setting(row, "array_bytes") / threads);
       add(node_of(threads, threads),

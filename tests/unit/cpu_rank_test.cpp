@@ -184,7 +184,7 @@ TEST_CASE("what a CPU rank does moves its step, stage by stage") {
                                              {C::cpu_table_gradient_seconds, "fp32"},
                                              {C::cpu_rotary_pair_seconds, "fp32"},
                                              {C::cpu_stream_rate, "fp32"},
-                                             {C::cpu_adamw_rate, "fp32"},
+                                             {C::cpu_adamw_memory_rate, "fp32"},
                                              {C::cpu_collective_seconds, "fp32"},
                                              {C::cpu_bf16_seconds, "bf16"},
                                              {C::cpu_cast_seconds, "bf16"},
