@@ -371,9 +371,11 @@ Measurement measurement_of(const EmbeddedRun& run, const runtime::TrainingReport
   measurement.id = "embedded-" + short_name(plan.cluster) + "-stage" +
                    std::to_string(plan.engine.stage) + "-" + std::to_string(worst.steady_steps) +
                    "steps";
+  if (worst.use.graphs.on) measurement.id += "-graphs";
   measurement.source = "zeroplan run";
   measurement.notes = "mean of " + std::to_string(worst.steady_steps) + " steps on " +
                       run.device_text() + "; memory of the rank with the highest peak";
+  if (worst.use.graphs.on) measurement.notes += "; kernels by CUDA graphs";
   // Everything that was run, defaults included: nothing is left to guess for who reads it.
   measurement.scenario = parse_scenario(scenario_document(plan, run.said), kCommandLine);
   measurement.scenario.set(ScenarioKey::cluster, run.cluster, {kCommandLine, "--ranks"});
@@ -454,6 +456,16 @@ const runtime::RankReport& worst_rank(const runtime::TrainingReport& report) {
       report.ranks.begin(), report.ranks.end(), [](const auto& a, const auto& b) {
         return a.memory.of(runtime::Place::device).peak < b.memory.of(runtime::Place::device).peak;
       });
+}
+
+Json graphs_json(const runtime::RankReport& rank) {
+  const runtime::GraphUse& use = rank.use.graphs;
+  return Json::object({{"on", use.on},
+                       {"kernel_calls", use.calls},
+                       {"replayed_calls", use.replayed_calls},
+                       {"replays", use.replays},
+                       {"captured", use.captured},
+                       {"refused", use.refused}});
 }
 
 Seconds step_seconds(const runtime::RankReport& rank) {

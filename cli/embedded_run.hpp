@@ -58,5 +58,7 @@ int run_command_body(const Arguments& arguments,
 // The rank with the highest peak.
 const runtime::RankReport& worst_rank(const runtime::TrainingReport& report);
 Seconds step_seconds(const runtime::RankReport& rank);
+// `cuda_graphs` of the documents: whether kernels went by graphs, and how many.
+Json graphs_json(const runtime::RankReport& rank);
 
 }  // namespace zeroplan

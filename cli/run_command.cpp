@@ -56,6 +56,7 @@ Json report_json(const EmbeddedRun& run, const TrainingReport& report) {
     document["peak_reserved_bytes"] = worst.use.reserved.count();
     document["driver_bytes"] = worst.use.measured.count();
     document["attention"] = runtime::cuda::attention_computed_by();
+    document["cuda_graphs"] = graphs_json(worst);
   }
   if (worst.device_busy > Seconds()) {
     document["device_busy_seconds"] = worst.device_busy.seconds();

@@ -152,6 +152,7 @@ void add_driver(const EmbeddedRun& run, const runtime::TrainingReport& report, J
   document["peak_reserved_bytes"] = worst.use.reserved.count();
   document["driver_bytes"] = worst.use.measured.count();
   document["attention"] = runtime::cuda::attention_computed_by();
+  document["cuda_graphs"] = graphs_json(worst);
 }
 
 void print_driver(const EmbeddedRun& run,

@@ -8,7 +8,7 @@
 #   profile      zeroplan profile
 #   verify       a 125M model under every stage, prediction beside measurement
 #   runtime      Qwen2.5-0.5B, 1.5B and 3B by the embedded runtime, with all logits at once and by chunks of them
-#                (--fused-loss), micro-batches up to the largest
+#                (--fused-loss), micro-batches up to the largest; the fastest again with CUDA graphs
 #   pytorch      the same by PyTorch, eager and compiled (scripts/gpu_pytorch.py), and both in a table
 #   activations  what transformers keeps for the backward pass, on the card (tests/reference)
 #   deepspeed    real DeepSpeed on scripts/gpu_scenarios.py's list (configs/kit/measure.py)
@@ -253,39 +253,57 @@ MODEL
   head -n 12 "$out/validate.txt"
 }
 
-# runtime_series MODEL SEQUENCE FUSED: micro-batches are doubled until one does not fit; every point is tried once.
-# Ends with 1 where the time is up.
-runtime_series() {
-  local size point status steps=30
+# runtime_point MODEL SEQUENCE SIZE FUSED GRAPHS: tried once. Ends with 1 where it does not fit or failed, with 2 where
+# the time is up.
+runtime_point() {
+  local point="$1 seq $2 micro-batch $3" status=0 steps=30
   [ "$quick" = no ] || steps=8
-  for size in 1 2 4 8 16 32 64; do
-    point="$1 seq $2 micro-batch $size"
-    [ "$3" = false ] || point="$point fused loss"
-    if grep -q "^$point: " "$out/runtime_points.txt"; then
-      grep -q "^$point: trained" "$out/runtime_points.txt" || return 0
-      continue
-    fi
-    status=0
-    bounded "$zeroplan" run "$1" --device cuda --ranks 1 --ds-config "$work/ds.json" --precision bf16 \
-      --seq "$2" --mbs "$size" --fused-loss "$3" --steps "$steps" --measurement "$out/runtime.jsonl" --json \
-      >"$work/run.json" 2>"$work/run.log" || status=$?
-    if [ "$status" -eq 0 ]; then
-      echo "$point: trained" | tee -a "$out/runtime_points.txt"
-      continue
-    fi
-    if time_up "$status"; then
-      settle "$point" "$status"
-      return 1
-    fi
-    # Not to fit is an answer; anything else is a failure, and is tried again.
-    if grep -q 'out of .* memory in phase' "$work/run.log"; then
-      echo "$point: out of memory" | tee -a "$out/runtime_points.txt"
-    else
-      echo "$point: $(grep '^error' "$work/run.log" | tail -n 1) (exit $status)"
-      failed+=("$point")
-    fi
+  [ "$4" = false ] || point="$point fused loss"
+  [ "$5" = off ] || point="$point CUDA graphs"
+  if grep -q "^$point: " "$out/runtime_points.txt"; then
+    grep -q "^$point: trained" "$out/runtime_points.txt" || status=1
+    return "$status"
+  fi
+  bounded env ZEROPLAN_CUDA_GRAPHS="$5" "$zeroplan" run "$1" --device cuda --ranks 1 --ds-config "$work/ds.json" \
+    --precision bf16 --seq "$2" --mbs "$3" --fused-loss "$4" --steps "$steps" --measurement "$out/runtime.jsonl" --json \
+    >"$work/run.json" 2>"$work/run.log" || status=$?
+  if [ "$status" -eq 0 ]; then
+    echo "$point: trained" | tee -a "$out/runtime_points.txt"
     return 0
+  fi
+  if time_up "$status"; then
+    settle "$point" "$status"
+    return 2
+  fi
+  # Not to fit is an answer; anything else is a failure, and is tried again.
+  if grep -q 'out of .* memory in phase' "$work/run.log"; then
+    echo "$point: out of memory" | tee -a "$out/runtime_points.txt"
+  else
+    echo "$point: $(grep '^error' "$work/run.log" | tail -n 1) (exit $status)"
+    failed+=("$point")
+  fi
+  return 1
+}
+# runtime_series MODEL SEQUENCE FUSED: micro-batches are doubled until one does not fit. Ends with 1 where the time is up.
+runtime_series() {
+  local size status
+  for size in 1 2 4 8 16 32 64; do
+    status=0
+    runtime_point "$1" "$2" "$size" "$3" off || status=$?
+    [ "$status" -lt 2 ] || return 1
+    [ "$status" -eq 0 ] || return 0
   done
+}
+# runtime_graphs MODEL SEQUENCE: the fastest of both series once more, with CUDA graphs. Ends as they do.
+runtime_graphs() {
+  local best status=0
+  best=$("$python" scripts/gpu_compare.py --best "$out/runtime.jsonl" "$1" "$2") || {
+    skip "CUDA graphs of $1 seq $2: no point has trained, or no $python"
+    return 0
+  }
+  # The micro-batch, and whether the loss is fused.
+  runtime_point "$1" "$2" "${best% *}" "${best#* }" on || status=$?
+  [ "$status" -lt 2 ]
 }
 part_runtime() {
   local model sequence fused
@@ -297,6 +315,7 @@ part_runtime() {
       for fused in false true; do
         runtime_series "$model" "$sequence" "$fused" || return 0
       done
+      runtime_graphs "$model" "$sequence" || return 0
     done
   done
 }

@@ -2,10 +2,15 @@
 """The embedded runtime beside PyTorch, each at its best micro-batch: a Markdown table of tokens a second and MFU.
 
     gpu_compare.py profiles/measured/<gpu>/runtime.jsonl profiles/measured/<gpu>/pytorch.jsonl
+    gpu_compare.py --best profiles/measured/<gpu>/runtime.jsonl MODEL SEQUENCE
+
+The second prints the micro-batch of the runtime's fastest line without CUDA graphs, and whether its loss is fused: what
+gpu.sh measures once more with graphs. Ends with 1 where there is no such line.
 
 The runtime keeps fp32 weights and moments beside bf16 weights and gradients; `fp32 states` are PyTorch with the
 same, `bf16 states` PyTorch with fewer bytes. `fused loss`: the runtime's logits go by chunks of rows, where that was
-faster than all of them at once at its own best micro-batch. The runtime's tokens a second are of its mean step,
+faster than all of them at once at its own best micro-batch; `graphs`: its kernels went by CUDA graphs, where that was
+faster than one by one. The runtime's tokens a second are of its mean step,
 PyTorch's of its median, which slow steps do not touch: the ratio favours PyTorch by what they cost. MFU counts
 6 N + 12 L h s a token, as zeroplan does, over the peak that the lines of gpu_pytorch.py were given.
 """
@@ -47,6 +52,21 @@ def best_lines(lines):
     return table
 
 
+def by_graphs(line):
+    """As cli/embedded_run.cpp names them."""
+    return line.get("id", "").startswith("embedded-") and line["id"].endswith("-graphs")
+
+
+def print_best(path, model, sequence):
+    table = best_lines([line for line in read(path) if not by_graphs(line)])
+    line = table.get((model, int(sequence)), {}).get("runtime")
+    if line is None:
+        return 1
+    workload = line["scenario"]["workload"]
+    print(workload["micro_batch_size"], "true" if workload.get("fused_loss") else "false")
+    return 0
+
+
 def peak_of(lines):
     """FLOP/s, or None where no line says it."""
     for line in lines:
@@ -68,10 +88,14 @@ def cell(line, model, sequence, peak):
     rate = line["measured"]["tokens_per_second_per_gpu"]
     workload = line["scenario"]["workload"]
     share = f", {100 * rate * flops_per_token(model, sequence) / peak:.1f} %" if peak else ""
-    return f"{rate:.0f} at {workload['micro_batch_size']}{share}{', fused loss' if workload.get('fused_loss') else ''}"
+    ways = [", fused loss"] if workload.get("fused_loss") else []
+    ways += [", graphs"] if by_graphs(line) else []
+    return f"{rate:.0f} at {workload['micro_batch_size']}{share}{''.join(ways)}"
 
 
 def main():
+    if len(sys.argv) == 5 and sys.argv[1] == "--best":
+        return print_best(*sys.argv[2:])
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         print(__doc__)
         return 2

@@ -98,6 +98,11 @@ std::byte* CudaDevice::allocate_pinned(Bytes bytes) {
 }
 
 void CudaDevice::release_pinned(std::byte* data, Bytes) noexcept {
+  try {
+    order_held();
+  } catch (...) {
+    failed_ = std::current_exception();
+  }
   pinned_.erase(data);
   // Waits for what the streams still do with it.
   ZP_CUDA_LOG(cudaFreeHost(data));
@@ -115,15 +120,27 @@ DeviceUse CudaDevice::measured_use() {
   std::size_t total = 0;
   ZP_CUDA(cudaMemGetInfo(&free, &total));
   return {.reserved = arena_.reserved(),
-          .measured = free_before_ - Bytes::of(static_cast<std::int64_t>(free))};
+          .measured = free_before_ - Bytes::of(static_cast<std::int64_t>(free)),
+          .graphs = held_ == nullptr ? GraphUse{} : held_->use()};
 }
 
 // --- order
 
-Fence CudaDevice::record(Queue queue) { return events_->record(stream(queue)); }
+void CudaDevice::order_held() {
+  if (failed_) std::rethrow_exception(std::exchange(failed_, nullptr));
+  if (held_ != nullptr) held_->order();
+}
+
+// Calls that are held are of the compute queue: what is said about others does not reach them.
+Fence CudaDevice::record(Queue queue) {
+  if (queue == Queue::compute) order_held();
+  return events_->record(stream(queue));
+}
 
 void CudaDevice::wait(Queue queue, const Fence& fence) {
-  if (fence) ZP_CUDA(cudaStreamWaitEvent(stream(queue), event_of(fence), 0));
+  if (!fence) return;
+  if (queue == Queue::compute) order_held();
+  ZP_CUDA(cudaStreamWaitEvent(stream(queue), event_of(fence), 0));
 }
 
 bool CudaDevice::passed(const Fence& fence) {
@@ -139,6 +156,7 @@ bool CudaDevice::passed(const Fence& fence) {
 // With somebody who watches, by asking: a collective that will never come would hold the host in
 // the driver for ever.
 void CudaDevice::synchronize() {
+  order_held();
   const auto begin = Clock::now();
   for (cudaStream_t stream : streams_) {
     if (!watch_) {
@@ -157,6 +175,7 @@ void CudaDevice::synchronize() {
     }
   }
   host_memory_in_streams_ = false;
+  arena_.drained();
 }
 
 void CudaDevice::use_in_stream(const std::byte* data) {

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,6 +39,15 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
 
 inline cudaEvent_t event_of(const Fence& fence) { return static_cast<cudaEvent_t>(fence.get()); }
 
+// Kernel calls that somebody has taken and not yet put on the compute queue.
+class HeldCalls {
+ public:
+  virtual ~HeldCalls() = default;
+  // Puts them there.
+  virtual void order() = 0;
+  virtual GraphUse use() const = 0;
+};
+
 class CudaDevice : public HostDevice, private Arena::Backend {
  public:
   // Makes that GPU this thread's, for good. threads: of what happens on the host.
@@ -52,6 +62,13 @@ class CudaDevice : public HostDevice, private Arena::Backend {
   bool holds(const std::byte* data) const { return arena_.holds(data); }
   void touch(const std::byte* data) { arena_.touch(data, in_use()); }
   Fence record_on(cudaStream_t stream) { return events_->record(stream); }
+
+  // Asked to order before anything else is ordered that may stand behind those calls. Allocations
+  // repeat their addresses from then on. Null: there are none any more.
+  void hold(HeldCalls* calls) {
+    held_ = calls;
+    if (calls != nullptr) arena_.repeat_addresses();
+  }
 
   // Called again and again while the host waits for the GPU, with how long it has waited; throws
   // where nothing will come.
@@ -95,7 +112,12 @@ class CudaDevice : public HostDevice, private Arena::Backend {
   DeviceUse measured_use() override;
 
  private:
-  cudaStream_t current() const { return stream(in_use()); }
+  void order_held();
+  // For work on the queue in use.
+  cudaStream_t current() {
+    order_held();
+    return stream(in_use());
+  }
   bool is_pinned(const std::byte* data) const;
   // Kernels reach it.
   bool is_reached(const std::byte* data) const { return holds(data) || is_pinned(data); }
@@ -120,6 +142,8 @@ class CudaDevice : public HostDevice, private Arena::Backend {
   bool host_memory_in_streams_ = false;
   Bytes free_before_;
   std::function<void(std::chrono::steady_clock::duration)> watch_;
+  HeldCalls* held_ = nullptr;
+  std::exception_ptr failed_;  // what held calls said where nothing may be thrown
   Arena arena_{*this};
 };
 

@@ -14,6 +14,7 @@
 #include "runtime/cuda/activity.hpp"
 #include "runtime/cuda/cuda_check.hpp"
 #include "runtime/cuda/cuda_device.hpp"
+#include "runtime/cuda/graphed_kernels.hpp"
 #include "runtime/cuda/kernels/cuda_kernels.hpp"
 #include "runtime/cuda/nccl_communicator.hpp"
 #include "runtime/cuda/shared_gpu.hpp"
@@ -120,6 +121,7 @@ std::function<RankHardware(Communicator&, int, bool)> hardware(const Placement& 
   if (placement.processes && !own_gpu_alone && placement.local_rank >= gpus) {
     too_few("--device", fmt::format("{} of them", gpus));
   }
+  const bool graphs = graphs_asked();
   const auto shared = nccl ? nullptr : shared_gpu(placement.ranks, kPatience);
   return [=](Communicator& host, int threads, bool traced) {
     int ordinal = 0;
@@ -128,6 +130,10 @@ std::function<RankHardware(Communicator&, int, bool)> hardware(const Placement& 
     RankHardware result;
     auto device = std::make_unique<CudaDevice>(ordinal, threads);
     result.kernels = cuda_kernels(device->stream(Queue::compute));
+    // A trace has a span for every call: a graph's kernels belong to none.
+    if (graphs && !traced) {
+      result.kernels = std::make_unique<GraphedKernels>(*device, std::move(result.kernels));
+    }
     if (nccl) {
       check_seats(all_seats(host, ordinal));
       result.group = nccl_communicator(host, *device, kPatience);

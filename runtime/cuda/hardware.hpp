@@ -42,8 +42,9 @@ struct Placement {
 
 // What TrainingSetup::hardware asks for. Ranks as threads get a GPU each where there are as many,
 // and NCCL between them; else they share the first, and this program's own collectives. Ranks as
-// processes get the GPU of their local rank, and NCCL. Throws InputError where a process finds no
-// GPU of its own, or there is no NCCL. Precondition: find_gpus() found one.
+// processes get the GPU of their local rank, and NCCL. Kernels by CUDA graphs where the
+// environment's ZEROPLAN_CUDA_GRAPHS is on, but of a rank that is traced. Throws InputError where a
+// process finds no GPU of its own, or there is no NCCL. Precondition: find_gpus() found one.
 std::function<RankHardware(Communicator&, int, bool)> hardware(const Placement& placement);
 
 }  // namespace zeroplan::runtime::cuda

@@ -13,8 +13,15 @@ Arena::~Arena() {
   for (const auto& [data, bytes] : segments_) backend_.return_segment(data, bytes);
 }
 
+void Arena::drained() {
+  if (!repeats_) return;  // else each fence is asked
+  for (const auto& [size, data] : free_) blocks_.find(data)->second.fences.clear();
+}
+
 bool Arena::is_open(Block& block) {
-  std::erase_if(block.fences, [&](const Fence& fence) { return backend_.passed(fence); });
+  if (!repeats_) {
+    std::erase_if(block.fences, [&](const Fence& fence) { return backend_.passed(fence); });
+  }
   return !block.fences.empty();
 }
 

@@ -53,6 +53,11 @@ class Arena {
   // Work on that queue uses the block in which `data` points; elsewhere: nothing.
   void touch(const std::byte* data, Queue queue);
   bool holds(const std::byte* data) const;
+  // The same calls get the same addresses from now on, however far the queues are: nobody asks
+  // whether a fence is passed. Blocks that other queues used are taken last until drained().
+  void repeat_addresses() { repeats_ = true; }
+  // All queues have nothing left to do.
+  void drained();
   Bytes reserved() const { return reserved_; }
 
  private:
@@ -74,6 +79,7 @@ class Arena {
 
   Backend& backend_;
   Bytes segment_;
+  bool repeats_ = false;
   Blocks blocks_;
   std::set<std::pair<Bytes, std::byte*>> free_;
   std::map<std::byte*, Bytes> segments_;

@@ -54,10 +54,22 @@ struct UpdateState {
   Elements elements;
 };
 
+// Kernel calls that were launched together, as graphs (runtime/cuda/graphed_kernels.hpp).
+struct GraphUse {
+  bool on = false;
+  std::int64_t calls = 0;           // of kernels, by graphs or not
+  std::int64_t replayed_calls = 0;  // by graphs
+  std::int64_t replays = 0;         // launches of a graph
+  std::int64_t captured = 0;        // graphs that were made
+  std::int64_t graphs = 0;          // of them, those that are still there
+  std::int64_t refused = 0;         // segments of which there can be none
+};
+
 // What the driver says beside the account of Memory; zero where there is no driver.
 struct DeviceUse {
   Bytes reserved;  // by the allocator, in segments
   Bytes measured;  // less free memory than when the device was opened
+  GraphUse graphs;
 };
 
 class Device {

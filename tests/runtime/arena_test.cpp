@@ -104,6 +104,43 @@ TEST_CASE("a block that another queue used is taken last, and waited for until i
   for (std::byte* data : {used, between, other, rest}) arena.release(data);
 }
 
+TEST_CASE("addresses can repeat whatever the queues have done meanwhile") {
+  Backend backend;
+  Arena arena(backend, Bytes::mib(1));
+  arena.repeat_addresses();
+  const auto step = [&] {
+    std::vector<std::byte*> given;
+    std::vector<std::byte*> held;
+    for (int i = 0; i < 12; ++i) {
+      held.push_back(arena.allocate(Bytes::kib(16 + 32 * (i % 3)), Queue::compute));
+      given.push_back(held.back());
+      if (i % 2 == 0) arena.touch(held.back(), Queue::reduce);
+      if (i % 4 != 3) continue;
+      arena.release(held.front());
+      held.erase(held.begin());
+    }
+    for (std::byte* data : held) arena.release(data);
+    arena.drained();
+    return given;
+  };
+  const std::vector<std::byte*> first = step();
+  backend.passes = true;
+  CHECK(step() == first);
+  backend.passes = false;
+  CHECK(step() == first);
+  // A block that another queue used is waited for until then.
+  std::byte* used = arena.allocate(Bytes::mib(1), Queue::compute);
+  const int waits = backend.waits;
+  for (const bool drained : {false, true}) {
+    arena.touch(used, Queue::copy);
+    arena.release(used);
+    if (drained) arena.drained();
+    CHECK(arena.allocate(Bytes::mib(1), Queue::compute) == used);
+    CHECK(backend.waits == waits + 1);
+  }
+  arena.release(used);
+}
+
 TEST_CASE("who asks for another queue is put behind the compute queue") {
   Backend backend;
   Arena arena(backend, Bytes::mib(1));

@@ -1,5 +1,6 @@
 // GemmCall by its definition, element by element: what cuBLASLt is asked for, where there is none.
 // Checks what cuBLASLt checks of its descriptors.
+#include "runtime/cuda/emulation/capture.hpp"
 #include "runtime/cuda/emulation/emulator.hpp"
 #include "runtime/cuda/kernels/gemm.hpp"
 #include "runtime/kernels/cpu_float.hpp"
@@ -31,23 +32,33 @@ void product(const GemmCall& call) {
 
 class ReferenceGemm final : public Gemm {
  public:
+  explicit ReferenceGemm(Stream stream) : stream_(stream) {}
+
   void run(const GemmCall& call) override {
     if (call.m < 1 || call.n < 1 || call.k < 1) throw emulation::Fault("an empty product");
     if (call.lda < (call.transpose_a ? call.k : call.m) ||
         call.ldb < (call.transpose_b ? call.n : call.k) || call.ldc < call.m) {
       throw emulation::Fault("a leading dimension is less than the rows of its matrix");
     }
-    if (call.dtype == DType::fp32) return product<float>(call);
-    if (call.dtype == DType::bf16) return product<Bf16>(call);
-    if (call.dtype == DType::fp16) return product<Fp16>(call);
+    if (call.dtype == DType::fp32) return order<float>(call);
+    if (call.dtype == DType::bf16) return order<Bf16>(call);
+    if (call.dtype == DType::fp16) return order<Fp16>(call);
     throw emulation::Fault("a dtype of weights");
   }
+
+ private:
+  template <typename T>
+  void order(const GemmCall& call) {
+    emulation::order(stream_, [call] { product<T>(call); });
+  }
+
+  Stream stream_;
 };
 
 }  // namespace
 
-std::unique_ptr<Gemm> make_gemm(Stream, const KernelOptions&) {
-  return std::make_unique<ReferenceGemm>();
+std::unique_ptr<Gemm> make_gemm(Stream stream, const KernelOptions&) {
+  return std::make_unique<ReferenceGemm>(stream);
 }
 
 }  // namespace zeroplan::runtime::cuda

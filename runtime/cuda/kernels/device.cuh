@@ -8,6 +8,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "runtime/cuda/kernels/workspace.hpp"
@@ -17,6 +18,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #else
+#include "runtime/cuda/emulation/capture.hpp"
 #include "runtime/cuda/emulation/emulator.hpp"
 #endif
 
@@ -93,15 +95,21 @@ void launch(void (*kernel)(Parameters...),
             dim3 grid,
             dim3 block,
             std::size_t shared_bytes,
-            Stream,
+            Stream stream,
             Arguments&&... arguments) {
-  emulation::run_grid({grid, block, shared_bytes}, [&] { kernel(Parameters(arguments)...); });
+  // Copied at the call, as CUDA does: a captured launch runs with them again and again.
+  const std::tuple<Parameters...> values{static_cast<Parameters>(arguments)...};
+  emulation::order(stream, [kernel, grid, block, shared_bytes, values] {
+    emulation::run_grid({grid, block, shared_bytes}, [&] { std::apply(kernel, values); });
+  });
 }
 
-inline void copy_memory(Stream, void* to, const void* from, std::size_t bytes) {
-  std::memmove(to, from, bytes);
+inline void copy_memory(Stream stream, void* to, const void* from, std::size_t bytes) {
+  emulation::order(stream, [to, from, bytes] { std::memmove(to, from, bytes); });
 }
-inline void clear_memory(Stream, void* data, std::size_t bytes) { std::memset(data, 0, bytes); }
+inline void clear_memory(Stream stream, void* data, std::size_t bytes) {
+  emulation::order(stream, [data, bytes] { std::memset(data, 0, bytes); });
+}
 
 inline int current_device() { return 0; }
 inline std::byte* allocate_memory(std::size_t bytes) {

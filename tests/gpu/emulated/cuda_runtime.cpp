@@ -2,7 +2,10 @@
 // memory, every call done when it returns. With the emulated kernels it makes one GPU of 1 GiB, on
 // which the sources of runtime/cuda run as they are. It checks what a GPU would: that memory is
 // given back as it was taken, that copies stay within what was allocated, that streams and events
-// exist; it says nothing about order, which the guarded device does (tests/runtime).
+// exist; it says nothing about order, which the guarded device does (tests/runtime). Graphs and the
+// capture of streams: cuda_graphs.cpp.
+#include "tests/gpu/emulated/cuda_runtime.hpp"
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,9 +15,11 @@
 #include <set>
 #include <utility>
 
-#include <cuda_runtime_api.h>
-
 namespace {
+
+namespace emulation = zeroplan::runtime::cuda::emulation;
+using zeroplan::test::may_not_allocate;
+using zeroplan::test::said;
 
 constexpr std::size_t kMemory = std::size_t{1} << 30;
 
@@ -23,6 +28,7 @@ struct Machine {
   std::map<const std::byte*, std::size_t> device, host;
   std::set<const void*> streams;
   std::map<const void*, std::chrono::steady_clock::time_point> events;  // when recorded
+  std::set<const void*> captured;  // events that stand for a point of a graph
   std::size_t used = 0;
 };
 
@@ -32,11 +38,6 @@ Machine& machine() {
 }
 
 thread_local cudaError_t last_error = cudaSuccess;
-
-cudaError_t said(cudaError_t error) {
-  if (error != cudaSuccess) last_error = error;
-  return error;
-}
 
 // The allocation has all of it; memory that is not ours passes.
 bool whole(const void* data, std::size_t bytes) {
@@ -64,6 +65,20 @@ bool known(const All& all, const void* one) {
 }
 
 }  // namespace
+
+namespace zeroplan::test {
+
+cudaError_t said(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+bool stream_exists(cudaStream_t stream) {
+  const std::lock_guard lock(machine().mutex);
+  return known(machine().streams, stream);
+}
+
+}  // namespace zeroplan::test
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = gpus();
@@ -103,6 +118,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  if (may_not_allocate()) return said(cudaErrorStreamCaptureUnsupported);
   const std::lock_guard lock(machine().mutex);
   if (machine().used + bytes > kMemory) return said(cudaErrorMemoryAllocation);
   *data = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
@@ -113,6 +129,7 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
 }
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
+  if (may_not_allocate()) return said(cudaErrorStreamCaptureUnsupported);
   const std::lock_guard lock(machine().mutex);
   const auto at = machine().device.find(static_cast<std::byte*>(data));
   if (at == machine().device.end()) return said(cudaErrorInvalidValue);
@@ -122,6 +139,7 @@ cudaError_t cudaFree(void* data) {
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
+  if (may_not_allocate()) return said(cudaErrorStreamCaptureUnsupported);
   const std::lock_guard lock(machine().mutex);
   const int most = number_said("ZEROPLAN_EMULATED_PINNED_BYTES", -1);
   if (most >= 0 && bytes > static_cast<std::size_t>(most)) return said(cudaErrorMemoryAllocation);
@@ -130,6 +148,7 @@ cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* data) {
+  if (may_not_allocate()) return said(cudaErrorStreamCaptureUnsupported);
   const std::lock_guard lock(machine().mutex);
   if (machine().host.erase(static_cast<std::byte*>(data)) == 0) return said(cudaErrorInvalidValue);
   std::free(data);
@@ -148,9 +167,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   std::free(stream);
   return cudaSuccess;
 }
+// A stream that is captured has nothing to wait for: who asks breaks the capture.
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  const std::lock_guard lock(machine().mutex);
-  return said(known(machine().streams, stream) ? cudaSuccess : cudaErrorInvalidResourceHandle);
+  if (!zeroplan::test::stream_exists(stream)) return said(cudaErrorInvalidResourceHandle);
+  if (!emulation::is_captured(stream)) return cudaSuccess;
+  emulation::break_capture(stream);
+  return said(cudaErrorStreamCaptureUnsupported);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return cudaStreamQuery(stream); }
 
@@ -163,24 +185,39 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const std::lock_guard lock(machine().mutex);
   if (machine().events.erase(event) == 0) return said(cudaErrorInvalidResourceHandle);
+  machine().captured.erase(event);
   std::free(event);
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(machine().mutex);
+  if (known(machine().captured, event)) return said(cudaErrorCapturedEvent);
   return said(known(machine().events, event) ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return cudaEventQuery(event); }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (cudaStreamQuery(stream) != cudaSuccess) return cudaErrorInvalidResourceHandle;
+  if (!zeroplan::test::stream_exists(stream)) return said(cudaErrorInvalidResourceHandle);
+  const bool captured = emulation::is_captured(stream);
   const std::lock_guard lock(machine().mutex);
   if (!known(machine().events, event)) return said(cudaErrorInvalidResourceHandle);
+  if (captured) {
+    machine().captured.insert(event);
+    return cudaSuccess;
+  }
+  machine().captured.erase(event);
   machine().events[event] = std::chrono::steady_clock::now();
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  const cudaError_t state = cudaStreamQuery(stream);
-  return state != cudaSuccess ? state : cudaEventQuery(event);
+  if (!zeroplan::test::stream_exists(stream)) return said(cudaErrorInvalidResourceHandle);
+  const bool captured = emulation::is_captured(stream);
+  const std::lock_guard lock(machine().mutex);
+  if (!known(machine().events, event)) return said(cudaErrorInvalidResourceHandle);
+  if (captured == known(machine().captured, event)) return cudaSuccess;
+  // A graph behind work that is not its own. The other way round CUDA would capture this stream,
+  // too, which nothing here asks for.
+  if (captured) emulation::break_capture(stream);
+  return said(captured ? cudaErrorStreamCaptureIsolation : cudaErrorNotSupported);
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   const std::lock_guard lock(machine().mutex);
@@ -197,20 +234,18 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 
 cudaError_t cudaMemcpyAsync(
     void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  if (cudaStreamQuery(stream) != cudaSuccess) return cudaErrorInvalidResourceHandle;
+  if (!zeroplan::test::stream_exists(stream)) return said(cudaErrorInvalidResourceHandle);
   {
     const std::lock_guard lock(machine().mutex);
     if (!whole(to, bytes) || !whole(from, bytes)) return said(cudaErrorInvalidValue);
   }
-  std::memmove(to, from, bytes);
-  return cudaSuccess;
+  return zeroplan::test::ordered(stream, [=] { std::memmove(to, from, bytes); });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
-  if (cudaStreamQuery(stream) != cudaSuccess) return cudaErrorInvalidResourceHandle;
+  if (!zeroplan::test::stream_exists(stream)) return said(cudaErrorInvalidResourceHandle);
   {
     const std::lock_guard lock(machine().mutex);
     if (!whole(to, bytes)) return said(cudaErrorInvalidValue);
   }
-  std::memset(to, value, bytes);
-  return cudaSuccess;
+  return zeroplan::test::ordered(stream, [=] { std::memset(to, value, bytes); });
 }
