@@ -168,10 +168,9 @@ std::string no_text(const FitAnswer& answer) {
 std::string remedies_text(const FitAnswer& answer) {
   if (answer.remedies.empty()) {
     return "\nNo single change makes it fit. Tried: full checkpointing, micro-batches down to 1, "
-           "16-bit "
-           "training,\nshorter sequences, more host memory, up to 64 times the nodes. It takes "
-           "several "
-           "of these together, or a\nsmaller model.\n";
+           "16-bit training,\nshorter sequences, offload without pinned memory and in small "
+           "sub-groups, more host memory, up to 64\ntimes the nodes. It takes several of these "
+           "together, or a smaller model.\n";
   }
   std::string text = "\nWhat would make it fit, cheapest first:\n";
   text += remedy_lines(answer.remedies);

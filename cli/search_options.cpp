@@ -76,20 +76,26 @@ void take_gpu_limits(const Arguments& arguments, Bytes capacity, PredictOptions&
 void check_said_once(const Scenario& scenario, const SearchWords& words) {
   struct Same {
     ScenarioKey key;
-    std::string_view name, short_name;
+    std::string_view name, short_name, key_of_file;
   };
-  constexpr std::array kSame = {
-      Same{ScenarioKey::micro_batch_size, "micro_batch_size", "mbs"},
-      Same{ScenarioKey::gradient_accumulation_steps, "gradient_accumulation_steps", "gas"}};
+  constexpr std::array kSame = {Same{ScenarioKey::micro_batch_size,
+                                     "micro_batch_size",
+                                     "mbs",
+                                     "train_micro_batch_size_per_gpu"},
+                                Same{ScenarioKey::gradient_accumulation_steps,
+                                     "gradient_accumulation_steps",
+                                     "gas",
+                                     "gradient_accumulation_steps"}};
   const auto check = [&](const std::string& flag, const std::vector<std::string>& said) {
     for (const std::string& word : said) {
-      const std::string name = word.substr(0, word.find('='));
+      const std::size_t begin = word.starts_with('/') ? 1 : 0;
+      const std::string name = word.substr(begin, word.find('=') - begin);
       for (const Same& same : kSame) {
         const Said* there = scenario.find(same.key);
-        const bool meant = name == same.name || name == same.short_name;
+        const bool meant = name == same.name || name == same.short_name || name == same.key_of_file;
         if (!meant || there == nullptr || there->origin.file != kCommandLine) continue;
         const std::string value = there->value.dump();
-        if (word == name + "=" + value) continue;
+        if (word.substr(begin) == name + "=" + value) continue;
         throw InputError(Diagnostic{
             kCommandLine, flag, there->origin.pointer + " " + value, word, "say it once"});
       }

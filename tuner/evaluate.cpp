@@ -16,6 +16,7 @@ std::string lacks(const StepResult& result) {
   for (const Limit& limit : result.limits) {
     std::string resource(name(kResourceNames, limit.resource));
     std::replace(resource.begin(), resource.end(), '_', ' ');
+    if (limit.pool != Limit::Pool::none) resource = "buffers for weights on NVMe";
     text += (text.empty() ? "" : " and ") + resource;
   }
   return text.empty() ? "memory" : text;

@@ -233,11 +233,9 @@ const SearchBounds::Messages& SearchBounds::gathers(const Point& point) const {
     const Point graph_key = reset(space_, key, {AxisRole::gather, AxisRole::reduce});
     const ModelGraph& graph = known(
         cache_->graphs, graph_key, [&] { return build_graph(*plan.model, graph_options(plan)); });
-    // Frozen weights that a micro-step leaves gathered are not gathered by the next.
-    const bool frozen = std::any_of(plan.engine_parameters.begin(),
-                                    plan.engine_parameters.end(),
-                                    [](const EngineParameter& p) { return !p.trainable; });
-    const GatherTimeline timeline = gather_timeline(plan, graph, frozen ? 2 : 0);
+    // What a micro-step leaves gathered (frozen weights; before 0.19 also those of modules without
+    // a backward) is not gathered by the next.
+    const GatherTimeline timeline = gather_timeline(plan, graph, 2);
     MessageSum sum(plan);
     for (const GatherMessage& message : timeline.messages) {
       const Bytes bytes = message.elements * plan.engine.model_dtype;

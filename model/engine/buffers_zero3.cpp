@@ -90,7 +90,8 @@ void add_nvme_weights(Zero3& z) {
   const ParameterSwap swap = parameter_swap(z.config, z.parameters, z.groups);
   const BufferPlace pool = z.config.aio_use_gds ? BufferPlace::gpu : BufferPlace::host_pinned;
   const auto exact = [&](EngineBuffer& buffer) {
-    buffer.allocated = buffer.bytes;  // mlock, not the caching allocator
+    // Since 0.19 mlock; before, the caching allocator of pinned memory.
+    if (z.config.version >= DeepSpeedVersion::v0_19) buffer.allocated = buffer.bytes;
     buffer.held_by_optimizer = false;
   };
   exact(z.list.add("param_swapper.buffers",

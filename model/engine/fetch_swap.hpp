@@ -22,6 +22,7 @@ struct SwapPoolUse {
   int most = 0;           // buffers that were held or asked for at once
   bool short_of = false;  // a fetch needed more buffers than were free
   bool twice = false;     // one partition was to be read into two buffers by the same read-ahead
+  Elements largest;       // partition on the drive; above a buffer's size DeepSpeed does not start
 };
 
 class SwappedWeights {

@@ -291,8 +291,8 @@ NodeProfile usual_node(const Gpu& gpu, std::int64_t gpus_per_node) {
 
 namespace {
 
-// How far a machine is from what was said; infinite where one of the values is another.
-double distance(const NodeProfile& node, const HostGiven& given) {
+// How far so much of a machine is from what was said; infinite where one of the values is another.
+double distance(const NodeProfile& node, const HostGiven& given, double share = 1.0) {
   constexpr double kSame = 0.10;
   double sum = 0.0;
   const auto hold = [&](double said, double has) {
@@ -300,11 +300,11 @@ double distance(const NodeProfile& node, const HostGiven& given) {
     sum += off <= kSame ? off : std::numeric_limits<double>::infinity();
   };
   if (given.memory) {
-    const double has = node.host_memory ? node.host_memory->value.gib() : 0.0;
+    const double has = node.host_memory ? node.host_memory->value.gib() * share : 0.0;
     hold(given.memory->gib(), has);
   }
   if (given.cpu_cores) {
-    const double has = node.cpu_cores ? static_cast<double>(node.cpu_cores->value) : 0.0;
+    const double has = node.cpu_cores ? static_cast<double>(node.cpu_cores->value) * share : 0.0;
     hold(static_cast<double>(*given.cpu_cores), has);
   }
   return sum;
@@ -315,13 +315,16 @@ double distance(const NodeProfile& node, const HostGiven& given) {
 NodeProfile likely_node(const Gpu& gpu, std::int64_t gpus_per_node, const HostGiven& given) {
   const NodeProfile usual = usual_node(gpu, gpus_per_node);
   if (!given.memory && !given.cpu_cores) return usual;
+  constexpr double kClearly = 0.01;
   const NodeProfile* best = nullptr;
-  double nearest = distance(usual, given);
+  const double share =
+      std::min(1.0, static_cast<double>(gpus_per_node) / static_cast<double>(usual.gpus_per_node));
+  double nearest = std::min(distance(usual, given), distance(usual, given, share));
   for (const NodeProfile& node : node_catalog().nodes) {
     const bool has_gpu = std::find(node.gpus.begin(), node.gpus.end(), gpu.key) != node.gpus.end();
     const bool whole = node.gpus_per_node == gpus_per_node || (given.memory && given.cpu_cores);
     if (!has_gpu || node.gpus_per_node < gpus_per_node || !whole) continue;
-    if (distance(node, given) >= nearest) continue;
+    if (!(distance(node, given) < nearest - kClearly)) continue;
     nearest = distance(node, given);
     best = &node;
   }

@@ -205,7 +205,8 @@ struct HostGiven {
 
 // Where something was said, the machine with at least as many of the GPUs that is nearest to all of
 // it, each within 10 %. A job on some of a machine's GPUs may have all of its host, where memory
-// and cores both say so; one of them may be a share. Where there is none, usual_node().
+// and cores both say so; one of them may be a share. Where there is none, or the usual machine's
+// share of the GPUs is nearer, usual_node().
 NodeProfile likely_node(const Gpu& gpu, std::int64_t gpus_per_node, const HostGiven& given);
 
 // Of one message on such a link, without software above it.

@@ -20,7 +20,7 @@ double bytes_of(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
 void out_of_memory(const Run& run, Report& report) {
   for (const Limit& limit : run.prediction->limits) {
-    if (limit.resource == Resource::time || limit.pool) continue;
+    if (limit.resource == Resource::time || limit.pool != Limit::Pool::none) continue;
     report.at(Knob::zero_stage,
               {gibibytes(bytes_of(limit.needed)),
                gibibytes(bytes_of(limit.available)),
@@ -36,7 +36,8 @@ void out_of_memory(const Run& run, Report& report) {
 // DeepSpeed#3062: what prefetch and reuse keep gathered keeps its buffer.
 void weight_buffers(const Run& run, Report& report) {
   for (const Limit& limit : run.prediction->limits) {
-    if (!limit.pool) continue;
+    // Too small a buffer is nvme-parameter-buffer.
+    if (limit.pool != Limit::Pool::few && limit.pool != Limit::Pool::many) continue;
     report.at(Knob::offload_param_buffer_count, {limit.largest_term, limit.cheapest_change});
   }
 }
@@ -119,7 +120,7 @@ constexpr std::array kRules = {
              .use = RuleUse::advice,
              .needs = kNeedsPlan,
              .summary = "weights on NVMe have a buffer each while they are gathered or read ahead",
-             .cost = "the second step stops: \"Not enough buffers 0 for swapping 1\"",
+             .cost = "DeepSpeed stops by an assertion, mostly in the second step",
              .texts = {{"{0}", "{1}"}},
              .source = "runtime/swap_tensor/partitioned_param_swapper.py:swap_in; DeepSpeed#3062"},
             weight_buffers},

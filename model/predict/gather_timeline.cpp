@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/engine/fetch_coordinator.hpp"
+#include "model/engine/partition.hpp"
 #include "model/predict/module_walk.hpp"
 
 namespace zeroplan {
@@ -177,23 +178,35 @@ GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph, int mi
   for (int before = 0; before < micro_step; ++before) driver.micro_step(nullptr);
   driver.micro_step(&fold);
   timeline.after = fold.now();
-  timeline.pool = coordinator.swap_pool();
   return timeline;
+}
+
+SwapPoolUse swap_pool_use(const Plan& plan, const ModelGraph& graph, const EngineConfig& config) {
+  const FetchModel model = fetch_model(plan);
+  if (model.on_drive.empty()) return {};
+  FetchCoordinator coordinator(model, config);
+  Driver driver(plan, graph, coordinator);
+  std::vector<std::int32_t> brought(model.parameters.size());
+  const int micro_steps = std::min(3, config.gradient_accumulation_steps);
+  for (int step = 0; step < 3; ++step) {
+    for (int i = 0; i < micro_steps; ++i) driver.micro_step(nullptr);
+    driver.optimizer_step(brought);
+  }
+  SwapPoolUse use = coordinator.swap_pool();
+  for (std::size_t p = 0; p < model.parameters.size(); ++p) {
+    if (!model.on_drive[p]) continue;
+    const Elements part = partitioned_numel(model.parameters[p].numel, partition_ranks(config));
+    use.largest = std::max(use.largest, part);
+  }
+  return use;
 }
 
 std::optional<int> enough_swap_buffers(const Plan& plan, const ModelGraph& graph, int least) {
   constexpr int kTries = 16;
-  const FetchModel model = fetch_model(plan);
   EngineConfig config = plan.engine;
   config.offload_parameter.buffer_count = least;
   for (int i = 0; i < kTries; ++i) {
-    FetchCoordinator coordinator(model, config);
-    Driver driver(plan, graph, coordinator);
-    std::vector<std::int32_t> brought(model.parameters.size());
-    driver.micro_step(nullptr);
-    driver.optimizer_step(brought);
-    driver.micro_step(nullptr);
-    const SwapPoolUse& use = coordinator.swap_pool();
+    const SwapPoolUse use = swap_pool_use(plan, graph, config);
     if (use.twice) return std::nullopt;
     if (!use.short_of) return config.offload_parameter.buffer_count;
     config.offload_parameter.buffer_count =

@@ -37,7 +37,6 @@ struct GatherTimeline {
   // By parameter: how often the micro-step brings this rank's part of it, and the step behind it.
   std::vector<std::int32_t> brought;
   std::vector<std::int32_t> brought_in_step;
-  SwapPoolUse pool;  // of buffers behind weights on NVMe, from the first step on
 
   std::span<const ParameterIndex> parameters_of(const GatherMessage& message) const {
     return std::span(parameters)
@@ -51,8 +50,13 @@ struct GatherTimeline {
 // ZeRO stage 3.
 GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph, int micro_step = 0);
 
-// The fewest buffers, from `least` on, with which DeepSpeed does not stop for want of one (more of
-// them let it read further ahead); nothing where no number does. Precondition: ZeRO stage 3.
+// What the first three steps ask of the pool of buffers behind weights on NVMe, under an engine
+// that differs from the plan's in its knobs alone. Precondition: ZeRO stage 3.
+SwapPoolUse swap_pool_use(const Plan& plan, const ModelGraph& graph, const EngineConfig& config);
+
+// The fewest buffers, from `least` on, with which DeepSpeed does not stop for want of one; nothing
+// where so many let it read a weight twice before (more buffers let it read further ahead).
+// Precondition: ZeRO stage 3.
 std::optional<int> enough_swap_buffers(const Plan& plan, const ModelGraph& graph, int least);
 
 }  // namespace zeroplan

@@ -15,7 +15,8 @@ namespace zeroplan {
 // blocks, where activations are offloaded.
 Bytes checkpoints_on_host(const Plan& plan, const ModelGraph& graph);
 
-// `activations`: a rank's on the host. Fills prediction.host, prediction.nvme and prediction.host_relative_sd.
+// `activations`: a rank's on the host. Fills prediction.host, prediction.nvme and
+// prediction.host_relative_sd.
 void predict_host(const Plan& plan,
                   const std::vector<EngineBuffer>& buffers,
                   const OutsidePasses& outside,

@@ -232,9 +232,15 @@ MemoryPrediction predict_memory(const Plan& plan, const StepWork& work) {
   prediction.gpu_needed = gpu.peak_total - memory.deferred;
   predict_host(
       plan, memory.buffers, memory.outside, checkpoints_on_host(plan, work.graph), prediction);
-  if (!plan.engine.embedded) prediction.weights_pool = work.gathers.pool;
+  if (plan.engine.stage == 3 && !plan.engine.embedded &&
+      plan.engine.offload_parameter.device == OffloadDevice::nvme) {
+    prediction.weights_pool = swap_pool_use(plan, work.graph, plan.engine);
+  }
   if (prediction.weights_pool.short_of) {
     prediction.enough_buffers = enough_swap_buffers(plan, work.graph, prediction.weights_pool.most);
+    EngineConfig config = plan.engine;
+    config.stage3.max_reuse_distance = Elements::zero();
+    prediction.reuse_is_short = !swap_pool_use(plan, work.graph, config).short_of;
   }
   return prediction;
 }

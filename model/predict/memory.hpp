@@ -39,6 +39,7 @@ struct MemoryPrediction {
   Bytes nvme;                         // per node
   SwapPoolUse weights_pool;           // of buffers behind weights on NVMe
   std::optional<int> enough_buffers;  // of that pool, where it is too small
+  bool reuse_is_short = false;        // and would do if nothing were kept for reuse
   Bytes gpu_needed;  // peak_total less what the allocator gives back under pressure
   MemorySpread spread;
   double relative_sd = 0.0;       // of gpu.peak_total, one standard deviation

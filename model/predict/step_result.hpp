@@ -58,14 +58,17 @@ struct NetworkAlternative {
   double tokens_per_second_per_gpu = 0.0;
 };
 
-// A resource that does not suffice. The three texts are for people.
+// A resource that does not suffice. The two texts are for people.
 struct Limit {
   Resource resource = Resource::gpu_memory;
   Bytes needed;
   Bytes available;
   std::string largest_term;
   std::string cheapest_change;  // empty where none is known
-  bool pool = false;  // not memory itself: the pinned buffers that weights on NVMe pass through
+  // Not memory itself, but the pinned buffers that weights on NVMe pass through: too small a one,
+  // too few, or so many that DeepSpeed reads too far ahead.
+  enum class Pool { none, size, few, many };
+  Pool pool = Pool::none;
 };
 
 struct GpuMemory {

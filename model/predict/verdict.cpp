@@ -64,32 +64,45 @@ std::string cheapest_gpu_change(const Plan& plan, const GpuMemory& gpu) {
 }
 
 // Weights on NVMe pass through a pool of pinned buffers, one a weight; DeepSpeed stops where a
-// fetch finds none ("Not enough buffers"), or where it would read one weight twice at once.
+// partition is larger than one ("More elements"), where a fetch finds none ("Not enough buffers"),
+// and where it reads so far ahead that a weight comes twice ("already assigned swap buffer").
 void judge_pool(const Plan& plan, const MemoryPrediction& memory, StepResult& result) {
   const SwapPoolUse& pool = memory.weights_pool;
-  if (!pool.short_of && !pool.twice) return;
+  const OffloadParameterConfig& weights = plan.engine.offload_parameter;
+  const auto too_large = [&](Elements part) { return part > weights.buffer_size; };
+  if (!pool.short_of && !pool.twice && !too_large(pool.largest)) return;
   result.fits = false;
   result.fit_probability = 0.0;
-  const OffloadParameterConfig& weights = plan.engine.offload_parameter;
-  const Bytes one = io_aligned(weights.buffer_size, plan.engine.model_dtype, plan.engine) *
-                    plan.engine.model_dtype * plan.cluster.gpus_per_node();
-  const std::string count = std::to_string(weights.buffer_count);
+  const auto bytes_of = [&](Elements buffer) {
+    return io_aligned(buffer, plan.engine.model_dtype, plan.engine) * plan.engine.model_dtype *
+           plan.cluster.gpus_per_node();
+  };
+  const Bytes one = bytes_of(weights.buffer_size);
+  const auto text = [](std::int64_t number) { return std::to_string(number); };
   Limit limit{.resource = Resource::host_memory,
-              .needed = one * (weights.buffer_count + 1),
+              .needed = one * weights.buffer_count,
               .available = one * weights.buffer_count,
-              .pool = true};
-  if (pool.twice) {
-    limit.largest_term = "buffers for weights on NVMe: DeepSpeed reads one weight into two at once";
-    limit.cheapest_change = "a smaller stage3_prefetch_bucket_size or persistence threshold";
-  } else {
+              .pool = Limit::Pool::many};
+  if (too_large(pool.largest)) {
+    limit.pool = Limit::Pool::size;
+    limit.needed = bytes_of(pool.largest) * weights.buffer_count;
+    limit.largest_term = "buffers for weights on NVMe: one has " +
+                         text(weights.buffer_size.count()) + " elements, a partition " +
+                         text(pool.largest.count());
+    limit.cheapest_change = "buffer size " + text(pool.largest.count());
+  } else if (pool.short_of) {
+    limit.pool = Limit::Pool::few;
     const int enough = memory.enough_buffers.value_or(pool.most);
     limit.needed = one * std::max(enough, weights.buffer_count + 1);
-    limit.largest_term = "buffers for weights on NVMe: buffer_count is " + count + ", " +
-                         std::to_string(pool.most) + " are held at once";
-    limit.cheapest_change =
-        memory.enough_buffers
-            ? "stage3_max_reuse_distance 0, or buffer_count " + std::to_string(enough)
-            : "stage3_max_reuse_distance 0";
+    limit.largest_term = "buffers for weights on NVMe: buffer count is " +
+                         text(weights.buffer_count) + ", " + text(pool.most) + " are held at once";
+    limit.cheapest_change = memory.reuse_is_short
+                                ? "stage3_max_reuse_distance 0, or buffer count " + text(enough)
+                                : "buffer count " + text(enough);
+  } else {
+    limit.largest_term =
+        "buffers for weights on NVMe: so many are free that DeepSpeed reads one weight twice";
+    limit.cheapest_change = "a smaller buffer count, or stage3_prefetch_bucket_size 0";
   }
   result.limits.push_back(std::move(limit));
 }

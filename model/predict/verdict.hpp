@@ -18,7 +18,8 @@ GpuVerdict gpu_verdict(const MemoryPrediction& memory, const PredictOptions& opt
 
 // Fills fits, fit_probability and limits of `result`, whose gpu is there already: the plan fits
 // with the product of the probabilities that GPU, host and NVMe suffice. Host memory is normal;
-// where nobody said how much a node has, that is uncertain too.
+// where nobody said how much a node has, that is uncertain too. Weights on NVMe whose pool of
+// buffers ends the run do not fit for certain.
 void judge(const Plan& plan,
            const MemoryPrediction& memory,
            const GpuVerdict& verdict,

@@ -325,7 +325,13 @@ void DeepSpeedWriter::allocate_buffers(BufferLifetime lifetime) {
     if (config_.stage == 3 && buffer.attribute == "persistent_parameters") continue;
     if (buffer.attribute == kSecondCopy) continue;
     writer_.allocate(buffer_slots_[i], buffer.bytes, buffer.category, kComputeStream);
-    tasks_.touch(buffer.bytes);
+    // A bucket is larger than what goes into it where the model is small; the rest of its pages are
+    // never touched.
+    const bool bucket = buffer.category == MemoryCategory::communication_buffers;
+    Elements all;
+    for (const EngineParameter& parameter : plan_.engine_parameters) all += parameter.numel;
+    const Bytes most = all * buffer.dtype;
+    tasks_.touch(bucket ? std::min(buffer.bytes, most) : buffer.bytes);
     buffer_held_[i] = true;
   }
 }

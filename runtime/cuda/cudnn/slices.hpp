@@ -15,8 +15,8 @@ std::vector<AttentionProblem> slices(const AttentionProblem& problem);
 
 // Bytes that cuDNN 9 takes for a plan of this problem at least. Forward none. Backward, whose sums
 // have one order: all dS in the format of the operands, 2 B H S^2. Asked of cuDNN 9.19 without a
-// device (tests/cudnn): 32 MiB for 16 heads of 1,024 queries, 1,088 for 32 of 4,096 that share 8
-// (and on an H100 256 bytes).
+// device (tests/cudnn): 32 MiB and 128 bytes for 16 heads of 1,024 queries on an A100, 256 bytes on
+// an H100, so that 32 MiB are too small by that; 1,088 MiB for 32 heads of 4,096 that share 8.
 std::int64_t least_workspace(const AttentionProblem& problem);
 
 // Where each slice's operands are.

@@ -157,16 +157,13 @@ std::string attention_by() {
 
 namespace {
 
-// mma of 16 x 8 x 16 and cp.async: the device in use has compute capability 8.0 or more.
+// mma of 16 x 8 x 16 and cp.async: the code that this device got was compiled for 8.0 or more,
+// which a card may be without its code being.
+template <typename T>
 bool has_tensor_cores() {
 #if defined(__CUDACC__)
-  int device = 0;
-  int major = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return false;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) {
-    return false;
-  }
-  return major >= 8;
+  cudaFuncAttributes code{};
+  return cudaFuncGetAttributes(&code, delta_kernel<T>) == cudaSuccess && code.ptxVersion >= 80;
 #else
   return true;
 #endif
@@ -202,7 +199,7 @@ void run_attention(const Run& run) {
            call.rows);
   }
   if constexpr (sizeof(T) == 2) {
-    if (call.head_dim <= 128 && has_tensor_cores()) {
+    if (call.head_dim <= 128 && has_tensor_cores<T>()) {
       return attention_by_tensor_cores<T>(run.stream, p, call.batch, backward);
     }
   }

@@ -286,10 +286,8 @@ void run_with(Stream stream, const Attention<T>& p, std::int64_t batch, bool bac
 
 template <typename T>
 void attention_by_threads(Stream stream, const Attention<T>& p, std::int64_t batch, bool backward) {
-  if constexpr (sizeof(T) == 4) {
-    if (p.shape.dim <= 64) return run_with<T, 64>(stream, p, batch, backward);
-    if (p.shape.dim <= 128) return run_with<T, 128>(stream, p, batch, backward);
-  }
+  if (p.shape.dim <= 64) return run_with<T, 64>(stream, p, batch, backward);
+  if (p.shape.dim <= 128) return run_with<T, 128>(stream, p, batch, backward);
   run_with<T, 256>(stream, p, batch, backward);
 }
 
