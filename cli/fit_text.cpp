@@ -156,11 +156,7 @@ std::string no_text(const FitAnswer& answer) {
   const StrategyResult& best = nearest(answer);
   std::string text = "no: no strategy fits; the nearest is " + describe(best.strategy) + "\n";
   for (const Limit& limit : best.result.limits) {
-    text += fmt::format("  {}: needs {}, has {}; largest part: {}\n",
-                        plain_name(name(kResourceNames, limit.resource)),
-                        gib_text(limit.needed),
-                        gib_text(limit.available),
-                        plain_name(limit.largest_term));
+    text += limit_text(limit);
   }
   return text;
 }

@@ -5,17 +5,22 @@
 #include "cli/table.hpp"
 
 namespace zeroplan {
+std::string limit_text(const Limit& limit) {
+  if (limit.pool != Limit::Pool::none) return "  " + limit.largest_term + "\n";
+  return fmt::format("  {}: needs {}, has {}; largest part: {}\n",
+                     plain_name(name(kResourceNames, limit.resource)),
+                     gib_text(limit.needed),
+                     gib_text(limit.available),
+                     plain_name(limit.largest_term));
+}
+
 namespace {
 
 std::string verdict_text(const StepResult& result) {
   std::string text = fmt::format(
       "{}: probability {:.3f}\n", result.fits ? "fits" : "does not fit", result.fit_probability);
   for (const Limit& limit : result.limits) {
-    text += fmt::format("  {}: needs {}, has {}; largest part: {}\n",
-                        plain_name(name(kResourceNames, limit.resource)),
-                        gib_text(limit.needed),
-                        gib_text(limit.available),
-                        plain_name(limit.largest_term));
+    text += limit_text(limit);
     if (!limit.cheapest_change.empty())
       text += "  cheapest change: " + limit.cheapest_change + "\n";
   }

@@ -9,6 +9,9 @@
 
 namespace zeroplan {
 
+// A line: what there must be of a resource and what there is; of a pool of buffers, what is wrong.
+std::string limit_text(const Limit& limit);
+
 // Steps and time of the whole run, where the scenario has a dataset.
 std::string job_text(const StepResult& result);
 

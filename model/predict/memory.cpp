@@ -202,6 +202,22 @@ constexpr std::array kMemoryCoefficients = {Coefficient::allocator_fragmentation
                                             Coefficient::nccl_peer_bytes,
                                             Coefficient::host_process_bytes};
 
+PoolChanges pool_changes(const Plan& plan, const ModelGraph& graph, const SwapPoolUse& use) {
+  const auto does = [&](const EngineConfig& config) {
+    const SwapPoolUse changed = swap_pool_use(plan, graph, config);
+    return !changed.short_of && !changed.twice;
+  };
+  PoolChanges changes;
+  EngineConfig config = plan.engine;
+  config.stage3.max_reuse_distance = Elements::zero();
+  changes.without_reuse = does(config);
+  config = plan.engine;
+  config.stage3.prefetch_bucket = Elements::zero();
+  changes.without_prefetch = does(config);
+  if (!use.twice) changes.more_buffers = enough_swap_buffers(plan, graph, use.most);
+  return changes;
+}
+
 }  // namespace
 
 std::span<const Coefficient> memory_coefficients() { return kMemoryCoefficients; }
@@ -236,11 +252,8 @@ MemoryPrediction predict_memory(const Plan& plan, const StepWork& work) {
       plan.engine.offload_parameter.device == OffloadDevice::nvme) {
     prediction.weights_pool = swap_pool_use(plan, work.graph, plan.engine);
   }
-  if (prediction.weights_pool.short_of) {
-    prediction.enough_buffers = enough_swap_buffers(plan, work.graph, prediction.weights_pool.most);
-    EngineConfig config = plan.engine;
-    config.stage3.max_reuse_distance = Elements::zero();
-    prediction.reuse_is_short = !swap_pool_use(plan, work.graph, config).short_of;
+  if (prediction.weights_pool.short_of || prediction.weights_pool.twice) {
+    prediction.pool_changes = pool_changes(plan, work.graph, prediction.weights_pool);
   }
   return prediction;
 }

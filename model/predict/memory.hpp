@@ -33,14 +33,20 @@ struct MemorySpread {
   double code = 0.0;          // Megatron's classes, of which there is no recording
 };
 
+// Single changes with which the pool of buffers behind weights on NVMe does, each tried.
+struct PoolChanges {
+  bool without_reuse = false;       // stage3_max_reuse_distance 0
+  bool without_prefetch = false;    // stage3_prefetch_bucket_size 0
+  std::optional<int> more_buffers;  // so many
+};
+
 struct MemoryPrediction {
   GpuMemory gpu;
   HostMemory host;
-  Bytes nvme;                         // per node
-  SwapPoolUse weights_pool;           // of buffers behind weights on NVMe
-  std::optional<int> enough_buffers;  // of that pool, where it is too small
-  bool reuse_is_short = false;        // and would do if nothing were kept for reuse
-  Bytes gpu_needed;  // peak_total less what the allocator gives back under pressure
+  Bytes nvme;                // per node
+  SwapPoolUse weights_pool;  // of buffers behind weights on NVMe
+  PoolChanges pool_changes;  // where it does not do
+  Bytes gpu_needed;          // peak_total less what the allocator gives back under pressure
   MemorySpread spread;
   double relative_sd = 0.0;       // of gpu.peak_total, one standard deviation
   double host_relative_sd = 0.0;  // of host.peak

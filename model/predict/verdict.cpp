@@ -90,19 +90,25 @@ void judge_pool(const Plan& plan, const MemoryPrediction& memory, StepResult& re
                          text(weights.buffer_size.count()) + " elements, a partition " +
                          text(pool.largest.count());
     limit.cheapest_change = "buffer size " + text(pool.largest.count());
-  } else if (pool.short_of) {
-    limit.pool = Limit::Pool::few;
-    const int enough = memory.enough_buffers.value_or(pool.most);
-    limit.needed = one * std::max(enough, weights.buffer_count + 1);
-    limit.largest_term = "buffers for weights on NVMe: buffer count is " +
-                         text(weights.buffer_count) + ", " + text(pool.most) + " are held at once";
-    limit.cheapest_change = memory.reuse_is_short
-                                ? "stage3_max_reuse_distance 0, or buffer count " + text(enough)
-                                : "buffer count " + text(enough);
   } else {
-    limit.largest_term =
-        "buffers for weights on NVMe: so many are free that DeepSpeed reads one weight twice";
-    limit.cheapest_change = "a smaller buffer count, or stage3_prefetch_bucket_size 0";
+    const PoolChanges& changes = memory.pool_changes;
+    if (pool.short_of) {
+      limit.pool = Limit::Pool::few;
+      limit.needed = one * std::max(pool.most, weights.buffer_count + 1);
+      limit.largest_term = "buffers for weights on NVMe: buffer count is " +
+                           text(weights.buffer_count) + ", " + text(pool.most) +
+                           " are held at once";
+    } else {
+      limit.largest_term =
+          "buffers for weights on NVMe: so many are free that DeepSpeed reads one weight twice";
+    }
+    limit.cheapest_change =
+        changes.without_reuse && changes.more_buffers
+            ? "stage3_max_reuse_distance 0, or buffer count " + text(*changes.more_buffers)
+        : changes.without_reuse    ? "stage3_max_reuse_distance 0"
+        : changes.more_buffers     ? "buffer count " + text(*changes.more_buffers)
+        : changes.without_prefetch ? "stage3_prefetch_bucket_size 0"
+                                   : "";
   }
   result.limits.push_back(std::move(limit));
 }

@@ -167,6 +167,17 @@ TEST_CASE("with the values of a machine's rows the model gives its times again")
   CHECK(found[C::cpu_thread_gain] == Approx(0.8).epsilon(0.05));
 }
 
+TEST_CASE("what a fit leaves at its bound, or does not know, is a note and no value") {
+  ValueList list;
+  const CoefficientInfo& gain = info(C::cpu_thread_gain);
+  CHECK_FALSE(list.coefficient(C::cpu_thread_gain, gain.low, 0.1, "fitted"));
+  CHECK_FALSE(list.coefficient(C::cpu_thread_gain, 0.5, 2.5, "fitted"));
+  CHECK_FALSE(list.coefficient(C::cpu_thread_gain, 0.5, std::nan(""), "fitted"));
+  CHECK(list.values.items().empty());
+  CHECK(list.notes.items().size() == 3);
+  CHECK(list.coefficient(C::cpu_thread_gain, 0.5, 0.1, "fitted"));
+}
+
 TEST_CASE("without rows of CPU ranks there are no values") {
   ValueList list;
   cpu_values({{"drive_read", {}, "bytes/s", exactly(1e9)}}, 2, list);

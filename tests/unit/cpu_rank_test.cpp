@@ -175,6 +175,18 @@ TEST_CASE("nothing on CPU ranks runs beside anything else, and a call is no laun
   CHECK(step_seconds(launches) == step_seconds(plan));
 }
 
+TEST_CASE("a bucket that is larger than what goes into it costs no pages") {
+  for (const char* stage : {"1", "2"}) {
+    const auto with = [&](const std::string& bucket) {
+      return step_seconds(embedded_plan(
+          std::string(R"({"stage": )") + stage + R"(, "reduce_bucket_size": )" + bucket + "}",
+          1,
+          "fp32"));
+    };
+    CHECK(with("500000000") < 1.2 * with("1000000"));
+  }
+}
+
 TEST_CASE("what a CPU rank does moves its step, stage by stage") {
   const std::pair<C, const char*> parts[] = {{C::cpu_product_rate, "fp32"},
                                              {C::cpu_score_seconds, "fp32"},

@@ -193,6 +193,30 @@ TEST_CASE("below stage 3 offload_param does nothing, and that is said") {
         predict(resolve(seven_b("{}", R"({"zero_optimization":{"stage":2}})"))).gpu.peak_total);
 }
 
+TEST_CASE("the pool behind weights on NVMe is judged over all micro-steps of a step") {
+  const auto run = [](int accumulation, int buffers) {
+    return predict(resolve(scenario(
+        R"({"model":"bloom-1b1","cluster":"2xA100-80G","workload":{"micro_batch_size":1,
+            "gradient_accumulation_steps":)" +
+        std::to_string(accumulation) +
+        R"(},"ds_config":{"bf16":{"enabled":true},"zero_optimization":{"stage":3,
+            "stage3_max_reuse_distance":0,"stage3_param_persistence_threshold":3000000,
+            "stage3_prefetch_bucket_size":50000000,"offload_optimizer":{"device":"cpu"},
+            "offload_param":{"device":"nvme","nvme_path":"/n","buffer_size":300000000,
+            "max_in_cpu":0,"buffer_count":)" +
+        std::to_string(buffers) + "}}}}")));
+  };
+  // With accumulation the first complete trace comes before persistent weights are resident.
+  CHECK(run(1, 25).fits);
+  const StepResult short_of = run(3, 25);
+  CHECK_FALSE(short_of.fits);
+  REQUIRE(short_of.limits.size() == 1);
+  CHECK(short_of.limits[0].pool == Limit::Pool::few);
+  // What is advised was tried: more buffers are read into ahead, and do not do here.
+  CHECK_FALSE(run(3, 43).fits);
+  CHECK(short_of.limits[0].cheapest_change.find("buffer count") == std::string::npos);
+}
+
 TEST_CASE("a learned position table bounds the sequence") {
   const std::string error = error_of(
       scenario(R"({"model":"gpt2","cluster":"8xA100-80G","workload":{"sequence_length":4096}})"));
