@@ -136,7 +136,16 @@ void cpu_values(const std::vector<ProfileRow>& measured, std::int64_t cores, Val
   const std::string provenance =
       fmt::format("fitted: {} rows of the embedded runtime on {} threads", rows.rows.size(), cores);
   for (const FittedCoefficient& found : fit.found) {
-    if (found.informed) to.coefficient(found.id, found.value, found.relative_sd, provenance);
+    if (!found.informed) continue;
+    // At the end of its range the fit stopped short, or nearly so.
+    constexpr double kNear = 1.2;
+    const CoefficientInfo& row = info(found.id);
+    if (found.value > kNear * row.low && found.value < row.high) {
+      to.coefficient(found.id, found.value, found.relative_sd, provenance);
+    } else {
+      to.note(
+          fmt::format("{} {:.4g} is the end of its range, and is left out", row.name, found.value));
+    }
   }
   to.note(
       fmt::format("CPU ranks: with these values the model is {:.0f} % from its {} rows in the "

@@ -24,10 +24,8 @@ bool ValueList::coefficient(
     Coefficient id, double value, double sd, const std::string& provenance, std::string_view gpu) {
   const CoefficientInfo& row = info(id);
   if (outside(row.name, value, row.low, row.high)) return false;
-  // At a bound the fit stopped short; and the reader (model/cost/profile.cpp) takes deviations up
-  // to 2.
-  constexpr double kMostSd = 2.0;
-  if (value == row.low || value == row.high || !(sd <= kMostSd)) {
+  constexpr double kMostSd = 2.0;  // that the reader takes (model/cost/profile.cpp)
+  if (!(sd <= kMostSd)) {
     note(fmt::format(
         "{} {:.4g} (+- {:.0f} %) is not determined and is left out", row.name, value, 100.0 * sd));
     return false;

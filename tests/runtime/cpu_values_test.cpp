@@ -169,13 +169,20 @@ TEST_CASE("with the values of a machine's rows the model gives its times again")
 
 TEST_CASE("what a fit leaves at its bound, or does not know, is a note and no value") {
   ValueList list;
-  const CoefficientInfo& gain = info(C::cpu_thread_gain);
-  CHECK_FALSE(list.coefficient(C::cpu_thread_gain, gain.low, 0.1, "fitted"));
   CHECK_FALSE(list.coefficient(C::cpu_thread_gain, 0.5, 2.5, "fitted"));
   CHECK_FALSE(list.coefficient(C::cpu_thread_gain, 0.5, std::nan(""), "fitted"));
   CHECK(list.values.items().empty());
-  CHECK(list.notes.items().size() == 3);
+  CHECK(list.notes.items().size() == 2);
   CHECK(list.coefficient(C::cpu_thread_gain, 0.5, 0.1, "fitted"));
+  // A second thread that adds nothing, as on a busy machine.
+  Coefficients busy = other_machine();
+  busy.set(C::cpu_thread_gain, info(C::cpu_thread_gain).low);
+  ValueList fitted;
+  cpu_values(rows_of(busy, 4), 4, fitted);
+  for (const Json& value : fitted.values.items()) {
+    CHECK(value.find("name")->as_string() != "cpu_thread_gain");
+    CHECK(value.find("relative_sd")->as_number() <= 2.0);
+  }
 }
 
 TEST_CASE("without rows of CPU ranks there are no values") {
