@@ -1,9 +1,8 @@
 // The rows of kCoefficients in the order of the enum. Numbers marked "assumed" were measured by
 // nobody we know of; docs/model.md names the sources of the others.
-#include "model/cost/coefficients.hpp"
-
 #include <algorithm>
 
+#include "model/cost/coefficients.hpp"
 #include "model/cost/cpu_coefficient_rows.hpp"
 
 namespace zeroplan {

@@ -15,7 +15,7 @@ struct HostSoftware {
   TrainingEngine engine = TrainingEngine::deepspeed;
   Frontend frontend = Frontend::hf_trainer;
   Implementation implementation = Implementation::hf;
-  int stage = 0;  // of ZeRO
+  int stage = 0;         // of ZeRO
   bool launches = true;  // false: CPU ranks of the embedded runtime call what they compute
 };
 

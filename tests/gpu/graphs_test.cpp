@@ -13,6 +13,7 @@
 #include "runtime/cuda/cuda_check.hpp"
 #include "runtime/cuda/graphed_kernels.hpp"
 #include "tests/catch.hpp"
+#include "tests/gpu/environment.hpp"
 #include "tests/gpu/gpu_training.hpp"
 #include "tests/gpu/no_gpu.hpp"
 
@@ -21,21 +22,11 @@ namespace {
 
 using cuda::CudaDevice;
 using cuda::GraphedKernels;
+using test::Environment;
 using test::no_gpu;
 using test::plan_of;
 using test::Point;
 using test::train_on;
-
-class Environment {
- public:
-  Environment(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-  ~Environment() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 // --- trainings
 

@@ -13,6 +13,7 @@
 #include "runtime/cuda/hardware.hpp"
 #include "runtime/profile/machine_profile.hpp"
 #include "tests/catch.hpp"
+#include "tests/gpu/environment.hpp"
 #include "tests/gpu/no_gpu.hpp"
 
 namespace zeroplan::runtime {
@@ -39,17 +40,8 @@ std::map<std::string, int> count_of(const GpuFindings& found) {
   return count;
 }
 
-// For the emulated CUDA (tests/gpu/emulated); another one does not look.
-class Environment {
- public:
-  Environment(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-  ~Environment() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
+// Its variables are for the emulated CUDA (tests/gpu/emulated); another one does not look.
+using test::Environment;
 
 }  // namespace
 

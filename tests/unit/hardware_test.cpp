@@ -211,7 +211,7 @@ TEST_CASE("what is said of a machine chooses among those with its GPUs") {
   CHECK(key({1152_GiB, std::nullopt}) == "aws_p4d.24xlarge");
   CHECK(key({std::nullopt, 96}) == "azure_nd96asr_v4");
   CHECK(likely_node(gpu, 2, {1024_GiB, 128}).key == "dgx_a100_320");  // two of its eight GPUs
-  CHECK(key({96_GiB, 12}) == "aws_p4d.24xlarge");        // none is like it: the usual one
+  CHECK(key({96_GiB, 12}) == "aws_p4d.24xlarge");  // none is like it: the usual one
 }
 
 TEST_CASE("the usual machine of a GPU has as many of them where one is known") {

@@ -4,8 +4,8 @@
 //
 // A blocking communicator waits for a rank that never comes for ever, and nothing ends it. So the
 // ranks meet on one that does not block first, and give it up when one fails or time is up; the
-// other is made when all have been there. A rank that fails while the other is made still leaves the
-// rest waiting in it.
+// other is made when all have been there. A rank that fails while the other is made still leaves
+// the rest waiting in it.
 #include <algorithm>
 #include <chrono>
 #include <optional>
