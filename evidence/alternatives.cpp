@@ -99,9 +99,11 @@ class OpenKeys {
         others.emplace_back(Json(std::string(name(kAttentionNames, other))), 0.25);
     }
     open(ScenarioKey::attention, others);
-    const bool checkpoints =
-        plan_.workload.activation_checkpointing != ActivationCheckpointing::none;
-    open(ScenarioKey::activation_checkpointing, {{checkpoints ? "none" : "full", 0.5}});
+    if (!litgpt_decides_checkpointing()) {
+      const bool checkpoints =
+          plan_.workload.activation_checkpointing != ActivationCheckpointing::none;
+      open(ScenarioKey::activation_checkpointing, {{checkpoints ? "none" : "full", 0.5}});
+    }
     if (!states_precision(config_)) {
       Weighted precisions;
       for (const Precision other : {Precision::bf16, Precision::fp16, Precision::fp32}) {
@@ -115,6 +117,15 @@ class OpenKeys {
       open(ScenarioKey::gradient_accumulation_steps, {{8, 0.5}});
     }
     open(ScenarioKey::frontend, {{"native", 0.5}});
+  }
+
+  // litgpt's scripts have no switch for it: those that finetune checkpoint every block where there
+  // is more than one device, and none where there is one (litgpt/finetune/{lora,adapter,full}.py).
+  // Those that train from scratch and shard differ among themselves, and are of full weights.
+  bool litgpt_decides_checkpointing() const {
+    const Workload& workload = plan_.workload;
+    return workload.implementation == Implementation::litgpt &&
+           (workload.engine != TrainingEngine::fsdp || workload.method != Method::full);
   }
 
   void engine() {
