@@ -21,6 +21,11 @@ constexpr std::array<CoefficientInfo, kCoefficientCount - kCpuCoefficientRows.si
      "network_collective_efficiency", "1", 0.80, 0.15, 0.4, 0.95,
      "measured: RoCE and InfiniBand rings reach .8 of the NICs' rate at 64 MB and more",
      "collectives between nodes over InfiniBand and RoCE"},
+    {Coefficient::omnipath_collective_efficiency,
+     "omnipath_collective_efficiency", "1", 0.17, 0.30, 0.05, 0.95,
+     "measured: 54 Gb/s of a node's 400 on 16 nodes (NCCL 2.7.8), 85 on 4 (2.10.3), all-reduces of 4 GB "
+     "(github:bigscience-workshop/bigscience experiments/bandwidth)",
+     "collectives between nodes over Omni-Path"},
     {Coefficient::tcp_collective_efficiency,
      "tcp_collective_efficiency", "1", 0.60, 0.40, 0.2, 0.95,
      "measured spread: .32-.94 of the line rate (NCCL issues 209 and 450)",

@@ -23,6 +23,7 @@ namespace zeroplan {
 enum class Coefficient {
   host_seconds_per_zero3_tensor,
   network_collective_efficiency,
+  omnipath_collective_efficiency,
   tcp_collective_efficiency,
   compute_slowdown_under_communication,
   pcie_copy_efficiency,

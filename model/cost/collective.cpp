@@ -170,6 +170,12 @@ bool over_sockets(const Cluster& cluster) {
   return cluster.inter_node.kind == LinkKind::tcp || cluster.inter_node.kind == LinkKind::vxlan;
 }
 
+// NCCL has no transport of its own for Omni-Path, whose cards do the work of verbs on the host.
+C efficiency_between_nodes(const Cluster& cluster) {
+  if (cluster.inter_node.kind == LinkKind::opa) return C::omnipath_collective_efficiency;
+  return over_sockets(cluster) ? C::tcp_collective_efficiency : C::network_collective_efficiency;
+}
+
 struct Network {
   BytesPerSecond rate;  // of one group
   double hop;
@@ -185,7 +191,7 @@ Network network_of(Protocol protocol,
                    const Cluster& cluster,
                    const Coefficients& c) {
   const bool sockets = over_sockets(cluster);
-  double efficiency = c[sockets ? C::tcp_collective_efficiency : C::network_collective_efficiency];
+  double efficiency = c[efficiency_between_nodes(cluster)];
   const bool small = protocol == Protocol::small;
   if (small) efficiency *= c[C::nccl_small_protocol_share];
   const double sharers = static_cast<double>(std::max<std::int64_t>(1, group.concurrent));

@@ -317,8 +317,8 @@ class DocumentReader {
   void read_links() {
     static constexpr std::array<LinkKind, 3> kIntra = {
         LinkKind::nvlink, LinkKind::pcie, LinkKind::host};
-    static constexpr std::array<LinkKind, 4> kInter = {
-        LinkKind::ib, LinkKind::roce, LinkKind::tcp, LinkKind::vxlan};
+    static constexpr std::array<LinkKind, 5> kInter = {
+        LinkKind::ib, LinkKind::roce, LinkKind::opa, LinkKind::tcp, LinkKind::vxlan};
     static constexpr std::array<std::string_view, 4> kIntraKeys = {
         "link", "topology", "bandwidth", "latency"};
     static constexpr std::array<std::string_view, 3> kInterKeys = {"link", "bandwidth", "latency"};

@@ -317,7 +317,9 @@ class Filler {
     return node.inter_node->bandwidth.value * (used / cards);
   }
 
-  static bool is_rdma(LinkKind kind) { return kind == LinkKind::ib || kind == LinkKind::roce; }
+  static bool is_rdma(LinkKind kind) {
+    return kind == LinkKind::ib || kind == LinkKind::roce || kind == LinkKind::opa;
+  }
 
   // From 100 Gb/s on, machines for training have remote memory access; below, plain TCP.
   LinkKind inter_kind(const Link& usual) const {

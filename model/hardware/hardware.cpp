@@ -199,6 +199,7 @@ NodeProfile read_node(const std::string& key, const Json& object, const Json& la
   }
   read_storage(object, node);
   node.usual = flag(object, "usual", false);
+  node.one_site = flag(object, "one_site", false);
   node.divisible = flag(object, "divisible", true);
   node.per_gpu = flag(object, "per_gpu", false);
   return node;
@@ -283,7 +284,7 @@ NodeProfile usual_node(const Gpu& gpu, std::int64_t gpus_per_node) {
   const NodeProfile* best = nullptr;
   for (const NodeProfile& node : node_catalog().nodes) {
     const bool has_gpu = std::find(node.gpus.begin(), node.gpus.end(), gpu.key) != node.gpus.end();
-    if (!has_gpu || node.gpus_per_node != gpus_per_node) continue;
+    if (!has_gpu || node.gpus_per_node != gpus_per_node || node.one_site) continue;
     if (best == nullptr || (node.usual && !best->usual)) best = &node;
   }
   return best != nullptr ? *best : node_of_key(gpu.usual_node);
@@ -319,7 +320,9 @@ NodeProfile likely_node(const Gpu& gpu, std::int64_t gpus_per_node, const HostGi
   const NodeProfile* best = nullptr;
   const double share =
       std::min(1.0, static_cast<double>(gpus_per_node) / static_cast<double>(usual.gpus_per_node));
-  double nearest = std::min(distance(usual, given), distance(usual, given, share));
+  // A machine with as many GPUs is nearer than all of a larger one's host beside some of its GPUs.
+  const double partly = usual.gpus_per_node > gpus_per_node ? 2.0 * kClearly : 0.0;
+  double nearest = std::min(distance(usual, given) + partly, distance(usual, given, share));
   for (const NodeProfile& node : node_catalog().nodes) {
     const bool has_gpu = std::find(node.gpus.begin(), node.gpus.end(), gpu.key) != node.gpus.end();
     const bool whole = node.gpus_per_node == gpus_per_node || (given.memory && given.cpu_cores);

@@ -95,9 +95,9 @@ BytesPerSecond pcie_line_rate(int generation, int lanes);
 
 // --- links and nodes
 
-enum class LinkKind { nvlink, pcie, host, ib, roce, tcp, vxlan };
-inline constexpr EnumNames<LinkKind, 7> kLinkKindNames{
-    {"nvlink", "pcie", "host", "ib", "roce", "tcp", "vxlan"}};
+enum class LinkKind { nvlink, pcie, host, ib, roce, opa, tcp, vxlan };  // opa: Omni-Path
+inline constexpr EnumNames<LinkKind, 8> kLinkKindNames{
+    {"nvlink", "pcie", "host", "ib", "roce", "opa", "tcp", "vxlan"}};
 
 // How the GPUs of a node reach each other.
 enum class Topology {
@@ -152,6 +152,7 @@ struct NodeProfile {
   std::optional<Quantity<BytesPerSecond>> nvme_read, nvme_write;
   std::optional<Quantity<Bytes>> nvme_capacity;
   bool usual = false;     // taken first among machines with that GPU and as many of them
+  bool one_site = false;  // of one computing centre: taken only where memory or cores say so
   bool divisible = true;  // a job on fewer GPUs gets its share of the host
   bool per_gpu = false;   // superchips: each GPU brings its own host, also beyond gpus_per_node
 };

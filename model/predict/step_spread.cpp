@@ -36,6 +36,7 @@ constexpr std::array kMoved = {C::nccl_base_seconds,
                                C::pcie_collective_hop_seconds,
                                C::pcie_ramp_seconds,
                                C::network_collective_efficiency,
+                               C::omnipath_collective_efficiency,
                                C::tcp_collective_efficiency,
                                C::nccl_bulk_hop_seconds,
                                C::network_bulk_hop_seconds,
@@ -72,10 +73,12 @@ constexpr std::array kMoved = {C::nccl_base_seconds,
                                C::cpu_adam_unbound_slowdown,
                                C::nvme_efficiency,
                                C::nvme_request_seconds};
-constexpr std::size_t kFirstOfEveryStep = 30;
-constexpr std::size_t kFirstOfOffload = 47;
-static_assert(kMoved[kFirstOfEveryStep] == C::host_seconds_per_zero3_tensor);
-static_assert(kMoved[kFirstOfOffload] == C::pcie_copy_efficiency);
+constexpr auto place_of = [](C id) {
+  return static_cast<std::size_t>(std::find(kMoved.begin(), kMoved.end(), id) - kMoved.begin());
+};
+constexpr std::size_t kFirstOfEveryStep = place_of(C::host_seconds_per_zero3_tensor);
+constexpr std::size_t kFirstOfOffload = place_of(C::pcie_copy_efficiency);
+static_assert(kFirstOfEveryStep < kFirstOfOffload && kFirstOfOffload < kMoved.size());
 
 bool offloads(const StepTraffic& traffic) {
   return traffic.device_to_host + traffic.host_to_device + traffic.host_to_device_pageable >
@@ -162,7 +165,9 @@ void move_machine(Spread& spread, const Plan& plan) {
               {C::pcie_host_dram_passes});
   if (plan.cluster.nodes > 1) {
     spread.move(plan.cluster.inter_node.bandwidth,
-                {C::network_collective_efficiency, C::tcp_collective_efficiency});
+                {C::network_collective_efficiency,
+                 C::omnipath_collective_efficiency,
+                 C::tcp_collective_efficiency});
   }
   spread.move(node.cpu_cores, {C::cpu_adam_parameters_per_second_per_core});
   if (node.nvme) spread.move(node.nvme->read_bandwidth, {C::nvme_efficiency});

@@ -103,6 +103,7 @@ const std::set<std::string>& names() {
       "pcie",
       "tcp",
       "roce",
+      "opa",
       "ib",
       // of kernels
       "mm",

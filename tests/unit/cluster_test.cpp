@@ -202,11 +202,22 @@ TEST_CASE("an inline cluster keeps what is stated and fills the rest") {
   CHECK(cluster.total_gpus() == 64);
   CHECK(cluster.node.cpu_cores.value == 40);
   CHECK(cluster.inter_node.bandwidth.value.value() == 50e9);
-  CHECK(cluster.inter_node.kind == LinkKind::ib);
+  // Four V100 with two processors of 20 cores are Jean Zay's, which has Omni-Path.
+  CHECK(cluster.inter_node.kind == LinkKind::opa);
   CHECK_FALSE(cluster.network_assumed);
   CHECK_FALSE(assumes(cluster, "Gb/s per node"));
   CHECK_FALSE(assumes(cluster, "CPU cores"));
   CHECK(assumes(cluster, "host memory"));
+}
+
+TEST_CASE("one computing centre's machine is taken only where its host is said") {
+  const std::string rest = R"("nodes":2,"gpus_per_node":4,"gpu":"V100-32G-SXM2")";
+  CHECK_FALSE(assumes(inline_cluster("{" + rest + "}"), "jean_zay"));
+  CHECK(assumes(inline_cluster("{" + rest + R"(,"cpu_cores":40})"), "as jean_zay_v100"));
+  CHECK_FALSE(assumes(inline_cluster("{" + rest + R"(,"cpu_cores":20})"), "jean_zay"));
+  const Cluster named =
+      inline_cluster("{" + rest + R"(,"inter_node":{"link":"opa","bandwidth":5e10}})");
+  CHECK(named.inter_node.kind == LinkKind::opa);
 }
 
 TEST_CASE("nothing is assumed where all is stated") {

@@ -56,6 +56,8 @@ std::vector<Case> cases() {
   list.emplace_back(R"("stage":3)", R"("4x8xA100-80G-SXM")");
   list.emplace_back(R"("stage":2)", R"({"nodes":2,"gpus_per_node":4,"gpu":"A100-80G-SXM",
                     "inter_node":{"link":"tcp","bandwidth":1.25e9}})");
+  list.emplace_back(R"("stage":2)", R"({"nodes":2,"gpus_per_node":4,"gpu":"V100-32G-SXM2",
+                    "inter_node":{"link":"opa","bandwidth":5e10}})");
   list.emplace_back(R"("stage":2,)" + cpu, R"("1x4xRTX4090")");
   list.emplace_back(R"("stage":3,)" + cpu, R"("1x8xL40S")");
   list.emplace_back(R"("stage":3)", R"("1x4xL40S")");
