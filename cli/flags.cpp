@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "model/diagnostic.hpp"
+#include "model/knobs/knobs.hpp"
 
 namespace zeroplan {
 namespace {
@@ -27,6 +28,26 @@ std::string_view group_of(const ScenarioKeyInfo& key) {
   if (key.pointer.starts_with("/workload/")) return "Workload";
   if (key.pointer.starts_with("/software/")) return "Software";
   return "Model and cluster";
+}
+
+// Of a flag that is a key of ds_config.json, where that goes; empty for others. "--stage",
+// "--reduce-bucket-size"; "--zero" and "--zero-stage" are what people call the stage.
+std::string place_in_ds_config(std::string_view flag) {
+  std::string key(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())));
+  std::replace(key.begin(), key.end(), '-', '_');
+  if (key == "zero" || key == "zero_stage") key = "stage";
+  for (const KnobRow& row : kKnobs) {
+    if (row.pointer.substr(row.pointer.rfind('/') + 1) != key) continue;
+    std::string text = "...";
+    std::string_view rest = row.pointer;
+    while (!rest.empty()) {
+      const std::size_t slash = rest.rfind('/');
+      text = "{\"" + std::string(rest.substr(slash + 1)) + "\":" + text + "}";
+      rest = rest.substr(0, slash);
+    }
+    return "a key of ds_config.json: --ds-config FILE or --ds-config '" + text + "'";
+  }
+  return "";
 }
 
 // What the words of one command say, by long flag.
@@ -71,11 +92,13 @@ class WordReader {
   [[noreturn]] void unknown(const std::string& name) const {
     std::vector<std::string_view> names;
     for (const Flag& flag : flags_) names.push_back(flag.name);
+    std::string hint = did_you_mean(name, names);
+    if (hint.empty() && find("--ds-config") != nullptr) hint = place_in_ds_config(name);
     throw InputError({kCommandLine,
                       name,
                       "a flag of zeroplan " + std::string(command_.name),
                       in_quotes(name),
-                      did_you_mean(name, names)});
+                      hint});
   }
 
   void read_flag(const std::string& word) {

@@ -125,6 +125,7 @@ const std::set<std::string>& names() {
       "fp",
       "int",
       // of commands to type
+      "simulate",
       "pip",
       "install",
       "apt",
