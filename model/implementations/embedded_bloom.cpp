@@ -35,21 +35,8 @@ void build_bloom(GraphAssembler& assembler, const hf::Context& c) {
                            .down = "dense_4h_to_h",
                            .layout = WeightLayout::out_in,
                            .heads = {3 * c.shape().hidden, 3 * dim, {0, dim, 2 * dim}}};
-  const auto builder = [&](const char* name, const std::string& prefix, bool checkpoint) {
-    return BlockBuilder({name, prefix, &c.model, &c.options, checkpoint});
-  };
-  assembler.add_written("", [&](const std::string& prefix, bool checkpoint) {
-    return input_block(builder("BloomModel inputs", prefix, checkpoint), c.shape().tied_embeddings);
-  });
-  assembler.add_written_layers(
-      "transformer.h.", c.shape().layers, [&](const std::string& prefix, bool checkpoint) {
-        return pre_norm_layer(builder(layer.block, prefix, checkpoint), layer);
-      });
-  assembler.add_written("", [&](const std::string& prefix, bool checkpoint) {
-    return head_block(builder("BloomForCausalLM head", prefix, checkpoint),
-                      "transformer.ln_f",
-                      {"lm_head", kWords, ""});
-  });
+  add_pre_norm_model(
+      assembler, c, {"BloomModel inputs", "BloomForCausalLM head", kWords, input_block, layer});
 }
 
 }  // namespace zeroplan::embedded

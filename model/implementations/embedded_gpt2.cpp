@@ -43,21 +43,8 @@ void build_gpt2(GraphAssembler& assembler, const hf::Context& c) {
                            .down = "c_proj",
                            .layout = WeightLayout::in_out,
                            .heads = {3 * hidden, c.shape().head_dim, {0, hidden, 2 * hidden}}};
-  const auto builder = [&](const char* name, const std::string& prefix, bool checkpoint) {
-    return BlockBuilder({name, prefix, &c.model, &c.options, checkpoint});
-  };
-  assembler.add_written("", [&](const std::string& prefix, bool checkpoint) {
-    return input_block(builder("GPT2Model inputs", prefix, checkpoint), c.shape().tied_embeddings);
-  });
-  assembler.add_written_layers(
-      "transformer.h.", c.shape().layers, [&](const std::string& prefix, bool checkpoint) {
-        return pre_norm_layer(builder(layer.block, prefix, checkpoint), layer);
-      });
-  assembler.add_written("", [&](const std::string& prefix, bool checkpoint) {
-    return head_block(builder("GPT2LMHeadModel head", prefix, checkpoint),
-                      "transformer.ln_f",
-                      {"lm_head", kWords, ""});
-  });
+  add_pre_norm_model(
+      assembler, c, {"GPT2Model inputs", "GPT2LMHeadModel head", kWords, input_block, layer});
 }
 
 }  // namespace zeroplan::embedded

@@ -117,6 +117,17 @@ struct PreNormLayer {
   HeadLayout heads;
 };
 Block pre_norm_layer(BlockBuilder b, const PreNormLayer& names);
+
+// A whole model of such layers, under Hugging Face's names of GPT-2 and BLOOM: transformer.h.N,
+// transformer.ln_f, and a head that may be tied to the table of words.
+struct PreNormModel {
+  const char* inputs;  // names of the first and the last block in the graph
+  const char* head;
+  std::string_view words;                    // the module of the embedding
+  Block (*input_block)(BlockBuilder, bool);  // {T, C}; whether the head is tied
+  PreNormLayer layer;
+};
+void add_pre_norm_model(GraphAssembler& assembler, const hf::Context& c, const PreNormModel& model);
 // The block from the last layer to the loss.
 Block head_block(BlockBuilder b, std::string_view last_norm, const Head& head);
 

@@ -1,5 +1,6 @@
 // The layer of GPT-2 and BLOOM for the embedded runtime: they differ in names, in how a projection
 // lays out queries, keys and values, and in the orientation of weights.
+#include <string>
 #include <utility>
 
 #include "model/implementations/embedded_layers.hpp"
@@ -74,6 +75,25 @@ Block pre_norm_layer(BlockBuilder b, const PreNormLayer& names) {
   }
   b.set_input_gradient(d);
   return b.take();
+}
+
+void add_pre_norm_model(GraphAssembler& assembler,
+                        const hf::Context& c,
+                        const PreNormModel& model) {
+  const auto builder = [&](const char* name, const std::string& prefix, bool checkpoint) {
+    return BlockBuilder({name, prefix, &c.model, &c.options, checkpoint});
+  };
+  assembler.add_written("", [&](const std::string& prefix, bool checkpoint) {
+    return model.input_block(builder(model.inputs, prefix, checkpoint), c.shape().tied_embeddings);
+  });
+  assembler.add_written_layers(
+      "transformer.h.", c.shape().layers, [&](const std::string& prefix, bool checkpoint) {
+        return pre_norm_layer(builder(model.layer.block, prefix, checkpoint), model.layer);
+      });
+  assembler.add_written("", [&](const std::string& prefix, bool checkpoint) {
+    return head_block(
+        builder(model.head, prefix, checkpoint), "transformer.ln_f", {"lm_head", model.words, ""});
+  });
 }
 
 }  // namespace zeroplan::embedded
