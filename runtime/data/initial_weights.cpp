@@ -21,12 +21,15 @@ std::uint64_t hash_of(std::string_view text) {
 double uniform(std::uint64_t bits) { return static_cast<double>((bits >> 11) + 1) * 0x1p-53; }
 
 // Box and Muller 1958: a pair of places shares two uniform numbers.
-float normal(std::uint64_t stream, std::int64_t at) {
-  const auto pair = static_cast<std::uint64_t>(at / 2) * 2;
-  const double radius = std::sqrt(-2.0 * std::log(uniform(mixed(stream + pair))));
-  const double angle = 2.0 * std::numbers::pi * uniform(mixed(stream + pair + 1));
-  return static_cast<float>(kDeviation * radius *
-                            (at % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+struct Pair {
+  float even, odd;
+};
+Pair normals(std::uint64_t stream, std::int64_t even) {
+  const std::uint64_t at = stream + static_cast<std::uint64_t>(even);
+  const double radius = kDeviation * std::sqrt(-2.0 * std::log(uniform(mixed(at))));
+  const double angle = 2.0 * std::numbers::pi * uniform(mixed(at + 1));
+  return {static_cast<float>(radius * std::cos(angle)),
+          static_cast<float>(radius * std::sin(angle))};
 }
 
 }  // namespace
@@ -41,8 +44,17 @@ void initial_weights(const Parameter& parameter,
     return;
   }
   const std::uint64_t stream = mixed(hash_of(parameter.name) ^ mixed(seed));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = normal(stream, first.count() + static_cast<std::int64_t>(i));
+  const std::int64_t last = first.count() + static_cast<std::int64_t>(values.size());
+  auto value = values.begin();
+  for (std::int64_t at = first.count(); at < last;) {
+    const std::int64_t even = at / 2 * 2;
+    const Pair pair = normals(stream, even);
+    if (at++ == even) {
+      *value++ = pair.even;
+      if (at == last) break;
+      ++at;
+    }
+    *value++ = pair.odd;
   }
 }
 

@@ -74,8 +74,10 @@ RankEngine::RankEngine(
   open_swap_files();
   allocate_buffers(BufferLifetime::resident);
   make_swappers();
+  drawing_ = std::make_unique<ThreadPool>(setup_.threads);
   make_weights();
   make_units();
+  drawing_.reset();
   loss_scale_ = setup_.loss_scaling.initial;
   hysteresis_ = setup_.loss_scaling.hysteresis;
   if (setup_.resumed) resume();

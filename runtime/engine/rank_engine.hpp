@@ -34,6 +34,7 @@
 #include "runtime/engine/optimizer_swapper.hpp"
 #include "runtime/engine/parameter_swapper.hpp"
 #include "runtime/engine/timeline.hpp"
+#include "runtime/kernels/thread_pool.hpp"
 #include "runtime/optimizer/adamw.hpp"
 
 namespace zeroplan::runtime {
@@ -81,6 +82,7 @@ struct EngineSetup {
   std::optional<ResumedState> resumed;
   Timeline* timeline = nullptr;  // where what happens is recorded
   SwapSetup swap;
+  int threads = 1;  // of the host, that draw weights
 };
 
 // fp32 values in memory, or in the swap file of the optimizer's states; or nowhere.
@@ -196,7 +198,8 @@ class RankEngine {
             Elements first,
             std::byte* to,
             DType dtype,
-            Elements n);
+            Elements n,
+            ThreadPool* threads = nullptr);
   void make_partitioned_weights();
   void make_units();
   void make_partition_units();
@@ -347,7 +350,8 @@ class RankEngine {
   int next_gather_ = 0;   // flat groups gathered in this step
   double loss_ = 0.0;     // of the micro-step at hand
   double loss_scale_ = 1.0;
-  std::int64_t steps_ = 0;  // skipped ones included
+  std::unique_ptr<ThreadPool> drawing_;  // while the engine is made
+  std::int64_t steps_ = 0;               // skipped ones included
   std::int64_t last_overflow_ = -1;
   std::int64_t hysteresis_ = 1;
 

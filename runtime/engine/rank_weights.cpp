@@ -20,30 +20,44 @@ void RankEngine::fill_weights(
   const ValueReader drawn = [&](std::int32_t, Elements begin, std::span<float> values) {
     initial_weights(what, setup_.seed, begin, values);
   };
-  fill(drawn, parameter, first, to, dtype, count);
+  fill(drawn, parameter, first, to, dtype, count, drawing_.get());
 }
 
-// Read and converted on the host, block by block.
+// Read and converted on the host, block by block; by threads where the reader may be called by
+// several at once: to draw a number takes as long as tens of bytes' copy, and the card waits.
 void RankEngine::fill(const ValueReader& reader,
                       std::int32_t parameter,
                       Elements first,
                       std::byte* to,
                       DType dtype,
-                      Elements count) {
+                      Elements count,
+                      ThreadPool* threads) {
   constexpr std::int64_t kBlock = 1 << 16;
-  const auto room = static_cast<std::size_t>(std::min(kBlock, count.count()));
+  constexpr std::int64_t kBlocks = 64;  // at once
+  const std::int64_t most = threads == nullptr ? kBlock : kBlocks * kBlock;
+  const auto room = static_cast<std::size_t>(std::min(most, count.count()));
   std::vector<float> values(room);
   std::vector<std::byte> converted(room * static_cast<std::size_t>(width(dtype)));
-  for (std::int64_t begin = 0; begin < count.count(); begin += kBlock) {
-    const Elements size = Elements::of(std::min(kBlock, count.count() - begin));
-    const std::span<float> block(values.data(), static_cast<std::size_t>(size.count()));
-    reader(parameter, first + Elements::of(begin), block);
-    convert(reinterpret_cast<const std::byte*>(values.data()),
-            DType::fp32,
-            converted.data(),
-            dtype,
-            size);
-    device_.upload(advance(to, Elements::of(begin), dtype), converted.data(), size * dtype);
+  for (std::int64_t begin = 0; begin < count.count(); begin += most) {
+    const std::int64_t size = std::min(most, count.count() - begin);
+    const auto block = [&](std::int64_t index) {
+      const std::int64_t at = index * kBlock;
+      const Elements elements = Elements::of(std::min(kBlock, size - at));
+      const std::span<float> drawn(values.data() + at, static_cast<std::size_t>(elements.count()));
+      reader(parameter, first + Elements::of(begin + at), drawn);
+      convert(reinterpret_cast<const std::byte*>(drawn.data()),
+              DType::fp32,
+              advance(converted.data(), Elements::of(at), dtype),
+              dtype,
+              elements);
+    };
+    if (threads == nullptr) {
+      block(0);
+    } else {
+      threads->run(ceil_div(size, kBlock), block);
+    }
+    device_.upload(
+        advance(to, Elements::of(begin), dtype), converted.data(), Elements::of(size) * dtype);
   }
 }
 

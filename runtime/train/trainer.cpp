@@ -111,7 +111,8 @@ RankReport run_rank(const TrainingSetup& setup,
                       .seed = setup.seed,
                       .resumed = setup.resumed,
                       .timeline = timeline ? &*timeline : nullptr,
-                      .swap = setup.swap};
+                      .swap = setup.swap,
+                      .threads = options.threads_per_rank};
   of_rank.config.rank = group.rank();
   RankEngine engine(of_rank, group, device, *hardware.kernels, memory);
   RankRows rows(setup, group.rank());

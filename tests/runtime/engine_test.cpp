@@ -17,6 +17,8 @@ struct Run {
   test::SmallModelSizes sizes;
   EngineConfig config;
   int groups = 1;
+  int threads = 1;
+  int steps = kSteps;
 
   TrainingReport train() {
     const test::SmallModel small = test::small_model(sizes);
@@ -34,7 +36,8 @@ struct Run {
     setup.seed = 7;
     setup.kernels = [](int) { return test::plain_kernels(); };
     TrainingOptions options;
-    options.steps = kSteps;
+    options.steps = steps;
+    options.threads_per_rank = threads;
     options.patience = std::chrono::seconds(20);
     const auto data = random_tokens(3, sizes.vocabulary, 8);
     return zeroplan::runtime::train(setup, options, *data);
@@ -69,6 +72,19 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
 const std::vector<double>& reference() {
   static const std::vector<double> losses = make_run(0, 1, 1).train().losses;
   return losses;
+}
+
+// A table of several of the blocks in which threads draw weights.
+TEST_CASE("weights are the same by however many threads they are drawn") {
+  for (const int stage : {0, 3}) {
+    Run one = make_run(stage, 1, 1);
+    one.sizes.vocabulary = 20'011;
+    one.sizes.batch = 1;
+    one.steps = 1;
+    Run several = one;
+    several.threads = 3;
+    CHECK(one.train().losses == several.train().losses);
+  }
 }
 
 TEST_CASE("the loss falls, from that of a uniform guess") {
