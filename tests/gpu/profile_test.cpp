@@ -243,8 +243,11 @@ TEST_CASE("a rank that never comes to NCCL, or fails on its way, ends the others
   Clock::time_point begin = Clock::now();
   (void)cuda::measure_gpus(scale, {});
   const double usual = seconds_since(begin);
-  {
-    const Environment absent("ZEROPLAN_EMULATED_ABSENT_RANK", "1");
+  // The one on which the ranks meet first, and the blocking one behind it.
+  for (const char* variable :
+       {"ZEROPLAN_EMULATED_ABSENT_RANK", "ZEROPLAN_EMULATED_ABSENT_BLOCKING"}) {
+    CAPTURE(variable);
+    const Environment absent(variable, "1");
     scale.patience = Seconds::of(0.5);
     begin = Clock::now();
     const GpuFindings found = cuda::measure_gpus(scale, {});
@@ -255,14 +258,18 @@ TEST_CASE("a rank that never comes to NCCL, or fails on its way, ends the others
     CHECK(count_of(found).count("gpu_nccl_all_reduce") == 0);
     CHECK(count_of(found).count("gpu_adamw") == 1);
   }
-  const Environment fails("ZEROPLAN_EMULATED_FAILING_RANK", "1");
-  scale.patience = Seconds::of(600.0);
-  begin = Clock::now();
-  const GpuFindings found = cuda::measure_gpus(scale, {});
-  CHECK(seconds_since(begin) < 3.0 * usual + 10.0);
-  INFO(text_of_notes(found));
-  CHECK(text_of_notes(found).find("GPU 1: ncclCommInitRankConfig: an error of the emulated NCCL") !=
-        std::string::npos);
+  for (const char* variable :
+       {"ZEROPLAN_EMULATED_FAILING_RANK", "ZEROPLAN_EMULATED_FAILING_BLOCKING"}) {
+    CAPTURE(variable);
+    const Environment fails(variable, "1");
+    scale.patience = Seconds::of(600.0);
+    begin = Clock::now();
+    const GpuFindings found = cuda::measure_gpus(scale, {});
+    CHECK(seconds_since(begin) < 3.0 * usual + 10.0);
+    INFO(text_of_notes(found));
+    CHECK(text_of_notes(found).find(
+              "GPU 1: ncclCommInitRankConfig: an error of the emulated NCCL") != std::string::npos);
+  }
 }
 
 }  // namespace zeroplan::runtime

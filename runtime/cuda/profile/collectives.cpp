@@ -4,10 +4,14 @@
 //
 // A blocking communicator waits for a rank that never comes for ever, and nothing ends it. So the
 // ranks meet on one that does not block first, and give it up when one fails or time is up; the
-// other is made when all have been there. A rank that fails while the other is made still leaves
-// the rest waiting in it.
+// other is made when all have been there, by a thread of its own, which is left behind when a rank
+// fails meanwhile or time is up. Not the first for both: NCCL starts a thread for every call of a
+// communicator that does not block (src/group.cc, ncclGroupEndInternal).
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -45,6 +49,32 @@ struct Reading {
   std::vector<double> seconds;  // of a call
 };
 
+// A blocking communicator on its way. Held by the rank and by the thread that makes it.
+struct Beginning {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false, left = false;
+  ncclResult_t status = ncclSuccess;
+  ncclComm_t made = nullptr;
+};
+
+void make_blocking(
+    const std::shared_ptr<Beginning>& to, int device, int ranks, int rank, const ncclUniqueId& id) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  ncclComm_t made = nullptr;
+  ncclResult_t status = ncclUnhandledCudaError;
+  if (cudaSetDevice(device) == cudaSuccess) {
+    status = ncclCommInitRankConfig(&made, ranks, id, rank, &config);
+  }
+  const std::lock_guard lock(to->mutex);
+  to->status = status;
+  to->made = made;
+  to->done = true;
+  if (to->left && status == ncclSuccess) static_cast<void>(ncclCommAbort(made));
+  to->changed.notify_all();
+}
+
 struct Group {
   ncclUniqueId meeting{}, id{};
   std::chrono::milliseconds patience{};
@@ -64,10 +94,7 @@ class Rank {
     host_.barrier();  // who has no memory is noticed before the others wait in NCCL
     const std::int64_t before = free_memory();
     meet();
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 1;
-    check_nccl(ncclCommInitRankConfig(&nccl_, group.ranks, group.id, host.rank(), &config),
-               "ncclCommInitRankConfig");
+    nccl_ = blocking();
     free_before_ = before;
   }
   Rank(const Rank&) = delete;
@@ -121,6 +148,27 @@ class Rank {
     }
     static_cast<void>(ncclCommAbort(meeting));
   }
+  ncclComm_t blocking() const {
+    const auto begun = std::make_shared<Beginning>();
+    int device = 0;
+    ZP_CUDA(cudaGetDevice(&device));
+    std::thread(make_blocking, begun, device, group_.ranks, host_.rank(), group_.id).detach();
+    const Clock::time_point begin = Clock::now();
+    std::unique_lock lock(begun->mutex);
+    constexpr auto kLook = std::chrono::milliseconds(20);  // for failures, which notify nobody here
+    while (!begun->changed.wait_for(lock, kLook, [&] { return begun->done; })) {
+      const auto failure = host_.failure();
+      if (!failure && Clock::now() - begin < group_.patience) continue;
+      begun->left = true;
+      if (failure) throw CollectiveError(*failure);
+      too_late();
+    }
+    check_nccl(begun->status, "ncclCommInitRankConfig");
+    return begun->made;
+  }
+  [[noreturn]] void too_late() const {
+    throw CollectiveError(fmt::format("a rank has not come to NCCL within {} s", patience()));
+  }
   void settle(ncclComm_t meeting) const {
     const Clock::time_point begin = Clock::now();
     for (;;) {
@@ -129,9 +177,7 @@ class Rank {
       if (state == ncclSuccess) return;
       if (const auto failure = host_.failure()) throw CollectiveError(*failure);
       if (state != ncclInProgress) check_nccl(state, "ncclCommInitRankConfig");
-      if (Clock::now() - begin > group_.patience) {
-        throw CollectiveError(fmt::format("a rank has not come to NCCL within {} s", patience()));
-      }
+      if (Clock::now() - begin > group_.patience) too_late();
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }

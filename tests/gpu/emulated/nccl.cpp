@@ -190,7 +190,9 @@ bool said(const char* variable, int rank) {
 
 ncclResult_t ncclCommInitRankConfig(
     ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  const bool blocks = config->blocking != 0;
   if (said("ZEROPLAN_EMULATED_FAILING_RANK", rank)) return ncclSystemError;
+  if (blocks && said("ZEROPLAN_EMULATED_FAILING_BLOCKING", rank)) return ncclSystemError;
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<Group>> groups;
   std::shared_ptr<Group> group;
@@ -202,9 +204,11 @@ ncclResult_t ncclCommInitRankConfig(
   }
   std::unique_lock of_group(group->mutex);
   group->ranks = ranks;
-  if (!said("ZEROPLAN_EMULATED_ABSENT_RANK", rank)) ++group->joined;
+  const bool absent = said("ZEROPLAN_EMULATED_ABSENT_RANK", rank) ||
+                      (blocks && said("ZEROPLAN_EMULATED_ABSENT_BLOCKING", rank));
+  if (!absent) ++group->joined;
   group->changed.notify_all();
-  *communicator = new ncclComm{.group = group, .rank = rank, .blocks = config->blocking != 0};
+  *communicator = new ncclComm{.group = group, .rank = rank, .blocks = blocks};
   return (*communicator)->answer(of_group, [&] { return group->joined == group->ranks; });
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state) {
