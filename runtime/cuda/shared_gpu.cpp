@@ -194,6 +194,11 @@ void SharedGpuRank::order(const Meeting& meeting) {
     return meeting.parts[static_cast<std::size_t>(r)].exchange;
   };
   const Bytes share = own.elements * own.dtype;
+  // Alone: the sum of one is itself, and in place, as gradients are reduced, it is there already.
+  if (ranks() == 1) {
+    if (own.kind != CollectiveKind::barrier) copy(own.output, own.input, share);
+    return;
+  }
   switch (own.kind) {
     case CollectiveKind::all_reduce:
     case CollectiveKind::reduce: {
