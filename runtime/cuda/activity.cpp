@@ -41,14 +41,17 @@ struct Collected {
   Seconds first_seconds;    // Timeline's clock then
 };
 
+// Never destroyed: CUPTI hands over what is left when the process ends, too.
 Collected& collected() {
-  static Collected all;
-  return all;
+  static auto* const all = new Collected;
+  return *all;
 }
 
 template <typename Record>
 void keep(Collected& to, const void* raw, const char* name) {
   const auto& record = *static_cast<const Record*>(raw);
+  // CUPTI could not take the times (0), or the work was not done when it was made to hand it over.
+  if (record.start == 0 || record.end < record.start) return;
   const auto seconds = [&](std::uint64_t time) {
     const auto after = static_cast<std::int64_t>(time - to.first);
     return to.first_seconds + Seconds::of(1e-9 * static_cast<double>(after));
