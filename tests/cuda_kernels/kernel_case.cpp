@@ -127,7 +127,11 @@ KernelCase& KernelCase::written() {
   return *this;
 }
 KernelCase& KernelCase::misaligned() {
-  misaligned_ = true;
+  for (Part& part : parts_) part.misaligned = true;
+  return *this;
+}
+KernelCase& KernelCase::misaligned(std::size_t operand) {
+  parts_.at(operand).misaligned = true;
   return *this;
 }
 KernelCase& KernelCase::exact(std::size_t operand) {
@@ -195,7 +199,7 @@ KernelCase::Memory KernelCase::on_device(DType dtype, const Memory& memory) cons
   std::vector<std::byte*> data;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const auto element = static_cast<std::size_t>(width(dtype_of(parts_[i], dtype)));
-    data.push_back(device.allocate(memory[i].size(), misaligned_ ? element : 0));
+    data.push_back(device.allocate(memory[i].size(), parts_[i].misaligned ? element : 0));
     device.upload(data.back(), memory[i]);
   }
   device.kernels().run(call_, operands(dtype, data));

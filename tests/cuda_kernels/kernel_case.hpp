@@ -45,6 +45,8 @@ class KernelCase {
 
   // Operands begin one element past an aligned address.
   KernelCase& misaligned();
+  // That operand does, and the others are aligned.
+  KernelCase& misaligned(std::size_t operand);
   // An output that is compared in bits with the CPU's.
   KernelCase& exact(std::size_t operand);
   // Takes the CPU's results of `forward` as this case's operand.
@@ -60,7 +62,7 @@ class KernelCase {
  private:
   struct Part {
     enum class Is { model, fp32, int64, none } is = Is::model;
-    bool read = false, written = false, exact = false;
+    bool read = false, written = false, exact = false, misaligned = false;
     std::int64_t count = 0;
     float width = 1.0F, shift = 0.0F;
     std::vector<float> values;  // instead of numbers by width
@@ -83,7 +85,6 @@ class KernelCase {
 
   KernelCall call_;
   std::vector<Part> parts_;
-  bool misaligned_ = false;
 };
 
 std::vector<float> floats_of(const std::vector<std::byte>& data, DType dtype);

@@ -48,6 +48,21 @@ TEST_CASE("Linear layers, weights either way round, adding and not") {
   }
 }
 
+// Of one shape, so that what was chosen for the first would do for the second.
+TEST_CASE("A bias that begins where vectors do, then anywhere") {
+  KernelCall call;
+  call.rows = 24;
+  call.columns = 64;
+  call.inner = 32;
+  const auto product = [&] {
+    KernelCase made(Kernel::linear_forward, call);
+    made.out(call.rows * call.columns).in(call.rows * call.inner).in(call.columns * call.inner);
+    return made.in(call.columns);
+  };
+  product().check_all(sum_of(call.inner));
+  product().misaligned(3).check_all(sum_of(call.inner));
+}
+
 TEST_CASE("The bias's gradient over many rows and columns") {
   for (const auto& [rows, columns] :
        {std::array<std::int64_t, 2>{1000, 3}, {257, 300}, {1, 1}, {3, 513}}) {

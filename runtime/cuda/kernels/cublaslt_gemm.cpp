@@ -1,5 +1,10 @@
-// GemmCall by cuBLASLt. An algorithm is asked for once a shape; none that adds the parts of a sum
-// in the output's format is allowed.
+// GemmCall by cuBLASLt. Algorithms are asked for once a shape; none that adds the parts of a sum in
+// the output's format is allowed.
+//
+// A bias has an alignment, too, which the heuristics read off its address (cublasLt.h,
+// CUBLASLT_MATMUL_DESC_BIAS_POINTER) and kernels take to be 16 bytes (pytorch/pytorch#194497). One
+// that begins elsewhere, as in flat memory behind an odd parameter, is copied to the end of the
+// workspace first.
 #include <array>
 #include <map>
 #include <stdexcept>
@@ -7,6 +12,7 @@
 #include <tuple>
 
 #include <cublasLt.h>
+#include <cuda_runtime_api.h>
 
 #include "model/check.hpp"
 #include "runtime/cuda/kernels/gemm.hpp"
@@ -18,6 +24,11 @@ namespace {
 void check(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw std::runtime_error(std::string(call) + ": " + cublasLtGetStatusString(status));
+}
+
+void check(cudaError_t status) {
+  if (status == cudaSuccess) return;
+  throw std::runtime_error(std::string("cudaMemcpyAsync of a bias: ") + cudaGetErrorName(status));
 }
 
 cudaDataType_t type_of(DType dtype) {
@@ -51,23 +62,33 @@ using Key = std::tuple<std::int64_t,
                        bool,
                        bool,
                        DType,
-                       std::array<std::uint32_t, 3>>;
+                       std::array<std::uint32_t, 4>>;
 Key key_of(const GemmCall& call) {
-  return {call.m,
-          call.n,
-          call.k,
-          call.lda,
-          call.ldb,
-          call.ldc,
-          call.transpose_a,
-          call.transpose_b,
-          call.accumulate,
-          call.bias != nullptr,
-          call.dtype,
-          {alignment_of(call.a), alignment_of(call.b), alignment_of(call.c)}};
+  return {
+      call.m,
+      call.n,
+      call.k,
+      call.lda,
+      call.ldb,
+      call.ldc,
+      call.transpose_a,
+      call.transpose_b,
+      call.accumulate,
+      call.bias != nullptr,
+      call.dtype,
+      {alignment_of(call.a), alignment_of(call.b), alignment_of(call.c), alignment_of(call.bias)}};
 }
 
-// A shape's descriptors and its algorithm.
+constexpr std::uint32_t kBiasAlignment = 16;
+bool moves_bias(const GemmCall& call) {
+  return call.bias != nullptr && alignment_of(call.bias) < kBiasAlignment;
+}
+// What a bias that is copied takes of the workspace's end.
+std::int64_t room_of_bias(const GemmCall& call) {
+  return moves_bias(call) ? round_up(call.m * width(call.dtype), 256) : 0;
+}
+
+// A shape's descriptors and its algorithms.
 class Plan {
  public:
   Plan(cublasLtHandle_t handle, const GemmCall& call, bool tf32) {
@@ -88,29 +109,51 @@ class Plan {
   Plan& operator=(const Plan&) = delete;
 
   void run(cublasLtHandle_t handle, const GemmCall& call, std::byte* memory, Stream stream) {
-    if (call.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
-    const float alpha = 1.0F;
-    const float beta = call.accumulate ? 1.0F : 0.0F;
-    check(cublasLtMatmul(handle,
-                         product_,
-                         &alpha,
-                         call.a,
-                         a_,
-                         call.b,
-                         b_,
-                         &beta,
-                         call.c,
-                         c_,
-                         call.c,
-                         c_,
-                         &algorithm_,
-                         memory,
-                         static_cast<std::size_t>(workspace_bytes().count()),
-                         stream),
-          "cublasLtMatmul");
+    if (call.bias != nullptr) {
+      const std::byte* bias = call.bias;
+      if (moves_bias(call)) {
+        std::byte* moved = memory + room_;
+        const auto bytes = static_cast<std::size_t>(call.m * width(call.dtype));
+        check(cudaMemcpyAsync(moved, bias, bytes, cudaMemcpyDeviceToDevice, stream));
+        bias = moved;
+      }
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    }
+    cublasStatus_t status = multiply(handle, call, memory, stream);
+    // Found, and refused all the same: nothing was put on the stream, and there is a next one.
+    while (status == CUBLAS_STATUS_NOT_SUPPORTED && algorithm_ + 1 < algorithms_) {
+      ++algorithm_;
+      status = multiply(handle, call, memory, stream);
+    }
+    check(status, "cublasLtMatmul");
   }
 
  private:
+  static constexpr int kAlgorithms = 4;
+
+  cublasStatus_t multiply(cublasLtHandle_t handle,
+                          const GemmCall& call,
+                          std::byte* memory,
+                          Stream stream) {
+    const float alpha = 1.0F;
+    const float beta = call.accumulate ? 1.0F : 0.0F;
+    return cublasLtMatmul(handle,
+                          product_,
+                          &alpha,
+                          call.a,
+                          a_,
+                          call.b,
+                          b_,
+                          &beta,
+                          call.c,
+                          c_,
+                          call.c,
+                          c_,
+                          &found_[static_cast<std::size_t>(algorithm_)].algo,
+                          memory,
+                          static_cast<std::size_t>(room_),
+                          stream);
+  }
   template <typename Value>
   void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
     check(cublasLtMatmulDescSetAttribute(product_, attribute, &value, sizeof(value)),
@@ -136,7 +179,9 @@ class Plan {
     set(CUBLASLT_MATMUL_DESC_TRANSB, b);
     if (call.bias != nullptr) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+      // Aligned as it is, or as its copy.
+      const auto* const moved = reinterpret_cast<const std::byte*>(std::uintptr_t{256});
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, moves_bias(call) ? moved : call.bias);
     }
     layout(
         a_, type, call.transpose_a ? call.k : call.m, call.transpose_a ? call.m : call.k, call.lda);
@@ -147,8 +192,9 @@ class Plan {
 
   void choose(cublasLtHandle_t handle, const GemmCall& call) {
     check(cublasLtMatmulPreferenceCreate(&preference_), "cublasLtMatmulPreferenceCreate");
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-           static_cast<std::size_t>(workspace_bytes().count()));
+    room_ = workspace_bytes().count() - room_of_bias(call);
+    ZP_CHECK(room_ >= 0, "a bias fits the workspace");
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(room_));
     // Split sums are added in fp32 by a pass of their own, or not at all.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
@@ -156,17 +202,22 @@ class Plan {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(call.b));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(call.c));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(call.c));
-    cublasLtMatmulHeuristicResult_t found{};
-    int count = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(
-              handle, product_, a_, b_, c_, c_, preference_, 1, &found, &count),
+    check(cublasLtMatmulAlgoGetHeuristic(handle,
+                                         product_,
+                                         a_,
+                                         b_,
+                                         c_,
+                                         c_,
+                                         preference_,
+                                         kAlgorithms,
+                                         found_.data(),
+                                         &algorithms_),
           "cublasLtMatmulAlgoGetHeuristic");
-    if (count == 0) {
+    if (algorithms_ == 0) {
       throw std::runtime_error("cublasLtMatmulAlgoGetHeuristic: no algorithm for m " +
                                std::to_string(call.m) + ", n " + std::to_string(call.n) + ", k " +
                                std::to_string(call.k));
     }
-    algorithm_ = found.algo;
   }
   template <typename Value>
   void prefer(cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
@@ -185,7 +236,10 @@ class Plan {
   cublasLtMatmulDesc_t product_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
   cublasLtMatmulPreference_t preference_ = nullptr;
-  cublasLtMatmulAlgo_t algorithm_{};
+  std::array<cublasLtMatmulHeuristicResult_t, kAlgorithms> found_{};
+  int algorithms_ = 0;
+  int algorithm_ = 0;      // the one that is used
+  std::int64_t room_ = 0;  // bytes of workspace, before a bias
 };
 
 class CublasLtGemm final : public Gemm {
