@@ -32,8 +32,14 @@ TEST_CASE("The environment says who computes attention") {
     CHECK(asked_attention({}) == AttentionBy::library);
     CHECK_THROWS_WITH(make_library_attention(nullptr, {}), Catch::Contains("built without cuDNN"));
   }
+  {
+    const Environment reproducible("reproducible");
+    CHECK(asked_attention({}) == AttentionBy::reproducible);
+    CHECK(make_library_attention(nullptr, {}) == nullptr);
+  }
   const Environment other("flash");
-  CHECK_THROWS_WITH(asked_attention({}), Catch::Contains("expected own or cudnn, got flash"));
+  CHECK_THROWS_WITH(asked_attention({}),
+                    Catch::Contains("expected own, cudnn or reproducible, got flash"));
 }
 
 }  // namespace

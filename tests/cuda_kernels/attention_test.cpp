@@ -48,6 +48,20 @@ Tolerance tolerance(const Shape& shape, DType dtype) {
   return sums;
 }
 
+// docs/gpu.md, "Attention"
+bool for_library(const Shape& shape, DType dtype, bool misaligned) {
+  return dtype != DType::fp32 && !shape.alibi && !misaligned && shape.head_dim <= 128 &&
+         shape.head_dim % 8 == 0;
+}
+
+const char* name_of_way(int way) {
+  constexpr const char* kNames[] = {
+      "own kernels", "the library, sums in one order", "the library, as it likes"};
+  return kNames[way];
+}
+
+std::string by_last_library;  // what was said of the last check's way 2
+
 void check(const Shape& shape, DType dtype, bool misaligned = false) {
   INFO("sequence " << shape.sequence << ", heads " << shape.heads << "/" << shape.kv_heads
                    << ", head_dim " << shape.head_dim << ", causal " << shape.causal << ", ALiBi "
@@ -85,10 +99,19 @@ void check(const Shape& shape, DType dtype, bool misaligned = false) {
     backward.misaligned();
   }
   for (int way = kernel_device().ways() - 1; way >= 0; --way) {
-    INFO("attention by " << (way == 0 ? "own kernels" : "the library, where it has a plan"));
+    INFO("attention by " << name_of_way(way));
     kernel_device().set_way(way);
+    runtime::cuda::forget_attention_by();
     forward.check(dtype, tolerance(shape, dtype));
     backward.check(dtype, tolerance(shape, dtype));
+    if (way == 0 || !kernel_device().has_library() || !for_library(shape, dtype, misaligned)) {
+      continue;
+    }
+    const std::string by = runtime::cuda::attention_by();
+    if (way == 2) by_last_library = by;
+    CHECK_THAT(by, Catch::StartsWith("forward: cuDNN ") && Catch::Contains("backward: cuDNN "));
+    CHECK_THAT(by, !Catch::Contains("own kernels"));
+    if (way == 1) CHECK_THAT(by, !Catch::Contains("any order"));
   }
 }
 
@@ -144,18 +167,22 @@ TEST_CASE("Attention of 16-bit heads too large for the tensor cores' kernels") {
   check({1, 35, 2, 1, 144}, DType::bf16);
 }
 
-// 40 MiB of gradients of scores: two parts of ten heads. Too much work for emulated threads.
+// 40 MiB of gradients of scores: two parts of ten heads with sums in one order, one with sums in
+// any. Too much work for emulated threads.
 TEST_CASE("Attention whose backward the library computes in parts") {
   if (kernel_device().ways() == 1) return;
   check({1, 1024, 20, 20, 64}, DType::bf16);
+  if (kernel_device().has_library()) {
+    CHECK_THAT(by_last_library, Catch::Contains("backward: cuDNN") && Catch::Contains("any order"));
+  }
 }
 
-// After the others: on a GPU with cuDNN the second line says what it computed, and what not.
-TEST_CASE("Who computed attention is said") {
+TEST_CASE("Who computed attention is said, until it is forgotten") {
   check({1, 64, 1, 1, 64}, DType::bf16);
   CHECK_THAT(runtime::cuda::attention_by(), Catch::Contains("forward: own kernels"));
   CHECK_THAT(runtime::cuda::attention_by(), Catch::Contains("backward: own kernels"));
-  if (kernel_device().ways() > 1) WARN(runtime::cuda::attention_by());
+  runtime::cuda::forget_attention_by();
+  CHECK(runtime::cuda::attention_by().empty());
 }
 
 }  // namespace

@@ -6,7 +6,10 @@
 #include <memory>
 #include <vector>
 
+#include <dlfcn.h>
+
 #include "runtime/cuda/kernels/device.cuh"
+#include "runtime/cuda/kernels/library_attention.hpp"
 #include "tests/cuda_kernels/device.hpp"
 
 namespace zeroplan::testing {
@@ -73,17 +76,36 @@ class CudaDevice final : public KernelDevice {
   }
   runtime::cuda::Stream stream() override { return stream_; }
   runtime::Kernels& kernels() override { return *kernels_; }
-  int orders() const override { return 3; }  // runs
+  // Runs, whose bits agree; but of sums in any order.
+  int orders() const override { return way_ == 2 ? 1 : 3; }
   void set_order(int) override {}
-  // The library's is left out where it is not found: by the variable's default.
-  int ways() const override { return 2; }
+  // Where the library is not found the last ways are own kernels', too.
+  int ways() const override { return 3; }
   void set_way(int way) override {
+    constexpr AttentionBy kWays[] = {
+        AttentionBy::own, AttentionBy::reproducible, AttentionBy::asked};
     kernels_.reset();
-    kernels_ = runtime::cuda::cuda_kernels(
-        stream_, {.attention = way == 0 ? AttentionBy::own : AttentionBy::asked});
+    kernels_ = runtime::cuda::cuda_kernels(stream_, {.attention = kWays[way]});
+    way_ = way;
+  }
+  // As runtime/cuda/cudnn looks for it; plans that the tests ask for came with 9.8 at the latest.
+  bool has_library() const override {
+    static const bool kFound = [] {
+      try {
+        (void)runtime::cuda::make_library_attention(nullptr, {.attention = AttentionBy::library});
+      } catch (const std::exception&) {
+        return false;  // built without it
+      }
+      void* const library = ::dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+      if (library == nullptr) return false;
+      const auto version = reinterpret_cast<std::size_t (*)()>(::dlsym(library, "cudnnGetVersion"));
+      return version != nullptr && version() >= 90800;
+    }();
+    return kFound;
   }
 
  private:
+  int way_ = 0;
   cudaStream_t stream_ = nullptr;  // until the program ends
   std::unique_ptr<runtime::Kernels> kernels_;
   std::vector<Allocation> held_;

@@ -24,10 +24,12 @@ class KernelDevice {
   // Ways to order what has no order; results may not depend on it. On a GPU: runs.
   virtual int orders() const = 0;
   virtual void set_order(int order) = 0;
-  // Who computes attention: kernels() of the first way are this program's own. On a GPU the second
-  // is the library's.
+  // Who computes attention: kernels() of way 0 are this program's own. On a GPU those of way 1 are
+  // the library's with sums in one order, of way 2 the library's as it likes.
   virtual int ways() const { return 1; }
   virtual void set_way(int) {}
+  // A library is there that has to compute what it is asked.
+  virtual bool has_library() const { return false; }
 };
 
 KernelDevice& kernel_device();

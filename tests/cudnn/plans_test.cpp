@@ -85,6 +85,42 @@ std::int64_t workspace_of(const CudnnLibrary& cudnn,
   return -1;
 }
 
+// Those of tests/cuda_kernels/attention_test.cpp, which on a GPU have to be cuDNN's; and where a
+// warp, a tile and a row of the training tests end.
+TEST_CASE("cuDNN has plans for the shapes that are compared on a GPU") {
+  const CudnnLibrary* cudnn = library();
+  if (cudnn == nullptr) return;
+  struct Shape {
+    std::int64_t batch, sequence, heads, kv_heads, head_dim;
+    bool causal = true;
+  };
+  for (const Shape& shape : {Shape{1, 1, 1, 1, 64},
+                             Shape{1, 130, 2, 1, 64},
+                             Shape{1, 70, 1, 1, 80, false},
+                             Shape{1, 100, 2, 2, 128},
+                             Shape{1, 67, 1, 1, 128, false},
+                             Shape{1, 300, 3, 1, 64},
+                             Shape{1, 200, 1, 1, 64, false},
+                             Shape{1, 210, 2, 1, 128},
+                             Shape{2, 192, 1, 1, 128, false},
+                             Shape{1, 150, 1, 1, 80},
+                             Shape{1, 140, 1, 1, 64},
+                             Shape{1, 70, 2, 1, 64},
+                             Shape{1, 64, 1, 1, 64},
+                             Shape{2, 8, 2, 1, 8},
+                             Shape{1, 70, 2, 1, 8}}) {
+    AttentionProblem asked =
+        problem(shape.batch, shape.sequence, shape.heads, shape.kv_heads, shape.head_dim);
+    asked.causal = shape.causal;
+    CHECK(workspace_of(*cudnn, asked, h100()) >= 0);
+    asked.backward = true;
+    for (const bool ordered : {true, false}) {
+      asked.ordered = ordered;
+      CHECK(workspace_of(*cudnn, asked, h100()) >= 0);
+    }
+  }
+}
+
 TEST_CASE("cuDNN has plans for attention on an A100 and an H100") {
   const CudnnLibrary* cudnn = library();
   if (cudnn == nullptr) return;
@@ -120,6 +156,34 @@ TEST_CASE("cuDNN's backward with sums in one order keeps all gradients of scores
     const std::int64_t taken = workspace_of(*cudnn, asked, h100());
     CHECK(taken >= least);
     CHECK(taken <= least + least / 8);
+  }
+}
+
+// One of Qwen2.5-3B's groups of heads of 4,096 queries: what has no order fits where the other does
+// not.
+TEST_CASE("cuDNN's backward with sums in any order keeps those of queries' gradients") {
+  const CudnnLibrary* cudnn = library();
+  if (cudnn == nullptr) return;
+  for (const std::string* known : {&a100(), &h100()}) {
+    const std::string& card = *known;
+    for (AttentionProblem asked : {problem(1, 4096, 8, 1, 128),
+                                   problem(1, 4096, 4, 4, 128),
+                                   problem(3, 1024, 14, 2, 64),
+                                   problem(1, 77, 6, 2, 40)}) {
+      asked.backward = true;
+      asked.ordered = false;
+      const std::int64_t sums = bytes_of_sums(asked);
+      CHECK(sums >= asked.batch * asked.heads * asked.sequence * asked.head_dim * 4);
+      CHECK(least_workspace(asked) == sums);
+      const std::int64_t taken = workspace_of(*cudnn, asked, card);
+      CAPTURE(taken, sums, asked.heads, asked.sequence);
+      CHECK(taken >= sums);
+      // Beside them dK and dV of every head where heads share keys; on an A100 the sums once more.
+      const std::int64_t by_head = asked.heads == asked.kv_heads ? 0 : sums;
+      const std::int64_t again = &card == &a100() ? sums : 0;
+      CHECK(taken <= sums + by_head + again + 4096);
+      if (&card == &h100()) CHECK(taken <= kWorkspace);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // Parts of attention that are computed one after the other cover every row and head once.
 #include "runtime/cuda/cudnn/slices.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "tests/catch.hpp"
@@ -34,6 +35,53 @@ TEST_CASE("Slices whose statistics would begin between 16 bytes are left out") {
     CHECK((slice.batch == 2 || slice.heads * slice.sequence % 4 == 0));
   }
   CHECK(slices(shared_heads(2, 3)).size() == 3);  // whole, 12 heads, 4 heads
+}
+
+AttentionProblem heads_of(std::int64_t batch,
+                          std::int64_t sequence,
+                          std::int64_t heads,
+                          std::int64_t kv_heads,
+                          std::int64_t head_dim) {
+  return {.backward = true,
+          .batch = batch,
+          .sequence = sequence,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .ordered = false};
+}
+
+TEST_CASE("Of plans to try those with fewer parts come first, and with one order of sums") {
+  constexpr std::int64_t kRoom = 33 << 20;
+  // 2 MiB of gradients of scores a head: all in one.
+  const auto small = candidates(heads_of(1, 1024, 16, 16, 64), kRoom);
+  REQUIRE_FALSE(small.empty());
+  CHECK(small.front().ordered);
+  CHECK(small.front().kv_heads == 16);
+  // 8 MiB a head, four at a time; in any order 1 MiB a head, all at once.
+  const auto middle = candidates(heads_of(1, 2048, 16, 16, 128), kRoom);
+  REQUIRE_FALSE(middle.empty());
+  CHECK_FALSE(middle.front().ordered);
+  CHECK(middle.front().kv_heads == 16);
+  const auto last =
+      std::find_if(middle.begin(), middle.end(), [](const auto& p) { return p.ordered; });
+  REQUIRE(last != middle.end());
+  CHECK(last->kv_heads == 4);
+  // 32 MiB a head, eight that share keys: none with one order.
+  for (const AttentionProblem& each : candidates(heads_of(1, 4096, 16, 2, 128), kRoom)) {
+    CHECK_FALSE(each.ordered);
+    CHECK(bytes_of_sums(each) == each.heads * 4096 * 128 * 4);
+  }
+  AttentionProblem ordered = heads_of(1, 4096, 16, 2, 128);
+  ordered.ordered = true;
+  CHECK(candidates(ordered, kRoom).empty());
+  CHECK(bytes_of_sums(ordered) == 0);
+  // Forward has nothing to choose.
+  ordered = heads_of(4, 4096, 16, 2, 128);
+  ordered.backward = false;
+  ordered.ordered = true;
+  REQUIRE_FALSE(candidates(ordered, kRoom).empty());
+  CHECK(candidates(ordered, kRoom).front() == ordered);
 }
 
 TEST_CASE("Slices cover every operand once") {

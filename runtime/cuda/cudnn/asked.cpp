@@ -13,9 +13,10 @@ AttentionBy asked_attention(const KernelOptions& options) {
   if (text.empty()) return AttentionBy::asked;
   if (text == "own") return AttentionBy::own;
   if (text == "cudnn") return AttentionBy::library;
+  if (text == "reproducible") return AttentionBy::reproducible;
   throw InputError(Diagnostic{.file = "environment",
                               .pointer = variable,
-                              .expected = "own or cudnn",
+                              .expected = "own, cudnn or reproducible",
                               .got = std::string(text),
                               .hint = "without it cuDNN is used where it is found"});
 }

@@ -1,7 +1,9 @@
 // Attention by cuDNN: plans by shape, in slices that fit into the stream's workspace.
+#include <array>
 #include <map>
 #include <utility>
 
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include "model/diagnostic.hpp"
@@ -19,7 +21,10 @@ std::string version_text(const CudnnLibrary& library) {
 
 class CudnnAttention final : public LibraryAttention {
  public:
-  CudnnAttention(Stream stream, bool required) : stream_(stream), required_(required) {}
+  CudnnAttention(Stream stream, AttentionBy by)
+      : stream_(stream),
+        required_(by == AttentionBy::library),
+        ordered_(by == AttentionBy::reproducible) {}
   ~CudnnAttention() override {
     plans_.clear();
     if (handle_ != nullptr) library_->destroy(handle_);
@@ -27,21 +32,24 @@ class CudnnAttention final : public LibraryAttention {
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  bool run(const AttentionProblem& problem, const AttentionMemory& memory) override {
+  bool run(const AttentionProblem& asked, const AttentionMemory& memory) override {
     if (!open()) return false;
+    AttentionProblem problem = asked;
+    problem.ordered = problem.ordered || ordered_;
     auto [found, is_new] = plans_.try_emplace(problem);
     Planned& planned = found->second;
     if (is_new) plan(problem, planned);
+    if (planned.plan != nullptr && !done(problem, planned, memory)) planned.plan.reset();
     if (planned.plan == nullptr) {
       refusal_ = planned.refusal;
       return false;
     }
-    for (const AttentionMemory& slice : slices_of(problem, planned.slice, memory)) {
-      planned.plan->run(slice, workspace(stream_));
-    }
+    last_ordered_ = planned.slice.ordered;
     return true;
   }
-  std::string name() const override { return version_text(*library_); }
+  std::string name() const override {
+    return version_text(*library_) + (last_ordered_ ? "" : ", sums in any order");
+  }
   std::string refusal() const override { return refusal_; }
 
  private:
@@ -77,18 +85,39 @@ class CudnnAttention final : public LibraryAttention {
     return false;
   }
 
-  // The largest slice that has a plan within the workspace. A plan takes a third of a second, so
-  // none is made that cannot fit.
-  void plan(const AttentionProblem& problem, Planned& to) {
-    for (const AttentionProblem& slice : slices(problem)) {
-      if (least_workspace(slice) > kWorkspace) {
-        to.refusal =
-            fmt::format("{}: its workspace for one group of heads is {} MiB and more, not {}",
-                        name(),
-                        least_workspace(slice) >> 20,
-                        kWorkspace >> 20);
-        continue;
+  // What cuDNN made a plan for it may refuse all the same when it is to run: then it is not asked
+  // again. In a capture a refusal may be the capture's, and is its end.
+  bool done(const AttentionProblem& problem, Planned& planned, const AttentionMemory& memory) {
+    try {
+      for (const AttentionMemory& slice : slices_of(problem, planned.slice, memory)) {
+        planned.plan->run(slice, workspace(stream_));
       }
+      return true;
+    } catch (const CudnnError& error) {
+      cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+      const cudaError_t asked = cudaStreamIsCapturing(stream_, &capture);
+      if (asked != cudaSuccess || capture != cudaStreamCaptureStatusNone) throw;
+      planned.refusal = version_text(*library_) + ": " + error.what();
+      return false;
+    }
+  }
+
+  // The first of the candidates that has a plan within the workspace. A plan takes a third of a
+  // second, so none is made that cannot fit.
+  void plan(const AttentionProblem& problem, Planned& to) {
+    const std::string cudnn = version_text(*library_);
+    const std::vector<AttentionProblem> tried = candidates(problem, kWorkspace);
+    if (tried.empty()) {
+      const AttentionProblem least = slices(problem).back();
+      to.refusal =
+          fmt::format("{}: its workspace for one group of heads is {} MiB and more, not {}",
+                      cudnn,
+                      least_workspace(least) >> 20,
+                      kWorkspace >> 20);
+    }
+    std::array<bool, 2> unknown{};  // a slice of another size is the same graph
+    for (const AttentionProblem& slice : tried) {
+      if (unknown[slice.ordered ? 1 : 0]) continue;
       try {
         auto made = std::make_unique<CudnnPlan>(*library_, slice, CudnnTarget{handle_, {}});
         if (made->workspace_bytes() <= kWorkspace) {
@@ -97,18 +126,19 @@ class CudnnAttention final : public LibraryAttention {
           return;
         }
         to.refusal = fmt::format("{}: its workspace for one group of heads is {} MiB, not {}",
-                                 name(),
+                                 cudnn,
                                  made->workspace_bytes() >> 20,
                                  kWorkspace >> 20);
       } catch (const CudnnError& error) {
-        to.refusal = name() + ": " + error.what();
-        return;  // a slice of another size is the same graph
+        to.refusal = cudnn + ": " + error.what();
+        unknown[slice.ordered ? 1 : 0] = true;
       }
     }
   }
 
   Stream stream_;
-  bool required_;
+  bool required_, ordered_;
+  bool last_ordered_ = true;
   const CudnnLibrary* library_ = nullptr;
   cudnnHandle_t handle_ = nullptr;
   std::map<AttentionProblem, Planned> plans_;
@@ -121,7 +151,7 @@ std::unique_ptr<LibraryAttention> make_library_attention(Stream stream,
                                                          const KernelOptions& options) {
   const AttentionBy by = asked_attention(options);
   if (by == AttentionBy::own) return nullptr;
-  return std::make_unique<CudnnAttention>(stream, by == AttentionBy::library);
+  return std::make_unique<CudnnAttention>(stream, by);
 }
 
 }  // namespace zeroplan::runtime::cuda

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "model/check.hpp"
+#include "runtime/cuda/cudnn/slices.hpp"
 
 namespace zeroplan::runtime::cuda {
 namespace {
@@ -31,6 +32,7 @@ enum Name : std::int64_t {
   kScale,
   kNothing,  // the score of a key that may not be seen
   kOne,
+  kDQSums,
   kVirtual = 100  // and on
 };
 
@@ -262,7 +264,8 @@ void add_over_queries(const Operands& make, Tensor a, Tensor by, Tensor to) {
 }
 
 // The sums of dQ have one order where dQ is a product by itself: cuDNN then keeps all dS in its
-// workspace. As fp32 sums in memory they would be added by whoever comes first.
+// workspace. As fp32 sums in memory they are added by whoever comes first; since 9.6 cuDNN clears
+// them itself. Both forms are cudnn-frontend's (node/scaled_dot_product_flash_attention.h).
 void build_backward(const Operands& make) {
   Graph& graph = make.graph;
   const AttentionProblem& p = make.p;
@@ -297,7 +300,15 @@ void build_backward(const Operands& make) {
                                     {p.sequence * p.k.row, p.k.head, p.k.row, 1},
                                     make.type);
   graph.reshape(k, keys);
-  graph.matmul(d_scores, keys, make.heads(kDQ, p.heads, p.q));
+  const Tensor d_q = make.heads(kDQ, p.heads, p.q);
+  if (p.ordered) return graph.matmul(d_scores, keys, d_q);
+  const std::int64_t head = p.sequence * p.head_dim;
+  const Tensor sums = graph.tensor(kDQSums,
+                                   {p.batch, p.heads, p.sequence, p.head_dim},
+                                   {p.heads * head, head, p.head_dim, 1},
+                                   CUDNN_DATA_FLOAT);
+  graph.matmul(d_scores, keys, sums);
+  graph.pointwise(CUDNN_POINTWISE_IDENTITY, {.x = sums}, d_q);
 }
 
 }  // namespace
@@ -340,7 +351,14 @@ void CudnnDescriptor::finalize() { check(library_->finalize(descriptor_), "cudnn
 CudnnPlan::CudnnPlan(const CudnnLibrary& library,
                      const AttentionProblem& problem,
                      CudnnTarget target)
-    : library_(library), target_(std::move(target)), problem_(problem) {
+    : library_(library),
+      target_(std::move(target)),
+      problem_(problem),
+      sums_(bytes_of_sums(problem)) {
+  constexpr std::size_t kClearsSums = 90600;
+  if (sums_ > 0 && library.version() < kClearsSums) {
+    throw CudnnError("it does not clear the sums of queries' gradients before 9.6");
+  }
   if (target_.handle == nullptr) {
     properties_ = std::make_unique<CudnnDescriptor>(library, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
     properties_->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
@@ -402,7 +420,8 @@ void CudnnPlan::take(CudnnDescriptor config) {
                                         CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
                                         notes.data());
   for (std::int64_t i = 0; i < noted; ++i) {
-    if (notes[static_cast<std::size_t>(i)] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) {
+    if (problem_.ordered &&
+        notes[static_cast<std::size_t>(i)] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) {
       throw CudnnError("an engine whose sums have no order");
     }
   }
@@ -441,20 +460,21 @@ void CudnnPlan::run(const AttentionMemory& memory, std::byte* workspace) const {
     give(kDV, memory.d_v);
     give(kDelta, memory.delta);
     give(kOne, &one);
+    if (sums_ > 0) give(kDQSums, workspace);
   }
   const auto count = static_cast<std::int64_t>(names.size());
   CudnnDescriptor pack(library_, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, names.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, data.data());
-  void* scratch = workspace;
+  void* scratch = workspace + sums_;
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &scratch);
   pack.finalize();
   const cudnnStatus_t status = library_.execute(target_.handle, plan_->handle(), pack.handle());
   if (status == CUDNN_STATUS_SUCCESS) return;
   std::array<char, 512> text{};
   library_.last_error(text.data(), text.size());
-  throw std::runtime_error(std::string("cudnnBackendExecute: ") + library_.error_string(status) +
-                           ": " + text.data());
+  throw CudnnError(std::string("cudnnBackendExecute: ") + library_.error_string(status) + ": " +
+                   text.data());
 }
 
 }  // namespace zeroplan::runtime::cuda

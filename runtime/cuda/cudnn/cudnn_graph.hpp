@@ -55,13 +55,15 @@ struct CudnnTarget {
 
 class CudnnPlan {
  public:
-  // The first of the engines that cuDNN's heuristics name, and in turn its fallback ones, whose
-  // sums have one order and which makes a plan. Throws CudnnError with the last reason where none
-  // does.
+  // The first of the engines that cuDNN's heuristics name, and in turn its fallback ones, which
+  // makes a plan, and whose sums have one order where the problem asks for it. Throws CudnnError
+  // with the last reason where none does.
   CudnnPlan(const CudnnLibrary& library, const AttentionProblem& problem, CudnnTarget target);
 
-  std::int64_t workspace_bytes() const { return workspace_; }
+  // Sums of queries' gradients without an order stand at its beginning.
+  std::int64_t workspace_bytes() const { return sums_ + workspace_; }
   std::int64_t engine() const { return engine_; }  // cuDNN's number of it
+  // Throws CudnnError where cuDNN refuses.
   void run(const AttentionMemory& memory, std::byte* workspace) const;
 
  private:
@@ -75,6 +77,7 @@ class CudnnPlan {
   std::vector<CudnnDescriptor> parts_;  // of the graph
   std::unique_ptr<CudnnDescriptor> plan_;
   std::int64_t workspace_ = 0, engine_ = -1;
+  std::int64_t sums_ = 0;  // bytes
   std::string problem_text_;
 };
 

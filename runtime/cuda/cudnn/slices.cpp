@@ -1,5 +1,7 @@
 #include "runtime/cuda/cudnn/slices.hpp"
 
+#include <algorithm>
+
 namespace zeroplan::runtime::cuda {
 namespace {
 
@@ -27,9 +29,35 @@ std::vector<AttentionProblem> slices(const AttentionProblem& problem) {
   return all;
 }
 
+std::int64_t bytes_of_sums(const AttentionProblem& problem) {
+  if (!problem.backward || problem.ordered) return 0;
+  constexpr std::int64_t kAlignment = 256;
+  const std::int64_t sums = problem.batch * problem.heads * problem.sequence * problem.head_dim;
+  return round_up(sums * width(DType::fp32), kAlignment);
+}
+
 std::int64_t least_workspace(const AttentionProblem& problem) {
   if (!problem.backward) return 0;
+  if (!problem.ordered) return bytes_of_sums(problem);
   return kElement * problem.batch * problem.heads * problem.sequence * problem.sequence;
+}
+
+std::vector<AttentionProblem> candidates(const AttentionProblem& problem, std::int64_t room) {
+  std::vector<AttentionProblem> all;
+  AttentionProblem form = problem;
+  for (const bool ordered : {true, false}) {
+    if (!ordered && problem.ordered) break;
+    form.ordered = ordered;
+    for (const AttentionProblem& slice : slices(form)) {
+      if (least_workspace(slice) <= room) all.push_back(slice);
+    }
+  }
+  const auto parts = [&](const AttentionProblem& slice) {
+    return problem.batch / slice.batch * (problem.kv_heads / slice.kv_heads);
+  };
+  std::stable_sort(
+      all.begin(), all.end(), [&](const auto& a, const auto& b) { return parts(a) < parts(b); });
+  return all;
 }
 
 std::vector<AttentionMemory> slices_of(const AttentionProblem& problem,

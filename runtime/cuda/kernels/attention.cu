@@ -1,4 +1,6 @@
 // Attention: a call's operands as data, and which kernels take it.
+#include <array>
+#include <atomic>
 #include <mutex>
 #include <set>
 
@@ -127,7 +129,8 @@ bool run_by_library(const Run& run, const Attention<T>& p, bool backward, std::s
                                  .out = steps(p.out),
                                  .scale = call.scale,
                                  .causal = call.causal,
-                                 .dtype = std::is_same_v<T, Bf16> ? DType::bf16 : DType::fp16};
+                                 .dtype = std::is_same_v<T, Bf16> ? DType::bf16 : DType::fp16,
+                                 .ordered = !backward};
   const AttentionMemory memory{.q = bytes(p.q),
                                .k = bytes(p.k),
                                .v = bytes(p.v),
@@ -144,6 +147,12 @@ bool run_by_library(const Run& run, const Attention<T>& p, bool backward, std::s
 }
 
 }  // namespace
+
+void forget_attention_by() {
+  Ledger& held = ledger();
+  const std::lock_guard lock(held.mutex);
+  held.lines.clear();
+}
 
 std::string attention_by() {
   Ledger& held = ledger();
@@ -162,8 +171,17 @@ namespace {
 template <typename T>
 bool has_tensor_cores() {
 #if defined(__CUDACC__)
-  cudaFuncAttributes code{};
-  return cudaFuncGetAttributes(&code, delta_kernel<T>) == cudaSuccess && code.ptxVersion >= 80;
+  // Asked once for each device: the driver is not asked in every layer.
+  constexpr std::size_t kMostDevices = 64;
+  static std::array<std::atomic<int>, kMostDevices> known{};  // 0: not yet, 1: no, 2: yes
+  const auto ask = [] {
+    cudaFuncAttributes code{};
+    return cudaFuncGetAttributes(&code, delta_kernel<T>) == cudaSuccess && code.ptxVersion >= 80;
+  };
+  const auto device = static_cast<std::size_t>(current_device());
+  if (device >= kMostDevices) return ask();
+  if (known[device] == 0) known[device] = ask() ? 2 : 1;
+  return known[device] == 2;
 #else
   return true;
 #endif

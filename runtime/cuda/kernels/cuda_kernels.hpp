@@ -3,7 +3,8 @@
 // needed to include this.
 //
 // The same bits come out of every run with the same sizes on the same kind of GPU: no sum is taken
-// by atomics, and grids follow the sizes alone.
+// by atomics, and grids follow the sizes alone. Only attention's library may take sums in any order
+// (AttentionBy).
 #pragma once
 
 #include <cstddef>
@@ -24,9 +25,11 @@ namespace zeroplan::runtime::cuda {
 using Stream = CUstream_st*;
 
 // Who computes attention of 16-bit formats without ALiBi, head_dim a multiple of 8 up to 128.
-// asked: as the environment's ZEROPLAN_ATTENTION says, own or cudnn; where it says nothing, the
+// asked: as the environment's ZEROPLAN_ATTENTION says, by name; where it says nothing, the
 // library where it is found. The library never where it has no plan in the stream's workspace.
-enum class AttentionBy { asked, own, library };
+// reproducible: as where nothing is said, but of the library those plans alone whose sums have one
+// order.
+enum class AttentionBy { asked, own, library, reproducible };
 
 struct KernelOptions {
   // Matrix products of fp32 by TF32 tensor cores: a 10-bit fraction, so no comparison with a CPU
@@ -42,6 +45,8 @@ std::unique_ptr<Kernels> cuda_kernels(Stream stream, const KernelOptions& option
 // Who has computed attention in this process, and why not the library: "forward: cuDNN 9.19.0;
 // backward: own kernels (...)". Empty where nothing was.
 std::string attention_by();
+// Who computes it from here on is said, and what was before is not.
+void forget_attention_by();
 
 // Scratch memory that calls of one stream share: cuBLASLt's and cuDNN's workspace, partial sums.
 // One a device and stream, made by the first call that needs it; release_workspace waits for the

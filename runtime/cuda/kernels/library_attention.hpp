@@ -28,6 +28,8 @@ struct AttentionProblem {
   double scale = 1.0;
   bool causal = false;
   DType dtype = DType::bf16;  // or fp16
+  // The same bits every time. Not: sums of a query's gradient are taken in any order.
+  bool ordered = true;
   auto operator<=>(const AttentionProblem&) const = default;
 };
 
@@ -41,10 +43,11 @@ struct AttentionMemory {
 class LibraryAttention {
  public:
   virtual ~LibraryAttention() = default;
-  // On the stream, in its workspace, the same bits every time. False where the library has no such
-  // plan: nothing was done then.
+  // On the stream, in its workspace. problem.ordered: has to be; else the library chooses. False
+  // where it has no such plan, or could not run it: what it has written, if anything, is no result.
   virtual bool run(const AttentionProblem& problem, const AttentionMemory& memory) = 0;
-  virtual std::string name() const = 0;  // "cuDNN 9.19.0"
+  // Who did the last problem: "cuDNN 9.19.0", "cuDNN 9.19.0, sums in any order".
+  virtual std::string name() const = 0;
   // Why the last problem was not run.
   virtual std::string refusal() const = 0;
 };

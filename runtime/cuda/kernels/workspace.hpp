@@ -6,9 +6,11 @@
 
 namespace zeroplan::runtime::cuda {
 
-// 32 MiB, what NVIDIA asks for on Hopper (4 MiB before it). Source: cuBLAS documentation, section
-// cublasSetWorkspace(), "recommended size of user-provided workspace".
-inline constexpr std::int64_t kWorkspace = 32 << 20;
+// 32 MiB, what NVIDIA asks for on Hopper (4 MiB before it), and one more: attention's plans of
+// cuDNN take powers of two and 128 or 256 bytes, 32 MiB and 256 for many a model
+// (cudnn/slices.hpp). Source: cuBLAS documentation, section cublasSetWorkspace(), "recommended size
+// of user-provided workspace".
+inline constexpr std::int64_t kWorkspace = 33 << 20;
 std::byte* workspace(Stream stream);
 
 }  // namespace zeroplan::runtime::cuda
