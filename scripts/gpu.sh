@@ -21,6 +21,9 @@
 # failure, and stands in the files.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
+# shellcheck disable=SC1091
+. scripts/packages.sh
+PATH=$PATH:/usr/local/cuda/bin # nvcc and compute-sanitizer, where no profile has put them there
 
 every=(build tests sanitizer profile verify runtime pytorch activations deepspeed calibrate)
 usage() {
@@ -66,8 +69,53 @@ programs=build/cuda/bin
 zeroplan=$programs/zeroplan
 tests=(gpu_tests cuda_kernels_gpu_tests)
 python=${PYTHON:-python3}
+# cuDNN, NCCL, CUPTI and cuBLASLt of $python's packages (nvidia-cudnn-cu13 and the like, which torch brings), where the system has
+# none: headers and libraries for cmake, and the folder in which the program finds libcudnn.so.9 when it runs.
+borrowed=$PWD/build/borrowed
+# folder_of NAME: the first folder of $python's package nvidia that has it, at include/ or lib/.
+folder_of() {
+  "$python" - "$1" <<'PYTHON' 2>/dev/null || true
+import glob, os, sys
+import nvidia
+for root in nvidia.__path__:
+    for found in sorted(glob.glob(os.path.join(root, "*", "include", sys.argv[1])) +
+                        glob.glob(os.path.join(root, "*", "lib", sys.argv[1]))):
+        print(os.path.dirname(found))
+        sys.exit()
+PYTHON
+}
+toolkit=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")")
+has_header() {
+  echo "#include <$1>" | "${CXX:-c++}" -E -x c++ -I"$toolkit/include" -I"$toolkit/extras/CUPTI/include" - >/dev/null 2>&1
+}
+# borrow HEADER LIBRARY: for the build. The libraries of packages lack the name without a version, which a linker wants.
+borrow() {
+  local include library file
+  ! has_header "$1" || return 0
+  include=$(folder_of "$1")
+  library=$(folder_of "lib$2.so.*")
+  [ -n "$include" ] && [ -n "$library" ] || return 0
+  mkdir -p "$borrowed"
+  for file in "$library/lib$2.so".*; do
+    ln -sf "$file" "$borrowed/lib$2.so"
+    ln -sf "$file" "$borrowed/${file##*/}"
+  done
+  [ "$2" != cublasLt ] || export CPATH=${CPATH:+$CPATH:}$include # of the toolkit itself: cmake does not ask where
+  export CMAKE_INCLUDE_PATH=$include${CMAKE_INCLUDE_PATH:+:$CMAKE_INCLUDE_PATH}
+  export CMAKE_LIBRARY_PATH=$borrowed${CMAKE_LIBRARY_PATH:+:$CMAKE_LIBRARY_PATH}
+  echo "$1: of $python's packages"
+}
+# find_library NAME: for programs when they run.
+find_library() {
+  local folder
+  ! { ldconfig -p 2>/dev/null || true; } | grep -F "$1.so." >/dev/null || return 0
+  ! compgen -G "$toolkit/lib64/$1.so.*" >/dev/null || return 0
+  folder=$(folder_of "$1.so.*")
+  [ -z "$folder" ] || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+}
 mkdir -p "$out"
 failed=()
+for library in libcudnn libnccl libcublasLt; do find_library "$library"; done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 child=""
@@ -125,12 +173,35 @@ need() {
 need_program() { need "$zeroplan"; }
 need_test() { need "$programs/$1"; }
 
+# jobs: a processor each, where nvcc has 2 GiB for each; presets have two.
+jobs() {
+  local processors gigabytes
+  processors=$(nproc)
+  gigabytes=$(awk '/^MemAvailable/ { print int($2 / 2097152) }' /proc/meminfo 2>/dev/null) || gigabytes=$processors
+  [ "${gigabytes:-0}" -ge 1 ] || gigabytes=1
+  echo $((processors < gigabytes ? processors : gigabytes))
+}
 part_build() {
-  local status=0
+  local status=0 targets=(zeroplan "${tests[@]}")
   mkdir -p build/cuda
   touch "$unfinished"
-  bounded cmake --preset cuda >/dev/null || status=$?
-  [ "$status" -ne 0 ] || bounded cmake --build --preset cuda --target zeroplan "${tests[@]}" || status=$?
+  borrow cublasLt.h cublasLt
+  borrow cudnn_graph.h cudnn
+  borrow nccl.h nccl
+  borrow cupti.h cupti
+  bounded cmake --preset cuda >"$work/cmake.txt" 2>&1 || status=$?
+  if [ "$status" -ne 0 ] && ! time_up "$status"; then
+    tail -n 15 "$work/cmake.txt"
+    # shellcheck disable=SC2154
+    echo "cmake ended with $status; what it needs beside nvcc: $zp_test_packages"
+    # Without Catch2 there are no tests; what is measured needs none.
+    status=0
+    targets=(zeroplan)
+    bounded cmake --preset cuda -DZEROPLAN_TESTS=OFF >"$work/cmake.txt" 2>&1 || status=$?
+    [ "$status" -ne 0 ] || failed+=("build of the tests")
+  fi
+  grep '^-- GPUs:' "$work/cmake.txt" || true
+  [ "$status" -ne 0 ] || bounded cmake --build --preset cuda -j "$(jobs)" --target "${targets[@]}" || status=$?
   [ "$status" -ne 0 ] || rm -f "$unfinished"
   settle build "$status"
   {
@@ -153,7 +224,9 @@ part_tests() {
 }
 
 part_sanitizer() {
+  # Tests let calls of CUDA fail on purpose. Those with CUPTI are left out: it and the sanitizer want the same hooks.
   local tools=(memcheck initcheck synccheck racecheck) tool name to status
+  local how=(--report-api-errors no --error-exitcode 9)
   if ! command -v compute-sanitizer >/dev/null 2>&1; then
     skip "sanitizer: compute-sanitizer comes with the toolkit"
     return
@@ -168,7 +241,8 @@ part_sanitizer() {
         continue
       fi
       status=0
-      bounded compute-sanitizer --tool "$tool" --error-exitcode 9 "$programs/$name" >"$work/out.txt" 2>&1 || status=$?
+      bounded compute-sanitizer --tool "$tool" "${how[@]}" "$programs/$name" "~[cupti]" >"$work/out.txt" 2>&1 ||
+        status=$?
       tail -n 1 "$work/out.txt"
       if [ "$status" -eq 0 ]; then
         seal "$work/out.txt"
@@ -276,7 +350,9 @@ runtime_point() {
     return 2
   fi
   # Not to fit is an answer; anything else is a failure, and is tried again.
-  if grep -q 'out of .* memory in phase' "$work/run.log"; then
+  # What a library cannot load or a launch cannot get is the card's end as well as the account's.
+  if grep -qE 'out of .* memory in phase|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|out of memory' \
+    "$work/run.log"; then
     echo "$point: out of memory" | tee -a "$out/runtime_points.txt"
   else
     echo "$point: $(grep '^error' "$work/run.log" | tail -n 1) (exit $status)"
@@ -384,6 +460,7 @@ FusedAdamBuilder().load()
 CPUAdamBuilder().load()' >"$work/ops.txt" 2>&1 || status=$?
   if [ "$status" -ne 0 ]; then
     tail -n 1 "$work/ops.txt"
+    cp "$work/ops.txt" "$out/deepspeed_ops.txt"
     settle "deepspeed's own kernels" "$status"
     return
   fi

@@ -78,7 +78,7 @@ TEST_CASE("a GPU's states and weights can be on a drive") {
   check({.stage = 3, .ranks = 1, .precision = "bf16", .offload = true, .on_drive = true});
 }
 
-TEST_CASE("a step on a GPU has a trace with its kernel calls") {
+TEST_CASE("a step on a GPU has a trace with its kernel calls", "[cupti]") {
   if (no_gpu()) return;
   const TrainingReport report = train_on(plan_of({.stage = 2, .ranks = 2}), {.trace = true});
   REQUIRE(report.timeline.has_value());

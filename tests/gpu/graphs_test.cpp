@@ -128,7 +128,7 @@ TEST_CASE("from the third micro-step on there are replays") {
   CHECK(four.replayed_calls - three.replayed_calls == four.calls - three.calls);
 }
 
-TEST_CASE("a rank that is traced launches its kernels one by one") {
+TEST_CASE("a rank that is traced launches its kernels one by one", "[cupti]") {
   if (no_gpu()) return;
   const Environment on(cuda::kGraphsVariable.data(), "on");
   const TrainingReport report =

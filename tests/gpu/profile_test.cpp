@@ -1,6 +1,7 @@
 // The GPU's part of `zeroplan profile` at sizes that mean nothing: that every part runs, what its
 // rows look like, and what happens to the others when one fails. How fast the GPU is decides
-// nothing here. Runs on a GPU and on the emulated one, as gpu_test.cpp.
+// nothing here. Runs on a GPU and on the emulated one, as gpu_test.cpp. [cupti]: with CUPTI's
+// recorder, which scripts/gpu.sh leaves out under compute-sanitizer.
 #include "model/cost/profile.hpp"
 
 #include <chrono>
@@ -45,7 +46,7 @@ using test::Environment;
 
 }  // namespace
 
-TEST_CASE("a GPU's profile has every part, each row with its spread") {
+TEST_CASE("a GPU's profile has every part, each row with its spread", "[cupti]") {
   if (no_gpu()) return;
   const std::set<std::string> units = {"bytes/s", "flop/s", "s", "bytes"};
   for (const ProfileRow& row : findings().rows) {
@@ -92,7 +93,7 @@ TEST_CASE("a GPU's profile has every part, each row with its spread") {
   }
 }
 
-TEST_CASE("a GPU's products are measured by format, alone and in a loop") {
+TEST_CASE("a GPU's products are measured by format, alone and in a loop", "[cupti]") {
   if (no_gpu()) return;
   std::set<std::string> dtypes, modes;
   for (const ProfileRow& row : findings().rows) {
@@ -107,12 +108,12 @@ TEST_CASE("a GPU's products are measured by format, alone and in a loop") {
   CHECK(modes == std::set<std::string>{"isolated", "sustained"});
 }
 
-TEST_CASE("a GPU's profile says who computed attention") {
+TEST_CASE("a GPU's profile says who computed attention", "[cupti]") {
   if (no_gpu()) return;
   CHECK(text_of_notes(findings()).find("attention on the GPU, forward: ") != std::string::npos);
 }
 
-TEST_CASE("collectives are measured between GPUs where there are some") {
+TEST_CASE("collectives are measured between GPUs where there are some", "[cupti]") {
   if (no_gpu()) return;
   const auto count = count_of(findings());
   if (findings().facts.visible < 2) {
@@ -131,7 +132,8 @@ TEST_CASE("collectives are measured between GPUs where there are some") {
   CHECK(count.at("gpu_nccl_communicator") >= 1);
 }
 
-TEST_CASE("the context and the clock are NVML's, or the notes say that they are not known") {
+TEST_CASE("the context and the clock are NVML's, or the notes say that they are not known",
+          "[cupti]") {
   if (no_gpu()) return;
   const bool has_context = count_of(findings()).count("gpu_context") == 1;
   const std::string notes = text_of_notes(findings());
@@ -157,7 +159,7 @@ TEST_CASE("the context and the clock are NVML's, or the notes say that they are 
   CHECK(findings().facts.power_limit_watts == 300.0);
 }
 
-TEST_CASE("a machine's document holds the GPU's part and is read as a profile") {
+TEST_CASE("a machine's document holds the GPU's part and is read as a profile", "[cupti]") {
   if (no_gpu()) return;
   MachineOptions options;
   options.tiny = true;
@@ -178,7 +180,7 @@ TEST_CASE("a machine's document holds the GPU's part and is read as a profile") 
   }
 }
 
-TEST_CASE("calls that are larger than what is free are left out and noted") {
+TEST_CASE("calls that are larger than what is free are left out and noted", "[cupti]") {
   if (no_gpu()) return;
   GpuScale scale = gpu_scale(false, true);
   scale.memory_rows = std::int64_t{1} << 40;
@@ -192,7 +194,7 @@ TEST_CASE("calls that are larger than what is free are left out and noted") {
   CHECK(count_of(found).count("gpu_linear_forward") == 1);
 }
 
-TEST_CASE("a part that fails is a note, and the others go on") {
+TEST_CASE("a part that fails is a note, and the others go on", "[cupti]") {
   if (no_gpu()) return;
   if (!emulated()) {
     SUCCEED("only the emulated GPU fails on demand");
@@ -211,7 +213,7 @@ TEST_CASE("a part that fails is a note, and the others go on") {
   CHECK(count.count("gpu_adamw") == 1);
 }
 
-TEST_CASE("a GPU that fails among several ends the collectives alone") {
+TEST_CASE("a GPU that fails among several ends the collectives alone", "[cupti]") {
   if (no_gpu()) return;
   if (!emulated() || findings().facts.visible < 2 ||
       cuda::built_with().find("NCCL") == std::string::npos) {
@@ -228,7 +230,8 @@ TEST_CASE("a GPU that fails among several ends the collectives alone") {
   CHECK(count_of(found).count("gpu_adamw") == 1);
 }
 
-TEST_CASE("a rank that never comes to NCCL, or fails on its way, ends the others in time") {
+TEST_CASE("a rank that never comes to NCCL, or fails on its way, ends the others in time",
+          "[cupti]") {
   if (no_gpu()) return;
   if (!emulated() || findings().facts.visible < 2 ||
       cuda::built_with().find("NCCL") == std::string::npos) {
