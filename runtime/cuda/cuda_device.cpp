@@ -273,6 +273,10 @@ void CudaDevice::adamw(const UpdateState& state,
   const float* const used[] = {
       state.weights, state.first_moment, state.second_moment, state.gradient};
   for (const float* data : used) use_in_stream(bytes(data));
+  if (state.rounded != nullptr) {
+    ZP_CHECK(holds(state.rounded), "an update on the device leaves its weights there");
+    touch(state.rounded);
+  }
   cuda::adamw(current(),
               state.weights,
               state.first_moment,
@@ -281,7 +285,9 @@ void CudaDevice::adamw(const UpdateState& state,
               state.elements,
               options,
               step,
-              gradient_scale);
+              gradient_scale,
+              state.rounded,
+              state.rounded_dtype);
 }
 
 double* CudaDevice::device_scalar(Scalar scalar) {

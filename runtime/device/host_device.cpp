@@ -56,6 +56,9 @@ void HostDevice::adamw(const UpdateState& state,
                  step,
                  gradient_scale,
                  threads_);
+  if (state.rounded == nullptr) return;
+  const auto* weights = reinterpret_cast<const std::byte*>(state.weights);
+  runtime::convert(weights, DType::fp32, state.rounded, state.rounded_dtype, state.elements);
 }
 
 void HostDevice::add_squares_of(const std::byte* data, DType dtype, Elements count, Scalar to) {

@@ -285,6 +285,7 @@ class RankEngine {
   void step_collective(const EngineAction& action);
   void update_group(int group);
   void update_unit(const Unit& unit, const float* gradient);
+  bool rounds_weights(const Unit& unit) const;
   AdamWOptions options_of(const Unit& unit) const;
   double gradient_norm();
   double gradient_factor();

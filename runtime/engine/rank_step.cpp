@@ -59,6 +59,10 @@ void RankEngine::update(const EngineAction& action) {
       break;
     case ActionKind::update_weights: {
       const Unit& unit = units_[static_cast<std::size_t>(action.group)];
+      if (rounds_weights(unit)) {
+        if (!prepares_all_groups(config_)) transients_.clear();
+        break;
+      }
       if (swapped_weights_) {
         update_swapped_weights(unit);
         if (!prepares_all_groups(config_)) transients_.clear();
@@ -203,10 +207,13 @@ RankEngine::StepGradient RankEngine::step_source(int group) {
   ZP_CHECK(false, "a group has a gradient");
 }
 
+// DeepSpeed's flat copy of a group. Where a cast follows it takes its place alone, and the cast
+// reads the gradients where they are.
 void RankEngine::flatten_group(const EngineAction& action) {
   const auto group = static_cast<std::size_t>(action.group);
   step_gradients_.resize(std::max(step_gradients_.size(), group + 1));
   std::byte* flat = transient(action.elements * action.dtype, MemoryCategory::temporaries);
+  if (action.dtype != config_.master_dtype) return;
   fill_group(action.group, flat, action.dtype);
   step_gradients_[group] = {flat, action.dtype};
   // Stage 0 has cast each gradient of the group before: these go, the flat copies of groups stay.
@@ -214,19 +221,22 @@ void RankEngine::flatten_group(const EngineAction& action) {
     transients_.erase(transients_.end() - 1 - action.pieces, transients_.end() - 1);
 }
 
-// Of one gradient in stage 0, which may be all of its group. Else behind a flat copy of the group,
-// which goes when the cast is made.
+// Of one gradient in stage 0, which may be all of its group; where it is not, the flat copy that
+// follows is cast from the gradients, too, and only the place of this one is taken. Else of the
+// group, whose flat copy goes when the cast is made.
 void RankEngine::cast_group(const EngineAction& action) {
   const auto group = static_cast<std::size_t>(action.group);
   step_gradients_.resize(std::max(step_gradients_.size(), group + 1));
   StepGradient& gradient = step_gradients_[group];
   std::byte* to = transient(action.elements * action.dtype, MemoryCategory::temporaries);
   if (action.parameter >= 0) {
+    const bool alone = partition_.groups[group].parameters.size() == 1;
+    const bool fused = optimizer_wrapper(config_) == OptimizerWrapper::fp16_fused;
+    if (fused && !alone) return;
     const std::byte* from = waiting_[static_cast<std::size_t>(action.parameter)].data();
     device_.convert(from, config_.model_dtype, to, action.dtype, action.elements);
   } else {
-    if (gradient.data == nullptr) gradient = step_source(action.group);
-    device_.convert(gradient.data, gradient.dtype, to, action.dtype, action.elements);
+    fill_group(action.group, to, action.dtype);
     transients_.erase(transients_.begin(), transients_.end() - 1);
   }
   gradient = {to, action.dtype};
@@ -261,12 +271,20 @@ AdamWOptions RankEngine::options_of(const Unit& unit) const {
   return options;
 }
 
+// In the update's own pass: the masters are not read again. Where all of it is on the device.
+bool RankEngine::rounds_weights(const Unit& unit) const {
+  return unit.weights != nullptr && !offloads() && !unit.swapped && !swapped_weights_ &&
+         config_.offload_parameter.device == OffloadDevice::none;
+}
+
 void RankEngine::update_unit(const Unit& unit, const float* gradient) {
   device_.adamw({.weights = unit.master,
                  .first_moment = held_[unit.first_moment].as<float>(),
                  .second_moment = held_[unit.second_moment].as<float>(),
                  .gradient = gradient,
-                 .elements = unit.elements},
+                 .elements = unit.elements,
+                 .rounded = rounds_weights(unit) ? unit.weights : nullptr,
+                 .rounded_dtype = config_.model_dtype},
                 options_of(unit),
                 updates_,
                 gradient_factor());

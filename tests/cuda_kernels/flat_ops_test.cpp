@@ -147,6 +147,26 @@ TEST_CASE("AdamW, to the bit of the CPU's") {
         });
         CHECK((got == bytes_of(*expected[i], DType::fp32)));
       }
+      // With the new weights in 16 bits beside them.
+      for (const DType dtype : {DType::bf16, DType::fp16}) {
+        std::vector<Bytes8> with_copy = inputs;
+        with_copy.push_back(bytes_of(noise(count, 5), dtype));
+        const auto update = [&](auto& at) {
+          cuda::adamw(kernel_device().stream(),
+                      reinterpret_cast<float*>(at[0]),
+                      reinterpret_cast<float*>(at[1]),
+                      reinterpret_cast<float*>(at[2]),
+                      reinterpret_cast<float*>(at[3]),
+                      Elements::of(count),
+                      options,
+                      3,
+                      1.0 / 64.0,
+                      at[4],
+                      dtype);
+        };
+        CHECK((OnDevice(misaligned).run(with_copy, 0, update) == bytes_of(w, DType::fp32)));
+        CHECK((OnDevice(misaligned).run(with_copy, 4, update) == bytes_of(w, dtype)));
+      }
     }
   }
 }

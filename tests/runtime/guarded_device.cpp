@@ -145,12 +145,25 @@ class GuardedDevice : public HostDevice, private Arena::Backend {
          {(const float*)state.first_moment, (const float*)state.second_moment, state.gradient}) {
       if (owns(bytes(other)) != here) throw std::logic_error("an update on two devices");
     }
+    if (state.rounded != nullptr && owns(state.rounded) != here) {
+      throw std::logic_error("an update on two devices");
+    }
     const Bytes size = state.elements * DType::fp32;
+    const auto update = [&] { HostDevice::adamw(state, options, step, scale); };
+    if (state.rounded == nullptr) {
+      work({{bytes(state.gradient), size, false},
+            {bytes(state.weights), size, true},
+            {bytes(state.first_moment), size, true},
+            {bytes(state.second_moment), size, true}},
+           update);
+      return;
+    }
     work({{bytes(state.gradient), size, false},
           {bytes(state.weights), size, true},
           {bytes(state.first_moment), size, true},
-          {bytes(state.second_moment), size, true}},
-         [&] { HostDevice::adamw(state, options, step, scale); });
+          {bytes(state.second_moment), size, true},
+          {state.rounded, state.elements * state.rounded_dtype, true}},
+         update);
   }
   void add_squares_of(const std::byte* data, DType dtype, Elements count, Scalar to) override {
     work({{data, count * dtype, false}, {scalar(to), Bytes::of(8), true}},

@@ -74,7 +74,7 @@ void add_squares_of(
 // *device_flag = max(*device_flag, 1) where there is an infinity or a NaN.
 void find_overflow(
     Stream stream, const std::byte* data, DType dtype, Elements count, double* device_flag);
-// To the bit what the CPU's adamw gives.
+// To the bit what the CPU's adamw gives. rounded: the new weights in that format, too; or null.
 void adamw(Stream stream,
            float* weights,
            float* first_moment,
@@ -83,7 +83,9 @@ void adamw(Stream stream,
            Elements count,
            const AdamWOptions& options,
            std::int64_t step,
-           double gradient_scale);
+           double gradient_scale,
+           std::byte* rounded = nullptr,
+           DType rounded_dtype = DType::bf16);
 
 // to[i] = inputs[0][i] + inputs[1][i] + ... in that order, as collectives' combine does, to the
 // bit: in fp32 (fp64 and int64 in their own type; uint8: maximum alone), rounded once. For ranks

@@ -1,6 +1,7 @@
 // What the engine does with flat memory: conversions, sums, norms, AdamW.
 #include <cfloat>
 #include <cmath>
+#include <type_traits>
 
 #include "model/check.hpp"
 #include "runtime/cuda/kernels/each.cuh"
@@ -64,10 +65,13 @@ bool packs_fit(const std::byte* to, const std::byte* from) {
   return aligned(to, kCount * sizeof(To)) && aligned(from, kCount * sizeof(From));
 }
 
+// Rounded: the format of a copy of the new weights, or void.
+template <typename Rounded>
 struct AdamWUpdate {
   static constexpr int kCount = 4;
   float *weights, *first, *second;
   const float* gradient;
+  Rounded* rounded;
   AdamWFactors f;
   // As runtime/optimizer/adamw.cpp, operation by operation: __fmul_rn and __fadd_rn are never
   // fused.
@@ -88,6 +92,7 @@ struct AdamWUpdate {
     write(weights + i, w);
     write(first + i, m);
     write(second + i, v);
+    if constexpr (!std::is_void_v<Rounded>) write(rounded + i, w);
   }
 };
 
@@ -224,12 +229,24 @@ void adamw(Stream stream,
            Elements count,
            const AdamWOptions& options,
            std::int64_t step,
-           double gradient_scale) {
-  const AdamWUpdate operation{
-      weights, first_moment, second_moment, gradient, adamw_factors(options, step, gradient_scale)};
+           double gradient_scale,
+           std::byte* rounded,
+           DType rounded_dtype) {
+  const AdamWFactors factors = adamw_factors(options, step, gradient_scale);
   const bool by_packs = aligned(weights, 16) && aligned(first_moment, 16) &&
                         aligned(second_moment, 16) && aligned(gradient, 16);
-  for_each(stream, operation, count.count(), by_packs);
+  if (rounded == nullptr) {
+    const AdamWUpdate<void> operation{
+        weights, first_moment, second_moment, gradient, nullptr, factors};
+    return for_each(stream, operation, count.count(), by_packs);
+  }
+  with_type(rounded_dtype, [&](auto type) {
+    using T = decltype(type);
+    const AdamWUpdate<T> operation{
+        weights, first_moment, second_moment, gradient, reinterpret_cast<T*>(rounded), factors};
+    const std::size_t pack = AdamWUpdate<T>::kCount * sizeof(T);
+    for_each(stream, operation, count.count(), by_packs && aligned(rounded, pack));
+  });
 }
 
 }  // namespace zeroplan::runtime::cuda
