@@ -22,45 +22,62 @@ __global__ void __launch_bounds__(512) embedding_kernel(
   });
 }
 
+// Of each token the next one of the same id (-1: none), and whether it is the id's first. A thread
+// has a token and compares it with all, tile by tile: T^2 comparisons, of numbers in shared memory.
+struct Chain {
+  std::int32_t *next, *first;
+  const std::int64_t* ids;
+  std::int64_t rows;
+};
+__global__ void __launch_bounds__(kThreads) chain_kernel(Chain p) {
+  auto* tile = reinterpret_cast<std::int32_t*>(shared_memory());
+  const std::int64_t token = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const bool there = token < p.rows;
+  const auto id = static_cast<std::int32_t>(there ? p.ids[token] : 0);
+  std::int32_t next = -1;
+  bool first = true;
+  for (std::int64_t begin = 0; begin < p.rows; begin += kThreads) {
+    const std::int64_t mine = begin + threadIdx.x;
+    __syncthreads();  // the tile before has been read
+    tile[threadIdx.x] = mine < p.rows ? static_cast<std::int32_t>(p.ids[mine]) : -1;
+    __syncthreads();
+#pragma unroll 8
+    for (unsigned i = 0; i < kThreads; ++i) {
+      if (tile[i] != id) continue;
+      const std::int64_t other = begin + i;
+      first = first && other >= token;
+      if (other > token && next < 0) next = static_cast<std::int32_t>(other);
+    }
+  }
+  if (!there) return;
+  p.next[token] = next;
+  p.first[token] = first ? 1 : 0;
+}
+
 template <typename T>
 struct EmbeddingBackward {
   T* d_table;
   const std::int64_t* ids;
   const T* d_out;
-  std::int64_t rows, columns;
+  const std::int32_t *next, *first;
+  std::int64_t columns;
 };
 
 // A block a token and kThreads columns. The block of the first token of an id sums all tokens of
-// that id, in their order: no atomics, one rounding, the CPU's bits. Ids are read T^2 / kThreads
-// times over a grid, from the cache.
+// that id, in their order: no atomics, one rounding, the CPU's bits.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) embedding_backward_kernel(EmbeddingBackward<T> p) {
-  auto* found = reinterpret_cast<unsigned*>(shared_memory());  // two turns of kThreads / 32 words
-  constexpr unsigned kWords = kThreads / 32;
   const std::int64_t token = blockIdx.x;
-  const std::int64_t id = p.ids[token];
   const std::int64_t column = std::int64_t{blockIdx.y} * kThreads + threadIdx.x;
-  float sum = 0.0F;
-  if (column < p.columns) sum = value_of(p.d_table[id * p.columns + column]);
-  unsigned turn = 0;
-  for (std::int64_t begin = 0; begin < p.rows; begin += kThreads, turn ^= 1U) {
-    const std::int64_t mine = begin + threadIdx.x;
-    const unsigned lanes = __ballot_sync(kAllLanes, mine < p.rows && p.ids[mine] == id);
-    unsigned* words = found + turn * kWords;
-    if (threadIdx.x % 32 == 0) words[threadIdx.x / 32] = lanes;
-    __syncthreads();  // the words of the turn before last are free from here on
-    for (unsigned word = 0; word < kWords; ++word) {
-      unsigned bits = words[word];
-      while (bits != 0) {
-        const int bit = __ffs(static_cast<int>(bits)) - 1;
-        bits &= bits - 1;
-        const std::int64_t row = begin + word * 32 + bit;
-        if (row < token) return;  // all threads: another block's id
-        if (column < p.columns) sum += value_of(p.d_out[row * p.columns + column]);
-      }
-    }
+  if (p.first[token] == 0 || column >= p.columns) return;
+  T* to = p.d_table + p.ids[token] * p.columns + column;
+  float sum = value_of(*to);
+  for (std::int64_t row = token; row >= 0;) {
+    const std::int64_t next = p.next[row];  // asked for beside the row
+    sum += value_of(p.d_out[row * p.columns + column]);
+    row = next;
   }
-  if (column < p.columns) p.d_table[id * p.columns + column] = stored<T>(sum);
+  *to = stored<T>(sum);
 }
 
 // x[row] += table[row % period]
@@ -152,16 +169,26 @@ void embedding_forward(const Run& run) {
 template <typename T>
 void embedding_backward(const Run& run) {
   const KernelCall& call = run.call;
+  const auto room = kWorkspace / static_cast<std::int64_t>(2 * sizeof(std::int32_t));
+  ZP_CHECK(call.rows <= room, "a micro-batch's tokens fit the workspace");
+  auto* next = reinterpret_cast<std::int32_t*>(workspace(run.stream));
+  const Chain chain{next, next + call.rows, run.at<std::int64_t>(1), call.rows};
   const EmbeddingBackward<T> p{
-      run.at<T>(0), run.at<std::int64_t>(1), run.at<T>(2), call.rows, call.columns};
+      run.at<T>(0), chain.ids, run.at<T>(2), chain.next, chain.first, call.columns};
   if (!call.accumulate) {
     clear_memory(
         run.stream, p.d_table, static_cast<std::size_t>(call.inner * call.columns) * sizeof(T));
   }
+  launch(chain_kernel,
+         grid_of(divide_up(call.rows, kThreads)),
+         kThreads,
+         kThreads * sizeof(std::int32_t),
+         run.stream,
+         chain);
   launch(embedding_backward_kernel<T>,
          grid_of(call.rows, divide_up(call.columns, kThreads)),
          kThreads,
-         2 * kThreads / 32 * sizeof(unsigned),
+         0,
          run.stream,
          p);
 }
