@@ -180,8 +180,8 @@ class Plan {
     if (call.bias != nullptr) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
       // Aligned as it is, or as its copy.
-      const auto* const moved = reinterpret_cast<const std::byte*>(std::uintptr_t{256});
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, moves_bias(call) ? moved : call.bias);
+      alignas(256) static constexpr std::byte kMoved{};  // an address that nobody reads
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, moves_bias(call) ? &kMoved : call.bias);
     }
     layout(
         a_, type, call.transpose_a ? call.k : call.m, call.transpose_a ? call.m : call.k, call.lda);
