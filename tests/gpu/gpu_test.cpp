@@ -157,9 +157,7 @@ std::vector<std::byte> outcome(const Call& call, Communicator& host, RankHardwar
   return {begin, begin + static_cast<std::ptrdiff_t>(out_bytes)};
 }
 
-TEST_CASE("collectives between ranks on GPUs give what those of CPU ranks give") {
-  if (no_gpu()) return;
-  constexpr int kRanks = 3;
+void check_collectives(int ranks) {
   std::vector<Call> calls;
   for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
     for (const CollectiveKind kind : {CollectiveKind::all_reduce,
@@ -174,9 +172,9 @@ TEST_CASE("collectives between ranks on GPUs give what those of CPU ranks give")
     }
   }
   calls.push_back({.kind = CollectiveKind::all_reduce, .operation = ReduceOperation::maximum});
-  const auto make = cuda::hardware({.ranks = kRanks});
-  const auto host = in_process_ranks(kRanks, std::chrono::seconds(60));
-  std::vector<std::string> wrong(kRanks);
+  const auto make = cuda::hardware({.ranks = ranks});
+  const auto host = in_process_ranks(ranks, std::chrono::seconds(60));
+  std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
   const auto body = [&](int rank) {
     Communicator& own = *host[static_cast<std::size_t>(rank)];
     try {
@@ -191,10 +189,18 @@ TEST_CASE("collectives between ranks on GPUs give what those of CPU ranks give")
     }
   };
   std::vector<std::thread> threads;
-  for (int rank = 1; rank < kRanks; ++rank) threads.emplace_back(body, rank);
+  for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(body, rank);
   body(0);
   for (std::thread& thread : threads) thread.join();
   for (const std::string& text : wrong) CHECK(text.empty());
+}
+
+TEST_CASE("collectives between ranks on GPUs give what those of CPU ranks give") {
+  if (no_gpu()) return;
+  for (const int ranks : {1, 3}) {
+    CAPTURE(ranks);
+    check_collectives(ranks);
+  }
 }
 
 TEST_CASE("a rank that fails ends the others' collectives on the GPU") {
