@@ -1,8 +1,12 @@
 #include "runtime/collectives/communicator.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <exception>
+#include <functional>
+
+#include "model/check.hpp"
 
 namespace zeroplan::runtime {
 
@@ -10,6 +14,16 @@ std::string_view name_of(CollectiveKind kind) {
   constexpr std::array<std::string_view, 7> kNames = {
       "all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "barrier", "all_to_all"};
   return kNames[static_cast<std::size_t>(kind)];
+}
+
+int place_among(std::span<const int> members, int rank, int ranks) {
+  const auto found = std::find(members.begin(), members.end(), rank);
+  ZP_CHECK(found != members.end(), "a rank is in its own part of a group");
+  ZP_CHECK(members.front() >= 0 && members.back() < ranks, "a part has ranks of its group");
+  const bool ascends =
+      std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) == members.end();
+  ZP_CHECK(ascends, "the members of a part ascend");
+  return static_cast<int>(found - members.begin());
 }
 
 Pending::~Pending() {

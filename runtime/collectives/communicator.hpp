@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -30,6 +31,9 @@ class CollectiveError : public std::runtime_error {
 };
 
 std::string_view name_of(CollectiveKind kind);
+
+// The place of `rank` among the members of a part. Precondition: they are what split() asks for.
+int place_among(std::span<const int> members, int rank, int ranks);
 
 // What the ranks exchange. Counts are elements of one rank's share where a tensor is divided:
 // all_gather: input `elements`, output ranks * elements; reduce_scatter: the reverse; all_to_all:
@@ -80,6 +84,14 @@ class Communicator {
 
   // Why the group has failed, where it has: for who waits for something else than a collective.
   virtual std::optional<std::string> failure() const { return std::nullopt; }
+
+  // A group of some of these ranks, which are its ranks 0, 1, ... in the order of `members`:
+  // ascending ranks of this group, this one among them. All ranks call it, in the same order among
+  // their collectives, each with the members of its own part; parts of one call have no rank in
+  // common. Who calls collectives of several groups calls them in an order that all ranks could
+  // have: as if each were one of everybody's. What fails one of the groups fails the others. This
+  // group outlives the part.
+  virtual std::unique_ptr<Communicator> split(std::span<const int> members) = 0;
 
   void run(const Exchange& exchange) { start(exchange).wait(); }
 

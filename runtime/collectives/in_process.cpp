@@ -7,7 +7,9 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <unordered_map>
 
@@ -36,40 +38,52 @@ struct Ticket {
   int left = 0;  // ranks that have seen its end
 };
 
+// What a group and its parts share.
+struct Family {
+  explicit Family(std::chrono::milliseconds said) : patience(said) {}
+  const std::chrono::milliseconds patience;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool failed = false;
+  std::string reason;
+};
+
 class Group {
  public:
-  Group(int ranks, std::chrono::milliseconds patience) : ranks_(ranks), patience_(patience) {}
+  // names: what its ranks are called in messages, their ranks in the group of all.
+  Group(std::shared_ptr<Family> family, std::vector<int> names)
+      : ranks_(static_cast<int>(names.size())), names_(std::move(names)), of_(std::move(family)) {}
   int ranks() const { return ranks_; }
 
   void post(int rank, std::int64_t number, const Exchange& exchange);
   void wait(int rank, std::int64_t number);
   void fail(int rank, const std::string& reason);
   std::optional<std::string> failure() {
-    const std::lock_guard lock(mutex_);
-    return failed_ ? std::optional(reason_) : std::nullopt;
+    const std::lock_guard lock(of_->mutex);
+    return of_->failed ? std::optional(of_->reason) : std::nullopt;
   }
+  std::shared_ptr<Group> part(int rank, std::int64_t number, std::span<const int> members);
 
  private:
+  int name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   void throw_if_failed() const {
-    if (failed_) throw CollectiveError(reason_);
+    if (of_->failed) throw CollectiveError(of_->reason);
   }
   std::shared_ptr<Ticket> ticket(std::int64_t number);
   void work(Ticket& ticket);
   void run_stretch(const Ticket& ticket, std::int64_t stretch) const;
   std::string missing(const Ticket& ticket) const;
   void fail_locked(const std::string& reason) {
-    if (!failed_) reason_ = reason;
-    failed_ = true;
-    changed_.notify_all();
+    if (!of_->failed) of_->reason = reason;
+    of_->failed = true;
+    of_->changed.notify_all();
   }
 
   const int ranks_;
-  const std::chrono::milliseconds patience_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  const std::vector<int> names_;
+  const std::shared_ptr<Family> of_;
   std::unordered_map<std::int64_t, std::shared_ptr<Ticket>> tickets_;
-  bool failed_ = false;
-  std::string reason_;
+  std::map<std::pair<std::int64_t, std::vector<int>>, std::shared_ptr<Group>> parts_;
 };
 
 std::shared_ptr<Ticket> Group::ticket(std::int64_t number) {
@@ -82,20 +96,20 @@ std::shared_ptr<Ticket> Group::ticket(std::int64_t number) {
 }
 
 void Group::post(int rank, std::int64_t number, const Exchange& exchange) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(of_->mutex);
   throw_if_failed();
   const std::shared_ptr<Ticket> at = ticket(number);
   for (const std::optional<Exchange>& other : at->posted) {
     if (!other || same_call(*other, exchange)) continue;
     fail_locked(fmt::format("collective {}: rank {} calls {} of {} {}, another rank {} of {} {}",
                             number,
-                            rank,
+                            name(rank),
                             name_of(exchange.kind),
                             exchange.elements.count(),
-                            name(exchange.dtype),
+                            zeroplan::name(exchange.dtype),
                             name_of(other->kind),
                             other->elements.count(),
-                            name(other->dtype)));
+                            zeroplan::name(other->dtype)));
     throw_if_failed();
   }
   at->posted[static_cast<std::size_t>(rank)] = exchange;
@@ -106,7 +120,7 @@ void Group::post(int rank, std::int64_t number, const Exchange& exchange) {
                        exchange.kind == CollectiveKind::all_to_all;
   const std::int64_t parts = divided ? ranks_ : 1;
   at->stretches = barrier ? 0 : parts * ceil_div(exchange.elements.count(), kStretch);
-  changed_.notify_all();
+  of_->changed.notify_all();
 }
 
 // Runs the stretches that nobody has taken.
@@ -119,9 +133,9 @@ void Group::work(Ticket& at) {
     ++done;
   }
   if (done == 0) return;
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(of_->mutex);
   at.finished += done;
-  if (at.finished == at.stretches) changed_.notify_all();
+  if (at.finished == at.stretches) of_->changed.notify_all();
 }
 
 void Group::run_stretch(const Ticket& at, std::int64_t stretch) const {
@@ -170,16 +184,16 @@ void Group::run_stretch(const Ticket& at, std::int64_t stretch) const {
 }
 
 void Group::wait(int rank, std::int64_t number) {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(of_->mutex);
   const std::shared_ptr<Ticket> at = ticket(number);
-  const auto deadline = std::chrono::steady_clock::now() + patience_;
+  const auto deadline = std::chrono::steady_clock::now() + of_->patience;
   const auto until = [&](auto&& reached) {
     while (!reached()) {
       throw_if_failed();
-      if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && !reached()) {
+      if (of_->changed.wait_until(lock, deadline) == std::cv_status::timeout && !reached()) {
         fail_locked(fmt::format("rank {} has waited {} s in collective {} for {}",
-                                rank,
-                                std::chrono::duration<double>(patience_).count(),
+                                name(rank),
+                                std::chrono::duration<double>(of_->patience).count(),
                                 number,
                                 missing(*at)));
         throw_if_failed();
@@ -191,7 +205,7 @@ void Group::wait(int rank, std::int64_t number) {
   work(*at);
   lock.lock();
   // Even after a failure: somebody may be writing into this rank's buffers.
-  changed_.wait(lock, [&] { return at->finished == at->stretches; });
+  of_->changed.wait(lock, [&] { return at->finished == at->stretches; });
   if (++at->left == ranks_) tickets_.erase(number);
 }
 
@@ -199,14 +213,39 @@ std::string Group::missing(const Ticket& at) const {
   std::string text;
   for (int r = 0; r < ranks_; ++r) {
     if (at.posted[static_cast<std::size_t>(r)]) continue;
-    text += fmt::format("{}{}", text.empty() ? "rank " : ", ", r);
+    text += fmt::format("{}{}", text.empty() ? "rank " : ", ", name(r));
   }
   return text;
 }
 
 void Group::fail(int rank, const std::string& reason) {
-  const std::lock_guard lock(mutex_);
-  fail_locked(fmt::format("rank {} failed: {}", rank, reason));
+  const std::lock_guard lock(of_->mutex);
+  fail_locked(fmt::format("rank {} failed: {}", name(rank), reason));
+}
+
+// The one that another member has called for, or a new one.
+std::shared_ptr<Group> Group::part(int rank, std::int64_t number, std::span<const int> members) {
+  const std::lock_guard lock(of_->mutex);
+  throw_if_failed();
+  const auto called = std::pair(number, std::vector<int>(members.begin(), members.end()));
+  for (const auto& [other, group] : parts_) {
+    if (other.first != number || other.second == called.second) continue;
+    for (const int member : members) {
+      const bool twice = std::binary_search(other.second.begin(), other.second.end(), member);
+      if (!twice) continue;
+      fail_locked(fmt::format("rank {} wants rank {} in a part, which another rank has in another",
+                              name(rank),
+                              name(member)));
+      throw_if_failed();
+    }
+  }
+  std::shared_ptr<Group>& found = parts_[called];
+  if (!found) {
+    std::vector<int> names;
+    for (const int member : members) names.push_back(name(member));
+    found = std::make_shared<Group>(of_, std::move(names));
+  }
+  return found;
 }
 
 class InProcessRank : public Communicator {
@@ -224,10 +263,16 @@ class InProcessRank : public Communicator {
   void fail(const std::string& reason) override { group_->fail(rank_, reason); }
   std::optional<std::string> failure() const override { return group_->failure(); }
 
+  std::unique_ptr<Communicator> split(std::span<const int> members) override {
+    const int place = place_among(members, rank_, ranks());
+    return std::make_unique<InProcessRank>(group_->part(rank_, next_part_++, members), place);
+  }
+
  private:
   std::shared_ptr<Group> group_;
   int rank_ = 0;
   std::int64_t next_ = 0;
+  std::int64_t next_part_ = 0;
 };
 
 }  // namespace
@@ -235,7 +280,10 @@ class InProcessRank : public Communicator {
 std::vector<std::unique_ptr<Communicator>> in_process_ranks(int ranks,
                                                             std::chrono::milliseconds patience) {
   ZP_CHECK(ranks >= 1, "a group has ranks");
-  const auto group = std::make_shared<Group>(ranks, patience);
+  std::vector<int> names(static_cast<std::size_t>(ranks));
+  std::iota(names.begin(), names.end(), 0);
+  const auto family = std::make_shared<Family>(patience);
+  const auto group = std::make_shared<Group>(family, std::move(names));
   std::vector<std::unique_ptr<Communicator>> result;
   for (int r = 0; r < ranks; ++r) result.push_back(std::make_unique<InProcessRank>(group, r));
   return result;

@@ -2,6 +2,8 @@
 
 #include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nccl.h>
@@ -37,8 +39,17 @@ ncclDataType_t type_of(DType dtype) {
 
 class NcclCommunicator : public Communicator {
  public:
-  NcclCommunicator(Communicator& host, CudaDevice& device, std::chrono::milliseconds patience)
-      : host_(host), device_(device), patience_(patience) {
+  // `whole`: of a part, whose host group it owns.
+  NcclCommunicator(Communicator& host,
+                   CudaDevice& device,
+                   std::chrono::milliseconds patience,
+                   std::unique_ptr<Communicator> own_host = nullptr,
+                   NcclCommunicator* whole = nullptr)
+      : own_host_(std::move(own_host)),
+        host_(host),
+        device_(device),
+        patience_(patience),
+        whole_(whole) {
     ncclUniqueId id{};
     if (host.rank() == 0) call(ncclGetUniqueId(&id), "ncclGetUniqueId");
     auto* bytes = reinterpret_cast<std::byte*>(&id);
@@ -58,12 +69,20 @@ class NcclCommunicator : public Communicator {
       abort();
       throw;
     }
-    device.watch([this](Clock::duration waited) { watch(waited); });
+    if (whole_ != nullptr) {
+      whole_->parts_.push_back(this);
+      return;
+    }
+    device.watch([this](Clock::duration waited) {
+      watch(waited);
+      for (NcclCommunicator* part : parts_) part->watch(waited);
+    });
   }
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
   ~NcclCommunicator() override {
-    device_.watch({});
+    if (whole_ == nullptr) device_.watch({});
+    if (whole_ != nullptr) std::erase(whole_->parts_, this);
     if (communicator_ == nullptr) return;
     try {
       if (ncclCommFinalize(communicator_) == ncclInProgress) settle("ncclCommFinalize");
@@ -79,7 +98,15 @@ class NcclCommunicator : public Communicator {
 
   void fail(const std::string& reason) override {
     host_.fail(reason);
-    abort();
+    abort_all();
+  }
+
+  // With an id of its own, which its host group carries: what ncclCommSplit does, in every release.
+  std::unique_ptr<Communicator> split(std::span<const int> members) override {
+    auto host = host_.split(members);
+    Communicator& of_part = *host;
+    NcclCommunicator* whole = whole_ == nullptr ? this : whole_;
+    return std::make_unique<NcclCommunicator>(of_part, device_, patience_, std::move(host), whole);
   }
 
   Pending start(const Exchange& exchange) override {
@@ -145,12 +172,20 @@ class NcclCommunicator : public Communicator {
     const bool late = waited > patience_;
     const auto group = host_.failure();
     if (!bad && !group && !late) return;
-    abort();
+    abort_all();
     if (group) throw CollectiveError(*group);
     if (bad) failed(state, "a collective");
     throw CollectiveError(fmt::format("rank {} has waited {} s for a collective of NCCL",
                                       host_.rank(),
                                       std::chrono::duration<double>(patience_).count()));
+  }
+
+  // What another of the groups waits for will not come either.
+  void abort_all() noexcept {
+    NcclCommunicator& whole = whole_ == nullptr ? *this : *whole_;
+    for (NcclCommunicator* part : whole.parts_) part->abort();
+    whole.abort();
+    abort();  // one that does not stand yet
   }
 
   void abort() noexcept {
@@ -162,9 +197,12 @@ class NcclCommunicator : public Communicator {
   void order(const Exchange& exchange, cudaStream_t stream);
   void all_to_all(const Exchange& exchange, cudaStream_t stream);
 
+  std::unique_ptr<Communicator> own_host_;  // of a part
   Communicator& host_;
   CudaDevice& device_;
   const std::chrono::milliseconds patience_;
+  NcclCommunicator* whole_ = nullptr;     // of a part
+  std::vector<NcclCommunicator*> parts_;  // of the whole, standing
   ncclComm_t communicator_ = nullptr;
 };
 

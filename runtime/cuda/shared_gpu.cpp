@@ -90,6 +90,15 @@ class SharedGpu {
     return fences;
   }
 
+  // The one of a part of the ranks, which another member has called for or nobody yet.
+  std::shared_ptr<SharedGpu> split(std::int64_t number, std::span<const int> members) {
+    const std::lock_guard lock(mutex_);
+    const auto called = std::pair(number, std::vector<int>(members.begin(), members.end()));
+    std::shared_ptr<SharedGpu>& found = parts_[called];
+    if (!found) found = std::make_shared<SharedGpu>(static_cast<int>(members.size()), patience_);
+    return found;
+  }
+
  private:
   template <typename Reached>
   void until(std::unique_lock<std::mutex>& lock,
@@ -115,6 +124,7 @@ class SharedGpu {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::int64_t, std::shared_ptr<Meeting>> meetings_;
+  std::map<std::pair<std::int64_t, std::vector<int>>, std::shared_ptr<SharedGpu>> parts_;
 };
 
 std::shared_ptr<SharedGpu> shared_gpu(int ranks, std::chrono::milliseconds patience) {
@@ -132,6 +142,14 @@ class SharedGpuRank : public Communicator {
   int ranks() const override { return host_.ranks(); }
   void fail(const std::string& reason) override { host_.fail(reason); }
   std::optional<std::string> failure() const override { return host_.failure(); }
+
+  std::unique_ptr<Communicator> split(std::span<const int> members) override {
+    auto host = host_.split(members);  // who disagrees about the members is told
+    auto part =
+        std::make_unique<SharedGpuRank>(shared_->split(next_part_++, members), *host, device_);
+    part->own_host_ = std::move(host);
+    return part;
+  }
 
   Pending start(const Exchange& exchange) override {
     if (!device_.holds(exchange.input) && !device_.holds(exchange.output)) {
@@ -181,9 +199,11 @@ class SharedGpuRank : public Communicator {
   void order(const Meeting& meeting);
 
   std::shared_ptr<SharedGpu> shared_;
+  std::unique_ptr<Communicator> own_host_;  // of a part
   Communicator& host_;
   CudaDevice& device_;
   std::int64_t next_ = 0;
+  std::int64_t next_part_ = 0;
 };
 
 // In place is no danger: an element that this rank writes is read by this rank alone, which orders

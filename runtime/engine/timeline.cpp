@@ -18,13 +18,22 @@ constexpr const char* kCategories[] = {"kernel", "collective", "NVMe"};
 
 class RecordedGroup : public Communicator {
  public:
-  RecordedGroup(Communicator& group, Timeline& timeline) : group_(group), timeline_(timeline) {}
+  RecordedGroup(Communicator& group, Timeline& timeline)
+      : group_(group), timeline_(timeline), free_(std::make_shared<Seconds>()) {}
 
   int rank() const override { return group_.rank(); }
   int ranks() const override { return group_.ranks(); }
   void fail(const std::string& reason) override { group_.fail(reason); }
 
   std::optional<std::string> failure() const override { return group_.failure(); }
+
+  std::unique_ptr<Communicator> split(std::span<const int> members) override {
+    auto part = group_.split(members);
+    auto recorded = std::make_unique<RecordedGroup>(*part, timeline_);
+    recorded->own_ = std::move(part);
+    recorded->free_ = free_;
+    return recorded;
+  }
 
   Pending start(const Exchange& exchange) override {
     if (!timeline_.records()) return group_.start(exchange);
@@ -39,15 +48,16 @@ class RecordedGroup : public Communicator {
       pending->wait();
       timeline_.settle();
       const Seconds end = Timeline::now();
-      timeline_.span(Timeline::collectives, name_of(kind), "", std::max(begin, free_), end);
-      free_ = end;
+      timeline_.span(Timeline::collectives, name_of(kind), "", std::max(begin, *free_), end);
+      *free_ = end;
     });
   }
 
  private:
+  std::unique_ptr<Communicator> own_;  // of a part
   Communicator& group_;
   Timeline& timeline_;
-  Seconds free_;  // when the last one ended
+  std::shared_ptr<Seconds> free_;  // when the last one ended, of any group
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <exception>
 #include <future>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -28,16 +29,29 @@ constexpr std::int64_t kStaging = 1 << 20;  // bytes
 // All-reduces up to this many bytes are gathered and summed everywhere: one round instead of two.
 constexpr std::int64_t kSmall = 16 << 10;
 
+// Ranks that call a collective together.
+struct Members {
+  std::vector<int> ranks;  // of the links, ascending
+  int place = 0;           // of this rank among them
+  std::int64_t call = -1;  // of split() that made them; -1: all
+  std::int64_t next = 0;   // number of their next collective; the caller's
+
+  int count() const { return static_cast<int>(ranks.size()); }
+  int rank(int at) const { return ranks[static_cast<std::size_t>(at)]; }
+};
+
 // What every rank tells every other before a collective, so that different calls are noticed.
 struct Call {
   std::int64_t number = 0;
+  std::int64_t part = 0;
   std::int64_t elements = 0;
   std::int32_t kind = 0, operation = 0, dtype = 0, root = 0;
   bool operator==(const Call&) const = default;
 };
 
-Call call_of(std::int64_t number, const Exchange& exchange) {
+Call call_of(const Members& members, std::int64_t number, const Exchange& exchange) {
   return {.number = number,
+          .part = members.call,
           .elements = exchange.elements.count(),
           .kind = static_cast<std::int32_t>(exchange.kind),
           .operation = static_cast<std::int32_t>(exchange.operation),
@@ -58,9 +72,9 @@ std::string list_of(const std::vector<int>& ranks) {
 class Collectives {
  public:
   Collectives(Links& links, std::chrono::milliseconds patience)
-      : links_(links), patience_(patience), rank_(links.rank()), ranks_(links.ranks()) {}
+      : links_(links), patience_(patience) {}
 
-  void run(std::int64_t number, const Exchange& exchange);
+  void run(const Members& members, std::int64_t number, const Exchange& exchange);
 
  private:
   void agree(std::int64_t number, const Exchange& exchange);
@@ -77,9 +91,15 @@ class Collectives {
   void with_others(Of&& of) {
     transfers_.clear();
     for (int peer = 0; peer < ranks_; ++peer) {
-      if (peer != rank_) transfers_.push_back(of(peer));
+      if (peer == rank_) continue;
+      transfers_.push_back(of(peer));
+      transfers_.back().peer = members_->rank(peer);
     }
     links_.transfer(transfers_, deadline_);
+  }
+  void with_root(const Exchange& exchange, Transfer transfer) {
+    transfer.peer = members_->rank(exchange.root);
+    links_.transfer({&transfer, 1}, deadline_);
   }
   // Elements that one rank may send another between two sums.
   std::int64_t slice(std::int64_t width) const {
@@ -98,8 +118,9 @@ class Collectives {
 
   Links& links_;
   const std::chrono::milliseconds patience_;
-  const int rank_;
-  const int ranks_;
+  const Members* members_ = nullptr;  // of the collective at hand
+  int rank_ = 0;                      // among them
+  int ranks_ = 0;
   Deadline deadline_;
   std::vector<Transfer> transfers_;
   std::vector<std::byte> staging_;
@@ -115,7 +136,10 @@ void copy(const std::byte* from, std::byte* to, std::int64_t bytes) {
   if (from != to && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-void Collectives::run(std::int64_t number, const Exchange& exchange) {
+void Collectives::run(const Members& members, std::int64_t number, const Exchange& exchange) {
+  members_ = &members;
+  rank_ = members.place;
+  ranks_ = members.count();
   deadline_ = std::chrono::steady_clock::now() + patience_;
   agree(number, exchange);
   switch (exchange.kind) {
@@ -143,7 +167,7 @@ void Collectives::run(std::int64_t number, const Exchange& exchange) {
 }
 
 void Collectives::agree(std::int64_t number, const Exchange& exchange) {
-  const Call mine = call_of(number, exchange);
+  const Call mine = call_of(*members_, number, exchange);
   std::vector<Call> calls(static_cast<std::size_t>(ranks_), mine);
   const auto bytes = static_cast<std::int64_t>(sizeof(Call));
   with_others([&](int peer) -> Transfer {
@@ -157,9 +181,9 @@ void Collectives::agree(std::int64_t number, const Exchange& exchange) {
     if (theirs == mine) continue;
     throw CollectiveError(fmt::format("collective {}: rank {} calls {}, rank {} {}",
                                       number,
-                                      rank_,
+                                      links_.rank(),
                                       text_of(mine),
-                                      peer,
+                                      members_->rank(peer),
                                       text_of(theirs)));
   }
 }
@@ -221,8 +245,7 @@ void Collectives::reduce(const Exchange& exchange) {
     const std::int64_t count = std::min(step, elements - at);
     const std::byte* own = exchange.input + at * size;
     if (rank_ != exchange.root) {
-      Transfer give{.peer = exchange.root, .send = out(own, count * size)};
-      links_.transfer({&give, 1}, deadline_);
+      with_root(exchange, {.send = out(own, count * size)});
       continue;
     }
     with_others([&](int peer) -> Transfer {
@@ -257,8 +280,7 @@ void Collectives::all_gather(const Exchange& exchange) {
 void Collectives::broadcast(const Exchange& exchange) {
   const std::int64_t bytes = (exchange.elements * exchange.dtype).count();
   if (rank_ != exchange.root) {
-    Transfer take{.peer = exchange.root, .send = {}, .receive = in(exchange.output, bytes)};
-    links_.transfer({&take, 1}, deadline_);
+    with_root(exchange, {.receive = in(exchange.output, bytes)});
     return;
   }
   with_others([&](int peer) -> Transfer { return {peer, out(exchange.input, bytes), {}}; });
@@ -277,7 +299,10 @@ void Collectives::all_to_all(const Exchange& exchange) {
 class ProcessCommunicator : public Communicator {
  public:
   ProcessCommunicator(std::unique_ptr<Links> links, std::chrono::milliseconds patience)
-      : links_(std::move(links)), patience_(patience) {
+      : links_(std::move(links)), patience_(patience), all_(std::make_shared<Members>()) {
+    all_->ranks.resize(static_cast<std::size_t>(links_->ranks()));
+    std::iota(all_->ranks.begin(), all_->ranks.end(), 0);
+    all_->place = links_->rank();
     std::promise<void> begun;
     std::future<void> ready = begun.get_future();
     worker_ = std::thread([this, &begun] { work(begun); });
@@ -304,18 +329,26 @@ class ProcessCommunicator : public Communicator {
 
   std::optional<std::string> failure() const override { return links_->failure(); }
 
-  Pending start(const Exchange& exchange) override {
+  Pending start(const Exchange& exchange) override { return start(exchange, all_); }
+
+  // One queue for all groups: collectives run in the order of calls, which fits on all ranks.
+  Pending start(const Exchange& exchange, const std::shared_ptr<Members>& members) {
     if (const auto reason = links_->failure()) throw CollectiveError(*reason);
-    std::int64_t number = 0;
+    std::int64_t ticket = 0;
     {
       const std::lock_guard lock(mutex_);
       if (ended_) throw CollectiveError(reason_);
-      number = posted_++;
-      queue_.push_back(exchange);
+      ticket = posted_++;
+      queue_.push_back({exchange, members, members->next++});
     }
     changed_.notify_all();
-    return Pending([this, number] { wait(number); });
+    return Pending([this, ticket] { wait(ticket); });
   }
+
+  std::unique_ptr<Communicator> split(std::span<const int> members) override {
+    return split(members, *all_);
+  }
+  std::unique_ptr<Communicator> split(std::span<const int> members, const Members& of);
 
   void fail(const std::string& reason) override {
     links_->fail(fmt::format("rank {} failed: {}", links_->rank(), reason));
@@ -325,11 +358,17 @@ class ProcessCommunicator : public Communicator {
   }
 
  private:
+  struct Order {
+    Exchange exchange;
+    std::shared_ptr<const Members> members;
+    std::int64_t number = 0;  // among the collectives of those
+  };
+
   // Throws only when the worker no longer touches the buffers.
-  void wait(std::int64_t number) {
+  void wait(std::int64_t ticket) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return done_ > number || ended_; });
-    if (done_ <= number) throw CollectiveError(reason_);
+    changed_.wait(lock, [&] { return done_ > ticket || ended_; });
+    if (done_ <= ticket) throw CollectiveError(reason_);
   }
 
   void work(std::promise<void>& begun);
@@ -339,14 +378,47 @@ class ProcessCommunicator : public Communicator {
   const std::chrono::milliseconds patience_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Exchange> queue_;
+  const std::shared_ptr<Members> all_;
+  std::int64_t splits_ = 0;  // the caller's
+  std::deque<Order> queue_;
   std::int64_t posted_ = 0;
   std::int64_t done_ = 0;
+  std::int64_t at_hand_ = 0;  // number of the collective at hand; the worker's
   bool closing_ = false;
   bool ended_ = false;  // after a failure: the worker is done
   std::string reason_;
   std::thread worker_;
 };
+
+// Some of the ranks, over the same links. A collective of theirs has the same place in every
+// member's order of calls, so that it meets nothing else on the links between them.
+class ProcessPart : public Communicator {
+ public:
+  ProcessPart(ProcessCommunicator& whole, std::shared_ptr<Members> members)
+      : whole_(whole), members_(std::move(members)) {}
+
+  int rank() const override { return members_->place; }
+  int ranks() const override { return members_->count(); }
+  Pending start(const Exchange& exchange) override { return whole_.start(exchange, members_); }
+  void fail(const std::string& reason) override { whole_.fail(reason); }
+  std::optional<std::string> failure() const override { return whole_.failure(); }
+  std::unique_ptr<Communicator> split(std::span<const int> members) override {
+    return whole_.split(members, *members_);
+  }
+
+ private:
+  ProcessCommunicator& whole_;
+  const std::shared_ptr<Members> members_;
+};
+
+std::unique_ptr<Communicator> ProcessCommunicator::split(std::span<const int> members,
+                                                         const Members& of) {
+  auto part = std::make_shared<Members>();
+  part->place = place_among(members, of.place, of.count());
+  for (const int member : members) part->ranks.push_back(of.rank(member));
+  part->call = splits_++;
+  return std::make_unique<ProcessPart>(*this, std::move(part));
+}
 
 void ProcessCommunicator::work(std::promise<void>& begun) {
   try {
@@ -363,7 +435,7 @@ void ProcessCommunicator::work(std::promise<void>& begun) {
     reason = fmt::format("rank {} has waited {} s in collective {} for {}",
                          links_->rank(),
                          std::chrono::duration<double>(patience_).count(),
-                         done_,
+                         at_hand_,
                          list_of(late.missing()));
   } catch (const std::exception& error) {
     reason = error.what();
@@ -381,15 +453,16 @@ void ProcessCommunicator::work(std::promise<void>& begun) {
 void ProcessCommunicator::carry_out() {
   Collectives collectives(*links_, patience_);
   for (;;) {
-    Exchange exchange;
+    Order order;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return !queue_.empty() || closing_ || links_->failure(); });
       if (queue_.empty() || links_->failure()) return;
-      exchange = queue_.front();
+      order = std::move(queue_.front());
       queue_.pop_front();
     }
-    collectives.run(done_, exchange);
+    at_hand_ = order.number;
+    collectives.run(*order.members, order.number, order.exchange);
     {
       const std::lock_guard lock(mutex_);
       ++done_;

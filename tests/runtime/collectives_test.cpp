@@ -236,5 +236,92 @@ TEST_CASE("ranks that call different collectives are told") {
   CHECK(ends[1].find("another rank all_reduce of") != std::string::npos);
 }
 
+// Ranks of one row or one column of ranks written row by row.
+std::vector<int> row_of(int rank, int columns) {
+  std::vector<int> members;
+  for (int c = 0; c < columns; ++c) members.push_back(rank / columns * columns + c);
+  return members;
+}
+std::vector<int> column_of(int rank, int rows, int columns) {
+  std::vector<int> members;
+  for (int r = 0; r < rows; ++r) members.push_back(r * columns + rank % columns);
+  return members;
+}
+
+TEST_CASE("sums over rows and then over columns of ranks are those over all") {
+  constexpr int kRows = 3;
+  constexpr int kColumns = 2;
+  std::atomic<int> wrong = 0;
+  const auto ends = on_ranks(kRows * kColumns, [&](Communicator& group) {
+    const auto row = group.split(row_of(group.rank(), kColumns));
+    const auto column = group.split(column_of(group.rank(), kRows, kColumns));
+    wrong += row->ranks() == kColumns && row->rank() == group.rank() % kColumns ? 0 : 1;
+    wrong += column->ranks() == kRows && column->rank() == group.rank() / kColumns ? 0 : 1;
+    for (const std::size_t count : kCounts) {
+      const auto elements = Elements::of(static_cast<std::int64_t>(count));
+      std::vector<float> in_two = values_of(group.rank(), count);
+      std::vector<float> of_row = in_two;
+      std::vector<float> at_once = in_two;
+      // Begun beside one of all, and waited for after it.
+      Pending pending =
+          row->start({.elements = elements, .input = bytes_of(of_row), .output = bytes_of(of_row)});
+      group.all_reduce(at_once.data(), elements);
+      pending.wait();
+      row->all_reduce(in_two.data(), elements);
+      wrong += in_two == of_row ? 0 : 1;
+      column->all_reduce(in_two.data(), elements);
+      wrong += in_two == at_once ? 0 : 1;
+    }
+    // A part of a part, whose ranks are the part's.
+    const auto alone = row->split(std::vector<int>{row->rank()});
+    double own = group.rank();
+    alone->all_reduce(&own, Elements::of(1));
+    wrong += own == group.rank() ? 0 : 1;
+  });
+  CHECK(all_well(ends));
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("what ends one part of a group ends all of it, with the rank's own number") {
+  const auto ends = on_ranks(4, [](Communicator& group) {
+    const auto row = group.split(row_of(group.rank(), 2));
+    if (group.rank() == 3) {
+      row->fail("no more");
+      return;
+    }
+    float value = 1.0F;
+    row->all_reduce(&value, Elements::of(1));
+    group.barrier();
+  });
+  for (int r = 0; r < 3; ++r) {
+    CAPTURE(r);
+    CHECK(ends[static_cast<std::size_t>(r)] == "rank 3 failed: no more");
+  }
+}
+
+TEST_CASE("a wait in a part names who is missing by its rank among all") {
+  const auto ends = on_ranks(
+      4,
+      [](Communicator& group) {
+        const auto row = group.split(row_of(group.rank(), 2));
+        if (group.rank() == 2) row->barrier();
+      },
+      std::chrono::milliseconds(50));
+  CHECK(ends[2].find("rank 2 has waited") == 0);
+  CHECK(ends[2].find("for rank 3") != std::string::npos);
+}
+
+TEST_CASE("ranks that do not agree about who is in a part are told") {
+  const auto ends = on_ranks(3, [](Communicator& group) {
+    const auto part =
+        group.split(group.rank() == 0 ? std::vector<int>{0, 1} : std::vector<int>{1, 2});
+    part->barrier();
+    group.barrier();
+  });
+  for (const std::string& end : ends) {
+    CHECK(end.find("in a part, which another rank has in another") != std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace zeroplan::runtime

@@ -281,6 +281,13 @@ class GuardedGroup : public Communicator {
   int ranks() const override { return host_.ranks(); }
   void fail(const std::string& reason) override { host_.fail(reason); }
 
+  std::unique_ptr<Communicator> split(std::span<const int> members) override {
+    auto part = host_.split(members);
+    auto guarded = std::make_unique<GuardedGroup>(*part, device_);
+    guarded->own_ = std::move(part);
+    return guarded;
+  }
+
   Pending start(const Exchange& exchange) override {
     const bool in = device_.owns(exchange.input);
     const bool out = device_.owns(exchange.output);
@@ -327,6 +334,7 @@ class GuardedGroup : public Communicator {
     Clock done{};
     Pending pending;
   };
+  std::unique_ptr<Communicator> own_;  // of a part
   Communicator& host_;
   GuardedDevice& device_;
 };

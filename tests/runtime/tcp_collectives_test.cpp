@@ -143,6 +143,57 @@ TEST_CASE("every collective over TCP gives the bits of in-process ranks") {
   }
 }
 
+TEST_CASE("collectives of parts over TCP give the bits of in-process ranks' parts") {
+  constexpr int kRanks = 4;
+  const CollectiveKind kinds[] = {CollectiveKind::all_reduce,
+                                  CollectiveKind::reduce,
+                                  CollectiveKind::reduce_scatter,
+                                  CollectiveKind::all_gather,
+                                  CollectiveKind::broadcast,
+                                  CollectiveKind::all_to_all};
+  const auto run_all = [&](Communicator& group, std::vector<std::vector<std::byte>>& results) {
+    const int rank = group.rank();
+    const int first = rank / 2 * 2;
+    const auto near = group.split(std::vector<int>{first, first + 1});
+    const auto far = group.split(std::vector<int>{rank % 2, rank % 2 + 2});
+    for (Communicator* part : {near.get(), far.get(), &group}) {
+      for (const CollectiveKind kind : kinds) {
+        for (const std::int64_t elements : {1001, 300'001}) {
+          const Exchange exchange{
+              .kind = kind, .elements = Elements::of(elements), .root = part->ranks() - 1};
+          results.push_back(result_of(*part, exchange, kind == CollectiveKind::reduce));
+        }
+      }
+    }
+  };
+  std::vector<std::vector<std::vector<std::byte>>> threads(kRanks);
+  std::vector<std::vector<std::vector<std::byte>>> tcp(kRanks);
+  on_threads(kRanks, [&](Communicator& group) {
+    run_all(group, threads[static_cast<std::size_t>(group.rank())]);
+  });
+  check_all_well(on_tcp(kRanks, [&](Communicator& group) {
+    run_all(group, tcp[static_cast<std::size_t>(group.rank())]);
+  }));
+  CHECK(tcp == threads);
+}
+
+TEST_CASE("a part's collective over TCP that meets another's is told by the ranks among all") {
+  const auto ends = on_tcp(4, [](Communicator& group) {
+    const int first = group.rank() / 2 * 2;
+    const auto part = group.split(std::vector<int>{first, first + 1});
+    std::vector<float> values(8, 1.0F);
+    if (group.rank() < 2) return part->barrier();
+    part->run({.kind = CollectiveKind::all_reduce,
+               .elements = Elements::of(group.rank()),
+               .input = reinterpret_cast<const std::byte*>(values.data()),
+               .output = reinterpret_cast<std::byte*>(values.data())});
+    group.barrier();
+  });
+  CAPTURE(ends.at(2), ends.at(3));
+  CHECK(ends.at(2).find("rank 2 calls all_reduce of 2 fp32, rank 3 all_reduce of 3 fp32") !=
+        std::string::npos);
+}
+
 TEST_CASE("collectives over TCP may be waited for in any order") {
   std::atomic<int> wrong = 0;
   check_all_well(on_tcp(3, [&](Communicator& group) {
