@@ -97,9 +97,10 @@ std::vector<Diagnostic> not_embedded(const EngineConfig& config,
        "/zero_optimization/mics_shard_size",
        "-1",
        std::to_string(stage3.mics_shard_size));
-  need(stage3.hpz_partition_size <= 1,
+  const bool second_copies = second_copy_ranks(config) > 1;
+  need(!second_copies || config.offload_parameter.device != OffloadDevice::nvme,
        "/zero_optimization/zero_hpz_partition_size",
-       "1",
+       "1 with weights on nvme",
        std::to_string(stage3.hpz_partition_size));
   need(!stage3.quantized_weights, "/zero_optimization/zero_quantized_weights", "false", "true");
   need(!stage3.quantized_gradients, "/zero_optimization/zero_quantized_gradients", "false", "true");

@@ -169,6 +169,11 @@ constexpr int reduction_rank(const EngineConfig& config) {
   return config.rank % reduction_ranks(config);
 }
 
+// How many neighbours share a second copy of the weights (hpZ); 1: there is none.
+constexpr int second_copy_ranks(const EngineConfig& config) {
+  return config.stage == 3 ? config.stage3.hpz_partition_size : 1;
+}
+
 // This rank's place in its partition group.
 constexpr int partition_rank(const EngineConfig& config) {
   return config.rank % partition_ranks(config);

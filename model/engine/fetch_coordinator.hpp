@@ -94,7 +94,7 @@ class FetchCoordinator {
   void read_ahead(FetchLog& log);
   void gather(FetchEventKind kind, FetchPass pass, FetchLog& log);
   void launch(bool secondary, FetchPass pass, FetchLog& log);
-  void launch_each(Bucket& bucket, std::int64_t group, FetchLog& log);
+  void launch_each(bool secondary, std::int64_t group, FetchLog& log);
   void launch_together(Bucket& bucket, bool secondary, std::int64_t group, FetchLog& log);
   void launch_alone(Bucket& bucket, FetchLog& log);
   void wait(ParameterIndex parameter, bool recorded, FetchLog& log);

@@ -121,7 +121,7 @@ void FetchCoordinator::launch(bool secondary, FetchPass pass, FetchLog& log) {
   if (ranks_ == 1) {
     launch_alone(bucket, log);
   } else if (sequential_ || group_.size() == 1) {
-    launch_each(bucket, group, log);
+    launch_each(secondary, group, log);
   } else {
     launch_together(bucket, secondary, group, log);
     if (bucket.views > 0) {
@@ -151,7 +151,7 @@ void FetchCoordinator::launch_alone(Bucket& bucket, FetchLog& log) {
 
 // One all-gather a parameter, straight into the buffer that the parameter becomes a view of.
 // PP:_all_gather_sequential.
-void FetchCoordinator::launch_each(Bucket&, std::int64_t group, FetchLog& log) {
+void FetchCoordinator::launch_each(bool secondary, std::int64_t group, FetchLog& log) {
   for (const ParameterIndex parameter : group_) {
     const auto p = static_cast<std::size_t>(parameter);
     own_buffer_[p] = padded(parameter);
@@ -163,6 +163,7 @@ void FetchCoordinator::launch_each(Bucket&, std::int64_t group, FetchLog& log) {
                           .op = FetchCollective::all_gather,
                           .dtype = dtype_,
                           .asynchronous = true,
+                          .secondary = secondary,
                           .first = first,
                           .count = 1,
                           .group = static_cast<std::int32_t>(group),
@@ -194,6 +195,7 @@ void FetchCoordinator::launch_together(Bucket& bucket,
                         .dtype = dtype_,
                         .asynchronous = true,
                         .in_place = true,
+                        .secondary = secondary,
                         .first = first,
                         .count = static_cast<std::int32_t>(group_.size()),
                         .group = static_cast<std::int32_t>(group),

@@ -69,6 +69,7 @@ RankEngine::RankEngine(
     walk_->follow(step, event, [this](const ModuleStep& module) { module_step(module); });
   };
   enter_phase(Phase::init);
+  make_groups();
   registered_ = memory_.allocate(
       setup_.graph->buffers, MemoryCategory::parameters, Place::device, "the modules' buffers");
   open_swap_files();
@@ -76,6 +77,7 @@ RankEngine::RankEngine(
   make_swappers();
   drawing_ = std::make_unique<ThreadPool>(setup_.threads);
   make_weights();
+  make_second_copies();
   make_units();
   drawing_.reset();
   loss_scale_ = setup_.loss_scaling.initial;
@@ -121,7 +123,8 @@ void RankEngine::allocate_buffers(BufferLifetime lifetime) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const EngineBuffer& buffer = buffers_[i];
     if (buffer.lifetime != lifetime || held_[i]) continue;
-    // Gradients and persistent weights come one by one.
+    // Gradients, persistent weights and second copies come one by one.
+    if (buffer.attribute == kSecondCopy) continue;
     if (is_waiting_gradient(buffer) || is_unbuffered_gradient(buffer, config_)) continue;
     if (config_.stage == 3 && buffer.attribute == "persistent_parameters") continue;
     held_[i] = allocate(buffer);
@@ -130,6 +133,7 @@ void RankEngine::allocate_buffers(BufferLifetime lifetime) {
 
 void RankEngine::release_buffers(BufferLifetime lifetime) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].attribute == kSecondCopy) continue;
     if (buffers_[i].lifetime == lifetime) held_[i].reset();
   }
 }
@@ -224,6 +228,7 @@ StepOutcome RankEngine::step(std::span<const MicroBatch> batches) {
   if (coordinator_) {
     coordinator_->end_optimizer_step(log_);
     carry_out_fetches();
+    drop_second_copies();
   }
   return outcome;
 }

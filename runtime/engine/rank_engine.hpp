@@ -3,7 +3,8 @@
 // The policies are model/engine's, the same objects that the simulator plays in time
 // (simulator/engines/deepspeed_writer.hpp has the same shape); here they move data:
 //   graph passes -> storages, kernel calls, module hooks, finished gradients   (graph_runner.hpp)
-//     hooks      -> FetchCoordinator -> FetchLog      -> gathers, waits, releases (rank_fetch.cpp)
+//     hooks      -> FetchCoordinator -> FetchLog      -> gathers, waits, releases (rank_fetch.cpp),
+//                                                        hpZ's copies (rank_second_copies.cpp)
 //     gradients  -> GradientReducer  -> EngineActions -> buckets, collectives (rank_gradients.cpp),
 //                                                        the host (rank_offload.cpp),
 //                                                        drives (rank_swap.cpp)
@@ -179,8 +180,9 @@ class RankEngine {
     Pending pending;
     std::vector<std::int32_t> parameters;
     Elements elements;
-    int waiting = 0;  // parameters nobody has waited for
-    int views = 0;    // parameters that are views of it
+    int waiting = 0;      // parameters nobody has waited for
+    int views = 0;        // parameters that are views of it
+    bool second = false;  // of second copies
   };
   struct Gathered {
     Buffer buffer;
@@ -297,15 +299,30 @@ class RankEngine {
   void carry_out(const FetchEvent& event);
   void gather(const FetchEvent& event);
   void gather_flat(const FetchEvent& event, std::span<const ParameterIndex> parameters);
+  // A weight's part on each rank of the group that a gather is of.
+  Elements piece(std::int32_t p, bool second) const {
+    return second ? part(p) * partition_ranks(config_) / second_copy_ranks(config_) : part(p);
+  }
+  Elements real_piece(std::int32_t p, bool second, int rank) const;
+  Communicator& group_of(bool second) { return second ? *second_group_ : group_; }
+  void copy_own_piece(std::int32_t parameter, bool second, DType dtype, std::byte* to);
   void join_pieces(const FetchEvent& event);
   void wait_for(std::int32_t parameter);
   void release_weights(std::int32_t parameter);
   void drop_flat(Elements elements);
 
+  // rank_second_copies.cpp
+  void make_groups();
+  void make_second_copies();
+  void keep_second_copy(const FetchEvent& event);
+  void drop_second_copies();
+  std::byte* second_copy(std::int32_t parameter) const;
+
   EngineSetup setup_;
   EngineConfig config_;
   std::vector<EngineParameter> parameters_;
-  Communicator& group_;
+  Communicator& group_;                         // all ranks
+  std::unique_ptr<Communicator> second_group_;  // hpZ: who share a second copy of the weights
   Device& device_;
   Memory& memory_;
   GraphRunner runner_;
@@ -360,7 +377,8 @@ class RankEngine {
   std::optional<FetchCoordinator> coordinator_;
   std::optional<ModuleWalk> walk_;
   FetchLog log_;
-  std::vector<Gathered> gathered_;  // by parameter
+  std::vector<Gathered> gathered_;          // by parameter
+  std::vector<std::size_t> second_copies_;  // hpZ: indices of held_, by parameter
   std::vector<Flat> flats_;
 
   // Offload to NVMe. A file goes before the memory it is read into and written from.

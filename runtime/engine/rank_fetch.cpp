@@ -48,6 +48,9 @@ void RankEngine::carry_out(const FetchEvent& event) {
     case FetchEventKind::bucket_done:
       drop_flat(event.elements);
       break;
+    case FetchEventKind::secondary:
+      keep_second_copy(event);
+      break;
     case FetchEventKind::release:
       release_weights(event.subject);
       break;
@@ -75,17 +78,19 @@ void RankEngine::gather(const FetchEvent& event) {
   weight.flat = -1;
   weight.view = false;
   // A part on the host goes to its place first: collectives are between devices.
-  const std::byte* own = weights_[static_cast<std::size_t>(p)];
+  Communicator& group = group_of(event.secondary);
+  const Elements share = piece(p, event.secondary);
+  const std::byte* own = event.secondary ? second_copy(p) : weights_[static_cast<std::size_t>(p)];
   if (config_.offload_parameter.device != OffloadDevice::none) {
-    std::byte* place = advance(weight.data, part(p) * partition_rank(config_), event.dtype);
-    copy_own_part(p, event.dtype, place);
+    std::byte* place = advance(weight.data, share * group.rank(), event.dtype);
+    copy_own_piece(p, event.secondary, event.dtype, place);
     own = place;
   }
-  weight.pending = group_.start({.kind = CollectiveKind::all_gather,
-                                 .dtype = event.dtype,
-                                 .elements = part(p),
-                                 .input = own,
-                                 .output = weight.data});
+  weight.pending = group.start({.kind = CollectiveKind::all_gather,
+                                .dtype = event.dtype,
+                                .elements = share,
+                                .input = own,
+                                .output = weight.data});
   if (!event.asynchronous) weight.pending.wait();
 }
 
@@ -105,18 +110,22 @@ void RankEngine::gather_flat(const FetchEvent& event, std::span<const ParameterI
   flat.elements = event.elements;
   flat.waiting = static_cast<int>(parameters.size());
   flat.views = reduces ? flat.waiting : 0;
-  const int rank = partition_rank(config_);
+  flat.second = event.secondary;
+  Communicator& group = group_of(event.secondary);
+  const int rank = group.rank();
   const Elements share = event.elements / event.group;
   if (reduces) device_.zero(flat.buffer.data(), bytes);
   Elements at = reduces ? Elements::zero() : share * rank;
   for (const ParameterIndex p : parameters) {
-    const Elements own = reduces ? at + part(p) * rank : at;
-    copy_own_part(p, event.dtype, advance(flat.buffer.data(), own, event.dtype));
+    const Elements of_rank = piece(p, event.secondary);
+    const Elements own = reduces ? at + of_rank * rank : at;
+    std::byte* place = advance(flat.buffer.data(), own, event.dtype);
+    copy_own_piece(p, event.secondary, event.dtype, place);
     Gathered& weight = gathered_[static_cast<std::size_t>(p)];
     weight.flat = index;
     weight.view = reduces;
     weight.data = reduces ? advance(flat.buffer.data(), at, event.dtype) : nullptr;
-    at += reduces ? part(p) * event.group : part(p);
+    at += reduces ? of_rank * event.group : of_rank;
   }
   Exchange exchange{.kind = reduces ? CollectiveKind::all_reduce : CollectiveKind::all_gather,
                     .dtype = event.dtype,
@@ -124,7 +133,7 @@ void RankEngine::gather_flat(const FetchEvent& event, std::span<const ParameterI
                     .input = flat.buffer.data(),
                     .output = flat.buffer.data()};
   if (!reduces) exchange.input = advance(flat.buffer.data(), share * rank, event.dtype);
-  flat.pending = group_.start(exchange);
+  flat.pending = group.start(exchange);
 }
 
 void RankEngine::wait_for(std::int32_t parameter) {
@@ -150,16 +159,16 @@ void RankEngine::join_pieces(const FetchEvent& event) {
   Elements before;
   for (const std::int32_t p : flat.parameters) {
     if (p == event.subject) break;
-    before += part(p);
+    before += piece(p, flat.second);
   }
-  const int ranks = partition_ranks(config_);
+  const int ranks = group_of(flat.second).ranks();
   const Elements share = flat.elements / ranks;
   for (int rank = 0; rank < ranks; ++rank) {
-    const Elements real = real_partition_numel(numel(event.subject), ranks, rank);
+    const Elements real = real_piece(event.subject, flat.second, rank);
     if (real == Elements::zero()) break;
     device_.convert(advance(flat.buffer.data(), share * rank + before, event.dtype),
                     event.dtype,
-                    advance(weight.data, part(event.subject) * rank, event.dtype),
+                    advance(weight.data, piece(event.subject, flat.second) * rank, event.dtype),
                     event.dtype,
                     real);
   }

@@ -78,6 +78,12 @@ TEST_CASE("a GPU's states and weights can be on a drive") {
   check({.stage = 3, .ranks = 1, .precision = "bf16", .offload = true, .on_drive = true});
 }
 
+TEST_CASE("a GPU trains with second copies of the weights") {
+  if (no_gpu()) return;
+  check({.stage = 3, .ranks = 4, .second_copies = 2});
+  check({.stage = 3, .ranks = 2, .accumulation = 2, .precision = "bf16", .second_copies = 2});
+}
+
 TEST_CASE("a step on a GPU has a trace with its kernel calls", "[cupti]") {
   if (no_gpu()) return;
   const TrainingReport report = train_on(plan_of({.stage = 2, .ranks = 2}), {.trace = true});
@@ -201,6 +207,49 @@ TEST_CASE("collectives between ranks on GPUs give what those of CPU ranks give")
     CAPTURE(ranks);
     check_collectives(ranks);
   }
+}
+
+TEST_CASE("parts of ranks on GPUs sum what those of CPU ranks sum, beside each other") {
+  if (no_gpu()) return;
+  constexpr int kRanks = 4;
+  constexpr std::int64_t kCount = 5000;
+  const auto make = cuda::hardware({.ranks = kRanks});
+  const auto host = in_process_ranks(kRanks, std::chrono::seconds(60));
+  std::vector<std::string> wrong(kRanks);
+  const auto body = [&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    Communicator& own = *host[r];
+    try {
+      RankHardware gpu = make(own, 1, false);
+      const int first = rank / 2 * 2;
+      const auto near = gpu.group->split(std::vector<int>{first, first + 1});
+      const auto far = gpu.group->split(std::vector<int>{rank % 2, rank % 2 + 2});
+      const Bytes bytes = Elements::of(kCount) * DType::fp32;
+      const std::vector<std::byte> input = values_of(rank, kCount, DType::fp32);
+      std::vector<std::byte> expected = input;
+      own.run(
+          {.elements = Elements::of(kCount), .input = expected.data(), .output = expected.data()});
+      std::byte* data = gpu.device->allocate(bytes);
+      for (int round = 0; round < 3; ++round) {
+        gpu.device->upload(data, input.data(), bytes);
+        for (Communicator* part : {near.get(), far.get()}) {
+          part->run({.elements = Elements::of(kCount), .input = data, .output = data});
+        }
+        std::vector<std::byte> sum(input.size());
+        gpu.device->download(sum.data(), data, bytes);
+        if (sum != expected) wrong[r] += " round " + std::to_string(round);
+      }
+      gpu.device->release(data, bytes);
+    } catch (const std::exception& error) {
+      wrong[r] += error.what();
+      own.fail(error.what());
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 1; rank < kRanks; ++rank) threads.emplace_back(body, rank);
+  body(0);
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : wrong) CHECK(text.empty());
 }
 
 TEST_CASE("a rank that fails ends the others' collectives on the GPU") {

@@ -25,6 +25,7 @@ struct Point {
   bool offload = false;
   bool on_drive = false;    // what is offloaded, of a model whose embeddings are large enough
   bool fused_loss = false;  // of sequences long enough for several chunks
+  int second_copies = 1;    // ranks that share one
 };
 
 inline Plan plan_of(const Point& point) {
@@ -33,6 +34,7 @@ inline Plan plan_of(const Point& point) {
                             {"reduce_bucket_size", 2'000},
                             {"stage3_prefetch_bucket_size", 1'000},
                             {"stage3_param_persistence_threshold", 40}});
+  zero["zero_hpz_partition_size"] = point.second_copies;
   Json offload = Json::object({{"device", point.on_drive ? "nvme" : "cpu"}});
   if (point.offload) zero["offload_optimizer"] = offload;
   if (point.on_drive) {

@@ -140,6 +140,53 @@ TEST_CASE("fetching, prefetching and persistence do not change the losses") {
   }
 }
 
+// Second copies, and shards: what is gathered, when, and how much of it on the way.
+template <typename Check>
+void under_fetching_knobs(Run run, Check&& check) {
+  for (const int knobs : {0, 1, 2, 3, 4, 5}) {
+    run.config.stage3.parameter_persistence_threshold = Elements::of(knobs % 2 == 0 ? 20 : 300);
+    run.config.stage3.max_live_parameters = Elements::of(knobs < 3 ? 600 : 1'000'000);
+    run.config.stage3.allgather_sequential = knobs == 1;
+    run.config.stage3.use_all_reduce_for_fetch = knobs >= 4;
+    run.config.reduce_scatter = knobs != 2;
+    run.config.overlap_comm = knobs % 3 == 0;
+    CAPTURE(knobs);
+    check(run);
+  }
+}
+
+TEST_CASE("second copies of the weights do not change the losses") {
+  const int ranks = GENERATE(2, 4, 8);
+  for (int shared_by = 2; shared_by <= ranks; shared_by *= 2) {
+    for (const int accumulation : {1, 2}) {
+      if (ranks * accumulation > kRows) continue;
+      Run run = make_run(3, ranks, accumulation);
+      run.config.stage3.hpz_partition_size = shared_by;
+      CAPTURE(ranks, shared_by, accumulation);
+      under_fetching_knobs(run, [](Run& knobs) {
+        CHECK(difference(knobs.train().losses, reference()) < 1e-6);
+        knobs.config.offload_parameter.device = OffloadDevice::cpu;
+        CHECK(difference(knobs.train().losses, reference()) < 1e-6);
+        knobs.config.offload_parameter.device = OffloadDevice::none;
+      });
+    }
+  }
+}
+
+TEST_CASE("second copies round nothing, and take room") {
+  Run run = make_run(3, 4, 2);
+  run.config.stage3.hpz_partition_size = 2;
+  const TrainingReport with = run.train();
+  run.config.stage3.hpz_partition_size = 1;
+  const TrainingReport without = run.train();
+  CHECK(with.losses == without.losses);  // to the bit: gathers round nothing
+  CHECK(with.gradient_norms == without.gradient_norms);
+  const auto peak = [](const TrainingReport& report) {
+    return report.ranks.front().memory.of(Place::device).peak;
+  };
+  CHECK(peak(with) > peak(without));
+}
+
 TEST_CASE("a tied weight is trained once, by the sum of its gradients") {
   std::vector<double> expected;
   for (const int stage : {0, 1, 2, 3}) {

@@ -206,6 +206,32 @@ TEST_CASE("memory is as predicted under random knobs") {
   }
 }
 
+TEST_CASE("second copies of the weights take what is predicted, under random knobs") {
+  std::vector<double> losses;
+  std::mt19937 random(20261125);
+  const auto pick = [&](std::initializer_list<std::int64_t> values) {
+    return *(values.begin() + random() % values.size());
+  };
+  for (int i = 0; i < 40; ++i) {
+    Point point{.stage = 3};
+    point.ranks = static_cast<int>(pick({2, 4, 8}));
+    point.accumulation = static_cast<int>(pick({1, kRows / point.ranks}));
+    point.checkpointing = pick({0, 1}) == 1 ? "full" : "none";
+    point.frontend = pick({0, 1}) == 1 ? "hf-trainer" : "native";
+    point.zero["zero_hpz_partition_size"] = std::min<std::int64_t>(point.ranks, pick({2, 4, 8}));
+    point.zero["reduce_bucket_size"] = pick({500, 3'000, 20'000, 100'000});
+    point.zero["overlap_comm"] = pick({0, 1}) == 1;
+    point.zero["stage3_prefetch_bucket_size"] = pick({0, 1'000, 10'000, 100'000});
+    point.zero["stage3_param_persistence_threshold"] = pick({0, 40, 1'500, 100'000});
+    point.zero["stage3_max_live_parameters"] = pick({0, 5'000, 1'000'000});
+    point.zero["stage3_max_reuse_distance"] = pick({0, 5'000, 1'000'000});
+    point.zero["sub_group_size"] = pick({1'000, 5'000, 1'000'000});
+    if (pick({0, 1, 2}) == 0) point.zero["offload_optimizer"] = Json::object({{"device", "cpu"}});
+    if (pick({0, 1, 2}) == 0) point.zero["offload_param"] = Json::object({{"device", "cpu"}});
+    check(point, losses);
+  }
+}
+
 TEST_CASE(
     "offloaded states and weights leave the device as predicted, and the losses as they are") {
   std::vector<double> losses;
