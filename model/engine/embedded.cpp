@@ -93,14 +93,33 @@ std::vector<Diagnostic> not_embedded(const EngineConfig& config,
   need(adam, "/optimizer/type", "AdamW", "another optimizer");
   need(!config.pipeline, "/pipeline", "no pipeline", "pipeline stages");
   need(config.sequence_parallel_ranks == 1, "/sequence_parallel_size", "1", "more");
-  need(stage3.mics_shard_size <= 0,
+  const int ranks = config.data_parallel_ranks;
+  const std::string divisor = "a divisor of " + std::to_string(ranks) + " ranks";
+  const bool shards = config.stage == 3 && stage3.mics_shard_size > 0;
+  need(!shards || ranks % stage3.mics_shard_size == 0,
        "/zero_optimization/mics_shard_size",
-       "-1",
+       divisor,
        std::to_string(stage3.mics_shard_size));
+  need(!shards || config.offload_optimizer.device == OffloadDevice::none,
+       "/zero_optimization/mics_shard_size",
+       "-1 with offload_optimizer",
+       std::to_string(stage3.mics_shard_size));
+  need(!shards || !stage3.mics_hierarchical_gather,
+       "/zero_optimization/mics_hierarchical_params_gather",
+       "false",
+       "true");
   const bool second_copies = second_copy_ranks(config) > 1;
+  need(!second_copies || ranks % second_copy_ranks(config) == 0,
+       "/zero_optimization/zero_hpz_partition_size",
+       divisor,
+       std::to_string(stage3.hpz_partition_size));
   need(!second_copies || config.offload_parameter.device != OffloadDevice::nvme,
        "/zero_optimization/zero_hpz_partition_size",
        "1 with weights on nvme",
+       std::to_string(stage3.hpz_partition_size));
+  need(!second_copies || !shards,
+       "/zero_optimization/zero_hpz_partition_size",
+       "1 with mics_shard_size",
        std::to_string(stage3.hpz_partition_size));
   need(!stage3.quantized_weights, "/zero_optimization/zero_quantized_weights", "false", "true");
   need(!stage3.quantized_gradients, "/zero_optimization/zero_quantized_gradients", "false", "true");

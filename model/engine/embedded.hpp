@@ -5,7 +5,9 @@
 //   - norms, overflow scans and the update work in place: no temporaries of the step but the flat
 //     gradient of a group and its cast;
 //   - gradients are contiguous and accumulate in the model's dtype in stages 0 to 2;
-//   - pinned host memory is taken as asked for, not in powers of two.
+//   - pinned host memory is taken as asked for, not in powers of two;
+//   - MiCS reduces gradients within the shard, as it is meant to (engine_config.hpp
+//     reduction_ranks()), and gathers as stage 3 does, in buckets.
 // The planner's rules read EngineConfig::embedded (transients.cpp), so that a prediction of
 // `engine: embedded` and the runtime agree.
 #pragma once

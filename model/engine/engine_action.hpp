@@ -36,6 +36,7 @@ struct EngineCollective {
   ReduceOperation operation = ReduceOperation::sum;
   bool asynchronous = false;  // the caller gets a handle and goes on
   bool in_place = false;      // output and input share one buffer (all_gather, reduce_scatter)
+  bool across = false;        // of ranks with the same place in their shard (MiCS), not neighbours
 };
 
 enum class ActionKind {

@@ -159,9 +159,10 @@ constexpr int partition_ranks(const EngineConfig& config) {
 // MiCS is the shard group (mics.py MiCS_Optimizer.__init__); since 0.19 the group a parameter was
 // made with (stage3.py _get_param_partition_group: ds_process_group), which with MiCS is all ranks
 // although the shard group holds the weights: a mistake of that release, whose gradients are wrong.
+// The embedded runtime does not make it.
 constexpr int reduction_ranks(const EngineConfig& config) {
-  return config.version >= DeepSpeedVersion::v0_19 ? config.data_parallel_ranks
-                                                   : partition_ranks(config);
+  const bool of_all = config.version >= DeepSpeedVersion::v0_19 && !config.embedded;
+  return of_all ? config.data_parallel_ranks : partition_ranks(config);
 }
 
 // This rank's place among them.

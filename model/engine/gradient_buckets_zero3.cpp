@@ -250,6 +250,7 @@ void GradientReducer::replicate_mics(const std::vector<int>& members, EngineActi
   if (sum == Elements::zero()) return;
   collective(CollectiveKind::all_reduce, sum, config_.gradient_accumulation_dtype, out);
   out.actions.back().collective.ranks = replicas;
+  out.actions.back().collective.across = true;
 }
 
 }  // namespace zeroplan

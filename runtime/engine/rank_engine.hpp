@@ -125,8 +125,11 @@ class RankEngine {
   // One optimizer step over gradient_accumulation_steps micro-batches.
   StepOutcome step(std::span<const MicroBatch> batches);
 
-  // What this rank has of the optimizer's state. Stages 1 to 3: over all ranks each element stands
-  // in one slice; stage 0: every rank has all.
+  // How many ranks, from the first, have one copy of the optimizer's state between them; those
+  // behind have copies of it. Stage 0: 1; MiCS: a shard.
+  int state_ranks() const { return config_.stage == 0 ? 1 : partition_ranks(config_); }
+  // What this rank has of the optimizer's state. Over state_ranks() each element stands in one
+  // slice.
   std::vector<StateSlice> state() const;
   // Values of a slice, when the device is done with them.
   void read(const StateValues& from, std::span<float> to) const;
@@ -250,6 +253,7 @@ class RankEngine {
   void reduce(const EngineAction& action);
   void keep_owned(std::int32_t parameter);
   void keep_partitions(std::span<const int> members, int window_step);
+  void sum_replicas(const EngineAction& action);
   std::byte* transient(Bytes bytes, MemoryCategory category);
   const Piece& piece_of(std::int32_t parameter) const;
   std::byte* kept_slice(std::size_t slice, bool later);
@@ -304,14 +308,14 @@ class RankEngine {
     return second ? part(p) * partition_ranks(config_) / second_copy_ranks(config_) : part(p);
   }
   Elements real_piece(std::int32_t p, bool second, int rank) const;
-  Communicator& group_of(bool second) { return second ? *second_group_ : group_; }
+  Communicator& group_of(bool second) { return second ? *second_group_ : *partition_group_; }
   void copy_own_piece(std::int32_t parameter, bool second, DType dtype, std::byte* to);
   void join_pieces(const FetchEvent& event);
   void wait_for(std::int32_t parameter);
   void release_weights(std::int32_t parameter);
   void drop_flat(Elements elements);
 
-  // rank_second_copies.cpp
+  // rank_groups.cpp
   void make_groups();
   void make_second_copies();
   void keep_second_copy(const FetchEvent& event);
@@ -323,6 +327,9 @@ class RankEngine {
   std::vector<EngineParameter> parameters_;
   Communicator& group_;                         // all ranks
   std::unique_ptr<Communicator> second_group_;  // hpZ: who share a second copy of the weights
+  std::unique_ptr<Communicator> shard_group_;   // MiCS: who share one copy of all
+  std::unique_ptr<Communicator> replicas_;      // MiCS: who have the same part of their copies
+  Communicator* partition_group_ = &group_;     // who share one copy of what is partitioned
   Device& device_;
   Memory& memory_;
   GraphRunner runner_;

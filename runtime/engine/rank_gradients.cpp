@@ -138,6 +138,8 @@ void RankEngine::carry_out(const EngineActions& actions, const EngineAction& act
     case ActionKind::collective:
       if (stepping_) {
         update(action);
+      } else if (action.collective.across) {
+        sum_replicas(action);
       } else {
         reduce(action);
       }
@@ -354,8 +356,9 @@ void RankEngine::reduce(const EngineAction& action) {
                     .root = std::max(0, what.root),
                     .input = data,
                     .output = data};
-  if (scatters) exchange.output = advance(data, exchange.elements * group_.rank(), action.dtype);
-  group_.run(exchange);
+  if (scatters)
+    exchange.output = advance(data, exchange.elements * partition_group_->rank(), action.dtype);
+  partition_group_->run(exchange);
   device_.convert(
       exchange.output, action.dtype, exchange.output, action.dtype, exchange.elements, average);
   if (config_.stage == 3) {
@@ -432,6 +435,32 @@ void RankEngine::keep_partitions(std::span<const int> members, int window_step) 
       from = advance(whole, piece.elements, reduced_dtype_);
     }
   }
+}
+
+// MiCS: what the window has summed over the shard of each of the bucket's gradients, averaged over
+// the shards. Divided before it is summed, as DeepSpeed does (mics.py allreduce_mics_shard_grads).
+void RankEngine::sum_replicas(const EngineAction& action) {
+  const DType kept = config_.gradient_accumulation_dtype;
+  std::byte* flat = held_[find("grad_partitions_flat_buffer", -1)].data();
+  const double average = 1.0 / static_cast<double>(action.collective.ranks);
+  std::vector<Pending> sums;
+  Elements sum;
+  for (const Piece& piece : flushed_) {
+    const Elements real =
+        real_partition_numel(piece.elements, reduction_ranks(config_), reduction_rank(config_));
+    if (real == Elements::zero()) continue;
+    const Elements offset = partition_offset_[static_cast<std::size_t>(piece.parameter)];
+    std::byte* data = advance(flat, offset, kept);
+    device_.convert(data, kept, data, kept, real, average);
+    sums.push_back(replicas_->start({.kind = CollectiveKind::all_reduce,
+                                     .dtype = kept,
+                                     .elements = real,
+                                     .input = data,
+                                     .output = data}));
+    sum += real;
+  }
+  ZP_CHECK(sum == action.elements, "replicas sum all partitions of the bucket");
+  for (Pending& pending : sums) pending.wait();
 }
 
 }  // namespace zeroplan::runtime

@@ -3,23 +3,12 @@
 // Source: DeepSpeed zero/partition_parameters.py _partition_param_sec, stage3.py
 // invalidate_secondary_tensor; the coordinator says when.
 #include <algorithm>
-#include <numeric>
-#include <vector>
 
 #include "model/check.hpp"
 #include "runtime/engine/rank_engine.hpp"
 #include "runtime/engine/tensor_ops.hpp"
 
 namespace zeroplan::runtime {
-
-// Neighbours, wherever they are. Source: utils/groups.py _create_zero_param_parallel_group.
-void RankEngine::make_groups() {
-  const int size = second_copy_ranks(config_);
-  if (size <= 1) return;
-  std::vector<int> neighbours(static_cast<std::size_t>(size));
-  std::iota(neighbours.begin(), neighbours.end(), config_.rank / size * size);
-  second_group_ = group_.split(neighbours);
-}
 
 // What of a piece is no padding.
 Elements RankEngine::real_piece(std::int32_t p, bool second, int rank) const {

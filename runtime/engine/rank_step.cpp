@@ -138,9 +138,10 @@ void RankEngine::step_collective(const EngineAction& action) {
     return;
   }
   if (action.collective.operation == ReduceOperation::maximum) return;  // overflowed() agreed
-  // The sum of squares. In stage 0 every rank has all of it, and the ranks take the mean.
+  // The sum of squares. In stage 0 every rank has all of it, and the ranks take the mean; shards of
+  // MiCS have the same gradients.
   double squares = device_.take(Scalar::group_squares);
-  group_.all_reduce(&squares, Elements::of(1));
+  partition_group_->all_reduce(&squares, Elements::of(1));
   squares_ += config_.stage == 0 ? squares / group_.ranks() : squares;
 }
 

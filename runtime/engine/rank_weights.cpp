@@ -138,7 +138,7 @@ void RankEngine::make_units() {
   }
   if (wrapper == OptimizerWrapper::zero12) {
     make_partition_units();
-  } else if (wrapper == OptimizerWrapper::zero3) {
+  } else if (config_.stage == 3) {
     make_sub_group_units();
   } else {
     for (std::size_t g = 0; g < partition_.groups.size(); ++g) {

@@ -42,20 +42,17 @@ class Collector {
     const auto size = static_cast<std::size_t>(numel.count());
     auto* whole = whole_.as<float>();
     std::fill_n(whole, size, 0.0F);
-    bool replicated = false;
+    const bool gives = group_.rank() < engine_.state_ranks();  // the others have copies
     for (const StateSlice& slice : slices_) {
-      if (slice.parameter != parameter) continue;
-      replicated = slice.elements == numel && group_.ranks() > 1;
+      if (!gives || slice.parameter != parameter) continue;
       const StateValues& from = slice.*values;
       if (!from.there()) continue;
       engine_.read(from,
                    {whole + slice.first.count(), static_cast<std::size_t>(slice.elements.count())});
     }
-    // Stage 0: everybody has all of it. Elsewhere each element stands on one rank, the others
+    // Where it is not all on one rank, each element stands on one of those that give, the others
     // have 0.
-    double owners = replicated ? 1.0 : 0.0;
-    group_.all_reduce(&owners, Elements::of(1));
-    if (owners > 1.0) {
+    if (engine_.state_ranks() == 1) {
       group_.run({.kind = CollectiveKind::broadcast,
                   .elements = numel,
                   .input = whole_.data(),

@@ -214,9 +214,7 @@ void DeepSpeedWriter::write_collective(const EngineAction& action) {
   // Behind the update stage 3 gathers its persistent weights: the coordinator's log has them, with
   // the memory they take (end_optimizer_step).
   if (config_.stage == 3 && !micro_step_active_ && what.kind == CollectiveKind::all_gather) return;
-  const bool across = what.ranks < partition_ranks(config_) ||
-                      (config_.stage3.mics_shard_size > 0 &&
-                       what.kind == CollectiveKind::all_reduce && micro_step_active_);
+  const bool across = what.across || what.ranks < partition_ranks(config_);
   const bool inside =
       what.kind == CollectiveKind::all_to_all && what.ranks <= config_.ranks_per_node;
   const CollectiveGroup group = communicators_.group_of(what.ranks, across && !inside);

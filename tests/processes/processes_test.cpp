@@ -3,6 +3,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -28,10 +29,12 @@ constexpr const char* kModel = R"({"architectures": ["LlamaForCausalLM"], "model
 std::vector<std::string> command_of(const Folder& folder,
                                     int stage,
                                     int micro_batch,
-                                    const std::vector<std::string>& more) {
+                                    const std::vector<std::string>& more,
+                                    const std::string& knobs = "") {
   std::ofstream(folder / "model.json") << kModel;
   std::ofstream(folder / "ds.json")
-      << R"({"zero_optimization": {"reduce_bucket_size": 5000, "stage": )" << stage << "}}";
+      << R"({"zero_optimization": {"reduce_bucket_size": 5000, "stage": )" << stage << knobs
+      << "}}";
   std::vector<std::string> command = {kProgram, "run", folder / "model.json", "--device", "cpu"};
   for (const std::string& word : {std::string("--ds-config"),
                                   folder / "ds.json",
@@ -56,21 +59,18 @@ std::vector<double> losses_of(const std::string& document) {
 }
 
 // Of ranks that are threads.
-std::vector<double> in_process(
-    const Folder& folder, int ranks, int stage, int micro_batch, std::vector<std::string> more) {
-  more.insert(more.end(), {"--ranks", std::to_string(ranks)});
-  Process process(command_of(folder, stage, micro_batch, more), {}, folder / "threads");
+std::vector<double> by_threads(const Folder& folder, int ranks, std::vector<std::string> command) {
+  command.insert(command.end(), {"--ranks", std::to_string(ranks)});
+  Process process(command, {}, folder / "threads");
   INFO(process.err());
   REQUIRE(process.wait() == 0);
   return losses_of(process.out());
 }
 
-std::vector<double> as_processes(const Folder& folder,
+std::vector<double> by_processes(const Folder& folder,
                                  int ranks,
-                                 int stage,
-                                 int micro_batch,
-                                 const std::vector<std::string>& more) {
-  const auto processes = torchrun(ranks, command_of(folder, stage, micro_batch, more), folder);
+                                 const std::vector<std::string>& command) {
+  const auto processes = torchrun(ranks, command, folder);
   for (const auto& process : processes) {
     const std::optional<int> code = process->wait();
     INFO(process->err());
@@ -83,12 +83,82 @@ std::vector<double> as_processes(const Folder& folder,
   return losses_of(processes[0]->out());
 }
 
+std::vector<double> in_process(const Folder& folder,
+                               int ranks,
+                               int stage,
+                               int micro_batch,
+                               const std::vector<std::string>& more) {
+  return by_threads(folder, ranks, command_of(folder, stage, micro_batch, more));
+}
+
+std::vector<double> as_processes(const Folder& folder,
+                                 int ranks,
+                                 int stage,
+                                 int micro_batch,
+                                 const std::vector<std::string>& more) {
+  return by_processes(folder, ranks, command_of(folder, stage, micro_batch, more));
+}
+
 TEST_CASE("four processes with torchrun's variables train as four threads do, to the bit") {
   const int stage = GENERATE(0, 1, 2, 3);
   const Folder folder;
   const std::vector<double> expected = in_process(folder, 4, stage, 1, {"--steps", "4"});
   CHECK(as_processes(folder, 4, stage, 1, {"--steps", "4"}) == expected);
   CHECK(expected.size() == 4);
+}
+
+TEST_CASE("groups of processes train as groups of threads do, to the bit") {
+  const std::string knobs = GENERATE(R"(, "zero_hpz_partition_size": 2)",
+                                     R"(, "mics_shard_size": 2, "overlap_comm": true)");
+  CAPTURE(knobs);
+  const Folder folder;
+  const std::vector<std::string> command = command_of(folder, 3, 1, {"--steps", "4"}, knobs);
+  const std::vector<double> expected = by_threads(folder, 4, command);
+  CHECK(by_processes(folder, 4, command) == expected);
+  const std::vector<double> without = in_process(folder, 4, 3, 1, {"--steps", "4"});
+  REQUIRE(expected.size() == 4);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    CHECK(std::abs(expected[i] / without[i] - 1.0) < 1e-6);
+  }
+  std::vector<std::string> verify = command_of(folder, 3, 1, {"--steps", "3"}, knobs);
+  verify[1] = "verify";
+  const auto processes = torchrun(4, verify, folder);
+  for (const auto& process : processes) CHECK(process->wait() == 0);
+  const Json root = parse_json(processes[0]->out(), "standard output").root;
+  CHECK(root.find("memory_error")->as_number() < 0.01);
+}
+
+TEST_CASE("processes with states and weights on a drive train as threads do, to the bit") {
+  // Partitions of the embeddings have more than 1 MiB on two ranks: smaller ones are not swapped.
+  constexpr const char* kWide = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    "hidden_size": 256, "intermediate_size": 1028, "num_hidden_layers": 1,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 4201,
+    "max_position_embeddings": 64, "rms_norm_eps": 1e-5})";
+  const Folder folder;
+  const std::string drive = folder / "drive";
+  std::filesystem::create_directory(drive);
+  const std::string section = R"({"device": "nvme", "nvme_path": ")" + drive + R"(")";
+  const std::string swapped = R"(, "sub_group_size": 400000, "offload_optimizer": )" + section +
+                              R"(, "buffer_count": 11, "pipeline_read": true}, "offload_param": )" +
+                              section + R"(, "buffer_size": 1100000, "max_in_cpu": 0})";
+  const std::string on_host = R"(, "sub_group_size": 400000, "offload_optimizer": {"device": "cpu"},
+                              "offload_param": {"device": "cpu"})";
+  const auto command = [&](const std::string& knobs) {
+    auto words = command_of(folder, 3, 2, {"--steps", "3"}, knobs);
+    std::ofstream(folder / "model.json") << kWide;
+    return words;
+  };
+  const std::vector<double> host = by_threads(folder, 2, command(on_host));
+  const std::vector<double> threads = by_threads(folder, 2, command(swapped));
+  CHECK(by_processes(folder, 2, command(swapped)) == threads);
+  CHECK(threads == host);
+  REQUIRE(threads.size() == 3);
+  CHECK(threads[2] < threads[0]);
+  CHECK(std::filesystem::is_empty(drive));
+  // Something was there: both ranks' states and weights.
+  const Json verified = parse_json(read_text(folder / "threads"), "standard output").root;
+  REQUIRE(verified.find("drive_bytes") != nullptr);
+  CHECK(verified.find("drive_bytes")->as_number() > 2e6);
 }
 
 TEST_CASE("verify holds under torchrun's variables too") {

@@ -68,6 +68,39 @@ std::vector<double> losses_of(Small& run, const TrainingOptions& options) {
   return train(run.setup, options, *random_tokens(3, 24, 32)).losses;
 }
 
+TEST_CASE("a checkpoint of shards, or of second copies, is one as any other") {
+  Folder folder;
+  Small whole = make(0, 1);
+  const std::vector<double> expected = losses_of(whole, {.steps = 6});
+  const auto grouped = [](int ranks, int shard, int second_copies) {
+    Small run = make(3, ranks);
+    run.setup.config.stage3.mics_shard_size = shard;
+    run.setup.config.stage3.hpz_partition_size = second_copies;
+    return run;
+  };
+  const auto resumed = [&](Small run) {
+    const Checkpoint checkpoint = open_checkpoint(folder / "checkpoint", run.small.model);
+    run.setup.weights = checkpoint.weights;
+    run.setup.resumed = checkpoint.state;
+    run.setup.begun = checkpoint.progress;
+    const std::vector<double> losses = losses_of(run, {.steps = 3});
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      CHECK(std::abs(losses[i] / expected[i + 3] - 1.0) < 1e-6);
+    }
+  };
+  struct Groups {
+    int ranks, shard, second_copies;
+  };
+  const Groups all[] = {{4, 1, 1}, {4, 2, 1}, {8, 4, 1}, {2, 2, 1}, {4, -1, 2}, {8, -1, 8}};
+  for (const Groups& from : all) {
+    CAPTURE(from.ranks, from.shard, from.second_copies);
+    Small first = grouped(from.ranks, from.shard, from.second_copies);
+    losses_of(first, {.steps = 3, .save = folder / "checkpoint"});
+    for (const int stage : {0, 1, 3}) resumed(make(stage, stage == 0 ? 1 : 2));
+    for (const Groups& to : all) resumed(grouped(to.ranks, to.shard, to.second_copies));
+  }
+}
+
 TEST_CASE("a checkpoint is resumed under any stage and number of ranks") {
   Folder folder;
   Small whole = make(0, 1);

@@ -1,6 +1,9 @@
 // The engine's numbers: losses are those of one rank without ZeRO, whatever the stage, the number
 // of ranks and the knobs.
 #include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "model/engine/embedded.hpp"
 #include "runtime/train/trainer.hpp"
@@ -187,6 +190,65 @@ TEST_CASE("second copies round nothing, and take room") {
   CHECK(peak(with) > peak(without));
 }
 
+TEST_CASE("shards and their replicas train what one shard of all ranks trains") {
+  const int ranks = GENERATE(1, 2, 4, 8);
+  for (int shard = 1; shard <= ranks; shard *= 2) {
+    for (const int accumulation : {1, 2}) {
+      if (ranks * accumulation > kRows) continue;
+      Run run = make_run(3, ranks, accumulation);
+      run.config.stage3.mics_shard_size = shard;
+      CAPTURE(ranks, shard, accumulation);
+      under_fetching_knobs(
+          run, [](Run& knobs) { CHECK(difference(knobs.train().losses, reference()) < 1e-6); });
+    }
+  }
+}
+
+// What the runtime refuses of four ranks' stage 3, by its key and what it needs instead.
+std::vector<std::string> refusals(const std::function<void(EngineConfig&)>& set) {
+  EngineConfig config = make_run(3, 4, 1).config;
+  set(config);
+  make_embedded(config);
+  std::vector<std::string> found;
+  for (const Diagnostic& problem : not_embedded(config, {})) {
+    found.push_back(problem.pointer.substr(problem.pointer.rfind('/') + 1) + ": " +
+                    problem.expected.substr(0, problem.expected.find(" (")));
+  }
+  return found;
+}
+
+TEST_CASE("groups that cannot be are refused, by their keys") {
+  using Found = std::vector<std::string>;
+  CHECK(refusals([](EngineConfig&) {}).empty());
+  CHECK(refusals([](EngineConfig& c) { c.stage3.mics_shard_size = 3; }) ==
+        Found{"mics_shard_size: a divisor of 4 ranks"});
+  CHECK(refusals([](EngineConfig& c) { c.stage3.hpz_partition_size = 8; }) ==
+        Found{"zero_hpz_partition_size: a divisor of 4 ranks"});
+  CHECK(refusals([](EngineConfig& c) {
+          c.stage3.mics_shard_size = 2;
+          c.stage3.hpz_partition_size = 2;
+        }) == Found{"zero_hpz_partition_size: 1 with mics_shard_size"});
+  CHECK(refusals([](EngineConfig& c) {
+          c.stage3.mics_shard_size = 2;
+          c.offload_optimizer.device = OffloadDevice::cpu;
+          c.optimizer = OptimizerKind::cpu_adam;
+        }) == Found{"mics_shard_size: -1 with offload_optimizer"});
+  CHECK(refusals([](EngineConfig& c) {
+          c.stage3.mics_shard_size = 2;
+          c.stage3.mics_hierarchical_gather = true;
+        }) == Found{"mics_hierarchical_params_gather: false"});
+  CHECK(refusals([](EngineConfig& c) {
+          c.stage3.hpz_partition_size = 2;
+          c.offload_parameter.device = OffloadDevice::nvme;
+        }) == Found{"zero_hpz_partition_size: 1 with weights on nvme"});
+  // In other stages they are not read.
+  CHECK(refusals([](EngineConfig& c) {
+          c.stage = 2;
+          c.stage3.mics_shard_size = 3;
+          c.stage3.hpz_partition_size = 3;
+        }).empty());
+}
+
 TEST_CASE("a tied weight is trained once, by the sum of its gradients") {
   std::vector<double> expected;
   for (const int stage : {0, 1, 2, 3}) {
@@ -221,6 +283,12 @@ TEST_CASE("clipping acts on the norm of the whole gradient") {
     CHECK(std::abs(report.gradient_norms[0] / whole.gradient_norms[0] - 1.0) < 1e-6);
     CHECK(difference(report.losses, expected) < 1e-6);
   }
+  Run shards = make_run(3, 8, 1);
+  shards.config.stage3.mics_shard_size = 2;
+  shards.config.gradient_clipping = 0.25 * whole.gradient_norms[0];
+  const TrainingReport report = shards.train();
+  CHECK(std::abs(report.gradient_norms[0] / whole.gradient_norms[0] - 1.0) < 1e-6);
+  CHECK(difference(report.losses, expected) < 1e-6);
 }
 
 TEST_CASE("a rank without room ends the run and says what it lacked") {

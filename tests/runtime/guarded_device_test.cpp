@@ -37,7 +37,8 @@ struct Point {
   const char* checkpointing = "none";
   double clipping = 0.0;
   bool all_reduce_fetches = false;
-  int second_copies = 1;
+  int second_copies = 1;  // ranks that share one
+  int shard = -1;
   bool on_drive = false;    // what is offloaded, of a model whose embeddings are large enough
   bool fused_loss = false;  // of sequences long enough for several chunks
 };
@@ -59,6 +60,7 @@ Plan plan_of(const Point& point) {
   if (point.offload_weights) zero["offload_param"] = offload;
   if (point.all_reduce_fetches) zero["stage3_use_all_reduce_for_fetch_params"] = true;
   if (point.second_copies > 1) zero["zero_hpz_partition_size"] = point.second_copies;
+  zero["mics_shard_size"] = point.shard;
   Json ds_config = Json::object({{"zero_optimization", zero}});
   if (point.clipping > 0.0) ds_config["gradient_clipping"] = point.clipping;
   const std::string format = point.precision;
@@ -202,6 +204,19 @@ TEST_CASE("nor does a fused loss") {
 
 TEST_CASE("nor do gathers by all-reduce") {
   check({.stage = 3, .ranks = 4, .all_reduce_fetches = true});
+}
+
+TEST_CASE("nor do shards and their replicas") {
+  for (const bool overlap : {false, true}) {
+    for (const char* precision : {"fp32", "bf16"}) {
+      check({.stage = 3,
+             .ranks = 4,
+             .accumulation = 2,
+             .precision = precision,
+             .overlap = overlap,
+             .shard = 2});
+    }
+  }
 }
 
 TEST_CASE("nor do second copies of the weights") {

@@ -206,30 +206,42 @@ TEST_CASE("memory is as predicted under random knobs") {
   }
 }
 
-TEST_CASE("second copies of the weights take what is predicted, under random knobs") {
+// Second copies of the weights (hpZ) or shards and replicas (MiCS) under random knobs.
+void check_groups(const char* key, std::initializer_list<std::int64_t> sizes, int seed) {
   std::vector<double> losses;
-  std::mt19937 random(20261125);
+  std::mt19937 random(static_cast<std::mt19937::result_type>(seed));
   const auto pick = [&](std::initializer_list<std::int64_t> values) {
     return *(values.begin() + random() % values.size());
   };
+  const bool shards = std::string(key) == "mics_shard_size";
   for (int i = 0; i < 40; ++i) {
     Point point{.stage = 3};
     point.ranks = static_cast<int>(pick({2, 4, 8}));
     point.accumulation = static_cast<int>(pick({1, kRows / point.ranks}));
     point.checkpointing = pick({0, 1}) == 1 ? "full" : "none";
     point.frontend = pick({0, 1}) == 1 ? "hf-trainer" : "native";
-    point.zero["zero_hpz_partition_size"] = std::min<std::int64_t>(point.ranks, pick({2, 4, 8}));
+    point.zero[key] = std::min<std::int64_t>(point.ranks, pick(sizes));
     point.zero["reduce_bucket_size"] = pick({500, 3'000, 20'000, 100'000});
+    point.zero["reduce_scatter"] = pick({0, 1}) == 1;
     point.zero["overlap_comm"] = pick({0, 1}) == 1;
     point.zero["stage3_prefetch_bucket_size"] = pick({0, 1'000, 10'000, 100'000});
     point.zero["stage3_param_persistence_threshold"] = pick({0, 40, 1'500, 100'000});
     point.zero["stage3_max_live_parameters"] = pick({0, 5'000, 1'000'000});
     point.zero["stage3_max_reuse_distance"] = pick({0, 5'000, 1'000'000});
     point.zero["sub_group_size"] = pick({1'000, 5'000, 1'000'000});
-    if (pick({0, 1, 2}) == 0) point.zero["offload_optimizer"] = Json::object({{"device", "cpu"}});
+    const bool states = pick({0, 1, 2}) == 0 && !shards;
+    if (states) point.zero["offload_optimizer"] = Json::object({{"device", "cpu"}});
     if (pick({0, 1, 2}) == 0) point.zero["offload_param"] = Json::object({{"device", "cpu"}});
     check(point, losses);
   }
+}
+
+TEST_CASE("second copies of the weights take what is predicted, under random knobs") {
+  check_groups("zero_hpz_partition_size", {2, 4, 8}, 20261125);
+}
+
+TEST_CASE("shards and their replicas take what is predicted, under random knobs") {
+  check_groups("mics_shard_size", {1, 2, 4, 8}, 20261126);
 }
 
 TEST_CASE(
@@ -415,9 +427,11 @@ TEST_CASE("states and weights on a drive take what is predicted, on every place"
 TEST_CASE("16-bit weights with fp32 masters train, and take what is predicted") {
   for (const char* precision : {"bf16", "fp16"}) {
     std::vector<double> losses;
-    for (const int stage : {0, 1, 2, 3}) {
-      Point point{.stage = stage, .ranks = 4, .accumulation = 2};
+    for (const int variant : {0, 1, 2, 3, 4, 5}) {
+      Point point{.stage = std::min(variant, 3), .ranks = 4, .accumulation = 2};
       point.precision = precision;
+      if (variant == 4) point.zero["zero_hpz_partition_size"] = 2;
+      if (variant == 5) point.zero["mics_shard_size"] = 2;
       INFO(point.text() << precision);
       const Plan plan = point.plan();
       const TrainingReport report = train_plan(plan);
