@@ -438,28 +438,40 @@ void RankEngine::keep_partitions(std::span<const int> members, int window_step) 
 }
 
 // MiCS: what the window has summed over the shard of each of the bucket's gradients, averaged over
-// the shards. Divided before it is summed, as DeepSpeed does (mics.py allreduce_mics_shard_grads).
+// the shards. Divided before it is summed, as DeepSpeed does (mics.py allreduce_mics_shard_grads,
+// one coalesced collective). Partitions that lie one behind the other go as one, with the zeros
+// that pad them.
 void RankEngine::sum_replicas(const EngineAction& action) {
   const DType kept = config_.gradient_accumulation_dtype;
   std::byte* flat = held_[find("grad_partitions_flat_buffer", -1)].data();
   const double average = 1.0 / static_cast<double>(action.collective.ranks);
-  std::vector<Pending> sums;
-  Elements sum;
+  struct Stretch {
+    Elements begin, end;
+  };
+  std::vector<Stretch> parts;
+  Elements real;
   for (const Piece& piece : flushed_) {
-    const Elements real =
-        real_partition_numel(piece.elements, reduction_ranks(config_), reduction_rank(config_));
-    if (real == Elements::zero()) continue;
     const Elements offset = partition_offset_[static_cast<std::size_t>(piece.parameter)];
-    std::byte* data = advance(flat, offset, kept);
-    device_.convert(data, kept, data, kept, real, average);
+    parts.push_back({offset, offset + part(piece.parameter)});
+    real += real_partition_numel(piece.elements, reduction_ranks(config_), reduction_rank(config_));
+  }
+  ZP_CHECK(real == action.elements, "replicas sum all partitions of the bucket");
+  std::sort(parts.begin(), parts.end(), [](const Stretch& a, const Stretch& b) {
+    return a.begin < b.begin;
+  });
+  std::vector<Pending> sums;
+  for (std::size_t i = 0; i < parts.size();) {
+    Stretch whole = parts[i++];
+    while (i < parts.size() && parts[i].begin == whole.end) whole.end = parts[i++].end;
+    std::byte* data = advance(flat, whole.begin, kept);
+    const Elements elements = whole.end - whole.begin;
+    device_.convert(data, kept, data, kept, elements, average);
     sums.push_back(replicas_->start({.kind = CollectiveKind::all_reduce,
                                      .dtype = kept,
-                                     .elements = real,
+                                     .elements = elements,
                                      .input = data,
                                      .output = data}));
-    sum += real;
   }
-  ZP_CHECK(sum == action.elements, "replicas sum all partitions of the bucket");
   for (Pending& pending : sums) pending.wait();
 }
 

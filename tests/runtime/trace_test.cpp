@@ -17,7 +17,7 @@
 namespace zeroplan::runtime {
 namespace {
 
-Plan plan_of(int stage, bool fused_loss) {
+Plan plan_of(int stage, bool fused_loss, const char* groups = nullptr) {
   const Json model = Json::object({{"model_type", "llama"},
                                    {"architectures", Json::array({"LlamaForCausalLM"})},
                                    {"hidden_size", 32},
@@ -28,9 +28,10 @@ Plan plan_of(int stage, bool fused_loss) {
                                    {"vocab_size", 97},
                                    {"max_position_embeddings", 100},
                                    {"rms_norm_eps", 1e-5}});
-  const Json zero = Json::object({{"stage", stage}, {"reduce_bucket_size", 20'000}});
+  Json zero = Json::object({{"stage", stage}, {"reduce_bucket_size", 20'000}});
+  if (groups != nullptr) zero[groups] = 2;
   const Json document = Json::object({{"model", model},
-                                      {"cluster", "1x2xcpu"},
+                                      {"cluster", groups != nullptr ? "1x4xcpu" : "1x2xcpu"},
                                       {"workload",
                                        Json::object({{"sequence_length", fused_loss ? 100 : 16},
                                                      {"fused_loss", fused_loss},
@@ -100,6 +101,29 @@ TEST_CASE("the trace of a run has the simulator's tracks, kernel calls and peak"
   CHECK(measured.phases == simulated.phases);
   CHECK(measured.collectives > 0);
   CHECK(std::abs(measured.largest_memory / simulated.largest_memory - 1.0) < 0.01);
+}
+
+TEST_CASE("the trace has what groups of ranks do, and no two collectives at once") {
+  const char* const groups = GENERATE("zero_hpz_partition_size", "mics_shard_size");
+  CAPTURE(groups);
+  const Plan plan = plan_of(3, false, groups);
+  const std::string text = trace_of_run(plan);
+  const Trace measured = trace_of(text);
+  const Trace simulated = trace_of(record_run(plan, simulate(plan)).trace);
+  CHECK(measured.kernels == simulated.kernels);
+  // One for one: gathers, reductions, norms. A sum over replicas is one for each stretch of
+  // partitions, which is two more here than there are buckets.
+  const bool shards = plan.engine.stage3.mics_shard_size > 0;
+  CHECK(measured.collectives == simulated.collectives + (shards ? 2 : 0));
+  CHECK(std::abs(measured.largest_memory / simulated.largest_memory - 1.0) < 0.01);
+  double ended = 0.0;
+  const Json root = parse_json(text, "trace").root;
+  for (const Json& event : root.find("traceEvents")->items()) {
+    const Json* category = event.find("cat");
+    if (category == nullptr || category->as_string() != "collective") continue;
+    CHECK(event.find("ts")->as_number() >= ended - 1e-3);
+    ended = event.find("ts")->as_number() + event.find("dur")->as_number();
+  }
 }
 
 }  // namespace
