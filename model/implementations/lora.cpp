@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "model/diagnostic.hpp"
@@ -25,21 +26,50 @@ std::string_view last_part(std::string_view name) {
   return dot == std::string_view::npos ? name : name.substr(dot + 1);
 }
 
-// What the adapters here go beside: peft adapts embeddings too, in another way, and refuses norms.
-bool is_linear(const Model& model, std::string_view module) {
-  const auto it = std::find_if(model.modules.begin(), model.modules.end(), [&](const Module& m) {
-    return m.name == module;
-  });
-  if (it == model.modules.end()) return true;
-  return it->type == "Conv1D" || it->type.find("Linear") != std::string::npos;
+// Where the names of a list stand in it: a mixture of experts has tens of thousands.
+using Places = std::unordered_map<std::string_view, int>;
+
+template <typename List>
+Places places_of(const List& list) {
+  Places places;
+  places.reserve(list.size());
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    places.emplace(list[i].name, static_cast<int>(i));
+  }
+  return places;
 }
 
-bool targeted(const Model& model,
-              std::string_view module,
-              const std::vector<std::string>& targets) {
-  if (!is_linear(model, module)) return false;
-  return std::find(targets.begin(), targets.end(), last_part(module)) != targets.end();
-}
+// A model's layers by name, and which of them get adapters.
+class Targets {
+ public:
+  Targets(const Model& model, const std::vector<std::string>& names)
+      : model_(model), names_(names), places_(places_of(model.modules)) {}
+
+  bool contain(std::string_view module) const {
+    if (std::find(names_.begin(), names_.end(), last_part(module)) == names_.end()) return false;
+    const Module* found = find(module);
+    // What the adapters here go beside: peft adapts embeddings too, in another way, and refuses
+    // norms.
+    return found == nullptr || found->type == "Conv1D" ||
+           found->type.find("Linear") != std::string::npos;
+  }
+
+  // Conv1D stores (in, out), a Linear (out, in).
+  bool is_conv1d(std::string_view module) const {
+    const Module* found = find(module);
+    return found != nullptr ? found->type == "Conv1D" : model_.implementation_family == "gpt2";
+  }
+
+ private:
+  const Module* find(std::string_view module) const {
+    const auto it = places_.find(module);
+    return it == places_.end() ? nullptr : &model_.modules[static_cast<std::size_t>(it->second)];
+  }
+
+  const Model& model_;
+  const std::vector<std::string>& names_;
+  Places places_;
+};
 
 Parameter named(std::string_view module, std::string_view name, std::vector<std::int64_t> shape) {
   Parameter parameter;
@@ -51,36 +81,23 @@ Parameter named(std::string_view module, std::string_view name, std::vector<std:
   return parameter;
 }
 
-// Conv1D stores (in, out), a Linear (out, in).
-bool is_conv1d(const Model& model, std::string_view module) {
-  const auto it = std::find_if(model.modules.begin(), model.modules.end(), [&](const Module& m) {
-    return m.name == module;
-  });
-  if (it != model.modules.end()) return it->type == "Conv1D";
-  return model.implementation_family == "gpt2";
-}
-
 // The modules again from the parameters' new names: the wrapped layer's children replace its own
 // parameters, and every index into the parameter list moves.
 void rebuild_modules(const Model& base,
                      const std::vector<int>& moved,
-                     const std::vector<std::string>& targets,
+                     const Targets& targets,
                      Model& result) {
   result.modules.clear();
   std::vector<int> new_index;
-  const auto index_of = [&](const std::string& name) {
-    const auto it = std::find_if(result.parameters.begin(),
-                                 result.parameters.end(),
-                                 [&](const Parameter& p) { return p.name == name; });
-    return static_cast<int>(it - result.parameters.begin());
-  };
+  const Places places = places_of(result.parameters);
+  const auto index_of = [&](const std::string& name) { return places.at(name); };
   for (const Module& module : base.modules) {
     Module copy = module;
     if (copy.parent >= 0) copy.parent = new_index[static_cast<std::size_t>(copy.parent)];
     for (int& parameter : copy.parameters) parameter = moved[static_cast<std::size_t>(parameter)];
     const int self = static_cast<int>(result.modules.size());
     new_index.push_back(self);
-    const bool wrapped = !module.parameters.empty() && targeted(base, module.name, targets);
+    const bool wrapped = !module.parameters.empty() && targets.contain(module.name);
     if (!wrapped) {
       result.modules.push_back(std::move(copy));
       continue;
@@ -125,8 +142,9 @@ std::vector<std::string> default_lora_targets(const Model& model) {
 }
 
 Model with_lora(const Model& model, const LoraOptions& lora) {
-  const std::vector<std::string> targets =
+  const std::vector<std::string> names =
       lora.targets.empty() ? default_lora_targets(model) : lora.targets;
+  const Targets targets(model, names);
   Model result = model;
   result.parameters.clear();
   std::vector<int> moved;
@@ -138,7 +156,7 @@ Model with_lora(const Model& model, const LoraOptions& lora) {
     const std::string_view weight = without(model.parameters[i].name, kWeight);
     const std::string_view bias = without(model.parameters[i].name, kBias);
     const std::string_view module = weight.empty() ? bias : weight;
-    if (module.empty() || !targeted(model, module, targets)) {
+    if (module.empty() || !targets.contain(module)) {
       result.parameters.push_back(std::move(parameter));
       continue;
     }
@@ -151,13 +169,13 @@ Model with_lora(const Model& model, const LoraOptions& lora) {
     any = true;
     const Parameter& matrix = model.parameters[weight.empty() ? i - 1 : i];
     std::int64_t out = matrix.shape[0], in = matrix.shape[1];
-    if (is_conv1d(model, module)) std::swap(out, in);
+    if (targets.is_conv1d(module)) std::swap(out, in);
     result.parameters.push_back(named(module, ".lora_A.default.weight", {lora.rank, in}));
     result.parameters.push_back(named(module, ".lora_B.default.weight", {out, lora.rank}));
   }
   if (!any) {
     std::string got;
-    for (const std::string& target : targets) got += (got.empty() ? "" : ", ") + target;
+    for (const std::string& target : names) got += (got.empty() ? "" : ", ") + target;
     throw InputError(Diagnostic{"",
                                 "/workload/method/lora/targets",
                                 "names of the model's linear layers",

@@ -59,6 +59,7 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const E
       config_.overlap_comm && config_.stage > 0 && !config_.pipeline && !config_.embedded;
   if (overlaps) reduce_ = writer_.add_stream("reduce");
   if (overlaps && config_.stage == 3) gather_ = writer_.add_stream("gather");
+  for (const EngineParameter& parameter : plan.engine_parameters) elements_ += parameter.numel;
   const auto parameters = static_cast<std::int32_t>(plan.engine_parameters.size());
   const auto slots_of_parameters = [&](std::vector<SlotIndex>& slots, SlotKind kind) {
     const SlotIndex first = writer_.new_slots(kind, parameters);
@@ -328,10 +329,7 @@ void DeepSpeedWriter::allocate_buffers(BufferLifetime lifetime) {
     // A bucket is larger than what goes into it where the model is small; the rest of its pages are
     // never touched.
     const bool bucket = buffer.category == MemoryCategory::communication_buffers;
-    Elements all;
-    for (const EngineParameter& parameter : plan_.engine_parameters) all += parameter.numel;
-    const Bytes most = all * buffer.dtype;
-    tasks_.touch(bucket ? std::min(buffer.bytes, most) : buffer.bytes);
+    tasks_.touch(bucket ? std::min(buffer.bytes, elements_ * buffer.dtype) : buffer.bytes);
     buffer_held_[i] = true;
   }
 }

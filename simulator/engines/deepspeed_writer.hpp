@@ -148,6 +148,7 @@ class DeepSpeedWriter {
   NvmeStreams nvme_;
 
   std::vector<EngineBuffer> buffers_;
+  Elements elements_;  // of all parameters
   std::vector<SlotIndex> buffer_slots_;
   std::vector<bool> buffer_held_;
 
