@@ -47,10 +47,16 @@ TEST_CASE("a kit for several hosts reaches them, one for a single host needs no 
   CHECK(has(two.text("run.sh"), "--nnodes=2 "));
   CHECK(has(two.text("accelerate.yaml"), "num_processes: 8\n"));
   CHECK(has(two.text(".deepspeed_env"), "NCCL_SOCKET_IFNAME="));
+  for (const std::string_view file : {"PLAN.md", "llamafactory.yaml"}) {
+    CHECK(has(two.text(file),
+              "FORCE_TORCHRUN=1 NNODES=2 NODE_RANK=0 MASTER_ADDR=node-1 MASTER_PORT=29500 "
+              "llamafactory-cli"));
+  }
   const Planned one = planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G"})");
   CHECK(has(one.text("run.sh"), "deepspeed --num_gpus=4 "));
   CHECK(has(one.text("run.sh"), "--standalone"));
   CHECK_FALSE(has(one.text(".deepspeed_env"), "NCCL_SOCKET_IFNAME"));
+  CHECK(has(one.text("PLAN.md"), "FORCE_TORCHRUN=1 llamafactory-cli"));
 }
 
 TEST_CASE("GeForce cards get the variables without which NCCL hangs on them") {

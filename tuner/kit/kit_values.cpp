@@ -91,6 +91,7 @@ std::string_view yaml(bool value) { return value ? "true" : "false"; }
 
 void add_hosts(const Plan& plan, KitValues& values) {
   const Cluster& cluster = plan.cluster;
+  values["LLAMAFACTORY"] = llamafactory_line(cluster);
   const bool several = cluster.nodes > 1;
   const std::string head = host_name(cluster, 0);
   values["NODES"] = several ? fmt::format("{} hosts", cluster.nodes) : "one host";
@@ -157,6 +158,18 @@ void add_framework(const Plan& plan, KitValues& values) {
 }
 
 }  // namespace
+
+std::string llamafactory_line(const Cluster& cluster) {
+  const std::string hosts =
+      cluster.nodes > 1 ? fmt::format("NNODES={} NODE_RANK=0 MASTER_ADDR={} MASTER_PORT=29500 ",
+                                      cluster.nodes,
+                                      host_name(cluster, 0))
+                        : "";
+  const std::string where =
+      cluster.nodes > 1 ? fmt::format("   # on each host, NODE_RANK 0 to {}", cluster.nodes - 1)
+                        : "";
+  return "FORCE_TORCHRUN=1 " + hosts + "llamafactory-cli train llamafactory.yaml" + where;
+}
 
 std::string hostfile_text(const Cluster& cluster) {
   std::string text;

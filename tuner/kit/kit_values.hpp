@@ -13,6 +13,10 @@ KitValues kit_values(const Plan& plan);
 // Lines "host slots=N". Hosts that nobody named are node-1, node-2, ...
 std::string hostfile_text(const Cluster& cluster);
 
+// The command that trains under LLaMA-Factory; of several hosts it is given on each, and its
+// launcher.py hands the variables on to torchrun.
+std::string llamafactory_line(const Cluster& cluster);
+
 // Lines KEY=VALUE without comments: the deepspeed launcher takes every line for a variable
 // (launcher/runner.py main).
 std::string environment_text(const Plan& plan);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "tuner/kit/kit_values.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -107,9 +109,8 @@ void start(const Plan& plan, std::string& page) {
       "sbatch job.sbatch --steps 20        # Slurm\n";
   if (plan.workload.frontend == Frontend::hf_trainer &&
       plan.model->shape.kind != ModelKind::encoder) {
-    page +=
-        "accelerate launch --config_file accelerate.yaml train.py --steps 20\n"
-        "FORCE_TORCHRUN=1 llamafactory-cli train llamafactory.yaml\n";
+    page += "accelerate launch --config_file accelerate.yaml train.py --steps 20\n";
+    page += llamafactory_line(plan.cluster) + "\n";
   }
   page += "```\n\n";
   if (plan.workload.sequence_parallel > 1) {
