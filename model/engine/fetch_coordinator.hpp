@@ -34,6 +34,12 @@ class FetchCoordinator {
   void begin_optimizer_step(FetchLog& log);
   void end_optimizer_step(FetchLog& log);
 
+  // A frozen weight that a recomputation fetches stays until the module that is in backward around
+  // the recomputation has left it. Source: PC:update_recompute_parameters.
+  static bool holds_recomputed_weights(DeepSpeedVersion version) {
+    return rules_of(version).attributes_recomputation;
+  }
+
   TraceMode trace_mode() const { return mode_; }
   // Elements gathered minus released since the micro-step began: what max_live is compared with.
   Elements counted_available() const { return Elements::of(available_); }

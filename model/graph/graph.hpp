@@ -256,7 +256,10 @@ struct ModelGraph {
   Bytes
       kept_outputs;  // of earlier micro-batches, which a pipeline's last stage holds in its buffers
   bool outputs_held_in_backward = false;  // the output object outlives backward (native loops)
-  std::vector<std::string> assumptions;   // what was assumed while building, one sentence each
+  // Otherwise a recomputation runs inside the backward of the block, and ends at its last saved
+  // tensor (torch/utils/checkpoint.py).
+  bool checkpoint_reentrant = true;
+  std::vector<std::string> assumptions;  // what was assumed while building, one sentence each
 
   const Block& block_of(const BlockInstance& instance) const {
     return blocks[static_cast<std::size_t>(instance.block)];

@@ -100,7 +100,8 @@ class Facts {
             prediction_ ? &*prediction_ : nullptr,
             request_.launcher,
             request_.task,
-            release_};
+            release_,
+            style_was_said_};
   }
 
  private:

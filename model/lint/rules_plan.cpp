@@ -5,6 +5,7 @@
 
 #include "model/diagnostic.hpp"
 #include "model/lint/run_view.hpp"
+#include "model/predict/gather_timeline.hpp"
 #include "model/predict/predict.hpp"
 
 namespace zeroplan::rules {
@@ -97,6 +98,12 @@ void offload_unneeded(const Run& run, Report& report) {
   report.at(Knob::offload_optimizer_device, {faster});
 }
 
+void frozen_held(const Run& run, Report& report) {
+  const Bytes held = frozen_weights_held(*run.plan);
+  if (held == Bytes::zero()) return;
+  report.at(Knob::zero_stage, {gibibytes(bytes_of(held))});
+}
+
 constexpr std::array kRules = {
     RunRule{
         {.code = "out-of-memory",
@@ -145,6 +152,18 @@ constexpr std::array kRules = {
                         "remove offload_optimizer and offload_param"}},
              .source = "docs/model.md; DeepSpeed#2998, #6834"},
             offload_unneeded},
+    RunRule{{.code = "frozen-weights-held",
+             .use = RuleUse::advice,
+             .needs = kNeedsPlan,
+             .summary = "frozen weights are released block by block in backward, too",
+             .cost = "every GPU holds the whole base model at the end of backward, as without "
+                     "stage 3",
+             .texts = {{"reentrant checkpointing keeps {0} GiB of frozen weights gathered to the "
+                        "end of backward since DeepSpeed 0.19",
+                        "use_reentrant=False in gradient_checkpointing_kwargs "
+                        "(--checkpoint-reentrant false), or DeepSpeed 0.18"}},
+             .source = "runtime/zero/partitioned_param_coordinator.py:update_recompute_parameters"},
+            frozen_held},
 };
 
 }  // namespace

@@ -8,13 +8,41 @@ namespace {
 
 // --- the Trainer's arguments
 
-void disagree(Report& report, Knob knob, const std::string& file, const std::string& said) {
-  report.at(knob, {quoted(knob), file, said});
+// A file without any "auto" may be of a script without the Trainer, which then follows the file.
+void disagree(
+    const Run& run, Report& report, Knob knob, const std::string& file, const std::string& said) {
+  if (run.is_trainer()) {
+    report.at(knob, {quoted(knob), file, said}, 0);
+  } else {
+    report.as(Severity::warning, knob, {quoted(knob), file, said}, 1);
+  }
+}
+
+// The product of the Trainer's arguments, with its default of one accumulation step. The file's own
+// product is batch-identity's.
+void total_mismatch(const Run& run, Report& report) {
+  const DsConfig& file = run.file.config();
+  const auto total = file.integer(Knob::train_batch_size);
+  const auto micro = run.said_integer(ScenarioKey::micro_batch_size);
+  if (!total || !micro || !run.file.context().ranks_known) return;
+  if (file.integer(Knob::train_micro_batch_size_per_gpu)) return;
+  const std::int64_t steps =
+      run.said_integer(ScenarioKey::gradient_accumulation_steps)
+          .value_or(file.integer(Knob::gradient_accumulation_steps).value_or(1));
+  const std::int64_t ranks = run.file.data_parallel();
+  if (*total == *micro * steps * ranks) return;
+  disagree(run,
+           report,
+           Knob::train_batch_size,
+           std::to_string(*total),
+           std::to_string(*micro) + " x " + std::to_string(steps) + " x " + std::to_string(ranks) +
+               " = " + std::to_string(*micro * steps * ranks));
 }
 
 // Source: transformers/integrations/deepspeed.py:HfTrainerDeepSpeedConfig.fill_match.
 void trainer_mismatch(const Run& run, Report& report) {
-  if (!run.is_trainer()) return;
+  if (!run.is_trainer() && run.frontend_was_said) return;
+  total_mismatch(run, report);
   constexpr std::array kPairs = {
       std::pair{Knob::train_micro_batch_size_per_gpu, ScenarioKey::micro_batch_size},
       std::pair{Knob::gradient_accumulation_steps, ScenarioKey::gradient_accumulation_steps}};
@@ -22,7 +50,7 @@ void trainer_mismatch(const Run& run, Report& report) {
     const auto file = run.file.config().integer(knob);
     const auto said = run.said_integer(key);
     if (file && said && *file != *said) {
-      disagree(report, knob, std::to_string(*file), std::to_string(*said));
+      disagree(run, report, knob, std::to_string(*file), std::to_string(*said));
     }
   }
   const auto precision = run.said_text(ScenarioKey::precision);
@@ -30,7 +58,7 @@ void trainer_mismatch(const Run& run, Report& report) {
   for (const Knob knob : {Knob::fp16_enabled, Knob::bf16_enabled}) {
     const auto file = run.file.config().boolean(knob);
     const bool said = *precision == (knob == Knob::fp16_enabled ? "fp16" : "bf16");
-    if (file && *file != said) disagree(report, knob, *file ? "true" : "false", *precision);
+    if (file && *file != said) disagree(run, report, knob, *file ? "true" : "false", *precision);
   }
 }
 
@@ -108,7 +136,10 @@ constexpr std::array kRules = {
          .cost = "the Trainer stops: \"Please correct the following DeepSpeed config values that "
                  "mismatch TrainingArguments\"",
          .texts = {{"{0} is {1} in the file and {2} in the arguments",
-                    "write \"auto\" in the file"}},
+                    "write \"auto\" in the file"},
+                   {"{0} is {1} in the file and {2} in the arguments: the Trainer stops, a script "
+                    "without it follows the file",
+                    "write \"auto\" in the file for the Trainer; --frontend says which it is"}},
          .source = "transformers/integrations/deepspeed.py:trainer_config_process; trlx#376, "
                    "LlamaFactory#3224"},
         trainer_mismatch},

@@ -21,6 +21,7 @@ struct Run {
   std::optional<Launcher> launcher;
   std::optional<RunTask> task;
   std::optional<Version> release;  // of DeepSpeed, where it was said
+  bool frontend_was_said = false;
 
   bool is_trainer() const { return file.context().style == ConfigStyle::hf_trainer; }
   std::optional<std::int64_t> said_integer(ScenarioKey key) const;

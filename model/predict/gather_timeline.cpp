@@ -181,6 +181,24 @@ GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph, int mi
   return timeline;
 }
 
+Bytes frozen_weights_held(const Plan& plan) {
+  const Workload& workload = plan.workload;
+  const bool reentrant = workload.activation_checkpointing != ActivationCheckpointing::none &&
+                         workload.checkpoint_reentrant;
+  if (workload.engine != TrainingEngine::deepspeed || plan.engine.stage != 3 || !reentrant ||
+      !FetchCoordinator::holds_recomputed_weights(plan.engine.version)) {
+    return Bytes::zero();
+  }
+  const std::vector<int> blocks = wrapped_blocks(*plan.model);
+  Elements frozen;
+  for (std::size_t p = 0; p < plan.engine_parameters.size(); ++p) {
+    const EngineParameter& parameter = plan.engine_parameters[p];
+    const bool stays = parameter.numel < plan.engine.stage3.parameter_persistence_threshold;
+    if (blocks[p] >= 0 && !parameter.trainable && !stays) frozen += parameter.numel;
+  }
+  return frozen * plan.engine.model_dtype;
+}
+
 SwapPoolUse swap_pool_use(const Plan& plan, const ModelGraph& graph, const EngineConfig& config) {
   const FetchModel model = fetch_model(plan);
   if (model.on_drive.empty()) return {};

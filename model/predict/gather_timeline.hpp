@@ -50,6 +50,12 @@ struct GatherTimeline {
 // ZeRO stage 3.
 GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph, int micro_step = 0);
 
+// Frozen weights of the checkpointed blocks, where all of them stand gathered at the end of a
+// backward pass: reentrant recomputation runs under the model itself, whose backward never ends
+// (its inputs are integers), and DeepSpeed from 0.19 on leaves them with it. Zero elsewhere.
+// Checked by tests/unit/module_walk_test.cpp.
+Bytes frozen_weights_held(const Plan& plan);
+
 // What the first three steps ask of the pool of buffers behind weights on NVMe, under an engine
 // that differs from the plan's in its knobs alone. Precondition: ZeRO stage 3.
 SwapPoolUse swap_pool_use(const Plan& plan, const ModelGraph& graph, const EngineConfig& config);

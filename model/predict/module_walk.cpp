@@ -26,6 +26,28 @@ ModuleWalk::ModuleWalk(const Model& model, const ModelGraph& graph) : model_(mod
   is_open_.resize(model_.modules.size(), false);
 }
 
+// Nothing is entered ahead or unwound by a reentrant one, which is a whole forward pass before the
+// backward pass.
+void ModuleWalk::begin_recomputation(std::int32_t instance) {
+  recomputed_ = instance;
+  ahead_.clear();
+  met_ = 0;
+  unwound_.clear();
+  if (graph_.checkpoint_reentrant) return;
+  const Block& block = graph_.block_of(graph_.instances[at(instance)]);
+  for (const Event& event : block.of(Pass::backward)) {
+    if (event.kind == EventKind::operation) break;
+    const bool hook = event.kind == EventKind::module_enter || event.kind == EventKind::module_exit;
+    if (hook) ahead_.push_back(event);
+  }
+  bool running = true;  // from the end: the exits after the last saved tensor
+  const std::vector<Event>& again = block.of(Pass::recompute);
+  for (auto event = again.rbegin(); event != again.rend() && running; ++event) {
+    if (event->kind == EventKind::module_exit) unwound_.push_back(event->index);
+    running = event->kind == EventKind::module_exit || event->kind == EventKind::release;
+  }
+}
+
 // They are entered once in a pass over the model, from the root inwards.
 void ModuleWalk::open_ancestors(ModuleIndex module) {
   chain_.clear();

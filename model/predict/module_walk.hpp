@@ -3,6 +3,8 @@
 // and left after the last.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "model/engine/fetch_schedule.hpp"
@@ -25,23 +27,30 @@ class ModuleWalk {
  public:
   ModuleWalk(const Model& model, const ModelGraph& graph);
 
-  // Calls on_module(ModuleStep) for what an event of a pass means; nothing for most events.
+  // Calls on_module(ModuleStep) for what an event of a pass means; nothing for most events. Every
+  // event of a micro-batch comes through here, in order.
+  //
+  // A recomputation that is not reentrant runs where backward first needs a saved tensor: the
+  // hooks before it have run backward by then. The exception that ends it unwinds
+  // those same modules without their forward hooks (torch/utils/checkpoint.py
+  // _StopRecomputationError; torch/nn/modules/module.py runs only hooks with always_call). Checked
+  // by tests/unit/module_walk_test.cpp against the rule of model/engine/module_calls.hpp.
   template <typename OnModule>
   void follow(const PassStep& pass, const Event& event, OnModule&& on_module) {
-    const bool enters = event.kind == EventKind::module_enter;
-    if (!enters && event.kind != EventKind::module_exit) return;
-    const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
-    const std::int32_t module = instance.modules[static_cast<std::size_t>(event.index)];
-    if (module < 0) return;
-    const FetchPass direction =
-        pass.pass == Pass::backward ? FetchPass::backward : FetchPass::forward;
-    if (enters) {
-      open_ancestors(module);
-      for (auto at = chain_.rbegin(); at != chain_.rend(); ++at) {
-        on_module(ModuleStep{*at, direction, true});
+    if (pass.pass == Pass::recompute && pass.instance != recomputed_) {
+      begin_recomputation(pass.instance);
+      for (const Event& entry : ahead_) {
+        announce({pass.instance, Pass::backward}, entry, on_module);
       }
     }
-    on_module(ModuleStep{module, direction, enters});
+    const bool enters = event.kind == EventKind::module_enter;
+    if (!enters && event.kind != EventKind::module_exit) return;
+    if (pass.pass == Pass::recompute && !enters && is_unwound(event.index)) return;
+    if (pass.pass == Pass::backward && pass.instance == recomputed_ && met_ < ahead_.size()) {
+      ++met_;
+      return;
+    }
+    announce(pass, event, on_module);
   }
 
   // The end of a direction: the outer modules are left, the innermost first.
@@ -52,17 +61,45 @@ class ModuleWalk {
       is_open_[static_cast<std::size_t>(*at)] = false;
     }
     open_.clear();
+    recomputed_ = -1;
   }
 
  private:
+  static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+  template <typename OnModule>
+  void announce(const PassStep& pass, const Event& event, OnModule&& on_module) {
+    const std::int32_t module = graph_.instances[at(pass.instance)].modules[at(event.index)];
+    if (module < 0) return;
+    const bool enters = event.kind == EventKind::module_enter;
+    const FetchPass direction =
+        pass.pass == Pass::backward ? FetchPass::backward : FetchPass::forward;
+    if (enters) {
+      open_ancestors(module);
+      for (auto outer = chain_.rbegin(); outer != chain_.rend(); ++outer) {
+        on_module(ModuleStep{*outer, direction, true});
+      }
+    }
+    on_module(ModuleStep{module, direction, enters});
+  }
+
+  bool is_unwound(std::int32_t module) const {
+    return std::find(unwound_.begin(), unwound_.end(), module) != unwound_.end();
+  }
+
+  void begin_recomputation(std::int32_t instance);
   void open_ancestors(ModuleIndex module);
 
   const Model& model_;
   const ModelGraph& graph_;
   std::vector<bool> outer_;  // called, and not announced by any block
   std::vector<bool> is_open_;
-  std::vector<ModuleIndex> open_;   // outer modules that have been entered, the innermost last
-  std::vector<ModuleIndex> chain_;  // those just entered, the innermost first
+  std::vector<ModuleIndex> open_;      // outer modules that have been entered, the innermost last
+  std::vector<ModuleIndex> chain_;     // those just entered, the innermost first
+  std::int32_t recomputed_ = -1;       // the instance recomputed last in this backward
+  std::vector<Event> ahead_;           // the first of its backward: announced before they come
+  std::size_t met_ = 0;                // of these, how many have come since
+  std::vector<std::int32_t> unwound_;  // its modules that were running when the recomputation ended
 };
 
 }  // namespace zeroplan

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "model/cost/coefficients.hpp"
+#include "model/predict/gather_timeline.hpp"
 #include "model/predict/job_time.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/memory_intervals.hpp"
@@ -140,6 +141,13 @@ StepResult predict(const Plan& plan, const PredictOptions& options) {
     for (const std::string& sentence : job->assumptions) result.assumptions.push_back(sentence);
   }
   result.warnings = plan.warnings;
+  if (const Bytes held = frozen_weights_held(plan); held > Bytes::zero()) {
+    result.warnings.push_back(fmt::format(
+        "DeepSpeed {} keeps {:.1f} GiB of frozen weights gathered to the end of backward under "
+        "reentrant checkpointing: use_reentrant=False spares them",
+        to_string(plan.software.deepspeed_release),
+        held.gib()));
+  }
   return result;
 }
 

@@ -63,6 +63,44 @@ std::string cheapest_gpu_change(const Plan& plan, const GpuMemory& gpu) {
   return "more GPUs";
 }
 
+// What spares host memory without another machine: offloading less where the GPUs have the room,
+// by the model states alone and with a tenth of the card to spare; else the drives, which stage 3
+// has for the optimizer.
+std::string cheapest_host_change(const Plan& plan, const MemoryPrediction& memory) {
+  constexpr double kUsable = 0.9;
+  constexpr std::int64_t kAdam = 16;  // bytes a weight: master, two states and an fp32 gradient
+  const EngineConfig& engine = plan.engine;
+  const bool loads_whole = engine.stage < 3 || !engine.stage3.zero_init;
+  if (memory.host.peak_phase == Phase::load && loads_whole) {
+    return "ZeRO stage 3, which loads partitioned";
+  }
+  if (plan.workload.engine != TrainingEngine::deepspeed || engine.stage == 0) {
+    return "more host memory";
+  }
+  const bool optimizer = engine.offload_optimizer.device == OffloadDevice::cpu;
+  const bool weights = engine.offload_parameter.device == OffloadDevice::cpu;
+  Elements all, trainable;
+  for (const EngineParameter& parameter : plan.engine_parameters) {
+    all += parameter.numel;
+    if (parameter.trainable) trainable += parameter.numel;
+  }
+  const std::int64_t ranks = plan.degrees.partition();
+  const Bytes shard = all * engine.model_dtype / ranks;
+  const Bytes states = trainable.times_width(kAdam) / ranks;
+  const auto has_room = [&](Bytes more) {
+    const double used = static_cast<double>((memory.gpu.peak_total + more).count());
+    return used <= kUsable * static_cast<double>(memory.gpu.capacity.count());
+  };
+  if (optimizer && has_room(states + (weights ? shard : Bytes::zero()))) {
+    return "no offload: the GPUs have the room";
+  }
+  if (weights && has_room(shard)) {
+    return "no offload of the weights: the GPUs have the room";
+  }
+  if (optimizer && engine.stage == 3 && plan.cluster.node.nvme) return "the optimizer on NVMe";
+  return "more host memory";
+}
+
 // Weights on NVMe pass through a pool of pinned buffers, one a weight; DeepSpeed stops where a
 // partition is larger than one ("More elements"), where a fetch finds none ("Not enough buffers"),
 // and where it reads so far ahead that a weight comes twice ("already assigned swap buffer").
@@ -146,12 +184,11 @@ void judge(const Plan& plan,
   }
   if (on_host < options.confidence) {
     const bool loading = memory.host.peak_phase == Phase::load;
-    result.limits.push_back(
-        {Resource::host_memory,
-         needed_for(host_demand, options.confidence),
-         memory.host.capacity,
-         loading ? "weights while loading" : "offloaded states",
-         loading ? "ZeRO stage 3, which loads partitioned" : "more host memory"});
+    result.limits.push_back({Resource::host_memory,
+                             needed_for(host_demand, options.confidence),
+                             memory.host.capacity,
+                             loading ? "weights while loading" : "offloaded states",
+                             cheapest_host_change(plan, memory)});
   }
   if (!on_nvme) {
     result.limits.push_back({Resource::nvme,

@@ -560,6 +560,15 @@ inline constexpr auto kLintCases = std::to_array<LintCase>({
         "offload_optimizer": {"device": "nvme", "nvme_path": "/d", "buffer_count": 8}})",
      R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "sub_group_size": 100000000,
         "offload_optimizer": {"device": "nvme", "nvme_path": "/d", "buffer_count": 8}})"},
+    {"frozen-weights-held",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --mbs 1 --method lora --ckpt full "
+     "--checkpoint-reentrant true",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3},
+        "optimizer": {"type": "AdamW"})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3},
+        "optimizer": {"type": "AdamW"})",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --mbs 1 --method lora --ckpt full "
+     "--checkpoint-reentrant false"},
     {"offload-unneeded",
      "--model gpt2 --cluster 8xA100-80G --seq 512 --mbs 1",
      R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2,
