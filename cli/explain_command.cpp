@@ -1,10 +1,12 @@
 // zeroplan explain: what uses the memory of a configuration, or what an out-of-memory error says.
 #include <algorithm>
 #include <ostream>
+#include <utility>
 
 #include "cli/commands.hpp"
 #include "cli/explain_text.hpp"
 #include "model/diagnostic.hpp"
+#include "model/families/hf_config.hpp"
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulate.hpp"
 
@@ -142,19 +144,33 @@ void add_facts(const Model& model, const OomEvent& event, OomExplanation& explan
   explanation.facts = size_facts(model, size, *question);
 }
 
-OomExplanation explain_error(const Arguments& arguments,
-                             const std::string& text,
-                             const PredictOptions& options) {
-  OomExplanation explanation;
+SymptomExplanation explain_symptoms(const Arguments& arguments, const std::string& text) {
+  SymptomExplanation explanation;
   explanation.file = arguments.positionals.front();
-  explanation.events = read_oom_text(text);
-  if (explanation.events.empty()) {
+  const Scenario scenario = scenario_of(arguments);
+  const Said* model = scenario.find(ScenarioKey::model);
+  if (model == nullptr) {
+    explanation.symptoms = read_log_symptoms(text);
+  } else {
+    const Model loaded = load_model(model->value, model->origin.file, model->origin.pointer);
+    explanation.symptoms = read_log_symptoms(text, &loaded);
+  }
+  if (explanation.symptoms.empty()) {
     throw InputError({explanation.file,
                       "",
                       "a ds_config.json, a scenario, or a log with an out-of-memory error",
                       "a text without one",
                       "the line with \"out of memory\" is enough"});
   }
+  return explanation;
+}
+
+OomExplanation explain_error(const Arguments& arguments,
+                             std::vector<OomEvent> events,
+                             const PredictOptions& options) {
+  OomExplanation explanation;
+  explanation.file = arguments.positionals.front();
+  explanation.events = std::move(events);
   explanation.explained = explained_event(explanation.events);
   const OomEvent& event = explanation.events[explanation.explained];
   explanation.causes = diagnose(event);
@@ -195,7 +211,9 @@ int run_explain(const Arguments& arguments, Streams streams) {
   const std::string text = read_text_file(file, kLargestLog);
   const FileKind kind = kind_of(text, file);
   if (kind == FileKind::text) {
-    return print(explain_error(arguments, text, options), arguments, streams);
+    std::vector<OomEvent> events = read_oom_text(text);
+    if (events.empty()) return print(explain_symptoms(arguments, text), arguments, streams);
+    return print(explain_error(arguments, std::move(events), options), arguments, streams);
   }
   return print(explain_config(arguments, kind, options), arguments, streams);
 }

@@ -124,6 +124,21 @@ Json explain_json(const ConfigExplanation& explanation) {
                        {"refused", refused}});
 }
 
+Json explain_json(const SymptomExplanation& explanation) {
+  Json symptoms = Json::array();
+  for (const LogSymptom& symptom : explanation.symptoms) {
+    symptoms.push_back(Json::object({{"code", symptom.code},
+                                     {"line", symptom.line},
+                                     {"times", symptom.times},
+                                     {"text", symptom.text},
+                                     {"advice", symptom.advice}}));
+  }
+  return Json::object({{"schema", "zeroplan.explain/1"},
+                       {"kind", "symptoms"},
+                       {"file", explanation.file},
+                       {"symptoms", symptoms}});
+}
+
 Json explain_json(const OomExplanation& explanation) {
   Json events = Json::array();
   for (const OomEvent& event : explanation.events) events.push_back(to_json(event));

@@ -330,6 +330,15 @@ std::string explain_text(const ConfigExplanation& explanation, const Translation
   return text + words.text(rest);
 }
 
+std::string explain_text(const SymptomExplanation& explanation, const Translation& words) {
+  std::string text;
+  for (const LogSymptom& symptom : explanation.symptoms) {
+    text += fmt::format("line {}: cause: {} [{}]\n", symptom.line, symptom.text, symptom.code);
+    text += "  advice: " + symptom.advice + "\n";
+  }
+  return explanation.file + ": " + words.text(text);
+}
+
 std::string explain_text(const OomExplanation& explanation, const Translation& words) {
   const OomEvent& event = explanation.events[explanation.explained];
   std::string text = explanation.file + ": " +

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/language/translation.hpp"
+#include "evidence/log_symptoms.hpp"
 #include "evidence/oom_diagnosis.hpp"
 #include "model/json.hpp"
 #include "simulator/event_loop.hpp"
@@ -49,6 +50,14 @@ struct OomExplanation {
   std::string missing;  // what a scenario would add; empty where there is one
 };
 
+// A log of a failure that is not memory's.
+struct SymptomExplanation {
+  std::string file;
+  std::vector<LogSymptom> symptoms;
+};
+
+std::string explain_text(const SymptomExplanation& explanation, const Translation& words);
+Json explain_json(const SymptomExplanation& explanation);
 std::string explain_text(const ConfigExplanation& explanation, const Translation& words);
 std::string explain_text(const OomExplanation& explanation, const Translation& words);
 Json explain_json(const ConfigExplanation& explanation);

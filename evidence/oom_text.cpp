@@ -27,6 +27,7 @@ struct Clause {
 constexpr std::array kClauses = {
     Clause{"", "total capacity", &OomEvent::capacity},
     Clause{"", "already allocated", &OomEvent::allocated},
+    Clause{"", "allocated;", &OomEvent::allocated},  // as people copy it
     Clause{"", "free", &OomEvent::free},
     Clause{"", "allowed", &OomEvent::limit},
     Clause{"", "reserved in total by PyTorch", &OomEvent::reserved},

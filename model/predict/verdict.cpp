@@ -65,10 +65,11 @@ std::string cheapest_gpu_change(const Plan& plan, const GpuMemory& gpu) {
 
 // What spares host memory without another machine: offloading less where the GPUs have the room,
 // by the model states alone and with a tenth of the card to spare; else the drives, which stage 3
-// has for the optimizer.
-std::string cheapest_host_change(const Plan& plan, const MemoryPrediction& memory) {
+// has for the optimizer. Each where what leaves the host is enough of the `needed` bytes.
+std::string cheapest_host_change(const Plan& plan, const MemoryPrediction& memory, Bytes needed) {
   constexpr double kUsable = 0.9;
-  constexpr std::int64_t kAdam = 16;  // bytes a weight: master, two states and an fp32 gradient
+  constexpr std::int64_t kStates = 12;         // bytes a weight: master and two states
+  constexpr std::int64_t kAdam = kStates + 4;  // with an fp32 gradient
   const EngineConfig& engine = plan.engine;
   const bool loads_whole = engine.stage < 3 || !engine.stage3.zero_init;
   if (memory.host.peak_phase == Phase::load && loads_whole) {
@@ -87,17 +88,24 @@ std::string cheapest_host_change(const Plan& plan, const MemoryPrediction& memor
   const std::int64_t ranks = plan.degrees.partition();
   const Bytes shard = all * engine.model_dtype / ranks;
   const Bytes states = trainable.times_width(kAdam) / ranks;
+  const Bytes on_host = trainable.times_width(kStates) / ranks;
   const auto has_room = [&](Bytes more) {
     const double used = static_cast<double>((memory.gpu.peak_total + more).count());
     return used <= kUsable * static_cast<double>(memory.gpu.capacity.count());
   };
-  if (optimizer && has_room(states + (weights ? shard : Bytes::zero()))) {
+  const auto suffices = [&](Bytes less) {  // of one rank
+    return needed - less * plan.cluster.gpus_per_node() <= memory.host.capacity;
+  };
+  const Bytes kept = weights ? shard : Bytes::zero();
+  if (optimizer && has_room(states + kept) && suffices(on_host + kept)) {
     return "no offload: the GPUs have the room";
   }
-  if (weights && has_room(shard)) {
+  if (weights && has_room(shard) && suffices(shard)) {
     return "no offload of the weights: the GPUs have the room";
   }
-  if (optimizer && engine.stage == 3 && plan.cluster.node.nvme) return "the optimizer on NVMe";
+  if (optimizer && engine.stage == 3 && plan.cluster.node.nvme && suffices(on_host)) {
+    return "the optimizer on NVMe";
+  }
   return "more host memory";
 }
 
@@ -184,11 +192,12 @@ void judge(const Plan& plan,
   }
   if (on_host < options.confidence) {
     const bool loading = memory.host.peak_phase == Phase::load;
+    const Bytes needed = needed_for(host_demand, options.confidence);
     result.limits.push_back({Resource::host_memory,
                              needed_for(host_demand, options.confidence),
                              memory.host.capacity,
                              loading ? "weights while loading" : "offloaded states",
-                             cheapest_host_change(plan, memory)});
+                             cheapest_host_change(plan, memory, needed)});
   }
   if (!on_nvme) {
     result.limits.push_back({Resource::nvme,
