@@ -4,6 +4,8 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -108,7 +110,18 @@ std::string read_text_file(const std::string& path, std::int64_t max_bytes) {
 }
 
 JsonDocument read_json_file(const std::string& path, const JsonOptions& options) {
-  return parse_json(read_text_file(path), path, options);
+  const std::string text = read_text_file(path);
+  try {
+    return parse_json(text, path, options);
+  } catch (const InputError& error) {
+    const std::string ending = std::filesystem::path(path).extension().string();
+    std::vector<Diagnostic> diagnostics = error.diagnostics();
+    if ((ending != ".yaml" && ending != ".yml") || !diagnostics.front().hint.empty()) throw;
+    diagnostics.front().hint =
+        "of accelerate's or LLaMA-Factory's YAML give the JSON file that deepspeed_config_file or "
+        "deepspeed names there";
+    throw InputError(std::move(diagnostics));
+  }
 }
 
 std::vector<Diagnostic> duplicate_key_problems(const JsonDocument& document) {
