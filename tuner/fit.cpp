@@ -9,6 +9,7 @@
 #include <map>
 #include <thread>
 
+#include "model/engine/fetch_coordinator.hpp"
 #include "model/hardware/cluster.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/headroom.hpp"
@@ -242,6 +243,19 @@ void try_checkpointing(RemedySearch& search) {
   search.keep("use full activation checkpointing", best_strategy(changed, search.options));
 }
 
+// Reentrant checkpointing keeps frozen weights gathered under stage 3 (gather_timeline.hpp).
+void try_not_reentrant(RemedySearch& search) {
+  const Plan& plan = search.example.plan;
+  if (plan.workload.method == Method::full || !plan.workload.checkpoint_reentrant ||
+      !FetchCoordinator::holds_recomputed_weights(plan.engine.version)) {
+    return;
+  }
+  Question changed = search.question;
+  changed.scenario.set(ScenarioKey::checkpoint_reentrant, Json(false), kFit);
+  search.keep("checkpoint with use_reentrant=False (--checkpoint-reentrant false)",
+              best_strategy(changed, search.options));
+}
+
 void try_micro_batch(RemedySearch& search) {
   const std::int64_t now = search.example.plan.workload.micro_batch_size;
   for (std::int64_t micro_batch = now / 2; micro_batch >= 1; micro_batch /= 2) {
@@ -373,6 +387,7 @@ std::vector<Remedy> remedies(const Question& question,
   constexpr std::size_t kMost = 3;
   RemedySearch search{question, options, example, {}};
   for (const auto attempt : {try_checkpointing,
+                             try_not_reentrant,
                              try_leaner_offload,
                              try_micro_batch,
                              try_half_precision,

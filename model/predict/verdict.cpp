@@ -97,7 +97,12 @@ std::string cheapest_host_change(const Plan& plan, const MemoryPrediction& memor
     return needed - less * plan.cluster.gpus_per_node() <= memory.host.capacity;
   };
   const Bytes kept = weights ? shard : Bytes::zero();
-  if (optimizer && has_room(states + kept) && suffices(on_host + kept)) {
+  // Loading stays, and a save that gathers the weights.
+  const double scale = static_cast<double>(needed.count()) /
+                       static_cast<double>(std::max(Bytes::of(1), memory.host.peak).count());
+  const Bytes without = Bytes::nearest(
+      scale * static_cast<double>((memory.host.load_peak + all * engine.model_dtype).count()));
+  if (optimizer && has_room(states + kept) && without <= memory.host.capacity) {
     return "no offload: the GPUs have the room";
   }
   if (weights && has_room(shard) && suffices(shard)) {

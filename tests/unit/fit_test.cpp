@@ -120,3 +120,16 @@ TEST_CASE("a higher confidence never lets more strategies fit") {
 TEST_CASE("a question that cannot be planned is an input error") {
   CHECK_THROWS_AS(ask("\"llama-2-7b\"", "1x4xRTX4090", R"({"tensor_parallel":4})"), InputError);
 }
+
+TEST_CASE("adapters that fit only without reentrant checkpointing are told so first") {
+  const FitAnswer answer =
+      ask(R"("llama-2-13b")",
+          "1x8xA10",
+          R"({"sequence_length":512,"method":"lora","activation_checkpointing":"full"})");
+  REQUIRE_FALSE(answer.recommended.has_value());
+  REQUIRE_FALSE(answer.remedies.empty());
+  CHECK(answer.remedies[0].change ==
+        "checkpoint with use_reentrant=False (--checkpoint-reentrant false)");
+  CHECK_FALSE(answer.remedies[0].best.plan.workload.checkpoint_reentrant);
+  CHECK(answer.remedies[0].best.plan.engine.stage == 3);
+}
