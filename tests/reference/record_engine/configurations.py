@@ -131,6 +131,8 @@ def stage3():
         ),
         "z3_tied_recompute": zero3(model=TIED, ckpt="reentrant", accumulation=2),
         "z3_two_layers_frozen": zero3(model=TWO, frozen="q_proj|up_proj|embed", ckpt=1),
+        "z3_adapters_reentrant": zero3(model=TWO, frozen="proj", ckpt="reentrant"),
+        "z3_adapters_recompute": zero3(model=TWO, frozen="proj", ckpt=1),
         "z3_leaf_mlp": zero3(model=TWO, leaf=["Mlp"]),
         "z3_leaf_layer_recompute": zero3(model=TWO, leaf=["Layer"], ckpt=1),
         "z3_granularity": zero3(
