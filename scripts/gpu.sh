@@ -8,7 +8,8 @@
 #   profile      zeroplan profile
 #   verify       a 125M model under every stage, prediction beside measurement
 #   runtime      Qwen2.5-0.5B, 1.5B and 3B by the embedded runtime, with all logits at once and by chunks of them
-#                (--fused-loss), micro-batches up to the largest; the fastest again with CUDA graphs
+#                (--fused-loss), micro-batches up to the largest; the fastest again with CUDA graphs; these and 7B
+#                with bf16 masters and moments
 #   pytorch      the same by PyTorch, eager and compiled (scripts/gpu_pytorch.py), and both in a table
 #   activations  what transformers keeps for the backward pass, on the card (tests/reference)
 #   deepspeed    real DeepSpeed on scripts/gpu_scenarios.py's list (configs/kit/measure.py)
@@ -295,18 +296,19 @@ MODEL
   head -n 12 "$out/validate.txt"
 }
 
-# runtime_point MODEL SEQUENCE SIZE FUSED GRAPHS: tried once. Ends with 1 where it does not fit or failed, with 2 where
+# runtime_point MODEL SEQUENCE SIZE FUSED GRAPHS STATES: tried once. Ends with 1 where it does not fit or failed, with 2 where
 # the time is up.
 runtime_point() {
   local point="$1 seq $2 micro-batch $3" status=0 steps=30
   [ "$quick" = no ] || steps=8
   [ "$4" = false ] || point="$point fused loss"
   [ "$5" = off ] || point="$point CUDA graphs"
+  [ "$6" = fp32 ] || point="$point $6 states"
   if grep -q "^$point: " "$out/runtime_points.txt"; then
     grep -q "^$point: trained" "$out/runtime_points.txt" || status=1
     return "$status"
   fi
-  bounded env ZEROPLAN_CUDA_GRAPHS="$5" "$zeroplan" run "$1" --device cuda --ranks 1 --ds-config "$work/ds.json" \
+  bounded env ZEROPLAN_CUDA_GRAPHS="$5" "$zeroplan" run "$1" --device cuda --ranks 1 --ds-config "$work/ds_$6.json" \
     --precision bf16 --seq "$2" --mbs "$3" --fused-loss "$4" --steps "$steps" --measurement "$out/runtime.jsonl" --json \
     >"$work/run.json" 2>"$work/run.log" || status=$?
   if [ "$status" -eq 0 ]; then
@@ -328,12 +330,12 @@ runtime_point() {
   fi
   return 1
 }
-# runtime_series MODEL SEQUENCE FUSED: micro-batches are doubled until one does not fit. Ends with 1 where the time is up.
+# runtime_series MODEL SEQUENCE FUSED STATES: micro-batches are doubled until one does not fit. Ends with 1 where the time is up.
 runtime_series() {
   local size status
   for size in 1 2 4 8 16 32 64; do
     status=0
-    runtime_point "$1" "$2" "$size" "$3" off || status=$?
+    runtime_point "$1" "$2" "$size" "$3" off "$4" || status=$?
     [ "$status" -lt 2 ] || return 1
     [ "$status" -eq 0 ] || return 0
   done
@@ -346,20 +348,27 @@ runtime_graphs() {
     return 0
   }
   # The micro-batch, and whether the loss is fused.
-  runtime_point "$1" "$2" "${best% *}" "${best#* }" on || status=$?
+  runtime_point "$1" "$2" "${best% *}" "${best#* }" on fp32 || status=$?
   [ "$status" -lt 2 ]
 }
 part_runtime() {
   local model sequence fused
   need_program || return 0
-  echo '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 1}}' >"$work/ds.json"
+  echo '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 1}}' >"$work/ds_fp32.json"
+  echo '{"bf16": {"enabled": true, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true},
+    "zero_optimization": {"stage": 1}}' >"$work/ds_bf16.json"
   touch "$out/runtime_points.txt"
   for model in qwen2.5-0.5b qwen2.5-1.5b qwen2.5-3b; do
     for sequence in 1024 4096; do
       for fused in false true; do
-        runtime_series "$model" "$sequence" "$fused" || return 0
+        runtime_series "$model" "$sequence" "$fused" fp32 || return 0
       done
       runtime_graphs "$model" "$sequence" || return 0
+    done
+  done
+  for model in qwen2.5-7b qwen2.5-3b qwen2.5-1.5b qwen2.5-0.5b; do
+    for sequence in 1024 4096; do
+      runtime_series "$model" "$sequence" true bf16 || return 0
     done
   done
 }
@@ -378,6 +387,12 @@ part_pytorch() {
       --states "$states" "${less[@]}" || status=$?
     settle "pytorch, $states states" "$status"
   done
+  if [ "$quick" = no ]; then
+    status=0
+    bounded "$python" scripts/gpu_pytorch.py -o "$out/pytorch.jsonl" --cluster "$cluster" --zeroplan "$zeroplan" \
+      --states bf16 --models qwen2.5-7b || status=$?
+    settle "pytorch, 7B" "$status"
+  fi
   [ ! -f "$out/pytorch.jsonl" ] || "$python" scripts/gpu_compare.py "$out/runtime.jsonl" "$out/pytorch.jsonl" |
     tee "$out/comparison.md"
 }

@@ -7,8 +7,8 @@
 The second prints the micro-batch of the runtime's fastest line without CUDA graphs, and whether its loss is fused: what
 gpu.sh measures once more with graphs. Ends with 1 where there is no such line.
 
-The runtime keeps fp32 weights and moments beside bf16 weights and gradients; `fp32 states` are PyTorch with the
-same, `bf16 states` PyTorch with fewer bytes. `fused loss`: the runtime's logits go by chunks of rows, where that was
+`fp32` keeps fp32 weights and moments beside bf16 weights and gradients; of `bf16` all is bf16: PyTorch has one copy of the
+weights then, the runtime masters beside them, as DeepSpeed does. `fused loss`: the runtime's logits go by chunks of rows, where that was
 faster than all of them at once at its own best micro-batch; `graphs`: its kernels went by CUDA graphs, where that was
 faster than one by one. The runtime's tokens a second are of its mean step,
 PyTorch's of its median, which slow steps do not touch: the ratio favours PyTorch by what they cost. MFU counts
@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "models"
-COLUMNS = ("runtime", "fp32 eager", "fp32 compile", "bf16 eager", "bf16 compile")
+COLUMNS = ("runtime", "fp32 eager", "fp32 compile", "runtime bf16", "bf16 eager", "bf16 compile")
 
 
 def read(path):
@@ -29,10 +29,11 @@ def read(path):
 
 
 def column_of(line):
-    """runtime, or the states and the mode that gpu_pytorch.py named its series by."""
+    """runtime and its states, or the states and the mode that gpu_pytorch.py named its series by."""
     group = line.get("group", "")
     if not group.startswith("pytorch-"):
-        return "runtime"
+        bf16 = line["scenario"].get("ds_config", {}).get("bf16", {})
+        return "runtime bf16" if bf16.get("bf16_optimizer_states") else "runtime"
     states = "fp32" if "-fp32-seq" in group else "bf16"
     return f"{states} {group.rsplit('-', 1)[1]}"
 
@@ -103,15 +104,15 @@ def main():
     peak = peak_of(lines)
     print("tokens/s at micro-batch" + (", MFU" if peak else ""))
     print("(of the mean step: runtime; of the median step: PyTorch)\n")
-    print("| model | sequence | " + " | ".join(COLUMNS) + " | runtime / fp32 eager |")
-    print("|---" * (len(COLUMNS) + 3) + "|")
+    pairs = (("runtime", "fp32 eager"), ("runtime bf16", "bf16 eager"))
+    print("| model | sequence | " + " | ".join(COLUMNS + tuple(" / ".join(pair) for pair in pairs)) + " |")
+    print("|---" * (len(COLUMNS) + len(pairs) + 2) + "|")
     for (model, sequence), row in sorted(best_lines(lines).items()):
         cells = [cell(row.get(column), model, sequence, peak) for column in COLUMNS]
-        ratio = ""
-        if "runtime" in row and "fp32 eager" in row:
-            rates = [row[column]["measured"]["tokens_per_second_per_gpu"] for column in ("runtime", "fp32 eager")]
-            ratio = f"{rates[0] / rates[1]:.2f}"
-        print(f"| {model} | {sequence} | " + " | ".join([*cells, ratio]) + " |")
+        for ours, theirs in pairs:
+            rates = [row[column]["measured"]["tokens_per_second_per_gpu"] for column in (ours, theirs) if column in row]
+            cells.append(f"{rates[0] / rates[1]:.2f}" if len(rates) == 2 else "")
+        print(f"| {model} | {sequence} | " + " | ".join(cells) + " |")
     return 0
 
 

@@ -64,6 +64,24 @@ void check_swapping(const EngineConfig& config,
   }
 }
 
+// Masters and moments are both fp32, or both bf16 on the device.
+void check_master(const EngineConfig& config, std::vector<Diagnostic>& problems) {
+  if (config.master_dtype == DType::fp32) return;
+  if (config.master_dtype == DType::fp16) {
+    problems.push_back(problem("/fp16/fp16_master_weights_and_grads", "false", "true", ""));
+    return;
+  }
+  if (config.offload_optimizer.device != OffloadDevice::none) {
+    problems.push_back(
+        problem("/bf16/bf16_master_weights_and_grads", "false with offload_optimizer", "true", ""));
+  } else if (config.optimizer_state_dtype != DType::bf16) {
+    problems.push_back(problem("/bf16/bf16_optimizer_states",
+                               "true with bf16_master_weights_and_grads",
+                               "false",
+                               "DeepSpeed asks for it, too, where nothing is offloaded"));
+  }
+}
+
 }  // namespace
 
 void make_embedded(EngineConfig& config) {
@@ -72,8 +90,8 @@ void make_embedded(EngineConfig& config) {
   config.pin_backend = PinBackend::native;
   config.contiguous_gradients = true;
   if (config.stage < 3) config.gradient_accumulation_dtype = config.model_dtype;
-  config.master_dtype = DType::fp32;
-  config.optimizer_state_dtype = DType::fp32;
+  if (config.stage == 0 || config.model_dtype == DType::fp32) config.master_dtype = DType::fp32;
+  if (config.master_dtype == DType::fp32) config.optimizer_state_dtype = DType::fp32;
   config.stage3.memory_efficient_linear = true;
   config.stage3.zero_init = true;
   if (config.optimizer == OptimizerKind::torch_adam) config.optimizer = OptimizerKind::fused_adam;
@@ -87,6 +105,7 @@ std::vector<Diagnostic> not_embedded(const EngineConfig& config,
     if (fine) return;
     problems.push_back(problem(std::move(pointer), std::move(expected), std::move(got), ""));
   };
+  check_master(config, problems);
   const Stage3Config& stage3 = config.stage3;
   const bool adam =
       config.optimizer == OptimizerKind::fused_adam || config.optimizer == OptimizerKind::cpu_adam;

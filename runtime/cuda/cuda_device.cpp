@@ -260,34 +260,22 @@ void CudaDevice::adamw(const UpdateState& state,
                        const AdamWOptions& options,
                        std::int64_t step,
                        double gradient_scale) {
-  const auto bytes = [](const float* data) { return reinterpret_cast<const std::byte*>(data); };
-  if (!holds(bytes(state.weights))) {
-    ZP_CHECK(!holds(bytes(state.gradient)), "an update on the host reads a gradient there");
+  if (!holds(state.weights)) {
+    ZP_CHECK(!holds(state.gradient), "an update on the host reads a gradient there");
     wait_for_host_memory();
     HostDevice::adamw(state, options, step, gradient_scale);
     return;
   }
-  ZP_CHECK(holds(bytes(state.first_moment)) && holds(bytes(state.second_moment)) &&
-               is_reached(bytes(state.gradient)),
+  ZP_CHECK(holds(state.first_moment) && holds(state.second_moment) && is_reached(state.gradient),
            "an update on the device has its state there");
-  const float* const used[] = {
+  const std::byte* const used[] = {
       state.weights, state.first_moment, state.second_moment, state.gradient};
-  for (const float* data : used) use_in_stream(bytes(data));
+  for (const std::byte* data : used) use_in_stream(data);
   if (state.rounded != nullptr) {
     ZP_CHECK(holds(state.rounded), "an update on the device leaves its weights there");
     touch(state.rounded);
   }
-  cuda::adamw(current(),
-              state.weights,
-              state.first_moment,
-              state.second_moment,
-              state.gradient,
-              state.elements,
-              options,
-              step,
-              gradient_scale,
-              state.rounded,
-              state.rounded_dtype);
+  cuda::adamw(current(), state, options, step, gradient_scale);
 }
 
 double* CudaDevice::device_scalar(Scalar scalar) {

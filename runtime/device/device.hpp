@@ -45,18 +45,6 @@ using Fence = std::shared_ptr<void>;
 enum class Scalar : std::uint8_t { group_squares, squares, overflow };
 inline constexpr std::size_t kScalarCount = 3;
 
-// One tensor to be updated, wherever it is; all of `elements`, fp32. rounded: where the new weights
-// go in that format, too, or null; on the same side.
-struct UpdateState {
-  float* weights = nullptr;
-  float* first_moment = nullptr;
-  float* second_moment = nullptr;
-  const float* gradient = nullptr;
-  Elements elements;
-  std::byte* rounded = nullptr;
-  DType rounded_dtype = DType::bf16;
-};
-
 // Kernel calls that were launched together, as graphs (runtime/cuda/graphed_kernels.hpp).
 struct GraphUse {
   bool on = false;

@@ -1,12 +1,53 @@
 #include "runtime/device/host_device.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "runtime/engine/tensor_ops.hpp"
 
 namespace zeroplan::runtime {
+namespace {
+
+// 16-bit states: a piece as fp32, updated, rounded once.
+void update_in_pieces(const UpdateState& state,
+                      const AdamWOptions& options,
+                      std::int64_t step,
+                      double gradient_scale,
+                      int threads) {
+  constexpr Elements kPiece = Elements::of(1 << 14);
+  constexpr auto kFloats = static_cast<std::size_t>(kPiece.count());
+  std::array<std::vector<float>, 4> pieces;
+  for (std::vector<float>& piece : pieces) piece.resize(kFloats);
+  const auto bytes = [&](std::size_t i) { return reinterpret_cast<std::byte*>(pieces[i].data()); };
+  std::byte* const updated[] = {state.weights, state.first_moment, state.second_moment};
+  for (Elements begin; begin < state.elements; begin += kPiece) {
+    const Elements count = std::min(kPiece, state.elements - begin);
+    const auto size = static_cast<std::size_t>(count.count());
+    const auto load = [&](const std::byte* from, std::size_t i) {
+      const Bytes at = begin * state.dtype;
+      runtime::convert(from + at.count(), state.dtype, bytes(i), DType::fp32, count);
+    };
+    for (std::size_t i = 0; i < 3; ++i) load(updated[i], i);
+    load(state.gradient, 3);
+    runtime::adamw({.weights = {pieces[0].data(), size},
+                    .first_moment = {pieces[1].data(), size},
+                    .second_moment = {pieces[2].data(), size},
+                    .gradient = {pieces[3].data(), size}},
+                   options,
+                   step,
+                   gradient_scale,
+                   threads);
+    for (std::size_t i = 0; i < 3; ++i) {
+      runtime::convert(
+          bytes(i), DType::fp32, advance(updated[i], begin, state.dtype), state.dtype, count);
+    }
+  }
+}
+
+}  // namespace
 
 std::byte* HostDevice::allocate(Bytes bytes) {
   constexpr std::size_t kAlignment = 512;
@@ -47,18 +88,22 @@ void HostDevice::adamw(const UpdateState& state,
                        const AdamWOptions& options,
                        std::int64_t step,
                        double gradient_scale) {
-  const auto size = static_cast<std::size_t>(state.elements.count());
-  runtime::adamw({.weights = {state.weights, size},
-                  .first_moment = {state.first_moment, size},
-                  .second_moment = {state.second_moment, size},
-                  .gradient = {state.gradient, size}},
-                 options,
-                 step,
-                 gradient_scale,
-                 threads_);
+  const auto floats = [](std::byte* data) { return reinterpret_cast<float*>(data); };
+  if (state.dtype != DType::fp32) {
+    update_in_pieces(state, options, step, gradient_scale, threads_);
+  } else {
+    const auto size = static_cast<std::size_t>(state.elements.count());
+    runtime::adamw({.weights = {floats(state.weights), size},
+                    .first_moment = {floats(state.first_moment), size},
+                    .second_moment = {floats(state.second_moment), size},
+                    .gradient = {reinterpret_cast<const float*>(state.gradient), size}},
+                   options,
+                   step,
+                   gradient_scale,
+                   threads_);
+  }
   if (state.rounded == nullptr) return;
-  const auto* weights = reinterpret_cast<const std::byte*>(state.weights);
-  runtime::convert(weights, DType::fp32, state.rounded, state.rounded_dtype, state.elements);
+  runtime::convert(state.weights, state.dtype, state.rounded, state.rounded_dtype, state.elements);
 }
 
 void HostDevice::add_squares_of(const std::byte* data, DType dtype, Elements count, Scalar to) {

@@ -86,9 +86,10 @@ struct EngineSetup {
   int threads = 1;  // of the host, that draw weights
 };
 
-// fp32 values in memory, or in the swap file of the optimizer's states; or nowhere.
+// Values in memory, or in the swap file of the optimizer's states, in fp32 there; or nowhere.
 struct StateValues {
-  const float* data = nullptr;
+  const std::byte* data = nullptr;
+  DType dtype = DType::fp32;
   std::optional<Bytes> swapped;  // offset in the file
 
   bool there() const { return data != nullptr || swapped.has_value(); }
@@ -131,7 +132,7 @@ class RankEngine {
   // What this rank has of the optimizer's state. Over state_ranks() each element stands in one
   // slice.
   std::vector<StateSlice> state() const;
-  // Values of a slice, when the device is done with them.
+  // Values of a slice as fp32, when the device is done with them.
   void read(const StateValues& from, std::span<float> to) const;
   std::int64_t updates() const { return updates_; }
   double loss_scale() const { return loss_scale_; }
@@ -156,7 +157,7 @@ class RankEngine {
   };
   // What one optimizer_step action updates.
   struct Unit {
-    float* master = nullptr;
+    std::byte* master = nullptr;                      // in config_.master_dtype, as its moments
     std::size_t first_moment = 0, second_moment = 0;  // indices of held_
     Elements elements;
     std::byte* weights = nullptr;  // in the model's dtype; null: master is the weight
@@ -290,7 +291,7 @@ class RankEngine {
   StepGradient step_source(int group);
   void step_collective(const EngineAction& action);
   void update_group(int group);
-  void update_unit(const Unit& unit, const float* gradient);
+  void update_unit(const Unit& unit, const std::byte* gradient);
   bool rounds_weights(const Unit& unit) const;
   AdamWOptions options_of(const Unit& unit) const;
   double gradient_norm();

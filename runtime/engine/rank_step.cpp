@@ -70,8 +70,8 @@ void RankEngine::update(const EngineAction& action) {
       }
       // Offload of stages 1 and 2: into the host's copy, which goes to the device behind it.
       const bool staged = offloads() && config_.stage < 3;
-      device_.convert(reinterpret_cast<const std::byte*>(unit.master),
-                      DType::fp32,
+      device_.convert(unit.master,
+                      config_.master_dtype,
                       staged ? held_[unit.staged].data() : unit.weights,
                       config_.model_dtype,
                       unit.elements);
@@ -247,7 +247,7 @@ void RankEngine::update_group(int group) {
   if (optimizer_wrapper(config_) == OptimizerWrapper::plain) {
     std::size_t next = 0;
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
-      if (parameters_[p].trainable) update_unit(units_[next++], waiting_[p].as<float>());
+      if (parameters_[p].trainable) update_unit(units_[next++], waiting_[p].data());
     }
     return;
   }
@@ -257,13 +257,13 @@ void RankEngine::update_group(int group) {
     return;
   }
   if (offloads() && config_.stage > 0) {
-    update_unit(units_[g], held_[units_[g].gradient].as<float>());
+    update_unit(units_[g], held_[units_[g].gradient].data());
     return;
   }
   StepGradient gradient = g < step_gradients_.size() ? step_gradients_[g] : StepGradient{};
   if (gradient.data == nullptr) gradient = step_source(group);
-  ZP_CHECK(gradient.dtype == DType::fp32, "the update reads fp32 gradients");
-  update_unit(units_[g], reinterpret_cast<const float*>(gradient.data));
+  ZP_CHECK(gradient.dtype == config_.master_dtype, "the update reads gradients like the masters");
+  update_unit(units_[g], gradient.data);
 }
 
 AdamWOptions RankEngine::options_of(const Unit& unit) const {
@@ -278,12 +278,13 @@ bool RankEngine::rounds_weights(const Unit& unit) const {
          config_.offload_parameter.device == OffloadDevice::none;
 }
 
-void RankEngine::update_unit(const Unit& unit, const float* gradient) {
+void RankEngine::update_unit(const Unit& unit, const std::byte* gradient) {
   device_.adamw({.weights = unit.master,
-                 .first_moment = held_[unit.first_moment].as<float>(),
-                 .second_moment = held_[unit.second_moment].as<float>(),
+                 .first_moment = held_[unit.first_moment].data(),
+                 .second_moment = held_[unit.second_moment].data(),
                  .gradient = gradient,
                  .elements = unit.elements,
+                 .dtype = config_.master_dtype,
                  .rounded = rounds_weights(unit) ? unit.weights : nullptr,
                  .rounded_dtype = config_.model_dtype},
                 options_of(unit),

@@ -158,7 +158,7 @@ void RankEngine::swap_states(const EngineAction& action) {
   Unit& unit = units_[static_cast<std::size_t>(action.group)];
   if (action.kind == ActionKind::swap_in) {
     unit.loaded = states_->swap_in(action.group, unswapped_gradients());
-    unit.master = unit.loaded.master;
+    unit.master = reinterpret_cast<std::byte*>(unit.loaded.master);
     return;
   }
   states_->swap_out(action.group, action.host_waits);
@@ -179,10 +179,12 @@ void RankEngine::update_swapped(int group) {
   const double factor = gradient_factor();
   for (const OptimizerSwapper::Stretch& stretch : states_->stretches(group)) {
     const std::int64_t at = stretch.offset.count();
-    device_.adamw({.weights = unit.loaded.master + at,
-                   .first_moment = unit.loaded.first_moment + at,
-                   .second_moment = unit.loaded.second_moment + at,
-                   .gradient = unit.loaded.gradient + stretch.gradient.count(),
+    const auto bytes = [](float* data) { return reinterpret_cast<std::byte*>(data); };
+    const float* gradient = unit.loaded.gradient + stretch.gradient.count();
+    device_.adamw({.weights = bytes(unit.loaded.master + at),
+                   .first_moment = bytes(unit.loaded.first_moment + at),
+                   .second_moment = bytes(unit.loaded.second_moment + at),
+                   .gradient = reinterpret_cast<const std::byte*>(gradient),
                    .elements = stretch.elements},
                   options_of(unit),
                   updates_,
@@ -197,8 +199,8 @@ void RankEngine::update_swapped_weights(const Unit& unit) {
     const std::int32_t p = part_of.parameter;
     std::byte* to = weights_[static_cast<std::size_t>(p)];
     if (to == nullptr) to = swapped_weights_->stage(p);
-    const auto* from = reinterpret_cast<const std::byte*>(unit.master + part_of.offset.count());
-    device_.convert(from, DType::fp32, to, dtype, part(p));
+    const std::byte* from = advance(unit.master, part_of.offset, config_.master_dtype);
+    device_.convert(from, config_.master_dtype, to, dtype, part(p));
   }
 }
 

@@ -166,7 +166,7 @@ void RankEngine::add_unit(std::byte* master,
     (buffers_[i].suffix == "[exp_avg]" ? first : second).push_back(i);
   }
   Unit unit;
-  unit.master = reinterpret_cast<float*>(master);
+  unit.master = master;
   unit.first_moment = first[units_.size()];
   unit.second_moment = second[units_.size()];
   unit.elements = elements;
@@ -191,14 +191,14 @@ void RankEngine::fill_masters() {
     const Unit& unit = units_[i];
     const auto fill_unit = [&](std::byte* master) {
       for (const Unit::Part& part : unit.parts) {
-        std::byte* to = advance(master, part.offset, DType::fp32);
-        fill_weights(part.parameter, part.first, to, DType::fp32, part.elements);
+        std::byte* to = advance(master, part.offset, config_.master_dtype);
+        fill_weights(part.parameter, part.first, to, config_.master_dtype, part.elements);
       }
     };
     if (unit.swapped) {
       write_swapped(static_cast<int>(i), OptimizerSwapper::master, fill_unit);
     } else {
-      fill_unit(reinterpret_cast<std::byte*>(unit.master));
+      fill_unit(unit.master);
     }
   }
 }
@@ -257,17 +257,18 @@ std::vector<StateSlice> RankEngine::state() const {
   std::vector<StateSlice> slices;
   for (std::size_t i = 0; i < units_.size(); ++i) {
     const Unit& unit = units_[i];
-    const auto values = [&](const float* data, OptimizerSwapper::Tensor tensor, Elements at) {
-      StateValues where;
-      if (data != nullptr) where.data = data + at.count();
+    const DType dtype = config_.master_dtype;
+    const auto values = [&](std::byte* data, OptimizerSwapper::Tensor tensor, Elements at) {
+      StateValues where{.dtype = dtype};
+      if (data != nullptr) where.data = advance(data, at, dtype);
       const bool made = tensor == OptimizerSwapper::master || updates_ > 0;
       if (unit.swapped && made) {
         where.swapped = states_->offset(static_cast<int>(i), tensor) + at * DType::fp32;
       }
       return where;
     };
-    const auto* first = held_[unit.first_moment].as<float>();
-    const auto* second = held_[unit.second_moment].as<float>();
+    std::byte* first = held_[unit.first_moment].data();
+    std::byte* second = held_[unit.second_moment].data();
     for (const Unit::Part& part : unit.parts) {
       if (part.elements == Elements::zero()) continue;
       const Elements at = part.offset;
@@ -289,7 +290,14 @@ void RankEngine::read(const StateValues& from, std::span<float> to) const {
     states_file_->wait(states_file_->read(*from.swapped, data, bytes));
     return;
   }
-  device_.download(to.data(), reinterpret_cast<const std::byte*>(from.data), bytes);
+  if (from.dtype == DType::fp32) {
+    device_.download(to.data(), from.data, bytes);
+    return;
+  }
+  const Elements count = Elements::of(static_cast<std::int64_t>(to.size()));
+  std::vector<std::byte> own(static_cast<std::size_t>((count * from.dtype).count()));
+  device_.download(own.data(), from.data, count * from.dtype);
+  convert(own.data(), from.dtype, reinterpret_cast<std::byte*>(to.data()), DType::fp32, count);
 }
 
 // The moments of an earlier run; its weights came with setup_.weights.
@@ -307,8 +315,8 @@ void RankEngine::resume() {
         [&](const ValueReader& reader, std::size_t held, OptimizerSwapper::Tensor tensor) {
           const auto fill_unit = [&](std::byte* data) {
             for (const Unit::Part& part : unit.parts) {
-              std::byte* to = advance(data, part.offset, DType::fp32);
-              fill(reader, part.parameter, part.first, to, DType::fp32, part.elements);
+              std::byte* to = advance(data, part.offset, config_.master_dtype);
+              fill(reader, part.parameter, part.first, to, config_.master_dtype, part.elements);
             }
           };
           if (unit.swapped) {

@@ -1,9 +1,11 @@
 // AdamW on the CPU, exact: one pass over weights, moments and gradient, vectorised and threaded.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "model/dtype.hpp"
 #include "model/units.hpp"
 
 namespace zeroplan::runtime {
@@ -36,6 +38,19 @@ void adamw(const AdamWState& state,
            std::int64_t step,
            double gradient_scale,
            int threads);
+
+// One tensor to be updated, on any device; all of `elements` in one dtype. rounded: where the new
+// weights go in that format, too, or null; on the same side.
+struct UpdateState {
+  std::byte* weights = nullptr;
+  std::byte* first_moment = nullptr;
+  std::byte* second_moment = nullptr;
+  const std::byte* gradient = nullptr;
+  Elements elements;
+  DType dtype = DType::fp32;
+  std::byte* rounded = nullptr;
+  DType rounded_dtype = DType::bf16;
+};
 
 // What the update of an element multiplies with, in fp32: the same on every device.
 //   w = w keep - rate (m / (sqrt(v) correction2 + epsilon)), no product fused with a sum

@@ -136,11 +136,7 @@ TEST_CASE("AdamW, to the bit of the CPU's") {
       for (std::size_t i = 0; i < expected.size(); ++i) {
         const Bytes8 got = OnDevice(misaligned).run(inputs, i, [&](auto& at) {
           cuda::adamw(kernel_device().stream(),
-                      reinterpret_cast<float*>(at[0]),
-                      reinterpret_cast<float*>(at[1]),
-                      reinterpret_cast<float*>(at[2]),
-                      reinterpret_cast<float*>(at[3]),
-                      Elements::of(count),
+                      {at[0], at[1], at[2], at[3], Elements::of(count)},
                       options,
                       3,
                       1.0 / 64.0);
@@ -153,19 +149,44 @@ TEST_CASE("AdamW, to the bit of the CPU's") {
         with_copy.push_back(bytes_of(noise(count, 5), dtype));
         const auto update = [&](auto& at) {
           cuda::adamw(kernel_device().stream(),
-                      reinterpret_cast<float*>(at[0]),
-                      reinterpret_cast<float*>(at[1]),
-                      reinterpret_cast<float*>(at[2]),
-                      reinterpret_cast<float*>(at[3]),
-                      Elements::of(count),
+                      {at[0], at[1], at[2], at[3], Elements::of(count), DType::fp32, at[4], dtype},
                       options,
                       3,
-                      1.0 / 64.0,
-                      at[4],
-                      dtype);
+                      1.0 / 64.0);
         };
         CHECK((OnDevice(misaligned).run(with_copy, 0, update) == bytes_of(w, DType::fp32)));
         CHECK((OnDevice(misaligned).run(with_copy, 4, update) == bytes_of(w, dtype)));
+      }
+    }
+  }
+}
+
+TEST_CASE("AdamW of 16-bit states: each element as the CPU's in fp32, rounded once") {
+  const runtime::AdamWOptions options;
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (const std::int64_t count : {1, 7, 1003}) {
+      for (const bool misaligned : {false, true}) {
+        std::vector<float> v = noise(count, 3, 0.1F);
+        for (float& value : v) value *= value;
+        std::vector<Bytes8> inputs{bytes_of(noise(count, 1), dtype),
+                                   bytes_of(noise(count, 2, 0.1F), dtype),
+                                   bytes_of(v, dtype),
+                                   bytes_of(noise(count, 4, 64.0F), dtype)};
+        std::array<std::vector<float>, 4> read;
+        for (std::size_t i = 0; i < read.size(); ++i) read[i] = floats_of(inputs[i], dtype);
+        runtime::adamw({read[0], read[1], read[2], read[3]}, options, 3, 1.0 / 64.0, 1);
+        inputs.push_back(bytes_of(noise(count, 5), DType::bf16));
+        const auto update = [&](auto& at) {
+          cuda::adamw(kernel_device().stream(),
+                      {at[0], at[1], at[2], at[3], Elements::of(count), dtype, at[4], DType::bf16},
+                      options,
+                      3,
+                      1.0 / 64.0);
+        };
+        for (std::size_t i = 0; i < 3; ++i) {
+          CHECK((OnDevice(misaligned).run(inputs, i, update) == bytes_of(read[i], dtype)));
+        }
+        CHECK((OnDevice(misaligned).run(inputs, 4, update) == bytes_of(read[0], DType::bf16)));
       }
     }
   }

@@ -89,6 +89,13 @@ TEST_CASE("a GPU's states and weights can be on a drive") {
   check({.stage = 3, .ranks = 1, .precision = "bf16", .offload = true, .on_drive = true});
 }
 
+TEST_CASE("a GPU trains with bf16 masters and moments") {
+  if (no_gpu()) return;
+  for (const int stage : {1, 2, 3}) {
+    check({.stage = stage, .ranks = 2, .precision = "bf16", .pure = true});
+  }
+}
+
 TEST_CASE("a GPU trains with second copies of the weights") {
   if (no_gpu()) return;
   check({.stage = 3, .ranks = 4, .second_copies = 2});

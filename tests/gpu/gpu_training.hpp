@@ -27,6 +27,7 @@ struct Point {
   bool fused_loss = false;  // of sequences long enough for several chunks
   int second_copies = 1;    // ranks that share one
   int shard = -1;           // ranks that share one copy of all
+  bool pure = false;        // bf16 masters and moments
 };
 
 inline Plan plan_of(const Point& point) {
@@ -48,6 +49,10 @@ inline Plan plan_of(const Point& point) {
   Json ds_config = Json::object({{"zero_optimization", zero}, {"gradient_clipping", 0.5}});
   const std::string format = point.precision;
   if (format != "fp32") ds_config[format] = Json::object({{"enabled", true}});
+  if (point.pure) {
+    ds_config[format]["bf16_master_weights_and_grads"] = true;
+    ds_config[format]["bf16_optimizer_states"] = true;
+  }
   const Json model = Json::object({{"model_type", "llama"},
                                    {"architectures", Json::array({"LlamaForCausalLM"})},
                                    {"hidden_size", 16},

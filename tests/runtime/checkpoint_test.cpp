@@ -18,6 +18,7 @@
 #include "runtime/data/safetensors.hpp"
 #include "runtime/train/trainer.hpp"
 #include "tests/catch.hpp"
+#include "tests/runtime/plan_training.hpp"
 #include "tests/runtime/test_model.hpp"
 
 namespace zeroplan::runtime {
@@ -124,6 +125,47 @@ TEST_CASE("a checkpoint is resumed under any stage and number of ranks") {
         CHECK(std::abs(losses[i] / expected[i + 3] - 1.0) < 1e-6);
       }
     }
+  }
+}
+
+TEST_CASE("bf16 masters and moments are resumed to the bit, and under another stage") {
+  Folder folder;
+  const auto train_some = [&](int stage, int ranks, int steps, bool resumes) {
+    const Json bf16 = Json::object({{"enabled", true},
+                                    {"bf16_master_weights_and_grads", true},
+                                    {"bf16_optimizer_states", true}});
+    const Json document =
+        Json::object({{"model", test::wide_llama()},
+                      {"cluster", "1x" + std::to_string(ranks) + "xcpu"},
+                      {"workload",
+                       Json::object({{"sequence_length", 8},
+                                     {"micro_batch_size", 4 / ranks},
+                                     {"precision", "bf16"},
+                                     {"engine", "embedded"},
+                                     {"frontend", "native"}})},
+                      {"ds_config",
+                       Json::object({{"bf16", bf16},
+                                     {"zero_optimization", Json::object({{"stage", stage}})}})}});
+    const Plan plan = resolve(parse_scenario(document, "test"));
+    const StepWork work = step_work(plan);
+    TrainingSetup setup = test::setup_of(plan, work);
+    if (resumes) {
+      Checkpoint checkpoint = open_checkpoint(folder / "checkpoint", *plan.model);
+      setup.weights = checkpoint.weights;
+      setup.resumed = checkpoint.state;
+      setup.begun = checkpoint.progress;
+    }
+    TrainingOptions options{.steps = steps};
+    if (steps == 2 && !resumes) options.save = folder / "checkpoint";
+    return train(setup, options, *random_tokens(1, 97, 16)).losses;
+  };
+  const std::vector<double> whole = train_some(2, 2, 4, false);
+  train_some(2, 2, 2, false);
+  const std::vector<double> same = train_some(2, 2, 2, true);
+  const std::vector<double> other = train_some(3, 4, 2, true);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(same[i] == whole[i + 2]);
+    CHECK(std::abs(other[i] / whole[i + 2] - 1.0) < 3e-3);
   }
 }
 

@@ -217,6 +217,24 @@ std::vector<std::string> refusals(const std::function<void(EngineConfig&)>& set)
   return found;
 }
 
+TEST_CASE("16-bit masters are refused where they are not carried out, by their keys") {
+  using Found = std::vector<std::string>;
+  const auto pure = [](EngineConfig& c) {
+    c.model_dtype = c.master_dtype = c.optimizer_state_dtype = DType::bf16;
+  };
+  CHECK(refusals(pure).empty());
+  CHECK(refusals([&](EngineConfig& c) {
+          pure(c);
+          c.optimizer_state_dtype = DType::fp32;
+        }) == Found{"bf16_optimizer_states: true with bf16_master_weights_and_grads"});
+  CHECK(refusals([&](EngineConfig& c) {
+          pure(c);
+          c.offload_optimizer.device = OffloadDevice::cpu;
+        }) == Found{"bf16_master_weights_and_grads: false with offload_optimizer"});
+  CHECK(refusals([](EngineConfig& c) { c.model_dtype = c.master_dtype = DType::fp16; }) ==
+        Found{"fp16_master_weights_and_grads: false"});
+}
+
 TEST_CASE("groups that cannot be are refused, by their keys") {
   using Found = std::vector<std::string>;
   CHECK(refusals([](EngineConfig&) {}).empty());

@@ -139,29 +139,28 @@ class GuardedDevice : public HostDevice, private Arena::Backend {
              const AdamWOptions& options,
              std::int64_t step,
              double scale) override {
-    const auto bytes = [](const float* data) { return reinterpret_cast<const std::byte*>(data); };
-    const bool here = owns(bytes(state.weights));
-    for (const float* other :
-         {(const float*)state.first_moment, (const float*)state.second_moment, state.gradient}) {
-      if (owns(bytes(other)) != here) throw std::logic_error("an update on two devices");
+    const bool here = owns(state.weights);
+    const std::byte* const others[] = {state.first_moment, state.second_moment, state.gradient};
+    for (const std::byte* other : others) {
+      if (owns(other) != here) throw std::logic_error("an update on two devices");
     }
     if (state.rounded != nullptr && owns(state.rounded) != here) {
       throw std::logic_error("an update on two devices");
     }
-    const Bytes size = state.elements * DType::fp32;
+    const Bytes size = state.elements * state.dtype;
     const auto update = [&] { HostDevice::adamw(state, options, step, scale); };
     if (state.rounded == nullptr) {
-      work({{bytes(state.gradient), size, false},
-            {bytes(state.weights), size, true},
-            {bytes(state.first_moment), size, true},
-            {bytes(state.second_moment), size, true}},
+      work({{state.gradient, size, false},
+            {state.weights, size, true},
+            {state.first_moment, size, true},
+            {state.second_moment, size, true}},
            update);
       return;
     }
-    work({{bytes(state.gradient), size, false},
-          {bytes(state.weights), size, true},
-          {bytes(state.first_moment), size, true},
-          {bytes(state.second_moment), size, true},
+    work({{state.gradient, size, false},
+          {state.weights, size, true},
+          {state.first_moment, size, true},
+          {state.second_moment, size, true},
           {state.rounded, state.elements * state.rounded_dtype, true}},
          update);
   }

@@ -52,6 +52,7 @@ struct Point {
   std::int64_t parallelism = 1;  // of the drive's input and output
   int sequence = 16;
   bool fused_loss = false;
+  bool pure = false;  // bf16 masters and moments
 
   Plan plan() const {
     Json document = Json::object();
@@ -73,6 +74,10 @@ struct Point {
     ds_config["aio"] = Json::object({{"intra_op_parallelism", parallelism}});
     const std::string format = precision;
     if (format != "fp32") ds_config[format] = Json::object({{"enabled", true}});
+    if (pure) {
+      ds_config["bf16"]["bf16_master_weights_and_grads"] = true;
+      ds_config["bf16"]["bf16_optimizer_states"] = true;
+    }
     return resolve(parse_scenario(document, "test"));
   }
   std::string text() const {
@@ -440,6 +445,39 @@ TEST_CASE("16-bit weights with fp32 masters train, and take what is predicted") 
       // Stages add gradients of micro-steps in 16 bits in different orders.
       for (std::size_t i = 0; i < losses.size(); ++i) {
         CHECK(std::abs(report.losses[i] / losses[i] - 1.0) < 1e-3);
+      }
+    }
+  }
+}
+
+TEST_CASE("bf16 masters and moments train under every stage that has them, in half the memory") {
+  const auto states_of = [](const TrainingReport& report) {
+    const PlaceAccount& device = report.ranks.front().memory.of(Place::device);
+    return device.at_phase_peak[static_cast<std::size_t>(Phase::backward)]
+                               [static_cast<std::size_t>(MemoryCategory::optimizer_states)];
+  };
+  std::vector<double> losses;
+  for (const int ranks : {1, 4}) {
+    for (const int variant : {1, 2, 3, 4, 5}) {
+      if (ranks == 1 && variant > 3) continue;
+      Point point{.stage = std::min(variant, 3), .ranks = ranks, .accumulation = 1};
+      point.precision = "bf16";
+      if (variant == 4) point.zero["zero_hpz_partition_size"] = 2;
+      if (variant == 5) point.zero["mics_shard_size"] = 2;
+      const TrainingReport fp32_masters = train_plan(point.plan());
+      point.pure = true;
+      INFO(point.text());
+      const Plan plan = point.plan();
+      const TrainingReport report = train_plan(plan);
+      CHECK(memory_error(simulate(plan).gpu, report) <= 0.01);
+      // Each buffer of this small model is rounded up to 512 bytes.
+      CHECK(states_of(fp32_masters) / states_of(report) == Approx(2.0).epsilon(0.1));
+      CHECK(report.losses.back() < report.losses.front());
+      CHECK(report.losses != fp32_masters.losses);
+      if (losses.empty()) losses = report.losses;
+      for (std::size_t i = 0; i < losses.size(); ++i) {
+        CHECK(std::abs(report.losses[i] / losses[i] - 1.0) < 3e-3);
+        CHECK(std::abs(report.losses[i] / fp32_masters.losses[i] - 1.0) < 2e-2);
       }
     }
   }

@@ -74,18 +74,12 @@ void add_squares_of(
 // *device_flag = max(*device_flag, 1) where there is an infinity or a NaN.
 void find_overflow(
     Stream stream, const std::byte* data, DType dtype, Elements count, double* device_flag);
-// To the bit what the CPU's adamw gives. rounded: the new weights in that format, too; or null.
+// To the bit what the CPU's adamw gives; of 16-bit states each element as fp32, rounded once.
 void adamw(Stream stream,
-           float* weights,
-           float* first_moment,
-           float* second_moment,
-           const float* gradient,
-           Elements count,
+           const UpdateState& state,
            const AdamWOptions& options,
            std::int64_t step,
-           double gradient_scale,
-           std::byte* rounded = nullptr,
-           DType rounded_dtype = DType::bf16);
+           double gradient_scale);
 
 // to[i] = inputs[0][i] + inputs[1][i] + ... in that order, as collectives' combine does, to the
 // bit: in fp32 (fp64 and int64 in their own type; uint8: maximum alone), rounded once. For ranks

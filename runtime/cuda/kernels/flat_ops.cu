@@ -65,12 +65,13 @@ bool packs_fit(const std::byte* to, const std::byte* from) {
   return aligned(to, kCount * sizeof(To)) && aligned(from, kCount * sizeof(From));
 }
 
-// Rounded: the format of a copy of the new weights, or void.
-template <typename Rounded>
+// State: the format of weights, moments and gradient. Rounded: that of a copy of the new weights,
+// or void.
+template <typename State, typename Rounded>
 struct AdamWUpdate {
   static constexpr int kCount = 4;
-  float *weights, *first, *second;
-  const float* gradient;
+  State *weights, *first, *second;
+  const State* gradient;
   Rounded* rounded;
   AdamWFactors f;
   // As runtime/optimizer/adamw.cpp, operation by operation: __fmul_rn and __fadd_rn are never
@@ -221,31 +222,35 @@ void find_overflow(
   });
 }
 
+template <typename State, typename Rounded>
+void update(Stream stream, const UpdateState& state, const AdamWFactors& factors) {
+  const AdamWUpdate<State, Rounded> operation{reinterpret_cast<State*>(state.weights),
+                                              reinterpret_cast<State*>(state.first_moment),
+                                              reinterpret_cast<State*>(state.second_moment),
+                                              reinterpret_cast<const State*>(state.gradient),
+                                              reinterpret_cast<Rounded*>(state.rounded),
+                                              factors};
+  constexpr std::size_t kPack = AdamWUpdate<State, Rounded>::kCount * sizeof(State);
+  bool by_packs = aligned(state.weights, kPack) && aligned(state.first_moment, kPack) &&
+                  aligned(state.second_moment, kPack) && aligned(state.gradient, kPack);
+  if constexpr (!std::is_void_v<Rounded>) {
+    by_packs =
+        by_packs && aligned(state.rounded, AdamWUpdate<State, Rounded>::kCount * sizeof(Rounded));
+  }
+  for_each(stream, operation, state.elements.count(), by_packs);
+}
+
 void adamw(Stream stream,
-           float* weights,
-           float* first_moment,
-           float* second_moment,
-           const float* gradient,
-           Elements count,
+           const UpdateState& state,
            const AdamWOptions& options,
            std::int64_t step,
-           double gradient_scale,
-           std::byte* rounded,
-           DType rounded_dtype) {
+           double gradient_scale) {
   const AdamWFactors factors = adamw_factors(options, step, gradient_scale);
-  const bool by_packs = aligned(weights, 16) && aligned(first_moment, 16) &&
-                        aligned(second_moment, 16) && aligned(gradient, 16);
-  if (rounded == nullptr) {
-    const AdamWUpdate<void> operation{
-        weights, first_moment, second_moment, gradient, nullptr, factors};
-    return for_each(stream, operation, count.count(), by_packs);
-  }
-  with_type(rounded_dtype, [&](auto type) {
-    using T = decltype(type);
-    const AdamWUpdate<T> operation{
-        weights, first_moment, second_moment, gradient, reinterpret_cast<T*>(rounded), factors};
-    const std::size_t pack = AdamWUpdate<T>::kCount * sizeof(T);
-    for_each(stream, operation, count.count(), by_packs && aligned(rounded, pack));
+  with_type(state.dtype, [&](auto own) {
+    using State = decltype(own);
+    if (state.rounded == nullptr) return update<State, void>(stream, state, factors);
+    with_type(state.rounded_dtype,
+              [&](auto copy) { update<State, decltype(copy)>(stream, state, factors); });
   });
 }
 

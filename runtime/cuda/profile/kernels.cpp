@@ -207,15 +207,15 @@ void measure_adam(Bench& bench, KernelBench& kernels) {
   const DeviceMemory memory(16 * parameters);
   ZP_CUDA(
       cudaMemsetAsync(memory.data(), 0, static_cast<std::size_t>(16 * parameters), bench.stream()));
-  auto* const state = reinterpret_cast<float*>(memory.data());
+  std::byte* const state = memory.data();
   std::int64_t step = 0;
   const auto update = [&] {
     adamw(bench.stream(),
-          state,
-          state + parameters,
-          state + 2 * parameters,
-          state + 3 * parameters,
-          Elements::of(parameters),
+          {.weights = state,
+           .first_moment = state + 4 * parameters,
+           .second_moment = state + 8 * parameters,
+           .gradient = state + 12 * parameters,
+           .elements = Elements::of(parameters)},
           {},
           ++step,
           1.0);
