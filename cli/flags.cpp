@@ -30,24 +30,45 @@ std::string_view group_of(const ScenarioKeyInfo& key) {
   return "Model and cluster";
 }
 
+std::string_view last_name(std::string_view pointer) {
+  return pointer.substr(pointer.rfind('/') + 1);
+}
+
+// The pointer of the one key of ds_config.json with that name; empty where there is none, or are
+// several ("device", "enabled").
+std::string_view only_pointer(const std::string& key) {
+  std::string_view found;
+  for (const KnobRow& row : kKnobs) {
+    if (last_name(row.pointer) != key) continue;
+    if (!found.empty()) return "";
+    found = row.pointer;
+  }
+  return found;
+}
+
 // Of a flag that is a key of ds_config.json, where that goes; empty for others. "--stage",
-// "--reduce-bucket-size"; "--zero" and "--zero-stage" are what people call the stage.
+// "--reduce-bucket-size", "--max-live-parameters" without its stage3_; "--zero" and "--zero-stage"
+// are what people call the stage.
 std::string place_in_ds_config(std::string_view flag) {
   std::string key(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())));
   std::replace(key.begin(), key.end(), '-', '_');
   if (key == "zero" || key == "zero_stage") key = "stage";
-  for (const KnobRow& row : kKnobs) {
-    if (row.pointer.substr(row.pointer.rfind('/') + 1) != key) continue;
-    std::string text = "...";
-    std::string_view rest = row.pointer;
-    while (!rest.empty()) {
-      const std::size_t slash = rest.rfind('/');
-      text = "{\"" + std::string(rest.substr(slash + 1)) + "\":" + text + "}";
-      rest = rest.substr(0, slash);
-    }
-    return "a key of ds_config.json: --ds-config FILE or --ds-config '" + text + "'";
+  if (key == "offload_optimizer" || key == "offload_param") key += "/device";
+  std::string_view rest;
+  if (key.ends_with("/device")) {
+    rest = pointer_of(key.starts_with("offload_param") ? Knob::offload_param_device
+                                                       : Knob::offload_optimizer_device);
   }
-  return "";
+  for (const char* prefix : {"", "stage3_", "zero_"}) {
+    if (rest.empty()) rest = only_pointer(prefix + key);
+  }
+  if (rest.empty()) return "";
+  std::string text = "...";
+  while (!rest.empty()) {
+    text = "{\"" + std::string(last_name(rest)) + "\":" + text + "}";
+    rest = rest.substr(0, rest.rfind('/'));
+  }
+  return "a key of ds_config.json: --ds-config FILE or --ds-config '" + text + "'";
 }
 
 // What the words of one command say, by long flag.

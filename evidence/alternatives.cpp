@@ -124,8 +124,10 @@ class OpenKeys {
   // Those that train from scratch and shard differ among themselves, and are of full weights.
   bool litgpt_decides_checkpointing() const {
     const Workload& workload = plan_.workload;
+    const bool finetunes =
+        workload.engine == TrainingEngine::fsdp && workload.method != Method::full;
     return workload.implementation == Implementation::litgpt &&
-           (workload.engine != TrainingEngine::fsdp || workload.method != Method::full);
+           (finetunes || plan_.cluster.total_gpus() == 1);
   }
 
   void engine() {

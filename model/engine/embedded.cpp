@@ -119,7 +119,9 @@ std::vector<Diagnostic> not_embedded(const EngineConfig& config,
        "/zero_optimization/mics_shard_size",
        divisor,
        std::to_string(stage3.mics_shard_size));
-  need(!shards || config.offload_optimizer.device == OffloadDevice::none,
+  // mics.py allreduce_mics_shard_grads: with one shard nothing is summed over replicas.
+  const bool replicates = shards && stage3.mics_shard_size < ranks;
+  need(!replicates || config.offload_optimizer.device == OffloadDevice::none,
        "/zero_optimization/mics_shard_size",
        "-1 with offload_optimizer",
        std::to_string(stage3.mics_shard_size));

@@ -329,8 +329,25 @@ class Filler {
     return is_rdma(usual.kind) ? usual.kind : LinkKind::ib;
   }
 
+  // A centre's network is taken where it is said to be as fast, or where both memory and cores are
+  // that machine's.
+  bool has_its_network(const NodeProfile& node) const {
+    if (!node.one_site) return true;
+    if (!given_.inter_node.bandwidth) return given_.host_memory && given_.cpu_cores;
+    constexpr double kSame = 0.01;
+    const double said = given_.inter_node.bandwidth->value.value();
+    return std::abs(said / node.inter_node->bandwidth.value.value() - 1.0) <= kSame;
+  }
+
+  const NodeProfile& usual_network() const {
+    for (const NodeProfile& node : chain_) {
+      if (node.inter_node && has_its_network(node)) return node;
+    }
+    ZP_CHECK(false, "the generic machines have a network");
+  }
+
   void fill_inter_node() {
-    const NodeProfile& like = *first_with(&NodeProfile::inter_node);
+    const NodeProfile& like = usual_network();
     const LinkGiven& said = given_.inter_node;
     Link& link = cluster_.inter_node;
     link.kind = said.kind.value_or(inter_kind(*like.inter_node));

@@ -327,6 +327,9 @@ NodeProfile likely_node(const Gpu& gpu, std::int64_t gpus_per_node, const HostGi
     const bool has_gpu = std::find(node.gpus.begin(), node.gpus.end(), gpu.key) != node.gpus.end();
     const bool whole = node.gpus_per_node == gpus_per_node || (given.memory && given.cpu_cores);
     if (!has_gpu || node.gpus_per_node < gpus_per_node || !whole) continue;
+    // A centre's machine is known by its cores and by as many GPUs, not by a size that many have.
+    const bool same_cores = node.cpu_cores && given.cpu_cores == node.cpu_cores->value;
+    if (node.one_site && (node.gpus_per_node != gpus_per_node || !same_cores)) continue;
     if (!(distance(node, given) < nearest - kClearly)) continue;
     nearest = distance(node, given);
     best = &node;

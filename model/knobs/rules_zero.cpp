@@ -48,9 +48,11 @@ bool is_mics(const View& view) {
 }
 
 void mics_offload(const View& view, Report& report) {
-  if (is_mics(view) && view.is_offloaded(Knob::offload_optimizer_device)) {
-    report.at(Knob::mics_shard_size);
-  }
+  if (!is_mics(view) || !view.is_offloaded(Knob::offload_optimizer_device)) return;
+  // One shard of all ranks sums nothing over replicas.
+  const bool one_shard = view.context().ranks_known &&
+                         *view.integer(Knob::mics_shard_size) == view.context().world_size;
+  if (!one_shard) report.at(Knob::mics_shard_size);
 }
 
 void mics_ranks(const View& view, Report& report) {
@@ -62,12 +64,12 @@ void mics_ranks(const View& view, Report& report) {
   }
 }
 
-// Groups are ranges of that many ranks; what is left over gets none.
+// Groups are ranges of that many ranks, or of all where there are fewer.
 void hpz_ranks(const View& view, Report& report) {
   const std::int64_t size = view.integer(Knob::zero_hpz_partition_size).value_or(1);
   if (view.stage() != 3 || size <= 1) return;
   const std::int64_t ranks = view.data_parallel();
-  if (ranks % size != 0) {
+  if (size < ranks && ranks % size != 0) {
     report.at(Knob::zero_hpz_partition_size, {std::to_string(size), std::to_string(ranks)});
   }
 }
@@ -168,8 +170,7 @@ constexpr std::array kRules = {
           .severity = Severity::error,
           .needs = kNeedsRanks,
           .summary = "zero_hpz_partition_size divides the data-parallel ranks",
-          .cost =
-              "ranks that are left over have no secondary group: the first gather fails or hangs",
+          .cost = "DeepSpeed stops while it makes the groups",
           .texts = {{"zero_hpz_partition_size is {0}, which does not divide {1} data-parallel "
                      "ranks",
                      "set it to the GPUs of one node"}},

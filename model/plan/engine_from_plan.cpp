@@ -187,7 +187,7 @@ void fill_offload(const Knobs& knobs, EngineConfig& config) {
   config.aio_use_gds = knobs.boolean(Knob::aio_use_gds);
 }
 
-void fill_stage3(const Knobs& knobs, Stage3Config& stage3) {
+void fill_stage3(const Knobs& knobs, int ranks, Stage3Config& stage3) {
   stage3.prefetch_bucket = knobs.elements(Knob::stage3_prefetch_bucket_size);
   stage3.parameter_persistence_threshold = knobs.elements(Knob::stage3_param_persistence_threshold);
   if (const auto said = knobs.said_integer(Knob::stage3_model_persistence_threshold)) {
@@ -204,8 +204,18 @@ void fill_stage3(const Knobs& knobs, Stage3Config& stage3) {
   stage3.gather_16bit_weights_on_save =
       knobs.boolean(Knob::stage3_gather_16bit_weights_on_model_save);
   stage3.zero_init = true;
-  stage3.hpz_partition_size = static_cast<int>(knobs.integer(Knob::zero_hpz_partition_size));
+  // utils/groups.py _create_zero_param_parallel_group: not more than there are; 0 is off, as 1.
+  stage3.hpz_partition_size = static_cast<int>(
+      std::clamp<std::int64_t>(knobs.integer(Knob::zero_hpz_partition_size), 1, ranks));
   stage3.mics_shard_size = static_cast<int>(knobs.integer(Knob::mics_shard_size));
+  if (stage3.mics_shard_size > 0 && stage3.hpz_partition_size > 1) {
+    throw InputError(
+        Diagnostic{.file = "ds_config",
+                   .pointer = "/zero_optimization/zero_hpz_partition_size",
+                   .expected = "1 with mics_shard_size: both together are not modelled",
+                   .got = std::to_string(stage3.hpz_partition_size),
+                   .hint = "drop one of them"});
+  }
   stage3.mics_hierarchical_gather = knobs.boolean(Knob::mics_hierarchical_params_gather);
   stage3.quantized_weights = knobs.boolean(Knob::zero_quantized_weights);
   stage3.quantized_nontrainable_weights = knobs.boolean(Knob::zero_quantized_nontrainable_weights);
@@ -245,7 +255,7 @@ EngineConfig engine_config(const Plan& plan) {
   config.use_multi_rank_bucket_allreduce = knobs.boolean(Knob::use_multi_rank_bucket_allreduce);
   config.round_robin_gradients = knobs.boolean(Knob::round_robin_gradients);
   fill_offload(knobs, config);
-  fill_stage3(knobs, config.stage3);
+  fill_stage3(knobs, config.data_parallel_ranks, config.stage3);
   const bool offloaded = config.offload_optimizer.device != OffloadDevice::none && config.stage > 0;
   config.optimizer = optimizer_kind(plan, knobs, offloaded);
   config.optimizer_state_dtype = optimizer_state_dtype(config, knobs);

@@ -55,7 +55,9 @@ OutsideTorch outside_torch(const Plan& plan) {
     use.communicators += plan.fsdp.shard_ranks < plan.fsdp.ranks ? 2 : 0;
   } else if (runs_deepspeed(plan.workload) && plan.engine.stage == 3) {
     use.communicators += plan.engine.stage3.hpz_partition_size > 1 ? 1 : 0;
-    use.communicators += plan.engine.stage3.mics_shard_size > 0 ? 1 : 0;
+    // The shards' and the replicas' (mics_utils.py create_mics_comm_groups), beside that of all.
+    const int shard = plan.engine.stage3.mics_shard_size;
+    use.communicators += shard > 0 && shard < plan.engine.data_parallel_ranks ? 2 : 0;
   }
   const Coefficients& coefficients = plan.coefficients;
   const UncertainBytes context = cuda_context(plan.cluster.gpu, plan.software.torch, coefficients);

@@ -31,14 +31,30 @@ constexpr std::int64_t kSmall = 16 << 10;
 
 // Ranks that call a collective together.
 struct Members {
-  std::vector<int> ranks;  // of the links, ascending
-  int place = 0;           // of this rank among them
-  std::int64_t call = -1;  // of split() that made them; -1: all
-  std::int64_t next = 0;   // number of their next collective; the caller's
+  std::vector<int> ranks;   // of the links, ascending
+  int place = 0;            // of this rank among them
+  std::int64_t call = -1;   // of split() that made them, and who they are; -1: all
+  std::int64_t next = 0;    // number of their next collective; the caller's
+  std::int64_t splits = 0;  // into parts; the caller's
 
   int count() const { return static_cast<int>(ranks.size()); }
   int rank(int at) const { return ranks[static_cast<std::size_t>(at)]; }
 };
+
+// Names a part on all its ranks alike: by what was split, for the how manieth time, into whom.
+// Ranks that disagree about the members have different numbers, and are told.
+std::int64_t number_of_part(const Members& of, const std::vector<int>& ranks) {
+  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
+  const auto add = [&](std::int64_t value) {
+    for (int byte = 0; byte < 8; ++byte) {
+      hash = (hash ^ (static_cast<std::uint64_t>(value) >> (8 * byte) & 0xffU)) * 0x100000001b3U;
+    }
+  };
+  add(of.call);
+  add(of.splits);
+  for (const int rank : ranks) add(rank);
+  return static_cast<std::int64_t>(hash >> 1);
+}
 
 // What every rank tells every other before a collective, so that different calls are noticed.
 struct Call {
@@ -61,7 +77,9 @@ Call call_of(const Members& members, std::int64_t number, const Exchange& exchan
 
 std::string text_of(const Call& call) {
   const std::string_view kind = name_of(static_cast<CollectiveKind>(call.kind));
-  return fmt::format("{} of {} {}", kind, call.elements, name(static_cast<DType>(call.dtype)));
+  const char* const where = call.part < 0 ? "" : " in a part";
+  const std::string_view dtype = name(static_cast<DType>(call.dtype));
+  return fmt::format("{} of {} {}{}", kind, call.elements, dtype, where);
 }
 
 std::string list_of(const std::vector<int>& ranks) {
@@ -348,7 +366,7 @@ class ProcessCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(std::span<const int> members) override {
     return split(members, *all_);
   }
-  std::unique_ptr<Communicator> split(std::span<const int> members, const Members& of);
+  std::unique_ptr<Communicator> split(std::span<const int> members, Members& of);
 
   void fail(const std::string& reason) override {
     links_->fail(fmt::format("rank {} failed: {}", links_->rank(), reason));
@@ -379,7 +397,6 @@ class ProcessCommunicator : public Communicator {
   std::mutex mutex_;
   std::condition_variable changed_;
   const std::shared_ptr<Members> all_;
-  std::int64_t splits_ = 0;  // the caller's
   std::deque<Order> queue_;
   std::int64_t posted_ = 0;
   std::int64_t done_ = 0;
@@ -412,11 +429,12 @@ class ProcessPart : public Communicator {
 };
 
 std::unique_ptr<Communicator> ProcessCommunicator::split(std::span<const int> members,
-                                                         const Members& of) {
+                                                         Members& of) {
   auto part = std::make_shared<Members>();
   part->place = place_among(members, of.place, of.count());
   for (const int member : members) part->ranks.push_back(of.rank(member));
-  part->call = splits_++;
+  part->call = number_of_part(of, part->ranks);
+  ++of.splits;
   return std::make_unique<ProcessPart>(*this, std::move(part));
 }
 

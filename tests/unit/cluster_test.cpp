@@ -214,7 +214,18 @@ TEST_CASE("one computing centre's machine is taken only where its host is said")
   const std::string rest = R"("nodes":2,"gpus_per_node":4,"gpu":"V100-32G-SXM2")";
   CHECK_FALSE(assumes(inline_cluster("{" + rest + "}"), "jean_zay"));
   CHECK(assumes(inline_cluster("{" + rest + R"(,"cpu_cores":40})"), "as jean_zay_v100"));
-  CHECK_FALSE(assumes(inline_cluster("{" + rest + R"(,"cpu_cores":20})"), "jean_zay"));
+  for (const char* other :
+       {R"("cpu_cores":20})", R"("cpu_cores":36})", R"("host_memory_bytes":200e9})"}) {
+    CHECK_FALSE(assumes(inline_cluster("{" + rest + "," + other), "jean_zay"));
+  }
+  // Its network where that is said to be as fast, or where all of the host is its own.
+  const auto kind_of = [&](const std::string& said) {
+    return inline_cluster("{" + rest + R"(,"cpu_cores":40,)" + said + "}").inter_node.kind;
+  };
+  CHECK(kind_of(R"("inter_node":{"bandwidth":12.5e9})") == LinkKind::ib);
+  CHECK(kind_of(R"("cpu_sockets":2)") == LinkKind::ib);
+  CHECK(kind_of(R"("host_memory_bytes":202448790126)") == LinkKind::opa);
+  CHECK(kind_of(R"("inter_node":{"bandwidth":50e9})") == LinkKind::opa);
   const Cluster named =
       inline_cluster("{" + rest + R"(,"inter_node":{"link":"opa","bandwidth":5e10}})");
   CHECK(named.inter_node.kind == LinkKind::opa);

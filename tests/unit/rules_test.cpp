@@ -210,9 +210,12 @@ TEST_CASE("combinations of ZeRO features that DeepSpeed refuses") {
   CHECK(
       refusals(zero(R"("stage": 3, "zero_quantized_gradients": true, "reduce_scatter": false)")) ==
       Codes{"quantized-gradients"});
-  CHECK(refusals(
-            zero(R"("stage": 3, "mics_shard_size": 1, "offload_optimizer": {"device": "cpu"})")) ==
-        Codes{"mics-offload"});
+  // With one shard there are no replicas to sum over (mics.py allreduce_mics_shard_grads).
+  const std::string offloaded =
+      R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, "mics_shard_size": 2,
+          "offload_optimizer": {"device": "cpu"}}})";
+  CHECK(refusals(offloaded, {.world_size = 4}) == Codes{"mics-offload"});
+  CHECK(refusals(offloaded, {.world_size = 2}).empty());
   CHECK(refusals(zero(R"("stage": 1, "overlap_comm": true)",
                       R"(, "managed_gradient_accumulation": false)")) ==
         Codes{"unmanaged-accumulation"});

@@ -91,8 +91,10 @@ std::string_view yaml(bool value) { return value ? "true" : "false"; }
 
 void add_hosts(const Plan& plan, KitValues& values) {
   const Cluster& cluster = plan.cluster;
-  values["LLAMAFACTORY"] = llamafactory_line(cluster);
   const bool several = cluster.nodes > 1;
+  values["LLAMAFACTORY"] =
+      (several ? fmt::format("On each host, NODE_RANK 0 to {}:\n# ", cluster.nodes - 1) : "") +
+      llamafactory_line(cluster);
   const std::string head = host_name(cluster, 0);
   values["NODES"] = several ? fmt::format("{} hosts", cluster.nodes) : "one host";
   values["NODE_COUNT"] = std::to_string(cluster.nodes);
@@ -165,10 +167,7 @@ std::string llamafactory_line(const Cluster& cluster) {
                                       cluster.nodes,
                                       host_name(cluster, 0))
                         : "";
-  const std::string where =
-      cluster.nodes > 1 ? fmt::format("   # on each host, NODE_RANK 0 to {}", cluster.nodes - 1)
-                        : "";
-  return "FORCE_TORCHRUN=1 " + hosts + "llamafactory-cli train llamafactory.yaml" + where;
+  return "FORCE_TORCHRUN=1 " + hosts + "llamafactory-cli train llamafactory.yaml";
 }
 
 std::string hostfile_text(const Cluster& cluster) {
