@@ -58,7 +58,8 @@ Json random_cluster(Random& random, const std::vector<std::string>& names) {
   if (random.chance()) cluster["gpus_per_node"] = random.integer(1, 16);
   cluster["gpu"] = random_gpu(random, names);
   if (random.chance()) cluster["intra_node"] = random_link(random, {"nvlink", "pcie"});
-  if (random.chance()) cluster["inter_node"] = random_link(random, {"ib", "roce", "opa", "tcp", "vxlan"});
+  if (random.chance())
+    cluster["inter_node"] = random_link(random, {"ib", "roce", "opa", "tcp", "vxlan"});
   if (random.chance())
     cluster["host_memory_bytes"] = random.integer(1 << 30, std::int64_t{1} << 42);
   if (random.chance()) cluster["host_memory_bandwidth"] = random.rate(1e10, 1e12);

@@ -191,12 +191,38 @@ TEST_CASE("a part's collective over TCP that meets another's is told by the rank
   });
   CAPTURE(ends.at(2), ends.at(3));
   // By whichever of the two notices first.
-  const std::string first = "rank 2 calls all_reduce of 2 fp32, rank 3 all_reduce of 3 fp32";
-  const std::string other = "rank 3 calls all_reduce of 3 fp32, rank 2 all_reduce of 2 fp32";
+  const std::string first =
+      "rank 2 calls all_reduce of 2 fp32 in a part, rank 3 all_reduce of 3 fp32 in a part";
+  const std::string other =
+      "rank 3 calls all_reduce of 3 fp32 in a part, rank 2 all_reduce of 2 fp32 in a part";
   for (const std::size_t rank : {2, 3}) {
     const std::string& end = ends.at(rank);
     CHECK((end.find(first) != std::string::npos || end.find(other) != std::string::npos));
   }
+}
+
+TEST_CASE("a part over TCP may be split where another is not") {
+  check_all_well(on_tcp(4, [](Communicator& group) {
+    const int rank = group.rank();
+    const int first = rank / 2 * 2;
+    const auto row = group.split(std::vector<int>{first, first + 1});
+    if (rank < 2) row->split(std::vector<int>{row->rank()})->barrier();
+    const auto column = group.split(std::vector<int>{rank % 2, rank % 2 + 2});
+    double sum = rank;
+    column->all_reduce(&sum, Elements::of(1));
+    if (sum != 2.0 * (rank % 2) + 2.0) throw std::runtime_error("another sum");
+  }));
+}
+
+TEST_CASE("ranks that disagree over TCP about who is in a part are told") {
+  const auto ends = on_tcp(3, [](Communicator& group) {
+    if (group.rank() == 2) return group.barrier();
+    const std::vector<int> members = group.rank() == 0 ? std::vector{0, 1} : std::vector{1, 2};
+    const auto part = group.split(members);
+    part->barrier();
+  });
+  CHECK(ends.at(0) != "");
+  CHECK(ends.at(1) != "");
 }
 
 TEST_CASE("collectives over TCP may be waited for in any order") {
