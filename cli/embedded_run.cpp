@@ -363,7 +363,7 @@ namespace {
 Measurement measurement_of(const EmbeddedRun& run, const runtime::TrainingReport& report) {
   const Plan& plan = run.plan;
   const runtime::RankReport& worst = worst_rank(report);
-  const double seconds = step_seconds(worst).seconds();
+  const double seconds = worst.median_step.seconds();
   const auto rows = static_cast<double>(plan.workload.micro_batch_size *
                                         plan.workload.gradient_accumulation_steps);
   const auto tokens = rows * static_cast<double>(plan.workload.sequence_length);
@@ -373,7 +373,7 @@ Measurement measurement_of(const EmbeddedRun& run, const runtime::TrainingReport
                    "steps";
   if (worst.use.graphs.on) measurement.id += "-graphs";
   measurement.source = "zeroplan run";
-  measurement.notes = "mean of " + std::to_string(worst.steady_steps) + " steps on " +
+  measurement.notes = "median of " + std::to_string(worst.steady_steps) + " steps on " +
                       run.device_text() + "; memory of the rank with the highest peak";
   if (worst.use.graphs.on) measurement.notes += "; kernels by CUDA graphs";
   // Everything that was run, defaults included: nothing is left to guess for who reads it.

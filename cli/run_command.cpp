@@ -50,6 +50,8 @@ Json report_json(const EmbeddedRun& run, const TrainingReport& report) {
   document["host_bytes"] = worst.memory.of(Place::pageable).peak.count();
   document["drive_bytes"] = worst.memory.of(Place::file).peak.count();
   document["step_seconds"] = step_seconds(worst).seconds();
+  document["median_step_seconds"] = worst.median_step.seconds();
+  document["steady_steps"] = worst.steady_steps;
   document["seconds"] = std::move(seconds);
   document["device"] = run.on_gpus() ? run.gpus.found.front().name : "cpu";
   if (run.on_gpus()) {

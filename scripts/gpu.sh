@@ -8,8 +8,8 @@
 #   profile      zeroplan profile
 #   verify       a 125M model under every stage, prediction beside measurement
 #   runtime      Qwen2.5-0.5B, 1.5B and 3B by the embedded runtime, with all logits at once and by chunks of them
-#                (--fused-loss), micro-batches up to the largest; the fastest again with CUDA graphs; these and 7B
-#                with bf16 masters and moments
+#                (--fused-loss), micro-batches up to the largest in 8 steps; the fastest again in 60, and with CUDA
+#                graphs; these and 7B with bf16 masters and moments
 #   pytorch      the same by PyTorch, eager and compiled (scripts/gpu_pytorch.py), and both in a table
 #   activations  what transformers keeps for the backward pass, on the card (tests/reference)
 #   deepspeed    real DeepSpeed on scripts/gpu_scenarios.py's list (configs/kit/measure.py)
@@ -296,11 +296,16 @@ MODEL
   head -n 12 "$out/validate.txt"
 }
 
-# runtime_point MODEL SEQUENCE SIZE FUSED GRAPHS STATES: tried once. Ends with 1 where it does not fit or failed, with 2 where
-# the time is up.
+# runtime_point MODEL SEQUENCE SIZE FUSED GRAPHS STATES STEPS: tried once; of 60 steps the first ten are not counted.
+# Ends with 1 where it does not fit or failed, with 2 where the time is up.
 runtime_point() {
-  local point="$1 seq $2 micro-batch $3" status=0 steps=30
-  [ "$quick" = no ] || steps=8
+  local point="$1 seq $2 micro-batch $3" status=0 steps=$7 lines=$out/runtime.jsonl
+  if [ "$steps" -lt 60 ]; then
+    lines=$out/runtime_sweep.jsonl
+  else
+    point="$point again"
+    [ "$quick" = no ] || steps=8
+  fi
   [ "$4" = false ] || point="$point fused loss"
   [ "$5" = off ] || point="$point CUDA graphs"
   [ "$6" = fp32 ] || point="$point $6 states"
@@ -309,7 +314,7 @@ runtime_point() {
     return "$status"
   fi
   bounded env ZEROPLAN_CUDA_GRAPHS="$5" "$zeroplan" run "$1" --device cuda --ranks 1 --ds-config "$work/ds_$6.json" \
-    --precision bf16 --seq "$2" --mbs "$3" --fused-loss "$4" --steps "$steps" --measurement "$out/runtime.jsonl" --json \
+    --precision bf16 --seq "$2" --mbs "$3" --fused-loss "$4" --steps "$steps" --measurement "$lines" --json \
     >"$work/run.json" 2>"$work/run.log" || status=$?
   if [ "$status" -eq 0 ]; then
     echo "$point: trained" | tee -a "$out/runtime_points.txt"
@@ -335,20 +340,20 @@ runtime_series() {
   local size status
   for size in 1 2 4 8 16 32 64; do
     status=0
-    runtime_point "$1" "$2" "$size" "$3" off "$4" || status=$?
+    runtime_point "$1" "$2" "$size" "$3" off "$4" 8 || status=$?
     [ "$status" -lt 2 ] || return 1
     [ "$status" -eq 0 ] || return 0
   done
 }
-# runtime_graphs MODEL SEQUENCE: the fastest of both series once more, with CUDA graphs. Ends as they do.
-runtime_graphs() {
+# runtime_best MODEL SEQUENCE STATES GRAPHS: the fastest of the sweep once more, longer. Ends with 1 where the time is up.
+runtime_best() {
   local best status=0
-  best=$("$python" scripts/gpu_compare.py --best "$out/runtime.jsonl" "$1" "$2") || {
-    skip "CUDA graphs of $1 seq $2: no point has trained, or no $python"
+  best=$("$python" scripts/gpu_compare.py --best "$out/runtime_sweep.jsonl" "$1" "$2" "$3") || {
+    skip "the best of $1 seq $2, $3 states: no point has trained, or no $python"
     return 0
   }
   # The micro-batch, and whether the loss is fused.
-  runtime_point "$1" "$2" "${best% *}" "${best#* }" on fp32 || status=$?
+  runtime_point "$1" "$2" "${best% *}" "${best#* }" "$4" "$3" 60 || status=$?
   [ "$status" -lt 2 ]
 }
 part_runtime() {
@@ -363,12 +368,14 @@ part_runtime() {
       for fused in false true; do
         runtime_series "$model" "$sequence" "$fused" fp32 || return 0
       done
-      runtime_graphs "$model" "$sequence" || return 0
+      runtime_best "$model" "$sequence" fp32 off || return 0
+      runtime_best "$model" "$sequence" fp32 on || return 0
     done
   done
   for model in qwen2.5-7b qwen2.5-3b qwen2.5-1.5b qwen2.5-0.5b; do
     for sequence in 1024 4096; do
       runtime_series "$model" "$sequence" true bf16 || return 0
+      runtime_best "$model" "$sequence" bf16 off || return 0
     done
   done
 }

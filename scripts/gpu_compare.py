@@ -2,16 +2,15 @@
 """The embedded runtime beside PyTorch, each at its best micro-batch: a Markdown table of tokens a second and MFU.
 
     gpu_compare.py profiles/measured/<gpu>/runtime.jsonl profiles/measured/<gpu>/pytorch.jsonl
-    gpu_compare.py --best profiles/measured/<gpu>/runtime.jsonl MODEL SEQUENCE
+    gpu_compare.py --best profiles/measured/<gpu>/runtime_sweep.jsonl MODEL SEQUENCE fp32|bf16
 
-The second prints the micro-batch of the runtime's fastest line without CUDA graphs, and whether its loss is fused: what
-gpu.sh measures once more with graphs. Ends with 1 where there is no such line.
+The second prints the micro-batch of the runtime's fastest line with those states, and whether its loss is fused: what
+gpu.sh measures once more, longer, without CUDA graphs and with. Ends with 1 where there is no such line.
 
 `fp32` keeps fp32 weights and moments beside bf16 weights and gradients; of `bf16` all is bf16: PyTorch has one copy of the
 weights then, the runtime masters beside them, as DeepSpeed does. `fused loss`: the runtime's logits go by chunks of rows, where that was
 faster than all of them at once at its own best micro-batch; `graphs`: its kernels went by CUDA graphs, where that was
-faster than one by one. The runtime's tokens a second are of its mean step,
-PyTorch's of its median, which slow steps do not touch: the ratio favours PyTorch by what they cost. MFU counts
+faster than one by one. Tokens a second are of the median of 50 steps after ten, on both sides. MFU counts
 6 N + 12 L h s a token, as zeroplan does, over the peak that the lines of gpu_pytorch.py were given.
 """
 
@@ -58,9 +57,9 @@ def by_graphs(line):
     return line.get("id", "").startswith("embedded-") and line["id"].endswith("-graphs")
 
 
-def print_best(path, model, sequence):
+def print_best(path, model, sequence, states):
     table = best_lines([line for line in read(path) if not by_graphs(line)])
-    line = table.get((model, int(sequence)), {}).get("runtime")
+    line = table.get((model, int(sequence)), {}).get("runtime" if states == "fp32" else "runtime bf16")
     if line is None:
         return 1
     workload = line["scenario"]["workload"]
@@ -95,7 +94,7 @@ def cell(line, model, sequence, peak):
 
 
 def main():
-    if len(sys.argv) == 5 and sys.argv[1] == "--best":
+    if len(sys.argv) == 6 and sys.argv[1] == "--best":
         return print_best(*sys.argv[2:])
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         print(__doc__)
@@ -103,7 +102,7 @@ def main():
     lines = [line for path in sys.argv[1:] for line in read(path)]
     peak = peak_of(lines)
     print("tokens/s at micro-batch" + (", MFU" if peak else ""))
-    print("(of the mean step: runtime; of the median step: PyTorch)\n")
+    print("(of the median step)\n")
     pairs = (("runtime", "fp32 eager"), ("runtime bf16", "bf16 eager"))
     print("| model | sequence | " + " | ".join(COLUMNS + tuple(" / ".join(pair) for pair in pairs)) + " |")
     print("|---" * (len(COLUMNS) + len(pairs) + 2) + "|")

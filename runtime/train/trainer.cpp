@@ -17,7 +17,25 @@ namespace {
 
 // Steps that differ from later ones: states appear in the first, the second is the first with a
 // complete trace.
-constexpr int kUnsteadySteps = 2;
+// Not counted: the first steps allocate, choose algorithms and capture graphs.
+int unsteady_steps(int steps) {
+  if (steps > 20) return 10;
+  return steps > 2 ? 2 : 0;
+}
+
+Seconds of_step(const PhaseSeconds& seconds) {
+  Seconds sum;
+  for (const Phase phase : {Phase::forward, Phase::backward, Phase::step}) {
+    sum += seconds[static_cast<std::size_t>(phase)];
+  }
+  return sum;
+}
+
+Seconds median(std::vector<Seconds> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  return (values[values.size() / 2] + values[(values.size() - 1) / 2]) / 2.0;
+}
 
 // The rows of one rank's step. Row numbers run over micro-steps, then ranks, then rows, so that the
 // union over ranks is the same for every split of a global batch.
@@ -116,13 +134,17 @@ RankReport run_rank(const TrainingSetup& setup,
   of_rank.config.rank = group.rank();
   RankEngine engine(of_rank, group, device, *hardware.kernels, memory);
   RankRows rows(setup, group.rank());
+  const int unsteady = unsteady_steps(options.steps);
+  std::vector<Seconds> steps;
   for (int step = 0; step < options.steps; ++step) {
-    if (step == kUnsteadySteps) engine.forget_seconds();
+    if (step == unsteady) engine.forget_seconds();
+    const Seconds before = of_step(engine.seconds());
     const std::vector<MicroBatch> batches = rows.read(data, step);
     const bool last = step + 1 == options.steps;
     if (timeline && last) timeline->begin();
     const StepOutcome outcome = engine.step(batches);
     if (timeline && last) timeline->end();
+    if (step >= unsteady) steps.push_back(of_step(engine.seconds()) - before);
     double loss = outcome.loss / group.ranks();
     group.all_reduce(&loss, Elements::of(1));
     if (!std::isfinite(loss)) {
@@ -147,8 +169,8 @@ RankReport run_rank(const TrainingSetup& setup,
   RankReport report;
   report.memory = memory.account();
   report.between_steps = memory.account().of(Place::device).total;
-  report.steady_steps =
-      std::max(1, options.steps > kUnsteadySteps ? options.steps - kUnsteadySteps : options.steps);
+  report.steady_steps = std::max(1, options.steps - unsteady);
+  report.median_step = median(std::move(steps));
   for (std::size_t i = 0; i < kPhaseCount; ++i) {
     report.steady[i] = engine.seconds()[i] / static_cast<double>(report.steady_steps);
   }

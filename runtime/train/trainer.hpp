@@ -62,8 +62,10 @@ struct TrainingOptions {
 struct RankReport {
   MemoryAccount memory;
   Bytes between_steps;    // on the device, after the last step
-  PhaseSeconds steady{};  // by phase, of one step: the mean over all but the first two
+  // By phase, of one step: the mean over all but the first two, of more than 20 the first ten.
+  PhaseSeconds steady{};
   std::int64_t steady_steps = 0;
+  Seconds median_step;  // of the same steps, forward to update
   DeviceUse use;        // what the driver and the allocator say beside the account
   Seconds device_busy;  // in kernels and copies of the traced step; zero where nobody knows
 };

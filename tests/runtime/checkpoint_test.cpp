@@ -344,6 +344,26 @@ TEST_CASE("the checksum is zlib's, however the bytes are cut") {
   }
 }
 
+TEST_CASE("the first steps are not counted: of many ten, of few two") {
+  for (const auto& [steps, counted] : {std::pair{1, 1}, {2, 2}, {5, 3}, {20, 18}, {24, 14}}) {
+    CAPTURE(steps);
+    Small run = make(1, 2);
+    run.setup.model = &run.small.model;
+    run.setup.graph = &run.small.graph;
+    const TrainingReport report = train(run.setup, {.steps = steps}, *random_tokens(3, 24, 32));
+    for (const RankReport& rank : report.ranks) {
+      CHECK(rank.steady_steps == counted);
+      Seconds mean;
+      for (const Phase phase : {Phase::forward, Phase::backward, Phase::step}) {
+        mean += rank.steady[static_cast<std::size_t>(phase)];
+      }
+      CHECK(rank.median_step > Seconds());
+      // Half of the steps take as long or longer.
+      CHECK(rank.median_step * (0.5 * counted) <= mean * (1.000001 * counted));
+    }
+  }
+}
+
 TEST_CASE("a checkpoint of another model is refused by name") {
   Folder folder;
   Small run = make(3, 2);
