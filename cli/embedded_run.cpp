@@ -237,10 +237,7 @@ runtime::TrainingSetup setup_of(const EmbeddedRun& run,
     setup.weights = runtime::open_weights(*weights, *plan.model);
   }
   if (const auto folder = arguments.text("resume")) {
-    runtime::Checkpoint checkpoint = runtime::open_checkpoint(*folder, *plan.model);
-    setup.weights = std::move(checkpoint.weights);
-    setup.resumed = std::move(checkpoint.state);
-    setup.begun = checkpoint.progress;
+    runtime::resume(setup, runtime::open_checkpoint(*folder, *plan.model));
   }
   setup.predicted_peak = run.predicted.gpu.peak_allocated;
   setup.kernels = runtime::cpu_kernels;
@@ -468,12 +465,6 @@ Json graphs_json(const runtime::RankReport& rank) {
                        {"refused", use.refused}});
 }
 
-Seconds step_seconds(const runtime::RankReport& rank) {
-  Seconds sum;
-  for (const Phase phase : {Phase::forward, Phase::backward, Phase::step}) {
-    sum += rank.steady[static_cast<std::size_t>(phase)];
-  }
-  return sum;
-}
+Seconds step_seconds(const runtime::RankReport& rank) { return runtime::step_seconds(rank.steady); }
 
 }  // namespace zeroplan

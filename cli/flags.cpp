@@ -30,16 +30,12 @@ std::string_view group_of(const ScenarioKeyInfo& key) {
   return "Model and cluster";
 }
 
-std::string_view last_name(std::string_view pointer) {
-  return pointer.substr(pointer.rfind('/') + 1);
-}
-
-// The pointer of the one key of ds_config.json with that name; empty where there is none, or are
-// several ("device", "enabled").
+// The pointer of the one key of ds_config.json with that name, or with that end of its pointer;
+// empty where there is none, or are several ("device", "enabled").
 std::string_view only_pointer(const std::string& key) {
   std::string_view found;
   for (const KnobRow& row : kKnobs) {
-    if (last_name(row.pointer) != key) continue;
+    if (!row.pointer.ends_with("/" + key)) continue;
     if (!found.empty()) return "";
     found = row.pointer;
   }
@@ -55,18 +51,15 @@ std::string place_in_ds_config(std::string_view flag) {
   if (key == "zero" || key == "zero_stage") key = "stage";
   if (key == "offload_optimizer" || key == "offload_param") key += "/device";
   std::string_view rest;
-  if (key.ends_with("/device")) {
-    rest = pointer_of(key.starts_with("offload_param") ? Knob::offload_param_device
-                                                       : Knob::offload_optimizer_device);
-  }
   for (const char* prefix : {"", "stage3_", "zero_"}) {
     if (rest.empty()) rest = only_pointer(prefix + key);
   }
   if (rest.empty()) return "";
   std::string text = "...";
   while (!rest.empty()) {
-    text = "{\"" + std::string(last_name(rest)) + "\":" + text + "}";
-    rest = rest.substr(0, rest.rfind('/'));
+    const std::size_t slash = rest.rfind('/');
+    text = "{\"" + std::string(rest.substr(slash + 1)) + "\":" + text + "}";
+    rest = rest.substr(0, slash);
   }
   return "a key of ds_config.json: --ds-config FILE or --ds-config '" + text + "'";
 }

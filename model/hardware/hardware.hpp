@@ -152,7 +152,7 @@ struct NodeProfile {
   std::optional<Quantity<BytesPerSecond>> nvme_read, nvme_write;
   std::optional<Quantity<Bytes>> nvme_capacity;
   bool usual = false;     // taken first among machines with that GPU and as many of them
-  bool one_site = false;  // of one computing centre: taken only where memory or cores say so
+  bool one_site = false;  // of one computing centre: taken only where the cores say so
   bool divisible = true;  // a job on fewer GPUs gets its share of the host
   bool per_gpu = false;   // superchips: each GPU brings its own host, also beyond gpus_per_node
 };

@@ -208,14 +208,6 @@ void fill_stage3(const Knobs& knobs, int ranks, Stage3Config& stage3) {
   stage3.hpz_partition_size = static_cast<int>(
       std::clamp<std::int64_t>(knobs.integer(Knob::zero_hpz_partition_size), 1, ranks));
   stage3.mics_shard_size = static_cast<int>(knobs.integer(Knob::mics_shard_size));
-  if (stage3.mics_shard_size > 0 && stage3.hpz_partition_size > 1) {
-    throw InputError(
-        Diagnostic{.file = "ds_config",
-                   .pointer = "/zero_optimization/zero_hpz_partition_size",
-                   .expected = "1 with mics_shard_size: both together are not modelled",
-                   .got = std::to_string(stage3.hpz_partition_size),
-                   .hint = "drop one of them"});
-  }
   stage3.mics_hierarchical_gather = knobs.boolean(Knob::mics_hierarchical_params_gather);
   stage3.quantized_weights = knobs.boolean(Knob::zero_quantized_weights);
   stage3.quantized_nontrainable_weights = knobs.boolean(Knob::zero_quantized_nontrainable_weights);

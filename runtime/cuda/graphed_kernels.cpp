@@ -10,6 +10,7 @@
 
 #include "model/diagnostic.hpp"
 #include "runtime/cuda/cuda_check.hpp"
+#include "runtime/data/fnv1a.hpp"
 
 namespace zeroplan::runtime::cuda {
 namespace {
@@ -77,19 +78,9 @@ bool same(const Operand& a, const Operand& b) {
   return std::tie(data_a, elements_a, dtype_a) == std::tie(data_b, elements_b, dtype_b);
 }
 
-// FNV-1a over words.
-class Hash {
- public:
-  void add(std::uint64_t word) { value_ = (value_ ^ word) * 0x100000001b3U; }
-  std::size_t value() const { return static_cast<std::size_t>(value_); }
-
- private:
-  std::uint64_t value_ = 0xcbf29ce484222325U;
-};
-
 template <typename Calls>
 std::size_t hash_of(const Calls& calls) {
-  Hash hash;
+  Fnv1a hash;
   for (const auto& each : calls) {
     hash.add(static_cast<std::uint64_t>(each.call.kernel));
     hash.add(static_cast<std::uint64_t>(each.call.rows));
@@ -97,7 +88,7 @@ std::size_t hash_of(const Calls& calls) {
       hash.add(reinterpret_cast<std::uintptr_t>(operand.data));
     }
   }
-  return hash.value();
+  return static_cast<std::size_t>(hash.value());
 }
 
 // "12 kernel calls, rms_norm_forward to add"

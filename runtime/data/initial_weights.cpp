@@ -5,6 +5,8 @@
 #include <numbers>
 #include <string_view>
 
+#include "runtime/data/fnv1a.hpp"
+
 namespace zeroplan::runtime {
 namespace {
 
@@ -12,9 +14,9 @@ constexpr double kDeviation = 0.02;
 
 // FNV-1a of the name: a parameter's numbers do not depend on what else the model has.
 std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
+  Fnv1a hash;
+  hash.add_text(text);
+  return hash.value();
 }
 
 // In (0, 1].

@@ -20,6 +20,7 @@
 
 #include "model/check.hpp"
 #include "runtime/collectives/reduce_kernels.hpp"
+#include "runtime/data/fnv1a.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -44,16 +45,11 @@ struct Members {
 // Names a part on all its ranks alike: by what was split, for the how manieth time, into whom.
 // Ranks that disagree about the members have different numbers, and are told.
 std::int64_t number_of_part(const Members& of, const std::vector<int>& ranks) {
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
-  const auto add = [&](std::int64_t value) {
-    for (int byte = 0; byte < 8; ++byte) {
-      hash = (hash ^ (static_cast<std::uint64_t>(value) >> (8 * byte) & 0xffU)) * 0x100000001b3U;
-    }
-  };
-  add(of.call);
-  add(of.splits);
-  for (const int rank : ranks) add(rank);
-  return static_cast<std::int64_t>(hash >> 1);
+  Fnv1a hash;
+  hash.add(static_cast<std::uint64_t>(of.call));
+  hash.add(static_cast<std::uint64_t>(of.splits));
+  for (const int rank : ranks) hash.add(static_cast<std::uint64_t>(rank));
+  return static_cast<std::int64_t>(hash.value() >> 1);
 }
 
 // What every rank tells every other before a collective, so that different calls are noticed.

@@ -12,6 +12,7 @@
 #include <poll.h>
 
 #include "model/check.hpp"
+#include "runtime/data/fnv1a.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -53,11 +54,9 @@ std::span<std::byte> received(T& value) {
 
 // Processes of different jobs that meet by mistake have different numbers.
 std::uint64_t job_number(const ProcessGroup& group) {
-  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
-  for (const char c : fmt::format("{}:{}:{}", group.job, group.port, group.ranks)) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  }
-  return hash;
+  Fnv1a hash;
+  hash.add_text(fmt::format("{}:{}:{}", group.job, group.port, group.ranks));
+  return hash.value();
 }
 
 // The ports at which rank 0 may be. Its own alone where a user chose it and nobody is known to sit

@@ -23,14 +23,6 @@ int unsteady_steps(int steps) {
   return steps > 2 ? 2 : 0;
 }
 
-Seconds of_step(const PhaseSeconds& seconds) {
-  Seconds sum;
-  for (const Phase phase : {Phase::forward, Phase::backward, Phase::step}) {
-    sum += seconds[static_cast<std::size_t>(phase)];
-  }
-  return sum;
-}
-
 Seconds median(std::vector<Seconds> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
@@ -138,13 +130,13 @@ RankReport run_rank(const TrainingSetup& setup,
   std::vector<Seconds> steps;
   for (int step = 0; step < options.steps; ++step) {
     if (step == unsteady) engine.forget_seconds();
-    const Seconds before = of_step(engine.seconds());
+    const Seconds before = step_seconds(engine.seconds());
     const std::vector<MicroBatch> batches = rows.read(data, step);
     const bool last = step + 1 == options.steps;
     if (timeline && last) timeline->begin();
     const StepOutcome outcome = engine.step(batches);
     if (timeline && last) timeline->end();
-    if (step >= unsteady) steps.push_back(of_step(engine.seconds()) - before);
+    if (step >= unsteady) steps.push_back(step_seconds(engine.seconds()) - before);
     double loss = outcome.loss / group.ranks();
     group.all_reduce(&loss, Elements::of(1));
     if (!std::isfinite(loss)) {
@@ -206,6 +198,20 @@ TrainingReport train_rank(const TrainingSetup& setup,
     group.fail(error.what());
     throw;
   }
+}
+
+void resume(TrainingSetup& setup, Checkpoint checkpoint) {
+  setup.weights = std::move(checkpoint.weights);
+  setup.resumed = std::move(checkpoint.state);
+  setup.begun = checkpoint.progress;
+}
+
+Seconds step_seconds(const PhaseSeconds& seconds) {
+  Seconds sum;
+  for (const Phase phase : {Phase::forward, Phase::backward, Phase::step}) {
+    sum += seconds[static_cast<std::size_t>(phase)];
+  }
+  return sum;
 }
 
 TrainingReport train(const TrainingSetup& setup,

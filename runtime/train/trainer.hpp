@@ -46,6 +46,9 @@ struct TrainingSetup {
   std::function<RankHardware(Communicator& host_group, int threads, bool traced)> hardware;
 };
 
+// What is trained goes on where the checkpoint stands.
+void resume(TrainingSetup& setup, Checkpoint checkpoint);
+
 struct TrainingOptions {
   int steps = 10;
   int threads_per_rank = 1;
@@ -61,7 +64,7 @@ struct TrainingOptions {
 
 struct RankReport {
   MemoryAccount memory;
-  Bytes between_steps;    // on the device, after the last step
+  Bytes between_steps;  // on the device, after the last step
   // By phase, of one step: the mean over all but the first two, of more than 20 the first ten.
   PhaseSeconds steady{};
   std::int64_t steady_steps = 0;
@@ -76,6 +79,9 @@ struct TrainingReport {
   std::vector<RankReport> ranks;
   std::optional<Timeline> timeline;  // of rank 0's last step, on the process of rank 0
 };
+
+// Of a step, forward to update: checkpoints are not counted.
+Seconds step_seconds(const PhaseSeconds& seconds);
 
 // A loss that is no number: the message says at which step.
 class NonFiniteLoss : public std::runtime_error {

@@ -80,10 +80,7 @@ TEST_CASE("a checkpoint of shards, or of second copies, is one as any other") {
     return run;
   };
   const auto resumed = [&](Small run) {
-    const Checkpoint checkpoint = open_checkpoint(folder / "checkpoint", run.small.model);
-    run.setup.weights = checkpoint.weights;
-    run.setup.resumed = checkpoint.state;
-    run.setup.begun = checkpoint.progress;
+    resume(run.setup, open_checkpoint(folder / "checkpoint", run.small.model));
     const std::vector<double> losses = losses_of(run, {.steps = 3});
     for (std::size_t i = 0; i < losses.size(); ++i) {
       CHECK(std::abs(losses[i] / expected[i + 3] - 1.0) < 1e-6);
@@ -117,9 +114,7 @@ TEST_CASE("a checkpoint is resumed under any stage and number of ranks") {
       Checkpoint checkpoint = open_checkpoint(folder / "checkpoint", second.small.model);
       CHECK(checkpoint.progress.steps == 3);
       CHECK(checkpoint.progress.rows == 24);
-      second.setup.weights = checkpoint.weights;
-      second.setup.resumed = checkpoint.state;
-      second.setup.begun = checkpoint.progress;
+      resume(second.setup, checkpoint);
       const std::vector<double> losses = losses_of(second, {.steps = 3});
       for (std::size_t i = 0; i < losses.size(); ++i) {
         CHECK(std::abs(losses[i] / expected[i + 3] - 1.0) < 1e-6);
@@ -149,12 +144,7 @@ TEST_CASE("bf16 masters and moments are resumed to the bit, and under another st
     const Plan plan = resolve(parse_scenario(document, "test"));
     const StepWork work = step_work(plan);
     TrainingSetup setup = test::setup_of(plan, work);
-    if (resumes) {
-      Checkpoint checkpoint = open_checkpoint(folder / "checkpoint", *plan.model);
-      setup.weights = checkpoint.weights;
-      setup.resumed = checkpoint.state;
-      setup.begun = checkpoint.progress;
-    }
+    if (resumes) resume(setup, open_checkpoint(folder / "checkpoint", *plan.model));
     TrainingOptions options{.steps = steps};
     if (steps == 2 && !resumes) options.save = folder / "checkpoint";
     return train(setup, options, *random_tokens(1, 97, 16)).losses;
@@ -353,10 +343,7 @@ TEST_CASE("the first steps are not counted: of many ten, of few two") {
     const TrainingReport report = train(run.setup, {.steps = steps}, *random_tokens(3, 24, 32));
     for (const RankReport& rank : report.ranks) {
       CHECK(rank.steady_steps == counted);
-      Seconds mean;
-      for (const Phase phase : {Phase::forward, Phase::backward, Phase::step}) {
-        mean += rank.steady[static_cast<std::size_t>(phase)];
-      }
+      const Seconds mean = step_seconds(rank.steady);
       CHECK(rank.median_step > Seconds());
       // Half of the steps take as long or longer.
       CHECK(rank.median_step * (0.5 * counted) <= mean * (1.000001 * counted));

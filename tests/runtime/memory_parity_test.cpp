@@ -183,6 +183,16 @@ TEST_CASE("memory is as predicted and losses the same, stage by stage") {
   }
 }
 
+// Random knobs of stage 3's gathers and sub-groups.
+template <typename Pick>
+void pick_fetching(Point& point, const Pick& pick) {
+  point.zero["stage3_prefetch_bucket_size"] = pick({0, 1'000, 10'000, 100'000});
+  point.zero["stage3_param_persistence_threshold"] = pick({0, 40, 1'500, 100'000});
+  point.zero["stage3_max_live_parameters"] = pick({0, 5'000, 1'000'000});
+  point.zero["stage3_max_reuse_distance"] = pick({0, 5'000, 1'000'000});
+  point.zero["sub_group_size"] = pick({1'000, 5'000, 1'000'000});
+}
+
 TEST_CASE("memory is as predicted under random knobs") {
   std::vector<double> losses;
   std::vector<double> tied_losses;
@@ -202,11 +212,7 @@ TEST_CASE("memory is as predicted under random knobs") {
     point.zero["overlap_comm"] = pick({0, 1}) == 1;
     point.zero["reduce_scatter"] = pick({0, 1}) == 1;
     point.zero["round_robin_gradients"] = pick({0, 1}) == 1;
-    point.zero["stage3_prefetch_bucket_size"] = pick({0, 1'000, 10'000, 100'000});
-    point.zero["stage3_param_persistence_threshold"] = pick({0, 40, 1'500, 100'000});
-    point.zero["stage3_max_live_parameters"] = pick({0, 5'000, 1'000'000});
-    point.zero["stage3_max_reuse_distance"] = pick({0, 5'000, 1'000'000});
-    point.zero["sub_group_size"] = pick({1'000, 5'000, 1'000'000});
+    pick_fetching(point, pick);
     check(point, point.tied ? tied_losses : losses);
   }
 }
@@ -229,11 +235,7 @@ void check_groups(const char* key, std::initializer_list<std::int64_t> sizes, in
     point.zero["reduce_bucket_size"] = pick({500, 3'000, 20'000, 100'000});
     point.zero["reduce_scatter"] = pick({0, 1}) == 1;
     point.zero["overlap_comm"] = pick({0, 1}) == 1;
-    point.zero["stage3_prefetch_bucket_size"] = pick({0, 1'000, 10'000, 100'000});
-    point.zero["stage3_param_persistence_threshold"] = pick({0, 40, 1'500, 100'000});
-    point.zero["stage3_max_live_parameters"] = pick({0, 5'000, 1'000'000});
-    point.zero["stage3_max_reuse_distance"] = pick({0, 5'000, 1'000'000});
-    point.zero["sub_group_size"] = pick({1'000, 5'000, 1'000'000});
+    pick_fetching(point, pick);
     const bool states = pick({0, 1, 2}) == 0 && !shards;
     if (states) point.zero["offload_optimizer"] = Json::object({{"device", "cpu"}});
     if (pick({0, 1, 2}) == 0) point.zero["offload_param"] = Json::object({{"device", "cpu"}});
@@ -322,11 +324,7 @@ TEST_CASE("a fused loss takes what is predicted and trains the same under random
     point.frontend = pick({0, 1}) == 1 ? "hf-trainer" : "native";
     point.zero["reduce_bucket_size"] = pick({500, 3'000, 20'000, 100'000});
     point.zero["overlap_comm"] = pick({0, 1}) == 1;
-    point.zero["stage3_prefetch_bucket_size"] = pick({0, 1'000, 10'000, 100'000});
-    point.zero["stage3_param_persistence_threshold"] = pick({0, 40, 1'500, 100'000});
-    point.zero["stage3_max_live_parameters"] = pick({0, 5'000, 1'000'000});
-    point.zero["stage3_max_reuse_distance"] = pick({0, 5'000, 1'000'000});
-    point.zero["sub_group_size"] = pick({1'000, 5'000, 1'000'000});
+    pick_fetching(point, pick);
     if (point.stage > 0 && pick({0, 1}) == 1) {
       point.zero["offload_optimizer"] = Json::object({{"device", "cpu"}});
       if (point.stage == 3) point.zero["offload_param"] = Json::object({{"device", "cpu"}});

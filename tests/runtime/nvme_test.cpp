@@ -272,12 +272,7 @@ std::vector<double> resumed(const Leg& first, const Leg& second, const SwapFolde
     const Plan plan = leg.point.plan();
     const StepWork work = step_work(plan);
     TrainingSetup setup = setup_of(plan, work, folder.path());
-    if (goes_on) {
-      Checkpoint from = open_checkpoint(checkpoint, *plan.model);
-      setup.weights = from.weights;
-      setup.resumed = from.state;
-      setup.begun = from.progress;
-    }
+    if (goes_on) resume(setup, open_checkpoint(checkpoint, *plan.model));
     TrainingOptions options{.steps = leg.steps, .patience = std::chrono::seconds(60)};
     if (!goes_on) options.save = checkpoint;
     return train(setup, options, *random_tokens(1, 4201, 16)).losses;
