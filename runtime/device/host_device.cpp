@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -10,6 +11,8 @@
 
 namespace zeroplan::runtime {
 namespace {
+
+constexpr std::int64_t kAtOnce = 1 << 17;  // elements that a thread takes
 
 // 16-bit states: a piece as fp32, updated, rounded once.
 void update_in_pieces(const UpdateState& state,
@@ -70,18 +73,46 @@ void HostDevice::zero(std::byte* to, Bytes bytes) {
   std::memset(to, 0, static_cast<std::size_t>(bytes.count()));
 }
 
+void HostDevice::in_pieces(Elements count,
+                           const std::function<void(std::int64_t, Elements, Elements)>& body) {
+  const std::int64_t pieces = ceil_div(count.count(), kAtOnce);
+  const auto piece = [&](std::int64_t index) {
+    const std::int64_t begin = index * kAtOnce;
+    const std::int64_t size = std::min(kAtOnce, count.count() - begin);
+    body(index, Elements::of(begin), Elements::of(size));
+  };
+  if (pieces <= 1 || threads_ == 1) {
+    for (std::int64_t i = 0; i < pieces; ++i) piece(i);
+    return;
+  }
+  if (pool_ == nullptr) pool_ = std::make_unique<ThreadPool>(threads_);
+  pool_->run(pieces, piece);
+}
+
 void HostDevice::convert(const std::byte* from,
                          DType from_dtype,
                          std::byte* to,
                          DType to_dtype,
                          Elements count,
                          double factor) {
-  runtime::convert(from, from_dtype, to, to_dtype, count, factor);
+  // Where they overlap the order of bytes matters.
+  const bool copies = from_dtype == to_dtype && factor == 1.0;
+  if (copies && from < to + (count * to_dtype).count() && to < from + (count * to_dtype).count()) {
+    runtime::convert(from, from_dtype, to, to_dtype, count, factor);
+    return;
+  }
+  in_pieces(count, [&](std::int64_t, Elements begin, Elements size) {
+    const std::byte* const source = from + (begin * from_dtype).count();
+    runtime::convert(source, from_dtype, advance(to, begin, to_dtype), to_dtype, size, factor);
+  });
 }
 
 void HostDevice::add_to(
     std::byte* to, DType to_dtype, const std::byte* from, DType from_dtype, Elements count) {
-  runtime::add_to(to, to_dtype, from, from_dtype, count);
+  in_pieces(count, [&](std::int64_t, Elements begin, Elements size) {
+    const std::byte* const source = from + (begin * from_dtype).count();
+    runtime::add_to(advance(to, begin, to_dtype), to_dtype, source, from_dtype, size);
+  });
 }
 
 void HostDevice::adamw(const UpdateState& state,
@@ -103,16 +134,27 @@ void HostDevice::adamw(const UpdateState& state,
                    threads_);
   }
   if (state.rounded == nullptr) return;
-  runtime::convert(state.weights, state.dtype, state.rounded, state.rounded_dtype, state.elements);
+  convert(state.weights, state.dtype, state.rounded, state.rounded_dtype, state.elements, 1.0);
 }
 
 void HostDevice::add_squares_of(const std::byte* data, DType dtype, Elements count, Scalar to) {
-  scalars_[static_cast<std::size_t>(to)] += squares_of(data, dtype, count);
+  std::vector<double> sums(static_cast<std::size_t>(ceil_div(count.count(), kAtOnce)));
+  in_pieces(count, [&](std::int64_t index, Elements begin, Elements size) {
+    const std::byte* const piece = data + (begin * dtype).count();
+    sums[static_cast<std::size_t>(index)] = squares_of(piece, dtype, size);
+  });
+  double& sum = scalars_[static_cast<std::size_t>(to)];
+  for (const double one : sums) sum += one;
 }
 
 void HostDevice::find_overflow(const std::byte* data, DType dtype, Elements count) {
   double& found = scalars_[static_cast<std::size_t>(Scalar::overflow)];
-  if (found == 0.0 && overflows(data, dtype, count)) found = 1.0;
+  if (found != 0.0) return;
+  std::atomic<bool> overflowed = false;
+  in_pieces(count, [&](std::int64_t, Elements begin, Elements size) {
+    if (overflows(data + (begin * dtype).count(), dtype, size)) overflowed = true;
+  });
+  if (overflowed) found = 1.0;
 }
 
 void HostDevice::upload(std::byte* to, const void* from, Bytes bytes) {

@@ -3,13 +3,17 @@
 #pragma once
 
 #include <array>
+#include <functional>
+#include <memory>
 
 #include "runtime/device/device.hpp"
+#include "runtime/kernels/thread_pool.hpp"
 
 namespace zeroplan::runtime {
 
 class HostDevice : public Device {
  public:
+  // threads: that a conversion, a sum or an update may take.
   explicit HostDevice(int threads) : threads_(threads) {}
 
   std::byte* allocate(Bytes bytes) override;
@@ -48,7 +52,12 @@ class HostDevice : public Device {
   void wait(Queue, const Fence&) override {}
 
  private:
+  // Calls body(index, begin, size) for pieces that do not depend on the number of threads, and
+  // returns when all are done. It must not throw.
+  void in_pieces(Elements count, const std::function<void(std::int64_t, Elements, Elements)>& body);
+
   int threads_ = 1;
+  std::unique_ptr<ThreadPool> pool_;  // from the first work of several pieces on
   Queue in_use_ = Queue::compute;
   std::array<double, kScalarCount> scalars_{};
 };
