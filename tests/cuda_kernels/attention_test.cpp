@@ -51,7 +51,7 @@ Tolerance tolerance(const Shape& shape, DType dtype) {
 // docs/gpu.md, "Attention"
 bool for_library(const Shape& shape, DType dtype, bool misaligned) {
   return dtype != DType::fp32 && !shape.alibi && !misaligned && shape.head_dim <= 128 &&
-         shape.head_dim % 8 == 0;
+         shape.head_dim % 8 == 0 && shape.scale >= 0.0;
 }
 
 const char* name_of_way(int way) {
@@ -167,11 +167,11 @@ TEST_CASE("Attention of 16-bit heads too large for the tensor cores' kernels") {
   check({1, 35, 2, 1, 144}, DType::bf16);
 }
 
-// 40 MiB of gradients of scores: two parts of ten heads with sums in one order, one with sums in
+// 160 MiB of gradients of scores: two parts of ten heads with sums in one order, one with sums in
 // any. Too much work for emulated threads.
 TEST_CASE("Attention whose backward the library computes in parts") {
   if (kernel_device().ways() == 1) return;
-  check({1, 1024, 20, 20, 64}, DType::bf16);
+  check({1, 2048, 20, 20, 16}, DType::bf16);
   if (kernel_device().has_library()) {
     CHECK_THAT(by_last_library, Catch::Contains("backward: cuDNN") && Catch::Contains("any order"));
   }

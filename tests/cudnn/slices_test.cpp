@@ -30,6 +30,23 @@ TEST_CASE("A problem is the first of its slices, and the others are smaller and 
   CHECK(least_workspace(all[4]) == 2 * 2 * 16 * 16);
 }
 
+TEST_CASE("Sequences go together as far as they fit") {
+  // Qwen2.5-3B: 8 MiB of sums a sequence, and as much for heads that share keys.
+  AttentionProblem many = shared_heads(24, 1024);
+  many.heads = 16;
+  many.kv_heads = 2;
+  many.head_dim = 128;
+  many.ordered = false;
+  const auto tried = candidates(many, 129 << 20);
+  REQUIRE_FALSE(tried.empty());
+  CHECK_FALSE(tried.front().ordered);
+  CHECK(tried.front().batch == 8);
+  CHECK(tried.front().heads == 16);
+  // 32 MiB of gradients of scores a sequence.
+  many.ordered = true;
+  CHECK(candidates(many, 129 << 20).front().batch == 4);
+}
+
 TEST_CASE("Slices whose statistics would begin between 16 bytes are left out") {
   for (const AttentionProblem& slice : slices(shared_heads(2, 3))) {
     CHECK((slice.batch == 2 || slice.heads * slice.sequence % 4 == 0));

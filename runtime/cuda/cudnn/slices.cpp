@@ -17,14 +17,23 @@ std::byte* moved(std::byte* from, std::int64_t bytes) {
 std::vector<AttentionProblem> slices(const AttentionProblem& problem) {
   std::vector<AttentionProblem> all{problem};
   const std::int64_t group = problem.heads / problem.kv_heads;
-  for (std::int64_t parts = 1; parts <= problem.kv_heads; ++parts) {
+  const auto add = [&](const AttentionProblem& slice) {
+    const std::int64_t statistics = slice.batch * slice.heads * slice.sequence * kStatistic;
+    if (slice != problem && statistics % 16 == 0) all.push_back(slice);
+  };
+  for (std::int64_t parts = 2; parts <= problem.batch; ++parts) {
+    if (problem.batch % parts != 0) continue;
+    AttentionProblem slice = problem;
+    slice.batch = problem.batch / parts;
+    add(slice);
+  }
+  for (std::int64_t parts = 2; parts <= problem.kv_heads; ++parts) {
     if (problem.kv_heads % parts != 0) continue;
     AttentionProblem slice = problem;
     slice.batch = 1;
     slice.kv_heads = problem.kv_heads / parts;
     slice.heads = slice.kv_heads * group;
-    if (slice == problem || slice.heads * slice.sequence * kStatistic % 16 != 0) continue;
-    all.push_back(slice);
+    add(slice);
   }
   return all;
 }
@@ -38,7 +47,10 @@ std::int64_t bytes_of_sums(const AttentionProblem& problem) {
 
 std::int64_t least_workspace(const AttentionProblem& problem) {
   if (!problem.backward) return 0;
-  if (!problem.ordered) return bytes_of_sums(problem);
+  if (!problem.ordered) {
+    const bool shared = problem.heads != problem.kv_heads;
+    return (shared ? 2 : 1) * bytes_of_sums(problem);
+  }
   return kElement * problem.batch * problem.heads * problem.sequence * problem.sequence;
 }
 

@@ -9,9 +9,9 @@
 
 namespace zeroplan::runtime::cuda {
 
-// Problems that `problem` is a number of, the largest first: itself, one batch of it, and one with
-// every number of its key heads that divides them and leaves the statistics of every slice at 16
-// bytes.
+// Problems that `problem` is a number of, the largest first: itself, as many of its sequences as
+// divide them, and of one sequence as many key heads as divide them. The statistics of every slice
+// begin at 16 bytes.
 std::vector<AttentionProblem> slices(const AttentionProblem& problem);
 
 // Bytes of fp32 sums of queries' gradients, which a problem without an order of sums has in memory.
@@ -21,8 +21,8 @@ std::int64_t bytes_of_sums(const AttentionProblem& problem);
 // have one order: all dS in the format of the operands, 2 B H S^2. Asked of cuDNN 9.19 without a
 // device (tests/cudnn): 32 MiB and 128 bytes for 16 heads of 1,024 queries on an A100, 256 bytes on
 // an H100; 1,088 MiB for 32 heads of 4,096 that share 8. Backward without an order: the sums above;
-// in all 16 MiB of sums, 16 MiB of dK and dV by head and 256 bytes for 8 heads of 4,096 that share
-// one, of 128, on an H100.
+// in all 16 MiB of sums, 16 MiB of dK and dV by head (where heads share keys) and 256 bytes for 8
+// heads of 4,096 that share one, of 128, on an H100.
 std::int64_t least_workspace(const AttentionProblem& problem);
 
 // The plans to try, best first: slices, with their sums in one order and, where the problem leaves

@@ -117,6 +117,11 @@ bool run_by_library(const Run& run, const Attention<T>& p, bool backward, std::s
     why = "with ALiBi, head_dim above 128 or no multiple of 8, or off 16 bytes";
     return false;
   }
+  // cuDNN 9.19 on an H200: inf and NaN. It takes the largest score before it scales, as it seems.
+  if (call.scale <= 0.0) {
+    why = "with a scale that is not above zero";
+    return false;
+  }
   const AttentionProblem problem{.backward = backward,
                                  .batch = call.batch,
                                  .sequence = call.sequence,
