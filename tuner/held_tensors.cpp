@@ -261,7 +261,8 @@ TensorSort HeldTensors::momentary_sort(std::size_t instruction) const {
     return {"buffers registered by modules (masks, tables)", "", {}};
   }
   if (what.category == MemoryCategory::temporaries &&
-      Bytes::of(what.bytes) == cublas_workspace(plan_)) {
+      Bytes::of(what.bytes) == kernel_workspaces(plan_).forward) {
+    if (plan_.engine.embedded) return {"workspace of the runtime's kernels", "", {}};
     return {"workspace of cuBLAS", "CUBLAS_WORKSPACE_CONFIG", {}};
   }
   TensorSort sort;

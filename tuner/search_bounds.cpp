@@ -202,7 +202,7 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
     head.waits = waits_before_micro_steps(plan);
     head.tail_alone = head.waits && awaits_reductions(plan.engine);
     head.memory =
-        highest + graph.batch + graph.buffers + graph.kept_outputs + cublas_workspace(plan) * 2;
+        highest + graph.batch + graph.buffers + graph.kept_outputs + kernel_workspaces(plan).total();
     return head;
   });
 }

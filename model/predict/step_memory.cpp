@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/engine/partition.hpp"
+#include "model/implementations/embedded_workspace.hpp"
 
 namespace zeroplan {
 namespace {
@@ -65,10 +66,15 @@ OutsidePasses outside_passes(const Plan& plan,
   return outside;
 }
 
-Bytes cublas_workspace(const Plan& plan) {
-  if (plan.cluster.gpu.is_cpu() || plan.software.torch.major < 2) return Bytes::zero();
+KernelWorkspaces kernel_workspaces(const Plan& plan) {
+  if (plan.cluster.gpu.is_cpu()) return {};
+  if (plan.workload.engine == TrainingEngine::embedded)
+    return {Bytes::of(kEmbeddedWorkspace), Bytes::zero()};
+  if (plan.software.torch.major < 2) return {};
   const bool hopper_or_newer = plan.cluster.gpu.compute_capability.major >= 9;
-  return hopper_or_newer ? Bytes::kib(4096) * 8 : Bytes::kib(4096) * 2 + Bytes::kib(16) * 8;
+  const Bytes each =
+      hopper_or_newer ? Bytes::kib(4096) * 8 : Bytes::kib(4096) * 2 + Bytes::kib(16) * 8;
+  return {each, each};
 }
 
 std::vector<bool> weights_saved_by_linear(const Plan& plan, const EngineConfig& config) {

@@ -12,7 +12,6 @@ constexpr MemoryCategory kParameters = MemoryCategory::parameters;
 constexpr MemoryCategory kGradients = MemoryCategory::gradients;
 constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
 constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
-constexpr std::int64_t kThreads = 2;  // with a cuBLAS handle each: forward's and autograd's
 
 // The buffers of a moment with what is always there. Gradients that appear in the first backward
 // pass of a window are followed by the walks.
@@ -29,7 +28,7 @@ CategoryBytes buffers_at(const Plan& plan,
     if (!appears) at(bytes, buffer.category) += buffer.bytes;
   }
   at(bytes, kParameters) += work.graph.buffers;
-  at(bytes, kTemporaries) += cublas_workspace(plan) * kThreads;
+  at(bytes, kTemporaries) += kernel_workspaces(plan).total();
   at(bytes, MemoryCategory::activations) += work.graph.batch;
   return bytes;
 }

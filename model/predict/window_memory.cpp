@@ -15,7 +15,6 @@ constexpr MemoryCategory kParameters = MemoryCategory::parameters;
 constexpr MemoryCategory kGradients = MemoryCategory::gradients;
 constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
 constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
-constexpr std::int64_t kCublasThreads = 2;  // the forward thread and autograd's
 
 // The engine's buffers at a moment, and those of them that grow with the backward pass.
 struct EngineBytes {
@@ -34,7 +33,7 @@ class Walk {
         config_(config),
         buffers_(buffers),
         timeline_(work.activations),
-        workspaces_(cublas_workspace(plan) * kCublasThreads),
+        workspaces_(kernel_workspaces(plan).total()),
         reducer_(config, plan.engine_parameters) {
     saved_by_linear_ = weights_saved_by_linear(plan, config);
     in_flight_ = activations_in_flight();

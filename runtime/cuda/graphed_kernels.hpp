@@ -47,6 +47,8 @@ class GraphedKernels final : public Kernels, private HeldCalls {
 
   // What is wrong with a call may be thrown by the device's next work.
   void run(const KernelCall& call, std::span<const Operand> operands) override;
+  Bytes workspace_bytes() const override { return kernels_->workspace_bytes(); }
+  void use_workspace(std::byte* memory) override { kernels_->use_workspace(memory); }
 
  private:
   struct Call {

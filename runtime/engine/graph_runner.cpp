@@ -28,6 +28,10 @@ GraphRunner::GraphRunner(const ModelGraph& graph,
   }
 }
 
+GraphRunner::~GraphRunner() {
+  if (workspace_) kernels_.use_workspace(nullptr);
+}
+
 Buffer& GraphRunner::buffer_of(std::int32_t instance, std::int32_t storage) {
   const StorageId id = resolve(graph_, instance, storage);
   return storages_[static_cast<std::size_t>(id.instance)][static_cast<std::size_t>(id.storage)];
@@ -39,6 +43,12 @@ void GraphRunner::begin_micro_batch(const MicroBatch& batch) {
   tokens_ = static_cast<std::int64_t>(batch.ids.size());
   ZP_CHECK(graph_.batch >= Elements::of(2 * tokens_) * DType::int64,
            "the graph's batch holds ids and labels");
+  const Bytes scratch = kernels_.workspace_bytes();
+  if (!workspace_ && scratch > Bytes::zero()) {
+    workspace_ = memory_.allocate(
+        scratch, MemoryCategory::temporaries, Place::device, "the kernels' workspace");
+    kernels_.use_workspace(workspace_.data());
+  }
   batch_ = memory_.allocate(graph_.batch, MemoryCategory::activations, Place::device, "the batch");
   const Bytes half = Elements::of(tokens_) * DType::int64;
   device_.upload(batch_.data(), batch.ids.data(), half);

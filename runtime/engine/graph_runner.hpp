@@ -40,6 +40,9 @@ class GraphRunner {
               Memory& memory,
               Device& device,
               Timeline* timeline = nullptr);
+  ~GraphRunner();
+  GraphRunner(const GraphRunner&) = delete;
+  GraphRunner& operator=(const GraphRunner&) = delete;
 
   const std::vector<PassStep>& passes() const { return passes_; }
 
@@ -71,6 +74,7 @@ class GraphRunner {
   std::vector<std::vector<Buffer>> storages_;  // by instance, then storage
   std::vector<StorageId> partial_;             // by parameter: a tied weight's gradient so far
   std::vector<Operand> operands_;              // scratch
+  Buffer workspace_;                           // the kernels', from the first micro-batch on
   Buffer batch_;
   std::int64_t tokens_ = 0;
 };

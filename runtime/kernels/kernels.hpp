@@ -29,6 +29,12 @@ class Kernels {
   // Runs `call`; operands in the call's order. Sums are taken in fp32 whatever the dtype. On a GPU
   // it returns before the work is done. Preconditions (ZP_CHECK): sizes of operands and call agree.
   virtual void run(const KernelCall& call, std::span<const Operand> operands) = 0;
+
+  // Scratch memory on the device that all calls share. Whoever accounts for memory gives it before
+  // the first call, and takes it back (null) when the device is done with the last; kernels that
+  // are given none take it themselves.
+  virtual Bytes workspace_bytes() const { return Bytes::zero(); }
+  virtual void use_workspace(std::byte*) {}
 };
 
 // The format of weights and activations, the same for all of a call's operands; fp32 where it has

@@ -12,6 +12,7 @@ GraphWriter::GraphWriter(const Plan& plan,
       graph_(graph),
       writer_(writer),
       tasks_(tasks),
+      workspaces_(kernel_workspaces(plan)),
       passes_(micro_batch(graph)),
       operation_tasks_(graph.blocks.size()),
       partial_slots_(plan.engine_parameters.size(), -1),
@@ -26,7 +27,7 @@ GraphWriter::GraphWriter(const Plan& plan,
 }
 
 void GraphWriter::begin_micro_batch() {
-  make_workspace(forward_workspace_);
+  make_workspace(forward_workspace_, workspaces_.forward);
   writer_.allocate(batch_slot_, graph_.batch, MemoryCategory::activations, kComputeStream);
 }
 
@@ -36,10 +37,10 @@ void GraphWriter::release_loss() {
 }
 
 // Kept for ever.
-void GraphWriter::make_workspace(SlotIndex& slot) {
-  if (slot >= 0) return;
+void GraphWriter::make_workspace(SlotIndex& slot, Bytes bytes) {
+  if (slot >= 0 || bytes == Bytes::zero()) return;
   slot = writer_.new_slot();
-  writer_.allocate(slot, cublas_workspace(plan_), MemoryCategory::temporaries, kComputeStream);
+  writer_.allocate(slot, bytes, MemoryCategory::temporaries, kComputeStream);
 }
 
 void GraphWriter::allocate(const PassStep& pass, const Storage& storage, std::int32_t index) {

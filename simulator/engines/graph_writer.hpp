@@ -9,6 +9,7 @@
 
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
+#include "model/predict/step_memory.hpp"
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
@@ -26,8 +27,8 @@ class GraphWriter {
   void begin_micro_batch();
   void release_loss();
   void end_micro_batch() { writer_.release(batch_slot_); }
-  // cuBLAS makes a workspace when the forward pass's thread, then when autograd's, first asks.
-  void begin_backward() { make_workspace(backward_workspace_); }
+  // Workspaces are taken when a forward pass's kernels first ask, then when a backward pass's do.
+  void begin_backward() { make_workspace(backward_workspace_, workspaces_.backward); }
 
   // The same process has them already.
   void take_workspaces(const GraphWriter& other) {
@@ -84,12 +85,13 @@ class GraphWriter {
   SlotIndex gradient_slot(const PassStep& pass,
                           const WeightGradient& gradient,
                           std::int32_t parameter);
-  void make_workspace(SlotIndex& slot);
+  void make_workspace(SlotIndex& slot, Bytes bytes);
 
   const Plan& plan_;
   const ModelGraph& graph_;
   ProgramWriter& writer_;
   TaskTable& tasks_;
+  const KernelWorkspaces workspaces_;
   std::vector<PassStep> passes_;
   std::vector<SlotIndex> instance_slots_;  // first slot of each instance
   std::vector<std::int32_t> labels_;       // of each instance

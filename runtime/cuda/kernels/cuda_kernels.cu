@@ -8,9 +8,13 @@ namespace zeroplan::runtime::cuda {
 namespace {
 
 // One a device and stream; streams of other threads come and go meanwhile.
+struct Workspace {
+  std::byte* memory = nullptr;
+  bool lent = false;
+};
 struct Workspaces {
   std::mutex mutex;
-  std::map<std::pair<int, Stream>, std::byte*> all;
+  std::map<std::pair<int, Stream>, Workspace> all;
 };
 Workspaces& workspaces() {
   static Workspaces instance;
@@ -61,9 +65,7 @@ class CudaKernels final : public Kernels {
   CudaKernels(Stream stream, const KernelOptions& options)
       : stream_(stream),
         gemm_(make_gemm(stream, options)),
-        library_(make_library_attention(stream, options)) {
-    workspace(stream);
-  }
+        library_(make_library_attention(stream, options)) {}
   ~CudaKernels() override {
     library_.reset();
     gemm_.reset();
@@ -84,6 +86,11 @@ class CudaKernels final : public Kernels {
         ZP_CHECK(false, "kernels compute in fp32, bf16 and fp16");
     }
   }
+  Bytes workspace_bytes() const override { return cuda::workspace_bytes(); }
+  void use_workspace(std::byte* memory) override {
+    release_workspace(stream_);
+    if (memory != nullptr) lend_workspace(stream_, memory);
+  }
 
  private:
   Stream stream_;
@@ -98,9 +105,15 @@ Bytes workspace_bytes() { return Bytes::of(kWorkspace); }
 std::byte* workspace(Stream stream) {
   Workspaces& held = workspaces();
   const std::lock_guard lock(held.mutex);
-  std::byte*& memory = held.all[{current_device(), stream}];
-  if (memory == nullptr) memory = allocate_memory(kWorkspace);
-  return memory;
+  Workspace& one = held.all[{current_device(), stream}];
+  if (one.memory == nullptr) one.memory = allocate_memory(kWorkspace);
+  return one.memory;
+}
+
+void lend_workspace(Stream stream, std::byte* memory) {
+  Workspaces& held = workspaces();
+  const std::lock_guard lock(held.mutex);
+  held.all[{current_device(), stream}] = {memory, true};
 }
 
 void release_workspace(Stream stream) {
@@ -108,7 +121,7 @@ void release_workspace(Stream stream) {
   const std::lock_guard lock(held.mutex);
   const auto found = held.all.find({current_device(), stream});
   if (found == held.all.end()) return;
-  free_memory(stream, found->second);
+  if (!found->second.lent) free_memory(stream, found->second.memory);
   held.all.erase(found);
 }
 

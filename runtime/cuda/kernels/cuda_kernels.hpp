@@ -38,8 +38,7 @@ struct KernelOptions {
   AttentionBy attention = AttentionBy::asked;
 };
 
-// On the device that is current, where `stream` is. Holds workspace_bytes() on the device while it
-// lives, taken when it is made. Limits (ZP_CHECK): head_dim <= 256.
+// On the device that is current, where `stream` is. Limits (ZP_CHECK): head_dim <= 256.
 std::unique_ptr<Kernels> cuda_kernels(Stream stream, const KernelOptions& options = {});
 
 // Who has computed attention in this process, and why not the library: "forward: cuDNN 9.19.0;
@@ -49,9 +48,10 @@ std::string attention_by();
 void forget_attention_by();
 
 // Scratch memory that calls of one stream share: cuBLASLt's and cuDNN's workspace, partial sums.
-// One a device and stream, made by the first call that needs it; release_workspace waits for the
-// stream.
+// One a device and stream: what lend_workspace says, or what the first call that needs it takes.
+// release_workspace waits for the stream, and frees what was not lent.
 Bytes workspace_bytes();
+void lend_workspace(Stream stream, std::byte* memory);
 void release_workspace(Stream stream);
 
 // As runtime/engine/tensor_ops.hpp and runtime/optimizer/adamw.hpp. dtypes: fp32, bf16, fp16.
