@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "runtime/kernels/cpu_float.hpp"
@@ -189,7 +190,8 @@ std::vector<runtime::Operand> KernelCase::operands(DType dtype,
 KernelCase::Memory KernelCase::on_cpu(DType dtype, Memory memory) const {
   std::vector<std::byte*> data;
   for (std::vector<std::byte>& bytes : memory) data.push_back(bytes.data());
-  const std::unique_ptr<runtime::Kernels> kernels = runtime::cpu_kernels(1);
+  const std::unique_ptr<runtime::Kernels> kernels =
+      runtime::cpu_kernels(static_cast<int>(std::thread::hardware_concurrency()));
   kernels->run(call_, operands(dtype, data));
   return memory;
 }
@@ -233,8 +235,9 @@ void KernelCase::compare(std::size_t operand,
     const auto want = static_cast<double>(expected[i]);
     const auto have = static_cast<double>(got[i]);
     if (std::isnan(want) && std::isnan(have)) continue;  // not written by either
+    const double between = tolerance.product_rounded ? 0.5 * step(type) : 0.0;
     const double allowed =
-        step(type) * std::abs(want) + tolerance.inner * largest + tolerance.absolute;
+        step(type) * std::abs(want) + (between + tolerance.inner) * largest + tolerance.absolute;
     INFO("element " << i << ": CPU " << want << ", device " << have << ", allowed " << allowed);
     if (std::abs(want - have) <= allowed) continue;
     CHECK(want == have);

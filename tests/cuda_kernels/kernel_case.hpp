@@ -18,6 +18,9 @@ namespace zeroplan::testing {
 struct Tolerance {
   double inner = 0.0;
   double absolute = 0.0;  // where results are differences of much larger sums
+  // A library may round a product to the stored format before something is added to it: half a step
+  // of the largest.
+  bool product_rounded = false;
 };
 
 // For sums of `terms` products in fp32: (terms + 8) 2^-24 of the sum of magnitudes (Higham 2002,

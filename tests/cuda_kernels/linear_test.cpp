@@ -30,13 +30,27 @@ TEST_CASE("Linear layers, weights either way round, adding and not") {
           if (accumulate) return result.update(count);
           return result.out(count);
         };
+        // cuBLASLt 13.1 on an H200 does so before it adds a bias, or what is there, in shapes
+        // that its tensor cores' kernels do not take.
+        const auto added = [&](std::int64_t terms, bool with_bias) {
+          Tolerance tolerance = sum_of(terms);
+          tolerance.product_rounded = kernel_device().has_library() && (with_bias || accumulate);
+          return tolerance;
+        };
         target(Kernel::linear_forward, y)
             .in(x)
             .in(weight)
             .in(size.columns)
-            .check_all(sum_of(size.inner));
-        target(Kernel::linear_forward, y).in(x).in(weight).none().check_all(sum_of(size.inner));
-        target(Kernel::linear_backward_input, x).in(y).in(weight).check_all(sum_of(size.columns));
+            .check_all(added(size.inner, true));
+        target(Kernel::linear_forward, y)
+            .in(x)
+            .in(weight)
+            .none()
+            .check_all(added(size.inner, false));
+        target(Kernel::linear_backward_input, x)
+            .in(y)
+            .in(weight)
+            .check_all(added(size.columns, false));
         target(Kernel::linear_backward_weight, weight)
             .in(y)
             .in(x)

@@ -28,7 +28,7 @@ struct Machine {
   std::map<const std::byte*, std::size_t> device, host;
   std::set<const void*> streams;
   std::map<const void*, std::chrono::steady_clock::time_point> events;  // when recorded
-  std::set<const void*> captured;  // events that stand for a point of a graph
+  std::map<const void*, cudaStream_t> captured;  // events that stand for a point of a graph
   std::size_t used = 0;
 };
 
@@ -191,7 +191,10 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(machine().mutex);
-  if (known(machine().captured, event)) return said(cudaErrorCapturedEvent);
+  if (const auto point = machine().captured.find(event); point != machine().captured.end()) {
+    if (emulation::is_captured(point->second)) emulation::break_capture(point->second);
+    return said(cudaErrorCapturedEvent);
+  }
   return said(known(machine().events, event) ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return cudaEventQuery(event); }
@@ -201,7 +204,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(machine().mutex);
   if (!known(machine().events, event)) return said(cudaErrorInvalidResourceHandle);
   if (captured) {
-    machine().captured.insert(event);
+    machine().captured[event] = stream;
     return cudaSuccess;
   }
   machine().captured.erase(event);
