@@ -442,7 +442,10 @@ part_deepspeed() {
   # DeepSpeed compiles its Adam when it is first used. A build that was cut short leaves a lock, on which the next
   # would wait for ever; nobody else builds in this folder.
   TORCH_EXTENSIONS_DIR=$PWD/build/torch_extensions
-  export TORCH_EXTENSIONS_DIR
+  # An environment may name 9.0a, on which DeepSpeed 0.19's builder ends.
+  TORCH_CUDA_ARCH_LIST=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader)
+  TORCH_CUDA_ARCH_LIST=${TORCH_CUDA_ARCH_LIST%%$'\n'*}
+  export TORCH_EXTENSIONS_DIR TORCH_CUDA_ARCH_LIST
   mkdir -p "$TORCH_EXTENSIONS_DIR"
   find "$TORCH_EXTENSIONS_DIR" -name lock -delete
   bounded "$python" -c 'from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder

@@ -6,19 +6,24 @@
 Weights and gradients are bf16; --states fp32 keeps fp32 weights and moments beside them, as the runtime does
 (DeepSpeed's bf16 optimizer), --states bf16 updates the weights themselves. transformers' own classes with sdpa,
 AdamW(fused=True), eager and under torch.compile. The micro-batch is doubled until memory is full or tokens a
-second fall; at the best one 50 steps are timed after 10, each between two synchronisations.
+second fall, and where memory ended it half as much again is tried; at the best one 50 steps are timed after 10, each
+between two synchronisations.
 
-A point is a process of its own. What stands in the output, and in OUTPUT.sweep of the micro-batches tried, is
+A point is a process of its own, with --fork one that begins with this one's imports: they take longer than a small
+point's steps. What stands in the output, and in OUTPUT.sweep of the micro-batches tried, is
 not done again: a call that was cut short is continued by the next. A point that failed for another reason than
 memory is tried again by the next call, after the series that have not failed.
 """
 
 import argparse
 import json
+import multiprocessing
+import os
 import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -39,11 +44,13 @@ def flags():
     parser.add_argument("--modes", default="eager,compile")
     parser.add_argument("--sequences", default="1024,4096")
     parser.add_argument("--states", default="fp32", choices=("fp32", "bf16"))
+    parser.add_argument("--first", type=int, default=1, help="micro-batch that the sweep begins with")
     parser.add_argument("--largest", type=int, default=128, help="micro-batch that the sweep tries")
     parser.add_argument("--warm-up", type=int, default=10)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--point-minutes", type=float, default=8, help="a process that takes longer is ended")
+    parser.add_argument("--fork", action="store_true", help="import torch once, for all points")
     parser.add_argument("--point", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -180,20 +187,49 @@ class Sweep(Lines):
 
 def start(arguments, point):
     """(result, why not): the result of the point's process, or None and the reason."""
-    command = [sys.executable, __file__, "--output", arguments.output, "--cluster", arguments.cluster]
-    command += ["--point", json.dumps(point)]
+    with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+", errors="replace") as errors:
+        if arguments.fork:
+            status = forked(point, printed, errors, 60 * arguments.point_minutes)
+        else:
+            command = [sys.executable, __file__, "--output", arguments.output, "--cluster", arguments.cluster]
+            command += ["--point", json.dumps(point)]
+            try:
+                status = subprocess.run(command, stdout=printed, stderr=errors, check=False,
+                                        timeout=60 * arguments.point_minutes).returncode
+            except subprocess.TimeoutExpired:
+                status = None
+        printed.seek(0)
+        errors.seek(0)
+        lines = [line for line in errors.read().splitlines() if line.strip()]
+        if status is None:
+            return None, f"no end after {arguments.point_minutes:g} minutes"
+        if status == NO_MEMORY:
+            return None, FULL
+        for line in printed:
+            if line.startswith("RESULT "):
+                return json.loads(line[len("RESULT "):]), ""
+    return None, lines[-1] if lines else f"exit status {status}"
+
+
+def forked(point, printed, errors, seconds):
+    """Exit status, None where it did not end. The parent must not have begun with CUDA."""
+
+    def child():
+        os.setsid()  # torch.compile has workers
+        os.dup2(printed.fileno(), 1)
+        os.dup2(errors.fileno(), 2)
+        sys.exit(run_point(point))
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(seconds)
+    late = process.is_alive()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False,
-                              timeout=60 * arguments.point_minutes)
-    except subprocess.TimeoutExpired:
-        return None, f"no end after {arguments.point_minutes:g} minutes"
-    if done.returncode == NO_MEMORY:
-        return None, FULL
-    for line in done.stdout.splitlines():
-        if line.startswith("RESULT "):
-            return json.loads(line[len("RESULT "):]), ""
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    return None, said[-1] if said else f"exit status {done.returncode}"
+        os.killpg(process.pid, 9)
+    except ProcessLookupError:
+        pass
+    process.join()
+    return None if late else process.exitcode
 
 
 def tokens_per_second(point, result):
@@ -224,6 +260,12 @@ def best_size(arguments, sweep, series, point, first):
         if rate < WORSE * most or rate == 0.0:
             break
         size *= 2
+    if reason == FULL and best is not None and best > 1:
+        rate, between = try_size(arguments, sweep, series, point, best + best // 2)
+        if rate > most:
+            best = best + best // 2
+        if between != FULL:
+            reason = between
     return best, reason
 
 
@@ -292,9 +334,9 @@ def series_of(arguments):
 
 
 def measure(arguments, table, sweep, series, point, peak):
-    first = 1
+    first = arguments.first
     if point["mode"] == "compile":
-        first = table.best(series.removesuffix("compile") + "eager") or 1
+        first = table.best(series.removesuffix("compile") + "eager") or first
     best, reason = best_size(arguments, sweep, series, point, first)
     if best is None and first > 1:
         best, reason = best_size(arguments, sweep, series, point, 1)
@@ -325,6 +367,10 @@ def main():
     arguments = flags()
     if arguments.point:
         return run_point(json.loads(arguments.point))
+    if arguments.fork:
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # whether there is a GPU is asked without CUDA
+        import torch
+        import transformers.models.auto.modeling_auto
     table = Table(arguments.output)
     sweep = Sweep(arguments.output + ".sweep")
     peak = peak_flops(arguments)

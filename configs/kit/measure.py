@@ -6,15 +6,19 @@
 Every scenario is a process group of its own: one that runs out of memory becomes a line that says so, and
 the next one starts on empty cards. A scenario's model is an inline Hugging Face config or a folder. Lines
 that are already in the output are not run again; what failed is. With --once what failed before comes after
-the rest, so that a call that is cut short gets on.
+the rest, so that a call that is cut short gets on. With --fork scenarios of one rank begin with torch,
+transformers and DeepSpeed imported, which takes longer than the steps of a small model.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import re
+import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -36,6 +40,7 @@ def flags():
     parser.add_argument("--timeout", type=int, default=1800, help="seconds for one scenario")
     parser.add_argument("--logs", default="measure_logs", help="folder for what the runs print")
     parser.add_argument("--once", action="store_true", help="what was tried and failed comes last")
+    parser.add_argument("--fork", action="store_true", help="one rank, without a launcher")
     parser.add_argument("--script", default="train_native.py", help="train.py measures the Trainer's runs")
     return parser.parse_args()
 
@@ -62,9 +67,12 @@ def run(scenario, arguments, work):
     """(exit code, what it printed)"""
     model = model_folder(scenario, work / "model")
     (work / "scenario.json").write_text(json.dumps(scenario))
+    script = [str(HERE / arguments.script), "--scenario", str(work / "scenario.json"), "--model", str(model)]
+    script += ["--steps", str(arguments.steps), "--measure", str(work / "line.jsonl"), "--output", str(work / "out")]
+    if arguments.fork:
+        return forked(script, arguments.timeout, work / "printed.txt")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={arguments.ranks}"]
-    command += [str(HERE / arguments.script), "--scenario", str(work / "scenario.json"), "--model", str(model)]
-    command += ["--steps", str(arguments.steps), "--measure", str(work / "line.jsonl"), "--output", str(work / "out")]
+    command += script
     # Its own session, so that a signal to this group reaches it once, from end().
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
@@ -77,6 +85,45 @@ def run(scenario, arguments, work):
     except BaseException:
         end(process)
         raise
+
+
+def forked(script, seconds, to):
+    """As run(), in a child of this process, which has the libraries imported and has not begun with CUDA."""
+
+    def child():
+        os.setsid()
+        with open(to, "w", encoding="utf-8") as printed:
+            os.dup2(printed.fileno(), 1)
+            os.dup2(printed.fileno(), 2)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        ranks = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": port}
+        os.environ.update({name: str(value) for name, value in ranks.items()}, MASTER_ADDR="127.0.0.1")
+        sys.argv = script
+        sys.path.insert(0, str(HERE))
+        runpy.run_path(script[0], run_name="__main__")
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(seconds)
+    late = process.is_alive()
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.join()
+    printed = to.read_text(encoding="utf-8", errors="replace") if to.is_file() else ""
+    return ("timeout", f"no end after {seconds} s\n{printed}") if late else (process.exitcode, printed)
+
+
+def preload():
+    """What every scenario imports; whether there is a GPU is asked without CUDA, which does not survive a fork."""
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    import deepspeed
+    import transformers.models.auto.modeling_auto
+
+    return deepspeed, transformers
 
 
 def descendants(ancestors):
@@ -156,6 +203,10 @@ def log_of(identifier, arguments):
 def main():
     arguments = flags()
     signal.signal(signal.SIGTERM, terminated)
+    if arguments.fork:
+        if arguments.ranks != 1:
+            raise SystemExit(f"--fork starts one rank, --ranks says {arguments.ranks}")
+        preload()
     done = already_done(arguments.output)
     Path(arguments.logs).mkdir(exist_ok=True)
     counts = {"measured": 0, "out of memory": 0, "failed": 0, "there already": 0}
