@@ -23,7 +23,7 @@ Allocation CachingAllocator::allocate(const AllocationRequest& request, StreamCl
   search.rounded = rounded.count();
   search.tag = request.tag;
   search.stream = request.stream;
-  search.is_small = rounded <= kSmallSize;
+  search.is_small = rounded <= kSmallSize && !options_.is_arena();
   const BlockId block = take_cached_block(search);
   if (block != kNone) return finish(search, block);
   search.segment = segment_size(rounded, options_).count();
@@ -117,7 +117,9 @@ Allocation CachingAllocator::flush_and_retry(const Search& search) {
 // Source: should_split.
 bool CachingAllocator::should_split(const Block& block, std::int64_t rounded) const {
   const std::int64_t remaining = block.size - rounded;
-  if (block.is_small || options_.expandable_segments) return remaining >= kMinBlockSize.count();
+  if (block.is_small || options_.expandable_segments || options_.is_arena()) {
+    return remaining >= kMinBlockSize.count();
+  }
   return rounded < max_split_ && remaining > kSmallSize.count();
 }
 

@@ -276,9 +276,11 @@ Bytes round_size(Bytes request, const AllocatorOptions& options) {
 }
 
 Bytes segment_size(Bytes rounded, const AllocatorOptions& options) {
+  const Bytes steps = Bytes::of(round_up(rounded.count(), kRoundLarge.count()));
+  if (options.is_arena()) return std::max(options.arena_segment, steps);
   if (rounded <= kSmallSize) return kSmallBuffer;
   if (rounded < kMinLargeAlloc) return options.large_segment_size;
-  return Bytes::of(round_up(rounded.count(), kRoundLarge.count()));
+  return steps;
 }
 
 }  // namespace zeroplan

@@ -45,6 +45,12 @@ struct AllocatorOptions {
   Bytes max_non_split_rounding = kLargeBuffer;  // an option since torch 2.6
   Bytes large_segment_size = kLargeBuffer;      // an option of the newest releases
 
+  // Above zero: not PyTorch's allocator but the embedded runtime's Arena
+  // (runtime/device/arena.hpp), which has one pool, asks the driver for so much at least, and
+  // splits whatever remains.
+  Bytes arena_segment = Bytes::zero();
+
+  bool is_arena() const { return arena_segment > Bytes::zero(); }
   bool collects_garbage() const { return allowed && garbage_collection_threshold > 0.0; }
 };
 

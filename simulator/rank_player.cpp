@@ -6,6 +6,7 @@ namespace {
 AllocatorOptions allocator_options(const RankProgram& rank, const SimulationOptions& options) {
   AllocatorOptions result;
   result.expandable_segments = rank.expandable_segments;
+  result.arena_segment = rank.arena_segment;
   result.device_total = options.available;
   result.available = options.available;
   return result;

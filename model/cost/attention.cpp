@@ -74,7 +74,7 @@ AttentionKernel attention_kernel(SdpaBackend backend,
                                  const Gpu& gpu) {
   if (backend == SdpaBackend::math) return AttentionKernel::math;
   const ComputeCapability& card = gpu.compute_capability;
-  const bool sdpa_flash1 = software.torch < Version{2, 2, 0};
+  const bool sdpa_flash1 = software.torch < Version{2, 2, 0} && !software.embedded;
   if (card < ComputeCapability{7, 5}) return AttentionKernel::cutlass;
   if (card < ComputeCapability{8, 0} && !sdpa_flash1) return AttentionKernel::cutlass;
   if (backend == SdpaBackend::mem_efficient) return AttentionKernel::cutlass;
@@ -82,15 +82,14 @@ AttentionKernel attention_kernel(SdpaBackend backend,
       (!software.torch_said || software.torch < Version{2, 4, 0})) {
     return AttentionKernel::triton;
   }
-  if (software.requested == Attention::flash) {
+  if (software.requested == Attention::flash && !software.embedded) {
     return software.torch < Version{2, 0, 1} ? AttentionKernel::flash1 : AttentionKernel::flash2;
   }
   if (sdpa_flash1) return AttentionKernel::flash1;
   const bool first_cudnn = software.torch == Version{2, 5, 0} && card.major >= 9;
   const bool hopper_or_b200 = card == ComputeCapability{9, 0} || card == ComputeCapability{10, 0};
-  if (first_cudnn || (software.torch >= Version{2, 13, 0} && hopper_or_b200)) {
-    return AttentionKernel::cudnn;
-  }
+  const bool prefers_cudnn = software.embedded || software.torch >= Version{2, 11, 0};
+  if (first_cudnn || (prefers_cudnn && hopper_or_b200)) return AttentionKernel::cudnn;
   return AttentionKernel::flash2;
 }
 

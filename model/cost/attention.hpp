@@ -32,6 +32,7 @@ struct AttentionSoftware {
   Implementation implementation = Implementation::hf;
   Version torch;
   bool torch_said = true;  // false: a default, which tells nothing of old measurements
+  bool embedded = false;   // the embedded runtime, whose attention is cuDNN's (docs/gpu.md)
 };
 
 // [T7] Which kernel a call is. Rules, first that applies:
@@ -44,9 +45,11 @@ struct AttentionSoftware {
 //      faster than FlashAttention-1's).
 //   5. torch before 2.2: flash1 in SDPA (aten/native/transformers/cuda/flash_attn before
 //      pull request 105602); the flash-attn package has been version 2 since torch 2.0.1.
-//   6. SDPA of torch 2.5.0 on sm 9.0 and newer, and of 2.13 and newer on sm 9.0 and 10.0: cudnn
-//      (check_prefer_cudnn_attention of aten/native/transformers/cuda/sdp_utils.cpp; 2.9 has flash
-//      first, the releases between were not read).
+//   6. SDPA of torch 2.5.0 on sm 9.0 and newer, and of 2.11 and newer on sm 9.0 and 10.0: cudnn.
+//      check_prefer_cudnn_attention of aten/native/transformers/cuda/sdp_utils.cpp asks for a cuDNN
+//      behind 9.15.0, which 2.11 is the first to bring (transformers' pull request 48163); seen
+//      with 2.11.0 on an H200 (profiles/measured/NVIDIA_H200). The embedded runtime on these cards,
+//      too.
 //   7. flash2. FlashAttention-3 is a package of its own that no workload key names.
 // Checked by tests/unit/kernel_time_test.cpp.
 AttentionKernel attention_kernel(SdpaBackend backend,

@@ -181,7 +181,8 @@ AttentionSoftware attention_software(const Plan& plan) {
   return {plan.workload.attention,
           plan.workload.implementation,
           plan.software.torch,
-          plan.software.torch_said};
+          plan.software.torch_said,
+          plan.workload.engine == TrainingEngine::embedded};
 }
 
 Transfers transfers_of(const Plan& plan) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "model/engine/partition.hpp"
-#include "model/implementations/embedded_workspace.hpp"
+#include "model/implementations/embedded_memory.hpp"
 
 namespace zeroplan {
 namespace {

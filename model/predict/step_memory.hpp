@@ -33,7 +33,7 @@ OutsidePasses outside_passes(const Plan& plan,
 // Scratch of the kernels, kept from its first use on. PyTorch: cuBLAS has a workspace for each
 // handle and stream, the forward pass's thread and autograd's have one each; torch 1 had none of
 // its own. Source: aten/src/ATen/cuda/CublasHandlePool.cpp (torch 2.6). The embedded runtime:
-// embedded_workspace.hpp. Nothing on CPU ranks.
+// embedded_memory.hpp. Nothing on CPU ranks.
 struct KernelWorkspaces {
   Bytes forward;   // from the first forward pass on
   Bytes backward;  // from the first backward pass on

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/implementations/embedded_memory.hpp"
 #include "model/units.hpp"
 #include "runtime/device/device.hpp"
 
@@ -39,7 +40,7 @@ class Arena {
   };
 
   // Both must outlive the arena. segment: the least that is asked of the backend at once.
-  explicit Arena(Backend& backend, Bytes segment = Bytes::mib(64))
+  explicit Arena(Backend& backend, Bytes segment = Bytes::of(kEmbeddedSegment))
       : backend_(backend), segment_(segment) {}
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

@@ -5,6 +5,7 @@
 #include "model/check.hpp"
 #include "model/engine/optimizer_step.hpp"
 #include "model/engine/swapping.hpp"
+#include "model/implementations/embedded_memory.hpp"
 
 namespace zeroplan {
 namespace {
@@ -51,8 +52,12 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const E
   const std::int64_t alive = plan.stages.empty() ? 1 : played_live_micro_batches(plan, config);
   for (std::int64_t i = 0; i < alive; ++i) graphs_.emplace_back(plan, work.graph, writer_, tasks_);
   writer_.add_stream("compute");
-  rank_.expandable_segments = config_.embedded;
-  if (tasks_.on_cpu_ranks()) communicators_.run_in_line();
+  if (tasks_.on_cpu_ranks()) {
+    rank_.expandable_segments = true;  // nothing is kept in segments
+    communicators_.run_in_line();
+  } else if (config_.embedded) {
+    rank_.arena_segment = Bytes::of(kEmbeddedSegment);
+  }
   // The embedded runtime frees memory in the order of its host thread; its CPU ranks have no
   // streams.
   const bool overlaps =

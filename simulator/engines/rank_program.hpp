@@ -23,8 +23,10 @@ struct StepSections {
 // A run: what differs at its start, and the step that repeats for ever after.
 struct RankProgram {
   Program program;
-  int rank = 0;                      // whose it is, within the data-parallel ranks
-  bool expandable_segments = false;  // of the allocator under it: blocks are as large as asked for
+  int rank = 0;  // whose it is, within the data-parallel ranks
+  // Of the allocator under it (allocator_options.hpp).
+  bool expandable_segments = false;  // blocks are as large as asked for
+  Bytes arena_segment;               // of the embedded runtime's Arena
   Section initialisation;
   std::vector<StepSections> first_steps;
   StepSections steady;

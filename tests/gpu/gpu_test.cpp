@@ -6,7 +6,7 @@
 #include <cmath>
 #include <thread>
 
-#include "model/implementations/embedded_workspace.hpp"
+#include "model/implementations/embedded_memory.hpp"
 #include "runtime/collectives/in_process.hpp"
 #include "runtime/cuda/hardware.hpp"
 #include "runtime/engine/tensor_ops.hpp"

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "simulator/allocator.hpp"
 #include "tests/catch.hpp"
 
 namespace zeroplan::runtime {
@@ -66,6 +67,54 @@ TEST_CASE("blocks do not overlap, neighbours join, and segments go back in the e
   }
   CHECK(backend.room == Bytes::mib(64));
   CHECK(backend.waits == 0);
+}
+
+// Addresses that nobody reads, one segment behind the other.
+class Addresses : public Backend {
+ public:
+  std::byte* take_segment(Bytes bytes) override {
+    if (bytes > room) return nullptr;
+    room -= bytes;
+    next_ += std::uintptr_t{1} << 32;
+    return reinterpret_cast<std::byte*>(next_);
+  }
+  void return_segment(std::byte*, Bytes bytes) noexcept override { room += bytes; }
+
+ private:
+  std::uintptr_t next_ = 0;
+};
+
+// Predictions of what the runtime reserves come from the simulator's allocator with this option.
+TEST_CASE("the simulator reserves what the arena does") {
+  for (const unsigned seed : {1U, 2U, 3U, 4U}) {
+    Addresses backend;
+    backend.room = Bytes::gib(64);
+    Arena arena(backend, Bytes::mib(64));
+    AllocatorOptions options;
+    options.arena_segment = Bytes::mib(64);
+    CachingAllocator played(options);
+    std::mt19937 random(seed);
+    std::vector<std::pair<std::byte*, BlockId>> held;
+    for (int i = 0; i < 3000; ++i) {
+      if (held.size() < 60 && random() % 5 < 3) {
+        // From 512 bytes to 256 MiB, as many of each power of two.
+        const std::int64_t most = std::int64_t{1} << (9 + random() % 20);
+        const Bytes size = Bytes::of(round_up(1 + static_cast<std::int64_t>(random()) % most, 512));
+        std::byte* const data = arena.allocate(size, Queue::compute);
+        const Allocation block = played.allocate({.size = size}, {});
+        REQUIRE(data != nullptr);
+        REQUIRE(block.outcome == AllocationOutcome::allocated);
+        held.emplace_back(data, block.block);
+      } else if (!held.empty()) {
+        const auto at = held.begin() + static_cast<std::ptrdiff_t>(random() % held.size());
+        arena.release(at->first);
+        played.free(at->second, {});
+        held.erase(at);
+      }
+      REQUIRE(arena.reserved() == played.stats().reserved());
+    }
+    CHECK(arena.reserved() > Bytes::gib(1));
+  }
 }
 
 TEST_CASE("what is too large for the segments takes those that hold nothing, then fails") {

@@ -78,9 +78,16 @@ TEST_CASE("which attention kernel runs follows backend, versions and card") {
   const Gpu h100 = gpu_of_key("h100_sxm");
   CHECK(attention_kernel(SdpaBackend::flash, software, h100) == AttentionKernel::cudnn);
   CHECK(attention_kernel(SdpaBackend::flash, software, a100()) == AttentionKernel::flash2);
-  software.torch = {2, 13, 0};
+  software.torch = {2, 10, 0};
+  CHECK(attention_kernel(SdpaBackend::flash, software, h100) == AttentionKernel::flash2);
+  software.torch = {2, 11, 0};
   CHECK(attention_kernel(SdpaBackend::flash, software, h100) == AttentionKernel::cudnn);
   CHECK(attention_kernel(SdpaBackend::flash, software, a100()) == AttentionKernel::flash2);
+  software.torch = {2, 6, 0};
+  software.embedded = true;
+  CHECK(attention_kernel(SdpaBackend::flash, software, h100) == AttentionKernel::cudnn);
+  CHECK(attention_kernel(SdpaBackend::flash, software, a100()) == AttentionKernel::flash2);
+  software.embedded = false;
   software.implementation = Implementation::composer;
   software.torch_said = false;
   CHECK(attention_kernel(SdpaBackend::flash, software, a100()) == AttentionKernel::triton);

@@ -2,7 +2,7 @@
 // stream follow each other, so they may share it. Internal to runtime/cuda/kernels.
 #pragma once
 
-#include "model/implementations/embedded_workspace.hpp"
+#include "model/implementations/embedded_memory.hpp"
 #include "runtime/cuda/kernels/cuda_kernels.hpp"
 
 namespace zeroplan::runtime::cuda {
