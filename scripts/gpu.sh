@@ -7,9 +7,9 @@
 #   sanitizer    the same under compute-sanitizer
 #   profile      zeroplan profile
 #   verify       a 125M model under every stage, prediction beside measurement
-#   runtime      Qwen2.5-0.5B, 1.5B and 3B by the embedded runtime, with all logits at once and by chunks of them
-#                (--fused-loss), micro-batches up to the largest in 8 steps; the fastest again in 60, and with CUDA
-#                graphs; these and 7B with bf16 masters and moments
+#   runtime      Qwen2.5-0.5B, 1.5B and 3B by the embedded runtime, logits by chunks (--fused-loss), micro-batches up to
+#                the largest in 8 steps; the fastest again in 60, with all logits at once in 8, and with CUDA graphs in 60;
+#                these and 7B with bf16 masters and moments
 #   pytorch      the same by PyTorch, eager and compiled (scripts/gpu_pytorch.py), and both in a table
 #   activations  what transformers keeps for the backward pass, on the card (tests/reference)
 #   deepspeed    real DeepSpeed on scripts/gpu_scenarios.py's list (configs/kit/measure.py)
@@ -335,15 +335,21 @@ runtime_point() {
   fi
   return 1
 }
-# runtime_series MODEL SEQUENCE FUSED STATES: micro-batches are doubled until one does not fit. Ends with 1 where the time is up.
+# runtime_series MODEL SEQUENCE STATES: micro-batches from 4,096 tokens on are doubled until one does not fit; then half as
+# much again as the last. Ends with 1 where the time is up.
 runtime_series() {
-  local size status
-  for size in 1 2 4 8 16 32 64; do
+  local size=$((4096 / $2)) status
+  while [ "$size" -le 128 ]; do
     status=0
-    runtime_point "$1" "$2" "$size" "$3" off "$4" 8 || status=$?
+    runtime_point "$1" "$2" "$size" true off "$3" 8 || status=$?
     [ "$status" -lt 2 ] || return 1
-    [ "$status" -eq 0 ] || return 0
+    [ "$status" -eq 0 ] || break
+    size=$((size * 2))
   done
+  [ "$size" -ge 4 ] || return 0
+  status=0
+  runtime_point "$1" "$2" "$((size * 3 / 4))" true off "$3" 8 || status=$?
+  [ "$status" -lt 2 ]
 }
 # runtime_best MODEL SEQUENCE STATES GRAPHS: the fastest of the sweep once more, longer. Ends with 1 where the time is up.
 runtime_best() {
@@ -357,7 +363,7 @@ runtime_best() {
   [ "$status" -lt 2 ]
 }
 part_runtime() {
-  local model sequence fused
+  local model sequence status
   need_program || return 0
   echo '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 1}}' >"$work/ds_fp32.json"
   echo '{"bf16": {"enabled": true, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true},
@@ -365,16 +371,17 @@ part_runtime() {
   touch "$out/runtime_points.txt"
   for model in qwen2.5-0.5b qwen2.5-1.5b qwen2.5-3b; do
     for sequence in 1024 4096; do
-      for fused in false true; do
-        runtime_series "$model" "$sequence" "$fused" fp32 || return 0
-      done
+      runtime_series "$model" "$sequence" fp32 || return 0
       runtime_best "$model" "$sequence" fp32 off || return 0
+      status=0
+      runtime_point "$model" "$sequence" "$((8192 / sequence))" false off fp32 8 || status=$?
+      [ "$status" -lt 2 ] || return 0
       runtime_best "$model" "$sequence" fp32 on || return 0
     done
   done
   for model in qwen2.5-7b qwen2.5-3b qwen2.5-1.5b qwen2.5-0.5b; do
     for sequence in 1024 4096; do
-      runtime_series "$model" "$sequence" true bf16 || return 0
+      runtime_series "$model" "$sequence" bf16 || return 0
       runtime_best "$model" "$sequence" bf16 off || return 0
     done
   done
@@ -390,14 +397,14 @@ part_pytorch() {
   [ "$quick" = no ] || less=(--models qwen2.5-0.5b --sequences 1024 --steps 10 --warm-up 3)
   for states in fp32 bf16; do
     status=0
-    bounded "$python" scripts/gpu_pytorch.py -o "$out/pytorch.jsonl" --cluster "$cluster" --zeroplan "$zeroplan" \
-      --states "$states" "${less[@]}" || status=$?
+    bounded "$python" scripts/gpu_pytorch.py --fork -o "$out/pytorch.jsonl" --cluster "$cluster" \
+      --zeroplan "$zeroplan" --states "$states" "${less[@]}" || status=$?
     settle "pytorch, $states states" "$status"
   done
   if [ "$quick" = no ]; then
     status=0
-    bounded "$python" scripts/gpu_pytorch.py -o "$out/pytorch.jsonl" --cluster "$cluster" --zeroplan "$zeroplan" \
-      --states bf16 --models qwen2.5-7b || status=$?
+    bounded "$python" scripts/gpu_pytorch.py --fork -o "$out/pytorch.jsonl" --cluster "$cluster" \
+      --zeroplan "$zeroplan" --states bf16 --models qwen2.5-7b || status=$?
     settle "pytorch, 7B" "$status"
   fi
   [ ! -f "$out/pytorch.jsonl" ] || "$python" scripts/gpu_compare.py "$out/runtime.jsonl" "$out/pytorch.jsonl" |
@@ -458,7 +465,7 @@ CPUAdamBuilder().load()' >"$work/ops.txt" 2>&1 || status=$?
     return
   fi
   bounded env CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}" "$python" configs/kit/measure.py \
-    "$out/scenarios.jsonl" --ranks 1 -o "$out/deepspeed.jsonl" --logs "$out/deepspeed_logs" --timeout 240 --once ||
+    "$out/scenarios.jsonl" --ranks 1 --fork -o "$out/deepspeed.jsonl" --logs "$out/deepspeed_logs" --timeout 240 --once ||
     status=$?
   settle "deepspeed, see $out/deepspeed_logs" "$status"
 }
