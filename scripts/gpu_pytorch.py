@@ -20,6 +20,7 @@ import json
 import multiprocessing
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -187,7 +188,7 @@ class Sweep(Lines):
 
 def start(arguments, point):
     """(result, why not): the result of the point's process, or None and the reason."""
-    with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+", errors="replace") as errors:
+    with tempfile.TemporaryFile("w+", errors="replace") as printed, tempfile.TemporaryFile("w+", errors="replace") as errors:
         if arguments.fork:
             status = forked(point, printed, errors, 60 * arguments.point_minutes)
         else:
@@ -222,14 +223,22 @@ def forked(point, printed, errors, seconds):
 
     process = multiprocessing.get_context("fork").Process(target=child)
     process.start()
-    process.join(seconds)
-    late = process.is_alive()
     try:
-        os.killpg(process.pid, 9)
-    except ProcessLookupError:
-        pass
-    process.join()
+        process.join(seconds)
+    finally:  # also where this process is to end: the child has a session of its own
+        late = process.is_alive()
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            process.kill()  # it has not come to its session yet
+        process.join()
     return None if late else process.exitcode
+
+
+def terminated(number, _):
+    """Ends through the finally above."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def tokens_per_second(point, result):
@@ -351,7 +360,9 @@ def measure(arguments, table, sweep, series, point, peak):
     while result is None and best >= 1 and reason == FULL:
         whole = {**point, "micro_batch": best, "warm_up": arguments.warm_up, "steps": arguments.steps}
         result, reason = start(arguments, whole)
-        best //= 2
+        smaller = [line["micro_batch"] for line in sweep.lines
+                   if line["series"] == series and line["tokens_per_second"] and line["micro_batch"] < best]
+        best = max(smaller, default=best // 2)
     if result is None:
         print(f"{series}: {reason}", flush=True)
         return False
@@ -368,6 +379,7 @@ def main():
     if arguments.point:
         return run_point(json.loads(arguments.point))
     if arguments.fork:
+        signal.signal(signal.SIGTERM, terminated)
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # whether there is a GPU is asked without CUDA
         import torch
         import transformers.models.auto.modeling_auto

@@ -106,13 +106,15 @@ def forked(script, seconds, to):
 
     process = multiprocessing.get_context("fork").Process(target=child)
     process.start()
-    process.join(seconds)
-    late = process.is_alive()
     try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.join()
+        process.join(seconds)
+    finally:  # also where this process is to end: the child has a session of its own
+        late = process.is_alive()
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            process.kill()  # it has not come to its session yet
+        process.join()
     printed = to.read_text(encoding="utf-8", errors="replace") if to.is_file() else ""
     return ("timeout", f"no end after {seconds} s\n{printed}") if late else (process.exitcode, printed)
 
