@@ -69,9 +69,10 @@ double efficiency_at(const KernelFit& fit, double head_dim) {
 
 }  // namespace
 
-AttentionKernel attention_kernel(SdpaBackend backend,
+AttentionKernel attention_kernel(const AttentionCall& call,
                                  const AttentionSoftware& software,
                                  const Gpu& gpu) {
+  const SdpaBackend backend = call.backend;
   if (backend == SdpaBackend::math) return AttentionKernel::math;
   const ComputeCapability& card = gpu.compute_capability;
   const bool sdpa_flash1 = software.torch < Version{2, 2, 0} && !software.embedded;
@@ -82,14 +83,20 @@ AttentionKernel attention_kernel(SdpaBackend backend,
       (!software.torch_said || software.torch < Version{2, 4, 0})) {
     return AttentionKernel::triton;
   }
-  if (software.requested == Attention::flash && !software.embedded) {
+  const bool hopper_or_b200 = card == ComputeCapability{9, 0} || card == ComputeCapability{10, 0};
+  if (software.embedded) {
+    const bool half = call.dtype == DType::bf16 || call.dtype == DType::fp16;
+    const bool for_cudnn = half && !call.alibi && call.head_dim <= 128 && call.head_dim % 8 == 0;
+    return for_cudnn && hopper_or_b200 ? AttentionKernel::cudnn : AttentionKernel::flash2;
+  }
+  if (software.requested == Attention::flash) {
     return software.torch < Version{2, 0, 1} ? AttentionKernel::flash1 : AttentionKernel::flash2;
   }
   if (sdpa_flash1) return AttentionKernel::flash1;
   const bool first_cudnn = software.torch == Version{2, 5, 0} && card.major >= 9;
-  const bool hopper_or_b200 = card == ComputeCapability{9, 0} || card == ComputeCapability{10, 0};
-  const bool prefers_cudnn = software.embedded || software.torch >= Version{2, 11, 0};
-  if (first_cudnn || (prefers_cudnn && hopper_or_b200)) return AttentionKernel::cudnn;
+  if (first_cudnn || (software.torch >= Version{2, 11, 0} && hopper_or_b200)) {
+    return AttentionKernel::cudnn;
+  }
   return AttentionKernel::flash2;
 }
 

@@ -32,7 +32,7 @@ struct AttentionSoftware {
   Implementation implementation = Implementation::hf;
   Version torch;
   bool torch_said = true;  // false: a default, which tells nothing of old measurements
-  bool embedded = false;   // the embedded runtime, whose attention is cuDNN's (docs/gpu.md)
+  bool embedded = false;   // the embedded runtime
 };
 
 // [T7] Which kernel a call is. Rules, first that applies:
@@ -49,10 +49,11 @@ struct AttentionSoftware {
 //      check_prefer_cudnn_attention of aten/native/transformers/cuda/sdp_utils.cpp asks for a cuDNN
 //      behind 9.15.0, which 2.11 is the first to bring (transformers' pull request 48163); seen
 //      with 2.11.0 on an H200 (profiles/measured/NVIDIA_H200). The embedded runtime on these cards,
-//      too.
+//      too, of what it gives to cuDNN: 16 bits, no ALiBi, head_dim a multiple of 8 up to 128
+//      (docs/gpu.md).
 //   7. flash2. FlashAttention-3 is a package of its own that no workload key names.
 // Checked by tests/unit/kernel_time_test.cpp.
-AttentionKernel attention_kernel(SdpaBackend backend,
+AttentionKernel attention_kernel(const AttentionCall& call,
                                  const AttentionSoftware& software,
                                  const Gpu& gpu);
 

@@ -142,7 +142,7 @@ KernelTime KernelTimes::of(const Block& block, const Operation& operation) const
     case OpKind::attention: {
       ZP_CHECK(operation.shape >= 0, "an attention call without a shape");
       const auto& call = block.attentions[static_cast<std::size_t>(operation.shape)];
-      const AttentionKernel kernel = attention_kernel(call.backend, software_, gpu_);
+      const AttentionKernel kernel = attention_kernel(call, software_, gpu_);
       return {attention_time(call, kernel, gpu_, coefficients_), KernelBound::compute};
     }
     default:

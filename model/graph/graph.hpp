@@ -86,6 +86,7 @@ struct AttentionCall {
   bool backward = false;
   SdpaBackend backend = SdpaBackend::flash;
   DType dtype = DType::bf16;
+  bool alibi = false;  // of the embedded runtime's kernel
 };
 
 // Executed floating-point operations: 2 m n k a product. Attention: two products forward, five

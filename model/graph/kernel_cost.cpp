@@ -101,6 +101,7 @@ AttentionCall attention_of(const KernelCall& call, DType dtype) {
   attention.backward = call.kernel == Kernel::attention_backward;
   attention.backend = SdpaBackend::flash;
   attention.dtype = dtype;
+  attention.alibi = call.alibi;
   return attention;
 }
 

@@ -124,7 +124,7 @@ const AttentionCall* attention_of(const ModelGraph& graph) {
 Coefficient attention_coefficient(const Plan& plan, const AttentionCall& call) {
   const bool narrow = call.head_dim <= 64;
   const bool wide = call.head_dim > 128;
-  switch (attention_kernel(call.backend, attention_software(plan), plan.cluster.gpu)) {
+  switch (attention_kernel(call, attention_software(plan), plan.cluster.gpu)) {
     case AttentionKernel::flash1:
       return narrow ? Coefficient::flash1_efficiency_64 : Coefficient::flash1_efficiency_128;
     case AttentionKernel::triton:

@@ -61,36 +61,50 @@ TEST_CASE("fp32 runs at the peak outside tensor cores unless TF32 is allowed") {
 
 TEST_CASE("which attention kernel runs follows backend, versions and card") {
   AttentionSoftware software{Attention::sdpa, Implementation::hf, {2, 6, 0}, true};
-  CHECK(attention_kernel(SdpaBackend::flash, software, a100()) == AttentionKernel::flash2);
-  CHECK(attention_kernel(SdpaBackend::math, software, a100()) == AttentionKernel::math);
-  CHECK(attention_kernel(SdpaBackend::mem_efficient, software, a100()) == AttentionKernel::cutlass);
+  AttentionCall call;
+  call.head_dim = 128;
+  const auto kernel_of = [&](SdpaBackend backend, const AttentionSoftware& by, const Gpu& gpu) {
+    call.backend = backend;
+    return attention_kernel(call, by, gpu);
+  };
+  CHECK(kernel_of(SdpaBackend::flash, software, a100()) == AttentionKernel::flash2);
+  CHECK(kernel_of(SdpaBackend::math, software, a100()) == AttentionKernel::math);
+  CHECK(kernel_of(SdpaBackend::mem_efficient, software, a100()) == AttentionKernel::cutlass);
   const Gpu v100 = gpu_of_key("v100_sxm2_32gb");
-  CHECK(attention_kernel(SdpaBackend::flash, software, v100) == AttentionKernel::cutlass);
+  CHECK(kernel_of(SdpaBackend::flash, software, v100) == AttentionKernel::cutlass);
   const Gpu t4 = gpu_of_key("t4");
-  CHECK(attention_kernel(SdpaBackend::flash, software, t4) == AttentionKernel::cutlass);
+  CHECK(kernel_of(SdpaBackend::flash, software, t4) == AttentionKernel::cutlass);
   software.torch = {2, 1, 2};
-  CHECK(attention_kernel(SdpaBackend::flash, software, a100()) == AttentionKernel::flash1);
-  CHECK(attention_kernel(SdpaBackend::flash, software, t4) == AttentionKernel::flash1);
+  CHECK(kernel_of(SdpaBackend::flash, software, a100()) == AttentionKernel::flash1);
+  CHECK(kernel_of(SdpaBackend::flash, software, t4) == AttentionKernel::flash1);
   software.requested = Attention::flash;
-  CHECK(attention_kernel(SdpaBackend::flash, software, a100()) == AttentionKernel::flash2);
+  CHECK(kernel_of(SdpaBackend::flash, software, a100()) == AttentionKernel::flash2);
   software.torch = {2, 5, 0};
   software.requested = Attention::sdpa;
   const Gpu h100 = gpu_of_key("h100_sxm");
-  CHECK(attention_kernel(SdpaBackend::flash, software, h100) == AttentionKernel::cudnn);
-  CHECK(attention_kernel(SdpaBackend::flash, software, a100()) == AttentionKernel::flash2);
+  CHECK(kernel_of(SdpaBackend::flash, software, h100) == AttentionKernel::cudnn);
+  CHECK(kernel_of(SdpaBackend::flash, software, a100()) == AttentionKernel::flash2);
   software.torch = {2, 10, 0};
-  CHECK(attention_kernel(SdpaBackend::flash, software, h100) == AttentionKernel::flash2);
+  CHECK(kernel_of(SdpaBackend::flash, software, h100) == AttentionKernel::flash2);
   software.torch = {2, 11, 0};
-  CHECK(attention_kernel(SdpaBackend::flash, software, h100) == AttentionKernel::cudnn);
-  CHECK(attention_kernel(SdpaBackend::flash, software, a100()) == AttentionKernel::flash2);
+  CHECK(kernel_of(SdpaBackend::flash, software, h100) == AttentionKernel::cudnn);
+  CHECK(kernel_of(SdpaBackend::flash, software, a100()) == AttentionKernel::flash2);
   software.torch = {2, 6, 0};
   software.embedded = true;
-  CHECK(attention_kernel(SdpaBackend::flash, software, h100) == AttentionKernel::cudnn);
-  CHECK(attention_kernel(SdpaBackend::flash, software, a100()) == AttentionKernel::flash2);
+  CHECK(kernel_of(SdpaBackend::flash, software, h100) == AttentionKernel::cudnn);
+  CHECK(kernel_of(SdpaBackend::flash, software, a100()) == AttentionKernel::flash2);
+  call.alibi = true;
+  CHECK(kernel_of(SdpaBackend::flash, software, h100) == AttentionKernel::flash2);
+  call.alibi = false;
+  call.dtype = DType::fp32;
+  CHECK(kernel_of(SdpaBackend::flash, software, h100) == AttentionKernel::flash2);
+  call.dtype = DType::bf16;
+  call.head_dim = 256;
+  CHECK(kernel_of(SdpaBackend::flash, software, h100) == AttentionKernel::flash2);
   software.embedded = false;
   software.implementation = Implementation::composer;
   software.torch_said = false;
-  CHECK(attention_kernel(SdpaBackend::flash, software, a100()) == AttentionKernel::triton);
+  CHECK(kernel_of(SdpaBackend::flash, software, a100()) == AttentionKernel::triton);
 }
 
 TEST_CASE("causal attention takes about half, backward 2.5 times as long") {
