@@ -253,13 +253,16 @@ Seconds CpuRankTimes::kernel(const KernelCall& call, DType dtype) const {
 
 Seconds CpuRankTimes::stream(Bytes traffic, Elements converted, DType type) const {
   const CpuRankTimes& c = *this;
+  constexpr double kPiece = 1 << 19;  // bytes of 2^17 elements of fp32
   const double bytes = real(traffic.count());
-  const double own = bytes * share_.slowdown / c[C::cpu_stream_rate];
+  const double threads = std::clamp(std::floor(bytes / kPiece), 1.0, share_.threads);
+  const double together = 1.0 + (threads - 1.0) * c[C::cpu_thread_gain];
+  const double own = bytes * share_.slowdown / (together * c[C::cpu_stream_rate]);
   const double past = (share_.ranks * bytes - c[C::cpu_cached_bytes]) / c[C::cpu_memory_rate];
   double seconds = std::max(own, past);
   if (is_half(type)) {
     seconds += real(converted.count()) * share_.slowdown *
-               c[type == DType::bf16 ? C::cpu_cast_seconds : C::cpu_fp16_seconds];
+               c[type == DType::bf16 ? C::cpu_cast_seconds : C::cpu_fp16_seconds] / together;
   }
   return Seconds::of(seconds);
 }

@@ -46,10 +46,12 @@ class CpuRankTimes {
   // associativity. Checked by tests/unit/cpu_rank_test.cpp.
   Seconds kernel(const KernelCall& call, DType dtype) const;
 
-  // [T20] M bytes read and written by one thread of each rank, of which E elements change between
-  // fp32 and a 16-bit type:
+  // [T20] M bytes read and written by each rank, of which E elements change between fp32 and a
+  // 16-bit type, in pieces of 2^17 elements that its threads share
+  // (runtime/device/host_device.cpp):
   //
-  //   t = max(M slowdown / r_stream, (n M - cached) / r_memory) + E t_cast slowdown
+  //   t = max(M slowdown / (g r_stream), (n M - cached) / r_memory) + E t_cast slowdown / g
+  //   g = 1 + (min(threads, M / 2^19) - 1) `cpu_thread_gain`, where that is above 1
   //
   // r_stream `cpu_stream_rate` of one thread, r_memory `cpu_memory_rate` of the node. Collectives
   // are streams too: the n ranks share the sum of what all of them read and write,

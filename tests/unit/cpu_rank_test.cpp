@@ -144,6 +144,19 @@ TEST_CASE("streams go at a core's rate out of caches and at the node's past them
         Approx(two.stream(small).seconds() + 1000.0 * c[C::cpu_cast_seconds]));
 }
 
+TEST_CASE("a rank's threads share a stream of many pieces, and not a small one") {
+  const Coefficients c;
+  const CpuRankTimes one = times(1, 1);
+  const CpuRankTimes four = times(4, 1);
+  const Bytes small = 100_KiB;
+  CHECK(four.stream(small) == one.stream(small));
+  // In caches: 8 MiB are 16 pieces.
+  const double together = 1.0 + 3.0 * c[C::cpu_thread_gain];
+  const Elements cast = Elements::of(1'000'000);
+  CHECK(one.stream(8_MiB, cast, DType::bf16) / four.stream(8_MiB, cast, DType::bf16) ==
+        Approx(together));
+}
+
 TEST_CASE("ranks share a collective's work, 16-bit sums convert, and one rank has none") {
   const CpuRankTimes two = times(2, 2);
   CHECK(two.collective(Collective::all_reduce, 1_MiB, DType::fp32, 1) == Seconds::zero());
