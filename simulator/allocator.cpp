@@ -75,6 +75,7 @@ BlockId CachingAllocator::take_cached_block(const Search& search) {
 Allocation CachingAllocator::grow(const Search& search, StreamClocks clocks) {
   if (options_.collects_garbage()) collect_garbage();
   BlockId block = allocate_from_device(search);
+  if (block == kNone && options_.is_arena()) return grow_arena(search);
   if (block == kNone && release_oversize(search)) block = allocate_from_device(search);
   if (block != kNone) return finish(search, block);
   if (!events_complete(clocks)) {
@@ -83,6 +84,13 @@ Allocation CachingAllocator::grow(const Search& search, StreamClocks clocks) {
     return {kNoBlock, AllocationOutcome::must_synchronize};
   }
   return flush_and_retry(search);
+}
+
+// No more than is needed, then and when nothing is cached any more. Source: Arena::grow.
+Allocation CachingAllocator::grow_arena(Search search) {
+  search.segment = round_up(search.rounded, kRoundLarge.count());
+  const BlockId block = allocate_from_device(search);
+  return block == kNone ? flush_and_retry(search) : finish(search, block);
 }
 
 Allocation CachingAllocator::continue_allocation(StreamClocks clocks) {

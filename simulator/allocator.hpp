@@ -220,6 +220,7 @@ class CachingAllocator {
   // allocator.cpp
   BlockId take_cached_block(const Search& search);
   Allocation grow(const Search& search, StreamClocks clocks);
+  Allocation grow_arena(Search search);
   Allocation flush_and_retry(const Search& search);
   Allocation finish(const Search& search, BlockId block);
   bool should_split(const Block& block, std::int64_t rounded) const;

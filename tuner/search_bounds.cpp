@@ -201,8 +201,8 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
     head.rest = behind_gradients(graph, tasks, program);
     head.waits = waits_before_micro_steps(plan);
     head.tail_alone = head.waits && awaits_reductions(plan.engine);
-    head.memory =
-        highest + graph.batch + graph.buffers + graph.kept_outputs + kernel_workspaces(plan).total();
+    head.memory = highest + graph.batch + graph.buffers + graph.kept_outputs +
+                  kernel_workspaces(plan).total();
     return head;
   });
 }
