@@ -141,6 +141,16 @@ void GraphedKernels::run(const KernelCall& call, std::span<const Operand> operan
   if (held_ == kMostCalls) order();
 }
 
+void GraphedKernels::use_workspace(std::byte* memory) {
+  if (memory == nullptr) {
+    held_ = 0;  // as in the destructor
+  } else {
+    order();
+  }
+  while (!segments_.empty()) drop_oldest();
+  kernels_->use_workspace(memory);
+}
+
 void GraphedKernels::order() {
   const std::size_t count = std::exchange(held_, 0);
   if (count > 0) order_segment(std::span<const Call>(calls_).first(count));

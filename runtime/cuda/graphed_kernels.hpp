@@ -48,7 +48,8 @@ class GraphedKernels final : public Kernels, private HeldCalls {
   // What is wrong with a call may be thrown by the device's next work.
   void run(const KernelCall& call, std::span<const Operand> operands) override;
   Bytes workspace_bytes() const override { return kernels_->workspace_bytes(); }
-  void use_workspace(std::byte* memory) override { kernels_->use_workspace(memory); }
+  // Graphs have the address of the one before: they go.
+  void use_workspace(std::byte* memory) override;
 
  private:
   struct Call {

@@ -1,6 +1,8 @@
 #include "runtime/engine/graph_runner.hpp"
 
 #include <algorithm>
+#include <cstdio>
+#include <exception>
 #include <string>
 
 #include "model/check.hpp"
@@ -29,7 +31,13 @@ GraphRunner::GraphRunner(const ModelGraph& graph,
 }
 
 GraphRunner::~GraphRunner() {
-  if (workspace_) kernels_.use_workspace(nullptr);
+  if (!workspace_) return;
+  try {
+    kernels_.use_workspace(nullptr);
+  } catch (const std::exception& error) {
+    // The device has failed, and who noticed has said so.
+    std::fprintf(stderr, "zeroplan: %s\n", error.what());
+  }
 }
 
 Buffer& GraphRunner::buffer_of(std::int32_t instance, std::int32_t storage) {
