@@ -10,7 +10,7 @@ namespace zeroplan {
 // for attention's backward. That one is the largest, and a layer that does not fit goes in parts:
 // 128 MiB hold 8,192 tokens of 16 heads of 128 that share keys, or one group of eight heads of
 // 16,384 (runtime/cuda/cudnn). cuDNN takes powers of two and 128 or 256 bytes: hence one MiB more.
-// With 33 MiB Qwen2.5-0.5B and 3B took 2.4 times as long for it as one call does
+// In 33 MiB eight sequences of Qwen2.5-0.5B went one by one and took 2.4 times as long
 // (profiles/measured/NVIDIA_H200).
 inline constexpr std::int64_t kEmbeddedWorkspace = 129 << 20;  // bytes
 
