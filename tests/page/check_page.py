@@ -200,7 +200,7 @@ def check_chinese(browser, program, folder):
     # Commands, keys with their values, paths, and names that are the same in Chinese.
     typed = re.compile(r"zeroplan [a-z]+ --[a-z-]+ ?\d*|[\w.-]*[/_][\w./-]*|--[a-z-]+"
                        r"|[a-z-]+ [\w.]+ (?:→ [\w.]+|…)|tokens|token|logits|nvme|cpu|nvswitch|roce|torch|transformers|sdpa|embedding|inputs|stage|full"
-                       r"|true|false|none|auto|selective|eager|flash")
+                       r"|true|false|none|auto|selective|eager|flash|ratio")
     left = [text for text in texts if re.search(r"(?<![\w-])[a-z]{3,}(?![\w.-])", typed.sub(" ", text))]
     check("the Chinese page has its texts", len(texts) > 100, str(len(texts)))
     check("the Chinese page has no English left", not left, str(left))
