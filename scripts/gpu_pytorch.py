@@ -29,6 +29,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "configs" / "kit"))
+from measure import run_for, terminated  # noqa: E402
+
 NO_MEMORY = 4  # exit status of a point
 FULL = "out of memory"
 SWEEP_WARM_UP, SWEEP_STEPS = 3, 5
@@ -222,23 +225,7 @@ def forked(point, printed, errors, seconds):
         sys.exit(run_point(point))
 
     process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    try:
-        process.join(seconds)
-    finally:  # also where this process is to end: the child has a session of its own
-        late = process.is_alive()
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            process.kill()  # it has not come to its session yet
-        process.join()
-    return None if late else process.exitcode
-
-
-def terminated(number, _):
-    """Ends through the finally above."""
-    signal.signal(number, signal.SIG_IGN)
-    sys.exit(128 + number)
+    return None if run_for(process, seconds) else process.exitcode
 
 
 def tokens_per_second(point, result):

@@ -105,6 +105,13 @@ def forked(script, seconds, to):
         runpy.run_path(script[0], run_name="__main__")
 
     process = multiprocessing.get_context("fork").Process(target=child)
+    late = run_for(process, seconds)
+    printed = to.read_text(encoding="utf-8", errors="replace") if to.is_file() else ""
+    return ("timeout", f"no end after {seconds} s\n{printed}") if late else (process.exitcode, printed)
+
+
+def run_for(process, seconds):
+    """Starts a process that makes a session of its own, and ends it; whether it had not ended by itself."""
     process.start()
     try:
         process.join(seconds)
@@ -115,8 +122,7 @@ def forked(script, seconds, to):
         except ProcessLookupError:
             process.kill()  # it has not come to its session yet
         process.join()
-    printed = to.read_text(encoding="utf-8", errors="replace") if to.is_file() else ""
-    return ("timeout", f"no end after {seconds} s\n{printed}") if late else (process.exitcode, printed)
+    return late
 
 
 def preload():
