@@ -87,7 +87,6 @@ class GraphWriter {
                           std::int32_t parameter);
   void make_workspace(SlotIndex& slot, Bytes bytes);
 
-  const Plan& plan_;
   const ModelGraph& graph_;
   ProgramWriter& writer_;
   TaskTable& tasks_;
