@@ -243,7 +243,7 @@ Seconds CpuRankTimes::kernel(const KernelCall& call, DType dtype) const {
       work = rowwise_of(call) != nullptr ? rowwise(call, dtype) : streamed(call, dtype);
       break;
   }
-  const double together = 1.0 + (share_.threads - 1.0) * coefficients_[C::cpu_thread_gain];
+  const double together = together_with(share_.threads);
   const double share =
       std::max(std::ceil(work.tasks / share_.threads) / work.tasks, 1.0 / together);
   const bool wakes = share_.threads > 1.0 && work.tasks > 1.0;
@@ -256,7 +256,7 @@ Seconds CpuRankTimes::stream(Bytes traffic, Elements converted, DType type) cons
   constexpr double kPiece = 1 << 19;  // bytes of 2^17 elements of fp32
   const double bytes = real(traffic.count());
   const double threads = std::clamp(std::floor(bytes / kPiece), 1.0, share_.threads);
-  const double together = 1.0 + (threads - 1.0) * c[C::cpu_thread_gain];
+  const double together = together_with(threads);
   const double own = bytes * share_.slowdown / (together * c[C::cpu_stream_rate]);
   const double past = (share_.ranks * bytes - c[C::cpu_cached_bytes]) / c[C::cpu_memory_rate];
   double seconds = std::max(own, past);

@@ -82,6 +82,10 @@ class CpuRankTimes {
   Work rowwise(const KernelCall& call, DType dtype) const;
   Work streamed(const KernelCall& call, DType dtype) const;
   double conversions(const KernelCall& call, DType dtype) const;
+  // How much faster than one thread they are.
+  double together_with(double threads) const {
+    return 1.0 + (threads - 1.0) * coefficients_[Coefficient::cpu_thread_gain];
+  }
   double operator[](Coefficient id) const { return coefficients_[id]; }
 
   CpuShare share_;

@@ -102,7 +102,7 @@ void HostDevice::convert(const std::byte* from,
     return;
   }
   in_pieces(count, [&](std::int64_t, Elements begin, Elements size) {
-    const std::byte* const source = from + (begin * from_dtype).count();
+    const std::byte* const source = advance(from, begin, from_dtype);
     runtime::convert(source, from_dtype, advance(to, begin, to_dtype), to_dtype, size, factor);
   });
 }
@@ -110,7 +110,7 @@ void HostDevice::convert(const std::byte* from,
 void HostDevice::add_to(
     std::byte* to, DType to_dtype, const std::byte* from, DType from_dtype, Elements count) {
   in_pieces(count, [&](std::int64_t, Elements begin, Elements size) {
-    const std::byte* const source = from + (begin * from_dtype).count();
+    const std::byte* const source = advance(from, begin, from_dtype);
     runtime::add_to(advance(to, begin, to_dtype), to_dtype, source, from_dtype, size);
   });
 }
@@ -140,8 +140,7 @@ void HostDevice::adamw(const UpdateState& state,
 void HostDevice::add_squares_of(const std::byte* data, DType dtype, Elements count, Scalar to) {
   std::vector<double> sums(static_cast<std::size_t>(ceil_div(count.count(), kAtOnce)));
   in_pieces(count, [&](std::int64_t index, Elements begin, Elements size) {
-    const std::byte* const piece = data + (begin * dtype).count();
-    sums[static_cast<std::size_t>(index)] = squares_of(piece, dtype, size);
+    sums[static_cast<std::size_t>(index)] = squares_of(advance(data, begin, dtype), dtype, size);
   });
   double& sum = scalars_[static_cast<std::size_t>(to)];
   for (const double one : sums) sum += one;
@@ -152,7 +151,7 @@ void HostDevice::find_overflow(const std::byte* data, DType dtype, Elements coun
   if (found != 0.0) return;
   std::atomic<bool> overflowed = false;
   in_pieces(count, [&](std::int64_t, Elements begin, Elements size) {
-    if (overflows(data + (begin * dtype).count(), dtype, size)) overflowed = true;
+    if (overflows(advance(data, begin, dtype), dtype, size)) overflowed = true;
   });
   if (overflowed) found = 1.0;
 }

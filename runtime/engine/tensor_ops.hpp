@@ -12,6 +12,9 @@ namespace zeroplan::runtime {
 inline std::byte* advance(std::byte* data, Elements elements, DType dtype) {
   return data + (elements * dtype).count();
 }
+inline const std::byte* advance(const std::byte* data, Elements elements, DType dtype) {
+  return data + (elements * dtype).count();
+}
 
 // to[i] = factor * from[i]; `to` may be `from` where the dtypes are equal.
 void convert(const std::byte* from,
