@@ -9,8 +9,12 @@ namespace {
 
 constexpr OptionInfo kConfidence = {"--confidence", "", "P", "probability a fit must have (0.95)"};
 
+constexpr OptionInfo kForce = {
+    "--force", "", "", "with -o: also replace files of other hands in DIR"};
+
 constexpr std::array kFitOptions = {
     kConfidence,
+    kForce,
     OptionInfo{"--output",
                "-o",
                "DIR",
@@ -61,7 +65,8 @@ constexpr std::array kTuneOptions = {
     kConfidence,
     kAllCores,
     OptionInfo{"--time-limit", "", "SECONDS", "stop then and answer with the best so far (120)"},
-    OptionInfo{"--output", "-o", "DIR", "write everything that starts the best: see DIR/PLAN.md"}};
+    OptionInfo{"--output", "-o", "DIR", "write everything that starts the best: see DIR/PLAN.md"},
+    kForce};
 constexpr OptionInfo kReportObjective = {"--objective",
                                          "",
                                          "throughput|memory",
@@ -172,8 +177,9 @@ constexpr std::array kRunOptions = {
     kSeed,
     kData,
     kWeights,
-    OptionInfo{"--save", "", "DIR", "write a checkpoint there at the end"},
+    OptionInfo{"--save", "", "DIR", "write a checkpoint at the end: DIR/global_stepN, DIR/latest"},
     OptionInfo{"--save-every", "", "N", "and every N steps"},
+    OptionInfo{"--keep", "", "N", "of the run's checkpoints keep the N newest (all)"},
     OptionInfo{"--resume", "", "DIR", "go on from a checkpoint, on any number of ranks"},
     kRunTrace,
     kMeasurement};

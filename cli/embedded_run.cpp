@@ -1,14 +1,9 @@
 #include "cli/embedded_run.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <new>
 #include <optional>
@@ -16,8 +11,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-
-#include <unistd.h>
 
 #include "cli/said_gpus.hpp"
 #include "cli/table.hpp"
@@ -263,6 +256,7 @@ runtime::TrainingOptions options_of(const EmbeddedRun& run,
   };
   options.save = arguments.text("save").value_or("");
   options.save_every = static_cast<int>(arguments.integer("save-every", 1).value_or(0));
+  options.keep = arguments.integer("keep", 1).value_or(0);
   options.capacity = device_memory(arguments);
   options.trace = arguments.has("trace");
   return options;
@@ -286,24 +280,13 @@ runtime::JoinOptions join_options(const Arguments& arguments) {
   return options;
 }
 
-// What stands there is read and written again with a line more: not to be read would lose it.
-void require_lines(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error) || access(path.c_str(), R_OK) == 0) return;
-  throw InputError({path, "", "a readable file, to add a line to", std::strerror(errno), ""});
-}
-
-// Training may take hours: what could not be written after it is said before it. Every rank writes
-// its part of a checkpoint, the first one alone the rest.
+// Training may take hours: what could not be written after it is said before it. Every rank swaps,
+// the first one alone writes; where it saves is taken by runtime::train().
 void require_places(const EmbeddedRun& run, const Arguments& arguments) {
   runtime::require_swap_folders(run.plan.engine, swap_of(run.plan));
-  if (const auto folder = arguments.text("save")) require_folder(*folder);
   if (run.group.rank != 0) return;
   if (const auto path = arguments.text("trace")) require_writable(*path);
-  if (const auto path = arguments.text("measurement")) {
-    require_writable(*path);
-    require_lines(*path);
-  }
+  if (const auto path = arguments.text("measurement")) require_writable(*path);
 }
 
 // What every process of a group reads for itself fails for all where it fails for one.
@@ -390,11 +373,6 @@ Measurement measurement_of(const EmbeddedRun& run, const runtime::TrainingReport
   return measurement;
 }
 
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 }  // namespace
 
 void write_recordings(const EmbeddedRun& run,
@@ -409,9 +387,7 @@ void write_recordings(const EmbeddedRun& run,
     log << "wrote " << *path << "\n";
   }
   if (const auto path = arguments.text("measurement")) {
-    std::string lines = text_of(*path);
-    if (!lines.empty() && !lines.ends_with('\n')) lines += '\n';
-    write_file(*path, lines + to_json(measurement_of(run, report)).dump() + "\n");
+    add_line(*path, to_json(measurement_of(run, report)).dump());
     log << "wrote " << *path << "\n";
   }
 }
@@ -437,7 +413,7 @@ int run_command_body(const Arguments& arguments,
     return failed(error);
   } catch (const runtime::CollectiveError& error) {
     return failed(error);
-  } catch (const runtime::WriteError& error) {
+  } catch (const WriteError& error) {
     return failed(error);
   } catch (const runtime::SwapError& error) {
     return failed(error);

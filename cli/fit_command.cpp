@@ -48,11 +48,15 @@ Json answer_json(const FitAnswer& answer, const Scenario& scenario) {
 void write_answer(const FitAnswer& answer,
                   const Scenario& scenario,
                   const std::string& folder,
+                  bool force,
                   std::ostream& log,
                   const Translation& words) {
   const StrategyResult& best = answer.strategies[*answer.recommended];
-  write_kit(
-      make_kit(best.plan, scenario_document(best.plan, scenario), best.result), folder, log, words);
+  write_kit(make_kit(best.plan, scenario_document(best.plan, scenario), best.result),
+            folder,
+            force,
+            log,
+            words);
 }
 
 }  // namespace
@@ -66,7 +70,7 @@ int run_fit(const Arguments& arguments, Streams streams) {
   // Files first: where they cannot be written, standard output holds the error alone.
   if (const auto folder = arguments.text("output")) {
     if (answer.recommended) {
-      write_answer(answer, scenario, *folder, streams.log, words);
+      write_answer(answer, scenario, *folder, arguments.has("force"), streams.log, words);
     } else {
       streams.log << words.text("nothing written to " + *folder + ": no strategy fits\n");
     }

@@ -115,6 +115,7 @@ Json answer_json(const TuneAnswer& answer,
 
 void write_answer(const TuneAnswer& answer,
                   const std::string& folder,
+                  bool force,
                   std::ostream& log,
                   const Translation& words) {
   if (!answer.plan) {
@@ -122,7 +123,7 @@ void write_answer(const TuneAnswer& answer,
     return;
   }
   const Json scenario = scenario_document(*answer.plan, answer.scenario);
-  write_kit(make_kit(*answer.plan, scenario, answer.result), folder, log, words);
+  write_kit(make_kit(*answer.plan, scenario, answer.result), folder, force, log, words);
 }
 
 // A search makes and drops programs of ten megabytes by the thousand: handing their pages back to
@@ -144,8 +145,9 @@ int run_tune(const Arguments& arguments, Streams streams) {
   // Who names a gap wants it proven, however long that takes.
   constexpr std::int64_t kPatience = 200;
   if (!arguments.has("gap")) options.search.patience = kPatience;
+  const bool force = arguments.has("force");
   const auto price = arguments.real("price", 0.0, 1e9);
-  if (const auto folder = arguments.text("output")) require_folder(*folder);
+  if (const auto folder = arguments.text("output")) require_kit_folder(*folder, force);
   keep_freed_memory();
   TuneAnswer answer;
   {
@@ -159,7 +161,7 @@ int run_tune(const Arguments& arguments, Streams streams) {
   }
   // Files first: where they cannot be written, standard output holds the error alone.
   if (const auto folder = arguments.text("output")) {
-    write_answer(answer, *folder, streams.log, words);
+    write_answer(answer, *folder, force, streams.log, words);
   }
   if (arguments.json) {
     streams.out << answer_json(answer, options, price).dump(2) << "\n";

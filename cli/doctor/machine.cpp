@@ -208,7 +208,11 @@ NvmeState read_nvme(Probe& probe, const std::string& path, bool measure) {
     }
   }
   if (!measure) return state;
-  const std::string file = shell_word(path + "/zeroplan_doctor.tmp");
+  // A name that nobody has, of a file that is ours: nothing that stands there is written to.
+  const CommandOutput made =
+      probe.run("mktemp " + shell_word(path + "/zeroplan_doctor.XXXXXXXX"));
+  if (!made.worked() || lines_of(made.text).empty()) return state;
+  const std::string file = shell_word(lines_of(made.text)[0]);
   state.write = rate_of(
       probe.run("dd if=/dev/zero of=" + file + " bs=16M count=64 oflag=direct conv=fsync").text);
   state.read = rate_of(probe.run("dd if=" + file + " of=/dev/null bs=16M iflag=direct").text);

@@ -1,28 +1,16 @@
 #include "runtime/data/disk_file.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 #include <vector>
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include "model/diagnostic.hpp"
 
 namespace zeroplan::runtime {
 namespace {
-
-[[noreturn]] void failed(const std::string& path, int error) {
-  throw WriteError(
-      fmt::format("cannot write {}: {}", path, std::generic_category().message(error)));
-}
 
 // tables[k][b]: the remainder of byte b followed by k bytes of zero.
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
@@ -66,44 +54,23 @@ std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before) {
   return ~crc;
 }
 
-DiskFile::DiskFile(const std::string& path)
-    : path_(path), descriptor_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-  if (descriptor_ < 0) failed(path_, errno);
-}
-
-DiskFile::~DiskFile() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
-
 void DiskFile::write(std::span<const std::byte> bytes) {
   facts_.crc32 = crc32(bytes, facts_.crc32);
   facts_.bytes += static_cast<std::int64_t>(bytes.size());
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) failed(path_, errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-}
-
-void DiskFile::finish() {
-  if (fsync(descriptor_) != 0) failed(path_, errno);
-  const int descriptor = descriptor_;
-  descriptor_ = -1;
-  // Network file systems report a full disk here.
-  if (close(descriptor) != 0) failed(path_, errno);
+  file_.write(bytes);
 }
 
 FileFacts facts_of(const std::string& path) {
-  const auto refuse = [&] {
-    throw InputError(Diagnostic{.file = path,
-                                .pointer = "",
-                                .expected = "a readable file",
-                                .got = std::generic_category().message(errno),
-                                .hint = ""});
+  const auto refuse = [&](const std::string& why) {
+    throw InputError(Diagnostic{
+        .file = path, .pointer = "", .expected = "a readable file", .got = why, .hint = ""});
   };
+  // Not opened otherwise: a pipe would wait for its writer.
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!error && !std::filesystem::is_regular_file(status)) refuse("no file but a folder or device");
   std::ifstream file(path, std::ios::binary);
-  if (!file) refuse();
+  if (!file) refuse(std::generic_category().message(errno));
   FileFacts facts;
   std::vector<char> chunk(1 << 20);
   while (file) {
@@ -112,44 +79,8 @@ FileFacts facts_of(const std::string& path) {
     facts.crc32 = crc32(std::as_bytes(std::span(chunk.data(), got)), facts.crc32);
     facts.bytes += file.gcount();
   }
-  if (!file.eof()) refuse();
+  if (!file.eof()) refuse(std::generic_category().message(errno));
   return facts;
-}
-
-void sync_folder(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY);
-  if (descriptor < 0) failed(path, errno);
-  const int error = fsync(descriptor) == 0 ? 0 : errno;
-  close(descriptor);
-  if (error != 0) failed(path, error);
-}
-
-void replace_folder(const std::string& from, const std::string& to) {
-  namespace fs = std::filesystem;
-  const fs::path parent = fs::path(to).parent_path();
-  const std::string folder = parent.empty() ? "." : parent.string();
-  const std::string old = to + ".old";
-  std::error_code error;
-#ifdef RENAME_EXCHANGE
-  const bool exchanged =
-      renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0;
-#else
-  const bool exchanged = false;
-#endif
-  if (exchanged) {
-    sync_folder(folder);
-    fs::remove_all(from, error);
-    return;
-  }
-  fs::remove_all(old, error);
-  if (fs::exists(to)) {
-    fs::rename(to, old, error);
-    if (error) failed(to, error.value());
-  }
-  fs::rename(from, to, error);
-  if (error) failed(to, error.value());
-  sync_folder(folder);
-  fs::remove_all(old, error);
 }
 
 }  // namespace zeroplan::runtime

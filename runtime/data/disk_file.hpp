@@ -1,21 +1,16 @@
-// Files that are written to be kept: every error names the file and the system's reason, what is
-// finished is on the disk, and a checksum tells later whether it still is what was written.
+// Files whose bytes are known again: what is written is counted and summed, so that a later run can
+// tell whether a file still is what was written.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 
-namespace zeroplan::runtime {
+#include "model/output_file.hpp"
 
-// "cannot write PATH: No space left on device".
-class WriteError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+namespace zeroplan::runtime {
 
 // CRC-32 as zlib and gzip have it (polynomial 0xedb88320, reflected), continued from `before`.
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before = 0);
@@ -26,34 +21,23 @@ struct FileFacts {
   bool operator==(const FileFacts&) const = default;
 };
 
-// A new file, or an old one emptied. Throws WriteError, here and in write() and finish().
+// A new file, under a name that is free. Throws WriteError, here and in write() and finish().
 class DiskFile {
  public:
-  explicit DiskFile(const std::string& path);
-  DiskFile(const DiskFile&) = delete;
-  DiskFile& operator=(const DiskFile&) = delete;
-  ~DiskFile();
+  explicit DiskFile(const std::string& path) : file_(OutputFile::create(path)) {}
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
   // On the disk (fsync) when it returns.
-  void finish();
+  void finish() { file_.finish(); }
   const FileFacts& facts() const { return facts_; }
 
  private:
-  std::string path_;
-  int descriptor_ = -1;
+  OutputFile file_;
   FileFacts facts_;
 };
 
 // Reads the whole file; throws InputError where it cannot be read.
 FileFacts facts_of(const std::string& path);
-
-// Flushes a folder to the disk: the names in it.
-void sync_folder(const std::string& path);
-
-// What `to` was goes, `from` takes its name. At every moment `to` is a whole folder where the file
-// system can exchange names (renameat2), and else one of `to` and `to`.old is.
-void replace_folder(const std::string& from, const std::string& to);
 
 }  // namespace zeroplan::runtime

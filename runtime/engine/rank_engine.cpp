@@ -80,8 +80,8 @@ RankEngine::RankEngine(
   make_second_copies();
   make_units();
   drawing_.reset();
-  loss_scale_ = setup_.loss_scaling.initial;
-  hysteresis_ = setup_.loss_scaling.hysteresis;
+  scaler_.scale = setup_.loss_scaling.initial;
+  scaler_.hysteresis = setup_.loss_scaling.hysteresis;
   if (setup_.resumed) resume();
 }
 
@@ -268,7 +268,7 @@ void RankEngine::run_pass(const PassStep& pass) {
     }
     enter_phase(Phase::backward);
   }
-  runner_.run(pass, hooks_, loss_scale_ / config_.gradient_accumulation_steps);
+  runner_.run(pass, hooks_, scaler_.scale / config_.gradient_accumulation_steps);
 }
 
 }  // namespace zeroplan::runtime

@@ -53,10 +53,18 @@ struct LossScaling {
   double smallest = 1.0;
 };
 
+// What a dynamic scaler knows between steps; all of it decides about later scales.
+struct LossScalerState {
+  double scale = 1.0;
+  std::int64_t hysteresis = 1;      // overflows that are left before the scale halves
+  std::int64_t iteration = 0;       // steps so far, skipped ones included
+  std::int64_t last_overflow = -1;  // its iteration
+};
+
 // Where a run goes on: what its optimizer had.
 struct ResumedState {
   std::int64_t updates = 0;
-  double loss_scale = 1.0;
+  std::optional<LossScalerState> loss_scaler;  // where it was dynamic
   ValueReader first_moment, second_moment;
 };
 
@@ -135,7 +143,11 @@ class RankEngine {
   // Values of a slice as fp32, when the device is done with them.
   void read(const StateValues& from, std::span<float> to) const;
   std::int64_t updates() const { return updates_; }
-  double loss_scale() const { return loss_scale_; }
+  // Where the loss is scaled dynamically.
+  std::optional<LossScalerState> loss_scaler() const {
+    if (!setup_.loss_scaling.dynamic) return std::nullopt;
+    return scaler_;
+  }
 
   const PhaseSeconds& seconds() const { return seconds_; }
   void forget_seconds() { seconds_ = {}; }
@@ -372,14 +384,11 @@ class RankEngine {
 
   // The step.
   std::vector<StepGradient> step_gradients_;  // by group
-  double squares_ = 0.0;  // of the ranks; Scalar::group_squares: not yet summed over them
-  int next_gather_ = 0;   // flat groups gathered in this step
-  double loss_ = 0.0;     // of the micro-step at hand
-  double loss_scale_ = 1.0;
+  double squares_ = 0.0;    // of the ranks; Scalar::group_squares: not yet summed over them
+  int next_gather_ = 0;     // flat groups gathered in this step
+  double loss_ = 0.0;       // of the micro-step at hand
+  LossScalerState scaler_;  // the scale also where it is fixed
   std::unique_ptr<ThreadPool> drawing_;  // while the engine is made
-  std::int64_t steps_ = 0;               // skipped ones included
-  std::int64_t last_overflow_ = -1;
-  std::int64_t hysteresis_ = 1;
 
   // Stage 3.
   std::optional<FetchCoordinator> coordinator_;

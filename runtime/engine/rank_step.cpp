@@ -147,14 +147,14 @@ void RankEngine::step_collective(const EngineAction& action) {
 
 double RankEngine::gradient_norm() {
   squares_ += device_.take(Scalar::squares);
-  return std::sqrt(squares_) / loss_scale_;
+  return std::sqrt(squares_) / scaler_.scale;
 }
 
 // engine.py clip_fp32_gradients, stage_1_and_2.py unscale_and_clip_grads.
 double RankEngine::gradient_factor() {
   const double clip = config_.gradient_clipping;
   const double norm = gradient_norm() + 1e-6;
-  return (clip > 0.0 && norm > clip ? clip / norm : 1.0) / loss_scale_;
+  return (clip > 0.0 && norm > clip ? clip / norm : 1.0) / scaler_.scale;
 }
 
 // The gradient of a group, from where backward left it.
@@ -295,18 +295,18 @@ void RankEngine::update_unit(const Unit& unit, const std::byte* gradient) {
 // runtime/fp16/loss_scaler.py DynamicLossScaler.update_scale, without consecutive_hysteresis.
 void RankEngine::adjust_loss_scale(bool skipped) {
   const LossScaling& scaling = setup_.loss_scaling;
-  const std::int64_t step = steps_++;
+  const std::int64_t iteration = scaler_.iteration++;
   if (!scaling.dynamic) return;
   if (skipped) {
-    if (hysteresis_ == 1) {
-      loss_scale_ = std::max(loss_scale_ / 2.0, scaling.smallest);
+    if (scaler_.hysteresis <= 1) {
+      scaler_.scale = std::max(scaler_.scale / 2.0, scaling.smallest);
     } else {
-      --hysteresis_;
+      --scaler_.hysteresis;
     }
-    last_overflow_ = step;
-  } else if ((step - last_overflow_) % scaling.window == 0) {
-    hysteresis_ = scaling.hysteresis;
-    loss_scale_ *= 2.0;
+    scaler_.last_overflow = iteration;
+  } else if ((iteration - scaler_.last_overflow) % scaling.window == 0) {
+    scaler_.hysteresis = scaling.hysteresis;
+    scaler_.scale *= 2.0;
   }
 }
 

@@ -304,7 +304,7 @@ void RankEngine::read(const StateValues& from, std::span<float> to) const {
 void RankEngine::resume() {
   const ResumedState& from = *setup_.resumed;
   updates_ = from.updates;
-  loss_scale_ = from.loss_scale;
+  if (setup_.loss_scaling.dynamic && from.loss_scaler) scaler_ = *from.loss_scaler;
   if (updates_ == 0) return;
   updates_ = 0;  // the moments come now
   make_moments();

@@ -2,23 +2,32 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <system_error>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "model/diagnostic.hpp"
 #include "model/json.hpp"
 #include "runtime/data/safetensors.hpp"
+#include "runtime/train/checkpoint_folder.hpp"
 
 namespace zeroplan::runtime {
 namespace {
 
-constexpr const char* kWeights = "model.safetensors";
-constexpr const char* kMoments = "optimizer.safetensors";
-constexpr const char* kState = "state.json";
-constexpr const char* kSchema = "zeroplan.checkpoint/1";
+constexpr const char* kWeights = kCheckpointFiles[1];
+constexpr const char* kMoments = kCheckpointFiles[2];
+constexpr const char* kSchema = "zeroplan.checkpoint/2";
+// Without a checksum of its own, and of a loss scaler only the scale.
+constexpr const char* kOldSchema = "zeroplan.checkpoint/1";
+// Behind everything else in state.json: the checksum of the bytes before it.
+constexpr std::string_view kChecksumKey = ",\n  \"crc32\": ";
 constexpr std::array<const char*, 2> kMomentNames = {"exp_avg.", "exp_avg_sq."};
 
 using Values = StateValues StateSlice::*;
@@ -86,6 +95,33 @@ Json facts_json(const FileFacts& facts) {
   return Json::object({{"bytes", facts.bytes}, {"crc32", static_cast<std::int64_t>(facts.crc32)}});
 }
 
+std::uint32_t crc32_of(std::string_view text) { return crc32(std::as_bytes(std::span(text))); }
+
+// The document with its own checksum as the last member.
+std::string sealed(const Json& state) {
+  std::string text = state.dump(2);
+  text.resize(text.size() - std::string_view("\n}").size());
+  const std::uint32_t sum = crc32_of(text);
+  return fmt::format("{}{}{}\n}}\n", text, kChecksumKey, sum);
+}
+
+// What sealed() made is whole.
+bool has_own_checksum(const std::string& text) {
+  const std::size_t at = text.rfind(kChecksumKey);
+  if (at == std::string::npos) return false;
+  const std::string expected =
+      fmt::format("{}{}\n}}\n", kChecksumKey, crc32_of(std::string_view(text).substr(0, at)));
+  return std::string_view(text).substr(at) == expected;
+}
+
+Json scaler_json(const std::optional<LossScalerState>& scaler) {
+  if (!scaler) return {};
+  return Json::object({{"scale", scaler->scale},
+                       {"hysteresis", scaler->hysteresis},
+                       {"iteration", scaler->iteration},
+                       {"last_overflow", scaler->last_overflow}});
+}
+
 void write_state(const std::string& path,
                  const RankEngine& engine,
                  const Progress& progress,
@@ -93,14 +129,15 @@ void write_state(const std::string& path,
                  const FileFacts& moments) {
   const Json state = Json::object(
       {{"schema", kSchema},
+       {"run", progress.run},
        {"steps", progress.steps},
        {"rows", progress.rows},
        {"updates", engine.updates()},
-       {"loss_scale", engine.loss_scale()},
+       {"loss_scaler", scaler_json(engine.loss_scaler())},
        {"files",
         Json::object({{kWeights, facts_json(weights)}, {kMoments, facts_json(moments)}})}});
   DiskFile file(path);
-  file.write(state.dump(2) + "\n");
+  file.write(sealed(state));
   file.finish();
 }
 
@@ -172,40 +209,22 @@ void write_files(const std::string& folder,
       write_tensors(path + kMoments, moments, writes, [&](SafetensorsWriter* writer) {
         each(writer, {&StateSlice::first_moment, &StateSlice::second_moment});
       });
-  if (writes) write_state(path + kState, engine, progress, of_weights, of_moments);
-}
-
-void make_empty_folder(const std::string& path) {
-  std::error_code error;
-  std::filesystem::remove_all(path, error);
-  std::filesystem::create_directories(path, error);
-  if (error) throw WriteError("cannot write " + path + ": " + error.message());
+  if (writes) write_state(path + kStateFile, engine, progress, of_weights, of_moments);
 }
 
 }  // namespace
 
-void save_checkpoint(const std::string& folder,
+void save_checkpoint(CheckpointFolder* folder,
                      const RankEngine& engine,
                      const Model& model,
                      const Progress& progress,
                      Communicator& group,
                      Memory& memory) {
-  namespace fs = std::filesystem;
-  fs::path whole = fs::path(folder).lexically_normal();
-  if (!whole.has_filename()) whole = whole.parent_path();  // "checkpoint/"
-  const std::string temporary = whole.string() + ".tmp";
-  const bool writes = group.rank() == 0;
   try {
-    if (writes) make_empty_folder(temporary);
-    write_files(temporary, engine, model, progress, group, memory);
-    if (writes) {
-      sync_folder(temporary);
-      replace_folder(temporary, whole.string());
-    }
+    write_files(folder != nullptr ? folder->begin() : "", engine, model, progress, group, memory);
+    if (folder != nullptr) folder->finish(progress.steps);
   } catch (...) {
-    // What is half written is worth nothing, and its space may be what is missing.
-    std::error_code ignored;
-    if (writes) fs::remove_all(temporary, ignored);
+    if (folder != nullptr) folder->abandon();
     throw;
   }
   group.barrier();
@@ -215,7 +234,7 @@ namespace {
 
 // The bytes that were written, every one of them.
 void check_file(const std::string& folder, const Json& state, const char* name) {
-  const std::string state_path = folder + "/" + kState;
+  const std::string state_path = folder + "/" + kStateFile;
   const std::string pointer = std::string("/files/") + name;
   const Json* files = state.find("files");
   const Json* file = files != nullptr && files->is_object() ? files->find(name) : nullptr;
@@ -239,38 +258,92 @@ void check_file(const std::string& folder, const Json& state, const char* name) 
   }
 }
 
-// A crash between two renames left the checkpoint under its second name (disk_file.hpp).
-std::string whole_folder(const std::string& folder) {
-  namespace fs = std::filesystem;
-  fs::path path = fs::path(folder).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
-  const fs::path old = path.string() + ".old";
-  return !fs::exists(path) && fs::exists(old) ? old.string() : path.string();
+// A member that counts something. No run gets as far as 2^53: what is larger was not written here,
+// and sums with it might overflow.
+std::int64_t count_in(const std::string& path, const Json& object, const char* key) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;
+  const Json* value = object.find(key);
+  const bool good = value != nullptr && value->is_integer() && value->as_integer() >= 0 &&
+                    value->as_integer() <= kMost;
+  if (good) return value->as_integer();
+  refuse(path,
+         std::string("/") + key,
+         "a whole number from 0 to 2^53",
+         value != nullptr ? value->describe() : "none");
+}
+
+double scale_in(const std::string& path, const std::string& pointer, const Json* value) {
+  const bool good = value != nullptr && value->is_number() && value->as_number() > 0.0 &&
+                    std::isfinite(value->as_number());
+  if (good) return value->as_number();
+  refuse(path, pointer, "a number above 0", value != nullptr ? value->describe() : "none");
+}
+
+std::optional<LossScalerState> scaler_in(const std::string& path, const Json& state) {
+  const Json* scaler = state.find("loss_scaler");
+  if (scaler == nullptr || scaler->is_null()) return std::nullopt;
+  if (!scaler->is_object()) refuse(path, "/loss_scaler", "an object or null", scaler->describe());
+  LossScalerState read;
+  read.scale = scale_in(path, "/loss_scaler/scale", scaler->find("scale"));
+  read.hysteresis = count_in(path, *scaler, "hysteresis");
+  read.iteration = count_in(path, *scaler, "iteration");
+  const Json* overflow = scaler->find("last_overflow");
+  const bool never = overflow != nullptr && *overflow == Json(-1);
+  read.last_overflow = never ? -1 : count_in(path, *scaler, "last_overflow");
+  return read;
+}
+
+// The first release of the format kept the scale alone.
+std::optional<LossScalerState> old_scaler_in(const std::string& path,
+                                             const Json& state,
+                                             std::int64_t steps) {
+  const double scale = scale_in(path, "/loss_scale", state.find("loss_scale"));
+  if (scale == 1.0) return std::nullopt;  // of runs without a scaler
+  return LossScalerState{.scale = scale, .iteration = steps};
+}
+
+std::string schema_of(const Json& state) {
+  const Json* schema = state.find("schema");
+  return schema != nullptr && schema->is_string() ? schema->as_string() : "";
 }
 
 }  // namespace
 
-Checkpoint open_checkpoint(const std::string& said_folder, const Model& model) {
-  const std::string folder = whole_folder(said_folder);
-  const std::string state_path = folder + "/" + kState;
-  const Json state = read_json_file(state_path).root;
-  const Json* schema = state.find("schema");
-  if (schema == nullptr || !schema->is_string() || schema->as_string() != kSchema) {
-    refuse(state_path, "/schema", kSchema, schema != nullptr ? schema->describe() : "none");
+bool holds_checkpoint(const std::string& folder) {
+  const std::string path = folder + "/" + kStateFile;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  try {
+    const std::string schema = schema_of(read_json_file(path).root);
+    return schema == kSchema || schema == kOldSchema;
+  } catch (const InputError&) {
+    return false;
   }
-  const auto number = [&](const char* key) -> double {
-    const Json* value = state.find(key);
-    const bool good = value != nullptr && value->is_number() && value->as_number() >= 0.0;
-    if (good) return value->as_number();
-    refuse(state_path, std::string("/") + key, "a number of at least 0", "none");
-  };
+}
+
+Checkpoint open_checkpoint(const std::string& said_folder, const Model& model) {
+  const std::string folder = find_checkpoint(said_folder);
+  const std::string state_path = folder + "/" + kStateFile;
+  const std::string text = read_text_file(state_path);
+  const Json state = parse_json(text, state_path).root;
+  const std::string schema = schema_of(state);
+  const bool old = schema == kOldSchema;
+  if (schema != kSchema && !old) {
+    refuse(state_path, "/schema", kSchema, schema.empty() ? "none" : in_quotes(schema));
+  }
+  if (!old && !has_own_checksum(text)) {
+    refuse(state_path, "", "the bytes that were written", "others: the checksum (CRC-32) differs");
+  }
+  Checkpoint checkpoint;
+  checkpoint.progress.steps = count_in(state_path, state, "steps");
+  checkpoint.progress.rows = count_in(state_path, state, "rows");
+  checkpoint.state.updates = count_in(state_path, state, "updates");
+  checkpoint.state.loss_scaler = old ? old_scaler_in(state_path, state, checkpoint.progress.steps)
+                                     : scaler_in(state_path, state);
+  const Json* run = state.find("run");
+  if (run != nullptr && run->is_string()) checkpoint.progress.run = run->as_string();
   check_file(folder, state, kWeights);
   check_file(folder, state, kMoments);
-  Checkpoint checkpoint;
-  checkpoint.progress.steps = static_cast<std::int64_t>(number("steps"));
-  checkpoint.progress.rows = static_cast<std::int64_t>(number("rows"));
-  checkpoint.state.updates = static_cast<std::int64_t>(number("updates"));
-  checkpoint.state.loss_scale = number("loss_scale");
   checkpoint.weights = reader_of(folder + "/" + kWeights, model, "");
   checkpoint.state.first_moment = reader_of(folder + "/" + kMoments, model, kMomentNames[0]);
   checkpoint.state.second_moment = reader_of(folder + "/" + kMoments, model, kMomentNames[1]);

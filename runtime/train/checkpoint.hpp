@@ -1,11 +1,11 @@
-// Checkpoints: a folder with the weights (model.safetensors, as Hugging Face names them), Adam's
+// A checkpoint: a folder with the weights (model.safetensors, as Hugging Face names them), Adam's
 // moments (optimizer.safetensors) and where the run stands (state.json). Tensors are whole, so that
 // a run goes on under another stage or number of ranks.
 //
-// A checkpoint is written under a temporary name, flushed to the disk and renamed; the one before
-// goes after that. state.json holds size and CRC-32 of the other two files.
+// state.json holds size and CRC-32 of the other two files, and a CRC-32 of itself.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -13,15 +13,23 @@
 
 namespace zeroplan::runtime {
 
+class CheckpointFolder;
+
+inline constexpr const char* kStateFile = "state.json";
+// state.json first: without it the others are no checkpoint.
+inline constexpr std::array<const char*, 3> kCheckpointFiles = {
+    kStateFile, "model.safetensors", "optimizer.safetensors"};
+
 struct Progress {
   std::int64_t steps = 0;  // of the run, skipped ones included
   std::int64_t rows = 0;   // read so far by all ranks
+  std::string run;         // CheckpointFolder::run() of who wrote it; empty at the start
 };
 
-// All ranks call it together; rank 0 writes. One parameter at a time is whole in host memory.
-// Where writing fails, rank 0 throws WriteError, having removed what it wrote; the others hear of
-// it when that rank fails. The checkpoint before stays.
-void save_checkpoint(const std::string& folder,
+// All ranks call it together; rank 0 writes, and has the folder, the others null. One parameter at
+// a time is whole in host memory. Where writing fails, rank 0 throws WriteError, having removed
+// what it wrote; the others hear of it when that rank fails. The checkpoints before stay.
+void save_checkpoint(CheckpointFolder* folder,
                      const RankEngine& engine,
                      const Model& model,
                      const Progress& progress,
@@ -34,8 +42,13 @@ struct Checkpoint {
   ResumedState state;
 };
 
-// Throws InputError where files are missing, are not what was written, or do not fit the model.
+// `folder`: a checkpoint, or a folder of checkpoints (checkpoint_folder.hpp), of which the latest
+// is opened. Throws InputError where files are missing, are not what was written, or do not fit the
+// model.
 Checkpoint open_checkpoint(const std::string& folder, const Model& model);
+
+// Whether the folder itself has a state.json of ours, whole or not.
+bool holds_checkpoint(const std::string& folder);
 
 // Weights alone, from a .safetensors file with the model's names.
 ValueReader open_weights(const std::string& file, const Model& model);

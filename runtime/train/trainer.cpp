@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "runtime/collectives/in_process.hpp"
+#include "runtime/train/checkpoint_folder.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -84,11 +85,20 @@ RankHardware hardware_of(const TrainingSetup& setup,
   return hardware;
 }
 
-// Trains as one rank; losses and norms go to `curve`, which may be null.
+// Where the run saves: taken before it trains, so that a folder that cannot be had costs no time.
+std::unique_ptr<CheckpointFolder> checkpoint_folder(const TrainingSetup& setup,
+                                                    const TrainingOptions& options) {
+  if (options.save.empty()) return nullptr;
+  return std::make_unique<CheckpointFolder>(options.save, options.keep, setup.begun.run);
+}
+
+// Trains as one rank; `checkpoints`: of the one that writes them; losses and norms go to `curve`,
+// which may be null.
 RankReport run_rank(const TrainingSetup& setup,
                     const TrainingOptions& options,
                     const TokenSource& data,
                     Communicator& plain_group,
+                    CheckpointFolder* checkpoints,
                     TrainingReport* curve) {
   const bool traced = options.trace && plain_group.rank() == 0;
   RankHardware hardware = hardware_of(setup, options, plain_group, traced);
@@ -154,8 +164,9 @@ RankReport run_rank(const TrainingSetup& setup,
     if (options.save.empty() || !(last || saves)) continue;
     engine.begin_phase(Phase::save);
     const Progress progress{.steps = setup.begun.steps + step + 1,
-                            .rows = setup.begun.rows + (step + 1) * rows_of_step(setup)};
-    save_checkpoint(options.save, engine, *setup.model, progress, group, memory);
+                            .rows = setup.begun.rows + (step + 1) * rows_of_step(setup),
+                            .run = checkpoints != nullptr ? checkpoints->run() : ""};
+    save_checkpoint(checkpoints, engine, *setup.model, progress, group, memory);
   }
   engine.begin_phase(Phase::save);
   RankReport report;
@@ -186,7 +197,9 @@ TrainingReport train_rank(const TrainingSetup& setup,
   static_assert(std::is_trivially_copyable_v<RankReport>, "reports travel as bytes");
   try {
     TrainingReport report;
-    const RankReport own = run_rank(setup, options, data, group, &report);
+    std::unique_ptr<CheckpointFolder> checkpoints;
+    if (group.rank() == 0) checkpoints = checkpoint_folder(setup, options);
+    const RankReport own = run_rank(setup, options, data, group, checkpoints.get(), &report);
     report.ranks.resize(static_cast<std::size_t>(group.ranks()));
     group.run({.kind = CollectiveKind::all_gather,
                .dtype = DType::uint8,
@@ -218,6 +231,7 @@ TrainingReport train(const TrainingSetup& setup,
                      const TrainingOptions& options,
                      const TokenSource& data) {
   const int ranks = setup.config.data_parallel_ranks;
+  const std::unique_ptr<CheckpointFolder> checkpoints = checkpoint_folder(setup, options);
   const auto group = in_process_ranks(ranks, options.patience);
   TrainingReport report;
   report.ranks.resize(static_cast<std::size_t>(ranks));
@@ -227,7 +241,8 @@ TrainingReport train(const TrainingSetup& setup,
     Communicator& own = *group[static_cast<std::size_t>(rank)];
     try {
       report.ranks[static_cast<std::size_t>(rank)] =
-          run_rank(setup, options, data, own, rank == 0 ? &report : nullptr);
+          rank == 0 ? run_rank(setup, options, data, own, checkpoints.get(), &report)
+                    : run_rank(setup, options, data, own, nullptr, nullptr);
     } catch (const std::exception& error) {
       {
         const std::lock_guard lock(mutex);

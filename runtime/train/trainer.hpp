@@ -55,9 +55,10 @@ struct TrainingOptions {
   // Of each rank's device; a rank that needs more ends the run with OutOfMemory.
   Bytes capacity = Bytes::infinite();
   std::chrono::milliseconds patience = std::chrono::minutes(10);
-  std::string save;    // folder of the checkpoint; empty: none
-  int save_every = 0;  // steps; 0: at the end alone
-  bool trace = false;  // record rank 0's last step
+  std::string save;       // folder of checkpoints; empty: none
+  int save_every = 0;     // steps; 0: at the end alone
+  std::int64_t keep = 0;  // of this run's checkpoints, the newest; 0: all
+  bool trace = false;     // record rank 0's last step
   // Called by rank 0 behind every step.
   std::function<void(int step, double loss)> progress;
 };

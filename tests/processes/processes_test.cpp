@@ -297,51 +297,102 @@ TEST_CASE("a run goes on from 4 processes to 2 to 1 on the same curve") {
   for (std::size_t i = 0; i < whole.size(); ++i) CHECK(std::abs(parts[i] / whole[i] - 1.0) < 1e-6);
 }
 
-TEST_CASE("killed at any moment of writing a checkpoint, a whole one is there") {
+// A run that saves every step and keeps two is killed, `rounds` times, and goes on.
+void kill_and_go_on(int rounds) {
   const Folder folder;
   const std::string checkpoint = folder / "checkpoint";
-  // -1 without a file: seen while a writer is at work, in a folder that has just been replaced.
+  // -1 where a pointer is followed that has just moved on: what it named is too many now.
   const auto steps_of = [&] {
-    const std::string text = read_text(checkpoint + "/state.json");
+    std::string tag = read_text(checkpoint + "/latest");
+    if (tag.ends_with('\n')) tag.pop_back();
+    const std::string text = read_text(checkpoint + "/" + tag + "/state.json");
     return text.empty() ? -1.0 : parse_json(text, "state.json").root.find("steps")->as_number();
+  };
+  const auto in_the_making = [&] {
+    std::error_code error;
+    std::filesystem::directory_iterator at(checkpoint, error);
+    for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+      if (at->path().filename().string().starts_with(".zeroplan-saving.")) return true;
+    }
+    return false;
   };
   in_process(folder, 1, 1, 2, {"--steps", "1", "--save", checkpoint});
   double steps = steps_of();
   const double first = steps;
   int while_writing = 0;
-  for (int attempt = 0; attempt < 12; ++attempt) {
-    Process process(command_of(folder,
-                               1,
-                               2,
-                               {"--steps",
-                                "1000000",
-                                "--save-every",
-                                "1",
-                                "--save",
-                                checkpoint,
-                                "--resume",
-                                checkpoint}),
-                    {},
-                    folder / "killed");
-    // After it has written twice: at any moment, and every other time while a folder is written.
+  for (int attempt = 0; attempt < rounds; ++attempt) {
+    std::vector<std::string> words = {"--steps", "1000000", "--save-every", "1", "--keep", "2"};
+    words.insert(words.end(), {"--save", checkpoint, "--resume", checkpoint});
+    Process process(command_of(folder, 1, 2, words), {}, folder / "killed");
+    // After it has written twice: at any moment, and every other time while one is written.
     REQUIRE(wait_until([&] { return steps_of() >= steps + 2; }));
-    std::this_thread::sleep_for(std::chrono::microseconds(350 * attempt));
+    std::this_thread::sleep_for(std::chrono::microseconds(350 * (attempt % 12)));
     if (attempt % 2 == 1) {
       const auto deadline = std::chrono::steady_clock::now() + seconds(60);
-      while (!std::filesystem::exists(checkpoint + ".tmp") &&
-             std::chrono::steady_clock::now() < deadline) {
+      while (!in_the_making() && std::chrono::steady_clock::now() < deadline) {
       }
     }
     process.kill(SIGKILL);
     process.wait();
     INFO(process.err());
-    while_writing += std::filesystem::exists(checkpoint + ".tmp") ? 1 : 0;
+    while_writing += in_the_making() ? 1 : 0;
     REQUIRE(steps_of() >= steps);
     steps = steps_of();
   }
   CHECK(steps > first);
   CHECK(while_writing > 0);
   in_process(folder, 2, 3, 1, {"--steps", "1", "--resume", checkpoint});
+}
+
+TEST_CASE("killed at any moment of writing a checkpoint, a whole one is there") {
+  kill_and_go_on(12);
+}
+
+TEST_CASE("killed a hundred times, a whole one is there", "[.][long]") { kill_and_go_on(100); }
+
+TEST_CASE("a folder that is somebody else's is refused before it trains, and stays as it is") {
+  const Folder folder;
+  const std::string source = folder / "source";
+  std::filesystem::create_directories(source + "/deep");
+  std::ofstream(source + "/main.py") << "print()";
+  Process process(command_of(folder, 1, 2, {"--steps", "1", "--save", source}), {}, folder / "out");
+  CHECK(process.wait() == 2);
+  CHECK(process.err().find("error: " + source + ": expected an empty folder") != std::string::npos);
+  CHECK(process.err().find("got a folder that holds") != std::string::npos);
+  CHECK(process.err().find("step 1") == std::string::npos);
+  CHECK(read_text(source + "/main.py") == "print()");
+  CHECK(std::filesystem::exists(source + "/deep"));
+}
+
+TEST_CASE("a run saves into the folder that a symbolic link names") {
+  const Folder folder;
+  std::filesystem::create_directory(folder / "drive");
+  std::filesystem::create_directory_symlink(folder / "drive", folder / "link");
+  in_process(folder, 1, 1, 2, {"--steps", "1", "--save", folder / "link"});
+  CHECK(std::filesystem::is_symlink(folder / "link"));
+  CHECK(read_text(folder / "drive/latest") == "global_step1\n");
+  in_process(folder, 1, 1, 2, {"--steps", "1", "--resume", folder / "drive/global_step1"});
+}
+
+TEST_CASE("two runs into one folder: the second is refused before it trains") {
+  const Folder folder;
+  const std::string checkpoint = folder / "checkpoint";
+  Process first(
+      command_of(folder,
+                 1,
+                 2,
+                 {"--steps", "1000000", "--save-every", "1", "--keep", "1", "--save", checkpoint}),
+      {},
+      folder / "first");
+  REQUIRE(wait_until([&] { return std::filesystem::exists(checkpoint + "/latest"); }));
+  Process second(
+      command_of(folder, 1, 2, {"--steps", "1", "--save", checkpoint}), {}, folder / "second");
+  CHECK(second.wait() == 2);
+  CHECK(second.err().find("got one that another run has locked") != std::string::npos);
+  first.kill(SIGKILL);
+  first.wait();
+  // The lock goes with its process.
+  in_process(folder, 1, 1, 2, {"--steps", "1", "--save", checkpoint});
 }
 
 TEST_CASE(
@@ -355,9 +406,9 @@ TEST_CASE(
       folder / "full",
       20'000);
   CHECK(process.wait() == 1);
-  CHECK(process.err().find("error: training: cannot write " + checkpoint +
-                           ".tmp/model.safetensors: File too large") != std::string::npos);
-  CHECK_FALSE(std::filesystem::exists(checkpoint + ".tmp"));
+  CHECK(process.err().find("error: training: cannot write " + checkpoint + "/.zeroplan-saving.") !=
+        std::string::npos);
+  CHECK(process.err().find("/model.safetensors: File too large") != std::string::npos);
   in_process(folder, 2, 1, 1, {"--steps", "1", "--resume", checkpoint});
 }
 

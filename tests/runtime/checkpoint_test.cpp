@@ -1,6 +1,7 @@
 // A run that is interrupted goes on as if it had not been, under another stage and number of ranks.
 #include "runtime/train/checkpoint.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <iterator>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <sys/resource.h>
 
@@ -69,6 +71,34 @@ std::vector<double> losses_of(Small& run, const TrainingOptions& options) {
   return train(run.setup, options, *random_tokens(3, 24, 32)).losses;
 }
 
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+// What opening the checkpoint is refused with.
+std::string refusal_of(const std::string& folder, const Model& model) {
+  try {
+    open_checkpoint(folder, model);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 TEST_CASE("a checkpoint of shards, or of second copies, is one as any other") {
   Folder folder;
   Small whole = make(0, 1);
@@ -108,7 +138,6 @@ TEST_CASE("a checkpoint is resumed under any stage and number of ranks") {
     CAPTURE(stage, ranks);
     Small first = make(stage, ranks);
     losses_of(first, {.steps = 3, .save = folder / "checkpoint"});
-    CHECK_FALSE(fs::exists(folder / "checkpoint.tmp"));
     for (const int next_stage : {0, 2, 3}) {
       Small second = make(next_stage, next_stage == 0 ? 1 : 8 / ranks);
       Checkpoint checkpoint = open_checkpoint(folder / "checkpoint", second.small.model);
@@ -159,23 +188,220 @@ TEST_CASE("bf16 masters and moments are resumed to the bit, and under another st
   }
 }
 
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+// Losses and norms of gradients, to the bit.
+struct Curve {
+  std::vector<double> losses, norms;
+};
+
+struct Resumable {
+  const char* precision;
+  int stage, ranks;
+  const char* offload;  // of the optimizer
+};
+
+// A LLaMA so small that fp16 overflows where its scale says so.
+Plan plan_of(const Resumable& what) {
+  const Json model = Json::object({{"model_type", "llama"},
+                                   {"architectures", Json::array({"LlamaForCausalLM"})},
+                                   {"hidden_size", 32},
+                                   {"intermediate_size", 48},
+                                   {"num_hidden_layers", 1},
+                                   {"num_attention_heads", 2},
+                                   {"vocab_size", 64},
+                                   {"max_position_embeddings", 64},
+                                   {"rms_norm_eps", 1e-5}});
+  Json zero = Json::object({{"stage", what.stage}, {"reduce_bucket_size", 2000}});
+  if (std::string_view(what.offload) != "none") {
+    zero["offload_optimizer"] = Json::object({{"device", what.offload}});
+  }
+  Json ds_config = Json::object({{"zero_optimization", std::move(zero)}});
+  if (std::string_view(what.precision) != "fp32") {
+    ds_config[what.precision] = Json::object({{"enabled", true}});
+  }
+  return resolve(
+      parse_scenario(Json::object({{"model", model},
+                                   {"cluster", "1x" + std::to_string(what.ranks) + "xcpu"},
+                                   {"workload",
+                                    Json::object({{"sequence_length", 8},
+                                                  {"micro_batch_size", 2},
+                                                  {"precision", what.precision},
+                                                  {"engine", "embedded"},
+                                                  {"frontend", "native"}})},
+                                   {"ds_config", std::move(ds_config)}}),
+                     "test"));
 }
 
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
+TEST_CASE("a run that goes on from any step is the run that was not interrupted, to the bit") {
+  constexpr int kSteps = 14;
+  const Resumable all[] = {{"fp32", 0, 1, "none"},
+                           {"fp32", 2, 2, "none"},
+                           {"fp32", 3, 2, "cpu"},
+                           {"bf16", 1, 2, "none"},
+                           {"bf16", 2, 2, "cpu"},
+                           {"bf16", 3, 2, "none"},
+                           {"fp16", 0, 1, "none"},
+                           {"fp16", 1, 2, "none"},
+                           {"fp16", 2, 2, "none"},
+                           {"fp16", 3, 2, "none"},
+                           {"fp16", 3, 2, "cpu"}};
+  for (const Resumable& what : all) {
+    CAPTURE(what.precision, what.stage, what.ranks, what.offload);
+    Folder folder;
+    const Plan plan = plan_of(what);
+    const StepWork work = step_work(plan);
+    const auto train_from = [&](int begun) {
+      TrainingSetup setup = test::setup_of(plan, work);
+      setup.adamw.learning_rate = 0.01;
+      // Overflows at once, then whenever the scale has grown again.
+      if (std::string_view(what.precision) == "fp16") {
+        setup.loss_scaling = {.initial = 1 << 22, .dynamic = true, .window = 3, .hysteresis = 2};
+      }
+      TrainingOptions options{.steps = kSteps - begun};
+      if (begun == 0) {
+        options.save = folder / "checkpoints";
+        options.save_every = 1;
+      } else {
+        const std::string tag = "checkpoints/global_step" + std::to_string(begun);
+        resume(setup, open_checkpoint(folder / tag.c_str(), *plan.model));
+      }
+      const TrainingReport report = train(setup, options, *random_tokens(1, 64, 16));
+      return Curve{report.losses, report.gradient_norms};
+    };
+    const Curve whole = train_from(0);
+    if (std::string_view(what.precision) == "fp16") {
+      // Both are in what is compared: steps that were skipped, and steps that were not.
+      const auto skipped = std::count(whole.norms.begin(), whole.norms.end(), 0.0);
+      CAPTURE(whole.norms);
+      CHECK((skipped >= 3 && skipped <= kSteps - 4));
+    }
+    for (int begun = 1; begun < kSteps; ++begun) {
+      const Curve rest = train_from(begun);
+      REQUIRE(rest.losses.size() == static_cast<std::size_t>(kSteps - begun));
+      for (std::size_t i = 0; i < rest.losses.size(); ++i) {
+        const std::size_t at = i + static_cast<std::size_t>(begun);
+        CAPTURE(begun, at);
+        REQUIRE(rest.losses[i] == whole.losses[at]);
+        const bool same = rest.norms[i] == whole.norms[at] ||
+                          (std::isnan(rest.norms[i]) && std::isnan(whole.norms[at]));
+        REQUIRE(same);
+      }
+    }
+  }
 }
 
-// What opening the checkpoint is refused with.
-std::string refusal_of(const std::string& folder, const Model& model) {
+TEST_CASE("what is kept is the newest of the run's own; what is of other runs stays") {
+  Folder folder;
+  const std::string checkpoints = folder / "checkpoints";
+  Small first = make(1, 2);
+  losses_of(first, {.steps = 3, .save = checkpoints, .save_every = 1});
+  CHECK(names_in(checkpoints) ==
+        std::vector<std::string>{
+            ".zeroplan-checkpoints", "global_step1", "global_step2", "global_step3", "latest"});
+  // Somebody's note beside the files keeps the folder.
+  write_text(checkpoints + "/global_step1/note.txt", "good one");
+  Small other = make(1, 2);
+  losses_of(other, {.steps = 4, .save = checkpoints, .save_every = 1, .keep = 2});
+  CHECK(names_in(checkpoints) == std::vector<std::string>{".zeroplan-checkpoints",
+                                                          "global_step1",
+                                                          "global_step2",
+                                                          "global_step3",
+                                                          "global_step3.2",
+                                                          "global_step4",
+                                                          "latest"});
+  CHECK(open_checkpoint(checkpoints, other.small.model).progress.steps == 4);
+  // Who goes on is the same run, and its old ones count.
+  Small next = make(1, 2);
+  resume(next.setup, open_checkpoint(checkpoints, next.small.model));
+  losses_of(next, {.steps = 1, .save = checkpoints, .keep = 1});
+  CHECK(names_in(checkpoints) == std::vector<std::string>{".zeroplan-checkpoints",
+                                                          "global_step1",
+                                                          "global_step2",
+                                                          "global_step3",
+                                                          "global_step5",
+                                                          "latest"});
+  CHECK(open_checkpoint(checkpoints + "/global_step3", next.small.model).progress.steps == 3);
+}
+
+// What saving into the folder is refused with, before any step.
+std::string refusal_to_save(const std::string& folder) {
+  Small run = make(1, 1);
   try {
-    open_checkpoint(folder, model);
+    losses_of(run, {.steps = 1, .save = folder});
   } catch (const InputError& error) {
     return error.what();
   }
   return "";
+}
+
+TEST_CASE("a folder that is neither empty nor ours is refused, and left alone") {
+  Folder folder;
+  const std::string other = folder / "other";
+  fs::create_directories(other + "/deep");
+  write_text(other + "/latest", "global_step10");  // DeepSpeed's own
+  CHECK(refusal_to_save(other) ==
+        "error: " + other +
+            ": expected an empty folder, a new one, or one with checkpoints of zeroplan run, got a "
+            "folder that holds \"deep\"\nhint: name a folder of its own: --save " +
+            other + "/checkpoints");
+  CHECK(names_in(other) == std::vector<std::string>{"deep", "latest"});
+  write_text(folder / "file", "mine");
+  CHECK(refusal_to_save(folder / "file").find("got a file of that name") != std::string::npos);
+  CHECK(text_of(folder / "file") == "mine");
+  // The top folder of a drive.
+  fs::create_directories(folder / "drive/lost+found");
+  CHECK(refusal_to_save(folder / "drive").empty());
+  CHECK(refusal_to_save(folder / "deep/new/one/").empty());
+}
+
+TEST_CASE("a checkpoint as releases before wrote it is gone on from, and stays") {
+  Folder folder;
+  const std::string checkpoints = folder / "checkpoints";
+  Small run = make(2, 2);
+  losses_of(run, {.steps = 2, .save = checkpoints});
+  // The files in the folder itself, and a state without checksum and run.
+  const std::string old = folder / "old";
+  fs::rename(checkpoints + "/global_step2", old);
+  std::string facts = text_of(old + "/state.json");
+  facts.resize(facts.rfind(",\n  \"crc32\": "));
+  facts += "\n}\n";
+  const auto replace = [&](const std::string& what, const std::string& by) {
+    const std::size_t at = facts.find(what);
+    REQUIRE(at != std::string::npos);
+    facts.replace(at, what.size(), by);
+  };
+  replace("zeroplan.checkpoint/2", "zeroplan.checkpoint/1");
+  replace("\"loss_scaler\": null", "\"loss_scale\": 1.0");
+  write_text(old + "/state.json", facts);
+  Small next = make(2, 2);
+  resume(next.setup, open_checkpoint(old, next.small.model));
+  losses_of(next, {.steps = 1, .save = old, .keep = 1});
+  CHECK(names_in(old) == std::vector<std::string>{".zeroplan-checkpoints",
+                                                  "global_step3",
+                                                  "latest",
+                                                  "model.safetensors",
+                                                  "optimizer.safetensors",
+                                                  "state.json"});
+}
+
+TEST_CASE("a pointer that leads out of its folder is not followed") {
+  Folder folder;
+  const std::string checkpoints = folder / "checkpoints";
+  Small run = make(1, 1);
+  losses_of(run, {.steps = 1, .save = checkpoints});
+  for (const char* name : {"../elsewhere",
+                           "/etc",
+                           "",
+                           "global_step1/../..",
+                           "global_step-1",
+                           "global_step99999999999999999999",
+                           "global_step2"}) {
+    CAPTURE(name);
+    write_text(checkpoints + "/latest", name);
+    CHECK(refusal_of(checkpoints, run.small.model).find("latest: expected the name") !=
+          std::string::npos);
+  }
+  fs::remove(checkpoints + "/latest");
+  CHECK(open_checkpoint(checkpoints, run.small.model).progress.steps == 1);
 }
 
 TEST_CASE("a checkpoint that is not what was written is refused with the file and why") {
@@ -186,9 +412,10 @@ TEST_CASE("a checkpoint that is not what was written is refused with the file an
   const Model& model = run.small.model;
   CHECK(refusal_of(checkpoint, model).empty());
   CHECK(refusal_of(checkpoint + "/", model).empty());
-  const std::string weights = checkpoint + "/model.safetensors";
-  const std::string moments = checkpoint + "/optimizer.safetensors";
-  const std::string state = checkpoint + "/state.json";
+  const std::string tag = checkpoint + "/global_step1";
+  const std::string weights = tag + "/model.safetensors";
+  const std::string moments = tag + "/optimizer.safetensors";
+  const std::string state = tag + "/state.json";
 
   const std::string whole = text_of(weights);
   std::string flipped = whole;
@@ -213,20 +440,57 @@ TEST_CASE("a checkpoint that is not what was written is refused with the file an
   write_text(state, facts.substr(0, facts.size() / 2));
   CHECK(refusal_of(checkpoint, model).find("state.json: line") != std::string::npos);
   write_text(state, "{\"schema\": \"zeroplan.checkpoint/1\"}");
-  CHECK(refusal_of(checkpoint, model).find("/files/model.safetensors/bytes: expected a whole") !=
+  CHECK(refusal_of(checkpoint, model).find("/steps: expected a whole number from 0 to 2^53") !=
         std::string::npos);
   CHECK(refusal_of(folder / "nowhere", model).find("nowhere/state.json") != std::string::npos);
   write_text(state, facts);
   CHECK(refusal_of(checkpoint, model).empty());
 }
 
-// Where names cannot be exchanged a crash may leave the checkpoint under its second name.
-TEST_CASE("a checkpoint that was moved aside for the next one is found") {
+TEST_CASE("every byte of state.json counts") {
   Folder folder;
-  Small run = make(1, 2);
-  losses_of(run, {.steps = 2, .save = folder / "checkpoint"});
-  fs::rename(folder / "checkpoint", folder / "checkpoint.old");
-  CHECK(open_checkpoint(folder / "checkpoint", run.small.model).progress.steps == 2);
+  const std::string checkpoint = folder / "checkpoint";
+  Small run = make(2, 2);
+  losses_of(run, {.steps = 1, .save = checkpoint});
+  const std::string state = checkpoint + "/global_step1/state.json";
+  const std::string facts = text_of(state);
+  for (std::size_t i = 0; i < facts.size(); ++i) {
+    std::string changed = facts;
+    // Another digit, another letter: most of these are JSON.
+    changed[i] = static_cast<char>(changed[i] ^ 1);
+    write_text(state, changed);
+    CAPTURE(i, changed);
+    CHECK_FALSE(refusal_of(checkpoint, run.small.model).empty());
+  }
+}
+
+// A text that says `key`: `value` in place of what was written, with a checksum that fits.
+std::string resealed(std::string facts, const std::string& key, const std::string& value) {
+  const std::size_t at = facts.find("\"" + key + "\": ") + key.size() + 4;
+  facts.replace(at, facts.find_first_of(",\n", at) - at, value);
+  const std::size_t sum = facts.rfind(",\n  \"crc32\": ");
+  const auto body = std::as_bytes(std::span(facts.data(), sum));
+  return facts.substr(0, sum) + ",\n  \"crc32\": " + std::to_string(crc32(body)) + "\n}\n";
+}
+
+TEST_CASE("a state with numbers that no run reaches is refused, whatever its checksum") {
+  Folder folder;
+  const std::string checkpoint = folder / "checkpoint";
+  Small run = make(2, 2);
+  losses_of(run, {.steps = 1, .save = checkpoint});
+  const std::string state = checkpoint + "/global_step1/state.json";
+  const std::string facts = text_of(state);
+  write_text(state, resealed(facts, "rows", "8"));
+  REQUIRE(refusal_of(checkpoint, run.small.model).empty());
+  for (const char* key : {"rows", "steps", "updates"}) {
+    for (const char* value :
+         {"9223372036854775807", "-1", "1.5", "9007199254740993", "\"8\"", "1e400", "null", "[]"}) {
+      CAPTURE(key, value);
+      write_text(state, resealed(facts, key, value));
+      const std::string refusal = refusal_of(checkpoint, run.small.model);
+      CHECK(refusal.find(state) != std::string::npos);
+    }
+  }
 }
 
 // The process may write no file longer than that until this goes.
@@ -266,24 +530,11 @@ TEST_CASE("a disk that takes no more ends the run; the checkpoint before stays w
       message = error.what();
     }
   }
-  CHECK(message == "cannot write " + checkpoint + ".tmp/model.safetensors: File too large");
-  CHECK_FALSE(fs::exists(checkpoint + ".tmp"));
+  CHECK(message.starts_with("cannot write " + checkpoint + "/.zeroplan-saving."));
+  CHECK(message.ends_with("/model.safetensors: File too large"));
+  CHECK(names_in(checkpoint) ==
+        std::vector<std::string>{".zeroplan-checkpoints", "global_step2", "latest"});
   CHECK(open_checkpoint(checkpoint, first.small.model).progress.steps == 2);
-}
-
-TEST_CASE("a full device is told with the system's reason") {
-  if (!fs::exists("/dev/full")) {
-    WARN("SKIPPED: no /dev/full here");
-    return;
-  }
-  std::string message;
-  try {
-    DiskFile("/dev/full").write("four");
-  } catch (const WriteError& error) {
-    message = error.what();
-  }
-  CHECK(message == "cannot write /dev/full: No space left on device");
-  CHECK_THROWS_AS(DiskFile("/nowhere/at/all"), WriteError);
 }
 
 TEST_CASE("a loss that is no number ends the run; the checkpoint before stays") {
