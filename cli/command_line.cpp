@@ -9,6 +9,7 @@
 #include "cli/flags.hpp"
 #include "cli/help.hpp"
 #include "cli/language/translation.hpp"
+#include "cli/terminal_text.hpp"
 #include "model/check.hpp"
 
 namespace zeroplan {
@@ -98,6 +99,8 @@ int run_and_report(const std::vector<std::string>& words) {
 }  // namespace
 
 int run_command_line(int argc, const char* const* argv) {
+  const TerminalText safe_out(std::cout);
+  const TerminalText safe_log(std::cerr);
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   const int code = run_and_report(words);
   std::cout.flush();

@@ -209,6 +209,20 @@ EmbeddedRun embedded_run(const Arguments& arguments) {
   return run;
 }
 
+void print_warnings(const EmbeddedRun& run, const Arguments& arguments, std::ostream& log) {
+  if (run.group.rank != 0) return;
+  const Translation words(arguments.language);
+  for (const std::string& sentence : run.predicted.warnings) {
+    log << words.text("warning: " + sentence + "\n");
+  }
+}
+
+Json warnings_json(const EmbeddedRun& run) {
+  Json list = Json::array();
+  for (const std::string& sentence : run.predicted.warnings) list.push_back(sentence);
+  return list;
+}
+
 namespace {
 
 runtime::TrainingSetup setup_of(const EmbeddedRun& run,

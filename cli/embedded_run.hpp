@@ -35,6 +35,11 @@ struct EmbeddedRun {
 // built without CUDA or no GPU is found.
 EmbeddedRun embedded_run(const Arguments& arguments);
 
+// What `simulate` would warn of for the same plan: on `log` before the training, by rank 0 alone,
+// and as `warnings` of the documents.
+void print_warnings(const EmbeddedRun& run, const Arguments& arguments, std::ostream& log);
+Json warnings_json(const EmbeddedRun& run);
+
 // Trains it as --steps, --seed and --data say; the losses go to `log` as they come. Throws what
 // runtime::train() throws, and before any step an InputError where --trace, --measurement or --save
 // could not be written. The report is whole on every process.

@@ -17,19 +17,30 @@ constexpr std::int64_t kLargestLog = std::int64_t{256} << 20;
 
 enum class FileKind { ds_config, scenario, text };
 
-// A JSON object with a key that only scenarios have is one; any other is a ds_config.
+bool tells_of_failure(const std::string& text) {
+  return !read_oom_text(text).empty() || !read_log_symptoms(text).empty();
+}
+
+// A JSON object with a key that only scenarios have is one; any other is a ds_config. What begins
+// as an object or is called .json and is none is a log (the Trainer prints Python's dictionaries)
+// where it tells of a failure, else broken, and the error says where.
 FileKind kind_of(const std::string& text, const std::string& file) {
   const std::size_t first = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
-  if (first == std::string::npos || text[first] != '{') return FileKind::text;
+  const bool object = first != std::string::npos && text[first] == '{';
+  if (!object && !file.ends_with(".json")) return FileKind::text;
   try {
     const JsonDocument document = parse_json(text, file, {});
+    if (!document.root.is_object()) {
+      throw InputError({file, "", "an object", document.root.describe(), ""});
+    }
     for (const std::string_view key : {"model", "cluster", "workload", "ds_config", "software"}) {
       if (document.root.find(key) != nullptr) return FileKind::scenario;
     }
+    return FileKind::ds_config;
   } catch (const InputError&) {
-    // Its reader says what is wrong with it.
+    if (tells_of_failure(text)) return FileKind::text;
+    throw;
   }
-  return FileKind::ds_config;
 }
 
 Scenario scenario_with_file(const Arguments& arguments, FileKind kind) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "cli/table.hpp"
+#include "model/diagnostic.hpp"
 #include "simulator/allocator_options.hpp"
 
 namespace zeroplan {
@@ -312,8 +313,8 @@ std::string changes_text(const OomRun& run) {
 
 std::string explain_text(const ConfigExplanation& explanation, const Translation& words) {
   const StepResult& base = explanation.sensitivity.base;
-  std::string text =
-      explanation.file + ": " + words.text(run_line(explanation.plan) + "\n" + verdict_line(base));
+  std::string text = printable(explanation.file) + ": " +
+                     words.text(run_line(explanation.plan) + "\n" + verdict_line(base));
   text += "\n" + peak_text(base, explanation.peak, words) + "\n";
   text += movers_text(explanation, Measure::gpu_memory, "what moves GPU memory most", words) + "\n";
   text +=
@@ -336,12 +337,12 @@ std::string explain_text(const SymptomExplanation& explanation, const Translatio
     text += fmt::format("line {}: cause: {} [{}]\n", symptom.line, symptom.text, symptom.code);
     text += "  advice: " + symptom.advice + "\n";
   }
-  return explanation.file + ": " + words.text(text);
+  return printable(explanation.file) + ": " + words.text(text);
 }
 
 std::string explain_text(const OomExplanation& explanation, const Translation& words) {
   const OomEvent& event = explanation.events[explanation.explained];
-  std::string text = explanation.file + ": " +
+  std::string text = printable(explanation.file) + ": " +
                      words.text(events_text(explanation) + causes_text(explanation.causes) +
                                 shared_segment_note(event) + facts_text(explanation.facts));
   if (!explanation.run) {

@@ -89,10 +89,12 @@ void print_findings(const std::string& file,
   for (const Finding& finding : report.findings) {
     const RuleInfo& rule = rules.at(finding.code);
     const RuleText& text = *(rule.texts.begin() + finding.text);
+    std::vector<std::string> arguments;  // keys and values of the file
+    for (const std::string& argument : finding.arguments) arguments.push_back(printable(argument));
     out << words.filled(std::string(name(finding.severity)) + ": {=}: {=}: {=} [{=}]",
-                        {file,
-                         finding.pointer.empty() ? "/" : finding.pointer,
-                         words.filled(text.message, finding.arguments),
+                        {printable(file),
+                         finding.pointer.empty() ? "/" : printable(finding.pointer),
+                         words.filled(text.message, arguments),
                          finding.code})
         << "\n";
     // What is only worth knowing shall not take more lines than what is wrong.
@@ -100,9 +102,9 @@ void print_findings(const std::string& file,
       out << words.text("  cost: " + std::string(rule.cost)) << "\n";
     }
     if (finding.fix.empty()) continue;
-    out << "  " << words.filled("fix: {=}", {words.filled(text.fix, finding.arguments)}) << "\n";
+    out << "  " << words.filled("fix: {=}", {words.filled(text.fix, arguments)}) << "\n";
   }
-  if (report.findings.empty()) out << words.text(file + ": nothing to report\n");
+  if (report.findings.empty()) out << words.text(printable(file) + ": nothing to report\n");
 }
 
 // One line for everything that lacks the same.

@@ -3,6 +3,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/table.hpp"
+#include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 
 namespace zeroplan {
@@ -31,16 +32,16 @@ Json model_json(const Model& model) {
 
 void print_model(const Model& model, std::ostream& out) {
   const ParameterCounts counts = count_parameters(model);
-  out << model.architecture << " (" << model.model_type << ")\n"
+  out << printable(model.architecture) << " (" << model.model_type << ")\n"
       << "  parameters  " << count_text(counts.total.count()) << "\n"
       << "  trainable   " << count_text(counts.trainable.count()) << "\n"
       << "  active      " << count_text(counts.active.count()) << "\n";
   if (model.planned) {
     out << "  memory and time can be planned\n";
   } else {
-    out << "  counted only: " << model.not_planned_reason << "\n";
+    out << "  counted only: " << printable(model.not_planned_reason) << "\n";
   }
-  for (const std::string& note : model.notes) out << "  note: " << note << "\n";
+  for (const std::string& note : model.notes) out << "  note: " << printable(note) << "\n";
 }
 
 Json list_json() {

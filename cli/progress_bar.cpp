@@ -1,10 +1,13 @@
 #include "cli/progress_bar.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <iostream>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {
@@ -35,21 +38,26 @@ Cut cut(const std::string& text, std::size_t most) {
   return {text, columns};
 }
 
+// std::cerr escapes what steers a terminal (cli/terminal_text.hpp); here the cursor is meant to go
+// back.
+void write_to_terminal(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
 std::size_t columns_of(const std::string& text) { return cut(text, text.size()).columns; }
 
 }  // namespace
 
 ProgressBar::ProgressBar(std::ostream& log)
-    : log_(log), terminal_(&log == &std::cerr && isatty(STDERR_FILENO) == 1) {}
+    : terminal_(&log == &std::cerr && isatty(STDERR_FILENO) == 1) {}
 
 ProgressBar::~ProgressBar() {
   // With the terminal's ^C behind it.
   const std::size_t wiped = std::min(width_ + 2, std::max<std::size_t>(terminal_columns(), 1) - 1);
-  if (width_ > 0) log_ << '\r' << std::string(wiped, ' ') << '\r' << std::flush;
+  if (width_ > 0) write_to_terminal('\r' + std::string(wiped, ' ') + '\r');
 }
 
-void ProgressBar::show(double share, const std::string& text, const std::string& more) {
+void ProgressBar::show(double share, const std::string& said, const std::string& more) {
   if (!terminal_) return;
+  const std::string text = printable(said);
   constexpr std::size_t kMostCells = 24;
   constexpr std::size_t kFewestCells = 8;
   // A line that wraps could not be written over; the cursor stands behind it, or the terminal's ^C.
@@ -68,7 +76,7 @@ void ProgressBar::show(double share, const std::string& text, const std::string&
   const std::size_t wiped = std::min(width_, columns);  // the terminal may have become narrower
   if (length < wiped) line += std::string(wiped - length, ' ');
   width_ = length;
-  log_ << '\r' << line << std::flush;
+  write_to_terminal('\r' + line);
 }
 
 }  // namespace zeroplan

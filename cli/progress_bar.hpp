@@ -19,7 +19,6 @@ class ProgressBar {
   void show(double share, const std::string& text, const std::string& more = "");
 
  private:
-  std::ostream& log_;
   bool terminal_ = false;
   std::size_t width_ = 0;  // of what stands there, in columns
 };

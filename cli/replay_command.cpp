@@ -4,6 +4,7 @@
 #include "cli/commands.hpp"
 #include "cli/language/translation.hpp"
 #include "evidence/replay.hpp"
+#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 
@@ -17,8 +18,9 @@ int run_replay(const Arguments& arguments, Streams streams) {
     streams.out << to_json(report).dump(2) << "\n";
   } else {
     for (const ReplayMismatch& mismatch : report.mismatches) {
-      streams.out << mismatch.id << " step " << mismatch.step << " event " << mismatch.event
-                  << ": expected " << mismatch.expected << ", got " << mismatch.got << "\n";
+      streams.out << printable(mismatch.id) << " step " << mismatch.step << " event "
+                  << mismatch.event << ": expected " << printable(mismatch.expected) << ", got "
+                  << printable(mismatch.got) << "\n";
     }
     streams.out << report.reproduced << " of " << report.configurations
                 << " recordings reproduced\n";

@@ -63,6 +63,7 @@ Json report_json(const EmbeddedRun& run, const TrainingReport& report) {
   if (worst.device_busy > Seconds()) {
     document["device_busy_seconds"] = worst.device_busy.seconds();
   }
+  document["warnings"] = warnings_json(run);
   return document;
 }
 
@@ -87,6 +88,7 @@ void print(const EmbeddedRun& run, const TrainingReport& report, std::ostream& o
 int run_run(const Arguments& arguments, Streams streams) {
   return run_command_body(arguments, streams, [&](Streams heard) -> int {
     const EmbeddedRun run = embedded_run(arguments);
+    print_warnings(run, arguments, heard.log);
     const TrainingReport report = train_embedded(run, arguments, heard.log);
     write_recordings(run, arguments, report, heard.log);
     if (arguments.json) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "model/check.hpp"
+#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {
@@ -33,7 +34,11 @@ std::string padded(const std::string& text, std::size_t width, Align align) {
 }  // namespace
 
 std::string table(const std::vector<Column>& columns,
-                  const std::vector<std::vector<std::string>>& rows) {
+                  const std::vector<std::vector<std::string>>& texts) {
+  std::vector<std::vector<std::string>> rows = texts;
+  for (auto& row : rows) {
+    for (std::string& cell : row) cell = printable(cell);
+  }
   std::vector<std::size_t> widths;
   std::vector<std::string> titles;
   for (const Column& column : columns) {

@@ -18,7 +18,7 @@ struct Column {
 };
 
 // Rows under titles, columns separated by two spaces, without trailing spaces. Widths count
-// characters, not bytes, and wide (Chinese) ones twice.
+// characters, not bytes, and wide (Chinese) ones twice; a cell stays in its line (printable()).
 std::string table(const std::vector<Column>& columns,
                   const std::vector<std::vector<std::string>>& rows);
 

@@ -173,12 +173,14 @@ int run_verify(const Arguments& arguments, Streams streams) {
   const double time_tolerance = arguments.real("time-tolerance", 0.0, 1e9).value_or(0.15);
   return run_command_body(arguments, streams, [&](Streams heard) {
     const EmbeddedRun run = embedded_run(arguments);
+    print_warnings(run, arguments, heard.log);
     const runtime::TrainingReport report = train_embedded(run, arguments, heard.log);
     write_recordings(run, arguments, report, heard.log);
     const Comparison comparison = compare(run, report);
     if (arguments.json) {
       Json document = document_of(comparison, report);
       add_driver(run, report, document);
+      document["warnings"] = warnings_json(run);
       heard.out << document.dump(2) << "\n";
     } else {
       print(comparison, report, heard.out);

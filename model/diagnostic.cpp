@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "model/check.hpp"
+#include "model/plain_text.hpp"
 
 namespace zeroplan {
 namespace {
@@ -19,24 +20,6 @@ std::string folded(std::string_view word) {
 }
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
-
-// Bytes of the UTF-8 character that `text` begins with; 0 where that is none, or a control
-// character of Unicode (U+0080 to U+009F).
-std::size_t character_length(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const std::size_t length = lead < 0x80   ? 1
-                             : lead < 0xc2 ? 0
-                             : lead < 0xe0 ? 2
-                             : lead < 0xf0 ? 3
-                             : lead < 0xf5 ? 4
-                                           : 0;
-  if (length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if (!is_continuation(text[i])) return 0;
-  }
-  const bool control = lead == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0;
-  return control ? 0 : length;
-}
 
 // Damerau-Levenshtein distance (optimal string alignment).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -147,18 +130,16 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
 std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
-    const std::size_t length = character_length(text);
-    const auto byte = static_cast<unsigned char>(text[0]);
-    if (length == 0 || byte < 0x20 || byte == 0x7f) {
-      constexpr char kHex[] = "0123456789abcdef";
-      result += "\\x";
-      result += kHex[byte >> 4];
-      result += kHex[byte & 15];
-      text.remove_prefix(1);
+    const Utf8Character character = first_character(text);
+    const std::size_t length = std::max<std::size_t>(character.length, 1);
+    if (character.length == 0) {
+      result += escaped_byte(text[0]);
+    } else if (is_steering(character.code)) {
+      result += escaped(character.code);
     } else {
       result += text.substr(0, length);
-      text.remove_prefix(length);
     }
+    text.remove_prefix(length);
   }
   return result;
 }

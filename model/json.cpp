@@ -11,6 +11,7 @@
 
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
+#include "model/plain_text.hpp"
 
 namespace zeroplan {
 
@@ -156,7 +157,8 @@ nlohmann::ordered_json to_library(const Json& value) {
 }  // namespace
 
 std::string Json::dump(int indent) const {
-  return to_library(*this).dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+  return steering_escaped(
+      to_library(*this).dump(indent, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 std::string Json::describe() const {

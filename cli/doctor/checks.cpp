@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "tuner/kit/quoting.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -224,7 +226,7 @@ class Examination {
           lock + " is there",
           "a build that was interrupted: the next one waits for the lock without a word "
           "(torch/utils/file_baton.py)",
-          "pgrep -f cpp_extension || rm " + shell_word(lock));
+          "pgrep -f cpp_extension || rm " + sh_path(lock));
     }
   }
 
@@ -292,7 +294,7 @@ class Examination {
             "no-ssh",
             fmt::format("{} is not reached without a password: {}", host.name, host.failure),
             "the launcher waits, or ends with exit code 255",
-            "ssh-copy-id " + shell_word(host.name));
+            "ssh-copy-id " + sh_quoted(host.name));
         continue;
       }
       if (!host.has_folder) {
@@ -403,7 +405,7 @@ class Examination {
           "not-nvme",
           fmt::format("{} is on {}", state.path, state.device.value_or("no mounted device")),
           "swapping is planned with the speed of NVMe drives",
-          "findmnt -T " + shell_word(state.path));
+          "findmnt -T " + sh_path(state.path));
     }
     if (needs_ && state.free && needs_->nvme > *state.free) {
       say(Severity::error,
@@ -413,7 +415,7 @@ class Examination {
                       state.path,
                       state.free->gib()),
           "the first step ends with \"no space left on device\"",
-          "df -h " + shell_word(state.path));
+          "df -h " + sh_path(state.path));
     }
     if (needs_ && state.read && *state.read < needs_->nvme_read) {
       say(Severity::warning,

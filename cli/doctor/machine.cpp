@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "tuner/kit/quoting.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -34,6 +36,10 @@ constexpr const char* kLocks =
 constexpr const char* kInterfaces = "ls /sys/class/net";
 constexpr const char* kVariables =
     "env | grep -E '^(NCCL|GLOO|CUDA|OMP|DS|PYTORCH|TORCH|LD_LIBRARY)_[A-Z_0-9]*='";
+
+// ssh joins its words with spaces for the other host's shell: the folder's name needs quotes of its
+// own there, each ' in it as '\''.
+constexpr const char* kHasFolder = "\"test -d '$(pwd | sed \"s/'/'\\\\\\\\''/g\")'\"";
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -90,7 +96,8 @@ void read_cards(Probe& probe, MachineState& machine) {
     for (const std::string& line : lines_of(processes.text)) {
       const std::vector<std::string> fields = fields_of(line);
       if (fields.size() < 3 || !integer_of(fields[0])) continue;
-      CardProcess process{fields[0], fields[2], std::nullopt};
+      // The number alone: it stands in a command that is proposed.
+      CardProcess process{std::to_string(*integer_of(fields[0])), fields[2], std::nullopt};
       if (const auto used = integer_of(fields[1])) process.used = Bytes::mib(*used);
       machine.processes.push_back(process);
     }
@@ -169,7 +176,7 @@ void read_host(Probe& probe, MachineState& machine) {
 
 RemoteHost read_remote(Probe& probe, const std::string& name) {
   RemoteHost host{.name = name};
-  const std::string ssh = "ssh -o BatchMode=yes -o ConnectTimeout=5 -- " + shell_word(name) + " ";
+  const std::string ssh = "ssh -o BatchMode=yes -o ConnectTimeout=5 -- " + sh_quoted(name) + " ";
   const CommandOutput hello = probe.run(ssh + "true");
   host.reached = hello.worked();
   if (!host.reached) {
@@ -177,8 +184,8 @@ RemoteHost read_remote(Probe& probe, const std::string& name) {
     host.failure = lines.empty() ? "no answer" : lines.back();
     return host;
   }
-  host.has_folder = probe.run(ssh + "test -d \"$(pwd)\"").worked();
-  host.libraries = read_libraries(probe.run(ssh + shell_word(kPython)));
+  host.has_folder = probe.run(ssh + kHasFolder).worked();
+  host.libraries = read_libraries(probe.run(ssh + sh_quoted(kPython)));
   return host;
 }
 
@@ -198,10 +205,10 @@ std::optional<BytesPerSecond> rate_of(const std::string& text) {
 
 NvmeState read_nvme(Probe& probe, const std::string& path, bool measure) {
   NvmeState state{.path = path};
-  const CommandOutput source = probe.run("findmnt -no SOURCE -T " + shell_word(path));
+  const CommandOutput source = probe.run("findmnt -no SOURCE -T " + sh_path(path));
   if (source.worked() && !lines_of(source.text).empty()) state.device = lines_of(source.text)[0];
   const std::vector<std::string> free =
-      lines_of(probe.run("df -B1 --output=avail " + shell_word(path)).text);
+      lines_of(probe.run("df -B1 --output=avail " + sh_path(path)).text);
   if (free.size() > 1) {
     if (const auto bytes = integer_of(free[1].substr(free[1].find_first_not_of(' ')))) {
       state.free = Bytes::of(*bytes);
@@ -210,9 +217,9 @@ NvmeState read_nvme(Probe& probe, const std::string& path, bool measure) {
   if (!measure) return state;
   // A name that nobody has, of a file that is ours: nothing that stands there is written to.
   const CommandOutput made =
-      probe.run("mktemp " + shell_word(path + "/zeroplan_doctor.XXXXXXXX"));
+      probe.run("mktemp " + sh_path(path + "/zeroplan_doctor.XXXXXXXX"));
   if (!made.worked() || lines_of(made.text).empty()) return state;
-  const std::string file = shell_word(lines_of(made.text)[0]);
+  const std::string file = sh_path(lines_of(made.text)[0]);
   state.write = rate_of(
       probe.run("dd if=/dev/zero of=" + file + " bs=16M count=64 oflag=direct conv=fsync").text);
   state.read = rate_of(probe.run("dd if=" + file + " of=/dev/null bs=16M iflag=direct").text);

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include "model/diagnostic.hpp"
+#include "tuner/kit/quoting.hpp"
 
 namespace zeroplan {
 namespace {
@@ -17,8 +18,8 @@ class MachineProbe : public Probe {
   explicit MachineProbe(int seconds) : seconds_(seconds) {}
 
   CommandOutput run(const std::string& command) override {
-    const std::string line = "timeout " + std::to_string(seconds_) + " sh -c " +
-                             shell_word(command) + " 2>&1 </dev/null";
+    const std::string line =
+        "timeout " + std::to_string(seconds_) + " sh -c " + sh_quoted(command) + " 2>&1 </dev/null";
     FILE* pipe = popen(line.c_str(), "r");
     if (pipe == nullptr) return {};
     CommandOutput output;
@@ -62,18 +63,6 @@ class RecordedProbe : public Probe {
 }
 
 }  // namespace
-
-std::string shell_word(const std::string& text) {
-  std::string word = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      word += "'\"'\"'";
-    } else {
-      word += c;
-    }
-  }
-  return word + "'";
-}
 
 std::unique_ptr<Probe> machine_probe(int seconds) {
   return std::make_unique<MachineProbe>(seconds);

@@ -16,9 +16,6 @@ struct CommandOutput {
   bool worked() const { return exit == 0; }
 };
 
-// The text as one word of sh.
-std::string shell_word(const std::string& text);
-
 class Probe {
  public:
   virtual ~Probe() = default;

@@ -44,9 +44,9 @@ bool can_be_shown(const Values& values) {
 
 Json point_json(const ValidatedRow& row, const Values& values, const std::string& source) {
   return Json::object({{"kind", is_memory(row.metric) ? "memory" : "time"},
-                       {"id", row.id},
+                       {"id", printable(row.id)},
                        {"source", source},
-                       {"strategy", row.strategy},
+                       {"strategy", printable(row.strategy)},
                        {"metric", name(row.metric)},
                        {"measured", values.measured},
                        {"predicted", values.predicted},
@@ -78,10 +78,10 @@ Json worst_json(std::vector<ValidatedRow> rows, const Collections& collections, 
     if (!row.error || list.items().size() == count) break;
     list.push_back(Json::object({{"error", *row.error},
                                  {"metric", name(row.metric)},
-                                 {"id", row.id},
-                                 {"source", collections.of(row)},
-                                 {"strategy", row.strategy},
-                                 {"why", row.why}}));
+                                 {"id", printable(row.id)},
+                                 {"source", printable(collections.of(row))},
+                                 {"strategy", printable(row.strategy)},
+                                 {"why", printable(row.why)}}));
   }
   return list;
 }
@@ -97,7 +97,7 @@ Json validation_document(const ValidationReport& report, std::size_t worst) {
   for (const ValidatedRow& row : scored) {
     const Values values = values_of(row);
     if (!row.error || !can_be_shown(values)) continue;
-    const std::string source = collections.of(row);
+    const std::string source = printable(collections.of(row));  // XML has no control characters
     sources.insert(source);
     points.push_back(point_json(row, values, source));
   }

@@ -28,6 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|DefaultCPUAllocator")
 KILLED = (-9, 137)
+LONGEST_NAME = 200  # of a file, without its ending
 TO_END = 40  # seconds: torch's agent gives its workers 30
 
 
@@ -65,7 +66,8 @@ def model_folder(scenario, folder):
 
 def run(scenario, arguments, work):
     """(exit code, what it printed)"""
-    model = model_folder(scenario, work / "model")
+    # An absolute path: a name such as --save would be taken for a flag.
+    model = model_folder(scenario, work / "model").resolve()
     (work / "scenario.json").write_text(json.dumps(scenario))
     script = [str(HERE / arguments.script), "--scenario", str(work / "scenario.json"), "--model", str(model)]
     script += ["--steps", str(arguments.steps), "--measure", str(work / "line.jsonl"), "--output", str(work / "out")]
@@ -205,7 +207,12 @@ def already_done(path):
 
 
 def log_of(identifier, arguments):
-    return Path(arguments.logs) / f"{re.sub(r'[^A-Za-z0-9._-]', '_', identifier)}.log"
+    return Path(arguments.logs) / f"{re.sub(r'[^A-Za-z0-9._-]', '_', identifier)[:LONGEST_NAME]}.log"
+
+
+def shown(identifier):
+    """For a terminal, which characters that are not to be seen would steer."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in identifier)
 
 
 def main():
@@ -238,7 +245,7 @@ def main():
         log_of(identifier, arguments).write_text(text)
         outcome = "failed" if line is None else "measured" if line["measured"]["fits"] else "out of memory"
         counts[outcome] += 1
-        print(f"{identifier}: {outcome}" + ("" if line else f" (exit {code}, see {arguments.logs})"), flush=True)
+        print(f"{shown(identifier)}: {outcome}" + ("" if line else f" (exit {code}, see {arguments.logs})"), flush=True)
         if line:
             with open(arguments.output, "a", encoding="utf-8") as output:
                 output.write(json.dumps(line) + "\n")

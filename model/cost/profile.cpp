@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "model/diagnostic.hpp"
+#include "model/plain_text.hpp"
 
 namespace zeroplan {
 namespace {
@@ -56,8 +57,12 @@ class ProfileReader {
   std::string text(const Json& object, const std::string& at, std::string_view key) {
     const Json* value = object.find(key);
     if (value == nullptr || value->is_null()) return "";
-    if (value->is_string()) return value->as_string();
-    wrong(at + "/" + std::string(key), "a string", value->describe());
+    if (value->is_string() && !has_control_character(value->as_string())) {
+      return value->as_string();
+    }
+    wrong(at + "/" + std::string(key),
+          value->is_string() ? "a string without control characters" : "a string",
+          value->describe());
     return "";
   }
 

@@ -178,7 +178,7 @@ std::string without_infinity(std::string text) {
 Model model_from_file(const std::string& path, const std::string& name) {
   const JsonDocument document = parse_json(without_infinity(read_text_file(path)), path);
   Model model = read_model(document.root, path);
-  model.name = name;
+  model.name = printable(name);
   return model;
 }
 

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "model/plain_text.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -103,8 +105,9 @@ std::optional<Bytes> Fields::bytes(std::string_view key) {
 std::optional<std::string> Fields::text(std::string_view key) {
   const Json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  if (value->is_string()) return value->as_string();
-  complain(key, "a text", value->describe());
+  if (value->is_string() && !has_control_character(value->as_string())) return value->as_string();
+  complain(
+      key, value->is_string() ? "a text without control characters" : "a text", value->describe());
   return std::nullopt;
 }
 

@@ -20,6 +20,30 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
+// Bytes are compared with ASCII: no locale may add letters.
+bool is_letter_or_digit(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+// A part between dots.
+bool is_label(std::string_view text) {
+  constexpr std::size_t kLongest = 63;  // RFC 1035
+  if (text.empty() || text.size() > kLongest || text.front() == '-' || text.back() == '-') {
+    return false;
+  }
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return is_letter_or_digit(c) || c == '-' || c == '_';
+  });
+}
+
+bool is_user(std::string_view text) {
+  constexpr std::size_t kLongest = 64;
+  if (text.empty() || text.size() > kLongest || text.front() == '-') return false;
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return is_letter_or_digit(c) || c == '-' || c == '_' || c == '.';
+  });
+}
+
 std::optional<Host> parse_host(std::string_view line) {
   const std::size_t space = line.find_first_of(" \t");
   if (space == std::string_view::npos) return std::nullopt;
@@ -68,6 +92,15 @@ void HostReader::read_line(std::string_view line, int number) {
     problem(number, "HOST slots=N with N of at least 1", in_quotes(line));
     return;
   }
+  if (!is_host_name(host->name)) {
+    const bool address = host->name.find(':') != std::string::npos;
+    problem(number,
+            "a host's name of letters, digits, \"-\", \"_\" and \".\", or USER@HOST",
+            in_quotes(host->name),
+            address ? "give an IPv6 address a name in /etc/hosts: DeepSpeed's launcher takes names"
+                    : "");
+    return;
+  }
   host->line = number;
   const auto [before, added] = line_of_.try_emplace(host->name, number);
   if (!added) {
@@ -97,6 +130,24 @@ std::vector<Host> HostReader::take() {
 }
 
 }  // namespace
+
+bool is_host_name(std::string_view name) {
+  constexpr std::size_t kLongest = 253;  // RFC 1035
+  const std::size_t at = name.find('@');
+  if (at != std::string_view::npos && !is_user(name.substr(0, at))) return false;
+  std::string_view rest = without_user(name);
+  if (rest.size() > kLongest) return false;
+  while (true) {
+    const std::size_t dot = rest.find('.');
+    if (!is_label(rest.substr(0, dot))) return false;
+    if (dot == std::string_view::npos) return true;
+    rest.remove_prefix(dot + 1);
+  }
+}
+
+std::string_view without_user(std::string_view name) {
+  return name.substr(name.find('@') + 1);  // npos + 1 is 0
+}
 
 std::vector<Host> parse_hostfile(std::string_view text, const std::string& path) {
   HostReader reader(path);

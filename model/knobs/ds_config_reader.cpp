@@ -6,6 +6,7 @@
 #include "model/knobs/ds_config.hpp"
 #include "model/knobs/ds_config_spelling.hpp"
 #include "model/knobs/rule_view.hpp"
+#include "model/plain_text.hpp"
 
 namespace zeroplan {
 namespace {
@@ -323,6 +324,9 @@ class Reader {
     const std::string& text = value.as_string();
     if (row.allowed.empty()) {
       if (has_placeholder_marks(text)) return mistyped(row, value, pointer);
+      if (has_control_character(text)) {
+        return error(pointer, "a text without control characters", value, "");
+      }
       config_.set(row.id, text);
       return;
     }

@@ -3,6 +3,7 @@
 // it.
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "model/families/litgpt.hpp"
 #include "model/implementations/lora.hpp"
@@ -23,6 +24,15 @@ void read_rank(Resolver& r, const Origin& origin, const Json& value) {
             value.describe());
 }
 
+// What a module of PyTorch may be called, by itself or with those above it: model.layers.0.mlp.
+bool is_module_name(std::string_view text) {
+  constexpr std::size_t kLongest = 256;
+  return !text.empty() && text.size() <= kLongest &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return (std::isalnum(c) != 0 && c < 0x80) || c == '_' || c == '.' || c == '-';
+         });
+}
+
 void read_names(Resolver& r,
                 const Origin& origin,
                 const Json& value,
@@ -36,7 +46,15 @@ void read_names(Resolver& r,
     r.problem(origin, "an array of " + example, value.describe());
     return;
   }
-  for (const Json& item : value.items()) names.push_back(item.as_string());
+  for (std::size_t i = 0; i < value.items().size(); ++i) {
+    const std::string& name = value.items()[i].as_string();
+    if (!is_module_name(name)) {
+      r.problem({origin.file, origin.pointer + "/" + std::to_string(i)},
+                "a module's name of letters, digits, \"_\", \".\" and \"-\"",
+                in_quotes(name));
+    }
+    names.push_back(name);
+  }
 }
 
 void read_sub_targets(Resolver& r, const Origin& origin, const Json& value) {

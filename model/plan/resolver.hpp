@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/diagnostic.hpp"
@@ -17,8 +18,9 @@ struct Resolver {
   bool has_ds_config = false;  // the user gave one
   std::string ds_config_file;  // for messages
 
-  void assume(std::string sentence) { plan.assumptions.push_back(std::move(sentence)); }
-  void warn(std::string sentence) { plan.warnings.push_back(std::move(sentence)); }
+  // Sentences of one line, whatever the names in them hold.
+  void assume(std::string_view sentence) { plan.assumptions.push_back(printable(sentence)); }
+  void warn(std::string_view sentence) { plan.warnings.push_back(printable(sentence)); }
   void problem(const Origin& origin, std::string expected, std::string got, std::string hint = "") {
     problems.push_back(
         {origin.file, origin.pointer, std::move(expected), std::move(got), std::move(hint)});

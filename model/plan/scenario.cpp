@@ -7,6 +7,7 @@
 
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
+#include "model/plain_text.hpp"
 
 namespace zeroplan {
 namespace {
@@ -340,6 +341,10 @@ std::optional<Json> checked(const ScenarioKeyInfo& key, const Json& value, Diagn
       problem.expected = "a string";
       return std::nullopt;
     case ScenarioType::text_or_object:
+      if (value.is_string() && has_control_character(value.as_string())) {
+        problem.expected = "a name or path without control characters";
+        return std::nullopt;
+      }
       if ((value.is_string() && !value.as_string().empty()) || value.is_object()) return value;
       problem.expected = "a string or an object";
       return std::nullopt;

@@ -3,8 +3,10 @@
 #include <array>
 #include <string_view>
 
+#include "model/diagnostic.hpp"
 #include "model/embedded.hpp"
 #include "model/families/hf_config.hpp"
+#include "model/hardware/hostfile.hpp"
 #include "tuner/kit/kit_template.hpp"
 #include "tuner/kit/kit_values.hpp"
 #include "tuner/kit/plan_page.hpp"
@@ -36,11 +38,20 @@ Json model_config(const Json& scenario) {
   return model.is_object() ? model : config_of_name(model.as_string());
 }
 
+// A hostfile cannot quote a name. Hosts that parse_hostfile() read are good ones.
+void require_host_names(const Cluster& cluster) {
+  for (const std::string& host : cluster.hosts) {
+    if (is_host_name(host)) continue;
+    throw InputError({"cluster", "/hosts", "names of hosts", in_quotes(host), ""});
+  }
+}
+
 }  // namespace
 
 std::vector<KitFile> make_kit(const Plan& plan,
                               const Json& scenario,
                               const StepResult& prediction) {
+  require_host_names(plan.cluster);
   std::vector<KitFile> files;
   files.push_back({"scenario.json", scenario.dump(2) + "\n"});
   files.push_back({"ds_config.json", emit(written_ds_config(plan)).dump(2) + "\n"});

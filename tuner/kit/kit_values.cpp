@@ -9,6 +9,9 @@
 
 #include <fmt/format.h>
 
+#include "model/hardware/hostfile.hpp"
+#include "tuner/kit/quoting.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -47,11 +50,19 @@ std::string host_name(const Cluster& cluster, std::int64_t index) {
   return i < cluster.hosts.size() ? cluster.hosts[i] : fmt::format("node-{}", index + 1);
 }
 
+// The host without who logs in: what other processes connect to.
+std::string address(const Cluster& cluster, std::int64_t index) {
+  const std::string name = host_name(cluster, index);
+  return std::string(without_user(name));
+}
+
 // For ssh_config.
 std::string host_patterns(const Cluster& cluster) {
   if (cluster.hosts.empty()) return "node-*";
   std::string text;
-  for (const std::string& host : cluster.hosts) text += (text.empty() ? "" : " ") + host;
+  for (const std::string& host : cluster.hosts) {
+    text += (text.empty() ? "" : " ") + std::string(without_user(host));
+  }
   return text;
 }
 
@@ -60,13 +71,19 @@ std::string nvme_volumes(const Plan& plan) {
   std::vector<std::string> paths;
   const auto add = [&](OffloadDevice device, Knob knob) {
     const std::optional<std::string> path = plan.ds_config.text(knob);
-    if (device != OffloadDevice::nvme || !path) return;
+    // One that is relative lies in the kit's folder, which the container has.
+    if (device != OffloadDevice::nvme || !path || !path->starts_with('/')) return;
     if (std::find(paths.begin(), paths.end(), *path) == paths.end()) paths.push_back(*path);
   };
   add(plan.engine.offload_optimizer.device, Knob::offload_optimizer_nvme_path);
   add(plan.engine.offload_parameter.device, Knob::offload_param_nvme_path);
   std::string text;
-  for (const std::string& path : paths) text += fmt::format("      - {0}:{0}\n", path);
+  for (const std::string& path : paths) {
+    text += fmt::format(
+        "      - type: bind\n        source: {0}\n        target: {0}\n"
+        "        bind:\n          create_host_path: true\n",
+        compose_string(path));
+  }
   return text;
 }
 
@@ -87,6 +104,23 @@ std::string script_of(const Plan& plan) {
   return plan.workload.frontend == Frontend::native ? "train_native.py" : "train.py";
 }
 
+// DeepSpeed's runner hands the folder and the arguments to a shell on every host as they are
+// (launcher/multinode_runner.py PDSHRunner.get_cmd): what that shell would split or execute is
+// refused here. It puts arguments with spaces in double quotes itself.
+constexpr std::string_view kFolderCheck = R"(    if [[ $PWD == *[!A-Za-z0-9_@%+=:,./-]* ]]; then
+      printf 'run.sh: the deepspeed launcher hands this folder unquoted to shells: %q\n' "$PWD" >&2
+      echo "run.sh: rename it, or start ./run.sh torchrun on each host" >&2
+      exit 2
+    fi
+    for argument in "$script" "$@"; do
+      if [[ $argument == *[!A-Za-z0-9_@%+=:,./\ -]* ]]; then
+        printf 'run.sh: the deepspeed launcher hands this unquoted to shells: %q\n' "$argument" >&2
+        echo "run.sh: ./run.sh torchrun, started on each host, takes it" >&2
+        exit 2
+      fi
+    done
+)";
+
 std::string_view yaml(bool value) { return value ? "true" : "false"; }
 
 void add_hosts(const Plan& plan, KitValues& values) {
@@ -95,7 +129,7 @@ void add_hosts(const Plan& plan, KitValues& values) {
   values["LLAMAFACTORY"] =
       (several ? fmt::format("On each host, NODE_RANK 0 to {}:\n# ", cluster.nodes - 1) : "") +
       llamafactory_line(cluster);
-  const std::string head = host_name(cluster, 0);
+  const std::string head = sh_word(address(cluster, 0));
   values["NODES"] = several ? fmt::format("{} hosts", cluster.nodes) : "one host";
   values["NODE_COUNT"] = std::to_string(cluster.nodes);
   values["GPUS_PER_NODE"] = std::to_string(cluster.gpus_per_node());
@@ -105,23 +139,25 @@ void add_hosts(const Plan& plan, KitValues& values) {
       several ? fmt::format(" with NODE_RANK=0 to {} and MASTER_ADDR={}", cluster.nodes - 1, head)
               : "";
   values["TORCHRUN_HOSTS"] =
-      several
-          ? fmt::format(
-                "--nnodes={} --node_rank=\"${{NODE_RANK:?the number of this host, from 0}}\" "
-                "--master_addr=\"${{MASTER_ADDR:-{}}}\" --master_port=\"${{MASTER_PORT:-29500}}\"",
-                cluster.nodes,
-                head)
-          : "--standalone";
+      several ? fmt::format(
+                    "--nnodes={} --node_rank=\"${{NODE_RANK:?the number of this host, from 0}}\" "
+                    "--master_addr=\"$MASTER_ADDR\" --master_port=\"${{MASTER_PORT:-29500}}\"",
+                    cluster.nodes)
+              : "--standalone";
   values["DEEPSPEED_HOSTS"] =
       several ? "--hostfile=hostfile " : fmt::format("--num_gpus={} ", cluster.gpus_per_node());
   values["FIRST_HOST"] = head;
-  values["OTHER_HOST"] = host_name(cluster, several ? 1 : 0);
-  values["HOST_PATTERNS"] = host_patterns(cluster);
+  values["CONTAINER_NAME"] = yaml_string(address(cluster, 0));
+  values["OTHER_HOST"] = sh_word(host_name(cluster, several ? 1 : 0));
+  values["HOST_PATTERNS"] = sh_quoted(host_patterns(cluster));
+  values["FOLDER_CHECK"] = several ? std::string(kFolderCheck) : "";
+  values["MASTER_ADDRESS"] =
+      several ? fmt::format("    MASTER_ADDR=${{MASTER_ADDR:-{}}}\n", head) : "";
   values["ACCELERATE_HOSTS"] =
       several ? fmt::format(
                     "  deepspeed_hostfile: hostfile\n  deepspeed_multinode_launcher: pdsh\n"
                     "main_process_ip: {}\nmain_process_port: 29500\n",
-                    head)
+                    yaml_string(address(cluster, 0)))
               : "";
 }
 
@@ -135,8 +171,9 @@ void add_framework(const Plan& plan, KitValues& values) {
     std::string targets;
     for (const std::string& target : work.lora.targets)
       targets += (targets.empty() ? "" : ",") + target;
-    values["LORA"] = fmt::format(
-        "lora_rank: {}\nlora_target: {}\n", work.lora.rank, targets.empty() ? "all" : targets);
+    values["LORA"] = fmt::format("lora_rank: {}\nlora_target: {}\n",
+                                 work.lora.rank,
+                                 yaml_string(targets.empty() ? "all" : targets));
   } else {
     values["LORA"] = "";
   }
@@ -165,7 +202,7 @@ std::string llamafactory_line(const Cluster& cluster) {
   const std::string hosts =
       cluster.nodes > 1 ? fmt::format("NNODES={} NODE_RANK=0 MASTER_ADDR={} MASTER_PORT=29500 ",
                                       cluster.nodes,
-                                      host_name(cluster, 0))
+                                      sh_word(address(cluster, 0)))
                         : "";
   return "FORCE_TORCHRUN=1 " + hosts + "llamafactory-cli train llamafactory.yaml";
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tuner/kit/kit_values.hpp"
+#include "tuner/kit/quoting.hpp"
 
 namespace zeroplan {
 namespace {
@@ -24,10 +25,10 @@ std::string offload_text(const EngineConfig& engine) {
 void head(const Plan& plan, const StepResult& result, std::string& page) {
   const Workload& work = plan.workload;
   page += fmt::format("# {} on {} nodes of {} {}\n\n",
-                      plan.whole_model->name,
+                      markdown_text(plan.whole_model->name),
                       plan.cluster.nodes,
                       plan.cluster.gpus_per_node(),
-                      plan.cluster.gpu.name);
+                      markdown_text(plan.cluster.gpu.name));
   page += fmt::format(
       "ZeRO-{}{}; {} tokens, micro-batch {}, accumulation {}, {}, activation checkpointing {}.\n\n",
       plan.engine.stage,
@@ -137,7 +138,8 @@ void check(std::string& page) {
 void list(std::string_view title, const std::vector<std::string>& sentences, std::string& page) {
   if (sentences.empty()) return;
   page += fmt::format("\n## {}\n\n", title);
-  for (const std::string& sentence : sentences) page += fmt::format("- {}\n", sentence);
+  for (const std::string& sentence : sentences)
+    page += fmt::format("- {}\n", markdown_text(sentence));
 }
 
 }  // namespace
