@@ -27,7 +27,8 @@ void read_rank(Resolver& r, const Origin& origin, const Json& value) {
 // What a module of PyTorch may be called, by itself or with those above it: model.layers.0.mlp.
 bool is_module_name(std::string_view text) {
   constexpr std::size_t kLongest = 256;
-  return !text.empty() && text.size() <= kLongest &&
+  if (text.empty() || text.front() == '-' || text.front() == '.') return false;
+  return text.size() <= kLongest && text.find("..") == std::string_view::npos &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) {
            return (std::isalnum(c) != 0 && c < 0x80) || c == '_' || c == '.' || c == '-';
          });

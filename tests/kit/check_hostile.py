@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kits of users' files whose names mean something to a shell, YAML or a terminal: check_hostile.py PROGRAM
 
-Hosts, modules, drives, models and folders are given every name of HOSTILE. What the program refuses, it
+Hosts, modules, models and folders are given every name of HOSTILE (drives: tests/unit/kit_test.cpp). What the program refuses, it
 refuses with a message that a terminal can show; what it takes comes back, exactly, from who reads the
 written files: bash with stubs for the launchers, PyYAML, json. Nothing of a name is executed.
 """
@@ -32,6 +32,12 @@ CONFIG = {
     "vocab_size": 256,
     "max_position_embeddings": 64,
 }
+def shows(text):
+    """Whether a terminal shows it as it is: no control characters, no marks that turn the writing."""
+    steering = {"\u200e", "\u200f", "\u061c", "\u2028", "\u2029", *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}
+    return not any((unicodedata.category(c) == "Cc" and c not in "\n\t") or c in steering for c in text)
+
+
 HOSTILE = [
     "$(touch executed)",
     "node$(touch${IFS}executed)",
@@ -66,6 +72,7 @@ HOSTILE = [
     "模型",
     "x" * 300,
 ]
+STEERING = [name for name in HOSTILE if not shows(name) or "\n" in name] + ["-oProxyCommand=touch executed"]
 STUBS = ["deepspeed", "torchrun", "accelerate", "ssh", "pdsh", "srun", "sbatch", "numactl", "docker", "touch"]
 failures = []
 
@@ -73,12 +80,6 @@ failures = []
 def check(good, text):
     if not good:
         failures.append(text)
-
-
-def shows(text):
-    """Whether a terminal shows it as it is: no control characters, no marks that turn the writing."""
-    steering = {"\u200e", "\u200f", "\u061c", "\u2028", "\u2029", *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}
-    return not any((unicodedata.category(c) == "Cc" and c not in "\n\t") or c in steering for c in text)
 
 
 class Sandbox:
@@ -197,35 +198,6 @@ def modules(box):
         check(yaml.safe_load((kit / "llamafactory.yaml").read_text())["lora_target"] == "q_proj,v_proj", "lora_target")
 
 
-def drives(box):
-    for name in HOSTILE:
-        folder = box.new_folder()
-        kit, path = folder / "kit", f"/nvme/{name}"
-        ds_config = {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": path}}}
-        (folder / "ds.json").write_text(json.dumps(ds_config))
-        scenario = {"model": "llama-3.2-1b", "cluster": "4xA100-80G", "ds_config": "ds.json"}
-        (folder / "scenario.json").write_text(json.dumps(scenario))
-        words = ("tune", "--scenario", str(folder / "scenario.json"), "--fix", "stage=3", "--fix", "offload_optimizer=nvme",
-                 "--fix", "micro_batch_size=1", "--time-limit", "5", "--jobs", "1", "-o", str(kit))
-        code, out, err = box.zeroplan(*words)
-        if any(ord(c) < 32 or ord(c) == 127 for c in name):
-            refused(code, out, err, kit, path)
-            continue
-        check(code == 0, f"drive {path!a}: exit {code}: {err!a}"[:400])
-        if code != 0:
-            continue
-        written = json.loads((kit / "ds_config.json").read_text())
-        check(written["zero_optimization"]["offload_optimizer"].get("nvme_path") == path, f"ds_config.json of {path!a}")
-        if yaml:
-            volumes = yaml.safe_load((kit / "docker-compose.yml").read_text())["services"]["train"]["volumes"]
-            bound = [v for v in volumes if isinstance(v, dict)]
-            check(len(bound) == 1 and bound[0]["type"] == "bind", f"volumes of {path!a}: {volumes}")
-            for key in ("source", "target"):
-                check(bound and bound[0][key].replace("$$", "$") == path, f"{key} of {path!a}: {bound}")
-                check(bound and "$" not in bound[0][key].replace("$$", ""), f"compose fills in {key} of {path!a}")
-    check(not box.executed(), "a drive's name was executed")
-
-
 def models(box):
     for name in HOSTILE:
         if "\0" in name or len(name.encode()) > 255:
@@ -236,6 +208,8 @@ def models(box):
         (model / "config.json").write_text(json.dumps(CONFIG))
         kit = folder / f"kit of {name}"
         given = f"{name}/llama 2/config.json"
+        if name.startswith("{"):
+            given = "./" + given  # a config itself begins so
         words = ("fit", "--model", given, "--cluster", "1x2xA100-80G", "--seq", "64", "-o", str(kit))
         code, out, err = box.zeroplan(*words, cwd=folder)
         if any(ord(c) < 32 or ord(c) == 127 for c in name):
@@ -281,7 +255,7 @@ def terminal(box):
     """Every command that repeats what a file says."""
     folder = box.new_folder()
     box.called()
-    for name in HOSTILE:
+    for name in STEERING:
         documents = {
             "ds.json": {"zero_optimization": {"stage": 2}, name: name, "optimizer": {"type": name}, "fp16": {name: 1}},
             "ds_path.json": {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": name}}},
@@ -334,7 +308,7 @@ def main():
     if yaml is None:
         print("SKIPPED: PyYAML IS NOT INSTALLED", file=sys.stderr)
     try:
-        for part in (hosts, good_hosts, modules, drives, models, several_hosts, terminal):
+        for part in (hosts, good_hosts, modules, models, several_hosts, terminal):
             part(box)
     finally:
         shutil.rmtree(box.folder)

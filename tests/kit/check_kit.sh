@@ -39,6 +39,7 @@ fi
 if have python3; then
   python3 "$here/check_documents.py" "$work"/*/ || fail "the documents of a kit disagree"
 fi
+if have python3; then python3 "$here/check_hostile.py" "$program" || fail "names that mean something to a shell"; fi
 # What scripts/gpu.sh asks of DeepSpeed on a card: zeroplan takes every scenario, or the script ends.
 scripts=$here/../../scripts
 if have python3; then

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 
+#include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/plan/plan.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
 #include "tuner/kit/kit_template.hpp"
 #include "tuner/kit/kit_values.hpp"
+#include "tuner/kit/quoting.hpp"
 
 using namespace zeroplan;
 
@@ -79,6 +81,57 @@ TEST_CASE("the model's config stands in the kit, also for a bare size") {
   const Json config = parse_json(kit.text("model/config.json"), "config.json").root;
   const Model model = read_model(config, "config.json");
   CHECK(count_parameters(model).total == count_parameters(*kit.plan.model).total);
+}
+
+TEST_CASE("a drive's path stands in the kit as it was said, whatever a shell or YAML makes of it") {
+  for (const std::string path : {"/local_nvme",
+                                 "/my drives/nvme 0",
+                                 "/nvme/$(touch x)",
+                                 "/nvme/`x`",
+                                 "/nvme/a: b #c",
+                                 "/nvme/${HOME}",
+                                 "/nvme/'\"",
+                                 "/nvme/{{ x }}",
+                                 "/nvme/%s",
+                                 "/nvme/\u202e",
+                                 "/nvme/-x/.."}) {
+    Json document = parse_json(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","ds_config":
+        {"zero_optimization":{"stage":3,"offload_param":{"device":"nvme","nvme_path":"PATH"}}}})",
+                               "test")
+                        .root;
+    document["ds_config"]["zero_optimization"]["offload_param"]["nvme_path"] = path;
+    const Planned kit = planned(document.dump().c_str());
+    INFO(path);
+    CHECK(has(kit.text("docker-compose.yml"), "source: " + compose_string(path) + "\n"));
+    CHECK(has(kit.text("docker-compose.yml"), "target: " + compose_string(path) + "\n"));
+    const Json written = parse_json(kit.text("ds_config.json"), "ds_config.json").root;
+    CHECK(*written.find("zero_optimization")->find("offload_param")->find("nvme_path") ==
+          Json(path));
+  }
+}
+
+TEST_CASE("hosts that no launcher takes are in no kit, whoever named them") {
+  const Scenario scenario = parse_scenario(
+      parse_json(R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G"})", "test").root, "test");
+  Plan plan = resolve(scenario);
+  const StepResult result = simulate(plan, {});
+  const Json document = scenario_document(plan, scenario);
+  plan.cluster.hosts = {"root@gpu-1.example.com", "node_2"};
+  const std::vector<KitFile> files = make_kit(plan, document, result);
+  const auto text = [&](std::string_view path) {
+    return std::find_if(
+               files.begin(), files.end(), [&](const KitFile& file) { return file.path == path; })
+        ->text;
+  };
+  CHECK(text("hostfile") == "root@gpu-1.example.com slots=4\nnode_2 slots=4\n");
+  CHECK(has(text("run.sh"), "MASTER_ADDR=${MASTER_ADDR:-gpu-1.example.com}\n"));
+  CHECK(has(text("accelerate.yaml"), "main_process_ip: gpu-1.example.com\n"));
+  for (const char* host :
+       {"node$(touch${IFS}x)", "", "-oProxyCommand=x", "a b", "a\nb", "fe80::1"}) {
+    plan.cluster.hosts = {host, "node_2"};
+    INFO(host);
+    CHECK_THROWS_AS(make_kit(plan, document, result), InputError);
+  }
 }
 
 TEST_CASE("other engines than DeepSpeed get documents and the plan alone") {

@@ -134,6 +134,36 @@ TEST_CASE("versions are read from what people write") {
   CHECK(parse_version("v0.16.4") == Version{0, 16, 4});
   CHECK(parse_version("2.6.0+cu124") == Version{2, 6, 0});
   CHECK(parse_version("4.50.0.dev0") == Version{4, 50, 0});
+  for (const char* text : {"2.6.0a0+git1a2b3c4",
+                           "2.6.0rc1",
+                           "2.6.0-rc.1",
+                           "2.6.0b2.post1.dev3",
+                           "2.6.0.post1",
+                           "2.6.0.dev20250101+cu126",
+                           "2.6.0a0+ecf3bae40a.nv25.01",
+                           " 2.6.0 ",
+                           "2.6.0.1"}) {
+    INFO(text);
+    CHECK(parse_version(text) == Version{2, 6, 0});
+  }
+  for (const char* text : {"2.eleven",
+                           "2.6.",
+                           "2.6.x",
+                           "2.6.0 or newer",
+                           "2.6.0+",
+                           "2.6.0+cu124+x",
+                           "2.6.0+cu..124",
+                           "2.6.0rd1",
+                           "2..6",
+                           ".6",
+                           "2,6",
+                           "2.6-",
+                           "latest 2.6",
+                           ">=2.6",
+                           "2.6\n"}) {
+    INFO(text);
+    CHECK_FALSE(parse_version(text).has_value());
+  }
   CHECK_FALSE(parse_version("").has_value());
   CHECK_FALSE(parse_version("newest").has_value());
   CHECK_FALSE(parse_version("2x6").has_value());
