@@ -89,7 +89,7 @@ TEST_CASE("a drive's path stands in the kit as it was said, whatever a shell or 
                                  "/nvme/$(touch x)",
                                  "/nvme/`x`",
                                  "/nvme/a: b #c",
-                                 "/nvme/${HOME}",
+                                 "/nvme/$HOME",
                                  "/nvme/'\"",
                                  "/nvme/{{ x }}",
                                  "/nvme/%s",

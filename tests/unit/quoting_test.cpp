@@ -205,7 +205,7 @@ TEST_CASE("docker compose fills in nothing of a value") {
 
 TEST_CASE("Markdown shows names as they are, in their line") {
   CHECK(markdown_text("llama-2-7b") == "llama-2-7b");
-  CHECK(markdown_text("a_b stays, _a_ does not") == "a_b stays, \\_a_ does not");
+  CHECK(markdown_text("a_b stays, _a_ does not") == "a_b stays, \\_a\\_ does not");
   CHECK(markdown_text("x\n# y") == "x\\\\x0a# y");
   CHECK(markdown_text("# y") == "\\# y");
   CHECK(markdown_text("<img src=x>") == "\\<img src=x>");
