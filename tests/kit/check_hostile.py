@@ -251,6 +251,21 @@ def several_hosts(box):
         check(not good or calls[-1][-1] == word, f"run.sh with {word!a}: {calls!a}")
 
 
+def doctor(box):
+    """ssh gives its words to the other host's shell: here a sh in the same folder, which must be found there."""
+    ssh = box.bin / "ssh"
+    stub = ssh.read_text()
+    ssh.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift 2\nexec sh -c "$*"\n')
+    for name in HOSTILE[:12]:
+        folder = box.new_folder(name)
+        (folder / "hostfile").write_text("node-1 slots=1\n")
+        _, out, _ = box.zeroplan("doctor", "--hostfile", "hostfile", "--nvme-path", "-rf", "--json", cwd=folder)
+        codes = [finding["code"] for finding in json.loads(out)["findings"]]
+        check("no-folder" not in codes and "no-ssh" not in codes, f"doctor in {name!a}: {codes}")
+    ssh.write_text(stub)
+    check(not box.executed(), "doctor executed a folder's name")
+
+
 def terminal(box):
     """Every command that repeats what a file says."""
     folder = box.new_folder()
@@ -308,7 +323,7 @@ def main():
     if yaml is None:
         print("SKIPPED: PyYAML IS NOT INSTALLED", file=sys.stderr)
     try:
-        for part in (hosts, good_hosts, modules, models, several_hosts, terminal):
+        for part in (hosts, good_hosts, modules, models, several_hosts, doctor, terminal):
             part(box)
     finally:
         shutil.rmtree(box.folder)
