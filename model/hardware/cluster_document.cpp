@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "model/check.hpp"
+#include "model/diagnostic.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/hardware/cluster_fields.hpp"
 #include "model/hardware/cluster_fill.hpp"
@@ -227,7 +228,7 @@ class DocumentReader {
     given_.assumptions.push_back((name ? *name + " is no known GPU: " : std::string("GPU: ")) +
                                  "what is not given is assumed as for " + given_.gpu.name +
                                  ", the nearest known card");
-    if (name) given_.gpu.name = *name;
+    if (name) given_.gpu.name = printable(*name);  // a page shows it, too
     return true;
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "model/plain_text.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;
@@ -41,6 +42,13 @@ std::string random_text(Random& random) {
   return text;
 }
 
+// What a key of the table takes: no control characters.
+std::string random_line(Random& random) {
+  std::string text = random_text(random);
+  std::erase_if(text, [](char c) { return has_control_character({&c, 1}); });
+  return text;
+}
+
 Json random_json(Random& random, int depth) {
   switch (std::uniform_int_distribution<int>(0, depth > 0 ? 6 : 4)(random)) {
     case 0:
@@ -76,7 +84,7 @@ KnobValue random_value(Random& random, const KnobRow& row) {
     case KnobType::real:
       return random_real(random, row);
     case KnobType::text: {
-      if (row.allowed.empty()) return random_text(random);
+      if (row.allowed.empty()) return random_line(random);
       std::uniform_int_distribution<std::size_t> pick(0, row.allowed.size() - 1);
       return KnobValue(std::in_place_type<std::string>, row.allowed.begin()[pick(random)]);
     }

@@ -91,7 +91,7 @@ TEST_CASE("a drive's path stands in the kit as it was said, whatever a shell or 
                                  "/nvme/a: b #c",
                                  "/nvme/$HOME",
                                  "/nvme/'\"",
-                                 "/nvme/{{ x }}",
+                                 "/nvme/{a,b}",
                                  "/nvme/%s",
                                  "/nvme/\u202e",
                                  "/nvme/-x/.."}) {
