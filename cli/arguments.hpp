@@ -65,6 +65,7 @@ Scenario with_flags(const Scenario& base, const Arguments& arguments);
 Json parse_cluster_flag(const ClusterFlagInfo& flag, std::string_view text);
 
 // Exit codes of docs/contract.md section 3.
+// A signal's is 128 more than its number: interrupt.hpp.
 enum ExitCode { kDone = 0, kInternalError = 1, kBadInput = 2, kAnswerIsNo = 3, kSomeBadLines = 4 };
 
 // Where a command writes: results to `out`, progress and diagnostics to `log`.

@@ -8,6 +8,7 @@
 #include "cli/errors.hpp"
 #include "cli/flags.hpp"
 #include "cli/help.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/language/translation.hpp"
 #include "cli/terminal_text.hpp"
 #include "model/check.hpp"
@@ -80,9 +81,8 @@ int report(const InputError& error, bool json, const Translation& translation) {
   return kBadInput;
 }
 
-int run_and_report(const std::vector<std::string>& words) {
+int run_and_report(const std::vector<std::string>& words, const Translation& translation) {
   const bool json = std::find(words.begin(), words.end(), "--json") != words.end();
-  const Translation translation(language_of_words(words));
   try {
     return run_words(words, translation);
   } catch (const InputError& error) {
@@ -102,13 +102,15 @@ int run_command_line(int argc, const char* const* argv) {
   const TerminalText safe_out(std::cout);
   const TerminalText safe_log(std::cerr);
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  const int code = run_and_report(words);
+  const Translation translation(language_of_words(words));
+  install_interrupts(translation);
+  const int code = run_and_report(words, translation);
   std::cout.flush();
+  if (interrupted() == code) std::cerr << interrupted_text() << "\n";
   if (std::cout) return code;
-  std::cerr << Translation(language_of_words(words))
-                   .text(
-                       "error: standard output: expected a place that can be written to, got a "
-                       "full disk or a closed stream\n");
+  std::cerr << translation.text(
+      "error: standard output: expected a place that can be written to, got a full disk or a "
+      "closed stream\n");
   return kInternalError;
 }
 

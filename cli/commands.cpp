@@ -22,7 +22,10 @@ constexpr std::array kFitOptions = {
 constexpr std::array kSimulateOptions = {
     kConfidence,
     OptionInfo{"--require-fit", "", "", "exit with 3 when it does not fit"},
-    OptionInfo{"--batch", "", "FILE.jsonl", "one scenario a line in, one result a line out"},
+    OptionInfo{"--batch",
+               "",
+               "FILE.jsonl",
+               "one scenario a line in (-: standard input), one result a line out as it is ready"},
     OptionInfo{"--jobs", "", "N", "threads for --batch (1)"},
     OptionInfo{"--trace", "", "FILE", "write the step's timeline; ui.perfetto.dev opens it"},
     OptionInfo{"--memory-snapshot",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "cli/interrupt.hpp"
 #include "cli/said_gpus.hpp"
 #include "cli/table.hpp"
 #include "cli/write_file.hpp"
@@ -273,6 +275,7 @@ runtime::TrainingOptions options_of(const EmbeddedRun& run,
   options.keep = arguments.integer("keep", 1).value_or(0);
   options.capacity = device_memory(arguments);
   options.trace = arguments.has("trace");
+  options.stop = [] { return interrupted().has_value(); };
   return options;
 }
 
@@ -319,6 +322,7 @@ runtime::TrainingReport train_as_rank(const EmbeddedRun& run,
     group.fail(error.what());
     throw;
   }
+  const InterruptGuard guard;  // from here on a rank that ends takes the others along
   return runtime::train_rank(*setup, options_of(run, arguments, log), *data, group);
 }
 
@@ -349,6 +353,7 @@ runtime::TrainingReport train_embedded(const EmbeddedRun& run,
   require_places(run, arguments);
   const runtime::TrainingSetup setup = setup_of(run, arguments, work.graph);
   const auto data = data_of(run.plan, arguments, setup.seed);
+  const InterruptGuard guard;
   return runtime::train(setup, options_of(run, arguments, log), *data);
 }
 
@@ -406,6 +411,18 @@ void write_recordings(const EmbeddedRun& run,
   }
 }
 
+int stopped_early(const Arguments& arguments,
+                  const runtime::TrainingReport& report,
+                  Streams heard) {
+  heard.log << "stopped after step " << report.losses.size();
+  if (const auto folder = arguments.text("save")) heard.log << "; checkpoint in " << *folder;
+  for (const char* asked : {"trace", "measurement"}) {
+    if (arguments.has(asked)) heard.log << "; no --" << asked;
+  }
+  heard.log << "\n";
+  return interrupted().value_or(128 + SIGINT);
+}
+
 int run_command_body(const Arguments& arguments,
                      Streams streams,
                      const std::function<int(Streams)>& body) {
@@ -426,6 +443,8 @@ int run_command_body(const Arguments& arguments,
   } catch (const runtime::NonFiniteLoss& error) {
     return failed(error);
   } catch (const runtime::CollectiveError& error) {
+    // Another rank was told as well, and ended at once: it had not begun to train.
+    if (const auto code = interrupted()) return *code;
     return failed(error);
   } catch (const WriteError& error) {
     return failed(error);

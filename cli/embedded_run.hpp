@@ -54,6 +54,10 @@ void write_recordings(const EmbeddedRun& run,
                       const runtime::TrainingReport& report,
                       std::ostream& log);
 
+// Says of a report that is `stopped` what there is of the run; the exit code, by the signal that
+// this rank or, without one, another one got.
+int stopped_early(const Arguments& arguments, const runtime::TrainingReport& report, Streams heard);
+
 // Carries out a command of this kind: `body` prints, which is heard of rank 0 alone, and gives the
 // exit code. An error of training is printed by every process that has one; exit code 1.
 int run_command_body(const Arguments& arguments,

@@ -41,6 +41,7 @@ Json report_json(const EmbeddedRun& run, const TrainingReport& report) {
   document["losses"] = std::move(losses);
   document["final_loss"] = report.losses.back();
   document["gradient_norms"] = std::move(norms);
+  document["interrupted"] = report.stopped;
   document["peak_allocated_bytes"] = device.peak.count();
   document["peak_phase"] = std::string(name(kPhaseNames, device.peak_phase));
   document["breakdown_at_peak"] = bytes_json(device.at_peak);
@@ -90,13 +91,13 @@ int run_run(const Arguments& arguments, Streams streams) {
     const EmbeddedRun run = embedded_run(arguments);
     print_warnings(run, arguments, heard.log);
     const TrainingReport report = train_embedded(run, arguments, heard.log);
-    write_recordings(run, arguments, report, heard.log);
+    if (!report.stopped) write_recordings(run, arguments, report, heard.log);
     if (arguments.json) {
       heard.out << report_json(run, report).dump(2) << "\n";
     } else {
       print(run, report, heard.out);
     }
-    return kDone;
+    return report.stopped ? stopped_early(arguments, report, heard) : kDone;
   });
 }
 

@@ -40,14 +40,6 @@ std::optional<Bytes> bytes(const Arguments& arguments, const std::string& option
   return Bytes::nearest(parse_cluster_flag(size, *said).as_number());
 }
 
-// Signal handlers reach nothing else.
-std::atomic<bool>& interrupt_flag() {
-  static std::atomic<bool> flag = false;
-  return flag;
-}
-
-extern "C" void note_interrupt(int) { interrupt_flag().store(true); }
-
 Objective objective_of(const Arguments& arguments) {
   const auto said = arguments.text("objective");
   if (!said) return Objective::throughput;
@@ -129,19 +121,6 @@ TuneOptions tune_options_of(const Arguments& arguments, const Scenario& scenario
   search.seconds = arguments.real("time-limit", 0.001, 1e9).value_or(kSeconds);
   return options;
 }
-
-InterruptGuard::InterruptGuard() {
-  interrupt_flag().store(false);
-  struct sigaction action {};
-  action.sa_handler = note_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, &before_);
-}
-
-InterruptGuard::~InterruptGuard() { sigaction(SIGINT, &before_, nullptr); }
-
-// One flag for all guards, as there is one signal.
-const std::atomic<bool>& InterruptGuard::flag() const { return interrupt_flag(); }
 
 void show_progress(const SearchProgress& progress, ProgressBar& bar, const Translation& words) {
   const double done = static_cast<double>(progress.evaluated + progress.pruned) /

@@ -13,6 +13,7 @@
 #include <malloc.h>
 #endif
 
+#include "cli/interrupt.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/remedies.hpp"
 #include "cli/search_options.hpp"
@@ -24,8 +25,6 @@
 
 namespace zeroplan {
 namespace {
-
-constexpr int kInterrupted = 130;  // docs/contract.md section 3
 
 Json configuration_json(const Plan& plan, const Scenario& scenario) {
   const Json document = scenario_document(plan, scenario);
@@ -168,7 +167,7 @@ int run_tune(const Arguments& arguments, Streams streams) {
   } else {
     streams.out << tune_text(answer, options, price, words);
   }
-  if (answer.interrupted) return kInterrupted;
+  if (answer.interrupted) return interrupted().value_or(kInternalError);
   if (answer.plan) return kDone;
   // Nothing was found in the time: nobody knows.
   return answer.search.out_of_time ? kInternalError : kAnswerIsNo;

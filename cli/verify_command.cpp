@@ -171,10 +171,12 @@ void print_driver(const EmbeddedRun& run,
 int run_verify(const Arguments& arguments, Streams streams) {
   const double memory_tolerance = arguments.real("memory-tolerance", 0.0, 1e9).value_or(0.01);
   const double time_tolerance = arguments.real("time-tolerance", 0.0, 1e9).value_or(0.15);
-  return run_command_body(arguments, streams, [&](Streams heard) {
+  return run_command_body(arguments, streams, [&](Streams heard) -> int {
     const EmbeddedRun run = embedded_run(arguments);
     print_warnings(run, arguments, heard.log);
     const runtime::TrainingReport report = train_embedded(run, arguments, heard.log);
+    // Few steps say nothing about time, and not all about memory.
+    if (report.stopped) return stopped_early(arguments, report, heard);
     write_recordings(run, arguments, report, heard.log);
     const Comparison comparison = compare(run, report);
     if (arguments.json) {

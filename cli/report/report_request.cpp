@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/interrupt.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/search_options.hpp"
 #include "cli/table.hpp"
@@ -11,7 +12,6 @@
 namespace zeroplan {
 namespace {
 
-constexpr int kInterrupted = 130;       // docs/contract.md section 3
 constexpr double kSearchSeconds = 6.0;  // unless --time-limit says otherwise
 
 }  // namespace
@@ -80,7 +80,7 @@ std::string output_file(const Arguments& arguments, const std::string& example) 
 }
 
 int exit_code_of(const ReportData& data) {
-  if (data.trade_offs.search.interrupted) return kInterrupted;
+  if (const auto code = interrupted()) return *code;
   return data.chosen ? kDone : kAnswerIsNo;
 }
 

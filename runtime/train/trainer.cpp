@@ -1,6 +1,7 @@
 #include "runtime/train/trainer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
 #include <mutex>
@@ -138,6 +139,7 @@ RankReport run_rank(const TrainingSetup& setup,
   RankRows rows(setup, group.rank());
   const int unsteady = unsteady_steps(options.steps);
   std::vector<Seconds> steps;
+  int done = 0;
   for (int step = 0; step < options.steps; ++step) {
     if (step == unsteady) engine.forget_seconds();
     const Seconds before = step_seconds(engine.seconds());
@@ -147,8 +149,14 @@ RankReport run_rank(const TrainingSetup& setup,
     const StepOutcome outcome = engine.step(batches);
     if (timeline && last) timeline->end();
     if (step >= unsteady) steps.push_back(step_seconds(engine.seconds()) - before);
-    double loss = outcome.loss / group.ranks();
-    group.all_reduce(&loss, Elements::of(1));
+    // Summed with the loss, who wants to stop is known to all at the same step: nobody waits for a
+    // rank that went.
+    std::array<double, 2> summed = {outcome.loss / group.ranks(),
+                                    options.stop && options.stop() ? 1.0 : 0.0};
+    group.all_reduce(summed.data(), Elements::of(summed.size()));
+    const double loss = summed[0];
+    done = step + 1;
+    const bool ends = last || summed[1] > 0.0;
     if (!std::isfinite(loss)) {
       throw NonFiniteLoss(
           fmt::format("the loss of step {} is {}: a smaller learning rate or fp32 may help",
@@ -161,18 +169,21 @@ RankReport run_rank(const TrainingSetup& setup,
     }
     if (group.rank() == 0 && options.progress) options.progress(step + 1, loss);
     const bool saves = options.save_every > 0 && (step + 1) % options.save_every == 0;
-    if (options.save.empty() || !(last || saves)) continue;
-    engine.begin_phase(Phase::save);
-    const Progress progress{.steps = setup.begun.steps + step + 1,
-                            .rows = setup.begun.rows + (step + 1) * rows_of_step(setup),
-                            .run = checkpoints != nullptr ? checkpoints->run() : ""};
-    save_checkpoint(checkpoints, engine, *setup.model, progress, group, memory);
+    if (!options.save.empty() && (ends || saves)) {
+      engine.begin_phase(Phase::save);
+      const Progress progress{.steps = setup.begun.steps + step + 1,
+                              .rows = setup.begun.rows + (step + 1) * rows_of_step(setup),
+                              .run = checkpoints != nullptr ? checkpoints->run() : ""};
+      save_checkpoint(checkpoints, engine, *setup.model, progress, group, memory);
+    }
+    if (ends) break;
   }
   engine.begin_phase(Phase::save);
   RankReport report;
   report.memory = memory.account();
   report.between_steps = memory.account().of(Place::device).total;
-  report.steady_steps = std::max(1, options.steps - unsteady);
+  // A run that was stopped early has the unsteady ones alone.
+  report.steady_steps = std::max(1, done > unsteady ? done - unsteady : done);
   report.median_step = median(std::move(steps));
   for (std::size_t i = 0; i < kPhaseCount; ++i) {
     report.steady[i] = engine.seconds()[i] / static_cast<double>(report.steady_steps);
@@ -180,6 +191,7 @@ RankReport run_rank(const TrainingSetup& setup,
   // The driver counts a card's memory for all: nobody gives back what another still measures.
   report.use = device.measured_use();
   plain_group.barrier();
+  if (curve != nullptr) curve->stopped = done < options.steps;
   if (timeline) report.device_busy = timeline->device_busy();
   if (timeline && curve != nullptr) {
     timeline->forget_device();

@@ -61,6 +61,9 @@ struct TrainingOptions {
   bool trace = false;     // record rank 0's last step
   // Called by rank 0 behind every step.
   std::function<void(int step, double loss)> progress;
+  // Asked by every rank behind every step, from threads of their own; where one rank says yes, all
+  // end there, with the checkpoint that the last step would have had. None: never.
+  std::function<bool()> stop;
 };
 
 struct RankReport {
@@ -79,6 +82,7 @@ struct TrainingReport {
   std::vector<double> gradient_norms;  // before clipping
   std::vector<RankReport> ranks;
   std::optional<Timeline> timeline;  // of rank 0's last step, on the process of rank 0
+  bool stopped = false;              // before the last step, as TrainingOptions::stop asked
 };
 
 // Of a step, forward to update: checkpoints are not counted.
