@@ -105,8 +105,8 @@ void install_interrupts(const Translation& words) {
 InterruptGuard::InterruptGuard() { ++state().guards; }
 InterruptGuard::~InterruptGuard() { --state().guards; }
 // One flag for all guards, as there is one signal.
-const std::atomic<bool>& InterruptGuard::flag() const { return state().flag; }
-int InterruptGuard::wake() const { return state().wake; }
+const std::atomic<bool>& InterruptGuard::flag() { return state().flag; }
+int InterruptGuard::wake() { return state().wake; }
 
 std::optional<int> interrupted() {
   if (!state().flag.load()) return std::nullopt;

@@ -32,10 +32,10 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
   // True from the first signal on.
-  const std::atomic<bool>& flag() const;
+  static const std::atomic<bool>& flag();
   // A descriptor that is readable from the first signal on, for poll() beside what is waited for;
   // -1 where there is none.
-  int wake() const;
+  static int wake();
 };
 
 // The exit code that a noted signal asks for, 130 or 143; nothing before one came.

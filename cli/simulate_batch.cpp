@@ -107,7 +107,7 @@ class Batch {
         words_(question_.arguments.language),
         streams_(streams),
         threads_(std::min(jobs, kMostThreads)),
-        lines_(path, kLongestLine, guard_.wake()) {}
+        lines_(path, kLongestLine, InterruptGuard::wake()) {}
 
   void run() {
     std::vector<std::thread> workers;
@@ -162,7 +162,7 @@ class Batch {
       if (over_) return std::nullopt;
     }
     std::optional<InputLine> line;
-    if (!guard_.flag().load()) line = lines_.next();
+    if (!InterruptGuard::flag().load()) line = lines_.next();
     const std::lock_guard lock(answers_mutex_);
     over_ = over_ || !line;
     if (!line) return std::nullopt;

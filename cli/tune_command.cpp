@@ -150,10 +150,11 @@ int run_tune(const Arguments& arguments, Streams streams) {
   keep_freed_memory();
   TuneAnswer answer;
   {
-    const InterruptGuard guard;
+    std::optional<InterruptGuard> guard;  // before the first round there is nothing to keep
     ProgressBar bar(streams.log);
-    options.search.interrupted = &guard.flag();
+    options.search.interrupted = &InterruptGuard::flag();
     options.search.on_progress = [&](const SearchProgress& progress) {
+      if (!guard) guard.emplace();
       show_progress(progress, bar, words);
     };
     answer = tune(scenario, options);

@@ -1,5 +1,7 @@
 #include "cli/report/report_request.hpp"
 
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "cli/interrupt.hpp"
@@ -30,10 +32,11 @@ ReportData report_data_of(const Arguments& arguments, Streams streams) {
   }
   if (!arguments.has("time-limit")) options.tune.search.seconds = kSearchSeconds;
   const Translation words(arguments.language);
-  const InterruptGuard guard;
+  std::optional<InterruptGuard> guard;  // before the first round there is nothing to keep
   ProgressBar bar(streams.log);
-  options.tune.search.interrupted = &guard.flag();
+  options.tune.search.interrupted = &InterruptGuard::flag();
   options.tune.search.on_progress = [&](const SearchProgress& progress) {
+    if (!guard) guard.emplace();
     show_progress(progress, bar, words);
   };
   return gather_report(scenario, options);

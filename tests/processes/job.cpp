@@ -99,6 +99,7 @@ Process::Process(const std::vector<std::string>& command,
   if (pid_ < 0) throw std::runtime_error("no process");
   if (pid_ > 0) return;
   setpgid(0, 0);
+  default_interrupts();
   open_as(STDOUT_FILENO, output);
   open_as(STDERR_FILENO, output + ".err");
   if (limit) {
@@ -155,6 +156,25 @@ std::vector<std::unique_ptr<Process>> torchrun(int ranks,
     processes.push_back(std::make_unique<Process>(command, variables, folder / ("rank" + rank)));
   }
   return processes;
+}
+
+void default_interrupts() {
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGPIPE, SIG_DFL);
+}
+
+bool takes_signals(pid_t pid) {
+  return wait_until([&] {
+    const std::string folder = "/proc/" + std::to_string(pid);
+    std::error_code gone;
+    const auto program = std::filesystem::read_symlink(folder + "/exe", gone);
+    if (gone || program.filename() != "zeroplan") return false;
+    const std::string status = read_text(folder + "/status");
+    const std::size_t at = status.find("SigCgt:");
+    if (at == std::string::npos) return false;
+    return (std::stoull(status.substr(at + 7), nullptr, 16) >> (SIGTERM - 1) & 1) == 1;
+  });
 }
 
 std::string read_text(const std::string& path) {

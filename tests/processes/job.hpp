@@ -57,6 +57,11 @@ std::vector<std::unique_ptr<Process>> torchrun(int ranks,
                                                const std::vector<std::string>& command,
                                                const Folder& folder);
 
+// Of this process, which is about to become the program: a script's background ignores them.
+void default_interrupts();
+// Waits until the program of that process takes SIGINT and SIGTERM itself.
+bool takes_signals(pid_t pid);
+
 std::string read_text(const std::string& path);
 // Looks every few milliseconds; false where it does not come in a minute.
 bool wait_until(const std::function<bool()>& reached);

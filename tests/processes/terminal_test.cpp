@@ -34,6 +34,7 @@ class AtTerminal {
     pid_ = forkpty(&master_, nullptr, nullptr, &size);
     if (pid_ < 0) throw std::runtime_error("no terminal");
     if (pid_ > 0) return;
+    default_interrupts();
     if (!output.empty()) {
       const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
       dup2(file, STDOUT_FILENO);
@@ -64,6 +65,8 @@ class AtTerminal {
   }
 
   void type(char key) { REQUIRE(write(master_, &key, 1) == 1); }
+
+  void kill(int signal) { REQUIRE(::kill(pid_, signal) == 0); }
 
   // To its end: exit code, or 128 + signal.
   int end() {
@@ -132,6 +135,32 @@ TEST_CASE("an interrupted search still prints one JSON document, and its bar doe
   CHECK(search.end() == 130);
   const Json answer = parse_json(read_text(folder / "answer.json"), "answer.json").root;
   CHECK(answer.find("optimal")->as_boolean() == false);
+}
+
+TEST_CASE("a search that is told to end prints the best so far, and says which signal it was") {
+  AtTerminal search(kQuestion, 160);
+  search.shown_until(kUnderWay);
+  search.kill(SIGTERM);
+  CHECK(search.end() == 143);
+  const std::string& shown = search.shown();
+  CHECK(shown.find("interrupted, so this is the best so far") != std::string::npos);
+  CHECK(shown.find("zero_optimization") != std::string::npos);
+  CHECK(shown.find("interrupted (SIGTERM)") != std::string::npos);
+}
+
+TEST_CASE("a report that is interrupted shows what was found") {
+  const Folder folder;
+  std::vector<std::string> question = kQuestion;
+  question[1] = "report";
+  question.push_back("--json");
+  AtTerminal search(question, 160, folder / "report.json");
+  search.shown_until(kUnderWay);
+  search.type(kCtrlC);
+  CHECK(search.end() == 130);
+  CHECK(search.shown().find("interrupted (SIGINT)") != std::string::npos);
+  const Json report = parse_json(read_text(folder / "report.json"), "report.json").root;
+  CHECK(report.find("search")->find("interrupted")->as_boolean());
+  CHECK_FALSE(report.find("chosen")->is_null());
 }
 
 TEST_CASE("a bar never wraps: on a narrow terminal its cells and what is least needed give way") {
