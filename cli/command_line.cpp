@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <new>
 #include <string>
 
 #include "cli/arguments.hpp"
@@ -89,6 +90,9 @@ int run_and_report(const std::vector<std::string>& words, const Translation& tra
     return report(error, json, translation);
   } catch (const SizeOverflow&) {
     return report(too_large(), json, translation);
+  } catch (const std::bad_alloc&) {
+    std::cerr << "error: out of memory\n";  // a translation would need some
+    return kInternalError;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n"
               << translation.text("hint: this is a defect of zeroplan; please report it") << "\n";
