@@ -84,6 +84,8 @@ int report(const InputError& error, bool json, const Translation& translation) {
 
 int run_and_report(const std::vector<std::string>& words, const Translation& translation) {
   const bool json = std::find(words.begin(), words.end(), "--json") != words.end();
+  // While there is some.
+  const std::string out_of_memory = translation.text("error: out of memory");
   try {
     return run_words(words, translation);
   } catch (const InputError& error) {
@@ -91,7 +93,7 @@ int run_and_report(const std::vector<std::string>& words, const Translation& tra
   } catch (const SizeOverflow&) {
     return report(too_large(), json, translation);
   } catch (const std::bad_alloc&) {
-    std::cerr << "error: out of memory\n";  // a translation would need some
+    std::cerr << out_of_memory << "\n";
     return kInternalError;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n"

@@ -150,7 +150,7 @@ int run_tune(const Arguments& arguments, Streams streams) {
   keep_freed_memory();
   TuneAnswer answer;
   {
-    std::optional<InterruptGuard> guard;  // before the first round there is nothing to keep
+    std::optional<InterruptGuard> guard;  // before the search there is nothing to keep
     ProgressBar bar(streams.log);
     options.search.interrupted = &InterruptGuard::flag();
     options.search.on_progress = [&](const SearchProgress& progress) {

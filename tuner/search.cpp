@@ -40,6 +40,7 @@ class Search {
         record_(space, options) {}
 
   SearchResult run() {
+    report();  // from here on there is an answer, if the best so far is nothing
     std::vector<Branch> frames = all_frames();
     if (options_.use_bounds) {
       seed(frames);

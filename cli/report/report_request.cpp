@@ -32,7 +32,7 @@ ReportData report_data_of(const Arguments& arguments, Streams streams) {
   }
   if (!arguments.has("time-limit")) options.tune.search.seconds = kSearchSeconds;
   const Translation words(arguments.language);
-  std::optional<InterruptGuard> guard;  // before the first round there is nothing to keep
+  std::optional<InterruptGuard> guard;  // before the search there is nothing to keep
   ProgressBar bar(streams.log);
   options.tune.search.interrupted = &InterruptGuard::flag();
   options.tune.search.on_progress = [&](const SearchProgress& progress) {
