@@ -14,6 +14,11 @@ bool by_mpirun(const ProcessGroup& group) {
   return group.launcher == Launcher::openmpi || group.launcher == Launcher::mpich;
 }
 
+bool by_mpi(const ProcessGroup& group, const JoinOptions& options) {
+  return options.transport == Transport::mpi ||
+         (options.transport == Transport::automatic && built_with_mpi() && by_mpirun(group));
+}
+
 std::unique_ptr<Communicator> join_by_tcp(const ProcessGroup& group, const JoinOptions& options) {
   if (group.host.empty()) {
     throw InputError(Diagnostic{
@@ -25,10 +30,21 @@ std::unique_ptr<Communicator> join_by_tcp(const ProcessGroup& group, const JoinO
                     ? "mpirun -x MASTER_ADDR=HOST; or build with libopenmpi-dev installed"
                     : ""});
   }
+  if (is_reachable_from_outside(group) && options.secret.empty()) {
+    throw InputError(Diagnostic{
+        .file = "environment",
+        .pointer = "ZEROPLAN_SECRET",
+        .expected = "a secret that all ranks have: other machines can reach where they meet",
+        .got = "nothing",
+        .hint =
+            "export ZEROPLAN_SECRET=$(openssl rand -hex 32) for all ranks, or --secret-file FILE"});
+  }
   try {
-    return communicator_over(
-        tcp_links(group.rank, meet(group, options.rendezvous), options.abandoned, options.times),
-        options.patience);
+    return communicator_over(tcp_links(group.rank,
+                                       meet(group, options.secret, options.rendezvous),
+                                       options.abandoned,
+                                       options.times),
+                             options.patience);
   } catch (const SocketError& error) {
     throw CollectiveError(fmt::format("the ranks do not come together: {}", error.what()));
   }
@@ -37,9 +53,7 @@ std::unique_ptr<Communicator> join_by_tcp(const ProcessGroup& group, const JoinO
 }  // namespace
 
 std::unique_ptr<Communicator> join(const ProcessGroup& group, const JoinOptions& options) {
-  const bool mpi =
-      options.transport == Transport::mpi ||
-      (options.transport == Transport::automatic && built_with_mpi() && by_mpirun(group));
+  const bool mpi = by_mpi(group, options);
   if (!mpi) return join_by_tcp(group, options);
   if (!built_with_mpi()) {
     throw InputError(Diagnostic{.file = "command line",
@@ -49,6 +63,12 @@ std::unique_ptr<Communicator> join(const ProcessGroup& group, const JoinOptions&
                                 .hint = "install libopenmpi-dev and build again"});
   }
   return communicator_over(mpi_links(group), options.patience);
+}
+
+void join_to_fail(const ProcessGroup& group,
+                  const JoinOptions& options,
+                  const std::string& reason) noexcept {
+  if (group.ranks > 1 && !by_mpi(group, options)) meet_to_fail(group, options.secret, reason);
 }
 
 }  // namespace zeroplan::runtime

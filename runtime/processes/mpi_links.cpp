@@ -12,6 +12,7 @@
 #include <mpi.h>
 
 #include "runtime/collectives/communicator.hpp"
+#include "runtime/processes/rank_messages.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -168,13 +169,17 @@ void MpiLinks::hear_of_failures() {
   if (MPI_Iprobe(MPI_ANY_SOURCE, 0, notices_, &there, &status) != MPI_SUCCESS || there == 0) return;
   int length = 0;
   MPI_Get_count(&status, MPI_CHAR, &length);
+  if (length < 0 || length > static_cast<int>(kLongestReason)) {
+    fail(fmt::format("rank {} sends what nobody understands", status.MPI_SOURCE));
+    return;
+  }
   std::string text(static_cast<std::size_t>(length), ' ');
   MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, 0, notices_, MPI_STATUS_IGNORE);
-  fail(text);
+  fail(shown_reason(text));
 }
 
 void MpiLinks::tell_failure() {
-  const std::string text = failure().value_or("");
+  const std::string text = shown_reason(failure().value_or(""));
   std::vector<MPI_Request> sends;
   for (int peer = 0; peer < group_.ranks; ++peer) {
     if (peer == group_.rank) continue;

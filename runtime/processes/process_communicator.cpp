@@ -21,6 +21,7 @@
 #include "model/check.hpp"
 #include "runtime/collectives/reduce_kernels.hpp"
 #include "runtime/data/fnv1a.hpp"
+#include "runtime/processes/rank_messages.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -52,16 +53,7 @@ std::int64_t number_of_part(const Members& of, const std::vector<int>& ranks) {
   return static_cast<std::int64_t>(hash.value() >> 1);
 }
 
-// What every rank tells every other before a collective, so that different calls are noticed.
-struct Call {
-  std::int64_t number = 0;
-  std::int64_t part = 0;
-  std::int64_t elements = 0;
-  std::int32_t kind = 0, operation = 0, dtype = 0, root = 0;
-  bool operator==(const Call&) const = default;
-};
-
-Call call_of(const Members& members, std::int64_t number, const Exchange& exchange) {
+CollectiveCall call_of(const Members& members, std::int64_t number, const Exchange& exchange) {
   return {.number = number,
           .part = members.call,
           .elements = exchange.elements.count(),
@@ -71,7 +63,8 @@ Call call_of(const Members& members, std::int64_t number, const Exchange& exchan
           .root = exchange.root};
 }
 
-std::string text_of(const Call& call) {
+// Precondition: read_call() gave it, or call_of().
+std::string text_of(const CollectiveCall& call) {
   const std::string_view kind = name_of(static_cast<CollectiveKind>(call.kind));
   const char* const where = call.part < 0 ? "" : " in a part";
   const std::string_view dtype = name(static_cast<DType>(call.dtype));
@@ -181,24 +174,27 @@ void Collectives::run(const Members& members, std::int64_t number, const Exchang
 }
 
 void Collectives::agree(std::int64_t number, const Exchange& exchange) {
-  const Call mine = call_of(*members_, number, exchange);
-  std::vector<Call> calls(static_cast<std::size_t>(ranks_), mine);
-  const auto bytes = static_cast<std::int64_t>(sizeof(Call));
+  const CollectiveCall mine = call_of(*members_, number, exchange);
+  std::array<std::byte, kCallBytes> said;
+  write_call(mine, said);
+  std::vector<std::array<std::byte, kCallBytes>> heard(static_cast<std::size_t>(ranks_));
   with_others([&](int peer) -> Transfer {
-    Call& theirs = calls[static_cast<std::size_t>(peer)];
-    return {peer,
-            out(reinterpret_cast<const std::byte*>(&mine), bytes),
-            in(reinterpret_cast<std::byte*>(&theirs), bytes)};
+    return {peer, said, heard[static_cast<std::size_t>(peer)]};
   });
   for (int peer = 0; peer < ranks_; ++peer) {
-    const Call& theirs = calls[static_cast<std::size_t>(peer)];
-    if (theirs == mine) continue;
+    if (peer == rank_) continue;
+    const int rank = members_->rank(peer);
+    const auto theirs = read_call(heard[static_cast<std::size_t>(peer)], ranks_);
+    if (!theirs) {
+      throw CollectiveError(fmt::format("collective {}: rank {} sends what is none", number, rank));
+    }
+    if (*theirs == mine) continue;
     throw CollectiveError(fmt::format("collective {}: rank {} calls {}, rank {} {}",
                                       number,
                                       links_.rank(),
                                       text_of(mine),
-                                      members_->rank(peer),
-                                      text_of(theirs)));
+                                      rank,
+                                      text_of(*theirs)));
   }
 }
 

@@ -11,7 +11,6 @@
 namespace zeroplan::runtime {
 namespace {
 
-constexpr int kMostRanks = 4096;
 constexpr int kTorchPort = 29500;  // of torch.distributed and DeepSpeed where nothing is said
 
 [[noreturn]] void refuse(std::string_view variable,
@@ -69,11 +68,11 @@ class Reader {
   std::optional<ProcessGroup> group(const Names& names) const {
     if (!has(names.rank) && !has(names.ranks)) return std::nullopt;
     // Containers leave WORLD_SIZE without RANK behind, batch scripts SLURM_PROCID without a step.
-    const auto ranks = number(names.ranks, 1, kMostRanks);
-    const bool step = names.launcher != Launcher::srun;
-    if (!ranks && !step) return std::nullopt;
+    const auto ranks = number(names.ranks, 1, kMostProcesses);
+    const bool srun = names.launcher == Launcher::srun;
+    if (!ranks && srun) return std::nullopt;
     if (!ranks) refuse(names.ranks, pair(names), "nothing");
-    const auto rank = number(names.rank, 0, kMostRanks - 1);
+    const auto rank = number(names.rank, 0, kMostProcesses - 1);
     if (!rank) refuse(names.rank, pair(names), "nothing");
     if (*rank >= *ranks) {
       refuse(names.rank,
@@ -86,6 +85,9 @@ class Reader {
     const bool torch = names.launcher == Launcher::torchrun;
     if (torch && !local_ranks) local_ranks = number("LOCAL_SIZE", 1, *ranks);
     group.local_ranks = local_ranks.value_or(*ranks);
+    // Source: srun's manual, output environment variables.
+    const bool one_node = srun && number("SLURM_STEP_NUM_NODES", 1, kMostProcesses) == 1;
+    group.one_machine = local_ranks == *ranks || one_node;
     group.local_rank = number(names.local_rank, 0, *ranks - 1).value_or(group.rank);
     return group;
   }

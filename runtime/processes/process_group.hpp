@@ -19,6 +19,8 @@
 
 namespace zeroplan::runtime {
 
+inline constexpr int kMostProcesses = 4096;  // of a group
+
 enum class Launcher { none, torchrun, openmpi, mpich, srun };
 inline constexpr EnumNames<Launcher, 5> kLauncherNames{
     {"none", "torchrun", "Open MPI's mpirun", "MPICH's mpirun", "srun"}};
@@ -33,6 +35,7 @@ struct ProcessGroup {
   int port = 0;
   bool port_is_taken = false;  // by torchrun's own store: meet at one of the ports behind it
   std::string job;             // tells jobs of one machine apart; may be empty
+  bool one_machine = false;    // the launcher says that all processes are on this one
 };
 
 // The value of a variable, where it is set.

@@ -1,10 +1,7 @@
 #include "runtime/processes/tcp_links.hpp"
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
-#include <cstdint>
-#include <cstring>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -13,6 +10,7 @@
 #include <poll.h>
 
 #include "runtime/collectives/communicator.hpp"
+#include "runtime/processes/control.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -24,18 +22,11 @@ constexpr seconds kVerdict{3};   // a broken data connection waits for control t
 constexpr seconds kFarewell{5};  // rank 0 stays for the others' last words
 constexpr seconds kSend{1};      // control messages are a few bytes
 
-enum class Word : std::uint32_t { beat, failure, done };
-struct Header {
-  Word word = Word::beat;
-  std::uint32_t bytes = 0;
-};
-constexpr std::uint32_t kLongestText = 1 << 16;
-
 // A control connection as the watching thread sees it.
 struct Wire {
   int rank = 0;
   const Descriptor* socket = nullptr;
-  std::vector<std::byte> arrived;  // not yet whole messages
+  WordReader words;
   Clock::time_point heard;
   bool done = false;    // said so
   bool closed = false;  // nothing comes any more
@@ -53,7 +44,7 @@ class TcpLinks : public Links {
       if (socket)
         wires_.push_back({.rank = static_cast<int>(peer),
                           .socket = &socket,
-                          .arrived = {},
+                          .words = {},
                           .heard = Clock::now()});
     }
     watcher_ = std::thread([this] { watch(); });
@@ -97,7 +88,7 @@ class TcpLinks : public Links {
   void send_beats();
   void tell_failure();
   bool may_leave() const;
-  void say(Wire& wire, Word word, const std::string& text = "");
+  void say(Wire& wire, const MessageBytes& bytes);
   void mind_the_unnoticed();
 
   const int rank_;
@@ -193,7 +184,7 @@ void TcpLinks::watch() {
       if (!closing_) continue;
     }
     if (!said_done) {
-      for (Wire& wire : wires_) say(wire, Word::done);
+      for (Wire& wire : wires_) say(wire, bytes_of(Word::done));
       said_done = true;
       leave_by = Clock::now() + kFarewell;
     }
@@ -230,35 +221,25 @@ void TcpLinks::listen() {
 }
 
 void TcpLinks::take_words(Wire& wire) {
-  std::array<std::byte, 4096> chunk;
   try {
-    const std::size_t got = receive_some(*wire.socket, chunk);
-    wire.arrived.insert(wire.arrived.end(), chunk.begin(), chunk.begin() + got);
-    if (got > 0) wire.heard = Clock::now();
-  } catch (const SocketError&) {
+    while (const auto word = wire.words.next(*wire.socket, ranks())) {
+      wire.heard = Clock::now();
+      if (word->word == Word::done) wire.done = true;
+      if (word->word == Word::failure) declare(word->reason, wire.rank);
+      if (word->word > Word::done) {
+        throw BadMessage(fmt::format("says \"{}\" where it may not", name(kWordNames, word->word)));
+      }
+    }
+  } catch (const BadMessage& error) {
     wire.closed = true;
-    if (!wire.done) {
-      declare(fmt::format("rank {} is gone: its connection closed without a word (killed, out of "
-                          "memory, or its machine went down)",
-                          wire.rank),
-              wire.rank);
-    }
-  }
-  Header header;
-  while (wire.arrived.size() >= sizeof header) {
-    std::memcpy(&header, wire.arrived.data(), sizeof header);
-    const std::size_t whole = sizeof header + header.bytes;
-    if (header.bytes > kLongestText) {
-      wire.closed = true;
-      declare(fmt::format("rank {} sends what nobody understands", wire.rank), rank_);
-      return;
-    }
-    if (wire.arrived.size() < whole) return;
-    const auto* text = reinterpret_cast<const char*>(wire.arrived.data() + sizeof header);
-    if (header.word == Word::done) wire.done = true;
-    if (header.word == Word::failure) declare(std::string(text, header.bytes), wire.rank);
-    wire.arrived.erase(wire.arrived.begin(),
-                       wire.arrived.begin() + static_cast<std::ptrdiff_t>(whole));
+    declare(fmt::format("rank {} {}", wire.rank, error.what()), rank_);
+  } catch (const SocketClosed&) {
+    wire.closed = true;
+    if (wire.done) return;
+    declare(fmt::format("rank {} is gone: its connection closed without a word (killed, out of "
+                        "memory, or its machine went down)",
+                        wire.rank),
+            wire.rank);
   }
 }
 
@@ -278,7 +259,7 @@ void TcpLinks::look_for_silence() {
 void TcpLinks::send_beats() {
   if (Clock::now() < next_beat_) return;
   next_beat_ = Clock::now() + times_.beat;
-  for (Wire& wire : wires_) say(wire, Word::beat);
+  for (Wire& wire : wires_) say(wire, bytes_of(Word::beat));
 }
 
 // Rank 0 tells everybody but who said it; the others tell rank 0, if it was not rank 0.
@@ -288,22 +269,19 @@ void TcpLinks::tell_failure() {
   {
     const std::lock_guard lock(mutex_);
     if (!reason_ || told_) return;
-    reason = reason_->substr(0, kLongestText);
+    reason = *reason_;
     said_by = said_by_;
   }
   told_ = true;
   for (Wire& wire : wires_) {
-    if (wire.rank != said_by) say(wire, Word::failure, reason);
+    if (wire.rank != said_by) say(wire, bytes_of_failure(reason));
   }
 }
 
-void TcpLinks::say(Wire& wire, Word word, const std::string& text) {
+void TcpLinks::say(Wire& wire, const MessageBytes& bytes) {
   if (wire.closed) return;
-  const Header header{.word = word, .bytes = static_cast<std::uint32_t>(text.size())};
   try {
-    const Deadline deadline = Clock::now() + kSend;
-    send_all(*wire.socket, std::as_bytes(std::span(&header, 1)), deadline);
-    send_all(*wire.socket, std::as_bytes(std::span(text.data(), text.size())), deadline);
+    send_all(*wire.socket, bytes, Clock::now() + kSend);
   } catch (const SocketError&) {
     // That nobody is there shows when nothing comes from there.
   }

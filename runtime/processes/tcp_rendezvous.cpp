@@ -1,10 +1,9 @@
 #include "runtime/processes/tcp_rendezvous.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdint>
 #include <cstring>
-#include <string>
+#include <functional>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -13,290 +12,277 @@
 
 #include "model/check.hpp"
 #include "runtime/data/fnv1a.hpp"
+#include "runtime/processes/control.hpp"
+#include "runtime/processes/handshake.hpp"
+#include "runtime/processes/rendezvous_host.hpp"
 
 namespace zeroplan::runtime {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-// Also tells machines of another byte order.
-constexpr std::uint64_t kMagic = 0x7a65726f706c616eU;
-constexpr milliseconds kAnswer{3000};  // of who is there and is one of us
-constexpr int kPortsBehind = 16;       // tried where the port itself may be another's
+// For an answer, at first: who is there may be somebody else, who says nothing. Doubled with every
+// round, because rank 0 may be busy.
+constexpr milliseconds kAnswer{3000};
+constexpr milliseconds kLongestAnswer{60'000};
+// The others wait for rank 0 to give up, which knows who is missing.
+constexpr seconds kSlack{10};
 
-enum class Answer : std::int32_t { welcome, other_job, twice };
-
-struct Hello {
-  std::uint64_t magic = kMagic;
-  std::uint64_t job = 0;
-  std::int32_t rank = 0;
-  std::int32_t port = 0;  // where this rank listens
-};
-struct Reply {
-  std::uint64_t magic = kMagic;
-  Answer answer = Answer::welcome;
-  std::int32_t reserved = 0;
-};
-struct Place {
-  std::array<char, 64> host{};  // empty: the host of rank 0, as everybody knows it
-  std::int32_t port = 0;
-};
-
-template <typename T>
-std::span<const std::byte> sent(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
-template <typename T>
-std::span<std::byte> received(T& value) {
-  return std::as_writable_bytes(std::span(&value, 1));
+Identity identity_of(const ProcessGroup& group, const std::string& secret) {
+  Fnv1a job;
+  job.add_text(fmt::format("{}:{}", group.job, group.port));
+  Identity own{.job = job.value(), .rank = group.rank, .ranks = group.ranks, .secret = secret};
+  const Digest random = random_bytes();
+  std::memcpy(&own.process, random.data(), sizeof own.process);
+  return own;
 }
 
-// Processes of different jobs that meet by mistake have different numbers.
-std::uint64_t job_number(const ProcessGroup& group) {
-  Fnv1a hash;
-  hash.add_text(fmt::format("{}:{}:{}", group.job, group.port, group.ranks));
-  return hash.value();
+// Rank 0's host, as this machine reaches it.
+std::string host_of(const ProcessGroup& group) {
+  return group.one_machine ? "127.0.0.1" : group.host;
 }
 
-// The ports at which rank 0 may be. Its own alone where a user chose it and nobody is known to sit
-// there: a second job with the same MASTER_PORT is to be told, not moved.
-std::vector<int> ports_of(const ProcessGroup& group) {
-  std::vector<int> ports;
-  if (!group.port_is_taken) ports.push_back(group.port);
-  const bool chosen = group.launcher == Launcher::torchrun && !group.port_is_taken;
-  for (int i = 1; i <= kPortsBehind && !chosen; ++i) {
-    const int port = group.port + i;
-    ports.push_back(port <= 65535 ? port : port - 2 * kPortsBehind);
+[[noreturn]] void refused(const ProcessGroup& group, Answer answer) {
+  const std::string place = meeting_place(group);
+  if (answer == Answer::other_secret) {
+    throw SocketError(fmt::format(
+        "rank 0 at {} has another secret than rank {} (ZEROPLAN_SECRET or --secret-file), or none",
+        place,
+        group.rank));
   }
-  return ports;
-}
-
-std::string meeting_place(const ProcessGroup& group) {
-  return fmt::format("{} port {}", group.host, group.port);
-}
-
-// Nobody from outside is expected: the ranks need not be reached from there.
-bool stays_here(const ProcessGroup& group) {
-  return group.host == "localhost" || group.host == "127.0.0.1";
-}
-
-double seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
-
-// Whether the other side has hung up.
-bool hung_up(const pollfd& poll_for) {
-  return (poll_for.revents & (POLLHUP | POLLERR | POLLRDHUP)) != 0;
-}
-
-// Rank 0: takes the callers in.
-class Host {
- public:
-  Host(const ProcessGroup& group, milliseconds patience)
-      : group_(group),
-        patience_(patience),
-        deadline_(Clock::now() + patience),
-        control_(static_cast<std::size_t>(group.ranks)),
-        places_(static_cast<std::size_t>(group.ranks)) {
-    for (const int port : ports_of(group)) {
-      if (!listener_) listener_ = listen_on(port, stays_here(group));
-    }
-    if (!listener_) {
-      throw SocketError(
-          fmt::format("rank 0 cannot listen at {}: the port is in use; another "
-                      "MASTER_PORT may be free",
-                      meeting_place(group)));
-    }
+  if (answer == Answer::other_ranks) {
+    throw SocketError(fmt::format(
+        "rank 0 at {} belongs to a job of another number of ranks than {}", place, group.ranks));
   }
+  throw SocketError(fmt::format("another process at {} is rank {} as well", place, group.rank));
+}
 
-  // The control connections, and everybody's place, which everybody is told.
-  std::pair<std::vector<Descriptor>, std::vector<Place>> gather(int own_port) {
-    places_[0].port = own_port;
-    int missing = group_.ranks - 1;
-    while (missing > 0) {
-      Descriptor caller = wait_for_caller();
-      if (caller && take(std::move(caller))) --missing;
-    }
-    for (int rank = 1; rank < group_.ranks; ++rank) {
-      send_all(
-          control_[static_cast<std::size_t>(rank)], std::as_bytes(std::span(places_)), deadline_);
-    }
-    return {std::move(control_), std::move(places_)};
-  }
-
- private:
-  Descriptor wait_for_caller() {
-    std::vector<pollfd> polls = {{listener_.number(), POLLIN, 0}};
-    std::vector<int> ranks = {0};
-    for (int rank = 1; rank < group_.ranks; ++rank) {
-      const Descriptor& known = control_[static_cast<std::size_t>(rank)];
-      if (!known) continue;
-      polls.push_back({known.number(), POLLRDHUP, 0});
-      ranks.push_back(rank);
-    }
-    poll(polls.data(), polls.size(), milliseconds_until(deadline_));
-    for (std::size_t i = 1; i < polls.size(); ++i) {
-      if (!hung_up(polls[i])) continue;
-      throw SocketError(fmt::format("rank {} came and went before all were there", ranks[i]));
-    }
-    if (Clock::now() >= deadline_) throw SocketError(who_is_missing());
-    return (polls[0].revents & POLLIN) != 0 ? accept_from(listener_, deadline_) : Descriptor();
-  }
-
-  // False for strangers and members of other jobs.
-  bool take(Descriptor caller) {
-    Hello hello{.magic = 0};
+// What rank 0 answered at one of its ports, if it did.
+std::optional<Called> call_rank_0(const ProcessGroup& group,
+                                  const Identity& own,
+                                  const Hello& hello,
+                                  Deadline deadline,
+                                  milliseconds answer,
+                                  std::string& why) {
+  for (const int port : ports_of(group)) {
     try {
-      receive_all(caller, received(hello), Clock::now() + kAnswer);
-      if (hello.magic != kMagic) return false;
-      Reply reply;
-      const bool known = hello.rank > 0 && hello.rank < group_.ranks;
-      const bool twice = known && control_[static_cast<std::size_t>(hello.rank)];
-      if (twice) reply.answer = Answer::twice;
-      if (hello.job != job_number(group_) || !known) reply.answer = Answer::other_job;
-      send_all(caller, sent(reply), Clock::now() + kAnswer);
-      if (reply.answer != Answer::welcome) return false;
-    } catch (const SocketError&) {
-      return false;
+      const Deadline answered = std::min(deadline, Clock::now() + answer);
+      auto called = call(host_of(group), port, own, hello, answered);
+      if (called && called->answer != Answer::other_job) return called;
+    } catch (const SocketError& error) {
+      why = error.what();  // an unknown host may become known, a busy one answer
     }
-    const auto rank = static_cast<std::size_t>(hello.rank);
-    Place& place = places_[rank];
-    const std::string host = address_of_peer(caller);
-    // Who calls from here is where rank 0 is, for everybody.
-    if (!is_loopback(host))
-      std::copy_n(host.data(), std::min(host.size(), std::size_t{63}), place.host.data());
-    place.port = hello.port;
-    control_[rank] = std::move(caller);
-    return true;
   }
-
-  std::string who_is_missing() const {
-    std::vector<int> missing;
-    for (int rank = 1; rank < group_.ranks; ++rank) {
-      if (!control_[static_cast<std::size_t>(rank)]) missing.push_back(rank);
-    }
-    return fmt::format("rank {} did not come to {} in {} s",
-                       fmt::join(missing, ", "),
-                       meeting_place(group_),
-                       seconds(patience_));
-  }
-
-  const ProcessGroup& group_;
-  const milliseconds patience_;
-  const Deadline deadline_;
-  Descriptor listener_;
-  std::vector<Descriptor> control_;
-  std::vector<Place> places_;
-};
-
-// Ranks 1 and up: one attempt at one port.
-Descriptor call_rank_0(const ProcessGroup& group, int port, const Hello& hello) {
-  Descriptor socket = connect_to(group.host, port, Clock::now() + kAnswer);
-  if (!socket) return {};
-  Reply reply{.magic = 0};
-  try {
-    send_all(socket, sent(hello), Clock::now() + kAnswer);
-    receive_all(socket, received(reply), Clock::now() + kAnswer);
-  } catch (const SocketError&) {
-    return {};  // a stranger's port, or rank 0 is busy: it is tried again
-  }
-  if (reply.magic != kMagic || reply.answer == Answer::other_job) return {};
-  if (reply.answer == Answer::twice) {
-    throw SocketError(
-        fmt::format("another process at {} is rank {} as well", meeting_place(group), hello.rank));
-  }
-  return socket;
+  return std::nullopt;
 }
 
-Descriptor find_rank_0(const ProcessGroup& group, const Hello& hello, milliseconds patience) {
+Descriptor find_rank_0(const ProcessGroup& group,
+                       const Identity& own,
+                       const Hello& hello,
+                       milliseconds patience) {
   const Deadline deadline = Clock::now() + patience;
   milliseconds pause{10};
+  milliseconds answer = kAnswer;
   std::string why = "nobody of this job answers there";
   while (Clock::now() < deadline) {
-    for (const int port : ports_of(group)) {
-      try {
-        Descriptor found = call_rank_0(group, port, hello);
-        if (found) return found;
-      } catch (const SocketError& error) {
-        why = error.what();  // an unknown host may become known
-      }
-    }
+    auto called = call_rank_0(group, own, hello, deadline, answer, why);
+    if (called && called->answer == Answer::welcome) return std::move(called->socket);
+    if (called) refused(group, called->answer);
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, milliseconds(500));
+    answer = std::min(2 * answer, kLongestAnswer);
   }
   throw SocketError(fmt::format("rank {} did not reach rank 0 at {} in {} s: {}",
                                 group.rank,
                                 meeting_place(group),
-                                seconds(patience),
+                                std::chrono::duration<double>(patience).count(),
                                 why));
+}
+
+// Ranks 1 and up: what rank 0 says.
+class RankZero {
+ public:
+  RankZero(Descriptor socket, int ranks) : socket_(std::move(socket)), ranks_(ranks) {}
+
+  // Waits for a word; throws SocketError where another comes, the reason of a failure for one.
+  WordMessage wait_for(Word expected, Deadline deadline) {
+    for (;;) {
+      if (auto word = next()) {
+        if (word->word == expected) return std::move(*word);
+        unexpected(word->word);
+      }
+      if (Clock::now() >= deadline) throw SocketError("rank 0 says nothing in time");
+      pollfd poll_for{socket_.number(), POLLIN, 0};
+      poll(&poll_for, 1, milliseconds_until(deadline));
+    }
+  }
+  // While nothing but a failure is to be heard.
+  void look() {
+    if (const auto word = next()) unexpected(word->word);
+  }
+  void say(const MessageBytes& bytes) { send_all(socket_, bytes, Clock::now() + kSlack); }
+
+  int number() const { return socket_.number(); }
+  Descriptor take() { return std::move(socket_); }
+
+ private:
+  std::optional<WordMessage> next() {
+    try {
+      auto word = words_.next(socket_, ranks_);
+      if (word && word->word == Word::failure) throw SocketError(word->reason);
+      return word;
+    } catch (const BadMessage& error) {
+      throw SocketError(fmt::format("rank 0 {}", error.what()));
+    } catch (const SocketClosed&) {
+      throw SocketError(
+          "rank 0 is gone: its connection closed without a word (killed, out of memory, or its "
+          "machine went down)");
+    }
+  }
+  [[noreturn]] static void unexpected(Word word) {
+    throw SocketError(fmt::format("rank 0 says \"{}\" where it may not", name(kWordNames, word)));
+  }
+
+  Descriptor socket_;
+  const int ranks_;
+  WordReader words_;
+};
+
+// What is kept an eye on while data connections are made: control connections.
+struct Eye {
+  std::function<std::vector<int>()> numbers;
+  std::function<void()> look;
+};
+
+// A data connection to a rank below.
+Descriptor call_rank(const ProcessGroup& group,
+                     const Identity& own,
+                     int rank,
+                     const Place& place,
+                     Deadline deadline,
+                     const Eye& eye) {
+  const std::string host = place.host.empty() ? host_of(group) : place.host;
+  const Watch watch{.number = eye.numbers().front(), .look = eye.look};
+  std::string why = "nobody answers there";
+  while (Clock::now() < deadline) {
+    eye.look();
+    auto called = call(host, place.port, own, {.purpose = Purpose::data}, deadline, watch);
+    if (called && called->answer == Answer::welcome) return std::move(called->socket);
+    if (called) {
+      why = "it refuses";
+      break;
+    }
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  throw SocketError(fmt::format(
+      "rank {} cannot reach rank {} at {} port {}: {}", group.rank, rank, host, place.port, why));
 }
 
 // To every rank below by calling it, to every rank above by being called.
 std::vector<Descriptor> connect_all(const ProcessGroup& group,
+                                    const Identity& own,
                                     const std::vector<Place>& places,
                                     const Descriptor& listener,
-                                    Deadline deadline) {
+                                    Deadline deadline,
+                                    const Eye& eye) {
   std::vector<Descriptor> data(static_cast<std::size_t>(group.ranks));
-  const Hello hello{.job = job_number(group), .rank = group.rank};
   for (int rank = 0; rank < group.rank; ++rank) {
-    const Place& place = places[static_cast<std::size_t>(rank)];
-    const std::string host = place.host[0] == '\0' ? group.host : std::string(place.host.data());
-    Descriptor socket = connect_to(host, place.port, deadline);
-    if (!socket) {
-      throw SocketError(fmt::format(
-          "rank {} cannot reach rank {} at {} port {}", group.rank, rank, host, place.port));
-    }
-    send_all(socket, sent(hello), deadline);
-    data[static_cast<std::size_t>(rank)] = std::move(socket);
+    const auto at = static_cast<std::size_t>(rank);
+    data[at] = call_rank(group, own, rank, places[at], deadline, eye);
   }
+  Reception reception(listener, own, [&](const Hello& hello) {
+    const bool expected = hello.purpose == Purpose::data && hello.rank > group.rank &&
+                          !data[static_cast<std::size_t>(hello.rank)];
+    return expected ? Answer::welcome : Answer::twice;
+  });
   int missing = group.ranks - 1 - group.rank;
   while (missing > 0) {
-    Descriptor caller = accept_from(listener, deadline);
-    if (!caller) {
+    auto guest = reception.wait(deadline, eye.numbers());
+    eye.look();
+    if (guest) {
+      data[static_cast<std::size_t>(guest->hello.rank)] = std::move(guest->socket);
+      --missing;
+    } else if (Clock::now() >= deadline) {
       throw SocketError(fmt::format(
           "rank {}: {} of the ranks behind it did not call in time", group.rank, missing));
     }
-    Hello theirs{.magic = 0};
-    try {
-      receive_all(caller, received(theirs), std::min(deadline, Clock::now() + kAnswer));
-    } catch (const SocketError&) {
-      continue;
-    }
-    const bool ours = theirs.magic == kMagic && theirs.job == hello.job &&
-                      theirs.rank > group.rank && theirs.rank < group.ranks;
-    if (!ours || data[static_cast<std::size_t>(theirs.rank)]) continue;
-    data[static_cast<std::size_t>(theirs.rank)] = std::move(caller);
-    --missing;
   }
   return data;
 }
 
+Connections meet_as_rank_0(const ProcessGroup& group, const Identity& own, milliseconds patience) {
+  const Descriptor listener = listen_on(0, stays_here(group));
+  RendezvousHost host(group, own, patience);
+  const Eye eye{.numbers = [&] { return host.watched(); }, .look = [&] { host.look(); }};
+  try {
+    host.gather(port_of(listener));
+    host.tell_places();
+    const Deadline deadline = Clock::now() + patience;
+    Connections connections;
+    connections.data = connect_all(group, own, {}, listener, deadline, eye);
+    host.wait_for_connected(deadline);
+    connections.control = host.go();
+    return connections;
+  } catch (const SocketError& error) {
+    host.fail(error.what());
+    throw;
+  }
+}
+
+Connections meet_as_other(const ProcessGroup& group, const Identity& own, milliseconds patience) {
+  const Descriptor listener = listen_on(0, stays_here(group));
+  const Hello hello{.purpose = Purpose::join, .port = port_of(listener)};
+  RankZero rank_0(find_rank_0(group, own, hello, patience), group.ranks);
+  const Eye eye{.numbers = [&] { return std::vector<int>{rank_0.number()}; },
+                .look = [&] { rank_0.look(); }};
+  // Rank 0 gives up before, and says why.
+  const auto later = [&] { return Clock::now() + patience + kSlack; };
+  Connections connections;
+  try {
+    const WordMessage places = rank_0.wait_for(Word::places, later());
+    connections.data = connect_all(group, own, places.places, listener, later(), eye);
+    rank_0.say(bytes_of(Word::connected));
+    rank_0.wait_for(Word::go, later());
+  } catch (const SocketError& error) {
+    try {
+      rank_0.say(bytes_of_failure(error.what()));
+    } catch (const SocketError&) {
+      // It is gone, or has said so itself.
+    }
+    throw;
+  }
+  connections.control.resize(static_cast<std::size_t>(group.ranks));
+  connections.control[0] = rank_0.take();
+  return connections;
+}
+
 }  // namespace
 
-Connections meet(const ProcessGroup& group, milliseconds patience) {
+bool is_reachable_from_outside(const ProcessGroup& group) { return !stays_here(group); }
+
+Connections meet(const ProcessGroup& group, const std::string& secret, milliseconds patience) {
   ZP_CHECK(!group.host.empty() && group.port > 0, "a group that meets has a place");
-  const Deadline deadline = Clock::now() + patience;
-  const Descriptor listener = listen_on(0, stays_here(group));
-  Connections connections;
-  std::vector<Place> places;
-  if (group.rank == 0) {
-    Host host(group, patience);
-    std::tie(connections.control, places) = host.gather(port_of(listener));
-  } else {
-    const Hello hello{.job = job_number(group), .rank = group.rank, .port = port_of(listener)};
-    connections.control.resize(static_cast<std::size_t>(group.ranks));
-    connections.control[0] = find_rank_0(group, hello, patience);
-    places.resize(static_cast<std::size_t>(group.ranks));
-    try {
-      receive_all(connections.control[0], std::as_writable_bytes(std::span(places)), deadline);
-    } catch (const SocketError& error) {
-      throw SocketError(fmt::format("rank {} waits for the other ranks at {}: {}",
-                                    group.rank,
-                                    meeting_place(group),
-                                    error.what()));
+  const Identity own = identity_of(group, secret);
+  return group.rank == 0 ? meet_as_rank_0(group, own, patience)
+                         : meet_as_other(group, own, patience);
+}
+
+void meet_to_fail(const ProcessGroup& group,
+                  const std::string& secret,
+                  const std::string& reason) noexcept {
+  try {
+    if (group.host.empty() || group.port <= 0) return;
+    const Identity own = identity_of(group, secret);
+    if (group.rank == 0) {
+      RendezvousHost(group, own, kLastWords).fail(fmt::format("rank 0 failed: {}", reason));
+    } else {
+      find_rank_0(group, own, {.purpose = Purpose::failure, .reason = reason}, kLastWords);
     }
+  } catch (const std::exception&) {
+    // Nobody is there to be told.
   }
-  connections.data = connect_all(group, places, listener, deadline);
-  return connections;
 }
 
 }  // namespace zeroplan::runtime

@@ -1,0 +1,69 @@
+#include "runtime/processes/secret.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include "model/diagnostic.hpp"
+
+namespace zeroplan::runtime {
+namespace {
+
+[[noreturn]] void refuse(const std::string& pointer,
+                         std::string expected,
+                         std::string got,
+                         std::string hint = "") {
+  throw InputError(Diagnostic{.file = pointer.starts_with("--") ? "command line" : "environment",
+                              .pointer = pointer,
+                              .expected = std::move(expected),
+                              .got = std::move(got),
+                              .hint = std::move(hint)});
+}
+
+std::string trimmed(const std::string& text) {
+  constexpr const char* kSpace = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+std::string read_secret(const std::string& path) {
+  constexpr const char* kFlag = "--secret-file";
+  constexpr std::size_t kLongest = 4096;
+  struct stat facts {};
+  if (stat(path.c_str(), &facts) != 0) {
+    refuse(kFlag, "a readable file", printable(path) + ": " + std::strerror(errno));
+  }
+  if ((facts.st_mode & S_IROTH) != 0) {
+    refuse(kFlag,
+           "a file that not everybody on this machine can read",
+           printable(path),
+           "chmod 600 " + printable(path));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::array<char, kLongest> bytes{};
+  file.read(bytes.data(), bytes.size());
+  if (!file.eof() || !S_ISREG(facts.st_mode)) {
+    refuse(kFlag, fmt::format("a readable file of less than {} bytes", kLongest), printable(path));
+  }
+  return trimmed({bytes.data(), static_cast<std::size_t>(file.gcount())});
+}
+
+}  // namespace
+
+std::string secret_of(const std::optional<std::string>& file, const Environment& environment) {
+  const auto said = environment("ZEROPLAN_SECRET");
+  if (!file && (!said || said->empty())) return "";
+  const std::string secret = file ? read_secret(*file) : trimmed(*said);
+  if (secret.size() >= kShortestSecret) return secret;
+  refuse(file ? "--secret-file" : "ZEROPLAN_SECRET",
+         fmt::format("a secret of at least {} characters", kShortestSecret),
+         std::to_string(secret.size()),
+         "openssl rand -hex 32 makes one");
+}
+
+}  // namespace zeroplan::runtime
