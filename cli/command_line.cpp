@@ -11,6 +11,7 @@
 #include "cli/help.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/language/translation.hpp"
+#include "cli/rank_end.hpp"
 #include "cli/terminal_text.hpp"
 #include "model/check.hpp"
 
@@ -82,6 +83,17 @@ int report(const InputError& error, bool json, const Translation& translation) {
   return kBadInput;
 }
 
+// To the user, then to the ranks that wait for this one.
+int report_to_all(const InputError& error,
+                  const std::vector<std::string>& words,
+                  bool json,
+                  const Translation& translation) {
+  const int code = report(error, json, translation);
+  std::cout.flush();
+  tell_other_ranks(error, words);
+  return code;
+}
+
 int run_and_report(const std::vector<std::string>& words, const Translation& translation) {
   const bool json = std::find(words.begin(), words.end(), "--json") != words.end();
   // While there is some.
@@ -89,9 +101,9 @@ int run_and_report(const std::vector<std::string>& words, const Translation& tra
   try {
     return run_words(words, translation);
   } catch (const InputError& error) {
-    return report(error, json, translation);
+    return report_to_all(error, words, json, translation);
   } catch (const SizeOverflow&) {
-    return report(too_large(), json, translation);
+    return report_to_all(too_large(), words, json, translation);
   } catch (const std::bad_alloc&) {
     std::cerr << out_of_memory << "\n";
     return kInternalError;

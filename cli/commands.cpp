@@ -167,6 +167,11 @@ constexpr OptionInfo kCollectives = {"--collectives",
                                      "auto|tcp|mpi",
                                      "between processes that mpirun, srun or torchrun started: "
                                      "MPI under mpirun, else TCP (auto)"};
+constexpr OptionInfo kSecretFile = {
+    "--secret-file",
+    "",
+    "FILE",
+    "the secret by which processes on several machines know each other (ZEROPLAN_SECRET)"};
 constexpr OptionInfo kRunTrace = {
     "--trace", "", "FILE", "write the last step's timeline; ui.perfetto.dev opens it"};
 constexpr OptionInfo kMeasurement = {
@@ -177,6 +182,7 @@ constexpr std::array kRunOptions = {
     kRanks,
     kDeviceMemory,
     kCollectives,
+    kSecretFile,
     kSeed,
     kData,
     kWeights,
@@ -192,6 +198,7 @@ constexpr std::array kVerifyOptions = {
     kRanks,
     kDeviceMemory,
     kCollectives,
+    kSecretFile,
     kSeed,
     kData,
     kRunTrace,

@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "cli/interrupt.hpp"
+#include "cli/rank_end.hpp"
+#include "cli/run_fingerprint.hpp"
 #include "cli/said_gpus.hpp"
 #include "cli/table.hpp"
 #include "cli/write_file.hpp"
@@ -25,6 +27,7 @@
 #include "model/predict/step_work.hpp"
 #include "runtime/data/disk_file.hpp"
 #include "runtime/processes/join.hpp"
+#include "runtime/train/agreement.hpp"
 #include "simulator/simulate.hpp"
 
 namespace zeroplan {
@@ -280,15 +283,8 @@ runtime::TrainingOptions options_of(const EmbeddedRun& run,
 }
 
 runtime::JoinOptions join_options(const Arguments& arguments) {
-  runtime::JoinOptions options;
-  const auto said = arguments.text("collectives");
-  if (said) {
-    const auto known = find(runtime::kTransportNames, std::string_view(*said));
-    if (!known) {
-      throw InputError({kCommandLine, "--collectives", "auto, tcp or mpi", in_quotes(*said), ""});
-    }
-    options.transport = *known;
-  }
+  runtime::JoinOptions options =
+      join_options_of(arguments.text("collectives"), arguments.text("secret-file"));
   // The computation may be far from its next collective: nothing else ends it.
   options.abandoned = [](const std::string& reason) {
     std::cerr << "error: training: " << reason << std::endl;
@@ -314,16 +310,19 @@ runtime::TrainingReport train_as_rank(const EmbeddedRun& run,
                                       runtime::Communicator& group) {
   std::optional<runtime::TrainingSetup> setup;
   std::unique_ptr<runtime::TokenSource> data;
+  runtime::TrainingOptions options;
   try {
     require_places(run, arguments);
+    options = options_of(run, arguments, log);
     setup = setup_of(run, arguments, graph);
     data = data_of(run.plan, arguments, setup->seed);
+    runtime::require_agreement(group, fingerprint_of(run, arguments, *setup, options));
   } catch (const std::exception& error) {
     group.fail(error.what());
     throw;
   }
   const InterruptGuard guard;  // from here on a rank that ends takes the others along
-  return runtime::train_rank(*setup, options_of(run, arguments, log), *data, group);
+  return runtime::train_rank(*setup, options, *data, group);
 }
 
 int training_failed(const std::string& message, bool json, Streams streams) {
@@ -348,7 +347,11 @@ runtime::TrainingReport train_embedded(const EmbeddedRun& run,
   const runtime::JoinOptions joining = join_options(arguments);  // checked for one process, too
   if (run.group.ranks > 1) {
     const auto group = runtime::join(run.group, joining);
-    return train_as_rank(run, arguments, work.graph, log, *group);
+    try {
+      return train_as_rank(run, arguments, work.graph, log, *group);
+    } catch (const InputError& error) {
+      throw KnownToRanks(error);
+    }
   }
   require_places(run, arguments);
   const runtime::TrainingSetup setup = setup_of(run, arguments, work.graph);
@@ -392,13 +395,10 @@ Measurement measurement_of(const EmbeddedRun& run, const runtime::TrainingReport
   return measurement;
 }
 
-}  // namespace
-
-void write_recordings(const EmbeddedRun& run,
-                      const Arguments& arguments,
-                      const runtime::TrainingReport& report,
-                      std::ostream& log) {
-  if (run.group.rank != 0) return;
+void record(const EmbeddedRun& run,
+            const Arguments& arguments,
+            const runtime::TrainingReport& report,
+            std::ostream& log) {
   if (const auto path = arguments.text("trace")) {
     const std::string title = "ZeRO-" + std::to_string(run.plan.engine.stage) + " on " +
                               short_name(run.plan.cluster) + ", measured, rank 0";
@@ -408,6 +408,20 @@ void write_recordings(const EmbeddedRun& run,
   if (const auto path = arguments.text("measurement")) {
     add_line(*path, to_json(measurement_of(run, report)).dump());
     log << "wrote " << *path << "\n";
+  }
+}
+
+}  // namespace
+
+void write_recordings(const EmbeddedRun& run,
+                      const Arguments& arguments,
+                      const runtime::TrainingReport& report,
+                      std::ostream& log) {
+  if (run.group.rank != 0) return;
+  try {
+    record(run, arguments, report, log);
+  } catch (const InputError& error) {
+    throw KnownToRanks(error);  // they have ended well
   }
 }
 
@@ -436,7 +450,8 @@ int run_command_body(const Arguments& arguments,
     return body(heard);
   } catch (const InputError& error) {
     if (first) throw;
-    streams.log << error.what() << "\n";
+    streams.log << error.what() << std::endl;
+    tell_other_ranks(error, arguments);
     return kBadInput;
   } catch (const runtime::OutOfMemory& error) {
     return failed(error);

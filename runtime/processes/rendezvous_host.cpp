@@ -45,6 +45,7 @@ RendezvousHost::RendezvousHost(const ProcessGroup& group,
     : group_(group),
       own_(own),
       patience_(patience),
+      reception_(listener_, own, [this](const Hello& hello) { return judge(hello); }),
       members_(static_cast<std::size_t>(group.ranks)) {
   for (const int port : ports_of(group)) {
     if (!listener_) listener_ = listen_on(port, stays_here(group));
@@ -58,25 +59,26 @@ RendezvousHost::RendezvousHost(const ProcessGroup& group,
 
 void RendezvousHost::gather(int own_port) {
   member(0).place.port = own_port;
-  Reception reception(listener_, own_, [&](const Hello& hello) {
-    if (hello.purpose == Purpose::failure) return Answer::welcome;
-    const bool there = hello.rank == 0 || hello.purpose == Purpose::data ||
-                       static_cast<bool>(member(hello.rank).socket);
-    return there ? Answer::twice : Answer::welcome;
-  });
   const Deadline deadline = Clock::now() + patience_;
   int missing = group_.ranks - 1;
   while (missing > 0) {
-    std::optional<Reception::Guest> guest = reception.wait(deadline, watched());
-    look();
+    std::optional<Reception::Guest> guest = reception_.wait(deadline, watched());
     if (guest) {
       take(std::move(*guest));
       --missing;
     } else if (Clock::now() >= deadline) {
       waited_ = true;
-      throw SocketError(who_is_missing(reception.sent_away()));
+      throw SocketError(who_is_missing());
     }
+    look();
   }
+}
+
+Answer RendezvousHost::judge(const Hello& hello) const {
+  if (failing_ || hello.purpose == Purpose::failure) return Answer::welcome;
+  const bool there = hello.rank == 0 || hello.purpose == Purpose::data ||
+                     static_cast<bool>(member(hello.rank).socket);
+  return there ? Answer::twice : Answer::welcome;
 }
 
 void RendezvousHost::take(Reception::Guest guest) {
@@ -90,7 +92,7 @@ void RendezvousHost::take(Reception::Guest guest) {
   known.socket = std::move(guest.socket);
 }
 
-std::string RendezvousHost::who_is_missing(const std::string& sent_away) const {
+std::string RendezvousHost::who_is_missing() const {
   std::vector<int> missing;
   for (int rank = 1; rank < group_.ranks; ++rank) {
     if (!member(rank).socket) missing.push_back(rank);
@@ -99,7 +101,7 @@ std::string RendezvousHost::who_is_missing(const std::string& sent_away) const {
                      fmt::join(missing, ", "),
                      meeting_place(group_),
                      seconds_of(patience_),
-                     sent_away);
+                     reception_.sent_away());
 }
 
 void RendezvousHost::tell_places() {
@@ -202,10 +204,10 @@ void RendezvousHost::fail(const std::string& reason) noexcept {
 
 void RendezvousHost::tell_late_comers(const std::string& reason, std::set<int> told) {
   const MessageBytes bytes = bytes_of_failure(reason);
-  Reception reception(listener_, own_, [](const Hello&) { return Answer::welcome; });
+  failing_ = true;
   const Deadline deadline = Clock::now() + kLastWords;
   while (static_cast<int>(told.size()) < group_.ranks && Clock::now() < deadline) {
-    const auto guest = reception.wait(deadline, {});
+    const auto guest = reception_.wait(deadline, {});
     if (!guest) continue;
     told.insert(guest->hello.rank);
     try {

@@ -32,6 +32,9 @@ class RendezvousHost {
                  const Identity& own,
                  std::chrono::milliseconds patience);
 
+  RendezvousHost(const RendezvousHost&) = delete;
+  RendezvousHost& operator=(const RendezvousHost&) = delete;
+
   // Until all are there. Throws SocketError: who is missing, failed or went.
   void gather(int own_port);
   // Sends everybody's place to everybody.
@@ -58,19 +61,22 @@ class RendezvousHost {
   };
   Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
   const Member& member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  Answer judge(const Hello& hello) const;
   void take(Reception::Guest guest);
   void look_at(int rank);
-  std::string who_is_missing(const std::string& sent_away) const;
+  std::string who_is_missing() const;
   void tell_late_comers(const std::string& reason, std::set<int> told);
 
   const ProcessGroup& group_;
   const Identity& own_;
   const std::chrono::milliseconds patience_;
   Descriptor listener_;
+  Reception reception_;  // whoever is half in when the group fails is told, too
   std::vector<Member> members_;
   std::set<int> failed_;  // ranks that said so instead of joining
   int connected_ = 0;
-  bool waited_ = false;  // as long as it may
+  bool waited_ = false;   // as long as it may
+  bool failing_ = false;  // everybody is welcome to hear why
 };
 
 }  // namespace zeroplan::runtime

@@ -274,6 +274,7 @@ void meet_to_fail(const ProcessGroup& group,
                   const std::string& reason) noexcept {
   try {
     if (group.host.empty() || group.port <= 0) return;
+    if (is_reachable_from_outside(group) && secret.empty()) return;  // nobody listens without one
     const Identity own = identity_of(group, secret);
     if (group.rank == 0) {
       RendezvousHost(group, own, kLastWords).fail(fmt::format("rank 0 failed: {}", reason));

@@ -20,7 +20,7 @@ namespace zeroplan::runtime {
 class Fingerprint {
  public:
   static constexpr std::size_t kLongestValue = 120;
-  static constexpr std::size_t kLongestText = 1 << 16;  // of all lines
+  static constexpr std::size_t kLongestText = 1 << 18;  // of all lines
   using Entry = std::pair<std::string, std::string>;    // key, value
 
   // Behind what is there; each key once. A longer value becomes its beginning and a checksum, line

@@ -200,6 +200,16 @@ RankReport run_rank(const TrainingSetup& setup,
   return report;
 }
 
+// Of another process: what an array is indexed with, and what is read as true or false.
+void require_report(const RankReport& report, std::size_t rank) {
+  const auto on = *reinterpret_cast<const unsigned char*>(&report.use.graphs.on);
+  bool good = on <= 1 && report.steady_steps > 0;
+  for (const PlaceAccount& place : report.memory.places) {
+    good = good && static_cast<std::size_t>(place.peak_phase) < kPhaseCount;
+  }
+  if (!good) throw CollectiveError(fmt::format("rank {} sends no report of a run", rank));
+}
+
 }  // namespace
 
 TrainingReport train_rank(const TrainingSetup& setup,
@@ -218,6 +228,9 @@ TrainingReport train_rank(const TrainingSetup& setup,
                .elements = Elements::of(static_cast<std::int64_t>(sizeof own)),
                .input = reinterpret_cast<const std::byte*>(&own),
                .output = reinterpret_cast<std::byte*>(report.ranks.data())});
+    for (std::size_t rank = 0; rank < report.ranks.size(); ++rank) {
+      require_report(report.ranks[rank], rank);
+    }
     return report;
   } catch (const std::exception& error) {
     group.fail(error.what());
