@@ -58,7 +58,7 @@ void add_model(Fingerprint& print, const Model& model) {
 void add_data(Fingerprint& print, const Arguments& arguments, std::uint64_t seed) {
   const auto file = arguments.text("data");
   print.add("data.source", file ? runtime::file_fingerprint(*file) : "random tokens");
-  if (file) print.add("data.tokens", file->ends_with(".bin") ? "of 16 bits" : "bytes");
+  if (file) print.add("data.tokens", file->ends_with(".bin") ? "16-bit" : "bytes");
   print.add("data.seed", std::to_string(seed));
 }
 
@@ -125,7 +125,7 @@ Fingerprint fingerprint_of(const EmbeddedRun& run,
   }
   add_leaves(print, "ds_config.", "", emit(run.plan.ds_config));
   const auto weights = arguments.text("weights");
-  print.add("run.weights", weights ? runtime::file_fingerprint(*weights) : "of the seed");
+  print.add("run.weights", weights ? runtime::file_fingerprint(*weights) : "seeded");
   print.add("run.begins_at_step", setup.begun.steps);
   print.add("run.begins_at_row", setup.begun.rows);
   print.add("run.steps", static_cast<std::int64_t>(options.steps));

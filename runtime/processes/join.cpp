@@ -36,8 +36,8 @@ std::unique_ptr<Communicator> join_by_tcp(const ProcessGroup& group, const JoinO
         .pointer = "ZEROPLAN_SECRET",
         .expected = "a secret that all ranks have: other machines can reach where they meet",
         .got = "nothing",
-        .hint =
-            "export ZEROPLAN_SECRET=$(openssl rand -hex 32) for all ranks, or --secret-file FILE"});
+        .hint = "make one with openssl rand -hex 32 and export it as ZEROPLAN_SECRET for every "
+                "rank, or --secret-file FILE"});
   }
   try {
     return communicator_over(tcp_links(group.rank,

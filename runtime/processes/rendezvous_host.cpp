@@ -83,8 +83,8 @@ Answer RendezvousHost::judge(const Hello& hello) const {
 
 void RendezvousHost::take(Reception::Guest guest) {
   const int rank = guest.hello.rank;
+  came_.insert(rank);
   if (guest.hello.purpose == Purpose::failure) {
-    failed_.insert(rank);
     throw SocketError(fmt::format("rank {} failed: {}", rank, guest.hello.reason));
   }
   Member& known = member(rank);
@@ -185,31 +185,28 @@ std::vector<Descriptor> RendezvousHost::go() {
 void RendezvousHost::fail(const std::string& reason) noexcept {
   try {
     const MessageBytes bytes = bytes_of_failure(reason);
-    std::set<int> told = failed_;
-    told.insert(0);
     for (int rank = 1; rank < group_.ranks; ++rank) {
       if (!member(rank).socket) continue;
-      told.insert(rank);
       try {
         send_all(member(rank).socket, bytes, Clock::now() + kSend);
       } catch (const SocketError&) {
         // It is gone itself.
       }
     }
-    if (!waited_) tell_late_comers(reason, std::move(told));
+    if (!waited_) tell_late_comers(reason);
   } catch (const std::exception&) {
     // Who is not told waits for as long as the rendezvous may take.
   }
 }
 
-void RendezvousHost::tell_late_comers(const std::string& reason, std::set<int> told) {
+void RendezvousHost::tell_late_comers(const std::string& reason) {
   const MessageBytes bytes = bytes_of_failure(reason);
   failing_ = true;
   const Deadline deadline = Clock::now() + kLastWords;
-  while (static_cast<int>(told.size()) < group_.ranks && Clock::now() < deadline) {
+  while (static_cast<int>(came_.size()) < group_.ranks - 1 && Clock::now() < deadline) {
     const auto guest = reception_.wait(deadline, {});
     if (!guest) continue;
-    told.insert(guest->hello.rank);
+    if (guest->hello.rank > 0) came_.insert(guest->hello.rank);
     try {
       send_all(guest->socket, bytes, Clock::now() + kSend);
     } catch (const SocketError&) {

@@ -65,7 +65,7 @@ class RendezvousHost {
   void take(Reception::Guest guest);
   void look_at(int rank);
   std::string who_is_missing() const;
-  void tell_late_comers(const std::string& reason, std::set<int> told);
+  void tell_late_comers(const std::string& reason);
 
   const ProcessGroup& group_;
   const Identity& own_;
@@ -73,7 +73,7 @@ class RendezvousHost {
   Descriptor listener_;
   Reception reception_;  // whoever is half in when the group fails is told, too
   std::vector<Member> members_;
-  std::set<int> failed_;  // ranks that said so instead of joining
+  std::set<int> came_;  // ranks that have joined or said that they fail
   int connected_ = 0;
   bool waited_ = false;   // as long as it may
   bool failing_ = false;  // everybody is welcome to hear why
