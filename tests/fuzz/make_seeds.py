@@ -315,6 +315,57 @@ def replay_seeds():
             write("replay", f"{name}.jsonl", text + "\n")
 
 
+def number(value, size=4):
+    return (value % (1 << (8 * size))).to_bytes(size, "little")
+
+
+def rank_messages_seeds():
+    """Every message of runtime/processes/rank_messages, written as it is described there."""
+    opening = number(0x7A65726F706C616E, 8) + number(2)
+    digest = bytes(range(32))
+    reason = "error: no such file\nhint: look".encode()
+
+    def word(which, rest=b""):
+        return number(which) + number(len(rest)) + rest
+
+    def hello(purpose, port, text=b""):
+        return (opening + number(purpose) + number(77, 8) + number(5, 8) + number(1) + number(3)
+                + number(port) + number(len(text)) + digest + text + digest)
+
+    def place(host, port):
+        return host.ljust(64, b"\0") + number(port)
+
+    messages = {
+        "challenge": opening + digest,
+        "hello": hello(0, 4242),
+        "hello-failure": hello(1, 0, reason),
+        "hello-data": hello(2, 0),
+        "hello-other-release": number(0x7A65726F706C616E, 8) + number(3),
+        "reply": opening + number(0) + digest,
+        "reply-twice": opening + number(4) + digest,
+        "beat": word(0),
+        "failure": word(1, reason),
+        "done": word(2),
+        "here": word(3),
+        "places": word(4, place(b"", 1) + place(b"10.0.0.7", 65535) + place(b"fe80::1%eth0", 80)),
+        "connected": word(5),
+        "go": word(6),
+        "call": number(7, 8) + number(-1, 8) + number(1001, 8) + number(2) + number(1) + number(7)
+                + number(2),
+        "call-nonsense": number(7, 8) + number(-1, 8) + number(1001, 8) + number(99) + number(-1)
+                         + number(1 << 30) + number(3),
+        "fingerprint": b"model.heads=4\ndata.seed=0\nds_config./zero_optimization/stage=3\n"}
+    for name, content in messages.items():
+        write("rank_messages", name, content)
+    # Extreme numbers, for libFuzzer to put where sizes, ranks and enumerators stand.
+    extremes = [0, 1, 2, 3, 4, 5, 6, 7, 8, 4095, 4096, 4097, 65535, 65536, 1 << 14, (1 << 14) + 1,
+                204, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]
+    words = {opening, digest[:8]} | {number(value) for value in extremes}
+    words |= {number(value, 8) for value in (1 << 63, (1 << 63) - 1, (1 << 64) - 1)}
+    lines = sorted("".join(f"\\x{byte:02x}" for byte in one) for one in words)
+    (HERE / "dictionaries" / "rank_messages.txt").write_text("".join(f'"{line}"\n' for line in lines))
+
+
 def dictionary(target):
     """The words in quotes of a target's seeds, for libFuzzer to insert."""
     words = set()
@@ -352,6 +403,7 @@ def main():
     import_seeds()
     unpickle_seeds()
     replay_seeds()
+    rank_messages_seeds()
     for target in sorted(path.name for path in SEEDS.iterdir()):
         dictionary(target)
 
