@@ -190,6 +190,7 @@ constexpr std::array kRunOptions = {
     OptionInfo{"--save-every", "", "N", "and every N steps"},
     OptionInfo{"--keep", "", "N", "of the run's checkpoints keep the N newest (all)"},
     OptionInfo{"--resume", "", "DIR", "go on from a checkpoint, on any number of ranks"},
+    OptionInfo{"--allow-changes", "", "", "with --resume: also with other data, model or rates"},
     kRunTrace,
     kMeasurement};
 constexpr std::array kVerifyOptions = {

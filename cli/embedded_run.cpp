@@ -248,8 +248,15 @@ runtime::TrainingSetup setup_of(const EmbeddedRun& run,
   if (const auto weights = arguments.text("weights")) {
     setup.weights = runtime::open_weights(*weights, *plan.model);
   }
+  setup.curve = curve_of(run, arguments, setup);
   if (const auto folder = arguments.text("resume")) {
-    runtime::resume(setup, runtime::open_checkpoint(*folder, *plan.model));
+    runtime::Checkpoint checkpoint = runtime::open_checkpoint(*folder, *plan.model);
+    if (!arguments.has("allow-changes")) {
+      runtime::require_same_curve(checkpoint, setup.curve, *folder);
+    } else if (checkpoint.progress.curve != setup.curve) {
+      checkpoint.progress.run.clear();  // a branch: --keep removes nothing of the run before
+    }
+    runtime::resume(setup, std::move(checkpoint));
   }
   setup.predicted_peak = run.predicted.gpu.peak_allocated;
   setup.kernels = runtime::cpu_kernels;

@@ -55,11 +55,16 @@ void add_model(Fingerprint& print, const Model& model) {
   print.add("model.parameter_names", std::to_string(names.value()));
 }
 
-void add_data(Fingerprint& print, const Arguments& arguments, std::uint64_t seed) {
+void add_data(Fingerprint& print,
+              const Arguments& arguments,
+              const Model& model,
+              std::uint64_t seed) {
+  const bool masked = model.architecture.ends_with("ForMaskedLM");
   const auto file = arguments.text("data");
   print.add("data.source", file ? runtime::file_fingerprint(*file) : "random tokens");
   if (file) print.add("data.tokens", file->ends_with(".bin") ? "16-bit" : "bytes");
-  print.add("data.seed", std::to_string(seed));
+  // A file is read as it stands, but for what a masked language model does not see.
+  if (!file || masked) print.add("data.seed", std::to_string(seed));
 }
 
 void add_optimizer(Fingerprint& print, const runtime::AdamWOptions& adamw) {
@@ -117,7 +122,7 @@ Fingerprint fingerprint_of(const EmbeddedRun& run,
   Fingerprint print;
   print.add("run.release", ZEROPLAN_VERSION);
   add_model(print, *run.plan.model);
-  add_data(print, arguments, setup.seed);
+  add_data(print, arguments, *run.plan.model, setup.seed);
   add_optimizer(print, setup.adamw);
   const Json scenario = scenario_document(run.plan, run.said);
   if (const Json* workload = scenario.find("workload")) {
@@ -125,6 +130,7 @@ Fingerprint fingerprint_of(const EmbeddedRun& run,
   }
   add_leaves(print, "ds_config.", "", emit(run.plan.ds_config));
   const auto weights = arguments.text("weights");
+  print.add("run.seed", std::to_string(setup.seed));
   print.add("run.weights", weights ? runtime::file_fingerprint(*weights) : "seeded");
   print.add("run.begins_at_step", setup.begun.steps);
   print.add("run.begins_at_row", setup.begun.rows);
@@ -132,6 +138,30 @@ Fingerprint fingerprint_of(const EmbeddedRun& run,
   print.add("run.saves", !options.save.empty());
   print.add("run.save_every", static_cast<std::int64_t>(options.save_every));
   print.add("run.device", run.on_gpus() ? "cuda" : "cpu");
+  return print;
+}
+
+Fingerprint curve_of(const EmbeddedRun& run,
+                     const Arguments& arguments,
+                     const runtime::TrainingSetup& setup) {
+  Fingerprint print;
+  add_model(print, *run.plan.model);
+  add_data(print, arguments, *run.plan.model, setup.seed);
+  add_optimizer(print, setup.adamw);
+  const EngineConfig& config = setup.config;
+  print.add("batch.sequence_length", setup.sequence);
+  print.add("batch.sequences_a_step",
+            setup.micro_batch * config.gradient_accumulation_steps * config.data_parallel_ranks);
+  print.add("plan.precision", name(kPrecisionNames, run.plan.workload.precision));
+  print.add("plan.gradient_clipping", config.gradient_clipping);
+  const runtime::LossScaling& scaling = setup.loss_scaling;
+  print.add("loss_scale.dynamic", scaling.dynamic);
+  if (!scaling.dynamic) print.add("loss_scale.scale", scaling.initial);
+  if (scaling.dynamic) {
+    print.add("loss_scale.window", scaling.window);
+    print.add("loss_scale.hysteresis", scaling.hysteresis);
+    print.add("loss_scale.smallest", scaling.smallest);
+  }
   return print;
 }
 

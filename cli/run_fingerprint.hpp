@@ -21,4 +21,11 @@ runtime::Fingerprint fingerprint_of(const EmbeddedRun& run,
                                     const runtime::TrainingSetup& setup,
                                     const runtime::TrainingOptions& options);
 
+// What decides about the losses of a run that goes on: model, data, optimizer, the batch as a whole,
+// precision, clipping and the loss scaler's rules. Not the stage, the ranks or how the batch is
+// split: these may change between one part of a run and the next.
+runtime::Fingerprint curve_of(const EmbeddedRun& run,
+                              const Arguments& arguments,
+                              const runtime::TrainingSetup& setup);
+
 }  // namespace zeroplan

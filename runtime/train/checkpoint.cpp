@@ -122,6 +122,12 @@ Json scaler_json(const std::optional<LossScalerState>& scaler) {
                        {"last_overflow", scaler->last_overflow}});
 }
 
+Json curve_json(const Fingerprint& curve) {
+  Json object = Json::object();
+  for (const auto& [key, value] : curve.entries()) object[key] = value;
+  return object;
+}
+
 void write_state(const std::string& path,
                  const RankEngine& engine,
                  const Progress& progress,
@@ -134,6 +140,7 @@ void write_state(const std::string& path,
        {"rows", progress.rows},
        {"updates", engine.updates()},
        {"loss_scaler", scaler_json(engine.loss_scaler())},
+       {"curve", curve_json(progress.curve)},
        {"files",
         Json::object({{kWeights, facts_json(weights)}, {kMoments, facts_json(moments)}})}});
   DiskFile file(path);
@@ -302,6 +309,18 @@ std::optional<LossScalerState> old_scaler_in(const std::string& path,
   return LossScalerState{.scale = scale, .iteration = steps};
 }
 
+Fingerprint curve_in(const Json& state) {
+  Fingerprint curve;
+  const Json* object = state.find("curve");
+  if (object == nullptr || !object->is_object()) return curve;
+  // Through the reader of texts, which takes none but good keys, each once.
+  std::string text;
+  for (const auto& [key, value] : object->members()) {
+    if (value.is_string()) text += key + "=" + value.as_string() + "\n";
+  }
+  return Fingerprint::parse(text).value_or(Fingerprint());
+}
+
 std::string schema_of(const Json& state) {
   const Json* schema = state.find("schema");
   return schema != nullptr && schema->is_string() ? schema->as_string() : "";
@@ -340,6 +359,7 @@ Checkpoint open_checkpoint(const std::string& said_folder, const Model& model) {
   checkpoint.state.updates = count_in(state_path, state, "updates");
   checkpoint.state.loss_scaler = old ? old_scaler_in(state_path, state, checkpoint.progress.steps)
                                      : scaler_in(state_path, state);
+  checkpoint.progress.curve = curve_in(state);
   const Json* run = state.find("run");
   if (run != nullptr && run->is_string()) checkpoint.progress.run = run->as_string();
   check_file(folder, state, kWeights);
@@ -348,6 +368,22 @@ Checkpoint open_checkpoint(const std::string& said_folder, const Model& model) {
   checkpoint.state.first_moment = reader_of(folder + "/" + kMoments, model, kMomentNames[0]);
   checkpoint.state.second_moment = reader_of(folder + "/" + kMoments, model, kMomentNames[1]);
   return checkpoint;
+}
+
+void require_same_curve(const Checkpoint& checkpoint,
+                        const Fingerprint& curve,
+                        const std::string& folder) {
+  if (checkpoint.progress.curve.entries().empty()) return;  // of a release that kept none
+  std::vector<Diagnostic> problems;
+  for (const FingerprintDifference& one : differences(checkpoint.progress.curve, curve)) {
+    problems.push_back(
+        {.file = "--resume " + folder,
+         .pointer = one.key,
+         .expected = one.first + ", as the run had it",
+         .got = one.second,
+         .hint = "--allow-changes goes on all the same, as another run"});
+  }
+  if (!problems.empty()) throw InputError(problems);
 }
 
 ValueReader open_weights(const std::string& file, const Model& model) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "runtime/engine/rank_engine.hpp"
+#include "runtime/train/fingerprint.hpp"
 
 namespace zeroplan::runtime {
 
@@ -24,6 +25,7 @@ struct Progress {
   std::int64_t steps = 0;  // of the run, skipped ones included
   std::int64_t rows = 0;   // read so far by all ranks
   std::string run;         // CheckpointFolder::run() of who wrote it; empty at the start
+  Fingerprint curve;       // what decides about losses to come; empty where nobody said it
 };
 
 // All ranks call it together; rank 0 writes, and has the folder, the others null. One parameter at
@@ -46,6 +48,12 @@ struct Checkpoint {
 // is opened. Throws InputError where files are missing, are not what was written, or do not fit the
 // model.
 Checkpoint open_checkpoint(const std::string& folder, const Model& model);
+
+// Throws InputError with every key in which `curve` is not what the checkpoint's run had: from here
+// on it would be another run. `folder` for the message.
+void require_same_curve(const Checkpoint& checkpoint,
+                        const Fingerprint& curve,
+                        const std::string& folder);
 
 // Whether the folder itself has a state.json of ours, whole or not.
 bool holds_checkpoint(const std::string& folder);

@@ -173,7 +173,8 @@ RankReport run_rank(const TrainingSetup& setup,
       engine.begin_phase(Phase::save);
       const Progress progress{.steps = setup.begun.steps + step + 1,
                               .rows = setup.begun.rows + (step + 1) * rows_of_step(setup),
-                              .run = checkpoints != nullptr ? checkpoints->run() : ""};
+                              .run = checkpoints != nullptr ? checkpoints->run() : "",
+                              .curve = setup.curve};
       save_checkpoint(checkpoints, engine, *setup.model, progress, group, memory);
     }
     if (ends) break;

@@ -39,6 +39,7 @@ struct TrainingSetup {
   ValueReader weights;                  // none: those of the seed
   std::optional<ResumedState> resumed;  // with the moments of an earlier run
   Progress begun;                       // where that stood
+  Fingerprint curve;                    // kept in checkpoints: who goes on has to have the same
   Bytes predicted_peak;                 // for messages
   std::function<std::unique_ptr<Kernels>(int threads)> kernels;  // one for each CPU rank
   // Instead, for each rank; called by its thread, by all ranks of the group. Recorder: where the

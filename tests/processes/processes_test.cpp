@@ -374,6 +374,44 @@ TEST_CASE("a run saves into the folder that a symbolic link names") {
   in_process(folder, 1, 1, 2, {"--steps", "1", "--resume", folder / "drive/global_step1"});
 }
 
+TEST_CASE("a run that would go on with something else is told what, and goes on where that is meant") {
+  const Folder folder;
+  const std::string checkpoint = folder / "checkpoint";
+  std::ofstream(folder / "a.txt") << std::string(4000, 'a') << "one";
+  std::ofstream(folder / "b.txt") << std::string(4000, 'a') << "two";
+  in_process(folder, 1, 1, 2, {"--steps", "1", "--data", folder / "a.txt", "--save", checkpoint});
+  const auto refusal = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"--steps", "1", "--resume", checkpoint};
+    words.insert(words.end(), more.begin(), more.end());
+    Process process(command_of(folder, 1, 2, words), {}, folder / "refused");
+    CHECK(process.wait() == 2);
+    return process.err();
+  };
+  const std::string data = refusal({"--data", folder / "b.txt"});
+  CHECK(data.find("--resume " + checkpoint + ": data.source: expected 4003 bytes, CRC-32 ") !=
+        std::string::npos);
+  CHECK(data.find("hint: --allow-changes goes on all the same, as another run") !=
+        std::string::npos);
+  CHECK(refusal({}).find("data.source: expected 4003 bytes") != std::string::npos);
+  CHECK(refusal({"--data", folder / "a.txt", "--gas", "2"})
+            .find("batch.sequences_a_step: expected ") != std::string::npos);
+  CHECK(refusal({"--data", folder / "a.txt", "--seq", "8"})
+            .find("batch.sequence_length: expected ") != std::string::npos);
+  // A copy of the data elsewhere is the same data; its seed decides about nothing.
+  std::filesystem::copy(folder / "a.txt", folder / "copy.txt");
+  in_process(folder,
+             2,
+             1,
+             1,
+             {"--steps", "1", "--resume", checkpoint, "--data", folder / "copy.txt", "--seed", "9"});
+  in_process(
+      folder,
+      1,
+      1,
+      2,
+      {"--steps", "1", "--resume", checkpoint, "--data", folder / "b.txt", "--allow-changes"});
+}
+
 TEST_CASE("two runs into one folder: the second is refused before it trains") {
   const Folder folder;
   const std::string checkpoint = folder / "checkpoint";
