@@ -143,7 +143,7 @@ std::optional<std::vector<Place>> read_places(Reader& reader, int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     std::string host = reader.text(kLongestHost);
     const std::size_t end = std::min(host.find('\0'), host.size());
-    const bool ends = host.find_first_not_of('\0', end) == std::string::npos;
+    const bool ends = end < kLongestHost && host.find_first_not_of('\0', end) == std::string::npos;
     host.resize(end);
     const auto port = within(reader.number<std::uint32_t>(), 1, 65535);
     if (!ends || !is_host(host) || !port) return std::nullopt;

@@ -43,7 +43,6 @@ RendezvousHost::RendezvousHost(const ProcessGroup& group,
                                const Identity& own,
                                milliseconds patience)
     : group_(group),
-      own_(own),
       patience_(patience),
       reception_(listener_, own, [this](const Hello& hello) { return judge(hello); }),
       members_(static_cast<std::size_t>(group.ranks)) {

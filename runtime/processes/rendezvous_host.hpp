@@ -68,7 +68,6 @@ class RendezvousHost {
   void tell_late_comers(const std::string& reason);
 
   const ProcessGroup& group_;
-  const Identity& own_;
   const std::chrono::milliseconds patience_;
   Descriptor listener_;
   Reception reception_;  // whoever is half in when the group fails is told, too

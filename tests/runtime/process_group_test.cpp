@@ -229,5 +229,34 @@ TEST_CASE("the first host of a Slurm list") {
   }
 }
 
+TEST_CASE("a group is on one machine where its launcher says so, not where it is silent") {
+  const auto torch = [](const std::string& local) {
+    return group_of({{"RANK", "1"},
+                     {"WORLD_SIZE", "4"},
+                     {"LOCAL_RANK", "1"},
+                     {"LOCAL_WORLD_SIZE", local},
+                     {"MASTER_ADDR", "node0"}});
+  };
+  CHECK(torch("4").one_machine);
+  CHECK_FALSE(torch("2").one_machine);
+  CHECK_FALSE(
+      group_of({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "node0"}, {"LOCAL_RANK", "1"}})
+          .one_machine);
+  const auto srun = [](const std::string& nodes) {
+    return group_of({{"SLURM_PROCID", "1"},
+                     {"SLURM_STEP_NUM_TASKS", "4"},
+                     {"SLURM_STEP_NODELIST", "node[1-2]"},
+                     {"SLURM_STEP_NUM_NODES", nodes}});
+  };
+  CHECK(srun("1").one_machine);
+  CHECK_FALSE(srun("2").one_machine);
+  CHECK_FALSE(srun("").one_machine);
+  CHECK(group_of({{"OMPI_COMM_WORLD_RANK", "0"},
+                  {"OMPI_COMM_WORLD_SIZE", "2"},
+                  {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}})
+            .one_machine);
+}
+
 }  // namespace
 }  // namespace zeroplan::runtime

@@ -146,7 +146,10 @@ TEST_CASE("a table of places has an address and a port for every rank") {
   const std::size_t second = 8 + 68;
   CHECK(read_word(with(bytes, second + 64, 0), 3).reading == Reading::foreign);
   CHECK(read_word(with(bytes, second + 64, 65536), 3).reading == Reading::foreign);
-  CHECK(read_word(with(bytes, second, 0x0a20), 3).reading == Reading::foreign);    // " \n"
+  CHECK(read_word(with(bytes, second, 0x0a20), 3).reading == Reading::foreign);  // " \n"
+  MessageBytes without_end = bytes;
+  std::fill_n(without_end.begin() + second, 64, std::byte{'x'});
+  CHECK(read_word(without_end, 3).reading == Reading::foreign);
   CHECK(read_word(with(bytes, second + 60, 'x'), 3).reading == Reading::foreign);  // behind its end
 }
 
