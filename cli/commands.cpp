@@ -10,7 +10,7 @@ namespace {
 constexpr OptionInfo kConfidence = {"--confidence", "", "P", "probability a fit must have (0.95)"};
 
 constexpr OptionInfo kForce = {
-    "--force", "", "", "with -o: also replace files of other hands in DIR"};
+    "--force", "", "", "with -o: also replace files that zeroplan did not write"};
 
 constexpr std::array kFitOptions = {
     kConfidence,

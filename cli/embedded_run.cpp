@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "cli/interrupt.hpp"
+#include "cli/language/translation.hpp"
 #include "cli/rank_end.hpp"
 #include "cli/run_fingerprint.hpp"
 #include "cli/said_gpus.hpp"
@@ -321,8 +322,8 @@ runtime::TrainingReport train_as_rank(const EmbeddedRun& run,
   try {
     require_places(run, arguments);
     options = options_of(run, arguments, log);
+    data = data_of(run.plan, arguments, seed_of(arguments));
     setup = setup_of(run, arguments, graph);
-    data = data_of(run.plan, arguments, setup->seed);
     runtime::require_agreement(group, fingerprint_of(run, arguments, *setup, options));
   } catch (const std::exception& error) {
     group.fail(error.what());
@@ -332,9 +333,10 @@ runtime::TrainingReport train_as_rank(const EmbeddedRun& run,
   return runtime::train_rank(*setup, options, *data, group);
 }
 
-int training_failed(const std::string& message, bool json, Streams streams) {
-  streams.log << "error: training: " << message << "\n";
-  if (json) {
+int training_failed(const std::string& message, const Arguments& arguments, Streams streams) {
+  const Translation words(arguments.language);
+  streams.log << words.text("error: training: " + message) << "\n";
+  if (arguments.json) {
     const Json body = Json::object({{"file", nullptr},
                                     {"pointer", nullptr},
                                     {"expected", nullptr},
@@ -361,8 +363,8 @@ runtime::TrainingReport train_embedded(const EmbeddedRun& run,
     }
   }
   require_places(run, arguments);
+  const auto data = data_of(run.plan, arguments, seed_of(arguments));
   const runtime::TrainingSetup setup = setup_of(run, arguments, work.graph);
-  const auto data = data_of(run.plan, arguments, setup.seed);
   const InterruptGuard guard;
   return runtime::train(setup, options_of(run, arguments, log), *data);
 }
@@ -451,7 +453,7 @@ int run_command_body(const Arguments& arguments,
   std::ostream nowhere(nullptr);
   const Streams heard{first ? streams.out : nowhere, streams.log};
   const auto failed = [&](const std::exception& error) {
-    return training_failed(error.what(), arguments.json, heard);
+    return training_failed(error.what(), arguments, heard);
   };
   try {
     return body(heard);
@@ -475,7 +477,7 @@ int run_command_body(const Arguments& arguments,
   } catch (const runtime::DeviceError& error) {
     return failed(error);
   } catch (const std::bad_alloc&) {
-    return training_failed("out of host memory", arguments.json, heard);
+    return training_failed("out of host memory", arguments, heard);
   }
 }
 

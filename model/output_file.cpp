@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -112,6 +113,7 @@ Target target_of(const std::string& said) {
       return target;
     }
     if (lstat(target.path.c_str(), &target.status) != 0) {
+      if (errno == ENOTDIR) return refused("a file for its folder");
       if (errno != ENOENT) return refused(reason_of(errno));
       target.kind = Target::Kind::none;
       return target;
@@ -176,7 +178,9 @@ void take_after(int descriptor, const struct stat& before) {
 }  // namespace
 
 WriteError::WriteError(const std::string& path, const std::string& reason)
-    : std::runtime_error("cannot write " + path + ": " + reason), path_(path), reason_(reason) {}
+    : std::runtime_error(fmt::format("cannot write {}: {}", path, reason)),
+      path_(path),
+      reason_(reason) {}
 
 OutputFile::OutputFile(std::string path, int descriptor)
     : path_(std::move(path)), descriptor_(descriptor) {}

@@ -117,7 +117,7 @@ TEST_CASE("what one rank runs otherwise is named by all ranks, with the values")
   };
   const Case one = GENERATE(
       Case{"ds.json", "lr.json", "optimizer.lr is 0.001 on rank 0, 2 and 0.002 on rank 1"},
-      Case{"0", "7", "data.seed is 0 on rank 0, 2 and 7 on rank 1"},
+      Case{"0", "7", "run.seed is 0 on rank 0, 2 and 7 on rank 1"},
       Case{"text", "other_text", "data.source is 500 bytes, CRC-32 "},
       Case{"16", "32", "workload./sequence_length is 16 on rank 0, 2 and 32 on rank 1"},
       Case{"1", "2", "workload./micro_batch_size is 1 on rank 0, 2 and 2 on rank 1"},

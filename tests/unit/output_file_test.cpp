@@ -195,7 +195,7 @@ TEST_CASE("what is no place for a file is refused") {
   CHECK(refusal_of(folder.path.string()) == "a folder of that name");
   CHECK(refusal_of(folder / "nowhere/a") == "No such file or directory");
   put(folder / "file", "");
-  CHECK(refusal_of(folder / "file/a") == "Not a directory");
+  CHECK(refusal_of(folder / "file/a") == "a file for its folder");
   CHECK(why_not_writable(folder / "nowhere/a") == "no folder of that name");
   CHECK(why_not_writable(folder / "a") == std::nullopt);
   CHECK(why_not_writable("/dev/null") == std::nullopt);
