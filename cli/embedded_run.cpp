@@ -197,7 +197,9 @@ std::string EmbeddedRun::device_text() const {
   return shares_gpu() ? ranks + " ranks that share " + name : ranks + " " + name;
 }
 
-EmbeddedRun embedded_run(const Arguments& arguments) {
+namespace {
+
+EmbeddedRun planned_run(const Arguments& arguments) {
   EmbeddedRun run;
   run.group = runtime::process_group(runtime::process_environment());
   Scenario scenario = scenario_of(arguments);
@@ -213,6 +215,17 @@ EmbeddedRun embedded_run(const Arguments& arguments) {
   if (!problems.empty()) throw InputError(problems);
   run.predicted = simulate(run.plan);
   return run;
+}
+
+}  // namespace
+
+EmbeddedRun embedded_run(const Arguments& arguments) {
+  try {
+    return planned_run(arguments);
+  } catch (const std::exception& error) {
+    tell_of_no_input(error, arguments);
+    throw;
+  }
 }
 
 void print_warnings(const EmbeddedRun& run, const Arguments& arguments, std::ostream& log) {

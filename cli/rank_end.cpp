@@ -1,7 +1,6 @@
 #include "cli/rank_end.hpp"
 
-#include <exception>
-
+#include "model/check.hpp"
 #include "runtime/processes/secret.hpp"
 
 namespace zeroplan {
@@ -23,17 +22,20 @@ bool trains(const std::vector<std::string>& words) {
   return false;
 }
 
-void tell(const InputError& error,
+void tell(const std::string& reason,
           const std::optional<std::string>& collectives,
           const std::optional<std::string>& secret_file) noexcept {
-  if (dynamic_cast<const KnownToRanks*>(&error) != nullptr) return;
   try {
     const auto group = runtime::process_group(runtime::process_environment());
     if (group.ranks <= 1) return;
-    runtime::join_to_fail(group, join_options_of(collectives, secret_file), error.what());
+    runtime::join_to_fail(group, join_options_of(collectives, secret_file), reason);
   } catch (const std::exception&) {
     // What the launcher or the secret is, is itself wrong: nobody can be told.
   }
+}
+
+bool is_known(const InputError& error) {
+  return dynamic_cast<const KnownToRanks*>(&error) != nullptr;
 }
 
 }  // namespace
@@ -54,11 +56,19 @@ runtime::JoinOptions join_options_of(const std::optional<std::string>& collectiv
 }
 
 void tell_other_ranks(const InputError& error, const Arguments& arguments) noexcept {
-  tell(error, arguments.text("collectives"), arguments.text("secret-file"));
+  if (is_known(error)) return;
+  tell(error.what(), arguments.text("collectives"), arguments.text("secret-file"));
+}
+
+void tell_of_no_input(const std::exception& error, const Arguments& arguments) noexcept {
+  const bool input = dynamic_cast<const InputError*>(&error) != nullptr ||
+                     dynamic_cast<const SizeOverflow*>(&error) != nullptr;
+  if (!input) tell(error.what(), arguments.text("collectives"), arguments.text("secret-file"));
 }
 
 void tell_other_ranks(const InputError& error, const std::vector<std::string>& words) noexcept {
-  if (trains(words)) tell(error, said_in(words, "--collectives"), said_in(words, "--secret-file"));
+  if (is_known(error) || !trains(words)) return;
+  tell(error.what(), said_in(words, "--collectives"), said_in(words, "--secret-file"));
 }
 
 }  // namespace zeroplan

@@ -2,6 +2,7 @@
 // file that is missing. The others would wait for it.
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,10 @@ runtime::JoinOptions join_options_of(const std::optional<std::string>& collectiv
 // Tells the other ranks of a launcher's job that this one ends, and why, unless they know. Nothing
 // where this process is no rank of several. Takes up to ten seconds where they do not come.
 void tell_other_ranks(const InputError& error, const Arguments& arguments) noexcept;
+
+// The same for an error that is no bad input, a driver's or no memory; of bad input the others are
+// told when the user has been.
+void tell_of_no_input(const std::exception& error, const Arguments& arguments) noexcept;
 
 // The same for the words of a command line that may not have been understood; of `run` and `verify`
 // alone, because other commands join nobody.

@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kPortsBehind = 16;          // tried where the port itself may be another's
-constexpr std::chrono::seconds kSend{5};  // of a few bytes, or a table of places
+constexpr std::chrono::seconds kSend{5};  // of a few bytes
 
 double seconds_of(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -107,9 +107,10 @@ void RendezvousHost::tell_places() {
   std::vector<Place> places;
   for (const Member& one : members_) places.push_back(one.place);
   const MessageBytes bytes = bytes_of(places);
+  const Deadline deadline = Clock::now() + patience_;
   for (int rank = 1; rank < group_.ranks; ++rank) {
     try {
-      send_all(member(rank).socket, bytes, Clock::now() + kSend);
+      send_all(member(rank).socket, bytes, deadline);
     } catch (const SocketError&) {
       look_at(rank);  // says more
       throw;
