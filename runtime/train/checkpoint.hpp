@@ -10,7 +10,7 @@
 #include <string>
 
 #include "runtime/engine/rank_engine.hpp"
-#include "runtime/train/fingerprint.hpp"
+#include "runtime/train/checkpoint_state.hpp"
 
 namespace zeroplan::runtime {
 
@@ -20,13 +20,6 @@ inline constexpr const char* kStateFile = "state.json";
 // state.json first: without it the others are no checkpoint.
 inline constexpr std::array<const char*, 3> kCheckpointFiles = {
     kStateFile, "model.safetensors", "optimizer.safetensors"};
-
-struct Progress {
-  std::int64_t steps = 0;  // of the run, skipped ones included
-  std::int64_t rows = 0;   // read so far by all ranks
-  std::string run;         // CheckpointFolder::run() of who wrote it; empty at the start
-  Fingerprint curve;       // what decides about losses to come; empty where nobody said it
-};
 
 // All ranks call it together; rank 0 writes, and has the folder, the others null. One parameter at
 // a time is whole in host memory. Where writing fails, rank 0 throws WriteError, having removed

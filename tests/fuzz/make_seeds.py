@@ -11,6 +11,7 @@ import pickle
 import re
 import subprocess
 import sys
+import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -366,6 +367,30 @@ def rank_messages_seeds():
     (HERE / "dictionaries" / "rank_messages.txt").write_text("".join(f'"{line}"\n' for line in lines))
 
 
+def checkpoint_state_seeds():
+    """state.json as `run --save` writes it, as a release before did, and with extreme numbers."""
+    def sealed(document):
+        body = json.dumps(document, indent=2)[:-2]
+        return f'{body},\n  "crc32": {zlib.crc32(body.encode())}\n}}\n'
+
+    files = {name: {"bytes": 4096, "crc32": 305419896}
+             for name in ("model.safetensors", "optimizer.safetensors")}
+    scaler = {"scale": 65536.0, "hysteresis": 2, "iteration": 7, "last_overflow": -1}
+    state = {"schema": "zeroplan.checkpoint/2", "run": "0123456789abcdef", "steps": 7, "rows": 56,
+             "updates": 7, "loss_scaler": None,
+             "curve": {"model.heads": "4", "optimizer.lr": "0.001"}, "files": files}
+    write("checkpoint_state", "whole", sealed(state).encode())
+    write("checkpoint_state", "fp16", sealed({**state, "loss_scaler": scaler}).encode())
+    old = {"schema": "zeroplan.checkpoint/1", "steps": 7, "rows": 56, "updates": 7,
+           "loss_scale": 65536.0, "files": files}
+    write("checkpoint_state", "old", (json.dumps(old, indent=2) + "\n").encode())
+    extremes = [0, -1, 1 << 31, 1 << 53, (1 << 53) + 1, (1 << 62), (1 << 63) - 1]
+    for value in extremes:
+        write("checkpoint_state", f"rows{value}", sealed({**state, "rows": value}).encode())
+    overflow = {**scaler, "last_overflow": (1 << 63) - 1, "scale": 1e308}
+    write("checkpoint_state", "overflow", sealed({**state, "loss_scaler": overflow}).encode())
+
+
 def dictionary(target):
     """The words in quotes of a target's seeds, for libFuzzer to insert."""
     words = set()
@@ -404,6 +429,7 @@ def main():
     unpickle_seeds()
     replay_seeds()
     rank_messages_seeds()
+    checkpoint_state_seeds()
     for target in sorted(path.name for path in SEEDS.iterdir()):
         dictionary(target)
 
