@@ -1,6 +1,7 @@
 #include "runtime/processes/handshake.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <thread>
 #include <vector>
 
@@ -107,6 +108,7 @@ std::optional<Reception::Guest> Reception::wait(Deadline deadline, std::span<con
 
 void Reception::accept_callers() {
   for (int i = 0; i < 16; ++i) {  // then those who are there have their turn
+    errno = 0;
     Caller caller{.socket = accept_from(listener_, Clock::now()),
                   .address = {},
                   .nonce = random_bytes(),
@@ -114,8 +116,10 @@ void Reception::accept_callers() {
                   .arrived = {},
                   .hello = {}};
     if (!caller.socket) {
-      // Nobody any more, or no descriptor for who is there.
-      if (i == 0) std::this_thread::sleep_for(kPause);
+      // Nobody any more; or no descriptor is left for who is there, and who came first gives way.
+      const bool full = errno == EMFILE || errno == ENFILE;
+      if (full && !callers_.empty()) callers_.pop_front();
+      if (full && callers_.empty()) std::this_thread::sleep_for(kPause);
       return;
     }
     try {

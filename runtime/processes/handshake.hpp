@@ -49,6 +49,9 @@ class Reception {
   // readable or hung up, or the deadline comes, first.
   std::optional<Guest> wait(Deadline deadline, std::span<const int> watched);
 
+  // Nobody is expected any more: gives back the descriptors of who has not said who it is.
+  void dismiss() { callers_.clear(); }
+
   // "; a caller at 10.0.0.7, which says it is rank 3, has another secret": of the last one of the
   // group that was sent away; empty where none was.
   const std::string& sent_away() const { return sent_away_; }

@@ -71,6 +71,7 @@ void RendezvousHost::gather(int own_port) {
     }
     look();
   }
+  reception_.dismiss();
 }
 
 Answer RendezvousHost::judge(const Hello& hello) const {
