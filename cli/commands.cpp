@@ -206,6 +206,19 @@ constexpr std::array kVerifyOptions = {
     kMeasurement,
     OptionInfo{"--memory-tolerance", "", "R", "error of the peak that still passes (0.01)"},
     OptionInfo{"--time-tolerance", "", "R", "error of the step that still passes on GPUs (0.15)"}};
+constexpr std::array kRehearseOptions = {
+    OptionInfo{"--gpu", "", "NAME", "the GPU that is emulated: A100-80G"},
+    OptionInfo{"--cluster", "", "CLUSTER", "instead of --gpu and --ranks: 2x8xH100"},
+    OptionInfo{"--ranks", "", "N", "ranks of the job (1)"},
+    OptionInfo{"--rank", "", "R", "which of them the program is (0)"},
+    OptionInfo{"--steps", "", "N", "end after N optimizer steps (4); 0: when the program ends"},
+    OptionInfo{"--events",
+               "",
+               "done|pending|both",
+               "when work on the GPU ends, which decides what is reserved: at once, when "
+               "something waits for it, or a run of each (both)"},
+    OptionInfo{"--output", "-o", "FILE", "write what was measured as a line that validate reads"},
+    OptionInfo{"--work", "", "FILE", "write a line of all that is put on the GPU's streams"}};
 constexpr std::array kImportOptions = {
     OptionInfo{"--output", "-o", "FILE", "write the measurements here, one a line"},
     OptionInfo{"--together", "", "", "all files are of one run: one measurement"},
@@ -361,6 +374,16 @@ constexpr std::array kCommands = {
                 kVerifyOptions,
                 "  zeroplan verify config.json --ranks 4 --ds-config ds_config.json --json\n",
                 run_verify},
+    CommandInfo{
+        "rehearse",
+        "run a training program of yours on GPUs that are not there",
+        "COMMAND+",
+        false,
+        kRehearseOptions,
+        "  zeroplan rehearse --gpu A100-80G --ranks 8 -- python train.py --deepspeed ds.json\n"
+        "  zeroplan rehearse --cluster 2x8xH100 --rank 15 --steps 2 -- python train.py\n"
+        "  zeroplan rehearse --gpu 4090 -o measured.jsonl -- python finetune.py\n",
+        run_rehearse},
     CommandInfo{"replay",
                 "hold the engine policies against recordings of DeepSpeed",
                 "TRACES.jsonl",

@@ -1,0 +1,265 @@
+#include "cli/rehearsal_document.hpp"
+
+#include <algorithm>
+
+#include "model/check.hpp"
+#include "model/diagnostic.hpp"
+#include "model/plan/plan.hpp"
+#include "model/predict/io_step_result.hpp"
+#include "simulator/simulate.hpp"
+
+namespace zeroplan {
+namespace {
+
+using rehearsal::Frame;
+using rehearsal::PhaseRow;
+using rehearsal::ProcessRecord;
+using rehearsal::RunRecord;
+
+Outcome outcome_of(const RunRecord& run) {
+  const bool memory = (run.error && run.error->out_of_memory) ||
+                      std::any_of(run.processes.begin(), run.processes.end(), [](const auto& p) {
+                        return p.error && p.error->out_of_memory;
+                      });
+  if (memory) return Outcome::out_of_memory;
+  if (run.exit != 0 || run.interrupted) return Outcome::failed;
+  return run.processes.empty() ? Outcome::used_no_gpu : Outcome::ran;
+}
+
+constexpr const char* kOutcomeNames[] = {"ran", "out_of_memory", "failed", "used_no_gpu"};
+
+Json frames_json(const std::vector<Frame>& frames) {
+  Json list = Json::array();
+  for (const Frame& frame : frames) {
+    list.push_back(
+        Json::object({{"file", frame.file}, {"line", frame.line}, {"function", frame.function}}));
+  }
+  return list;
+}
+
+Json row_json(const PhaseRow& row) {
+  return Json::object({{"phase", row.phase},
+                       {"step", row.step},
+                       {"micro_batch", row.micro_batch},
+                       {"allocated_bytes", row.allocated.count()},
+                       {"peak_allocated_bytes", row.peak_allocated.count()},
+                       {"reserved_bytes", row.reserved.count()},
+                       {"peak_reserved_bytes", row.peak_reserved.count()},
+                       {"host_bytes", row.host.count()},
+                       {"peak_host_bytes", row.peak_host.count()},
+                       {"pinned_bytes", row.pinned.count()},
+                       {"peak_pinned_bytes", row.peak_pinned.count()},
+                       {"cuda_mallocs", row.cuda_mallocs},
+                       {"retries", row.retries}});
+}
+
+Json optional_bytes(const std::optional<Bytes>& bytes) {
+  return bytes ? Json(bytes->count()) : Json();
+}
+
+// Of the process that has the largest peak.
+void add_process(Json& document, const Rehearsed& rehearsed, const ProcessRecord& process) {
+  document["peak_allocated_bytes"] = rehearsal::peak_allocated(process).count();
+  document["peak_reserved_bytes"] = rehearsed.most_reserved().count();
+  document["peak_reserved_range"] =
+      Json::array({rehearsed.least_reserved().count(), rehearsed.most_reserved().count()});
+  document["static_allocated_bytes"] = optional_bytes(rehearsal::static_allocated(process));
+  Bytes host;
+  Bytes pinned;
+  Json rows = Json::array();
+  for (const PhaseRow& row : process.rows) {
+    host = std::max(host, row.peak_host);
+    pinned = std::max(pinned, row.peak_pinned);
+    rows.push_back(row_json(row));
+  }
+  document["host"] = Json::object({{"peak_bytes", host.count()}, {"pinned_bytes", pinned.count()}});
+  Json counts = Json::object();
+  Json unknown = Json::array();
+  if (process.end) {
+    document["steps"] = process.end->steps;
+    document["rank"] = process.end->rank;
+    for (const auto& [name, count] : process.end->counts) counts[name] = count;
+    for (const std::string& name : process.end->unknown_functions) unknown.push_back(name);
+  }
+  document["counts"] = counts;
+  document["unknown_functions"] = unknown;
+  document["phases"] = rows;
+}
+
+Json gpu_json(const rehearsal::Card& card) {
+  const ComputeCapability& capability = card.gpu.compute_capability;
+  return Json::object({{"name", card.gpu.name},
+                       {"memory_bytes", card.gpu.memory.value.count()},
+                       {"context_bytes", card.context.count()},
+                       {"compute_capability",
+                        std::to_string(capability.major) + "." + std::to_string(capability.minor)},
+                       {"multiprocessors", card.gpu.sm_count.value}});
+}
+
+Json error_of(const Rehearsed& rehearsed) {
+  const rehearsal::ProgramError* error = rehearsed.error();
+  if (error == nullptr) return {};
+  return Json::object(
+      {{"type", error->type}, {"message", error->message}, {"frames", frames_json(error->frames)}});
+}
+
+Json out_of_memory_json(const Rehearsed& rehearsed) {
+  const rehearsal::OutOfMemory* found = rehearsed.out_of_memory();
+  if (found == nullptr) return {};
+  return Json::object({{"requested_bytes", found->requested.count()},
+                       {"allocated_bytes", found->allocated.count()},
+                       {"reserved_bytes", found->reserved.count()},
+                       {"free_bytes", found->free.count()},
+                       {"phase", found->phase},
+                       {"step", found->step},
+                       {"frames", frames_json(found->frames)}});
+}
+
+const ProcessRecord* largest(const RunRecord& run) {
+  const ProcessRecord* found = nullptr;
+  for (const ProcessRecord& process : run.processes) {
+    if (found == nullptr ||
+        rehearsal::peak_allocated(*found) < rehearsal::peak_allocated(process)) {
+      found = &process;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+Outcome Rehearsed::outcome() const {
+  for (const RunRecord& run : runs) {
+    const Outcome outcome = outcome_of(run);
+    if (outcome != Outcome::ran) return outcome;
+  }
+  return Outcome::ran;
+}
+
+const ProcessRecord* Rehearsed::process() const {
+  return runs.empty() ? nullptr : largest(runs.front());
+}
+
+Bytes Rehearsed::least_reserved() const {
+  Bytes least = Bytes::infinite();
+  for (const RunRecord& run : runs) {
+    const ProcessRecord* process = largest(run);
+    if (process != nullptr) least = std::min(least, rehearsal::peak_reserved(*process));
+  }
+  return least.is_infinite() ? Bytes::zero() : least;
+}
+
+Bytes Rehearsed::most_reserved() const {
+  Bytes most;
+  for (const RunRecord& run : runs) {
+    for (const ProcessRecord& process : run.processes) {
+      most = std::max(most, rehearsal::peak_reserved(process));
+    }
+  }
+  return most;
+}
+
+const rehearsal::ProgramError* Rehearsed::error() const {
+  const rehearsal::ProgramError* found = nullptr;
+  for (const RunRecord& run : runs) {
+    for (const ProcessRecord& process : run.processes) {
+      if (process.error && (found == nullptr || process.error->out_of_memory)) {
+        found = &*process.error;
+      }
+    }
+    if (found == nullptr && run.error) found = &*run.error;
+  }
+  return found;
+}
+
+const rehearsal::OutOfMemory* Rehearsed::out_of_memory() const {
+  for (const RunRecord& run : runs) {
+    if (outcome_of(run) != Outcome::out_of_memory) continue;
+    for (const ProcessRecord& process : run.processes) {
+      if (process.out_of_memory) return &*process.out_of_memory;
+    }
+  }
+  return nullptr;
+}
+
+Prediction predict(const Rehearsed& rehearsed) {
+  Prediction prediction;
+  const ProcessRecord* process = rehearsed.process();
+  if (process == nullptr) {
+    prediction.problem = "nothing was seen on the GPU";
+    return prediction;
+  }
+  prediction.scenario = rehearsal::scenario_of(*process, rehearsed.cluster);
+  if (prediction.scenario.document.is_null()) {
+    prediction.problem = "not seen in what ran: " + prediction.scenario.missing;
+    return prediction;
+  }
+  try {
+    const Scenario scenario = parse_scenario(prediction.scenario.document, "what ran");
+    prediction.result = simulate(resolve(scenario));
+  } catch (const InputError& error) {
+    const Diagnostic& first = error.diagnostics().front();
+    prediction.problem = first.pointer + ": expected " + first.expected + ", got " + first.got;
+  } catch (const SizeOverflow&) {
+    prediction.problem = "sizes that are together too large to count";
+  }
+  return prediction;
+}
+
+Json to_json(const Rehearsed& rehearsed, const Prediction& prediction) {
+  Json document = Json::object();
+  document["schema"] = "zeroplan.rehearsal/1";
+  const Outcome outcome = rehearsed.outcome();
+  document["ran"] = outcome == Outcome::ran;
+  document["outcome"] = kOutcomeNames[static_cast<std::size_t>(outcome)];
+  document["exit"] = rehearsed.runs.back().exit;
+  document["gpu"] = gpu_json(rehearsed.request.card);
+  document["ranks"] = rehearsed.request.ranks;
+  document["software"] =
+      Json::object({{"torch", rehearsed.torch.version}, {"cuda", rehearsed.torch.cuda}});
+  if (const ProcessRecord* process = rehearsed.process()) {
+    add_process(document, rehearsed, *process);
+  }
+  document["out_of_memory"] = out_of_memory_json(rehearsed);
+  document["error"] = error_of(rehearsed);
+  document["scenario"] = prediction.scenario.document;
+  document["prediction"] = prediction.result ? to_json(*prediction.result) : Json();
+  document["prediction_problem"] = prediction.problem.empty() ? Json() : Json(prediction.problem);
+  Json notes = Json::array();
+  for (const std::string& note : prediction.scenario.notes) notes.push_back(note);
+  document["notes"] = notes;
+  return document;
+}
+
+std::string measurement_line(const Rehearsed& rehearsed, const Prediction& prediction) {
+  Json line = Json::object();
+  line["source"] = "rehearsal";
+  line["tier"] = "A";
+  line["scenario"] = prediction.scenario.document;
+  Json measured = Json::object();
+  const Outcome outcome = rehearsed.outcome();
+  const ProcessRecord* process = rehearsed.process();
+  if (outcome == Outcome::ran && process != nullptr) {
+    measured["peak_allocated_bytes"] = rehearsal::peak_allocated(*process).count();
+    measured["peak_reserved_bytes"] = rehearsed.least_reserved().count();
+    const std::optional<Bytes> held = rehearsal::static_allocated(*process);
+    if (held) measured["static_allocated_bytes"] = held->count();
+    measured["fits"] = true;
+  } else if (outcome == Outcome::out_of_memory) {
+    measured["fits"] = false;
+  }
+  line["measured"] = measured;
+  std::string notes = "PyTorch itself on an emulated card of " +
+                      std::to_string(rehearsed.request.card.gpu.memory.value.count()) +
+                      " bytes, of which " + std::to_string(rehearsed.request.card.context.count()) +
+                      " are context and NCCL; rank " + std::to_string(rehearsed.request.rank) +
+                      " of " + std::to_string(rehearsed.request.ranks);
+  if (rehearsed.runs.size() > 1) {
+    notes += "; reserved " + std::to_string(rehearsed.least_reserved().count()) + " to " +
+             std::to_string(rehearsed.most_reserved().count()) + " bytes over when work ends";
+  }
+  line["notes"] = notes;
+  return line.dump() + "\n";
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,51 @@
+// What a rehearsal found, beside what `simulate` predicts of the same: zeroplan.rehearsal/1, and a
+// line of measurements (docs/contract.md sections 5 and 6).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/json.hpp"
+#include "model/predict/step_result.hpp"
+#include "rehearsal/recorded_scenario.hpp"
+#include "rehearsal/rehearse.hpp"
+
+namespace zeroplan {
+
+enum class Outcome { ran, out_of_memory, failed, used_no_gpu };
+
+// Runs of one request at one end of what events can do, or at both.
+struct Rehearsed {
+  rehearsal::Request request;
+  rehearsal::TorchInstall torch;
+  std::string cluster;                     // as a scenario says it
+  std::vector<rehearsal::RunRecord> runs;  // at least one when anything is asked
+
+  // The worst of the runs.
+  Outcome outcome() const;
+  // The process with the largest allocated peak, of the first run; null where none used the card.
+  const rehearsal::ProcessRecord* process() const;
+  // Least and most over the runs and their processes.
+  Bytes least_reserved() const;
+  Bytes most_reserved() const;
+  // The error that ended the program; null where none was seen.
+  const rehearsal::ProgramError* error() const;
+  const rehearsal::OutOfMemory* out_of_memory() const;
+};
+
+struct Prediction {
+  rehearsal::RecordedScenario scenario;
+  std::optional<StepResult> result;
+  std::string problem;  // why there is none
+};
+
+// Never throws for what ran: a scenario that cannot be predicted is a sentence.
+Prediction predict(const Rehearsed& rehearsed);
+
+Json to_json(const Rehearsed& rehearsed, const Prediction& prediction);
+
+// With its line break; its scenario is absent where it was not seen.
+std::string measurement_line(const Rehearsed& rehearsed, const Prediction& prediction);
+
+}  // namespace zeroplan

@@ -1,0 +1,209 @@
+#include "cli/rehearse_text.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "cli/table.hpp"
+
+namespace zeroplan {
+namespace {
+
+using rehearsal::Frame;
+using rehearsal::PhaseRow;
+using rehearsal::ProcessRecord;
+
+constexpr std::size_t kFramesShown = 8;
+
+std::string verdict_text(const Rehearsed& rehearsed) {
+  switch (rehearsed.outcome()) {
+    case Outcome::ran: {
+      const std::int64_t steps = rehearsed.process()->end ? rehearsed.process()->end->steps : 0;
+      return fmt::format("it ran: {} steps\n", steps);
+    }
+    case Outcome::out_of_memory:
+      return "out of memory\n";
+    case Outcome::used_no_gpu:
+      return "it ended without using the GPU\n";
+    case Outcome::failed:
+      return rehearsed.runs.back().interrupted
+                 ? "interrupted\n"
+                 : fmt::format("it failed: exit code {}\n", rehearsed.runs.back().exit);
+  }
+  return "";
+}
+
+std::string card_text(const Rehearsed& rehearsed) {
+  const rehearsal::Card& card = rehearsed.request.card;
+  return fmt::format("rank {} of {} on {}: {}, of which {} are context and NCCL\n",
+                     rehearsed.request.rank,
+                     rehearsed.request.ranks,
+                     card.gpu.name,
+                     gib_text(card.gpu.memory.value),
+                     gib_text(card.context));
+}
+
+// The micro-batches of a step's phase in one row.
+std::vector<PhaseRow> merged(const std::vector<PhaseRow>& rows) {
+  std::vector<PhaseRow> result;
+  for (const PhaseRow& row : rows) {
+    const bool after = row.phase == "idle" || row.phase == "end";
+    PhaseRow* same = nullptr;
+    for (PhaseRow& known : result) {
+      if (known.phase == row.phase && known.step == row.step) same = &known;
+    }
+    if (after && !result.empty()) same = &result.back();
+    if (same == nullptr) {
+      result.push_back(row);
+      continue;
+    }
+    PhaseRow joined = row;
+    joined.phase = same->phase;
+    joined.step = same->step;
+    joined.peak_allocated = std::max(same->peak_allocated, row.peak_allocated);
+    joined.peak_reserved = std::max(same->peak_reserved, row.peak_reserved);
+    joined.peak_pinned = std::max(same->peak_pinned, row.peak_pinned);
+    *same = joined;
+  }
+  return result;
+}
+
+std::string name_of(const PhaseRow& row, const Translation& words) {
+  if (row.phase == "model" || row.phase == "init") return words.text(row.phase);
+  return fmt::format("{} {}", row.step + 1, words.text(row.phase));
+}
+
+std::string phases_text(const ProcessRecord& process, const Translation& words) {
+  const std::vector<Column> columns = {{"GiB"},
+                                       {"allocated", Align::right},
+                                       {"peak", Align::right},
+                                       {"reserved", Align::right},
+                                       {"pinned", Align::right},
+                                       {"cudaMalloc", Align::right},
+                                       {"retries", Align::right}};
+  std::vector<std::vector<std::string>> cells;
+  std::int64_t mallocs = 0;
+  std::int64_t retries = 0;
+  for (const PhaseRow& row : merged(process.rows)) {
+    cells.push_back({name_of(row, words),
+                     fixed_text(row.allocated.gib(), 2),
+                     fixed_text(row.peak_allocated.gib(), 2),
+                     fixed_text(row.peak_reserved.gib(), 2),
+                     fixed_text(row.pinned.gib(), 2),
+                     count_text(row.cuda_mallocs - mallocs),
+                     count_text(row.retries - retries)});
+    mallocs = row.cuda_mallocs;
+    retries = row.retries;
+  }
+  return table(columns, cells, words);
+}
+
+std::string frame_text(const Frame& frame) {
+  return fmt::format("    {}:{} {}\n", frame.file, frame.line, frame.function);
+}
+
+std::string frames_text(const std::vector<Frame>& frames) {
+  std::string text;
+  const std::size_t skipped = frames.size() - std::min(frames.size(), kFramesShown);
+  for (std::size_t i = skipped; i < frames.size(); ++i) text += frame_text(frames[i]);
+  return text;
+}
+
+std::string errors_text(const Rehearsed& rehearsed) {
+  std::string text;
+  if (const rehearsal::OutOfMemory* found = rehearsed.out_of_memory()) {
+    text += fmt::format(
+        "  in {} of step {}: {} were asked for; {} allocated, {} reserved, {} free on the GPU\n",
+        found->phase,
+        found->step + 1,
+        gib_text(found->requested),
+        gib_text(found->allocated),
+        gib_text(found->reserved),
+        gib_text(found->free));
+    text += frames_text(found->frames);
+  }
+  const rehearsal::ProgramError* error = rehearsed.error();
+  if (error != nullptr && rehearsed.outcome() == Outcome::failed) {
+    const std::string first_line = error->message.substr(0, error->message.find('\n'));
+    text += fmt::format("  {}: {}\n", error->type, first_line);
+    text += frames_text(error->frames);
+  }
+  return text;
+}
+
+std::string error_percent(Bytes predicted, Bytes measured) {
+  if (measured == Bytes::zero()) return "-";
+  const double error = predicted / measured - 1.0;
+  return fmt::format("{:+.1f} %", error * 100.0);
+}
+
+std::string comparison_text(const Rehearsed& rehearsed,
+                            const Prediction& prediction,
+                            const Translation& words) {
+  const ProcessRecord& process = *rehearsed.process();
+  const bool ranged = rehearsed.least_reserved() != rehearsed.most_reserved();
+  struct Row {
+    const char* what;
+    Bytes measured;
+    std::optional<Bytes> predicted;
+  };
+  std::vector<Row> rows = {{"peak allocated", rehearsal::peak_allocated(process), {}}};
+  rows.push_back(
+      {ranged ? "peak reserved, at least" : "peak reserved", rehearsed.least_reserved(), {}});
+  if (ranged) rows.push_back({"peak reserved, at most", rehearsed.most_reserved(), {}});
+  const auto held = rehearsal::static_allocated(process);
+  if (held) rows.push_back({"held between steps", *held, {}});
+  if (prediction.result) {
+    const GpuMemory& gpu = prediction.result->gpu;
+    rows[0].predicted = gpu.peak_allocated;
+    for (std::size_t i = 1; i < rows.size(); ++i) {
+      const bool reserved = std::string_view(rows[i].what).starts_with("peak");
+      rows[i].predicted = reserved ? gpu.peak_reserved : gpu.static_allocated;
+    }
+  }
+  std::vector<std::vector<std::string>> cells;
+  for (const Row& row : rows) {
+    cells.push_back({row.what,
+                     fixed_text(row.measured.gib(), 2),
+                     row.predicted ? fixed_text(row.predicted->gib(), 2) : "-",
+                     row.predicted ? error_percent(*row.predicted, row.measured) : "-"});
+  }
+  const std::vector<Column> columns = {{"GPU memory, GiB"},
+                                       {"rehearsed", Align::right},
+                                       {"predicted", Align::right},
+                                       {"error", Align::right}};
+  return table(columns, cells, words);
+}
+
+std::string notes_text(const Rehearsed& rehearsed, const Prediction& prediction) {
+  std::string text;
+  const ProcessRecord* process = rehearsed.process();
+  if (!prediction.problem.empty() && process != nullptr) {
+    text += "not predicted: " + prediction.problem + "\n";
+  }
+  for (const std::string& note : prediction.scenario.notes) text += "note: " + note + "\n";
+  if (process != nullptr && process->end && !process->end->unknown_functions.empty()) {
+    std::string names;
+    for (const std::string& name : process->end->unknown_functions) names += " " + name;
+    text += "functions of CUDA's libraries that nobody emulates were called:" + names + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string rehearse_text(const Rehearsed& rehearsed,
+                          const Prediction& prediction,
+                          const Translation& words) {
+  std::string text = words.text(card_text(rehearsed)) + words.text(verdict_text(rehearsed)) +
+                     words.text(errors_text(rehearsed));
+  if (const ProcessRecord* process = rehearsed.process()) {
+    text += "\n" + phases_text(*process, words);
+    const bool ran = rehearsed.outcome() == Outcome::ran;
+    if (ran) text += "\n" + comparison_text(rehearsed, prediction, words);
+  }
+  const std::string notes = notes_text(rehearsed, prediction);
+  return text + (notes.empty() ? "" : "\n" + words.text(notes));
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,15 @@
+// A rehearsal as text.
+#pragma once
+
+#include <string>
+
+#include "cli/language/translation.hpp"
+#include "cli/rehearsal_document.hpp"
+
+namespace zeroplan {
+
+std::string rehearse_text(const Rehearsed& rehearsed,
+                          const Prediction& prediction,
+                          const Translation& words);
+
+}  // namespace zeroplan

@@ -1,0 +1,146 @@
+#include "rehearsal/libraries/card/record.hpp"
+
+#include <cstdarg>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include <unistd.h>
+
+#include "rehearsal/libraries/card/memory.hpp"
+#include "rehearsal/libraries/card/settings.hpp"
+#include "rehearsal/libraries/card/streams.hpp"
+
+namespace zeroplan::card {
+namespace {
+
+constexpr const char* kWorkNames[kWorkKinds] = {
+    "kernel", "product", "collective", "copy", "memset", "host"};
+
+// CUDA's own handles: 0 the null stream, 1 its legacy form, 2 the thread's.
+constexpr std::uintptr_t kFirstHandle = 4096;
+
+thread_local int thread_device = 0;
+
+}  // namespace
+
+Record::Record(std::string file) {
+  if (file.empty()) return;
+  const std::size_t at = file.find("%p");
+  if (at != std::string::npos) file.replace(at, 2, std::to_string(getpid()));
+  file_ = std::fopen(file.c_str(), "w");
+  if (file_ == nullptr) std::perror(("zeroplan rehearse: " + file).c_str());
+}
+
+void Record::write(Work kind, std::size_t stream, const char* text) {
+  const std::lock_guard guard(mutex_);
+  std::fprintf(file_, "%s\t%zu\t%s\n", kWorkNames[static_cast<std::size_t>(kind)], stream, text);
+}
+
+void Record::mark(const char* text) {
+  const std::lock_guard guard(mutex_);
+  if (file_ == nullptr) return;
+  std::fprintf(file_, "mark\t\t%s\n", text);
+  std::fflush(file_);
+}
+
+void Record::name_kernel(const void* function, const char* name) {
+  if (file_ == nullptr) return;
+  const std::lock_guard guard(mutex_);
+  kernels_[function] = name;
+}
+
+std::string Record::kernel_name(const void* function) const {
+  const std::lock_guard guard(mutex_);
+  const auto found = kernels_.find(function);
+  return found == kernels_.end() ? "?" : found->second;
+}
+
+void Record::called_unknown(const char* name) {
+  const std::lock_guard guard(mutex_);
+  ++unknown_[name];
+}
+
+std::string Record::unknown_names() const {
+  const std::lock_guard guard(mutex_);
+  std::string names;
+  for (const auto& [name, times] : unknown_) names += (names.empty() ? "" : " ") + name;
+  return names;
+}
+
+Record& record() {
+  static Record* const made = new Record(settings().work_file);
+  return *made;
+}
+
+void enqueue(Work kind, void* stream, const char* format, ...) {
+  const std::size_t number = stream_number(stream);
+  record().count(kind);
+  streams().enqueue(number);
+  if (!record().writes()) return;
+  char text[512];
+  va_list list;
+  va_start(list, format);
+  std::vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  record().write(kind, number, text);
+}
+
+std::size_t stream_number(void* handle) {
+  const auto number = reinterpret_cast<std::uintptr_t>(handle);
+  return number < kFirstHandle ? Streams::kDefault : number - kFirstHandle;
+}
+
+void* stream_handle(std::size_t number) { return reinterpret_cast<void*>(kFirstHandle + number); }
+
+int current_device() { return thread_device; }
+void set_current_device(int device) { thread_device = device; }
+
+void copy_values(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0 || bytes > kMostCopied || to == nullptr || from == nullptr || to == from) return;
+  std::memmove(to, from, bytes);
+}
+
+}  // namespace zeroplan::card
+
+// For Python, by ctypes, and for the functions that exist for the linker's sake.
+extern "C" {
+
+std::size_t zeroplan_card_number(const char* name) {
+  using zeroplan::card::Work;
+  const std::string wanted = name;
+  const auto& record = zeroplan::card::record();
+  const int device = zeroplan::card::current_device();
+  const zeroplan::card::CardUse use = zeroplan::card::memory().use(device);
+  const std::pair<const char*, std::size_t> numbers[] = {
+      {"used", use.used},
+      {"peak", use.peak},
+      {"allocations", use.allocations},
+      {"frees", use.frees},
+      {"refused", use.refused},
+      {"pinned", zeroplan::card::memory().pinned().used},
+      {"pinned_peak", zeroplan::card::memory().pinned().peak},
+      {"kernels", record.counted(Work::kernel)},
+      {"products", record.counted(Work::product)},
+      {"collectives", record.counted(Work::collective)},
+      {"copies", record.counted(Work::copy)},
+  };
+  for (const auto& [known, value] : numbers) {
+    if (wanted == known) return value;
+  }
+  return 0;
+}
+
+// The text's length; so much of it as there is room for, ended by 0.
+std::size_t zeroplan_card_unknown(char* text, std::size_t room) {
+  const std::string names = zeroplan::card::record().unknown_names();
+  if (room > 0) std::snprintf(text, room, "%s", names.c_str());
+  return names.size();
+}
+
+void zeroplan_card_mark(const char* text) { zeroplan::card::record().mark(text); }
+
+void zeroplan_card_unknown_called(const char* name) {
+  zeroplan::card::record().called_unknown(name);
+}
+}

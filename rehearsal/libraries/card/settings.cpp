@@ -1,0 +1,101 @@
+#include "rehearsal/libraries/card/settings.hpp"
+
+#include <cstdlib>
+
+namespace zeroplan::card {
+namespace {
+
+constexpr int kKiB = 1024;
+constexpr int kReservedPerBlock = 1 * kKiB;
+
+struct Reader {
+  const char* (*read)(const char*);
+
+  template <typename Number>
+  void number(const char* name, Number& value) const {
+    const char* text = read(name);
+    if (text != nullptr && *text != 0) value = static_cast<Number>(std::strtoll(text, nullptr, 10));
+  }
+  void text(const char* name, std::string& value) const {
+    const char* found = read(name);
+    if (found != nullptr && *found != 0) value = found;
+  }
+};
+
+const char* from_environment(const char* name) { return std::getenv(name); }
+
+}  // namespace
+
+int Settings::threads_per_multiprocessor() const {
+  switch (capability()) {
+    case 75:
+      return 1024;
+    case 86:
+    case 87:
+    case 89:
+    case 120:
+      return 1536;
+    default:
+      return 2048;
+  }
+}
+
+int Settings::shared_per_multiprocessor() const {
+  switch (capability()) {
+    case 60:
+      return 64 * kKiB;
+    case 70:
+      return 96 * kKiB;
+    case 75:
+      return 64 * kKiB;
+    case 80:
+    case 87:
+      return 164 * kKiB;
+    case 86:
+    case 89:
+    case 120:
+      return 100 * kKiB;
+    default:
+      return 228 * kKiB;
+  }
+}
+
+int Settings::shared_per_block() const {
+  const int whole = shared_per_multiprocessor();
+  if (major < 7) return 48 * kKiB;
+  return major < 8 ? whole : whole - kReservedPerBlock;
+}
+
+Settings settings_from(const char* (*read)(const char*)) {
+  const Reader from{read};
+  Settings made;
+  from.number("ZEROPLAN_CARD_MEMORY", made.memory);
+  from.number("ZEROPLAN_CARD_CONTEXT", made.context);
+  from.number("ZEROPLAN_CARD_MULTIPROCESSORS", made.multiprocessors);
+  from.number("ZEROPLAN_CARD_L2", made.l2);
+  from.number("ZEROPLAN_CARD_COUNT", made.devices);
+  from.number("ZEROPLAN_CARD_CUDA", made.cuda);
+  from.number("ZEROPLAN_CARD_CUDNN", made.cudnn);
+  from.number("ZEROPLAN_CARD_NCCL", made.nccl);
+  from.text("ZEROPLAN_CARD_NAME", made.name);
+  from.text("ZEROPLAN_CARD_WORK", made.work_file);
+  std::string capability;
+  from.text("ZEROPLAN_CARD_CAPABILITY", capability);
+  const std::size_t dot = capability.find('.');
+  if (dot != std::string::npos) {
+    made.major = std::atoi(capability.c_str());
+    made.minor = std::atoi(capability.c_str() + dot + 1);
+  }
+  std::string ending;
+  from.text("ZEROPLAN_CARD_EVENTS", ending);
+  if (ending == "pending") made.ending = Ending::pending;
+  return made;
+}
+
+const Settings& settings() {
+  // Never destroyed: threads of torch outlive static objects.
+  static const Settings* const made = new Settings(settings_from(from_environment));
+  return *made;
+}
+
+}  // namespace zeroplan::card

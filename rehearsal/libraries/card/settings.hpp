@@ -1,0 +1,49 @@
+// What the emulated card is, as the environment says it. `zeroplan rehearse` sets these variables;
+// nothing else is read. Units: bytes.
+//
+//   ZEROPLAN_CARD_MEMORY           what CUDA reports as the card's total
+//   ZEROPLAN_CARD_CONTEXT          gone before the first allocation: CUDA's context, NCCL, other
+//   libraries ZEROPLAN_CARD_CAPABILITY       "8.0" ZEROPLAN_CARD_MULTIPROCESSORS, ZEROPLAN_CARD_L2,
+//   ZEROPLAN_CARD_NAME, ZEROPLAN_CARD_COUNT ZEROPLAN_CARD_EVENTS           done: work ends when it
+//   is enqueued; pending: when something waits for it ZEROPLAN_CARD_CUDA, ZEROPLAN_CARD_CUDNN,
+//   ZEROPLAN_CARD_NCCL   versions as those libraries number them ZEROPLAN_CARD_WORK file for a line
+//   of everything that is enqueued; %p is the process
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace zeroplan::card {
+
+enum class Ending { done, pending };
+
+struct Settings {
+  std::size_t memory = std::size_t{80} << 30;
+  std::size_t context = std::size_t{512} << 20;
+  int major = 8;
+  int minor = 0;
+  int multiprocessors = 108;
+  std::size_t l2 = std::size_t{40} << 20;
+  std::string name = "NVIDIA A100-SXM4-80GB";
+  int devices = 1;
+  Ending ending = Ending::done;
+  int cuda = 12000;
+  int cudnn = 90100;
+  int nccl = 22105;
+  std::string work_file;
+
+  int capability() const { return major * 10 + minor; }
+  // Per multiprocessor and per block, as CUDA's programming guide lists them by capability.
+  int threads_per_multiprocessor() const;
+  int shared_per_multiprocessor() const;
+  int shared_per_block() const;  // opted in
+};
+
+// Read when first called.
+const Settings& settings();
+
+// The same from a given reader of variables, for tests. `read` returns null for one that is not
+// set.
+Settings settings_from(const char* (*read)(const char* name));
+
+}  // namespace zeroplan::card

@@ -1,0 +1,91 @@
+"""What PyTorch and DeepSpeed need of Python when the card computes nothing, and what they say of themselves.
+
+Nothing here allocates on the card. `begin` is called when Python starts (sitecustomize.py); each part is put in place
+when the module it is about has been imported, so that a Python that imports no torch is left alone.
+
+Variables, set by `zeroplan rehearse`:
+  ZEROPLAN_REHEARSAL         folder for what is recorded
+  ZEROPLAN_REHEARSAL_STEPS   optimizer steps after which the program ends; 0: it ends by itself
+  ZEROPLAN_REHEARSAL_RANKS   this one process is a rank of so many
+  ZEROPLAN_REHEARSAL_RANK    and which
+"""
+from . import imports
+
+
+def begin():
+    imports.after("torch", _torch)
+    imports.after("deepspeed", _deepspeed)
+    imports.after("deepspeed.runtime.engine", _deepspeed_engine)
+    imports.after("deepspeed.ops.op_builder.builder", _op_builder)
+    imports.after("deepspeed.runtime.zero.utils", _zero_utils)
+    imports.after("transformers.modeling_utils", _modeling)
+    imports.after("transformers.trainer", _trainer)
+    imports.after("torch.nn.parallel.distributed", _ddp)
+    imports.after("torch.distributed.fsdp", _fsdp)
+    imports.after("peft.peft_model", _peft)
+
+
+def _torch(torch):
+    from . import ending, phases, values, world
+
+    world.install(torch)
+    values.install(torch)
+    phases.install(torch)
+    ending.install(torch)
+
+
+def _deepspeed(deepspeed):
+    from . import facts, phases, world
+
+    world.launch_alone()
+    facts.software("deepspeed")
+    phases.wrap_initialize(deepspeed)
+
+
+def _deepspeed_engine(module):
+    from . import phases
+
+    phases.wrap_engine(module.DeepSpeedEngine)
+
+
+def _op_builder(module):
+    from . import extensions
+
+    extensions.install(module)
+
+
+def _zero_utils(module):
+    from . import world
+
+    world.agree_with_rank_0(module)
+
+
+def _modeling(module):
+    from . import facts
+
+    facts.watch_models(module.PreTrainedModel)
+
+
+def _trainer(module):
+    from . import facts, phases
+
+    facts.watch_trainer(module.Trainer)
+    phases.wrap_trainer(module.Trainer)
+
+
+def _ddp(module):
+    from . import facts
+
+    facts.watch_engine(module.DistributedDataParallel, "ddp")
+
+
+def _fsdp(module):
+    from . import facts
+
+    facts.watch_fsdp(module)
+
+
+def _peft(module):
+    from . import facts
+
+    facts.watch_peft(module)

@@ -1,0 +1,23 @@
+"""The emulated card's own numbers (rehearsal/libraries/card/record.cpp)."""
+import ctypes
+
+_card = ctypes.CDLL(None)
+_card.zeroplan_card_number.restype = ctypes.c_size_t
+_card.zeroplan_card_number.argtypes = [ctypes.c_char_p]
+_card.zeroplan_card_unknown.restype = ctypes.c_size_t
+
+
+def number(name):
+    return _card.zeroplan_card_number(name.encode())
+
+
+def unknown_functions():
+    """Functions of CUDA's libraries that were called and that nobody emulates."""
+    size = _card.zeroplan_card_unknown(None, ctypes.c_size_t(0))
+    text = ctypes.create_string_buffer(size + 1)
+    _card.zeroplan_card_unknown(text, ctypes.c_size_t(size + 1))
+    return text.value.decode().split()
+
+
+def mark(text):
+    _card.zeroplan_card_mark(text.encode())

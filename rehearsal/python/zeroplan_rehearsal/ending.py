@@ -1,0 +1,92 @@
+"""How the program ended: by itself, after the steps that were asked for, by an error, or out of memory."""
+import atexit
+import os
+import sys
+import threading
+import traceback
+
+from . import card, facts, phases, records
+
+_MOST_FRAMES = 40
+_OWN = os.path.dirname(os.path.abspath(__file__))
+
+
+def _frames(stack):
+    kept = [f for f in stack if not f.filename.startswith(_OWN)]
+    return [{"file": f.filename, "line": f.lineno, "function": f.name} for f in kept[-_MOST_FRAMES:]]
+
+
+def _stack():
+    """Where Python is; the thread of autograd has no frames of its own while the main one waits for it."""
+    here = traceback.extract_stack()
+    if threading.current_thread() is threading.main_thread():
+        return here
+    main = sys._current_frames().get(threading.main_thread().ident)
+    return traceback.extract_stack(main) + here
+
+
+def _watch_memory(torch):
+    def out_of_memory(device, requested, total, free):
+        records.write(
+            "out_of_memory",
+            device=device,
+            requested=requested,
+            total=total,
+            free=free,
+            allocated=torch.cuda.memory_allocated(device),
+            reserved=torch.cuda.memory_reserved(device),
+            phase=phases.tracker.current,
+            step=phases.tracker.steps,
+            frames=_frames(_stack()),
+        )
+
+    attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+    if attach is not None:
+        torch.cuda._lazy_call(lambda: attach(out_of_memory))
+
+
+def _watch_errors():
+    before = sys.excepthook
+
+    def hook(kind, error, trace):
+        if not issubclass(kind, KeyboardInterrupt):
+            records.write(
+                "error",
+                type=kind.__name__,
+                message=str(error),
+                out_of_memory=kind.__name__ == "OutOfMemoryError",
+                frames=_frames(traceback.extract_tb(trace)),
+            )
+        before(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def _end(torch):
+    tracker = phases.tracker
+    if not torch.cuda.is_initialized():
+        return
+    tracker.mark("end")
+    facts.software("torch")
+    records.write(
+        "end",
+        stopped=tracker.stopped,
+        steps=tracker.steps,
+        rank=int(os.environ.get("RANK", 0)),
+        ranks=int(os.environ.get("WORLD_SIZE", 1)),
+        peak_allocated=tracker.peaks.of_run("allocated_bytes"),
+        peak_reserved=tracker.peaks.of_run("reserved_bytes"),
+        kernels=card.number("kernels"),
+        products=card.number("products"),
+        collectives=card.number("collectives"),
+        copies=card.number("copies"),
+        cuda_mallocs=card.number("allocations"),
+        refused=card.number("refused"),
+        unknown_functions=card.unknown_functions(),
+    )
+
+
+def install(torch):
+    _watch_memory(torch)
+    _watch_errors()
+    atexit.register(_end, torch)

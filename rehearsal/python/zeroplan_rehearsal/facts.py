@@ -1,0 +1,134 @@
+"""What ran, for a prediction of the same: the model's config, the ds_config, batch and sequence, versions.
+
+A line of the record for each fact, when it is known.
+"""
+import functools
+
+from . import records
+
+_said = set()
+
+
+def once(name, value):
+    if name not in _said:
+        _said.add(name)
+        records.write("fact", name=name, value=value)
+
+
+def software(*packages):
+    import importlib.metadata
+
+    for package in packages:
+        try:
+            once("version/" + package, importlib.metadata.version(package).split("+")[0])
+        except importlib.metadata.PackageNotFoundError:
+            pass
+
+
+# --- models of transformers
+
+
+def _reentrant(model):
+    for module in model.modules():
+        function = getattr(module, "_gradient_checkpointing_func", None)
+        if function is not None:
+            return bool(getattr(function, "keywords", {}).get("use_reentrant", True))
+    return None
+
+
+def _ids_shape(args, kwargs):
+    for value in (kwargs.get("input_ids"), kwargs.get("inputs_embeds"), *args):
+        if value is not None and hasattr(value, "shape") and len(value.shape) >= 2:
+            return list(value.shape[:2])
+    return None
+
+
+def _note_model(model, args, kwargs):
+    import torch
+
+    software("torch", "transformers", "deepspeed", "accelerate", "peft")
+    once("model", model.config.to_dict())
+    once("class", type(model).__name__)
+    once("ids", _ids_shape(args, kwargs))
+    counts = [(getattr(p, "ds_numel", p.numel()), p.requires_grad) for p in model.parameters()]
+    once("parameters", sum(count for count, _ in counts))
+    once("trainable", sum(count for count, trained in counts if trained))
+    dtypes = {str(p.dtype).replace("torch.", "") for p in model.parameters()}
+    once("parameter_dtypes", sorted(dtypes))
+    checkpointing = bool(getattr(model, "is_gradient_checkpointing", False))
+    once("checkpointing", checkpointing)
+    if checkpointing:
+        once("reentrant", _reentrant(model))
+    once("attention", getattr(model.config, "_attn_implementation", None))
+    if torch.is_autocast_enabled():
+        once("autocast", str(torch.get_autocast_gpu_dtype()).replace("torch.", ""))
+
+
+def watch_models(base):
+    call = base.__call__
+
+    @functools.wraps(call)
+    def __call__(self, *args, **kwargs):
+        if "model" not in _said and self.training:
+            _note_model(self, args, kwargs)
+        return call(self, *args, **kwargs)
+
+    base.__call__ = __call__
+
+
+# --- engines and adapters
+
+
+def deepspeed_engine(engine):
+    once("engine", "deepspeed")
+    once("ds_config", getattr(engine._config, "_param_dict", None))
+    once("micro_batch_size", engine.train_micro_batch_size_per_gpu())
+    once("gradient_accumulation_steps", engine.gradient_accumulation_steps())
+
+
+def optimizer(made):
+    once("optimizer", type(made).__name__)
+
+
+def _watch_constructor(owner, note):
+    original = owner.__init__
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        note(self, args, kwargs)
+        original(self, *args, **kwargs)
+
+    owner.__init__ = __init__
+
+
+def watch_engine(owner, name):
+    _watch_constructor(owner, lambda *_: once("engine", name))
+
+
+def watch_fsdp(module):
+    watch_engine(module.FullyShardedDataParallel, "fsdp")
+    original = getattr(module, "fully_shard", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def fully_shard(*args, **kwargs):
+        once("engine", "fsdp2")
+        return original(*args, **kwargs)
+
+    module.fully_shard = fully_shard
+
+
+def watch_trainer(trainer):
+    _watch_constructor(trainer, lambda *_: once("frontend", "hf-trainer"))
+
+
+def watch_peft(module):
+    def note(model, args, kwargs):
+        config = kwargs.get("peft_config", args[1] if len(args) > 1 else None)
+        targets = getattr(config, "target_modules", None)
+        rank = getattr(config, "r", None)
+        if rank is not None:
+            once("lora", {"rank": rank, "targets": sorted(targets) if targets else None})
+
+    _watch_constructor(module.PeftModel, note)

@@ -1,0 +1,124 @@
+"""Values of the card's small tensors, computed on the host.
+
+Whole numbers and truths that come of small whole numbers, or of nothing, are true. Floating point numbers of a few
+elements are computed where all they come of is as small; what comes of large tensors is zero, and a norm is one, so
+that no step is skipped for an overflow and DeepSpeed's assertions hold. Everything else stays what memory held.
+"""
+import ctypes
+import os
+
+from .host import NAMES, Host
+
+MOST_WHOLE = 1 << 20  # elements
+MOST_FLOAT = 64
+_ZEROED_BYTES = 8 * MOST_FLOAT
+# What only hands its argument on, or gets its values by a real copy.
+_HANDED_ON = {
+    "to", "cuda", "tensor", "as_tensor", "detach", "requires_grad_", "empty", "empty_like", "__get__", "clone",
+    "pin_memory", "_make_subclass", "as_subclass", "set_", "__set__",
+}
+_KEPT = {"__get__", "empty", "empty_like", "detach"}
+
+
+def _is_in_place(name):
+    return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
+
+
+class _Values:
+    def __init__(self, torch):
+        self.torch = torch
+        self.whole = {torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool}
+
+    def is_small(self, tensor):
+        most = MOST_WHOLE if tensor.dtype in self.whole else MOST_FLOAT
+        return tensor.numel() <= most and tensor.layout is self.torch.strided and not tensor.is_complex()
+
+    def of_host(self, tensor):
+        """The same memory as a tensor of the host."""
+        torch = self.torch
+        if not tensor.is_cuda:
+            return tensor
+        storage = tensor.untyped_storage()
+        size = storage.nbytes()
+        if size == 0 or tensor.numel() == 0:
+            return torch.empty(tensor.shape, dtype=tensor.dtype)
+        raw = (ctypes.c_byte * size).from_address(storage.data_ptr())
+        flat = torch.frombuffer(raw, dtype=tensor.dtype)
+        return flat.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+    def argument(self, value, given):
+        """An argument for the host's function; tensors are added to `given`."""
+        torch = self.torch
+        if isinstance(value, torch.Tensor):
+            given.append(value)
+            return self.of_host(value)
+        if type(value) in (list, tuple) and any(isinstance(item, torch.Tensor) for item in value):
+            return type(value)(self.argument(item, given) for item in value)
+        if isinstance(value, torch.device) or (isinstance(value, str) and value.startswith("cuda")):
+            return torch.device("cpu")
+        return value
+
+    def forget(self, out, name):
+        """What comes of tensors without values: zero, a norm one."""
+        storage = out.untyped_storage()
+        if storage.nbytes() > _ZEROED_BYTES:
+            return
+        ctypes.memset(storage.data_ptr(), 0, storage.nbytes())
+        if "norm" in name and out.dtype.is_floating_point:
+            self.of_host(out).fill_(1)
+
+    def fill(self, out, func, name, args, kwargs):
+        tensor = self.torch.Tensor
+        in_place = _is_in_place(name)
+        if any(isinstance(a, tensor) and not self.is_small(a) for a in (*args, *kwargs.values())):
+            if not in_place and name not in _KEPT:
+                self.forget(out, name)
+            return
+        if name in _HANDED_ON:
+            if name == "clone" or (name == "to" and args[0].is_cuda):
+                self.of_host(out).copy_(self.of_host(args[0]))
+            return
+        given = []
+        host_args = [self.argument(a, given) for a in args]
+        host_kwargs = {key: self.argument(value, given) for key, value in kwargs.items()}
+        if any(not self.is_small(g) for g in given):
+            if not in_place:
+                self.forget(out, "")
+            return
+        at = out.untyped_storage().data_ptr()
+        if not in_place and any(g.untyped_storage().data_ptr() == at for g in given):
+            return  # a view
+        if not given:
+            host_kwargs["device"] = "cpu"
+        with self.torch.no_grad():
+            done = func(*host_args, **host_kwargs)
+        if isinstance(done, tensor) and done.data_ptr() != out.data_ptr():
+            self.of_host(out).copy_(done)
+
+
+def install(torch):
+    from torch.overrides import TorchFunctionMode
+
+    values, host = _Values(torch), Host(torch)
+    debug = bool(os.environ.get("ZEROPLAN_REHEARSAL_DEBUG"))
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            kwargs = kwargs or {}
+            name = getattr(func, "__name__", "")
+            if name in NAMES:
+                out = host.result(func, name, args, kwargs)
+                if out is not None:
+                    return out
+            out = func(*args, **kwargs)
+            if type(out) is torch.Tensor and out.device.type == "cuda" and values.is_small(out):
+                try:
+                    values.fill(out, func, name, args, kwargs)
+                except Exception as error:  # values are a help, not a promise
+                    if debug:
+                        print("zeroplan rehearse: values of", func, error)
+            return out
+
+    mode = Mode()
+    mode.__enter__()
+    torch._zeroplan_rehearsal = mode  # as long as torch is there

@@ -1,0 +1,118 @@
+"""One process that is a rank of many: its process group is torch's own, whose other ranks have always been there.
+
+Values: what another rank would say is what this one says.
+"""
+import os
+
+RANKS = int(os.environ.get("ZEROPLAN_REHEARSAL_RANKS", 0))
+RANK = int(os.environ.get("ZEROPLAN_REHEARSAL_RANK", 0))
+PER_NODE = int(os.environ.get("ZEROPLAN_CARD_COUNT", 1))
+_KEPT = ("timeout", "device_id", "pg_options")
+
+
+def _store_class(dist):
+    class Agreeing(dist.Store):
+        """Every key has been set and everybody has come."""
+
+        def __init__(self):
+            super().__init__()
+            self.values = {}
+
+        def set(self, key, value):
+            self.values[key] = value if isinstance(value, bytes) else str(value).encode()
+
+        def get(self, key):
+            return self.values.get(key, bytes(128))
+
+        def add(self, key, amount):
+            total = int(self.values.get(key, b"0")) + amount
+            self.values[key] = str(total).encode()
+            return total
+
+        def compare_set(self, key, expected, desired):
+            self.set(key, desired)
+            return self.values[key]
+
+        def wait(self, *args):
+            return None
+
+        def check(self, keys):
+            return True
+
+        def delete_key(self, key):
+            return self.values.pop(key, None) is not None
+
+        def num_keys(self):
+            return len(self.values)
+
+        def set_timeout(self, timeout):
+            return None
+
+    return Agreeing
+
+
+def _variables(ranks, rank):
+    per_node = min(PER_NODE, ranks)
+    return {
+        "RANK": rank,
+        "WORLD_SIZE": ranks,
+        "LOCAL_RANK": rank % per_node,
+        "LOCAL_WORLD_SIZE": per_node,
+        "LOCAL_SIZE": per_node,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+    }
+
+
+def launch_alone():
+    """DeepSpeed wants a launcher's variables also where there is one rank."""
+    if RANKS == 1:
+        _say(1, 0)
+
+
+def _say(ranks, rank):
+    for name, value in _variables(ranks, rank).items():
+        os.environ.setdefault(name, str(value))
+
+
+def install(torch):
+    # A launcher's process has its own rank, and its group forms by itself.
+    if not RANKS or "TORCHELASTIC_RUN_ID" in os.environ or not torch.distributed.is_available():
+        return
+    if RANKS > 1:
+        _say(RANKS, RANK)
+    dist = torch.distributed
+    begin = dist.init_process_group
+    agreeing = _store_class(dist)
+
+    def init_process_group(backend=None, *args, **kwargs):
+        kept = {key: value for key, value in kwargs.items() if key in _KEPT}
+        # The first rank asks nobody; a store of torch's own can be read by its threads without Python.
+        store = agreeing() if RANK else dist.HashStore()
+        return begin("nccl", store=store, rank=RANK, world_size=RANKS, **kept)
+
+    def all_gather_object(object_list, obj, group=None):
+        for i in range(len(object_list)):
+            object_list[i] = obj
+
+    def gather_object(obj, object_gather_list=None, *args, **kwargs):
+        if object_gather_list is not None:
+            all_gather_object(object_gather_list, obj)
+
+    def broadcast_object_list(object_list, *args, **kwargs):
+        return None
+
+    for module in (dist, dist.distributed_c10d):
+        module.init_process_group = init_process_group
+        module.all_gather_object = all_gather_object
+        module.gather_object = gather_object
+        module.broadcast_object_list = broadcast_object_list
+
+
+def agree_with_rank_0(module):
+    """deepspeed/runtime/zero/utils.py asks whether ranks have the same; what rank 0 would have sent is what is here."""
+    if not RANKS:
+        return
+    module.get_lst_from_rank0 = lambda lst: lst
+    module.assert_lst_len_same_as_rank0 = lambda lst: None
+    module.assert_ints_same_as_other_ranks = lambda ints: None

@@ -1,0 +1,171 @@
+#include "rehearsal/recorded_scenario.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace zeroplan::rehearsal {
+namespace {
+
+class Facts {
+ public:
+  explicit Facts(const std::map<std::string, Json>& facts) : facts_(facts) {}
+
+  const Json* find(const std::string& name) const {
+    const auto found = facts_.find(name);
+    return found == facts_.end() || found->second.is_null() ? nullptr : &found->second;
+  }
+  std::string text(const std::string& name) const {
+    const Json* found = find(name);
+    return found != nullptr && found->is_string() ? found->as_string() : "";
+  }
+  bool truth(const std::string& name) const {
+    const Json* found = find(name);
+    return found != nullptr && found->is_boolean() && found->as_boolean();
+  }
+
+ private:
+  const std::map<std::string, Json>& facts_;
+};
+
+// A class's name, or DeepSpeed's of an optimizer, as the scenario's.
+std::string optimizer_of(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  constexpr std::array kOthers = {"lion", "adafactor", "sgd"};
+  for (const std::string_view other : kOthers) {
+    if (name.find(other) != std::string::npos) return std::string(other);
+  }
+  return name.find("8bit") != std::string::npos ? "adamw8bit" : "adamw";
+}
+
+const Json* at(const Json* object, std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) {
+    if (object == nullptr || !object->is_object()) return nullptr;
+    object = object->find(key);
+  }
+  return object;
+}
+
+bool is_true(const Json* value) {
+  return value != nullptr && value->is_boolean() && value->as_boolean();
+}
+
+std::string precision_of(const Facts& facts) {
+  const Json* ds_config = facts.find("ds_config");
+  for (const char* type : {"bf16", "fp16"}) {
+    if (is_true(at(ds_config, {type, "enabled"}))) return type;
+  }
+  std::string type = facts.text("autocast");
+  const Json* dtypes = facts.find("parameter_dtypes");
+  if (type.empty() && ds_config == nullptr && dtypes != nullptr && dtypes->items().size() == 1) {
+    type = dtypes->items().front().as_string();
+  }
+  return type == "bfloat16" ? "bf16" : type == "float16" ? "fp16" : "fp32";
+}
+
+std::string attention_of(const Facts& facts) {
+  const std::string name = facts.text("attention");
+  if (name.find("flash") != std::string::npos) return "flash";
+  return name == "eager" ? "eager" : "sdpa";
+}
+
+// Nothing that is only known while the program runs, and no empty parts.
+Json model_of(const Json& config) {
+  Json model = Json::object();
+  for (const auto& [key, value] : config.members()) {
+    if (!key.starts_with('_') && !value.is_null()) model[key] = value;
+  }
+  return model;
+}
+
+Json ds_config_of(const Json& said) {
+  Json config = Json::object();
+  for (const auto& [key, value] : said.members()) {
+    if (!value.is_null()) config[key] = value;
+  }
+  return config;
+}
+
+Json workload_of(const Facts& facts) {
+  Json workload = Json::object();
+  const Json& shape = *facts.find("ids");
+  workload["sequence_length"] = shape.items()[1];
+  workload["micro_batch_size"] = shape.items()[0];
+  const Json* micro_batches = facts.find("gradient_accumulation_steps");
+  if (micro_batches == nullptr) micro_batches = facts.find("micro_batches_per_step");
+  workload["gradient_accumulation_steps"] =
+      micro_batches != nullptr && micro_batches->is_integer()
+          ? std::max<std::int64_t>(micro_batches->as_integer(), 1)
+          : std::int64_t{1};
+  workload["precision"] = precision_of(facts);
+  const Json* of_config = at(facts.find("ds_config"), {"optimizer", "type"});
+  workload["optimizer"] =
+      optimizer_of(of_config != nullptr && of_config->is_string() ? of_config->as_string()
+                                                                  : facts.text("optimizer"));
+  workload["attention"] = attention_of(facts);
+  workload["activation_checkpointing"] = facts.truth("checkpointing") ? "full" : "none";
+  if (const Json* reentrant = facts.find("reentrant")) {
+    workload["checkpoint_reentrant"] = *reentrant;
+  }
+  const std::string engine = facts.text("engine");
+  workload["engine"] = engine == "deepspeed" ? engine : engine.starts_with("fsdp") ? "fsdp" : "ddp";
+  workload["frontend"] = facts.text("frontend") == "hf-trainer" ? "hf-trainer" : "native";
+  if (const Json* lora = facts.find("lora")) {
+    workload["method"] = Json::object({{"lora", *lora}});
+  } else {
+    workload["method"] = "full";
+  }
+  workload["implementation"] = "hf";
+  return workload;
+}
+
+Json software_of(const Facts& facts) {
+  Json software = Json::object();
+  for (const char* package : {"torch", "transformers", "deepspeed"}) {
+    const std::string version = facts.text(std::string("version/") + package);
+    if (!version.empty()) software[package] = version;
+  }
+  return software;
+}
+
+}  // namespace
+
+RecordedScenario scenario_of(const ProcessRecord& process, const std::string& cluster) {
+  const Facts facts(process.facts);
+  RecordedScenario scenario;
+  const Json* model = facts.find("model");
+  const Json* ids = facts.find("ids");
+  if (model == nullptr) {
+    scenario.missing = "a model of transformers that was trained";
+    return scenario;
+  }
+  if (ids == nullptr || ids->items().size() != 2) {
+    scenario.missing = "the batch that the model got";
+    return scenario;
+  }
+  Json document = Json::object();
+  document["model"] = model_of(*model);
+  document["cluster"] = cluster;
+  document["workload"] = workload_of(facts);
+  document["software"] = software_of(facts);
+  if (const Json* ds_config = facts.find("ds_config")) {
+    document["ds_config"] = ds_config_of(*ds_config);
+  } else {
+    // Engines without a ds_config say their precision as it would.
+    const std::string precision = precision_of(facts);
+    Json config = Json::object();
+    if (precision != "fp32") config[precision] = Json::object({{"enabled", true}});
+    const bool shards = facts.text("engine").starts_with("fsdp");
+    config["zero_optimization"] = Json::object({{"stage", shards ? 3 : 0}});
+    document["ds_config"] = config;
+  }
+  if (facts.text("engine") == "fsdp2") {
+    scenario.notes.emplace_back("FSDP2 is predicted as FSDP1 is");
+  }
+  scenario.document = document;
+  return scenario;
+}
+
+}  // namespace zeroplan::rehearsal

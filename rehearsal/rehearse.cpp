@@ -1,0 +1,241 @@
+#include "rehearsal/rehearse.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "model/diagnostic.hpp"
+#include "rehearsal/process.hpp"
+
+namespace zeroplan::rehearsal {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string with_own_first(const std::string& first, const char* variable) {
+  const char* const own = std::getenv(variable);
+  return own == nullptr || *own == 0 ? first : first + ":" + own;
+}
+
+std::map<std::string, std::string> variables_of(const Request& request,
+                                                const TorchInstall& torch,
+                                                const Emulation& emulation,
+                                                const std::string& folder) {
+  const Gpu& gpu = request.card.gpu;
+  const auto number = [](std::int64_t value) { return std::to_string(value); };
+  std::map<std::string, std::string> all = {
+      {"LD_PRELOAD", with_own_first(emulation.preload, "LD_PRELOAD")},
+      {"PYTHONPATH", with_own_first(emulation.python, "PYTHONPATH")},
+      {"PYTHONDONTWRITEBYTECODE", "1"},
+      {"ZEROPLAN_CARD_MEMORY", number(gpu.memory.value.count())},
+      {"ZEROPLAN_CARD_CONTEXT", number(request.card.context.count())},
+      {"ZEROPLAN_CARD_CAPABILITY",
+       number(gpu.compute_capability.major) + "." + number(gpu.compute_capability.minor)},
+      {"ZEROPLAN_CARD_MULTIPROCESSORS", number(gpu.sm_count.value)},
+      {"ZEROPLAN_CARD_L2", number(gpu.l2.value.count())},
+      {"ZEROPLAN_CARD_NAME", gpu.product_name},
+      {"ZEROPLAN_CARD_COUNT", number(request.card.cards_a_node)},
+      {"ZEROPLAN_CARD_EVENTS", request.events == Events::pending ? "pending" : "done"},
+      {"ZEROPLAN_CARD_CUDA", number(torch.cuda_number)},
+      {"ZEROPLAN_CARD_CUDNN", number(torch.cudnn_number)},
+      {"ZEROPLAN_CARD_NCCL", number(torch.nccl_number)},
+      {"ZEROPLAN_REHEARSAL", folder},
+      {"ZEROPLAN_REHEARSAL_STEPS", number(request.steps)},
+      {"ZEROPLAN_REHEARSAL_RANKS", number(request.ranks)},
+      {"ZEROPLAN_REHEARSAL_RANK", number(request.rank)},
+  };
+  if (!request.work_file.empty()) {
+    all["ZEROPLAN_CARD_WORK"] = fs::absolute(request.work_file).string();
+  }
+  return all;
+}
+
+// A folder that is gone with it.
+class Scratch {
+ public:
+  Scratch() {
+    std::error_code error;
+    fs::create_directories(cache_folder(), error);
+    path_ = cache_folder() + "/run.XXXXXX";
+    if (mkdtemp(path_.data()) != nullptr) return;
+    throw InputError({cache_folder(),
+                      "",
+                      "a folder that can be written to",
+                      "one that cannot",
+                      "set XDG_CACHE_HOME to a folder for what zeroplan keeps"});
+  }
+  ~Scratch() {
+    std::error_code error;
+    fs::remove_all(path_, error);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// --- reading
+
+std::int64_t integer(const Json& line, std::string_view key) {
+  const Json* found = line.find(key);
+  return found != nullptr && found->is_integer() ? found->as_integer() : 0;
+}
+Bytes bytes(const Json& line, std::string_view key) { return Bytes::of(integer(line, key)); }
+std::string text(const Json& line, std::string_view key) {
+  const Json* found = line.find(key);
+  return found != nullptr && found->is_string() ? found->as_string() : "";
+}
+bool truth(const Json& line, std::string_view key) {
+  const Json* found = line.find(key);
+  return found != nullptr && found->is_boolean() && found->as_boolean();
+}
+
+std::vector<Frame> frames_of(const Json& line) {
+  std::vector<Frame> frames;
+  if (const Json* list = line.find("frames")) {
+    for (const Json& frame : list->items()) {
+      frames.push_back({text(frame, "file"), integer(frame, "line"), text(frame, "function")});
+    }
+  }
+  return frames;
+}
+
+PhaseRow row_of(const Json& line) {
+  PhaseRow row;
+  row.phase = text(line, "phase");
+  row.step = integer(line, "step");
+  row.micro_batch = integer(line, "micro_batch");
+  row.allocated = bytes(line, "allocated");
+  row.peak_allocated = bytes(line, "peak_allocated");
+  row.reserved = bytes(line, "reserved");
+  row.peak_reserved = bytes(line, "peak_reserved");
+  row.host = bytes(line, "host");
+  row.peak_host = bytes(line, "peak_host");
+  row.pinned = bytes(line, "pinned");
+  row.peak_pinned = bytes(line, "peak_pinned");
+  row.cuda_mallocs = integer(line, "cuda_mallocs");
+  row.retries = integer(line, "retries");
+  return row;
+}
+
+ProcessEnd end_of(const Json& line) {
+  ProcessEnd end;
+  end.stopped = truth(line, "stopped");
+  end.steps = integer(line, "steps");
+  end.rank = integer(line, "rank");
+  end.ranks = integer(line, "ranks");
+  end.peak_allocated = bytes(line, "peak_allocated");
+  end.peak_reserved = bytes(line, "peak_reserved");
+  for (const char* name :
+       {"kernels", "products", "collectives", "copies", "cuda_mallocs", "refused"}) {
+    end.counts[name] = integer(line, name);
+  }
+  if (const Json* names = line.find("unknown_functions")) {
+    for (const Json& name : names->items()) {
+      if (name.is_string()) end.unknown_functions.push_back(name.as_string());
+    }
+  }
+  return end;
+}
+
+void read_line(const Json& line, ProcessRecord& process) {
+  const std::string kind = text(line, "kind");
+  if (kind == "phase") {
+    process.rows.push_back(row_of(line));
+  } else if (kind == "fact") {
+    if (const Json* value = line.find("value")) process.facts[text(line, "name")] = *value;
+  } else if (kind == "out_of_memory") {
+    process.out_of_memory = OutOfMemory{bytes(line, "requested"),
+                                        bytes(line, "allocated"),
+                                        bytes(line, "reserved"),
+                                        bytes(line, "free"),
+                                        text(line, "phase"),
+                                        integer(line, "step"),
+                                        frames_of(line)};
+  } else if (kind == "error") {
+    process.error = ProgramError{
+        text(line, "type"), text(line, "message"), truth(line, "out_of_memory"), frames_of(line)};
+  } else if (kind == "end") {
+    process.end = end_of(line);
+  }
+}
+
+bool used_the_card(const ProcessRecord& process) {
+  return !process.rows.empty() || process.out_of_memory.has_value();
+}
+
+void read_records(const std::string& folder, RunRecord& record) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".jsonl") paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  constexpr std::int64_t kLargest = std::int64_t{1} << 30;
+  for (const fs::path& path : paths) {
+    ProcessRecord process =
+        read_process_record(read_text_file(path.string(), kLargest), path.string());
+    if (process.error && !record.error) record.error = process.error;
+    if (used_the_card(process)) record.processes.push_back(std::move(process));
+  }
+  const auto rank = [](const ProcessRecord& process) {
+    return process.end ? process.end->rank : std::int64_t{0};
+  };
+  std::stable_sort(
+      record.processes.begin(),
+      record.processes.end(),
+      [&](const ProcessRecord& a, const ProcessRecord& b) { return rank(a) < rank(b); });
+}
+
+}  // namespace
+
+ProcessRecord read_process_record(const std::string& lines, const std::string& file) {
+  ProcessRecord process;
+  std::istringstream stream(lines);
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.ends_with('}')) continue;  // the process was killed while it wrote
+    read_line(parse_json(line, file).root, process);
+  }
+  return process;
+}
+
+RunRecord run(const Request& request, const TorchInstall& torch, const Emulation& emulation) {
+  const Scratch scratch;
+  const Ended ended =
+      run_program(request.command, variables_of(request, torch, emulation, scratch.path()));
+  RunRecord record;
+  record.exit = ended.exit;
+  record.interrupted = ended.interrupted;
+  read_records(scratch.path(), record);
+  return record;
+}
+
+Bytes peak_allocated(const ProcessRecord& process) {
+  Bytes peak = process.end ? process.end->peak_allocated : Bytes::zero();
+  for (const PhaseRow& row : process.rows) peak = std::max(peak, row.peak_allocated);
+  return peak;
+}
+
+Bytes peak_reserved(const ProcessRecord& process) {
+  Bytes peak = process.end ? process.end->peak_reserved : Bytes::zero();
+  for (const PhaseRow& row : process.rows) peak = std::max(peak, row.peak_reserved);
+  return peak;
+}
+
+std::optional<Bytes> static_allocated(const ProcessRecord& process) {
+  // The ends of a step's update and what follows it until the next forward pass; the latest of them
+  // that is whole.
+  std::optional<Bytes> least;
+  bool between = false;
+  for (const PhaseRow& row : process.rows) {
+    if (row.phase == "optimizer") least = row.allocated;
+    between = row.phase == "optimizer" || (between && row.phase == "idle");
+    if (between && row.phase == "idle") least = std::min(*least, row.allocated);
+  }
+  return least;
+}
+
+}  // namespace zeroplan::rehearsal

@@ -1,0 +1,109 @@
+// A training program run on a card that is not there, and what it did to that card's memory.
+//
+// The program is the user's own, with its own Python and PyTorch; the emulated libraries stand
+// before CUDA's (emulation.hpp), and rehearsal/python says which phase is running. Units: bytes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/hardware/hardware.hpp"
+#include "model/json.hpp"
+#include "model/units.hpp"
+#include "rehearsal/emulation.hpp"
+
+namespace zeroplan::rehearsal {
+
+// When enqueued work ends, which nobody knows without a clock: the two ends of what can be.
+enum class Events { done, pending };
+
+struct Card {
+  Gpu gpu;
+  Bytes context;  // gone before the first allocation
+  std::int64_t cards_a_node = 1;
+};
+
+struct Request {
+  std::vector<std::string> command;
+  Card card;
+  std::int64_t ranks = 1;
+  std::int64_t rank = 0;
+  std::int64_t steps = 4;  // 0: until the program ends
+  Events events = Events::done;
+  std::string work_file;  // what is put on the streams; empty: not written
+};
+
+// One end of a phase. Peaks are since the end of the phase before.
+struct PhaseRow {
+  std::string phase;
+  std::int64_t step = 0;
+  std::int64_t micro_batch = 0;
+  Bytes allocated, peak_allocated, reserved, peak_reserved;
+  Bytes host, peak_host, pinned, peak_pinned;  // touched by the process; locked for copies
+  std::int64_t cuda_mallocs = 0;
+  std::int64_t retries = 0;  // the allocator gave back all it had cached, and tried again
+};
+
+struct Frame {
+  std::string file;
+  std::int64_t line = 0;
+  std::string function;
+};
+
+struct OutOfMemory {
+  Bytes requested, allocated, reserved, free;
+  std::string phase;
+  std::int64_t step = 0;
+  std::vector<Frame> frames;  // the innermost last
+};
+
+struct ProgramError {
+  std::string type;
+  std::string message;
+  bool out_of_memory = false;
+  std::vector<Frame> frames;
+};
+
+struct ProcessEnd {
+  bool stopped = false;  // after the steps that were asked for
+  std::int64_t steps = 0;
+  std::int64_t rank = 0;
+  std::int64_t ranks = 1;
+  Bytes peak_allocated, peak_reserved;
+  std::map<std::string, std::int64_t>
+      counts;  // kernels, products, collectives, copies, cuda_mallocs
+  std::vector<std::string> unknown_functions;
+};
+
+// One process that used the card.
+struct ProcessRecord {
+  std::vector<PhaseRow> rows;
+  std::map<std::string, Json> facts;
+  std::optional<OutOfMemory> out_of_memory;  // the last
+  std::optional<ProgramError> error;
+  std::optional<ProcessEnd> end;
+};
+
+struct RunRecord {
+  int exit = 127;
+  bool interrupted = false;
+  std::vector<ProcessRecord> processes;  // by rank; those that never used the card are left out
+  std::optional<ProgramError> error;     // of any process, the first
+};
+
+// Throws InputError where what is recorded cannot be kept.
+RunRecord run(const Request& request, const TorchInstall& torch, const Emulation& emulation);
+
+// The lines that one process wrote; lines that are cut off are left out.
+ProcessRecord read_process_record(const std::string& text, const std::string& file);
+
+// --- what is said of a process
+Bytes peak_allocated(const ProcessRecord& process);
+Bytes peak_reserved(const ProcessRecord& process);
+// Held between steps: the least at any end of the last whole step. Absent before the first is done.
+std::optional<Bytes> static_allocated(const ProcessRecord& process);
+
+}  // namespace zeroplan::rehearsal

@@ -1,0 +1,132 @@
+#include "rehearsal/wanted_libraries.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "model/diagnostic.hpp"
+
+namespace zeroplan::rehearsal {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Libraries of CUDA with the beginnings of their functions' names, for symbols without a version.
+// The longer of two beginnings stands first.
+struct KnownLibrary {
+  std::string_view stem;
+  std::string_view beginning;  // empty: known by versions alone
+};
+constexpr std::array kKnown = {
+    KnownLibrary{"libcublasLt", "cublasLt"},     KnownLibrary{"libcublas", "cublas"},
+    KnownLibrary{"libcudnn", "cudnn"},           KnownLibrary{"libnccl", "nccl"},
+    KnownLibrary{"libcusparseLt", "cusparseLt"}, KnownLibrary{"libcusparse", "cusparse"},
+    KnownLibrary{"libcusolver", "cusolver"},     KnownLibrary{"libcufft", "cufft"},
+    KnownLibrary{"libcurand", "curand"},         KnownLibrary{"libcupti", "cupti"},
+    KnownLibrary{"libnvrtc", "nvrtc"},           KnownLibrary{"libnvshmem_host", "nvshmem"},
+    KnownLibrary{"libcufile", "cuFile"},         KnownLibrary{"libnvToolsExt", "nvtx"},
+    KnownLibrary{"libnvtx3interop", ""},         KnownLibrary{"libnvJitLink", "nvJitLink"},
+    KnownLibrary{"libnvidia-ml", "nvml"},        KnownLibrary{"libcudart", "__cuda"},
+    KnownLibrary{"libcudart", "cuda"},           KnownLibrary{"libcuda", "cu"}};
+
+std::string stem_of(const std::string& soname) { return soname.substr(0, soname.find(".so")); }
+
+bool is_known(const std::string& stem) {
+  return std::any_of(
+      kKnown.begin(), kKnown.end(), [&](const KnownLibrary& k) { return k.stem == stem; });
+}
+
+bool begins_like(const std::string& name, std::string_view beginning) {
+  if (beginning.empty() || !name.starts_with(beginning)) return false;
+  // "cuInit" is the driver's, "cudaFree" is not, and neither is what merely begins with cu.
+  if (beginning == "cu") return name.size() > 2 && name[2] >= 'A' && name[2] <= 'Z';
+  return true;
+}
+
+std::string stem_by_name(const std::string& name) {
+  for (const KnownLibrary& known : kKnown) {
+    if (begins_like(name, known.beginning)) return std::string(known.stem);
+  }
+  return "";
+}
+
+// C++'s names hold more than functions; of CUDA's libraries torch wants none.
+bool is_c_name(const std::string& name) { return !name.starts_with("_Z"); }
+
+}  // namespace
+
+std::vector<WantedLibrary> wanted_libraries(const std::vector<SharedLibrary>& torch,
+                                            const std::vector<std::string>& driver_names) {
+  std::map<std::string, WantedLibrary> by_stem;
+  const auto add = [&](const std::string& soname) {
+    const std::string stem = stem_of(soname);
+    if (is_known(stem)) by_stem.try_emplace(stem, WantedLibrary{stem, soname, {}});
+  };
+  for (const SharedLibrary& library : torch) {
+    for (const std::string& soname : library.needed) add(soname);
+  }
+  add("libcuda.so.1");
+  add("libnvidia-ml.so.1");
+  for (const SharedLibrary& library : torch) {
+    for (const WantedSymbol& symbol : library.wanted) {
+      if (!is_c_name(symbol.name)) continue;
+      const bool versioned = !symbol.version.empty();
+      const auto found =
+          by_stem.find(versioned ? stem_of(symbol.library) : stem_by_name(symbol.name));
+      if (found != by_stem.end()) found->second.functions[symbol.name] = symbol.version;
+    }
+  }
+  for (const std::string& name : driver_names) {
+    const auto found = by_stem.find(stem_by_name(name));
+    if (found != by_stem.end()) found->second.functions.try_emplace(name, "");
+  }
+  std::vector<WantedLibrary> libraries;
+  for (auto& [stem, library] : by_stem) libraries.push_back(std::move(library));
+  return libraries;
+}
+
+std::vector<WantedLibrary> wanted_libraries_of(const std::string& folder) {
+  // The libraries that ask for functions by name; the kernels' library alone is large.
+  constexpr std::array kAskers = {"libc10_cuda.so", "libcaffe2_nvrtc.so"};
+  std::vector<SharedLibrary> libraries;
+  std::vector<std::string> names;
+  std::error_code error;
+  std::vector<fs::path> paths;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".so") paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  for (const fs::path& path : paths) {
+    libraries.push_back(read_shared_library_file(path.string()));
+    const bool asks = std::find(kAskers.begin(), kAskers.end(), path.filename()) != kAskers.end();
+    if (!asks) continue;
+    for (std::string& name : driver_names_of_file(path.string())) names.push_back(std::move(name));
+  }
+  if (libraries.empty()) {
+    throw InputError({folder, "", "PyTorch's libraries", "none", ""});
+  }
+  return wanted_libraries(libraries, names);
+}
+
+std::string stub_source(const WantedLibrary& library) {
+  std::string text =
+      "extern \"C\" {\n"
+      "void zeroplan_card_unknown_called(const char* name);\n";
+  for (const auto& [name, version] : library.functions) {
+    text += "__attribute__((weak)) long " + name + "() { zeroplan_card_unknown_called(\"" + name +
+            "\"); return 0; }\n";
+  }
+  return text + "}\n";
+}
+
+std::string version_script(const WantedLibrary& library) {
+  std::map<std::string, std::string> nodes;
+  for (const auto& [name, version] : library.functions) {
+    if (!version.empty()) nodes[version] += " " + name + ";";
+  }
+  std::string text;
+  for (const auto& [version, names] : nodes) text += version + " { global:" + names + " };\n";
+  return text;
+}
+
+}  // namespace zeroplan::rehearsal

@@ -1,0 +1,36 @@
+// Which of CUDA's libraries a PyTorch needs, and which functions of each: what the emulated ones
+// have to define.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rehearsal/elf.hpp"
+
+namespace zeroplan::rehearsal {
+
+struct WantedLibrary {
+  std::string stem;    // "libcudart"
+  std::string soname;  // "libcudart.so.13"
+  // Functions with the version that they are wanted in; empty: any.
+  std::map<std::string, std::string> functions;
+};
+
+// Of torch's libraries; `driver_names` are functions that it asks for by name. The driver's and
+// NVML's libraries are always among them.
+std::vector<WantedLibrary> wanted_libraries(const std::vector<SharedLibrary>& torch,
+                                            const std::vector<std::string>& driver_names);
+
+// Reads the libraries in torch's folder.
+std::vector<WantedLibrary> wanted_libraries_of(const std::string& folder);
+
+// A C++ source with a function for each name that does nothing but say that it was called. They are
+// weak: what a source of rehearsal/libraries defines stands instead.
+std::string stub_source(const WantedLibrary& library);
+
+// The linker's version script; empty where no version is wanted.
+std::string version_script(const WantedLibrary& library);
+
+}  // namespace zeroplan::rehearsal
