@@ -34,7 +34,9 @@ const CommandInfo& find_command(const std::string& name) {
 }
 
 bool asks_for_help(const std::vector<std::string>& words) {
-  return std::any_of(words.begin(), words.end(), [](const std::string& word) {
+  // What stands behind "--" is another program's.
+  const auto end = std::find(words.begin(), words.end(), "--");
+  return std::any_of(words.begin(), end, [](const std::string& word) {
     return word == "--help" || word == "-h";
   });
 }
@@ -95,7 +97,8 @@ int report_to_all(const InputError& error,
 }
 
 int run_and_report(const std::vector<std::string>& words, const Translation& translation) {
-  const bool json = std::find(words.begin(), words.end(), "--json") != words.end();
+  const auto end = std::find(words.begin(), words.end(), "--");
+  const bool json = std::find(words.begin(), end, "--json") != end;
   // While there is some.
   const std::string out_of_memory = translation.text("error: out of memory");
   try {

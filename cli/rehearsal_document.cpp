@@ -241,7 +241,7 @@ std::string measurement_line(const Rehearsed& rehearsed, const Prediction& predi
   const ProcessRecord* process = rehearsed.process();
   if (outcome == Outcome::ran && process != nullptr) {
     measured["peak_allocated_bytes"] = rehearsal::peak_allocated(*process).count();
-    measured["peak_reserved_bytes"] = rehearsed.least_reserved().count();
+    measured["peak_reserved_bytes"] = rehearsed.most_reserved().count();
     const std::optional<Bytes> held = rehearsal::static_allocated(*process);
     if (held) measured["static_allocated_bytes"] = held->count();
     measured["fits"] = true;
@@ -249,6 +249,12 @@ std::string measurement_line(const Rehearsed& rehearsed, const Prediction& predi
     measured["fits"] = false;
   }
   line["measured"] = measured;
+  const Bytes range = rehearsed.most_reserved() - rehearsed.least_reserved();
+  if (range > Bytes::zero()) {
+    // Half the range over the larger end, which is the one that is given.
+    line["uncertainty"] =
+        Json::object({{"peak_reserved_bytes", range / rehearsed.most_reserved() / 2.0}});
+  }
   std::string notes = "PyTorch itself on an emulated card of " +
                       std::to_string(rehearsed.request.card.gpu.memory.value.count()) +
                       " bytes, of which " + std::to_string(rehearsed.request.card.context.count()) +

@@ -132,7 +132,7 @@ int run_rehearse(const Arguments& arguments, Streams streams) {
   request.card.context = context_of(place.cluster, torch.version);
   const rehearsal::Emulation emulation = rehearsal::emulation_for(
       torch, [&](const std::string& sentence) { streams.log << words.text(sentence) << "\n"; });
-  Rehearsed rehearsed{request, torch, place.cluster_said, {}};
+  Rehearsed rehearsed{request, torch, short_name(place.cluster), {}};
   for (const Events end : ends) {
     request.events = end;
     if (ends.size() > 1) {

@@ -38,7 +38,7 @@ set(confined
   "catch2/|^tests/(catch\\.hpp|catch_main\\.cpp)$"
   "benchmark/|^tests/bench/"
   "Eigen/|^(evidence/calibrate|runtime/)[^:]*\\.cpp$"
-  "cuda|^(runtime/cuda/|tests/gpu/emulated/)"
+  "cuda|^(runtime/cuda/|tests/gpu/emulated/|tests/rehearsal/abi_test\\.cpp$)"
   "cublas|^runtime/cuda/"
   "cudnn|^runtime/cuda/cudnn/"
   "cupti|^runtime/cuda/"

@@ -57,7 +57,7 @@ std::string precision_of(const Facts& facts) {
   for (const char* type : {"bf16", "fp16"}) {
     if (is_true(at(ds_config, {type, "enabled"}))) return type;
   }
-  std::string type = facts.text("autocast");
+  std::string type = facts.text("mixed_precision");
   const Json* dtypes = facts.find("parameter_dtypes");
   if (type.empty() && ds_config == nullptr && dtypes != nullptr && dtypes->items().size() == 1) {
     type = dtypes->items().front().as_string();
@@ -82,8 +82,12 @@ Json model_of(const Json& config) {
 
 Json ds_config_of(const Json& said) {
   Json config = Json::object();
+  // The Trainer says an infinite number of steps where nothing is to be printed.
+  const auto is_infinite = [](const Json& value) {
+    return value.is_string() && value.as_string() == "inf";
+  };
   for (const auto& [key, value] : said.members()) {
-    if (!value.is_null()) config[key] = value;
+    if (!value.is_null() && !is_infinite(value)) config[key] = value;
   }
   return config;
 }

@@ -27,13 +27,13 @@ class Handles {
   int create(unsigned long long* handle, std::size_t bytes) {
     const int device = current_device();
     if (!memory().take(device, bytes)) return kOutOfMemory;
-    const std::lock_guard guard(mutex_);
+    const std::lock_guard<std::mutex> guard(mutex_);
     *handle = next_++;
     parts_[*handle] = {device, bytes};
     return kSuccess;
   }
   int release(unsigned long long handle) {
-    const std::lock_guard guard(mutex_);
+    const std::lock_guard<std::mutex> guard(mutex_);
     const auto found = parts_.find(handle);
     if (found == parts_.end()) return kInvalidValue;
     memory().give_back(found->second.device, found->second.bytes);

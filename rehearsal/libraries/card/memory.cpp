@@ -76,7 +76,7 @@ void* Memory::keep(const Range& range) {
 }
 
 void* Memory::allocate(int device, std::size_t bytes) {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   if (!take_locked(device, taken_by(bytes))) return nullptr;
   void* const address = keep({bytes, device, true, true});
   if (address == nullptr) cards_[static_cast<std::size_t>(device)].used -= taken_by(bytes);
@@ -99,29 +99,29 @@ bool Memory::forget(void* address, bool of_card) {
 }
 
 bool Memory::free(void* address) {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   return forget(address, true);
 }
 
 bool Memory::take(int device, std::size_t bytes) {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   return take_locked(device, bytes);
 }
 
 void Memory::give_back(int device, std::size_t bytes) {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   CardUse& card = cards_.at(static_cast<std::size_t>(device));
   card.used -= bytes;
   ++card.frees;
 }
 
 void* Memory::reserve_addresses(int device, std::size_t bytes) {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   return keep({bytes, device, false, true});
 }
 
 bool Memory::release_addresses(void* address) {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   return forget(address, true);
 }
 
@@ -131,19 +131,19 @@ void Memory::count_pinned(std::size_t bytes) {
 }
 
 void* Memory::allocate_pinned(std::size_t bytes) {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   void* const address = keep({bytes, -1, false, true});
   if (address != nullptr) count_pinned(bytes);
   return address;
 }
 
 bool Memory::free_pinned(void* address) {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   return forget(address, false);
 }
 
 void Memory::pin(void* address, std::size_t bytes) {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   ranges_[number(address)] = {bytes, -1, false, false};
   count_pinned(bytes);
 }
@@ -151,7 +151,7 @@ void Memory::pin(void* address, std::size_t bytes) {
 bool Memory::unpin(void* address) { return free_pinned(address); }
 
 Where Memory::where(const void* address) const {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   auto found = ranges_.upper_bound(number(address));
   if (found == ranges_.begin()) return {};
   --found;
@@ -161,18 +161,18 @@ Where Memory::where(const void* address) const {
 }
 
 std::size_t Memory::free_bytes(int device) const {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   const std::size_t gone = context_ + cards_.at(static_cast<std::size_t>(device)).used;
   return gone < total_ ? total_ - gone : 0;
 }
 
 CardUse Memory::use(int device) const {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   return cards_.at(static_cast<std::size_t>(device));
 }
 
 PinnedUse Memory::pinned() const {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   return pinned_;
 }
 

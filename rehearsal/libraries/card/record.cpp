@@ -33,12 +33,12 @@ Record::Record(std::string file) {
 }
 
 void Record::write(Work kind, std::size_t stream, const char* text) {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   std::fprintf(file_, "%s\t%zu\t%s\n", kWorkNames[static_cast<std::size_t>(kind)], stream, text);
 }
 
 void Record::mark(const char* text) {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   if (file_ == nullptr) return;
   std::fprintf(file_, "mark\t\t%s\n", text);
   std::fflush(file_);
@@ -46,23 +46,23 @@ void Record::mark(const char* text) {
 
 void Record::name_kernel(const void* function, const char* name) {
   if (file_ == nullptr) return;
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   kernels_[function] = name;
 }
 
 std::string Record::kernel_name(const void* function) const {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   const auto found = kernels_.find(function);
   return found == kernels_.end() ? "?" : found->second;
 }
 
 void Record::called_unknown(const char* name) {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   ++unknown_[name];
 }
 
 std::string Record::unknown_names() const {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard<std::mutex> guard(mutex_);
   std::string names;
   for (const auto& [name, times] : unknown_) names += (names.empty() ? "" : " ") + name;
   return names;

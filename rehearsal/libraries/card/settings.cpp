@@ -26,6 +26,17 @@ const char* from_environment(const char* name) { return std::getenv(name); }
 
 }  // namespace
 
+int Settings::kernel_capability() const {
+  constexpr struct {
+    int card, kernels;
+  } kRuns[] = {
+      {61, 60}, {62, 60}, {72, 70}, {87, 86}, {89, 86}, {101, 100}, {103, 100}, {121, 120}};
+  for (const auto& row : kRuns) {
+    if (row.card == capability()) return row.kernels;
+  }
+  return capability();
+}
+
 int Settings::threads_per_multiprocessor() const {
   switch (capability()) {
     case 75:

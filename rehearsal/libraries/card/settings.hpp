@@ -33,6 +33,9 @@ struct Settings {
   std::string work_file;
 
   int capability() const { return major * 10 + minor; }
+  // Of the compiled kernels that such a card runs: PyTorch's wheels have none for 8.9 and run those
+  // for 8.6.
+  int kernel_capability() const;
   // Per multiprocessor and per block, as CUDA's programming guide lists them by capability.
   int threads_per_multiprocessor() const;
   int shared_per_multiprocessor() const;

@@ -3,8 +3,8 @@
 //
 // Nothing says when a kernel that is not run would end, so there are two ends of what can be.
 // Ending::done: all work has ended when it is enqueued. Ending::pending: it ends when the host
-// waits for it - for its stream, for an event behind it, for the device - or for other work that
-// came after it through an event. A card lies between them. Thread-safe.
+// waits - for it, or for work of any stream that was enqueued later, because streams run side by
+// side and none of them falls far behind. A card lies between them. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -12,34 +12,30 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
-#include <vector>
 
 #include "rehearsal/libraries/card/settings.hpp"
 
 namespace zeroplan::card {
 
-// What has to have ended: of each stream the number of its last piece of work.
-using Positions = std::vector<std::uint64_t>;  // by stream; shorter: 0
-
 struct Event {
-  Positions after;  // empty: never recorded, which counts as ended
+  std::uint64_t after =
+      0;  // the work that was enqueued until then; 0: never recorded, which counts as ended
   std::chrono::steady_clock::time_point recorded;
 };
 
 class Streams {
  public:
-  explicit Streams(Ending ending);
+  explicit Streams(Ending ending) : ending_(ending) {}
 
   static constexpr std::size_t kDefault = 0;  // the null stream
   std::size_t create(int priority);
   int priority(std::size_t stream) const;
 
   void enqueue(std::size_t stream);
-  void record(Event& event, std::size_t stream);
-  void wait(std::size_t stream, const Event& event);  // the stream, not the host
+  void record(Event& event);
 
   bool has_ended(const Event& event) const;
-  bool has_ended(std::size_t stream) const;  // all that is enqueued
+  bool has_ended(std::size_t stream) const;  // all that is enqueued on it
 
   // The host waits.
   void synchronize(const Event& event);
@@ -49,15 +45,15 @@ class Streams {
  private:
   struct Stream {
     int priority = 0;
-    Positions after;  // of its last piece of work, itself included
+    std::uint64_t last = 0;  // its latest work
   };
-  bool has_ended_locked(const Positions& after) const;
-  void end(const Positions& after);
+  bool has_ended_at(std::uint64_t number) const;
 
   mutable std::mutex mutex_;
   Ending ending_;
-  std::deque<Stream> streams_;
-  Positions ended_;
+  std::deque<Stream> streams_{1};
+  std::uint64_t enqueued_ = 0;  // pieces of work, events among them, numbered from 1
+  std::uint64_t ended_ = 0;
 };
 
 // Milliseconds of this machine's clock between two recorded events, never 0: programs divide by

@@ -101,8 +101,8 @@ int cudaFuncGetAttributes(FunctionAttributes* attributes, const void*) {
   *attributes = {};
   attributes->most_threads = kThreadsPerBlock;
   attributes->registers = kRegistersPerThread;
-  attributes->ptx_version = settings().capability();
-  attributes->binary_version = settings().capability();
+  attributes->ptx_version = settings().kernel_capability();
+  attributes->binary_version = settings().kernel_capability();
   attributes->most_dynamic_shared = settings().shared_per_block();
   return kSuccess;
 }

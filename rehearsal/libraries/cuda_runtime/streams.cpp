@@ -45,10 +45,8 @@ int cudaStreamSynchronize(void* stream) {
   return kSuccess;
 }
 int cudaStreamQuery(void* stream) { return ready(streams().has_ended(stream_number(stream))); }
-int cudaStreamWaitEvent(void* stream, Event* event, unsigned) {
-  if (event != nullptr) streams().wait(stream_number(stream), *event);
-  return kSuccess;
-}
+// Work ends in the order in which it is enqueued: no stream has to be told to wait.
+int cudaStreamWaitEvent(void*, Event*, unsigned) { return kSuccess; }
 int cudaStreamIsCapturing(void*, int* status) { return no_capture(status, nullptr); }
 int cudaStreamGetCaptureInfo(void*, int* status, unsigned long long* identity) {
   return no_capture(status, identity);
@@ -82,8 +80,8 @@ int cudaEventDestroy(Event* event) {
   delete event;
   return kSuccess;
 }
-int cudaEventRecord(Event* event, void* stream) {
-  streams().record(*event, stream_number(stream));
+int cudaEventRecord(Event* event, void*) {
+  streams().record(*event);
   return kSuccess;
 }
 int cudaEventRecordWithFlags(Event* event, void* stream, unsigned) {

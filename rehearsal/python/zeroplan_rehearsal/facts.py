@@ -61,7 +61,7 @@ def _note_model(model, args, kwargs):
         once("reentrant", _reentrant(model))
     once("attention", getattr(model.config, "_attn_implementation", None))
     if torch.is_autocast_enabled():
-        once("autocast", str(torch.get_autocast_gpu_dtype()).replace("torch.", ""))
+        once("mixed_precision", str(torch.get_autocast_gpu_dtype()).replace("torch.", ""))
 
 
 def watch_models(base):
@@ -105,22 +105,40 @@ def watch_engine(owner, name):
     _watch_constructor(owner, lambda *_: once("engine", name))
 
 
+def _note_mixed_precision(policy):
+    dtype = getattr(policy, "param_dtype", None)
+    if dtype is not None:
+        once("mixed_precision", str(dtype).replace("torch.", ""))
+
+
 def watch_fsdp(module):
-    watch_engine(module.FullyShardedDataParallel, "fsdp")
+    def note(wrapped, args, kwargs):
+        once("engine", "fsdp")
+        _note_mixed_precision(kwargs.get("mixed_precision"))
+
+    _watch_constructor(module.FullyShardedDataParallel, note)
     original = getattr(module, "fully_shard", None)
-    if original is None:
+    if original is None:  # before torch 2.6
         return
 
     @functools.wraps(original)
     def fully_shard(*args, **kwargs):
         once("engine", "fsdp2")
+        _note_mixed_precision(kwargs.get("mp_policy"))
         return original(*args, **kwargs)
 
     module.fully_shard = fully_shard
 
 
 def watch_trainer(trainer):
-    _watch_constructor(trainer, lambda *_: once("frontend", "hf-trainer"))
+    def note(made, args, kwargs):
+        once("frontend", "hf-trainer")
+        arguments = kwargs.get("args", args[1] if len(args) > 1 else None)
+        for name, dtype in (("bf16", "bfloat16"), ("fp16", "float16")):
+            if getattr(arguments, name, False):
+                once("mixed_precision", dtype)
+
+    _watch_constructor(trainer, note)
 
 
 def watch_peft(module):
