@@ -84,6 +84,17 @@ def _end(torch):
         refused=card.number("refused"),
         unknown_functions=card.unknown_functions(),
     )
+    _leave_group(torch)
+
+
+def _leave_group(torch):
+    """Who ends without it leaves NCCL's watchdog to ask a torch that is gone."""
+    dist = torch.distributed
+    if dist.is_available() and dist.is_initialized():
+        try:
+            dist.destroy_process_group()
+        except Exception:  # the run is over; what matters is written
+            pass
 
 
 def install(torch):

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Rehearses runs again and compares their bytes with the lines that are kept, exactly.
+
+check_runs.py PROGRAM PYTHON LINES.jsonl [--only ID...] [--write]
+`--write` rewrites the lines with what was found. Exit 1 where a byte differs.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BYTES = ("peak_allocated_bytes", "peak_reserved_bytes", "static_allocated_bytes")
+
+
+def rehearse(program, python, line, folder):
+    spec = os.path.join(folder, "line.json")
+    with open(spec, "w") as file:
+        json.dump(line, file)
+    said = [program, "rehearse", "--cluster", line["scenario"]["cluster"], "--events", "both", "--json"]
+    done = subprocess.run(said + ["--", python, os.path.join(HERE, "train.py"), spec],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
+    document = json.loads(done.stdout or "{}")
+    if "outcome" not in document or document["outcome"] not in ("ran", "out_of_memory"):
+        print(done.stderr[-3000:], document.get("error"), sep="\n", file=sys.stderr)
+        return None
+    return document
+
+
+def measured(document):
+    if not document["ran"]:
+        found = document["out_of_memory"]
+        return {"fits": False}, {"requested_bytes": found["requested_bytes"], "phase": found["phase"]}
+    return {**{name: document[name] for name in BYTES}, "fits": True}, None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("python")
+    parser.add_argument("lines")
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--write", action="store_true")
+    said = parser.parse_args()
+    with open(said.lines) as file:
+        lines = [json.loads(line) for line in file]
+    different = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for line in lines:
+            if said.only and line["id"] not in said.only:
+                continue
+            document = rehearse(said.program, said.python, line, folder)
+            found, end = measured(document) if document else (None, None)
+            same = found == line.get("measured") and end == line.get("out_of_memory")
+            if said.write and found:
+                line["measured"] = found
+                line.update({"out_of_memory": end} if end else {})
+                low, high = document["peak_reserved_range"]
+                if high > low:
+                    line["uncertainty"] = {"peak_reserved_bytes": round((high - low) / 2 / high, 6)}
+            elif not same:
+                different += 1
+            print(line["id"], "equal" if same else "rehearsed %s %s, kept %s" % (found, end or "", line.get("measured")), flush=True)
+    if said.write:
+        with open(said.lines, "w") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+    sys.exit(1 if different else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Trains what a measurement line describes: train.py LINE.json, with the scenario of docs/contract.md section 1.
+
+A program as users write it: it knows nothing of rehearsals. What a scenario cannot say stands under "program" of the
+line: {"fsdp": 2} for fully_shard, "fused" for the optimizer.
+"""
+import contextlib
+import json
+import os
+import sys
+
+import torch
+import transformers
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+class Run:
+    def __init__(self, line):
+        self.scenario, self.program = line["scenario"], line.get("program", {})
+        self.workload = self.scenario["workload"]
+        self.ds = self.scenario.get("ds_config", {})
+        self.engine = self.workload["engine"]
+        self.dtype = DTYPES[self.workload["precision"]]
+        self.batch = self.workload["micro_batch_size"], self.workload["sequence_length"]
+        self.micro_batches = self.workload.get("gradient_accumulation_steps", 1)
+        self.steps = self.program.get("steps", 4)
+        self.lora = self.workload["method"].get("lora") if isinstance(self.workload["method"], dict) else None
+        self.config = transformers.AutoConfig.for_model(**self.scenario["model"])
+        self.config.use_cache = False
+
+    def model(self, dtype):
+        def made(**more):
+            try:
+                return transformers.AutoModelForCausalLM.from_config(self.config, dtype=dtype, **more)
+            except TypeError:  # before transformers 4.56
+                return transformers.AutoModelForCausalLM.from_config(self.config, torch_dtype=dtype, **more)
+
+        try:
+            model = made(attn_implementation=self.workload.get("attention", "sdpa"))
+        except ValueError:  # a class without that attention
+            model = made(attn_implementation="eager")
+        return self.with_adapters(model).train() if self.lora else model.train()
+
+    def with_adapters(self, model):
+        import peft
+
+        if self.workload.get("activation_checkpointing") == "full" and self.workload.get("checkpoint_reentrant"):
+            model.enable_input_require_grads()
+        adapters = peft.LoraConfig(r=self.lora["rank"], target_modules=self.lora["targets"], lora_dropout=0.0, task_type="CAUSAL_LM")
+        model = peft.get_peft_model(model, adapters, autocast_adapter_dtype=False)
+        for parameter in model.parameters():
+            if parameter.requires_grad and not hasattr(parameter, "ds_id"):
+                parameter.data = parameter.data.to(self.dtype)
+        return model
+
+    def checkpoint(self, model):
+        if self.workload.get("activation_checkpointing") == "full":
+            reentrant = bool(self.workload.get("checkpoint_reentrant"))
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            if reentrant:
+                model.enable_input_require_grads()
+
+    def inputs(self):
+        ids = torch.randint(0, self.config.vocab_size, self.batch, dtype=torch.int64).cuda()
+        given = {"input_ids": ids, "labels": ids}
+        if self.scenario["model"]["model_type"] in ("opt", "bloom"):
+            # They would make a mask of fp32 ones themselves.
+            given["attention_mask"] = torch.ones(self.batch, dtype=torch.int64).cuda()
+        return given
+
+    # --- loops by hand
+
+    def deepspeed(self):
+        import deepspeed
+        from transformers.integrations import HfDeepSpeedConfig
+
+        deepspeed.init_distributed()
+        stage = self.ds.get("zero_optimization", {}).get("stage", 0)
+        keep = HfDeepSpeedConfig(self.ds) if stage == 3 else None  # noqa: F841  from_config enters zero.Init
+        torch.set_default_dtype(self.dtype)
+        model = self.model(self.dtype)
+        torch.set_default_dtype(torch.float32)
+        self.checkpoint(model)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=self.ds)
+        for _ in range(self.steps * self.micro_batches):
+            given = self.inputs()
+            out = engine(**given)
+            loss = out.loss
+            engine.backward(loss)
+            del out, loss
+            engine.step()
+
+    def sharded(self, model):
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        mesh = init_device_mesh("cuda", (torch.distributed.get_world_size(),))
+        policy = MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=self.dtype)
+        blocks = next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList))
+        for part in (*blocks, model):
+            fully_shard(part, mesh=mesh, mp_policy=policy)
+        return model
+
+    def torch_engine(self):
+        distributed = int(os.environ.get("WORLD_SIZE", 1)) > 1
+        if distributed:
+            torch.distributed.init_process_group("nccl")
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+        model = self.model(torch.float32)
+        self.checkpoint(model)
+        autocast = lambda: torch.autocast("cuda", dtype=self.dtype)  # noqa: E731
+        if self.engine == "fsdp":
+            model, autocast = self.sharded(model), contextlib.nullcontext
+        else:
+            model = model.cuda()
+            if distributed:
+                model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=bool(self.program.get("fused")))
+        for _ in range(self.steps):
+            for _ in range(self.micro_batches):
+                given = self.inputs()
+                with autocast():
+                    out = model(**given)
+                out.loss.backward()
+                del out
+            optimizer.step()
+            optimizer.zero_grad()
+
+    # --- the Trainer
+
+    def trainer(self):
+        rows, length = 1 << 16, self.batch[1]
+        vocabulary = self.config.vocab_size
+
+        class Tokens(torch.utils.data.Dataset):
+            def __len__(self):
+                return rows
+
+            def __getitem__(self, index):
+                ids = torch.randint(0, vocabulary, (length,))
+                return {"input_ids": ids, "labels": ids, "attention_mask": torch.ones_like(ids)}
+
+        more = {"deepspeed": self.ds} if self.engine == "deepspeed" else {}
+        if self.workload["precision"] != "fp32":
+            more[self.workload["precision"]] = True
+        if self.workload.get("activation_checkpointing") == "full":
+            reentrant = bool(self.workload.get("checkpoint_reentrant"))
+            more.update(gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+        arguments = transformers.TrainingArguments(
+            output_dir=self.program.get("output", "trainer_output"), per_device_train_batch_size=self.batch[0],
+            gradient_accumulation_steps=self.micro_batches, max_steps=self.steps, report_to=[], save_strategy="no",
+            logging_steps=100, **more)
+        model = self.model(self.dtype if more.get("deepspeed") else torch.float32)
+        transformers.Trainer(model=model, args=arguments, train_dataset=Tokens()).train()
+
+
+def main():
+    torch.manual_seed(0)
+    with open(sys.argv[1]) as file:
+        run = Run(json.load(file))
+    if run.workload["frontend"] == "hf-trainer":
+        run.trainer()
+    elif run.engine == "deepspeed":
+        run.deepspeed()
+    else:
+        run.torch_engine()
+
+
+if __name__ == "__main__":
+    main()
