@@ -45,7 +45,7 @@ Prediction predict(const Rehearsed& rehearsed);
 
 Json to_json(const Rehearsed& rehearsed, const Prediction& prediction);
 
-// With its line break; its scenario is absent where it was not seen.
+// With its line break. Precondition: the scenario was seen.
 std::string measurement_line(const Rehearsed& rehearsed, const Prediction& prediction);
 
 }  // namespace zeroplan

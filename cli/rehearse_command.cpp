@@ -104,6 +104,21 @@ Request request_of(const Arguments& arguments, const Cluster& cluster) {
   return request;
 }
 
+// A run that says nothing of a scenario is no measurement of one.
+void write_measurement(const std::string& path,
+                       const Rehearsed& rehearsed,
+                       const Prediction& prediction,
+                       std::ostream& log,
+                       const Translation& words) {
+  const Outcome outcome = rehearsed.outcome();
+  const bool measured = outcome == Outcome::ran || outcome == Outcome::out_of_memory;
+  std::string why = measured ? "" : "it did not run";
+  if (prediction.scenario.document.is_null()) why = prediction.problem;
+  if (why.empty()) write_file(path, measurement_line(rehearsed, prediction));
+  log << words.text(why.empty() ? "wrote " + path : "nothing written to " + path + ": " + why)
+      << "\n";
+}
+
 int exit_code(const Rehearsed& rehearsed) {
   if (rehearsed.runs.back().interrupted) return kInterrupted;
   switch (rehearsed.outcome()) {
@@ -147,7 +162,7 @@ int run_rehearse(const Arguments& arguments, Streams streams) {
     request.work_file.clear();
   }
   const Prediction prediction = predict(rehearsed);
-  if (output) write_file(*output, measurement_line(rehearsed, prediction));
+  if (output) write_measurement(*output, rehearsed, prediction, streams.log, words);
   if (arguments.json) {
     streams.out << to_json(rehearsed, prediction).dump(2) << "\n";
   } else {

@@ -7,8 +7,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/json.hpp"
+#include "rehearsal/embedded.hpp"
 #include "rehearsal/process.hpp"
 
 namespace zeroplan::rehearsal {
@@ -69,38 +71,18 @@ std::vector<int> numbers_of(const std::string& version) {
   return numbers;
 }
 
-// What Python says of its torch, in one line of JSON. Importing torch would take seconds and,
-// without CUDA's libraries, fail.
-constexpr const char* kQuestion = R"PY(
-import importlib.util, json, os, re
-spec = importlib.util.find_spec("torch")
-answer = {"python": list(__import__("sys").version_info[:2])}
-if spec is not None and spec.origin:
-    folder = os.path.dirname(os.path.realpath(spec.origin))
-    answer["library"] = os.path.join(folder, "lib")
-    values = {}
-    try:
-        exec(compile(open(os.path.join(folder, "version.py")).read(), "version.py", "exec"), values)
-    except Exception as error:
-        answer["problem"] = str(error)
-    for key in ("__version__", "cuda", "hip"):
-        value = values.get(key)
-        answer[key] = None if value is None else str(value)
-    wants = {}
-    try:
-        import importlib.metadata
-        for text in importlib.metadata.requires("torch") or ():
-            found = re.match(r"nvidia-(cudnn|nccl)-cu\d+\s*\(?==\s*([\d.]+)", text)
-            if found:
-                wants[found.group(1)] = found.group(2)
-    except Exception:
-        pass
-    answer["wants"] = wants
-print("ZEROPLAN " + json.dumps(answer))
-)PY";
+// Importing torch would take seconds and, without CUDA's libraries, fail.
+std::string question() {
+  const auto files = rehearsal_files();
+  const auto found = std::find_if(files.begin(), files.end(), [](const EmbeddedFile& file) {
+    return file.path == "rehearsal/python/find_torch.py";
+  });
+  ZP_CHECK(found != files.end(), "the question is embedded");
+  return std::string(found->text);
+}
 
 Json ask(const std::string& python) {
-  const Output output = run_and_read({python, "-c", kQuestion});
+  const Output output = run_and_read({python, "-c", question()});
   constexpr std::string_view kMark = "ZEROPLAN ";
   const std::size_t at = output.text.find(kMark);
   if (output.exit != 0 || at == std::string::npos) {

@@ -55,6 +55,9 @@ constexpr std::array kLeftOut = {
     "cli/embedded_run.cpp",
     "cli/import_command.cpp",
     "cli/replay_command.cpp",
+    "cli/rehearsal_measurement.cpp",   // JSON
+    "rehearsal/libraries/",            // what CUDA's libraries say to the program
+    "rehearsal/wanted_libraries.cpp",  // sources that it writes
 };
 
 bool is_left_out(const std::string& path) {
@@ -64,7 +67,7 @@ bool is_left_out(const std::string& path) {
 
 std::vector<std::string> sources() {
   std::vector<std::string> paths = {"evidence/oom_diagnosis.cpp"};
-  for (const char* folder : {"cli", "model", "tuner"}) {
+  for (const char* folder : {"cli", "model", "rehearsal", "tuner"}) {
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
       const std::string path = fs::relative(entry.path(), kRoot).string();
       const bool source = path.ends_with(".cpp") || path.ends_with(".hpp");
@@ -105,6 +108,7 @@ bool is_no_sentence(const std::string& text) {
   static const std::regex blocks("\\w+ (inputs|head|encoder output)");
   constexpr std::array kNames = {"gradients outside the bucket's buffer",
                                  "frozen ds_tensor",
+                                 "import ziglang",
                                  "litgpt's no_backward_sync",
                                  "accelerate's no_sync",
                                  ", column",
