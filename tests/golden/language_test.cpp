@@ -59,6 +59,7 @@ const std::set<std::string>& names() {
       "deepspeed",
       "torch",
       "torchrun",
+      "rehearse",
       "transformers",
       "accelerate",
       "mpirun",

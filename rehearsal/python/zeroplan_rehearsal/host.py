@@ -11,13 +11,16 @@ IN_PLACE = {
 CASTS = {"bfloat16", "half", "float", "double", "to", "clone", "type", "contiguous"}
 MADE = {"zeros", "ones", "full", "randn", "rand", "zeros_like", "ones_like", "randn_like", "rand_like"}
 FLATTEN = "flatten_dense_tensors"
-NAMES = IN_PLACE | CASTS | MADE | {FLATTEN}
+PIN = "pin_memory"
+NAMES = IN_PLACE | CASTS | MADE | {FLATTEN, PIN}
 
 
 class Host:
     def __init__(self, torch):
         self.torch = torch
         self.plain = (torch.Tensor, torch.nn.Parameter)
+        # torch's own: zero.Init puts others in their place, which allocate on the card.
+        self.empty, self.empty_strided = torch.empty, torch.empty_strided
 
     def _default_device(self):
         torch = self.torch
@@ -37,27 +40,43 @@ class Host:
         shape = func(*args, **{**kwargs, "device": "meta", "pin_memory": False})
         if shape.numel() < LEAST:
             return None
-        return torch.empty(shape.shape, dtype=shape.dtype, pin_memory=kwargs.get("pin_memory", False))
+        return self.empty(shape.shape, dtype=shape.dtype, device="cpu", pin_memory=kwargs.get("pin_memory", False))
 
     def _flattened(self, parts):
         parts = list(parts)
         count = sum(part.numel() for part in parts)
         if count < LEAST or any(part.device.type != "cpu" for part in parts):
             return None
-        return self.torch.empty(count, dtype=parts[0].dtype)
+        return self.empty(count, dtype=parts[0].dtype, device="cpu")
+
+    def _to_host(self, value):
+        """The device that an argument names, where it names one."""
+        if isinstance(value, self.torch.device):
+            return value
+        if isinstance(value, str):
+            return self.torch.device(value)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return self.torch.device("cuda", value) if whole else None
 
     def _cast(self, func, first, args, kwargs):
         torch = self.torch
         if first.requires_grad and torch.is_grad_enabled():
             return None
-        shape = torch.empty_strided(first.size(), first.stride(), dtype=first.dtype, device="meta")
-        try:
-            done = func(shape, *args[1:], **kwargs)
-        except NotImplementedError:  # a copy to the card
-            return None
+        devices = [self._to_host(value) for value in (*args[1:], *kwargs.values())]
+        if any(device is not None and device.type != "cpu" for device in devices):
+            return None  # a copy to the card
+
+        def on_meta(value):
+            return value if self._to_host(value) is None else torch.device("meta")
+
+        shape = self.empty_strided(first.size(), first.stride(), dtype=first.dtype, device="meta")
+        if isinstance(getattr(args[1] if len(args) > 1 else None, "device", None), torch.device):
+            return None  # to what another tensor is
+
+        done = func(shape, *map(on_meta, args[1:]), **{key: on_meta(value) for key, value in kwargs.items()})
         if done is shape or done.device.type != "meta":
             return None
-        return torch.empty_strided(done.size(), done.stride(), dtype=done.dtype)
+        return self.empty_strided(done.size(), done.stride(), dtype=done.dtype, device="cpu")
 
     def result(self, func, name, args, kwargs):
         if name in MADE:
@@ -69,4 +88,7 @@ class Host:
             return None
         if name in IN_PLACE:
             return first
+        if name == PIN:
+            pinned = first.is_pinned()  # then it is its own copy
+            return None if pinned else self.empty(first.shape, dtype=first.dtype, device="cpu", pin_memory=True)
         return self._cast(func, first, args, kwargs)
