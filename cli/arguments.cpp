@@ -87,16 +87,21 @@ std::optional<std::string> Arguments::text(const std::string& option) const {
   return found->second;
 }
 
-std::optional<std::int64_t> Arguments::integer(const std::string& option, std::int64_t min) const {
+std::optional<std::int64_t> Arguments::integer(const std::string& option,
+                                               std::int64_t min,
+                                               std::int64_t max) const {
   const auto said = text(option);
   if (!said) return std::nullopt;
   std::int64_t number = 0;
   const char* const end = said->data() + said->size();
   const auto [stop, error] = std::from_chars(said->data(), end, number);
-  if (error != std::errc() || stop != end || number < min) {
+  if (error != std::errc() || stop != end || number < min || number > max) {
+    const bool open = max == std::numeric_limits<std::int64_t>::max();
+    const std::string least = std::to_string(min);
     throw InputError({kCommandLine,
                       "--" + option,
-                      "a whole number of at least " + std::to_string(min),
+                      open ? "a whole number of at least " + least
+                           : "a whole number from " + least + " to " + std::to_string(max),
                       in_quotes(*said),
                       ""});
   }

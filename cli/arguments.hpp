@@ -2,6 +2,7 @@
 #pragma once
 
 #include <iosfwd>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -49,8 +50,11 @@ struct Arguments {
 
   bool has(const std::string& option) const { return options.count(option) > 0; }
   std::optional<std::string> text(const std::string& option) const;
-  // A whole number of at least `min`; InputError otherwise.
-  std::optional<std::int64_t> integer(const std::string& option, std::int64_t min) const;
+  // A whole number within [min, max]; InputError otherwise.
+  std::optional<std::int64_t> integer(
+      const std::string& option,
+      std::int64_t min,
+      std::int64_t max = std::numeric_limits<std::int64_t>::max()) const;
   // A real number within [min, max]; InputError otherwise.
   std::optional<double> real(const std::string& option, double min, double max) const;
 };

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "cli/host_memory.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/language/translation.hpp"
 #include "cli/rank_end.hpp"
@@ -36,6 +37,7 @@ namespace {
 
 constexpr std::int64_t kMostRanks = 64;  // threads of one process
 constexpr int kSteps = 10;
+constexpr std::int64_t kMostSteps = 1'000'000'000;
 
 // The GPUs that train; none: CPU ranks do. A cluster of CPU ranks is one.
 runtime::cuda::Gpus gpus_of(const Arguments& arguments, const Scenario& scenario) {
@@ -112,7 +114,9 @@ runtime::AdamWOptions adamw_of(const Plan& plan) {
   options.epsilon = real_knob(plan, Knob::optimizer_eps, options.epsilon);
   options.weight_decay = real_knob(plan, Knob::optimizer_weight_decay, options.weight_decay);
   const Json* betas = plan.ds_config.json(Knob::optimizer_betas);
-  if (betas != nullptr && betas->is_array() && betas->items().size() == 2) {
+  const auto is_number = [](const Json& beta) { return beta.is_number(); };
+  if (betas != nullptr && betas->items().size() == 2 &&
+      std::all_of(betas->items().begin(), betas->items().end(), is_number)) {
     options.beta1 = betas->items()[0].as_number();
     options.beta2 = betas->items()[1].as_number();
   }
@@ -286,7 +290,7 @@ runtime::TrainingOptions options_of(const EmbeddedRun& run,
                                     const Arguments& arguments,
                                     std::ostream& log) {
   runtime::TrainingOptions options;
-  options.steps = static_cast<int>(arguments.integer("steps", 1).value_or(kSteps));
+  options.steps = static_cast<int>(arguments.integer("steps", 1, kMostSteps).value_or(kSteps));
   const int cores = hardware_threads();
   const bool processes = run.group.ranks > 1;
   const int here = processes ? run.group.local_ranks : run.plan.engine.data_parallel_ranks;
@@ -295,7 +299,7 @@ runtime::TrainingOptions options_of(const EmbeddedRun& run,
     log << "step " << step << ": loss " << fixed_text(loss, 6) << "\n";
   };
   options.save = arguments.text("save").value_or("");
-  options.save_every = static_cast<int>(arguments.integer("save-every", 1).value_or(0));
+  options.save_every = static_cast<int>(arguments.integer("save-every", 1, kMostSteps).value_or(0));
   options.keep = arguments.integer("keep", 1).value_or(0);
   options.capacity = device_memory(arguments);
   options.trace = arguments.has("trace");
@@ -328,11 +332,13 @@ runtime::TrainingReport train_as_rank(const EmbeddedRun& run,
                                       const Arguments& arguments,
                                       const ModelGraph& graph,
                                       std::ostream& log,
+                                      const std::optional<Diagnostic>& lack,
                                       runtime::Communicator& group) {
   std::optional<runtime::TrainingSetup> setup;
   std::unique_ptr<runtime::TokenSource> data;
   runtime::TrainingOptions options;
   try {
+    if (lack) throw InputError(*lack);
     require_places(run, arguments);
     options = options_of(run, arguments, log);
     data = data_of(run.plan, arguments, seed_of(arguments));
@@ -367,14 +373,17 @@ runtime::TrainingReport train_embedded(const EmbeddedRun& run,
                                        std::ostream& log) {
   const StepWork work = step_work(run.plan);
   const runtime::JoinOptions joining = join_options(arguments);  // checked for one process, too
+  const std::optional<Diagnostic> lack =
+      lacking_host_memory(run, arguments, device_memory(arguments));
   if (run.group.ranks > 1) {
     const auto group = runtime::join(run.group, joining);
     try {
-      return train_as_rank(run, arguments, work.graph, log, *group);
+      return train_as_rank(run, arguments, work.graph, log, lack, *group);
     } catch (const InputError& error) {
       throw KnownToRanks(error);
     }
   }
+  if (lack) throw InputError(*lack);
   require_places(run, arguments);
   const auto data = data_of(run.plan, arguments, seed_of(arguments));
   const runtime::TrainingSetup setup = setup_of(run, arguments, work.graph);

@@ -6,6 +6,7 @@
 #include "cli/commands.hpp"
 #include "cli/table.hpp"
 #include "model/diagnostic.hpp"
+#include "model/hardware/cluster.hpp"
 #include "model/lint/lint.hpp"
 #include "model/plan/plan.hpp"
 
@@ -170,7 +171,7 @@ int run_lint(const Arguments& arguments, Streams streams) {
   request.scenario = scenario_of(arguments);
   const Subject subject = subject_of(arguments, request.scenario);
   request.config = subject.config;
-  request.gpus = arguments.integer("gpus", 1);
+  request.gpus = arguments.integer("gpus", 1, kMostGpus);
   request.launcher = choice(arguments, "launcher", kLauncherNames);
   request.task = choice(arguments, "task", kRunTaskNames);
   const LintReport report = lint(request);

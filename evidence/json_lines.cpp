@@ -32,6 +32,7 @@ std::vector<Diagnostic> read_json_lines(
     try {
       JsonOptions options;
       options.first_line = number;
+      options.max_values = kMostRecordedValues;
       reader(parse_json(line, file, options), number);
     } catch (const InputError& error) {
       for (Diagnostic problem : error.diagnostics()) {

@@ -188,6 +188,7 @@ Measured LineReader::measured(bool has_parts) {
     const std::string pointer = "/measured/" + pointer_token(key);
     const std::optional<Metric> metric = find_metric(key);
     if (!metric) {
+      if (unknown_.size() >= kMostProblems) break;
       unknown_.push_back(
           {document_.file, pointer, "a metric", in_quotes(key), did_you_mean(key, metric_names())});
       continue;
@@ -230,6 +231,7 @@ Uncertainty LineReader::uncertainty() {
       const std::string pointer = "/uncertainty/" + pointer_token(key);
       const std::optional<Metric> metric = find_metric(key);
       if (!metric) {
+        if (unknown_.size() >= kMostProblems) break;
         unknown_.push_back({document_.file,
                             pointer,
                             "a metric",
@@ -254,6 +256,7 @@ Uncertainty LineReader::uncertainty() {
 void LineReader::report_unknown() {
   for (const auto& [key, value] : document_.root.members()) {
     if (value.is_null() || std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end()) continue;
+    if (unknown_.size() >= kMostProblems) return;
     unknown_.push_back({document_.file,
                         "/" + pointer_token(key),
                         "a key of a measurement",

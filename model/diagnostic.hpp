@@ -23,6 +23,10 @@ struct Diagnostic {
   std::string hint;      // may be empty
 };
 
+// What is found wrong in one document before reading it is given up: who has a thousand unknown
+// keys has another file in hand, and a nearest name for each takes seconds.
+inline constexpr std::size_t kMostProblems = 1000;
+
 // "error: FILE: POINTER: expected X, got Y" and, where there is one, "\nhint: Z".
 std::string to_string(const Diagnostic& diagnostic);
 

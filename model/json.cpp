@@ -20,40 +20,63 @@ namespace zeroplan {
 
 Json Json::array(std::vector<Json> items) {
   Json value;
-  value.type_ = Type::array;
-  value.items_ = std::move(items);
+  value.value_ = std::move(items);
   return value;
 }
 
 Json Json::object(std::initializer_list<Member> members) {
   Json value;
-  value.type_ = Type::object;
-  value.members_ = members;
+  value.value_ = Members(members);
   return value;
 }
 
 bool Json::as_boolean() const {
   ZP_CHECK(is_boolean(), "not a boolean");
-  return integer_ != 0;
+  return std::get<bool>(value_);
 }
 
 std::int64_t Json::as_integer() const {
   ZP_CHECK(is_integer(), "not an integer");
-  return integer_;
+  return std::get<std::int64_t>(value_);
 }
 
 double Json::as_number() const {
   ZP_CHECK(is_number(), "not a number");
-  return is_integer() ? static_cast<double>(integer_) : real_;
+  return is_integer() ? static_cast<double>(as_integer()) : std::get<double>(value_);
 }
 
 const std::string& Json::as_string() const {
   ZP_CHECK(is_string(), "not a string");
-  return string_;
+  return std::get<std::string>(value_);
+}
+
+const std::vector<Json>& Json::items() const {
+  static const Items kNone;
+  return is_array() ? std::get<Items>(value_) : kNone;
+}
+
+const std::vector<Json::Member>& Json::members() const {
+  static const Members kNone;
+  return is_object() ? std::get<Members>(value_) : kNone;
+}
+
+std::vector<Json>& Json::items() {
+  if (is_array()) return std::get<Items>(value_);
+  static thread_local Items none;
+  none.clear();
+  return none;
+}
+
+std::vector<Json::Member>& Json::members() {
+  if (is_object()) return std::get<Members>(value_);
+  static thread_local Members none;
+  none.clear();
+  return none;
 }
 
 const Json* Json::find(std::string_view key) const {
-  for (auto member = members_.rbegin(); member != members_.rend(); ++member) {
+  const Members& all = members();
+  for (auto member = all.rbegin(); member != all.rend(); ++member) {
     if (member->first == key) return &member->second;
   }
   return nullptr;
@@ -65,24 +88,20 @@ Json* Json::find(std::string_view key) {
 
 Json& Json::operator[](std::string_view key) {
   ZP_CHECK(is_null() || is_object(), "a member of something that is no object");
-  type_ = Type::object;
+  if (is_null()) value_ = Members();
   if (Json* found = find(key)) return *found;
-  members_.emplace_back(std::string(key), Json());
-  return members_.back().second;
+  return members().emplace_back(std::string(key), Json()).second;
 }
 
 void Json::push_back(Json item) {
   ZP_CHECK(is_null() || is_array(), "an item for something that is no array");
-  type_ = Type::array;
-  items_.push_back(std::move(item));
+  if (is_null()) value_ = Items();
+  items().push_back(std::move(item));
 }
 
 bool Json::erase(std::string_view key) {
-  const auto removed = std::remove_if(
-      members_.begin(), members_.end(), [&](const Member& member) { return member.first == key; });
-  const bool any = removed != members_.end();
-  members_.erase(removed, members_.end());
-  return any;
+  if (!is_object()) return false;
+  return std::erase_if(members(), [&](const Member& member) { return member.first == key; }) > 0;
 }
 
 void Json::set_position(int line, int column) {
@@ -90,30 +109,28 @@ void Json::set_position(int line, int column) {
   column_ = column;
 }
 
+namespace {
+
+// find() would search all of b's members for each of a's.
+bool same_members(const std::vector<Json::Member>& a, const std::vector<Json::Member>& b) {
+  if (a.size() != b.size()) return false;
+  std::unordered_map<std::string_view, const Json*> by_name;
+  for (const auto& [key, value] : b) by_name[key] = &value;
+  return std::all_of(a.begin(), a.end(), [&](const Json::Member& member) {
+    const auto other = by_name.find(member.first);
+    return other != by_name.end() && *other->second == member.second;
+  });
+}
+
+}  // namespace
+
 bool operator==(const Json& a, const Json& b) {
   if (a.is_number() && b.is_number()) {
-    if (a.is_integer() && b.is_integer()) return a.integer_ == b.integer_;
+    if (a.is_integer() && b.is_integer()) return a.as_integer() == b.as_integer();
     return a.as_number() == b.as_number();
   }
-  if (a.type_ != b.type_) return false;
-  switch (a.type_) {
-    case Json::Type::null:
-      return true;
-    case Json::Type::boolean:
-      return a.integer_ == b.integer_;
-    case Json::Type::string:
-      return a.string_ == b.string_;
-    case Json::Type::array:
-      return a.items_ == b.items_;
-    case Json::Type::object:
-      if (a.members_.size() != b.members_.size()) return false;
-      return std::all_of(a.members_.begin(), a.members_.end(), [&](const Json::Member& member) {
-        const Json* other = b.find(member.first);
-        return other != nullptr && *other == member.second;
-      });
-    default:
-      return false;
-  }
+  if (a.type() != b.type()) return false;
+  return a.is_object() ? same_members(a.members(), b.members()) : a.value_ == b.value_;
 }
 
 namespace {
@@ -162,15 +179,15 @@ std::string Json::dump(int indent) const {
 }
 
 std::string Json::describe() const {
-  switch (type_) {
+  switch (type()) {
     case Type::string:
-      return in_quotes(string_);
+      return in_quotes(as_string());
     case Type::array:
-      return "an array of " + std::to_string(items_.size()) +
-             (items_.size() == 1 ? " item" : " items");
+      return "an array of " + std::to_string(items().size()) +
+             (items().size() == 1 ? " item" : " items");
     case Type::object:
-      return "an object of " + std::to_string(members_.size()) +
-             (members_.size() == 1 ? " member" : " members");
+      return "an object of " + std::to_string(members().size()) +
+             (members().size() == 1 ? " member" : " members");
     default:
       return dump();
   }
@@ -287,6 +304,9 @@ class TrackingIterator {
   const char** read_;
 };
 
+// Pointers of messages hold the keys above them: long keys, many times over, are all of memory.
+constexpr std::size_t kLongestKey = 4096;
+
 // Builds a Json from the library's parse events.
 class Builder : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -295,7 +315,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
         line_start_(begin),
         read_(read),
         line_(options.first_line),
-        max_depth_(options.max_depth) {}
+        max_depth_(options.max_depth),
+        values_left_(options.max_values) {}
 
   bool null() override { return add(Json()); }
   bool boolean(bool value) override { return add(Json(value)); }
@@ -314,7 +335,11 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
 
   bool key(string_t& name) override {
-    if (!keys_.back().insert(name).second) {
+    if (name.size() > kLongestKey) {
+      refused = Refused::long_key;
+      return false;
+    }
+    if (!keys_.back().insert(name).second && duplicates.size() < kMostDuplicates) {
       duplicates.push_back({pointer() + "/" + pointer_token(name), here().line});
     }
     open_.back()->members().emplace_back(std::move(name), Json());
@@ -333,9 +358,11 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   std::vector<DuplicateKey> duplicates;
   std::size_t error_offset = 0;
   std::string error_text;
-  bool too_deep = false;
+  enum class Refused { nothing, depth, values, long_key } refused = Refused::nothing;
 
  private:
+  static constexpr std::size_t kMostDuplicates = 100;
+
   // Line and column of the end of what was read last.
   Position here() {
     for (; scanned_ < *read_; ++scanned_) {
@@ -357,27 +384,30 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return text;
   }
 
-  Json& place(Json value) {
+  // Null where there is no room for it.
+  Json* place(Json value) {
+    if (--values_left_ < 0) {
+      refused = Refused::values;
+      return nullptr;
+    }
     const Position at = here();
     value.set_position(at.line, at.column);
-    if (open_.empty()) return root = std::move(value);
+    if (open_.empty()) return &(root = std::move(value));
     Json& parent = *open_.back();
-    if (parent.is_object()) return parent.members().back().second = std::move(value);
-    parent.items().push_back(std::move(value));
-    return parent.items().back();
+    if (parent.is_object()) return &(parent.members().back().second = std::move(value));
+    return &parent.items().emplace_back(std::move(value));
   }
 
-  bool add(Json value) {
-    place(std::move(value));
-    return true;
-  }
+  bool add(Json value) { return place(std::move(value)) != nullptr; }
 
   bool open(Json value) {
     if (static_cast<int>(open_.size()) >= max_depth_) {
-      too_deep = true;
+      refused = Refused::depth;
       return false;
     }
-    open_.push_back(&place(std::move(value)));
+    Json* placed = place(std::move(value));
+    if (placed == nullptr) return false;
+    open_.push_back(placed);
     keys_.emplace_back();
     return true;
   }
@@ -393,6 +423,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   const char* const* read_;
   int line_;
   int max_depth_;
+  std::int64_t values_left_;
   std::vector<Json*> open_;
   std::vector<std::unordered_set<std::string>> keys_;  // of each open value
 };
@@ -474,6 +505,18 @@ std::string syntax_hint(std::string_view text, std::size_t offset) {
   throw InputError(diagnostic);
 }
 
+// What a document that was refused has too much of.
+std::string most_of(Builder::Refused refused, const JsonOptions& options) {
+  switch (refused) {
+    case Builder::Refused::depth:
+      return "at most " + std::to_string(options.max_depth) + " nested brackets";
+    case Builder::Refused::long_key:
+      return "keys of at most " + std::to_string(kLongestKey) + " bytes";
+    default:
+      return "a document of at most " + std::to_string(options.max_values) + " values";
+  }
+}
+
 }  // namespace
 
 JsonDocument parse_json(std::string_view text,
@@ -498,11 +541,11 @@ JsonDocument parse_json(std::string_view text,
       nlohmann::json::sax_parse(TrackingIterator(relaxed.text.data(), &read),
                                 TrackingIterator(relaxed.text.data() + relaxed.text.size(), &read),
                                 &builder);
-  if (builder.too_deep) {
+  if (builder.refused != Builder::Refused::nothing) {
     const auto offset = static_cast<std::size_t>(read - relaxed.text.data()) - 1;
     throw InputError({file,
                       to_pointer(position_of(text, offset, options.first_line)),
-                      "at most " + std::to_string(options.max_depth) + " nested brackets",
+                      most_of(builder.refused, options),
                       "more",
                       ""});
   }

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace zeroplan {
@@ -24,26 +25,26 @@ class Json {
 
   Json() = default;
   Json(std::nullptr_t) {}
-  Json(bool value) : type_(Type::boolean), integer_(value ? 1 : 0) {}
+  Json(bool value) : value_(value) {}
   Json(int value) : Json(static_cast<std::int64_t>(value)) {}
-  Json(std::int64_t value) : type_(Type::integer), integer_(value) {}
+  Json(std::int64_t value) : value_(value) {}
   Json(std::size_t value) : Json(static_cast<std::int64_t>(value)) {}
-  Json(double value) : type_(Type::real), real_(value) {}
-  Json(const char* value) : type_(Type::string), string_(value) {}
-  Json(std::string value) : type_(Type::string), string_(std::move(value)) {}
+  Json(double value) : value_(value) {}
+  Json(const char* value) : value_(std::string(value)) {}
+  Json(std::string value) : value_(std::move(value)) {}
   Json(std::string_view value) : Json(std::string(value)) {}
 
   static Json array(std::vector<Json> items = {});
   static Json object(std::initializer_list<Member> members = {});
 
-  Type type() const { return type_; }
-  bool is_null() const { return type_ == Type::null; }
-  bool is_boolean() const { return type_ == Type::boolean; }
-  bool is_integer() const { return type_ == Type::integer; }
-  bool is_number() const { return type_ == Type::integer || type_ == Type::real; }
-  bool is_string() const { return type_ == Type::string; }
-  bool is_array() const { return type_ == Type::array; }
-  bool is_object() const { return type_ == Type::object; }
+  Type type() const { return static_cast<Type>(value_.index()); }
+  bool is_null() const { return type() == Type::null; }
+  bool is_boolean() const { return type() == Type::boolean; }
+  bool is_integer() const { return type() == Type::integer; }
+  bool is_number() const { return is_integer() || type() == Type::real; }
+  bool is_string() const { return type() == Type::string; }
+  bool is_array() const { return type() == Type::array; }
+  bool is_object() const { return type() == Type::object; }
 
   // Readers. Precondition: the type fits (as_number takes integers too).
   bool as_boolean() const;
@@ -52,10 +53,11 @@ class Json {
   const std::string& as_string() const;
 
   // Items of an array, members of an object; empty for every other type.
-  const std::vector<Json>& items() const { return items_; }
-  std::vector<Json>& items() { return items_; }
-  const std::vector<Member>& members() const { return members_; }
-  std::vector<Member>& members() { return members_; }
+  const std::vector<Json>& items() const;
+  const std::vector<Member>& members() const;
+  // The same to be changed; of another type nothing is kept.
+  std::vector<Json>& items();
+  std::vector<Member>& members();
 
   // The member of that name, or null. With duplicate keys the last one counts, as in Python.
   const Json* find(std::string_view key) const;
@@ -79,21 +81,28 @@ class Json {
   std::string describe() const;
 
  private:
-  Type type_ = Type::null;
+  using Items = std::vector<Json>;
+  using Members = std::vector<Member>;
+  // In the order of Type. One of them, because documents of a million values are read.
+  std::variant<std::monostate, bool, std::int64_t, double, std::string, Items, Members> value_;
   int line_ = 0;
   int column_ = 0;
-  std::int64_t integer_ = 0;
-  double real_ = 0.0;
-  std::string string_;
-  std::vector<Json> items_;
-  std::vector<Member> members_;
 };
+
+// How many values (items, members, and what holds them) a document may have. Each takes up to 250
+// bytes while it is read, so this is what bounds the memory that a document costs.
+inline constexpr std::int64_t kMostValues = 500'000;
+// Of files that programs write with very many: headers of weights, recordings of engines.
+inline constexpr std::int64_t kMostRecordedValues = 10'000'000;
+// Of traces and snapshots of a gigabyte.
+inline constexpr std::int64_t kMostTracedValues = 50'000'000;
 
 struct JsonOptions {
   bool comments = true;         // // and /* */ are skipped
   bool trailing_commas = true;  // [1, 2,] is read as [1, 2]
   int max_depth = 64;           // nested deeper is an error
   int first_line = 1;           // of the text within its file, for messages
+  std::int64_t max_values = kMostValues;
 };
 
 // A key that stands twice in one object.
@@ -111,7 +120,8 @@ struct JsonDocument {
 };
 
 // Reads text. Throws InputError with line, column and a hint (an empty file, a placeholder such as
-// CONFIG_BATCH_SIZE, a missing comma, NaN, a file that is no text, nesting too deep).
+// CONFIG_BATCH_SIZE, a missing comma, NaN, a file that is no text, nesting too deep, too many
+// values, a key longer than 4 KiB). Of keys that stand twice the first hundred are remembered.
 JsonDocument parse_json(std::string_view text, const std::string& file, const JsonOptions& = {});
 
 // Reads a file or pipe of at most `max_bytes` (a device: at most 16 MiB). Throws InputError also

@@ -251,7 +251,9 @@ ImportedFile import_bytes(std::string_view bytes, const std::string& file, const
   std::optional<InputError> no_document;
   if (opens_document(bytes)) {
     try {
-      read_document(parse_json(bytes, file).root, result, empty);
+      JsonOptions options;
+      options.max_values = kMostTracedValues;
+      read_document(parse_json(bytes, file, options).root, result, empty);
       return result;
     } catch (const InputError& error) {
       no_document = error;  // a log may open with a brace, too

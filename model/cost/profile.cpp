@@ -89,7 +89,7 @@ class ProfileReader {
     if (values == nullptr || !values->is_array()) {
       return wrong("/values", "an array", values == nullptr ? "nothing" : values->describe());
     }
-    for (std::size_t i = 0; i < values->items().size(); ++i) {
+    for (std::size_t i = 0; i < values->items().size() && problems_.size() < kMostProblems; ++i) {
       read_value(values->items()[i], "/values/" + std::to_string(i), profile);
     }
   }
@@ -233,13 +233,12 @@ Json with_machine_figures(Json cluster, const Profile& profile, std::vector<std:
     }
     if (there != nullptr && !there->is_null() && !assumed) continue;  // stated
     Json& place = cluster[top];
-    const Json number = figure.whole ? Json(static_cast<std::int64_t>(std::llround(measured.value)))
-                                     : Json(measured.value);
-    if (figure.section.empty()) {
-      place = number;
+    if (!figure.section.empty() && !place.is_object()) place = Json::object();
+    Json& value = figure.section.empty() ? place : place[figure.key];
+    if (figure.whole) {
+      value = static_cast<std::int64_t>(std::llround(measured.value));
     } else {
-      if (!place.is_object()) place = Json::object();
-      place[figure.key] = number;
+      value = measured.value;
     }
     taken.emplace_back(figure.name);
   }

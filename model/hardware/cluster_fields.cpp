@@ -56,6 +56,7 @@ void Fields::complain(std::string_view key,
 void Fields::only(std::span<const std::string_view> keys) {
   for (const auto& [key, value] : object_.members()) {
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    if (diagnostics_.size() >= kMostProblems) return;
     complain(key, "one of " + listed(keys), "the key " + in_quotes(key), did_you_mean(key, keys));
   }
 }

@@ -124,6 +124,14 @@ class Reader {
                     const std::string& key,
                     const std::string& pointer,
                     const Json& value) {
+    if (config_.unknown().size() >= kMostProblems) {
+      throw InputError({document_.file,
+                        pointer,
+                        "a ds_config.json: at most " + std::to_string(kMostProblems) +
+                            " keys that DeepSpeed does not know",
+                        "more",
+                        ""});
+    }
     config_.add_unknown({pointer, without_repetition(value)});
     const auto strict = find_section(section)->strict_since;
     std::vector<std::string> near = nearest_names(key, names_in_section(section), 1);

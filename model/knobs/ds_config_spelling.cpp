@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <unordered_map>
 
 #include "model/diagnostic.hpp"
 
@@ -106,7 +107,15 @@ Json without_repetition(const Json& value) {
   }
   if (!value.is_object()) return value;
   Json copy = Json::object();
-  for (const auto& [key, member] : value.members()) copy[key] = without_repetition(member);
+  std::unordered_map<std::string_view, std::size_t> place;  // operator[] would search them all
+  for (const auto& [key, member] : value.members()) {
+    const auto [known, added] = place.try_emplace(key, copy.members().size());
+    if (added) {
+      copy.members().emplace_back(key, without_repetition(member));
+    } else {
+      copy.members()[known->second].second = without_repetition(member);
+    }
+  }
   return copy;
 }
 

@@ -134,6 +134,14 @@ struct KnobRange {
 inline constexpr KnobRange kNotNegative{.low = 0.0};
 inline constexpr KnobRange kPositive{.low = 1.0};
 inline constexpr KnobRange kUnitInterval{.low = 0.0, .high = 1.0};
+// Counts that are multiplied with each other are bounded where they are read, far above what
+// anybody runs: their products fit 64 bits. Sizes in elements and bytes are not (model/units.hpp
+// checks their products).
+inline constexpr KnobRange kBatch{.low = 1.0, .high = 1 << 20};  // as the scenario's flags
+inline constexpr KnobRange kGlobalBatch{.low = 1.0, .high = 1LL << 40};
+inline constexpr KnobRange kRankCount{.low = 0.0, .high = 100'000.0};  // of one cluster
+inline constexpr KnobRange kBufferCount{.low = 0.0, .high = 1 << 20};
+inline constexpr KnobRange kRequests{.low = 1.0, .high = 1 << 20};
 
 enum class Knob : std::uint16_t;
 

@@ -24,7 +24,8 @@ void batch_identity(const View& view, Report& report) {
   }
   const bool known = view.context().ranks_known;
   const std::int64_t ranks = known ? view.data_parallel() : 1;
-  const std::int64_t factor = micro.value_or(1) * ranks * steps.value_or(1);
+  const std::int64_t factor =
+      detail::checked_product(detail::checked_product(micro.value_or(1), ranks), steps.value_or(1));
   const bool all_given = micro && steps && known;
   const bool holds = all_given ? *train == factor : *train >= factor && *train % factor == 0;
   if (holds) return;

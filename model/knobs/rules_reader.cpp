@@ -6,6 +6,7 @@
 #include <span>
 
 #include "model/knobs/rule_view.hpp"
+#include "model/units.hpp"
 
 namespace zeroplan::rules {
 namespace {
@@ -93,9 +94,10 @@ void trainer_batch(const View& view, Report& report) {
   const auto train = view.integer(Knob::train_batch_size);
   // batch-identity judges what is given
   if (!train || both_given || !view.context().ranks_known) return;
-  const std::int64_t known = view.integer(Knob::train_micro_batch_size_per_gpu).value_or(1) *
-                             view.integer(Knob::gradient_accumulation_steps).value_or(1) *
-                             view.data_parallel();
+  const std::int64_t known = detail::checked_product(
+      detail::checked_product(view.integer(Knob::train_micro_batch_size_per_gpu).value_or(1),
+                              view.integer(Knob::gradient_accumulation_steps).value_or(1)),
+      view.data_parallel());
   if (*train % known == 0) return;
   report.at(Knob::train_batch_size, {std::to_string(known), std::to_string(*train)}, 1);
 }

@@ -360,6 +360,7 @@ void resolve_dataset(Resolver& r) {
   }
   constexpr std::string_view kKeys[] = {"samples", "epochs", "mean_tokens", "padding"};
   for (const auto& [key, value] : object.members()) {
+    if (r.problems.size() >= kMostProblems) break;
     if (std::find(std::begin(kKeys), std::end(kKeys), key) == std::end(kKeys)) {
       r.problem({said->origin.file, said->origin.pointer + "/" + pointer_token(key)},
                 "a key of dataset",

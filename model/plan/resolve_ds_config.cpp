@@ -94,6 +94,15 @@ void check_groupings(Resolver& r) {
             "drop one of them");
 }
 
+// What DeepSpeed computes for a batch key that nobody gave is bounded as what is given.
+void check_filled(Resolver& r, ScenarioKey key, std::string_view what, std::int64_t value) {
+  const std::int64_t most = info(key).max;
+  if (value <= most) return;
+  r.problem({r.ds_config_file, std::string(pointer_of(Knob::train_batch_size))},
+            "at most " + std::to_string(most) + " " + std::string(what) + " for each rank",
+            std::to_string(value));
+}
+
 }  // namespace
 
 void load_ds_config(Resolver& r, const Prepared& prepared) {
@@ -178,8 +187,9 @@ void resolve_batch(Resolver& r) {
   // DeepSpeed fills what is missing by whole-number division and then checks the product
   // (runtime/config.py _set_batch_related_parameters, _batch_assertion).
   if (total && !micro && !steps) steps = 1;
-  if (total && !steps) steps = *total / (*micro * ranks);
-  if (total && !micro) micro = *total / (*steps * ranks);
+  using detail::checked_product;
+  if (total && !steps) steps = *total / checked_product(*micro, ranks);
+  if (total && !micro) micro = *total / checked_product(*steps, ranks);
   if (!micro) {
     micro = 1;
     r.assume("micro-batch 1: the default");
@@ -195,12 +205,15 @@ void resolve_batch(Resolver& r) {
   }
   workload.micro_batch_size = *micro;
   workload.gradient_accumulation_steps = *steps;
-  if (total && *micro * *steps * ranks != *total) {
+  check_filled(r, ScenarioKey::micro_batch_size, "sequences in a micro-batch", *micro);
+  check_filled(r, ScenarioKey::gradient_accumulation_steps, "micro-batches", *steps);
+  const std::int64_t product = checked_product(checked_product(*micro, *steps), ranks);
+  if (total && product != *total) {
     const Origin origin{r.ds_config_file, std::string(pointer_of(Knob::train_batch_size))};
     r.problem(origin,
               "micro-batch x accumulation x data-parallel ranks = " + std::to_string(*micro) +
                   " x " + std::to_string(*steps) + " x " + std::to_string(ranks) + " = " +
-                  std::to_string(*micro * *steps * ranks),
+                  std::to_string(product),
               std::to_string(*total),
               "write \"auto\", or leave train_batch_size out");
   }
@@ -225,9 +238,11 @@ void fill_ds_config(Resolver& r) {
   }
   config.set(Knob::train_micro_batch_size_per_gpu, plan.workload.micro_batch_size);
   config.set(Knob::gradient_accumulation_steps, plan.workload.gradient_accumulation_steps);
-  config.set(Knob::train_batch_size,
-             plan.workload.micro_batch_size * plan.workload.gradient_accumulation_steps *
-                 plan.degrees.data);
+  config.set(
+      Knob::train_batch_size,
+      detail::checked_product(detail::checked_product(plan.workload.micro_batch_size,
+                                                      plan.workload.gradient_accumulation_steps),
+                              plan.degrees.data));
   if (plan.workload.precision == Precision::bf16 || config.is_set(Knob::bf16_enabled)) {
     config.set(Knob::bf16_enabled, plan.workload.precision == Precision::bf16);
   }

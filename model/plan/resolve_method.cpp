@@ -124,6 +124,7 @@ SaidSettings read_settings(Resolver& r, const Origin& origin, const Json& settin
       r.plan.workload.lora.weights.double_quant = value.as_boolean();
       said.double_quant = true;
     } else {
+      if (r.problems.size() >= kMostProblems) break;
       r.problem(place, "a key of the adapters", in_quotes(key), did_you_mean(key, keys));
     }
   }

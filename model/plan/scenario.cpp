@@ -409,6 +409,7 @@ void report_unknown(const Json& section,
   }
   for (const auto& [key, value] : section.members()) {
     if (std::find(known.begin(), known.end(), key) != known.end() || value.is_null()) continue;
+    if (problems.size() >= kMostProblems) return;
     problems.push_back({file,
                         prefix + "/" + pointer_token(key),
                         "a key of the scenario document",

@@ -10,6 +10,7 @@
 #include "model/diagnostic.hpp"
 #include "model/half_floats.hpp"
 #include "model/json.hpp"
+#include "runtime/data/file_kind.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -63,6 +64,10 @@ TensorInfo info_of(const std::string& path, const std::string& name, const Json&
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
+  const std::string other = other_than_file(path);
+  if (!other.empty()) {
+    refuse(path, "", other == "no file" ? "a file that cannot be opened" : other);
+  }
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) refuse(path, "", "a file that cannot be opened");
   const std::int64_t size = file.tellg();
@@ -73,13 +78,16 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   for (std::size_t i = 0; i < length_bytes.size(); ++i) {
     length |= static_cast<std::uint64_t>(length_bytes[i]) << (8 * i);
   }
-  if (!file || length > static_cast<std::uint64_t>(std::min(kLongestHeader, size - 8))) {
+  if (!file || size < 8 ||
+      length > static_cast<std::uint64_t>(std::min(kLongestHeader, size - 8))) {
     refuse(path, "", "a header that is longer than the file");
   }
   std::string header(length, '\0');
   file.read(header.data(), static_cast<std::streamsize>(length));
   data_begin_ = 8 + static_cast<std::int64_t>(length);
-  const Json root = parse_json(header, path).root;
+  JsonOptions options;
+  options.max_values = kMostRecordedValues;
+  const Json root = parse_json(header, path, options).root;
   if (!root.is_object()) refuse(path, "", root.describe());
   for (const auto& [name, value] : root.members()) {
     if (name == "__metadata__") continue;

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
-#include <string_view>
+#include <istream>
 #include <utility>
 #include <vector>
 
 #include "model/diagnostic.hpp"
+#include "runtime/data/file_kind.hpp"
 #include "runtime/data/initial_weights.hpp"
 
 namespace zeroplan::runtime {
@@ -93,6 +93,25 @@ class MaskedTokens : public TokenSource {
                               .hint = ""});
 }
 
+// A byte is a token; of `pairs` two are one, the lower first, and a last odd one is none.
+std::vector<std::uint16_t> tokens_in(std::istream& file, bool pairs) {
+  std::vector<std::uint16_t> tokens;
+  std::vector<char> part(std::size_t{1} << 20);
+  do {
+    file.read(part.data(), static_cast<std::streamsize>(part.size()));
+    const auto bytes = static_cast<std::size_t>(file.gcount());
+    const auto at = [&](std::size_t i) { return static_cast<unsigned char>(part[i]); };
+    if (pairs) {
+      for (std::size_t i = 0; i + 1 < bytes; i += 2) {
+        tokens.push_back(static_cast<std::uint16_t>(at(i) | (at(i + 1) << 8)));
+      }
+    } else {
+      for (std::size_t i = 0; i < bytes; ++i) tokens.push_back(at(i));
+    }
+  } while (file);
+  return tokens;
+}
+
 }  // namespace
 
 std::unique_ptr<TokenSource> random_tokens(std::uint64_t seed,
@@ -110,19 +129,13 @@ std::unique_ptr<TokenSource> masked_tokens(std::unique_ptr<TokenSource> source,
 std::unique_ptr<TokenSource> token_file(const std::string& path,
                                         std::int64_t sequence,
                                         std::int64_t vocabulary) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) refuse(path, "a readable file of text or tokens", "which cannot be opened");
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  std::vector<std::uint16_t> tokens;
-  if (std::string_view(path).ends_with(".bin")) {
-    for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
-      const auto low = static_cast<unsigned char>(text[i]);
-      const auto high = static_cast<unsigned char>(text[i + 1]);
-      tokens.push_back(static_cast<std::uint16_t>(low | (high << 8)));
-    }
-  } else {
-    for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+  constexpr const char* kExpected = "a readable file of text or tokens";
+  if (const std::string other = other_than_file(path); !other.empty()) {
+    refuse(path, kExpected, other == "no file" ? "which cannot be opened" : "which is " + other);
   }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) refuse(path, kExpected, "which cannot be opened");
+  std::vector<std::uint16_t> tokens = tokens_in(file, path.ends_with(".bin"));
   if (static_cast<std::int64_t>(tokens.size()) <= sequence) {
     refuse(path,
            "more than " + std::to_string(sequence) + " tokens, one sequence",

@@ -117,7 +117,7 @@ class KernelBench {
                  std::vector<std::pair<std::string, Json>> settings,
                  double bytes,
                  const Bench::Work& work) {
-    settings.emplace_back("traffic_bytes", Json(static_cast<std::int64_t>(bytes)));
+    settings.emplace_back("traffic_bytes", static_cast<std::int64_t>(bytes));
     settings.emplace_back("mode", Json("isolated"));
     add(what,
         std::move(settings),
@@ -140,13 +140,13 @@ class KernelBench {
         {"shape", Json::array(std::move(shape))},
         {"mode", Json(each.sustained ? "sustained" : "isolated")}};
     if (each.flops == 0.0) {
-      settings.emplace_back("traffic_bytes", Json(static_cast<std::int64_t>(traffic)));
+      settings.emplace_back("traffic_bytes", static_cast<std::int64_t>(traffic));
     }
     const std::string what = "gpu_" + std::string(name(each.call.kernel));
     const double amount = each.flops > 0.0 ? each.flops : traffic;
     const char* const unit = each.flops > 0.0 ? "flop/s" : "bytes/s";
     if (each.sustained) {
-      settings.emplace_back("loop_seconds", Json(bench_.scale().sustained.seconds()));
+      settings.emplace_back("loop_seconds", bench_.scale().sustained.seconds());
       add_loop(what, std::move(settings), amount, bench_.sustained(work));
     } else {
       add(what,
@@ -170,8 +170,8 @@ class KernelBench {
                                 unit,
                                 rates(amount, std::move(seconds)),
                                 bench_.scale().isolated.discard);
-    row.beside.emplace_back("event_seconds", Json(median));
-    if (kernel_seconds) row.beside.emplace_back("cupti_seconds", Json(*kernel_seconds));
+    row.beside.emplace_back("event_seconds", median);
+    if (kernel_seconds) row.beside.emplace_back("cupti_seconds", *kernel_seconds);
     bench_.findings.rows.push_back(std::move(row));
   }
 

@@ -1,0 +1,78 @@
+#include "cli/host_memory.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cli/table.hpp"
+#include "model/engine/buffers.hpp"
+#include "runtime/memory/available_memory.hpp"
+
+namespace zeroplan {
+namespace {
+
+// Program, libraries and threads' stacks, of each process.
+constexpr Bytes kProcess = Bytes::mib(64);
+
+std::int64_t local_processes(const EmbeddedRun& run) {
+  return run.group.ranks > 1 ? run.group.local_ranks : 1;
+}
+
+std::int64_t local_ranks(const EmbeddedRun& run) {
+  return run.group.ranks > 1 ? run.group.local_ranks : run.plan.engine.data_parallel_ranks;
+}
+
+// A rank's offloaded state and staging buffers.
+Bytes offloaded(const Plan& plan) {
+  Bytes sum;
+  for (const EngineBuffer& buffer : engine_buffers(plan.engine, plan.engine_parameters)) {
+    const bool on_host =
+        buffer.place == BufferPlace::host_pinned || buffer.place == BufferPlace::host_pageable;
+    if (on_host) sum += buffer.allocated;
+  }
+  return sum;
+}
+
+// Two bytes a token; of text a byte is one.
+Bytes tokens_of(const std::string& path) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  if (error || size > (std::uintmax_t{1} << 60)) return Bytes::zero();  // said where it is read
+  const Bytes bytes = Bytes::of(static_cast<std::int64_t>(size));
+  return path.ends_with(".bin") ? bytes : bytes * 2;
+}
+
+std::optional<Bytes> said_memory(const Arguments& arguments) {
+  for (const auto& [flag, value] : arguments.cluster_changes) {
+    if (flag->key == "host_memory_bytes") return Bytes::nearest(value.as_number());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Bytes host_memory_needed(const EmbeddedRun& run, const Arguments& arguments, Bytes capacity) {
+  Bytes rank = offloaded(run.plan);
+  if (!run.on_gpus()) rank += std::min(run.predicted.gpu.peak_allocated, capacity);
+  Bytes process = kProcess;
+  if (const auto data = arguments.text("data")) process += tokens_of(*data);
+  return rank * local_ranks(run) + process * local_processes(run);
+}
+
+std::optional<Diagnostic> lacking_host_memory(const EmbeddedRun& run,
+                                              const Arguments& arguments,
+                                              Bytes capacity) {
+  const auto said = said_memory(arguments);
+  const Bytes available = said ? *said : runtime::available_host_memory();
+  const Bytes needed = host_memory_needed(run, arguments, capacity);
+  if (needed <= available) return std::nullopt;
+  const std::string limit = gib_text(available);
+  return Diagnostic{kCommandLine,
+                    said ? "--host-memory" : "",
+                    "training that takes at most " + limit + " of host memory, what is available",
+                    gib_text(needed) + " for " + std::to_string(local_ranks(run)) + " ranks",
+                    said ? "fewer ranks, a smaller model or a smaller micro-batch take less"
+                         : "fewer ranks, a smaller model or a smaller micro-batch take less; "
+                           "--host-memory SIZE where this machine has more than it reports"};
+}
+
+}  // namespace zeroplan
