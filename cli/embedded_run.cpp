@@ -1,7 +1,6 @@
 #include "cli/embedded_run.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -10,7 +9,6 @@
 #include <optional>
 #include <ostream>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "cli/host_memory.hpp"
@@ -20,6 +18,7 @@
 #include "cli/run_fingerprint.hpp"
 #include "cli/said_gpus.hpp"
 #include "cli/table.hpp"
+#include "cli/training_setup.hpp"
 #include "cli/write_file.hpp"
 #include "evidence/measurement.hpp"
 #include "model/diagnostic.hpp"
@@ -36,8 +35,6 @@ namespace zeroplan {
 namespace {
 
 constexpr std::int64_t kMostRanks = 64;  // threads of one process
-constexpr int kSteps = 10;
-constexpr std::int64_t kMostSteps = 1'000'000'000;
 
 // The GPUs that train; none: CPU ranks do. A cluster of CPU ranks is one.
 runtime::cuda::Gpus gpus_of(const Arguments& arguments, const Scenario& scenario) {
@@ -46,10 +43,6 @@ runtime::cuda::Gpus gpus_of(const Arguments& arguments, const Scenario& scenario
     return {};
   }
   return said_gpus(arguments, "trains on CPU ranks");
-}
-
-int hardware_threads() {
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
 // CPU ranks of this machine; the name of the first GPU, which all are taken for.
@@ -100,91 +93,6 @@ std::int64_t ranks_of(const Arguments& arguments,
   if (scenario.find(ScenarioKey::cluster) == nullptr) return 1;
   const std::int64_t gpus = prepare(scenario).cluster->total_gpus();
   return std::min(gpus, kMostRanks);
-}
-
-double real_knob(const Plan& plan, Knob knob, double otherwise) {
-  return plan.ds_config.real(knob).value_or(otherwise);
-}
-
-// torch.optim.AdamW's defaults where the ds_config says nothing; the learning rate is one at which
-// a model that starts from random weights learns.
-runtime::AdamWOptions adamw_of(const Plan& plan) {
-  runtime::AdamWOptions options;
-  options.learning_rate = real_knob(plan, Knob::optimizer_lr, 1e-3);
-  options.epsilon = real_knob(plan, Knob::optimizer_eps, options.epsilon);
-  options.weight_decay = real_knob(plan, Knob::optimizer_weight_decay, options.weight_decay);
-  const Json* betas = plan.ds_config.json(Knob::optimizer_betas);
-  const auto is_number = [](const Json& beta) { return beta.is_number(); };
-  if (betas != nullptr && betas->items().size() == 2 &&
-      std::all_of(betas->items().begin(), betas->items().end(), is_number)) {
-    options.beta1 = betas->items()[0].as_number();
-    options.beta2 = betas->items()[1].as_number();
-  }
-  return options;
-}
-
-std::uint64_t seed_of(const Arguments& arguments) {
-  return static_cast<std::uint64_t>(arguments.integer("seed", 0).value_or(0));
-}
-
-// What each rank's device has; a rank that needs more ends the run.
-Bytes device_memory(const Arguments& arguments) {
-  const auto said = arguments.text("device-memory");
-  if (!said) return Bytes::infinite();
-  ClusterFlagInfo size{};
-  size.flag = "--device-memory";
-  size.kind = ClusterFlagInfo::Kind::bytes;
-  return Bytes::nearest(parse_cluster_flag(size, *said).as_number());
-}
-
-// Random tokens are the same in every step: what is learned is learned by heart.
-std::int64_t rows_of_step(const Plan& plan) {
-  return plan.workload.micro_batch_size * plan.workload.gradient_accumulation_steps *
-         plan.engine.data_parallel_ranks;
-}
-
-std::unique_ptr<runtime::TokenSource> data_of(const Plan& plan,
-                                              const Arguments& arguments,
-                                              std::uint64_t seed) {
-  const std::int64_t vocabulary = plan.model->shape.vocabulary;
-  const auto file = arguments.text("data");
-  auto data = file ? runtime::token_file(*file, plan.workload.sequence_length, vocabulary)
-                   : runtime::random_tokens(seed, vocabulary, rows_of_step(plan));
-  if (!plan.model->architecture.ends_with("ForMaskedLM")) return data;
-  constexpr std::int64_t kBertMask = 103;  // [MASK] of BERT's vocabularies
-  return runtime::masked_tokens(std::move(data), seed, std::min(kBertMask, vocabulary - 1));
-}
-
-// DeepSpeed scales the loss of fp16 alone; 0 means dynamic (runtime/precision_config.py).
-runtime::LossScaling loss_scaling_of(const Plan& plan) {
-  runtime::LossScaling scaling;
-  if (plan.workload.precision != Precision::fp16) return scaling;
-  const DsConfig& config = plan.ds_config;
-  const double fixed = config.real(Knob::fp16_loss_scale).value_or(0.0);
-  scaling.dynamic = fixed == 0.0;
-  const auto power = config.integer(Knob::fp16_initial_scale_power).value_or(16);
-  scaling.initial = scaling.dynamic ? std::ldexp(1.0, static_cast<int>(power)) : fixed;
-  scaling.window = config.integer(Knob::fp16_loss_scale_window).value_or(scaling.window);
-  scaling.hysteresis = config.integer(Knob::fp16_hysteresis).value_or(scaling.hysteresis);
-  scaling.smallest = config.real(Knob::fp16_min_loss_scale).value_or(scaling.smallest);
-  return scaling;
-}
-
-// Where offload to NVMe goes, and the `aio` section; DeepSpeed's defaults where it is silent
-// (runtime/swap_tensor/constants.py).
-runtime::SwapSetup swap_of(const Plan& plan) {
-  const DsConfig& config = plan.ds_config;
-  runtime::SwapSetup swap;
-  swap.optimizer_folder = config.text(Knob::offload_optimizer_nvme_path).value_or("");
-  swap.parameter_folder = config.text(Knob::offload_param_nvme_path).value_or("");
-  swap.io.block = plan.engine.aio_block_size;
-  swap.io.threads = plan.engine.aio_parallelism;
-  swap.io.queue_depth =
-      static_cast<int>(config.integer(Knob::aio_queue_depth).value_or(swap.io.queue_depth));
-  swap.io.single_submit = config.boolean(Knob::aio_single_submit).value_or(swap.io.single_submit);
-  swap.io.overlap_events =
-      config.boolean(Knob::aio_overlap_events).value_or(swap.io.overlap_events);
-  return swap;
 }
 
 }  // namespace
@@ -248,65 +156,6 @@ Json warnings_json(const EmbeddedRun& run) {
 
 namespace {
 
-runtime::TrainingSetup setup_of(const EmbeddedRun& run,
-                                const Arguments& arguments,
-                                const ModelGraph& graph) {
-  const Plan& plan = run.plan;
-  runtime::TrainingSetup setup;
-  setup.model = plan.model.get();
-  setup.graph = &graph;
-  setup.parameters = plan.engine_parameters;
-  setup.config = plan.engine;
-  setup.adamw = adamw_of(plan);
-  setup.micro_batch = plan.workload.micro_batch_size;
-  setup.sequence = plan.workload.sequence_length;
-  setup.seed = seed_of(arguments);
-  setup.loss_scaling = loss_scaling_of(plan);
-  setup.swap = swap_of(plan);
-  if (const auto weights = arguments.text("weights")) {
-    setup.weights = runtime::open_weights(*weights, *plan.model);
-  }
-  setup.curve = curve_of(run, arguments, setup);
-  if (const auto folder = arguments.text("resume")) {
-    runtime::Checkpoint checkpoint = runtime::open_checkpoint(*folder, *plan.model);
-    if (!arguments.has("allow-changes")) {
-      runtime::require_same_curve(checkpoint, setup.curve, *folder);
-    } else if (checkpoint.progress.curve != setup.curve) {
-      checkpoint.progress.run.clear();  // a branch: --keep removes nothing of the run before
-    }
-    runtime::resume(setup, std::move(checkpoint));
-  }
-  setup.predicted_peak = run.predicted.gpu.peak_allocated;
-  setup.kernels = runtime::cpu_kernels;
-  if (run.on_gpus()) {
-    setup.hardware = runtime::cuda::hardware({.ranks = plan.engine.data_parallel_ranks,
-                                              .local_rank = run.group.local_rank,
-                                              .processes = run.group.ranks > 1});
-  }
-  return setup;
-}
-
-runtime::TrainingOptions options_of(const EmbeddedRun& run,
-                                    const Arguments& arguments,
-                                    std::ostream& log) {
-  runtime::TrainingOptions options;
-  options.steps = static_cast<int>(arguments.integer("steps", 1, kMostSteps).value_or(kSteps));
-  const int cores = hardware_threads();
-  const bool processes = run.group.ranks > 1;
-  const int here = processes ? run.group.local_ranks : run.plan.engine.data_parallel_ranks;
-  options.threads_per_rank = std::max(1, cores / here);
-  options.progress = [&log](int step, double loss) {
-    log << "step " << step << ": loss " << fixed_text(loss, 6) << "\n";
-  };
-  options.save = arguments.text("save").value_or("");
-  options.save_every = static_cast<int>(arguments.integer("save-every", 1, kMostSteps).value_or(0));
-  options.keep = arguments.integer("keep", 1).value_or(0);
-  options.capacity = device_memory(arguments);
-  options.trace = arguments.has("trace");
-  options.stop = [] { return interrupted().has_value(); };
-  return options;
-}
-
 runtime::JoinOptions join_options(const Arguments& arguments) {
   runtime::JoinOptions options =
       join_options_of(arguments.text("collectives"), arguments.text("secret-file"));
@@ -341,7 +190,7 @@ runtime::TrainingReport train_as_rank(const EmbeddedRun& run,
     if (lack) throw InputError(*lack);
     require_places(run, arguments);
     options = options_of(run, arguments, log);
-    data = data_of(run.plan, arguments, seed_of(arguments));
+    data = data_of(run.plan, arguments);
     setup = setup_of(run, arguments, graph);
     runtime::require_agreement(group, fingerprint_of(run, arguments, *setup, options));
   } catch (const std::exception& error) {
@@ -385,7 +234,7 @@ runtime::TrainingReport train_embedded(const EmbeddedRun& run,
   }
   if (lack) throw InputError(*lack);
   require_places(run, arguments);
-  const auto data = data_of(run.plan, arguments, seed_of(arguments));
+  const auto data = data_of(run.plan, arguments);
   const runtime::TrainingSetup setup = setup_of(run, arguments, work.graph);
   const InterruptGuard guard;
   return runtime::train(setup, options_of(run, arguments, log), *data);

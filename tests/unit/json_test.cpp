@@ -87,3 +87,56 @@ TEST_CASE("a path that is no file is an input error") {
   CHECK_THROWS_AS(zeroplan::read_text_file("/"), InputError);
   CHECK_THROWS_AS(zeroplan::read_text_file("/no/such/file"), InputError);
 }
+
+namespace {
+
+// What reading the text is refused with.
+std::string refusal_of(const std::string& text, const zeroplan::JsonOptions& options = {}) {
+  try {
+    zeroplan::parse_json(text, "a.json", options);
+  } catch (const zeroplan::InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a document has a most of values, and each key a most of bytes") {
+  zeroplan::JsonOptions options;
+  options.max_values = 4;
+  CHECK(refusal_of("[1,2,3]", options).empty());
+  CHECK(refusal_of("[1,2,3,4]", options).find("expected a document of at most 4 values, got more") !=
+        std::string::npos);
+  CHECK(refusal_of(R"({"a":{"b":{"c":{}}}})", options).empty());
+  CHECK_FALSE(refusal_of(R"({"a":{"b":{"c":{"d":1}}}})", options).empty());
+  const std::string longest(4096, 'k');
+  CHECK(refusal_of("{\"" + longest + "\":1}").empty());
+  CHECK(refusal_of("{\"" + longest + "k\":1}").find("keys of at most 4096 bytes") !=
+        std::string::npos);
+}
+
+TEST_CASE("a key that stands a million times is remembered a hundred times") {
+  std::string text = "{";
+  for (int i = 0; i < 200'000; ++i) text += "\"k\":1,";
+  text += "\"k\":2}";
+  const zeroplan::JsonDocument document = zeroplan::parse_json(text, "a.json");
+  CHECK(document.duplicates.size() == 100);
+  CHECK(document.root.find("k")->as_integer() == 2);
+}
+
+TEST_CASE("values of every type are kept, changed and compared") {
+  using zeroplan::Json;
+  Json value;
+  CHECK(value.is_null());
+  value["a"]["b"].push_back(1);
+  value["a"]["b"].push_back("two");
+  value["a"]["c"] = true;
+  CHECK(value.dump() == R"({"a":{"b":[1,"two"],"c":true}})");
+  CHECK(value == zeroplan::parse_json(R"({"a":{"c":true,"b":[1.0,"two"]}})", "b.json").root);
+  CHECK_FALSE(value == zeroplan::parse_json(R"({"a":{"c":true,"b":[1.0]}})", "b.json").root);
+  CHECK(value["a"].erase("c"));
+  CHECK_FALSE(value["a"].erase("c"));
+  CHECK(Json(1).items().empty());
+  CHECK(Json("x").members().empty());
+}
