@@ -21,15 +21,22 @@ std::int64_t local_ranks(const EmbeddedRun& run) {
   return run.group.ranks > 1 ? run.group.local_ranks : run.plan.engine.data_parallel_ranks;
 }
 
+// What of a buffer is ever written: no more than the model fills, twice over. A page that nobody
+// writes to is not taken, and a bucket of DeepSpeed's size has gigabytes of them for a small model.
+Bytes filled(Bytes allocated, const Plan& plan) {
+  const Bytes weights = count_parameters(*plan.model).total * DType::fp32;
+  return std::min(allocated, weights * 2);
+}
+
 // A rank's offloaded state and staging buffers.
 Bytes offloaded(const Plan& plan) {
-  Bytes sum;
+  Bytes total;
   for (const EngineBuffer& buffer : engine_buffers(plan.engine, plan.engine_parameters)) {
     const bool on_host =
         buffer.place == BufferPlace::host_pinned || buffer.place == BufferPlace::host_pageable;
-    if (on_host) sum += buffer.allocated;
+    if (on_host) total += filled(buffer.allocated, plan);
   }
-  return sum;
+  return total;
 }
 
 // Two bytes a token; of text a byte is one.
@@ -52,7 +59,11 @@ std::optional<Bytes> said_memory(const Arguments& arguments) {
 
 Bytes host_memory_needed(const EmbeddedRun& run, const Arguments& arguments, Bytes capacity) {
   Bytes rank = offloaded(run.plan);
-  if (!run.on_gpus()) rank += std::min(run.predicted.gpu.peak_allocated, capacity);
+  if (!run.on_gpus()) {
+    const GpuMemory& predicted = run.predicted.gpu;
+    const Bytes buckets = at(predicted.breakdown_at_peak, MemoryCategory::communication_buffers);
+    rank += std::min(predicted.peak_allocated - buckets + filled(buckets, run.plan), capacity);
+  }
   Bytes process = kProcess;
   if (const auto data = arguments.text("data")) process += tokens_of(*data);
   return rank * local_ranks(run) + process * local_processes(run);

@@ -66,7 +66,7 @@ TEST_CASE("a fraction of an element is cut with a warning, a fraction of anythin
   CHECK(config.integer(Knob::stage3_prefetch_bucket_size) == 15099494);
   CHECK(note_of(config, note_code::kRoundedNumber)->severity == Severity::warning);
   CHECK(errors_of(R"({"gradient_accumulation_steps": 1.5})")[0].expected ==
-        "an integer of at least 1");
+        "an integer between 1 and 1048576");
 }
 
 TEST_CASE("quoted numbers and booleans are read as what they say") {
@@ -212,7 +212,7 @@ TEST_CASE("all that is wrong in a file is reported together") {
   })");
   REQUIRE(errors.size() == 8);
   CHECK(errors[0].pointer == "/train_batch_size");
-  CHECK(errors[0].expected == "an integer of at least 1");
+  CHECK(errors[0].expected == "an integer between 1 and 1099511627776");
   CHECK(errors[0].got == "-4");
   CHECK(errors[1].expected == "an integer between 0 and 3");
   CHECK(errors[3].expected == "\"none\", \"cpu\" or \"nvme\"");
