@@ -35,8 +35,10 @@ std::string verdict_text(const Rehearsed& rehearsed) {
 
 std::string card_text(const Rehearsed& rehearsed) {
   const rehearsal::Card& card = rehearsed.request.card;
+  const ProcessRecord* process = rehearsed.process();
+  const bool known = process != nullptr && process->end;
   return fmt::format("rank {} of {} on {}: {}, of which {} are context and NCCL\n",
-                     rehearsed.request.rank,
+                     known ? process->end->rank : rehearsed.request.rank,
                      rehearsed.request.ranks,
                      card.gpu.name,
                      gib_text(card.gpu.memory.value),

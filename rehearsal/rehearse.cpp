@@ -1,6 +1,7 @@
 #include "rehearsal/rehearse.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -42,7 +43,7 @@ std::map<std::string, std::string> variables_of(const Request& request,
       {"ZEROPLAN_CARD_NCCL", number(torch.nccl_number)},
       {"ZEROPLAN_REHEARSAL", folder},
       {"ZEROPLAN_REHEARSAL_STEPS", number(request.steps)},
-      {"ZEROPLAN_REHEARSAL_RANKS", number(request.ranks)},
+      {"ZEROPLAN_REHEARSAL_RANKS", number(is_launcher(request.command) ? 0 : request.ranks)},
       {"ZEROPLAN_REHEARSAL_RANK", number(request.rank)},
   };
   if (!request.work_file.empty()) {
@@ -191,6 +192,25 @@ void read_records(const std::string& folder, RunRecord& record) {
 }
 
 }  // namespace
+
+bool is_launcher(const std::vector<std::string>& command) {
+  constexpr std::array kPrograms = {
+      "torchrun", "deepspeed", "ds", "accelerate", "accelerate-launch"};
+  constexpr std::array kModules = {"torch.distributed.run",
+                                   "torch.distributed.launch",
+                                   "deepspeed.launcher.runner",
+                                   "accelerate.commands.launch"};
+  const auto among = [](const auto& names, const std::string& word) {
+    return std::find(names.begin(), names.end(), word) != names.end();
+  };
+  if (among(kPrograms, fs::path(command.front()).filename().string())) return true;
+  // What stands behind the script's name is the script's own.
+  for (std::size_t i = 1; i + 1 < command.size(); ++i) {
+    if (command[i] == "-m") return among(kModules, command[i + 1]);
+    if (!command[i].starts_with('-')) break;
+  }
+  return false;
+}
 
 ProcessRecord read_process_record(const std::string& lines, const std::string& file) {
   ProcessRecord process;

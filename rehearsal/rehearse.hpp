@@ -36,6 +36,10 @@ struct Request {
   std::string work_file;  // what is put on the streams; empty: not written
 };
 
+// Does the command start a process for each rank: torchrun, deepspeed, accelerate launch, and as
+// modules of python? Else its one process is one of the ranks.
+bool is_launcher(const std::vector<std::string>& command);
+
 // One end of a phase. Peaks are since the end of the phase before.
 struct PhaseRow {
   std::string phase;

@@ -131,3 +131,12 @@ TEST_CASE("A run that is no scenario says what was not seen") {
   CHECK(scenario_of(read_process_record(kModel, "test"), "H100").missing ==
         "the batch that the model got");
 }
+
+TEST_CASE("Launchers start a process for each rank, other programs are one rank") {
+  CHECK(is_launcher({"/venv/bin/torchrun", "--nproc-per-node", "2", "train.py"}));
+  CHECK(is_launcher({"deepspeed", "train.py"}));
+  CHECK(is_launcher({"python3", "-u", "-m", "torch.distributed.run", "train.py"}));
+  CHECK_FALSE(is_launcher({"python3", "train.py", "-m", "torch.distributed.run"}));
+  CHECK_FALSE(is_launcher({"python3", "-m", "mine.train"}));
+  CHECK_FALSE(is_launcher({"python3"}));
+}

@@ -6,7 +6,7 @@ when the module it is about has been imported, so that a Python that imports no 
 Variables, set by `zeroplan rehearse`:
   ZEROPLAN_REHEARSAL         folder for what is recorded
   ZEROPLAN_REHEARSAL_STEPS   optimizer steps after which the program ends; 0: it ends by itself
-  ZEROPLAN_REHEARSAL_RANKS   this one process is a rank of so many
+  ZEROPLAN_REHEARSAL_RANKS   this one process is a rank of so many; 0: a launcher starts a process a rank
   ZEROPLAN_REHEARSAL_RANK    and which
 """
 from . import imports

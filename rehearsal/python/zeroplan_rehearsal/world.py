@@ -1,8 +1,11 @@
-"""One process that is a rank of many: its process group is torch's own, whose other ranks have always been there.
+"""Process groups: of one process that is a rank of many, and of processes that a launcher started.
 
-Values: what another rank would say is what this one says.
+One process: its group is torch's own, whose other ranks have always been there; what another rank would say is what
+this one says. Launched processes find each other by their launcher's store as ever; objects and barriers go through
+that store too, because the emulated NCCL carries nothing from process to process.
 """
 import os
+import pickle
 
 RANKS = int(os.environ.get("ZEROPLAN_REHEARSAL_RANKS", 0))
 RANK = int(os.environ.get("ZEROPLAN_REHEARSAL_RANK", 0))
@@ -76,12 +79,23 @@ def _say(ranks, rank):
 
 
 def install(torch):
-    # A launcher's process has its own rank, and its group forms by itself.
-    if not RANKS or "TORCHELASTIC_RUN_ID" in os.environ or not torch.distributed.is_available():
+    if not torch.distributed.is_available():
         return
+    if RANKS:
+        _be_alone(torch.distributed)
+    else:
+        _meet_by_store(torch.distributed)
+
+
+def _replace(dist, functions):
+    for module in (dist, dist.distributed_c10d):
+        for function in functions:
+            setattr(module, function.__name__, function)
+
+
+def _be_alone(dist):
     if RANKS > 1:
         _say(RANKS, RANK)
-    dist = torch.distributed
     begin = dist.init_process_group
     agreeing = _store_class(dist)
 
@@ -102,17 +116,50 @@ def install(torch):
     def broadcast_object_list(object_list, *args, **kwargs):
         return None
 
-    for module in (dist, dist.distributed_c10d):
-        module.init_process_group = init_process_group
-        module.all_gather_object = all_gather_object
-        module.gather_object = gather_object
-        module.broadcast_object_list = broadcast_object_list
+    _replace(dist, (init_process_group, all_gather_object, gather_object, broadcast_object_list))
+
+
+def _meet_by_store(dist):
+    counts = {}  # exchanges of each group: its members take part in all of them, in the same order
+
+    def exchange(value, group):
+        members = dist.get_process_group_ranks(group or dist.group.WORLD)
+        if dist.get_rank() not in members:
+            return None
+        name = "-".join(map(str, members))
+        counts[name] = counts.get(name, 0) + 1
+        store = dist.distributed_c10d._get_default_store()
+        key = "zeroplan/%s/%d/" % (name, counts[name])
+        store.set(key + str(dist.get_rank()), pickle.dumps(value))
+        return {rank: pickle.loads(store.get(key + str(rank))) for rank in members}
+
+    def all_gather_object(object_list, obj, group=None):
+        said = exchange(obj, group)
+        if said is not None:
+            object_list[:] = said.values()
+
+    def gather_object(obj, object_gather_list=None, dst=None, group=None, **kwargs):
+        said = exchange(obj, group)
+        if said is not None and object_gather_list is not None:
+            object_gather_list[:] = said.values()
+
+    def broadcast_object_list(object_list, src=None, group=None, *args, **kwargs):
+        said = exchange(list(object_list), group)
+        if said is not None:
+            object_list[:] = said[src or 0]
+
+    waits = dist.barrier
+
+    def barrier(group=None, *args, **kwargs):
+        work = waits(group, *args, **kwargs)
+        exchange(None, group)
+        return work
+
+    _replace(dist, (all_gather_object, gather_object, broadcast_object_list, barrier))
 
 
 def agree_with_rank_0(module):
     """deepspeed/runtime/zero/utils.py asks whether ranks have the same; what rank 0 would have sent is what is here."""
-    if not RANKS:
-        return
     module.get_lst_from_rank0 = lambda lst: lst
     module.assert_lst_len_same_as_rank0 = lambda lst: None
     module.assert_ints_same_as_other_ranks = lambda ints: None
