@@ -1,5 +1,6 @@
 """How the program ended: by itself, after the steps that were asked for, by an error, or out of memory."""
 import atexit
+import functools
 import os
 import sys
 import threading
@@ -97,7 +98,24 @@ def _leave_group(torch):
             pass
 
 
+def _end_work_before_groups(torch):
+    """torch waits for a group's collectives by asking again and again, which ends nothing that pends."""
+    dist = torch.distributed
+    if not dist.is_available():
+        return
+    destroy = dist.destroy_process_group
+
+    @functools.wraps(destroy)
+    def destroy_process_group(*args, **kwargs):
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        return destroy(*args, **kwargs)
+
+    dist.destroy_process_group = dist.distributed_c10d.destroy_process_group = destroy_process_group
+
+
 def install(torch):
     _watch_memory(torch)
+    _end_work_before_groups(torch)
     _watch_errors()
     atexit.register(_end, torch)
