@@ -173,7 +173,7 @@ std::string comparison_text(const Rehearsed& rehearsed,
   const std::vector<Column> columns = {{"GPU memory, GiB"},
                                        {"rehearsed", Align::right},
                                        {"predicted", Align::right},
-                                       {"error", Align::right}};
+                                       {"deviation", Align::right}};
   return table(columns, cells, words);
 }
 
