@@ -3,6 +3,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/fit_text.hpp"
+#include "cli/freed_memory.hpp"
 #include "cli/remedies.hpp"
 #include "cli/write_kit.hpp"
 #include "model/predict/io_step_result.hpp"
@@ -62,6 +63,7 @@ void write_answer(const FitAnswer& answer,
 }  // namespace
 
 int run_fit(const Arguments& arguments, Streams streams) {
+  keep_freed_memory();
   const Translation words(arguments.language);
   const Scenario scenario = scenario_of(arguments);
   PredictOptions options;

@@ -9,10 +9,7 @@
 
 #include <fmt/format.h>
 
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
-
+#include "cli/freed_memory.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/remedies.hpp"
@@ -123,16 +120,6 @@ void write_answer(const TuneAnswer& answer,
   }
   const Json scenario = scenario_document(*answer.plan, answer.scenario);
   write_kit(make_kit(*answer.plan, scenario, answer.result), folder, force, log, words);
-}
-
-// A search makes and drops programs of ten megabytes by the thousand: handing their pages back to
-// the kernel each time took a quarter of its CPU time (docs/benchmarks.md).
-void keep_freed_memory() {
-#if defined(__GLIBC__)
-  constexpr int kKept = 256 << 20;
-  mallopt(M_MMAP_THRESHOLD, kKept);
-  mallopt(M_TRIM_THRESHOLD, kKept);
-#endif
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "model/cost/device_memory.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/memory_intervals.hpp"
+#include "model/predict/predict_work.hpp"
 #include "model/predict/stage_work.hpp"
 #include "model/predict/verdict.hpp"
 #include "simulator/card_trials.hpp"
@@ -273,9 +274,9 @@ StepResult simulate_pipeline(const Plan& plan, SimulateOptions options) {
 
 StepResult simulate(const Plan& plan, const SimulateOptions& options) {
   if (!plan.stages.empty()) return simulate_pipeline(plan, options);
-  StepResult result = predict(plan, options.predict);
-  if (!is_simulated(plan)) return result;
   const StepWork work = step_work(plan);
+  StepResult result = predict(plan, work, options.predict);
+  if (!is_simulated(plan)) return result;
   const std::vector<PlannedRank> ranks = ranks_of(plan, work, options.lockstep);
   const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
   Played played = play(plan, work, ranks, outside, options);

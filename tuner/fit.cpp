@@ -12,6 +12,7 @@
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/hardware/cluster.hpp"
 #include "simulator/simulate.hpp"
+#include "simulator/simulation_memo.hpp"
 #include "tuner/headroom.hpp"
 #include "tuner/knob_effect.hpp"
 
@@ -43,9 +44,7 @@ OptimizerName optimizer_of(const Scenario& scenario) {
       .value_or(OptimizerName::adamw);
 }
 
-StrategyResult plan_strategy(const Question& question,
-                             const Strategy& strategy,
-                             const PredictOptions& options) {
+Plan plan_strategy(const Question& question, const Strategy& strategy) {
   Scenario scenario = question.scenario;
   scenario.set(ScenarioKey::activation_checkpointing,
                Json(name(kActivationCheckpointingNames, strategy.checkpointing)),
@@ -59,25 +58,30 @@ StrategyResult plan_strategy(const Question& question,
   }
   Prepared prepared = question.prepared;
   prepared.ds_config = std::make_shared<const DsConfig>(std::move(config));
-  StrategyResult result{strategy, resolve(scenario, prepared), {}};
-  result.result = predict(result.plan, options);
-  return result;
+  return resolve(scenario, prepared);
+}
+
+// What a search by the closed form asks: does it fit, and the likeliest speed.
+StepResult likeliest(const Plan& plan, PredictOptions options) {
+  options.likeliest_alone = true;
+  return predict(plan, options);
 }
 
 // The closed form finds, the simulator decides.
-StepResult played(const Plan& plan, const PredictOptions& options) {
-  return simulate(plan, {.predict = options, .other_networks = false});
+StepResult played(const Plan& plan, const PredictOptions& options, SimulationMemo* memo = nullptr) {
+  return simulate(plan, {.predict = options, .other_networks = false, .memo = memo});
 }
 
 // Each thread takes the next strategy until none is left; the results do not depend on their
-// number.
+// number. Strategies whose ranks do the same are played once: stages 1 and 2 often do.
 void play_all(std::vector<StrategyResult>& results, const PredictOptions& options) {
   std::atomic<std::size_t> next = 0;
+  SimulationMemo memo;
   std::vector<std::exception_ptr> failures(results.size());
   const auto work = [&] {
     for (std::size_t i = next++; i < results.size(); i = next++) {
       try {
-        results[i].result = played(results[i].plan, options);
+        results[i].result = played(results[i].plan, options, &memo);
       } catch (...) {
         failures[i] = std::current_exception();
       }
@@ -142,18 +146,25 @@ std::vector<std::size_t> runners_up(const std::vector<StrategyResult>& results,
   return shown;
 }
 
-std::vector<StrategyResult> plan_all(const Question& question, const PredictOptions& options) {
-  std::vector<StrategyResult> results;
+// Without results.
+std::vector<StrategyResult> plan_all(const Question& question) {
+  std::vector<StrategyResult> plans;
   for (const Strategy& strategy : strategies(question.scenario)) {
-    results.push_back(plan_strategy(question, strategy, options));
+    plans.push_back({strategy, plan_strategy(question, strategy), {}});
   }
+  return plans;
+}
+
+std::vector<StrategyResult> predict_all(const Question& question, const PredictOptions& options) {
+  std::vector<StrategyResult> results = plan_all(question);
+  for (StrategyResult& row : results) row.result = likeliest(row.plan, options);
   return results;
 }
 
 // The best strategy of a changed question, if any fits.
 std::optional<StrategyResult> best_strategy(const Question& question,
                                             const PredictOptions& options) {
-  std::vector<StrategyResult> results = plan_all(question, options);
+  std::vector<StrategyResult> results = predict_all(question, options);
   const auto best = best_of(results);
   if (!best) return std::nullopt;
   return std::move(results[*best]);
@@ -190,11 +201,14 @@ Headroom headroom_of(const Question& question,
                      const StrategyResult& chosen,
                      const PredictOptions& options) {
   const auto fits = [&](const Question& changed, bool play) {
-    const StrategyResult result = plan_strategy(changed, chosen.strategy, options);
-    if (!play) return result.result.fits;
-    const SimulateOptions verdict{
-        .predict = options, .other_networks = false, .verdict_alone = true};
-    return simulate(result.plan, verdict).fits;
+    const Plan plan = plan_strategy(changed, chosen.strategy);
+    if (!play) return likeliest(plan, options).fits;
+    SimulateOptions verdict{.predict = options,
+                            .other_networks = false,
+                            .verdict_alone = true,
+                            .stops_at_the_limit = true};
+    verdict.predict.likeliest_alone = true;
+    return simulate(plan, verdict).fits;
   };
   const Workload& workload = chosen.plan.workload;
   const std::int64_t quanta =
@@ -330,7 +344,7 @@ void try_more_host_memory(RemedySearch& search) {
     cluster.node.host_memory.value = memory;
     cluster.node.host_memory.relative_sd = 0.0;  // whoever has it knows
     changed.prepared.cluster = std::make_shared<const Cluster>(cluster);
-    return plan_all(changed, search.options);
+    return predict_all(changed, search.options);
   };
   Bytes least = Bytes::infinite();
   for (const StrategyResult& result : with(Bytes::infinite())) {
@@ -404,7 +418,7 @@ std::vector<Remedy> remedies(const Question& question,
 FitAnswer fit(const Scenario& scenario, const PredictOptions& options) {
   const Question question = ask(scenario);
   FitAnswer answer;
-  answer.strategies = plan_all(question, options);
+  answer.strategies = plan_all(question);
   play_all(answer.strategies, options);
   answer.recommended = best_of(answer.strategies);
   if (answer.recommended) {

@@ -11,6 +11,7 @@
 #include "model/predict/job_time.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/memory_intervals.hpp"
+#include "model/predict/predict_work.hpp"
 #include "model/predict/stage_work.hpp"
 #include "model/predict/step_time.hpp"
 #include "model/predict/step_traffic.hpp"
@@ -22,18 +23,18 @@ namespace {
 // What a rank does, or a rank of each distinct stage of a pipeline.
 class Ranks {
  public:
-  explicit Ranks(const Plan& plan) : plan_(plan) {
-    if (!plan.stages.empty()) {
+  // `work`: of a plan without a pipeline; null for one with.
+  Ranks(const Plan& plan, const StepWork* work) : plan_(plan), work_(work) {
+    if (work == nullptr) {
       stages_ = stage_works(plan);
     } else {
-      work_ = step_work(plan);
-      traffic_ = step_traffic(plan, work_);
+      traffic_ = step_traffic(plan, *work);
     }
   }
 
   // Of the rank with the least room.
   MemoryPrediction memory() const {
-    if (stages_.empty()) return predict_memory(plan_, work_);
+    if (stages_.empty()) return predict_memory(plan_, *work_);
     MemoryPrediction worst;
     for (const StageWork& stage : stages_) {
       const MemoryPrediction one = predict_memory(stage.plan, stage.work);
@@ -46,12 +47,12 @@ class Ranks {
   }
 
   StepTime likeliest_time() const {
-    return stages_.empty() ? step_time(plan_, work_.graph, traffic_)
+    return stages_.empty() ? step_time(plan_, work_->graph, traffic_)
                            : pipeline_time(plan_, stages_);
   }
 
   StepPrediction time() const {
-    return stages_.empty() ? predict_step_time(plan_, work_.graph, traffic_)
+    return stages_.empty() ? predict_step_time(plan_, work_->graph, traffic_)
                            : predict_pipeline_time(plan_, stages_);
   }
 
@@ -59,19 +60,19 @@ class Ranks {
   StepTime time_on(const Cluster& cluster) const {
     Plan other = plan_;
     other.cluster = cluster;
-    if (stages_.empty()) return step_time(other, work_.graph, traffic_);
+    if (stages_.empty()) return step_time(other, work_->graph, traffic_);
     std::vector<StageWork> stages = stages_;
     for (StageWork& stage : stages) stage.plan.cluster = cluster;
     return pipeline_time(other, stages);
   }
 
   const ModelGraph& graph() const {
-    return stages_.empty() ? work_.graph : stages_.front().work.graph;
+    return stages_.empty() ? work_->graph : stages_.front().work.graph;
   }
 
  private:
   const Plan& plan_;
-  StepWork work_;
+  const StepWork* work_;
   StepTraffic traffic_;
   std::vector<StageWork> stages_;  // empty: no pipeline
 };
@@ -100,10 +101,7 @@ std::string zero_init_sentence(const Plan& plan, const ParameterCounts& counts) 
       gigabytes * static_cast<double>(ranks));
 }
 
-}  // namespace
-
-StepResult predict(const Plan& plan, const PredictOptions& options) {
-  const Ranks ranks(plan);
+StepResult predict_ranks(const Plan& plan, const Ranks& ranks, const PredictOptions& options) {
   const MemoryPrediction memory = ranks.memory();
   StepResult result;
   result.id = plan.id;
@@ -149,6 +147,17 @@ StepResult predict(const Plan& plan, const PredictOptions& options) {
         held.gib()));
   }
   return result;
+}
+
+}  // namespace
+
+StepResult predict(const Plan& plan, const PredictOptions& options) {
+  if (!plan.stages.empty()) return predict_ranks(plan, Ranks(plan, nullptr), options);
+  return predict(plan, step_work(plan), options);
+}
+
+StepResult predict(const Plan& plan, const StepWork& work, const PredictOptions& options) {
+  return predict_ranks(plan, Ranks(plan, &work), options);
 }
 
 }  // namespace zeroplan
