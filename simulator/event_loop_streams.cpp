@@ -169,8 +169,12 @@ void EventLoop::begin_phase(Phase phase) {
 
 void EventLoop::share_resources() {
   std::array<float, kSharedResourceCount> in_use{};
+  const auto together = std::count_if(
+      running_.begin(), running_.end(), [](const auto& running) { return running.task >= 0; });
+  // What runs alone asks for no more than there is: nothing has to be added up.
+  const bool shares = together > 1;
   for (const RunningTask& running : running_) {
-    if (running.task < 0) continue;
+    if (!shares || running.task < 0) continue;
     const Demands& demands = demands_of(running);
     for (std::size_t r = 0; r < demands.size(); ++r) in_use[r] += demands[r];
   }
@@ -179,7 +183,7 @@ void EventLoop::share_resources() {
     if (running.task < 0 || running.stage != TaskStage::runs) continue;
     const Demands& demands = demands_of(running);
     float most = 1.0F;
-    for (std::size_t r = 0; r < demands.size(); ++r) {
+    for (std::size_t r = 0; shares && r < demands.size(); ++r) {
       if (demands[r] > 0.0F) most = std::max(most, in_use[r]);
     }
     const double rate = 1.0 / static_cast<double>(most);

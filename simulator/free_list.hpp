@@ -3,7 +3,9 @@
 //
 // Bins of sizes, sixteen between two powers of two, each a sorted array; a bitmap says which are
 // not empty. A bin rarely holds more than a few blocks, so that a look-up is some bit operations
-// and a short scan. Nothing is allocated once the bins have grown.
+// and a short scan. A model of many experts frees tens of thousands of blocks of one size: a bin is
+// cut into chunks, so that a change moves no more than one of them. Nothing is allocated once the
+// bins have grown.
 // Source of the order: BlockComparatorSize of c10/cuda/CUDACachingAllocator.cpp.
 #pragma once
 
@@ -32,6 +34,7 @@ class FreeList {
   // A place in the order. Invalid after a change.
   struct Position {
     std::uint32_t bin = 0;
+    std::uint32_t chunk = 0;
     std::uint32_t slot = 0;
     friend bool operator==(Position, Position) = default;
   };
@@ -42,19 +45,30 @@ class FreeList {
   // The first entry not before (size, address); the size may be beyond the largest.
   Position lower_bound(std::int64_t size, std::int64_t address = 0) const;
   Position begin() const { return first_from(0); }
-  Position end() const { return {kBins, 0}; }
+  Position end() const { return {kBins, 0, 0}; }
   Position next(Position position) const {
-    if (++position.slot < bins_[position.bin].size()) return position;
+    const Bin& bin = bins_[position.bin];
+    if (++position.slot < bin[position.chunk].size()) return position;
+    if (++position.chunk < bin.size()) return {position.bin, position.chunk, 0};
     return first_from(position.bin + 1);
   }
   Position previous(Position position) const;  // not of begin()
-  const Entry& operator[](Position position) const { return bins_[position.bin][position.slot]; }
+  const Entry& operator[](Position position) const {
+    return bins_[position.bin][position.chunk][position.slot];
+  }
 
   void insert(std::int64_t size, std::int64_t address, std::int32_t block);  // not there yet
   void erase(Position position);
   void erase(std::int64_t size, std::int64_t address);  // is there
 
+  // The most entries that one change moves.
+  static constexpr std::size_t kChunk = 128;
+
  private:
+  using Chunk = std::vector<Entry>;
+  // In order. None is empty, but the only one of a bin that was used before.
+  using Bin = std::vector<Chunk>;
+
   static constexpr int kSteps = 4;  // log2 of the bins between two powers of two
   // Sizes of less than 16 units have a bin each; 2^30 units begin the last sixteen.
   static constexpr std::uint32_t kBins = (30 - kSteps + 2) << kSteps;
@@ -75,15 +89,19 @@ class FreeList {
       if (++w == kWords) return end();
       word = occupied_[w];
     }
-    return {w * 64 + static_cast<std::uint32_t>(std::countr_zero(word)), 0};
+    return {w * 64 + static_cast<std::uint32_t>(std::countr_zero(word)), 0, 0};
   }
-  // Where (units, address) is or would be within a bin.
-  static std::uint32_t slot_of(const std::vector<Entry>& bin,
-                               std::int32_t units,
-                               std::int64_t address);
+  // Where (units, address) is or would be: behind the last of its bin, if all are before it.
+  // Precondition: the bin has a chunk.
+  Position place_of(std::uint32_t bin, std::int32_t units, std::int64_t address) const;
+  bool is_entry(Position position) const {
+    return position.slot < bins_[position.bin][position.chunk].size();
+  }
+  void split(Position position);
 
   std::array<std::uint64_t, kWords> occupied_{};
-  std::vector<std::vector<Entry>> bins_ = std::vector<std::vector<Entry>>(kBins);
+  std::vector<Bin> bins_ = std::vector<Bin>(kBins);
+  std::vector<Chunk> spare_;  // empty, with room
   std::int64_t count_ = 0;
 };
 
