@@ -18,6 +18,9 @@ namespace {
 // Spread of a row around a model without faults: clocks, data, what no key says. Assumed; the
 // robust loss takes care of worse rows, and the report says how large residuals are in truth.
 constexpr double kRowSpread = 0.05;
+// No clock and no second run is better, whatever a line states: a row without any spread would
+// outweigh all others.
+constexpr double kLeastSpread = 1e-3;
 constexpr double kTierB = 0.05;  // added to it as squares: a knob missing, or read off a chart
 constexpr double kTierC = 0.15;
 
@@ -49,7 +52,9 @@ void observe(Candidate& candidate) {
     Observation row =
         memory ? observed_memory(candidate.observed) : observed_step(candidate.observed);
     const double predicted = row.exact(row.table);
-    if (std::isfinite(predicted) && predicted > 0.0) {
+    if (!std::isfinite(row.measured) || !(row.measured > 0.0)) {
+      candidate.reason = "it is no number of seconds or bytes";
+    } else if (std::isfinite(predicted) && predicted > 0.0) {
       candidate.row = std::move(row);
     } else {
       candidate.reason = memory ? "its memory is not predicted" : "its time is not predicted";
@@ -113,7 +118,8 @@ Observation header(const MeasurementFile& file, const Measurement& line, const s
 }
 
 double spread_of(const Measurement& measurement, Metric metric) {
-  double variance = std::pow(measurement.uncertainty.of(metric).value_or(kRowSpread), 2.0);
+  const double stated = measurement.uncertainty.of(metric).value_or(kRowSpread);
+  double variance = std::pow(std::max(stated, kLeastSpread), 2.0);
   if (measurement.tier == "B") variance += kTierB * kTierB;
   if (measurement.tier == "C") variance += kTierC * kTierC;
   return std::sqrt(variance);

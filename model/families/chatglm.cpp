@@ -89,7 +89,8 @@ void fill_shape(const ConfigReader& config, const ChatGlm& glm, TransformerShape
   set_sizes(shape, glm.attention, glm.layers, glm.intermediate, glm.vocabulary);
   shape.max_positions = config.derived({"seq_length"}, 2048, SizeKind::positions);
   shape.norm = glm.rms_norm ? NormKind::rms_norm : NormKind::layer_norm;
-  shape.rotary_dim = glm.attention.head_dim / 2;
+  // RotaryEmbedding(kv_channels // 2) has a pair for each second one of them, the last included.
+  shape.rotary_dim = round_up(glm.attention.head_dim / 2, 2);
   shape.attention_dropout = config.fraction({"attention_dropout"}, 0.0);
   shape.hidden_dropout = config.fraction({"hidden_dropout"}, 0.0);
 }

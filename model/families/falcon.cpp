@@ -102,7 +102,7 @@ void fill_shape(const ConfigReader& config, const Falcon& falcon, TransformerSha
       falcon.alibi ? 0 : config.derived({"max_position_embeddings"}, 2048, SizeKind::positions);
   shape.norm = NormKind::layer_norm;
   shape.position = falcon.alibi ? PositionKind::alibi : PositionKind::rotary;
-  shape.rotary_dim = falcon.alibi ? 0 : falcon.attention.head_dim;
+  shape.rotary_dim = falcon.alibi ? 0 : rotated_elements(config, falcon.attention, {}, 1.0);
   shape.gated_mlp = false;
   shape.parallel_residual = falcon.parallel || falcon.new_decoder;
   shape.tied_embeddings = falcon.tied;

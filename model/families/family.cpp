@@ -170,6 +170,27 @@ AttentionSizes read_plain_attention(const ConfigReader& config,
   return sizes;
 }
 
+std::int64_t rotated_elements(const ConfigReader& config,
+                              const AttentionSizes& attention,
+                              ConfigReader::Keys share_keys,
+                              double share) {
+  const double width = static_cast<double>(attention.head_dim);
+  const auto rotated = static_cast<std::int64_t>(share * width);
+  if (rotated % 2 == 0 || rotated == 1) return rotated;
+  std::string used;
+  if (share == 1.0 || config.find(share_keys, &used) == nullptr) {
+    const bool given = config.find({"head_dim"}, &used) != nullptr;
+    if (!given &&
+        config.find({"num_attention_heads", "n_head", "n_heads", "num_heads"}, &used) == nullptr) {
+      used = "num_attention_heads";
+    }
+  }
+  config.problem(used,
+                 "an even number of elements of each head for rotary positions, which turn pairs",
+                 std::to_string(rotated) + " of " + std::to_string(attention.head_dim));
+  return rotated;
+}
+
 void set_sizes(TransformerShape& shape,
                const AttentionSizes& attention,
                std::int64_t layers,

@@ -173,6 +173,14 @@ AttentionSizes read_plain_attention(const ConfigReader& config,
                                     ConfigReader::Keys heads_keys,
                                     std::int64_t heads);
 
+// The elements of each head that rotary positions turn, `share` of them as `share_keys` say. They
+// turn in pairs: more than one and odd is a problem, because cos and sin are then one longer than
+// what they are multiplied with.
+std::int64_t rotated_elements(const ConfigReader& config,
+                              const AttentionSizes& attention,
+                              ConfigReader::Keys share_keys,
+                              double share);
+
 // The attention sizes, layers, widths and vocabulary of a shape.
 void set_sizes(TransformerShape& shape,
                const AttentionSizes& attention,

@@ -65,9 +65,9 @@ void fill_shape(const ConfigReader& config, const NeoX& neox, TransformerShape& 
   shape.gated_mlp = false;
   shape.parallel_residual = config.flag({"use_parallel_residual"}, true);
   shape.tied_embeddings = neox.tied;
-  const double rotated = config.fraction({"rotary_pct", "partial_rotary_factor"}, 0.25);
-  shape.rotary_dim =
-      static_cast<std::int64_t>(rotated * static_cast<double>(neox.attention.head_dim));
+  const ConfigReader::Keys share_keys = {"rotary_pct", "partial_rotary_factor"};
+  const double rotated = config.fraction(share_keys, 0.25);
+  shape.rotary_dim = rotated_elements(config, neox.attention, share_keys, rotated);
   shape.attention_dropout = config.fraction({"attention_dropout"}, 0.0);
   shape.hidden_dropout = config.fraction({"hidden_dropout"}, 0.0);
   shape.embedding_dropout = shape.hidden_dropout;

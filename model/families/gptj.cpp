@@ -65,6 +65,10 @@ void fill_shape(const ConfigReader& config, const GptJ& gptj, TransformerShape& 
   shape.parallel_residual = true;
   shape.tied_embeddings = gptj.tied;
   shape.rotary_dim = config.derived({"rotary_dim"}, 64, SizeKind::width);
+  // rotate_every_two() stacks the even and the odd elements of a part of the head.
+  if (shape.rotary_dim % 2 != 0) {
+    config.problem("rotary_dim", "an even number", std::to_string(shape.rotary_dim));
+  }
   shape.attention_dropout = config.fraction({"attn_pdrop"}, 0.0);
   shape.hidden_dropout = config.fraction({"resid_pdrop"}, 0.0);
   shape.embedding_dropout = config.fraction({"embd_pdrop"}, 0.0);
@@ -89,8 +93,11 @@ Model build_gptj(const FamilyInput& input) {
                                    .tied = gptj.tied,
                                    .bias = true},
                            .activation = gptj.activation};
-  return decoder_model(
-      config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, gptj); });
+  Model model =
+      decoder_model(config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, gptj); });
+  // As the default is in small models: they can be made, and counted, but not run.
+  if (shape.rotary_dim > shape.head_dim) not_planned(model, "rotary_dim is wider than a head");
+  return model;
 }
 
 }  // namespace zeroplan::families

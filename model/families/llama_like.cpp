@@ -289,9 +289,8 @@ void fill_shape(const ConfigReader& config, const LlamaLike& llama, Model& model
   shape.tied_embeddings = llama.tied;
   const double rotated = config.fraction({"partial_rotary_factor"}, 1.0);
   shape.rotary_dim =
-      llama.alibi
-          ? 0
-          : static_cast<std::int64_t>(rotated * static_cast<double>(llama.attention.head_dim));
+      llama.alibi ? 0
+                  : rotated_elements(config, llama.attention, {"partial_rotary_factor"}, rotated);
   read_rotary(config, shape);
   shape.norm_epsilon = config.fraction({"rms_norm_eps"}, 1e-6);
   shape.sliding_window = read_window(config, traits, llama);

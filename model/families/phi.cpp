@@ -76,8 +76,7 @@ void fill_shape(const ConfigReader& config, const Phi& phi, TransformerShape& sh
   shape.parallel_residual = true;
   shape.tied_embeddings = phi.tied;
   const double rotated = config.fraction({"partial_rotary_factor"}, 0.5);
-  shape.rotary_dim =
-      static_cast<std::int64_t>(rotated * static_cast<double>(phi.attention.head_dim));
+  shape.rotary_dim = rotated_elements(config, phi.attention, {"partial_rotary_factor"}, rotated);
   shape.attention_dropout = config.fraction({"attention_dropout"}, 0.0);
   shape.hidden_dropout = config.fraction({"resid_pdrop"}, 0.0);
   shape.embedding_dropout = config.fraction({"embd_pdrop"}, 0.0);

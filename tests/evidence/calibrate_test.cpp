@@ -172,6 +172,25 @@ TEST_CASE("a calibrated profile reaches a prediction, and its range is held agai
   CHECK_FALSE(warned("sequence_length"));
 }
 
+TEST_CASE("a stated uncertainty of nothing, and a rate of nearly nothing, leave a fit possible") {
+  const auto line = [](const std::string& measured, const std::string& uncertainty) {
+    return R"({"id":"a","source":"log","scenario":)" + scenario_text(1) + R"(,"measured":)" +
+           measured + R"(,"uncertainty":)" + uncertainty + "}\n";
+  };
+  for (const std::string stated : {"0", "1e-320", R"({"step_seconds":0.0})"}) {
+    const MeasurementFile file =
+        parse_measurements(line(R"({"step_seconds":0.25})", stated), "zero.jsonl");
+    const Observations rows = observe({file}, "", 1);
+    REQUIRE(rows.rows.size() == 1);
+    CHECK(rows.rows.front().sd > 0.0);
+    CHECK_NOTHROW(calibrate({file}, CalibrateOptions{}));
+  }
+  const Observations none = observe(
+      {parse_measurements(line(R"({"samples_per_second":1e-320})", "0.02"), "slow.jsonl")}, "", 1);
+  CHECK(none.rows.empty());
+  REQUIRE(none.unused.size() == 1);
+}
+
 TEST_CASE("timings of collectives are fitted too") {
   const Coefficients table("a100_sxm_80gb");
   std::string rows;

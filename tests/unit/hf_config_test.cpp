@@ -91,6 +91,37 @@ TEST_CASE("impossible sizes are errors with a pointer") {
   CHECK(huge[0].hint.find("digit") != std::string::npos);
 }
 
+TEST_CASE(
+    "rotary positions turn pairs: an odd part of a head is an error at the key that says it") {
+  const std::string sizes = R"("hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 128,
+      "intermediate_size": 96, )";
+  const auto pointer = [&](const std::string& rest) {
+    const auto errors = errors_of("{" + sizes + rest + "}");
+    REQUIRE(errors.size() == 1);
+    return errors.front().pointer;
+  };
+  for (const std::string type : {"llama", "gemma", "qwen3", "qwen3_moe", "mistral"}) {
+    for (const std::string width : {"3", "129", "255"}) {
+      const std::string rest =
+          R"("num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": )";
+      CHECK(pointer(rest + width + R"(, "model_type": ")" + type + "\"") == "/model/head_dim");
+    }
+  }
+  CHECK(
+      pointer(R"("model_type": "llama", "num_attention_heads": 4, "partial_rotary_factor": 0.2)") ==
+      "/model/partial_rotary_factor");
+  CHECK(pointer(R"("model_type": "gptj", "num_attention_heads": 4, "rotary_dim": 3)") ==
+        "/model/rotary_dim");
+  const Model wide = read_model(
+      config_of("{" + sizes + R"("model_type": "gptj", "num_attention_heads": 4})"), "config.json");
+  CHECK_FALSE(wide.planned);
+  const Model glm =
+      read_model(config_of("{" + sizes + R"("model_type": "chatglm", "num_attention_heads": 4,
+      "kv_channels": 6, "num_layers": 2, "ffn_hidden_size": 96, "padded_vocab_size": 128})"),
+                 "config.json");
+  CHECK(glm.shape.rotary_dim == 4);
+}
+
 TEST_CASE("sizes that are each possible but not together are an error, not an overflow") {
   const auto errors = errors_of(R"({"model_type": "llama", "hidden_size": 4194304,
       "num_hidden_layers": 2000, "num_attention_heads": 4, "intermediate_size": 4194304,
