@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <fstream>
+#include <istream>
 #include <utility>
 
 #include "model/check.hpp"
@@ -63,6 +64,38 @@ TensorInfo info_of(const std::string& path, const std::string& name, const Json&
 
 }  // namespace
 
+SafetensorsHeader read_safetensors_header(std::istream& file,
+                                          std::int64_t file_size,
+                                          const std::string& path) {
+  std::array<unsigned char, 8> length_bytes{};
+  file.read(reinterpret_cast<char*>(length_bytes.data()), length_bytes.size());
+  std::uint64_t length = 0;
+  for (std::size_t i = 0; i < length_bytes.size(); ++i) {
+    length |= static_cast<std::uint64_t>(length_bytes[i]) << (8 * i);
+  }
+  if (!file || file_size < 8 ||
+      length > static_cast<std::uint64_t>(std::min(kLongestHeader, file_size - 8))) {
+    refuse(path, "", "a header that is longer than the file");
+  }
+  std::string text(length, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(length));
+  SafetensorsHeader header;
+  header.data_begin = 8 + static_cast<std::int64_t>(length);
+  JsonOptions options;
+  options.max_values = kMostRecordedValues;
+  const Json root = parse_json(text, path, options).root;
+  if (!root.is_object()) refuse(path, "", root.describe());
+  for (const auto& [name, value] : root.members()) {
+    if (name == "__metadata__") continue;
+    TensorInfo info = info_of(path, name, value);
+    if (info.end > file_size - header.data_begin) {
+      refuse(path, "/" + name, "data behind the file's end");
+    }
+    header.tensors.emplace(name, std::move(info));
+  }
+  return header;
+}
+
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   const std::string other = other_than_file(path);
   if (!other.empty()) {
@@ -72,34 +105,12 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   if (!file) refuse(path, "", "a file that cannot be opened");
   const std::int64_t size = file.tellg();
   file.seekg(0);
-  std::array<unsigned char, 8> length_bytes{};
-  file.read(reinterpret_cast<char*>(length_bytes.data()), length_bytes.size());
-  std::uint64_t length = 0;
-  for (std::size_t i = 0; i < length_bytes.size(); ++i) {
-    length |= static_cast<std::uint64_t>(length_bytes[i]) << (8 * i);
-  }
-  if (!file || size < 8 ||
-      length > static_cast<std::uint64_t>(std::min(kLongestHeader, size - 8))) {
-    refuse(path, "", "a header that is longer than the file");
-  }
-  std::string header(length, '\0');
-  file.read(header.data(), static_cast<std::streamsize>(length));
-  data_begin_ = 8 + static_cast<std::int64_t>(length);
-  JsonOptions options;
-  options.max_values = kMostRecordedValues;
-  const Json root = parse_json(header, path, options).root;
-  if (!root.is_object()) refuse(path, "", root.describe());
-  for (const auto& [name, value] : root.members()) {
-    if (name == "__metadata__") continue;
-    TensorInfo info = info_of(path, name, value);
-    if (info.end > size - data_begin_) refuse(path, "/" + name, "data behind the file's end");
-    tensors_.emplace(name, std::move(info));
-  }
+  header_ = read_safetensors_header(file, size, path);
 }
 
 const TensorInfo* SafetensorsFile::find(std::string_view name) const {
-  const auto found = tensors_.find(name);
-  return found == tensors_.end() ? nullptr : &found->second;
+  const auto found = header_.tensors.find(name);
+  return found == header_.tensors.end() ? nullptr : &found->second;
 }
 
 void SafetensorsFile::read(std::string_view name, Elements first, std::span<float> values) const {
@@ -107,7 +118,7 @@ void SafetensorsFile::read(std::string_view name, Elements first, std::span<floa
   ZP_CHECK(info != nullptr, "the file has the tensor");
   const std::int64_t size = width(info->dtype);
   std::ifstream file(path_, std::ios::binary);
-  file.seekg(data_begin_ + info->begin + first.count() * size);
+  file.seekg(header_.data_begin + info->begin + first.count() * size);
   std::vector<char> bytes(values.size() * static_cast<std::size_t>(size));
   file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (!file) refuse(path_, "/" + std::string(name), "a file that ends early");

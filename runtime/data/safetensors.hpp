@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <map>
 #include <span>
 #include <string>
@@ -22,11 +23,24 @@ struct TensorInfo {
   std::int64_t begin = 0, end = 0;  // bytes behind the header
 };
 
+// What stands before the data.
+struct SafetensorsHeader {
+  std::map<std::string, TensorInfo, std::less<>> tensors;
+  std::int64_t data_begin = 0;  // in the file
+};
+
+// Reads the header from the file's beginning; `file_size` in bytes, `path` for messages. Throws
+// InputError for what is no such file: a broken header, offsets outside the file, sizes that
+// contradict shapes, dtypes other than F32, BF16 and F16; SizeOverflow for shapes of more elements
+// than 64 bits count.
+SafetensorsHeader read_safetensors_header(std::istream& file,
+                                          std::int64_t file_size,
+                                          const std::string& path);
+
 // A file of tensors, read in parts; may be shared by threads, each with a copy.
 class SafetensorsFile {
  public:
-  // Throws InputError for what is no such file: a broken header, offsets outside the file, sizes
-  // that contradict shapes, dtypes other than F32, BF16 and F16.
+  // Throws as read_safetensors_header() does, and InputError for a file that cannot be opened.
   explicit SafetensorsFile(const std::string& path);
 
   const TensorInfo* find(std::string_view name) const;
@@ -37,8 +51,7 @@ class SafetensorsFile {
 
  private:
   std::string path_;
-  std::map<std::string, TensorInfo, std::less<>> tensors_;
-  std::int64_t data_begin_ = 0;
+  SafetensorsHeader header_;
 };
 
 // Writes fp32 tensors one after the other, in the order in which they were declared.

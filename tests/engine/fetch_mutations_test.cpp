@@ -97,8 +97,7 @@ TEST_CASE("a fetched, prefetched, waited for or released parameter that is anoth
     Json recording = kept(kCheckpointed);
     const std::size_t step = kind == "fetch" ? 0 : 1;
     Json* event = find_event(recording, step, [&](const Json& e) { return is_kind(e, kind); });
-    event->items()[1].items()[0] = 2;
-    event->items()[1].items().push_back(3);
+    event->items()[1] = parse_json("[2, 3]", "test").root;
     CHECK_FALSE(replay_fetch(recording).empty());
   }
   for (const std::string kind : {"W", "R"}) {

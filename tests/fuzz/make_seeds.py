@@ -320,6 +320,9 @@ def number(value, size=4):
     return (value % (1 << (8 * size))).to_bytes(size, "little")
 
 
+BINARY_WORDS = {}  # of targets whose input is no text, as libFuzzer's dictionaries write bytes
+
+
 def rank_messages_seeds():
     """Every message of runtime/processes/rank_messages, written as it is described there."""
     opening = number(0x7A65726F706C616E, 8) + number(2)
@@ -363,8 +366,8 @@ def rank_messages_seeds():
                 204, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]
     words = {opening, digest[:8]} | {number(value) for value in extremes}
     words |= {number(value, 8) for value in (1 << 63, (1 << 63) - 1, (1 << 64) - 1)}
-    lines = sorted("".join(f"\\x{byte:02x}" for byte in one) for one in words)
-    (HERE / "dictionaries" / "rank_messages.txt").write_text("".join(f'"{line}"\n' for line in lines))
+    BINARY_WORDS["rank_messages"] = {
+        "".join(f"\\x{byte:02x}" for byte in one) for one in words}
 
 
 def checkpoint_state_seeds():
@@ -391,9 +394,68 @@ def checkpoint_state_seeds():
     write("checkpoint_state", "overflow", sealed({**state, "loss_scaler": overflow}).encode())
 
 
+def safetensors_seeds():
+    """Headers alone (the target puts a length in front) and files with theirs."""
+    def tensor(dtype, shape, begin, end):
+        return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+    header = {"__metadata__": {"format": "pt"}, "wte.weight": tensor("F32", [8, 4], 0, 128),
+              "ln.bias": tensor("BF16", [4], 128, 136), "scale": tensor("F16", [], 136, 138),
+              "none": tensor("F32", [0, 7], 138, 138)}
+    write("safetensors", "header.json", compact(header))
+    for extreme in (int(text) for text in EXTREMES[:6]):
+        write("safetensors", f"shape{extreme}.json", compact({"a": tensor("F32", [extreme, 2], 0, 8)}))
+        write("safetensors", f"end{extreme}.json", compact({"a": tensor("F16", [4], 0, extreme)}))
+    small = compact({"a": tensor("F32", [2], 0, 8)}).encode()
+    write("safetensors", "file", number(len(small), 8) + small + bytes(8))
+    write("safetensors", "cut", number(len(small), 8) + small)
+    write("safetensors", "long", number(1 << 63, 8) + small)
+
+
+def calibrate_seeds():
+    """Whole measurement lines of small models, with stated spreads and timings of parts."""
+    lines = []
+    for name, scenario in scenarios():
+        base = {"id": name, "source": "https://github.com/o/r (log)", "tier": "A", "scenario": scenario,
+                "measured": {"step_seconds": 0.25, "peak_allocated_bytes": 2e9}, "uncertainty": 0.02}
+        lines += [base, {**base, "uncertainty": {"step_seconds": 0.0}},
+                  {**base, "tier": "C", "measured": {"mfu": 0.4, "peak_reserved_bytes": 3e9}},
+                  {**base, "measured": {"samples_per_second": 1e-320, "host_peak_bytes": 1e11}}]
+    parts = json.loads((ROOT / "tests/golden/input/calibrate.jsonl").read_text().splitlines()[0])
+    for position, line in enumerate([*lines, parts]):
+        write("calibrate", f"{position}.jsonl", compact(line) + "\n")
+    timings = [{"operation": "all_gather", "bytes": 1 << 28, "seconds": 0.002, "ranks": 8}]
+    write("calibrate", "collectives.jsonl", compact({
+        "id": "c", "source": "nccl-tests", "scenario": {"cluster": "2x4xA800-80G"},
+        "collectives": timings}) + "\n")
+
+
+def batch_line_seeds():
+    for name, scenario in scenarios():
+        write("batch_line", f"{name}.json", compact(scenario))
+        small = json.loads(compact(scenario))
+        small.setdefault("workload", {}).update({"sequence_length": 128, "method": "full"})
+        write("batch_line", f"{name}-short.json", compact(small))
+    for engine in ("ddp", "fsdp", "embedded"):
+        write("batch_line", f"{engine}.json", compact({
+            "id": 7, "model": SMALL_MODEL, "cluster": "8xH100",
+            "workload": {"sequence_length": 128, "engine": engine}}))
+
+
+def doctor_seeds():
+    for path in sorted((ROOT / "tests/golden/input/doctor").glob("*.json")):
+        write("doctor", path.name, compact(json.loads(path.read_text())))
+
+
+# Numbers at and beyond what types and readers hold.
+EXTREMES = ["0", "-1", "2147483648", "9007199254740993", "4611686018427387904",
+            "9223372036854775807", "-9223372036854775808", "18446744073709551616", "1e308",
+            "-1e308", "1e-320", "1e999", "4294967296", "0.5", "-0.0"]
+
+
 def dictionary(target):
-    """The words in quotes of a target's seeds, for libFuzzer to insert."""
-    words = set()
+    """The words in quotes of a target's seeds and extreme numbers, for libFuzzer to insert."""
+    words = set(EXTREMES)
     for path in (SEEDS / target).iterdir():
         text = path.read_bytes().decode("utf-8", "replace")
         words.update(re.findall(r'"([A-Za-z0-9_./-]{2,48})"', text))
@@ -404,10 +466,9 @@ def dictionary(target):
     if target == "oom_text":
         for text in OOM_TEXTS.values():
             words.update(re.findall(r"[A-Za-z][A-Za-z' _-]{4,46}[A-Za-z]", text))
-    if words:
-        lines = "".join(f'"{word}"\n' for word in sorted(words))
-        (HERE / "dictionaries").mkdir(exist_ok=True)
-        (HERE / "dictionaries" / f"{target}.txt").write_text(lines)
+    lines = "".join(f'"{word}"\n' for word in sorted(words | BINARY_WORDS.get(target, set())))
+    (HERE / "dictionaries").mkdir(exist_ok=True)
+    (HERE / "dictionaries" / f"{target}.txt").write_text(lines)
 
 
 def main():
@@ -430,6 +491,10 @@ def main():
     replay_seeds()
     rank_messages_seeds()
     checkpoint_state_seeds()
+    safetensors_seeds()
+    calibrate_seeds()
+    batch_line_seeds()
+    doctor_seeds()
     for target in sorted(path.name for path in SEEDS.iterdir()):
         dictionary(target)
 
