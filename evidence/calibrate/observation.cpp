@@ -52,7 +52,7 @@ void observe(Candidate& candidate) {
     Observation row =
         memory ? observed_memory(candidate.observed) : observed_step(candidate.observed);
     const double predicted = row.exact(row.table);
-    if (!std::isfinite(row.measured) || !(row.measured > 0.0)) {
+    if (std::isfinite(predicted) && !is_number_to_fit(row.measured, predicted)) {
       candidate.reason = "it is no number of seconds or bytes";
     } else if (std::isfinite(predicted) && predicted > 0.0) {
       candidate.row = std::move(row);
@@ -115,6 +115,10 @@ Observation header(const MeasurementFile& file, const Measurement& line, const s
   row.card = card;
   row.table = Coefficients(card);
   return row;
+}
+
+bool is_number_to_fit(double measured, double predicted) {
+  return std::isfinite(measured) && measured > 0.0 && std::isfinite(predicted / measured);
 }
 
 double spread_of(const Measurement& measurement, Metric metric) {

@@ -22,6 +22,8 @@ struct ObservedScenario {
 Observation header(const MeasurementFile& file, const Measurement& line, const std::string& card);
 double spread_of(const Measurement& measurement, Metric metric);
 double median_of(const std::vector<const Measurement*>& lines, Metric metric);
+// Whether a fit can work with predicted / measured: not where it overflows.
+bool is_number_to_fit(double measured, double predicted);
 // Size of model and batch, and GPUs, for the range of the data.
 void describe(const Plan& plan, Observation& row);
 // What the line says, without its profile: the prior is the table's.

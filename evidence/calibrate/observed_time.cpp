@@ -141,6 +141,10 @@ void observe_collectives(const MeasurementFile& file,
       return collective_time(kind, bytes, group, *cluster, c).seconds();
     };
     row.quick = row.exact;
+    if (!is_number_to_fit(row.measured, row.exact(row.table))) {
+      unused("collectives: " + timing.operation + " took no number of seconds");
+      continue;
+    }
     observations.rows.push_back(std::move(row));
   }
 }

@@ -185,6 +185,8 @@ TEST_CASE("a stated uncertainty of nothing, and a rate of nearly nothing, leave 
     CHECK(rows.rows.front().sd > 0.0);
     CHECK_NOTHROW(calibrate({file}, CalibrateOptions{}));
   }
+  CHECK(observe({parse_measurements(line(R"({"step_seconds":1e-320})", "0.02"), "s.jsonl")}, "", 1)
+            .rows.empty());
   const Observations none = observe(
       {parse_measurements(line(R"({"samples_per_second":1e-320})", "0.02"), "slow.jsonl")}, "", 1);
   CHECK(none.rows.empty());
