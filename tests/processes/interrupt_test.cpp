@@ -186,9 +186,10 @@ TEST_CASE("ranks that are processes stop behind the same step, whoever of them i
     CHECK(process.out().empty() == (rank != 0));
   }
   const std::vector<double> losses = losses_of(processes[0]->out());
-  Process resumed(training(folder, {"1", "--ranks", "1", "--resume", folder / "saved"}),
-                  {},
-                  folder / "resumed");
+  Process resumed(
+      training(folder, {"1", "--ranks", "1", "--mbs", "4", "--resume", folder / "saved"}),
+      {},
+      folder / "resumed");
   CHECK(resumed.wait() == 0);
 }
 
