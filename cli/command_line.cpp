@@ -36,9 +36,8 @@ const CommandInfo& find_command(const std::string& name) {
 bool asks_for_help(const std::vector<std::string>& words) {
   // What stands behind "--" is another program's.
   const auto end = std::find(words.begin(), words.end(), "--");
-  return std::any_of(words.begin(), end, [](const std::string& word) {
-    return word == "--help" || word == "-h";
-  });
+  return std::any_of(
+      words.begin(), end, [](const std::string& word) { return word == "--help" || word == "-h"; });
 }
 
 // `help` takes no flag but --lang, which is read already.

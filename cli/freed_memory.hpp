@@ -1,4 +1,4 @@
-// What the program does with memory that it has freed.
+// How the C library treats memory that the program has freed.
 #pragma once
 
 namespace zeroplan {

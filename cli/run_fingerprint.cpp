@@ -121,9 +121,9 @@ Fingerprint fingerprint_of(const EmbeddedRun& run,
                            const runtime::TrainingOptions& options) {
   Fingerprint print;
   print.add("run.release", ZEROPLAN_VERSION);
-  add_model(print, *run.plan.model);
-  add_data(print, arguments, *run.plan.model, setup.seed);
-  add_optimizer(print, setup.adamw);
+  // As the curve has them: a data file is not summed twice.
+  const Fingerprint trained = setup.curve.part({"model.", "data.", "optimizer."});
+  for (const auto& [key, value] : trained.entries()) print.add(key, value);
   const Json scenario = scenario_document(run.plan, run.said);
   if (const Json* workload = scenario.find("workload")) {
     add_leaves(print, "workload.", "", *workload);

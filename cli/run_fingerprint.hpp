@@ -15,15 +15,16 @@
 
 namespace zeroplan {
 
-// Throws InputError where --data or --weights cannot be read.
+// Precondition: `setup.curve` is its curve_of(). Throws InputError where --weights cannot be read.
 runtime::Fingerprint fingerprint_of(const EmbeddedRun& run,
                                     const Arguments& arguments,
                                     const runtime::TrainingSetup& setup,
                                     const runtime::TrainingOptions& options);
 
-// What decides about the losses of a run that goes on: model, data, optimizer, the batch as a whole,
-// precision, clipping and the loss scaler's rules. Not the stage, the ranks or how the batch is
-// split: these may change between one part of a run and the next.
+// What decides about the losses of a run that goes on: model, data, optimizer, the batch as a
+// whole, precision, clipping and the loss scaler's rules. Not the stage, the ranks or how the batch
+// is split: these may change between one part of a run and the next. Throws InputError where --data
+// cannot be read.
 runtime::Fingerprint curve_of(const EmbeddedRun& run,
                               const Arguments& arguments,
                               const runtime::TrainingSetup& setup);

@@ -73,7 +73,7 @@ StepResult played(const Plan& plan, const PredictOptions& options, SimulationMem
 }
 
 // Each thread takes the next strategy until none is left; the results do not depend on their
-// number. Strategies whose ranks do the same are played once: stages 1 and 2 often do.
+// number. Strategies with equal programs are simulated once: stages 1 and 2 often have them.
 void play_all(std::vector<StrategyResult>& results, const PredictOptions& options) {
   std::atomic<std::size_t> next = 0;
   SimulationMemo memo;

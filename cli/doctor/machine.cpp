@@ -216,8 +216,7 @@ NvmeState read_nvme(Probe& probe, const std::string& path, bool measure) {
   }
   if (!measure) return state;
   // A name that nobody has, of a file that is ours: nothing that stands there is written to.
-  const CommandOutput made =
-      probe.run("mktemp " + sh_path(path + "/zeroplan_doctor.XXXXXXXX"));
+  const CommandOutput made = probe.run("mktemp " + sh_path(path + "/zeroplan_doctor.XXXXXXXX"));
   if (!made.worked() || lines_of(made.text).empty()) return state;
   const std::string file = sh_path(lines_of(made.text)[0]);
   state.write = rate_of(

@@ -81,17 +81,6 @@ FileFacts write_tensors(const std::string& path,
   return writer ? writer->finish() : FileFacts();
 }
 
-[[noreturn]] void refuse(const std::string& file,
-                         std::string pointer,
-                         std::string expected,
-                         std::string got) {
-  throw InputError(Diagnostic{.file = file,
-                              .pointer = std::move(pointer),
-                              .expected = std::move(expected),
-                              .got = std::move(got),
-                              .hint = ""});
-}
-
 // Names with a prefix; the file must have all of the model's parameters in their shapes.
 ValueReader reader_of(const std::string& path, const Model& model, const std::string& prefix) {
   const auto file = std::make_shared<const SafetensorsFile>(path);
@@ -99,9 +88,11 @@ ValueReader reader_of(const std::string& path, const Model& model, const std::st
   for (const Parameter& parameter : model.parameters) {
     names.push_back(prefix + parameter.name);
     const TensorInfo* info = file->find(names.back());
-    if (info == nullptr) refuse(path, "/" + names.back(), "a tensor of that name", "none");
+    if (info == nullptr) {
+      refuse_checkpoint(path, "/" + names.back(), "a tensor of that name", "none");
+    }
     if (info->shape != parameter.shape) {
-      refuse(path, "/" + names.back() + "/shape", "the model's shape", "another");
+      refuse_checkpoint(path, "/" + names.back() + "/shape", "the model's shape", "another");
     }
   }
   return [file, names = std::move(names)](
@@ -109,10 +100,6 @@ ValueReader reader_of(const std::string& path, const Model& model, const std::st
     file->read(names[static_cast<std::size_t>(parameter)], first, values);
   };
 }
-
-}  // namespace
-
-namespace {
 
 // Written by rank 0, collected from all.
 void write_files(const std::string& folder,
@@ -179,13 +166,14 @@ namespace {
 void check_file(const std::string& path, const FileFacts& expected) {
   const FileFacts facts = facts_of(path);
   if (facts.bytes != expected.bytes) {
-    refuse(path,
-           "",
-           std::to_string(expected.bytes) + " bytes, as were written",
-           std::to_string(facts.bytes) + " bytes");
+    refuse_checkpoint(path,
+                      "",
+                      std::to_string(expected.bytes) + " bytes, as were written",
+                      std::to_string(facts.bytes) + " bytes");
   }
   if (facts.crc32 != expected.crc32) {
-    refuse(path, "", "the bytes that were written", "others: the checksum (CRC-32) differs");
+    refuse_checkpoint(
+        path, "", "the bytes that were written", "others: the checksum (CRC-32) differs");
   }
 }
 

@@ -20,17 +20,6 @@ constexpr const char* kOldSchema = "zeroplan.checkpoint/1";
 // Behind everything else: the checksum of the bytes before it.
 constexpr std::string_view kChecksumKey = ",\n  \"crc32\": ";
 
-[[noreturn]] void refuse(const std::string& file,
-                         std::string pointer,
-                         std::string expected,
-                         std::string got) {
-  throw InputError(Diagnostic{.file = file,
-                              .pointer = std::move(pointer),
-                              .expected = std::move(expected),
-                              .got = std::move(got),
-                              .hint = ""});
-}
-
 Json facts_json(const FileFacts& facts) {
   return Json::object({{"bytes", facts.bytes}, {"crc32", static_cast<std::int64_t>(facts.crc32)}});
 }
@@ -67,23 +56,26 @@ std::int64_t count_in(const std::string& path, const Json& object, const char* k
   const bool good = value != nullptr && value->is_integer() && value->as_integer() >= 0 &&
                     value->as_integer() <= kMost;
   if (good) return value->as_integer();
-  refuse(path,
-         std::string("/") + key,
-         "a whole number from 0 to 2^53",
-         value != nullptr ? value->describe() : "none");
+  refuse_checkpoint(path,
+                    std::string("/") + key,
+                    "a whole number from 0 to 2^53",
+                    value != nullptr ? value->describe() : "none");
 }
 
 double scale_in(const std::string& path, const std::string& pointer, const Json* value) {
   const bool good = value != nullptr && value->is_number() && value->as_number() > 0.0 &&
                     std::isfinite(value->as_number());
   if (good) return value->as_number();
-  refuse(path, pointer, "a number above 0", value != nullptr ? value->describe() : "none");
+  refuse_checkpoint(
+      path, pointer, "a number above 0", value != nullptr ? value->describe() : "none");
 }
 
 std::optional<LossScalerState> scaler_in(const std::string& path, const Json& state) {
   const Json* scaler = state.find("loss_scaler");
   if (scaler == nullptr || scaler->is_null()) return std::nullopt;
-  if (!scaler->is_object()) refuse(path, "/loss_scaler", "an object or null", scaler->describe());
+  if (!scaler->is_object()) {
+    refuse_checkpoint(path, "/loss_scaler", "an object or null", scaler->describe());
+  }
   LossScalerState read;
   read.scale = scale_in(path, "/loss_scaler/scale", scaler->find("scale"));
   read.hysteresis = count_in(path, *scaler, "hysteresis");
@@ -125,7 +117,7 @@ FileFacts facts_in(const std::string& path, const Json& state, const char* name)
     const bool good = value != nullptr && value->is_integer() && value->as_integer() >= 0 &&
                       value->as_integer() <= most;
     if (good) return value->as_integer();
-    refuse(
+    refuse_checkpoint(
         path, pointer + "/" + key, "a whole number", value != nullptr ? value->describe() : "none");
   };
   return {number("bytes", std::numeric_limits<std::int64_t>::max()),
@@ -138,6 +130,17 @@ std::string schema_of(const Json& state) {
 }
 
 }  // namespace
+
+void refuse_checkpoint(const std::string& file,
+                       std::string pointer,
+                       std::string expected,
+                       std::string got) {
+  throw InputError(Diagnostic{.file = file,
+                              .pointer = std::move(pointer),
+                              .expected = std::move(expected),
+                              .got = std::move(got),
+                              .hint = ""});
+}
 
 std::string with_own_checksum(const Json& document) {
   std::string text = document.dump(2);
@@ -169,10 +172,11 @@ CheckpointState parse_state(const std::string& text, const std::string& file) {
   const std::string schema = schema_of(root);
   const bool old = schema == kOldSchema;
   if (schema != kSchema && !old) {
-    refuse(file, "/schema", kSchema, schema.empty() ? "none" : in_quotes(schema));
+    refuse_checkpoint(file, "/schema", kSchema, schema.empty() ? "none" : in_quotes(schema));
   }
   if (!old && !has_own_checksum(text)) {
-    refuse(file, "", "the bytes that were written", "others: the checksum (CRC-32) differs");
+    refuse_checkpoint(
+        file, "", "the bytes that were written", "others: the checksum (CRC-32) differs");
   }
   CheckpointState state;
   state.progress.steps = count_in(file, root, "steps");

@@ -38,6 +38,12 @@ std::string state_text(const CheckpointState& state);
 // wrote ("zeroplan.checkpoint/1": no checksum of its own, of a loss scaler the scale alone).
 CheckpointState parse_state(const std::string& text, const std::string& file);
 
+// An InputError about one of a checkpoint's files.
+[[noreturn]] void refuse_checkpoint(const std::string& file,
+                                    std::string pointer,
+                                    std::string expected,
+                                    std::string got);
+
 // Whether a document says that it is one, of whatever content.
 bool claims_to_be_state(const Json& document);
 

@@ -8,7 +8,7 @@
 
 using namespace zeroplan;
 
-TEST_CASE("what steers a terminal is escaped on its way out, lines and tabs stay") {
+TEST_CASE("control characters are escaped on their way to the terminal, line ends and tabs stay") {
   std::ostringstream out;
   {
     const TerminalText safe(out);
