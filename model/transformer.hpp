@@ -50,6 +50,11 @@ enum class NormKind { rms_norm, layer_norm };
 enum class PositionKind { none, rotary, learned, alibi, relative_bias };
 enum class ActivationFunction { gelu, gelu_new, gelu_tanh, bloom_gelu, quick_gelu, silu, relu };
 
+// How the class of a mixture of experts holds its routed experts: a list of modules (transformers
+// 4), or one three-dimensional parameter for all experts' gate and up projections and one for their
+// down projections (transformers 5, integrations/moe.py).
+enum class ExpertLayout { modules, fused };
+
 // Mixture of experts of a decoder layer.
 struct ExpertShape {
   std::int64_t experts = 0;  // routed experts per layer; 0: dense

@@ -106,6 +106,14 @@ void FetchCoordinator::build_slots(const FetchModel& model) {
   for (const FetchModule& module : model.modules) leaf_.push_back(module.leaf ? 1 : 0);
   if (std::find(leaf_.begin(), leaf_.end(), 1) != leaf_.end()) {
     subtree_.parameters = parameters_by_module(model, true);
+    // Modules are listed behind the one around them.
+    inside_leaf_.assign(modules, 0);
+    for (std::size_t m = 0; m < modules; ++m) {
+      const ModuleIndex around = model.modules[m].parent;
+      if (around < 0) continue;
+      const auto a = static_cast<std::size_t>(around);
+      inside_leaf_[m] = leaf_[a] != 0 || inside_leaf_[a] != 0 ? 1 : 0;
+    }
   }
   for (std::size_t m = 0; m < modules; ++m) {
     const auto& own = leaf_[m] ? subtree_.parameters[m] : direct_.parameters[m];
@@ -248,6 +256,7 @@ void FetchCoordinator::drop_in_flight(FetchLog& log) {
 // --- modules ----------------------------------------------------------------------------------
 
 void FetchCoordinator::enter(ModuleIndex module, FetchPass pass, FetchLog& log) {
+  if (has_no_hooks(module)) return;
   check_trace(module, log);
   if (mode_ == TraceMode::recording) order_.push_back(module);
   log.events.push_back({.kind = FetchEventKind::enter,
@@ -262,6 +271,7 @@ void FetchCoordinator::enter(ModuleIndex module, FetchPass pass, FetchLog& log) 
 }
 
 void FetchCoordinator::exit(ModuleIndex module, FetchPass pass, FetchLog& log) {
+  if (has_no_hooks(module)) return;
   log.events.push_back({.kind = FetchEventKind::exit,
                         .pass = pass,
                         .subject = module,

@@ -132,6 +132,9 @@ class FetchCoordinator {
     bool attributes_recomputation = true;
   };
   static Rules rules_of(DeepSpeedVersion version);
+  bool has_no_hooks(ModuleIndex module) const {
+    return !inside_leaf_.empty() && inside_leaf_[static_cast<std::size_t>(module)] != 0;
+  }
   void reset_step(FetchLog& log);
 
   // The knobs that act here, from the EngineConfig.
@@ -153,7 +156,8 @@ class FetchCoordinator {
   std::vector<std::uint8_t> frozen_;
   std::vector<ParameterIndex> persistent_list_;
   std::vector<std::uint8_t> leaf_;
-  bool host_parameters_ = false;  // offload_param
+  std::vector<std::uint8_t> inside_leaf_;  // no hooks; empty: there are no leaves
+  bool host_parameters_ = false;           // offload_param
   std::vector<Slots> slots_;
   std::vector<ParameterIndex> slot_parameters_;
 

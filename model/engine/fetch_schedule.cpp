@@ -1,5 +1,7 @@
 #include "model/engine/fetch_schedule.hpp"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "model/check.hpp"
@@ -31,6 +33,12 @@ std::vector<bool> weights_on_drive(const EngineConfig& config,
   return result;
 }
 
+bool is_leaf_by_default(std::string_view module_class) {
+  constexpr std::array<std::string_view, 3> kClasses = {
+      "MixtralSparseMoeBlock", "Qwen2MoeSparseMoeBlock", "Qwen3MoeSparseMoeBlock"};
+  return std::find(kClasses.begin(), kClasses.end(), module_class) != kClasses.end();
+}
+
 FetchModel make_fetch_model(const Model& model,
                             std::vector<EngineParameter> parameters,
                             const EngineConfig& config) {
@@ -38,7 +46,8 @@ FetchModel make_fetch_model(const Model& model,
   FetchModel result;
   result.parameters = std::move(parameters);
   for (const Module& module : model.modules) {
-    result.modules.push_back({module.parameters, module.parent, false});
+    const bool leaf = config.version >= DeepSpeedVersion::v0_19 && is_leaf_by_default(module.type);
+    result.modules.push_back({module.parameters, module.parent, leaf});
   }
   mark_persistent(result, config);
   result.on_drive = weights_on_drive(config, result.parameters);

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "model/dtype.hpp"
@@ -56,7 +57,13 @@ void mark_persistent(FetchModel& model, const EngineConfig& config);
 std::vector<bool> weights_on_drive(const EngineConfig& config,
                                    std::span<const EngineParameter> parameters);
 
+// Whether DeepSpeed 0.19 makes a leaf of a module of this class where ds_config has no leaf_module:
+// the mixtures of experts of transformers. Source:
+// leaf_module_config.py:DEFAULT_LEAF_MODULE_CLASSES.
+bool is_leaf_by_default(std::string_view module_class);
+
 // The same model as a family's builder made it; `parameters` belong to model.parameters one by one.
+// Leaves are those of the release; a leaf_module of the file is not read.
 FetchModel make_fetch_model(const Model& model,
                             std::vector<EngineParameter> parameters,
                             const EngineConfig& config);

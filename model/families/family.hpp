@@ -38,6 +38,7 @@ struct FamilyInput {
   const ConfigReader& config;
   std::string model_type;
   std::string architecture;  // architectures[0] of the config; "" where it names none
+  ExpertLayout experts = ExpertLayout::modules;  // of families that have both
 };
 
 // A row of the registry.

@@ -175,16 +175,19 @@ std::string without_infinity(std::string text) {
   return text;
 }
 
-Model model_from_file(const std::string& path, const std::string& name) {
+Model model_from_file(const std::string& path, const std::string& name, ExpertLayout experts) {
   const JsonDocument document = parse_json(without_infinity(read_text_file(path)), path);
-  Model model = read_model(document.root, path);
+  Model model = read_model(document.root, path, "", experts);
   model.name = printable(name);
   return model;
 }
 
 }  // namespace
 
-Model read_model(const Json& config, const std::string& file, const std::string& pointer) {
+Model read_model(const Json& config,
+                 const std::string& file,
+                 const std::string& pointer,
+                 ExpertLayout experts) {
   if (!config.is_object()) {
     throw InputError(Diagnostic{.file = file,
                                 .pointer = pointer.empty() ? "/" : pointer,
@@ -208,7 +211,7 @@ Model read_model(const Json& config, const std::string& file, const std::string&
   const ConfigReader reader(config, file, pointer, std::string(family->config_class), findings);
   Model model;
   try {
-    model = family->build({reader, model_type, first_architecture(config)});
+    model = family->build({reader, model_type, first_architecture(config), experts});
   } catch (const TooManyParameters& error) {
     throw InputError(Diagnostic{.file = file,
                                 .pointer = pointer.empty() ? "/" : pointer,
@@ -227,9 +230,12 @@ Model read_model(const Json& config, const std::string& file, const std::string&
   return model;
 }
 
-Model load_model(const Json& value, const std::string& file, const std::string& pointer) {
+Model load_model(const Json& value,
+                 const std::string& file,
+                 const std::string& pointer,
+                 ExpertLayout experts) {
   if (value.is_object()) {
-    Model model = read_model(value, file, pointer);
+    Model model = read_model(value, file, pointer, experts);
     model.name = "inline " + model.model_type;
     return model;
   }
@@ -242,11 +248,11 @@ Model load_model(const Json& value, const std::string& file, const std::string& 
   }
   const std::string& text = value.as_string();
   std::error_code ignored;
-  if (looks_like_a_path(text)) return model_from_file(resolved_path(text, file), text);
-  if (is_model_name(text)) return model_from_name(text, file, pointer);
+  if (looks_like_a_path(text)) return model_from_file(resolved_path(text, file), text, experts);
+  if (is_model_name(text)) return model_from_name(text, file, pointer, experts);
   const std::string path = resolved_path(text, file);
-  if (std::filesystem::exists(path, ignored)) return model_from_file(path, text);
-  return model_from_name(text, file, pointer);  // explains what names there are
+  if (std::filesystem::exists(path, ignored)) return model_from_file(path, text, experts);
+  return model_from_name(text, file, pointer, experts);  // explains what names there are
 }
 
 std::vector<ModelFamily> model_families() {

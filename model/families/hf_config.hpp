@@ -22,15 +22,23 @@ namespace zeroplan {
 // a config.json or to a directory with one (relative to the working directory, then to the folder
 // of `file`); an object is an inline Hugging Face config. `file` and `pointer` say where the value
 // stands ("scenario.json", "/model"; or "command line", "--model") for messages.
-Model load_model(const Json& value, const std::string& file, const std::string& pointer);
+// `experts`: the layout of Mixtral, Qwen2-MoE and Qwen3-MoE; others have one.
+Model load_model(const Json& value,
+                 const std::string& file,
+                 const std::string& pointer,
+                 ExpertLayout experts = ExpertLayout::modules);
 
 // A Hugging Face config. `file` and `pointer` (of the object in its document) are for messages.
-Model read_model(const Json& config, const std::string& file, const std::string& pointer = "");
+Model read_model(const Json& config,
+                 const std::string& file,
+                 const std::string& pointer = "",
+                 ExpertLayout experts = ExpertLayout::modules);
 
 // A preset or a bare size, or an InputError with the nearest names.
 Model model_from_name(std::string_view name,
                       const std::string& file = "command line",
-                      const std::string& pointer = "MODEL");
+                      const std::string& pointer = "MODEL",
+                      ExpertLayout experts = ExpertLayout::modules);
 
 // The Hugging Face config behind such a name. Precondition: is_model_name(name).
 Json config_of_name(std::string_view name);

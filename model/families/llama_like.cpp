@@ -99,27 +99,47 @@ void write_dense_mlp(ModelBuilder& builder, const LlamaLike& llama) {
                    llama.activation.class_name});
 }
 
+// One after the other, each a module (transformers 4).
+void write_expert_modules(ModelBuilder& builder, const LlamaLike& llama, const GatedMlp& expert) {
+  const auto list = builder.in("experts", "ModuleList");
+  const auto routing = builder.routed(llama.experts_per_token, llama.experts);
+  for (std::int64_t index = 0; index < llama.experts; ++index) {
+    const auto one = builder.in(index, expert.type);
+    write_gated_mlp(builder, expert);
+  }
+}
+
+// All in two parameters (transformers 5, Qwen3MoeExperts and the classes like it).
+void write_fused_experts(ModelBuilder& builder, const LlamaLike& llama) {
+  const auto scope = builder.in("experts", std::string(llama.traits->classes) + "Experts");
+  const auto routing = builder.routed(llama.experts_per_token, llama.experts);
+  const std::int64_t hidden = llama.attention.hidden;
+  const std::int64_t width = llama.expert_intermediate;
+  builder.parameter("gate_up_proj", {llama.experts, 2 * width, hidden});
+  builder.parameter("down_proj", {llama.experts, hidden, width});
+  builder.leaf("act_fn", llama.activation.class_name);
+}
+
 void write_experts(ModelBuilder& builder, const LlamaLike& llama) {
   const LlamaTraits& traits = *llama.traits;
   const std::int64_t hidden = llama.attention.hidden;
   const bool mixtral = traits.experts == ExpertStyle::mixtral;
+  const bool fused = llama.layout == ExpertLayout::fused;
   const GatedMlp expert = {mixtral ? "MixtralBlockSparseTop2MLP" : mlp_class(traits),
                            mixtral ? kMixtralOrder : kGateUpDown,
                            hidden,
                            llama.expert_intermediate,
                            false,
                            llama.activation.class_name};
-  const auto scope = builder.in(mixtral ? "block_sparse_moe" : "mlp",
-                                std::string(traits.classes) + "SparseMoeBlock");
-  builder.linear("gate", hidden, llama.experts, false);
-  {
-    const auto list = builder.in("experts", "ModuleList");
-    const auto routing = builder.routed(llama.experts_per_token, llama.experts);
-    for (std::int64_t index = 0; index < llama.experts; ++index) {
-      const auto one = builder.in(index, expert.type);
-      write_gated_mlp(builder, expert);
-    }
-  }
+  const std::string classes(traits.classes);
+  const auto scope =
+      builder.in(mixtral && !fused ? "block_sparse_moe" : "mlp", classes + "SparseMoeBlock");
+  // Qwen3MoeSparseMoeBlock of transformers 5 makes its experts before its router.
+  const bool experts_first = fused && traits.model_type == "qwen3_moe";
+  if (experts_first) write_fused_experts(builder, llama);
+  builder.linear("gate", hidden, llama.experts, false, fused ? classes + "TopKRouter" : "Linear");
+  if (!fused) write_expert_modules(builder, llama, expert);
+  if (fused && !experts_first) write_fused_experts(builder, llama);
   if (llama.shared_intermediate > 0) {
     {
       const auto shared = builder.in("shared_expert", mlp_class(traits));
@@ -302,7 +322,8 @@ void fill_shape(const ConfigReader& config, const LlamaLike& llama, Model& model
     shape.experts = {.experts = llama.experts,
                      .experts_per_token = llama.experts_per_token,
                      .intermediate = llama.expert_intermediate,
-                     .shared_intermediate = llama.shared_intermediate};
+                     .shared_intermediate = llama.shared_intermediate,
+                     .fused = llama.layout == ExpertLayout::fused};
     const auto first = std::find(llama.sparse.begin(), llama.sparse.end(), true);
     shape.dense_layers = first - llama.sparse.begin();
   }
@@ -394,7 +415,8 @@ Model build_llama_like(const FamilyInput& input) {
   const LlamaTraits& traits = *llama_traits(input.model_type);
   const ConfigReader& config = input.config;
   const Head head = head_of(input, kDecoderHeads, Head::causal_lm);
-  const LlamaLike llama = read_llama_like(config, traits);
+  LlamaLike llama = read_llama_like(config, traits);
+  llama.layout = input.experts;
   Model model;
   fill_shape(config, llama, model);
   config.throw_problems();

@@ -75,6 +75,7 @@ struct LlamaLike {
   std::int64_t expert_intermediate = 0;
   std::int64_t shared_intermediate = 0;
   std::vector<bool> sparse;  // of each layer: has experts
+  ExpertLayout layout = ExpertLayout::modules;
 };
 
 // Reads everything that decides tensors; problems are left in the reader's findings.

@@ -258,7 +258,10 @@ Json config_of_name(std::string_view name) {
   return preset->config;
 }
 
-Model model_from_name(std::string_view name, const std::string& file, const std::string& pointer) {
+Model model_from_name(std::string_view name,
+                      const std::string& file,
+                      const std::string& pointer,
+                      ExpertLayout experts) {
   if (const auto size = parse_model_size(name)) {
     if (*size >= 100'000'000 && *size <= 1'000'000'000'000) return model_of_size(*size, name);
     throw InputError(Diagnostic{.file = file,
@@ -268,7 +271,7 @@ Model model_from_name(std::string_view name, const std::string& file, const std:
   }
   const std::vector<ModelPreset> presets = model_presets();
   if (const ModelPreset* preset = find_preset(presets, name)) {
-    Model model = read_model(preset->config, preset->name);
+    Model model = read_model(preset->config, preset->name, "", experts);
     if (key_of(preset->name, false) != key_of(name, false)) {
       model.notes.push_back(std::string(name) + " was taken for the preset " + preset->name + ".");
     }

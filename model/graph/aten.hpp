@@ -52,12 +52,14 @@ Tensor silu(Tape& t, const Tensor& x);
 Tensor gelu(Tape& t, const Tensor& x);
 Tensor maximum_scalar(Tape& t, const Tensor& x);  // torch.max(x, 0-dimensional tensor)
 Tensor masked_fill(Tape& t, const Tensor& x, const Tensor& mask);
+Tensor masked_fill_in_place(Tape& t, const Tensor& x, const Tensor& mask);
 Tensor where_scalar(Tape& t, const Tensor& condition, const Tensor& x);  // else a scalar tensor
 // probability 0: the input itself, nothing launched
 Tensor dropout(Tape& t, const Tensor& x, double probability);
 
 // --- reductions and norms ---
-Tensor mean_last(Tape& t, const Tensor& x);  // keepdim
+Tensor mean_last(Tape& t, const Tensor& x);   // keepdim
+Tensor sum(Tape& t, const Tensor& x, int d);  // of three dimensions the middle one, not kept
 Tensor softmax(Tape& t, const Tensor& x, std::optional<DType> dtype = {});
 Tensor safe_softmax(Tape& t, const Tensor& x);
 Tensor log_softmax(Tape& t, const Tensor& x);
@@ -71,6 +73,17 @@ Tensor addmm(Tape& t, const Tensor& bias, const Tensor& a, const Tensor& b);
 Tensor bmm(Tape& t, const Tensor& a, const Tensor& b);
 Tensor baddbmm(Tape& t, const Tensor& addend, const Tensor& a, const Tensor& b);
 Tensor matmul(Tape& t, const Tensor& a, const Tensor& b);  // 4-dimensional, batched
+// torch's _grouped_mm: rows (S, in), sorted by group, by the transposed matrices of a weight
+// (groups, out, in); `offsets` says where each group's rows end.
+enum class GroupedProducts {
+  one_kernel,  // Hopper and Blackwell of data centres, bf16 (GroupedBlas.cpp _grouped_mm_cuda)
+  loop         // elsewhere: the host reads the offsets and launches one product after the other
+};
+Tensor grouped_mm(Tape& t,
+                  const Tensor& rows,
+                  const Tensor& weight,
+                  const Tensor& offsets,
+                  GroupedProducts products);
 // F.linear; the bias may be undefined.
 Tensor linear(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias);
 // bitsandbytes' MatMul4Bit: the weight is read from four bits into a tensor of its own, forward and
@@ -87,6 +100,13 @@ Tensor embedding(Tape& t, const Tensor& indices, const Tensor& weight);
 
 // x[rows] of a (tokens, width) tensor: `rows` of them.
 Tensor index_rows(Tape& t, const Tensor& x, std::int64_t rows);
+// The same by a tensor of row numbers that the model made: it is saved.
+Tensor index_rows(Tape& t, const Tensor& x, const Tensor& index);
+// torch.sort of `count` row numbers.
+struct Sorted {
+  Tensor values, indices;
+};
+Sorted sort(Tape& t, std::int64_t count);
 // x[..., [i], ...] with a list of one number in dimension d: a copy whose size there is 1.
 Tensor index_one(Tape& t, const Tensor& x, int d);
 // target.index_add_(0, rows, x), in place.

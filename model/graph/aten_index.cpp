@@ -8,9 +8,13 @@ namespace zeroplan::aten {
 // index.Tensor: the index tensor is saved; its gradient is index_put_ with accumulation into zeros
 // of the whole input (index_backward, FunctionsManual.cpp), sorted by thrust.
 Tensor index_rows(Tape& t, const Tensor& x, std::int64_t rows) {
+  return index_rows(t, x, t.empty(Shape{rows}, DType::int64));
+}
+
+Tensor index_rows(Tape& t, const Tensor& x, const Tensor& index) {
+  const std::int64_t rows = index.size(0);
   const std::int64_t columns = x.size(-1);
   const bool trains = t.trains({&x});
-  const Tensor index = t.empty(Shape{rows}, DType::int64);
   Tensor saved;
   if (trains) saved = t.save(index);
   Tensor out = t.empty(Shape{rows, columns}, x.dtype());

@@ -180,7 +180,7 @@ void note_assumptions(GraphAssembler& assembler, const Context& c) {
   }
   if (c.shape().experts.experts > 0) {
     assembler.assume("Tokens are spread evenly over the experts.");
-    if (c.at_least(4, 57) || c.shape().experts.fused) {
+    if (c.at_least(4, 57) && !c.shape().experts.fused) {
       assembler.assume("Experts run one after the other, as in transformers 4.50.");
     }
   }

@@ -1,9 +1,11 @@
 // Mixture-of-experts blocks of Mixtral, Qwen2-MoE and Qwen3-MoE: a Python loop over the experts
-// (modeling_mixtral 4.50). Tokens are taken to be spread evenly; an uneven spread moves bytes
-// between experts and keeps their sum.
+// (modeling_mixtral 4.50), or grouped products over all of them (transformers 5.17, torch from 2.9
+// on: integrations/moe.py grouped_mm_experts_forward). Tokens are taken to be spread evenly; an
+// uneven spread moves bytes between experts and keeps their sum.
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "model/implementations/families.hpp"
 
@@ -16,6 +18,7 @@ struct ExpertNames {
   const char* up;
   const char* down;
 };
+constexpr DType kInt32 = DType::fp32;  // as wide
 constexpr ExpertNames kMixtral{"w1", "w3", "w2"};
 constexpr ExpertNames kQwen{"gate_proj", "up_proj", "down_proj"};
 
@@ -38,13 +41,19 @@ Tensor feed_forward(Tape& t,
   return t.leave(scope, linear(t, c, names.down, product));
 }
 
+struct Routing {
+  Tensor logits;   // transformers 5 holds them until the block returns
+  Tensor weights;  // of the chosen experts
+};
+
 // softmax over the experts in fp32, the k largest, normalised, in the model's dtype.
-Tensor routing_weights(Tape& t, const Context& c, const Tensor& rows) {
+Routing route(Tape& t, const Context& c, const Tensor& rows) {
   const Tensor logits = linear(t, c, "gate", rows);
   Tensor weights = aten::softmax(t, logits, DType::fp32);
   weights = aten::topk(t, weights, c.shape().experts.experts_per_token);
   weights = aten::scale(t, weights, "div");
-  return aten::to(t, weights, t.dtype());
+  weights = aten::to(t, weights, t.dtype());
+  return {c.shape().experts.fused ? logits : Tensor(), weights};
 }
 
 // current_state = hidden[top_x]; final.index_add_(0, top_x, expert(current_state) * weights)
@@ -73,13 +82,105 @@ Tensor add_expert(Tape& t,
   return aten::index_add(t, sum, out);
 }
 
-// sigmoid(shared_expert_gate(x)) * shared_expert(x), added (Qwen2MoeSparseMoeBlock)
-Tensor add_shared_expert(Tape& t, const Context& c, const Tensor& rows, const Tensor& sum) {
-  const Tensor shared = feed_forward(t, c, "shared_expert", kQwen, rows);
+// sigmoid(shared_expert_gate(x)) * shared_expert(x), added (Qwen2MoeSparseMoeBlock); `done`: the
+// shared expert's output where it has run.
+Tensor add_shared_expert(
+    Tape& t, const Context& c, const Tensor& rows, const Tensor& done, const Tensor& sum) {
+  const Tensor shared = done.defined() ? done : feed_forward(t, c, "shared_expert", kQwen, rows);
   Tensor gate = linear(t, c, "shared_expert_gate", rows);
   gate = aten::sigmoid(t, gate);
   const Tensor gated = aten::mul(t, gate, shared);
   return aten::add(t, sum, gated);
+}
+
+// Where the groups of `rows` sorted row numbers end: histc, cumsum.
+Tensor group_ends(Tape& t, std::int64_t rows, std::int64_t groups) {
+  const Tensor ids = t.empty(Shape{rows}, kInt32);
+  t.launch({.name = "_to_copy", .kind = OpKind::copy, .traffic = ids.bytes() * 3});
+  const Tensor counts = t.empty(Shape{groups}, kInt32);
+  t.launch({.name = "histc", .kind = OpKind::reduction, .traffic = ids.bytes(), .kernels = 2});
+  Tensor ends = t.empty(Shape{groups}, kInt32);
+  t.launch({.name = "cumsum", .kind = OpKind::reduction, .traffic = ends.bytes() * 2});
+  return ends;
+}
+
+// act(gate) * up of the two halves (_default_apply_gate).
+Tensor apply_gate(Tape& t, const Context& c, const Tensor& both) {
+  const std::int64_t width = c.shape().experts.intermediate;
+  const std::vector<Tensor> halves = aten::split(t, both, {width, width}, -1);
+  const Tensor activated = activation(t, c.shape().activation, halves[0]);
+  return aten::mul(t, activated, halves[1]);
+}
+
+// weighted[inverse of the order], summed over each token's experts.
+Tensor back_in_order(Tape& t, const Context& c, const Tensor& weighted) {
+  const std::int64_t rows = weighted.size(0);
+  const std::int64_t chosen = c.shape().experts.experts_per_token;
+  const Tensor inverse = t.empty(Shape{rows}, DType::int64);
+  {
+    const Tensor numbers = t.empty(Shape{rows}, DType::int64);
+    t.launch({.name = "arange", .kind = OpKind::fill, .traffic = numbers.bytes()});
+    t.launch({.name = "index_put_", .kind = OpKind::scatter, .traffic = numbers.bytes() * 3});
+  }
+  const Tensor ordered = aten::index_rows(t, weighted, inverse);
+  const Tensor apart = aten::view(t, ordered, Shape{rows / chosen, chosen, c.shape().hidden});
+  return aten::sum(t, apart, 1);
+}
+
+aten::GroupedProducts products_on(const Context& c) {
+  const int generation = c.options.compute_capability / 10;
+  const bool has_kernel = (generation == 9 || generation == 10) && c.options.dtype == DType::bf16;
+  return has_kernel ? aten::GroupedProducts::one_kernel : aten::GroupedProducts::loop;
+}
+
+// grouped_mm_experts_forward. What Python's frame names lives until it returns.
+Tensor fused_experts(Tape& t, const Context& c, const Tensor& hidden, const Tensor& weights) {
+  Tensor in = hidden;
+  const auto scope = t.enter("experts", in);
+  const ExpertShape& shape = c.shape().experts;
+  const std::int64_t rows = in.size(0) * shape.experts_per_token;
+  const aten::GroupedProducts products = products_on(c);
+  const aten::Sorted order = aten::sort(t, rows);
+  Tensor states;
+  {
+    const Tensor tokens = t.empty(Shape{rows}, DType::int64);  // perm // num_top_k
+    t.launch({.name = "floor_divide", .traffic = tokens.bytes() * 2});
+    states = aten::index_rows(t, in, tokens);
+  }
+  const Tensor flat = aten::view(t, weights, Shape{rows, 1});
+  const Tensor factors = aten::index_rows(t, flat, order.indices);
+  const Tensor ends = group_ends(t, rows, shape.experts);
+  // Rows of experts that live elsewhere: none here, but the mask and its fills run.
+  const Tensor mask = t.empty(Shape{rows, 1}, DType::boolean);
+  t.launch({.name = "ge", .traffic = mask.bytes() * 9});
+  t.launch({.name = "clamp_", .traffic = order.values.bytes() * 2});
+  states = aten::masked_fill_in_place(t, states, mask);
+  Tensor out = aten::grouped_mm(t, states, t.module_parameter("gate_up_proj"), ends, products);
+  out = aten::masked_fill(t, out, mask);
+  out = apply_gate(t, c, out);
+  out = aten::grouped_mm(t, out, t.module_parameter("down_proj"), ends, products);
+  out = aten::masked_fill(t, out, mask);
+  const Tensor weighted = aten::mul(t, out, factors);
+  return t.leave(scope, back_in_order(t, c, weighted));
+}
+
+// The experts one after the other, each adding to the sum.
+Tensor looped_experts(Tape& t, const Context& c, const Tensor& rows, const Tensor& weights) {
+  const ExpertNames& names = t.has_parameter("experts.0.w1", "weight") ||
+                                     t.has_parameter("experts.0.w1", "base_layer.weight")
+                                 ? kMixtral
+                                 : kQwen;
+  const ExpertShape& shape = c.shape().experts;
+  Tensor sum = t.empty(rows.shape(), t.dtype());
+  t.launch({.name = "zeros", .kind = OpKind::fill, .traffic = sum.bytes()});
+  // one_hot of the chosen experts, int64 (tokens, k, experts), alive through the loop
+  const Tensor mask =
+      t.empty(Shape{rows.size(0), shape.experts_per_token, shape.experts}, DType::int64);
+  t.launch({.name = "one_hot", .kind = OpKind::scatter, .traffic = mask.bytes() * 2, .kernels = 3});
+  for (std::int64_t e = 0; e < shape.experts; ++e) {
+    sum = add_expert(t, c, e, names, rows, weights, sum);
+  }
+  return sum;
 }
 
 }  // namespace
@@ -87,28 +188,16 @@ Tensor add_shared_expert(Tape& t, const Context& c, const Tensor& rows, const Te
 Tensor sparse_moe(Tape& t, const Context& c, std::string_view module, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter(module, in);
-  const ExpertNames& names = t.has_parameter("experts.0.w1", "weight") ||
-                                     t.has_parameter("experts.0.w1", "base_layer.weight")
-                                 ? kMixtral
-                                 : kQwen;
   const Tensor rows = aten::view(t, in, Shape{c.batch * c.sequence, c.shape().hidden});
-  const Tensor weights = routing_weights(t, c, rows);
-  Tensor sum = t.empty(rows.shape(), t.dtype());
-  t.launch({.name = "zeros", .kind = OpKind::fill, .traffic = sum.bytes()});
-  {
-    // one_hot of the chosen experts, int64 (tokens, k, experts), alive through the loop
-    const Tensor mask =
-        t.empty(Shape{rows.size(0), c.shape().experts.experts_per_token, c.shape().experts.experts},
-                DType::int64);
-    t.launch(
-        {.name = "one_hot", .kind = OpKind::scatter, .traffic = mask.bytes() * 2, .kernels = 3});
-    for (std::int64_t e = 0; e < c.shape().experts.experts; ++e) {
-      sum = add_expert(t, c, e, names, rows, weights, sum);
-    }
-  }
-  if (t.has_parameter("shared_expert.down_proj", "weight")) {
-    sum = add_shared_expert(t, c, rows, sum);
-  }
+  const bool fused = c.shape().experts.fused;
+  const bool shares = t.has_parameter("shared_expert.down_proj", "weight");
+  // Qwen2MoeSparseMoeBlock of transformers 5 runs its shared expert first.
+  const Tensor shared =
+      shares && fused ? feed_forward(t, c, "shared_expert", kQwen, rows) : Tensor();
+  const Routing routing = route(t, c, rows);
+  Tensor sum = fused ? fused_experts(t, c, rows, routing.weights)
+                     : looped_experts(t, c, rows, routing.weights);
+  if (shares) sum = add_shared_expert(t, c, rows, shared, sum);
   return t.leave(scope, aten::view(t, sum, c.hidden_shape()));
 }
 

@@ -52,6 +52,14 @@ bool says_any_workload(const Scenario& scenario) {
   });
 }
 
+// Of the transformers that the scenario names.
+ExpertLayout experts_of(const Scenario& scenario) {
+  const Said* said = scenario.find(ScenarioKey::transformers_version);
+  const std::optional<Version> release =
+      said != nullptr ? parse_version(said->value.as_string()) : std::nullopt;
+  return release && has_fused_experts(*release) ? ExpertLayout::fused : ExpertLayout::modules;
+}
+
 // What is known of the run, owned.
 class Facts {
  public:
@@ -59,7 +67,7 @@ class Facts {
     const Scenario& scenario = request.scenario;
     if (const Said* said = scenario.find(ScenarioKey::model)) {
       model_ = std::make_shared<const Model>(
-          load_model(said->value, said->origin.file, said->origin.pointer));
+          load_model(said->value, said->origin.file, said->origin.pointer, experts_of(scenario)));
     }
     profile_ = read_profile_of(scenario);
     if (scenario.find(ScenarioKey::cluster) != nullptr) {
@@ -157,8 +165,10 @@ class Facts {
 
   void make_plan() {
     if (model_ == nullptr || cluster_ == nullptr) return;
-    Prepared prepared{
-        model_, cluster_, std::make_shared<const DsConfig>(request_.config), profile_};
+    const Prepared prepared{.model = model_,
+                            .cluster = cluster_,
+                            .ds_config = std::make_shared<const DsConfig>(request_.config),
+                            .profile = profile_};
     try {
       Scenario scenario = request_.scenario;
       if (!style_was_said_) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "model/engine/fetch_schedule.hpp"
 #include "model/lint/run_view.hpp"
 
 namespace zeroplan::rules {
@@ -39,10 +40,7 @@ void leaf_modules(const Run& run, Report& report) {
   const std::string type = expert_class(*run.model);
   if (type.empty()) return;
   const bool newest = run.file.is_at_least(DeepSpeedVersion::v0_19);
-  // What 0.19 takes as leaves by itself: leaf_module_config.py:DEFAULT_LEAF_MODULE_CLASSES.
-  constexpr std::array<std::string_view, 3> kKnown = {
-      "MixtralSparseMoeBlock", "Qwen2MoeSparseMoeBlock", "Qwen3MoeSparseMoeBlock"};
-  if (newest && std::find(kKnown.begin(), kKnown.end(), type) != kKnown.end()) return;
+  if (newest && is_leaf_by_default(type)) return;
   report.at(Knob::leaf_module, {type}, newest ? 0 : 1);
 }
 

@@ -69,10 +69,10 @@ void swap_pool(const Run& run, Report& report) {
 
 // The prediction of the same run with another file; nothing where that cannot be planned.
 std::optional<StepResult> with_file(const Run& run, const DsConfig& config) {
-  Prepared prepared{run.plan->model,
-                    std::make_shared<const Cluster>(*run.cluster),
-                    std::make_shared<const DsConfig>(config),
-                    run.plan->profile};
+  const Prepared prepared{.model = run.plan->model,
+                          .cluster = std::make_shared<const Cluster>(*run.cluster),
+                          .ds_config = std::make_shared<const DsConfig>(config),
+                          .profile = run.plan->profile};
   try {
     return predict(resolve(run.scenario, prepared));
   } catch (const InputError&) {

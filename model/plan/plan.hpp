@@ -103,6 +103,8 @@ InputError with_origins(const InputError& error, const Plan& plan);
 // What resolve() may take as already known, so that many plans of one model and cluster are cheap.
 struct Prepared {
   std::shared_ptr<const Model> model;
+  // As transformers 5 has its experts; null: the same.
+  std::shared_ptr<const Model> model_with_fused_experts;
   std::shared_ptr<const Cluster> cluster;
   std::shared_ptr<const DsConfig> ds_config;  // instead of the scenario's, where it is there
   std::shared_ptr<const Profile> profile;     // null: the scenario's is read, if it has one

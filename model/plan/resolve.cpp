@@ -50,7 +50,7 @@ namespace {
 // --- what and where
 // ----------------------------------------------------------------------------------
 
-std::shared_ptr<const Model> load_model_of(const Scenario& scenario) {
+std::shared_ptr<const Model> load_model_of(const Scenario& scenario, ExpertLayout experts) {
   const Said* said = scenario.find(ScenarioKey::model);
   if (said == nullptr) {
     throw InputError({"command line",
@@ -60,7 +60,7 @@ std::shared_ptr<const Model> load_model_of(const Scenario& scenario) {
                       "zeroplan models lists the names"});
   }
   return std::make_shared<const Model>(
-      load_model(said->value, said->origin.file, said->origin.pointer));
+      load_model(said->value, said->origin.file, said->origin.pointer, experts));
 }
 
 void require_cluster(const Scenario& scenario) {
@@ -129,6 +129,16 @@ void resolve_software(Resolver& r) {
                                       : "";
     r.assume("software: " + deepspeed + "torch " + to_string(software.torch) + ", transformers " +
              to_string(software.transformers));
+  }
+}
+
+// transformers' own classes hold their experts as the release does; others' keep a list of modules.
+void take_experts(Resolver& r, const Prepared& prepared) {
+  const bool own_classes = r.text(ScenarioKey::implementation).value_or("hf") == "hf" &&
+                           r.plan.workload.engine != TrainingEngine::embedded;
+  if (prepared.model_with_fused_experts != nullptr && own_classes &&
+      has_fused_experts(r.plan.software.transformers)) {
+    r.plan.model = prepared.model_with_fused_experts;
   }
 }
 
@@ -408,11 +418,15 @@ void report_startup(Resolver& r) {
 }  // namespace
 
 Prepared prepare(const Scenario& scenario) {
-  std::shared_ptr<const Model> model = load_model_of(scenario);
+  std::shared_ptr<const Model> model = load_model_of(scenario, ExpertLayout::modules);
+  std::shared_ptr<const Model> fused;
+  if (model->planned && model->shape.experts.experts > 0) {
+    fused = load_model_of(scenario, ExpertLayout::fused);
+  }
   require_cluster(scenario);
   std::shared_ptr<const Profile> profile = read_profile_of(scenario);
   std::shared_ptr<const Cluster> cluster = read_cluster_of(scenario, profile.get());
-  return {std::move(model), std::move(cluster), nullptr, std::move(profile)};
+  return {std::move(model), std::move(fused), std::move(cluster), nullptr, std::move(profile)};
 }
 
 Plan resolve(const Scenario& scenario) { return resolve(scenario, prepare(scenario)); }
@@ -442,6 +456,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   r.plan.workload.engine =
       choice(r, ScenarioKey::engine, kTrainingEngineNames, TrainingEngine::deepspeed);
   resolve_software(r);
+  take_experts(r, prepared);
   resolve_training(r);
   resolve_sequence(r);
   resolve_degrees(r);

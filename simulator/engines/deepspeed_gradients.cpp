@@ -5,7 +5,29 @@
 
 namespace zeroplan {
 
+// stage3.py create_reduce_and_remove_grad_hooks: a leaf module's backward hook reduces them all, in
+// the order of its parameters.
+void DeepSpeedWriter::take_gradients_of_leaf() {
+  std::vector<HeldGradient> gradients = std::move(of_leaf_);
+  of_leaf_.clear();
+  std::sort(gradients.begin(), gradients.end(), [](const HeldGradient& a, const HeldGradient& b) {
+    return a.parameter < b.parameter;
+  });
+  for (const HeldGradient& gradient : gradients) {
+    reduce_gradient(gradient.parameter, gradient.slot);
+  }
+}
+
 void DeepSpeedWriter::take_gradient(std::int32_t parameter, SlotIndex slot) {
+  const bool waits = !leaf_of_.empty() && leaf_of_[static_cast<std::size_t>(parameter)] >= 0;
+  if (!waits) {
+    reduce_gradient(parameter, slot);
+    return;
+  }
+  of_leaf_.push_back({parameter, slot});
+}
+
+void DeepSpeedWriter::reduce_gradient(std::int32_t parameter, SlotIndex slot) {
   begin_backward_buffers(micro_step_);
   actions_.clear();
   reducer_.gradient_ready(parameter, actions_);

@@ -32,6 +32,24 @@ std::int64_t played_live_micro_batches(const Plan& plan, const EngineConfig& con
   return std::min<std::int64_t>(live_micro_batches(plan), config.gradient_accumulation_steps);
 }
 
+// Of each parameter the leaf module around it, -1 where there is none; empty without leaf modules.
+std::vector<ModuleIndex> leaves_by_parameter(const FetchModel& model) {
+  std::vector<ModuleIndex> leaf_of(model.parameters.size(), -1);
+  std::vector<ModuleIndex> around(model.modules.size(), -1);
+  bool any = false;
+  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+    const FetchModule& module = model.modules[m];
+    if (module.parent >= 0) around[m] = around[static_cast<std::size_t>(module.parent)];
+    if (module.leaf) around[m] = static_cast<ModuleIndex>(m);
+    any = any || module.leaf;
+    for (const ParameterIndex p : module.parameters) {
+      if (around[m] >= 0) leaf_of[static_cast<std::size_t>(p)] = around[m];
+    }
+  }
+  if (!any) leaf_of.clear();
+  return leaf_of;
+}
+
 }  // namespace
 
 bool waits_before_micro_steps(const Plan& plan) {
@@ -90,7 +108,9 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const E
         parameter_swap(config_, plan.engine_parameters, sub_groups(config_, plan.engine_parameters))
             .read;
   }
-  coordinator_.emplace(fetch_model(plan), config_);
+  const FetchModel fetched = fetch_model(plan);
+  leaf_of_ = leaves_by_parameter(fetched);
+  coordinator_.emplace(fetched, config_);
   walk_.emplace(*plan.model, work.graph);
   slots_of_parameters(parameter_slots_, SlotKind::gathered_parameter);
   slots_of_parameters(secondary_slots_, SlotKind::secondary_parameter);
@@ -316,6 +336,10 @@ void DeepSpeedWriter::module_step(const ModuleStep& step) {
   if (step.enters) coordinator_->enter(step.module, step.pass, log_);
   if (!step.enters) coordinator_->exit(step.module, step.pass, log_);
   write_fetches();
+  const bool leaf_ends =
+      !step.enters && step.pass == FetchPass::backward && !of_leaf_.empty() &&
+      leaf_of_[static_cast<std::size_t>(of_leaf_.front().parameter)] == step.module;
+  if (leaf_ends) take_gradients_of_leaf();
 }
 
 // --- buffers of the engine

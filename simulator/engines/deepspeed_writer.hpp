@@ -81,6 +81,8 @@ class DeepSpeedWriter {
 
   // deepspeed_gradients.cpp: from a finished gradient to the engine's buckets
   void take_gradient(std::int32_t parameter, SlotIndex slot);
+  void take_gradients_of_leaf();
+  void reduce_gradient(std::int32_t parameter, SlotIndex slot);
   void keep_waiting_gradient(std::int32_t parameter, SlotIndex slot);
   void take_waiting_gradient(std::int32_t parameter);
   void write_gradient_hook();
@@ -168,8 +170,11 @@ class DeepSpeedWriter {
   std::vector<SlotIndex> waiting_slots_;  // by parameter: .grad or grad_accum
   std::vector<bool> waits_;               // by parameter: that slot is held
   std::vector<HeldGradient> held_;        // larger than a bucket, until the next flush
-  std::vector<SlotIndex> transients_;     // of the flush or group at hand
-  std::vector<SlotIndex> casts_;          // of gradients one by one, until they are flattened
+  // Stage 3: gradients of a leaf module wait for the end of its backward pass.
+  std::vector<ModuleIndex> leaf_of_;   // by parameter: its leaf module, -1: none; empty: no leaves
+  std::vector<HeldGradient> of_leaf_;  // of the leaf whose backward runs
+  std::vector<SlotIndex> transients_;  // of the flush or group at hand
+  std::vector<SlotIndex> casts_;       // of gradients one by one, until they are flattened
   std::vector<SlotIndex> free_slots_;
   QueueIndex reduce_queue_ = -1;
 

@@ -8,6 +8,8 @@
 #include "tests/catch.hpp"
 #include "tests/support/graph_walk.hpp"
 
+using namespace std::string_literals;
+
 namespace zeroplan {
 namespace {
 
@@ -59,6 +61,33 @@ TEST_CASE("Graphs of small configs of each llama-like type are whole") {
       GraphOptions o = options();
       o.checkpointing = checkpointing;
       check_whole(model, o);
+      o.zero3_linear = true;
+      check_whole(model, o);
+    }
+  }
+}
+
+TEST_CASE("Graphs of experts in two parameters are whole, as one kernel and as a loop") {
+  const std::string sizes =
+      R"(, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000,
+          "max_position_embeddings": 1024, "num_experts_per_tok": 2)";
+  for (const std::string& type :
+       {R"("mixtral", "num_local_experts": 4)"s,
+        R"("qwen2_moe", "num_experts": 4, "moe_intermediate_size": 128)"s,
+        R"("qwen3_moe", "num_experts": 5, "moe_intermediate_size": 96)"s}) {
+    const Model model =
+        read_model(parse_json(R"({"model_type": )" + type + sizes + "}", "test").root,
+                   "test",
+                   "",
+                   ExpertLayout::fused);
+    for (const int capability : {80, 90}) {
+      GraphOptions o = options();
+      o.transformers = {5, 17};
+      o.torch = {2, 11};
+      o.compute_capability = capability;
+      check_whole(model, o);
+      o.checkpointing = ActivationCheckpointing::full;
       o.zero3_linear = true;
       check_whole(model, o);
     }

@@ -214,6 +214,55 @@ TEST_CASE("a quantized config is counted as the tensors that training holds") {
   CHECK(plain.torch_dtype == "bfloat16");
 }
 
+// Recorded from named_parameters() of transformers 5.17 on the meta device.
+TEST_CASE(
+    "experts of transformers 5 are two parameters, beside the router where the class has it") {
+  const auto names_of = [](const std::string& config) {
+    std::vector<std::string> names;
+    for (const Parameter& parameter :
+         read_model(config_of(config), "config.json", "", ExpertLayout::fused).parameters) {
+      const std::string layer = "model.layers.0.mlp.";
+      if (!parameter.name.starts_with(layer)) continue;
+      std::string text = parameter.name.substr(layer.size());
+      for (const std::int64_t size : parameter.shape) text += " " + std::to_string(size);
+      names.push_back(text);
+    }
+    return names;
+  };
+  const std::string sizes =
+      R"("hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 128,
+         "num_experts_per_tok": 2, )";
+  const std::vector<std::string> mixtral = {
+      "gate.weight 8 64", "experts.gate_up_proj 8 192 64", "experts.down_proj 8 64 96"};
+  CHECK(names_of("{" + sizes + R"("model_type": "mixtral", "num_local_experts": 8})") == mixtral);
+  const std::vector<std::string> qwen3 = {
+      "experts.gate_up_proj 16 64 64", "experts.down_proj 16 64 32", "gate.weight 16 64"};
+  CHECK(names_of("{" + sizes +
+                 R"("model_type": "qwen3_moe", "num_experts": 16, "moe_intermediate_size": 32})") ==
+        qwen3);
+  const std::vector<std::string> qwen2 = {"gate.weight 16 64",
+                                          "experts.gate_up_proj 16 64 64",
+                                          "experts.down_proj 16 64 32",
+                                          "shared_expert.gate_proj.weight 48 64",
+                                          "shared_expert.up_proj.weight 48 64",
+                                          "shared_expert.down_proj.weight 64 48",
+                                          "shared_expert_gate.weight 1 64"};
+  CHECK(names_of("{" + sizes + R"("model_type": "qwen2_moe", "num_experts": 16,
+                 "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48})") == qwen2);
+}
+
+TEST_CASE("both layouts of experts count the same") {
+  for (const std::string name : {"qwen3-30b-a3b", "mixtral-8x7b", "qwen1.5-moe-a2.7b"}) {
+    CAPTURE(name);
+    const auto modules = count_parameters(model_from_name(name));
+    const auto fused =
+        count_parameters(model_from_name(name, "command line", "MODEL", ExpertLayout::fused));
+    CHECK(fused.total == modules.total);
+    CHECK(fused.active == modules.active);
+  }
+}
+
 TEST_CASE("routed experts count as active with their share") {
   const Model model =
       read_model(config_of(R"({"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2,

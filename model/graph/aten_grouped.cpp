@@ -1,0 +1,133 @@
+// Products of rows that are grouped by their expert, and what sorts the rows into groups.
+#include <algorithm>
+#include <utility>
+
+#include "model/check.hpp"
+#include "model/graph/aten.hpp"
+
+namespace zeroplan::aten {
+
+namespace {
+
+// Each group's rows by its own matrix; the rows are taken to be spread evenly over the groups.
+void launch_grouped(Tape& t,
+                    GroupedProducts products,
+                    const MatrixProduct& product,
+                    Bytes traffic) {
+  if (products == GroupedProducts::one_kernel) {
+    t.launch({.name = "_grouped_mm", .kind = OpKind::matmul, .traffic = traffic}, product);
+    return;
+  }
+  const std::int64_t groups = product.batch;
+  t.launch(
+      {.name = "offsets to the host", .kind = OpKind::host_copy, .traffic = Bytes::of(4 * groups)});
+  t.launch({.name = "mm of each group",
+            .kind = OpKind::matmul,
+            .traffic = traffic,
+            .kernels = static_cast<std::int32_t>(groups)},
+           product);
+}
+
+Tensor transposed(Tape& t, const Tensor& x) {
+  return t.alias(x, x.shape().transposed(-2, -1), "transpose");
+}
+
+std::int64_t rows_per_group(const Tensor& rows, std::int64_t groups) {
+  return std::max<std::int64_t>(1, ceil_div(rows.size(0), groups));
+}
+
+// rows (S, in) by weight (groups, in, out).
+Tensor by_group(Tape& t, GroupedProducts products, const Tensor& rows, const Tensor& weight) {
+  const std::int64_t groups = weight.size(0);
+  const std::int64_t out_features = weight.size(2);
+  Tensor out = t.empty(Shape{rows.size(0), out_features}, rows.dtype());
+  launch_grouped(t,
+                 products,
+                 {groups, rows_per_group(rows, groups), out_features, weight.size(1), rows.dtype()},
+                 rows.bytes() + weight.bytes() + out.bytes());
+  return out;
+}
+
+// The gradient of a weight (groups, out, in): each group's gradient rows (S, out), transposed, by
+// its rows (S, in).
+Tensor weight_gradient(Tape& t,
+                       GroupedProducts products,
+                       const Tensor& gradient,
+                       const Tensor& rows,
+                       std::int64_t groups) {
+  const Tensor left = transposed(t, gradient);
+  Tensor out = t.empty(Shape{groups, gradient.size(1), rows.size(1)}, rows.dtype());
+  launch_grouped(
+      t,
+      products,
+      {groups, gradient.size(1), rows.size(1), rows_per_group(rows, groups), rows.dtype()},
+      gradient.bytes() + rows.bytes() + out.bytes());
+  return out;
+}
+
+}  // namespace
+
+Sorted sort(Tape& t, std::int64_t count) {
+  Sorted sorted{t.empty(Shape{count}, DType::int64), t.empty(Shape{count}, DType::int64)};
+  // keys and positions beside those that are returned (Sort.cpp: segmented_sort_pairs)
+  const Tensor scratch = t.empty(Shape{2 * count}, DType::int64, MemoryCategory::temporaries);
+  t.launch({.name = "sort", .kind = OpKind::scatter, .traffic = scratch.bytes() * 4, .kernels = 4});
+  return sorted;
+}
+
+Tensor masked_fill_in_place(Tape& t, const Tensor& x, const Tensor& mask) {
+  const bool trains = t.trains({&x});
+  Tensor saved;
+  if (trains) saved = t.save(mask);
+  t.launch({.name = "masked_fill_", .traffic = x.bytes() * 2 + mask.bytes()});
+  Tensor out = t.alias(x, x.shape(), "");
+  if (trains) {
+    t.record({&out}, {&x}, [saved](Backward& b) {
+      b.give(0, masked_fill(b.tape, b.gradient(), saved));
+    });
+  }
+  return out;
+}
+
+Tensor sum(Tape& t, const Tensor& x, int d) {
+  const Shape& shape = x.shape();
+  ZP_CHECK(shape.rank() == 3 && d == 1, "sum: the middle one of three dimensions");
+  Tensor out = t.empty(Shape{shape.size(0), shape.size(2)}, x.dtype());
+  t.launch({.name = "sum", .kind = OpKind::reduction, .traffic = x.bytes() + out.bytes()});
+  if (t.trains({&x})) {
+    t.record({&out}, {&x}, [shape](Backward& b) {
+      const Tensor one =
+          b.tape.alias(b.gradient(), Shape{shape.size(0), 1, shape.size(2)}, "unsqueeze");
+      b.give(0, b.tape.alias(one, one.shape().expanded(shape), "expand"));
+    });
+  }
+  return out;
+}
+
+// derivatives.yaml _grouped_mm: keeps rows, weight and offsets; the weight's gradient comes first
+// and has the layout of the weight (_grouped_mm_mat2_backward, FunctionsManual.cpp).
+Tensor grouped_mm(Tape& t,
+                  const Tensor& rows,
+                  const Tensor& weight,
+                  const Tensor& offsets,
+                  GroupedProducts products) {
+  ZP_CHECK(rows.shape().rank() == 2 && weight.shape().rank() == 3, "grouped_mm: rows by a stack");
+  const bool trains = t.trains({&rows, &weight});
+  Tensor saved_rows, saved_offsets;
+  if (trains) saved_offsets = t.save(offsets);
+  if (trains && weight.requires_grad()) saved_rows = t.save(rows);
+  const Tensor across = transposed(t, weight);
+  Tensor out = by_group(t, products, rows, across);
+  if (!trains) return out;
+  t.record({&out},
+           {&rows, &weight},
+           [saved_rows, saved_offsets, products, kept = weight.detached()](Backward& b) {
+             if (b.needs(1)) {
+               b.give(1, weight_gradient(b.tape, products, b.gradient(), saved_rows, kept.size(0)));
+             }
+             if (b.needs(0)) b.give(0, by_group(b.tape, products, b.gradient(), kept));
+           });
+  return out;
+}
+
+}  // namespace zeroplan::aten
