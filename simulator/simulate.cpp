@@ -43,14 +43,14 @@ double quantile(double probability) {
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
-// What is reserved at the peak, beside context and NCCL: as runs usually have it, at most what the
-// card has where the rank runs on it, at least what was played where it does not. Another
-// allocator than PyTorch's is played exactly.
+// What is reserved at the peak, beside context and NCCL: what was played where every request is
+// known, or another allocator than PyTorch's. Else as runs usually have it, at most what the card
+// has where the rank runs on it, at least what was played where it does not.
 Bytes reserved_at_peak(const Plan& plan,
                        const PlayedRank& played,
                        Bytes room,
                        const GpuMemory& gpu) {
-  if (!has_torch_allocator(plan)) return gpu.replayed_reserved;
+  if (!has_torch_allocator(plan) || plays_every_request(plan)) return gpu.replayed_reserved;
   const Bytes usual = usually_reserved(plan, gpu.peak_allocated);
   if (played.factor < 1.0) return std::max(usual, gpu.replayed_reserved);
   return std::max(gpu.peak_allocated, std::min(usual, room));
@@ -231,7 +231,7 @@ void take_played_memory(const Plan& plan,
                         StepResult& result) {
   if (!played.rank->stopped) {
     take_memory(plan, *played.rank, options.reserve, outside, result.gpu);
-    take_memory_intervals(plan, played.memory, result);
+    take_memory_intervals(plan, played.memory, true, result);
   }
   const double room = count(result.gpu.capacity - options.reserve);
   GpuVerdict verdict;
@@ -265,7 +265,7 @@ StepResult simulate_pipeline(const Plan& plan, SimulateOptions options) {
   take_played_memory(plan, std::move(*worst), outside, options.predict, result);
   if (first) {
     take_memory(plan, *first->rank, options.predict.reserve, outside, result.gpu);
-    take_memory_intervals(plan, first->memory, result);
+    take_memory_intervals(plan, first->memory, true, result);
   }
   return result;
 }

@@ -100,7 +100,7 @@ void take_deviation(const PreparedMemory& memory, Observation& row) {
   const double allocated = count(result.gpu.peak_allocated);
   double gap = 0.0;
   // Another allocator, and the closed form of what is not played, are no samples of PyTorch's gap.
-  const bool is_sample = has_torch_allocator(plan) && is_played(plan);
+  const bool is_sample = has_torch_allocator(plan) && is_played(plan) && !plays_every_request(plan);
   if (metric != Metric::peak_allocated_bytes && is_sample) {
     row.allocated = allocated;
     gap = allocated * plan.coefficients[Coefficient::reserved_gap_share] *

@@ -36,6 +36,7 @@ enum class Coefficient {
   micro_step_fixed_seconds,
   allocator_fragmentation,
   reserved_gap_share,
+  played_reserved_sd,
   activation_model_sd,
   model_state_sd,
   megatron_memory_sd,

@@ -233,6 +233,15 @@ bool is_waiting_gradient(const EngineBuffer& buffer) {
   return waits && whole_gradients && buffer.category == MemoryCategory::gradients;
 }
 
+bool is_kept_gradient(const EngineBuffer& buffer) {
+  return buffer.suffix == ".grad" && buffer.lifetime == BufferLifetime::first_backward_on &&
+         buffer.place == BufferPlace::gpu;
+}
+
+bool is_reduce_bucket(const EngineBuffer& buffer) {
+  return buffer.attribute == "ipg_buckets[dtype].buffer";
+}
+
 bool is_unbuffered_gradient(const EngineBuffer& buffer, const EngineConfig& config) {
   const bool contiguous =
       config.contiguous_gradients ||

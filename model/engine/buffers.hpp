@@ -61,6 +61,9 @@ struct EngineBuffer {
   Bytes allocated;  // host memory it takes: pinned allocations round up to a power of two
   MemoryCategory category = MemoryCategory::temporaries;
   BufferLifetime lifetime = BufferLifetime::resident;
+  // Made when the first reduced gradient that this rank owns is copied into it, and not with the
+  // first gradient (stage_1_and_2.py copy_grads_in_partition).
+  bool made_by_flush = false;
   bool held_by_optimizer = true;  // false: module parameters and temporaries, which no attribute of
                                   // the optimizer leads to
 };
@@ -74,6 +77,14 @@ bool exists(BufferLifetime lifetime, EngineMoment moment, int gradient_accumulat
 // Gradients that autograd leaves in .grad (or that are summed in grad_accum) until the boundary:
 // they appear one by one in the first backward of a window.
 bool is_waiting_gradient(const EngineBuffer& buffer);
+
+// 16-bit gradients that nothing frees before the next backward pass begins, so that they lie there
+// in the forward pass: BF16_Optimizer's up to 0.17 (bf16_optimizer.py clear_lp_grads, which
+// backward() calls first).
+bool is_kept_gradient(const EngineBuffer& buffer);
+
+// A bucket that gradients are copied into.
+bool is_reduce_bucket(const EngineBuffer& buffer);
 
 // The one gradient larger than a bucket, which waits for the next flush in its own storage: for
 // those who follow gradients one by one, the list's bound for it is to be left out.

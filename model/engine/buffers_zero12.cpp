@@ -277,6 +277,8 @@ void add_owned_storage(Zero12& z, const std::vector<PlacedSlice>& placed) {
   const DType dtype = z.config.model_dtype;
   const OwnedSlice& first = found->slice;
   const bool hands_over = z.config.stage == 2 && z.accumulates;
+  // The embedded runtime makes it when a backward pass begins.
+  const bool made_by_flush = !z.config.embedded;
   if (hands_over) {
     EngineBuffer& window = z.list.add(window_attribute(z),
                                       first.group,
@@ -286,33 +288,34 @@ void add_owned_storage(Zero12& z, const std::vector<PlacedSlice>& placed) {
                                       MemoryCategory::gradients,
                                       BufferLifetime::window);
     window.second_index = found->position;
+    window.made_by_flush = made_by_flush;
     if (z.config.version < DeepSpeedVersion::v0_17) {
       window.elements = first.numel;
     } else {
       window.elements = z.partition.numels[static_cast<std::size_t>(first.parameter)];
     }
     // Later micro-steps reduce into a second storage, which is then added to the first.
-    z.list
-        .add("grads_in_partition",
-             -1,
-             storage,
-             dtype,
-             BufferPlace::gpu,
-             MemoryCategory::gradients,
-             BufferLifetime::later_backward)
-        .held_by_optimizer = false;
+    EngineBuffer& second = z.list.add("grads_in_partition",
+                                      -1,
+                                      storage,
+                                      dtype,
+                                      BufferPlace::gpu,
+                                      MemoryCategory::gradients,
+                                      BufferLifetime::later_backward);
+    second.made_by_flush = made_by_flush;
+    second.held_by_optimizer = false;
   }
   if (z.separate_accumulation) {
     // The copies land in a temporary cast; what the step reads is grad_accum itself.
-    z.list
-        .add("grads_in_partition",
-             -1,
-             storage,
-             dtype,
-             BufferPlace::gpu,
-             MemoryCategory::gradients,
-             BufferLifetime::boundary_backward)
-        .held_by_optimizer = false;
+    EngineBuffer& copies = z.list.add("grads_in_partition",
+                                      -1,
+                                      storage,
+                                      dtype,
+                                      BufferPlace::gpu,
+                                      MemoryCategory::gradients,
+                                      BufferLifetime::boundary_backward);
+    copies.made_by_flush = made_by_flush;
+    copies.held_by_optimizer = false;
     return;
   }
   EngineBuffer& kept =
@@ -324,6 +327,7 @@ void add_owned_storage(Zero12& z, const std::vector<PlacedSlice>& placed) {
                  MemoryCategory::gradients,
                  hands_over ? BufferLifetime::after_boundary : BufferLifetime::boundary_to_step);
   kept.second_index = found->position;
+  kept.made_by_flush = made_by_flush && !hands_over;
   kept.elements = first.numel;
 }
 

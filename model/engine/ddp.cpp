@@ -10,6 +10,7 @@ std::vector<DdpBucket> ddp_buckets(const DdpConfig& config,
                                    std::span<const EngineParameter> parameters,
                                    std::span<const std::int32_t> gradient_order) {
   std::vector<DdpBucket> buckets;
+  if (config.ranks <= 1) return buckets;
   DdpBucket open;
   for (const std::int32_t index : gradient_order) {
     const EngineParameter& parameter = parameters[static_cast<std::size_t>(index)];
@@ -88,8 +89,8 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
           .suffix = state.suffix;
     }
   }
+  if (config.ranks <= 1) return list.take();
   // The buckets are made with the Reducer and stay; with views they are the gradients themselves.
-  // One rank has them, too.
   add("reducer.buckets",
       -1,
       trained,

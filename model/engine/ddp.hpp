@@ -13,7 +13,7 @@
 namespace zeroplan {
 
 struct DdpConfig {
-  int ranks = 1;
+  int ranks = 1;                        // one: no wrapper around the module, so no buckets
   int gradient_accumulation_steps = 1;  // no_sync until the last micro-step
   DType weight_dtype = DType::fp32;     // of weights, gradients and the optimizer's states
   DType compute_dtype = DType::bf16;    // another one: torch.autocast, with cached casts of weights

@@ -11,6 +11,11 @@ constexpr Elements kDenseBucket = Elements::of(500'000'000);
 
 }  // namespace
 
+bool makes_buckets_before_backward(const EngineConfig& config) {
+  return optimizer_wrapper(config) == OptimizerWrapper::zero12 && !config.embedded &&
+         !config.pipeline && config.version < DeepSpeedVersion::v0_18;
+}
+
 GradientReducer::GradientReducer(const EngineConfig& config,
                                  std::span<const EngineParameter> parameters)
     : config_(config),

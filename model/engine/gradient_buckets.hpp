@@ -31,6 +31,12 @@
 
 namespace zeroplan {
 
+// Stages 1 and 2 up to 0.17 make their buckets in optimizer.backward(), before autograd runs,
+// beside what the loss holds; later the first gradient's hook makes them. Sources: stage_1_and_2.py
+// backward_prologue of 0.14.2, 0.16.4 and 0.17.6, setup_buckets of 0.18.4 and 0.19.6 (0.18.0 to
+// 0.18.2 are like 0.17).
+bool makes_buckets_before_backward(const EngineConfig& config);
+
 class GradientReducer {
  public:
   GradientReducer(const EngineConfig& config, std::span<const EngineParameter> parameters);

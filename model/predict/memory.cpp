@@ -242,6 +242,9 @@ MemoryPrediction predict_memory(const Plan& plan, const StepWork& work) {
   phase(Phase::step) = memory.window.step;
   at(phase(Phase::step), MemoryCategory::temporaries) += memory.outside.step_temporaries;
   phase(Phase::save) = memory.outside.save;
+  for (const Phase outside_windows : {Phase::load, Phase::init, Phase::save}) {
+    at(phase(outside_windows), MemoryCategory::parameters) += work.graph.buffers;
+  }
   gpu.static_allocated = memory.window.between_steps;
   close_totals(plan, outside, memory.deferred, gpu);
   prediction.spread =

@@ -1,12 +1,15 @@
 // 90 % intervals of what a GPU's memory shows: allocated, reserved, total.
 //
 //   allocated  A (1 +- 1.645 d_A), d_A^2 of activations, engine's buffers, code
-//   reserved   A (1 + g) and A's deviation, that of g and of copies that wait for their stream
+//   reserved   what was played, with played_reserved_sd and A's deviation; where not every request
+//   is
+//              known A (1 + g), with A's deviation, that of g and of copies that wait for their
+//              stream
 //   total      reserved + context + NCCL, with theirs
 //
 // g is reserved_gap_share with its relative sd. The prediction itself is always inside, and so is
 // what was replayed where that is more: stage 3's gathers and reductions on streams of their own
-// leave blocks that no other stream takes, and few such runs were measured.
+// leave blocks that no other stream takes.
 #pragma once
 
 #include "model/plan/plan.hpp"
@@ -19,15 +22,23 @@ namespace zeroplan {
 // runtime's, which has its own.
 bool has_torch_allocator(const Plan& plan);
 
-// [M2] Reserved at the peak, as runs usually have it: A (1 + g), A what is allocated then.
-// What the allocator keeps beside the peak turns on the order of every allocation, and replaying
-// those that are known says less of what a run showed than this share does (docs/validate.md has
-// both errors by source). Of plans with PyTorch's allocator. Left out: its settings,
-// PYTORCH_CUDA_ALLOC_CONF. Checked by tests/unit/memory_intervals_test.cpp.
+// [M2] Whether every request of the program is known, so that what the simulator's allocator keeps is
+// what PyTorch's does: transformers' classes in 16 or 32 bits without a pipeline, adapters not under
+// FSDP.
+bool plays_every_request(const Plan& plan);
+
+// [M2] Reserved at the peak of other plans, as runs usually have it: A (1 + g), A what is allocated
+// then. What the allocator keeps beside the peak turns on the order of every allocation, and
+// replaying those that are known says less of what a run of Megatron's code showed than this share
+// does (docs/validate.md has both errors by source). Of plans with PyTorch's allocator. Left out:
+// its settings, PYTORCH_CUDA_ALLOC_CONF. Checked by tests/unit/memory_intervals_test.cpp.
 Bytes usually_reserved(const Plan& plan, Bytes allocated);
 
-// Fills the three intervals of `result` around its gpu's peaks, played or not. `closed`: the closed
-// form, whose spread is scaled to the allocated peak.
-void take_memory_intervals(const Plan& plan, const MemoryPrediction& closed, StepResult& result);
+// Fills the three intervals of `result` around its gpu's peaks. `closed`: the closed form, whose
+// spread is scaled to the allocated peak. `played`: the peaks are a simulation's.
+void take_memory_intervals(const Plan& plan,
+                           const MemoryPrediction& closed,
+                           bool played,
+                           StepResult& result);
 
 }  // namespace zeroplan

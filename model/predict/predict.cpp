@@ -113,7 +113,7 @@ StepResult predict_ranks(const Plan& plan, const Ranks& ranks, const PredictOpti
   result.step = step.time;
   if (!options.likeliest_alone) add_networks(plan, ranks, result);
   judge(plan, memory, gpu_verdict(memory, options), options, result);
-  take_memory_intervals(plan, memory, result);
+  take_memory_intervals(plan, memory, false, result);
   const double time_spread = kNinetyPercent * step.relative_sd;
   result.step_interval = {result.step.total / (1.0 + time_spread),
                           result.step.total * (1.0 + time_spread)};

@@ -222,7 +222,6 @@ StepTraffic ddp_traffic(const Plan& plan, const StepWork& work) {
             {Collective::all_reduce, bytes, contiguous_group(plan, plan.ddp.ranks)});
         micro.tasks.push_back(task);
         traffic.all_reduce += bytes;
-        traffic.gpu_optimizer += buckets[bucket].numel;
         ++traffic.collectives;
       }
     }
@@ -230,6 +229,9 @@ StepTraffic ddp_traffic(const Plan& plan, const StepWork& work) {
   };
   if (G > 1) window(false, G - 1);
   window(true, 1);
+  for (const EngineParameter& parameter : plan.engine_parameters) {
+    if (parameter.trainable) traffic.gpu_optimizer += parameter.numel;
+  }
   return traffic;
 }
 

@@ -16,10 +16,12 @@ constexpr MemoryCategory kGradients = MemoryCategory::gradients;
 constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
 constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
 
-// The engine's buffers at a moment, and those of them that grow with the backward pass.
+// The engine's buffers at a moment: those that are there, those that grow with the backward pass,
+// and those that its flushes make.
 struct EngineBytes {
   CategoryBytes fixed{};
   CategoryBytes growing{};
+  CategoryBytes owned{};
 };
 
 class Walk {
@@ -74,6 +76,12 @@ class Walk {
       // The fetch coordinator counts persistent weights among the live ones.
       if (!with_persistent && buffer.attribute == "persistent_parameters") continue;
       if (is_unbuffered_gradient(buffer, config_)) continue;
+      if (buffer.made_by_flush && moment.phase == Phase::backward) {
+        bytes.owned[static_cast<std::size_t>(buffer.category)] += buffer.bytes;
+        continue;
+      }
+      // Kept gradients (is_kept_gradient) are counted all along, though backward() drops them
+      // first.
       const bool grows =
           moment.phase == Phase::backward && moment.first && is_waiting_gradient(buffer);
       at(grows ? bytes.growing : bytes.fixed, buffer.category) += buffer.bytes;
@@ -84,14 +92,26 @@ class Walk {
     return bytes;
   }
 
+  // `bytes` of a forward pass, with the buckets that are made before autograd runs.
+  EngineBytes with_early_buckets(EngineBytes bytes, const WindowMoment& forward) const {
+    if (!makes_buckets_before_backward(config_)) return bytes;
+    for (const EngineBuffer& buffer : buffers_) {
+      if (!is_reduce_bucket(buffer) || alive(buffer.lifetime, forward)) continue;
+      at(bytes.fixed, buffer.category) += buffer.bytes;
+    }
+    return bytes;
+  }
+
   void walk(int micro_step, int last) {
     const bool counted_live = !work_.gathers.peaks.empty();
     const WindowMoment moment{Phase::forward, micro_step == 0, micro_step == last};
     forward_ = engine(moment, !counted_live);
     backward_ = engine({Phase::backward, moment.first, moment.boundary}, !counted_live);
+    before_hooks_ = with_early_buckets(forward_, moment);
     in_hooks_ = reducer_.reduces_in_hooks(micro_step);
     taken_at_once_ = in_hooks_ || micro_step > 0;
     next_gradient_ = 0;
+    owns_ = false;
     done_ = held_ = saved_weights_ = consumed_ = Bytes::zero();
     reducer_.begin_backward(micro_step);
     for (std::size_t i = 0; i < timeline_.steps.size(); ++i) {
@@ -126,13 +146,18 @@ class Walk {
     // The engine's hooks make buckets and owned gradients when the first gradient is complete.
     const bool hooks_have_run = done_ > Bytes::zero();
     const PassRise& before = step.before_gradients;
-    keep_larger(
-        memory_.backward,
-        with_waiting(at_rise(i, before, hooks_have_run ? backward_ : forward_, fresh(before))));
+    keep_larger(memory_.backward,
+                with_waiting(
+                    at_rise(i, before, hooks_have_run ? backward_ : before_hooks_, fresh(before))));
     if (step.weight_gradient_count == 0) return;
     const PassRise& after = step.from_first_gradient;
     CategoryBytes bytes = with_waiting(at_rise(i, after, backward_, fresh(after)));
-    at(bytes, kCommunication) += reduce(step);
+    const bool owned = owns_;
+    CategoryBytes flushing = bytes;
+    at(flushing, kCommunication) += reduce(step);
+    keep_larger(memory_.backward, flushing);
+    // What the rank keeps is made when the flush's own copies are gone.
+    if (owns_ && !owned) add(bytes, backward_.owned);
     keep_larger(memory_.backward, bytes);
     done_ += step.weight_gradients;
   }
@@ -150,6 +175,7 @@ class Walk {
       bytes[c] += Bytes::nearest(static_cast<double>(backward_.growing[c].count()) * progress);
     }
     at(bytes, kGradients) += held_;
+    if (owns_) add(bytes, backward_.owned);
     return bytes;
   }
 
@@ -161,6 +187,11 @@ class Walk {
       actions_.clear();
       reducer_.gradient_ready(parameter, actions_);
       if (!in_hooks_) continue;
+      owns_ = owns_ ||
+              std::any_of(
+                  actions_.actions.begin(), actions_.actions.end(), [](const EngineAction& action) {
+                    return action.kind == ActionKind::keep_owned;
+                  });
       copies = std::max(copies, flush_copies());
       // Whatever follows a gradient that is larger than the bucket flushes it.
       const Elements numel = plan_.engine_parameters[static_cast<std::size_t>(parameter)].numel;
@@ -179,6 +210,7 @@ class Walk {
   void end_backward() {
     actions_.clear();
     reducer_.end_backward(actions_);
+    owns_ = true;
     CategoryBytes bytes = backward_.fixed;
     add(bytes, timeline_.after);
     bytes = with_waiting(bytes);
@@ -244,9 +276,11 @@ class Walk {
   // Of the micro-step being walked.
   EngineBytes forward_;
   EngineBytes backward_;
+  EngineBytes before_hooks_;  // of the backward pass
   bool in_hooks_ = false;
   bool taken_at_once_ = false;
   std::size_t next_gradient_ = 0;
+  bool owns_ = false;    // a flush has made what the rank keeps of the gradients
   Bytes done_;           // weight gradients complete so far
   Bytes held_;           // the one larger than a bucket that waits for the next flush
   Bytes saved_weights_;  // gathered weights that autograd saved

@@ -109,7 +109,7 @@ StepSections DdpWriter::write_step(bool first) {
 
 Section DdpWriter::write_micro_step(int micro_step, bool rebuilds) {
   const std::size_t begin = writer_.position();
-  reduces_ = micro_step == config_.gradient_accumulation_steps - 1;
+  reduces_ = config_.ranks > 1 && micro_step == config_.gradient_accumulation_steps - 1;
   backward_began_ = false;
   writer_.set_label(-1);
   writer_.mark(Phase::forward);
@@ -225,7 +225,6 @@ void DdpWriter::fill_bucket(std::int32_t index) {
 void DdpWriter::launch_full_buckets() {
   for (; next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0; ++next_bucket_) {
     const Bucket& bucket = buckets_[next_bucket_];
-    if (config_.ranks <= 1) continue;
     const Bytes bytes = bucket.content.numel * config_.weight_dtype;
     writer_.issue(tasks_.host("bucket", tasks_.host_costs().collective_call), kComputeStream);
     communicators_.launch(
@@ -237,7 +236,7 @@ void DdpWriter::launch_full_buckets() {
 // finalize_backward: waits bucket by bucket and copies the sums back.
 void DdpWriter::finish_buckets() {
   for (const Bucket& bucket : buckets_) {
-    if (config_.ranks > 1) writer_.stream_wait(kComputeStream, bucket.reduced);
+    writer_.stream_wait(kComputeStream, bucket.reduced);
     if (config_.gradient_as_bucket_view) continue;
     const Bytes bytes = bucket.content.numel * config_.weight_dtype;
     writer_.issue(tasks_.kernel("bucket to gradients",

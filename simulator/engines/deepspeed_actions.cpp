@@ -72,6 +72,8 @@ void DeepSpeedWriter::write_action(const EngineAction& action) {
       write_collective(action);
       break;
     case ActionKind::keep_owned:
+      if (!owned_ready_) release_transients();  // the flattened bucket is gone by then
+      make_owned_storage();
       writer_.issue(tasks_.kernel("keep gradient", bytes * 2), stream);
       break;
     case ActionKind::keep_partitions:

@@ -164,6 +164,7 @@ void DeepSpeedWriter::finish_backward(int micro_step) {
   actions_.clear();
   reducer_.end_backward(actions_);
   write_actions(actions_);
+  make_owned_storage();
   release_held();
   release_transients();
   end_backward_buffers(micro_step);

@@ -20,13 +20,6 @@ constexpr BufferLifetime kFirstBackward[] = {BufferLifetime::window,
 constexpr BufferLifetime kBoundaryBackward[] = {BufferLifetime::boundary_backward,
                                                 BufferLifetime::boundary_to_step};
 
-// BF16_Optimizer keeps the 16-bit gradients of its first backward for ever (bf16_optimizer.py
-// clear_lp_grads), in the storages that autograd made.
-bool keeps_gradients(const EngineBuffer& buffer) {
-  return buffer.suffix == ".grad" && buffer.lifetime == BufferLifetime::first_backward_on &&
-         buffer.place == BufferPlace::gpu;
-}
-
 // As many as the stage has alive, or as the played step has micro-batches.
 std::int64_t played_live_micro_batches(const Plan& plan, const EngineConfig& config) {
   return std::min<std::int64_t>(live_micro_batches(plan), config.gradient_accumulation_steps);
@@ -195,11 +188,7 @@ StepSections DeepSpeedWriter::write_step(bool first) {
 
 Section DeepSpeedWriter::write_micro_step(int micro_step) {
   const std::size_t begin = writer_.position();
-  micro_step_ = micro_step;
-  micro_step_active_ = true;
-  in_hooks_ = reducer_.reduces_in_hooks(micro_step);
-  buffers_ready_ = false;
-  backward_began_ = false;
+  begin_backward(micro_step);
   writer_.set_label(-1);
   if (waits_before_micro_steps(plan_)) writer_.host_wait_device();
   writer_.mark(Phase::forward);
@@ -209,7 +198,6 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
     coordinator_->begin_micro_step(log_);
     write_fetches();
   }
-  reducer_.begin_backward(micro_step);
   for (std::size_t i = 0; i < graph().passes().size(); ++i) {
     pass_ = static_cast<std::int32_t>(i);
     write_pass(graph().passes()[i]);
@@ -265,6 +253,7 @@ void DeepSpeedWriter::begin_backward(int micro_step) {
   micro_step_active_ = true;
   in_hooks_ = reducer_.reduces_in_hooks(micro_step);
   buffers_ready_ = false;
+  owned_ready_ = false;
   backward_began_ = false;
   reducer_.begin_backward(micro_step);
 }
@@ -293,7 +282,7 @@ Section DeepSpeedWriter::write_optimizer_step(bool first) {
     release_buffers(lifetime);
   }
   // zero_grad(set_to_none=True), except where they are zeroed and kept.
-  if (std::none_of(buffers_.begin(), buffers_.end(), keeps_gradients)) release_waiting_gradients();
+  if (std::none_of(buffers_.begin(), buffers_.end(), is_kept_gradient)) release_waiting_gradients();
   allocate_buffers(BufferLifetime::between_steps);
   if (coordinator_) {
     coordinator_->end_optimizer_step(log_);
@@ -319,6 +308,9 @@ void DeepSpeedWriter::write_pass(const PassStep& pass) {
       write_fetches();
     }
     writer_.mark(Phase::backward);
+    if (std::any_of(buffers_.begin(), buffers_.end(), is_kept_gradient))
+      release_waiting_gradients();
+    if (makes_buckets_before_backward(config_)) make_buckets();
     graph().begin_backward();
   }
   graph().write(
@@ -351,15 +343,27 @@ void DeepSpeedWriter::allocate_buffers(BufferLifetime lifetime) {
       continue;
     // Gradients, persistent weights and hpZ's second copies are followed one by one.
     if (is_waiting_gradient(buffer) || is_unbuffered_gradient(buffer, config_)) continue;
-    if (keeps_gradients(buffer)) continue;
+    if (buffer.made_by_flush && !owned_ready_) continue;
+    if (is_kept_gradient(buffer)) continue;
     if (config_.stage == 3 && buffer.attribute == "persistent_parameters") continue;
     if (buffer.attribute == kSecondCopy) continue;
-    writer_.allocate(buffer_slots_[i], buffer.bytes, buffer.category, kComputeStream);
-    // A bucket is larger than what goes into it where the model is small; the rest of its pages are
-    // never touched.
-    const bool bucket = buffer.category == MemoryCategory::communication_buffers;
-    tasks_.touch(bucket ? std::min(buffer.bytes, elements_ * buffer.dtype) : buffer.bytes);
-    buffer_held_[i] = true;
+    allocate_buffer(i);
+  }
+}
+
+void DeepSpeedWriter::allocate_buffer(std::size_t i) {
+  const EngineBuffer& buffer = buffers_[i];
+  writer_.allocate(buffer_slots_[i], buffer.bytes, buffer.category, kComputeStream);
+  // A bucket is larger than what goes into it where the model is small; the rest of its pages are
+  // never touched.
+  const bool bucket = buffer.category == MemoryCategory::communication_buffers;
+  tasks_.touch(bucket ? std::min(buffer.bytes, elements_ * buffer.dtype) : buffer.bytes);
+  buffer_held_[i] = true;
+}
+
+void DeepSpeedWriter::make_buckets() {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (is_reduce_bucket(buffers_[i]) && !buffer_held_[i]) allocate_buffer(i);
   }
 }
 
@@ -394,6 +398,18 @@ void DeepSpeedWriter::drop_second_copies() {
 void DeepSpeedWriter::begin_backward_buffers(int micro_step) {
   if (buffers_ready_) return;
   buffers_ready_ = true;
+  allocate_backward_buffers(micro_step);
+}
+
+// What the rank owns of the first bucket that has some is copied into it.
+void DeepSpeedWriter::make_owned_storage() {
+  if (owned_ready_) return;
+  owned_ready_ = true;
+  allocate_backward_buffers(micro_step_);
+}
+
+// Those that are there already stay.
+void DeepSpeedWriter::allocate_backward_buffers(int micro_step) {
   const bool boundary = micro_step == config_.gradient_accumulation_steps - 1;
   allocate_buffers(BufferLifetime::first_backward_on);
   for (const BufferLifetime lifetime : kFirstBackward) allocate_buffers(lifetime);

@@ -76,6 +76,10 @@ class DeepSpeedWriter {
   void allocate_buffers(BufferLifetime lifetime);
   void release_buffers(BufferLifetime lifetime);
   void begin_backward_buffers(int micro_step);
+  void allocate_backward_buffers(int micro_step);
+  void make_owned_storage();
+  void allocate_buffer(std::size_t i);
+  void make_buckets();
   void end_backward_buffers(int micro_step);
   void module_step(const ModuleStep& step);
 
@@ -166,6 +170,7 @@ class DeepSpeedWriter {
   std::int32_t pending_ = -1;             // embedded: joins the bucket behind the flush it causes
   bool held_is_flushed_ = false;          // embedded: held_ goes when the flush is done with
   bool buffers_ready_ = false;            // of this backward
+  bool owned_ready_ = false;              // so are those that its flushes make
   std::vector<SlotIndex> partial_slots_;  // by parameter: tied weights' sum so far
   std::vector<SlotIndex> waiting_slots_;  // by parameter: .grad or grad_accum
   std::vector<bool> waits_;               // by parameter: that slot is held

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "model/engine/buffers.hpp"
 #include "model/predict/predict.hpp"
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulate.hpp"
@@ -105,7 +106,13 @@ TEST_CASE("what a step allocates it gives back") {
     const Json document = random.scenario();
     INFO(document.dump());
     const Simulated run = simulated(document);
-    CHECK(run.simulation.memory.allocated == run.simulation.static_allocated);
+    // Gradients that BF16_Optimizer makes anew in every backward pass get blocks that may be larger
+    // than they are by what the allocator does not split off, 1 MiB at most.
+    const auto kept = engine_buffers(run.plan.engine, run.plan.engine_parameters);
+    const std::int64_t anew = std::count_if(kept.begin(), kept.end(), is_kept_gradient);
+    const Bytes difference = run.simulation.memory.allocated - run.simulation.static_allocated;
+    CHECK(difference <= Bytes::mib(1) * anew);
+    CHECK(difference >= Bytes::zero() - Bytes::mib(1) * anew);
     CHECK(run.simulation.stats.allocated() == run.simulation.memory.allocated);
     CHECK(run.simulation.stats.peak_allocated() <= run.simulation.stats.peak_reserved());
     CHECK(sum(run.simulation.memory.now) == run.simulation.memory.allocated);

@@ -13,8 +13,10 @@ using namespace zeroplan;
 
 namespace {
 
-Plan plan_of(const std::string& cluster, const std::string& workload = "") {
-  const std::string text = R"({"model":"7B","cluster":")" + cluster +
+Plan plan_of(const std::string& cluster,
+             const std::string& workload = "",
+             const std::string& model = "7B") {
+  const std::string text = R"({"model":")" + model + R"(","cluster":")" + cluster +
                            R"(","workload":{"sequence_length":512,"micro_batch_size":1)" +
                            workload +
                            R"(},"ds_config":{"bf16":{"enabled":true},
@@ -57,8 +59,9 @@ TEST_CASE("the interval of reserved memory stands around the usual gap") {
   CHECK(count(reserved.low) == Approx(std::min(low, count(result.gpu.peak_reserved))));
 }
 
-TEST_CASE("simulated, reserved is what is allocated and the usual share, at most the card's") {
-  Plan plan = plan_of("8xA100-80G-SXM");
+TEST_CASE(
+    "of Megatron's code reserved is what is allocated and the usual share, at most the card's") {
+  Plan plan = plan_of("8xA100-80G-SXM", R"(,"implementation":"megatron")", "gpt2-xl");
   const auto reserved = [&](double share) {
     plan.coefficients.set(Coefficient::reserved_gap_share, share, 0.5);
     return simulate(plan).gpu;
@@ -70,6 +73,22 @@ TEST_CASE("simulated, reserved is what is allocated and the usual share, at most
   const GpuMemory full = reserved(0.6 + count(usual.capacity) / count(usual.peak_allocated));
   CHECK(full.peak_total == full.capacity);
   CHECK(simulate(plan).fits);
+}
+
+TEST_CASE(
+    "of transformers' code reserved is what was played, and its interval stands around that") {
+  Plan plan = plan_of("8xA100-80G-SXM");
+  plan.coefficients.set(Coefficient::played_reserved_sd, 0.1, 0.0);
+  const StepResult result = simulate(plan);
+  CHECK(result.gpu.peak_reserved == result.gpu.replayed_reserved);
+  CHECK(result.gpu.peak_reserved > result.gpu.peak_allocated);
+  const double reserved = count(result.gpu.peak_reserved);
+  const double reach =
+      std::hypot(half_width(result.peak_allocated_interval), 1.645 * 0.1 * reserved);
+  CHECK(count(result.peak_reserved_interval.low) == Approx(reserved - reach));
+  CHECK(count(result.peak_reserved_interval.high) == Approx(reserved + reach));
+  plan.coefficients.set(Coefficient::reserved_gap_share, 0.5, 0.5);
+  CHECK(simulate(plan).gpu.peak_reserved == result.gpu.peak_reserved);
 }
 
 TEST_CASE("a CPU rank reserves what it allocates") {
