@@ -80,13 +80,10 @@ Bytes flattening_peak(const EngineConfig& config,
   return std::max(peak, held);
 }
 
-// Does every group fit twice while the module is on the GPU? Since 0.18.7 (#7828) the engine asks
-// the free memory before it flattens there; until then groups were flattened on the host
-// (stage_1_and_2.py of v0.12.6 to v0.17.6).
-bool flattens_on_gpu(const EngineConfig& config,
-                     const FlatPartition& partition,
-                     Bytes module,
-                     Bytes gpu_room) {
+bool flattens_there(const EngineConfig& config,
+                    const FlatPartition& partition,
+                    Bytes module,
+                    Bytes gpu_room) {
   if (config.version < DeepSpeedVersion::v0_18) return false;
   Bytes largest;
   for (const FlatGroup& group : partition.groups) {
@@ -103,7 +100,7 @@ HostAndGpu zero12_peak(const EngineConfig& config,
   const FlatPartition partition = flat_partition(config, parameters);
   const bool offload = config.offload_optimizer.device != OffloadDevice::none;
   const Bytes module = total_numel(parameters, false) * config.model_dtype;
-  const bool on_gpu = flattens_on_gpu(config, partition, module, gpu_room);
+  const bool on_gpu = flattens_there(config, partition, module, gpu_room);
   // Flattened on the host, the flat buffer takes the place of what it was made of; clone() of the
   // own partition is on the GPU either way, except where an old release moves it away first.
   const bool clones = on_gpu || !offload || config.version >= DeepSpeedVersion::v0_18;
@@ -490,6 +487,14 @@ HostAndGpu save_peak(const EngineConfig& config,
     peak.host_pageable = total_numel(parameters, false) * config.model_dtype;
   }
   return peak;
+}
+
+bool flattens_on_gpu(const EngineConfig& config,
+                     std::span<const EngineParameter> parameters,
+                     Bytes gpu_room) {
+  if (optimizer_wrapper(config) != OptimizerWrapper::zero12) return false;
+  const Bytes module = total_numel(parameters, false) * config.model_dtype;
+  return flattens_there(config, flat_partition(config, parameters), module, gpu_room);
 }
 
 }  // namespace zeroplan

@@ -74,4 +74,11 @@ HostAndGpu save_peak(const EngineConfig& config,
                      std::span<const EngineParameter> parameters,
                      Elements largest_module);
 
+// Stages 1 and 2: does every group fit twice while the module is on the GPU? Since 0.18.7 (#7828)
+// the engine asks the free memory before it flattens there; until then groups were flattened on the
+// host (stage_1_and_2.py of v0.12.6 to v0.17.6).
+bool flattens_on_gpu(const EngineConfig& config,
+                     std::span<const EngineParameter> parameters,
+                     Bytes gpu_room);
+
 }  // namespace zeroplan

@@ -20,6 +20,10 @@ constexpr BufferLifetime kFirstBackward[] = {BufferLifetime::window,
 constexpr BufferLifetime kBoundaryBackward[] = {BufferLifetime::boundary_backward,
                                                 BufferLifetime::boundary_to_step};
 
+bool is_made_at_start(const EngineBuffer& buffer) {
+  return buffer.place == BufferPlace::gpu && buffer.lifetime == BufferLifetime::resident;
+}
+
 // As many as the stage has alive, or as the played step has micro-batches.
 std::int64_t played_live_micro_batches(const Plan& plan, const EngineConfig& config) {
   return std::min<std::int64_t>(live_micro_batches(plan), config.gradient_accumulation_steps);
@@ -134,17 +138,63 @@ RankProgram DeepSpeedWriter::write() {
   return std::move(rank_);
 }
 
+void DeepSpeedWriter::pass_through(Bytes bytes, MemoryCategory category) {
+  const SlotIndex slot = writer_.new_slot();
+  writer_.allocate(slot, bytes, category, kComputeStream);
+  writer_.release(slot);
+}
+
+// stage_1_and_2.py __init__ where the GPU has room: the module comes tensor by tensor, its trained
+// weights are flattened beside that, and go; each group's own part is cloned and cast; a zero
+// gradient of each master comes and goes (initialize_optimizer_states).
+void DeepSpeedWriter::write_flattening() {
+  writer_.mark(Phase::load);
+  std::vector<SlotIndex> apart;
+  for (const EngineParameter& parameter : plan_.engine_parameters) {
+    if (!parameter.trainable) continue;
+    apart.push_back(writer_.new_slot());
+    writer_.allocate(
+        apart.back(), parameter.numel * config_.model_dtype, kParameters, kComputeStream);
+  }
+  writer_.allocate(writer_.new_slot(), work_.graph.buffers, kParameters, kComputeStream);
+  writer_.mark(Phase::init);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (is_made_at_start(buffers_[i]) && buffers_[i].category == kParameters) allocate_buffer(i);
+  }
+  for (const SlotIndex slot : apart) writer_.release(slot);
+  const bool offload = config_.offload_optimizer.device != OffloadDevice::none;
+  const FlatPartition partition = flat_partition(config_, plan_.engine_parameters);
+  Bytes zeros;
+  for (const FlatGroup& group : partition.groups) {
+    if (offload) pass_through(group.partition * config_.model_dtype, kTemporaries);
+    if (!offload) zeros += group.partition * config_.master_dtype;
+  }
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (!is_made_at_start(buffers_[i]) || buffer_held_[i]) continue;
+    const bool master = buffers_[i].category == MemoryCategory::optimizer_states;
+    const SlotIndex clone = writer_.new_slot();
+    if (master) {
+      writer_.allocate(
+          clone, buffers_[i].elements * config_.model_dtype, kTemporaries, kComputeStream);
+    }
+    allocate_buffer(i);
+    writer_.release(clone);
+  }
+  pass_through(zeros, kTemporaries);
+}
+
 void DeepSpeedWriter::write_initialisation() {
   const std::size_t begin = writer_.position();
+  if (flattens_on_gpu(config_, plan_.engine_parameters, plan_.cluster.gpu.memory.value) &&
+      !config_.embedded) {
+    write_flattening();
+    rank_.initialisation = writer_.since(begin);
+    return;
+  }
   const OutsidePasses outside =
       outside_passes(plan_, config_, buffers_, plan_.cluster.gpu.memory.value);
-  const auto passing = [&](Bytes bytes, MemoryCategory category) {
-    const SlotIndex slot = writer_.new_slot();
-    writer_.allocate(slot, bytes, category, kComputeStream);
-    writer_.release(slot);
-  };
   writer_.mark(Phase::load);
-  passing(outside.load_peak.gpu, kParameters);
+  pass_through(outside.load_peak.gpu, kParameters);
   writer_.mark(Phase::init);
   // Stages 1 to 3 call it while they flatten (stage_1_and_2.py __init__, zero/utils.py defragment).
   if (config_.stage > 0) writer_.empty_cache();
@@ -156,13 +206,11 @@ void DeepSpeedWriter::write_initialisation() {
   }
   Bytes resident = work_.graph.buffers + work_.graph.kept_outputs;
   for (const EngineBuffer& buffer : buffers_) {
-    if (buffer.place == BufferPlace::gpu && buffer.lifetime == BufferLifetime::resident) {
-      resident += buffer.bytes;
-    }
+    if (is_made_at_start(buffer)) resident += buffer.bytes;
   }
   for (const BufferLifetime lifetime : {BufferLifetime::resident}) allocate_buffers(lifetime);
   make_second_copies();
-  passing(std::max(Bytes::zero(), outside.init_peak.gpu - resident), kTemporaries);
+  pass_through(std::max(Bytes::zero(), outside.init_peak.gpu - resident), kTemporaries);
   rank_.initialisation = writer_.since(begin);
 }
 

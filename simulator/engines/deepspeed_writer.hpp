@@ -66,6 +66,8 @@ class DeepSpeedWriter {
 
   // deepspeed_writer.cpp: the run, its buffers, the passes
   void write_initialisation();
+  void write_flattening();
+  void pass_through(Bytes bytes, MemoryCategory category);
   StepSections write_step(bool first);
   Section write_micro_step(int micro_step);
   Section write_pipeline();
