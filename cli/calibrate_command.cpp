@@ -1,19 +1,19 @@
 // zeroplan calibrate: coefficients fitted to measurements, as a profile.
 #include <algorithm>
 #include <ostream>
-#include <thread>
 
 #include "cli/calibrate_text.hpp"
 #include "cli/commands.hpp"
 #include "cli/today.hpp"
 #include "cli/write_file.hpp"
 #include "evidence/calibrate/calibrate.hpp"
+#include "model/parallel_for.hpp"
 
 namespace zeroplan {
 
 int run_calibrate(const Arguments& arguments, Streams streams) {
   CalibrateOptions options;
-  const auto cores = static_cast<std::int64_t>(std::max(1U, std::thread::hardware_concurrency()));
+  const std::int64_t cores = machine_threads();
   options.jobs = arguments.integer("jobs", 1).value_or(cores);
   options.tiers = arguments.text("tiers").value_or("");
   options.name = arguments.text("name").value_or(options.name);

@@ -10,7 +10,6 @@
 #include <optional>
 #include <ostream>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "cli/line_reader.hpp"
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
+#include "model/parallel_for.hpp"
 #include "model/predict/io_step_result.hpp"
 
 namespace zeroplan {
@@ -110,15 +110,10 @@ class Batch {
         lines_(path, kLongestLine, InterruptGuard::wake()) {}
 
   void run() {
-    std::vector<std::thread> workers;
-    workers.reserve(static_cast<std::size_t>(threads_));
-    try {
-      for (std::int64_t i = 1; i < threads_; ++i) workers.emplace_back([this] { work(); });
-    } catch (const std::exception&) {
-      // No more threads can be had: those that are there do it.
-    }
+    Threads workers;
+    workers.start(static_cast<std::size_t>(threads_ - 1), [this](std::size_t) { work(); });
     work();
-    for (std::thread& worker : workers) worker.join();
+    workers.join();
     if (failure_) std::rethrow_exception(failure_);
   }
 

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "evidence/parallel_for.hpp"
 #include "evidence/scenario_prediction.hpp"
 #include "model/check.hpp"
+#include "model/parallel_for.hpp"
 
 namespace zeroplan {
 namespace {

@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
-#include <thread>
 
 #include <unistd.h>
 
 #include "model/diagnostic.hpp"
+#include "model/parallel_for.hpp"
 #include "rehearsal/embedded.hpp"
 #include "rehearsal/process.hpp"
 #include "rehearsal/wanted_libraries.hpp"
@@ -125,23 +123,9 @@ class Builder {
       for (std::string& path : sources_in(place)) core.push_back(std::move(path));
     }
     compile(core, kCore, {});
-    std::atomic<std::size_t> next = 0;
-    const auto work = [&] {
-      for (std::size_t i = next++; i < libraries.size(); i = next++) {
-        try {
-          build_one(libraries[i]);
-        } catch (...) {
-          const std::lock_guard guard(mutex_);
-          thrown_ = std::current_exception();
-        }
-      }
-    };
-    std::vector<std::thread> threads;
-    const std::size_t most = std::clamp(std::thread::hardware_concurrency(), 1U, 8U);
-    for (std::size_t i = 1; i < std::min(most, libraries.size()); ++i) threads.emplace_back(work);
-    work();
-    for (std::thread& thread : threads) thread.join();
-    if (thrown_) std::rethrow_exception(thrown_);
+    parallel_for(libraries.size(),
+                 std::min<std::int64_t>(machine_threads(), 8),
+                 [&](std::size_t i) { build_one(libraries[i]); });
     if (!failure_.empty()) fail();
     write(folder_ / "preload", preload(libraries));
   }
@@ -207,7 +191,6 @@ class Builder {
   std::vector<std::string> compiler_;
   std::mutex mutex_;
   std::string failure_;
-  std::exception_ptr thrown_;
 };
 
 Emulation emulation_in(const fs::path& folder) {

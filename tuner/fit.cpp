@@ -1,16 +1,13 @@
 #include "tuner/fit.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
 #include <functional>
-#include <future>
 #include <map>
-#include <thread>
 
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/parallel_for.hpp"
 #include "simulator/simulate.hpp"
 #include "simulator/simulation_memo.hpp"
 #include "tuner/headroom.hpp"
@@ -72,30 +69,12 @@ StepResult played(const Plan& plan, const PredictOptions& options, SimulationMem
   return simulate(plan, {.predict = options, .other_networks = false, .memo = memo});
 }
 
-// Each thread takes the next strategy until none is left; the results do not depend on their
-// number. Strategies with equal programs are simulated once: stages 1 and 2 often have them.
+// Strategies with equal programs are simulated once: stages 1 and 2 often have them.
 void play_all(std::vector<StrategyResult>& results, const PredictOptions& options) {
-  std::atomic<std::size_t> next = 0;
   SimulationMemo memo;
-  std::vector<std::exception_ptr> failures(results.size());
-  const auto work = [&] {
-    for (std::size_t i = next++; i < results.size(); i = next++) {
-      try {
-        results[i].result = played(results[i].plan, options, &memo);
-      } catch (...) {
-        failures[i] = std::current_exception();
-      }
-    }
-  };
-  const std::size_t threads =
-      std::min<std::size_t>(results.size(), std::max(1U, std::thread::hardware_concurrency()));
-  std::vector<std::thread> workers;
-  for (std::size_t i = 1; i < threads; ++i) workers.emplace_back(work);
-  work();
-  for (std::thread& worker : workers) worker.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
+  parallel_for(results.size(), machine_threads(), [&](std::size_t i) {
+    results[i].result = played(results[i].plan, options, &memo);
+  });
 }
 
 // Higher throughput first; within half a percent the configuration with fewer knobs.
@@ -213,23 +192,25 @@ Headroom headroom_of(const Question& question,
   const Workload& workload = chosen.plan.workload;
   const std::int64_t quanta =
       std::max<std::int64_t>(1, sequence_limit(*question.prepared.model) / kSequenceQuantum);
-  const auto longest_quanta = [&] {
-    return largest_played(
+  Headroom headroom;
+  const auto find_longest = [&] {
+    const std::int64_t longest = largest_played(
         workload.sequence_length / kSequenceQuantum, quanta, [&](std::int64_t n, bool play) {
           Question changed = question;
           set_integer(changed, ScenarioKey::sequence_length, n * kSequenceQuantum);
           return fits(changed, play);
         });
+    headroom.longest_sequence = std::max(longest * kSequenceQuantum, workload.sequence_length);
   };
-  std::future<std::int64_t> longest = std::async(std::launch::async, longest_quanta);
-  Headroom headroom;
-  headroom.largest_micro_batch = largest_played(
-      workload.micro_batch_size, kMostMicroBatch, [&](std::int64_t micro_batch, bool play) {
-        Question changed = question;
-        set_micro_batch(changed, micro_batch);
-        return fits(changed, play);
-      });
-  headroom.longest_sequence = std::max(longest.get() * kSequenceQuantum, workload.sequence_length);
+  const auto find_largest = [&] {
+    headroom.largest_micro_batch = largest_played(
+        workload.micro_batch_size, kMostMicroBatch, [&](std::int64_t micro_batch, bool play) {
+          Question changed = question;
+          set_micro_batch(changed, micro_batch);
+          return fits(changed, play);
+        });
+  };
+  parallel_for(2, 2, [&](std::size_t which) { which == 0 ? find_longest() : find_largest(); });
   return headroom;
 }
 

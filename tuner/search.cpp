@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <thread>
 #include <tuple>
 #include <utility>
 
 #include "model/diagnostic.hpp"
+#include "model/parallel_for.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/search_branch.hpp"
 #include "tuner/search_record.hpp"
 #include "tuner/search_twins.hpp"
-#include "tuner/worker_pool.hpp"
 
 namespace zeroplan {
 namespace {
@@ -53,8 +52,7 @@ class Search {
 
  private:
   static std::size_t threads(int jobs) {
-    if (jobs > 0) return static_cast<std::size_t>(jobs);
-    return std::max(1U, std::thread::hardware_concurrency());
+    return static_cast<std::size_t>(jobs > 0 ? jobs : machine_threads());
   }
 
   double bound_of(const Point& point, BoundDepth depth) const {

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "model/diagnostic.hpp"
+#include "model/parallel_for.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/variations.hpp"
-#include "tuner/worker_pool.hpp"
 
 namespace zeroplan {
 namespace {
@@ -150,9 +150,8 @@ std::optional<std::vector<KnobImpact>> knob_impacts(const SearchSpace& space,
   add_workload_changes(space, best.point, changes);
   add_axis_changes(space, best.point, changes);
   std::vector<Evaluated> results(changes.size());
-  const std::size_t threads = options.jobs > 0 ? static_cast<std::size_t>(options.jobs)
-                                               : std::max(1U, std::thread::hardware_concurrency());
-  WorkerPool(threads).run(changes.size(), [&](std::size_t i) {
+  const std::int64_t threads = options.jobs > 0 ? options.jobs : machine_threads();
+  parallel_for(changes.size(), threads, [&](std::size_t i) {
     if (deadline.over()) return;
     results[i] =
         evaluate(space, changes[i].point, options.limits, options.memo, Numbers::of_what_fits);

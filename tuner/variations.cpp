@@ -1,12 +1,10 @@
 #include "tuner/variations.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
-#include <thread>
 
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
+#include "model/parallel_for.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/strategies.hpp"
 
@@ -192,30 +190,15 @@ std::vector<VariedResult> Variations::simulate_all(std::span<const Variation> va
                                                    const PredictOptions& options,
                                                    const Deadline& deadline) const {
   std::vector<VariedResult> results(variations.size());
-  std::vector<std::exception_ptr> failures(variations.size());
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < variations.size(); i = next++) {
-      if (deadline.over()) return;
-      try {
-        results[i].result =
-            simulate(plan(variations[i]), {.predict = options, .other_networks = false});
-      } catch (const InputError& error) {
-        results[i].refusal = error.what();  // a value that this run cannot have
-      } catch (...) {
-        failures[i] = std::current_exception();
-      }
+  parallel_for(variations.size(), machine_threads(), [&](std::size_t i) {
+    if (deadline.over()) return;
+    try {
+      results[i].result =
+          simulate(plan(variations[i]), {.predict = options, .other_networks = false});
+    } catch (const InputError& error) {
+      results[i].refusal = error.what();  // a value that this run cannot have
     }
-  };
-  const std::size_t threads =
-      std::min<std::size_t>(variations.size(), std::max(1U, std::thread::hardware_concurrency()));
-  std::vector<std::thread> workers;
-  for (std::size_t i = 1; i < threads; ++i) workers.emplace_back(work);
-  work();
-  for (std::thread& worker : workers) worker.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
+  });
   return results;
 }
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "evidence/calibrate/least_squares.hpp"
-#include "evidence/parallel_for.hpp"
+#include "model/parallel_for.hpp"
 #include "model/predict/memory.hpp"
 
 namespace zeroplan {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "evidence/calibrate/observed_rows.hpp"
-#include "evidence/parallel_for.hpp"
 #include "evidence/scenario_prediction.hpp"
 #include "model/check.hpp"
+#include "model/parallel_for.hpp"
 
 namespace zeroplan {
 namespace {

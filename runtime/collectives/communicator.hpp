@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -31,6 +32,17 @@ class CollectiveError : public std::runtime_error {
 };
 
 std::string_view name_of(CollectiveKind kind);
+
+// Why somebody fails: what `make` returns, or, where there is no memory for it, "out of memory",
+// which is short enough to need none.
+template <class Make>
+std::string failure_text(const Make& make) noexcept {
+  try {
+    return std::string(make());
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  }
+}
 
 // The place of `rank` among the members of a part. Precondition: they are what split() asks for.
 int place_among(std::span<const int> members, int rank, int ranks);
@@ -79,8 +91,9 @@ class Communicator {
   // (all_reduce, reduce, broadcast); all_gather's input may stand at its place in the output,
   // reduce_scatter's output at its place in the input.
   virtual Pending start(const Exchange& exchange) = 0;
-  // This rank ends for that reason: all waits of all ranks throw CollectiveError with it.
-  virtual void fail(const std::string& reason) = 0;
+  // This rank ends for that reason: all waits of all ranks throw CollectiveError with it. Needs no
+  // memory: a rank that has none left must not leave the others waiting.
+  virtual void fail(std::string_view reason) noexcept = 0;
 
   // Why the group has failed, where it has: for who waits for something else than a collective.
   virtual std::optional<std::string> failure() const { return std::nullopt; }

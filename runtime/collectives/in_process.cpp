@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -16,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "model/check.hpp"
+#include "model/parallel_for.hpp"
 #include "runtime/collectives/reduce_kernels.hpp"
 
 namespace zeroplan::runtime {
@@ -35,7 +37,8 @@ struct Ticket {
   std::int64_t stretches = 0;
   std::atomic<std::int64_t> next{0};
   std::int64_t finished = 0;
-  int left = 0;  // ranks that have seen its end
+  bool incomplete = false;  // a stretch could not be run
+  int left = 0;             // ranks that have seen its end
 };
 
 // What a group and its parts share.
@@ -57,7 +60,7 @@ class Group {
 
   void post(int rank, std::int64_t number, const Exchange& exchange);
   void wait(int rank, std::int64_t number);
-  void fail(int rank, const std::string& reason);
+  void fail(int rank, std::string_view reason) noexcept;
   std::optional<std::string> failure() {
     const std::lock_guard lock(of_->mutex);
     return of_->failed ? std::optional(of_->reason) : std::nullopt;
@@ -73,8 +76,8 @@ class Group {
   void work(Ticket& ticket);
   void run_stretch(const Ticket& ticket, std::int64_t stretch) const;
   std::string missing(const Ticket& ticket) const;
-  void fail_locked(const std::string& reason) {
-    if (!of_->failed) of_->reason = reason;
+  void fail_locked(std::string reason) noexcept {
+    if (!of_->failed) of_->reason = std::move(reason);
     of_->failed = true;
     of_->changed.notify_all();
   }
@@ -87,12 +90,11 @@ class Group {
 };
 
 std::shared_ptr<Ticket> Group::ticket(std::int64_t number) {
-  std::shared_ptr<Ticket>& found = tickets_[number];
-  if (!found) {
-    found = std::make_shared<Ticket>();
-    found->posted.resize(static_cast<std::size_t>(ranks_));
-  }
-  return found;
+  if (const auto found = tickets_.find(number); found != tickets_.end()) return found->second;
+  auto made = std::make_shared<Ticket>();
+  made->posted.resize(static_cast<std::size_t>(ranks_));
+  tickets_.emplace(number, made);
+  return made;
 }
 
 void Group::post(int rank, std::int64_t number, const Exchange& exchange) {
@@ -123,19 +125,30 @@ void Group::post(int rank, std::int64_t number, const Exchange& exchange) {
   of_->changed.notify_all();
 }
 
-// Runs the stretches that nobody has taken.
+// Runs the stretches that nobody has taken. One that cannot be run is finished, too, and the group
+// has failed: the others wait for the end of all stretches, whatever happens.
 void Group::work(Ticket& at) {
   std::int64_t done = 0;
+  std::exception_ptr failure;
   for (;;) {
     const std::int64_t stretch = at.next.fetch_add(1);
     if (stretch >= at.stretches) break;
-    run_stretch(at, stretch);
+    try {
+      run_stretch(at, stretch);
+    } catch (const std::bad_alloc&) {
+      failure = std::current_exception();
+    }
     ++done;
   }
   if (done == 0) return;
   const std::lock_guard lock(of_->mutex);
+  if (failure) {
+    at.incomplete = true;
+    fail_locked("out of memory");
+  }
   at.finished += done;
   if (at.finished == at.stretches) of_->changed.notify_all();
+  if (failure) std::rethrow_exception(failure);
 }
 
 void Group::run_stretch(const Ticket& at, std::int64_t stretch) const {
@@ -207,6 +220,7 @@ void Group::wait(int rank, std::int64_t number) {
   // Even after a failure: somebody may be writing into this rank's buffers.
   of_->changed.wait(lock, [&] { return at->finished == at->stretches; });
   if (++at->left == ranks_) tickets_.erase(number);
+  if (at->incomplete) throw_if_failed();
 }
 
 std::string Group::missing(const Ticket& at) const {
@@ -218,9 +232,11 @@ std::string Group::missing(const Ticket& at) const {
   return text;
 }
 
-void Group::fail(int rank, const std::string& reason) {
+void Group::fail(int rank, std::string_view reason) noexcept {
+  std::string text =
+      failure_text([&] { return fmt::format("rank {} failed: {}", name(rank), reason); });
   const std::lock_guard lock(of_->mutex);
-  fail_locked(fmt::format("rank {} failed: {}", name(rank), reason));
+  fail_locked(std::move(text));
 }
 
 // The one that another member has called for, or a new one.
@@ -257,10 +273,14 @@ class InProcessRank : public Communicator {
 
   Pending start(const Exchange& exchange) override {
     const std::int64_t number = next_++;
+    // Whoever has posted must wait, so what it takes to wait comes first.
+    std::function<void()> wait = [group = group_, rank = rank_, number] {
+      group->wait(rank, number);
+    };
     group_->post(rank_, number, exchange);
-    return Pending([group = group_, rank = rank_, number] { group->wait(rank, number); });
+    return Pending(std::move(wait));
   }
-  void fail(const std::string& reason) override { group_->fail(rank_, reason); }
+  void fail(std::string_view reason) noexcept override { group_->fail(rank_, reason); }
   std::optional<std::string> failure() const override { return group_->failure(); }
 
   std::unique_ptr<Communicator> split(std::span<const int> members) override {
@@ -287,6 +307,43 @@ std::vector<std::unique_ptr<Communicator>> in_process_ranks(int ranks,
   std::vector<std::unique_ptr<Communicator>> result;
   for (int r = 0; r < ranks; ++r) result.push_back(std::make_unique<InProcessRank>(group, r));
   return result;
+}
+
+void run_in_process(const std::vector<std::unique_ptr<Communicator>>& group,
+                    const std::function<void(int)>& body) {
+  std::mutex mutex;
+  std::exception_ptr first;
+  // Of the exception at hand, which also is the reason that the others hear.
+  const auto note = [&](int rank, const char* what) noexcept {
+    {
+      const std::lock_guard lock(mutex);
+      if (!first) first = std::current_exception();
+    }
+    group[static_cast<std::size_t>(rank)]->fail(what);
+  };
+  const auto run = [&](int rank) noexcept {
+    try {
+      body(rank);
+    } catch (const std::exception& error) {
+      note(rank, error.what());
+    }
+  };
+  Threads others;
+  const std::size_t wanted = group.size() - 1;
+  const std::size_t started =
+      others.start(wanted, [&](std::size_t i) { run(static_cast<int>(i) + 1); });
+  if (started < wanted) {
+    const int rank = static_cast<int>(started) + 1;
+    try {
+      throw CollectiveError(fmt::format("rank {}: no thread or memory for one more rank", rank));
+    } catch (const std::exception& error) {
+      note(rank, error.what());
+    }
+  } else {
+    run(0);
+  }
+  others.join();
+  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace zeroplan::runtime

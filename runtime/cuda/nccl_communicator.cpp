@@ -96,7 +96,7 @@ class NcclCommunicator : public Communicator {
   int ranks() const override { return host_.ranks(); }
   std::optional<std::string> failure() const override { return host_.failure(); }
 
-  void fail(const std::string& reason) override {
+  void fail(std::string_view reason) noexcept override {
     host_.fail(reason);
     abort_all();
   }

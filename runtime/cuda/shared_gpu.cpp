@@ -140,7 +140,7 @@ class SharedGpuRank : public Communicator {
 
   int rank() const override { return host_.rank(); }
   int ranks() const override { return host_.ranks(); }
-  void fail(const std::string& reason) override { host_.fail(reason); }
+  void fail(std::string_view reason) noexcept override { host_.fail(reason); }
   std::optional<std::string> failure() const override { return host_.failure(); }
 
   std::unique_ptr<Communicator> split(std::span<const int> members) override {

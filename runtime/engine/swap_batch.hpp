@@ -18,10 +18,12 @@ class SwapBatch {
       : file_(&file), timeline_(timeline), write_(write) {}
 
   void read(Bytes offset, std::byte* to, Bytes bytes) {
-    tickets_.push_back(file_->read(offset, to, bytes));
+    tickets_.emplace_back();  // room for it before it is started: then it is waited for
+    tickets_.back() = file_->read(offset, to, bytes);
   }
   void write(Bytes offset, const std::byte* from, Bytes bytes) {
-    tickets_.push_back(file_->write(offset, from, bytes));
+    tickets_.emplace_back();
+    tickets_.back() = file_->write(offset, from, bytes);
   }
   bool empty() const { return tickets_.empty(); }
 

@@ -23,7 +23,7 @@ class RecordedGroup : public Communicator {
 
   int rank() const override { return group_.rank(); }
   int ranks() const override { return group_.ranks(); }
-  void fail(const std::string& reason) override { group_.fail(reason); }
+  void fail(std::string_view reason) noexcept override { group_.fail(reason); }
 
   std::optional<std::string> failure() const override { return group_.failure(); }
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 #include <vector>
 
 #include "model/check.hpp"
+#include "model/parallel_for.hpp"
 
 // One source, compiled for several instruction sets, the best chosen when the program starts. Not
 // under sanitizers, whose start-up comes after the choice.
@@ -90,12 +90,10 @@ void adamw(const AdamWState& state,
   };
   const std::int64_t parts =
       std::clamp<std::int64_t>(count / kThreaded, 1, static_cast<std::int64_t>(threads));
-  std::vector<std::thread> helpers;
-  for (std::int64_t part = 1; part < parts; ++part) {
-    helpers.emplace_back(run, count * part / parts, count * (part + 1) / parts);
-  }
-  run(0, count / parts);
-  for (std::thread& helper : helpers) helper.join();
+  parallel_for(static_cast<std::size_t>(parts), parts, [&](std::size_t i) {
+    const auto part = static_cast<std::int64_t>(i);
+    run(count * part / parts, count * (part + 1) / parts);
+  });
 }
 
 double sum_of_squares(std::span<const float> values) {

@@ -47,8 +47,8 @@ class Links {
   virtual void end() {}
 
   // From any thread: the group has failed for that reason, here and soon on every rank. The first
-  // reason stays.
-  virtual void fail(const std::string& reason) = 0;
+  // reason stays. Needs no memory.
+  virtual void fail(std::string_view reason) noexcept = 0;
   virtual std::optional<std::string> failure() const = 0;
 };
 

@@ -45,9 +45,9 @@ class MpiLinks : public Links {
   void transfer(std::span<Transfer> transfers, Deadline deadline) override;
   void end() override;
 
-  void fail(const std::string& reason) override {
+  void fail(std::string_view reason) noexcept override {
     const std::lock_guard lock(mutex_);
-    if (!reason_) reason_ = reason;
+    if (!reason_) reason_ = failure_text([&] { return reason; });
   }
   std::optional<std::string> failure() const override {
     const std::lock_guard lock(mutex_);

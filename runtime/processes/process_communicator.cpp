@@ -360,8 +360,9 @@ class ProcessCommunicator : public Communicator {
   }
   std::unique_ptr<Communicator> split(std::span<const int> members, Members& of);
 
-  void fail(const std::string& reason) override {
-    links_->fail(fmt::format("rank {} failed: {}", links_->rank(), reason));
+  void fail(std::string_view reason) noexcept override {
+    links_->fail(
+        failure_text([&] { return fmt::format("rank {} failed: {}", links_->rank(), reason); }));
     // Under the lock, so that a worker about to sleep does not miss it.
     { const std::lock_guard lock(mutex_); }
     changed_.notify_all();
@@ -409,7 +410,7 @@ class ProcessPart : public Communicator {
   int rank() const override { return members_->place; }
   int ranks() const override { return members_->count(); }
   Pending start(const Exchange& exchange) override { return whole_.start(exchange, members_); }
-  void fail(const std::string& reason) override { whole_.fail(reason); }
+  void fail(std::string_view reason) noexcept override { whole_.fail(reason); }
   std::optional<std::string> failure() const override { return whole_.failure(); }
   std::unique_ptr<Communicator> split(std::span<const int> members) override {
     return whole_.split(members, *members_);
@@ -442,20 +443,31 @@ void ProcessCommunicator::work(std::promise<void>& begun) {
   try {
     carry_out();
   } catch (const TransferTimeout& late) {
-    reason = fmt::format("rank {} has waited {} s in collective {} for {}",
+    reason = failure_text([&] {
+      return fmt::format("rank {} has waited {} s in collective {} for {}",
                          links_->rank(),
                          std::chrono::duration<double>(patience_).count(),
                          at_hand_,
                          list_of(late.missing()));
+    });
   } catch (const std::exception& error) {
-    reason = error.what();
+    reason = failure_text([&] { return error.what(); });
   }
   if (!reason.empty()) links_->fail(reason);
-  links_->end();
-  const std::optional<std::string> first = links_->failure();
+  try {
+    links_->end();
+  } catch (const std::exception& error) {
+    links_->fail(failure_text([&] { return error.what(); }));  // nobody else can be told
+  }
   const std::lock_guard lock(mutex_);
-  ended_ = first.has_value();
-  if (first) reason_ = *first;
+  try {
+    const std::optional<std::string> first = links_->failure();
+    ended_ = first.has_value();
+    if (first) reason_ = *first;
+  } catch (const std::bad_alloc&) {
+    ended_ = true;
+    reason_ = "out of memory";
+  }
   changed_.notify_all();
 }
 

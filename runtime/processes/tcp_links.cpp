@@ -64,7 +64,7 @@ class TcpLinks : public Links {
   int ranks() const override { return static_cast<int>(connections_.data.size()); }
 
   void transfer(std::span<Transfer> transfers, Deadline deadline) override;
-  void fail(const std::string& reason) override { declare(reason, rank_); }
+  void fail(std::string_view reason) noexcept override { declare(reason, rank_); }
   std::optional<std::string> failure() const override {
     const std::lock_guard lock(mutex_);
     return reason_;
@@ -78,9 +78,10 @@ class TcpLinks : public Links {
     if (const auto reason = failure()) throw CollectiveError(*reason);
   }
   [[noreturn]] void lost(int peer, const std::string& why);
-  void declare(const std::string& reason, int said_by);
+  void declare(std::string_view reason, int said_by) noexcept;
 
   void watch();
+  bool look_once();
   Clock::time_point next_look() const;
   void listen();
   void take_words(Wire& wire);
@@ -110,14 +111,16 @@ class TcpLinks : public Links {
   Clock::time_point next_beat_ = Clock::now();
   bool told_ = false;
   bool abandoned_called_ = false;
+  bool said_done_ = false;
+  Clock::time_point leave_by_ = Clock::time_point::max();
   std::thread watcher_;
 };
 
-void TcpLinks::declare(const std::string& reason, int said_by) {
+void TcpLinks::declare(std::string_view reason, int said_by) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (reason_) return;
-    reason_ = reason;
+    reason_ = failure_text([&] { return reason; });
     said_by_ = said_by;
     failed_at_ = Clock::now();
   }
@@ -170,26 +173,40 @@ void TcpLinks::transfer(std::span<Transfer> transfers, Deadline deadline) {
 
 // --- the watching thread
 
+// Without memory the group has failed; that is told once there is some again, which who fails
+// soon gives back.
 void TcpLinks::watch() {
-  Clock::time_point leave_by = Clock::time_point::max();
-  bool said_done = false;
   for (;;) {
-    listen();
-    look_for_silence();
-    tell_failure();
-    send_beats();
-    mind_the_unnoticed();
-    {
-      const std::lock_guard lock(mutex_);
-      if (!closing_) continue;
+    try {
+      if (!look_once()) return;
+    } catch (const std::bad_alloc&) {
+      declare("out of memory", rank_);
+      if (Clock::now() >= leave_by_) return;
     }
-    if (!said_done) {
-      for (Wire& wire : wires_) say(wire, bytes_of(Word::done));
-      said_done = true;
-      leave_by = Clock::now() + kFarewell;
-    }
-    if (rank_ != 0 || may_leave() || Clock::now() >= leave_by) return;
   }
+}
+
+// False: it may go.
+bool TcpLinks::look_once() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_ && leave_by_ == Clock::time_point::max()) leave_by_ = Clock::now() + kFarewell;
+  }
+  listen();
+  look_for_silence();
+  tell_failure();
+  send_beats();
+  mind_the_unnoticed();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closing_) return true;
+  }
+  if (!said_done_) {
+    for (Wire& wire : wires_) say(wire, bytes_of(Word::done));
+    said_done_ = true;
+    leave_by_ = Clock::now() + kFarewell;
+  }
+  return rank_ == 0 && !may_leave() && Clock::now() < leave_by_;
 }
 
 // Rank 0 goes last: it is what tells the others of each other.

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <barrier>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,7 +21,7 @@ std::vector<double> rounds(
   auto communicators = in_process_ranks(ranks);
   std::vector<double> kept;
   std::barrier<> ready(ranks);
-  const auto run = [&](int rank) {
+  run_in_process(communicators, [&](int rank) {
     const auto size = static_cast<std::size_t>(whole * width(dtype));
     std::vector<std::byte> input(size, std::byte{0x3f});  // 0.75 in either format, nearly
     std::vector<std::byte> output(size);
@@ -37,14 +36,16 @@ std::vector<double> rounds(
     same.discard = repetition.discard;
     same.least = same.most = count - repetition.discard;
     same.long_enough = Seconds::zero();
-    std::vector<double> seconds =
-        repeat([&] { communicator.run(exchange); }, same, [&] { ready.arrive_and_wait(); });
-    if (rank == 0) kept = std::move(seconds);
-  };
-  std::vector<std::thread> others;
-  for (int rank = 1; rank < ranks; ++rank) others.emplace_back(run, rank);
-  run(0);
-  for (std::thread& other : others) other.join();
+    communicator.barrier();  // all have come, or none goes on: `ready` knows nothing of failures
+    try {
+      std::vector<double> seconds =
+          repeat([&] { communicator.run(exchange); }, same, [&] { ready.arrive_and_wait(); });
+      if (rank == 0) kept = std::move(seconds);
+    } catch (...) {
+      ready.arrive_and_drop();
+      throw;
+    }
+  });
   return kept;
 }
 

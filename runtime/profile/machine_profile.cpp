@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <set>
-#include <thread>
 
 #include <fmt/format.h>
 #include <sys/statvfs.h>
@@ -13,6 +12,7 @@
 
 #include "model/cost/profile.hpp"
 #include "model/diagnostic.hpp"
+#include "model/parallel_for.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/profile/cpu_values.hpp"
 
@@ -164,8 +164,7 @@ Json measure_gpu_part(const MachineOptions& options,
 
 MachineFacts machine_facts() {
   MachineFacts facts;
-  facts.logical =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(std::thread::hardware_concurrency()));
+  facts.logical = machine_threads();
   std::ifstream cpus("/proc/cpuinfo");
   std::set<std::string> cores, sockets;
   std::string socket;

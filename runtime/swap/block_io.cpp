@@ -24,25 +24,23 @@ bool is_aligned(const SwapBlock& block) {
 
 }  // namespace
 
-void BlockQueue::push(std::vector<SwapBlock> blocks) {
+void BlockQueue::push(std::list<SwapBlock> blocks) noexcept {
   const std::lock_guard lock(mutex_);
   const Seconds begin = now();
-  for (SwapBlock& block : blocks) {
+  for (const SwapBlock& block : blocks) {
     block.transfer->begin = begin;
     ++block.transfer->blocks_left;
-    blocks_.push_back(std::move(block));
   }
+  blocks_.splice(blocks_.end(), blocks);
   come_.notify_all();
 }
 
-std::vector<SwapBlock> BlockQueue::take(std::size_t most, bool wait) {
+std::optional<SwapBlock> BlockQueue::take(bool wait) noexcept {
   std::unique_lock lock(mutex_);
   if (wait) come_.wait(lock, [&] { return closed_ || !blocks_.empty(); });
-  std::vector<SwapBlock> taken;
-  while (taken.size() < most && !blocks_.empty()) {
-    taken.push_back(std::move(blocks_.front()));
-    blocks_.pop_front();
-  }
+  if (blocks_.empty()) return std::nullopt;
+  std::optional<SwapBlock> taken(std::move(blocks_.front()));
+  blocks_.pop_front();
   return taken;
 }
 
@@ -79,18 +77,8 @@ std::int64_t call_system(const SwapBlock& block) {
   return moved < 0 ? -errno : moved;
 }
 
-void start_threads(std::vector<std::thread>& threads,
-                   std::size_t many,
-                   const std::function<void(std::size_t)>& body) {
-  threads.reserve(many);
-  for (std::size_t i = 0; i < many; ++i) {
-    try {
-      threads.emplace_back(body, i);
-    } catch (const std::system_error&) {
-      if (threads.empty()) throw;
-      return;
-    }
-  }
+void no_thread() {
+  throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
 }
 
 BlockState progress(SwapBlock& block, std::int64_t result, IoFailure& failure) {

@@ -9,13 +9,11 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
-#include <vector>
 
 #include "model/units.hpp"
 
@@ -51,10 +49,10 @@ struct SwapBlock {
 // Blocks that wait for a thread. Used by any thread.
 class BlockQueue {
  public:
-  void push(std::vector<SwapBlock> blocks);
-  // Up to `most` blocks. Where there are none it waits for one if `wait` says so; empty then: the
-  // queue was closed.
-  std::vector<SwapBlock> take(std::size_t most, bool wait);
+  void push(std::list<SwapBlock> blocks) noexcept;
+  // The next block. Where there is none it waits for one if `wait` says so; nothing then: the queue
+  // was closed. Needs no memory, as everything that the threads call.
+  std::optional<SwapBlock> take(bool wait) noexcept;
   void finish(const SwapBlock& block, const std::optional<IoFailure>& failure);
   // Returns when the transfer is done, well or not.
   void wait(const SwapTransfer& transfer);
@@ -65,18 +63,15 @@ class BlockQueue {
  private:
   std::mutex mutex_;
   std::condition_variable come_, done_;
-  std::deque<SwapBlock> blocks_;
+  std::list<SwapBlock> blocks_;
   bool closed_ = false;
 };
 
 // pread or pwrite of a block: the bytes moved, or -errno.
 std::int64_t call_system(const SwapBlock& block);
 
-// Starts body(0), body(1), ... in a thread each: as many as the machine lets us, at least one.
-// Throws std::system_error where there is none.
-void start_threads(std::vector<std::thread>& threads,
-                   std::size_t many,
-                   const std::function<void(std::size_t)>& body);
+// Throws std::system_error: no thread could be started.
+[[noreturn]] void no_thread();
 
 enum class BlockState { done, again, failed };
 
@@ -106,7 +101,8 @@ class BlockIo {
   virtual ~BlockIo() = default;
 };
 
-// queue_depth times `threads` threads, at most 64, each with one request.
+// queue_depth times `threads` threads, at most 64, each with one request; fewer where the machine
+// has no more. Throws std::system_error where there is none.
 std::unique_ptr<BlockIo> thread_io(BlockQueue& queue, const IoOptions& options);
 // `threads` rings of queue_depth requests. Null where the program was built without liburing or the
 // kernel refuses (too old, switched off, seccomp).

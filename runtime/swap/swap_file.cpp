@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <list>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -170,7 +171,7 @@ SwapFile::Ticket SwapFile::start(bool write, Bytes offset, std::byte* data, Byte
   const std::int64_t last = std::max(end / kSwapPage * kSwapPage, first);
   const auto address = reinterpret_cast<std::uintptr_t>(data + (first - begin));
   const bool pages = direct_ && address % kSwapSector == 0;
-  std::vector<SwapBlock> blocks;
+  std::list<SwapBlock> blocks;
   const auto cut = [&](std::int64_t from, std::int64_t to, bool direct) {
     for (; from < to; from += block_) {
       blocks.push_back({.transfer = ticket,

@@ -1,9 +1,8 @@
 // pread and pwrite, one request a thread.
 #include <algorithm>
-#include <thread>
 #include <utility>
-#include <vector>
 
+#include "model/parallel_for.hpp"
 #include "runtime/swap/block_io.hpp"
 
 namespace zeroplan::runtime {
@@ -17,31 +16,23 @@ class ThreadIo : public BlockIo {
       : queue_(queue), call_(options.call ? options.call : call_system) {
     const std::int64_t asked = std::int64_t{options.queue_depth} * options.threads;
     const auto threads = static_cast<std::size_t>(std::clamp<std::int64_t>(asked, 1, kMostThreads));
-    start_threads(threads_, threads, [this](std::size_t) { work(); });
-  }
-  ThreadIo(const ThreadIo&) = delete;
-  ThreadIo& operator=(const ThreadIo&) = delete;
-  ~ThreadIo() override {
-    for (std::thread& thread : threads_) thread.join();
+    if (threads_.start(threads, [this](std::size_t) { work(); }) == 0) no_thread();
   }
 
  private:
   void work() {
-    for (;;) {
-      std::vector<SwapBlock> taken = queue_.take(1, true);
-      if (taken.empty()) return;
-      SwapBlock& block = taken.front();
+    while (std::optional<SwapBlock> block = queue_.take(true)) {
       IoFailure failure;
       BlockState state = BlockState::again;
-      while (state == BlockState::again) state = progress(block, call_(block), failure);
-      queue_.finish(block,
+      while (state == BlockState::again) state = progress(*block, call_(*block), failure);
+      queue_.finish(*block,
                     state == BlockState::failed ? std::optional<IoFailure>(failure) : std::nullopt);
     }
   }
 
   BlockQueue& queue_;
   std::function<std::int64_t(const SwapBlock&)> call_;
-  std::vector<std::thread> threads_;
+  Threads threads_;
 };
 
 }  // namespace

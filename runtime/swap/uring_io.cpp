@@ -9,6 +9,7 @@
 
 #include <liburing.h>
 
+#include "model/parallel_for.hpp"
 #include "runtime/swap/block_io.hpp"
 
 namespace zeroplan::runtime {
@@ -29,7 +30,7 @@ bool knows_reads_and_writes(io_uring& ring) {
 constexpr auto kPause = std::chrono::milliseconds(1);
 constexpr auto kPatience = std::chrono::seconds(30);  // with a drive that does not answer
 
-// One thread's ring. Slots hold the blocks in flight.
+// One thread's ring. Slots hold the blocks in flight. Once it stands it needs no memory.
 class Ring {
  public:
   explicit Ring(unsigned depth) : slots_(depth) {
@@ -92,7 +93,7 @@ class Ring {
         prepare(slot);
       } else {
         done(slots_[slot], state == BlockState::failed ? &failure : nullptr);
-        free_.push_back(slot);
+        give_back(slot);
       }
       if (io_uring_peek_cqe(&ring_, &entry) != 0) entry = nullptr;
     }
@@ -114,18 +115,22 @@ class Ring {
       --running;
     }
     close();
-    std::vector<bool> is_free(slots_.size(), false);
-    for (const std::size_t slot : free_) is_free[slot] = true;
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-      if (is_free[slot]) continue;
       const SwapBlock& block = slots_[slot];
+      if (!block.transfer) continue;
       const IoFailure failure{.error = error, .offset = block.offset, .bytes = block.bytes};
       done(block, &failure);
-      free_.push_back(slot);
+      give_back(slot);
     }
   }
 
  private:
+  // There is room: free_ had all slots.
+  void give_back(std::size_t slot) {
+    slots_[slot].transfer.reset();
+    free_.push_back(slot);
+  }
+
   // The slot of a completion, and what the call gave.
   std::size_t take_entry(io_uring_cqe* entry, std::int64_t& result) {
     const auto* const block = static_cast<const SwapBlock*>(io_uring_cqe_get_data(entry));
@@ -149,7 +154,7 @@ class Ring {
 
   io_uring ring_{};
   bool open_ = false;
-  std::vector<SwapBlock> slots_;
+  std::vector<SwapBlock> slots_;  // without a transfer where they are free
   std::vector<std::size_t> free_;
 };
 
@@ -163,13 +168,11 @@ class UringIo : public BlockIo {
       rings_.pop_back();
       break;
     }
-    start_threads(threads_, rings_.size(), [this](std::size_t i) { work(*rings_[i]); });
-    rings_.resize(threads_.size());
-  }
-  UringIo(const UringIo&) = delete;
-  UringIo& operator=(const UringIo&) = delete;
-  ~UringIo() override {
-    for (std::thread& thread : threads_) thread.join();
+    if (rings_.empty()) return;
+    const std::size_t started =
+        threads_.start(rings_.size(), [this](std::size_t i) { work(*rings_[i]); });
+    if (started == 0) no_thread();
+    rings_.resize(started);
   }
 
   bool open() const { return !rings_.empty(); }
@@ -181,14 +184,14 @@ class UringIo : public BlockIo {
     };
     for (;;) {
       const bool idle = ring.in_flight() == 0;
-      std::vector<SwapBlock> taken;
-      if (idle || options_.overlap_events) taken = queue_.take(ring.room(), idle);
-      if (taken.empty() && idle) return;
       int error = 0;
-      for (SwapBlock& block : taken) {
-        ring.add(std::move(block));
+      while (ring.room() > 0 && (idle || options_.overlap_events)) {
+        std::optional<SwapBlock> block = queue_.take(ring.in_flight() == 0);
+        if (!block) break;
+        ring.add(std::move(*block));
         if (options_.single_submit && error == 0) error = ring.submit();
       }
+      if (ring.in_flight() == 0) return;      // closed
       if (error == 0) error = ring.submit();  // what goes on, too
       if (error == 0) error = ring.reap(done);
       if (error != 0) {
@@ -199,18 +202,16 @@ class UringIo : public BlockIo {
   }
   // The ring is broken: what comes fails.
   void refuse(int error) {
-    for (;;) {
-      const std::vector<SwapBlock> taken = queue_.take(1, true);
-      if (taken.empty()) return;
-      const SwapBlock& block = taken.front();
-      queue_.finish(block, IoFailure{.error = error, .offset = block.offset, .bytes = block.bytes});
+    while (const std::optional<SwapBlock> block = queue_.take(true)) {
+      queue_.finish(*block,
+                    IoFailure{.error = error, .offset = block->offset, .bytes = block->bytes});
     }
   }
 
   BlockQueue& queue_;
   IoOptions options_;
   std::vector<std::unique_ptr<Ring>> rings_;
-  std::vector<std::thread> threads_;
+  Threads threads_;
 };
 
 }  // namespace

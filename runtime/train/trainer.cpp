@@ -5,7 +5,6 @@
 #include <cmath>
 #include <exception>
 #include <mutex>
-#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -261,27 +260,12 @@ TrainingReport train(const TrainingSetup& setup,
   const auto group = in_process_ranks(ranks, options.patience);
   TrainingReport report;
   report.ranks.resize(static_cast<std::size_t>(ranks));
-  std::mutex mutex;
-  std::exception_ptr first_error;
-  const auto body = [&](int rank) {
+  run_in_process(group, [&](int rank) {
     Communicator& own = *group[static_cast<std::size_t>(rank)];
-    try {
-      report.ranks[static_cast<std::size_t>(rank)] =
-          rank == 0 ? run_rank(setup, options, data, own, checkpoints.get(), &report)
-                    : run_rank(setup, options, data, own, nullptr, nullptr);
-    } catch (const std::exception& error) {
-      {
-        const std::lock_guard lock(mutex);
-        if (!first_error) first_error = std::current_exception();
-      }
-      own.fail(error.what());
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(body, rank);
-  body(0);
-  for (std::thread& thread : threads) thread.join();
-  if (first_error) std::rethrow_exception(first_error);
+    report.ranks[static_cast<std::size_t>(rank)] =
+        rank == 0 ? run_rank(setup, options, data, own, checkpoints.get(), &report)
+                  : run_rank(setup, options, data, own, nullptr, nullptr);
+  });
   return report;
 }
 

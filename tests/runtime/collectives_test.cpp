@@ -62,6 +62,28 @@ std::vector<float> values_of(int rank, std::size_t count) {
 
 constexpr std::size_t kCounts[] = {1, 7, 70'001};
 
+TEST_CASE("what a rank throws ends all ranks of the process, and is thrown again") {
+  for (const int failing : {0, 1, 3}) {
+    const auto group = in_process_ranks(4);
+    std::atomic<int> told = 0;
+    const auto body = [&](int rank) {
+      Communicator& own = *group[static_cast<std::size_t>(rank)];
+      own.barrier();
+      if (rank == failing) throw std::bad_alloc();
+      try {
+        own.barrier();
+      } catch (const CollectiveError& error) {
+        told += std::string(error.what()).starts_with("rank " + std::to_string(failing) + " failed")
+                    ? 1
+                    : 0;
+        throw;
+      }
+    };
+    CHECK_THROWS_AS(run_in_process(group, body), std::bad_alloc);
+    CHECK(told == 3);
+  }
+}
+
 TEST_CASE("every rank gets the sum, however many ranks and elements there are") {
   const int ranks = GENERATE(1, 2, 4, 8);
   for (const std::size_t count : kCounts) {

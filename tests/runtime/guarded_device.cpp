@@ -278,7 +278,7 @@ class GuardedGroup : public Communicator {
 
   int rank() const override { return host_.rank(); }
   int ranks() const override { return host_.ranks(); }
-  void fail(const std::string& reason) override { host_.fail(reason); }
+  void fail(std::string_view reason) noexcept override { host_.fail(reason); }
 
   std::unique_ptr<Communicator> split(std::span<const int> members) override {
     auto part = host_.split(members);

@@ -257,7 +257,7 @@ void measure_group(Bench& bench, const Group& group) {
   auto hosts = in_process_ranks(group.ranks, group.patience);
   std::vector<Reading> readings;
   std::int64_t memory = 0;
-  const auto run = [&](int number) {
+  run_in_process(hosts, [&](int number) {
     Communicator& host = *hosts[static_cast<std::size_t>(number)];
     std::optional<Rank> rank;  // goes after the others know of a failure
     try {
@@ -271,12 +271,9 @@ void measure_group(Bench& bench, const Group& group) {
       host.barrier();  // nobody takes its communicator down while others work
       rank->finish();
     } catch (const std::exception& problem) {
-      host.fail(fmt::format("GPU {}: {}", number, problem.what()));
+      host.fail(failure_text([&] { return fmt::format("GPU {}: {}", number, problem.what()); }));
     }
-  };
-  std::vector<std::thread> threads;
-  for (int number = 0; number < group.ranks; ++number) threads.emplace_back(run, number);
-  for (std::thread& thread : threads) thread.join();
+  });
   if (const auto failure = hosts.front()->failure()) throw CollectiveError(*failure);
 
   for (Reading& reading : readings) {
