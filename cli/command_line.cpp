@@ -1,9 +1,13 @@
 #include "cli/command_line.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <iostream>
 #include <new>
 #include <string>
+#include <string_view>
+
+#include <unistd.h>
 
 #include "cli/arguments.hpp"
 #include "cli/errors.hpp"
@@ -98,8 +102,6 @@ int report_to_all(const InputError& error,
 int run_and_report(const std::vector<std::string>& words, const Translation& translation) {
   const auto end = std::find(words.begin(), words.end(), "--");
   const bool json = std::find(words.begin(), end, "--json") != end;
-  // While there is some.
-  const std::string out_of_memory = translation.text("error: out of memory");
   try {
     return run_words(words, translation);
   } catch (const InputError& error) {
@@ -107,8 +109,7 @@ int run_and_report(const std::vector<std::string>& words, const Translation& tra
   } catch (const SizeOverflow&) {
     return report_to_all(too_large(), words, json, translation);
   } catch (const std::bad_alloc&) {
-    std::cerr << out_of_memory << "\n";
-    return kInternalError;
+    throw;  // no defect
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n"
               << translation.text("hint: this is a defect of zeroplan; please report it") << "\n";
@@ -116,13 +117,13 @@ int run_and_report(const std::vector<std::string>& words, const Translation& tra
   }
 }
 
-}  // namespace
-
-int run_command_line(int argc, const char* const* argv) {
+// `no_memory` becomes what is said of that in the user's language, while there is some.
+int run_in_language(int argc, const char* const* argv, std::string& no_memory) {
   const TerminalText safe_out(std::cout);
   const TerminalText safe_log(std::cerr);
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   const Translation translation(language_of_words(words));
+  no_memory = translation.text("error: out of memory") + "\n";
   install_interrupts(translation);
   const int code = run_and_report(words, translation);
   std::cout.flush();
@@ -131,6 +132,29 @@ int run_command_line(int argc, const char* const* argv) {
   std::cerr << translation.text(
       "error: standard output: expected a place that can be written to, got a full disk or a "
       "closed stream\n");
+  return kInternalError;
+}
+
+}  // namespace
+
+int run_command_line(int argc, const char* const* argv) {
+  std::string line;
+  try {
+    return run_in_language(argc, argv, line);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory(line);
+  }
+}
+
+// By the system's call, which holds no memory.
+int out_of_memory(std::string_view line) noexcept {
+  if (line.empty()) line = "error: out of memory\n";
+  while (!line.empty()) {
+    const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;  // nobody is left to be told
+    line.remove_prefix(static_cast<std::size_t>(written));
+  }
   return kInternalError;
 }
 

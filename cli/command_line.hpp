@@ -2,8 +2,13 @@
 // docs/contract.md section 3.
 #pragma once
 
+#include <string_view>
+
 namespace zeroplan {
 
 int run_command_line(int argc, const char* const* argv);
+
+// Says "out of memory" without any, in `line` where it has text; returns the exit code for it.
+int out_of_memory(std::string_view line = {}) noexcept;
 
 }  // namespace zeroplan

@@ -33,7 +33,7 @@ set(sees_model_lint hardware knobs families engine plan predict)
 
 # Prefix of a system include | the files that may have it, as a regular expression of the path.
 set(confined
-  "nlohmann/|^model/json\\.cpp$"
+  "nlohmann/|^model/json(_print)?\\.cpp$"
   "fmt/|\\.cpp$"
   "catch2/|^tests/(catch\\.hpp|catch_main\\.cpp)$"
   "benchmark/|^tests/bench/"

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -131,51 +132,6 @@ bool operator==(const Json& a, const Json& b) {
   }
   if (a.type() != b.type()) return false;
   return a.is_object() ? same_members(a.members(), b.members()) : a.value_ == b.value_;
-}
-
-namespace {
-
-nlohmann::ordered_json to_library(const Json& value) {
-  switch (value.type()) {
-    case Json::Type::null:
-      return nullptr;
-    case Json::Type::boolean:
-      return value.as_boolean();
-    case Json::Type::integer:
-      return value.as_integer();
-    case Json::Type::real:
-      return value.as_number();
-    case Json::Type::string:
-      return value.as_string();
-    case Json::Type::array: {
-      auto array = nlohmann::ordered_json::array();
-      for (const Json& item : value.items()) array.push_back(to_library(item));
-      return array;
-    }
-    case Json::Type::object: {
-      auto object = nlohmann::ordered_json::object();
-      auto& members = object.get_ref<nlohmann::ordered_json::object_t&>();
-      std::unordered_map<std::string_view, std::size_t> place;  // operator[] would search them all
-      for (const auto& [key, member] : value.members()) {
-        const auto [known, added] = place.try_emplace(key, members.size());
-        if (added) {
-          members.push_back({key, to_library(member)});
-        } else {
-          std::next(members.begin(), static_cast<std::ptrdiff_t>(known->second))->second =
-              to_library(member);
-        }
-      }
-      return object;
-    }
-  }
-  return nullptr;
-}
-
-}  // namespace
-
-std::string Json::dump(int indent) const {
-  return steering_escaped(
-      to_library(*this).dump(indent, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 std::string Json::describe() const {
