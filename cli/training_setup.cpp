@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
-#include <thread>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "cli/interrupt.hpp"
 #include "cli/run_fingerprint.hpp"
@@ -12,6 +13,7 @@
 #include "model/diagnostic.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/json.hpp"
+#include "model/parallel_for.hpp"
 #include "runtime/cuda/hardware.hpp"
 
 namespace zeroplan {
@@ -51,26 +53,49 @@ std::int64_t rows_of_step(const Plan& plan) {
          plan.engine.data_parallel_ranks;
 }
 
-// DeepSpeed scales the loss of fp16 alone; 0 means dynamic (runtime/precision_config.py).
+[[noreturn]] void no_loss_scaling(const char* key, std::string expected, std::string got) {
+  throw InputError(Diagnostic{"ds_config",
+                              std::string("/fp16/") + key,
+                              std::move(expected),
+                              std::move(got),
+                              "the loss of fp16 cannot be scaled by that"});
+}
+
+// DeepSpeed scales the loss of fp16 alone; 0 means dynamic (runtime/precision_config.py). Throws
+// InputError for what no scale follows from, which is a warning to who does not train.
 runtime::LossScaling loss_scaling_of(const Plan& plan) {
   runtime::LossScaling scaling;
   if (plan.workload.precision != Precision::fp16) return scaling;
   const DsConfig& config = plan.ds_config;
   const double fixed = config.real(Knob::fp16_loss_scale).value_or(0.0);
   scaling.dynamic = fixed == 0.0;
+  scaling.initial = fixed;
+  if (!scaling.dynamic) return scaling;
+  constexpr std::int64_t kLeastPower = -1022;  // of a double
+  constexpr std::int64_t kMostPower = 1023;
   const auto power = config.integer(Knob::fp16_initial_scale_power).value_or(16);
-  scaling.initial = scaling.dynamic ? std::ldexp(1.0, static_cast<int>(power)) : fixed;
+  if (power < kLeastPower || power > kMostPower) {
+    no_loss_scaling("initial_scale_power",
+                    fmt::format("an integer between {} and {}", kLeastPower, kMostPower),
+                    std::to_string(power));
+  }
+  scaling.initial = std::ldexp(1.0, static_cast<int>(power));
   scaling.window = config.integer(Knob::fp16_loss_scale_window).value_or(scaling.window);
+  if (scaling.window < 1) {
+    no_loss_scaling(
+        "loss_scale_window", "an integer of at least 1", std::to_string(scaling.window));
+  }
   scaling.hysteresis = config.integer(Knob::fp16_hysteresis).value_or(scaling.hysteresis);
   scaling.smallest = config.real(Knob::fp16_min_loss_scale).value_or(scaling.smallest);
+  if (!(scaling.smallest > 0.0)) {
+    no_loss_scaling("min_loss_scale", "a number above 0", fmt::format("{}", scaling.smallest));
+  }
   return scaling;
 }
 
 }  // namespace
 
-int hardware_threads() {
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-}
+int hardware_threads() { return static_cast<int>(machine_threads()); }
 
 // What each rank's device has; a rank that needs more ends the run.
 Bytes device_memory(const Arguments& arguments) {

@@ -85,6 +85,10 @@ std::unique_ptr<Probe> recorded_probe(const JsonDocument& document) {
     if (exit == nullptr || !exit->is_integer() || text == nullptr || !text->is_string()) {
       no_recording(document, "/commands/" + command, "an object with exit and text", &output);
     }
+    if (exit->as_integer() < 0 || exit->as_integer() > 255) {
+      no_recording(
+          document, "/commands/" + command + "/exit", "an integer between 0 and 255", exit);
+    }
     outputs[command] = {static_cast<int>(exit->as_integer()), text->as_string()};
   }
   return std::make_unique<RecordedProbe>(std::move(outputs));
