@@ -56,6 +56,8 @@ Scenario scenario_with_file(const Arguments& arguments, FileKind kind) {
     throw InputError({kCommandLine, "--ds-config", "one file", "FILE and --ds-config", ""});
   }
   scenario.set(ScenarioKey::ds_config, Json(file), {file, ""});
+  // What is wrong with the file, before what is missing beside it.
+  read_ds_config_of(*scenario.find(ScenarioKey::ds_config));
   return scenario;
 }
 

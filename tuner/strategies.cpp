@@ -1,13 +1,15 @@
 #include "tuner/strategies.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 
 #include "model/check.hpp"
 
 namespace zeroplan {
 namespace {
 
-constexpr const char* kNvmePath = "/local_nvme";
+constexpr const char* kNvmePath = "/local_nvme";  // where nobody named a folder
 // Sub-groups of 10^8 elements keep the NVMe swap buffers (4 x sub-group x 4 bytes) at 1.6 GB a
 // rank.
 constexpr std::int64_t kNvmeSubGroup = 100'000'000;
@@ -78,12 +80,28 @@ std::int64_t largest_parameter(const Model& model) {
   return largest;
 }
 
-void set_offload(const Strategy& strategy, const Model& model, DsConfig& config) {
+// The folders of the user's file, for every strategy that swaps there: what one section names is
+// meant for the other, too.
+struct SwapFolders {
+  explicit SwapFolders(const DsConfig* base) {
+    if (base == nullptr) return;
+    optimizer = base->text(Knob::offload_optimizer_nvme_path);
+    parameter = base->text(Knob::offload_param_nvme_path);
+    if (!optimizer) optimizer = parameter;
+    if (!parameter) parameter = optimizer;
+  }
+  std::optional<std::string> optimizer, parameter;
+};
+
+void set_offload(const Strategy& strategy,
+                 const Model& model,
+                 const SwapFolders& folders,
+                 DsConfig& config) {
   if (strategy.offload_optimizer != OffloadDevice::none) {
     config.set(Knob::offload_optimizer_device, std::string(name(strategy.offload_optimizer)));
     config.set(Knob::offload_optimizer_pin_memory, true);
     if (strategy.offload_optimizer == OffloadDevice::nvme) {
-      config.set(Knob::offload_optimizer_nvme_path, std::string(kNvmePath));
+      config.set(Knob::offload_optimizer_nvme_path, folders.optimizer.value_or(kNvmePath));
       config.set(Knob::sub_group_size, kNvmeSubGroup);
     }
   }
@@ -91,7 +109,7 @@ void set_offload(const Strategy& strategy, const Model& model, DsConfig& config)
     config.set(Knob::offload_param_device, std::string(name(strategy.offload_parameter)));
     config.set(Knob::offload_param_pin_memory, true);
     if (strategy.offload_parameter == OffloadDevice::nvme) {
-      config.set(Knob::offload_param_nvme_path, std::string(kNvmePath));
+      config.set(Knob::offload_param_nvme_path, folders.parameter.value_or(kNvmePath));
       constexpr std::int64_t kDefaultBuffer = 100'000'000;
       config.set(Knob::offload_param_buffer_size,
                  std::max(kDefaultBuffer, largest_parameter(model)));
@@ -172,7 +190,7 @@ DsConfig strategy_config(const Strategy& strategy,
   config.set(Knob::zero_stage, std::int64_t{strategy.stage});
   if (base == nullptr) add_bucket_defaults(strategy, config);
   clear_offload(config);
-  set_offload(strategy, model, config);
+  set_offload(strategy, model, SwapFolders(base), config);
   return config;
 }
 

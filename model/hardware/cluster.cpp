@@ -198,10 +198,15 @@ Cluster parse_cluster_text(std::string_view text,
 Json cluster_document(const Json& value, const std::string& file, const std::string& pointer) {
   if (!value.is_string()) return value;
   const std::string_view text = trimmed(value.as_string());
+  if (text.starts_with('{')) return parse_json(text, file).root;
   if (is_path(text)) return read_cluster_file(text, file).root;
   const NamedCluster named = read_name(text, file, pointer);
-  return Json::object(
+  Json document = Json::object(
       {{"nodes", named.nodes}, {"gpus_per_node", named.gpus_per_node}, {"gpu", named.gpu}});
+  if (named.hosts.empty()) return document;
+  Json& hosts = document["hosts"] = Json::array();
+  for (const std::string& host : named.hosts) hosts.push_back(host);
+  return document;
 }
 
 Cluster parse_cluster(const Json& value, const std::string& file, const std::string& pointer) {

@@ -15,6 +15,7 @@
 #include "model/hardware/cluster_fields.hpp"
 #include "model/hardware/cluster_fill.hpp"
 #include "model/hardware/hardware_catalog.hpp"
+#include "model/hardware/hostfile.hpp"
 
 namespace zeroplan {
 namespace {
@@ -24,8 +25,9 @@ constexpr double kMostFlops = 1e17;
 constexpr double kMostLatency = 1.0;
 constexpr std::int64_t kMostCores = 4096;
 
-constexpr std::array<std::string_view, 17> kClusterKeys = {"nodes",
+constexpr std::array<std::string_view, 18> kClusterKeys = {"nodes",
                                                            "gpus_per_node",
+                                                           "hosts",
                                                            "gpu",
                                                            "intra_node",
                                                            "inter_node",
@@ -68,8 +70,11 @@ class DocumentReader {
     read_links();
     read_host();
     read_nvme();
+    std::vector<std::string> hosts = read_hosts();
     if (!diagnostics_.empty()) throw InputError(std::move(diagnostics_));
-    return fill_cluster(std::move(given_));
+    Cluster cluster = fill_cluster(std::move(given_));
+    cluster.hosts = std::move(hosts);
+    return cluster;
   }
 
  private:
@@ -93,6 +98,27 @@ class DocumentReader {
         }
       }
     }
+  }
+
+  // Names of the nodes, as a hostfile gives them.
+  std::vector<std::string> read_hosts() {
+    const Json* list = fields_.find("hosts");
+    if (list == nullptr) return {};
+    std::vector<std::string> hosts;
+    std::set<std::string_view> known;
+    for (const Json& item : list->items()) {
+      const bool good = item.is_string() && is_host_name(item.as_string()) &&
+                        known.insert(item.as_string()).second;
+      if (!good) {
+        fields_.complain("hosts", "a host's name, each host once", item.describe());
+        return {};
+      }
+      hosts.push_back(item.as_string());
+    }
+    if (!list->is_array() || static_cast<std::int64_t>(hosts.size()) != given_.nodes) {
+      fields_.complain("hosts", "a list of as many hosts as there are nodes", list->describe());
+    }
+    return hosts;
   }
 
   void check_total() {

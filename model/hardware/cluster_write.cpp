@@ -94,6 +94,10 @@ Json to_json(const Cluster& cluster) {
   Json json = Json::object();
   json["nodes"] = cluster.nodes;
   json["gpus_per_node"] = node.gpus_per_node;
+  if (!cluster.hosts.empty()) {
+    json["hosts"] = Json::array();
+    for (const std::string& host : cluster.hosts) json["hosts"].push_back(host);
+  }
   json["gpu"] = gpu_json(cluster.gpu);
   // A link that joins nothing is left out unless somebody gave it; reading fills in the same one.
   if (node.gpus_per_node > 1 || is_stated(node.intra_node)) {
