@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <map>
+#include <new>
 
 #include <fmt/format.h>
 
@@ -57,6 +58,8 @@ void predict(Work& work) {
     work.reason = reason_of(error);
   } catch (const SizeOverflow&) {
     work.reason = "sizes too large to count";
+  } catch (const std::bad_alloc&) {
+    work.reason = "out of memory";
   } catch (const std::exception& error) {
     // A defect that one scenario meets must not take the others with it.
     work.reason = std::string("a defect of zeroplan, please report it: ") + error.what();

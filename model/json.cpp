@@ -19,6 +19,22 @@ namespace zeroplan {
 // --- the value
 // ---------------------------------------------------------------------------------------
 
+// Not the variant's own copy: where that runs out of memory, libstdc++ 12 destroys a value that was
+// never made (a variant of strings and vectors counts as one that always has a value).
+Json::Json(const Json& other) : line_(other.line_), column_(other.column_) {
+  std::visit(
+      [this](const auto& value) {
+        auto copy = value;
+        value_.emplace<std::remove_cvref_t<decltype(value)>>(std::move(copy));
+      },
+      other.value_);
+}
+
+Json& Json::operator=(const Json& other) {
+  if (this != &other) *this = Json(other);
+  return *this;
+}
+
 Json Json::array(std::vector<Json> items) {
   Json value;
   value.value_ = std::move(items);

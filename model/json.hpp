@@ -24,6 +24,11 @@ class Json {
   using Member = std::pair<std::string, Json>;
 
   Json() = default;
+  Json(const Json& other);
+  Json(Json&& other) noexcept = default;
+  Json& operator=(const Json& other);
+  Json& operator=(Json&& other) noexcept = default;
+  ~Json() = default;
   Json(std::nullptr_t) {}
   Json(bool value) : value_(value) {}
   Json(int value) : Json(static_cast<std::int64_t>(value)) {}

@@ -24,18 +24,19 @@ COMMANDS = {
     "fit": "fit llama-3.2-1b 2xA100-80G -o out/kit",
     "simulate": "simulate --model llama-3.2-1b --cluster 2xA100-80G --json --trace out/trace.json",
     "batch": f"simulate --batch {INPUT}/many.jsonl --jobs 2",
-    "tune": "tune llama-3.2-1b 2xA100-80G --gap 0.5 --time-limit 100 --jobs 2 --fix activation_checkpointing=full -o out/kit",
+    "tune": "tune llama-3.2-1b 2xA100-80G --gap 0.5 --jobs 2 --fix activation_checkpointing=full --fix zero_optimization.stage=2 "
+            "--fix micro_batch_size=1 --fix gradient_accumulation_steps=1 -o out/kit",
     "lint": f"lint {INPUT}/lint_old.json --gpus 8 --json",
-    "explain": f"explain {INPUT}/z3.json --model llama-3.2-1b --cluster 2xA100-80G",
+    "explain config": f"explain {INPUT}/z3.json --model llama-3.2-1b --cluster 2xA100-80G",
     "explain log": f"explain {INPUT}/dictionaries.log",
-    "plot": "plot llama-3.2-1b 2xA100-80G -o out/plot.csv",
+    "plot": "plot llama-3.2-1b 2xA100-80G -o out/plot.svg",
     "report": "report llama-3.2-1b 2xA100-80G -o out/report.html",
     "run": f"run {TINY} --device cpu --ranks 2 --steps 1 --seq 16 --save out/saved",
     "run nvme": f"run {TINY} --device cpu --ranks 2 --steps 1 --seq 16 --ds-config out/nvme.json",
     "import": f"import {INPUT}/import/hf_train.log {INPUT}/import/nvidia_smi.csv --together --model llama-2-7b "
               "--cluster 8xA100-80G --seq 512 -o out/measured.jsonl",
-    "validate": f"validate {INPUT}/measurements.jsonl --jobs 2",
-    "calibrate": f"calibrate {INPUT}/measurements.jsonl --jobs 2 -o out/profile.json",
+    "validate": f"validate {INPUT}/calibrate.jsonl --jobs 2",
+    "calibrate": f"calibrate {INPUT}/calibrate.jsonl --jobs 2 -o out/profile.json",
     "doctor": f"doctor --recorded {INPUT}/doctor/broken.json",
     "scenario": "scenario --model llama-3.2-1b --cluster 2xA100-80G --lang zh",
     "models": f"models --config {TINY}",
@@ -44,7 +45,7 @@ COMMANDS = {
 WHAT = {"run": ["new", "memory", "thread"], **{name: ["new", "thread"] for name in ("fit", "batch", "tune", "validate", "calibrate")}}
 # Seconds, dates, names of temporary files: what two good runs do not agree about.
 VARIES = re.compile(r"\d+\.\d+ (?:ms|s)\b|in \d+ s\b|[\d,]+ simulated|\d\d\d\d-\d\d-\d\d|\d+(\.\d+)? GiB free")
-SAYS_WHY = re.compile("out of [a-z ]*memory|no thread or memory|内存不足")
+SAYS_WHY = re.compile("out of [a-z ]*memory|no thread or memory|cannot start a thread|内存不足")
 TIMEOUT = 120  # seconds, of a command that takes less than one: a hang
 
 
@@ -74,7 +75,7 @@ class Sweep:
 
     def good(self, name, what):
         code, out, err, folder = self.run(name, 0, False, what)
-        count = int((folder / "count").read_text() or 0)
+        count = int((folder / "count").read_text().strip() or 0)
         if code not in (0, 3, 4):
             self.failures.append(f"{name}: by itself ends with {code}: {err}")
         return {"code": code, "out": VARIES.sub("#", out), "folder": folder, "count": count}
@@ -108,7 +109,7 @@ class Sweep:
             name = path.relative_to(found)
             if name not in names:
                 wrong.append(f"leaves {name}")
-            elif path.is_file() and path.suffix in (".json", ".jsonl", ".html", ".csv", ".safetensors"):
+            elif path.is_file() and path.suffix in (".json", ".jsonl", ".html", ".svg", ".safetensors"):
                 if path.stat().st_size == 0:
                     wrong.append(f"leaves {name} empty")
                 elif path.suffix == ".safetensors" and not filecmp.cmp(path, good / name, shallow=False):
@@ -122,7 +123,7 @@ class Sweep:
 
 def places(count, full):
     """Which allocations fail: some in a row, then further and further apart."""
-    row, steps = (60, 160) if full else (4, 6)
+    row, steps = (40, 80) if full else (4, 6)
     chosen = set(range(1, min(row, count) + 1))
     chosen |= {max(1, round(count ** (i / steps))) for i in range(steps + 1)}
     chosen |= {max(1, count * i // (steps + 1)) for i in range(1, steps + 1)}

@@ -1,5 +1,6 @@
 #include "model/json.hpp"
 
+#include <cmath>
 #include <string>
 
 #include "model/diagnostic.hpp"
@@ -106,8 +107,9 @@ TEST_CASE("a document has a most of values, and each key a most of bytes") {
   zeroplan::JsonOptions options;
   options.max_values = 4;
   CHECK(refusal_of("[1,2,3]", options).empty());
-  CHECK(refusal_of("[1,2,3,4]", options).find("expected a document of at most 4 values, got more") !=
-        std::string::npos);
+  CHECK(
+      refusal_of("[1,2,3,4]", options).find("expected a document of at most 4 values, got more") !=
+      std::string::npos);
   CHECK(refusal_of(R"({"a":{"b":{"c":{}}}})", options).empty());
   CHECK_FALSE(refusal_of(R"({"a":{"b":{"c":{"d":1}}}})", options).empty());
   const std::string longest(4096, 'k');
@@ -139,4 +141,40 @@ TEST_CASE("values of every type are kept, changed and compared") {
   CHECK_FALSE(value["a"].erase("c"));
   CHECK(Json(1).items().empty());
   CHECK(Json("x").members().empty());
+}
+
+TEST_CASE("values are printed in one line or indented, empty ones closed at once") {
+  using zeroplan::Json;
+  const Json value =
+      Json::object({{"none", Json::array()},
+                    {"nothing", Json::object()},
+                    {"list", Json::array({1, -0.0, 1e300, nullptr})},
+                    {"in \"quotes\"\n", Json::object({{"a", "\x7f \xc3\xa9 \xff"}})}});
+  CHECK(value.dump() ==
+        "{\"none\":[],\"nothing\":{},\"list\":[1,-0.0,1e+300,null],"
+        "\"in \\\"quotes\\\"\\n\":{\"a\":\"\\u007f \xc3\xa9 \xef\xbf\xbd\"}}");
+  CHECK(value.dump(2) ==
+        "{\n  \"none\": [],\n  \"nothing\": {},\n"
+        "  \"list\": [\n    1,\n    -0.0,\n    1e+300,\n    null\n  ],\n"
+        "  \"in \\\"quotes\\\"\\n\": {\n    \"a\": \"\\u007f \xc3\xa9 \xef\xbf\xbd\"\n  }\n}");
+  CHECK(Json::array({std::nan(""), HUGE_VAL}).dump() == "[null,null]");
+}
+
+TEST_CASE("of a key that stands twice the last value is printed, where the first stands") {
+  const zeroplan::Json value = zeroplan::parse_json(R"({"a":1,"b":2,"a":{"c":3}})", "f").root;
+  CHECK(value.dump() == R"({"a":{"c":3},"b":2})");
+}
+
+TEST_CASE("a copy is a value of its own, also of itself and of a part") {
+  using zeroplan::Json;
+  Json value = zeroplan::parse_json(R"({"a":[1,"two",3.0,true,null,{"b":[]}]})", "f").root;
+  const Json copy = value;
+  CHECK(copy == value);
+  CHECK(copy.find("a")->items()[1].column() == value.find("a")->items()[1].column());
+  const Json& itself = value;
+  value = itself;
+  CHECK(copy == value);
+  const Json& part = value.find("a")->items()[5];
+  value = part;
+  CHECK(value.dump() == R"({"b":[]})");
 }
