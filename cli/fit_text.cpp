@@ -9,6 +9,7 @@
 #include "cli/simulate_text.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
+#include "tuner/kit/trainer_line.hpp"
 
 namespace zeroplan {
 namespace {
@@ -120,24 +121,6 @@ std::string undecided_text(const FitAnswer& answer) {
       found->result.fit_probability);
 }
 
-// What the script must set beside ds_config.json: the Trainer fills "auto" from its arguments, and
-// checkpointing stands in no ds_config.
-std::string arguments_text(const Plan& plan) {
-  const Workload& workload = plan.workload;
-  const bool checkpointing = workload.activation_checkpointing != ActivationCheckpointing::none;
-  if (workload.frontend == Frontend::native) {
-    return checkpointing ? "\nIn the script: model.gradient_checkpointing_enable()\n" : "";
-  }
-  std::string text =
-      "\nWith the Trainer: --deepspeed ds_config.json --per_device_train_batch_size " +
-      std::to_string(workload.micro_batch_size) + " --gradient_accumulation_steps " +
-      std::to_string(workload.gradient_accumulation_steps);
-  if (workload.precision != Precision::fp32) {
-    text += " --" + std::string(name(kPrecisionNames, workload.precision));
-  }
-  return text + (checkpointing ? " --gradient_checkpointing\n" : "\n");
-}
-
 // The strategy that comes nearest, and what it lacks.
 const StrategyResult& nearest(const FitAnswer& answer) {
   const StrategyResult* best = &answer.strategies.front();
@@ -244,7 +227,7 @@ std::string fit_text(const FitAnswer& answer, const Translation& words) {
     about += headroom_text(answer, best) + runners_up_text(answer) + undecided_text(answer);
     text += words.text(about) + strategies_text(answer, words);
     text += "\nds_config.json:\n" + emit(written_ds_config(best.plan)).dump(2) + "\n";
-    text += words.text(arguments_text(best.plan) + list_text("Assumed", best.plan.assumptions) +
+    text += words.text(trainer_lines(best.plan) + list_text("Assumed", best.plan.assumptions) +
                        list_text("Warnings", best.result.warnings));
   } else {
     const StrategyResult& best = nearest(answer);

@@ -268,6 +268,14 @@ void write_into(const std::vector<KitFile>& files, const std::string& folder, bo
   }
 }
 
+// The pages for people; everything else is for programs.
+std::vector<KitFile> in_language(std::vector<KitFile> files, const Translation& words) {
+  for (KitFile& file : files) {
+    if (file.path.ends_with(".md")) file.text = words.text(file.text);
+  }
+  return files;
+}
+
 }  // namespace
 
 void write_kit(const std::vector<KitFile>& files,
@@ -277,7 +285,7 @@ void write_kit(const std::vector<KitFile>& files,
                const Translation& words) {
   make_folder(folder);
   try {
-    write_into(files, folder, force);
+    write_into(in_language(files, words), folder, force);
   } catch (const WriteError& error) {
     throw InputError(Diagnostic{.file = error.path(),
                                 .pointer = "",

@@ -8,6 +8,7 @@
 #include "evidence/alternatives.hpp"
 #include "evidence/scenario_variants.hpp"
 #include "model/check.hpp"
+#include "model/plan/software_sets.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/step_time.hpp"
 #include "model/predict/step_work.hpp"
@@ -209,8 +210,9 @@ double recomputation_factor(const Plan& plan) {
   return (model + 2.0 * in_blocks + attention) / model;
 }
 
-ScenarioPrediction predict_scenario(const Scenario& scenario,
+ScenarioPrediction predict_scenario(const Scenario& stated,
                                     const ScenarioPredictionOptions& options) {
+  const Scenario scenario = with_reported_software(stated);
   const Prepared prepared = prepare(scenario);
   SimulateOptions simulation;
   simulation.predict.confidence = options.confidence;
@@ -224,7 +226,7 @@ ScenarioPrediction predict_scenario(const Scenario& scenario,
     return Variant{metrics, std::move(result), strategy_of(other)};
   };
   Variant defaults = predict(plan);
-  const std::vector<OpenKey> open = open_keys(scenario, plan, defaults.result);
+  const std::vector<OpenKey> open = open_keys(stated, plan, defaults.result);
   for (const OpenKey& key : open) {
     if (!key.is_quiet) prediction.not_stated.push_back(key.name);
   }

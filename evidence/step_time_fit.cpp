@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "evidence/calibrate/least_squares.hpp"
+#include "model/plan/software_sets.hpp"
 #include "model/predict/step_work.hpp"
 
 namespace zeroplan {
@@ -122,7 +123,7 @@ MeasuredStep measured_step(const std::string& id,
   MeasuredStep step;
   step.id = id;
   step.group = group;
-  step.plan = resolve(parse_scenario(scenario, id));
+  step.plan = resolve(with_reported_software(parse_scenario(scenario, id)));
   StepWork work = step_work(step.plan);
   step.traffic = step_traffic(step.plan, work);
   step.graph = std::move(work.graph);

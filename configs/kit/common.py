@@ -53,28 +53,107 @@ def has_weights(folder):
     return any(True for pattern in patterns for _ in Path(folder).glob(pattern))
 
 
-def build_model(arguments, workload, model_class):
+def engine_of(workload):
+    return workload.get("engine", "deepspeed")
+
+
+def mixes_precision(scenario):
+    """Whether weights are fp32 beside arithmetic in 16 bits; DeepSpeed's engine always keeps such."""
+    workload = scenario["workload"]
+    if workload["precision"] == "fp32":
+        return False
+    if engine_of(workload) == "deepspeed":
+        return True
+    config = scenario.get("ds_config", {})
+    halves = any(config.get(kind, {}).get(f"{kind}_master_weights_and_grads") for kind in ("bf16", "fp16"))
+    return workload.get("method", "full") == "full" and not halves
+
+
+def has_own_code(folder):
+    """Whether the model's class stands in files beside its config and not in transformers. Those of its
+    repository have to be there; nothing is downloaded."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    places = [place for place in config.get("auto_map", {}).values() if isinstance(place, str)]
+    if not places or config.get("model_type") in CONFIG_MAPPING:
+        return False
+    elsewhere = [place for place in places if "--" in place]
+    if elsewhere:
+        raise SystemExit(f"{folder}/config.json takes code from elsewhere ({elsewhere[0]}): copy it and name the file")
+    files = sorted({place.split(".")[0] + ".py" for place in places})
+    missing = [name for name in files if not (Path(folder) / name).is_file()]
+    if missing:
+        raise SystemExit(f"{folder} lacks {', '.join(missing)}: copy the .py files of the model's repository there")
+    return True
+
+
+def build_model(arguments, scenario, model_class):
     """The model on its class's rules; under an active ZeRO-3 configuration it is born partitioned."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-    config = AutoConfig.from_pretrained(arguments.model)
+    workload = scenario["workload"]
+    code = {"trust_remote_code": True} if has_own_code(arguments.model) else {}
+    config = AutoConfig.from_pretrained(arguments.model, **code)
     if model_class is AutoModelForCausalLM and getattr(config, "is_encoder_decoder", False):
         model_class = AutoModelForSeq2SeqLM
-    settings = {
-        "attn_implementation": ATTENTION[workload["attention"]],
-        "torch_dtype": DTYPES[workload["precision"]],
-    }
+    masters = engine_of(workload) != "deepspeed" and mixes_precision(scenario)
+    settings = {**code, "torch_dtype": torch.float32 if masters else DTYPES[workload["precision"]]}
+    if not code:
+        settings["attn_implementation"] = ATTENTION[workload["attention"]]
     if has_weights(arguments.model):
         model = model_class.from_pretrained(arguments.model, **settings)
     else:
         torch.manual_seed(arguments.seed)
         model = model_class.from_config(config, **settings)
+    if workload.get("fused_loss"):
+        fuse_loss(model)
+    if workload.get("tiled_mlp"):
+        tile_feed_forward(model)
     if workload["activation_checkpointing"] != "none":
         model.config.use_cache = False
-        model.gradient_checkpointing_enable(
-            gradient_checkpointing_kwargs={"use_reentrant": workload.get("checkpoint_reentrant", True)}
-        )
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=checkpointing_of(workload))
     return with_adapters(model, workload)
+
+
+def checkpointing_of(workload):
+    return {"use_reentrant": workload.get("checkpoint_reentrant", True)}
+
+
+def fuse_loss(model):
+    """Liger's head and loss in one, by pieces: the logits are never whole. Nothing else of Liger."""
+    try:
+        from liger_kernel.transformers.monkey_patch import (
+            MODEL_TYPE_TO_APPLY_LIGER_FN,
+            _apply_liger_kernel_to_instance,
+        )
+    except ImportError as error:
+        raise SystemExit("the plan has a fused loss: pip install liger-kernel") from error
+    kind = model.config.model_type
+    if kind not in MODEL_TYPE_TO_APPLY_LIGER_FN:
+        raise SystemExit(f"the plan has a fused loss, and Liger has none for {kind}")
+    others = {name: False for name in ("rope", "swiglu", "geglu", "rms_norm", "layer_norm", "cross_entropy")}
+    _apply_liger_kernel_to_instance(model=model, fused_linear_cross_entropy=True, **others)
+
+
+def tile_feed_forward(model):
+    """DeepSpeed's TiledMLP around every gated feed-forward: tokens over width tiles of the sequence."""
+    from deepspeed.runtime.sequence_parallel.ulysses_sp import TiledMLP
+
+    def of_a_tile(layer, tokens):
+        return layer.down_proj(layer.act_fn(layer.gate_proj(tokens)) * layer.up_proj(tokens))
+
+    def forward(layer, tokens):
+        tiles = -(-tokens.shape[1] // tokens.shape[2])
+        weights = [layer.down_proj.weight, layer.gate_proj.weight, layer.up_proj.weight]
+        return TiledMLP.apply(of_a_tile, layer, tokens, tiles, weights)
+
+    parts = ("gate_proj", "up_proj", "down_proj", "act_fn")
+    classes = {type(module) for module in model.modules() if all(hasattr(module, part) for part in parts)}
+    if not classes:
+        raise SystemExit("the plan has a tiled feed-forward, and the model has no gated one")
+    for kind in classes:
+        kind.forward = forward
 
 
 def with_adapters(model, workload):
@@ -88,10 +167,11 @@ def with_adapters(model, workload):
     lora = method["lora"]
     if workload["activation_checkpointing"] != "none":
         model.enable_input_require_grads()
-    return get_peft_model(
-        model,
-        LoraConfig(r=lora.get("rank", 8), target_modules=lora.get("targets") or None, task_type="CAUSAL_LM"),
-    )
+    kind = "SEQ_2_SEQ_LM" if getattr(model.config, "is_encoder_decoder", False) else "CAUSAL_LM"
+    settings = LoraConfig(r=lora.get("rank", 8), target_modules=lora.get("targets") or None, task_type=kind)
+    # DeepSpeed casts adapters with the model; FSDP wants one dtype, and the plan has the model's.
+    casts = {} if engine_of(workload) == "deepspeed" else {"autocast_adapter_dtype": False}
+    return get_peft_model(model, settings, **casts)
 
 
 def read_texts(path):

@@ -26,7 +26,7 @@ def train(arguments, model_class, prepare=None):
     ds_config = explicit(scenario["ds_config"], ranks)
     stage = ds_config.get("zero_optimization", {}).get("stage", 0)
     with deepspeed.zero.Init(config_dict_or_path=ds_config, enabled=stage == 3):
-        model = build_model(arguments, workload, model_class)
+        model = build_model(arguments, scenario, model_class)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     engine, *_ = deepspeed.initialize(model=model, model_parameters=parameters, config=ds_config)
     config = engine.module.config

@@ -8,6 +8,7 @@
 #include "evidence/calibrate/observed_rows.hpp"
 #include "evidence/scenario_prediction.hpp"
 #include "model/check.hpp"
+#include "model/plan/software_sets.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/memory_intervals.hpp"
 #include "model/predict/step_work.hpp"
@@ -148,7 +149,7 @@ Observation observed_memory(const ObservedScenario& observed) {
   const Measurement& line = *observed.lines.front();
   const Scenario scenario = without_profile(line.scenario);
   const auto memory = std::make_shared<PreparedMemory>();
-  memory->plan = resolve(scenario);
+  memory->plan = resolve(with_reported_software(scenario));
   memory->metric = observed.metric;
   const Plan& plan = memory->plan;
   memory->result = memory->simulated(plan.coefficients);

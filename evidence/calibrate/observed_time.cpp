@@ -6,6 +6,7 @@
 #include "evidence/scenario_prediction.hpp"
 #include "model/cost/collective.hpp"
 #include "model/cost/contention.hpp"
+#include "model/plan/software_sets.hpp"
 #include "model/predict/stage_work.hpp"
 #include "model/predict/step_time.hpp"
 #include "model/predict/step_traffic.hpp"
@@ -87,7 +88,7 @@ std::optional<Metric> time_metric(const Measured& measured) {
 Observation observed_step(const ObservedScenario& observed) {
   const Measurement& line = *observed.lines.front();
   const auto step = std::make_shared<PreparedStep>();
-  step->plan = resolve(without_profile(line.scenario));
+  step->plan = resolve(with_reported_software(without_profile(line.scenario)));
   step->work = step_work(step->plan);
   step->traffic = step_traffic(step->plan, step->work);
   if (!step->plan.stages.empty()) step->stages = stage_works(step->plan);

@@ -8,6 +8,7 @@
 #include "model/hardware/cluster.hpp"
 #include "model/knobs/rules.hpp"
 #include "model/plan/resolver.hpp"
+#include "model/plan/software_sets.hpp"
 
 namespace zeroplan {
 
@@ -97,38 +98,52 @@ Enum choice(Resolver& r,
   return otherwise;
 }
 
+std::optional<Version> said_release(Resolver& r, ScenarioKey key, const Version& example) {
+  const auto said = r.text(key);
+  if (!said) return std::nullopt;
+  const auto parsed = parse_version(*said);
+  if (!parsed)
+    r.problem(r.origin(key), "a version such as " + to_string(example), in_quotes(*said));
+  return parsed.value_or(example);
+}
+
+// What nobody says is taken from the releases that were tried together (software_sets.hpp).
 void resolve_software(Resolver& r) {
   Software& software = r.plan.software;
-  const auto version = [&](ScenarioKey key, Version newest) {
-    const auto said = r.text(key);
-    if (!said) return newest;
-    const auto parsed = parse_version(*said);
-    if (!parsed)
-      r.problem(r.origin(key), "a version such as " + to_string(newest), in_quotes(*said));
-    return parsed.value_or(newest);
-  };
-  // The newest releases whose behaviour is described (docs/model.md).
-  software.deepspeed_release = version(ScenarioKey::deepspeed_version, {0, 19, 6});
-  software.torch_said = r.scenario.find(ScenarioKey::torch_version) != nullptr;
-  software.torch = version(ScenarioKey::torch_version, {2, 6, 0});
-  software.transformers = version(ScenarioKey::transformers_version, {4, 50, 0});
+  const Model& model = *r.plan.model;
+  const SoftwareSet& newest = software_for(model, nullptr, {});
+  const SoftwareSaid said{said_release(r, ScenarioKey::deepspeed_version, newest.deepspeed),
+                          said_release(r, ScenarioKey::torch_version, newest.torch),
+                          said_release(r, ScenarioKey::transformers_version, newest.transformers)};
+  const bool embedded = r.plan.workload.engine == TrainingEngine::embedded;
+  const SoftwareSet& set = embedded ? newest : software_for(model, &r.plan.cluster.gpu, said);
+  software.deepspeed_release = said.deepspeed.value_or(set.deepspeed);
+  software.torch = said.torch.value_or(set.torch);
+  software.transformers = said.transformers.value_or(set.transformers);
+  const Said* torch = r.scenario.find(ScenarioKey::torch_version);
+  const bool reported = torch != nullptr && torch->origin.file == kReportedOrigin;
+  software.torch_said = torch != nullptr && !reported;
   const DeepSpeedChoice choice = nearest_described(software.deepspeed_release);
   software.deepspeed = choice.version;
   if (!choice.note.empty()) r.assume(choice.note);
-  if (r.plan.workload.engine == TrainingEngine::embedded) {
+  if (embedded) {
     r.assume("the embedded runtime follows the policies of DeepSpeed " +
              to_string(software.deepspeed_release));
     return;
   }
-  const bool any = r.scenario.find(ScenarioKey::deepspeed_version) != nullptr ||
-                   r.scenario.find(ScenarioKey::torch_version) != nullptr ||
-                   r.scenario.find(ScenarioKey::transformers_version) != nullptr;
-  if (!any) {
-    const std::string deepspeed = runs_deepspeed(r.plan.workload)
-                                      ? "DeepSpeed " + to_string(software.deepspeed_release) + ", "
-                                      : "";
-    r.assume("software: " + deepspeed + "torch " + to_string(software.torch) + ", transformers " +
+  const bool deepspeed = runs_deepspeed(r.plan.workload);
+  if (!said.deepspeed && !said.torch && !said.transformers) {
+    const std::string of_engine =
+        deepspeed ? "DeepSpeed " + to_string(software.deepspeed_release) + ", " : "";
+    r.assume("software: " + of_engine + "torch " + to_string(software.torch) + ", transformers " +
              to_string(software.transformers));
+  }
+  // A measurement ran, whatever is known of releases that its source does not state.
+  if (reported || r.text(ScenarioKey::implementation).value_or("hf") != "hf") return;
+  SoftwareReleases releases{std::nullopt, software.torch, software.transformers};
+  if (deepspeed) releases.deepspeed = software.deepspeed_release;
+  for (const std::string& conflict : software_conflicts(model, r.plan.cluster.gpu, releases)) {
+    r.warn(conflict);
   }
 }
 

@@ -155,7 +155,8 @@ void resolve_precision(Resolver& r) {
     precision = *find(kPrecisionNames, std::string_view(*said));
   } else if (in_file) {
     precision = *in_file;
-  } else if (r.has_ds_config && r.plan.workload.frontend == Frontend::native &&
+  } else if (r.scenario.find(ScenarioKey::ds_config) != nullptr &&
+             r.plan.workload.frontend == Frontend::native &&
              !r.plan.ds_config.is_set(Knob::fp16_enabled) &&
              !r.plan.ds_config.is_set(Knob::bf16_enabled)) {
     precision = Precision::fp32;

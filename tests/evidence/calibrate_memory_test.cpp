@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "evidence/calibrate/calibrate.hpp"
+#include "model/plan/software_sets.hpp"
 #include "model/predict/memory.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
@@ -59,7 +60,8 @@ const char* metric_of(int i) {
 
 double bytes_of(int i, const std::vector<CoefficientValue>& changed) {
   const std::string text = scenario_text(i);
-  Plan plan = resolve(parse_scenario(parse_json(text, "s.json").root, "s.json"));
+  Plan plan =
+      resolve(with_reported_software(parse_scenario(parse_json(text, "s.json").root, "s.json")));
   plan.coefficients = Coefficients(plan.cluster.gpu.key, changed);
   const StepResult result = simulate(plan);
   const std::string metric = metric_of(i);
@@ -206,7 +208,7 @@ TEST_CASE("a profile of memory reaches predictions, and its deviations their int
   const auto with_profile = [&](int i) {
     Json scenario = parse_json(scenario_text(i), "s.json").root;
     scenario["profile"] = document;
-    return resolve(parse_scenario(scenario, "s.json"));
+    return resolve(with_reported_software(parse_scenario(scenario, "s.json")));
   };
   for (const int i : {0, 1, 2}) {
     const StepResult result = simulate(with_profile(i));

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "model/cost/collective.hpp"
+#include "model/plan/software_sets.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
 
@@ -38,7 +39,8 @@ std::string scenario_text(int i) {
 }
 
 double seconds_of(const std::string& text, const std::vector<CoefficientValue>& changed) {
-  Plan plan = resolve(parse_scenario(parse_json(text, "s.json").root, "s.json"));
+  Plan plan =
+      resolve(with_reported_software(parse_scenario(parse_json(text, "s.json").root, "s.json")));
   plan.coefficients = Coefficients(plan.cluster.gpu.key, changed);
   return simulate(plan).step.total.seconds();
 }
@@ -149,7 +151,7 @@ TEST_CASE("a calibrated profile reaches a prediction, and its range is held agai
   const auto with_profile = [&](const std::string& text) {
     Json scenario = parse_json(text, "s.json").root;
     scenario["profile"] = document;
-    return resolve(parse_scenario(scenario, "s.json"));
+    return resolve(with_reported_software(parse_scenario(scenario, "s.json")));
   };
   for (const int i : {0, 1, 5, 9}) {
     const double truth = seconds_of(scenario_text(i), kTruth);

@@ -5,6 +5,7 @@
 
 #include "evidence/measurement.hpp"
 #include "model/plan/plan.hpp"
+#include "model/plan/software_sets.hpp"
 #include "simulator/simulate.hpp"
 
 namespace zeroplan::test {
@@ -32,6 +33,8 @@ inline Scenario scenario_of(const std::string& line) {
   return parse_measurements(line, "m.jsonl").measurements.front().scenario;
 }
 
-inline StepResult simulated(const Scenario& scenario) { return simulate(resolve(scenario)); }
+inline StepResult simulated(const Scenario& scenario) {
+  return simulate(resolve(with_reported_software(scenario)));
+}
 
 }  // namespace zeroplan::test

@@ -16,7 +16,7 @@ namespace zeroplan::test {
 namespace {
 
 std::vector<OpenKey> open_keys_of(const Scenario& scenario) {
-  const Plan plan = resolve(scenario);
+  const Plan plan = resolve(with_reported_software(scenario));
   return open_keys(scenario, plan, simulate(plan));
 }
 
@@ -164,7 +164,7 @@ TEST_CASE("a fused loss is the likelier the less the logits fit beside the rest"
     scenario.set(ScenarioKey::model, Json("llama-3-8b"), {"", ""});
     scenario.set(ScenarioKey::cluster, Json("1x8xH100-80G"), {"", ""});
     scenario.set(ScenarioKey::sequence_length, Json(tokens), {"", ""});
-    const Plan plan = resolve(scenario);
+    const Plan plan = resolve(with_reported_software(scenario));
     return fused_loss_weight(plan, simulate(plan));
   };
   CHECK(weight(512) == 0.1);
@@ -215,7 +215,7 @@ TEST_CASE("of a pipeline the first stage may be shown, which changes no verdict"
       keys.begin(), keys.end(), [](const OpenKey& key) { return key.name == "stage"; });
   REQUIRE(stage != keys.end());
   CHECK(stage->is_quiet);
-  Plan plan = resolve(scenario);
+  Plan plan = resolve(with_reported_software(scenario));
   const StepResult worst = simulate(plan);
   stage->alternatives.front().change(plan);
   const StepResult first = simulate(plan);

@@ -35,6 +35,7 @@ const std::set<std::string>& names() {
       "name",
       "notes",
       "nodes",
+      "hosts",
       "gpu",
       "assumed",
       "assumptions",

@@ -27,9 +27,17 @@ def check(folder):
     accelerate, factory = folder / "accelerate.yaml", folder / "llamafactory.yaml"
     assert int(value(accelerate, "num_processes")) == ranks
     assert int(value(accelerate, "num_machines")) == cluster["nodes"]
-    assert int(value(factory, "per_device_train_batch_size")) == workload["micro_batch_size"]
-    assert int(value(factory, "gradient_accumulation_steps")) == workload["gradient_accumulation_steps"]
-    assert int(value(factory, "cutoff_len")) == workload["sequence_length"]
+    if workload["engine"] == "deepspeed":
+        assert int(value(factory, "per_device_train_batch_size")) == workload["micro_batch_size"]
+        assert int(value(factory, "gradient_accumulation_steps")) == workload["gradient_accumulation_steps"]
+        assert int(value(factory, "cutoff_len")) == workload["sequence_length"]
+    else:
+        assert value(accelerate, "distributed_type") in ("FSDP", "MULTI_GPU")
+        assert not factory.exists()
+    pins = dict(line.split("==") for line in (folder / "requirements.txt").read_text().splitlines() if "==" in line)
+    for package, release in scenario["software"].items():
+        assert pins.get(package, release) == release, f"{package} {pins}"
+    assert ("deepspeed" in pins) == (workload["engine"] == "deepspeed")
     slots = [line.split("slots=")[1] for line in (folder / "hostfile").read_text().splitlines()]
     assert slots == [str(cluster["gpus_per_node"])] * cluster["nodes"]
     for line in (folder / ".deepspeed_env").read_text().splitlines():

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "model/engine/buffers.hpp"
+#include "model/plan/software_sets.hpp"
 #include "model/predict/predict.hpp"
 #include "tests/catch.hpp"
 #include "tests/published/published_data.hpp"
@@ -73,7 +74,7 @@ Plan plan_of(const Json& row) {
        {"workload", Json::object({{"frontend", "native"}, {"sequence_length", 512}})},
        {"ds_config",
         Json::object({{"bf16", Json::object({{"enabled", true}})}, {"zero_optimization", zero}})}});
-  return resolve(parse_scenario(document, "estimators"));
+  return resolve(with_reported_software(parse_scenario(document, "estimators")));
 }
 
 // The most of weights, gradients and states that a rank holds, without the gathered vectors.

@@ -1,5 +1,6 @@
 // Memory of whole runs as users reported it: what nvidia-smi showed, which sequence lengths ran,
 // how much host memory did and did not do. memory_reports.json names the source of each row.
+#include "model/plan/software_sets.hpp"
 #include "model/predict/predict.hpp"
 #include "tests/catch.hpp"
 #include "tests/published/published_data.hpp"
@@ -17,8 +18,8 @@ TEST_CASE("reported runs take the memory that was reported, and fit where they r
   const Json table = published("memory_reports.json");
   for (const Json& row : table.find("rows")->items()) {
     INFO(text(row, "what"));
-    const StepResult result =
-        predict(resolve(parse_scenario(*row.find("scenario"), "memory_reports.json")));
+    const StepResult result = predict(resolve(
+        with_reported_software(parse_scenario(*row.find("scenario"), "memory_reports.json"))));
     INFO("GPU " << of(result.gpu.peak_total) << ", host " << of(result.host.peak)
                 << ", probability " << result.fit_probability);
     bool held = false;

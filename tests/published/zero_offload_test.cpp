@@ -7,6 +7,7 @@
 // the releases up to 0.12 moved it first), so on one GPU it needs the weights twice for a moment.
 #include <algorithm>
 
+#include "model/plan/software_sets.hpp"
 #include "model/predict/predict.hpp"
 #include "tests/catch.hpp"
 #include "tests/published/published_data.hpp"
@@ -41,7 +42,7 @@ StepResult predicted(const Json& row) {
                       {"activation_checkpointing", "full"}})},
        {"ds_config",
         Json::object({{"fp16", Json::object({{"enabled", true}})}, {"zero_optimization", zero}})}});
-  return predict(resolve(parse_scenario(document, "zero_offload.json")));
+  return predict(resolve(with_reported_software(parse_scenario(document, "zero_offload.json"))));
 }
 
 // Allocated in forward, backward and step, and what is outside the allocator.

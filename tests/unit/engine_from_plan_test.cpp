@@ -120,7 +120,7 @@ std::vector<Row> workload_rows() {
        2,
        FIELD(engine.model_dtype),
        "bf16",
-       {{Knob::bf16_enabled, Unset{}}}},
+       {{Knob::bf16_enabled, false}}},
       {Knob::fp16_enabled,
        true,
        2,

@@ -2,7 +2,13 @@
 #include "tuner/kit/kit.hpp"
 
 #include <algorithm>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "cli/language/translation.hpp"
 #include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/plan/plan.hpp"
@@ -134,20 +140,125 @@ TEST_CASE("hosts that no launcher takes are in no kit, whoever named them") {
   }
 }
 
-TEST_CASE("other engines than DeepSpeed get documents and the plan alone") {
-  const Planned kit =
-      planned(R"({"model":"llama-3.2-1b","cluster":"8xA100-80G","workload":{"engine":"fsdp"}})");
-  CHECK(kit.files.size() == 3);
-  CHECK(has(kit.text("PLAN.md"), "The engine is fsdp"));
+TEST_CASE("FSDP and DDP start through accelerate with what was planned") {
+  const Planned kit = planned(R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G","workload":
+      {"engine":"fsdp"},"ds_config":{"zero_optimization":{"stage":2},"bf16":{"enabled":true}}})");
+  const std::string yaml = kit.text("accelerate.yaml");
+  CHECK(has(yaml, "distributed_type: FSDP\n"));
+  CHECK(has(yaml, "  fsdp_sharding_strategy: SHARD_GRAD_OP\n"));
+  CHECK(has(yaml, "mixed_precision: bf16\n"));
+  CHECK(has(yaml, "num_processes: 8\n"));
+  CHECK(has(yaml, "main_process_ip: node-1\n"));
+  CHECK(has(kit.text("run.sh"), "accelerate launch --config_file accelerate.yaml --machine_rank "));
+  CHECK_FALSE(has(kit.text("requirements.txt"), "deepspeed"));
+  CHECK(kit.text("train_native.py").empty());
+  const Planned adapters = planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
+      {"engine":"fsdp","method":"lora"}})");
+  CHECK(has(adapters.text("accelerate.yaml"), "mixed_precision: 'no'\n"));
+  const Planned ddp =
+      planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":{"engine":"ddp"}})");
+  CHECK(has(ddp.text("accelerate.yaml"), "distributed_type: MULTI_GPU\n"));
 }
 
-TEST_CASE("a kit's container has a torch that its DeepSpeed can be imported with") {
-  const Planned newest = planned(R"({"model":"llama-3.2-1b","cluster":"1xA100-80G",
-      "software":{"deepspeed":"0.19.6","torch":"2.6"}})");
-  CHECK(has(newest.text("Dockerfile"), "pytorch:2.7.1-cuda12.6"));
-  const Planned older = planned(R"({"model":"llama-3.2-1b","cluster":"1xA100-80G",
+TEST_CASE("a plan that no script trains has documents and says why") {
+  for (const auto& [document, reason] :
+       {std::pair(R"({"model":"baichuan2-7b","cluster":"2x4xV100-32G","workload":
+            {"frontend":"native","pipeline_parallel":2},
+            "ds_config":{"zero_optimization":{"stage":1},"fp16":{"enabled":true}}})",
+                  "PipelineModule"),
+        std::pair(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
+            {"engine":"fsdp","frontend":"native"}})",
+                  "under FSDP or DDP"),
+        std::pair(R"({"model":"llama-2-7b","cluster":"4xA100-80G","workload":
+            {"engine":"fsdp","frontend":"native","implementation":"litgpt"}})",
+                  "the code of litgpt")}) {
+    const Planned kit = planned(document);
+    INFO(document);
+    CHECK(kit.files.size() == 3);
+    CHECK(has(kit.text("PLAN.md"), reason));
+    CHECK(has(kit.text("PLAN.md"), "has no script"));
+  }
+}
+
+TEST_CASE("a kit installs the releases that its plan counts on") {
+  const Planned newest = planned(R"({"model":"qwen3-8b","cluster":"8xA100-80G"})");
+  CHECK(has(newest.text("requirements.txt"),
+            "deepspeed==0.19.6\ntorch==2.11.0\ntransformers==5.17.0\naccelerate=="));
+  CHECK(has(newest.text("Dockerfile"), "pytorch:2.11.0-cuda13.0"));
+  const Planned volta = planned(R"({"model":"qwen3-8b","cluster":"8xV100-32G"})");
+  CHECK(has(volta.text("requirements.txt"), "torch==2.7.1\n"));
+  CHECK(has(volta.text("Dockerfile"), "pytorch:2.7.1-cuda12.6"));
+  const Planned said = planned(R"({"model":"llama-3.2-1b","cluster":"1xA100-80G",
       "software":{"deepspeed":"0.16.4","torch":"2.4"}})");
-  CHECK(has(older.text("Dockerfile"), "pytorch:2.4.1-cuda12.4"));
+  CHECK(has(said.text("requirements.txt"), "deepspeed==0.16.4\ntorch==2.4.0\n"));
+  CHECK(has(said.text("Dockerfile"), "pytorch:2.4.1-cuda12.4"));
+}
+
+TEST_CASE("a model of its own code gets its classes' places, and its files are asked for") {
+  const Planned kit = planned(R"({"model":"chatglm2-6b","cluster":"8xA100-80G"})");
+  CHECK(has(kit.text("model/config.json"), "modeling_chatglm.ChatGLMForConditionalGeneration"));
+  CHECK(has(kit.text("PLAN.md"), "modeling_chatglm.py"));
+  CHECK(has(kit.text("PLAN.md"), "trust_remote_code"));
+  CHECK(has(kit.text("requirements.txt"), "transformers==4.50.3\n"));
+}
+
+TEST_CASE("keys and weights stay out of images") {
+  const std::string ignored =
+      planned(R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G"})").text(".dockerignore");
+  for (const char* line : {"\nssh\n", "\nmodel/*.safetensors\n", "\nmodel/*.bin\n"}) {
+    CHECK(has(ignored, line));
+  }
+}
+
+TEST_CASE("hosts of a hostfile are in the kit of its scenario") {
+  const Scenario scenario = parse_scenario(parse_json(R"({"model":"llama-3.2-1b","cluster":
+          {"nodes":2,"hosts":["gpu-a","gpu-b"],"gpus_per_node":4,"gpu":"A100-80G"}})",
+                                                      "test")
+                                               .root,
+                                           "test");
+  const Plan plan = resolve(scenario);
+  const Json document = scenario_document(plan, scenario);
+  const Plan again = resolve(parse_scenario(document, "kit"));
+  CHECK(again.cluster.hosts == std::vector<std::string>{"gpu-a", "gpu-b"});
+  CHECK(hostfile_text(again.cluster) == "gpu-a slots=4\ngpu-b slots=4\n");
+}
+
+TEST_CASE("the pages of a kit are Chinese for who asks in Chinese") {
+  static const std::regex code("`[^`]*`");
+  static const std::regex english("[a-z]{2,} [a-z]{2,}");
+  for (const char* document : {R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G"})",
+                               R"({"model":"chatglm2-6b","cluster":"A100-80G"})",
+                               R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G","workload":
+                                   {"engine":"fsdp"}})",
+                               R"({"model":"llama-3-8b","cluster":"8xA100-80G","workload":
+                                   {"activation_offload":"cpu","activation_checkpointing":"full"},
+                                   "ds_config":{"zero_optimization":{"stage":3,
+                                   "offload_optimizer":{"device":"cpu"}}}})"}) {
+    const Planned kit = planned(document);
+    for (const char* page : {"PLAN.md", "OVERLAY.md"}) {
+      std::istringstream lines(Translation(Language::zh).text(kit.text(page)));
+      bool fenced = false;
+      for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with("```")) fenced = !fenced;
+        if (fenced) continue;
+        INFO(page << ": " << line);
+        CHECK_FALSE(std::regex_search(std::regex_replace(line, code, ""), english));
+      }
+    }
+  }
+}
+
+TEST_CASE("the Trainer's line has what the plan depends on") {
+  const Planned kit = planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
+      {"micro_batch_size":2,"gradient_accumulation_steps":3,"activation_checkpointing":"full",
+       "checkpoint_reentrant":false,"optimizer":"adafactor","attention":"eager"}})");
+  const std::string page = kit.text("PLAN.md");
+  CHECK(has(page,
+            "With the Trainer: --deepspeed ds_config.json --per_device_train_batch_size 2 "
+            "--gradient_accumulation_steps 3 --bf16 --gradient_checkpointing "
+            "--gradient_checkpointing_kwargs '{\"use_reentrant\": false}' --optim adafactor\n"));
+  CHECK(has(page, "In the script: sequences of 2048 tokens, attn_implementation=\"eager\"\n"));
+  CHECK(has(page, "Installed: deepspeed==0.19.6 torch==2.11.0 transformers==5.17.0 "));
 }
 
 TEST_CASE("shell's \"$@\" is no name of a template") {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 
 #include "model/diagnostic.hpp"
 #include "model/plan/plan.hpp"
@@ -37,6 +38,33 @@ bool contains(const std::vector<std::string>& lines, const std::string& part) {
 }
 
 }  // namespace
+
+TEST_CASE(
+    "a ds_config that is ours states 16 bits to a native loop, a user's silent one means fp32") {
+  const auto precision_on = [](const char* cluster, bool users) {
+    Json document = Json::object({{"model", "llama-2-7b"}, {"cluster", cluster}});
+    document["workload"] = Json::object({{"frontend", "native"}});
+    if (users) {
+      document["ds_config"] = Json::object({{"zero_optimization", Json::object({{"stage", 2}})}});
+    }
+    const Scenario scenario = parse_scenario(document, "s.json");
+    Prepared parts = prepare(scenario);
+    if (!users) {
+      DsConfig ours;
+      ours.set(Knob::zero_stage, std::int64_t{2});
+      parts.ds_config = std::make_shared<const DsConfig>(ours);
+    }
+    const Plan plan = resolve(scenario, parts);
+    const bool bf16 = written_ds_config(plan).boolean(Knob::bf16_enabled).value_or(false);
+    const bool fp16 = written_ds_config(plan).boolean(Knob::fp16_enabled).value_or(false);
+    CHECK(bf16 == (plan.workload.precision == Precision::bf16));
+    CHECK(fp16 == (plan.workload.precision == Precision::fp16));
+    return plan.workload.precision;
+  };
+  CHECK(precision_on("4xA100-80G", false) == Precision::bf16);
+  CHECK(precision_on("4xV100-32G", false) == Precision::fp16);
+  CHECK(precision_on("4xA100-80G", true) == Precision::fp32);
+}
 
 TEST_CASE("every default that is used is listed") {
   const Plan plan = resolve(seven_b("{}"));

@@ -1,12 +1,16 @@
 #include "tuner/kit/kit.hpp"
 
 #include <array>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include "model/diagnostic.hpp"
 #include "model/embedded.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/hardware/hostfile.hpp"
+#include "model/plan/software_sets.hpp"
+#include "tuner/kit/kit_scope.hpp"
 #include "tuner/kit/kit_template.hpp"
 #include "tuner/kit/kit_values.hpp"
 #include "tuner/kit/plan_page.hpp"
@@ -14,28 +18,54 @@
 namespace zeroplan {
 namespace {
 
-struct Template {
+// A file of the kit, and the one of configs/kit that it is made of.
+struct Source {
   std::string_view path;
+  std::string_view from;
   bool executable = false;
 };
-constexpr std::array kTemplates = {Template{"run.sh", true},
-                                   Template{"job.sbatch"},
-                                   Template{"accelerate.yaml"},
-                                   Template{"llamafactory.yaml"},
-                                   Template{"Dockerfile"},
-                                   Template{"docker-compose.yml"},
-                                   Template{"OVERLAY.md"}};
-constexpr std::array kScripts = {Template{"train.py", true},
-                                 Template{"train_native.py", true},
-                                 Template{"train_bert.py", true},
-                                 Template{"measure.py", true},
-                                 Template{"common.py"},
-                                 Template{"native.py"},
-                                 Template{"measurement.py"}};
 
-Json model_config(const Json& scenario) {
+constexpr std::array kForContainers = {Source{"Dockerfile", "Dockerfile.in"},
+                                       Source{".dockerignore", "dockerignore"},
+                                       Source{"docker-compose.yml", "docker-compose.yml.in"},
+                                       Source{"OVERLAY.md", "OVERLAY.md.in"}};
+constexpr std::array kOfDeepSpeed = {Source{"run.sh", "run.sh.in", true},
+                                     Source{"job.sbatch", "job.sbatch.in"},
+                                     Source{"accelerate.yaml", "accelerate.yaml.in"},
+                                     Source{"llamafactory.yaml", "llamafactory.yaml.in"},
+                                     Source{"train.py", "train.py", true},
+                                     Source{"train_native.py", "train_native.py", true},
+                                     Source{"train_bert.py", "train_bert.py", true},
+                                     Source{"measure.py", "measure.py", true},
+                                     Source{"common.py", "common.py"},
+                                     Source{"native.py", "native.py"},
+                                     Source{"measurement.py", "measurement.py"}};
+constexpr std::array kOfAccelerate = {Source{"run.sh", "run_accelerate.sh.in", true},
+                                      Source{"job.sbatch", "job_accelerate.sbatch.in"},
+                                      Source{"accelerate.yaml", "accelerate_torch.yaml.in"},
+                                      Source{"train.py", "train.py", true},
+                                      Source{"common.py", "common.py"},
+                                      Source{"measurement.py", "measurement.py"}};
+
+void add(std::span<const Source> sources, const KitValues& values, std::vector<KitFile>& files) {
+  for (const Source& source : sources) {
+    const std::string from(source.from);
+    std::string text = from.ends_with(".in") ? filled_in(from, values)
+                                             : std::string(embedded_file("configs/kit/" + from));
+    files.push_back({std::string(source.path), std::move(text), source.executable});
+  }
+}
+
+// With the classes that transformers takes from files beside it, where it has none of its own.
+Json model_config(const Plan& plan, const Json& scenario) {
   const Json& model = *scenario.find("model");
-  return model.is_object() ? model : config_of_name(model.as_string());
+  Json config = model.is_object() ? model : config_of_name(model.as_string());
+  const OwnCode* code = own_code_of(*plan.whole_model);
+  if (code == nullptr || config.find("auto_map") != nullptr) return config;
+  Json map = Json::object();
+  for (const auto& [name, place] : code->auto_map) map[name] = place;
+  config["auto_map"] = map;
+  return config;
 }
 
 // A hostfile cannot quote a name. Hosts that parse_hostfile() read are good ones.
@@ -56,21 +86,17 @@ std::vector<KitFile> make_kit(const Plan& plan,
   files.push_back({"scenario.json", scenario.dump(2) + "\n"});
   files.push_back({"ds_config.json", emit(written_ds_config(plan)).dump(2) + "\n"});
   files.push_back({"PLAN.md", plan_page(plan, prediction)});
-  if (plan.workload.engine != TrainingEngine::deepspeed) return files;
-  files.push_back({"model/config.json", model_config(scenario).dump(2) + "\n"});
+  if (plan.workload.engine == TrainingEngine::embedded || !beyond_kit(plan).empty()) return files;
+  files.push_back({"model/config.json", model_config(plan, scenario).dump(2) + "\n"});
+  files.push_back({"requirements.txt", requirements_text(plan)});
   files.push_back({"hostfile", hostfile_text(plan.cluster)});
   files.push_back({".deepspeed_env", environment_text(plan)});
   const KitValues values = kit_values(plan);
-  for (const Template& file : kTemplates) {
-    files.push_back({std::string(file.path),
-                     filled_in(std::string(file.path) + ".in", values),
-                     file.executable});
-  }
-  for (const Template& file : kScripts) {
-    files.push_back({std::string(file.path),
-                     std::string(embedded_file("configs/kit/" + std::string(file.path))),
-                     file.executable});
-  }
+  add(starts_with_accelerate(plan) ? std::span<const Source>(kOfAccelerate)
+                                   : std::span<const Source>(kOfDeepSpeed),
+      values,
+      files);
+  add(kForContainers, values, files);
   return files;
 }
 

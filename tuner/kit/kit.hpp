@@ -18,8 +18,9 @@ struct KitFile {
   bool executable = false;
 };
 
-// `scenario`: the resolved document (scenario_document), which the kit's scripts read. Plans of
-// other engines than DeepSpeed get documents and PLAN.md alone. Throws InputError where the
+// `scenario`: the resolved document (scenario_document), which the kit's scripts read. Plans of the
+// embedded engine, and those that no script of ours trains (kit_scope.hpp), get documents and
+// PLAN.md alone. Throws InputError where the
 // scenario's model is not to be written as a config.
 std::vector<KitFile> make_kit(const Plan& plan, const Json& scenario, const StepResult& prediction);
 

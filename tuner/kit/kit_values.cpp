@@ -10,37 +10,41 @@
 #include <fmt/format.h>
 
 #include "model/hardware/hostfile.hpp"
+#include "model/plan/software_sets.hpp"
+#include "tuner/kit/kit_scope.hpp"
 #include "tuner/kit/quoting.hpp"
+#include "tuner/kit/trainer_line.hpp"
 
 namespace zeroplan {
 namespace {
 
-// Tags of pytorch/pytorch on Docker Hub: the newest patch of each release and its CUDA.
+// Tags of pytorch/pytorch on Docker Hub for releases that no set of configs/software.json has: the
+// newest patch of each and its CUDA.
 struct TorchImage {
   Version torch;
   std::string_view tag;
 };
 constexpr std::array kTorchImages = {TorchImage{{2, 1}, "2.1.2-cuda12.1-cudnn8-devel"},
-                                     TorchImage{{2, 2}, "2.2.2-cuda12.1-cudnn8-devel"},
                                      TorchImage{{2, 3}, "2.3.1-cuda12.1-cudnn8-devel"},
                                      TorchImage{{2, 4}, "2.4.1-cuda12.4-cudnn9-devel"},
                                      TorchImage{{2, 5}, "2.5.1-cuda12.4-cudnn9-devel"},
-                                     TorchImage{{2, 6}, "2.6.0-cuda12.4-cudnn9-devel"},
-                                     TorchImage{{2, 7}, "2.7.1-cuda12.6-cudnn9-devel"},
                                      TorchImage{{2, 8}, "2.8.0-cuda12.8-cudnn9-devel"}};
 
-// DeepSpeed 0.19 annotates its operators with list[int], which torch 2.6 refuses at import
-// ("Parameter partition_sizes has unsupported type list[int]", seen with 0.19.6).
-Version importable_torch(const Plan& plan) {
-  constexpr Version kFirst{2, 7};
-  const bool needs = plan.software.deepspeed >= DeepSpeedVersion::v0_19;
-  return needs ? std::max(kFirst, plan.software.torch) : plan.software.torch;
-}
-
-std::string_view torch_image(const Version& torch) {
-  std::string_view tag = kTorchImages.front().tag;
+// The image whose torch is the plan's, else the nearest that is not newer: pip then installs the
+// release of requirements.txt over it.
+std::string torch_image(const Version& torch) {
+  std::vector<std::pair<Version, std::string>> images;
   for (const TorchImage& image : kTorchImages) {
-    if (image.torch <= torch) tag = image.tag;
+    images.emplace_back(image.torch, std::string(image.tag));
+  }
+  for (const SoftwareSet& set : software_sets()) {
+    if (!set.image.empty())
+      images.emplace_back(Version{set.torch.major, set.torch.minor}, set.image);
+  }
+  std::sort(images.begin(), images.end());
+  std::string tag = images.front().second;
+  for (const auto& [release, name] : images) {
+    if (release <= torch) tag = name;
   }
   return tag;
 }
@@ -196,7 +200,64 @@ void add_framework(const Plan& plan, KitValues& values) {
   values["ZERO3"] = yaml(plan.engine.stage == 3);
 }
 
+// accelerate's names, and what of FSDP a plan fixes (docs/model.md: whole blocks, backward
+// prefetch, limited all-gathers).
+void add_accelerate(const Plan& plan, KitValues& values) {
+  const bool several = plan.cluster.nodes > 1;
+  const std::string head = sh_word(address(plan.cluster, 0));
+  values["ACCELERATE_HOSTS"] = several
+                                   ? fmt::format("main_process_ip: {}\nmain_process_port: 29500\n",
+                                                 yaml_string(address(plan.cluster, 0)))
+                                   : "";
+  values["MIXED_PRECISION"] =
+      mixes_precision(plan) ? std::string(name(kPrecisionNames, plan.workload.precision)) : "'no'";
+  values["RANK_HINT"] =
+      several ? fmt::format(" on every host, with NODE_RANK=0 to {}", plan.cluster.nodes - 1) : "";
+  values["ACCELERATE_ARGUMENTS"] =
+      several ? fmt::format(
+                    "--machine_rank \"${{NODE_RANK:?the number of this host, from 0}}\" "
+                    "--main_process_ip \"${{MASTER_ADDR:-{}}}\" "
+                    "--main_process_port \"${{MASTER_PORT:-29500}}\" ",
+                    head)
+              : "";
+  if (plan.workload.engine != TrainingEngine::fsdp) {
+    values["DISTRIBUTED_TYPE"] = plan.cluster.total_gpus() > 1 ? "MULTI_GPU" : "'NO'";
+    values["FSDP"] = "";
+    return;
+  }
+  const FsdpConfig& fsdp = plan.fsdp;
+  const bool hybrid = fsdp.shard_ranks > 1 && fsdp.shard_ranks < fsdp.ranks;
+  const std::string sharding = fsdp.sharding == Sharding::no_shard ? "NO_SHARD"
+                               : fsdp.sharding == Sharding::full
+                                   ? (hybrid ? "HYBRID_SHARD" : "FULL_SHARD")
+                                   : (hybrid ? "HYBRID_SHARD_ZERO2" : "SHARD_GRAD_OP");
+  values["DISTRIBUTED_TYPE"] = "FSDP";
+  values["FSDP"] = fmt::format(
+      "fsdp_config:\n"
+      "  fsdp_version: 1\n"
+      "  fsdp_sharding_strategy: {}\n"
+      "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+      "  fsdp_backward_prefetch: BACKWARD_PRE\n"
+      "  fsdp_forward_prefetch: false\n"
+      "  fsdp_offload_params: {}\n"
+      "  fsdp_use_orig_params: true\n"
+      "  fsdp_cpu_ram_efficient_loading: true\n"
+      "  fsdp_sync_module_states: true\n"
+      "  fsdp_state_dict_type: SHARDED_STATE_DICT\n",
+      sharding,
+      yaml(fsdp.offload));
+}
+
 }  // namespace
+
+bool mixes_precision(const Plan& plan) {
+  if (plan.workload.precision == Precision::fp32) return false;
+  if (plan.workload.engine == TrainingEngine::fsdp) return plan.fsdp.storage_dtype == DType::fp32;
+  if (plan.workload.engine == TrainingEngine::ddp) return plan.ddp.weight_dtype == DType::fp32;
+  return true;
+}
+
+std::string requirements_text(const Plan& plan) { return pinned_packages(plan, "\n") + "\n"; }
 
 std::string llamafactory_line(const Cluster& cluster) {
   const std::string hosts =
@@ -239,13 +300,9 @@ KitValues kit_values(const Plan& plan) {
   KitValues values;
   add_hosts(plan, values);
   add_framework(plan, values);
+  if (starts_with_accelerate(plan)) add_accelerate(plan, values);
   values["SCRIPT"] = script_of(plan);
-  values["TORCH_IMAGE"] = torch_image(importable_torch(plan));
-  values["DEEPSPEED"] = to_string(plan.software.deepspeed_release);
-  values["TRANSFORMERS"] = to_string(plan.software.transformers);
-  values["PEFT"] = plan.workload.method == Method::full ? "" : " peft";
-  values["BITSANDBYTES"] =
-      plan.workload.optimizer == OptimizerName::adamw8bit ? " bitsandbytes" : "";
+  values["TORCH_IMAGE"] = torch_image(plan.software.torch);
   values["NVME_VOLUMES"] = nvme_volumes(plan);
   values["SHM"] = shared_memory(plan.cluster);
   const double gigabits = plan.cluster.inter_node.bandwidth.value.value() * 8.0 / 1e9;

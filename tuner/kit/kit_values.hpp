@@ -10,12 +10,18 @@ namespace zeroplan {
 
 KitValues kit_values(const Plan& plan);
 
+// Whether weights are fp32 beside arithmetic in 16 bits; DeepSpeed's engine always keeps such.
+bool mixes_precision(const Plan& plan);
+
 // Lines "host slots=N". Hosts that nobody named are node-1, node-2, ...
 std::string hostfile_text(const Cluster& cluster);
 
 // The command that trains under LLaMA-Factory; of several hosts it is given on each, and its
 // launcher.py hands the variables on to torchrun.
 std::string llamafactory_line(const Cluster& cluster);
+
+// requirements.txt: the releases of the plan.
+std::string requirements_text(const Plan& plan);
 
 // Lines KEY=VALUE without comments: the deepspeed launcher takes every line for a variable
 // (launcher/runner.py main).

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "model/plan/software_sets.hpp"
+#include "tuner/kit/kit_scope.hpp"
 #include "tuner/kit/kit_values.hpp"
 #include "tuner/kit/quoting.hpp"
+#include "tuner/kit/trainer_line.hpp"
 
 namespace zeroplan {
 namespace {
@@ -81,58 +84,100 @@ void memory(const StepResult& result, std::string& page) {
   }
 }
 
-void start(const Plan& plan, std::string& page) {
-  page += "\n## Start\n\n";
+// Plans that no script of ours trains.
+bool explains_why_not(const Plan& plan, std::string& page) {
   if (plan.workload.engine == TrainingEngine::embedded) {
     page +=
         "`zeroplan verify --scenario scenario.json` trains it and sets what was predicted beside "
-        "what "
-        "is measured.\n";
-    return;
+        "what is measured.\n";
+    return true;
   }
-  if (plan.workload.engine != TrainingEngine::deepspeed) {
-    page +=
-        fmt::format("The engine is {}: ds_config.json and scenario.json are what was planned.\n",
-                    name(kTrainingEngineNames, plan.workload.engine));
-    return;
-  }
+  const std::vector<std::string> reasons = beyond_kit(plan);
+  if (reasons.empty()) return false;
+  page += "This folder has no script, because the scripts of zeroplan lack:\n\n";
+  for (const std::string& reason : reasons) page += fmt::format("- {}\n", reason);
   page +=
-      "Put the model's weights and config.json into model/ (a config.json alone starts from "
-      "random\n"
-      "weights, for a test of memory and speed). ";
-  if (plan.cluster.nodes > 1 && plan.cluster.hosts.empty()) {
-    page += "Write your hosts' names into hostfile. ";
-  }
-  page +=
-      "Then one of:\n\n```\n"
-      "./run.sh --steps 20                 # deepspeed launcher\n"
-      "./run.sh torchrun --steps 20        # torchrun\n"
-      "sbatch job.sbatch --steps 20        # Slurm\n";
-  if (plan.workload.frontend == Frontend::hf_trainer &&
-      plan.model->shape.kind != ModelKind::encoder) {
-    page += "accelerate launch --config_file accelerate.yaml train.py --steps 20\n";
-    page += llamafactory_line(plan.cluster) + "\n";
-  }
-  page += "```\n\n";
-  if (plan.workload.sequence_parallel > 1) {
-    page +=
-        "The plan splits sequences over ranks (Ulysses). The scripts of this folder do not: they "
-        "need\nDeepSpeed's UlyssesSPAttentionHF and its data loader around the model first.\n\n";
-  }
-  page +=
-      "Containers on several hosts: OVERLAY.md. Before: `zeroplan doctor --scenario "
-      "scenario.json --hostfile hostfile`\nlooks for what makes runs hang, fail or crawl.\n";
+      "\nscenario.json and ds_config.json are what was planned, for a program that does this; what "
+      "else it sets:\n\n```\n" +
+      trainer_lines(plan).substr(1) + "```\n";
+  return true;
 }
 
-void check(std::string& page) {
+void weights(const Plan& plan, std::string& page) {
+  page +=
+      "Put the model's weights and config.json into model/; a config.json alone starts from random "
+      "weights.\n";
+  const OwnCode* code = own_code_of(*plan.whole_model);
+  if (code != nullptr) {
+    std::string files;
+    for (const std::string& file : code->files) files += (files.empty() ? "" : ", ") + file;
+    page += fmt::format(
+        "Put {} of the model's repository there too: its code runs on your machine "
+        "(trust_remote_code), so read it first.\n",
+        files);
+  }
+  page += "Install what the plan counts on: `pip install -r requirements.txt`\n";
+}
+
+// What launchers that reach other hosts need.
+void several_hosts(const Plan& plan, std::string& page) {
+  if (plan.cluster.nodes <= 1) return;
+  page += "\n## Several hosts\n\n";
+  if (plan.cluster.hosts.empty()) page += "- Write your hosts' names into hostfile.\n";
+  page +=
+      "- This folder, the model, the data and Python's environment lie at the same path on every "
+      "host (a shared file system, or a copy on each).\n";
+  if (plan.workload.engine == TrainingEngine::deepspeed) {
+    page +=
+        "- The deepspeed launcher reaches the hosts by ssh without a password: `ssh-keygen -t "
+        "ed25519`, then `ssh-copy-id HOST` for each of hostfile, the first one too.\n"
+        "- Check: `ssh HOST hostname` asks nothing.\n"
+        "- Without ssh: `./run.sh torchrun`, started on each host.\n";
+  }
+}
+
+void start(const Plan& plan, std::string& page) {
+  page += "\n## Start\n\n";
+  if (explains_why_not(plan, page)) return;
+  weights(plan, page);
+  page += "Then one of:\n\n```\n";
+  if (starts_with_accelerate(plan)) {
+    page +=
+        "./run.sh --steps 20                 # accelerate launch\n"
+        "sbatch job.sbatch --steps 20        # Slurm\n```\n";
+  } else {
+    page +=
+        "./run.sh --steps 20                 # deepspeed launcher\n"
+        "./run.sh torchrun --steps 20        # torchrun\n"
+        "sbatch job.sbatch --steps 20        # Slurm\n";
+    if (plan.workload.frontend == Frontend::hf_trainer &&
+        plan.model->shape.kind != ModelKind::encoder) {
+      page += "accelerate launch --config_file accelerate.yaml train.py --steps 20\n";
+      page += llamafactory_line(plan.cluster) + "\n";
+    }
+    page += "```\n";
+  }
+  page += "\nA script of your own is told the same by:\n\n```\n" + trainer_lines(plan).substr(1) +
+          "```\n";
+  several_hosts(plan, page);
+  page +=
+      "\nContainers on several hosts: OVERLAY.md.\n"
+      "Before: `zeroplan doctor --scenario scenario.json --hostfile hostfile` looks for what makes "
+      "runs hang, fail or crawl.\n";
+}
+
+void check(const Plan& plan, std::string& page) {
   page +=
       "\n## Check\n\nThe scripts append what they measured to measurements.jsonl:\n\n```\n"
-      "zeroplan validate measurements.jsonl          # prediction against measurement\n"
-      "./measure.py scenarios.jsonl --ranks N        # many configurations, a scenario a line, "
-      "each in its own processes\n"
-      "zeroplan verify --scenario scenario.json      # zeroplan's own runtime trains it on this "
-      "machine's ranks\n"
-      "```\n";
+      "zeroplan validate measurements.jsonl          # prediction against measurement\n";
+  if (!starts_with_accelerate(plan)) {
+    page +=
+        "./measure.py scenarios.jsonl --ranks N        # many configurations, a scenario a line, "
+        "each in its own processes\n"
+        "zeroplan verify --scenario scenario.json      # zeroplan's own runtime trains it on this "
+        "machine's ranks\n";
+  }
+  page += "```\n";
 }
 
 void list(std::string_view title, const std::vector<std::string>& sentences, std::string& page) {
@@ -149,7 +194,9 @@ std::string plan_page(const Plan& plan, const StepResult& prediction) {
   head(plan, prediction, page);
   memory(prediction, page);
   start(plan, page);
-  if (plan.workload.engine == TrainingEngine::deepspeed) check(page);
+  if (plan.workload.engine != TrainingEngine::embedded && beyond_kit(plan).empty()) {
+    check(plan, page);
+  }
   list("Assumed", prediction.assumptions, page);
   list("Warnings", prediction.warnings, page);
   return page;

@@ -1,0 +1,214 @@
+#include "model/plan/software_sets.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "model/check.hpp"
+#include "model/embedded.hpp"
+#include "model/json.hpp"
+
+namespace zeroplan {
+namespace {
+
+// DeepSpeed from a release on needs a torch.
+struct TorchNeeded {
+  Version deepspeed;
+  Version torch;
+  std::string why;
+};
+
+struct SoftwareTable {
+  std::vector<SoftwareSet> sets;
+  std::vector<TorchNeeded> torch_needed;
+  std::vector<std::pair<std::string, Version>> first;  // by model type
+  std::vector<OwnCode> own_code;
+};
+
+// Our own file: anything unexpected is a programmer's error.
+const Json& member(const Json& object, std::string_view key) {
+  const Json* found = object.find(key);
+  ZP_CHECK(found != nullptr, "configs/software.json lacks " + std::string(key));
+  return *found;
+}
+
+std::string text_or_empty(const Json& object, std::string_view key) {
+  const Json* found = object.find(key);
+  return found == nullptr ? std::string() : found->as_string();
+}
+
+Version version_of(const Json& value) {
+  const auto version = parse_version(value.as_string());
+  ZP_CHECK(version.has_value(), "configs/software.json has no release " + value.as_string());
+  return *version;
+}
+
+SoftwareSet read_set(const Json& object) {
+  SoftwareSet set;
+  set.name = member(object, "name").as_string();
+  set.deepspeed = version_of(member(object, "deepspeed"));
+  set.torch = version_of(member(object, "torch"));
+  set.transformers = version_of(member(object, "transformers"));
+  set.accelerate = text_or_empty(object, "accelerate");
+  set.peft = text_or_empty(object, "peft");
+  set.image = text_or_empty(object, "image");
+  for (const Json& kernel : member(object, "kernels").items()) {
+    const int number = static_cast<int>(kernel.as_integer());
+    set.kernels.push_back({number / 10, number % 10});
+  }
+  set.trains = member(object, "trains").as_boolean();
+  set.outcome = member(object, "outcome").as_string();
+  return set;
+}
+
+OwnCode read_own_code(const std::string& type, const Json& object) {
+  OwnCode code;
+  code.model_type = type;
+  code.architecture = text_or_empty(object, "architecture");
+  for (const Json& file : member(object, "files").items()) code.files.push_back(file.as_string());
+  for (const auto& [name, place] : member(object, "auto_map").members()) {
+    code.auto_map.emplace_back(name, place.as_string());
+  }
+  code.last = version_of(member(object, "last"));
+  code.outcome = member(object, "outcome").as_string();
+  return code;
+}
+
+SoftwareTable read_table() {
+  constexpr const char* kFile = "configs/software.json";
+  const Json root = parse_json(embedded_file(kFile), kFile).root;
+  SoftwareTable table;
+  for (const Json& set : member(root, "sets").items()) table.sets.push_back(read_set(set));
+  for (const Json& row : member(root, "torch_needed").items()) {
+    table.torch_needed.push_back({version_of(member(row, "deepspeed")),
+                                  version_of(member(row, "torch")),
+                                  member(row, "why").as_string()});
+  }
+  for (const auto& [type, release] : member(member(root, "classes"), "first").members()) {
+    table.first.emplace_back(type, version_of(release));
+  }
+  for (const auto& [type, code] : member(root, "own_code").members()) {
+    table.own_code.push_back(read_own_code(type, code));
+  }
+  return table;
+}
+
+const SoftwareTable& table() {
+  static const SoftwareTable read = read_table();
+  return read;
+}
+
+const SoftwareSet& reported_set() {
+  const auto& sets = table().sets;
+  const auto found = std::find_if(
+      sets.begin(), sets.end(), [](const SoftwareSet& set) { return set.name == "reports"; });
+  ZP_CHECK(found != sets.end(), "configs/software.json has no set of reports");
+  return *found;
+}
+
+bool loads(const SoftwareSet& set, const Model& model) {
+  if (const OwnCode* code = own_code_of(model)) return set.transformers <= code->last;
+  const auto first = first_transformers(model);
+  return !first || set.transformers >= *first;
+}
+
+// "0.16" means every patch of it, and so does 0.16.2: patches of one release go together.
+bool not_newer(const Version& set, const std::optional<Version>& said) {
+  if (!said) return true;
+  return std::pair(set.major, set.minor) <= std::pair(said->major, said->minor);
+}
+
+bool not_newer(const SoftwareSet& set, const SoftwareSaid& said) {
+  return not_newer(set.deepspeed, said.deepspeed) && not_newer(set.torch, said.torch) &&
+         not_newer(set.transformers, said.transformers);
+}
+
+}  // namespace
+
+bool SoftwareSet::has_kernels_for(const Gpu& gpu) const {
+  if (gpu.is_cpu()) return true;
+  const ComputeCapability& card = gpu.compute_capability;
+  return std::any_of(kernels.begin(), kernels.end(), [&](const ComputeCapability& kernel) {
+    return kernel.major == card.major && kernel.minor <= card.minor;
+  });
+}
+
+std::span<const SoftwareSet> software_sets() { return table().sets; }
+
+const OwnCode* own_code_of(const Model& model) {
+  for (const OwnCode& code : table().own_code) {
+    if (code.model_type != model.model_type) continue;
+    if (code.architecture.empty() || code.architecture == model.architecture) return &code;
+  }
+  return nullptr;
+}
+
+std::optional<Version> first_transformers(const Model& model) {
+  if (own_code_of(model) != nullptr) return std::nullopt;
+  for (const auto& [type, release] : table().first) {
+    if (type == model.model_type) return release;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> software_conflicts(const Model& model,
+                                            const Gpu& gpu,
+                                            const SoftwareReleases& releases) {
+  std::vector<std::string> conflicts;
+  const std::string transformers = "transformers " + to_string(releases.transformers);
+  for (const TorchNeeded& row : table().torch_needed) {
+    if (!releases.deepspeed || *releases.deepspeed < row.deepspeed) continue;
+    if (releases.torch >= row.torch) continue;
+    conflicts.push_back("DeepSpeed " + to_string(*releases.deepspeed) + " needs torch " +
+                        to_string(row.torch) + " or newer: " + row.why);
+  }
+  for (const SoftwareSet& set : table().sets) {
+    const bool same =
+        set.torch.major == releases.torch.major && set.torch.minor == releases.torch.minor;
+    if (!same || set.has_kernels_for(gpu)) continue;
+    conflicts.push_back("torch " + to_string(releases.torch) +
+                        " of the package index has no kernels for " + gpu.name);
+    break;
+  }
+  const OwnCode* code = own_code_of(model);
+  if (code != nullptr && releases.transformers > code->last) {
+    conflicts.push_back(transformers + " is newer than " + to_string(code->last) + ", with which " +
+                        model.architecture + "'s own code was tried last: " + code->outcome);
+  }
+  const auto first = first_transformers(model);
+  if (first && releases.transformers < *first) {
+    conflicts.push_back(transformers + " does not know " + model.model_type + ": " +
+                        to_string(*first) + " is the first that does");
+  }
+  return conflicts;
+}
+
+const SoftwareSet& software_for(const Model& model, const Gpu* gpu, const SoftwareSaid& said) {
+  const SoftwareSet* best = nullptr;
+  int most = -1;
+  for (const SoftwareSet& set : table().sets) {
+    if (!set.trains) continue;
+    const int met = (gpu == nullptr || set.has_kernels_for(*gpu) ? 4 : 0) +
+                    (loads(set, model) ? 2 : 0) + (not_newer(set, said) ? 1 : 0);
+    if (met <= most) continue;
+    most = met;
+    best = &set;
+  }
+  ZP_CHECK(best != nullptr, "configs/software.json has no set that trains");
+  return *best;
+}
+
+Scenario with_reported_software(Scenario scenario) {
+  const SoftwareSet& set = reported_set();
+  const auto add = [&](ScenarioKey key, const Version& version) {
+    if (scenario.find(key) != nullptr) return;
+    scenario.set(key,
+                 Json(to_string(version)),
+                 {std::string(kReportedOrigin), std::string(info(key).pointer)});
+  };
+  add(ScenarioKey::deepspeed_version, set.deepspeed);
+  add(ScenarioKey::torch_version, set.torch);
+  add(ScenarioKey::transformers_version, set.transformers);
+  return scenario;
+}
+
+}  // namespace zeroplan

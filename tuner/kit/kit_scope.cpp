@@ -1,0 +1,65 @@
+#include "tuner/kit/kit_scope.hpp"
+
+namespace zeroplan {
+namespace {
+
+// Ranks that share a model, a sequence or activations in a way that needs a program of its own.
+void add_parallel(const Plan& plan, std::vector<std::string>& reasons) {
+  const Workload& work = plan.workload;
+  if (work.pipeline_parallel > 1) {
+    reasons.emplace_back(
+        "a pipeline needs the model as a list of layers (deepspeed.pipe.PipelineModule)");
+  }
+  if (work.tensor_parallel > 1) {
+    reasons.emplace_back("tensor parallelism needs layers that are split (Megatron-DeepSpeed)");
+  }
+  if (work.sequence_parallel > 1) {
+    reasons.emplace_back(
+        "sequences over ranks need DeepSpeed's UlyssesSPAttentionHF and its data loader");
+  }
+  if (work.activation_offload != ActivationOffload::none) {
+    reasons.emplace_back("checkpoints that are kept on the host need a checkpointing function");
+  }
+  if (work.activation_checkpointing == ActivationCheckpointing::selective) {
+    reasons.emplace_back("selective checkpointing needs a list of the operations that are kept");
+  }
+}
+
+void add_torch_engine(const Plan& plan, std::vector<std::string>& reasons) {
+  const Workload& work = plan.workload;
+  if (work.frontend == Frontend::native || plan.model->shape.kind == ModelKind::encoder) {
+    reasons.emplace_back("a loop of one's own under FSDP or DDP (the script is the Trainer's)");
+  }
+  if (work.tiled_mlp) reasons.emplace_back("a tiled feed-forward outside of DeepSpeed");
+  if (work.engine != TrainingEngine::fsdp || plan.fsdp.sharding == Sharding::no_shard) return;
+  if (plan.fsdp.shard_ranks != plan.fsdp.ranks &&
+      plan.fsdp.shard_ranks != static_cast<int>(plan.cluster.gpus_per_node())) {
+    reasons.emplace_back("groups of FSDP that are not the GPUs of one node");
+  }
+}
+
+}  // namespace
+
+bool starts_with_accelerate(const Plan& plan) {
+  return plan.workload.engine == TrainingEngine::fsdp ||
+         plan.workload.engine == TrainingEngine::ddp;
+}
+
+std::vector<std::string> beyond_kit(const Plan& plan) {
+  const Workload& work = plan.workload;
+  std::vector<std::string> reasons;
+  if (work.implementation != Implementation::hf) {
+    reasons.push_back("the code of " +
+                      std::string(name(kImplementationNames, work.implementation)) +
+                      " (the scripts train Hugging Face's)");
+  }
+  if (work.method == Method::qlora) {
+    reasons.emplace_back("weights in four bits need bitsandbytes' loading and storage dtype");
+  }
+  if (!work.lora.sub_targets.empty()) reasons.emplace_back("adapters on parts of a projection");
+  add_parallel(plan, reasons);
+  if (starts_with_accelerate(plan)) add_torch_engine(plan, reasons);
+  return reasons;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,19 @@
+// Which plans the scripts of a kit train as they were planned.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/plan/plan.hpp"
+
+namespace zeroplan {
+
+// What of the plan the scripts of configs/kit do not do, one sentence each; empty: they train it.
+// A kit for a plan with such a sentence has documents and no script: a script that started
+// something else than was planned would be worse.
+std::vector<std::string> beyond_kit(const Plan& plan);
+
+// Whether a plan runs under FSDP or DDP, whose kits start through accelerate.
+bool starts_with_accelerate(const Plan& plan);
+
+}  // namespace zeroplan

@@ -1,0 +1,131 @@
+#include "tuner/kit/trainer_line.hpp"
+
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "model/plan/software_sets.hpp"
+
+namespace zeroplan {
+namespace {
+
+// TrainingArguments.optim, where ds_config.json names no optimizer (model/plan/resolve_ds_config);
+// empty: the Trainer's default.
+std::string_view optimizer_argument(const Plan& plan) {
+  const bool in_file = runs_deepspeed(plan.workload) && plan.ds_config.is_set(Knob::optimizer_type);
+  if (in_file) return "";
+  switch (plan.workload.optimizer) {
+    case OptimizerName::adamw:
+    case OptimizerName::adam:
+      return runs_deepspeed(plan.workload) ? "" : "adamw_torch";
+    case OptimizerName::lion:
+      return "lion_32bit";
+    case OptimizerName::adafactor:
+      return "adafactor";
+    case OptimizerName::sgd:
+      return "sgd";
+    case OptimizerName::adamw8bit:
+      return "adamw_bnb_8bit";
+  }
+  return "";
+}
+
+bool checkpoints(const Plan& plan) {
+  return plan.workload.activation_checkpointing != ActivationCheckpointing::none;
+}
+
+std::string lora_setting(const LoraSettings& lora) {
+  std::string targets;
+  for (const std::string& target : lora.targets) {
+    targets += fmt::format("{}\"{}\"", targets.empty() ? "" : ", ", target);
+  }
+  return targets.empty() ? fmt::format("LoraConfig(r={})", lora.rank)
+                         : fmt::format("LoraConfig(r={}, target_modules=[{}])", lora.rank, targets);
+}
+
+// The tried set that the plan's releases are, or null.
+const SoftwareSet* set_of(const Plan& plan) {
+  for (const SoftwareSet& set : software_sets()) {
+    if (set.trains && set.torch == plan.software.torch &&
+        set.transformers == plan.software.transformers) {
+      return &set;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::string trainer_arguments(const Plan& plan) {
+  const Workload& work = plan.workload;
+  std::string text = runs_deepspeed(work) ? "--deepspeed ds_config.json " : "";
+  text += fmt::format("--per_device_train_batch_size {} --gradient_accumulation_steps {}",
+                      work.micro_batch_size,
+                      work.gradient_accumulation_steps);
+  if (work.precision != Precision::fp32) {
+    text += fmt::format(" --{}", name(kPrecisionNames, work.precision));
+  }
+  if (checkpoints(plan)) {
+    text += fmt::format(
+        " --gradient_checkpointing --gradient_checkpointing_kwargs '{{\"use_reentrant\": {}}}'",
+        work.checkpoint_reentrant);
+  }
+  if (const std::string_view optimizer = optimizer_argument(plan); !optimizer.empty()) {
+    text += fmt::format(" --optim {}", optimizer);
+  }
+  return text;
+}
+
+std::string script_settings(const Plan& plan) {
+  const Workload& work = plan.workload;
+  constexpr std::string_view kAttention[] = {"eager", "sdpa", "flash_attention_2"};
+  std::string text = fmt::format("attn_implementation=\"{}\"",
+                                 kAttention[static_cast<std::size_t>(work.attention)]);
+  if (work.frontend == Frontend::native && checkpoints(plan)) {
+    text += fmt::format(
+        ", model.gradient_checkpointing_enable(gradient_checkpointing_kwargs="
+        "{{\"use_reentrant\": {}}})",
+        work.checkpoint_reentrant ? "True" : "False");
+  }
+  if (work.method != Method::full) text += ", " + lora_setting(work.lora);
+  if (work.fused_loss) text += ", liger_kernel's fused_linear_cross_entropy";
+  if (work.tiled_mlp) text += ", deepspeed's TiledMLP";
+  return text;
+}
+
+std::string pinned_packages(const Plan& plan, const char* separator) {
+  const Software& software = plan.software;
+  const SoftwareSet* set = set_of(plan);
+  std::string text;
+  const auto add = [&](std::string_view package, const std::string& release) {
+    text += fmt::format(
+        "{}{}{}{}", text.empty() ? "" : separator, package, release.empty() ? "" : "==", release);
+  };
+  if (runs_deepspeed(plan.workload)) add("deepspeed", to_string(software.deepspeed_release));
+  add("torch", to_string(software.torch));
+  add("transformers", to_string(software.transformers));
+  add("accelerate", set != nullptr ? set->accelerate : "");
+  if (plan.workload.method != Method::full) add("peft", set != nullptr ? set->peft : "");
+  if (plan.workload.optimizer == OptimizerName::adamw8bit) add("bitsandbytes", "");
+  if (plan.workload.fused_loss) add("liger-kernel", "");
+  if (plan.workload.attention == Attention::flash) add("flash-attn", "");
+  return text;
+}
+
+std::string trainer_lines(const Plan& plan) {
+  const Workload& work = plan.workload;
+  if (work.engine == TrainingEngine::embedded) return "";
+  std::string text = "\n";
+  if (work.frontend == Frontend::hf_trainer) {
+    text += "With the Trainer: " + trainer_arguments(plan) + "\n";
+  }
+  if (work.implementation == Implementation::hf) {
+    text += fmt::format(
+        "In the script: sequences of {} tokens, {}\n", work.sequence_length, script_settings(plan));
+    text += "Installed: " + pinned_packages(plan) + "\n";
+  }
+  return text;
+}
+
+}  // namespace zeroplan
