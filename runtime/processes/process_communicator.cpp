@@ -460,14 +460,8 @@ void ProcessCommunicator::work(std::promise<void>& begun) {
     links_->fail(failure_text([&] { return error.what(); }));  // nobody else can be told
   }
   const std::lock_guard lock(mutex_);
-  try {
-    const std::optional<std::string> first = links_->failure();
-    ended_ = first.has_value();
-    if (first) reason_ = *first;
-  } catch (const std::bad_alloc&) {
-    ended_ = true;
-    reason_ = "out of memory";
-  }
+  reason_ = failure_text([&] { return links_->failure().value_or(""); });
+  ended_ = !reason_.empty();
   changed_.notify_all();
 }
 
