@@ -57,6 +57,17 @@ Json optional_bytes(const std::optional<Bytes>& bytes) {
   return bytes ? Json(bytes->count()) : Json();
 }
 
+const ProcessRecord* largest(const RunRecord& run) {
+  const ProcessRecord* found = nullptr;
+  for (const ProcessRecord& process : run.processes) {
+    if (found == nullptr ||
+        rehearsal::peak_allocated(*found) < rehearsal::peak_allocated(process)) {
+      found = &process;
+    }
+  }
+  return found;
+}
+
 // Of the process that has the largest peak.
 void add_process(Json& document, const Rehearsed& rehearsed, const ProcessRecord& process) {
   document["peak_allocated_bytes"] = rehearsal::peak_allocated(process).count();
@@ -86,6 +97,20 @@ void add_process(Json& document, const Rehearsed& rehearsed, const ProcessRecord
   document["phases"] = rows;
 }
 
+// What each run said of reserved memory, by when work on the GPU ends.
+Json ends_json(const Rehearsed& rehearsed) {
+  Json ends = Json::array();
+  for (const RunRecord& run : rehearsed.runs) {
+    const ProcessRecord* process = largest(run);
+    if (process == nullptr) continue;
+    ends.push_back(
+        Json::object({{"events", run.events == rehearsal::Events::done ? "done" : "pending"},
+                      {"peak_allocated_bytes", rehearsal::peak_allocated(*process).count()},
+                      {"peak_reserved_bytes", rehearsal::peak_reserved(*process).count()}}));
+  }
+  return ends;
+}
+
 Json gpu_json(const rehearsal::Card& card) {
   const ComputeCapability& capability = card.gpu.compute_capability;
   return Json::object({{"name", card.gpu.name},
@@ -113,17 +138,6 @@ Json out_of_memory_json(const Rehearsed& rehearsed) {
                        {"phase", found->phase},
                        {"step", found->step},
                        {"frames", frames_json(found->frames)}});
-}
-
-const ProcessRecord* largest(const RunRecord& run) {
-  const ProcessRecord* found = nullptr;
-  for (const ProcessRecord& process : run.processes) {
-    if (found == nullptr ||
-        rehearsal::peak_allocated(*found) < rehearsal::peak_allocated(process)) {
-      found = &process;
-    }
-  }
-  return found;
 }
 
 }  // namespace
@@ -220,6 +234,7 @@ Json to_json(const Rehearsed& rehearsed, const Prediction& prediction) {
   if (const ProcessRecord* process = rehearsed.process()) {
     add_process(document, rehearsed, *process);
   }
+  document["ends"] = ends_json(rehearsed);
   document["out_of_memory"] = out_of_memory_json(rehearsed);
   document["error"] = error_of(rehearsed);
   document["scenario"] = prediction.scenario.document;

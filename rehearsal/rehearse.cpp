@@ -227,6 +227,7 @@ RunRecord run(const Request& request, const TorchInstall& torch, const Emulation
   const Ended ended =
       run_program(request.command, variables_of(request, torch, emulation, scratch.path()));
   RunRecord record;
+  record.events = request.events;
   record.exit = ended.exit;
   record.interrupted = ended.interrupted;
   read_records(scratch.path(), record);

@@ -92,6 +92,7 @@ struct ProcessRecord {
 };
 
 struct RunRecord {
+  Events events = Events::done;
   int exit = 127;
   bool interrupted = false;
   std::vector<ProcessRecord> processes;  // by rank; those that never used the card are left out

@@ -103,10 +103,19 @@ Settings settings_from(const char* (*read)(const char*)) {
   return made;
 }
 
-const Settings& settings() {
+namespace {
+Settings& own_settings() {
   // Never destroyed: threads of torch outlive static objects.
-  static const Settings* const made = new Settings(settings_from(from_environment));
+  static Settings* const made = new Settings(settings_from(from_environment));
   return *made;
 }
+}  // namespace
+
+const Settings& settings() { return own_settings(); }
 
 }  // namespace zeroplan::card
+
+// For Python, by ctypes: a process that forked before it used the card is another one from here on.
+extern "C" void zeroplan_card_read_settings() {
+  zeroplan::card::own_settings() = zeroplan::card::settings_from(zeroplan::card::from_environment);
+}

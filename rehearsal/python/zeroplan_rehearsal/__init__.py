@@ -89,3 +89,20 @@ def _peft(module):
     from . import facts
 
     facts.watch_peft(module)
+
+
+def begin_again(environment):
+    """In a child that a process forked after its imports and before it used the card: a run of its own, in that environment.
+
+    tests/reference/rehearsal/warm.py makes hundreds of runs so.
+    """
+    import os
+
+    from . import card, facts, phases, world
+
+    os.environ.clear()
+    os.environ.update(environment)
+    card.read_settings()
+    facts.forget()
+    phases.read_settings()
+    world.read_settings()

@@ -21,3 +21,8 @@ def unknown_functions():
 
 def mark(text):
     _card.zeroplan_card_mark(text.encode())
+
+
+def read_settings():
+    """The card is what the environment says now. Before its first use only."""
+    _card.zeroplan_card_read_settings()

@@ -15,6 +15,10 @@ def once(name, value):
         records.write("fact", name=name, value=value)
 
 
+def forget():
+    _said.clear()
+
+
 def software(*packages):
     import importlib.metadata
 

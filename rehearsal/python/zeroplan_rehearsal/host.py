@@ -4,10 +4,11 @@
 """
 
 LEAST = 1 << 20  # elements
-IN_PLACE = {
-    "copy_", "zero_", "fill_", "normal_", "uniform_", "mul_", "add_", "div_", "sub_", "random_",
-    "trunc_normal_", "kaiming_uniform_", "xavier_uniform_", "constant_",
+LEAST_DRAWN = 1 << 12  # of floating point numbers at random, which take longest: zeros do as well
+DRAWN = {
+    "normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_",
 }
+IN_PLACE = DRAWN | {"copy_", "zero_", "fill_", "mul_", "add_", "div_", "sub_", "random_", "constant_"}
 CASTS = {"bfloat16", "half", "float", "double", "to", "clone", "type", "contiguous"}
 MADE = {"zeros", "ones", "full", "randn", "rand", "zeros_like", "ones_like", "randn_like", "rand_like"}
 FLATTEN = "flatten_dense_tensors"
@@ -78,13 +79,35 @@ class Host:
             return None
         return self.empty_strided(done.size(), done.stride(), dtype=done.dtype, device="cpu")
 
+    def _sent(self, func, args, kwargs):
+        """A copy to the card in another dtype, which torch would cast here, and then send what came of it."""
+        to, source = args[0], args[1] if len(args) > 1 else kwargs.get("src")
+        if not isinstance(source, self.torch.Tensor) or not to.is_cuda or source.device.type != "cpu":
+            return None
+        records = self.torch.is_grad_enabled() and (to.requires_grad or source.requires_grad)
+        if source.dtype == to.dtype or source.numel() < LEAST or source.shape != to.shape or records:
+            return None
+        if not to.is_contiguous() or not source.is_contiguous():
+            return None
+        return func(to, self.empty(to.shape, dtype=to.dtype, device="cpu"))
+
     def result(self, func, name, args, kwargs):
         if name in MADE:
             return self._made(func, name, args, kwargs)
         if name == FLATTEN:
             return self._flattened(args[0])
         first = args[0] if args else kwargs.get("tensor")  # torch.nn.init names it
-        if type(first) not in self.plain or first.device.type != "cpu" or first.numel() < LEAST:
+        if type(first) not in self.plain:
+            return None
+        if name == "copy_" and first.is_cuda:
+            return self._sent(func, args, kwargs)
+        if first.device.type != "cpu":
+            return None
+        count = first.numel()
+        if count < LEAST and name in DRAWN and count >= LEAST_DRAWN and first.is_floating_point():
+            with self.torch.no_grad():
+                return first.zero_()
+        if count < LEAST:
             return None
         if name in IN_PLACE:
             return first

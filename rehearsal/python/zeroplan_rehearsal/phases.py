@@ -15,7 +15,15 @@ import os
 
 from . import card, facts, records
 
-STEPS = int(os.environ.get("ZEROPLAN_REHEARSAL_STEPS", 0))
+STEPS = 0
+
+
+def read_settings():
+    global STEPS
+    STEPS = int(os.environ.get("ZEROPLAN_REHEARSAL_STEPS", 0))
+
+
+read_settings()
 
 
 class Stop(SystemExit):

@@ -7,10 +7,18 @@ that store too, because the emulated NCCL carries nothing from process to proces
 import os
 import pickle
 
-RANKS = int(os.environ.get("ZEROPLAN_REHEARSAL_RANKS", 0))
-RANK = int(os.environ.get("ZEROPLAN_REHEARSAL_RANK", 0))
-PER_NODE = int(os.environ.get("ZEROPLAN_CARD_COUNT", 1))
+RANKS, RANK, PER_NODE = 0, 0, 1
 _KEPT = ("timeout", "device_id", "pg_options")
+
+
+def read_settings():
+    """A script that Python starts is one of several ranks from here on."""
+    global RANKS, RANK, PER_NODE
+    RANKS = int(os.environ.get("ZEROPLAN_REHEARSAL_RANKS", 0))
+    RANK = int(os.environ.get("ZEROPLAN_REHEARSAL_RANK", 0))
+    PER_NODE = int(os.environ.get("ZEROPLAN_CARD_COUNT", 1))
+    if RANKS > 1:
+        _say(RANKS, RANK)
 
 
 def _store_class(dist):
@@ -79,6 +87,7 @@ def _say(ranks, rank):
 
 
 def install(torch):
+    read_settings()
     if not torch.distributed.is_available():
         return
     if RANKS:
@@ -94,8 +103,6 @@ def _replace(dist, functions):
 
 
 def _be_alone(dist):
-    if RANKS > 1:
-        _say(RANKS, RANK)
     begin = dist.init_process_group
     agreeing = _store_class(dist)
 

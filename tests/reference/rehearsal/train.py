@@ -2,7 +2,7 @@
 """Trains what a measurement line describes: train.py LINE.json, with the scenario of docs/contract.md section 1.
 
 A program as users write it: it knows nothing of rehearsals. What a scenario cannot say stands under "program" of the
-line: {"fsdp": 2} for fully_shard, "fused" for the optimizer.
+line: {"fsdp": 2} for fully_shard, "fused" for the optimizer, "steps" (4).
 """
 import contextlib
 import json
@@ -92,39 +92,65 @@ class Run:
             del out, loss
             engine.step()
 
-    def sharded(self, model):
+    def shard_modules(self, model, blocks):
+        """FSDP2."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         mesh = init_device_mesh("cuda", (torch.distributed.get_world_size(),))
-        policy = MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=self.dtype)
-        blocks = next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList))
+        policy = MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=self.reduce_dtype())
         for part in (*blocks, model):
             fully_shard(part, mesh=mesh, mp_policy=policy)
         return model
 
+    def wrap_modules(self, model, blocks):
+        """FSDP1; stage 2 of the scenario keeps gathered weights between the passes."""
+        from functools import partial
+
+        from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+        from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+        keeps = self.ds.get("zero_optimization", {}).get("stage") == 2
+        return FullyShardedDataParallel(
+            model, auto_wrap_policy=partial(transformer_auto_wrap_policy, transformer_layer_cls={type(blocks[0])}),
+            mixed_precision=MixedPrecision(self.dtype, self.reduce_dtype(), self.dtype), use_orig_params=True,
+            sharding_strategy=ShardingStrategy.SHARD_GRAD_OP if keeps else ShardingStrategy.FULL_SHARD,
+            device_id=torch.cuda.current_device(), limit_all_gathers=True)
+
+    def reduce_dtype(self):
+        return DTYPES[self.ds.get("communication_data_type", self.workload["precision"])]
+
+    def parallel(self, model):
+        """The model for its engine, on its card."""
+        if self.engine == "fsdp":
+            blocks = next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList))
+            return (self.shard_modules if self.program.get("fsdp") == 2 else self.wrap_modules)(model, blocks)
+        model = model.cuda()
+        if not torch.distributed.is_initialized():
+            return model
+        return torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
+
     def torch_engine(self):
-        distributed = int(os.environ.get("WORLD_SIZE", 1)) > 1
-        if distributed:
+        if int(os.environ.get("WORLD_SIZE", 1)) > 1:
             torch.distributed.init_process_group("nccl")
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-        model = self.model(torch.float32)
+        low = self.ds.get("bf16", {}).get("bf16_master_weights_and_grads") or self.lora
+        model = self.model(self.dtype if low else torch.float32)
         self.checkpoint(model)
-        autocast = lambda: torch.autocast("cuda", dtype=self.dtype)  # noqa: E731
-        if self.engine == "fsdp":
-            model, autocast = self.sharded(model), contextlib.nullcontext
-        else:
-            model = model.cuda()
-            if distributed:
-                model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=bool(self.program.get("fused")))
+        mixes = not low and self.dtype is not torch.float32 and self.engine == "ddp"
+        model = self.parallel(model)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=1e-5, fused=bool(self.program.get("fused")))
         for _ in range(self.steps):
-            for _ in range(self.micro_batches):
+            for i in range(self.micro_batches):
                 given = self.inputs()
-                with autocast():
-                    out = model(**given)
-                out.loss.backward()
-                del out
+                waits = i + 1 < self.micro_batches and hasattr(model, "no_sync")
+                with model.no_sync() if waits else contextlib.nullcontext():
+                    with torch.autocast("cuda", dtype=self.dtype) if mixes else contextlib.nullcontext():
+                        out = model(**given)
+                    loss = out.loss
+                    loss.backward()
+                del out, loss
             optimizer.step()
             optimizer.zero_grad()
 
@@ -148,11 +174,13 @@ class Run:
         if self.workload.get("activation_checkpointing") == "full":
             reentrant = bool(self.workload.get("checkpoint_reentrant"))
             more.update(gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+        if self.lora:
+            more["label_names"] = ["labels"]
         arguments = transformers.TrainingArguments(
             output_dir=self.program.get("output", "trainer_output"), per_device_train_batch_size=self.batch[0],
             gradient_accumulation_steps=self.micro_batches, max_steps=self.steps, report_to=[], save_strategy="no",
             logging_steps=100, **more)
-        model = self.model(self.dtype if more.get("deepspeed") else torch.float32)
+        model = self.model(self.dtype if self.engine == "deepspeed" or self.lora else torch.float32)
         transformers.Trainer(model=model, args=arguments, train_dataset=Tokens()).train()
 
 
