@@ -11,6 +11,7 @@
 #                the largest in 8 steps; the fastest again in 60, with all logits at once in 8, and with CUDA graphs in 60;
 #                these and 7B with bf16 masters and moments
 #   pytorch      the same by PyTorch, eager and compiled (scripts/gpu_pytorch.py), and both in a table
+#   rehearse     scripts on the card and in `zeroplan rehearse`, byte by byte; on all cards, where there are several
 #   activations  what transformers keeps for the backward pass, on the card (tests/reference)
 #   deepspeed    real DeepSpeed on scripts/gpu_scenarios.py's list (configs/kit/measure.py)
 #   calibrate    on half of DeepSpeed's lines; validate before and after on the other half
@@ -26,7 +27,7 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 . scripts/packages.sh
 PATH=$PATH:/usr/local/cuda/bin # nvcc and compute-sanitizer, where no profile has put them there
 
-every=(build tests sanitizer profile verify runtime pytorch activations deepspeed calibrate)
+every=(build tests sanitizer profile verify runtime pytorch rehearse activations deepspeed calibrate)
 usage() {
   echo "usage: scripts/gpu.sh [--quick] [--only PART]... [--minutes N]; parts: ${every[*]}" >&2
   exit 2
@@ -320,6 +321,27 @@ part_pytorch() {
   fi
   [ ! -f "$out/pytorch.jsonl" ] || "$python" scripts/gpu_compare.py "$out/runtime.jsonl" "$out/pytorch.jsonl" |
     tee "$out/comparison.md"
+}
+
+part_rehearse() {
+  local status on small=() clusters=("$cluster")
+  need_program || return 0
+  if ! has_python torch || ! has_python transformers || ! has_python deepspeed; then
+    skip "rehearse: $python has no torch, transformers or deepspeed"
+    return
+  fi
+  if ! known_card; then
+    skip "rehearse: zeroplan knows no such GPU"
+    return
+  fi
+  [ "$quick" = no ] || small=(--small)
+  [ "$gpus" -lt 2 ] || clusters+=("1x${gpus}x$product")
+  for on in "${clusters[@]}"; do
+    status=0
+    bounded "$python" tests/reference/rehearsal/hold_to_card.py --cluster "$on" --zeroplan "$zeroplan" \
+      -o "$out/rehearsals.jsonl" "${small[@]}" || status=$?
+    settle "rehearse, $on" "$status"
+  done
 }
 
 part_activations() {
