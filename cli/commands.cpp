@@ -210,7 +210,17 @@ constexpr std::array kRehearseOptions = {
     OptionInfo{"--gpu", "", "NAME", "the GPU that is emulated: A100-80G"},
     OptionInfo{"--cluster", "", "CLUSTER", "instead of --gpu and --ranks: 2x8xH100"},
     OptionInfo{"--ranks", "", "N", "ranks of the job (1)"},
-    OptionInfo{"--rank", "", "R", "which of them the program is (0)"},
+    OptionInfo{
+        "--rank",
+        "",
+        "R|distinct|all",
+        "which of them the program is (0); the first, a middle one and the last, or all, one "
+        "after the other"},
+    OptionInfo{"--find",
+               "",
+               "micro-batch|sequence",
+               "the largest that runs; {} in COMMAND is where the number stands, if no argument "
+               "has a usual name for it"},
     OptionInfo{"--steps", "", "N", "end after N optimizer steps (4); 0: when the program ends"},
     OptionInfo{"--events",
                "",
@@ -218,6 +228,10 @@ constexpr std::array kRehearseOptions = {
                "when work on the GPU ends, which decides what is reserved: at once, when "
                "something waits for it, or a run of each (both)"},
     OptionInfo{"--output", "-o", "FILE", "write what was measured as a line that validate reads"},
+    OptionInfo{"--memory-snapshot",
+               "",
+               "FILE",
+               "write PyTorch's memory snapshot, for pytorch.org/memory_viz"},
     OptionInfo{"--work", "", "FILE", "write a line of all that is put on the GPU's streams"}};
 constexpr std::array kImportOptions = {
     OptionInfo{"--output", "-o", "FILE", "write the measurements here, one a line"},
@@ -382,7 +396,8 @@ constexpr std::array kCommands = {
         kRehearseOptions,
         "  zeroplan rehearse --gpu A100-80G --ranks 8 -- python train.py --deepspeed ds.json\n"
         "  zeroplan rehearse --cluster 2x8xH100 --rank 15 --steps 2 -- python train.py\n"
-        "  zeroplan rehearse --gpu 4090 -o measured.jsonl -- python finetune.py\n",
+        "  zeroplan rehearse --gpu 4090 -o measured.jsonl -- python finetune.py\n"
+        "  zeroplan rehearse --gpu H100 --ranks 8 --find micro-batch -- python train.py --mbs {}\n",
         run_rehearse},
     CommandInfo{"replay",
                 "hold the engine policies against recordings of DeepSpeed",

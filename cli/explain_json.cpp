@@ -91,15 +91,18 @@ void add_run(const OomRun& run, Json& document) {
                       {"category", name(run.end->end.category)},
                       {"requested_bytes", run.end->end.numbers.requested.count()}});
   }
-  Json tried = Json::array();
-  for (const TriedChange& one : run.changes.tried) tried.push_back(tried_json(one, run.plan));
-  document["changes"] = tried;
-  document["smallest_change"] = run.changes.that_fit.empty()
-                                    ? Json()
-                                    : Json(static_cast<std::int64_t>(run.changes.that_fit.front()));
+  add_changes(run.changes, run.plan, document);
 }
 
 }  // namespace
+
+void add_changes(const AvoidOom& changes, const Plan& base, Json& document) {
+  Json tried = Json::array();
+  for (const TriedChange& one : changes.tried) tried.push_back(tried_json(one, base));
+  document["changes"] = tried;
+  document["smallest_change"] =
+      changes.that_fit.empty() ? Json() : Json(static_cast<std::int64_t>(changes.that_fit.front()));
+}
 
 Json explain_json(const ConfigExplanation& explanation) {
   const Sensitivity& all = explanation.sensitivity;

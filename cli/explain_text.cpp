@@ -178,15 +178,6 @@ std::string events_text(const OomExplanation& explanation) {
   return text;
 }
 
-std::string causes_text(const std::vector<OomCause>& causes) {
-  std::string text;
-  for (const OomCause& cause : causes) {
-    text += fmt::format("cause: {} [{}]\n", cause.text, cause.code);
-    if (!cause.advice.empty()) text += "  advice: " + cause.advice + "\n";
-  }
-  return text;
-}
-
 // Small segments are shared by tensors of many sizes (allocator_options.hpp).
 std::string shared_segment_note(const OomEvent& event) {
   if (!event.tried) return "";
@@ -284,11 +275,18 @@ std::string phases_text(const GpuMemory& gpu, const Translation& words) {
   return table(columns, rows, words);
 }
 
-std::string changes_text(const OomRun& run) {
-  if (run.result.fits) {
-    return "the scenario fits with the probability asked for: no change is searched for\n";
+}  // namespace
+
+std::string causes_text(const std::vector<OomCause>& causes) {
+  std::string text;
+  for (const OomCause& cause : causes) {
+    text += fmt::format("cause: {} [{}]\n", cause.text, cause.code);
+    if (!cause.advice.empty()) text += "  advice: " + cause.advice + "\n";
   }
-  const AvoidOom& changes = run.changes;
+  return text;
+}
+
+std::string changes_text(const AvoidOom& changes, const Plan& base) {
   if (changes.that_fit.empty()) {
     return fmt::format(
         "none of {} changes makes it fit: it needs more or larger GPUs; zeroplan fit "
@@ -301,15 +299,13 @@ std::string changes_text(const OomRun& run) {
     const TriedChange& one = changes.tried[changes.that_fit[i]];
     text += fmt::format("{}: {}: GPU {}, host {}, step {}\n",
                         i == 0 ? "smallest change that fits" : "  or",
-                        describe(one.variation, run.plan),
+                        describe(one.variation, base),
                         gib_text(one.outcome.result->gpu.peak_total),
                         gib_text(one.outcome.result->host.peak),
                         seconds_text(one.outcome.result->step.total));
   }
   return text;
 }
-
-}  // namespace
 
 std::string explain_text(const ConfigExplanation& explanation, const Translation& words) {
   const StepResult& base = explanation.sensitivity.base;
@@ -357,7 +353,10 @@ std::string explain_text(const OomExplanation& explanation, const Translation& w
   if (on_gpu(event)) {
     text += words.text(end_text(run)) + "\n" + phases_text(run.result.gpu, words) + "\n";
   }
-  std::string rest = changes_text(run);
+  std::string rest =
+      run.result.fits
+          ? "the scenario fits with the probability asked for: no change is searched for\n"
+          : changes_text(run.changes, run.plan);
   for (const std::string& sentence : run.plan.assumptions) rest += "assumed: " + sentence + "\n";
   return text + words.text(rest);
 }

@@ -63,4 +63,9 @@ std::string explain_text(const OomExplanation& explanation, const Translation& w
 Json explain_json(const ConfigExplanation& explanation);
 Json explain_json(const OomExplanation& explanation);
 
+// Parts of the answer, for other commands. `base` is what the changes change.
+std::string causes_text(const std::vector<OomCause>& causes);
+std::string changes_text(const AvoidOom& changes, const Plan& base);
+void add_changes(const AvoidOom& changes, const Plan& base, Json& document);
+
 }  // namespace zeroplan

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/rehearsal_out_of_memory.hpp"
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/plan/plan.hpp"
@@ -16,26 +17,7 @@ using rehearsal::PhaseRow;
 using rehearsal::ProcessRecord;
 using rehearsal::RunRecord;
 
-Outcome outcome_of(const RunRecord& run) {
-  const bool memory = (run.error && run.error->out_of_memory) ||
-                      std::any_of(run.processes.begin(), run.processes.end(), [](const auto& p) {
-                        return p.error && p.error->out_of_memory;
-                      });
-  if (memory) return Outcome::out_of_memory;
-  if (run.exit != 0 || run.interrupted) return Outcome::failed;
-  return run.processes.empty() ? Outcome::used_no_gpu : Outcome::ran;
-}
-
 constexpr const char* kOutcomeNames[] = {"ran", "out_of_memory", "failed", "used_no_gpu"};
-
-Json frames_json(const std::vector<Frame>& frames) {
-  Json list = Json::array();
-  for (const Frame& frame : frames) {
-    list.push_back(
-        Json::object({{"file", frame.file}, {"line", frame.line}, {"function", frame.function}}));
-  }
-  return list;
-}
 
 Json row_json(const PhaseRow& row) {
   return Json::object({{"phase", row.phase},
@@ -92,6 +74,16 @@ void add_process(Json& document, const Rehearsed& rehearsed, const ProcessRecord
     for (const auto& [name, count] : process.end->counts) counts[name] = count;
     for (const std::string& name : process.end->unknown_functions) unknown.push_back(name);
   }
+  Json unknown_values = Json::array();
+  for (const rehearsal::UnknownValue& value : process.unknown_values) {
+    unknown_values.push_back(Json::object({{"what", value.what},
+                                           {"file", value.frame.file},
+                                           {"line", value.frame.line},
+                                           {"function", value.frame.function},
+                                           {"source", value.source}}));
+  }
+  document["unknown_values"] = unknown_values;
+  document["skipped_steps"] = process.skipped_steps();
   document["counts"] = counts;
   document["unknown_functions"] = unknown;
   document["phases"] = rows;
@@ -128,19 +120,36 @@ Json error_of(const Rehearsed& rehearsed) {
       {{"type", error->type}, {"message", error->message}, {"frames", frames_json(error->frames)}});
 }
 
-Json out_of_memory_json(const Rehearsed& rehearsed) {
-  const rehearsal::OutOfMemory* found = rehearsed.out_of_memory();
-  if (found == nullptr) return {};
-  return Json::object({{"requested_bytes", found->requested.count()},
-                       {"allocated_bytes", found->allocated.count()},
-                       {"reserved_bytes", found->reserved.count()},
-                       {"free_bytes", found->free.count()},
-                       {"phase", found->phase},
-                       {"step", found->step},
-                       {"frames", frames_json(found->frames)}});
+Json ranks_json(const Rehearsed& rehearsed) {
+  Json ranks = Json::array();
+  for (const Rehearsed::RankPeaks& peaks : rehearsed.ranks()) {
+    ranks.push_back(Json::object({{"rank", peaks.rank},
+                                  {"peak_allocated_bytes", peaks.allocated.count()},
+                                  {"peak_reserved_bytes", peaks.reserved.count()}}));
+  }
+  return ranks;
 }
 
 }  // namespace
+
+Outcome outcome_of(const RunRecord& run) {
+  const bool memory = (run.error && run.error->out_of_memory) ||
+                      std::any_of(run.processes.begin(), run.processes.end(), [](const auto& p) {
+                        return p.error && p.error->out_of_memory;
+                      });
+  if (memory) return Outcome::out_of_memory;
+  if (run.exit != 0 || run.interrupted) return Outcome::failed;
+  return run.processes.empty() ? Outcome::used_no_gpu : Outcome::ran;
+}
+
+Json frames_json(const std::vector<Frame>& frames) {
+  Json list = Json::array();
+  for (const Frame& frame : frames) {
+    list.push_back(
+        Json::object({{"file", frame.file}, {"line", frame.line}, {"function", frame.function}}));
+  }
+  return list;
+}
 
 Outcome Rehearsed::outcome() const {
   for (const RunRecord& run : runs) {
@@ -151,26 +160,61 @@ Outcome Rehearsed::outcome() const {
 }
 
 const ProcessRecord* Rehearsed::process() const {
-  return runs.empty() ? nullptr : largest(runs.front());
+  const ProcessRecord* found = nullptr;
+  for (const RunRecord& run : runs) {
+    if (run.events != runs.front().events) continue;
+    const ProcessRecord* process = largest(run);
+    if (process == nullptr) continue;
+    if (found == nullptr ||
+        rehearsal::peak_allocated(*found) < rehearsal::peak_allocated(*process)) {
+      found = process;
+    }
+  }
+  return found;
 }
+
+namespace {
+
+// The most that a process reserves, by when events end.
+std::map<rehearsal::Events, Bytes> reserved_by_events(const std::vector<RunRecord>& runs) {
+  std::map<rehearsal::Events, Bytes> most;
+  for (const RunRecord& run : runs) {
+    for (const ProcessRecord& process : run.processes) {
+      Bytes& known = most[run.events];
+      known = std::max(known, rehearsal::peak_reserved(process));
+    }
+  }
+  return most;
+}
+
+}  // namespace
 
 Bytes Rehearsed::least_reserved() const {
   Bytes least = Bytes::infinite();
-  for (const RunRecord& run : runs) {
-    const ProcessRecord* process = largest(run);
-    if (process != nullptr) least = std::min(least, rehearsal::peak_reserved(*process));
-  }
+  for (const auto& [events, bytes] : reserved_by_events(runs)) least = std::min(least, bytes);
   return least.is_infinite() ? Bytes::zero() : least;
 }
 
 Bytes Rehearsed::most_reserved() const {
   Bytes most;
+  for (const auto& [events, bytes] : reserved_by_events(runs)) most = std::max(most, bytes);
+  return most;
+}
+
+std::vector<Rehearsed::RankPeaks> Rehearsed::ranks() const {
+  std::map<std::int64_t, RankPeaks> known;
   for (const RunRecord& run : runs) {
     for (const ProcessRecord& process : run.processes) {
-      most = std::max(most, rehearsal::peak_reserved(process));
+      const std::int64_t rank = process.end ? process.end->rank : run.rank;
+      RankPeaks& peaks = known[rank];
+      peaks.rank = rank;
+      peaks.allocated = std::max(peaks.allocated, rehearsal::peak_allocated(process));
+      peaks.reserved = std::max(peaks.reserved, rehearsal::peak_reserved(process));
     }
   }
-  return most;
+  std::vector<RankPeaks> all;
+  for (const auto& [rank, peaks] : known) all.push_back(peaks);
+  return all;
 }
 
 const rehearsal::ProgramError* Rehearsed::error() const {
@@ -184,16 +228,6 @@ const rehearsal::ProgramError* Rehearsed::error() const {
     if (found == nullptr && run.error) found = &*run.error;
   }
   return found;
-}
-
-const rehearsal::OutOfMemory* Rehearsed::out_of_memory() const {
-  for (const RunRecord& run : runs) {
-    if (outcome_of(run) != Outcome::out_of_memory) continue;
-    for (const ProcessRecord& process : run.processes) {
-      if (process.out_of_memory) return &*process.out_of_memory;
-    }
-  }
-  return nullptr;
 }
 
 Prediction predict(const Rehearsed& rehearsed) {
@@ -220,7 +254,7 @@ Prediction predict(const Rehearsed& rehearsed) {
   return prediction;
 }
 
-Json to_json(const Rehearsed& rehearsed, const Prediction& prediction) {
+Json to_json(const Rehearsed& rehearsed, const Prediction& prediction, const RehearsedOom* oom) {
   Json document = Json::object();
   document["schema"] = "zeroplan.rehearsal/1";
   const Outcome outcome = rehearsed.outcome();
@@ -235,7 +269,8 @@ Json to_json(const Rehearsed& rehearsed, const Prediction& prediction) {
     add_process(document, rehearsed, *process);
   }
   document["ends"] = ends_json(rehearsed);
-  document["out_of_memory"] = out_of_memory_json(rehearsed);
+  document["ranks_seen"] = ranks_json(rehearsed);
+  document["out_of_memory"] = oom == nullptr ? Json() : to_json(*oom);
   document["error"] = error_of(rehearsed);
   document["scenario"] = prediction.scenario.document;
   document["prediction"] = prediction.result ? to_json(*prediction.result) : Json();

@@ -15,7 +15,8 @@ namespace zeroplan {
 
 enum class Outcome { ran, out_of_memory, failed, used_no_gpu };
 
-// Runs of one request at one end of what events can do, or at both.
+// Runs of one request: of one rank or of several one after the other, at one end of what events can
+// do or at both.
 struct Rehearsed {
   rehearsal::Request request;
   rehearsal::TorchInstall torch;
@@ -24,15 +25,24 @@ struct Rehearsed {
 
   // The worst of the runs.
   Outcome outcome() const;
-  // The process with the largest allocated peak, of the first run; null where none used the card.
+  // The process with the largest allocated peak, of runs with the first one's end of events; null
+  // where none used the card.
   const rehearsal::ProcessRecord* process() const;
-  // Least and most over the runs and their processes.
+  // What the worst process reserves, at the end of events where that is least, and most.
   Bytes least_reserved() const;
   Bytes most_reserved() const;
   // The error that ended the program; null where none was seen.
   const rehearsal::ProgramError* error() const;
-  const rehearsal::OutOfMemory* out_of_memory() const;
+  // What each rank took, by rank; of several runs of one the largest.
+  struct RankPeaks {
+    std::int64_t rank = 0;
+    Bytes allocated, reserved;
+  };
+  std::vector<RankPeaks> ranks() const;
 };
+
+Outcome outcome_of(const rehearsal::RunRecord& run);
+Json frames_json(const std::vector<rehearsal::Frame>& frames);
 
 struct Prediction {
   rehearsal::RecordedScenario scenario;
@@ -43,7 +53,10 @@ struct Prediction {
 // Never throws for what ran: a scenario that cannot be predicted is a sentence.
 Prediction predict(const Rehearsed& rehearsed);
 
-Json to_json(const Rehearsed& rehearsed, const Prediction& prediction);
+struct RehearsedOom;  // rehearsal_out_of_memory.hpp
+
+// `oom` is null where memory did not run out.
+Json to_json(const Rehearsed& rehearsed, const Prediction& prediction, const RehearsedOom* oom);
 
 // With its line break. Precondition: the scenario was seen.
 std::string measurement_line(const Rehearsed& rehearsed, const Prediction& prediction);

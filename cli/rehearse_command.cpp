@@ -1,9 +1,12 @@
 // zeroplan rehearse: the user's own training program on GPUs that are not there.
 #include <algorithm>
+#include <numeric>
 #include <ostream>
 
 #include "cli/commands.hpp"
 #include "cli/rehearsal_document.hpp"
+#include "cli/rehearsal_out_of_memory.hpp"
+#include "cli/rehearse_find.hpp"
 #include "cli/rehearse_text.hpp"
 #include "cli/write_file.hpp"
 #include "model/cost/context_memory.hpp"
@@ -90,18 +93,44 @@ Request request_of(const Arguments& arguments, const Cluster& cluster) {
   request.card.gpu = cluster.gpu;
   request.card.cards_a_node = cluster.gpus_per_node();
   request.ranks = cluster.total_gpus();
-  request.rank = arguments.integer("rank", 0).value_or(0);
-  if (request.rank >= request.ranks) {
-    throw InputError({kCommandLine,
-                      "--rank",
-                      "a rank below " + std::to_string(request.ranks),
-                      std::to_string(request.rank),
-                      "ranks count from 0"});
-  }
   request.steps = arguments.integer("steps", 0).value_or(kUsualSteps);
   request.work_file = arguments.text("work").value_or("");
-  if (!request.work_file.empty()) require_writable(request.work_file);
+  request.snapshot_file = arguments.text("memory-snapshot").value_or("");
+  for (const std::string& file : {request.work_file, request.snapshot_file}) {
+    if (!file.empty()) require_writable(file);
+  }
   return request;
+}
+
+// The ranks to play one after the other. Distinct ones: partitions of ZeRO, the embedding and the
+// stages of a pipeline make the first, a middle one and the last differ.
+std::vector<std::int64_t> ranks_of(const Arguments& arguments, const Request& request) {
+  const std::string said = arguments.text("rank").value_or("0");
+  const std::int64_t last = request.ranks - 1;
+  std::vector<std::int64_t> ranks;
+  if (said == "all") {
+    ranks.resize(static_cast<std::size_t>(request.ranks));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  } else if (said == "distinct") {
+    ranks = {0, request.ranks / 2, last};
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  } else {
+    const bool digits =
+        !said.empty() && said.size() < 10 &&
+        std::all_of(said.begin(), said.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const std::int64_t rank = digits ? std::stoll(said) : -1;
+    if (rank < 0 || rank > last) {
+      throw InputError({kCommandLine,
+                        "--rank",
+                        "a rank below " + std::to_string(request.ranks) + ", distinct or all",
+                        in_quotes(said),
+                        "ranks count from 0"});
+    }
+    ranks = {rank};
+  }
+  // A launcher starts them all itself.
+  if (rehearsal::is_launcher(request.command)) return {0};
+  return ranks;
 }
 
 // A run that says nothing of a scenario is no measurement of one.
@@ -133,40 +162,135 @@ int exit_code(const Rehearsed& rehearsed) {
   return kInternalError;
 }
 
+// Everything that is asked of one command.
+class Rehearser {
+ public:
+  Rehearser(const Arguments& arguments, const Streams& streams, const Translation& words)
+      : streams_(streams), words_(words), place_(place_of(arguments)) {
+    request_ = request_of(arguments, place_.cluster);
+    ranks_ = ranks_of(arguments, request_);
+    ends_ = ends_of(arguments);
+  }
+
+  const Request& request() const { return request_; }
+
+  // Makes the libraries; before anything is run.
+  void prepare() {
+    torch_ = rehearsal::find_torch(rehearsal::python_of_command(request_.command));
+    request_.card.context = context_of(place_.cluster, torch_.version);
+    emulation_ = rehearsal::emulation_for(torch_, [&](const std::string& said) { log(said); });
+  }
+
+  // Until one does not run.
+  Rehearsed rehearse(const std::vector<std::string>& command) {
+    Rehearsed rehearsed{request_, torch_, short_name(place_.cluster), {}};
+    rehearsed.request.command = command;
+    rehearsed.request.rank = ranks_.front();
+    Request request = rehearsed.request;
+    for (const std::int64_t rank : ranks_) {
+      for (const Events end : ends_) {
+        request.rank = rank;
+        request.events = end;
+        announce(rank, end);
+        rehearsed.runs.push_back(rehearsal::run(request, torch_, emulation_));
+        if (rehearsed.outcome() != Outcome::ran) return rehearsed;
+        request.work_file.clear();  // of the first run
+        request.snapshot_file.clear();
+      }
+    }
+    return rehearsed;
+  }
+
+  void log(const std::string& sentence) const { streams_.log << words_.text(sentence) << "\n"; }
+
+ private:
+  void announce(std::int64_t rank, Events end) const {
+    if (ranks_.size() > 1) {
+      log("rank " + std::to_string(rank) + " of " + std::to_string(request_.ranks));
+    }
+    if (ends_.size() == 1) return;
+    log(end == Events::done ? "first run: work on the GPU has ended when it is enqueued"
+                            : "second run: work on the GPU ends when something waits for it");
+  }
+
+  Streams streams_;
+  const Translation& words_;
+  Place place_;
+  Request request_;
+  std::vector<std::int64_t> ranks_;
+  std::vector<Events> ends_;
+  rehearsal::TorchInstall torch_;
+  rehearsal::Emulation emulation_;
+};
+
+struct Search {
+  Find find;
+  Found found;
+};
+
+// [batch, sequence] that the model got; empty where nobody saw it.
+std::string batch_of(const Rehearsed& rehearsed) {
+  const rehearsal::ProcessRecord* process = rehearsed.process();
+  if (process == nullptr) return "";
+  const auto ids = process->facts.find("ids");
+  return ids == process->facts.end() ? "" : ids->second.dump();
+}
+
+// The rehearsal of the largest that runs; of the last one tried where none does.
+Rehearsed search(Rehearser& rehearser, Search& search) {
+  const NumberedCommand command(rehearser.request().command, search.find);
+  rehearser.prepare();
+  std::optional<Rehearsed> best;
+  std::optional<Rehearsed> last;
+  std::string batch;  // of the best
+  const auto attempt = [&](std::int64_t number) {
+    rehearser.log(std::string(name(search.find)) + " " + std::to_string(number));
+    last = rehearser.rehearse(command.with(number));
+    const Tried tried{number, last->outcome(), last->most_reserved()};
+    if (tried.outcome == Outcome::ran) {
+      const std::string seen = batch_of(*last);
+      if (best && !seen.empty() && seen == batch) {
+        throw InputError({kCommandLine,
+                          "COMMAND",
+                          "an argument that changes the " + std::string(name(search.find)),
+                          "the same batch " + seen + " with two numbers",
+                          "write {} where the number stands"});
+      }
+      batch = seen;
+      best = std::move(last);
+    }
+    return tried;
+  };
+  search.found = find_largest(range_of(search.find, command.said()), attempt);
+  return best ? std::move(*best) : std::move(*last);
+}
+
 }  // namespace
 
 int run_rehearse(const Arguments& arguments, Streams streams) {
   const Translation words(arguments.language);
-  const Place place = place_of(arguments);
-  Request request = request_of(arguments, place.cluster);
-  const std::vector<Events> ends = ends_of(arguments);
+  Rehearser rehearser(arguments, streams, words);
   const auto output = arguments.text("output");
   if (output) require_writable(*output);
-  const rehearsal::TorchInstall torch =
-      rehearsal::find_torch(rehearsal::python_of_command(request.command));
-  request.card.context = context_of(place.cluster, torch.version);
-  const rehearsal::Emulation emulation = rehearsal::emulation_for(
-      torch, [&](const std::string& sentence) { streams.log << words.text(sentence) << "\n"; });
-  Rehearsed rehearsed{request, torch, short_name(place.cluster), {}};
-  for (const Events end : ends) {
-    request.events = end;
-    if (ends.size() > 1) {
-      streams.log << words.text(
-                         end == Events::done
-                             ? "first run: work on the GPU has ended when it is enqueued"
-                             : "second run: work on the GPU ends when something waits for it")
-                  << "\n";
-    }
-    rehearsed.runs.push_back(rehearsal::run(request, torch, emulation));
-    if (rehearsed.outcome() != Outcome::ran) break;
-    request.work_file.clear();
-  }
+  std::optional<Search> searched;
+  if (const auto said = arguments.text("find")) searched = Search{parse_find(*said), {}};
+  const auto rehearse = [&] {
+    if (searched) return search(rehearser, *searched);
+    rehearser.prepare();
+    return rehearser.rehearse(rehearser.request().command);
+  };
+  const Rehearsed rehearsed = rehearse();
   const Prediction prediction = predict(rehearsed);
   if (output) write_measurement(*output, rehearsed, prediction, streams.log, words);
+  const std::optional<RehearsedOom> oom = out_of_memory_of(rehearsed, prediction);
+  const RehearsedOom* const shown = oom ? &*oom : nullptr;
   if (arguments.json) {
-    streams.out << to_json(rehearsed, prediction).dump(2) << "\n";
+    Json document = to_json(rehearsed, prediction, shown);
+    if (searched) document["find"] = to_json(searched->find, searched->found);
+    streams.out << document.dump(2) << "\n";
   } else {
-    streams.out << rehearse_text(rehearsed, prediction, words);
+    if (searched) streams.out << found_text(searched->find, searched->found, words);
+    streams.out << rehearse_text(rehearsed, prediction, shown, words);
   }
   return exit_code(rehearsed);
 }

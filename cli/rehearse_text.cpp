@@ -9,11 +9,8 @@
 namespace zeroplan {
 namespace {
 
-using rehearsal::Frame;
 using rehearsal::PhaseRow;
 using rehearsal::ProcessRecord;
-
-constexpr std::size_t kFramesShown = 8;
 
 std::string verdict_text(const Rehearsed& rehearsed) {
   switch (rehearsed.outcome()) {
@@ -100,37 +97,25 @@ std::string phases_text(const ProcessRecord& process, const Translation& words) 
   return table(columns, cells, words);
 }
 
-std::string frame_text(const Frame& frame) {
-  return fmt::format("    {}:{} {}\n", frame.file, frame.line, frame.function);
-}
-
-std::string frames_text(const std::vector<Frame>& frames) {
-  std::string text;
-  const std::size_t skipped = frames.size() - std::min(frames.size(), kFramesShown);
-  for (std::size_t i = skipped; i < frames.size(); ++i) text += frame_text(frames[i]);
-  return text;
-}
-
-std::string errors_text(const Rehearsed& rehearsed) {
-  std::string text;
-  if (const rehearsal::OutOfMemory* found = rehearsed.out_of_memory()) {
-    text += fmt::format(
-        "  in {} of step {}: {} were asked for; {} allocated, {} reserved, {} free on the GPU\n",
-        found->phase,
-        found->step + 1,
-        gib_text(found->requested),
-        gib_text(found->allocated),
-        gib_text(found->reserved),
-        gib_text(found->free));
-    text += frames_text(found->frames);
-  }
+std::string error_text(const Rehearsed& rehearsed) {
   const rehearsal::ProgramError* error = rehearsed.error();
-  if (error != nullptr && rehearsed.outcome() == Outcome::failed) {
-    const std::string first_line = error->message.substr(0, error->message.find('\n'));
-    text += fmt::format("  {}: {}\n", error->type, first_line);
-    text += frames_text(error->frames);
+  if (error == nullptr || rehearsed.outcome() != Outcome::failed) return "";
+  const std::string first_line = error->message.substr(0, error->message.find('\n'));
+  return fmt::format("  {}: {}\n", error->type, first_line) + frames_text(error->frames);
+}
+
+std::string ranks_text(const Rehearsed& rehearsed, const Translation& words) {
+  const std::vector<Rehearsed::RankPeaks> ranks = rehearsed.ranks();
+  if (ranks.size() < 2) return "";
+  std::vector<std::vector<std::string>> cells;
+  for (const Rehearsed::RankPeaks& peaks : ranks) {
+    cells.push_back({std::to_string(peaks.rank),
+                     fixed_text(peaks.allocated.gib(), 2),
+                     fixed_text(peaks.reserved.gib(), 2)});
   }
-  return text;
+  const std::vector<Column> columns = {
+      {"rank", Align::right}, {"peak allocated", Align::right}, {"peak reserved", Align::right}};
+  return "\n" + table(columns, cells, words);
 }
 
 std::string error_percent(Bytes predicted, Bytes measured) {
@@ -184,6 +169,9 @@ std::string notes_text(const Rehearsed& rehearsed, const Prediction& prediction)
     text += "not predicted: " + prediction.problem + "\n";
   }
   for (const std::string& note : prediction.scenario.notes) text += "note: " + note + "\n";
+  if (process != nullptr && process->skipped_steps() > 0) {
+    text += fmt::format("{} steps were skipped by a loss scaler\n", process->skipped_steps());
+  }
   if (process != nullptr && process->end && !process->end->unknown_functions.empty()) {
     std::string names;
     for (const std::string& name : process->end->unknown_functions) names += " " + name;
@@ -192,17 +180,31 @@ std::string notes_text(const Rehearsed& rehearsed, const Prediction& prediction)
   return text;
 }
 
+std::string unknown_values_text(const ProcessRecord& process, const Translation& words) {
+  if (process.unknown_values.empty()) return "";
+  std::string text = words.text(
+      "these lines branch on values that nobody computed; they went on as if the values were 0:\n");
+  for (const rehearsal::UnknownValue& value : process.unknown_values) {
+    text += frames_text({value.frame});
+    if (!value.source.empty()) text += "      " + value.source + "\n";
+  }
+  return "\n" + text;
+}
+
 }  // namespace
 
 std::string rehearse_text(const Rehearsed& rehearsed,
                           const Prediction& prediction,
+                          const RehearsedOom* oom,
                           const Translation& words) {
   std::string text = words.text(card_text(rehearsed)) + words.text(verdict_text(rehearsed)) +
-                     words.text(errors_text(rehearsed));
+                     words.text(error_text(rehearsed));
+  if (oom != nullptr) text += out_of_memory_text(*oom, words);
   if (const ProcessRecord* process = rehearsed.process()) {
     text += "\n" + phases_text(*process, words);
     const bool ran = rehearsed.outcome() == Outcome::ran;
     if (ran) text += "\n" + comparison_text(rehearsed, prediction, words);
+    text += ranks_text(rehearsed, words) + unknown_values_text(*process, words);
   }
   const std::string notes = notes_text(rehearsed, prediction);
   return text + (notes.empty() ? "" : "\n" + words.text(notes));

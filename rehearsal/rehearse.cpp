@@ -49,6 +49,9 @@ std::map<std::string, std::string> variables_of(const Request& request,
   if (!request.work_file.empty()) {
     all["ZEROPLAN_CARD_WORK"] = fs::absolute(request.work_file).string();
   }
+  if (!request.snapshot_file.empty()) {
+    all["ZEROPLAN_REHEARSAL_SNAPSHOT"] = fs::absolute(request.snapshot_file).string();
+  }
   return all;
 }
 
@@ -94,14 +97,30 @@ bool truth(const Json& line, std::string_view key) {
   return found != nullptr && found->is_boolean() && found->as_boolean();
 }
 
+Frame frame_of(const Json& said) {
+  return {text(said, "file"), integer(said, "line"), text(said, "function")};
+}
+
 std::vector<Frame> frames_of(const Json& line) {
   std::vector<Frame> frames;
   if (const Json* list = line.find("frames")) {
-    for (const Json& frame : list->items()) {
-      frames.push_back({text(frame, "file"), integer(frame, "line"), text(frame, "function")});
-    }
+    for (const Json& frame : list->items()) frames.push_back(frame_of(frame));
   }
   return frames;
+}
+
+std::vector<LivingRow> living_of(const Json& line) {
+  std::vector<LivingRow> rows;
+  if (const Json* list = line.find("rows")) {
+    for (const Json& row : list->items()) {
+      rows.push_back({text(row, "kind"),
+                      text(row, "module"),
+                      frame_of(row),
+                      bytes(row, "bytes"),
+                      integer(row, "tensors")});
+    }
+  }
+  return rows;
 }
 
 PhaseRow row_of(const Json& line) {
@@ -156,6 +175,10 @@ void read_line(const Json& line, ProcessRecord& process) {
                                         text(line, "phase"),
                                         integer(line, "step"),
                                         frames_of(line)};
+  } else if (kind == "living") {
+    process.living = living_of(line);
+  } else if (kind == "unknown_value") {
+    process.unknown_values.push_back({text(line, "what"), frame_of(line), text(line, "source")});
   } else if (kind == "error") {
     process.error = ProgramError{
         text(line, "type"), text(line, "message"), truth(line, "out_of_memory"), frames_of(line)};
@@ -212,6 +235,11 @@ bool is_launcher(const std::vector<std::string>& command) {
   return false;
 }
 
+std::int64_t ProcessRecord::skipped_steps() const {
+  const auto found = facts.find("skipped_steps");
+  return found != facts.end() && found->second.is_integer() ? found->second.as_integer() : 0;
+}
+
 ProcessRecord read_process_record(const std::string& lines, const std::string& file) {
   ProcessRecord process;
   std::istringstream stream(lines);
@@ -228,6 +256,7 @@ RunRecord run(const Request& request, const TorchInstall& torch, const Emulation
       run_program(request.command, variables_of(request, torch, emulation, scratch.path()));
   RunRecord record;
   record.events = request.events;
+  record.rank = request.rank;
   record.exit = ended.exit;
   record.interrupted = ended.interrupted;
   read_records(scratch.path(), record);

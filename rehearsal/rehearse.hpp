@@ -34,6 +34,8 @@ struct Request {
   std::int64_t steps = 4;  // 0: until the program ends
   Events events = Events::done;
   std::string work_file;  // what is put on the streams; empty: not written
+  std::string
+      snapshot_file;  // torch's memory snapshot, for pytorch.org/memory_viz; empty: not written
 };
 
 // Does the command start a process for each rank: torchrun, deepspeed, accelerate launch, and as
@@ -64,6 +66,22 @@ struct OutOfMemory {
   std::vector<Frame> frames;  // the innermost last
 };
 
+// What lived on the card when memory ran out, summed by what it is and where it was asked for.
+struct LivingRow {
+  std::string kind;    // parameters, gradients, optimizer states, buffers, backward, other
+  std::string module;  // the class around the line; empty: none
+  Frame frame;         // of "other" alone
+  Bytes bytes;
+  std::int64_t tensors = 0;
+};
+
+// A line of the program that branches on a value that nobody computed.
+struct UnknownValue {
+  std::string what;  // truth, comparison, nonzero, mask, ...
+  Frame frame;
+  std::string source;  // the line's text
+};
+
 struct ProgramError {
   std::string type;
   std::string message;
@@ -87,12 +105,17 @@ struct ProcessRecord {
   std::vector<PhaseRow> rows;
   std::map<std::string, Json> facts;
   std::optional<OutOfMemory> out_of_memory;  // the last
+  std::vector<LivingRow> living;             // at that moment, the largest first
+  std::vector<UnknownValue> unknown_values;
   std::optional<ProgramError> error;
   std::optional<ProcessEnd> end;
+
+  std::int64_t skipped_steps() const;  // by a loss scaler
 };
 
 struct RunRecord {
   Events events = Events::done;
+  std::int64_t rank = 0;
   int exit = 127;
   bool interrupted = false;
   std::vector<ProcessRecord> processes;  // by rank; those that never used the card are left out

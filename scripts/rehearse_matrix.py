@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -128,6 +129,7 @@ def main():
     parser.add_argument("--program", default=shutil.which("zeroplan") or os.path.join(HERE, "..", "build", "ci", "bin", "zeroplan"))
     parser.add_argument("--compare", action="store_true")
     said = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the server ends with this
     software = json.loads(subprocess.run([said.python, "-c", VERSIONS], stdout=subprocess.PIPE, check=True).stdout)
     have = {line["id"] for line in lines_of([said.to])} if os.path.exists(said.to) else set()
     with tempfile.TemporaryDirectory() as folder:

@@ -60,6 +60,10 @@ const std::set<std::string>& names() {
       "deepspeed",
       "torch",
       "torchrun",
+      "python",
+      "sequence",  // what rehearse --find and --rank take
+      "distinct",
+      "all",
       "rehearse",
       "transformers",
       "accelerate",

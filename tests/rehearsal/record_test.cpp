@@ -140,3 +140,27 @@ TEST_CASE("Launchers start a process for each rank, other programs are one rank"
   CHECK_FALSE(is_launcher({"python3", "-m", "mine.train"}));
   CHECK_FALSE(is_launcher({"python3"}));
 }
+
+TEST_CASE("What lived when memory ran out, and lines that branch on unknown values, are read") {
+  const ProcessRecord process = read_process_record(
+      R"({"kind":"out_of_memory","requested":8,"free":2,"phase":"backward","step":1,"frames":[]})"
+      "\n"
+      R"({"kind":"living","rows":[{"kind":"parameters","bytes":90,"tensors":3},)"
+      R"({"kind":"other","bytes":40,"tensors":2,"file":"m.py","line":7,"function":"forward","module":"MLP"}]})"
+      "\n"
+      R"({"kind":"unknown_value","what":"truth","file":"t.py","line":9,"function":"main","source":"if x:"})"
+      "\n" +
+          fact("skipped_steps", "2") + fact("skipped_steps", "3"),
+      "test");
+  REQUIRE(process.living.size() == 2);
+  CHECK(process.living[0].kind == "parameters");
+  CHECK(process.living[0].frame.file.empty());
+  CHECK(process.living[1].module == "MLP");
+  CHECK(process.living[1].frame.line == 7);
+  CHECK(process.living[1].bytes == Bytes::of(40));
+  REQUIRE(process.unknown_values.size() == 1);
+  CHECK(process.unknown_values[0].what == "truth");
+  CHECK(process.unknown_values[0].source == "if x:");
+  CHECK(process.skipped_steps() == 3);
+  CHECK(ProcessRecord{}.skipped_steps() == 0);
+}

@@ -8,6 +8,7 @@ Variables, set by `zeroplan rehearse`:
   ZEROPLAN_REHEARSAL_STEPS   optimizer steps after which the program ends; 0: it ends by itself
   ZEROPLAN_REHEARSAL_RANKS   this one process is a rank of so many; 0: a launcher starts a process a rank
   ZEROPLAN_REHEARSAL_RANK    and which
+  ZEROPLAN_REHEARSAL_SNAPSHOT  file for torch's memory snapshot, or nothing
 """
 from . import imports
 
@@ -98,11 +99,12 @@ def begin_again(environment):
     """
     import os
 
-    from . import card, facts, phases, world
+    from . import card, facts, phases, unknown, world
 
     os.environ.clear()
     os.environ.update(environment)
     card.read_settings()
     facts.forget()
+    unknown.forget()
     phases.read_settings()
     world.read_settings()

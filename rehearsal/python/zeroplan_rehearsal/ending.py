@@ -6,9 +6,11 @@ import sys
 import threading
 import traceback
 
-from . import card, facts, phases, records
+from . import card, facts, living, phases, records, world
 
 _MOST_FRAMES = 40
+_SNAPSHOT = "ZEROPLAN_REHEARSAL_SNAPSHOT"  # the file for one, or nothing
+_failed = False
 _OWN = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -40,16 +42,32 @@ def _watch_memory(torch):
             step=phases.tracker.steps,
             frames=_frames(_stack()),
         )
+        try:
+            records.write("living", rows=living.rows(torch, device))
+        except Exception as error:  # the error that the program gets is the one of the card
+            records.write("living", rows=[], problem=repr(error))
+        _save_snapshot(torch)
 
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if attach is not None:
         torch.cuda._lazy_call(lambda: attach(out_of_memory))
 
 
+def _save_snapshot(torch):
+    """Once: what lives when memory runs out, else at the end."""
+    path = os.environ.pop(_SNAPSHOT, "")
+    rank = int(os.environ.get("RANK", 0))
+    if path:
+        own = path if world.RANKS or not rank else "%s.rank%d" % (path, rank)
+        living.save_snapshot(torch, own)
+
+
 def _watch_errors():
     before = sys.excepthook
 
     def hook(kind, error, trace):
+        global _failed
+        _failed = True
         if not issubclass(kind, KeyboardInterrupt):
             records.write(
                 "error",
@@ -69,6 +87,7 @@ def _end(torch):
         return
     tracker.mark("end")
     facts.software("torch")
+    _save_snapshot(torch)
     records.write(
         "end",
         stopped=tracker.stopped,
@@ -85,7 +104,19 @@ def _end(torch):
         refused=card.number("refused"),
         unknown_functions=card.unknown_functions(),
     )
+    if world.RANKS and world.RANK:
+        _end_at_once()
     _leave_group(torch)
+
+
+def _end_at_once():
+    """NCCL's threads in torch ask the store of such a rank, which is Python's, and Python waits for them: it would not end.
+
+    This is the last of what runs at exit. A number that was given to sys.exit is lost; an error is not.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1 if _failed else 0)
 
 
 def _leave_group(torch):
@@ -115,6 +146,7 @@ def _end_work_before_groups(torch):
 
 
 def install(torch):
+    living.watch(torch, history=bool(os.environ.get(_SNAPSHOT)))
     _watch_memory(torch)
     _end_work_before_groups(torch)
     _watch_errors()

@@ -90,6 +90,12 @@ def deepspeed_engine(engine):
     once("gradient_accumulation_steps", engine.gradient_accumulation_steps())
 
 
+def skipped_steps(count):
+    """By a loss scaler, for an overflow that nobody computed: should be none."""
+    if count:
+        records.write("fact", name="skipped_steps", value=count)  # the last that is said counts
+
+
 def optimizer(made):
     once("optimizer", type(made).__name__)
 

@@ -165,6 +165,7 @@ def _engine_step(original):
             tracker.end("optimizer" if last else "backward", outermost, "forward")
             if last and outermost and done:
                 tracker.end_step()
+                facts.skipped_steps(getattr(self, "skipped_steps", 0))
 
     return step
 

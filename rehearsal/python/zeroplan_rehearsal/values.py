@@ -2,11 +2,13 @@
 
 Whole numbers and truths that come of small whole numbers, or of nothing, are true. Floating point numbers of a few
 elements are computed where all they come of is as small; what comes of large tensors is zero, and a norm is one, so
-that no step is skipped for an overflow and DeepSpeed's assertions hold. Everything else stays what memory held.
+that no step is skipped for an overflow and DeepSpeed's assertions hold; what is asked is finite. Everything else stays
+what memory held. Who branches on a value that nobody computed is named (unknown.py).
 """
 import ctypes
 import os
 
+from . import unknown
 from .host import NAMES, Host
 
 MOST_WHOLE = 1 << 20  # elements
@@ -18,6 +20,8 @@ _HANDED_ON = {
     "pin_memory", "_make_subclass", "as_subclass", "set_", "__set__",
 }
 _KEPT = {"__get__", "empty", "empty_like", "detach"}
+_SHAPED = {"__getitem__", "nonzero", "where", "masked_select", "unique", "_unique2"}
+_MADE_LIKE = {"new_zeros", "new_empty"}  # of a large tensor's kind: as memory is
 
 
 def _is_in_place(name):
@@ -60,12 +64,63 @@ class _Values:
 
     def forget(self, out, name):
         """What comes of tensors without values: zero, a norm one."""
+        if name in _MADE_LIKE:
+            return
+        unknown.mark(out)
         storage = out.untyped_storage()
         if storage.nbytes() > _ZEROED_BYTES:
             return
         ctypes.memset(storage.data_ptr(), 0, storage.nbytes())
         if "norm" in name and out.dtype.is_floating_point:
             self.of_host(out).fill_(1)
+
+    # --- shapes that depend on values: true where the values are
+
+    def has_values(self, value):
+        tensor = self.torch.Tensor
+        return isinstance(value, tensor) and value.is_cuda and self.is_small(value) and not unknown.is_unknown(value)
+
+    def to_card(self, done):
+        made = self.torch.empty(done.shape, dtype=done.dtype, device="cuda")
+        if made.numel() > 0:
+            self.of_host(made).copy_(done)
+        return made
+
+    def _columns(self, mask):
+        """A mask as the indices that torch would make of it."""
+        return self.to_card(self.of_host(mask).nonzero()).unbind(1)
+
+    def shaped(self, func, name, args, kwargs):
+        """The result of a function whose shape depends on known values; None where it is none."""
+        torch = self.torch
+        if name == "__getitem__":
+            index = args[1] if isinstance(args[1], tuple) else (args[1],)
+            masks = [isinstance(part, torch.Tensor) and part.dtype is torch.bool for part in index]
+            if not any(masks) or not args[0].is_cuda or not all(self.has_values(i) for i, is_mask in zip(index, masks) if is_mask):
+                return None
+            parts = [column for part, is_mask in zip(index, masks)
+                     for column in (self._columns(part) if is_mask and part.dim() > 0 else (part,))]
+            return func(args[0], tuple(parts))
+        if not args or not all(self.has_values(a) for a in args if isinstance(a, torch.Tensor)):
+            return None
+        if name == "where" and len(args) != 1:
+            return None
+        func(*args, **kwargs)  # for what it allocates
+        done = func(*[self.of_host(a) if isinstance(a, torch.Tensor) else a for a in args], **kwargs)
+        return tuple(map(self.to_card, done)) if isinstance(done, tuple) else self.to_card(done)
+
+    def answer(self, out, name, args):
+        """Whether the numbers of a tensor without values are finite: true where this is such a question."""
+        tensor = args[0] if args else None
+        if not isinstance(tensor, self.torch.Tensor) or not isinstance(out, self.torch.Tensor):
+            return False
+        said = unknown.uniform(name, tensor, known=self.is_small(tensor) and not unknown.is_unknown(tensor))
+        if said is None:
+            return False
+        unknown.say_uniform(out, said)
+        if out.is_cuda and self.is_small(out):
+            self.of_host(out).fill_(said)
+        return True
 
     def fill(self, out, func, name, args, kwargs):
         tensor = self.torch.Tensor
@@ -75,6 +130,7 @@ class _Values:
                 self.forget(out, name)
             return
         if name in _HANDED_ON:
+            unknown.hand_on([a for a in args if isinstance(a, tensor)], out, name)
             if name == "clone" or (name == "to" and args[0].is_cuda):
                 self.of_host(out).copy_(self.of_host(args[0]))
             return
@@ -85,6 +141,7 @@ class _Values:
             if not in_place:
                 self.forget(out, "")
             return
+        unknown.hand_on(given, out, name)
         at = out.untyped_storage().data_ptr()
         if not in_place and any(g.untyped_storage().data_ptr() == at for g in given):
             return  # a view
@@ -110,7 +167,17 @@ def install(torch):
                 out = host.result(func, name, args, kwargs)
                 if out is not None:
                     return out
-            out = func(*args, **kwargs)
+            out = values.shaped(func, name, args, kwargs) if name in _SHAPED else None
+            if out is not None and name != "__getitem__":
+                return out
+            if out is None:
+                out = func(*args, **kwargs)
+            if name in unknown.ASKED:
+                out = unknown.ask(out, name, args, values.has_values)
+            elif type(out) is torch.Tensor and out.device.type == "cpu":
+                unknown.hand_on([a for a in args if isinstance(a, torch.Tensor)], out, name)
+            elif name in unknown.UNIFORM and values.answer(out, name, args):
+                return out
             if type(out) is torch.Tensor and out.device.type == "cuda" and values.is_small(out):
                 try:
                     values.fill(out, func, name, args, kwargs)

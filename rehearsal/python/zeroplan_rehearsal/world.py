@@ -105,11 +105,13 @@ def _replace(dist, functions):
 def _be_alone(dist):
     begin = dist.init_process_group
     agreeing = _store_class(dist)
+    stores = []  # torch keeps its own half of one alone
 
     def init_process_group(backend=None, *args, **kwargs):
         kept = {key: value for key, value in kwargs.items() if key in _KEPT}
         # The first rank asks nobody; a store of torch's own can be read by its threads without Python.
         store = agreeing() if RANK else dist.HashStore()
+        stores.append(store)
         return begin("nccl", store=store, rank=RANK, world_size=RANKS, **kept)
 
     def all_gather_object(object_list, obj, group=None):

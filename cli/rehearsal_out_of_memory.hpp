@@ -1,0 +1,34 @@
+// Why a rehearsal ran out of memory, what lived on the card at that moment, and what would have
+// avoided it: causes read from PyTorch's own message, changes tried by the prediction.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/explain_text.hpp"
+#include "cli/rehearsal_document.hpp"
+
+namespace zeroplan {
+
+struct RehearsedOom {
+  const rehearsal::OutOfMemory* found = nullptr;
+  const std::vector<rehearsal::LivingRow>* living = nullptr;
+  std::vector<OomCause> causes;
+  // Absent where the scenario is not known or cannot be predicted.
+  std::optional<Plan> plan;
+  AvoidOom changes;
+};
+
+// Absent where no run ended so. What the prediction counts too little beside the rehearsal is taken
+// off the card before changes are tried, so that what fits there makes up for what was missing
+// here.
+std::optional<RehearsedOom> out_of_memory_of(const Rehearsed& rehearsed,
+                                             const Prediction& prediction);
+
+// The innermost lines of Python's stack, indented.
+std::string frames_text(const std::vector<rehearsal::Frame>& frames);
+std::string out_of_memory_text(const RehearsedOom& oom, const Translation& words);
+Json to_json(const RehearsedOom& oom);
+
+}  // namespace zeroplan
