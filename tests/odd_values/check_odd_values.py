@@ -26,7 +26,6 @@ INPUT = Path(__file__).resolve().parent.parent / "golden" / "input"
 ODD = [4611686018427387904, 9223372036854775807, 2**63, -9223372036854775808, -1, 0, 1, 3, 2**31, 2**32, 1e308,
        -1e308, 1e-300, 1e300, 1e18, 0.5, "nan", "inf", "-1", "", "1e400", "auto", True, None, [], {}, [1], {"a": 1}]
 FEW = [4611686018427387904, 9223372036854775807, -1, 0, 3, 2**32, 1e308, 1e-300, "nan", "auto", True, None, []]
-SECONDS = 2.0
 CONFIGS = {
     "llama": json.loads((INPUT / "tiny_llama.json").read_text()),
     "gpt2": {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 4,
@@ -109,7 +108,7 @@ class Sweep:
     def __init__(self, program, folder):
         self.program, self.folder = program, folder
         self.failures, self.questions, self.number = [], 0, 0
-        self.odd = ODD
+        self.odd, self.seconds = ODD, 2.0
 
     def fail(self, text):
         self.failures.append(text[:700])
@@ -122,9 +121,9 @@ class Sweep:
         return str(path)
 
     def run(self, words, what, questions=1):
-        """Exit code, stdout, stderr of a command of at most SECONDS a question."""
+        """Exit code, stdout, stderr of a command of at most self.seconds a question."""
         self.questions += questions
-        most = math.ceil(SECONDS * questions) + 1
+        most = math.ceil(self.seconds * questions) + 1
 
         def limit():
             resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
@@ -283,9 +282,11 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--full", action="store_true", help="all keys and values: minutes")
     parser.add_argument("--only", default="", help="parts whose name begins so")
+    parser.add_argument("--seconds", type=float, default=2.0, help="CPU time of a question")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="zeroplan_odd_values_"))
     sweep = Sweep(str(Path(options.program).resolve()), folder)
+    sweep.seconds = options.seconds
     if not options.full:
         sweep.odd = FEW
     knobs = json.loads(subprocess.run([sweep.program, "knobs", "--json"], capture_output=True, check=True).stdout)["knobs"]
