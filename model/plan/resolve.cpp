@@ -274,6 +274,7 @@ void resolve_checkpointing(Resolver& r) {
   const bool litgpt = workload.implementation == Implementation::litgpt;
   // deepspeed.checkpointing is reentrant.
   const bool megatron = workload.implementation == Implementation::megatron;
+  const bool embedded = workload.engine == TrainingEngine::embedded;  // recomputes whole blocks
   const bool checkpoints = litgpt && workload.engine == TrainingEngine::fsdp;
   workload.activation_checkpointing =
       choice(r,
@@ -284,7 +285,8 @@ void resolve_checkpointing(Resolver& r) {
                          : "no activation checkpointing: the default");
   workload.checkpoint_reentrant =
       r.boolean(ScenarioKey::checkpoint_reentrant)
-          .value_or(!litgpt && (megatron || default_reentrant(r.plan.software.transformers)));
+          .value_or(embedded ||
+                    (!litgpt && (megatron || default_reentrant(r.plan.software.transformers))));
 }
 
 void resolve_training(Resolver& r) {

@@ -184,12 +184,14 @@ std::vector<std::string> software_conflicts(const Model& model,
 
 const SoftwareSet& software_for(const Model& model, const Gpu* gpu, const SoftwareSaid& said) {
   const SoftwareSet* best = nullptr;
-  int most = -1;
+  int most = 0;
   for (const SoftwareSet& set : table().sets) {
     if (!set.trains) continue;
-    const int met = (gpu == nullptr || set.has_kernels_for(*gpu) ? 4 : 0) +
-                    (loads(set, model) ? 2 : 0) + (not_newer(set, said) ? 1 : 0);
-    if (met <= most) continue;
+    const int met =
+        (gpu == nullptr || set.has_kernels_for(*gpu) ? 2 : 0) + (loads(set, model) ? 1 : 0);
+    // Of equal ones the newest that is not newer than what was said, and without one the oldest.
+    const bool as_good = met == most && best != nullptr && !not_newer(*best, said);
+    if (best != nullptr && met <= most && !as_good) continue;
     most = met;
     best = &set;
   }

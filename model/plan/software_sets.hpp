@@ -73,9 +73,9 @@ struct SoftwareSaid {
   std::optional<Version> transformers;
 };
 
-// Of the sets that train and are not newer than what was said, the newest whose torch has kernels
-// for the card and whose transformers loads the model. Where none has all three, the card goes
-// before the model, and the model before what was said. `gpu` null: any card.
+// Of the sets that train, one whose torch has kernels for the card, before one whose transformers
+// loads the model; of these the newest that is not newer than what was said, and where all are
+// newer the oldest. `gpu` null: any card.
 const SoftwareSet& software_for(const Model& model, const Gpu* gpu, const SoftwareSaid& said);
 
 // The origin of releases that a measurement does not state.

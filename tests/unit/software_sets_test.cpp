@@ -51,6 +51,9 @@ TEST_CASE("a stated release takes the others of a set that is not newer with it"
         "0.14.2 2.2.0 4.44.2");
   CHECK(releases_of(plan_of("llama-3-8b", "8xA100-80G", R"({"torch":"2.12.1"})")) ==
         "0.19.6 2.12.1 5.17.0");
+  // Older than every set: the oldest.
+  CHECK(releases_of(plan_of("llama-3-8b", "8xA100-80G", R"({"torch":"1.13"})")) ==
+        "0.14.2 1.13.0 4.40.2");
 }
 
 TEST_CASE("releases that do not go together are said") {

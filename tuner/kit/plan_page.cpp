@@ -104,16 +104,18 @@ bool explains_why_not(const Plan& plan, std::string& page) {
 }
 
 void weights(const Plan& plan, std::string& page) {
-  page +=
-      "Put the model's weights and config.json into model/; a config.json alone starts from random "
-      "weights.\n";
   const OwnCode* code = own_code_of(*plan.whole_model);
-  if (code != nullptr) {
+  if (code == nullptr) {
+    page +=
+        "Put the model's weights and config.json into model/; a config.json alone starts from "
+        "random weights.\n";
+  } else {
     std::string files;
     for (const std::string& file : code->files) files += (files.empty() ? "" : ", ") + file;
     page += fmt::format(
-        "Put {} of the model's repository there too: its code runs on your machine "
-        "(trust_remote_code), so read it first.\n",
+        "Put the model's weights, its repository's own config.json (the one here has sizes alone) "
+        "and {} into model/.\n"
+        "That code runs on your machine (trust_remote_code): read it first.\n",
         files);
   }
   page += "Install what the plan counts on: `pip install -r requirements.txt`\n";
