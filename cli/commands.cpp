@@ -15,6 +15,7 @@ constexpr OptionInfo kForce = {
 constexpr std::array kFitOptions = {
     kConfidence,
     kForce,
+    OptionInfo{"--all", "", "", "strategies without and with activation checkpointing"},
     OptionInfo{"--output",
                "-o",
                "DIR",

@@ -8,6 +8,7 @@
 #include "cli/write_kit.hpp"
 #include "model/predict/io_step_result.hpp"
 #include "tuner/fit.hpp"
+#include "tuner/fit_ranking.hpp"
 #include "tuner/kit/kit.hpp"
 
 namespace zeroplan {
@@ -15,16 +16,21 @@ namespace {
 
 Json strategy_json(const StrategyResult& row, const Scenario& scenario) {
   const Json document = scenario_document(row.plan, scenario);
-  return Json::object({{"stage", row.strategy.stage},
-                       {"offload_optimizer", name(row.strategy.offload_optimizer)},
-                       {"offload_param", name(row.strategy.offload_parameter)},
-                       {"activation_checkpointing",
-                        name(kActivationCheckpointingNames, row.strategy.checkpointing)},
-                       {"micro_batch_size", row.plan.workload.micro_batch_size},
-                       {"fits", row.result.fits},
-                       {"ds_config", emit(written_ds_config(row.plan))},
-                       {"workload", *document.find("workload")},
-                       {"result", to_json(row.result)}});
+  return Json::object(
+      {{"stage", row.strategy.stage},
+       {"offload_optimizer", name(row.strategy.offload_optimizer)},
+       {"offload_param", name(row.strategy.offload_parameter)},
+       {"activation_checkpointing",
+        name(kActivationCheckpointingNames, row.strategy.checkpointing)},
+       {"micro_batch_size", row.plan.workload.micro_batch_size},
+       {"gradient_accumulation_steps", row.plan.workload.gradient_accumulation_steps},
+       {"fits", row.result.fits},
+       {"simulated", row.simulated},
+       {"at_limit", row.result.fits && is_at_limit(row.result)},
+       {"host_memory_stated", row.plan.cluster.node.host_memory.confidence != Confidence::assumed},
+       {"ds_config", emit(written_ds_config(row.plan))},
+       {"workload", *document.find("workload")},
+       {"result", to_json(row.result)}});
 }
 
 Json answer_json(const FitAnswer& answer, const Scenario& scenario) {
@@ -40,6 +46,7 @@ Json answer_json(const FitAnswer& answer, const Scenario& scenario) {
     document["largest_micro_batch"] = answer.headroom->largest_micro_batch;
     document["longest_sequence"] = answer.headroom->longest_sequence;
   }
+  if (answer.one_node) document["one_node"] = strategy_json(*answer.one_node, scenario);
   document["strategies"] = strategies;
   document["remedies"] = remedies_json(answer.remedies);
   return document;
@@ -80,7 +87,7 @@ int run_fit(const Arguments& arguments, Streams streams) {
   if (arguments.json) {
     streams.out << answer_json(answer, scenario).dump(2) << "\n";
   } else {
-    streams.out << fit_text(answer, words);
+    streams.out << fit_text(answer, arguments.has("all"), words);
   }
   return answer.recommended ? kDone : kAnswerIsNo;
 }

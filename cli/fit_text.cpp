@@ -2,27 +2,55 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
 #include "cli/remedies.hpp"
 #include "cli/simulate_text.hpp"
+#include "cli/step_text.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
 #include "tuner/kit/trainer_line.hpp"
+#include "tuner/fit_ranking.hpp"
 
 namespace zeroplan {
 namespace {
 
+std::string count_of(std::int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+std::int64_t global_batch(const Plan& plan) {
+  return plan.workload.micro_batch_size * plan.workload.gradient_accumulation_steps *
+         plan.degrees.data;
+}
+
 std::string question_line(const Plan& plan) {
   return fmt::format(
-      "{} ({} parameters) on {}, {} tokens, micro-batch {}, {}",
+      "{} ({} parameters) on {}, {} tokens, {} a step, {}",
       plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
       short_count_text(count_parameters(*plan.whole_model).total.count()),
       short_name(plan.cluster),
       plan.workload.sequence_length,
-      plan.workload.micro_batch_size,
+      count_of(global_batch(plan), "sequence"),
       name(kPrecisionNames, plan.workload.precision));
+}
+
+// "ZeRO-1, micro-batch 4 x 4": with the steps of accumulation, where there are several.
+std::string batch_text(const BatchSizes& sizes) {
+  std::string text = fmt::format("micro-batch {}", sizes.micro_batch);
+  if (sizes.accumulation > 1) text += fmt::format(" x {}", sizes.accumulation);
+  return text;
+}
+
+BatchSizes batch_of(const StrategyResult& row) {
+  return {row.plan.workload.micro_batch_size, row.plan.workload.gradient_accumulation_steps};
+}
+
+std::string full_name(const StrategyResult& row) {
+  return describe(row.strategy) + ", " + batch_text(batch_of(row));
 }
 
 std::string largest_part(const GpuMemory& gpu) {
@@ -36,23 +64,84 @@ const char* if_assumed(Confidence confidence) {
   return confidence == Confidence::assumed ? " (assumed)" : "";
 }
 
-std::string yes_text(const StrategyResult& best) {
+// A plan that fills the card: what that costs and what does not.
+std::string limit_and_safer_text(const FitAnswer& answer) {
+  const StrategyResult& best = answer.strategies[*answer.recommended];
+  const std::string text = at_limit_text(best.result);
+  if (!best.safer) return text;
+  return text + fmt::format("  safe         {}: {}, {:.0f} tokens/s per GPU\n",
+                            batch_text(best.safer->sizes),
+                            gib_text(best.safer->gpu_memory),
+                            best.safer->tokens_per_second_per_gpu);
+}
+
+// Of stage and offload alone.
+std::size_t ways_that_fit(const FitAnswer& answer) {
+  std::set<std::tuple<int, OffloadDevice, OffloadDevice>> ways;
+  for (const StrategyResult& row : answer.strategies) {
+    const Strategy& s = row.strategy;
+    if (row.result.fits) ways.emplace(s.stage, s.offload_optimizer, s.offload_parameter);
+  }
+  return ways.size();
+}
+
+// Nothing needs less, and nothing else fits.
+bool is_most_frugal(const FitAnswer& answer) {
+  const StrategyResult& best = answer.strategies[*answer.recommended];
+  return best.plan.workload.micro_batch_size == 1 && ways_that_fit(answer) == 1;
+}
+
+// Of what is simpler and does not fit: what needs the least, and how much of it.
+std::string why_text(const FitAnswer& answer) {
+  const StrategyResult& best = answer.strategies[*answer.recommended];
+  const auto simpler = [&](const StrategyResult& row) {
+    const int offload = offload_of(row.strategy);
+    const int chosen = offload_of(best.strategy);
+    return offload < chosen || (offload == chosen && row.strategy.stage < best.strategy.stage);
+  };
+  const auto placement_fits = [&](const StrategyResult& row) {
+    return std::any_of(
+        answer.strategies.begin(), answer.strategies.end(), [&](const StrategyResult& other) {
+          return other.result.fits && same_placement(other.strategy, row.strategy);
+        });
+  };
+  const StrategyResult* nearest = nullptr;
+  for (const StrategyResult& row : answer.strategies) {
+    if (row.result.limits.empty() || !simpler(row) || placement_fits(row)) continue;
+    const bool less = nearest == nullptr ||
+                      row.result.limits.front().needed < nearest->result.limits.front().needed;
+    if (less) nearest = &row;
+  }
+  const std::size_t ways = ways_that_fit(answer);
+  std::string text = ways > 1 ? fmt::format("  why          the best of {} ways that fit", ways)
+                              : std::string("  why          the only way that fits");
+  if (nearest != nullptr) {
+    const Limit& limit = nearest->result.limits.front();
+    text += fmt::format("; {} needs {} of {}",
+                        describe(nearest->strategy),
+                        gib_text(limit.needed),
+                        plain_name(name(kResourceNames, limit.resource)));
+  }
+  return text + "\n";
+}
+
+std::string yes_text(const FitAnswer& answer) {
+  const StrategyResult& best = answer.strategies[*answer.recommended];
   const StepResult& result = best.result;
   const Node& node = best.plan.cluster.node;
   std::string text = fmt::format(
-      "yes: {}\n"
+      "{}: {}\n"
       "  GPU memory   {} of {} at the peak, which is in {}; largest part: {}\n"
-      "  host memory  {} of {}{} per node\n"
+      "{}"
       "  speed        {} a step, {:.0f} tokens/s per GPU, {:.0f} % of the GPU's peak, bound by {}\n"
       "  probability  {:.3f} that it fits\n",
-      describe(best.strategy),
+      is_most_frugal(answer) ? "yes, but only with the most frugal" : "yes",
+      full_name(best),
       gib_text(result.gpu.peak_total),
       gib_text(result.gpu.capacity),
       name(kPhaseNames, result.gpu.peak_phase),
       largest_part(result.gpu),
-      gib_text(result.host.peak),
-      gib_text(result.host.capacity),
-      if_assumed(node.host_memory.confidence),
+      host_memory_text(best.plan, result),
       seconds_text(result.step.total),
       result.step.tokens_per_second_per_gpu,
       result.step.mfu * 100.0,
@@ -64,7 +153,7 @@ std::string yes_text(const StrategyResult& best) {
                         gib_text(node.nvme->capacity.value),
                         if_assumed(node.nvme->capacity.confidence));
   }
-  return text;
+  return text + limit_and_safer_text(answer) + why_text(answer);
 }
 
 // "more by 3.2 GiB" as a clause, or nothing where the difference is below 2 %.
@@ -80,9 +169,10 @@ std::string runner_up_line(const StrategyResult& other, const StrategyResult& be
   const std::string speed =
       slower < 0.005 ? "as fast" : fmt::format("{:.0f} % slower", slower * 100);
   return fmt::format(
-      "  - {}: {}{}{}\n",
-      describe(other.strategy),
+      "  - {}: {}{}{}{}\n",
+      full_name(other),
       speed,
+      is_at_limit(other.result) ? ", at the card's limit" : "",
       difference(other.result.gpu.peak_total, best.result.gpu.peak_total, "GPU memory"),
       difference(other.result.host.peak, best.result.host.peak, "host memory"));
 }
@@ -96,29 +186,34 @@ std::string runners_up_text(const FitAnswer& answer) {
   return text;
 }
 
-// A faster strategy that only the spread of an assumed host memory keeps from fitting: saying how
-// much there is decides. The most probable of them.
-std::string undecided_text(const FitAnswer& answer) {
-  const StrategyResult& best = answer.strategies[*answer.recommended];
-  if (best.plan.cluster.node.host_memory.confidence != Confidence::assumed) return "";
-  const StrategyResult* found = nullptr;
-  for (const StrategyResult& other : answer.strategies) {
-    const StepResult& result = other.result;
-    const bool host_alone =
-        result.limits.size() == 1 && result.limits.front().resource == Resource::host_memory;
-    const double speed = result.step.tokens_per_second_per_gpu;
-    const bool faster = speed > 1.1 * best.result.step.tokens_per_second_per_gpu;
-    if (result.fits || !host_alone || !faster || result.fit_probability < 0.5) continue;
-    if (found == nullptr || result.fit_probability > found->result.fit_probability) found = &other;
+std::string with_memory_line(const StrategyResult& row) {
+  return fmt::format("  - with {}: {}, {:.0f} tokens/s per GPU\n",
+                     gib_text(enough_host_memory(row.result.host.peak)),
+                     full_name(row),
+                     speed_of(row));
+}
+
+// What other amounts of host memory would mean, where nobody stated one.
+std::string host_memory_text(const FitAnswer& answer) {
+  std::string text;
+  if (answer.with_usual_host_memory) {
+    const StrategyResult& row = answer.strategies[*answer.with_usual_host_memory];
+    text += fmt::format("  - with the usual {}: {}, {:.0f} tokens/s per GPU\n",
+                        gib_text(row.result.host.capacity),
+                        full_name(row),
+                        speed_of(row));
   }
-  if (found == nullptr) return "";
+  for (const std::size_t index : answer.behind_host_memory) {
+    text += with_memory_line(answer.strategies[index]);
+  }
+  return text.empty() ? "" : "\nWith another amount of host memory (--host-memory):\n" + text;
+}
+
+std::string one_node_text(const FitAnswer& answer) {
+  if (!answer.one_node) return "";
+  const StrategyResult& row = *answer.one_node;
   return fmt::format(
-      "\nFaster, if the host memory is what was assumed (say it with --host-memory):\n"
-      "  - {}: {:.0f} tokens/s per GPU, {} of host memory, probability {:.2f}\n",
-      describe(found->strategy),
-      found->result.step.tokens_per_second_per_gpu,
-      gib_text(found->result.host.peak),
-      found->result.fit_probability);
+      "  one node     is enough: {}, {:.0f} tokens/s per GPU\n", full_name(row), speed_of(row));
 }
 
 // The strategy that comes nearest, and what it lacks.
@@ -167,36 +262,66 @@ std::string short_of(const StepResult& result) {
   return text;
 }
 
-std::string strategies_text(const FitAnswer& answer, const Translation& words) {
-  std::vector<std::vector<std::string>> rows;
+std::vector<std::string> row_of(const FitAnswer& answer, std::size_t index) {
+  const StrategyResult& row = answer.strategies[index];
+  const StepResult& result = row.result;
+  const BatchSizes batch = batch_of(row);
+  return {answer.recommended == index ? "*" : "",
+          std::to_string(row.strategy.stage),
+          std::string(name(row.strategy.offload_optimizer)),
+          std::string(name(row.strategy.offload_parameter)),
+          std::string(name(kActivationCheckpointingNames, row.strategy.checkpointing)),
+          std::to_string(batch.micro_batch),
+          std::to_string(batch.accumulation),
+          !result.fits          ? "no"
+          : is_at_limit(result) ? "at limit"
+                                : "yes",
+          gib_number(result.gpu.peak_total),
+          gib_number(result.host.peak),
+          fixed_text(result.step.tokens_per_second_per_gpu, 0),
+          short_of(result)};
+}
+
+// Of the rows that differ in checkpointing alone the better one, unless `all` are wanted.
+std::vector<std::size_t> shown_rows(const FitAnswer& answer, bool all) {
+  std::vector<std::size_t> shown;
   for (std::size_t i = 0; i < answer.strategies.size(); ++i) {
     const StrategyResult& row = answer.strategies[i];
-    const StepResult& result = row.result;
-    rows.push_back({answer.recommended == i ? "*" : "",
-                    std::to_string(row.strategy.stage),
-                    std::string(name(row.strategy.offload_optimizer)),
-                    std::string(name(row.strategy.offload_parameter)),
-                    std::string(name(kActivationCheckpointingNames, row.strategy.checkpointing)),
-                    result.fits ? "yes" : "no",
-                    fixed_text(result.fit_probability, 2),
-                    gib_number(result.gpu.peak_total),
-                    gib_number(result.host.peak),
-                    fixed_text(result.step.tokens_per_second_per_gpu, 0),
-                    short_of(result)});
+    const bool same =
+        !shown.empty() && same_placement(answer.strategies[shown.back()].strategy, row.strategy);
+    if (all || !same) {
+      shown.push_back(i);
+      continue;
+    }
+    const StrategyResult& other = answer.strategies[shown.back()];
+    const bool better = row.simulated != other.simulated ? row.simulated : is_preferred(row, other);
+    if (answer.recommended != shown.back() && (answer.recommended == i || better)) shown.back() = i;
   }
-  return "\n" + table({{""},
-                       {"ZeRO", Align::right},
-                       {"optimizer"},
-                       {"parameters"},
-                       {"checkpointing"},
-                       {"fits"},
-                       {"prob.", Align::right},
-                       {"GPU GiB", Align::right},
-                       {"host GiB", Align::right},
-                       {"tokens/s/GPU", Align::right},
-                       {"short of"}},
-                      rows,
-                      words);
+  return shown;
+}
+
+std::string strategies_text(const FitAnswer& answer, bool all, const Translation& words) {
+  std::vector<std::vector<std::string>> rows;
+  for (const std::size_t index : shown_rows(answer, all)) rows.push_back(row_of(answer, index));
+  const std::string hint = all || rows.size() == answer.strategies.size()
+                               ? ""
+                               : "Each with the better checkpointing; --all: with both\n";
+  return "\n" +
+         table({{""},
+                {"ZeRO", Align::right},
+                {"optimizer"},
+                {"parameters"},
+                {"checkpointing"},
+                {"mbs", Align::right},
+                {"gas", Align::right},
+                {"fits"},
+                {"GPU GiB", Align::right},
+                {"host GiB", Align::right},
+                {"tokens/s/GPU", Align::right},
+                {"short of"}},
+               rows,
+               words) +
+         words.text(hint);
 }
 
 std::string headroom_text(const FitAnswer& answer, const StrategyResult& best) {
@@ -217,25 +342,23 @@ std::string headroom_text(const FitAnswer& answer, const StrategyResult& best) {
 
 }  // namespace
 
-std::string fit_text(const FitAnswer& answer, const Translation& words) {
-  const Plan& plan = answer.strategies.front().plan;
-  std::string text = words.text(question_line(plan) + "\n");
+std::string fit_text(const FitAnswer& answer, bool all, const Translation& words) {
+  const StrategyResult& best =
+      answer.recommended ? answer.strategies[*answer.recommended] : nearest(answer);
+  std::string text = words.text(question_line(best.plan) + "\n");
   if (answer.recommended) {
-    const StrategyResult& best = answer.strategies[*answer.recommended];
-    std::string about = yes_text(best);
+    std::string about = yes_text(answer);
     if (best.result.job_steps > 0) about += "  job          " + job_text(best.result) + "\n";
-    about += headroom_text(answer, best) + runners_up_text(answer) + undecided_text(answer);
-    text += words.text(about) + strategies_text(answer, words);
+    about += headroom_text(answer, best) + one_node_text(answer) + runners_up_text(answer) +
+             host_memory_text(answer) + trainer_lines(best.plan);
+    text += words.text(about) + strategies_text(answer, all, words);
     text += "\nds_config.json:\n" + emit(written_ds_config(best.plan)).dump(2) + "\n";
-    text += words.text(trainer_lines(best.plan) + list_text("Assumed", best.plan.assumptions) +
-                       list_text("Warnings", best.result.warnings));
   } else {
-    const StrategyResult& best = nearest(answer);
-    text += words.text(no_text(answer)) + strategies_text(answer, words);
-    text += words.text(remedies_text(answer) + list_text("Assumed", best.plan.assumptions) +
-                       list_text("Warnings", best.result.warnings));
+    text += words.text(no_text(answer) + remedies_text(answer) + host_memory_text(answer)) +
+            strategies_text(answer, all, words);
   }
-  return text;
+  return text + words.text(list_text("Assumed", best.plan.assumptions) +
+                           list_text("Warnings", best.result.warnings));
 }
 
 }  // namespace zeroplan

@@ -8,6 +8,8 @@
 
 namespace zeroplan {
 
-std::string fit_text(const FitAnswer& answer, const Translation& words);
+// The answer, why, what else, the launch line; then the strategies, ds_config.json and what was
+// assumed. `all`: the strategies with either checkpointing, not with the better one.
+std::string fit_text(const FitAnswer& answer, bool all, const Translation& words);
 
 }  // namespace zeroplan

@@ -107,6 +107,7 @@ TuneOptions tune_options_of(const Arguments& arguments, const Scenario& scenario
   options.objective = objective_of(arguments);
   SearchOptions& search = options.search;
   PredictOptions& predict = search.limits.predict;
+  predict.host_is_open = true;  // as fit takes it
   predict.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(predict.confidence);
   if (arguments.has("reserve") || arguments.has("max-gpu-memory")) {
     take_gpu_limits(arguments, prepare(scenario).cluster->gpu.memory.value, predict);

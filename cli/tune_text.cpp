@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/remedies.hpp"
+#include "cli/step_text.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
 
@@ -48,7 +49,7 @@ std::string best_text(const TuneAnswer& answer,
       "best: {}\n"
       "  speed        {} a step, {:.0f} tokens/s per GPU, {:.0f} % of the GPU's peak, bound by {}\n"
       "  GPU memory   {} of {} at the peak, which is in {}\n"
-      "  host memory  {} of {} per node\n"
+      "{}"
       "  probability  {:.3f} that it fits\n",
       strategy_text(plan),
       seconds_text(result.step.total),
@@ -58,9 +59,9 @@ std::string best_text(const TuneAnswer& answer,
       gib_text(result.gpu.peak_total),
       gib_text(result.gpu.capacity),
       name(kPhaseNames, result.gpu.peak_phase),
-      gib_text(result.host.peak),
-      gib_text(result.host.capacity),
+      host_memory_text(plan, result),
       result.fit_probability);
+  text += at_limit_text(result);
   if (options.objective == Objective::cost || price) {
     text += "  cost         " + cost_text(result, price) + "\n";
   }
@@ -132,17 +133,15 @@ std::string proof_text(const TuneAnswer& answer, const TuneOptions& options) {
                                  grouped(search.points),
                                  grouped(search.evaluated),
                                  grouped(search.pruned));
+  if (search.unseen > 0) text += fmt::format(", {} not looked at", grouped(search.unseen));
   const bool memory = options.objective == Objective::memory;
   if (search.interrupted) return text + "; interrupted, so this is the best so far\n";
   if (search.out_of_time) return text + "; out of time, so this is the best so far\n";
   if (search.out_of_patience && !search.optimal) {
     const double more = search.unseen_at_most;
-    return text +
-           (memory
-                ? fmt::format("; not looked at is what is at most {:.1f} % smaller, by a bound\n",
-                              more / (1.0 + more) * 100.0)
-                : fmt::format("; not looked at is what is at most {:.1f} % faster, by a bound\n",
-                              more * 100.0));
+    return text + (memory ? fmt::format(": at most {:.1f} % smaller, by a bound\n",
+                                        more / (1.0 + more) * 100.0)
+                          : fmt::format(": at most {:.1f} % faster, by a bound\n", more * 100.0));
   }
   if (!search.optimal) return text + "\n";
   if (options.search.gap == 0.0) return text + " by bounds: the optimum of the space\n";

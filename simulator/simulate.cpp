@@ -132,6 +132,7 @@ void take_time(const TimeAccount& time, double scale, StepTime& step) {
   step.exposed_offload =
       scaled(idle(time, IdleCause::copies) + idle(time, IdleCause::cpu_optimizer) +
              idle(time, IdleCause::host_memory) + idle(time, IdleCause::nvme));
+  step.device_memory = scaled(time.device_memory);
   step.bound = bound_of(time);
   step.tokens_per_second_per_gpu *= ratio;
   step.samples_per_second *= ratio;

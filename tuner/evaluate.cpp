@@ -6,6 +6,7 @@
 #include "model/diagnostic.hpp"
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulate.hpp"
+#include "tuner/fit_ranking.hpp"
 #include "tuner/search.hpp"
 
 namespace zeroplan {
@@ -64,6 +65,7 @@ Evaluated evaluate(const SearchSpace& space,
     item.gpu_memory = result.gpu.peak_total;
     item.host_memory = result.host.peak;
     item.fits = result.fits;
+    item.at_limit = is_at_limit(result);
     if (!result.fits) {
       item.why_not = "simulated: not enough " + lacks(result);
     } else if (item.host_memory > limits.host_memory) {

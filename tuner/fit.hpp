@@ -5,17 +5,29 @@
 #include <string>
 #include <vector>
 
+#include "model/plan/batch.hpp"
 #include "model/predict/predict.hpp"
 #include "tuner/headroom.hpp"
 #include "tuner/strategies.hpp"
 
 namespace zeroplan {
 
-// One strategy, planned and predicted.
+// A smaller micro-batch than the chosen one, with which the card does not run full.
+struct SaferBatch {
+  BatchSizes sizes;
+  double tokens_per_second_per_gpu = 0.0;
+  Bytes gpu_memory;
+};
+
+// One strategy, planned with its best batch and predicted.
 struct StrategyResult {
   Strategy strategy;
   Plan plan;
   StepResult result;
+  std::optional<SaferBatch> safer;  // where the plan runs at the card's limit and this is slower
+  // The closed form alone saw it: it surely does not fit, or the same with the other checkpointing
+  // is better. It is not recommended.
+  bool simulated = false;
 };
 
 // A change of the scenario that was planned again.
@@ -30,9 +42,15 @@ struct FitAnswer {
   std::vector<std::size_t> runners_up;     // the next two that fit and differ in their numbers
   std::optional<Headroom> headroom;        // of the recommended one
   std::vector<Remedy> remedies;            // cheapest first, at most three, where none fits
+  // Where nobody said how much host memory a node has: faster ones that need more than a node of
+  // the kind can have, and the best one that does with what is usual (indices).
+  std::vector<std::size_t> behind_host_memory;
+  std::optional<std::size_t> with_usual_host_memory;
+  std::optional<StrategyResult> one_node;  // of a cluster of several, where one is enough
 };
 
-// Plans every strategy. Throws InputError as resolve() does.
+// Plans every strategy with the batch that was said, or the usual one. Host memory that nobody
+// stated is a requirement (PredictOptions::host_is_open). Throws InputError as resolve() does.
 FitAnswer fit(const Scenario& scenario, const PredictOptions& options = {});
 
 }  // namespace zeroplan

@@ -1,6 +1,7 @@
 #include "tuner/pareto.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace zeroplan {
 
@@ -20,6 +21,14 @@ std::vector<Evaluated> pareto_front(std::vector<Evaluated> points) {
     if (!beaten) front.push_back(std::move(point));
   }
   return front;
+}
+
+std::vector<Evaluated> front_beside(const Evaluated& best, std::vector<Evaluated> points) {
+  std::erase_if(points, [&](const Evaluated& item) {
+    return item.point != best.point && item.tokens_per_second >= best.tokens_per_second &&
+           item.gpu_memory <= best.gpu_memory;
+  });
+  return pareto_front(std::move(points));
 }
 
 }  // namespace zeroplan

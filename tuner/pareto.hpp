@@ -10,4 +10,8 @@ namespace zeroplan {
 // The fastest first; of points with the same three numbers the first one stays.
 std::vector<Evaluated> pareto_front(std::vector<Evaluated> points);
 
+// The front on which `best` stands: what is as fast and as small counts as equal to it where the
+// search chose a simpler point, and is left out.
+std::vector<Evaluated> front_beside(const Evaluated& best, std::vector<Evaluated> points);
+
 }  // namespace zeroplan

@@ -7,8 +7,9 @@
 // Branches are opened best bound first; their points are simulated the simplest first, in rounds of
 // a fixed size, so that the answer does not depend on the number of threads.
 //
-// The answer: of the points whose score is within half of `gap`, and 1 %, of the best one
-// simulated, the simplest (fewest knobs that differ from the default, each offload among them).
+// The answer: of the points whose score is within `gap` of the best one simulated, which is as good
+// as a prediction tells them apart, the simplest: the least offloaded, then the one with the fewest
+// knobs that differ from the default; one that does not fill its card before all that do.
 // `optimal`: no point that was left out can be better than the best one by more than `gap`; with a
 // gap of 0 the answer is that of exhaustive enumeration, and so it is where few points come into
 // question: the gap leaves nothing out before 48 were simulated. Near a card's limit the bounds
@@ -55,6 +56,7 @@ struct Evaluated {
   Seconds step;
   Bytes gpu_memory;
   Bytes host_memory;
+  bool at_limit = false;  // of the card: fit_ranking.hpp
 };
 
 struct SearchProgress {

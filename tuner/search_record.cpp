@@ -143,8 +143,9 @@ void SearchRecord::choose_best() {
   for (const Evaluated& item : fitting_) {
     if (score_of(item) < top_score_ / tie()) continue;
     const int cost = space_.cost(item.point);
-    const bool simpler = best == nullptr || cost < best_cost;
-    const bool as_simple = best != nullptr && cost == best_cost;
+    const auto effort = std::pair(item.at_limit, cost);
+    const bool simpler = best == nullptr || effort < std::pair(best->at_limit, best_cost);
+    const bool as_simple = best != nullptr && effort == std::pair(best->at_limit, best_cost);
     const bool better =
         as_simple && (score_of(item) > score_of(*best) ||
                       (score_of(item) == score_of(*best) && item.point < best->point));
@@ -166,7 +167,7 @@ SearchResult SearchRecord::finish(double seconds, bool interrupted, bool out_of_
     const bool as_good = score_of(item) >= score_of(*result_.best);
     note(as_good ? kNoBetter : (memory ? kLarger : kSlower), 1, std::move(sample));
   }
-  result_.pareto = pareto_front(fitting_);
+  result_.pareto = result_.best ? front_beside(*result_.best, fitting_) : pareto_front(fitting_);
   result_.fitting = std::move(fitting_);
   result_.interrupted = interrupted;
   result_.out_of_time = !interrupted && out_of_time;

@@ -53,7 +53,8 @@ class SearchRecord {
   SearchResult finish(double seconds, bool interrupted, bool out_of_time);
 
  private:
-  double tie() const { return 1.0 + std::min(0.5 * options_.gap, 0.01); }
+  // Scores that differ by less than a prediction is off count as equal.
+  double tie() const { return 1.0 + options_.gap; }
   double gap() const;
   std::int64_t known_in(const Branch& branch) const;
   void remember(const Point& point, bool fits);

@@ -57,12 +57,6 @@ KnobSurroundings around(const Strategy& strategy) {
   return {strategy.stage, strategy.offload_optimizer, strategy.offload_parameter};
 }
 
-std::vector<std::int64_t> grid_of(Knob knob) {
-  std::vector<std::int64_t> values;
-  for (const KnobLiteral& point : knob_row(knob).grid) values.push_back(point.integer);
-  return values;
-}
-
 bool same(const KnobValue& a, const KnobValue& b) { return to_json(a) == to_json(b); }
 
 bool holds(const std::vector<KnobValue>& values, const KnobValue& value) {
@@ -115,37 +109,39 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
   } else if (checkpointings_.empty()) {
     checkpointings_ = {ActivationCheckpointing::none, ActivationCheckpointing::full};
   }
-  read_batches(request);
+  not_reentrant_ =
+      scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr && holds_frozen_weights(any);
+  read_batches(request, any.workload.sequence_length);
   read_strategies(request);
 }
 
-void SearchSpace::read_batches(const SearchRequest& request) {
-  const auto values = [&](const std::vector<std::int64_t>& asked, ScenarioKey key, Knob knob) {
-    if (!asked.empty()) return asked;
-    if (const Said* said = scenario_.find(key)) return std::vector{said->value.as_integer()};
-    return grid_of(knob);
+void SearchSpace::read_batches(const SearchRequest& request, std::int64_t sequence_length) {
+  const SaidBatch said = said_batch(scenario_, nullptr);
+  const auto values = [](std::vector<std::int64_t> asked, std::optional<std::int64_t> there) {
+    if (asked.empty() && there) asked = {*there};
+    return asked;
   };
-  const std::vector<std::int64_t> micro = values(
-      request.micro_batches, ScenarioKey::micro_batch_size, Knob::train_micro_batch_size_per_gpu);
-  const std::vector<std::int64_t> steps = values(request.accumulations,
-                                                 ScenarioKey::gradient_accumulation_steps,
-                                                 Knob::gradient_accumulation_steps);
-  std::optional<std::int64_t> global = request.global_batch;
-  if (!global && base_) global = base_->integer(Knob::train_batch_size);
-  if (!global) {
-    for (const std::int64_t m : micro) {
-      for (const std::int64_t g : steps) batches_.push_back({m, g});
+  const std::vector<std::int64_t> micro = values(request.micro_batches, said.micro_batch);
+  const std::vector<std::int64_t> steps = values(request.accumulations, said.accumulation);
+  std::optional<std::int64_t> global = request.global_batch ? request.global_batch : said.global;
+  if (!global && base_) global = batch_of_file(micro.empty() && steps.empty());
+  const auto add = [&](std::optional<std::int64_t> m, std::optional<std::int64_t> g) {
+    const BatchChoices choices = batch_choices({m, g, global}, ranks_, sequence_length);
+    assumed_batch_ = choices.assumption;
+    for (const BatchSizes& sizes : choices.sizes) {
+      const bool made = !global || sizes.micro_batch * sizes.accumulation * ranks_ == *global;
+      const bool micro_said = !m || sizes.micro_batch == *m;
+      if (made && micro_said && (!g || sizes.accumulation == *g)) batches_.push_back(sizes);
     }
-    return;
+  };
+  const bool divides = !global || *global % ranks_ == 0;
+  if (divides && micro.empty() && steps.empty()) add({}, {});
+  for (const std::int64_t m : divides ? micro : std::vector<std::int64_t>()) {
+    if (steps.empty()) add(m, {});
+    for (const std::int64_t g : steps) add(m, g);
   }
-  const bool any_steps = request.accumulations.empty() &&
-                         scenario_.find(ScenarioKey::gradient_accumulation_steps) == nullptr;
-  for (const std::int64_t m : micro) {
-    if (*global % (m * ranks_) != 0) continue;
-    const std::int64_t g = *global / (m * ranks_);
-    if (any_steps || std::find(steps.begin(), steps.end(), g) != steps.end()) {
-      batches_.push_back({m, g});
-    }
+  for (const std::int64_t g : divides&& micro.empty() ? steps : std::vector<std::int64_t>()) {
+    add({}, g);
   }
   if (!batches_.empty()) return;
   throw InputError(
@@ -153,8 +149,17 @@ void SearchSpace::read_batches(const SearchRequest& request) {
        std::string(pointer_of(Knob::train_batch_size)),
        "a batch that micro-batch x accumulation x " + std::to_string(ranks_) +
            " data-parallel ranks can make",
-       std::to_string(*global),
+       std::to_string(global.value_or(0)),
        "a multiple of " + std::to_string(ranks_) + ", or --search micro_batch_size=..."});
+}
+
+// The global batch that the user's ds_config fixes, or that its sizes make: how it is made is
+// searched.
+std::optional<std::int64_t> SearchSpace::batch_of_file(bool sizes_count) const {
+  const SaidBatch file = said_batch(Scenario(), &*base_);
+  if (file.global) return file.global;
+  if (!sizes_count || !file.micro_batch || !file.accumulation) return std::nullopt;
+  return *file.micro_batch * *file.accumulation * ranks_;
 }
 
 // --- strategies and their axes
@@ -226,9 +231,8 @@ void SearchSpace::drop_unreached(Axis& axis) const {
 void SearchSpace::add_strategy(const Strategy& strategy, const SearchRequest& request) {
   StrategySpace space;
   space.strategy = strategy;
-  space.cost = (strategy.stage != 0 ? 1 : 0) +
-               (strategy.offload_optimizer != OffloadDevice::none ? 1 : 0) +
-               (strategy.offload_parameter != OffloadDevice::none ? 1 : 0);
+  // Less offload is simpler than any choice of other knobs.
+  space.cost = (strategy.stage != 0 ? 1 : 0) + static_cast<int>(kMostAxes) * offload_of(strategy);
   for (const AxisRole role :
        {AxisRole::tail, AxisRole::other, AxisRole::gather, AxisRole::reduce}) {
     for (const KnobRow& row : kKnobs) {
@@ -366,10 +370,16 @@ Plan SearchSpace::plan_of(const DsConfig& config,
   scenario.set(ScenarioKey::activation_checkpointing,
                Json(name(kActivationCheckpointingNames, kind)),
                kTune);
+  scenario.unset(ScenarioKey::global_batch_size);
+  if (not_reentrant_ && config.integer(Knob::zero_stage) == 3) {
+    scenario.set(ScenarioKey::checkpoint_reentrant, Json(false), kTune);
+  }
   if (changed != nullptr) scenario.set(key, changed->value, changed->origin);
   Prepared prepared = prepared_;
   prepared.ds_config = std::make_shared<const DsConfig>(config);
-  return resolve(scenario, prepared);
+  Plan plan = resolve(scenario, prepared);
+  if (!assumed_batch_.empty()) plan.assumptions.push_back(assumed_batch_);
+  return plan;
 }
 
 Json SearchSpace::describe(const Point& point) const {

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "model/plan/batch.hpp"
 #include "model/plan/plan.hpp"
 #include "tuner/search_request.hpp"
 #include "tuner/strategies.hpp"
@@ -43,11 +44,6 @@ struct StrategySpace {
   int cost = 0;             // knobs that differ from the default
   std::vector<Axis> axes;   // by role
   std::int64_t points = 1;  // of all axes together
-};
-
-struct BatchSizes {
-  std::int64_t micro_batch = 1;
-  std::int64_t accumulation = 1;
 };
 
 inline constexpr std::size_t kMostAxes = 28;
@@ -100,7 +96,8 @@ class SearchSpace {
   Json describe(const Point& point) const;
 
  private:
-  void read_batches(const SearchRequest& request);
+  void read_batches(const SearchRequest& request, std::int64_t sequence_length);
+  std::optional<std::int64_t> batch_of_file(bool sizes_count) const;
   void read_strategies(const SearchRequest& request);
   void add_strategy(const Strategy& strategy, const SearchRequest& request);
   std::vector<KnobValue> values_of(Knob knob, int stage, const SearchRequest& request) const;
@@ -126,6 +123,9 @@ class SearchSpace {
   std::vector<StrategySpace> strategies_;
   std::vector<ActivationCheckpointing> checkpointings_;
   std::vector<BatchSizes> batches_;
+  std::string assumed_batch_;  // a sentence, where nobody said the batch
+  bool not_reentrant_ =
+      false;  // checkpointing under stage 3, where nobody said and it spares memory
   std::vector<LeftOut> left_out_;
 };
 

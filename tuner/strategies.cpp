@@ -5,6 +5,7 @@
 #include <string>
 
 #include "model/check.hpp"
+#include "model/engine/fetch_coordinator.hpp"
 
 namespace zeroplan {
 namespace {
@@ -150,6 +151,24 @@ std::string describe(const Strategy& strategy) {
             " activation checkpointing";
   }
   return text;
+}
+
+bool same_placement(const Strategy& a, const Strategy& b) {
+  return a.stage == b.stage && a.offload_optimizer == b.offload_optimizer &&
+         a.offload_parameter == b.offload_parameter;
+}
+
+int offload_of(const Strategy& strategy) {
+  const auto distance = [](OffloadDevice device) {
+    return device == OffloadDevice::none ? 0 : device == OffloadDevice::cpu ? 1 : 2;
+  };
+  return distance(strategy.offload_optimizer) + distance(strategy.offload_parameter);
+}
+
+bool holds_frozen_weights(const Plan& plan) {
+  return plan.workload.method != Method::full && plan.workload.checkpoint_reentrant &&
+         runs_deepspeed(plan.workload) &&
+         FetchCoordinator::holds_recomputed_weights(plan.engine.version);
 }
 
 std::vector<Strategy> strategies(const Scenario& scenario) {

@@ -21,6 +21,16 @@ std::string_view name(OffloadDevice device);
 // "ZeRO-3, optimizer on cpu, full checkpointing"
 std::string describe(const Strategy& strategy);
 
+// Same stage and offload.
+bool same_placement(const Strategy& a, const Strategy& b);
+
+// How far offloaded: none, the optimizer, the weights too; a drive counts more than the host.
+int offload_of(const Strategy& strategy);
+
+// Does reentrant checkpointing keep frozen weights gathered under stage 3 (gather_timeline.hpp)?
+// Checkpointing that is not reentrant spares them and costs nothing.
+bool holds_frozen_weights(const Plan& plan);
+
 // The combinations that DeepSpeed accepts and that differ: stages 0 to 3; the optimizer offloaded
 // to the CPU from stage 1 on; parameters too, and NVMe, in stage 3 (stages 1 and 2 treat NVMe as
 // CPU). Each with the checkpointing that was said, or without and with.

@@ -28,7 +28,7 @@ struct ReportData {
   TradeOffs trade_offs;
   std::vector<Json> descriptions;    // of trade_offs.points: what was chosen, by key
   std::int64_t points = 0;           // of the space
-  FitAnswer fit;                     // the strategies at the user's own micro-batch
+  FitAnswer fit;                     // the strategies, each with its best batch
   std::optional<ChosenPlan> chosen;  // nothing where nothing fits
   // The strategies are points of the space too: nothing was said that leaves some of them out.
   bool strategies_count = true;

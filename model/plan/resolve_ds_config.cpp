@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "model/plan/batch.hpp"
 #include "model/plan/frontend_hf.hpp"
 #include "model/plan/resolver.hpp"
 
@@ -176,25 +177,26 @@ void resolve_batch(Resolver& r) {
   const DsConfig& config = r.plan.ds_config;
   Workload& workload = r.plan.workload;
   const std::int64_t ranks = r.plan.degrees.data;
-  const auto total = config.integer(Knob::train_batch_size);
   const auto pick = [&](ScenarioKey key, Knob knob) -> std::optional<std::int64_t> {
     const auto said = r.integer(key);
     const auto in_file = config.integer(knob);
     if (said && in_file) return agreed(r, key, knob, *said, *in_file);
     return said ? said : in_file;
   };
+  const auto total = pick(ScenarioKey::global_batch_size, Knob::train_batch_size);
   auto micro = pick(ScenarioKey::micro_batch_size, Knob::train_micro_batch_size_per_gpu);
   auto steps = pick(ScenarioKey::gradient_accumulation_steps, Knob::gradient_accumulation_steps);
   // DeepSpeed fills what is missing by whole-number division and then checks the product
   // (runtime/config.py _set_batch_related_parameters, _batch_assertion).
-  if (total && !micro && !steps) steps = 1;
+  const bool in_file = config.integer(Knob::train_batch_size).has_value();
+  if (total && in_file && !micro && !steps) steps = 1;
+  if (!micro && !(total && steps)) {
+    micro = kDefaultMicroBatch;
+    r.assume("micro-batch 1: the default");
+  }
   using detail::checked_product;
   if (total && !steps) steps = *total / checked_product(*micro, ranks);
   if (total && !micro) micro = *total / checked_product(*steps, ranks);
-  if (!micro) {
-    micro = 1;
-    r.assume("micro-batch 1: the default");
-  }
   if (!steps && r.plan.degrees.pipeline > 1) {
     // With fewer a pipeline waits more than it works: Huang et al. 2018, arXiv:1811.06965,
     // section 2.3.
@@ -210,13 +212,14 @@ void resolve_batch(Resolver& r) {
   check_filled(r, ScenarioKey::gradient_accumulation_steps, "micro-batches", *steps);
   const std::int64_t product = checked_product(checked_product(*micro, *steps), ranks);
   if (total && product != *total) {
-    const Origin origin{r.ds_config_file, std::string(pointer_of(Knob::train_batch_size))};
-    r.problem(origin,
+    const Origin file{r.ds_config_file, std::string(pointer_of(Knob::train_batch_size))};
+    r.problem(in_file ? file : r.origin(ScenarioKey::global_batch_size),
               "micro-batch x accumulation x data-parallel ranks = " + std::to_string(*micro) +
                   " x " + std::to_string(*steps) + " x " + std::to_string(ranks) + " = " +
                   std::to_string(product),
               std::to_string(*total),
-              "write \"auto\", or leave train_batch_size out");
+              in_file ? "write \"auto\", or leave train_batch_size out"
+                      : "a multiple of " + std::to_string(*micro * ranks));
   }
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kMostTokens = 1LL << 24;
 constexpr std::int64_t kMostBatch = 1LL << 20;
+constexpr std::int64_t kMostGlobalBatch = 1LL << 40;
 constexpr std::int64_t kMostDegree = 100000;
 
 }  // namespace
@@ -83,6 +84,15 @@ const std::array<ScenarioKeyInfo, kScenarioKeyCount> kScenarioKeys = {{
      1,
      kMostBatch,
      "micro-batches in one optimizer step"},
+    {ScenarioKey::global_batch_size,
+     "/workload/global_batch_size",
+     "--global-batch-size",
+     "--global-batch",
+     ScenarioType::integer,
+     "",
+     1,
+     kMostGlobalBatch,
+     "sequences in one optimizer step, of all GPUs together"},
     {ScenarioKey::method,
      "/workload/method",
      "--method",

@@ -26,6 +26,7 @@ enum class ScenarioKey {
   sequence_length,
   micro_batch_size,
   gradient_accumulation_steps,
+  global_batch_size,
   method,
   precision,
   optimizer,

@@ -100,6 +100,7 @@ struct StepTime {
   Seconds optimizer;
   Seconds exposed_communication;  // part of the above
   Seconds exposed_offload;        // part of the above
+  Seconds device_memory;          // part of the above: memory given back and taken again
   Seconds lower_bound;            // all resources at once
   Seconds upper_bound;            // one after the other
   Bound bound = Bound::compute;

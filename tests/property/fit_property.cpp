@@ -7,6 +7,7 @@
 #include "tests/catch.hpp"
 #include "tests/property/random_scenario.hpp"
 #include "tuner/fit.hpp"
+#include "tuner/fit_ranking.hpp"
 
 using namespace zeroplan;
 using namespace zeroplan::testing;
@@ -20,13 +21,21 @@ Json question(ScenarioGenerator& random, const char* memory_gpu) {
        {"cluster", std::to_string(random.one_of<std::int64_t>({1, 2, 4})) + "x" + memory_gpu},
        {"workload",
         Json::object({{"sequence_length", random.between(1, 16) * 128},
-                      {"micro_batch_size", random.one_of<std::int64_t>({1, 2, 8})}})}});
+                      {"micro_batch_size", random.one_of<std::int64_t>({1, 2, 8})},
+                      {"gradient_accumulation_steps", random.one_of<std::int64_t>({1, 2})}})}});
 }
 
 Json large_question(ScenarioGenerator& random) {
   Json document = question(random, "RTX4090");
   document["model"] = random.one_of<const char*>({"llama-2-7b", "llama-2-13b", "llama-3-8b"});
   return document;
+}
+
+// As fit takes host memory that nobody stated.
+SimulateOptions open_host() {
+  SimulateOptions options;
+  options.predict.host_is_open = true;
+  return options;
 }
 
 }  // namespace
@@ -47,9 +56,9 @@ TEST_CASE("what is recommended fits, and nothing that fits is clearly faster") {
     for (const StrategyResult& other : answer.strategies) {
       if (!other.result.fits) continue;
       INFO(describe(other.strategy) << " against " << describe(best.strategy));
-      // Ties within half a percent go to the simpler file, pair by pair: so two such steps.
-      CHECK(other.result.step.tokens_per_second_per_gpu <=
-            best.result.step.tokens_per_second_per_gpu * 1.0101);
+      // Ties within 2 % go to less offload and the simpler file; a full card is left for a tenth.
+      const double allowed = is_at_limit(other.result) ? 1.0 / (kSafeShare * 0.98) : 1.0 / 0.98;
+      CHECK(speed_of(other) <= speed_of(best) * allowed);
     }
   }
 }
@@ -73,7 +82,7 @@ TEST_CASE("headroom is the largest micro-batch that fits") {
       config.unset(Knob::train_batch_size);
       config.unset(Knob::train_micro_batch_size_per_gpu);
       changed["ds_config"] = emit(config);
-      return simulate(resolve(read(changed))).fits;
+      return simulate(resolve(read(changed)), open_host()).fits;
     };
     const std::int64_t largest = answer.headroom->largest_micro_batch;
     CHECK(fits_with("micro_batch_size", largest));
@@ -96,7 +105,7 @@ TEST_CASE("remedies fit") {
     for (const Remedy& remedy : answer.remedies) {
       INFO(remedy.change);
       CHECK(remedy.best.result.fits);
-      CHECK(simulate(remedy.best.plan).fits);
+      CHECK(simulate(remedy.best.plan, open_host()).fits);
       ++remedies;
     }
   }

@@ -9,12 +9,17 @@ using namespace zeroplan;
 
 namespace {
 
+// A name as JSON; a document is JSON already.
+std::string quoted(const std::string& text) {
+  return text.front() == '{' || text.front() == '"' ? text : '"' + text + '"';
+}
+
 FitAnswer ask(const std::string& model,
               const std::string& cluster,
               const std::string& workload,
               const std::string& ds_config = "") {
   std::string text =
-      R"({"model":)" + model + R"(,"cluster":")" + cluster + R"(","workload":)" + workload;
+      R"({"model":)" + model + R"(,"cluster":)" + quoted(cluster) + R"(,"workload":)" + workload;
   if (!ds_config.empty()) text += ",\"ds_config\":" + ds_config;
   return fit(parse_scenario(parse_json(text + "}", "s.json").root, "s.json"));
 }
@@ -121,17 +126,80 @@ TEST_CASE("a question that cannot be planned is an input error") {
   CHECK_THROWS_AS(ask("\"llama-2-7b\"", "1x4xRTX4090", R"({"tensor_parallel":4})"), InputError);
 }
 
-TEST_CASE("adapters that fit only without reentrant checkpointing are told so first") {
-  // The Trainer of transformers 4 checkpoints so unless it is told otherwise.
-  const FitAnswer answer =
-      ask(R"("llama-2-13b")",
-          "1x8xA10",
-          R"({"sequence_length":512,"method":"lora","activation_checkpointing":"full"},
-              "software":{"deepspeed":"0.19.6","torch":"2.8","transformers":"4.57"})");
-  REQUIRE_FALSE(answer.recommended.has_value());
-  REQUIRE_FALSE(answer.remedies.empty());
-  CHECK(answer.remedies[0].change ==
+TEST_CASE("adapters that fit only without reentrant checkpointing get it, or are told so") {
+  const auto answer_with = [](const std::string& reentrant) {
+    return ask(R"("llama-2-13b")",
+               "1x8xA10",
+               R"({"sequence_length":512,"method":"lora","activation_checkpointing":"full")" +
+                   reentrant + "}");
+  };
+  const FitAnswer free = answer_with("");
+  REQUIRE(free.recommended.has_value());
+  CHECK_FALSE(free.strategies[*free.recommended].plan.workload.checkpoint_reentrant);
+  const FitAnswer said = answer_with(R"(,"checkpoint_reentrant":true)");
+  REQUIRE_FALSE(said.recommended.has_value());
+  REQUIRE_FALSE(said.remedies.empty());
+  CHECK(said.remedies[0].change ==
         "checkpoint with use_reentrant=False (--checkpoint-reentrant false)");
-  CHECK_FALSE(answer.remedies[0].best.plan.workload.checkpoint_reentrant);
-  CHECK(answer.remedies[0].best.plan.engine.stage == 3);
+  CHECK(said.remedies[0].best.plan.engine.stage == 3);
+}
+
+TEST_CASE("without a batch every strategy makes the usual one, with its own micro-batch") {
+  const FitAnswer answer = ask(kSmall, "1x4xA100-80G-SXM", R"({"sequence_length":512})");
+  for (const StrategyResult& item : answer.strategies) {
+    const Workload& workload = item.plan.workload;
+    CHECK(workload.micro_batch_size * workload.gradient_accumulation_steps * 4 == 128);
+  }
+  const StrategyResult& best = answer.strategies[*answer.recommended];
+  CHECK(best.plan.workload.micro_batch_size > 1);
+  // Faster than what the most frugal batch does.
+  const FitAnswer frugal = ask(kSmall,
+                               "1x4xA100-80G-SXM",
+                               R"({"sequence_length":512,"micro_batch_size":1,
+                                   "gradient_accumulation_steps":1})");
+  CHECK(best.result.step.tokens_per_second_per_gpu >
+        frugal.strategies[*frugal.recommended].result.step.tokens_per_second_per_gpu);
+}
+
+TEST_CASE("a global batch, sizes and a file's batch are kept") {
+  const auto product = [](const StrategyResult& item) {
+    const Workload& workload = item.plan.workload;
+    return workload.micro_batch_size * workload.gradient_accumulation_steps * 4;
+  };
+  for (const StrategyResult& item :
+       ask(kSmall, "1x4xA100-80G-SXM", R"({"sequence_length":512,"global_batch_size":24})")
+           .strategies) {
+    CHECK(product(item) == 24);
+  }
+  for (const StrategyResult& item :
+       ask(kSmall, "1x4xA100-80G-SXM", R"({"sequence_length":512})", R"({"train_batch_size":40})")
+           .strategies) {
+    CHECK(product(item) == 40);
+  }
+}
+
+TEST_CASE("host memory that nobody stated is a requirement, one that somebody did a limit") {
+  const std::string workload = R"({"sequence_length":1024,"method":"lora"})";
+  const FitAnswer open = ask(R"("llama-3-8b")", R"("4xRTX4090")", workload);
+  REQUIRE(open.recommended.has_value());
+  const StrategyResult& best = open.strategies[*open.recommended];
+  CHECK(best.result.host.peak > best.result.host.capacity);
+  REQUIRE(open.with_usual_host_memory.has_value());
+  const StrategyResult& usual = open.strategies[*open.with_usual_host_memory];
+  CHECK(usual.result.host.peak <= usual.result.host.capacity);
+  const FitAnswer stated = ask(R"("llama-3-8b")",
+                               R"({"gpus_per_node":4,"gpu":"RTX4090",
+                                   "host_memory_bytes":64000000000})",
+                               workload);
+  REQUIRE(stated.recommended.has_value());
+  CHECK(stated.strategies[*stated.recommended].result.host.peak < Bytes::gib(60));
+  CHECK(stated.behind_host_memory.empty());
+}
+
+TEST_CASE("of several nodes one is named where it is enough") {
+  const FitAnswer answer = ask(kSmall, "2x4xA100-80G-SXM", R"({"sequence_length":512})");
+  REQUIRE(answer.one_node.has_value());
+  CHECK(answer.one_node->plan.cluster.nodes == 1);
+  CHECK(answer.one_node->result.fits);
+  CHECK_FALSE(ask(kSmall, "1x4xA100-80G-SXM", R"({"sequence_length":512})").one_node.has_value());
 }

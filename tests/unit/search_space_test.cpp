@@ -1,7 +1,9 @@
 #include "tuner/search_space.hpp"
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "model/diagnostic.hpp"
 #include "tests/catch.hpp"
@@ -147,6 +149,53 @@ TEST_CASE("a fixed global batch pairs micro-batches with accumulations") {
   CHECK_THROWS_AS(
       SearchSpace(scenario_of("gpt2", "4xA100-80G"), read_request({{"train_batch_size=50"}, {}})),
       InputError);
+}
+
+TEST_CASE("without a batch a step has about 128 sequences, and what was said is kept") {
+  const auto made = [](const SearchSpace& space) {
+    std::set<std::int64_t> all;
+    for (const BatchSizes& batch : space.batches()) {
+      all.insert(batch.micro_batch * batch.accumulation * 4);
+    }
+    return all;
+  };
+  const auto space_of = [](Json workload, const std::vector<std::string>& search = {}) {
+    return SearchSpace(scenario_of("gpt2", "4xA100-80G", std::move(workload)),
+                       read_request({{}, search}));
+  };
+  CHECK(made(space_of(Json::object({}))) == std::set<std::int64_t>{128});
+  CHECK(made(space_of(Json::object({{"micro_batch_size", 8}}))) == std::set<std::int64_t>{128});
+  CHECK(made(space_of(Json::object({{"global_batch_size", 64}}))) == std::set<std::int64_t>{64});
+  CHECK(made(space_of(Json::object({}), {"micro_batch_size=1,2", "gas=1,4"})) ==
+        std::set<std::int64_t>{4, 8, 16, 32});
+  const Plan plan = space_of(Json::object({})).plan(Point{});
+  CHECK(std::any_of(plan.assumptions.begin(), plan.assumptions.end(), [](const std::string& line) {
+    return line.starts_with("128 sequences a step");
+  }));
+}
+
+TEST_CASE("a ds_config's sizes are the batch, and how it is made is searched") {
+  Json document = Json::object({{"model", "gpt2"}, {"cluster", "4xA100-80G"}});
+  document["ds_config"] =
+      Json::object({{"train_micro_batch_size_per_gpu", 4}, {"gradient_accumulation_steps", 2}});
+  const SearchSpace space(parse_scenario(document, "test"), {});
+  CHECK(space.batches() == std::vector<BatchSizes>{{1, 8}, {2, 4}, {4, 2}, {8, 1}});
+}
+
+TEST_CASE("less offload is simpler than any choice of other knobs") {
+  const SearchSpace space(scenario_of("gpt2", "4xA100-80G"), {});
+  int most_without = 0;
+  int least_with = 1 << 20;
+  for (const StrategySpace& strategy : space.strategies()) {
+    int most = strategy.cost + 1;
+    for (const Axis& axis : strategy.axes) {
+      most += *std::max_element(axis.cost.begin(), axis.cost.end());
+    }
+    const bool offloads = offload_of(strategy.strategy) > 0;
+    if (!offloads) most_without = std::max(most_without, most);
+    if (offloads) least_with = std::min(least_with, strategy.cost);
+  }
+  CHECK(most_without < least_with);
 }
 
 TEST_CASE("what flags of the workload say is no choice") {

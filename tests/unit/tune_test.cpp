@@ -142,6 +142,32 @@ TEST_CASE("an interrupted search says so and claims nothing") {
   CHECK_FALSE(answer.search.optimal);
 }
 
+TEST_CASE("no row of the front is as fast and as small as the answer") {
+  const TuneAnswer answer = tune(scenario_of("gpt2", "4xA100-40G"), small_options());
+  REQUIRE(answer.search.best);
+  const Evaluated& best = *answer.search.best;
+  bool there = false;
+  for (const FrontPoint& row : answer.pareto) {
+    there = there || row.seen.point == best.point;
+    if (row.seen.point == best.point) continue;
+    CHECK_FALSE((row.seen.tokens_per_second >= best.tokens_per_second &&
+                 row.seen.gpu_memory <= best.gpu_memory));
+  }
+  CHECK(there);
+}
+
+TEST_CASE("what beats the answer within the gap counts as equal and leaves the front") {
+  Evaluated best = point_of(100, 40, 10);
+  Evaluated faster = point_of(103, 30, 50);
+  faster.point.batch = 1;
+  Evaluated larger = point_of(104, 60, 10);
+  larger.point.batch = 2;
+  const std::vector<Evaluated> front = front_beside(best, {best, faster, larger});
+  REQUIRE(front.size() == 2);
+  CHECK(front[0].point == larger.point);
+  CHECK(front[1].point == best.point);
+}
+
 TEST_CASE("what stands beside the answer is left out when its time is over") {
   const Scenario said = scenario_of("gpt2", "2xA100-40G");
   const Prepared prepared = prepare(said);

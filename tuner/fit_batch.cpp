@@ -1,0 +1,155 @@
+#include "tuner/fit_batch.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "simulator/rank_simulation.hpp"
+#include "simulator/simulate.hpp"
+#include "tuner/fit_ranking.hpp"
+
+namespace zeroplan {
+namespace {
+
+// Speeds that are taken to be equal: then the smaller micro-batch, which leaves more room.
+constexpr double kAsFast = 0.02;
+// The closed form's peak over the card's memory from which on nobody asks the simulator.
+constexpr double kHopeless = 1.25;
+
+StrategyResult row_of(const Question& question,
+                      const Strategy& strategy,
+                      const BatchSizes& sizes,
+                      const PredictOptions& options) {
+  StrategyResult row{strategy, plan_strategy(question, strategy, sizes), {}, {}, false};
+  row.result = likeliest(row.plan, options);
+  return row;
+}
+
+// One strategy with micro-batches that ascend, by the closed form, up to the first that does not
+// fit; at least one.
+class Ladder {
+ public:
+  Ladder(const Question& question,
+         const Strategy& strategy,
+         const PredictOptions& options,
+         SimulationMemo* memo)
+      : question_(question), options_(options), memo_(memo) {
+    for (const BatchSizes& sizes : question.batches.sizes) {
+      StrategyResult row = row_of(question, strategy, sizes, options);
+      const bool fits = row.result.fits;
+      if (rungs_.empty() || fits) rungs_.push_back(std::move(row));
+      if (!fits) break;
+    }
+    at_ = best_rung();
+  }
+
+  const StrategyResult& best() const { return rungs_[at_]; }
+  StrategyResult take() { return std::move(rungs_[at_]); }
+
+  // Simulates the best, and smaller ones where that does not fit or fills the card.
+  void decide() {
+    if (hopeless()) return;
+    play(at_);
+    while (!best().result.fits && at_ > 0) play(--at_);
+    if (!best().result.fits || !is_at_limit(best().result)) return;
+    for (std::size_t i = at_; i-- > 0;) {
+      play(i);
+      const StrategyResult& smaller = rungs_[i];
+      if (!smaller.result.fits || is_at_limit(smaller.result)) continue;
+      if (speed_of(smaller) >= kSafeShare * speed_of(best())) {
+        at_ = i;
+      } else {
+        rungs_[at_].safer = SaferBatch{
+            question_.batches.sizes[i], speed_of(smaller), smaller.result.gpu.peak_total};
+      }
+      return;
+    }
+  }
+
+  // Is this what an expert wants: it was simulated, fits and has room?
+  bool settled() const {
+    return best().simulated && best().result.fits && !is_at_limit(best().result);
+  }
+
+ private:
+  bool hopeless() const {
+    const GpuMemory& gpu = best().result.gpu;
+    return !best().result.fits && static_cast<double>(gpu.peak_total.count()) >
+                                      kHopeless * static_cast<double>(gpu.capacity.count());
+  }
+
+  // One rank stands in for those that differ; where that is not sure to fit all are asked.
+  void play(std::size_t i) {
+    constexpr double kForSure = 0.999;
+    StrategyResult& row = rungs_[i];
+    row.simulated = true;
+    SimulateOptions options{.predict = options_,
+                            .other_networks = false,
+                            .verdict_alone = true,
+                            .lockstep = false,
+                            .memo = memo_};
+    options.predict.likeliest_alone = true;
+    row.result = simulate(row.plan, options);
+    const bool for_sure = !row.result.fits || row.result.fit_probability >= kForSure;
+    if (for_sure || !ranks_differ(row.plan)) return;
+    options.lockstep = true;
+    row.result = simulate(row.plan, options);
+  }
+
+  // Of those that leave room, if there are any, the smallest that is about as fast as the fastest.
+  std::size_t best_rung() const {
+    const auto usable = [&](const StrategyResult& row, bool with_room) {
+      return row.result.fits && !(with_room && is_at_limit(row.result));
+    };
+    for (const bool with_room : {true, false}) {
+      double fastest = 0.0;
+      for (const StrategyResult& row : rungs_) {
+        if (usable(row, with_room)) fastest = std::max(fastest, speed_of(row));
+      }
+      for (std::size_t i = 0; i < rungs_.size(); ++i) {
+        const bool fast = speed_of(rungs_[i]) >= fastest * (1.0 - kAsFast);
+        if (usable(rungs_[i], with_room) && fast) return i;
+      }
+    }
+    return 0;
+  }
+
+  const Question& question_;
+  const PredictOptions& options_;
+  SimulationMemo* memo_;
+  std::vector<StrategyResult> rungs_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+std::vector<StrategyResult> settle(const Question& question,
+                                   std::span<const Strategy> alike,
+                                   const PredictOptions& options,
+                                   SimulationMemo* memo,
+                                   Depth depth) {
+  std::vector<Ladder> ladders;
+  for (const Strategy& strategy : alike) ladders.emplace_back(question, strategy, options, memo);
+  std::vector<Ladder*> order;
+  for (Ladder& ladder : ladders) order.push_back(&ladder);
+  std::stable_sort(order.begin(), order.end(), [](const Ladder* a, const Ladder* b) {
+    return is_preferred(a->best(), b->best());
+  });
+  for (Ladder* ladder : order) {
+    if (depth == Depth::closed_form) break;
+    ladder->decide();
+    if (ladder->settled()) break;
+  }
+  std::vector<StrategyResult> rows;
+  for (Ladder& ladder : ladders) rows.push_back(ladder.take());
+  return rows;
+}
+
+StrategyResult most_frugal(const Question& question,
+                           const Strategy& strategy,
+                           const PredictOptions& options) {
+  return row_of(question, strategy, question.batches.sizes.front(), options);
+}
+
+}  // namespace zeroplan

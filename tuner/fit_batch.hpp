@@ -1,0 +1,32 @@
+// The batch and the checkpointing of a strategy: of the ways to make the question's batch, the
+// micro-batch with which it is fastest and has room. The closed form looks at all of them, the
+// simulator decides about the one it finds, and about the next one where that does not fit or fills
+// the card. Checked by tests/unit/fit_test.cpp and tests/property/fit_property.cpp.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "tuner/fit.hpp"
+#include "tuner/fit_question.hpp"
+
+namespace zeroplan {
+
+enum class Depth { closed_form, simulated };
+
+// Strategies that differ in checkpointing alone, each planned with its best batch. Simulated is the
+// better one; another where that does not fit or fills the card; none that surely does not fit.
+// It is simulated as searches do: one rank stands in for those that differ, and how probable it is
+// that a plan near the card's limit fits is coarse.
+std::vector<StrategyResult> settle(const Question& question,
+                                   std::span<const Strategy> alike,
+                                   const PredictOptions& options,
+                                   SimulationMemo* memo = nullptr,
+                                   Depth depth = Depth::simulated);
+
+// With the smallest micro-batch and by the closed form: does it fit at all?
+StrategyResult most_frugal(const Question& question,
+                           const Strategy& strategy,
+                           const PredictOptions& options);
+
+}  // namespace zeroplan

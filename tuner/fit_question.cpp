@@ -1,0 +1,127 @@
+#include "tuner/fit_question.hpp"
+
+#include <utility>
+
+#include "model/diagnostic.hpp"
+#include "simulator/simulate.hpp"
+#include "tuner/knob_effect.hpp"
+
+namespace zeroplan {
+namespace {
+
+const Origin kFit = {"fit", ""};
+
+OptimizerName optimizer_of(const Scenario& scenario) {
+  const Said* said = scenario.find(ScenarioKey::optimizer);
+  if (said == nullptr) return OptimizerName::adamw;
+  return find(kOptimizerNames, std::string_view(said->value.as_string()))
+      .value_or(OptimizerName::adamw);
+}
+
+// Sizes stand in the scenario alone: a file that fixes others would contradict it.
+void drop_batch(DsConfig& config) {
+  for (const Knob knob : {Knob::train_batch_size,
+                          Knob::train_micro_batch_size_per_gpu,
+                          Knob::gradient_accumulation_steps}) {
+    config.unset(knob);
+  }
+}
+
+// The question's ways to make a batch. Throws InputError where what was said contradicts itself.
+void read_batches(Question& question) {
+  Prepared any = question.prepared;
+  any.ds_config = question.base;
+  const Plan plan = resolve(question.scenario, any);
+  question.batches = batch_choices(said_batch(question.scenario, question.base.get()),
+                                   plan.degrees.data,
+                                   plan.workload.sequence_length);
+}
+
+void drop_said_batch(Question& question, ScenarioKey key, Knob knob) {
+  question.scenario.unset(key);
+  if (question.base == nullptr) return;
+  DsConfig config = *question.base;
+  config.unset(knob);
+  question.base = std::make_shared<const DsConfig>(config);
+}
+
+}  // namespace
+
+Question ask(const Scenario& scenario) {
+  Question question{scenario, prepare(scenario), nullptr, {}, {}, false};
+  // Says what is wrong with the words of who asks.
+  const Plan plan = resolve(scenario, question.prepared);
+  question.not_reentrant =
+      scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr && holds_frozen_weights(plan);
+  if (const Said* said = scenario.find(ScenarioKey::ds_config)) {
+    question.base = std::make_shared<const DsConfig>(read_ds_config_of(*said));
+  }
+  read_batches(question);
+  return question;
+}
+
+Plan plan_strategy(const Question& question, const Strategy& strategy, const BatchSizes& batch) {
+  Scenario scenario = question.scenario;
+  scenario.set(ScenarioKey::activation_checkpointing,
+               Json(name(kActivationCheckpointingNames, strategy.checkpointing)),
+               kFit);
+  if (question.not_reentrant && strategy.stage == 3) {
+    scenario.set(ScenarioKey::checkpoint_reentrant, Json(false), kFit);
+  }
+  scenario.set(ScenarioKey::micro_batch_size, Json(batch.micro_batch), kFit);
+  scenario.set(ScenarioKey::gradient_accumulation_steps, Json(batch.accumulation), kFit);
+  scenario.unset(ScenarioKey::global_batch_size);
+  DsConfig config = strategy_config(
+      strategy, question.base.get(), *question.prepared.model, optimizer_of(question.scenario));
+  drop_batch(config);
+  for (const auto& [knob, value] : question.on_top) {
+    const KnobSurroundings around{
+        strategy.stage, strategy.offload_optimizer, strategy.offload_parameter};
+    if (has_effect(knob, around)) config.set(knob, value);
+  }
+  Prepared prepared = question.prepared;
+  prepared.ds_config = std::make_shared<const DsConfig>(std::move(config));
+  Plan plan = resolve(scenario, prepared);
+  const std::string& assumption = question.batches.assumption;
+  if (!assumption.empty()) plan.assumptions.push_back(assumption);
+  return plan;
+}
+
+StepResult likeliest(const Plan& plan, PredictOptions options) {
+  options.likeliest_alone = true;
+  return predict(plan, options);
+}
+
+StepResult played(const Plan& plan, const PredictOptions& options, SimulationMemo* memo) {
+  return simulate(plan, {.predict = options, .other_networks = false, .memo = memo});
+}
+
+void set(Question& question, ScenarioKey key, Json value) {
+  question.scenario.set(key, std::move(value), kFit);
+}
+
+void set_sequence_length(Question& question, std::int64_t length) {
+  set(question, ScenarioKey::sequence_length, Json(length));
+  read_batches(question);
+}
+
+void set_micro_batch(Question& question, std::int64_t micro_batch) {
+  drop_said_batch(question, ScenarioKey::global_batch_size, Knob::train_batch_size);
+  drop_said_batch(question, ScenarioKey::micro_batch_size, Knob::train_micro_batch_size_per_gpu);
+  set(question, ScenarioKey::micro_batch_size, Json(micro_batch));
+  read_batches(question);
+}
+
+void set_nodes(Question& question, std::int64_t nodes) {
+  Cluster cluster = *question.prepared.cluster;
+  cluster.nodes = nodes;
+  question.prepared.cluster = std::make_shared<const Cluster>(cluster);
+  try {
+    read_batches(question);
+  } catch (const InputError&) {  // a batch that so many ranks cannot share
+    drop_said_batch(question, ScenarioKey::global_batch_size, Knob::train_batch_size);
+    read_batches(question);
+  }
+}
+
+}  // namespace zeroplan

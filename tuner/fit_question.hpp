@@ -1,0 +1,43 @@
+// A question of `fit`, with its parts read once so that planning it in many variations is cheap,
+// and its variations.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "model/plan/batch.hpp"
+#include "model/plan/plan.hpp"
+#include "model/predict/predict.hpp"
+#include "simulator/simulation_memo.hpp"
+#include "tuner/strategies.hpp"
+
+namespace zeroplan {
+
+struct Question {
+  Scenario scenario;
+  Prepared prepared;
+  std::shared_ptr<const DsConfig> base;  // the user's ds_config, or null
+  BatchChoices batches;                  // ways to make a step's batch
+  std::map<Knob, KnobValue> on_top;      // of every strategy that offloads something
+  bool not_reentrant = false;            // checkpointing, where nobody said and it spares memory
+};
+
+// Throws InputError as resolve() does, and for a batch that the ranks cannot share.
+Question ask(const Scenario& scenario);
+
+// The plan of a strategy with one of the question's batches, or another.
+Plan plan_strategy(const Question& question, const Strategy& strategy, const BatchSizes& batch);
+
+// What a search by the closed form asks: does it fit, and the likeliest speed.
+StepResult likeliest(const Plan& plan, PredictOptions options);
+
+// The closed form finds, the simulator decides.
+StepResult played(const Plan& plan, const PredictOptions& options, SimulationMemo* memo = nullptr);
+
+// --- variations: the batch follows, except where it was said ---
+void set_nodes(Question& question, std::int64_t nodes);
+void set_sequence_length(Question& question, std::int64_t length);
+void set_micro_batch(Question& question, std::int64_t micro_batch);
+void set(Question& question, ScenarioKey key, Json value);
+
+}  // namespace zeroplan

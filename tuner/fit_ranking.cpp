@@ -1,0 +1,153 @@
+#include "tuner/fit_ranking.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+namespace zeroplan {
+namespace {
+
+// Relative error of predicted peak memory, median over the published rows (README, accuracy).
+constexpr double kMemoryError = 0.05;
+// Strategies whose speeds differ by less are equally fast.
+constexpr double kAsFast = 0.02;
+
+bool host_is_open(const StrategyResult& row) {
+  return row.plan.cluster.node.host_memory.confidence == Confidence::assumed;
+}
+
+bool usual_host_suffices(const StrategyResult& row) {
+  return !host_is_open(row) || row.result.host.peak <= row.result.host.capacity;
+}
+
+// The smaller the simpler.
+auto effort_of(const StrategyResult& row) {
+  const bool recomputes = row.strategy.checkpointing != ActivationCheckpointing::none;
+  return std::tuple(!usual_host_suffices(row),
+                    offload_of(row.strategy),
+                    non_default_knobs(row.plan.ds_config) + (recomputes ? 1 : 0),
+                    -speed_of(row));
+}
+
+// Of the rows that `may` be taken.
+template <typename May>
+std::optional<std::size_t> best_where(const std::vector<StrategyResult>& rows, const May& may) {
+  double fastest = 0.0;
+  for (const StrategyResult& row : rows) {
+    if (may(row)) fastest = std::max(fastest, speed_of(row));
+  }
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!may(rows[i]) || speed_of(rows[i]) < fastest * (1.0 - kAsFast)) continue;
+    if (!best || effort_of(rows[i]) < effort_of(rows[*best])) best = i;
+  }
+  return best;
+}
+
+// With room where that costs little.
+template <typename May>
+std::optional<std::size_t> best_with_room(const std::vector<StrategyResult>& rows, const May& may) {
+  const auto any = best_where(rows, may);
+  const auto safe = best_where(
+      rows, [&](const StrategyResult& row) { return may(row) && !is_at_limit(row.result); });
+  const bool cheap = safe && speed_of(rows[*safe]) >= kSafeShare * speed_of(rows[*any]);
+  return cheap ? safe : any;
+}
+
+// Strategies that need the same memory at the same speed are one to the reader.
+bool same_numbers(const StrategyResult& a, const StrategyResult& b) {
+  return a.result.gpu.peak_total == b.result.gpu.peak_total &&
+         a.result.host.peak == b.result.host.peak && speed_of(a) == speed_of(b);
+}
+
+bool fits(const StrategyResult& row) { return row.result.fits; }
+
+}  // namespace
+
+bool is_at_limit(const StepResult& result) {
+  const double room = static_cast<double>(result.gpu.capacity.count()) * (1.0 - kMemoryError);
+  return static_cast<double>(result.gpu.peak_total.count()) > room;
+}
+
+bool is_preferred(const StrategyResult& a, const StrategyResult& b) {
+  if (fits(a) != fits(b)) return fits(a);
+  if (!fits(a)) return a.result.fit_probability > b.result.fit_probability;
+  const bool room_a = !is_at_limit(a.result);
+  const bool room_b = !is_at_limit(b.result);
+  if (room_a != room_b) {
+    const StrategyResult& roomy = room_a ? a : b;
+    const StrategyResult& full = room_a ? b : a;
+    return room_a == (speed_of(roomy) >= kSafeShare * speed_of(full));
+  }
+  const double slower = std::min(speed_of(a), speed_of(b));
+  const double faster = std::max(speed_of(a), speed_of(b));
+  if (slower < faster * (1.0 - kAsFast)) return speed_of(a) > speed_of(b);
+  return effort_of(a) < effort_of(b);
+}
+
+std::optional<std::size_t> best_of(const std::vector<StrategyResult>& rows) {
+  const bool any = std::any_of(
+      rows.begin(), rows.end(), [](const StrategyResult& row) { return row.simulated; });
+  return best_with_room(
+      rows, [&](const StrategyResult& row) { return fits(row) && (row.simulated || !any); });
+}
+
+std::vector<std::size_t> runners_up(const std::vector<StrategyResult>& rows, std::size_t chosen) {
+  constexpr std::size_t kMost = 2;
+  std::vector<std::size_t> ranked;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (i != chosen && fits(rows[i]) && rows[i].simulated) ranked.push_back(i);
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), [&](std::size_t a, std::size_t b) {
+    return speed_of(rows[a]) > speed_of(rows[b]);
+  });
+  std::vector<std::size_t> shown = {chosen};
+  for (const std::size_t candidate : ranked) {
+    const StrategyResult& row = rows[candidate];
+    const bool known = std::any_of(shown.begin(), shown.end(), [&](std::size_t other) {
+      return same_numbers(row, rows[other]) || same_placement(row.strategy, rows[other].strategy);
+    });
+    if (!known && shown.size() <= kMost) shown.push_back(candidate);
+  }
+  return {shown.begin() + 1, shown.end()};
+}
+
+std::vector<std::size_t> behind_host_memory(const std::vector<StrategyResult>& rows,
+                                            std::optional<std::size_t> chosen) {
+  const double clearly = 1.1;
+  const double speed = chosen ? speed_of(rows[*chosen]) : 0.0;
+  std::optional<std::size_t> least, fastest;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const StrategyResult& row = rows[i];
+    const std::vector<Limit>& limits = row.result.limits;
+    const bool host_alone = limits.size() == 1 &&
+                            limits.front().resource == Resource::host_memory &&
+                            limits.front().pool == Limit::Pool::none;
+    if (fits(row) || !host_is_open(row) || !host_alone || speed_of(row) <= clearly * speed)
+      continue;
+    if (!least || row.result.host.peak < rows[*least].result.host.peak) least = i;
+    if (!fastest || speed_of(row) > speed_of(rows[*fastest])) fastest = i;
+  }
+  std::vector<std::size_t> found;
+  if (least) found.push_back(*least);
+  const bool another =
+      fastest && fastest != least && speed_of(rows[*fastest]) > clearly * speed_of(rows[*least]);
+  if (another) found.push_back(*fastest);
+  return found;
+}
+
+std::optional<std::size_t> with_usual_host_memory(const std::vector<StrategyResult>& rows,
+                                                  std::size_t chosen) {
+  if (usual_host_suffices(rows[chosen])) return std::nullopt;
+  return best_with_room(rows, [](const StrategyResult& row) {
+    return fits(row) && row.simulated && usual_host_suffices(row);
+  });
+}
+
+Bytes enough_host_memory(Bytes peak, double margin) {
+  constexpr double kSpare = 16.0;  // GiB
+  const auto gib = static_cast<std::int64_t>(std::ceil(peak.gib() * margin + kSpare));
+  return Bytes::gib(round_up(gib, 16));
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,50 @@
+// Which strategy an expert would take of those that were planned, and what to say of the others.
+//
+// The fastest that fits, with room on the card where that costs little; of those that are about as
+// fast the one that offloads least and needs the fewest knobs. Checked by
+// tests/unit/fit_ranking_test.cpp.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "tuner/fit.hpp"
+
+namespace zeroplan {
+
+// A plan with room is preferred where it has at least this share of a full one's speed: what a
+// prediction of time is off, twice over.
+inline constexpr double kSafeShare = 0.9;
+
+inline double speed_of(const StrategyResult& row) {
+  return row.result.step.tokens_per_second_per_gpu;
+}
+
+// Is the card so full that the model's error (5 % of peak memory in the median) decides?
+bool is_at_limit(const StepResult& result);
+
+// Would an expert take `a` rather than `b`?
+bool is_preferred(const StrategyResult& a, const StrategyResult& b);
+
+// Nothing where none fits. Of rows that were simulated, unless none was.
+std::optional<std::size_t> best_of(const std::vector<StrategyResult>& rows);
+
+// The next best that fit and differ in their numbers, apart from `chosen`; at most two.
+std::vector<std::size_t> runners_up(const std::vector<StrategyResult>& rows, std::size_t chosen);
+
+// Faster than `chosen` (which may be none), and short of host memory alone, which nobody stated:
+// the one with the least need and the fastest, if that is another.
+std::vector<std::size_t> behind_host_memory(const std::vector<StrategyResult>& rows,
+                                            std::optional<std::size_t> chosen);
+
+// Where the chosen one needs more host memory than its node usually has: the best of those that do
+// with the usual amount.
+std::optional<std::size_t> with_usual_host_memory(const std::vector<StrategyResult>& rows,
+                                                  std::size_t chosen);
+
+// How much host memory to have for a strategy: a tenth more than its peak, and room for the system
+// and the page cache, in steps of 16 GiB.
+Bytes enough_host_memory(Bytes peak, double margin = 1.1);
+
+}  // namespace zeroplan

@@ -1,0 +1,208 @@
+#include "tuner/fit_remedies.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "model/hardware/cluster.hpp"
+#include "tuner/fit_batch.hpp"
+#include "tuner/fit_ranking.hpp"
+#include "tuner/headroom.hpp"
+
+namespace zeroplan {
+namespace {
+
+std::vector<StrategyResult> predict_all(const Question& question, const PredictOptions& options) {
+  std::vector<StrategyResult> results;
+  for (const Strategy& strategy : strategies(question.scenario)) {
+    results.push_back(most_frugal(question, strategy, options));
+  }
+  return results;
+}
+
+// The best strategy of a changed question, if any fits.
+std::optional<StrategyResult> best_strategy(const Question& question,
+                                            const PredictOptions& options) {
+  std::vector<StrategyResult> results = predict_all(question, options);
+  const auto best = best_of(results);
+  if (!best) return std::nullopt;
+  return std::move(results[*best]);
+}
+
+struct RemedySearch {
+  const Question& question;
+  const PredictOptions& options;
+  const StrategyResult& example;  // any strategy of the question: its resolved workload
+  std::vector<Remedy> found;
+
+  void keep(const std::string& change, std::optional<StrategyResult> best) {
+    if (!best) return;
+    best->result = played(best->plan, options);
+    best->simulated = true;
+    if (best->result.fits) found.push_back({change, std::move(*best)});
+  }
+};
+
+void try_checkpointing(RemedySearch& search) {
+  const Said* said = search.question.scenario.find(ScenarioKey::activation_checkpointing);
+  if (said == nullptr || said->value.as_string() == "full") return;
+  Question changed = search.question;
+  changed.scenario.unset(ScenarioKey::activation_checkpointing);
+  search.keep("use full activation checkpointing", best_strategy(changed, search.options));
+}
+
+// Where somebody said that it is to be reentrant.
+void try_not_reentrant(RemedySearch& search) {
+  if (!holds_frozen_weights(search.example.plan)) return;
+  Question changed = search.question;
+  set(changed, ScenarioKey::checkpoint_reentrant, Json(false));
+  search.keep("checkpoint with use_reentrant=False (--checkpoint-reentrant false)",
+              best_strategy(changed, search.options));
+}
+
+void try_micro_batch(RemedySearch& search) {
+  const std::int64_t now = search.example.plan.workload.micro_batch_size;
+  for (std::int64_t micro_batch = now / 2; micro_batch >= 1; micro_batch /= 2) {
+    Question changed = search.question;
+    set_micro_batch(changed, micro_batch);
+    auto best = best_strategy(changed, search.options);
+    if (!best) continue;
+    search.keep(
+        "use micro-batch " + std::to_string(micro_batch) + " instead of " + std::to_string(now),
+        std::move(best));
+    return;
+  }
+}
+
+void try_shorter_sequences(RemedySearch& search) {
+  const std::int64_t now = search.example.plan.workload.sequence_length;
+  for (std::int64_t length = now / 2; length >= kSequenceQuantum; length /= 2) {
+    Question changed = search.question;
+    set_sequence_length(changed, length);
+    auto best = best_strategy(changed, search.options);
+    if (!best) continue;
+    search.keep("shorten sequences to " + std::to_string(length) + " tokens (from " +
+                    std::to_string(now) + ")",
+                std::move(best));
+    return;
+  }
+}
+
+void try_half_precision(RemedySearch& search) {
+  if (search.example.plan.workload.precision != Precision::fp32) return;
+  const bool bf16 = search.question.prepared.cluster->gpu.bf16_supported;
+  Question changed = search.question;
+  set(changed, ScenarioKey::precision, Json(bf16 ? "bf16" : "fp16"));
+  if (changed.base != nullptr) {
+    DsConfig config = *changed.base;
+    config.set(Knob::bf16_enabled, bf16);
+    config.set(Knob::fp16_enabled, !bf16);
+    changed.base = std::make_shared<const DsConfig>(config);
+  }
+  search.keep(std::string("train in ") + (bf16 ? "bf16" : "fp16") + " instead of fp32",
+              best_strategy(changed, search.options));
+}
+
+// Knobs that spare host memory and cost speed alone: copies from memory that is not pinned (PyTorch
+// rounds pinned blocks up to powers of two), and smaller sub-groups, of which NVMe's pool holds
+// four and more.
+void try_leaner_offload(RemedySearch& search) {
+  const std::map<Knob, KnobValue> unpinned = {{Knob::offload_optimizer_pin_memory, false},
+                                              {Knob::offload_param_pin_memory, false}};
+  const std::map<Knob, KnobValue> smaller = {{Knob::sub_group_size, std::int64_t{10'000'000}}};
+  std::map<Knob, KnobValue> both = unpinned;
+  both.insert(smaller.begin(), smaller.end());
+  const std::pair<const char*, const std::map<Knob, KnobValue>&> attempts[] = {
+      {"offload with pin_memory false", unpinned},
+      {"use a sub_group_size of 1e7", smaller},
+      {"offload with pin_memory false and a sub_group_size of 1e7", both}};
+  for (const auto& [change, knobs] : attempts) {
+    Question changed = search.question;
+    changed.on_top = knobs;
+    const std::size_t before = search.found.size();
+    search.keep(change, best_strategy(changed, search.options));
+    if (search.found.size() > before) return;
+  }
+}
+
+// The strategy that would do with the least host memory, and that much.
+void try_more_host_memory(RemedySearch& search) {
+  Question changed = search.question;
+  Cluster cluster = *changed.prepared.cluster;
+  const Bytes now = cluster.node.host_memory.value;
+  const auto with = [&](Bytes memory) {
+    cluster.node.host_memory.value = memory;
+    cluster.node.host_memory.relative_sd = 0.0;  // whoever has it knows
+    cluster.node.host_memory.confidence = Confidence::stated;
+    changed.prepared.cluster = std::make_shared<const Cluster>(cluster);
+    return predict_all(changed, search.options);
+  };
+  Bytes least = Bytes::infinite();
+  for (const StrategyResult& result : with(Bytes::infinite())) {
+    if (result.result.fits) least = std::min(least, result.result.host.peak);
+  }
+  if (least.is_infinite()) return;
+  // The spread of the prediction asks for more than its mean: a tenth, a quarter, or half as much.
+  for (const double margin : {1.1, 1.25, 1.5}) {
+    const Bytes enough = enough_host_memory(least, margin);
+    if (enough <= now) continue;
+    std::vector<StrategyResult> results = with(enough);
+    const auto best = best_of(results);
+    if (!best) continue;
+    search.keep("have " + std::to_string(enough.count() >> 30) +
+                    " GiB of host memory per node instead of " +
+                    std::to_string(std::llround(now.gib())),
+                std::move(results[*best]));
+    return;
+  }
+}
+
+void try_more_nodes(RemedySearch& search) {
+  const Cluster& cluster = *search.question.prepared.cluster;
+  constexpr std::int64_t kMostTimes = 64;
+  const auto with = [&](std::int64_t nodes) {
+    Question changed = search.question;
+    set_nodes(changed, nodes);
+    return best_strategy(changed, search.options);
+  };
+  const std::int64_t most_times = std::min(kMostTimes, kMostGpus / cluster.total_gpus());
+  for (std::int64_t times = 2; times <= most_times; times *= 2) {
+    if (!with(cluster.nodes * times)) continue;
+    std::int64_t bad = cluster.nodes * times / 2;
+    std::int64_t good = cluster.nodes * times;
+    while (good - bad > 1) {
+      const std::int64_t middle = bad + (good - bad) / 2;
+      (with(middle) ? good : bad) = middle;
+    }
+    const std::int64_t more = (good - cluster.nodes) * cluster.gpus_per_node();
+    search.keep("add " + std::to_string(more) + (more == 1 ? " GPU: " : " GPUs: ") +
+                    std::to_string(good) + " nodes of " + std::to_string(cluster.gpus_per_node()) +
+                    " instead of " + std::to_string(cluster.nodes),
+                with(good));
+    return;
+  }
+}
+
+}  // namespace
+
+std::vector<Remedy> remedies(const Question& question,
+                             const StrategyResult& example,
+                             const PredictOptions& options) {
+  constexpr std::size_t kMost = 3;
+  RemedySearch search{question, options, example, {}};
+  for (const auto attempt : {try_checkpointing,
+                             try_not_reentrant,
+                             try_leaner_offload,
+                             try_micro_batch,
+                             try_half_precision,
+                             try_shorter_sequences,
+                             try_more_host_memory,
+                             try_more_nodes}) {
+    if (search.found.size() < kMost) attempt(search);
+  }
+  return std::move(search.found);
+}
+
+}  // namespace zeroplan
