@@ -154,6 +154,138 @@ Told rendezvous(std::string_view line, const Model*) {
       "NCCL_SOCKET_IFNAME; zeroplan doctor --hostfile FILE looks"};
 }
 
+// torch/utils/cpp_extension.py verify_ninja_availability
+Told no_ninja(std::string_view, const Model*) {
+  return {
+      "ninja is missing, with which torch builds DeepSpeed's operators when they are first used",
+      "pip install ninja in the environment that trains, on every host; it must be on PATH"};
+}
+
+// torch/utils/file_baton.py wait: a build that was killed leaves its lock behind.
+Told extension_lock(std::string_view line, const Model*) {
+  constexpr std::string_view kWords = "Waited on lock file \"";
+  const std::size_t at = find_words(line, kWords);
+  std::string lock;
+  if (at != std::string_view::npos) {
+    const std::string_view rest = line.substr(at + kWords.size());
+    lock = rest.substr(0, rest.find('"'));
+  }
+  return {
+      "the build of an operator waits for a lock that nobody gives back: a build before it was "
+      "killed",
+      lock.empty() ? "end all of the job's processes, rm -rf ~/.cache/torch_extensions "
+                     "(TORCH_EXTENSIONS_DIR), start again; on every host, or on the home that "
+                     "they share"
+                   : "end all of the job's processes, rm " + lock + ", start again"};
+}
+
+// deepspeed/launcher/runner.py: launcher 'pdsh' not installed.
+Told no_pdsh(std::string_view, const Model*) {
+  return {"the deepspeed launcher starts several hosts with pdsh, which is not installed",
+          "apt-get install pdsh on the host that launches, or deepspeed --launcher OpenMPI, or "
+          "torchrun on each host"};
+}
+
+// nccl src/proxy.cc ncclProxyCallBlocking, proxyProgressAsync
+Told nccl_connect(std::string_view line, const Model*) {
+  auto rank = number_behind(line, "Proxy Call to rank");
+  if (!rank && find_words(line, "Proxy Call to rank 0") != std::string_view::npos) rank = 0;
+  return {rank ? fmt::format("NCCL's helper thread of rank {} could not connect to another host: "
+                             "the address that it was told is not reached from there",
+                             *rank)
+               : "NCCL's helper thread could not connect to another host: the address that it was "
+                 "told is not reached from there",
+          "NCCL_SOCKET_IFNAME=the interface of the hosts' common network (not docker0, lo or a "
+          "virtual one) on every host, and an open firewall between them; NCCL_DEBUG=INFO names "
+          "the address"};
+}
+
+// torch c10d/ProcessGroupNCCL.cpp getNcclDataType; NCCL has bf16 from 2.10.3 on.
+Told nccl_without_bf16(std::string_view, const Model*) {
+  return {"this torch was built with an NCCL before 2.10, which cannot reduce bf16",
+          "a torch from 1.11 on (its NCCL has bf16), or \"communication_data_type\": \"fp32\" in "
+          "ds_config.json, or fp16"};
+}
+
+// "... world_size 256 != 4 * 8 * 1" (deepspeed/runtime/config.py _batch_assertion).
+Told batch_assertion(std::string_view line, const Model*) {
+  constexpr std::string_view kWords = "gradient_acc_step * world_size";
+  const std::size_t at = find_words(line, kWords);
+  TextScanner scanner(line, std::min(at, line.size()));
+  scanner.take(kWords);
+  const auto total = scanner.integer();
+  scanner.skip_any("!= ");
+  const auto micro = scanner.integer();
+  scanner.skip_any("* ");
+  const auto steps = scanner.integer();
+  scanner.skip_any("* ");
+  const auto ranks = scanner.integer();
+  constexpr std::int64_t kMost = 1LL << 20;
+  const auto good = [](const auto& number) { return number && *number > 0 && *number <= kMost; };
+  const bool known =
+      at != std::string_view::npos && good(total) && good(micro) && good(steps) && good(ranks);
+  if (!known) {
+    return {"train_batch_size of ds_config.json is not micro-batch x accumulation x ranks",
+            "leave train_batch_size out, or write \"auto\" for all three under the Trainer"};
+  }
+  const std::string sum =
+      fmt::format("{} x {} x {} = {}", *micro, *steps, *ranks, *micro * *steps * *ranks);
+  if (*ranks == 1 && *total % (*micro * *steps) == 0) {
+    return {fmt::format("DeepSpeed counts one rank ({}), and train_batch_size {} is meant for {}",
+                        sum,
+                        *total,
+                        *total / (*micro * *steps)),
+            "start it with the launcher for all GPUs; where it was, the file was read before the "
+            "processes knew each other: leave train_batch_size out, or newer accelerate and "
+            "deepspeed"};
+  }
+  return {fmt::format("train_batch_size is {}, and micro-batch x accumulation x ranks {}: the file "
+                      "has the one, the data loader or the script's arguments the other",
+                      *total,
+                      sum),
+          "leave train_batch_size out of the file, or write \"auto\" for all three under the "
+          "Trainer; zeroplan lint --mbs --gas --gpus finds it before"};
+}
+
+// accelerate/accelerator.py _prepare_deepspeed
+Told batch_unknown(std::string_view, const Model*) {
+  return {
+      "accelerate takes the micro-batch from the data loader, and none with a batch_size was "
+      "prepared together with the model",
+      "prepare model, optimizer and data loader in one call, or write a number for "
+      "train_micro_batch_size_per_gpu, the loader's, in ds_config.json"};
+}
+
+// The kernel's module is of one driver release, libnvidia-ml of another: nvmlInit fails.
+Told driver_mismatch(std::string_view, const Model*) {
+  return {
+      "the NVIDIA driver was updated and the kernel still runs the old one: no process finds a "
+      "GPU",
+      "reboot, or unload and load the nvidia modules; in a container the host's driver counts"};
+}
+
+// torch.tensor of lists of different lengths (transformers' tokenizers and collators).
+Told ragged_batch(std::string_view line, const Model*) {
+  const auto length = number_behind(line, "expected sequence of length");
+  const auto got = number_behind(line, "(got");
+  const std::string lengths =
+      length && got ? fmt::format(" ({} and {} tokens)", *length, *got) : std::string();
+  return {
+      "a batch holds sequences of different lengths" + lengths + " that nobody padded",
+      "padding in the collator (DataCollatorForSeq2Seq pads labels too), or "
+      "padding=\"max_length\", truncation=True in the tokenizer; a tokenizer without a pad token "
+      "needs tokenizer.pad_token = tokenizer.eos_token"};
+}
+
+// transformers/integrations/deepspeed.py deepspeed_init
+Told inference_stage(std::string_view, const Model*) {
+  return {
+      "the Trainer evaluates or predicts before it trains (do_predict, do_eval), and under "
+      "DeepSpeed it does that with stage 3 alone",
+      "predict in a run of its own without --deepspeed, or with a stage-3 file; train with "
+      "this one"};
+}
+
 struct Opening {
   std::string_view code;
   std::string_view words;
@@ -172,7 +304,41 @@ constexpr std::array kOpenings = {
             "Please correct the following DeepSpeed config values that mismatch",
             trainer_mismatch},
     Opening{"rendezvous-timeout", "seconds waiting for clients", rendezvous},
+    Opening{"no-ninja", "Ninja is required to load C++ extensions", no_ninja},
+    Opening{"extension-lock", "Waited on lock file", extension_lock},
+    Opening{"extension-lock", "torch/utils/file_baton.py", extension_lock},
+    Opening{"no-pdsh", "launcher 'pdsh' not installed", no_pdsh},
+    Opening{"nccl-connect", "failed (Connect)", nccl_connect},
+    Opening{"nccl-connect", "Failed to execute operation Connect from rank", nccl_connect},
+    Opening{"nccl-bf16",
+            "Input tensor data type is not supported for NCCL process group: BFloat16",
+            nccl_without_bf16},
+    Opening{"nccl-bf16", "Unconvertible NCCL type BFloat16", nccl_without_bf16},
+    Opening{"batch-assertion", "Check batch related parameters", batch_assertion},
+    Opening{"batch-unknown",
+            "requires you to pass at least one of training or evaluation dataloaders",
+            batch_unknown},
+    Opening{"driver-mismatch", "Driver/library version mismatch", driver_mismatch},
+    Opening{"ragged-batch", "expected sequence of length", ragged_batch},
+    Opening{
+        "inference-stage", "ZeRO inference only makes sense with ZeRO Stage 3", inference_stage},
 };
+
+// A log that ends where torch would build or load an operator: "Using DIR as PyTorch extensions
+// root..." and nothing of an extension behind it. Older torch waits for the lock without a word.
+std::optional<LogSymptom> silent_lock(const LogText& log) {
+  constexpr std::string_view kRoot = "as PyTorch extensions root";
+  std::size_t last = std::string_view::npos;
+  for (std::size_t at = find_words(log.text, kRoot); at != std::string_view::npos;
+       at = find_words(log.text, kRoot, at + kRoot.size())) {
+    last = at;
+  }
+  if (last == std::string_view::npos) return std::nullopt;
+  if (find_words(log.text, "extension module", last) != std::string_view::npos) return std::nullopt;
+  Told told = extension_lock("", nullptr);
+  return LogSymptom{
+      "extension-lock", log.line_at(last), 1, std::move(told.text), std::move(told.advice)};
+}
 
 }  // namespace
 
@@ -194,6 +360,13 @@ std::vector<LogSymptom> read_log_symptoms(std::string_view text, const Model* mo
             {opening.code, log.line_at(at), 1, std::move(told.text), std::move(told.advice)});
       }
     }
+  }
+  const bool known_lock = std::any_of(symptoms.begin(), symptoms.end(), [](const LogSymptom& s) {
+    return s.code == "extension-lock";
+  });
+  const std::vector<LogText> logs = split_log(text);
+  if (!known_lock && symptoms.empty() && !logs.empty()) {
+    if (auto lock = silent_lock(logs.back())) symptoms.push_back(std::move(*lock));
   }
   std::stable_sort(symptoms.begin(), symptoms.end(), [](const LogSymptom& a, const LogSymptom& b) {
     return a.line < b.line;

@@ -81,6 +81,34 @@ bool take_process(TextScanner& scanner, OomEvent& event) {
   return true;
 }
 
+// In a container PyTorch knows itself by another number than the driver does, so it names itself as
+// "Process N has M memory in use": the one whose memory is what PyTorch reserved and a context with
+// libraries. Only where nothing says "this process has". The nearest to a usual context, if
+// several.
+void take_own_process(OomEvent& event) {
+  constexpr Bytes kLeast = Bytes::mib(150), kUsual = Bytes::mib(500), kMost = Bytes::gib(3);
+  const std::optional<PrintedSize> reserved = total_reserved(event);
+  if (event.process || !reserved) return;
+  const auto outside = [&](const OomProcess& process) -> std::optional<Bytes> {
+    if (!process.memory) return std::nullopt;
+    const Bytes rounding = process.memory->rounding + reserved->rounding;
+    if (process.memory->bytes + rounding < reserved->bytes + kLeast) return std::nullopt;
+    const Bytes rest = process.memory->bytes - std::min(process.memory->bytes, reserved->bytes);
+    if (rest > kMost) return std::nullopt;
+    return rest > kUsual ? rest - kUsual : kUsual - rest;
+  };
+  auto own = event.other_processes.end();
+  for (auto process = event.other_processes.begin(); process != event.other_processes.end();
+       ++process) {
+    const auto far = outside(*process);
+    if (far && (own == event.other_processes.end() || *far < *outside(*own))) own = process;
+  }
+  if (own == event.other_processes.end()) return;
+  event.process = own->memory;
+  event.pid = own->pid;
+  event.other_processes.erase(own);
+}
+
 // Everything behind "Tried to allocate". The clauses stand in a fixed order in each version, but
 // which are there differs, so each is taken where it comes.
 OomEvent read_allocator(TextScanner scanner) {
@@ -94,7 +122,9 @@ OomEvent read_allocator(TextScanner scanner) {
     const bool found = std::any_of(kClauses.begin(), kClauses.end(), [&](const Clause& clause) {
       return take_clause(scanner, clause, event);
     });
-    if (!found) return event;
+    if (found) continue;
+    take_own_process(event);
+    return event;
   }
 }
 

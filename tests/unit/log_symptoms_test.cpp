@@ -75,3 +75,66 @@ TEST_CASE("Versions, the Trainer's message and the rendezvous are read") {
       read_log_symptoms("Timed out after 1801 seconds waiting for clients. 1/2 clients joined.")[0]
           .text == "not all processes came to the rendezvous in 1801 s");
 }
+
+TEST_CASE("What stops a run before its first step is known by its message") {
+  struct Case {
+    std::string_view line;
+    std::string_view code;
+  };
+  for (const Case& known : {
+           Case{"RuntimeError: Ninja is required to load C++ extensions (pip install ninja)",
+                "no-ninja"},
+           Case{"RuntimeError: launcher 'pdsh' not installed.", "no-pdsh"},
+           Case{"host:41:77 [0] proxy.cc:808 NCCL WARN Proxy Call to rank 0 failed (Connect)",
+                "nccl-connect"},
+           Case{"RuntimeError: Input tensor data type is not supported for NCCL process group: "
+                "BFloat16",
+                "nccl-bf16"},
+           Case{"Failed to initialize NVML: Driver/library version mismatch", "driver-mismatch"},
+           Case{"ValueError: ZeRO inference only makes sense with ZeRO Stage 3 - please adjust "
+                "your config",
+                "inference-stage"},
+           Case{"ValueError: When using DeepSpeed `accelerate.prepare()` requires you to pass at "
+                "least one of training or evaluation dataloaders or alternatively set an integer",
+                "batch-unknown"},
+       }) {
+    CAPTURE(known.line);
+    const auto found = read_log_symptoms(known.line);
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].code == known.code);
+    CHECK_FALSE(found[0].advice.empty());
+  }
+  CHECK(read_log_symptoms("host: Proxy Call to rank 0 failed (Connect)")[0].text.starts_with(
+      "NCCL's helper thread of rank 0 could not connect"));
+  CHECK(
+      read_log_symptoms("ValueError: expected sequence of length 512 at dim 1 (got 304)")[0].text ==
+      "a batch holds sequences of different lengths (512 and 304 tokens) that nobody padded");
+}
+
+TEST_CASE("DeepSpeed's batch assertion tells one rank from a loader that differs from the file") {
+  const std::string head =
+      "AssertionError: Check batch related parameters. train_batch_size is not equal to "
+      "micro_batch_per_gpu * gradient_acc_step * world_size ";
+  CHECK(read_log_symptoms(head + "256 != 4 * 8 * 1")[0].text ==
+        "DeepSpeed counts one rank (4 x 8 x 1 = 32), and train_batch_size 256 is meant for 8");
+  CHECK(
+      read_log_symptoms(head + "256 != 2 * 18 * 7")[0].text ==
+      "train_batch_size is 256, and micro-batch x accumulation x ranks 2 x 18 x 7 = 252: the file "
+      "has the one, the data loader or the script's arguments the other");
+  CHECK(read_log_symptoms(head + "99999999999999999999 != 0 * -3 * x")[0].text ==
+        "train_batch_size of ds_config.json is not micro-batch x accumulation x ranks");
+}
+
+TEST_CASE("A log that ends where an operator would be built waits for a lock") {
+  const std::string root =
+      "Using /root/.cache/torch_extensions/py310_cu118 as PyTorch extensions "
+      "root...\n";
+  const auto waits = read_log_symptoms("some text\n" + root + root);
+  REQUIRE(waits.size() == 1);
+  CHECK(waits[0].code == "extension-lock");
+  CHECK(waits[0].line == 3);
+  CHECK(read_log_symptoms(root + "Loading extension module cpu_adam...\n").empty());
+  CHECK(read_log_symptoms("UserWarning: Waited on lock file \"/x/py310/fused_adam/lock\" for 300 "
+                          "seconds.")[0]
+            .advice == "end all of the job's processes, rm /x/py310/fused_adam/lock, start again");
+}

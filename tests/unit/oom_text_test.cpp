@@ -86,7 +86,7 @@ TEST_CASE("a limit of set_per_process_memory_fraction is read in both forms") {
   CHECK(rejected.tried == gib(3.0));
 }
 
-TEST_CASE("torch 2.1 wrote capacty, and other processes on the same GPU") {
+TEST_CASE("torch 2.1 wrote capacty; in a container the process that names itself is this one") {
   const OomEvent event = only_event(
       "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 172.00 MiB. GPU 0 has a "
       "total capacty of 23.65 GiB of which 88.06 MiB is free. Process 4242 has 402.00 MiB memory "
@@ -95,10 +95,32 @@ TEST_CASE("torch 2.1 wrote capacty, and other processes on the same GPU") {
       "allocated "
       "by PyTorch, and 3.40 MiB is reserved by PyTorch but unallocated.");
   CHECK(event.capacity == gib(23.65));
-  REQUIRE(event.other_processes.size() == 2);
+  REQUIRE(event.other_processes.size() == 1);
   CHECK(event.other_processes[0].pid == 4242);
-  CHECK(event.other_processes[1].memory == gib(22.9));
-  CHECK_FALSE(event.process);
+  CHECK(event.process == gib(22.9));
+  CHECK(event.pid == 4243);
+}
+
+TEST_CASE("a process is taken for this one only where context and reserved memory make its sum") {
+  const auto event = [](const std::string& processes) {
+    return only_event(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+        "capacity of 39.39 GiB of which 1.19 GiB is free. " +
+        processes +
+        "Of the allocated memory 35.41 GiB is allocated by PyTorch, and 1.32 GiB is reserved by "
+        "PyTorch but unallocated.");
+  };
+  const OomEvent own = event("Process 3191 has 38.19 GiB memory in use. ");
+  CHECK(own.process == gib(38.19));
+  CHECK(own.other_processes.empty());
+  // As much as PyTorch holds without any context, and far more than it can hold.
+  CHECK_FALSE(event("Process 3191 has 36.73 GiB memory in use. ").process);
+  CHECK_FALSE(event("Process 3191 has 39.80 GiB memory in use. ").process);
+  const OomEvent two = event(
+      "Process 7 has 0 bytes memory in use. Process 8 has 39.70 GiB memory in use. Process 9 has "
+      "37.30 GiB memory in use. ");
+  CHECK(two.pid == 9);
+  CHECK(two.other_processes.size() == 2);
 }
 
 TEST_CASE("torch 2.6 states this process, private pools and what is reserved but unallocated") {
