@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cctype>
 
+#include "cli/foreign_flags.hpp"
 #include "model/diagnostic.hpp"
 #include "model/knobs/knobs.hpp"
+#include "model/plan/spellings.hpp"
 
 namespace zeroplan {
 namespace {
@@ -12,6 +14,7 @@ namespace {
 std::string value_name(const ScenarioKeyInfo& key) {
   switch (key.type) {
     case ScenarioType::integer:
+    case ScenarioType::tokens:
       return "N";
     case ScenarioType::boolean:
       return "true|false";
@@ -103,10 +106,22 @@ class WordReader {
     return nullptr;
   }
 
+  // --micro_batch_size is --micro-batch-size.
+  const Flag* find_as_typed(std::string name) const {
+    if (const Flag* flag = find(name)) return flag;
+    std::replace(name.begin(), name.end(), '_', '-');
+    return find(name);
+  }
+
   [[noreturn]] void unknown(const std::string& name) const {
     std::vector<std::string_view> names;
-    for (const Flag& flag : flags_) names.push_back(flag.name);
-    std::string hint = did_you_mean(name, names);
+    for (const Flag& flag : flags_) {
+      names.push_back(flag.name);
+      if (flag.short_name.starts_with("--")) names.push_back(flag.short_name);
+    }
+    const std::string ours = our_flag_for(name);
+    const bool taken = !ours.empty() && find(ours.substr(0, ours.find(' '))) != nullptr;
+    std::string hint = taken ? "say it with " + ours : did_you_mean(name, names);
     if (hint.empty() && find("--ds-config") != nullptr) hint = place_in_ds_config(name);
     throw InputError({kCommandLine,
                       name,
@@ -120,7 +135,7 @@ class WordReader {
     std::size_t end = word.find('=');
     if (one_letter && word.size() > 2 && end != 2) end = 2;  // -oDIR
     const std::string name = word.substr(0, end);
-    const Flag* flag = find(name);
+    const Flag* flag = find_as_typed(name);
     if (flag == nullptr) unknown(one_letter ? word : name);
     std::optional<std::string> value;
     if (end < word.size()) value = word.substr(word[end] == '=' ? end + 1 : end);
@@ -138,7 +153,7 @@ class WordReader {
   std::string next_value(const Flag& flag) {
     const bool boolean = flag.key != nullptr && flag.key->type == ScenarioType::boolean;
     const bool more = at_ < words_.size();
-    if (boolean && (!more || (words_[at_] != "false" && words_[at_] != "true"))) return "true";
+    if (boolean && (!more || !parse_switch(words_[at_]))) return "true";
     if (!more) fail(flag, "a value, " + flag.value, "nothing");
     if (looks_like_flag(words_[at_]) && find(words_[at_].substr(0, words_[at_].find('=')))) {
       fail(flag, "a value, " + flag.value, "the flag " + words_[at_]);

@@ -3,6 +3,13 @@ tables lack, generic machines, latencies. Every number has its source here."""
 
 GIB = 2**30
 
+# The family that a memory in GB stands for where no card is named ("24G"): a usual one, and not the
+# fastest of its size.
+USUAL_OF_SIZE_GB = {
+    "11": "RTX 2080 Ti", "15": "T4", "16": "V100", "24": "RTX 3090", "32": "V100", "40": "A100",
+    "48": "RTX A6000", "80": "A100", "94": "H100", "96": "H20", "141": "H200",
+}
+
 # Spellings of a family, longest match first, compared without case, spaces, '-', '_' and '.'; the
 # size taken where a name leaves it open. V100: the smaller one, so that an open name errs on the
 # safe side; A100: 80 GB is what clouds rent out now.

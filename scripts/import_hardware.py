@@ -325,7 +325,7 @@ def main():
     units = "bytes, bytes/s per direction, FLOP/s without sparsity, s, W"
     outputs = {
         "gpus.json": {"schema": "zeroplan.gpus/1", "units": units, "families": additions.FAMILIES,
-                      "gpus": gpus, "cpu": additions.CPU_RANK},
+                      "usual_of_size_gb": additions.USUAL_OF_SIZE_GB, "gpus": gpus, "cpu": additions.CPU_RANK},
         "nodes.json": {"schema": "zeroplan.nodes/1", "units": units,
                        "latency": additions.LATENCY, "nodes": nodes},
         "practical.json": {"schema": "zeroplan.practical/1",

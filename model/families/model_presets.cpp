@@ -11,6 +11,7 @@
 #include "model/diagnostic.hpp"
 #include "model/embedded.hpp"
 #include "model/families/hf_config.hpp"
+#include "model/known_names.hpp"
 
 namespace zeroplan {
 
@@ -183,6 +184,52 @@ Model model_of_size(std::int64_t parameters, std::string_view name) {
   return model;
 }
 
+// Presets that begin as `name` does up to its last part: of "qwen3-72b" those of qwen3.
+std::string same_series(const std::vector<ModelPreset>& presets, std::string_view name) {
+  const std::size_t end = name.find_last_of("-_ ");
+  if (end == std::string_view::npos || end < 2) return "";
+  const std::string stem = key_of(name.substr(0, end), true);
+  std::string known;
+  for (const ModelPreset& preset : presets) {
+    const std::string_view full = preset.name;
+    const std::size_t last = std::min(full.find_last_of('-'), full.size());
+    if (key_of(full.substr(0, last), true) != stem) continue;
+    known += (known.empty() ? "" : ", ") + preset.name;
+  }
+  return known;
+}
+
+[[noreturn]] void unknown_model(const std::vector<ModelPreset>& presets,
+                                std::string_view name,
+                                const std::string& file,
+                                const std::string& pointer) {
+  std::vector<std::string_view> names;
+  for (const ModelPreset& preset : presets) {
+    names.emplace_back(preset.name);
+    names.insert(names.end(), preset.aliases.begin(), preset.aliases.end());
+  }
+  Diagnostic problem{
+      .file = file,
+      .pointer = pointer,
+      .expected =
+          "a model's name (zeroplan models lists them), a size such as 10B, or a path to "
+          "a config.json",
+      .got = in_quotes(name),
+      .hint = why_no_model(name)};
+  if (!problem.hint.empty()) {
+    problem.got += ", which is known and not modelled";
+    throw InputError(problem);
+  }
+  problem.hint = did_you_mean_same_number(name, names);
+  const std::string series = same_series(presets, name);
+  if (problem.hint.empty() && !series.empty()) {
+    problem.hint =
+        "built in of that series: " + series + "; for another give the path of its config.json";
+  }
+  if (problem.hint.empty()) problem.hint = "give the path of the model's config.json";
+  throw InputError(problem);
+}
+
 }  // namespace
 
 std::vector<ModelPreset> model_presets() {
@@ -278,19 +325,7 @@ Model model_from_name(std::string_view name,
     model.name = preset->name;
     return model;
   }
-  std::vector<std::string_view> names;
-  for (const ModelPreset& preset : presets) {
-    names.emplace_back(preset.name);
-    names.insert(names.end(), preset.aliases.begin(), preset.aliases.end());
-  }
-  const std::string near = did_you_mean(name, names);
-  throw InputError(Diagnostic{
-      .file = file,
-      .pointer = pointer,
-      .expected = "a model's name (zeroplan models lists them), a size such as 10B, or a path to "
-                  "a config.json",
-      .got = in_quotes(name),
-      .hint = near.empty() ? "give the path of the model's config.json" : near});
+  unknown_model(presets, name, file, pointer);
 }
 
 }  // namespace zeroplan

@@ -8,8 +8,8 @@
 
 #include "model/check.hpp"
 #include "model/hardware/cluster_document.hpp"
-#include "model/hardware/cluster_fill.hpp"
 #include "model/hardware/hostfile.hpp"
+#include "model/hardware/node_names.hpp"
 
 namespace zeroplan {
 namespace {
@@ -36,6 +36,21 @@ std::string located(std::string_view path, const std::string& named_in) {
 
 bool is_count_character(char c) { return (c >= '0' && c <= '9') || c == '.'; }
 
+// What people say behind a count: "2 nodes x 4 A800".
+bool skip_unit(std::string_view& text) {
+  constexpr std::array<std::string_view, 9> kUnits = {
+      "nodes", "node", "machines", "machine", "hosts", "host", "GPUs", "gpus", "cards"};
+  for (const std::string_view unit : kUnits) {
+    if (!text.starts_with(unit)) continue;
+    text = trimmed(text.substr(unit.size()));
+    for (const std::string_view word : {"of ", "with "}) {
+      if (text.starts_with(word)) text = trimmed(text.substr(word.size()));
+    }
+    return true;
+  }
+  return false;
+}
+
 // Takes "12x" off the front; the separator is x, X, * or the multiplication sign. What stands
 // before it need not be a good number yet ("-1", "1.5"), so that the message can name it.
 std::optional<std::string_view> take_count(std::string_view& text) {
@@ -45,6 +60,7 @@ std::optional<std::string_view> take_count(std::string_view& text) {
   while (end < text.size() && is_count_character(text[end])) ++end;
   if (end == first_digit) return std::nullopt;
   std::string_view rest = trimmed(text.substr(end));
+  const bool counted = skip_unit(rest) || (end < text.size() && text[end] == ' ');
   bool separated = false;
   for (const std::string_view sign : {"x", "X", "*", "\xc3\x97"}) {
     if (!rest.starts_with(sign)) continue;
@@ -52,6 +68,10 @@ std::optional<std::string_view> take_count(std::string_view& text) {
     separated = true;
     break;
   }
+  // "8 A100", "2 nodes of 8 H100"; the numbers of cards that stand alone have four digits: 2080 Ti.
+  constexpr std::size_t kMostDigits = 3;
+  const bool loose = counted && end <= kMostDigits && !rest.empty() && !find_gpu(text, 1);
+  separated = separated || loose;  // "24 GB" is no count
   if (!separated) return std::nullopt;
   const std::string_view count = text.substr(0, end);
   text = trimmed(rest);
@@ -79,52 +99,57 @@ std::int64_t read_count(std::string_view text,
   return 0;
 }
 
-Cluster from_name(std::string_view gpu_name,
-                  std::int64_t nodes,
-                  std::int64_t gpus_per_node,
-                  const std::string& file,
-                  const std::string& pointer) {
-  std::vector<Diagnostic> diagnostics = check_counts(nodes, gpus_per_node, file, pointer);
-  const std::optional<GpuMatch> match = find_gpu(gpu_name, gpus_per_node);
-  if (!match) diagnostics.push_back(unknown_gpu(gpu_name, file, pointer));
-  if (!diagnostics.empty()) throw InputError(std::move(diagnostics));
-  ClusterGiven given;
-  given.nodes = nodes;
-  given.gpus_per_node = gpus_per_node;
-  given.gpu = match->gpu;
-  if (!match->assumption.empty()) given.assumptions.push_back(match->assumption);
-  return fill_cluster(std::move(given));
-}
-
 // A cluster as text says it.
 struct NamedCluster {
   std::int64_t nodes = 1;
   std::int64_t gpus_per_node = 1;
-  std::string gpu;
+  std::string gpu;                 // empty where a machine was named
+  std::string machine;             // "aws_p4d.24xlarge"
   std::vector<std::string> hosts;  // of a hostfile
 };
 
-// NODESxGPUSxGPU, GPUSxGPU, GPU.
+// The count that people put behind a name: "A100-80Gx8", "RTX 4090 x 2".
+bool take_count_behind(std::string_view& text, std::string_view& count) {
+  std::size_t digits = text.size();
+  while (digits > 0 && is_count_character(text[digits - 1])) --digits;
+  const std::string_view front = trimmed(text.substr(0, digits));
+  if (digits == text.size() || front.size() < 2) return false;
+  if (front.back() != 'x' && front.back() != 'X' && front.back() != '*') return false;
+  const std::string_view name = trimmed(front.substr(0, front.size() - 1));
+  if (!find_gpu(name, 1)) return false;
+  count = text.substr(digits);
+  text = name;
+  return true;
+}
+
+// NODESxGPUSxGPU, GPUSxGPU, GPU; NODESxMACHINE, MACHINE.
 NamedCluster read_grammar(std::string_view text,
                           const std::string& file,
                           const std::string& pointer) {
   std::string_view rest = text;
-  const std::optional<std::string_view> first = take_count(rest);
+  std::optional<std::string_view> first = take_count(rest);
   const std::optional<std::string_view> second = first ? take_count(rest) : std::nullopt;
+  std::string_view behind;
+  if (!first && !find_gpu(rest, 1) && take_count_behind(rest, behind)) first = behind;
   std::vector<Diagnostic> diagnostics;
-  std::int64_t nodes = 1;
-  std::int64_t gpus = 1;
+  NamedCluster named;
+  const bool is_machine = !rest.empty() && !find_gpu(rest, 1) && find_node(rest);
+  (is_machine ? named.machine : named.gpu) = rest;
   if (second) {
-    nodes = read_count(*first, "a number of nodes", file, pointer, diagnostics);
-    gpus = read_count(*second, "a number of GPUs per node", file, pointer, diagnostics);
+    named.nodes = read_count(*first, "a number of nodes", file, pointer, diagnostics);
+    named.gpus_per_node =
+        read_count(*second, "a number of GPUs per node", file, pointer, diagnostics);
+  } else if (is_machine) {
+    if (first) named.nodes = read_count(*first, "a number of nodes", file, pointer, diagnostics);
+    named.gpus_per_node = find_node(rest)->node.gpus_per_node;
   } else if (first) {
-    gpus = read_count(*first, "a number of GPUs", file, pointer, diagnostics);
+    named.gpus_per_node = read_count(*first, "a number of GPUs", file, pointer, diagnostics);
   }
   if (rest.empty()) {
     diagnostics.push_back({file, pointer, std::string(kGrammar), in_quotes(text), ""});
   }
   if (!diagnostics.empty()) throw InputError(std::move(diagnostics));
-  return {nodes, gpus, std::string(rest), {}};
+  return named;
 }
 
 // "hostfile:PATH@GPU" after the colon.
@@ -147,16 +172,35 @@ NamedCluster read_hostfile(std::string_view text,
   constexpr std::int64_t kLargestHostfile = 16 << 20;
   const std::vector<Host> hosts = parse_hostfile(read_text_file(where, kLargestHostfile), where);
   NamedCluster named{
-      static_cast<std::int64_t>(hosts.size()), hosts.front().slots, std::string(gpu), {}};
+      static_cast<std::int64_t>(hosts.size()), hosts.front().slots, std::string(gpu), {}, {}};
   for (const Host& host : hosts) named.hosts.push_back(host.name);
   return named;
 }
 
 NamedCluster read_name(std::string_view text, const std::string& file, const std::string& pointer) {
-  if (text.starts_with(kHostfile)) {
-    return read_hostfile(text.substr(kHostfile.size()), file, pointer);
+  const NamedCluster named = text.starts_with(kHostfile)
+                                 ? read_hostfile(text.substr(kHostfile.size()), file, pointer)
+                                 : read_grammar(text, file, pointer);
+  std::vector<Diagnostic> diagnostics =
+      check_counts(named.nodes, named.gpus_per_node, file, pointer);
+  if (named.machine.empty() && !find_gpu(named.gpu, named.gpus_per_node)) {
+    diagnostics.push_back(unknown_gpu(named.gpu, file, pointer));
   }
-  return read_grammar(text, file, pointer);
+  if (!diagnostics.empty()) throw InputError(std::move(diagnostics));
+  return named;
+}
+
+Json inline_form(const NamedCluster& named) {
+  Json document = Json::object({{"nodes", named.nodes}, {"gpus_per_node", named.gpus_per_node}});
+  if (named.machine.empty()) {
+    document["gpu"] = named.gpu;
+  } else {
+    document["machine"] = named.machine;
+  }
+  if (named.hosts.empty()) return document;
+  Json& hosts = document["hosts"] = Json::array();
+  for (const std::string& host : named.hosts) hosts.push_back(host);
+  return document;
 }
 
 bool is_path(std::string_view text) {
@@ -190,9 +234,7 @@ Cluster parse_cluster_text(std::string_view text,
     return parse_cluster_document(document.root, document.file, "");
   }
   const NamedCluster named = read_name(whole, file, pointer);
-  Cluster cluster = from_name(named.gpu, named.nodes, named.gpus_per_node, file, pointer);
-  cluster.hosts = named.hosts;
-  return cluster;
+  return parse_cluster_document(inline_form(named), file, pointer);
 }
 
 Json cluster_document(const Json& value, const std::string& file, const std::string& pointer) {
@@ -200,13 +242,7 @@ Json cluster_document(const Json& value, const std::string& file, const std::str
   const std::string_view text = trimmed(value.as_string());
   if (text.starts_with('{')) return parse_json(text, file).root;
   if (is_path(text)) return read_cluster_file(text, file).root;
-  const NamedCluster named = read_name(text, file, pointer);
-  Json document = Json::object(
-      {{"nodes", named.nodes}, {"gpus_per_node", named.gpus_per_node}, {"gpu", named.gpu}});
-  if (named.hosts.empty()) return document;
-  Json& hosts = document["hosts"] = Json::array();
-  for (const std::string& host : named.hosts) hosts.push_back(host);
-  return document;
+  return inline_form(read_name(text, file, pointer));
 }
 
 Cluster parse_cluster(const Json& value, const std::string& file, const std::string& pointer) {

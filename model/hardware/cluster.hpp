@@ -1,6 +1,8 @@
 // Reads what the user calls a cluster (docs/contract.md section 1) into a Cluster without gaps.
 //
-//   "2x4xA800-80G"            nodes x GPUs x name; "8xH100" is one node of eight, "H100" one GPU
+//   "2x4xA800-80G"            nodes x GPUs x name; "8xH100" is one node of eight, "H100" one GPU;
+//                             also "8 A100", "2 nodes x 4 A800", "A100-80Gx8", "4x24G"
+//   "2xaws_p4d.24xlarge"      nodes x a machine of profiles/nodes.json
 //   "path/to/cluster.json"    anything with a '/' or ending in .json
 //   "hostfile:PATH@A100-80G"  a DeepSpeed hostfile: `host slots=N` lines
 //   {"nodes": 2, ...}         the inline form; docs of the keys in configs/clusters/README.md

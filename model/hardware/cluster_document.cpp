@@ -16,6 +16,7 @@
 #include "model/hardware/cluster_fill.hpp"
 #include "model/hardware/hardware_catalog.hpp"
 #include "model/hardware/hostfile.hpp"
+#include "model/hardware/node_names.hpp"
 
 namespace zeroplan {
 namespace {
@@ -25,7 +26,8 @@ constexpr double kMostFlops = 1e17;
 constexpr double kMostLatency = 1.0;
 constexpr std::int64_t kMostCores = 4096;
 
-constexpr std::array<std::string_view, 18> kClusterKeys = {"nodes",
+constexpr std::array<std::string_view, 19> kClusterKeys = {"machine",
+                                                           "nodes",
                                                            "gpus_per_node",
                                                            "hosts",
                                                            "gpu",
@@ -63,7 +65,10 @@ class DocumentReader {
     fields_.only(kClusterKeys);
     read_marks();
     given_.nodes = fields_.integer("nodes", 1, kMostGpus).value_or(1);
-    given_.gpus_per_node = fields_.integer("gpus_per_node", 1, kMostGpus).value_or(1);
+    const auto gpus = fields_.integer("gpus_per_node", 1, kMostGpus);
+    read_machine();
+    given_.gpus_per_node = gpus.value_or(given_.machine ? given_.machine->gpus_per_node : 1);
+    check_machine();
     check_total();
     say_missing_counts();
     read_gpu();
@@ -130,7 +135,7 @@ class DocumentReader {
 
   void say_missing_counts() {
     if (fields_.find("nodes") == nullptr) given_.assumptions.push_back("one node: assumed");
-    if (fields_.find("gpus_per_node") == nullptr) {
+    if (fields_.find("gpus_per_node") == nullptr && !given_.machine) {
       given_.assumptions.push_back("one GPU per node: assumed");
     }
   }
@@ -146,11 +151,37 @@ class DocumentReader {
     return result;
   }
 
+  // --- a machine by name
+
+  void read_machine() {
+    const std::optional<std::string> said = fields_.text("machine");
+    if (!said) return;
+    const std::optional<NodeMatch> match = find_node(*said);
+    if (!match) {
+      diagnostics_.push_back(unknown_gpu(*said, fields_.file(), fields_.pointer("machine")));
+      diagnostics_.back().expected = "the name of a machine";
+      return;
+    }
+    given_.machine = match->node;
+    if (!match->assumption.empty()) given_.assumptions.push_back(match->assumption);
+  }
+
+  void check_machine() {
+    if (!given_.machine || given_.gpus_per_node <= given_.machine->gpus_per_node) return;
+    fields_.complain(
+        "gpus_per_node",
+        fmt::format(
+            "at most {}, what a {} has", given_.machine->gpus_per_node, given_.machine->key),
+        std::to_string(given_.gpus_per_node));
+  }
+
   // --- the GPU
 
   void read_gpu() {
     const Json* value = fields_.find("gpu");
-    if (value == nullptr) {
+    if (value == nullptr && given_.machine) {
+      given_.gpu = gpu_of_key(given_.machine->gpus.front());
+    } else if (value == nullptr) {
       fields_.complain("gpu", "the name of a GPU", "nothing", "\"gpu\": \"A100-80G\"");
     } else if (value->is_string()) {
       take_named(value->as_string(), fields_.pointer("gpu"));

@@ -53,6 +53,32 @@ std::string_view generic_node(const ClusterGiven& given) {
   return server ? kPcieServer : kWorkstation;
 }
 
+// What is known of a machine that was named whole is given; what was said beside it counts first.
+void take_machine(ClusterGiven& given) {
+  const NodeProfile& machine = *given.machine;
+  if (given.gpus_per_node != machine.gpus_per_node) return;  // a share of it: filled as usual
+  const auto take = [](auto& value, const auto& known) {
+    if (!value) value = known;
+  };
+  take(given.topology, std::optional(machine.topology));
+  take(given.host_memory, machine.host_memory);
+  take(given.host_memory_bandwidth, machine.host_memory_bandwidth);
+  take(given.cpu_cores, machine.cpu_cores);
+  take(given.cpu_sockets, machine.cpu_sockets);
+  take(given.gpus_per_pcie_uplink, machine.gpus_per_pcie_uplink);
+  if (machine.inter_node && !given.inter_node.bandwidth) {
+    take(given.inter_node.kind, std::optional(machine.inter_node->kind));
+    given.inter_node.bandwidth = machine.inter_node->bandwidth;
+    take(given.inter_node.latency, std::optional(machine.inter_node->latency));
+  }
+  NvmeGiven& nvme = given.nvme;
+  const bool drives_said = nvme.read_bandwidth || nvme.write_bandwidth || nvme.capacity;
+  if (machine.has_nvme == false && !drives_said) nvme.none = true;
+  take(nvme.read_bandwidth, machine.nvme_read);
+  take(nvme.write_bandwidth, machine.nvme_write);
+  take(nvme.capacity, machine.nvme_capacity);
+}
+
 // Fills one cluster: looks each missing value up in a chain of machines, nearest first.
 class Filler {
  public:
@@ -65,9 +91,10 @@ class Filler {
     HostGiven said;
     if (given_.host_memory) said.memory = given_.host_memory->value;
     if (given_.cpu_cores) said.cpu_cores = given_.cpu_cores->value;
-    for (NodeProfile node : {likely_node(given_.gpu, given_.gpus_per_node, said),
-                             node_of_key(given_.gpu.usual_node),
-                             node_of_key(generic_node(given_))}) {
+    for (NodeProfile node :
+         {given_.machine ? *given_.machine : likely_node(given_.gpu, given_.gpus_per_node, said),
+          node_of_key(given_.gpu.usual_node),
+          node_of_key(generic_node(given_))}) {
       if (!grown || node.key != kWorkstation) add(std::move(node));
     }
   }
@@ -423,6 +450,7 @@ class Filler {
 
 Cluster fill_cluster(ClusterGiven given) {
   ZP_CHECK(given.nodes >= 1 && given.gpus_per_node >= 1, "a cluster without GPUs");
+  if (given.machine) take_machine(given);
   return Filler(std::move(given)).fill();
 }
 

@@ -39,6 +39,7 @@ struct ClusterGiven {
   std::optional<Quantity<BytesPerSecond>> pcie_bandwidth;
   std::optional<std::int64_t> gpus_per_pcie_uplink;
   NvmeGiven nvme;
+  std::optional<NodeProfile> machine;    // named: nothing of it is assumed
   std::vector<std::string> assumptions;  // made so far
 };
 

@@ -8,6 +8,8 @@
 
 #include "model/hardware/hardware.hpp"
 #include "model/hardware/hardware_catalog.hpp"
+#include "model/hardware/node_names.hpp"
+#include "model/known_names.hpp"
 
 namespace zeroplan {
 namespace {
@@ -82,7 +84,20 @@ std::optional<NameRest> parse_rest(std::string_view text) {
 struct ParsedName {
   const GpuFamily* family = nullptr;
   NameRest rest;
+  bool by_size = false;  // nobody named a card
 };
+
+// "24G": a card of that memory that many have.
+std::optional<ParsedName> parse_size_alone(std::string_view name) {
+  const std::optional<NameRest> rest = parse_rest(name);
+  if (!rest || !rest->size_gb) return std::nullopt;
+  const auto usual = gpu_catalog().usual_of_size.find(*rest->size_gb);
+  if (usual == gpu_catalog().usual_of_size.end()) return std::nullopt;
+  for (const GpuFamily& family : gpu_catalog().families) {
+    if (family.name == usual->second) return ParsedName{&family, *rest, true};
+  }
+  return std::nullopt;
+}
 
 // The family with the longest spelling that leaves a readable rest: "v100sxm2" is a V100 with SXM2,
 // not a V100S.
@@ -100,7 +115,7 @@ std::optional<ParsedName> parse_name(std::string_view name) {
       best = ParsedName{&family, *rest};
     }
   }
-  return best;
+  return best ? best : parse_size_alone(name);
 }
 
 using Candidates = std::vector<const CatalogGpu*>;
@@ -147,6 +162,7 @@ std::string joined(const std::vector<std::string>& parts, std::string_view separ
 const CatalogGpu* choose(const ParsedName& parsed,
                          std::int64_t gpus_per_node,
                          std::vector<std::string>& reasons) {
+  if (parsed.by_size) reasons.push_back("a usual card of that memory");
   Candidates candidates = family_members(*parsed.family);
   const NameRest& rest = parsed.rest;
   if (rest.size_gb) {
@@ -230,6 +246,11 @@ std::optional<GpuMatch> find_gpu(std::string_view text, std::int64_t gpus_per_no
 Diagnostic unknown_gpu(std::string_view text, std::string file, std::string pointer) {
   Diagnostic diagnostic{std::move(file), std::move(pointer), "the name of a GPU", "", ""};
   diagnostic.got = in_quotes(text);
+  if (const std::string reason = why_no_gpu(text); !reason.empty()) {
+    diagnostic.got += ", which is known and not modelled";
+    diagnostic.hint = reason;
+    return diagnostic;
+  }
   const std::optional<ParsedName> parsed = parse_name(folded_name(text));
   if (parsed) {
     std::vector<std::string> names;
@@ -239,9 +260,11 @@ Diagnostic unknown_gpu(std::string_view text, std::string file, std::string poin
     diagnostic.hint = parsed->family->name + " is known as " + joined(names, ", ");
     return diagnostic;
   }
-  const std::vector<std::string> spellings = all_spellings();
+  std::vector<std::string> spellings = all_spellings();
+  for (std::string& machine : node_names()) spellings.push_back(std::move(machine));
   const std::vector<std::string_view> candidates(spellings.begin(), spellings.end());
-  diagnostic.hint = did_you_mean(text, candidates);
+  diagnostic.hint = did_you_mean_same_number(text, candidates);
+  if (diagnostic.hint.empty()) diagnostic.hint = did_you_mean(text, candidates);
   if (diagnostic.hint.empty()) diagnostic.hint = "`zeroplan gpus` lists all names";
   return diagnostic;
 }

@@ -154,6 +154,9 @@ GpuCatalog read_gpus() {
   for (const auto& [key, object] : member(root, "gpus").members()) {
     catalog.gpus.push_back(read_gpu(key, object));
   }
+  for (const auto& [size, family] : member(root, "usual_of_size_gb").members()) {
+    catalog.usual_of_size[std::stoll(size)] = family.as_string();
+  }
   catalog.cpu = read_gpu("cpu", member(root, "cpu")).gpu;
   return catalog;
 }

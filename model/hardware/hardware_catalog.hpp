@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,6 +28,7 @@ struct CatalogGpu {
 struct GpuCatalog {
   std::vector<GpuFamily> families;
   std::vector<CatalogGpu> gpus;
+  std::map<std::int64_t, std::string> usual_of_size;  // GB -> family, for "24G"
   Gpu cpu;
 };
 

@@ -233,7 +233,13 @@ void build_litgpt(Resolver& r, const Origin& origin) {
 void store_in_four_bits(Resolver& r, bool double_said) {
   Plan& plan = r.plan;
   if (runs_deepspeed(plan.workload)) {
-    r.not_modelled(ScenarioKey::method, "qlora under DeepSpeed");
+    r.problem(r.origin(ScenarioKey::method),
+              "something this version predicts",
+              std::string("qlora under DeepSpeed") + ", which is not modelled yet",
+              plan.cluster.total_gpus() > 1
+                  ? "--engine fsdp shards the four-bit weights, --engine ddp keeps them on "
+                    "each GPU"
+                  : "--engine ddp");
     return;
   }
   FourBitWeights& weights = plan.workload.lora.weights;

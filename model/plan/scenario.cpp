@@ -7,7 +7,9 @@
 
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
-#include "model/plain_text.hpp"
+#include "model/plan/said_in_ds_config.hpp"
+#include "model/plan/scenario_values.hpp"
+#include "model/plan/spellings.hpp"
 
 namespace zeroplan {
 namespace {
@@ -61,11 +63,11 @@ const std::array<ScenarioKeyInfo, kScenarioKeyCount> kScenarioKeys = {{
      "/workload/sequence_length",
      "--sequence-length",
      "--seq",
-     ScenarioType::integer,
+     ScenarioType::tokens,
      "",
      1,
      kMostTokens,
-     "tokens in a sequence"},
+     "tokens in a sequence: 4096 or 4k"},
     {ScenarioKey::micro_batch_size,
      "/workload/micro_batch_size",
      "--micro-batch-size",
@@ -297,91 +299,14 @@ Scenario overlay(const Scenario& base, const Scenario& flags) {
   for (const ScenarioKeyInfo& row : kScenarioKeys) {
     if (const Said* said = flags.find(row.key)) result.set(row.key, said->value, said->origin);
   }
+  if (flags.find(ScenarioKey::ds_config) == nullptr) say_in_ds_config(flags, result);
   return result;
 }
 
-// --- values
-// ------------------------------------------------------------------------------------------
+// --- documents and flags
+// ---------------------------------------------------------------------------------------------
 
 namespace {
-
-std::vector<std::string_view> split_choices(std::string_view choices) {
-  std::vector<std::string_view> parts;
-  while (!choices.empty()) {
-    const std::size_t bar = choices.find('|');
-    parts.push_back(choices.substr(0, bar));
-    choices = bar == std::string_view::npos ? "" : choices.substr(bar + 1);
-  }
-  return parts;
-}
-
-std::string expected_choice(std::string_view choices) {
-  std::string text = "one of ";
-  const auto parts = split_choices(choices);
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (i > 0) text += ", ";
-    text += parts[i];
-  }
-  return text;
-}
-
-// A whole number also where it was written 1e3, as people do in JSON.
-std::optional<std::int64_t> whole_number(const Json& value) {
-  if (value.is_integer()) return value.as_integer();
-  if (!value.is_number()) return std::nullopt;
-  const double real = value.as_number();
-  constexpr double kExact = 9007199254740992.0;  // 2^53
-  if (real != static_cast<double>(static_cast<std::int64_t>(std::clamp(real, -kExact, kExact)))) {
-    return std::nullopt;
-  }
-  return static_cast<std::int64_t>(real);
-}
-
-std::string expected_integer(const ScenarioKeyInfo& key) {
-  return "a whole number from " + std::to_string(key.min) + " to " + std::to_string(key.max);
-}
-
-// Checks one value against its row; returns it in canonical form or fills `problem`.
-std::optional<Json> checked(const ScenarioKeyInfo& key, const Json& value, Diagnostic& problem) {
-  problem.got = value.describe();
-  switch (key.type) {
-    case ScenarioType::text:
-      if (value.is_string() && !value.as_string().empty()) return value;
-      if (value.is_number()) return Json(value.dump());  // "torch": 2.6
-      problem.expected = "a string";
-      return std::nullopt;
-    case ScenarioType::text_or_object:
-      if (value.is_string() && has_control_character(value.as_string())) {
-        problem.expected = "a name or path without control characters";
-        return std::nullopt;
-      }
-      if ((value.is_string() && !value.as_string().empty()) || value.is_object()) return value;
-      problem.expected = "a string or an object";
-      return std::nullopt;
-    case ScenarioType::integer: {
-      const auto number = whole_number(value);
-      if (number && *number >= key.min && *number <= key.max) return Json(*number);
-      problem.expected = expected_integer(key);
-      return std::nullopt;
-    }
-    case ScenarioType::boolean:
-      if (value.is_boolean()) return value;
-      problem.expected = "true or false";
-      return std::nullopt;
-    case ScenarioType::choice: {
-      const auto choices = split_choices(key.choices);
-      if (value.is_string()) {
-        for (const std::string_view choice : choices) {
-          if (value.as_string() == choice) return value;
-        }
-        problem.hint = did_you_mean(value.as_string(), choices);
-      }
-      problem.expected = expected_choice(key.choices);
-      return std::nullopt;
-    }
-  }
-  return std::nullopt;
-}
 
 const Json* at_pointer(const Json& document, std::string_view pointer) {
   const Json* value = &document;
@@ -484,7 +409,7 @@ Json parse_flag(const ScenarioKeyInfo& key, std::string_view text, const std::st
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error == std::errc() && end == text.data() + text.size()) value = Json(number);
   } else if (key.type == ScenarioType::boolean) {
-    if (text == "true" || text == "false") value = Json(text == "true");
+    if (const auto on = parse_switch(text)) value = Json(*on);
   } else if (key.type == ScenarioType::text_or_object && text.substr(0, 1) == "{") {
     JsonDocument document = parse_json(text, "command line " + pointer);
     std::vector<Diagnostic> problems = duplicate_key_problems(document);

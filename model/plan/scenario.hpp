@@ -56,6 +56,7 @@ enum class ScenarioType {
   text,            // a string
   text_or_object,  // a name, a path, or an inline document
   integer,         // within [min, max]
+  tokens,          // the same, also written 4k
   boolean,         //
   choice,          // one of `choices`
 };
@@ -107,7 +108,9 @@ Scenario parse_scenario(const Json& document, const std::string& file);
 // where that is not the flag: MODEL.
 Json parse_flag(const ScenarioKeyInfo& key, std::string_view text, const std::string& pointer = "");
 
-// `flags` over `base`: what flags say wins.
+// `flags` over `base`: what flags say wins, also over what the ds_config inside the document says
+// of the same thing (batch, precision, optimizer): a file of its own is for resolve() to agree
+// with.
 Scenario overlay(const Scenario& base, const Scenario& flags);
 
 }  // namespace zeroplan

@@ -402,3 +402,54 @@ TEST_CASE("a consumer card's host is a workstation until it is said to have more
     CHECK(server.node.topology == Topology::pcie_no_p2p);
   }
 }
+
+TEST_CASE("a machine by name is a cluster of which nothing is assumed that is known of it") {
+  const Cluster cluster = parse_cluster_text("2xaws_p4d.24xlarge");
+  const NodeProfile machine = node_of_key("aws_p4d.24xlarge");
+  CHECK(cluster.nodes == 2);
+  CHECK(cluster.gpus_per_node() == 8);
+  CHECK(cluster.gpu.key == "a100_sxm_40gb");
+  CHECK(cluster.node.host_memory.value == machine.host_memory->value);
+  CHECK(cluster.node.host_memory.confidence != Confidence::assumed);
+  CHECK(cluster.inter_node.bandwidth.value.value() == machine.inter_node->bandwidth.value.value());
+  CHECK_FALSE(cluster.network_assumed);
+  CHECK(parse_cluster_text("p4d.24xlarge").nodes == 1);
+  const Cluster half = inline_cluster(R"({"machine":"dgx_h100","gpus_per_node":4})");
+  CHECK(half.gpus_per_node() == 4);
+  CHECK(assumes(half, "4 of its 8 GPUs"));
+  CHECK(contains(inline_error(R"({"machine":"dgx_h100","gpus_per_node":16})"), "at most 8"));
+  CHECK(contains(inline_error(R"({"machine":"dgx_h999"})"), "the name of a machine"));
+}
+
+TEST_CASE("clusters are read as people write them") {
+  struct Written {
+    const char* text;
+    std::int64_t nodes, gpus;
+    const char* key;
+  };
+  for (const Written& one : {Written{"8 A100 80G", 1, 8, "a100_sxm_80gb"},
+                             Written{"2 nodes x 4 A800", 2, 4, "a800_sxm_80gb"},
+                             Written{"2 nodes of 8 H100", 2, 8, "h100_sxm"},
+                             Written{"A100-80Gx8", 1, 8, "a100_sxm_80gb"},
+                             Written{"RTX 4090 x 2", 1, 2, "rtx_4090"},
+                             Written{"2080 Ti", 1, 1, "rtx_2080_ti"},
+                             Written{"4x24G", 1, 4, "rtx_3090"},
+                             Written{"24GB", 1, 1, "rtx_3090"},
+                             Written{"24 GB", 1, 1, "rtx_3090"},
+                             Written{"2x8x80G", 2, 8, "a100_sxm_80gb"}}) {
+    CAPTURE(one.text);
+    const Cluster cluster = parse_cluster_text(one.text);
+    CHECK(cluster.nodes == one.nodes);
+    CHECK(cluster.gpus_per_node() == one.gpus);
+    CHECK(cluster.gpu.key == one.key);
+  }
+  CHECK(assumes(parse_cluster_text("4x24G"), "a usual card of that memory"));
+  CHECK(contains(error_of("4x25G"), "the name of a GPU"));
+}
+
+TEST_CASE("a card that exists and is not known is no misspelling of another") {
+  CHECK(contains(error_of("4xRTX-4080"), "known and not modelled"));
+  CHECK_FALSE(contains(error_of("4xRTX-4080"), "4090"));
+  CHECK(contains(error_of("8xMI300X"), "only NVIDIA's GPUs are modelled"));
+  CHECK(contains(error_of("8xaws_p4d.24xlrage"), "did you mean aws_p4d.24xlarge"));
+}

@@ -66,3 +66,29 @@ TEST_CASE("a flag's text is checked like a document's value") {
   CHECK(parse_flag(info(ScenarioKey::fused_loss), "true").as_boolean());
   CHECK(parse_flag(info(ScenarioKey::method), R"({"lora":{"rank":8}})").is_object());
 }
+
+TEST_CASE("flags replace what the ds_config inside the document says of the same thing") {
+  const Scenario base = read(R"({"workload":{"micro_batch_size":1},"ds_config":{
+      "train_batch_size":8,"train_micro_batch_size_per_gpu":1,"gradient_accumulation_steps":1,
+      "bf16":{"enabled":true},"optimizer":{"type":"AdamW"},"zero_optimization":{"stage":2}}})");
+  Scenario flags;
+  flags.set(ScenarioKey::micro_batch_size, Json(4), {"command line", "--mbs"});
+  flags.set(ScenarioKey::precision, Json("fp16"), {"command line", "--precision"});
+  const Json changed = overlay(base, flags).find(ScenarioKey::ds_config)->value;
+  CHECK(changed.find("train_micro_batch_size_per_gpu")->as_integer() == 4);
+  CHECK(changed.find("gradient_accumulation_steps")->as_integer() == 1);
+  CHECK(changed.find("train_batch_size") == nullptr);
+  CHECK_FALSE(changed.find("bf16")->find("enabled")->as_boolean());
+  CHECK(changed.find("fp16")->find("enabled")->as_boolean());
+  CHECK(changed.find("optimizer") != nullptr);
+  CHECK(changed.find("zero_optimization")->find("stage")->as_integer() == 2);
+}
+
+TEST_CASE("a total batch alone stays, and so does a ds_config that flags name or that is a file") {
+  Scenario flags;
+  flags.set(ScenarioKey::micro_batch_size, Json(4), {"command line", "--mbs"});
+  const Scenario total = overlay(read(R"({"ds_config":{"train_batch_size":64}})"), flags);
+  CHECK(total.find(ScenarioKey::ds_config)->value.find("train_batch_size")->as_integer() == 64);
+  const Scenario file = overlay(read(R"({"ds_config":"ds.json"})"), flags);
+  CHECK(file.find(ScenarioKey::ds_config)->value.as_string() == "ds.json");
+}

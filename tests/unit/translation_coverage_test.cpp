@@ -43,6 +43,8 @@ constexpr std::array kLeftOut = {
     "tuner/kit/",                                  // files of the kit are English
     "cli/doctor/machine.cpp",                      // commands it runs
     "cli/doctor/probe.cpp",                        // the same
+    "cli/foreign_flags.cpp",                       // flags as they are typed
+    "cli/launch_line.cpp",                         // a command line
     "cli/models_command.cpp",                      // commands that speak English
     "cli/gpus_command.cpp",
     "cli/knobs_command.cpp",

@@ -1,0 +1,75 @@
+#include "cli/foreign_flags.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace zeroplan {
+namespace {
+
+struct ForeignFlag {
+  std::string_view names;  // folded, with '|' between them
+  std::string_view ours;
+};
+
+constexpr std::array kForeign = {
+    ForeignFlag{"perdevicetrainbatchsize|perdevicebatchsize|batchsize|batch|microbatch|bs|bsz",
+                "--mbs N"},
+    ForeignFlag{"accumulation|gradaccum|gradientaccumulation|accumulationsteps", "--gas N"},
+    ForeignFlag{"maxseqlength|maxlength|modelmaxlength|cutofflen|maxseqlen|seqlen|seqlength|"
+                "contextlength|context|ctx|blocksize|length",
+                "--seq N"},
+    ForeignFlag{"gradientcheckpointing|checkpointing|usegradientcheckpointing|recompute",
+                "--ckpt full"},
+    ForeignFlag{"bf16", "--precision bf16"},
+    ForeignFlag{"fp16", "--precision fp16"},
+    ForeignFlag{"fp32", "--precision fp32"},
+    ForeignFlag{"dtype|torchdtype|mixedprecision", "--precision bf16|fp16|fp32"},
+    ForeignFlag{"flashattn|attnimplementation|useflashattention2|flashattention|useflashattn",
+                "--attention flash"},
+    ForeignFlag{"lora|uselora|peft|finetuningtype", "--method lora"},
+    ForeignFlag{"lorarank|lorar|loratarget|loratargetmodules|loraalpha|rank",
+                "--method '{\"lora\":{\"rank\":8,\"targets\":[\"q_proj\",\"v_proj\"]}}'"},
+    ForeignFlag{"qlora|loadin4bit|quantizationbit|bits", "--method qlora"},
+    ForeignFlag{"numtrainepochs|epochs|numsamples|samples|datasetsize",
+                "--dataset '{\"samples\":20000,\"epochs\":3,\"mean_tokens\":512}'"},
+    ForeignFlag{"gpus|gpu|numgpus|ngpus|nprocpernode|nnodes|nodes|numnodes|worldsize|numprocesses",
+                "--cluster 2x4xA100-80G"},
+    ForeignFlag{"optim", "--optimizer adamw"},
+    ForeignFlag{"ram|memory|hostram|cpumemory|cpuram|mem", "--host-memory 512G"},
+    ForeignFlag{"bandwidth|interconnect|infiniband|ib|ethernet|net", "--network 100"},
+    ForeignFlag{"cpus|cores|cpu", "--cpu-cores 64"},
+    ForeignFlag{"modelnameorpath|modelname|config|modelpath", "--model NAME, or a path"},
+    ForeignFlag{"pp|pipelineparallelsize", "--pipeline-parallel N"},
+    ForeignFlag{"tp|tensorparallelsize|tensormodelparallelsize", "--tensor-parallel N"},
+    ForeignFlag{"sp|cp|ulysses|contextparallelsize|sequenceparallelsize", "--sequence-parallel N"},
+    ForeignFlag{"deepspeedconfig|dsconfigfile|deepspeedconfigfile", "--ds-config FILE"},
+    ForeignFlag{"language|locale", "--lang en|zh"},
+    ForeignFlag{"out|outputdir|o|outdir", "--output"},
+};
+
+std::string folded(std::string_view flag) {
+  std::string result;
+  for (const char c : flag) {
+    if (c == '-' || c == '_') continue;
+    result.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string our_flag_for(std::string_view flag) {
+  const std::string word = folded(flag);
+  for (const ForeignFlag& row : kForeign) {
+    std::string_view names = row.names;
+    while (!names.empty() && !word.empty()) {
+      const std::size_t bar = std::min(names.find('|'), names.size());
+      if (names.substr(0, bar) == word) return std::string(row.ours);
+      names.remove_prefix(std::min(bar + 1, names.size()));
+    }
+  }
+  return "";
+}
+
+}  // namespace zeroplan

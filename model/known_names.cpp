@@ -1,0 +1,167 @@
+#include "model/known_names.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <vector>
+
+#include "model/diagnostic.hpp"
+
+namespace zeroplan {
+namespace {
+
+// Folded names, with '|' between them, that have one reason.
+struct KnownNames {
+  std::string_view names;
+  std::string_view reason;
+};
+
+// A model's name begins with one of these. Reasons are those of the model types in
+// model/families/families.cpp where they are counted there.
+constexpr std::array kModels = {
+    KnownNames{"gpt3|gpt4|gpt5|chatgpt|claude|gemini|palm", "its weights are not published"},
+    KnownNames{"deepseekr1distill",
+               "it has the tensors of the Qwen or LLaMA it is made from: name that one, as "
+               "qwen2.5-7b or llama-3.1-8b"},
+    KnownNames{"deepseekv2|deepseekv3|deepseekr1|deepseekcoderv2|kimik2|minicpm3",
+               "its multi-head latent attention is not modelled"},
+    KnownNames{"llama4", "its expert kernels and its vision encoder are not modelled"},
+    KnownNames{"gptoss", "its attention sinks and expert kernels are not modelled"},
+    KnownNames{"gemma2|gemma3|gemma4", "its mixed attention layers are not modelled"},
+    KnownNames{"qwen3next|qwen35|qwen3.5|kimilinear", "its gated linear attention is not modelled"},
+    KnownNames{"qwenvl|qwen2vl|qwen25vl|qwen3vl|internvl|llava|minicpmv|glm4v|phi3vision|pixtral|"
+               "molmo|llama3211bvision|llama3290bvision",
+               "its vision encoder is not modelled"},
+    KnownNames{"mamba|falconmamba|rwkv|nemotronh|jamba|zamba|recurrentgemma",
+               "its recurrent layers are not modelled"},
+    KnownNames{"dbrx|olmoe|phi35moe|grok|arctic|deepseekmoe|minimax|bailing|ling|glm45|glm46",
+               "the router and expert kernels of this family are not modelled"},
+    KnownNames{"whisper|clip|stablediffusion|sdxl|flux|wav2vec",
+               "only language models are modelled"},
+    KnownNames{"internlm2|internlm3|commandr|cohere|stablelm|codegen|olmo|granite|nemotron|exaone|"
+               "minicpm|starcoder2|solar|orion|phi4mini|smollm3",
+               "no config.json of it is built in: give the path of its own"},
+};
+
+// A card's name, without maker and size, begins with one of these: other makers' accelerators.
+constexpr std::string_view kOtherMakers =
+    "mi50|mi60|mi100|mi210|mi250|mi300|mi325|mi350|mi355|instinct|radeon|rx6|rx7|rx9|gaudi|hpu|tpu|"
+    "trainium|trn|inferentia|inf|ascend|910|npu|mlu|kunlun|dcu|br100|mtt|cerebras|ipu|groq|arc|"
+    "max1550|pvc";
+
+// Or it is one of these whole: NVIDIA's cards whose numbers nobody collected here.
+constexpr std::string_view kOtherCards =
+    "k40|k80|m40|m60|p4|p6|p40|a2|a16|a4000|a4500|a5000|a5500|100x|a100x|1060|1070|1070ti|1080|"
+    "1080ti|1650|1660|1660ti|2060|2070|2080|2080super|3050|3060|3060ti|3070|3070ti|3080|3080ti|"
+    "3090ti|4050|4060|4060ti|4070|4070ti|4070super|4070tisuper|4080|4080super|4090d|5050|5060|5070|"
+    "5070ti|5080|5090d|4000ada|4500ada|5000ada|2000ada|4000|5000|8000|titanv|titanx|titanxp|l2|"
+    "l40g|"
+    "h100x|b100|gb300|gb10|dgxspark|thor|orin|jetson|jetsonorin|pro5000|pro4000|pro4500";
+
+std::string folded(std::string_view name) {
+  if (const auto slash = name.rfind('/'); slash != std::string_view::npos) {
+    name.remove_prefix(slash + 1);
+  }
+  std::string result;
+  for (const char c : name) {
+    if (std::string_view(" -_.()").find(c) != std::string_view::npos) continue;
+    result.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
+  }
+  return result;
+}
+
+// Whether `matches` holds for one of the names between the bars.
+template <typename Predicate>
+bool any_name(std::string_view names, Predicate matches) {
+  while (!names.empty()) {
+    const std::size_t bar = std::min(names.find('|'), names.size());
+    if (matches(names.substr(0, bar))) return true;
+    names.remove_prefix(std::min(bar + 1, names.size()));
+  }
+  return false;
+}
+
+// "nvidiageforcertx4080" -> "4080".
+std::string without_maker(std::string name) {
+  bool again = true;
+  while (again) {
+    again = false;
+    for (const std::string_view word : {"nvidia",
+                                        "tesla",
+                                        "geforce",
+                                        "quadro",
+                                        "rtx",
+                                        "gtx",
+                                        "amd",
+                                        "intel",
+                                        "huawei",
+                                        "google"}) {
+      if (!name.starts_with(word) || name.size() == word.size()) continue;
+      name.erase(0, word.size());
+      again = true;
+    }
+  }
+  return name;
+}
+
+// "4080 16GB" -> "4080".
+std::string without_size(std::string name) {
+  for (const std::string_view unit : {"gib", "gb", "g"}) {
+    if (!name.ends_with(unit)) continue;
+    std::size_t end = name.size() - unit.size();
+    const std::size_t digits = end;
+    while (end > 0 && digits - end < 2 && std::isdigit(static_cast<unsigned char>(name[end - 1]))) {
+      --end;
+    }
+    if (end < digits && end > 0) name.resize(end);
+    return name;
+  }
+  return name;
+}
+
+std::string digits_of(std::string_view text) {
+  std::string digits;
+  for (const char c : text) {
+    if (std::isdigit(static_cast<unsigned char>(c)) != 0) digits.push_back(c);
+  }
+  return digits;
+}
+
+}  // namespace
+
+std::string why_no_model(std::string_view name) {
+  const std::string key = folded(name);
+  for (const KnownNames& row : kModels) {
+    if (any_name(row.names, [&](std::string_view known) { return key.starts_with(known); })) {
+      return std::string(row.reason);
+    }
+  }
+  return "";
+}
+
+std::string why_no_gpu(std::string_view name) {
+  const std::string key = without_maker(folded(name));
+  if (any_name(kOtherMakers, [&](std::string_view known) { return key.starts_with(known); })) {
+    return "only NVIDIA's GPUs are modelled";
+  }
+  const std::string card = without_size(key);
+  if (any_name(kOtherCards,
+               [&](std::string_view known) { return key == known || card == known; })) {
+    return "its numbers are not built in; say them: --cluster "
+           "'{\"gpus_per_node\":4,\"gpu\":{\"name\":\"...\",\"memory_bytes\":17e9,"
+           "\"memory_bandwidth\":7e11,\"peak_flops\":1e14}}'";
+  }
+  return "";
+}
+
+std::string did_you_mean_same_number(std::string_view word,
+                                     std::span<const std::string_view> candidates) {
+  const std::string digits = digits_of(word);
+  std::vector<std::string_view> same;
+  for (const std::string_view candidate : candidates) {
+    if (digits_of(candidate) == digits) same.push_back(candidate);
+  }
+  return did_you_mean(word, same);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,145 @@
+#include "model/plan/scenario_values.hpp"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/plain_text.hpp"
+#include "model/plan/spellings.hpp"
+
+namespace zeroplan {
+namespace {
+
+std::vector<std::string_view> split_choices(std::string_view choices) {
+  std::vector<std::string_view> parts;
+  while (!choices.empty()) {
+    const std::size_t bar = choices.find('|');
+    parts.push_back(choices.substr(0, bar));
+    choices = bar == std::string_view::npos ? "" : choices.substr(bar + 1);
+  }
+  return parts;
+}
+
+std::string expected_choice(std::string_view choices) {
+  std::string text = "one of ";
+  const auto parts = split_choices(choices);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += parts[i];
+  }
+  return text;
+}
+
+// A whole number also where it was written 1e3, as people do in JSON.
+std::optional<std::int64_t> whole_number(const Json& value) {
+  if (value.is_integer()) return value.as_integer();
+  if (!value.is_number()) return std::nullopt;
+  const double real = value.as_number();
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  if (real != static_cast<double>(static_cast<std::int64_t>(std::clamp(real, -kExact, kExact)))) {
+    return std::nullopt;
+  }
+  return static_cast<std::int64_t>(real);
+}
+
+std::string expected_integer(const ScenarioKeyInfo& key) {
+  return "a whole number from " + std::to_string(key.min) + " to " + std::to_string(key.max);
+}
+
+std::optional<Json> checked_integer(const ScenarioKeyInfo& key,
+                                    const Json& value,
+                                    Diagnostic& problem) {
+  const auto number = whole_number(value);
+  if (number && *number >= key.min && *number <= key.max) return Json(*number);
+  problem.expected = expected_integer(key);
+  return std::nullopt;
+}
+
+// Whether the word is a known one of something that is not modelled; says so.
+bool is_not_modelled(ScenarioKey key, std::string_view word, Diagnostic& problem) {
+  const std::string_view reason = why_not_modelled(key, word);
+  if (reason.empty()) return false;
+  problem.got = in_quotes(word) + ", which is not modelled";
+  problem.hint = reason;
+  return true;
+}
+
+std::optional<Json> checked_choice(const ScenarioKeyInfo& key,
+                                   const Json& value,
+                                   Diagnostic& problem) {
+  problem.expected = expected_choice(key.choices);
+  const std::string word = value.is_boolean()  ? std::string(value.as_boolean() ? "true" : "false")
+                           : value.is_string() ? value.as_string()
+                                               : std::string();
+  if (const auto meant = meaning_of(key.key, key.choices, word)) return Json(std::string(*meant));
+  if (value.is_string() && !is_not_modelled(key.key, word, problem)) {
+    problem.hint = did_you_mean(word, split_choices(key.choices));
+  }
+  return std::nullopt;
+}
+
+// A method is a word, or {"word": {settings}}; what else is wrong with it resolve() finds.
+std::optional<Json> checked_method(const Json& value, Diagnostic& problem) {
+  constexpr std::string_view kMethods = "full|lora|qlora";
+  problem.expected = "full, lora, qlora, or {\"lora\": {...}}";
+  const bool one_key = value.is_object() && value.members().size() == 1;
+  if (!one_key && !(value.is_string() && !value.as_string().empty())) {
+    return value.is_object() ? std::optional(value) : std::nullopt;
+  }
+  const std::string& word = value.is_string() ? value.as_string() : value.members()[0].first;
+  const auto meant = meaning_of(ScenarioKey::method, kMethods, word);
+  if (!meant) {
+    return is_not_modelled(ScenarioKey::method, word, problem) ? std::nullopt
+                                                               : std::optional(value);
+  }
+  if (value.is_string()) return Json(std::string(*meant));
+  return Json::object({{std::string(*meant), value.members()[0].second}});
+}
+
+}  // namespace
+
+std::optional<Json> checked(const ScenarioKeyInfo& key, const Json& value, Diagnostic& problem) {
+  problem.got = value.describe();
+  switch (key.type) {
+    case ScenarioType::text:
+      if (key.key == ScenarioKey::deepspeed_version && value.is_string() &&
+          value.as_string().ends_with(".json")) {
+        problem.expected = "DeepSpeed's version, as 0.16.4";
+        problem.hint = "the file is --ds-config " + value.as_string();
+        return std::nullopt;
+      }
+      if (value.is_string() && !value.as_string().empty()) return value;
+      if (value.is_number()) return Json(value.dump());  // "torch": 2.6
+      problem.expected = "a string";
+      return std::nullopt;
+    case ScenarioType::text_or_object:
+      if (value.is_string() && has_control_character(value.as_string())) {
+        problem.expected = "a name or path without control characters";
+        return std::nullopt;
+      }
+      if (key.key == ScenarioKey::method) return checked_method(value, problem);
+      if ((value.is_string() && !value.as_string().empty()) || value.is_object()) return value;
+      problem.expected = "a string or an object";
+      return std::nullopt;
+    case ScenarioType::integer:
+      return checked_integer(key, value, problem);
+    case ScenarioType::tokens:
+      if (value.is_string()) {
+        const auto tokens = parse_tokens(value.as_string());
+        if (tokens && *tokens >= key.min && *tokens <= key.max) return Json(*tokens);
+        problem.expected = expected_integer(key) + ", or 4k";
+        return std::nullopt;
+      }
+      return checked_integer(key, value, problem);
+    case ScenarioType::boolean:
+      if (value.is_boolean()) return value;
+      problem.expected = "true or false";
+      return std::nullopt;
+    case ScenarioType::choice:
+      return checked_choice(key, value, problem);
+  }
+  return std::nullopt;
+}
+
+}  // namespace zeroplan
