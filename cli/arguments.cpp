@@ -123,18 +123,23 @@ std::optional<double> Arguments::real(const std::string& option, double min, dou
   return number;
 }
 
-Scenario with_flags(const Scenario& base, const Arguments& arguments) {
-  Scenario scenario = overlay(base, arguments.flags);
-  if (arguments.cluster_changes.empty()) return scenario;
-  const Said* said = scenario.find(ScenarioKey::cluster);
-  if (said == nullptr) return scenario;  // resolve() asks for it
-  Json cluster = cluster_document(said->value, said->origin.file, said->origin.pointer);
+Json with_cluster_parts(const Json& said, const Origin& origin, const Arguments& arguments) {
+  if (arguments.cluster_changes.empty()) return said;
+  Json cluster = cluster_document(said, origin.file, origin.pointer);
   for (const auto& [flag, value] : arguments.cluster_changes) {
     Json& section = flag->section.empty() ? cluster : cluster[flag->section];
     if (!section.is_object() && !section.is_null()) section = Json::object();
     section[flag->key] = value;
   }
-  scenario.set(ScenarioKey::cluster, cluster, said->origin);
+  return cluster;
+}
+
+Scenario with_flags(const Scenario& base, const Arguments& arguments) {
+  Scenario scenario = overlay(base, arguments.flags);
+  const Said* said = scenario.find(ScenarioKey::cluster);
+  if (said == nullptr) return scenario;  // resolve() asks for it
+  const Origin origin = said->origin;
+  scenario.set(ScenarioKey::cluster, with_cluster_parts(said->value, origin, arguments), origin);
   return scenario;
 }
 

@@ -65,6 +65,9 @@ Scenario scenario_of(const Arguments& arguments);
 // `base` with what the flags say over it.
 Scenario with_flags(const Scenario& base, const Arguments& arguments);
 
+// A cluster as it was said, with what the cluster flags say of its parts. Throws InputError.
+Json with_cluster_parts(const Json& said, const Origin& origin, const Arguments& arguments);
+
 // A cluster flag's text as the value of its key: "64G" -> 64000000000. Throws InputError.
 Json parse_cluster_flag(const ClusterFlagInfo& flag, std::string_view text);
 

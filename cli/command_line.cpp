@@ -44,13 +44,18 @@ bool asks_for_help(const std::vector<std::string>& words) {
       words.begin(), end, [](const std::string& word) { return word == "--help" || word == "-h"; });
 }
 
-// `help` takes no flag but --lang, which is read already.
-std::vector<std::string> without_language(const std::vector<std::string>& words) {
+bool wants_all(const std::vector<std::string>& words) {
+  const auto end = std::find(words.begin(), words.end(), "--");
+  return std::find(words.begin(), end, "--all") != end;
+}
+
+// `help` takes no flags but --lang and --all, which are read already.
+std::vector<std::string> without_flags(const std::vector<std::string>& words) {
   std::vector<std::string> rest;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--lang") {
       ++i;  // its value
-    } else if (!words[i].starts_with("--lang=")) {
+    } else if (!words[i].starts_with("--lang=") && words[i] != "--all") {
       rest.push_back(words[i]);
     }
   }
@@ -69,14 +74,15 @@ int run_words(std::vector<std::string> words, const Translation& translation) {
     return kDone;
   }
   const bool help = name == "help" || name == "--help" || name == "-h";
-  if (help) words = without_language(words);
+  const bool all = wants_all(words);
+  if (help) words = without_flags(words);
   if (help && words.empty()) {
-    std::cout << overview_help(translation);
+    std::cout << overview_help(translation, all);
     return kDone;
   }
   const CommandInfo& command = find_command(help ? words[0] : name);
   if (help || asks_for_help(words)) {
-    std::cout << command_help(command, translation);
+    std::cout << command_help(command, translation, all);
     return kDone;
   }
   return command.run(parse_words(command, words), {std::cout, std::cerr});

@@ -12,10 +12,30 @@ constexpr OptionInfo kConfidence = {"--confidence", "", "P", "probability a fit 
 constexpr OptionInfo kForce = {
     "--force", "", "", "with -o: also replace files that zeroplan did not write"};
 
+constexpr OptionInfo kClusters = {
+    "--clusters",
+    "",
+    "LIST|all",
+    "instead of CLUSTER: which of these, or of all in the price list: 8xA100-80G,2x8xH100"};
+constexpr OptionInfo kTokens = {
+    "--tokens", "", "N", "of the whole training, for hours and cost: 1B"};
+constexpr OptionInfo kPrices = {
+    "--prices", "", "FILE", "a price list instead of the built-in one (profiles/prices.json)"};
+constexpr OptionInfo kGpuPrice = {
+    "--price", "", "N", "of a GPU-hour of any kind, instead of a price list"};
+constexpr OptionInfo kGoal = {"--goal",
+                              "",
+                              "longest-sequence|largest-model",
+                              "how far the cluster reaches, instead of the best strategy"};
 constexpr std::array kFitOptions = {
     kConfidence,
     kForce,
     OptionInfo{"--all", "", "", "strategies without and with activation checkpointing"},
+    kClusters,
+    kTokens,
+    kPrices,
+    kGpuPrice,
+    kGoal,
     OptionInfo{"--output",
                "-o",
                "DIR",
@@ -68,7 +88,11 @@ constexpr std::array kTuneOptions = {
         "simulations without a better point); 0: the exact optimum, slower"},
     kConfidence,
     kAllCores,
-    OptionInfo{"--time-limit", "", "SECONDS", "stop then and answer with the best so far (120)"},
+    OptionInfo{
+        "--time-limit",
+        "",
+        "SECONDS",
+        "stop then and answer with the best so far (none: a count of simulations ends the search)"},
     OptionInfo{"--output", "-o", "DIR", "write everything that starts the best: see DIR/PLAN.md"},
     kForce};
 constexpr OptionInfo kReportObjective = {"--objective",
@@ -76,7 +100,10 @@ constexpr OptionInfo kReportObjective = {"--objective",
                                          "throughput|memory",
                                          "what the chosen configuration is best at (throughput)"};
 constexpr OptionInfo kReportTime = {
-    "--time-limit", "", "SECONDS", "of all searches (6); the page says when they were cut"};
+    "--time-limit",
+    "",
+    "SECONDS",
+    "stop all searches then; the page says what that cut (none: they count simulations)"};
 constexpr std::array kReportOptions = {
     OptionInfo{"--output", "-o", "FILE", "the page to write: report.html"},
     kReportObjective,
@@ -87,6 +114,9 @@ constexpr std::array kReportOptions = {
     kReserve,
     kMinThroughput,
     kConfidence,
+    kTokens,
+    kPrices,
+    kGpuPrice,
     kAllCores,
     kReportTime};
 constexpr std::array kPlotOptions = {
@@ -242,12 +272,13 @@ constexpr std::array kImportOptions = {
 constexpr std::array kCommands = {
     CommandInfo{"fit",
                 "does MODEL train on CLUSTER, and with which ds_config.json?",
-                "MODEL CLUSTER",
+                "MODEL CLUSTER?",
                 true,
                 kFitOptions,
                 "  zeroplan fit 10B 2x4xA800-80G\n"
                 "  zeroplan fit 7B RTX4090-24G --host-memory 64G\n"
-                "  zeroplan fit path/to/config.json 8xA100-80G --seq 4096 --mbs 2 -o plan\n",
+                "  zeroplan fit path/to/config.json 8xA100-80G --seq 4096 --mbs 2 -o plan\n"
+                "  zeroplan fit 7B --clusters 8xA100-80G,4xRTX-4090 --tokens 1B\n",
                 run_fit},
     CommandInfo{"tune",
                 "the best configuration of MODEL on CLUSTER, and why not the others",

@@ -1,10 +1,15 @@
 // zeroplan fit: yes or no, every strategy, the recommended one and its ds_config.json.
 #include <ostream>
+#include <string>
+
+#include <fmt/format.h>
 
 #include "cli/commands.hpp"
+#include "cli/cost_options.hpp"
 #include "cli/fit_text.hpp"
 #include "cli/freed_memory.hpp"
 #include "cli/remedies.hpp"
+#include "cli/which_gpu.hpp"
 #include "cli/write_kit.hpp"
 #include "model/predict/io_step_result.hpp"
 #include "tuner/fit.hpp"
@@ -52,6 +57,21 @@ Json answer_json(const FitAnswer& answer, const Scenario& scenario) {
   return document;
 }
 
+// Hours and money, where --tokens or a price was said.
+std::string cost_line(const Arguments& arguments,
+                      const Scenario& scenario,
+                      const FitAnswer& answer) {
+  if (!arguments.has("tokens") && !arguments.has("price") && !arguments.has("prices")) return "";
+  const StrategyResult& best = answer.strategies[*answer.recommended];
+  const CostQuestion question = cost_question_of(arguments);
+  const TrainingCost cost =
+      training_cost(question, written_cluster(scenario), best.plan, best.result);
+  return fmt::format("\n{}: {}{}\n",
+                     size_text(cost),
+                     hours_text(cost.hours),
+                     cost.cost ? ", " + money_text(cost.cost, question.prices.currency) : "");
+}
+
 // The kit of the recommended strategy.
 void write_answer(const FitAnswer& answer,
                   const Scenario& scenario,
@@ -75,6 +95,7 @@ int run_fit(const Arguments& arguments, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
   PredictOptions options;
   options.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(options.confidence);
+  if (const auto code = answer_which_gpu(arguments, options, streams)) return *code;
   const FitAnswer answer = fit(scenario, options);
   // Files first: where they cannot be written, standard output holds the error alone.
   if (const auto folder = arguments.text("output")) {
@@ -88,6 +109,7 @@ int run_fit(const Arguments& arguments, Streams streams) {
     streams.out << answer_json(answer, scenario).dump(2) << "\n";
   } else {
     streams.out << fit_text(answer, arguments.has("all"), words);
+    if (answer.recommended) streams.out << words.text(cost_line(arguments, scenario, answer));
   }
   return answer.recommended ? kDone : kAnswerIsNo;
 }

@@ -1,5 +1,11 @@
 #include "cli/help.hpp"
 
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include <fmt/format.h>
+
 #include "cli/flags.hpp"
 
 namespace zeroplan {
@@ -37,21 +43,55 @@ std::string usage(const CommandInfo& command) {
   return text + " [flags]";
 }
 
-}  // namespace
+// --- all commands
 
-std::string overview_help(const Translation& words) {
-  std::string text = words.text(
-      "zeroplan: will it train under DeepSpeed ZeRO, how fast, and with which ds_config.json?\n\n"
-      "usage: zeroplan COMMAND ...        zeroplan help COMMAND        zeroplan --version\n\n");
-  for (const CommandInfo& command : commands()) {
-    std::string line = "  " + std::string(command.name);
-    line.resize(14, ' ');
-    text += line + words.text(command.summary) + "\n";
+struct Group {
+  std::string_view title;
+  bool first;  // stands in the first twenty lines
+  std::array<std::string_view, 5> commands;
+};
+
+constexpr std::array kGroups = {
+    Group{"Before anything is rented", true, {"fit", "tune", "simulate", "report", "plot"}},
+    Group{"What is wrong", true, {"lint", "explain", "doctor"}},
+    Group{"Train and measure", false, {"run", "verify", "rehearse", "profile"}},
+    Group{"Measurements", false, {"import", "validate", "calibrate", "replay"}},
+    Group{"What is known", false, {"models", "gpus", "knobs", "scenario"}},
+};
+
+std::vector<const CommandInfo*> members(const Group& group) {
+  std::vector<const CommandInfo*> found;
+  for (const std::string_view name : group.commands) {
+    for (const CommandInfo& command : commands()) {
+      if (command.name == name) found.push_back(&command);
+    }
   }
-  return text + words.text("\nexample: zeroplan fit 10B 2x4xA800-80G\n");
+  return found;
 }
 
-std::string command_help(const CommandInfo& command, const Translation& words) {
+// --- one command
+
+constexpr std::ptrdiff_t kFirstLines = 24;  // what a small window shows
+
+// What most people say, most wanted first.
+constexpr std::array<std::string_view, 16> kUsual = {"--output",
+                                                     "--sequence-length",
+                                                     "--method",
+                                                     "--micro-batch-size",
+                                                     "--gradient-accumulation-steps",
+                                                     "--ds-config",
+                                                     "--host-memory",
+                                                     "--network",
+                                                     "--scenario",
+                                                     "--json",
+                                                     "--objective",
+                                                     "--fix",
+                                                     "--steps",
+                                                     "--activation-checkpointing",
+                                                     "--precision",
+                                                     "--dataset"};
+
+std::string heading(const CommandInfo& command, const Translation& words) {
   std::string text = usage(command) + "\n  " + words.text(command.summary) + "\n";
   const std::vector<Positional> positionals = positionals_of(command);
   if (!positionals.empty()) text += "\n";
@@ -59,6 +99,16 @@ std::string command_help(const CommandInfo& command, const Translation& words) {
     text +=
         row(std::string(positional.name), words.text(positional_help(command, positional.name)));
   }
+  return text;
+}
+
+std::string examples(const CommandInfo& command, const Translation& words) {
+  if (command.examples.empty()) return "";
+  return words.text("\nExamples:\n") + std::string(command.examples);
+}
+
+std::string whole_help(const CommandInfo& command, const Translation& words) {
+  std::string text = heading(command, words);
   std::string_view group;
   for (const Flag& flag : flags_of(command)) {
     if (flag.group != group) text += words.text("\n" + std::string(flag.group) + ":\n");
@@ -68,9 +118,63 @@ std::string command_help(const CommandInfo& command, const Translation& words) {
     if (!flag.value.empty()) left += " " + flag.value;
     text += row(left, words.text(flag.help));
   }
-  if (!command.examples.empty())
-    text += words.text("\nExamples:\n") + std::string(command.examples);
-  return text;
+  return text + examples(command, words);
+}
+
+// The examples, and as many of the usual flags as the lines hold, by their short names.
+std::string first_help(const CommandInfo& command, const Translation& words) {
+  std::string text = heading(command, words) + examples(command, words);
+  text += words.text("\nFlags:\n");
+  const std::vector<Flag> flags = flags_of(command);
+  constexpr std::ptrdiff_t kLinesBehind = 2;
+  std::ptrdiff_t left_over =
+      kFirstLines - kLinesBehind - std::count(text.begin(), text.end(), '\n');
+  std::size_t shown = 0;
+  for (const std::string_view name : kUsual) {
+    const auto flag =
+        std::find_if(flags.begin(), flags.end(), [&](const Flag& f) { return f.name == name; });
+    if (flag == flags.end() || left_over <= 0) continue;
+    const bool has_short = flag->short_name.starts_with("--");
+    std::string left(has_short ? flag->short_name : flag->name);
+    if (!has_short && !flag->short_name.empty()) left += ", " + std::string(flag->short_name);
+    if (!flag->value.empty()) left += " " + flag->value;
+    const std::string line = row(left, words.text(flag->help));
+    text += line;
+    left_over -= std::count(line.begin(), line.end(), '\n');
+    ++shown;
+  }
+  return text +
+         words.text(fmt::format(
+             "\n{} more flags: zeroplan help {} --all\n", flags.size() - shown, command.name));
+}
+
+}  // namespace
+
+std::string overview_help(const Translation& words, bool all) {
+  std::string text = words.text(
+      "zeroplan: will it train under DeepSpeed ZeRO, how fast, and with which ds_config.json?\n\n"
+      "  zeroplan fit 10B 2x4xA800-80G\n");
+  std::string others;
+  for (const Group& group : kGroups) {
+    if (!all && !group.first) {
+      for (const CommandInfo* command : members(group)) others += " " + std::string(command->name);
+      continue;
+    }
+    text += words.text("\n" + std::string(group.title) + ":\n");
+    for (const CommandInfo* command : members(group)) {
+      std::string line = "  " + std::string(command->name);
+      line.resize(14, ' ');
+      text += line + words.text(command->summary) + "\n";
+    }
+  }
+  if (!all) text += words.text("\nOthers, in zeroplan help --all:\n ") + others + "\n";
+  return text + words.text("\nThe flags of one: zeroplan help COMMAND\n");
+}
+
+std::string command_help(const CommandInfo& command, const Translation& words, bool all) {
+  const std::string whole = whole_help(command, words);
+  if (all || std::count(whole.begin(), whole.end(), '\n') <= kFirstLines) return whole;
+  return first_help(command, words);
 }
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-// What --help prints.
+// What --help prints: twenty lines that most people need; everything with --all.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace zeroplan {
 
-std::string overview_help(const Translation& words);
-std::string command_help(const CommandInfo& command, const Translation& words);
+std::string overview_help(const Translation& words, bool all);
+std::string command_help(const CommandInfo& command, const Translation& words, bool all);
 
 }  // namespace zeroplan

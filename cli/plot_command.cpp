@@ -72,8 +72,11 @@ int run_plot(const Arguments& arguments, Streams streams) {
     }
     streams.log << words.text("wrote " + path) << "\n";
   } else if (!path.empty()) {
-    streams.log << "nothing written to " << path << ": "
-                << (data.chosen ? "nothing to show" : "nothing fits") << "\n";
+    const bool searched = document.find("search")->find("proven_empty")->as_boolean();
+    const char* why = data.chosen ? "nothing to show"
+                      : searched  ? "nothing fits"
+                                  : "nothing found so far that fits";
+    streams.log << words.text("nothing written to " + path + ": " + why) << "\n";
   }
   streams.out << (arguments.json ? document.dump(2) + "\n" : words.text(report_text(document)));
   return exit_code_of(data);

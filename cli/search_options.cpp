@@ -99,7 +99,9 @@ void check_said_once(const Scenario& scenario, const SearchWords& words) {
 
 }  // namespace
 
-TuneOptions tune_options_of(const Arguments& arguments, const Scenario& scenario) {
+TuneOptions tune_options_of(const Arguments& arguments,
+                            const Scenario& scenario,
+                            const SearchCounts& counts) {
   TuneOptions options;
   options.words.fix = texts(arguments, "fix");
   options.words.search = texts(arguments, "search");
@@ -117,9 +119,9 @@ TuneOptions tune_options_of(const Arguments& arguments, const Scenario& scenario
   search.gap = arguments.real("gap", 0.0, 0.5).value_or(search.gap);
   search.jobs =
       static_cast<int>(std::min<std::int64_t>(256, arguments.integer("jobs", 1).value_or(0)));
-  // Most questions are answered and proven in a fraction; the rest had better say so than go on.
-  constexpr double kSeconds = 120.0;
-  search.seconds = arguments.real("time-limit", 0.001, 1e9).value_or(kSeconds);
+  search.seconds = arguments.real("time-limit", 0.001, 1e9).value_or(search.seconds);
+  search.most_evaluated = counts.most;
+  if (!arguments.has("gap")) search.patience = counts.patience;
   return options;
 }
 

@@ -77,6 +77,7 @@ Json answer_json(const TuneAnswer& answer,
   document["optimal"] = search.optimal;
   document["gap"] = options.search.gap;
   document["unseen"] = search.unseen;
+  document["cut_by_time_limit"] = search.out_of_time;
   document["unseen_at_most"] = search.unseen_at_most;
   document["objective"] = name(kObjectiveNames, options.objective);
   Json tally = Json::array();
@@ -127,10 +128,7 @@ void write_answer(const TuneAnswer& answer,
 int run_tune(const Arguments& arguments, Streams streams) {
   const Translation words(arguments.language);
   const Scenario scenario = scenario_of(arguments);
-  TuneOptions options = tune_options_of(arguments, scenario);
-  // Who names a gap wants it proven, however long that takes.
-  constexpr std::int64_t kPatience = 200;
-  if (!arguments.has("gap")) options.search.patience = kPatience;
+  TuneOptions options = tune_options_of(arguments, scenario, kTuneCounts);
   const bool force = arguments.has("force");
   const auto price = arguments.real("price", 0.0, 1e9);
   if (const auto folder = arguments.text("output")) require_kit_folder(*folder, force);
@@ -157,8 +155,9 @@ int run_tune(const Arguments& arguments, Streams streams) {
   }
   if (answer.interrupted) return interrupted().value_or(kInternalError);
   if (answer.plan) return kDone;
-  // Nothing was found in the time: nobody knows.
-  return answer.search.out_of_time ? kInternalError : kAnswerIsNo;
+  // Nothing was found in the time, or in that many simulations: nobody knows.
+  const bool unknown = answer.search.out_of_time || answer.search.out_of_patience;
+  return unknown ? kInternalError : kAnswerIsNo;
 }
 
 }  // namespace zeroplan

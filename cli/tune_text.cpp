@@ -136,7 +136,10 @@ std::string proof_text(const TuneAnswer& answer, const TuneOptions& options) {
   if (search.unseen > 0) text += fmt::format(", {} not looked at", grouped(search.unseen));
   const bool memory = options.objective == Objective::memory;
   if (search.interrupted) return text + "; interrupted, so this is the best so far\n";
-  if (search.out_of_time) return text + "; out of time, so this is the best so far\n";
+  if (search.out_of_time) return text + "; cut by --time-limit, so this is the best so far\n";
+  if (search.out_of_patience && !search.best) {
+    return text + fmt::format(", {} not looked at\n", grouped(search.unseen));
+  }
   if (search.out_of_patience && !search.optimal) {
     const double more = search.unseen_at_most;
     return text + (memory ? fmt::format(": at most {:.1f} % smaller, by a bound\n",
@@ -252,8 +255,9 @@ std::string pareto_text(const TuneAnswer& answer, const Translation& words) {
 
 std::string nothing_text(const TuneAnswer& answer) {
   const SearchResult& search = answer.search;
-  std::string text = search.interrupted || search.out_of_time ? "nothing found so far that fits\n"
-                                                              : "no: nothing in the space fits\n";
+  const bool unknown = search.interrupted || search.out_of_time || search.out_of_patience;
+  std::string text =
+      unknown ? "nothing found so far that fits\n" : "no: nothing in the space fits\n";
   if (answer.nearest) {
     const StepResult& result = answer.nearest->result;
     text +=

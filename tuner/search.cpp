@@ -47,6 +47,7 @@ class Search {
     }
     explore(open_frames(frames));
     drain_doubtful();
+    try_one();
     return record_.finish(elapsed(), interrupted(), out_of_time());
   }
 
@@ -60,6 +61,14 @@ class Search {
       return score_of_memory(bounds_.gpu_memory(point, depth));
     }
     return bounds_.tokens_per_second(point, depth);
+  }
+
+  // "Nothing fits" is said after something was tried: where bounds left out all there is, the point
+  // that needs least GPU memory by them is simulated all the same.
+  void try_one() {
+    if (record_.evaluated() > 0 || !leanest_ || stopped()) return;
+    record_.take_witness(evaluate(space_, *leanest_, options_.limits, &memo_));
+    report();
   }
 
   // --- branches
@@ -105,6 +114,10 @@ class Search {
 
   bool drop_for_memory(const Branch& branch) {
     const Bytes least = bounds_.gpu_memory(branch.point, branch.depth);
+    if (!leanest_ || least < leanest_memory_) {
+      leanest_ = branch.point;
+      leanest_memory_ = least;
+    }
     if (least <= room_) return false;
     record_.drop(kNoRoomByBound, branch, "gpu_bytes_at_least", least.count());
     return true;
@@ -419,6 +432,8 @@ class Search {
   std::vector<Point> round_;
   std::vector<Leaves> doubtful_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<Branch>> opened_;
+  std::optional<Point> leanest_;  // of what bounds were asked about
+  Bytes leanest_memory_;
   double climbed_to_ = 0.0;  // the best score from which all neighbours were tried
 };
 

@@ -14,9 +14,10 @@
 // gap of 0 the answer is that of exhaustive enumeration, and so it is where few points come into
 // question: the gap leaves nothing out before 48 were simulated. Near a card's limit the bounds
 // cannot know which points give memory back in every step, and thousands would have to be played
-// one by one: after `patience` simulations without a better point the search ends and says how much
-// better, by a bound, the rest can be. `any_fit` opens what needs least memory first. Checked by
-// tests/property/search_property.cpp.
+// one by one: after `patience` simulations without a better point, or `most_evaluated` in all, the
+// search ends and says how much better, by a bound, the rest can be. Both count simulations, so the
+// answer is the same on every machine; `seconds` is for users who want it sooner. `any_fit` opens
+// what needs least memory first. Checked by tests/property/search_property.cpp.
 #pragma once
 
 #include <atomic>
@@ -96,8 +97,8 @@ struct SearchResult {
   bool optimal = false;
   bool interrupted = false;
   bool out_of_time = false;
-  bool out_of_patience = false;
-  double unseen_at_most = 0.0;  // better than the best by that share, what was not looked at
+  bool out_of_patience = false;  // a count of simulations ended it
+  double unseen_at_most = 0.0;   // better than the best by that share, what was not looked at
   double seconds = 0.0;
   std::map<std::string, TallyRow> tally;  // why points lost
 };

@@ -46,6 +46,8 @@ class SearchRecord {
   void take_bounded(const char* reason, const Point& point);
   // A point that was simulated.
   void take(Evaluated item);
+  // One that a bound left out and that was simulated all the same.
+  void take_witness(Evaluated item);
   // Will the next point that is lost for this reason be shown?
   bool shows_next(const std::string& reason) const { return result_.tally.count(reason) == 0; }
 

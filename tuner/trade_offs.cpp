@@ -53,11 +53,15 @@ void mark_front(TradeOffs& all) {
 class FrontSearch {
  public:
   FrontSearch(const SearchSpace& space, const SearchOptions& options)
-      : space_(space), options_(options), one_(options) {}
+      : space_(space), options_(options), one_(options) {
+    if (one_.memo == nullptr) one_.memo = &memo_;  // ceilings ask for the same points again
+  }
 
-  TradeOffs run(int ceilings) {
+  TradeOffs run(int ceilings, const FrontCounts& counts) {
     all_.search = look(kFirstShare);
     if (!all_.search.best) return finish();
+    one_.patience = std::min(one_.patience, counts.patience);
+    one_.most_evaluated = std::min(one_.most_evaluated, counts.most);
     // The least of all: where the front ends.
     one_.goal = SearchGoal::memory;
     look(kSecondShare);
@@ -86,6 +90,7 @@ class FrontSearch {
     all_.evaluated += found.evaluated;
     all_.seconds += found.seconds;
     all_.complete = all_.complete && !was_cut(found);
+    all_.counted_out = all_.counted_out || found.out_of_patience;
     add(std::exchange(found.fitting, {}), known_, all_);
     return found;
   }
@@ -100,6 +105,7 @@ class FrontSearch {
 
   const SearchSpace& space_;
   const SearchOptions& options_;
+  SimulationMemo memo_;
   SearchOptions one_;
   TradeOffs all_;
   std::set<Point> known_;
@@ -107,8 +113,11 @@ class FrontSearch {
 
 }  // namespace
 
-TradeOffs trade_offs(const SearchSpace& space, const SearchOptions& options, int ceilings) {
-  return FrontSearch(space, options).run(ceilings);
+TradeOffs trade_offs(const SearchSpace& space,
+                     const SearchOptions& options,
+                     int ceilings,
+                     const FrontCounts& counts) {
+  return FrontSearch(space, options).run(ceilings, counts);
 }
 
 }  // namespace zeroplan

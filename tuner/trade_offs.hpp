@@ -3,11 +3,13 @@
 // In: a space and the options of a search. Out: the answer of that search; of one for the least
 // memory and of more for speed under falling ceilings of GPU memory, what all of them simulated and
 // its front. A ceiling is kept as a reserve, so that every point stays below it with the search's
-// confidence. The searches share the time limit; `complete` says that none was cut. Checked by
-// tests/unit/trade_offs_test.cpp.
+// confidence. Each search ends by its own count of simulations; they share the time limit, where
+// there is one, and `complete` says that it cut none. Checked by tests/unit/trade_offs_test.cpp.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -22,10 +24,20 @@ struct TradeOffs {
   std::optional<std::size_t> best;  // of points: the search's answer
   std::int64_t evaluated = 0;       // by all searches
   double seconds = 0.0;             // of all searches
-  bool complete = true;
+  bool complete = true;             // the clock cut none of them
+  bool counted_out = false;         // one ended at its count of simulations, before all was proven
+};
+
+// How many simulations the searches behind the first get, each: the front needs no proof.
+struct FrontCounts {
+  std::int64_t patience = std::numeric_limits<std::int64_t>::max();
+  std::int64_t most = std::numeric_limits<std::int64_t>::max();
 };
 
 // `ceilings`: searches besides the first.
-TradeOffs trade_offs(const SearchSpace& space, const SearchOptions& options, int ceilings);
+TradeOffs trade_offs(const SearchSpace& space,
+                     const SearchOptions& options,
+                     int ceilings,
+                     const FrontCounts& counts = {});
 
 }  // namespace zeroplan

@@ -26,8 +26,8 @@ inline constexpr EnumNames<Objective, 4> kObjectiveNames{{"throughput", "memory"
 struct TuneOptions {
   SearchWords words;
   Objective objective = Objective::throughput;
-  // Its goal is set by the objective. Of its seconds searches get three quarters, what stands
-  // beside the answer gets what they leave.
+  // Its goal is set by the objective. Of its seconds, where there is a limit, searches get three
+  // quarters, what stands beside the answer gets what they leave.
   SearchOptions search;
 };
 

@@ -30,6 +30,7 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
   data.scenario = scenario;
   data.objective = options.tune.objective;
   data.gap = options.tune.search.gap;
+  data.cost = options.cost;
   const SearchLimits& limits = options.tune.search.limits;
   data.strategies_count = options.tune.words.fix.empty() && options.tune.words.search.empty() &&
                           limits.host_memory == Bytes::infinite() &&
@@ -40,7 +41,8 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
   search.goal = data.objective == Objective::memory ? SearchGoal::memory : SearchGoal::throughput;
   const Deadline all(search.seconds, search.interrupted);
   search.seconds *= kSearchShare;
-  data.trade_offs = trade_offs(space, search, options.ceilings);
+  constexpr FrontCounts kFront{12, 24};  // seven more searches make the page, not the answer
+  data.trade_offs = trade_offs(space, search, options.ceilings, kFront);
   for (const Evaluated& item : data.trade_offs.points) {
     data.descriptions.push_back(space.describe(item.point));
   }

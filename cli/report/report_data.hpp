@@ -10,6 +10,7 @@
 #include "tuner/fit.hpp"
 #include "tuner/sensitivity.hpp"
 #include "tuner/trade_offs.hpp"
+#include "tuner/training_cost.hpp"
 #include "tuner/tune.hpp"
 
 namespace zeroplan {
@@ -34,11 +35,13 @@ struct ReportData {
   bool strategies_count = true;
   Objective objective = Objective::throughput;
   double gap = 0.0;
+  CostQuestion cost;
 };
 
 struct ReportOptions {
   TuneOptions tune;  // of its objectives throughput and memory
   int ceilings = 6;  // searches for the front, besides the first
+  CostQuestion cost;
 };
 
 // Throws InputError as resolve() and read_request() do.

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/cost_options.hpp"
+#include "cli/launch_line.hpp"
 #include "cli/report/report_data.hpp"
 #include "cli/report/step_timeline.hpp"
 #include "cli/table.hpp"
@@ -44,6 +46,11 @@ Json question_json(const Plan& plan) {
                        {"precision", name(kPrecisionNames, plan.workload.precision)}});
 }
 
+// Was nothing left that could fit?
+bool is_proven_empty(const SearchResult& search) {
+  return !search.best && search.unseen == 0 && !search.interrupted && !search.out_of_time;
+}
+
 Json search_json(const ReportData& data) {
   const TradeOffs& all = data.trade_offs;
   return Json::object({{"objective", name(kObjectiveNames, data.objective)},
@@ -53,6 +60,8 @@ Json search_json(const ReportData& data) {
                        {"optimal", all.search.optimal},
                        {"gap", data.gap},
                        {"complete", all.complete},
+                       {"counted_out", all.counted_out},
+                       {"proven_empty", is_proven_empty(all.search)},
                        {"interrupted", all.search.interrupted}});
 }
 
@@ -62,13 +71,25 @@ struct Front {
   std::set<std::size_t> strategies;
 };
 
+struct Candidate {
+  Bytes memory;
+  double speed = 0.0;
+  bool searched = true;
+  std::size_t index = 0;
+};
+
+// The answer is the simplest of what is equal within the search's gap: what beats it by less than
+// that in both is no better, so that the answer stands on its front.
+void drop_equals(const Evaluated& chosen, double gap, std::vector<Candidate>& candidates) {
+  const auto most = chosen.tokens_per_second * (1.0 + gap);
+  const auto least = static_cast<double>(chosen.gpu_memory.count()) / (1.0 + gap);
+  std::erase_if(candidates, [&](const Candidate& one) {
+    const bool beats = one.memory <= chosen.gpu_memory && one.speed >= chosen.tokens_per_second;
+    return beats && one.speed <= most && static_cast<double>(one.memory.count()) >= least;
+  });
+}
+
 Front front_of(const ReportData& data) {
-  struct Candidate {
-    Bytes memory;
-    double speed = 0.0;
-    bool searched = true;
-    std::size_t index = 0;
-  };
   std::vector<Candidate> candidates;
   for (const std::size_t i : data.trade_offs.front) {
     const Evaluated& item = data.trade_offs.points[i];
@@ -80,6 +101,8 @@ Front front_of(const ReportData& data) {
     if (!result.fits) continue;
     candidates.push_back({result.gpu.peak_total, result.step.tokens_per_second_per_gpu, false, i});
   }
+  const std::optional<std::size_t> best = data.trade_offs.best;
+  if (best) drop_equals(data.trade_offs.points[*best], data.gap, candidates);
   // Least memory first; of equal ones the faster, then what was searched.
   std::stable_sort(
       candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
@@ -94,6 +117,7 @@ Front front_of(const ReportData& data) {
     fastest = one.speed;
     (one.searched ? front.points : front.strategies).insert(one.index);
   }
+  if (best) front.points.insert(*best);
   return front;
 }
 
@@ -162,9 +186,34 @@ Json sensitivity_json(const ChosenPlan& chosen) {
   return list;
 }
 
-Json chosen_json(const ChosenPlan& chosen, const Scenario& scenario) {
+Json batch_json(const Plan& plan) {
+  const Workload& workload = plan.workload;
+  const std::int64_t sequences =
+      workload.micro_batch_size * workload.gradient_accumulation_steps * plan.degrees.data;
+  return Json::object({{"micro_batch_size", workload.micro_batch_size},
+                       {"gradient_accumulation_steps", workload.gradient_accumulation_steps},
+                       {"ranks", plan.degrees.data},
+                       {"sequences", sequences},
+                       {"tokens", sequences * workload.sequence_length}});
+}
+
+Json training_json(const ReportData& data) {
+  const ChosenPlan& chosen = *data.chosen;
+  const TrainingCost cost =
+      training_cost(data.cost, written_cluster(data.scenario), chosen.plan, chosen.result);
+  Json json = Json::object({{"of", size_text(cost)},
+                            {"assumed", cost.assumed},
+                            {"hours", cost.hours},
+                            {"currency", data.cost.prices.currency}});
+  json["cost"] = cost.cost ? Json(*cost.cost) : Json();
+  json["prices"] = data.cost.price_per_gpu_hour ? "" : data.cost.prices.source;
+  return json;
+}
+
+Json chosen_json(const ReportData& data) {
+  const ChosenPlan& chosen = *data.chosen;
   const Plan& plan = chosen.plan;
-  const Json document = scenario_document(plan, scenario);
+  const Json document = scenario_document(plan, data.scenario);
   const Strategy strategy{plan.engine.stage,
                           plan.engine.offload_optimizer.device,
                           plan.engine.offload_parameter.device,
@@ -174,6 +223,9 @@ Json chosen_json(const ChosenPlan& chosen, const Scenario& scenario) {
                                     describe(strategy),
                                     plan.workload.micro_batch_size,
                                     plan.workload.gradient_accumulation_steps)},
+                       {"launch", launch_line(plan)},
+                       {"batch", batch_json(plan)},
+                       {"training", training_json(data)},
                        {"ds_config", emit(written_ds_config(plan))},
                        {"workload", *document.find("workload")},
                        {"result", to_json(chosen.result)}});
@@ -208,7 +260,7 @@ Json to_json(const ReportData& data) {
   document["assumptions"] = texts(plan.assumptions);
   document["warnings"] = texts(result.warnings);
   if (!data.chosen) return document;
-  document["chosen"] = chosen_json(*data.chosen, data.scenario);
+  document["chosen"] = chosen_json(data);
   document["sensitivity"] = sensitivity_json(*data.chosen);
   document["sensitivity_complete"] = data.chosen->sensitivity.complete;
   if (data.chosen->step) {

@@ -77,7 +77,10 @@ Json spoken(Json document, Language language) {
   say_all("remedies", "change");
   say_all("sensitivity", "change");
   const Json* chosen = document.find("chosen");
-  if (chosen != nullptr && chosen->is_object()) say(document["chosen"]["name"]);
+  if (chosen != nullptr && chosen->is_object()) {
+    say(document["chosen"]["name"]);
+    say(document["chosen"]["training"]["of"]);
+  }
   return document;
 }
 

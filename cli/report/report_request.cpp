@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/cost_options.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/search_options.hpp"
@@ -12,16 +13,10 @@
 #include "model/diagnostic.hpp"
 
 namespace zeroplan {
-namespace {
-
-constexpr double kSearchSeconds = 6.0;  // unless --time-limit says otherwise
-
-}  // namespace
-
 ReportData report_data_of(const Arguments& arguments, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
   ReportOptions options;
-  options.tune = tune_options_of(arguments, scenario);
+  options.tune = tune_options_of(arguments, scenario, kReportCounts);
   const Objective objective = options.tune.objective;
   if (objective != Objective::throughput && objective != Objective::memory) {
     throw InputError({kCommandLine,
@@ -30,7 +25,7 @@ ReportData report_data_of(const Arguments& arguments, Streams streams) {
                       in_quotes(std::string(name(kObjectiveNames, objective))),
                       "zeroplan tune looks for it; report --cluster with what it finds"});
   }
-  if (!arguments.has("time-limit")) options.tune.search.seconds = kSearchSeconds;
+  options.cost = cost_question_of(arguments);
   const Translation words(arguments.language);
   std::optional<InterruptGuard> guard;  // before the search there is nothing to keep
   ProgressBar bar(streams.log);
@@ -53,20 +48,23 @@ std::string report_text(const Json& document) {
                                  question.find("precision")->as_string());
   const Json& chosen = *document.find("chosen");
   if (chosen.is_null()) {
-    text += "no: nothing in the space fits\n";
+    text += search.find("proven_empty")->as_boolean() ? "no: nothing in the space fits\n"
+                                                      : "nothing found so far that fits\n";
   } else {
     const Json& result = *chosen.find("result");
     const Json& gpu = *result.find("gpu");
-    text += fmt::format("{}\n  {:.0f} tokens/s per GPU, {} of {} GPU memory\n",
+    text += fmt::format("{}\n  {:.0f} tokens/s per GPU, {} of {} GPU memory\n  {}\n",
                         chosen.find("name")->as_string(),
                         result.find("step")->find("tokens_per_second_per_gpu")->as_number(),
                         gib_text(Bytes::of(gpu.find("peak_total_bytes")->as_integer())),
-                        gib_text(Bytes::of(gpu.find("capacity_bytes")->as_integer())));
+                        gib_text(Bytes::of(gpu.find("capacity_bytes")->as_integer())),
+                        chosen.find("launch")->as_string());
   }
   const Json* moved = document.find("sensitivity_complete");
   const bool searched = search.find("complete")->as_boolean();
-  const char* cut = !searched                       ? "; the searches were cut by the time limit"
-                    : moved && !moved->as_boolean() ? "; the sensitivity was cut by the time limit"
+  const char* cut = search.find("interrupted")->as_boolean() ? "; interrupted"
+                    : !searched                     ? "; the searches were cut by --time-limit"
+                    : moved && !moved->as_boolean() ? "; the sensitivity was cut by --time-limit"
                                                     : "";
   return text + fmt::format("{} points, {} simulated{}\n",
                             count_text(search.find("points")->as_integer()),

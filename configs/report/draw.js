@@ -12,6 +12,17 @@
   const theme = zeroplanPlots.themes[zeroplanRequest.theme];
   const spec = zeroplanPlots.described(
     zeroplanPlots.plots[zeroplanRequest.plot](zeroplanDocument, theme, zeroplanRequest.width));
+  // A file stands alone: it says what it shows, and of what.
+  const question = zeroplanDocument.question;
+  if (question) {
+    spec.height += 44;
+    spec.title = {
+      text: spec.description, anchor: "start", color: theme.ink, fontSize: 15, offset: 20, limit: zeroplanRequest.width,
+      subtitle: zeroplanSay("{} on {}", question.model, question.cluster)
+        + (zeroplanDocument.chosen ? ": " + zeroplanDocument.chosen.name : ""),
+      subtitleColor: theme.soft, subtitleFontSize: 12, subtitlePadding: 4,
+    };
+  }
   const runtime = vega.parse(spec, zeroplanPlots.configOf(theme), { ast: true });
   new vega.View(runtime, { renderer: "none", expr: vega.expressionInterpreter }).toSVG().then(
     (svg) => process.stdout.write(svg + "\n"),

@@ -5,6 +5,10 @@
   const chosen = doc.chosen;
   const result = chosen && chosen.result;
 
+  const hours = (value) => value >= 100 ? say("{} days", (value / 24).toFixed(1))
+    : value < 1 ? say("{} minutes", (value * 60).toFixed(0)) : say("{} hours", value.toFixed(1));
+  const money = (value) => value < 10 ? value.toFixed(2) : count(value);
+
   // --- words
 
   function words() {
@@ -12,35 +16,46 @@
     document.title = document.getElementById("title").textContent = say("{} on {}", question.model, question.cluster);
     document.getElementById("answer").textContent = chosen
       ? say(doc.search.objective === "memory"
-              ? (doc.search.optimal ? "Least memory that fits: {}" : "Least memory that was found in the time: {}")
-              : (doc.search.optimal ? "Fastest that fits: {}" : "Fastest that was found in the time: {}"), chosen.name)
-      : say("Nothing that was searched fits.") + doc.remedies.map((one) => " " + say("It would with: {}.", one.change)).join("");
+              ? (doc.search.optimal ? "Least memory that fits: {}" : "Least memory that was found: {}")
+              : (doc.search.optimal ? "Fastest that fits: {}" : "Fastest that was found: {}"), chosen.name)
+      : say(doc.search.proven_empty ? "Nothing in the space fits." : "Nothing was found so far that fits.") + doc.remedies.map((one) => " " + say("It would with: {}.", one.change)).join("");
     number(say("parameters"), question.parameters >= 1e9 ? (question.parameters / 1e9).toFixed(2) + " B"
       : count(question.parameters / 1e6) + " M", say("{} tokens, {}", count(question.sequence_length), question.precision));
     if (result) {
       number(say("tokens/s per GPU"), count(result.step.tokens_per_second_per_gpu), say("bound by {}", say(result.step.bound.replace(/_/g, " "))));
       number(say("step"), time(result.step.seconds), say("90 %: {} to {}", ...result.intervals.step_seconds.map(time)));
       number(say("GPU memory"), gib(result.gpu.peak_total_bytes),
-             say("of {}, peak in {}", gib(result.gpu.capacity_bytes), say(result.gpu.peak_phase)));
+             say("in all, of {}; peak in {}", gib(result.gpu.capacity_bytes), say(result.gpu.peak_phase)));
+      number(say("batch"), count(chosen.batch.sequences),
+             say("sequences: {} x {} x {} ranks", chosen.batch.micro_batch_size, chosen.batch.gradient_accumulation_steps,
+                 chosen.batch.ranks));
+      const training = chosen.training;
+      number(training.of, hours(training.hours),
+             training.cost === null ? "" : money(training.cost) + " " + training.currency);
       number(say("host memory"), gib(result.host.peak_bytes), say("of {} a node", gib(result.host.capacity_bytes)));
       number(say("probability that it fits"), result.fit_probability.toFixed(3));
     }
     number(say("simulations"), count(doc.search.evaluated),
-           say(doc.search.complete ? "in a space of {} configurations"
-                                   : "in a space of {} configurations; cut by the time limit", count(doc.search.points)));
+           say(doc.search.interrupted ? "in a space of {} configurations; interrupted"
+             : doc.search.complete ? "in a space of {} configurations"
+                                   : "in a space of {} configurations; cut by --time-limit", count(doc.search.points)));
   }
 
   const about = {
     tradeoff: () => say("Every point is a configuration that was simulated; triangles are the ZeRO strategies as they come, at micro-batch {}. The line is the front: nothing else that was found is as fast with as little memory.",
         doc.strategies[0].micro_batch_size) + " "
-      + (doc.search.complete
-        ? say("The searches under falling limits of memory were complete, each to within {} %.", 100 * doc.search.gap)
-        : say("The time limit cut the searches, so more may be possible: zeroplan report --time-limit 60 looks longer.")),
+      + (doc.search.interrupted
+        ? say("The searches were interrupted, so more may be possible.")
+        : !doc.search.complete
+        ? say("--time-limit cut the searches, so more may be possible.")
+        : doc.search.counted_out
+        ? say("Each search under a falling limit of memory ended after a number of simulations without a better one.")
+        : say("The searches under falling limits of memory were complete, each to within {} %.", 100 * doc.search.gap)),
     memory: () => doc.memory_timeline && (steps() > 1
       ? say("The chosen configuration, the last of {} micro-steps and the optimizer's step.", steps())
       : say("The chosen configuration, one step.")) + " "
-      + say("Fragmentation is what PyTorch's allocator keeps and nothing uses. Highest moment of the step: {}.",
-            gib(doc.memory_timeline.peak_bytes)),
+      + say("Fragmentation is what PyTorch's allocator keeps and nothing uses. Highest moment shown: {}; the GPU memory above, {}, is the peak of the whole run, from loading on.",
+            gib(doc.memory_timeline.peak_bytes), gib(result.gpu.peak_total_bytes)),
     streams: () => doc.stream_timeline && say(
       "The same time, stream by stream. Tasks of one layer in a row are one bar; zeroplan simulate --trace writes each of them for Perfetto."),
     stages: () => checkpointing() === "none"
@@ -52,6 +67,38 @@
   const checkpointing = () =>
     (chosen ? chosen.workload : doc.strategies[0]).activation_checkpointing;
   const steps = () => chosen.workload.gradient_accumulation_steps;
+
+  // --- how to start it, the strategies as a table
+
+  function launch() {
+    const section = document.getElementById("launch");
+    if (!chosen) {
+      section.remove();
+      return;
+    }
+    section.querySelector(".about").textContent =
+      say("With the ds_config.json below and a script of your own; zeroplan tune -o plan writes both, and all that starts them.");
+    section.querySelector("pre").textContent = chosen.launch;
+  }
+
+  function strategies() {
+    const section = document.getElementById("strategies");
+    section.querySelector(".about").textContent =
+      say("At micro-batch {}. GPU memory is that of the whole run in all, as above.", doc.strategies[0].micro_batch_size);
+    const line = (cells, kind) => {
+      const row = element("tr");
+      row.append(...cells.map((cell) => element(kind, cell)));
+      return row;
+    };
+    section.querySelector("thead").append(line([say("strategy"), say("fits"), say("GPU GiB"), say("host GiB"),
+                                                say("tokens/s per GPU")], "th"));
+    for (const one of doc.strategies) {
+      const row = line([one.name, say(one.fits ? "yes" : "no"), (one.gpu_bytes / 2 ** 30).toFixed(1),
+                        (one.host_bytes / 2 ** 30).toFixed(1), count(one.tokens_per_second_per_gpu)], "td");
+      if (!one.fits) row.className = "no";
+      section.querySelector("tbody").append(row);
+    }
+  }
 
   // --- ds_config.json, assumptions
 
@@ -88,7 +135,8 @@
       body.append(line);
     };
     if (result) {
-      row(say("allocated by PyTorch, 90 % interval"), say("{} to {}", ...result.intervals.peak_allocated_bytes.map(gib)));
+      row(say("GPU memory, 90 % interval"), say("{} to {}", ...result.intervals.peak_total_bytes.map(gib)));
+      row(say("of it allocated by PyTorch"), gib(result.gpu.peak_allocated_bytes));
       row(say("step, 90 % interval"), say("{} to {}", ...result.intervals.step_seconds.map(time)));
       row(say("probability that it fits"), result.fit_probability.toFixed(3));
     } else {
@@ -101,6 +149,8 @@
   }
 
   words();
+  launch();
+  strategies();
   config();
   assumptions();
   show(about);

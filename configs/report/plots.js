@@ -112,8 +112,11 @@ const zeroplanPlots = (() => {
             ["micro-batch", String(row.micro_batch_size)],
             ["fits", row.fits ? say("yes") : say("no, probability {}", row.fit_probability.toFixed(2))]],
     }));
-    // Far beyond the card there is nothing to choose.
-    const rows = strategies.filter((row) => row.memory < 1.5 * capacity).concat(searched);
+    // Far beyond the card, and faster than anything that fits, there is nothing to choose.
+    const fastest = Math.max(0, ...searched.map((row) => row.speed),
+                             ...strategies.filter((row) => row.kind !== "does not fit").map((row) => row.speed));
+    const rows = strategies.filter((row) => row.memory < 1.5 * capacity
+      && (row.kind !== "does not fit" || fastest === 0 || row.speed < 1.3 * fastest)).concat(searched);
     const rank = { "does not fit": 0, "plain strategy": 1, "simulated": 2, "front": 3, "chosen": 4 };
     rows.sort((a, b) => rank[a.kind] - rank[b.kind] || a.memory - b.memory);
     rows.forEach((row, index) => { row.index = index; });
@@ -298,15 +301,19 @@ const zeroplanPlots = (() => {
             row.stage, row.offload_optimizer);
     const categories = stackOrder
       .filter((category) => rows.some((row) => row.breakdown_at_peak[category] > 0));
+    // One bar that does not fit would make all others small: it ends at the edge, with its number.
+    const edge = Math.max(1.5 * capacity, ...rows.filter((row) => row.fits).map((row) => row.gpu_bytes / GiB));
     const parts = [], whole_rows = [];
     rows.forEach((row, index) => {
-      whole_rows.push({ index, label: short(row), fits: row.fits, all: row.gpu_bytes / GiB,
+      const all = row.gpu_bytes / GiB;
+      whole_rows.push({ index, label: short(row), fits: row.fits, all, end: Math.min(all, edge),
+        mark: row.fits ? "✓" : all > edge ? "✗ " + gib(row.gpu_bytes) : "✗",
         tip: [["", row.name], ["GPU memory", gib(row.gpu_bytes)], ["host memory", gib(row.host_bytes)],
               ["fits", say(row.fits ? "yes" : "no")], ["tokens/s per GPU", whole(row.tokens_per_second_per_gpu)],
               ...categories.map((category) => [plain(category), gib(row.breakdown_at_peak[category])])
                 .filter(([, size]) => size !== "0.0 GiB")] });
       categories.forEach((category, order) => parts.push(
-        { index, label: short(row), category, order, size: row.breakdown_at_peak[category] / GiB }));
+        { index, label: short(row), category, order, edge, size: row.breakdown_at_peak[category] / GiB }));
     });
     const narrow = width < 560;
     const room = narrow ? width - 20 : width - besideRows;
@@ -318,8 +325,8 @@ const zeroplanPlots = (() => {
       { name: "rows", values: whole_rows },
     ];
     spec.scales = [
-      { name: "x", type: "linear", domain: [0, Math.max(capacity, ...whole_rows.map((row) => row.all)) * 1.06],
-        range: "width" },
+      { name: "x", type: "linear", clamp: true, range: "width",
+        domain: [0, Math.max(capacity, ...whole_rows.map((row) => row.end)) * (whole_rows.some((row) => row.all > edge) ? 1.14 : 1.06)] },
       { name: "y", type: "band", domain: whole_rows.map((row) => row.label), range: "height",
         paddingInner: narrow ? 0.55 : 0.25, paddingOuter: narrow ? 0.5 : 0.15 },
       { name: "color", type: "ordinal", domain: categories, range: categories.map((name) => colorOf(name, theme)) },
@@ -330,12 +337,13 @@ const zeroplanPlots = (() => {
     spec.marks = [
       { type: "rect", from: { data: "parts" }, interactive: false,
         encode: { enter: { y: { scale: "y", field: "label" }, height: { scale: "y", band: 1 },
-                           x: { scale: "x", field: "y0" }, x2: { scale: "x", field: "y1" },
+                           x: { scale: "x", signal: "min(datum.y0, datum.edge)" },
+                           x2: { scale: "x", signal: "min(datum.y1, datum.edge)" },
                            fill: { scale: "color", field: "category" } } } },
       ...(narrow ? [rowTitles(theme)] : []),
       { type: "text", from: { data: "rows" }, interactive: false,
-        encode: { enter: { x: { scale: "x", field: "all", offset: 4 }, y: { scale: "y", field: "label", band: 0.5 },
-                           text: { signal: "datum.fits ? '✓' : '✗'" }, baseline: { value: "middle" },
+        encode: { enter: { x: { scale: "x", field: "end", offset: 4 }, y: { scale: "y", field: "label", band: 0.5 },
+                           text: { field: "mark" }, baseline: { value: "middle" },
                            fill: { signal: "datum.fits ? '" + theme.soft + "' : '" + theme.limit + "'" } } } },
       ...limitLine(theme, "x", true, capacity, say("capacity")),
       rowTargets(theme),
@@ -385,7 +393,15 @@ const zeroplanPlots = (() => {
     const title = say(measure === "memory" ? "change of GPU memory, GiB" : "change of tokens/s per GPU, %");
     const spec = base(width, (narrow ? 40 : 28) * Math.max(1, rows.length) + 50, say("What one knob changes: {}", title));
     spec.data = [{ name: "rows", values: rows }];
-    const values = rows.map((row) => row.value);
+    // Moves that do not fit end at the edge that the others need, with their number.
+    const largest = Math.max(...rows.filter((row) => row.fits).map((row) => Math.abs(row.value)), 0);
+    const edge = largest > 0 ? 1.5 * largest : Infinity;
+    rows.forEach((row) => {
+      const over = !row.fits && Math.abs(row.value) > edge;
+      row.end = over ? Math.sign(row.value) * edge : row.value;
+      row.mark = over ? signed(row.value, measure === "memory" ? 1 : 0) : "";
+    });
+    const values = rows.map((row) => row.end);
     spec.scales = [
       { name: "x", type: "linear", domain: [Math.min(0, ...values) * 1.05, Math.max(0, ...values) * 1.05], range: "width",
         nice: true },
@@ -396,10 +412,14 @@ const zeroplanPlots = (() => {
     if (!narrow) spec.axes.push({ orient: "left", scale: "y", domain: false, ticks: false, labelLimit: atMost(besideRows - 10) });
     spec.marks = [
       { type: "rect", from: { data: "rows" }, interactive: false,
-        encode: { enter: { x: { scale: "x", field: "value" }, x2: { scale: "x", value: 0 },
+        encode: { enter: { x: { scale: "x", field: "end" }, x2: { scale: "x", value: 0 },
                            y: { scale: "y", field: "label" }, height: { scale: "y", band: 1 },
                            fill: { signal: "datum.fits ? '" + theme.front + "' : '" + theme.limit + "'" },
                            fillOpacity: { signal: "datum.fits ? 0.9 : 0.55" } } } },
+      { type: "text", from: { data: "rows" }, interactive: false,
+        encode: { enter: { x: { scale: "x", field: "end" }, y: { scale: "y", field: "label", band: 0.5 },
+                           dx: { signal: "datum.end > 0 ? -4 : 4" }, align: { signal: "datum.end > 0 ? 'right' : 'left'" },
+                           text: { field: "mark" }, baseline: { value: "middle" }, fill: { value: theme.ink } } } },
       { type: "rule", interactive: false,
         encode: { enter: { x: { scale: "x", value: 0 }, y: { value: 0 }, y2: { signal: "height" },
                            stroke: { value: theme.soft } } } },

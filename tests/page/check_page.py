@@ -87,13 +87,28 @@ def check_plots(browser):
 
 def check_front(browser):
     above = browser.evaluate("""(() => {
-      const points = JSON.parse(document.getElementById('document').textContent).trade_offs;
+      const report = JSON.parse(document.getElementById('document').textContent);
+      const points = report.trade_offs, near = 1 + report.search.gap;
       const front = points.filter((point) => point.front);
       return front.length === 0 ? -1 : points.filter((point) => !front.some((other) =>
-        other.gpu_bytes <= point.gpu_bytes
-        && other.tokens_per_second_per_gpu >= point.tokens_per_second_per_gpu)).length;
+        other.gpu_bytes <= near * point.gpu_bytes
+        && near * other.tokens_per_second_per_gpu >= point.tokens_per_second_per_gpu)).length;
     })()""")
-    check("no point lies beyond the front", above == 0, f"{above} do")
+    check("no point lies beyond the front by more than the gap", above == 0, f"{above} do")
+    marked = browser.evaluate("JSON.parse(document.getElementById('document').textContent).trade_offs"
+                              ".filter((point) => point.chosen && point.front).length")
+    check("the chosen point stands on the front", marked == 1, str(marked))
+    tile = browser.evaluate("[...document.querySelectorAll('#numbers div')].map((box) => box.textContent).join('; ')")
+    result = browser.evaluate("JSON.parse(document.getElementById('document').textContent).chosen.result.gpu.peak_total_bytes")
+    point = browser.evaluate("JSON.parse(document.getElementById('document').textContent).trade_offs"
+                             ".find((point) => point.chosen).gpu_bytes")
+    check("the chosen point's memory is one number", result == point and f"{result / 2**30:.1f} GiB" in tile,
+          f"{result}, {point}, {tile}")
+    launch = browser.evaluate("document.querySelector('#launch pre').textContent")
+    check("the launch line is there", "train.py --deepspeed ds_config.json" in launch, launch)
+    table = browser.evaluate("document.querySelectorAll('#strategies tbody tr').length")
+    wanted = browser.evaluate("JSON.parse(document.getElementById('document').textContent).strategies.length")
+    check("the strategies stand in a table", table == wanted, f"{table} of {wanted}")
 
 
 def check_fits_screen(browser, name):
