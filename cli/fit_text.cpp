@@ -187,7 +187,7 @@ std::string runners_up_text(const FitAnswer& answer) {
 }
 
 std::string with_memory_line(const StrategyResult& row) {
-  return fmt::format("  - with {}: {}, {:.0f} tokens/s per GPU\n",
+  return fmt::format("with {}: {}, {:.0f} tokens/s per GPU",
                      gib_text(enough_host_memory(row.result.host.peak)),
                      full_name(row),
                      speed_of(row));
@@ -198,13 +198,15 @@ std::string host_memory_text(const FitAnswer& answer) {
   std::string text;
   if (answer.with_usual_host_memory) {
     const StrategyResult& row = answer.strategies[*answer.with_usual_host_memory];
-    text += fmt::format("  - with the usual {}: {}, {:.0f} tokens/s per GPU\n",
+    text += "  - " +
+            fmt::format("with the usual {}: {}, {:.0f} tokens/s per GPU",
                         gib_text(row.result.host.capacity),
                         full_name(row),
-                        speed_of(row));
+                        speed_of(row)) +
+            "\n";
   }
   for (const std::size_t index : answer.behind_host_memory) {
-    text += with_memory_line(answer.strategies[index]);
+    text += "  - " + with_memory_line(answer.strategies[index]) + "\n";
   }
   return text.empty() ? "" : "\nWith another amount of host memory (--host-memory):\n" + text;
 }

@@ -114,6 +114,7 @@ bool is_no_sentence(const std::string& text) {
                                  "litgpt's no_backward_sync",
                                  "accelerate's no_sync",
                                  ", column",
+                                 "--gradient_checkpointing_kwargs '{\"use_reentrant\": false}'",
                                  "With the Trainer: --deepspeed ds_config.json "
                                  "--per_device_train_batch_size"};
   return std::regex_match(text, commands) || std::regex_match(text, blocks) ||
