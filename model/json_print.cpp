@@ -96,7 +96,7 @@ class Printer {
   void new_line() {
     if (indent_ < 0) return;
     to_ += '\n';
-    to_.append(static_cast<std::size_t>(indent_ * depth_), ' ');
+    to_.append(static_cast<std::size_t>(indent_) * static_cast<std::size_t>(depth_), ' ');
   }
 
   int indent_;
