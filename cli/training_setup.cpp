@@ -82,8 +82,9 @@ runtime::LossScaling loss_scaling_of(const Plan& plan) {
   scaling.initial = std::ldexp(1.0, static_cast<int>(power));
   scaling.window = config.integer(Knob::fp16_loss_scale_window).value_or(scaling.window);
   if (scaling.window < 1) {
-    no_loss_scaling(
-        "loss_scale_window", "an integer of at least 1", std::to_string(scaling.window));
+    no_loss_scaling("loss_scale_window",
+                    fmt::format("an integer of at least {}", 1),
+                    std::to_string(scaling.window));
   }
   scaling.hysteresis = config.integer(Knob::fp16_hysteresis).value_or(scaling.hysteresis);
   scaling.smallest = config.real(Knob::fp16_min_loss_scale).value_or(scaling.smallest);

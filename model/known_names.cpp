@@ -131,10 +131,14 @@ std::string digits_of(std::string_view text) {
 
 std::string why_no_model(std::string_view name) {
   const std::string key = folded(name);
+  // "gemma2b" and "internlm20b" end in a size, not in a version.
+  const auto is_named = [&](std::string_view known) {
+    if (!key.starts_with(known)) return false;
+    const std::string_view rest = std::string_view(key).substr(known.size());
+    return !rest.starts_with("b") && !rest.starts_with("0b");
+  };
   for (const KnownNames& row : kModels) {
-    if (any_name(row.names, [&](std::string_view known) { return key.starts_with(known); })) {
-      return std::string(row.reason);
-    }
+    if (any_name(row.names, is_named)) return std::string(row.reason);
   }
   return "";
 }

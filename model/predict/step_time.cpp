@@ -96,13 +96,16 @@ class PipelineModel {
 }  // namespace
 
 Flops model_flops_per_token(const Model& model, std::int64_t sequence_length) {
-  const ParameterCounts counts = count_parameters(model);
-  const double trainable = static_cast<double>(counts.trainable.count());
-  const double total = static_cast<double>(counts.total.count());
+  double products = 0.0;
+  for (const Parameter& parameter : model.parameters) {
+    const double used =
+        static_cast<double>(parameter.routed_active) / static_cast<double>(parameter.routed_of);
+    products +=
+        (parameter.trainable ? 6.0 : 4.0) * used * static_cast<double>(parameter.numel.count());
+  }
   const double layers = static_cast<double>(model.shape.layers + model.shape.encoder_layers);
-  return Flops::of(6.0 * trainable + 4.0 * (total - trainable) +
-                   12.0 * layers * static_cast<double>(model.shape.hidden) *
-                       static_cast<double>(sequence_length));
+  return Flops::of(products + 12.0 * layers * static_cast<double>(model.shape.hidden) *
+                                  static_cast<double>(sequence_length));
 }
 
 StepTime step_time(const Plan& plan, const ModelGraph& graph, const StepTraffic& traffic) {
