@@ -18,7 +18,6 @@ namespace {
 
 using rehearsal::Events;
 using rehearsal::Request;
-using rehearsal::RunRecord;
 
 constexpr std::int64_t kUsualSteps = 4;
 constexpr std::int64_t kUsualNode = 8;

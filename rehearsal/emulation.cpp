@@ -21,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSourceFolder = "rehearsal/libraries/";
 constexpr std::string_view kPythonFolder = "rehearsal/python/";
 constexpr const char* kCore = "libzeroplan_card.so";
 
