@@ -27,10 +27,21 @@ void drop_batch(DsConfig& config) {
   }
 }
 
+// What resolve() takes before a strategy is chosen: a pipeline does not go with stage 3, which is
+// the default where nobody said a ds_config.
+Prepared before_strategies(const Scenario& scenario, Prepared prepared) {
+  const bool says = scenario.find(ScenarioKey::ds_config) != nullptr;
+  if (says || scenario.find(ScenarioKey::pipeline_parallel) == nullptr) return prepared;
+  DsConfig config;
+  config.set(Knob::zero_stage, std::int64_t{0});
+  prepared.ds_config = std::make_shared<const DsConfig>(config);
+  return prepared;
+}
+
 // The question's ways to make a batch. Throws InputError where what was said contradicts itself.
 void read_batches(Question& question) {
-  Prepared any = question.prepared;
-  any.ds_config = question.base;
+  Prepared any = before_strategies(question.scenario, question.prepared);
+  if (question.base != nullptr) any.ds_config = question.base;
   const Plan plan = resolve(question.scenario, any);
   question.batches = batch_choices(said_batch(question.scenario, question.base.get()),
                                    plan.degrees.data,
@@ -50,7 +61,7 @@ void drop_said_batch(Question& question, ScenarioKey key, Knob knob) {
 Question ask(const Scenario& scenario) {
   Question question{scenario, prepare(scenario), nullptr, {}, {}, false};
   // Says what is wrong with the words of who asks.
-  const Plan plan = resolve(scenario, question.prepared);
+  const Plan plan = resolve(scenario, before_strategies(scenario, question.prepared));
   question.not_reentrant =
       scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr && holds_frozen_weights(plan);
   if (const Said* said = scenario.find(ScenarioKey::ds_config)) {

@@ -173,7 +173,7 @@ TEST_CASE("ranks that are all wrong end at once, each with its own error") {
       start(folder, std::vector<Start>(3, Start{words_of(folder, "--seed", "--sed"), {}}));
   for (const auto& process : processes) {
     CHECK(process->wait(kPrompt) == 2);
-    CHECK(process->err().find("did you mean --seed?") != std::string::npos);
+    CHECK(process->err().find("did you mean --seed or --seq?") != std::string::npos);
   }
 }
 
