@@ -12,8 +12,8 @@
 #include "cli/step_text.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
-#include "tuner/kit/trainer_line.hpp"
 #include "tuner/fit_ranking.hpp"
+#include "tuner/kit/trainer_line.hpp"
 
 namespace zeroplan {
 namespace {
@@ -193,7 +193,7 @@ std::string with_memory_line(const StrategyResult& row) {
                      speed_of(row));
 }
 
-// What other amounts of host memory would mean, where nobody stated one.
+// The best strategies with other amounts of host memory, where the question does not state one.
 std::string host_memory_text(const FitAnswer& answer) {
   std::string text;
   if (answer.with_usual_host_memory) {

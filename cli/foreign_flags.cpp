@@ -1,8 +1,8 @@
 #include "cli/foreign_flags.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cctype>
+
+#include "model/written_names.hpp"
 
 namespace zeroplan {
 namespace {
@@ -48,26 +48,15 @@ constexpr std::array kForeign = {
     ForeignFlag{"out|outputdir|o|outdir", "--output"},
 };
 
-std::string folded(std::string_view flag) {
-  std::string result;
-  for (const char c : flag) {
-    if (c == '-' || c == '_') continue;
-    result.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
-  }
-  return result;
-}
-
 }  // namespace
 
 std::string our_flag_for(std::string_view flag) {
-  const std::string word = folded(flag);
+  const std::string word = folded(flag, "-_");
+  if (word.empty()) return "";
   for (const ForeignFlag& row : kForeign) {
-    std::string_view names = row.names;
-    while (!names.empty() && !word.empty()) {
-      const std::size_t bar = std::min(names.find('|'), names.size());
-      if (names.substr(0, bar) == word) return std::string(row.ours);
-      names.remove_prefix(std::min(bar + 1, names.size()));
-    }
+    const bool known =
+        !first_name(row.names, [&](std::string_view name) { return name == word; }).empty();
+    if (known) return std::string(row.ours);
   }
   return "";
 }

@@ -1,5 +1,7 @@
 #include "cli/launch_line.hpp"
 
+#include "tuner/kit/trainer_line.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -15,20 +17,11 @@ std::string launcher(const Plan& plan) {
 }  // namespace
 
 std::string launch_line(const Plan& plan) {
-  const Workload& workload = plan.workload;
-  const std::string start = launcher(plan) + " train.py";
-  if (workload.frontend == Frontend::native) {
-    return start + " --deepspeed --deepspeed_config ds_config.json";
+  const std::string start = launcher(plan) + " train.py ";
+  if (plan.workload.frontend == Frontend::native) {
+    return start + "--deepspeed --deepspeed_config ds_config.json";
   }
-  std::string line = start + " --deepspeed ds_config.json --per_device_train_batch_size " +
-                     std::to_string(workload.micro_batch_size) + " --gradient_accumulation_steps " +
-                     std::to_string(workload.gradient_accumulation_steps);
-  if (workload.precision != Precision::fp32) {
-    line += " --" + std::string(name(kPrecisionNames, workload.precision));
-  }
-  if (workload.activation_checkpointing == ActivationCheckpointing::none) return line;
-  return line + " --gradient_checkpointing --gradient_checkpointing_kwargs '{\"use_reentrant\": " +
-         (workload.checkpoint_reentrant ? "true" : "false") + "}'";
+  return start + trainer_arguments(plan);
 }
 
 }  // namespace zeroplan

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <new>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -50,9 +51,14 @@ ProgressBar::ProgressBar(std::ostream& log)
     : terminal_(&log == &std::cerr && isatty(STDERR_FILENO) == 1) {}
 
 ProgressBar::~ProgressBar() {
+  if (width_ == 0) return;
   // With the terminal's ^C behind it.
   const std::size_t wiped = std::min(width_ + 2, std::max<std::size_t>(terminal_columns(), 1) - 1);
-  if (width_ > 0) write_to_terminal('\r' + std::string(wiped, ' ') + '\r');
+  try {
+    write_to_terminal('\r' + std::string(wiped, ' ') + '\r');
+  } catch (const std::bad_alloc&) {
+    // The bar stays where it is.
+  }
 }
 
 void ProgressBar::show(double share, const std::string& said, const std::string& more) {

@@ -8,7 +8,8 @@
 
 namespace zeroplan {
 
-// What nobody stated is needed; what somebody did is compared.
+// What a node needs, compared with the host memory that the question states; where it states none,
+// beside what such nodes usually have.
 std::string host_memory_text(const Plan& plan, const StepResult& result);
 
 // For a plan that fills its card, or whose allocator gives memory back in every step: what that

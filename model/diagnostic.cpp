@@ -5,19 +5,13 @@
 
 #include "model/check.hpp"
 #include "model/plain_text.hpp"
+#include "model/written_names.hpp"
 
 namespace zeroplan {
 namespace {
 
-// Lower case without separators, so that "stage3-Prefetch" is near "stage3_prefetch".
-std::string folded(std::string_view word) {
-  std::string result;
-  for (const char c : word) {
-    if (c == ' ' || c == '-' || c == '_' || c == '.') continue;
-    result.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
-  }
-  return result;
-}
+// So that "stage3-Prefetch" is near "stage3_prefetch".
+constexpr std::string_view kSeparators = " -_.";
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
@@ -87,11 +81,11 @@ std::vector<std::string> nearest_names(std::string_view word,
                                        std::size_t limit) {
   constexpr std::size_t kLongestWord = 128;  // longer input is no misspelled name
   if (word.size() > kLongestWord) return {};
-  const std::string key = folded(word);
+  const std::string key = folded(word, kSeparators);
   std::vector<std::pair<std::size_t, std::string>> ranked;
   for (const std::string_view candidate : candidates) {
     const bool permuted = sorted_parts(word) == sorted_parts(candidate);
-    const std::size_t distance = permuted ? 0 : edit_distance(key, folded(candidate));
+    const std::size_t distance = permuted ? 0 : edit_distance(key, folded(candidate, kSeparators));
     if (distance <= std::max<std::size_t>(1, key.size() / 3)) {
       ranked.emplace_back(distance, std::string(candidate));
     }
@@ -107,8 +101,8 @@ std::vector<std::string> nearest_names(std::string_view word,
 
 bool is_misspelling_of(std::string_view name, std::string_view word) {
   constexpr std::size_t kTellingPrefix = 8;
-  const std::string a = folded(name);
-  const std::string b = folded(word);
+  const std::string a = folded(name, kSeparators);
+  const std::string b = folded(word, kSeparators);
   if (sorted_parts(name) == sorted_parts(word)) return true;
   if (std::min(a.size(), b.size()) >= kTellingPrefix && (a.starts_with(b) || b.starts_with(a))) {
     return true;

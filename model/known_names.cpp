@@ -1,11 +1,11 @@
 #include "model/known_names.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cctype>
 #include <vector>
 
 #include "model/diagnostic.hpp"
+#include "model/written_names.hpp"
 
 namespace zeroplan {
 namespace {
@@ -58,27 +58,12 @@ constexpr std::string_view kOtherCards =
     "l40g|"
     "h100x|b100|gb300|gb10|dgxspark|thor|orin|jetson|jetsonorin|pro5000|pro4000|pro4500";
 
-std::string folded(std::string_view name) {
-  if (const auto slash = name.rfind('/'); slash != std::string_view::npos) {
-    name.remove_prefix(slash + 1);
-  }
-  std::string result;
-  for (const char c : name) {
-    if (std::string_view(" -_.()").find(c) != std::string_view::npos) continue;
-    result.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
-  }
-  return result;
-}
+std::string key_of(std::string_view name) { return folded(without_organization(name), " -_.()"); }
 
 // Whether `matches` holds for one of the names between the bars.
 template <typename Predicate>
-bool any_name(std::string_view names, Predicate matches) {
-  while (!names.empty()) {
-    const std::size_t bar = std::min(names.find('|'), names.size());
-    if (matches(names.substr(0, bar))) return true;
-    names.remove_prefix(std::min(bar + 1, names.size()));
-  }
-  return false;
+bool any_name(std::string_view names, const Predicate& matches) {
+  return !first_name(names, matches).empty();
 }
 
 // "nvidiageforcertx4080" -> "4080".
@@ -130,7 +115,7 @@ std::string digits_of(std::string_view text) {
 }  // namespace
 
 std::string why_no_model(std::string_view name) {
-  const std::string key = folded(name);
+  const std::string key = key_of(name);
   // "gemma2b" and "internlm20b" end in a size, not in a version.
   const auto is_named = [&](std::string_view known) {
     if (!key.starts_with(known)) return false;
@@ -144,7 +129,7 @@ std::string why_no_model(std::string_view name) {
 }
 
 std::string why_no_gpu(std::string_view name) {
-  const std::string key = without_maker(folded(name));
+  const std::string key = without_maker(key_of(name));
   if (any_name(kOtherMakers, [&](std::string_view known) { return key.starts_with(known); })) {
     return "only NVIDIA's GPUs are modelled";
   }

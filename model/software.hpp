@@ -26,7 +26,8 @@ std::string to_string(const Version& version);
 inline constexpr Version kNewestJudgedDeepSpeed{0, 19, 8};
 
 // Whether this transformers keeps a layer's routed experts in two parameters and computes them by
-// grouped products (5.0; modeling_qwen3_moe.py, integrations/moe.py), not one module after the other.
+// grouped products (5.0; modeling_qwen3_moe.py, integrations/moe.py), not one module after the
+// other.
 constexpr bool has_fused_experts(const Version& transformers) {
   return transformers >= Version{5, 0, 0};
 }

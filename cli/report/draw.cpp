@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
@@ -35,8 +36,12 @@ class ScratchFolder {
     path_ = pattern;
   }
   ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
+    try {
+      std::error_code ignored;
+      fs::remove_all(path_, ignored);
+    } catch (const std::bad_alloc&) {
+      // It stays where temporary files are.
+    }
   }
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;

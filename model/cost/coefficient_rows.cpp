@@ -69,9 +69,9 @@ constexpr std::array<CoefficientInfo, kCoefficientCount - kCpuCoefficientRows.si
      "(fsdp_qlora); sd .09 between and .06 within them",
      "reserved and total memory and their intervals: of the allocated peak, what is kept beside it"},
     {Coefficient::played_reserved_sd, "played_reserved_sd", "1", 0.08, 0.0, 0.0, 0.5,
-     "measured: 124 rehearsals whose allocated peak is right within 2 %, 80 % of them -11 to +7 % "
-     "around what is played",
-     "intervals of reserved and total memory where every request of the program is played"},
+     "measured: 124 rehearsals whose allocated peak is predicted within 2 %; for 80 % of them the "
+     "simulated allocator reserves 11 % less to 7 % more",
+     "intervals of reserved and total memory where the simulator knows every allocation"},
     {Coefficient::activation_model_sd, "activation_model_sd", "1", 0.05, 0.0, 0.0, 0.3,
      "assumed: spread of measured activation memory around the graph's sum",
      "intervals and probability"},

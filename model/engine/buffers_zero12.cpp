@@ -269,6 +269,22 @@ void add_owned_tensor(Zero12& z, const PlacedSlice& placed, DType dtype, bool wa
   kept.elements = placed.slice.numel;
 }
 
+// The embedded runtime makes what a rank keeps of the gradients when a backward pass begins.
+bool is_made_by_flush(const Zero12& z) { return !z.config.embedded; }
+
+// A storage beside the one that the optimizer's step reads.
+void add_grads_in_partition(Zero12& z, BufferLifetime lifetime) {
+  EngineBuffer& storage = z.list.add("grads_in_partition",
+                                     -1,
+                                     owned_full_numel(z),
+                                     z.config.model_dtype,
+                                     BufferPlace::gpu,
+                                     MemoryCategory::gradients,
+                                     lifetime);
+  storage.made_by_flush = is_made_by_flush(z);
+  storage.held_by_optimizer = false;
+}
+
 void add_owned_storage(Zero12& z, const std::vector<PlacedSlice>& placed) {
   const auto found =
       std::find_if(placed.begin(), placed.end(), [](const PlacedSlice& item) { return item.used; });
@@ -277,8 +293,7 @@ void add_owned_storage(Zero12& z, const std::vector<PlacedSlice>& placed) {
   const DType dtype = z.config.model_dtype;
   const OwnedSlice& first = found->slice;
   const bool hands_over = z.config.stage == 2 && z.accumulates;
-  // The embedded runtime makes it when a backward pass begins.
-  const bool made_by_flush = !z.config.embedded;
+  const bool made_by_flush = is_made_by_flush(z);
   if (hands_over) {
     EngineBuffer& window = z.list.add(window_attribute(z),
                                       first.group,
@@ -295,27 +310,11 @@ void add_owned_storage(Zero12& z, const std::vector<PlacedSlice>& placed) {
       window.elements = z.partition.numels[static_cast<std::size_t>(first.parameter)];
     }
     // Later micro-steps reduce into a second storage, which is then added to the first.
-    EngineBuffer& second = z.list.add("grads_in_partition",
-                                      -1,
-                                      storage,
-                                      dtype,
-                                      BufferPlace::gpu,
-                                      MemoryCategory::gradients,
-                                      BufferLifetime::later_backward);
-    second.made_by_flush = made_by_flush;
-    second.held_by_optimizer = false;
+    add_grads_in_partition(z, BufferLifetime::later_backward);
   }
   if (z.separate_accumulation) {
     // The copies land in a temporary cast; what the step reads is grad_accum itself.
-    EngineBuffer& copies = z.list.add("grads_in_partition",
-                                      -1,
-                                      storage,
-                                      dtype,
-                                      BufferPlace::gpu,
-                                      MemoryCategory::gradients,
-                                      BufferLifetime::boundary_backward);
-    copies.made_by_flush = made_by_flush;
-    copies.held_by_optimizer = false;
+    add_grads_in_partition(z, BufferLifetime::boundary_backward);
     return;
   }
   EngineBuffer& kept =

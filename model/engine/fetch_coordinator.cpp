@@ -106,13 +106,10 @@ void FetchCoordinator::build_slots(const FetchModel& model) {
   for (const FetchModule& module : model.modules) leaf_.push_back(module.leaf ? 1 : 0);
   if (std::find(leaf_.begin(), leaf_.end(), 1) != leaf_.end()) {
     subtree_.parameters = parameters_by_module(model, true);
-    // Modules are listed behind the one around them.
-    inside_leaf_.assign(modules, 0);
+    const std::vector<ModuleIndex> around = leaves_around(model);
+    inside_leaf_.resize(modules);
     for (std::size_t m = 0; m < modules; ++m) {
-      const ModuleIndex around = model.modules[m].parent;
-      if (around < 0) continue;
-      const auto a = static_cast<std::size_t>(around);
-      inside_leaf_[m] = leaf_[a] != 0 || inside_leaf_[a] != 0 ? 1 : 0;
+      inside_leaf_[m] = around[m] >= 0 && around[m] != static_cast<ModuleIndex>(m) ? 1 : 0;
     }
   }
   for (std::size_t m = 0; m < modules; ++m) {

@@ -33,6 +33,20 @@ std::vector<bool> weights_on_drive(const EngineConfig& config,
   return result;
 }
 
+std::vector<ModuleIndex> leaves_around(const FetchModel& model) {
+  const bool any = std::any_of(model.modules.begin(),
+                               model.modules.end(),
+                               [](const FetchModule& module) { return module.leaf; });
+  if (!any) return {};
+  std::vector<ModuleIndex> around(model.modules.size(), -1);
+  for (std::size_t m = 0; m < around.size(); ++m) {
+    const ModuleIndex parent = model.modules[m].parent;
+    if (parent >= 0) around[m] = around[static_cast<std::size_t>(parent)];
+    if (around[m] < 0 && model.modules[m].leaf) around[m] = static_cast<ModuleIndex>(m);
+  }
+  return around;
+}
+
 bool is_leaf_by_default(std::string_view module_class) {
   constexpr std::array<std::string_view, 3> kClasses = {
       "MixtralSparseMoeBlock", "Qwen2MoeSparseMoeBlock", "Qwen3MoeSparseMoeBlock"};

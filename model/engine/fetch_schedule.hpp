@@ -39,13 +39,17 @@ struct FetchModule {
 };
 
 struct FetchModel {
-  std::vector<FetchModule> modules;
+  std::vector<FetchModule> modules;         // each behind the one around it
   std::vector<EngineParameter> parameters;  // in the order of named_parameters()
   // By parameter: stays gathered from one step to the next (mark_persistent). May be empty: none.
   std::vector<bool> persistent;
   // By parameter: its partition is read from NVMe before a gather. May be empty: none.
   std::vector<bool> on_drive;
 };
+
+// Of each module the leaf module around it, or it itself where it is one; -1: none. Empty where the
+// model has no leaf modules.
+std::vector<ModuleIndex> leaves_around(const FetchModel& model);
 
 // Fills FetchModel::persistent by the two persistence thresholds of `config`: in order, skip what
 // would pass the threshold of the model together with those already marked, keep what has at most

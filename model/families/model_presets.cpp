@@ -1,7 +1,6 @@
 // Models by name: presets (configs/models/*.json) and bare sizes.
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <string>
@@ -12,6 +11,7 @@
 #include "model/embedded.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/known_names.hpp"
+#include "model/written_names.hpp"
 
 namespace zeroplan {
 
@@ -22,15 +22,7 @@ constexpr std::string_view kFolder = "configs/models/";
 // Names are compared without organization, case and separators. Points count at first, so that
 // opt-1.3b is not opt-13b.
 std::string key_of(std::string_view name, bool with_points) {
-  if (const auto slash = name.rfind('/'); slash != std::string_view::npos) {
-    name.remove_prefix(slash + 1);
-  }
-  std::string key;
-  for (const char c : name) {
-    if (c == '-' || c == '_' || c == ' ' || (c == '.' && !with_points)) continue;
-    key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  return key;
+  return folded(without_organization(name), with_points ? "-_ " : "-_ .");
 }
 
 // Endings of repositories with the same tensors as the model they are made from.

@@ -28,10 +28,6 @@ void launch_grouped(Tape& t,
            product);
 }
 
-Tensor transposed(Tape& t, const Tensor& x) {
-  return t.alias(x, x.shape().transposed(-2, -1), "transpose");
-}
-
 std::int64_t rows_per_group(const Tensor& rows, std::int64_t groups) {
   return std::max<std::int64_t>(1, ceil_div(rows.size(0), groups));
 }
@@ -55,7 +51,7 @@ Tensor weight_gradient(Tape& t,
                        const Tensor& gradient,
                        const Tensor& rows,
                        std::int64_t groups) {
-  const Tensor left = transposed(t, gradient);
+  const Tensor left = transpose(t, gradient, 0, 1);
   Tensor out = t.empty(Shape{groups, gradient.size(1), rows.size(1)}, rows.dtype());
   launch_grouped(
       t,
@@ -116,7 +112,7 @@ Tensor grouped_mm(Tape& t,
   Tensor saved_rows, saved_offsets;
   if (trains) saved_offsets = t.save(offsets);
   if (trains && weight.requires_grad()) saved_rows = t.save(rows);
-  const Tensor across = transposed(t, weight);
+  const Tensor across = transpose(t, weight.detached(), 1, 2);
   Tensor out = by_group(t, products, rows, across);
   if (!trains) return out;
   t.record({&out},

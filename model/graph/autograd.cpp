@@ -1,6 +1,7 @@
 #include "model/graph/autograd.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "model/check.hpp"
 
@@ -94,7 +95,12 @@ void Tape::retain(std::int32_t storage) {
 void Tape::drop(std::int32_t storage) noexcept {
   if (storage < 0 || !recording_) return;
   const auto i = static_cast<std::size_t>(storage);
-  if (--references_[i] == 0 && !released_elsewhere_[i]) emit(EventKind::release, storage);
+  if (--references_[i] != 0 || released_elsewhere_[i]) return;
+  try {
+    emit(EventKind::release, storage);
+  } catch (const std::bad_alloc&) {
+    misses_event_ = true;  // a tensor that dies cannot throw: take() does
+  }
 }
 
 Tensor Tape::empty(const Shape& shape, DType dtype) { return empty(shape, dtype, category_); }

@@ -281,7 +281,8 @@ class Tape {
   Pass pass_ = Pass::forward;
   MemoryCategory category_ = MemoryCategory::activations;
   bool grad_enabled_ = true;
-  bool recording_ = true;  // false while the tape is taken apart: references die without events
+  bool recording_ = true;      // false while the tape is taken apart: references die without events
+  bool misses_event_ = false;  // there was no memory for it
 };
 
 // The block whose forward code is `forward`, which calls Tape::input where it has one and returns

@@ -1,5 +1,6 @@
 // The passes of a Tape: what the frames around a block hold, and the engine that runs its nodes.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "model/check.hpp"
@@ -302,6 +303,7 @@ void Tape::put_input_away() {
 }
 
 Block Tape::take() {
+  if (misses_event_) throw std::bad_alloc();
   recording_ = false;
   return std::move(block_);
 }

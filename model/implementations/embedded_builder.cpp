@@ -1,6 +1,7 @@
 #include "model/implementations/embedded_builder.hpp"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "model/check.hpp"
@@ -136,8 +137,12 @@ BlockBuilder::Scope BlockBuilder::module(std::string_view name) {
   return Scope(*this);
 }
 
-void BlockBuilder::leave() {
-  steps().push_back({EventKind::module_exit, open_modules_.back()});
+void BlockBuilder::leave() noexcept {
+  try {
+    steps().push_back({EventKind::module_exit, open_modules_.back()});
+  } catch (const std::bad_alloc&) {
+    misses_event_ = true;  // the end of a scope cannot throw: take() does
+  }
   open_modules_.pop_back();
 }
 
@@ -356,6 +361,7 @@ void BlockBuilder::announce_gradients(std::size_t step) {
 }
 
 Block BlockBuilder::take() {
+  if (misses_event_) throw std::bad_alloc();
   ZP_CHECK(in_backward_ && open_modules_.empty(), "the backward pass is not written");
   mark_saved();
   const std::size_t count = block_.storages.size();

@@ -102,7 +102,7 @@ class BlockBuilder {
   struct Walk;
   std::int32_t new_storage(std::int64_t elements, DType dtype, MemoryCategory category, Keep keep);
   std::vector<Step>& steps() { return in_backward_ ? backward_ : forward_; }
-  void leave();
+  void leave() noexcept;
   std::int32_t storage_of(const KernelOperand& operand) const;
   void mark_saved();
   std::vector<Step> needed_again(const std::vector<bool>& kept) const;
@@ -123,6 +123,7 @@ class BlockBuilder {
   std::vector<std::int32_t> open_modules_;
   std::vector<Step> forward_, backward_;
   bool in_backward_ = false;
+  bool misses_event_ = false;  // there was no memory for it
 };
 
 }  // namespace zeroplan::embedded

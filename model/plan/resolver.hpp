@@ -39,6 +39,11 @@ struct Resolver {
 void take_profile(Resolver& resolver, const Prepared& prepared);
 void warn_outside_profile(Resolver& resolver);
 
+// resolve_software.cpp: the releases, said or tried together; the layout of the model's experts in
+// them, which replaces plan.model.
+void resolve_software(Resolver& resolver);
+void take_experts(Resolver& resolver, const Prepared& prepared);
+
 // resolve_method.cpp: full fine-tuning or adapters; replaces plan.model.
 void resolve_method(Resolver& resolver);
 

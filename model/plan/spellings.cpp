@@ -1,9 +1,9 @@
 #include "model/plan/spellings.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
+
+#include "model/written_names.hpp"
 
 namespace zeroplan {
 namespace {
@@ -99,27 +99,16 @@ constexpr std::array kSpellings = {
     Spelling{ScenarioKey::implementation, "llmfoundry|mosaicml", "composer"},
 };
 
-std::string folded(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (std::string_view(" -_.+").find(c) != std::string_view::npos) continue;
-    result.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
-  }
-  return result;
-}
+constexpr std::string_view kSeparators = " -_.+";
 
 // The one of the names between the bars that folds to `word`; empty where none does.
 std::string_view same_name(std::string_view names, std::string_view word) {
-  while (!names.empty() && !word.empty()) {
-    const std::string_view one = names.substr(0, names.find('|'));
-    if (folded(one) == word) return one;
-    names.remove_prefix(std::min(one.size() + 1, names.size()));
-  }
-  return "";
+  if (word.empty()) return "";
+  return first_name(names, [&](std::string_view one) { return folded(one, kSeparators) == word; });
 }
 
 const Spelling* find_spelling(ScenarioKey key, std::string_view text) {
-  const std::string word = folded(text);
+  const std::string word = folded(text, kSeparators);
   for (const Spelling& row : kSpellings) {
     if (row.key == key && !same_name(row.names, word).empty()) return &row;
   }
@@ -131,7 +120,7 @@ const Spelling* find_spelling(ScenarioKey key, std::string_view text) {
 std::optional<std::string_view> meaning_of(ScenarioKey key,
                                            std::string_view choices,
                                            std::string_view text) {
-  const std::string_view own = same_name(choices, folded(text));
+  const std::string_view own = same_name(choices, folded(text, kSeparators));
   if (!own.empty()) return own;
   const Spelling* row = find_spelling(key, text);
   if (row == nullptr || row->value.empty()) return std::nullopt;
@@ -148,7 +137,8 @@ std::optional<std::int64_t> parse_tokens(std::string_view text) {
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc() || number < 0) return std::nullopt;
-  const std::string unit = folded(std::string_view(stop, static_cast<std::size_t>(end - stop)));
+  const std::string unit =
+      folded(std::string_view(stop, static_cast<std::size_t>(end - stop)), kSeparators);
   constexpr std::int64_t kKilo = 1024;
   constexpr std::int64_t kMost = 1LL << 40;  // far above any sequence, and its product is a number
   const std::int64_t factor = unit.empty()                  ? 1
@@ -160,7 +150,7 @@ std::optional<std::int64_t> parse_tokens(std::string_view text) {
 }
 
 std::optional<bool> parse_switch(std::string_view text) {
-  const std::string word = folded(text);
+  const std::string word = folded(text, kSeparators);
   if (!same_name("true|yes|on|1", word).empty()) return true;
   if (!same_name("false|no|off|0", word).empty()) return false;
   return std::nullopt;

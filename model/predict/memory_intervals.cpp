@@ -21,7 +21,8 @@ bool has_torch_allocator(const Plan& plan) {
 
 bool plays_every_request(const Plan& plan) {
   const Workload& workload = plan.workload;
-  // Published runs of adapters under FSDP kept 29 % beside the predicted peak, and nobody knows why.
+  // Published runs of adapters under FSDP kept 29 % beside the predicted peak, and nobody knows
+  // why.
   const bool adapters_sharded =
       workload.engine == TrainingEngine::fsdp && workload.method != Method::full;
   return has_torch_allocator(plan) && workload.implementation == Implementation::hf &&

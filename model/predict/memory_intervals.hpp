@@ -22,9 +22,9 @@ namespace zeroplan {
 // runtime's, which has its own.
 bool has_torch_allocator(const Plan& plan);
 
-// [M2] Whether every request of the program is known, so that what the simulator's allocator keeps is
-// what PyTorch's does: transformers' classes in 16 or 32 bits without a pipeline, adapters not under
-// FSDP.
+// [M2] Whether every request of the program is known, so that what the simulator's allocator keeps
+// is what PyTorch's does: transformers' classes in 16 or 32 bits without a pipeline, adapters not
+// under FSDP.
 bool plays_every_request(const Plan& plan);
 
 // [M2] Reserved at the peak of other plans, as runs usually have it: A (1 + g), A what is allocated

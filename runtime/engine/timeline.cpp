@@ -110,7 +110,11 @@ Timeline::Scope::Scope(Timeline* timeline,
 Timeline::Scope::~Scope() {
   if (timeline_ == nullptr) return;
   if (timeline_->recorder_) timeline_->recorder_->close();
-  timeline_->settle();
+  try {
+    timeline_->settle();
+  } catch (const std::exception&) {
+    // The device has failed; who uses it next hears of it.
+  }
   timeline_->spans_[span_].end = now();
 }
 

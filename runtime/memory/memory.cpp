@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -123,7 +124,11 @@ void Memory::release(Buffer& buffer) noexcept {
   } else {
     std::free(buffer.data_);
   }
-  tell(buffer.place_);
+  try {
+    tell(buffer.place_);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "zeroplan: no memory to record what the buffers hold\n");
+  }
 }
 
 void Memory::tell(Place place) const {

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <random>
 #include <string_view>
@@ -166,7 +167,11 @@ CheckpointFolder::CheckpointFolder(std::string folder, std::int64_t keep, std::s
 }
 
 CheckpointFolder::~CheckpointFolder() {
-  abandon();
+  try {
+    abandon();
+  } catch (const std::bad_alloc&) {
+    // Who opens the folder next removes it.
+  }
   if (lock_ >= 0) close(lock_);
 }
 

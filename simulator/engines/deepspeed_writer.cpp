@@ -31,19 +31,15 @@ std::int64_t played_live_micro_batches(const Plan& plan, const EngineConfig& con
 
 // Of each parameter the leaf module around it, -1 where there is none; empty without leaf modules.
 std::vector<ModuleIndex> leaves_by_parameter(const FetchModel& model) {
+  const std::vector<ModuleIndex> around = leaves_around(model);
+  if (around.empty()) return {};
   std::vector<ModuleIndex> leaf_of(model.parameters.size(), -1);
-  std::vector<ModuleIndex> around(model.modules.size(), -1);
-  bool any = false;
-  for (std::size_t m = 0; m < model.modules.size(); ++m) {
-    const FetchModule& module = model.modules[m];
-    if (module.parent >= 0) around[m] = around[static_cast<std::size_t>(module.parent)];
-    if (module.leaf) around[m] = static_cast<ModuleIndex>(m);
-    any = any || module.leaf;
-    for (const ParameterIndex p : module.parameters) {
-      if (around[m] >= 0) leaf_of[static_cast<std::size_t>(p)] = around[m];
+  for (std::size_t m = 0; m < around.size(); ++m) {
+    if (around[m] < 0) continue;
+    for (const ParameterIndex p : model.modules[m].parameters) {
+      leaf_of[static_cast<std::size_t>(p)] = around[m];
     }
   }
-  if (!any) leaf_of.clear();
   return leaf_of;
 }
 
@@ -92,6 +88,7 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const E
   const SlotIndex first_buffer = writer_.new_slots(SlotKind::engine_buffer, buffers);
   for (std::int32_t i = 0; i < buffers; ++i) buffer_slots_.push_back(first_buffer + i);
   buffer_held_.resize(buffers_.size(), false);
+  keeps_gradients_ = std::any_of(buffers_.begin(), buffers_.end(), is_kept_gradient);
   reduce_queue_ = writer_.new_queue();
   if (config_.stage != 3) return;
   if (config_.offload_optimizer.device == OffloadDevice::nvme) {
@@ -171,12 +168,13 @@ void DeepSpeedWriter::write_flattening() {
   }
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (!is_made_at_start(buffers_[i]) || buffer_held_[i]) continue;
-    const bool master = buffers_[i].category == MemoryCategory::optimizer_states;
-    const SlotIndex clone = writer_.new_slot();
-    if (master) {
-      writer_.allocate(
-          clone, buffers_[i].elements * config_.model_dtype, kTemporaries, kComputeStream);
+    if (buffers_[i].category != MemoryCategory::optimizer_states) {
+      allocate_buffer(i);
+      continue;
     }
+    const SlotIndex clone = writer_.new_slot();
+    writer_.allocate(
+        clone, buffers_[i].elements * config_.model_dtype, kTemporaries, kComputeStream);
     allocate_buffer(i);
     writer_.release(clone);
   }
@@ -330,7 +328,7 @@ Section DeepSpeedWriter::write_optimizer_step(bool first) {
     release_buffers(lifetime);
   }
   // zero_grad(set_to_none=True), except where they are zeroed and kept.
-  if (std::none_of(buffers_.begin(), buffers_.end(), is_kept_gradient)) release_waiting_gradients();
+  if (!keeps_gradients_) release_waiting_gradients();
   allocate_buffers(BufferLifetime::between_steps);
   if (coordinator_) {
     coordinator_->end_optimizer_step(log_);
@@ -356,8 +354,7 @@ void DeepSpeedWriter::write_pass(const PassStep& pass) {
       write_fetches();
     }
     writer_.mark(Phase::backward);
-    if (std::any_of(buffers_.begin(), buffers_.end(), is_kept_gradient))
-      release_waiting_gradients();
+    if (keeps_gradients_) release_waiting_gradients();
     if (makes_buckets_before_backward(config_)) make_buckets();
     graph().begin_backward();
   }

@@ -159,6 +159,7 @@ class DeepSpeedWriter {
   Elements elements_;  // of all parameters
   std::vector<SlotIndex> buffer_slots_;
   std::vector<bool> buffer_held_;
+  bool keeps_gradients_ = false;  // some are is_kept_gradient()
 
   std::int32_t pass_ = -1;  // index into the graph's passes
 

@@ -16,22 +16,14 @@ import tempfile
 import unicodedata
 from pathlib import Path
 
+from small_models import LLAMA as CONFIG
+
 try:
     import yaml
 except ImportError:
     yaml = None
 
-CONFIG = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 256,
-    "max_position_embeddings": 64,
-}
+
 def shows(text):
     """Whether a terminal shows it as it is: no control characters, no marks that turn the writing."""
     steering = {"\u200e", "\u200f", "\u061c", "\u2028", "\u2029", *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}

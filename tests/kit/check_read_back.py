@@ -16,17 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-LLAMA = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 256,
-    "max_position_embeddings": 64,
-}
+from small_models import LLAMA
+
 # Its states do not fit twice on 16 GB: ZeRO shards them.
 WIDE = {**LLAMA, "hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32, "vocab_size": 32000}
 LONG = {**LLAMA, "hidden_size": 512, "intermediate_size": 8192, "num_attention_heads": 8, "max_position_embeddings": 8192}

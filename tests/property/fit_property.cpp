@@ -31,7 +31,7 @@ Json large_question(ScenarioGenerator& random) {
   return document;
 }
 
-// As fit takes host memory that nobody stated.
+// As fit judges where the host memory is not stated.
 SimulateOptions open_host() {
   SimulateOptions options;
   options.predict.host_is_open = true;
@@ -97,7 +97,8 @@ TEST_CASE("remedies fit") {
   int remedies = 0;
   for (int i = 0; i < 3; ++i) {
     Json document = large_question(random);
-    // With host memory that somebody stated: what nobody did is a requirement, and more always fits.
+    // With host memory that somebody stated: what nobody did is a requirement, and more always
+    // fits.
     document["cluster"] = Json::object(
         {{"gpus_per_node", 1}, {"gpu", "RTX4090"}, {"host_memory_bytes", 32'000'000'000}});
     document["workload"]["activation_checkpointing"] = "none";

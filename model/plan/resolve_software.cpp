@@ -1,0 +1,72 @@
+// Which releases run the plan, and what of the model is theirs.
+#include <optional>
+#include <string>
+
+#include "model/plan/resolver.hpp"
+#include "model/plan/software_sets.hpp"
+
+namespace zeroplan {
+namespace {
+
+std::optional<Version> said_release(Resolver& r, ScenarioKey key, const Version& example) {
+  const auto said = r.text(key);
+  if (!said) return std::nullopt;
+  const auto parsed = parse_version(*said);
+  if (!parsed)
+    r.problem(r.origin(key), "a version such as " + to_string(example), in_quotes(*said));
+  return parsed.value_or(example);
+}
+
+}  // namespace
+
+// What nobody says is taken from the releases that were tried together (software_sets.hpp).
+void resolve_software(Resolver& r) {
+  Software& software = r.plan.software;
+  const Model& model = *r.plan.model;
+  const SoftwareSet& newest = software_for(model, nullptr, {});
+  const SoftwareSaid said{said_release(r, ScenarioKey::deepspeed_version, newest.deepspeed),
+                          said_release(r, ScenarioKey::torch_version, newest.torch),
+                          said_release(r, ScenarioKey::transformers_version, newest.transformers)};
+  const bool embedded = r.plan.workload.engine == TrainingEngine::embedded;
+  const SoftwareSet& set = embedded ? newest : software_for(model, &r.plan.cluster.gpu, said);
+  software.deepspeed_release = said.deepspeed.value_or(set.deepspeed);
+  software.torch = said.torch.value_or(set.torch);
+  software.transformers = said.transformers.value_or(set.transformers);
+  const Said* torch = r.scenario.find(ScenarioKey::torch_version);
+  const bool reported = torch != nullptr && torch->origin.file == kReportedOrigin;
+  software.torch_said = torch != nullptr && !reported;
+  const DeepSpeedChoice choice = nearest_described(software.deepspeed_release);
+  software.deepspeed = choice.version;
+  if (!choice.note.empty()) r.assume(choice.note);
+  if (embedded) {
+    r.assume("the embedded runtime follows the policies of DeepSpeed " +
+             to_string(software.deepspeed_release));
+    return;
+  }
+  const bool deepspeed = runs_deepspeed(r.plan.workload);
+  if (!said.deepspeed && !said.torch && !said.transformers) {
+    const std::string of_engine =
+        deepspeed ? "DeepSpeed " + to_string(software.deepspeed_release) + ", " : "";
+    r.assume("software: " + of_engine + "torch " + to_string(software.torch) + ", transformers " +
+             to_string(software.transformers));
+  }
+  // A measurement ran, whatever is known of releases that its source does not state.
+  if (reported || r.text(ScenarioKey::implementation).value_or("hf") != "hf") return;
+  SoftwareReleases releases{std::nullopt, software.torch, software.transformers};
+  if (deepspeed) releases.deepspeed = software.deepspeed_release;
+  for (const std::string& conflict : software_conflicts(model, r.plan.cluster.gpu, releases)) {
+    r.warn(conflict);
+  }
+}
+
+// transformers' own classes hold their experts as the release does; others' keep a list of modules.
+void take_experts(Resolver& r, const Prepared& prepared) {
+  const bool own_classes = r.text(ScenarioKey::implementation).value_or("hf") == "hf" &&
+                           r.plan.workload.engine != TrainingEngine::embedded;
+  if (prepared.model_with_fused_experts != nullptr && own_classes &&
+      has_fused_experts(r.plan.software.transformers)) {
+    r.plan.model = prepared.model_with_fused_experts;
+  }
+}
+
+}  // namespace zeroplan
