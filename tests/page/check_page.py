@@ -74,7 +74,7 @@ def check_quiet(browser, page):
 
 def check_plots(browser):
     for plot in PLOTS:
-        browser.wait_for(f"document.querySelector('[data-drawn=\"{plot}\"] svg') !== null", 20)
+        browser.wait_for(f"document.querySelector('[data-drawn=\"{plot}\"] svg') !== null", 120)
         marks = browser.evaluate(
             f"[...document.querySelectorAll('[data-drawn=\"{plot}\"] svg path')]"
             ".filter((path) => { const box = path.getBoundingClientRect(); return box.width * box.height > 4; }).length")
@@ -130,7 +130,7 @@ def check_mouse(browser, folder):
     })()""")
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=spot[0] - 60, y=spot[1])
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=spot[0], y=spot[1])
-    browser.wait_for("!document.getElementById('tip').hidden", 10)
+    browser.wait_for("!document.getElementById('tip').hidden", 60)
     tip = browser.evaluate("document.getElementById('tip').textContent")
     speed = browser.evaluate(
         "Math.round(JSON.parse(document.getElementById('document').textContent)"
@@ -139,7 +139,7 @@ def check_mouse(browser, folder):
           "stage" in tip and speed in tip.replace(",", ""), tip)
     screenshot(browser, os.path.join(folder, "hover.png"), whole=False)
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
-    browser.wait_for("document.getElementById('tip').hidden", 10)
+    browser.wait_for("document.getElementById('tip').hidden", 60)
 
 
 def press(browser, key):
@@ -162,7 +162,7 @@ def check_keyboard(browser):
     check("the keyboard reaches every plot and the copy button", set(PLOTS + ["copy"]) <= set(reached), str(reached))
     browser.evaluate("document.getElementById('copy').focus()")
     press(browser, "Enter")
-    browser.wait_for("document.getElementById('copied').textContent !== ''", 10)
+    browser.wait_for("document.getElementById('copied').textContent !== ''", 60)
     written = browser.evaluate("JSON.parse(document.querySelector('#config pre').textContent)"
                                ".zero_optimization !== undefined")
     check("ds_config.json is there and the copy button answers", written)
@@ -182,7 +182,7 @@ def check_text(browser, program, work):
     if not write_report(program, page, model):
         return
     open_page(browser, page)
-    browser.wait_for("document.querySelector('[data-drawn=\"tradeoff\"] svg') !== null", 20)
+    browser.wait_for("document.querySelector('[data-drawn=\"tradeoff\"] svg') !== null", 120)
     check("text of the model's config does not run", browser.evaluate("window.harmed === undefined"))
     title = browser.evaluate("document.getElementById('title').textContent")
     check("it is shown as it is written", "<script>" in title, title)
@@ -277,7 +277,7 @@ def check_validation(browser, program, folder):
     check("validate writes validation.html", done.returncode == 0 and "wrote" in done.stderr, done.stderr)
     open_page(browser, page)
     for plot in ("scatter-memory", "scatter-time"):
-        browser.wait_for(f"document.querySelector('[data-drawn=\"{plot}\"] svg') !== null", 20)
+        browser.wait_for(f"document.querySelector('[data-drawn=\"{plot}\"] svg') !== null", 120)
         points = browser.evaluate(f"document.querySelectorAll('[data-drawn=\"{plot}\"] .mark-symbol.role-mark path').length")
         check(f"{plot} has a point for each scenario", points == 6, str(points))
     # A rate is the time of the step that it comes to.
