@@ -95,6 +95,8 @@ std::vector<double> EventLoop::relative_state() const {
   for (std::size_t s = 0; s < queues_.size(); ++s) {
     const RunningTask& running = running_[s];
     state.push_back(static_cast<double>(clocks_[s].queued - clocks_[s].completed));
+    state.push_back(
+        static_cast<double>(std::max<std::int64_t>(0, clocks_[s].awaited - clocks_[s].completed)));
     state.push_back(static_cast<double>(running.task));
     state.push_back(running.task < 0 ? 0.0 : finish_[s] - now_);
     state.push_back(running.task < 0 ? 0.0 : static_cast<double>(running.stage));
@@ -176,7 +178,7 @@ bool EventLoop::execute(const Instruction& instruction) {
     case Opcode::host_wait_device:
       return host_waits_for_all();
     case Opcode::queue_event:
-      event_queues_[index].events.push_back(last_of(stream));
+      queue_event(event_queues_[index], stream);
       return true;
     case Opcode::throttle:
       return throttle(event_queues_[index], static_cast<std::size_t>(instruction.bytes));
@@ -244,16 +246,28 @@ bool EventLoop::host_waits_for_all() {
 
 bool EventLoop::throttle(EventQueue& queue, std::size_t limit) {
   if (!advance(host_time_)) return false;
-  while (queue.head < queue.events.size() && is_over(queue.events[queue.head])) ++queue.head;
+  while (queue.head < queue.events.size() && is_over(queue.events[queue.head])) pop(queue);
   while (queue.events.size() - queue.head > limit) {
     if (!host_waits_for(queue.events[queue.head])) return false;
-    ++queue.head;
+    pop(queue);
   }
   if (queue.head == queue.events.size()) {
     queue.events.clear();
+    queue.queued_then.clear();
     queue.head = 0;
   }
   return true;
+}
+
+void EventLoop::queue_event(EventQueue& queue, StreamId stream) {
+  queue.events.push_back(last_of(stream));
+  for (const StreamClock& clock : clocks_) queue.queued_then.push_back(clock.queued);
+}
+
+void EventLoop::pop(EventQueue& queue) {
+  const std::int64_t* queued = &queue.queued_then[queue.head * clocks_.size()];
+  for (StreamClock& clock : clocks_) clock.awaited = std::max(clock.awaited, *queued++);
+  ++queue.head;
 }
 
 // --- memory

@@ -162,6 +162,7 @@ class EventLoop {
   // Events in the order of their recording, the oldest at `head`.
   struct EventQueue {
     std::vector<Event> events;
+    std::vector<std::int64_t> queued_then;  // by event and stream: StreamClock::queued
     std::size_t head = 0;
   };
 
@@ -175,6 +176,8 @@ class EventLoop {
   bool empty_cache();
   void release(SlotIndex slot);
   bool throttle(EventQueue& queue, std::size_t limit);
+  void queue_event(EventQueue& queue, StreamId stream);
+  void pop(EventQueue& queue);  // the oldest
   bool wait_for_frees();
   // What the allocator has asked of the driver since then takes the host's time.
   struct DriverCalls {

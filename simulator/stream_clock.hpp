@@ -7,6 +7,7 @@
 // to each call, so that the allocators hold no time of their own.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -19,6 +20,7 @@ inline constexpr StreamId kMaxStreams = 64;
 struct StreamClock {
   std::int64_t queued = 0;     // ticket of the last work queued
   std::int64_t completed = 0;  // every ticket up to this one is complete
+  std::int64_t awaited = 0;    // the host has waited for work that was queued after this one
 };
 
 // By stream. A stream past the end has never had work: its events are complete when recorded.
@@ -31,7 +33,8 @@ constexpr std::int64_t queued(StreamClocks clocks, StreamId stream) {
 
 constexpr bool is_complete(StreamClocks clocks, StreamId stream, std::int64_t ticket) {
   const auto i = static_cast<std::size_t>(stream);
-  return (i < clocks.size() ? clocks[i].completed : 0) >= ticket;
+  return i < clocks.size() ? std::max(clocks[i].completed, clocks[i].awaited) >= ticket
+                           : ticket <= 0;
 }
 
 }  // namespace zeroplan

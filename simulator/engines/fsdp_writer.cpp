@@ -126,6 +126,15 @@ StepSections FsdpWriter::write_step(bool first) {
   return step;
 }
 
+// zero_grad() sets the gradients of the original parameters, views of the shard's, to none; the
+// shard's own goes in the next forward pass (_flat_param.py _reset_flat_param_grad_info_if_needed).
+void FsdpWriter::drop_gradients() {
+  for (UnitSlots& slots : slots_) {
+    if (slots.holds_gradient) writer_.release(slots.gradient);
+    slots.holds_gradient = false;
+  }
+}
+
 Section FsdpWriter::write_micro_step(int micro_step) {
   const std::size_t begin = writer_.position();
   const bool boundary = micro_step == config_.gradient_accumulation_steps - 1;
@@ -134,6 +143,7 @@ Section FsdpWriter::write_micro_step(int micro_step) {
   writer_.set_label(-1);
   writer_.mark(Phase::forward);
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
+  if (micro_step == 0) drop_gradients();
   graph_.begin_micro_batch();
   const bool reduces = config_.reduces_every_micro_step || boundary;
   const auto events = fsdp_micro_step(config_, fsdp_.units, fsdp_.visits, boundary);
@@ -434,10 +444,6 @@ Section FsdpWriter::write_optimizer_step(bool first) {
     writer_.issue(tasks_.cpu_optimizer(fsdp_owned(fsdp_.units)), kComputeStream);
   } else {
     write_gpu_optimizer();
-  }
-  for (UnitSlots& slots : slots_) {
-    if (slots.holds_gradient) writer_.release(slots.gradient);
-    slots.holds_gradient = false;
   }
   // The loop reads the loss before it goes on.
   writer_.host_wait_device();

@@ -66,6 +66,7 @@ class FsdpWriter {
   void join_views(int unit);
   void reduce(const FsdpEvent& event);
   void keep_shard(int unit);
+  void drop_gradients();
   TaskIndex host_copy(TaskKind direction, Bytes bytes);  // pinned memory
   void allocate_buffers(BufferLifetime lifetime);
   const FsdpUnit& unit_of(int unit) const { return fsdp_.units[static_cast<std::size_t>(unit)]; }
