@@ -183,7 +183,7 @@ class OpenKeys {
     const bool written_by_hand = is_said(scenario_, ScenarioKey::frontend) &&
                                  workload.frontend == Frontend::native &&
                                  workload.implementation == Implementation::hf;
-    if (!written_by_hand) return;
+    if (!written_by_hand || is_said(scenario_, ScenarioKey::outputs_held)) return;
     const auto drop = [](Plan& plan) { plan.workload.outputs_held = false; };
     result_.push_back({"outputs", {{0.5, "let go", nullptr, drop}}, true});
   }

@@ -83,6 +83,7 @@ struct Workload {
   bool fused_loss = false;
   bool tiled_mlp = false;  // DeepSpeed's ALST: the feed-forward by tiles of the sequence
   bool compile = false;
+  bool use_cache = false;     // config.use_cache; checkpointing switches it off
   bool outputs_held = false;  // by the loop while backward runs: logits live until it ends
   std::int64_t pipeline_parallel = 1;
   std::int64_t tensor_parallel = 1;

@@ -110,8 +110,8 @@ def build_model(arguments, scenario, model_class):
         fuse_loss(model)
     if workload.get("tiled_mlp"):
         tile_feed_forward(model)
+    model.config.use_cache = bool(workload.get("use_cache")) and workload["activation_checkpointing"] == "none"
     if workload["activation_checkpointing"] != "none":
-        model.config.use_cache = False
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=checkpointing_of(workload))
     return with_adapters(model, workload)
 

@@ -109,8 +109,14 @@ Tensor rms_norm(Tape& t, std::string_view module, const Tensor& x) {
   factor = aten::rsqrt(t, factor);
   hidden = aten::mul(t, hidden, factor);
   factor = Tensor();
-  hidden = aten::to(t, hidden, x.dtype());
-  const Tensor out = aten::mul(t, t.module_parameter("weight"), hidden);
+  Tensor out;
+  {
+    const Tensor normed = aten::to(t, hidden, x.dtype());
+    out = aten::mul(t, t.module_parameter("weight"), normed);
+  }
+  // Local variables hold the fp32 product and the variance until the function returns.
+  hidden = Tensor();
+  variance = Tensor();
   return t.leave(scope, out);
 }
 

@@ -131,8 +131,10 @@ DsConfig written_ds_config(const Plan& plan);
 // The resolved scenario document: every workload key explicit; resolving it again gives it again.
 Json scenario_document(const Plan& plan, const Scenario& scenario);
 
-// How the optimizer's parameter groups are made: Hugging Face keeps one-dimensional parameters
-// apart (no weight decay), a native script has one group.
-std::vector<EngineParameter> engine_parameters(const Model& model, Frontend frontend);
+// How the optimizer's parameter groups are made: the Trainer's own optimizer keeps one-dimensional
+// parameters apart (no weight decay); to one that DeepSpeed makes from its file (`in_file`) the
+// Trainer hands all parameters as one group (integrations/deepspeed.py deepspeed_optim_sched), and
+// so does a native script.
+std::vector<EngineParameter> engine_parameters(const Model& model, Frontend frontend, bool in_file);
 
 }  // namespace zeroplan

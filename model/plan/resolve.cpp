@@ -229,6 +229,13 @@ void resolve_checkpointing(Resolver& r) {
                     (!litgpt && (megatron || default_reentrant(r.plan.software.transformers))));
 }
 
+// TrainingArguments.use_cache is false since transformers 5 (training_args.py); until then the
+// Trainer leaves the model's config as it is, and that says true. A loop that is written to train
+// switches it off.
+bool default_use_cache(Frontend frontend, Version transformers) {
+  return frontend == Frontend::hf_trainer && transformers < Version{5, 0};
+}
+
 void resolve_training(Resolver& r) {
   Workload& workload = r.plan.workload;
   const bool known_engine =
@@ -248,6 +255,9 @@ void resolve_training(Resolver& r) {
   workload.activation_offload =
       choice(r, ScenarioKey::activation_offload, kActivationOffloadNames, ActivationOffload::none);
   workload.fused_loss = r.boolean(ScenarioKey::fused_loss).value_or(false);
+  workload.use_cache =
+      r.boolean(ScenarioKey::use_cache)
+          .value_or(default_use_cache(workload.frontend, r.plan.software.transformers));
   resolve_tiled_mlp(r);
   workload.compile = r.boolean(ScenarioKey::compile).value_or(false);
   if (workload.compile) r.not_modelled(ScenarioKey::compile, "torch.compile");
@@ -409,7 +419,8 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
     r.problem(r.origin(ScenarioKey::frontend), "native under megatron", "hf-trainer");
   }
   // The Trainer lets the outputs die before backward; a hand-written loop usually holds them.
-  r.plan.workload.outputs_held = r.plan.workload.frontend == Frontend::native;
+  r.plan.workload.outputs_held =
+      r.boolean(ScenarioKey::outputs_held).value_or(r.plan.workload.frontend == Frontend::native);
   r.plan.workload.engine =
       choice(r, ScenarioKey::engine, kTrainingEngineNames, TrainingEngine::deepspeed);
   resolve_software(r);
@@ -433,7 +444,10 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   r.plan.tensor_model = r.plan.model;
   divide_model(r);
   r.plan.engine = engine_config(r.plan);
-  r.plan.engine_parameters = engine_parameters(*r.plan.model, r.plan.workload.frontend);
+  r.plan.engine_parameters =
+      engine_parameters(*r.plan.model,
+                        r.plan.workload.frontend,
+                        r.plan.ds_config.text(Knob::optimizer_type).has_value());
   resolve_torch_engine(r);
   r.throw_problems();
   warn_outside_profile(r);
@@ -455,13 +469,15 @@ InputError with_origins(const InputError& error, const Plan& plan) {
   return InputError(std::move(diagnostics));
 }
 
-std::vector<EngineParameter> engine_parameters(const Model& model, Frontend frontend) {
+std::vector<EngineParameter> engine_parameters(const Model& model,
+                                               Frontend frontend,
+                                               bool in_file) {
   std::vector<EngineParameter> result;
   result.reserve(model.parameters.size());
   for (const Parameter& parameter : model.parameters) {
     // Megatron: get_params_for_weight_decay_optimization (megatron/optimizer/__init__.py).
     const bool keeps_apart =
-        frontend == Frontend::hf_trainer || model.implementation_family == "megatron";
+        (frontend == Frontend::hf_trainer && !in_file) || model.implementation_family == "megatron";
     const bool no_decay = keeps_apart && parameter.shape.size() <= 1;
     result.push_back({parameter.numel, parameter.trainable, no_decay ? 1 : 0});
     result.back().quantized = parameter.quantized;

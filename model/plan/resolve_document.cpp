@@ -51,6 +51,8 @@ Json workload_json(const Workload& workload) {
        {"fused_loss", workload.fused_loss},
        {"tiled_mlp", workload.tiled_mlp},
        {"compile", workload.compile},
+       {"use_cache", workload.use_cache},
+       {"outputs_held", workload.outputs_held},
        {"pipeline_parallel", workload.pipeline_parallel},
        {"tensor_parallel", workload.tensor_parallel},
        {"sequence_parallel", workload.sequence_parallel}});

@@ -40,6 +40,8 @@ enum class ScenarioKey {
   fused_loss,
   tiled_mlp,
   compile,
+  use_cache,
+  outputs_held,
   pipeline_parallel,
   tensor_parallel,
   sequence_parallel,

@@ -32,6 +32,7 @@ GraphOptions graph_options(const Plan& plan) {
   options.compute_capability = capability.major * 10 + capability.minor;
   options.fused_loss = workload.fused_loss;
   options.tiled_mlp = workload.tiled_mlp;
+  options.use_cache = workload.use_cache;
   if (workload.method != Method::full) {
     LoraOptions lora;
     lora.rank = workload.lora.rank;

@@ -138,13 +138,18 @@ void DeepSpeedWriter::transient(Bytes bytes,
                                 MemoryCategory category,
                                 StreamId stream,
                                 TaskIndex task) {
-  if (free_slots_.empty()) free_slots_.push_back(writer_.new_slot());
-  const SlotIndex slot = free_slots_.back();
-  free_slots_.pop_back();
+  const SlotIndex slot = free_slot();
   writer_.allocate(slot, bytes, category, stream);
   tasks_.touch(bytes);
   writer_.issue(task, stream);
   transients_.push_back(slot);
+}
+
+SlotIndex DeepSpeedWriter::free_slot() {
+  if (free_slots_.empty()) return writer_.new_slot();
+  const SlotIndex slot = free_slots_.back();
+  free_slots_.pop_back();
+  return slot;
 }
 
 // In the optimizer's step the flat copy of a group goes once its cast is made
@@ -258,6 +263,43 @@ void DeepSpeedWriter::write_copy(const EngineAction& action) {
   if (micro_step_active_ && direction == TaskKind::copy_to_host) release_transients();
 }
 
+// stage_1_and_2.py _has_inf_or_nan: x.float(), isnan, isinf (of absolute values), their union, that
+// in fp32. The others are one temporary.
+void DeepSpeedWriter::write_overflow_scan(const EngineAction& action, Bytes scratch) {
+  const StreamId stream = stream_of(action.stream);
+  const TaskIndex scan =
+      tasks_.kernel("overflow scan", action.elements * action.dtype + scratch * 2, 5);
+  const Bytes floats = action.elements * DType::fp32;
+  if (scratch <= floats * 2 || optimizer_wrapper(config_) != OptimizerWrapper::zero12) {
+    transient_for_a_kernel(scratch, stream, scan);
+    return;
+  }
+  const Bytes mask = action.elements.times_width(1);
+  std::vector<SlotIndex> held;
+  const auto hold = [&](Bytes bytes) {
+    held.push_back(free_slot());
+    writer_.allocate(held.back(), bytes, kTemporaries, stream);
+  };
+  const auto drop_last = [&] {
+    writer_.release(held.back());
+    free_slots_.push_back(held.back());
+    held.pop_back();
+  };
+  if (action.dtype != DType::fp32) hold(floats);
+  hold(mask);
+  hold(floats);
+  const SlotIndex absolute = held.back();
+  held.pop_back();
+  hold(mask);
+  writer_.release(absolute);
+  free_slots_.push_back(absolute);
+  hold(mask);
+  hold(floats);
+  tasks_.touch(scratch);
+  writer_.issue(scan, stream);
+  while (!held.empty()) drop_last();
+}
+
 void DeepSpeedWriter::write_update(const EngineAction& action) {
   const StreamId stream = stream_of(action.stream);
   const Bytes bytes = action.elements * action.dtype;
@@ -282,8 +324,7 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
       transient_for_a_kernel(scratch, stream, tasks_.kernel("norm", bytes + scratch * 2, 3));
       break;
     case ActionKind::overflow_scan:
-      transient_for_a_kernel(
-          scratch, stream, tasks_.kernel("overflow scan", bytes + scratch * 2, 5));
+      write_overflow_scan(action, scratch);
       break;
     case ActionKind::scale:
       if (!tasks_.on_cpu_ranks()) {  // which scale inside the update

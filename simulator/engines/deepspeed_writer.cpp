@@ -141,11 +141,8 @@ void DeepSpeedWriter::pass_through(Bytes bytes, MemoryCategory category) {
   writer_.release(slot);
 }
 
-// stage_1_and_2.py __init__ where the GPU has room: the module comes tensor by tensor, its trained
-// weights are flattened beside that, and go; each group's own part is cloned and cast; a zero
-// gradient of each master comes and goes (initialize_optimizer_states).
-void DeepSpeedWriter::write_flattening() {
-  writer_.mark(Phase::load);
+// The module's trained weights come tensor by tensor (nn.Module.to).
+std::vector<SlotIndex> DeepSpeedWriter::load_apart() {
   std::vector<SlotIndex> apart;
   for (const EngineParameter& parameter : plan_.engine_parameters) {
     if (!parameter.trainable) continue;
@@ -154,16 +151,31 @@ void DeepSpeedWriter::write_flattening() {
         apart.back(), parameter.numel * config_.model_dtype, kParameters, kComputeStream);
   }
   writer_.allocate(writer_.new_slot(), work_.graph.buffers, kParameters, kComputeStream);
+  return apart;
+}
+
+// stage_1_and_2.py __init__: the trained weights are flattened, beside the module where the GPU has
+// room (0.18 on), else on the host while the GPU's cache is empty; each group's own part is cloned
+// and cast; a zero gradient of each master comes and goes (initialize_optimizer_states).
+void DeepSpeedWriter::write_flattening(bool on_gpu) {
+  writer_.mark(Phase::load);
+  const std::vector<SlotIndex> apart = load_apart();
   writer_.mark(Phase::init);
+  if (!on_gpu) {
+    for (const SlotIndex slot : apart) writer_.release(slot);
+    writer_.empty_cache();
+  }
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (is_made_at_start(buffers_[i]) && buffers_[i].category == kParameters) allocate_buffer(i);
   }
-  for (const SlotIndex slot : apart) writer_.release(slot);
+  if (on_gpu) {
+    for (const SlotIndex slot : apart) writer_.release(slot);
+  }
   const bool offload = config_.offload_optimizer.device != OffloadDevice::none;
   const FlatPartition partition = flat_partition(config_, plan_.engine_parameters);
   Bytes zeros;
   for (const FlatGroup& group : partition.groups) {
-    if (offload) pass_through(group.partition * config_.model_dtype, kTemporaries);
+    if (offload && on_gpu) pass_through(group.partition * config_.model_dtype, kTemporaries);
     if (!offload) zeros += group.partition * config_.master_dtype;
   }
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
@@ -183,9 +195,9 @@ void DeepSpeedWriter::write_flattening() {
 
 void DeepSpeedWriter::write_initialisation() {
   const std::size_t begin = writer_.position();
-  if (flattens_on_gpu(config_, plan_.engine_parameters, plan_.cluster.gpu.memory.value) &&
-      !config_.embedded) {
-    write_flattening();
+  if (optimizer_wrapper(config_) == OptimizerWrapper::zero12 && !config_.embedded) {
+    write_flattening(
+        flattens_on_gpu(config_, plan_.engine_parameters, plan_.cluster.gpu.memory.value));
     rank_.initialisation = writer_.since(begin);
     return;
   }

@@ -66,7 +66,8 @@ class DeepSpeedWriter {
 
   // deepspeed_writer.cpp: the run, its buffers, the passes
   void write_initialisation();
-  void write_flattening();
+  std::vector<SlotIndex> load_apart();
+  void write_flattening(bool on_gpu);
   void pass_through(Bytes bytes, MemoryCategory category);
   StepSections write_step(bool first);
   Section write_micro_step(int micro_step);
@@ -106,7 +107,9 @@ class DeepSpeedWriter {
   void write_cast(const EngineAction& action);
   void write_collective(const EngineAction& action);
   void write_copy(const EngineAction& action);
+  SlotIndex free_slot();  // of what has gone, or a new one
   void write_update(const EngineAction& action);
+  void write_overflow_scan(const EngineAction& action, Bytes scratch);
   void write_swap(const EngineAction& action);
   void read_states(std::size_t group);
   void transient(Bytes bytes, MemoryCategory category, StreamId stream, TaskIndex task);
