@@ -1,5 +1,6 @@
-// The output shown in README.md and README.zh.md is what the program prints. UPDATE_GOLDEN=1
-// rewrites it.
+// The output shown in README.md, README.zh.md and docs/articles.md is what the program prints.
+// UPDATE_GOLDEN=1 rewrites it. A mark holds a line of shell, so that a part may be shown:
+// `<!-- output of: zeroplan fit 7B 8xA100 | sed -n 1,9p -->`.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -38,12 +39,13 @@ void check_outputs(const std::string& name) {
     const std::size_t open = readme.find("```\n", begin) + 4;
     const std::size_t close = readme.find("```\n", open);
     const std::string actual = output_of(command);
+    INFO(name << ": " << command);
+    REQUIRE_FALSE(actual.empty());
     ++found;
     if (std::getenv("UPDATE_GOLDEN") != nullptr) {
       readme.replace(open, close - open, actual);
       continue;
     }
-    INFO(name << ": " << command);
     CHECK(readme.substr(open, close - open) == actual);
   }
   CHECK(found > 0);
@@ -55,3 +57,7 @@ void check_outputs(const std::string& name) {
 TEST_CASE("README.md shows what the program prints") { check_outputs("README.md"); }
 
 TEST_CASE("README.zh.md shows what the program prints") { check_outputs("README.zh.md"); }
+
+TEST_CASE("docs/articles.md answers the articles' questions as the program does") {
+  check_outputs("docs/articles.md");
+}

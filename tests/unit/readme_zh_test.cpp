@@ -1,4 +1,4 @@
-// README.zh.md has README.md's accuracy tables, in Chinese. UPDATE_GOLDEN=1 writes them.
+// README.zh.md has README.md's accuracy table, in Chinese. UPDATE_GOLDEN=1 writes it.
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
