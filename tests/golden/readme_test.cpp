@@ -1,5 +1,5 @@
 // The output shown in README.md, README.zh.md and docs/articles.md is what the program prints.
-// UPDATE_GOLDEN=1 rewrites it. A mark holds a line of shell, so that a part may be shown:
+// UPDATE_GOLDEN=1 rewrites it. A mark holds a command and pipes, so that a part may be shown:
 // `<!-- output of: zeroplan fit 7B 8xA100 | sed -n 1,9p -->`.
 #include <cstdio>
 #include <cstdlib>
