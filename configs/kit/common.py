@@ -88,19 +88,28 @@ def has_own_code(folder):
     return True
 
 
-def build_model(arguments, scenario, model_class):
-    """The model on its class's rules; under an active ZeRO-3 configuration it is born partitioned."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+def model_settings(arguments, scenario):
+    """The model's configuration, and what its class is told: own code, dtype, attention."""
+    from transformers import AutoConfig
 
     workload = scenario["workload"]
     code = {"trust_remote_code": True} if has_own_code(arguments.model) else {}
     config = AutoConfig.from_pretrained(arguments.model, **code)
-    if model_class is AutoModelForCausalLM and getattr(config, "is_encoder_decoder", False):
-        model_class = AutoModelForSeq2SeqLM
     masters = engine_of(workload) != "deepspeed" and mixes_precision(scenario)
     settings = {**code, "torch_dtype": torch.float32 if masters else DTYPES[workload["precision"]]}
     if not code:
         settings["attn_implementation"] = ATTENTION[workload["attention"]]
+    return config, settings
+
+
+def build_model(arguments, scenario, model_class):
+    """The model on its class's rules; under an active ZeRO-3 configuration it is born partitioned."""
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    workload = scenario["workload"]
+    config, settings = model_settings(arguments, scenario)
+    if model_class is AutoModelForCausalLM and getattr(config, "is_encoder_decoder", False):
+        model_class = AutoModelForSeq2SeqLM
     if has_weights(arguments.model):
         model = model_class.from_pretrained(arguments.model, **settings)
     else:

@@ -134,8 +134,10 @@ class Recorder:
         if ranks[0]["seconds"]:
             seconds = max(rank["seconds"] for rank in ranks)
             workload = scenario["workload"]
-            samples = workload["micro_batch_size"] * workload["gradient_accumulation_steps"]
+            # Ranks of one pipeline share their samples.
+            replicas = len(ranks) / workload.get("pipeline_parallel", 1)
+            samples = workload["micro_batch_size"] * workload["gradient_accumulation_steps"] * replicas
             measured["step_seconds"] = seconds
-            measured["samples_per_second"] = samples * len(ranks) / seconds
-            measured["tokens_per_second_per_gpu"] = samples * workload["sequence_length"] / seconds
+            measured["samples_per_second"] = samples / seconds
+            measured["tokens_per_second_per_gpu"] = samples / len(ranks) * workload["sequence_length"] / seconds
         return measured

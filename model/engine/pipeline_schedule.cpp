@@ -19,7 +19,7 @@ std::vector<LayerRange> partition_layers(std::int64_t layers,
   std::vector<LayerRange> ranges;
   std::int64_t next = 0;
   for (std::int64_t stage = 0; stage < stages; ++stage) {
-    std::int64_t count = least + (stage >= stages - larger ? 1 : 0);
+    std::int64_t count = least + (stage < larger ? 1 : 0);
     if (stage == 0 || stage == stages - 1) count -= ends;
     ranges.push_back({next, count});
     next += count;

@@ -185,13 +185,7 @@ Tensor block(Tape& t, const Context& c) {
   return t.leave(scope, out);
 }
 
-Tensor inputs(Tape& t, const Context& c) {
-  Tensor hidden;
-  {
-    const Tensor words = token_embedding(t, c, "transformer.embedding.word_embeddings");
-    const Tensor rows = aten::transpose(t, words, 0, 1);
-    hidden = aten::contiguous(t, rows);
-  }
+void share_rotary_positions(Tape& t, const Context& c) {
   const auto scope = t.enter("transformer.rotary_pos_emb");
   const Shape whole{c.shape().max_positions, c.shape().rotary_dim / 2, 2};
   const Tensor all = t.empty(whole, t.dtype());
@@ -200,6 +194,16 @@ Tensor inputs(Tape& t, const Context& c) {
   t.launch({.name = "index", .kind = OpKind::gather, .traffic = tables.bytes() * 2});
   t.share(static_cast<std::int32_t>(Slot::cos), tables);
   t.leave(scope, Tensor());
+}
+
+Tensor inputs(Tape& t, const Context& c) {
+  Tensor hidden;
+  {
+    const Tensor words = token_embedding(t, c, "transformer.embedding.word_embeddings");
+    const Tensor rows = aten::transpose(t, words, 0, 1);
+    hidden = aten::contiguous(t, rows);
+  }
+  share_rotary_positions(t, c);
   return hidden;
 }
 
@@ -247,10 +251,12 @@ void build_chatglm(GraphAssembler& assembler, const Context& c) {
   assembler.assume(
       "ChatGLM layers are those of ChatGLM2 and ChatGLM3; GLM-4-9B's code copies the "
       "attention output once more.");
+  assembler.set_hidden(rows_shape(c), [&](Tape& t) { share_rotary_positions(t, c); });
   assembler.add("ChatGLMModel inputs", "", [&](Tape& t) { return inputs(t, c); });
   assembler.add_layers("GLMBlock", "transformer.encoder.layers.", c.shape().layers, [&](Tape& t) {
     return block(t, c);
   });
+  keep_logits(assembler, c);
   assembler.add("ChatGLMForConditionalGeneration head", "", [&](Tape& t) { return head(t, c); });
 }
 

@@ -256,8 +256,16 @@ void build_gpt_bigcode(GraphAssembler& assembler, const Context& c) {
         "GPTBigCode's scripted softmax is described by its operations one by one, without "
         "TorchScript's fusion.");
   }
+  const bool own = own_code(c) && c.attention != Attention::flash;
+  const auto beside = [&](Tape& t) {
+    if (own) {
+      share_own_mask(t, c);
+    } else if (needs_mask(c)) {
+      share_mask(t, c);
+    }
+  };
+  assembler.set_hidden(c.hidden_shape(), beside);
   assembler.add("GPTBigCodeModel inputs", "", [&](Tape& t) {
-    const bool own = own_code(c) && c.attention != Attention::flash;
     if (own) share_own_mask(t, c);
     const Tensor tokens = token_embedding(t, c, "transformer.wte");
     const auto scope = t.enter("transformer.wpe");
@@ -271,6 +279,7 @@ void build_gpt_bigcode(GraphAssembler& assembler, const Context& c) {
   });
   assembler.add_layers(
       "GPTBigCodeBlock", "transformer.h.", shape.layers, [&](Tape& t) { return block(t, c); });
+  keep_logits(assembler, c);
   add_causal_head(assembler,
                   c,
                   "GPTBigCodeForCausalLM head",

@@ -1,6 +1,9 @@
 // Ranks that share a model: tensor parallelism of Megatron's layers, and pipeline stages. From here
 // on the plan's model is what one rank of its stage holds.
+#include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
 
 #include "model/families/megatron.hpp"
 #include "model/families/pipeline_stage.hpp"
@@ -17,17 +20,43 @@ bool is_megatron(const Workload& workload) {
 StageWeights stage_weights(Resolver& r) {
   const std::int64_t stages = r.plan.degrees.pipeline;
   const std::int64_t layers = r.plan.model->shape.layers;
+  const bool room = layers + 2 >= 2 * stages;  // partition_layers()
   if (const auto method = r.plan.ds_config.text(Knob::pipeline_partition)) {
-    if (method->find("embed") != std::string::npos) return StageWeights::layers_and_ends;
+    if (method->find("embed") != std::string::npos) {
+      return room ? StageWeights::layers_and_ends : StageWeights::layers;
+    }
     if (method->find("type:") == 0) return StageWeights::layers;
   }
   const bool even = layers % stages == 0;
   const bool even_with_ends = (layers + 2) % stages == 0;
-  const bool ends = !even && even_with_ends;
+  const bool ends = !even && even_with_ends && room;
   r.assume(ends ? "stages: embedding and head count as a layer each (partition method "
                   "type:transformer|embedding), which divides evenly"
                 : "stages: equal numbers of layers (partition method type:transformer)");
   return ends ? StageWeights::layers_and_ends : StageWeights::layers;
+}
+
+// What train_pipeline.py of a kit makes its PipelineModule of. Its classes are EmbeddingLayer,
+// TransformerLayer, NormLayer and HeadLayer; a tied head is an EmbeddingLayer once more. The engine
+// reads the two keys of checkpointing itself. Checked by tests/kit/check_pipeline.py.
+void write_pipeline_section(Plan& plan, StageWeights weights) {
+  const bool ends = weights == StageWeights::layers_and_ends;
+  const bool checkpoints = plan.workload.activation_checkpointing == ActivationCheckpointing::full;
+  DsConfig& config = plan.ds_config;
+  config.set(Knob::pipeline_stages, plan.degrees.pipeline);
+  config.set(Knob::pipeline_partition,
+             std::string(ends ? "type:transformer|embedding|head" : "type:transformer"));
+  config.set(Knob::pipeline_activation_checkpoint_interval, std::int64_t{checkpoints ? 1 : 0});
+  config.set(Knob::pipeline_use_reentrant, plan.workload.checkpoint_reentrant);
+}
+
+// Families whose blocks hand on hidden states and nothing else that is not made again.
+bool hands_on_hidden_states(const Model& model) {
+  constexpr std::array<std::string_view, 3> kFamilies = {"llama", "bloom", "chatglm"};
+  const bool known =
+      model.model_type == "gpt_bigcode" ||
+      std::find(kFamilies.begin(), kFamilies.end(), model.implementation_family) != kFamilies.end();
+  return known && model.shape.experts.experts == 0;
 }
 
 void check_pipeline(Resolver& r) {
@@ -36,11 +65,8 @@ void check_pipeline(Resolver& r) {
   if (stages <= 1) return;
   const Model& model = *plan.model;
   const Origin origin = r.origin(ScenarioKey::pipeline_parallel);
-  // Families whose blocks hand on hidden states and nothing else that is not made again.
   const bool described_class =
-      plan.workload.implementation == Implementation::hf &&
-      (model.implementation_family == "llama" || model.implementation_family == "bloom") &&
-      model.shape.experts.experts == 0;
+      plan.workload.implementation == Implementation::hf && hands_on_hidden_states(model);
   const bool described = plan.workload.engine == TrainingEngine::deepspeed &&
                          plan.workload.frontend == Frontend::native &&
                          (is_megatron(plan.workload) || described_class) &&
@@ -97,7 +123,9 @@ void divide_model(Resolver& r) {
     plan.model = plan.tensor_model;
   }
   if (plan.degrees.pipeline <= 1) return;
-  plan.stages = partition_layers(plan.model->shape.layers, plan.degrees.pipeline, stage_weights(r));
+  const StageWeights weights = stage_weights(r);
+  plan.stages = partition_layers(plan.model->shape.layers, plan.degrees.pipeline, weights);
+  if (!is_megatron(plan.workload)) write_pipeline_section(plan, weights);
   plan = stage_plan(plan, 0);
 }
 

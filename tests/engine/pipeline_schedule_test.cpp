@@ -28,9 +28,9 @@ double span(const std::vector<StageSeconds>& stages, std::int64_t micro_batches)
 
 }  // namespace
 
-TEST_CASE("Layers are dealt out evenly, what is left over to the last stages") {
+TEST_CASE("Layers are dealt out evenly, what is left over to the first stages") {
   CHECK(counts(64, 16, StageWeights::layers) == std::vector<std::int64_t>(16, 4));
-  CHECK(counts(7, 3, StageWeights::layers) == std::vector<std::int64_t>{2, 2, 3});
+  CHECK(counts(7, 3, StageWeights::layers) == std::vector<std::int64_t>{3, 2, 2});
   CHECK(counts(5, 5, StageWeights::layers) == std::vector<std::int64_t>(5, 1));
   CHECK(counts(9, 1, StageWeights::layers_and_ends) == std::vector<std::int64_t>{9});
 }

@@ -25,9 +25,16 @@ def check(folder):
     assert planned["train_micro_batch_size_per_gpu"] == workload["micro_batch_size"]
     ranks = cluster["nodes"] * cluster["gpus_per_node"]
     accelerate, factory = folder / "accelerate.yaml", folder / "llamafactory.yaml"
-    assert int(value(accelerate, "num_processes")) == ranks
-    assert int(value(accelerate, "num_machines")) == cluster["nodes"]
-    if workload["engine"] == "deepspeed":
+    pipeline = workload["pipeline_parallel"]
+    if pipeline > 1:  # neither accelerate nor LLaMA-Factory starts one
+        assert not accelerate.exists() and not factory.exists()
+        assert written["pipeline"] == planned["pipeline"] and written["pipeline"]["stages"] == pipeline
+    else:
+        assert int(value(accelerate, "num_processes")) == ranks
+        assert int(value(accelerate, "num_machines")) == cluster["nodes"]
+    if pipeline > 1:
+        pass
+    elif workload["engine"] == "deepspeed":
         assert int(value(factory, "per_device_train_batch_size")) == workload["micro_batch_size"]
         assert int(value(factory, "gradient_accumulation_steps")) == workload["gradient_accumulation_steps"]
         assert int(value(factory, "cutoff_len")) == workload["sequence_length"]

@@ -30,6 +30,7 @@ kit consumer llama-3.2-1b 4xRTX4090 --method lora --ckpt full
 kit fsdp llama-3.2-1b 2x4xA100-80G --engine fsdp --ckpt full
 kit ddp llama-3.2-1b 4xA100-80G --engine ddp --method lora
 kit own_code chatglm2-6b 8xA100-80G --method lora
+kit pipeline baichuan2-7b 2x4xV100-32G --frontend native --pipeline-parallel 2 --precision fp16
 kit bert bert-large-uncased 4xV100-16G --frontend native
 
 if have shellcheck; then
@@ -43,10 +44,10 @@ if have python3; then
   python3 "$here/check_documents.py" "$work"/*/ || fail "the documents of a kit disagree"
 fi
 # A plan that no script trains: three documents, and PLAN.md says why.
-kit pipeline baichuan2-7b 2x4xV100-32G --frontend native --pipeline-parallel 2 --precision fp16
-[ "$(cd "$work/pipeline" && echo *)" = "PLAN.md ds_config.json scenario.json" ] ||
-  fail "a kit for a pipeline has $(ls "$work/pipeline")"
-grep -q PipelineModule "$work/pipeline/PLAN.md" || fail "PLAN.md of a pipeline does not say what it lacks"
+kit tensor bloom-1b7 8xA100-80G --frontend native --implementation megatron --tensor-parallel 2 --precision fp16
+[ "$(cd "$work/tensor" && echo *)" = "PLAN.md ds_config.json scenario.json" ] ||
+  fail "a kit for tensor parallelism has $(ls "$work/tensor")"
+grep -q Megatron-DeepSpeed "$work/tensor/PLAN.md" || fail "PLAN.md of tensor parallelism does not say what it lacks"
 if have python3; then python3 "$here/check_hostile.py" "$program" || fail "names that mean something to a shell"; fi
 # What scripts/gpu.sh asks of DeepSpeed on a card: zeroplan takes every scenario, or the script ends.
 scripts=$here/../../scripts

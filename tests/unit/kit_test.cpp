@@ -162,10 +162,12 @@ TEST_CASE("FSDP and DDP start through accelerate with what was planned") {
 
 TEST_CASE("a plan that no script trains has documents and says why") {
   for (const auto& [document, reason] :
-       {std::pair(R"({"model":"baichuan2-7b","cluster":"2x4xV100-32G","workload":
-            {"frontend":"native","pipeline_parallel":2},
-            "ds_config":{"zero_optimization":{"stage":1},"fp16":{"enabled":true}}})",
-                  "PipelineModule"),
+       {std::pair(R"({"model":"bloom-1b7","cluster":"8xA100-80G","workload":
+            {"frontend":"native","implementation":"megatron","pipeline_parallel":2},"ds_config":{"zero_optimization":{"stage":1}}})",
+                  "the code of megatron"),
+        std::pair(R"({"model":"llama-2-7b","cluster":"8xA100-80G","workload":
+            {"frontend":"native","pipeline_parallel":2,"fused_loss":true},"ds_config":{"zero_optimization":{"stage":1}}})",
+                  "a fused loss in a pipeline"),
         std::pair(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
             {"engine":"fsdp","frontend":"native"}})",
                   "under FSDP or DDP"),
@@ -178,6 +180,38 @@ TEST_CASE("a plan that no script trains has documents and says why") {
     CHECK(has(kit.text("PLAN.md"), reason));
     CHECK(has(kit.text("PLAN.md"), "has no script"));
   }
+}
+
+TEST_CASE("a pipeline's kit has a program of layers, dealt out as they were planned") {
+  const Planned kit = planned(R"({"model":"baichuan2-7b","cluster":"2x4xV100-32G","workload":
+      {"frontend":"native","pipeline_parallel":2,"activation_checkpointing":"full"},
+      "ds_config":{"zero_optimization":{"stage":1},"fp16":{"enabled":true}}})");
+  CHECK(has(kit.text("run.sh"), "script=${SCRIPT:-train_pipeline.py}"));
+  for (const char* path : {"train_pipeline.py", "pipeline.py", "weights.py"}) {
+    CHECK_FALSE(kit.text(path).empty());
+  }
+  for (const char* path : {"train.py", "accelerate.yaml", "llamafactory.yaml"}) {
+    CHECK(kit.text(path).empty());
+  }
+  CHECK(has(kit.text("PLAN.md"), "| 0 | 0 to 3 | 0 to 15 | embedding |"));
+  CHECK(has(kit.text("PLAN.md"), "| 1 | 4 to 7 | 16 to 31 | norm, head |"));
+  CHECK(has(kit.text("PLAN.md"),
+            "PipelineModule(num_stages=2, partition_method=\"type:transformer\", "
+            "activation_checkpoint_interval=1)"));
+  const Json config = parse_json(kit.text("ds_config.json"), "ds_config.json").root;
+  const Json* section = config.find("pipeline");
+  REQUIRE(section != nullptr);
+  CHECK(section->find("partition")->as_string() == "type:transformer");
+  CHECK(section->find("activation_checkpoint_interval")->as_integer() == 1);
+}
+
+TEST_CASE("where embedding and head count as layers, both classes are named") {
+  // 30 layers on 4 stages: 7, 8, 8, 7 beside the ends.
+  const Planned kit = planned(R"({"model":"bloom-7b1","cluster":"4xA100-80G","workload":
+      {"frontend":"native","pipeline_parallel":4},"ds_config":{"zero_optimization":{"stage":1}}})");
+  CHECK(has(kit.text("ds_config.json"), "\"type:transformer|embedding|head\""));
+  CHECK(has(kit.text("PLAN.md"), "| 0 | 0 to 0 | 0 to 6 | embedding |"));
+  CHECK(has(kit.text("PLAN.md"), "| 3 | 3 to 3 | 23 to 29 | norm, head |"));
 }
 
 TEST_CASE("a kit installs the releases that its plan counts on") {

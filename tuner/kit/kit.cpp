@@ -40,6 +40,14 @@ constexpr std::array kOfDeepSpeed = {Source{"run.sh", "run.sh.in", true},
                                      Source{"common.py", "common.py"},
                                      Source{"native.py", "native.py"},
                                      Source{"measurement.py", "measurement.py"}};
+constexpr std::array kOfPipeline = {Source{"run.sh", "run.sh.in", true},
+                                    Source{"job.sbatch", "job.sbatch.in"},
+                                    Source{"train_pipeline.py", "train_pipeline.py", true},
+                                    Source{"pipeline.py", "pipeline.py"},
+                                    Source{"weights.py", "weights.py"},
+                                    Source{"common.py", "common.py"},
+                                    Source{"native.py", "native.py"},
+                                    Source{"measurement.py", "measurement.py"}};
 constexpr std::array kOfAccelerate = {Source{"run.sh", "run_accelerate.sh.in", true},
                                       Source{"job.sbatch", "job_accelerate.sbatch.in"},
                                       Source{"accelerate.yaml", "accelerate_torch.yaml.in"},
@@ -54,6 +62,12 @@ void add(std::span<const Source> sources, const KitValues& values, std::vector<K
                                              : std::string(embedded_file("configs/kit/" + from));
     files.push_back({std::string(source.path), std::move(text), source.executable});
   }
+}
+
+std::span<const Source> scripts_of(const Plan& plan) {
+  if (starts_with_accelerate(plan)) return kOfAccelerate;
+  if (plan.workload.pipeline_parallel > 1) return kOfPipeline;
+  return kOfDeepSpeed;
 }
 
 // With the classes that transformers takes from files beside it, where it has none of its own.
@@ -92,10 +106,7 @@ std::vector<KitFile> make_kit(const Plan& plan,
   files.push_back({"hostfile", hostfile_text(plan.cluster)});
   files.push_back({".deepspeed_env", environment_text(plan)});
   const KitValues values = kit_values(plan);
-  add(starts_with_accelerate(plan) ? std::span<const Source>(kOfAccelerate)
-                                   : std::span<const Source>(kOfDeepSpeed),
-      values,
-      files);
+  add(scripts_of(plan), values, files);
   add(kForContainers, values, files);
   return files;
 }

@@ -6,9 +6,8 @@ namespace {
 // Ranks that share a model, a sequence or activations in a way that needs a program of its own.
 void add_parallel(const Plan& plan, std::vector<std::string>& reasons) {
   const Workload& work = plan.workload;
-  if (work.pipeline_parallel > 1) {
-    reasons.emplace_back(
-        "a pipeline needs the model as a list of layers (deepspeed.pipe.PipelineModule)");
+  if (work.pipeline_parallel > 1 && work.fused_loss) {
+    reasons.emplace_back("a fused loss in a pipeline, whose loss is not in the model");
   }
   if (work.tensor_parallel > 1) {
     reasons.emplace_back("tensor parallelism needs layers that are split (Megatron-DeepSpeed)");

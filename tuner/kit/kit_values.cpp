@@ -104,6 +104,7 @@ std::string shared_memory(const Cluster& cluster) {
 }
 
 std::string script_of(const Plan& plan) {
+  if (plan.workload.pipeline_parallel > 1) return "train_pipeline.py";
   if (plan.model->shape.kind == ModelKind::encoder) return "train_bert.py";
   return plan.workload.frontend == Frontend::native ? "train_native.py" : "train.py";
 }

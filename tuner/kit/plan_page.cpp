@@ -138,6 +138,37 @@ void several_hosts(const Plan& plan, std::string& page) {
   }
 }
 
+// Whom DeepSpeed's PipeDataParallelTopology makes a stage of: neighbouring ranks.
+void stages(const Plan& plan, std::string& page) {
+  if (plan.stages.empty()) return;
+  const auto count = static_cast<std::int64_t>(plan.stages.size());
+  const std::int64_t ranks = plan.cluster.total_gpus() / count;
+  page += "\n## Pipeline\n\n| stage | ranks | layers | ends |\n|---|---|---|---|\n";
+  for (std::int64_t i = 0; i < count; ++i) {
+    const LayerRange& range = plan.stages[static_cast<std::size_t>(i)];
+    page += fmt::format("| {} | {} to {} | {} to {} | {}|\n",
+                        i,
+                        i * ranks,
+                        (i + 1) * ranks - 1,
+                        range.first,
+                        range.first + range.count - 1,
+                        i == 0           ? "embedding "
+                        : i + 1 == count ? "norm, head "
+                                         : "");
+  }
+  page += fmt::format(
+      "\n- The Trainer starts no pipelines: train_pipeline.py makes the model's layers a "
+      "deepspeed.pipe.PipelineModule.\n"
+      "- A step is one engine.train_batch(): {} micro-batches behind each other through the "
+      "stages, then one update.\n"
+      "- Ranks of a stage are data-parallel, and all stages of one read the same samples.\n"
+      "- Each stage reads its own layers of model/; --save writes the whole model for "
+      "from_pretrained(), a file a stage, to a folder that all hosts share.\n"
+      "- Sequences are packed, all of one length, without padding: masks and position tables are "
+      "made once a stage.\n",
+      plan.workload.gradient_accumulation_steps);
+}
+
 void start(const Plan& plan, std::string& page) {
   page += "\n## Start\n\n";
   if (explains_why_not(plan, page)) return;
@@ -161,6 +192,7 @@ void start(const Plan& plan, std::string& page) {
   }
   page += "\nA script of your own is told the same by:\n\n```\n" + trainer_lines(plan).substr(1) +
           "```\n";
+  stages(plan, page);
   several_hosts(plan, page);
   page +=
       "\nContainers on several hosts: OVERLAY.md.\n"
@@ -172,7 +204,7 @@ void check(const Plan& plan, std::string& page) {
   page +=
       "\n## Check\n\nThe scripts append what they measured to measurements.jsonl:\n\n```\n"
       "zeroplan validate measurements.jsonl          # prediction against measurement\n";
-  if (!starts_with_accelerate(plan)) {
+  if (!starts_with_accelerate(plan) && plan.stages.empty()) {
     page +=
         "./measure.py scenarios.jsonl --ranks N        # many configurations, a scenario a line, "
         "each in its own processes\n"

@@ -44,6 +44,15 @@ std::string lora_setting(const LoraSettings& lora) {
                          : fmt::format("LoraConfig(r={}, target_modules=[{}])", lora.rank, targets);
 }
 
+// The arguments whose values ds_config's section "pipeline" has; the engine reads use_reentrant.
+std::string pipeline_setting(const Plan& plan) {
+  return fmt::format(
+      "PipelineModule(num_stages={}, partition_method=\"{}\", activation_checkpoint_interval={})",
+      plan.stages.size(),
+      plan.ds_config.text(Knob::pipeline_partition).value_or("best"),
+      plan.ds_config.integer(Knob::pipeline_activation_checkpoint_interval).value_or(0));
+}
+
 // The tried set that the plan's releases are, or null.
 const SoftwareSet* set_of(const Plan& plan) {
   for (const SoftwareSet& set : software_sets()) {
@@ -82,7 +91,9 @@ std::string script_settings(const Plan& plan) {
   constexpr std::string_view kAttention[] = {"eager", "sdpa", "flash_attention_2"};
   std::string text = fmt::format("attn_implementation=\"{}\"",
                                  kAttention[static_cast<std::size_t>(work.attention)]);
-  if (work.frontend == Frontend::native && checkpoints(plan)) {
+  if (!plan.stages.empty()) {
+    text += ", " + pipeline_setting(plan);
+  } else if (work.frontend == Frontend::native && checkpoints(plan)) {
     text += fmt::format(
         ", model.gradient_checkpointing_enable(gradient_checkpointing_kwargs="
         "{{\"use_reentrant\": {}}})",
