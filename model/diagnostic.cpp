@@ -122,6 +122,9 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
 }
 
 std::string printable(std::string_view text) {
+  const bool plain =
+      std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (plain) return std::string(text);  // what nearly all texts are: planning writes thousands
   std::string result;
   while (!text.empty()) {
     const Utf8Character character = first_character(text);

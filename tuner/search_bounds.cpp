@@ -10,10 +10,12 @@
 
 #include "model/check.hpp"
 #include "model/cost/coefficients.hpp"
+#include "model/engine/fetch_coordinator.hpp"
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/swapping.hpp"
 #include "model/predict/gather_timeline.hpp"
 #include "model/predict/graph_options.hpp"
+#include "model/predict/module_walk.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
@@ -61,36 +63,6 @@ bool decides_drive(const SearchSpace& space, const Point& point, const Axis& axi
   return axis.knob == Knob::offload_param_max_in_cpu ||
          axis.knob == Knob::offload_param_buffer_count || axis.knob == Knob::sub_group_size ||
          axis.knob == Knob::aio_block_size;
-}
-
-// Offloaded weights come as fast as pinning and aio's requests let them: axes of the tail, which
-// gathers do not decide. The fastest of their values counts.
-double fastest_copies(const SearchSpace& space,
-                      const Point& point,
-                      const GatherTimeline& timeline) {
-  const Strategy& strategy = space.strategies()[static_cast<std::size_t>(point.strategy)].strategy;
-  if (strategy.offload_parameter == OffloadDevice::none) return 0.0;
-  const auto wanted = [](const Axis& axis) {
-    return axis.knob == Knob::offload_param_pin_memory || axis.knob == Knob::aio_block_size ||
-           axis.knob == Knob::aio_queue_depth || axis.knob == Knob::aio_intra_op_parallelism;
-  };
-  double fastest = std::numeric_limits<double>::infinity();
-  for_each(space, point, wanted, [&](const Point& one) {
-    const Plan plan = space.plan(one);
-    const EngineConfig& config = plan.engine;
-    const std::vector<Elements> reads = fewest_reads(space, one, plan.engine_parameters, config);
-    MessageSum sum(plan);
-    for (const GatherMessage& message : timeline.messages) {
-      Elements read;
-      for (const ParameterIndex p : timeline.parameters_of(message)) {
-        if (!reads.empty()) read += reads[static_cast<std::size_t>(p)];
-      }
-      sum.bring(message.elements * config.model_dtype / std::max(1, message.ranks),
-                read * config.model_dtype);
-    }
-    fastest = std::min(fastest, sum.copies());
-  });
-  return fastest;
 }
 
 // Seconds of kernels that follow a micro-batch's last gradient.
@@ -214,6 +186,52 @@ const SearchBounds::Tail& SearchBounds::tail(const Point& point) const {
   return known(cache_->tails, key, [&] { return Tail{tail_work(space_.plan(key))}; });
 }
 
+// Offloaded weights come as fast as pinning and aio's requests let them: axes of the tail, which
+// gathers do not decide. Other axes of the tail, and those of gathers, do not matter to the copies.
+const std::vector<CopyWay>& SearchBounds::copy_ways(const Point& point) const {
+  Point key = without_batch(reset(space_, point, {AxisRole::tail, AxisRole::reduce}));
+  const StrategySpace& all = space_.strategies()[static_cast<std::size_t>(point.strategy)];
+  for (std::size_t a = 0; a < all.axes.size(); ++a) {
+    const bool gathers =
+        all.axes[a].role == AxisRole::gather && all.axes[a].knob != Knob::zero_hpz_partition_size;
+    if (gathers) key.at[a] = 0;
+  }
+  key.checkpointing = 0;
+  return known(cache_->copy_ways, key, [&] {
+    std::vector<CopyWay> ways;
+    if (all.strategy.offload_parameter == OffloadDevice::none) return ways;
+    const auto wanted = [](const Axis& axis) {
+      return axis.knob == Knob::offload_param_pin_memory || axis.knob == Knob::aio_block_size ||
+             axis.knob == Knob::aio_queue_depth || axis.knob == Knob::aio_intra_op_parallelism;
+    };
+    for_each(space_, key, wanted, [&](const Point& one) {
+      CopyWay& way = ways.emplace_back();
+      way.plan = std::make_unique<const Plan>(space_.plan(one));
+      way.reads = fewest_reads(space_, one, way.plan->engine_parameters, way.plan->engine);
+    });
+    return ways;
+  });
+}
+
+// The fastest of the ways counts.
+double SearchBounds::fastest_copies(const Point& point, const GatherTimeline& timeline) const {
+  const std::vector<CopyWay>& ways = copy_ways(point);
+  double fastest = ways.empty() ? 0.0 : std::numeric_limits<double>::infinity();
+  for (const CopyWay& way : ways) {
+    const DType dtype = way.plan->engine.model_dtype;
+    MessageSum sum(*way.plan);
+    for (const GatherMessage& message : timeline.messages) {
+      Elements read;
+      for (const ParameterIndex p : timeline.parameters_of(message)) {
+        if (!way.reads.empty()) read += way.reads[static_cast<std::size_t>(p)];
+      }
+      sum.bring(message.elements * dtype / std::max(1, message.ranks), read * dtype);
+    }
+    fastest = std::min(fastest, sum.copies());
+  }
+  return fastest;
+}
+
 // Of one micro-step.
 const SearchBounds::Messages& SearchBounds::gathers(const Point& point) const {
   const std::vector<Axis>& axes =
@@ -230,9 +248,14 @@ const SearchBounds::Messages& SearchBounds::gathers(const Point& point) const {
     if (plan.engine.stage != 3) return Messages{};
     // hpZ: later micro-steps find secondary partitions, and gather less than the first.
     if (plan.engine.stage3.hpz_partition_size > 1) return Messages{};
-    const Point graph_key = reset(space_, key, {AxisRole::gather, AxisRole::reduce});
-    const ModelGraph& graph = known(
-        cache_->graphs, graph_key, [&] { return build_graph(*plan.model, graph_options(plan)); });
+    const Point alike = reset(space_, key, {AxisRole::gather, AxisRole::reduce, AxisRole::tail});
+    // Many choices come to the same gathers: thresholds between the same two sizes of weights, and
+    // what of a drive's knobs keeps the same weights there.
+    const std::pair rules{alike, FetchCoordinator::decided_by(fetch_model(plan), plan.engine)};
+    const auto before = cache_->gathers_by_rules.find(rules);
+    if (before != cache_->gathers_by_rules.end()) return before->second;
+    const ModelGraph& graph =
+        known(cache_->graphs, alike, [&] { return build_graph(*plan.model, graph_options(plan)); });
     // What a micro-step leaves gathered (frozen weights; before 0.19 also those of modules without
     // a backward) is not gathered by the next.
     const GatherTimeline timeline = gather_timeline(plan, graph, 2);
@@ -242,8 +265,8 @@ const SearchBounds::Messages& SearchBounds::gathers(const Point& point) const {
       sum.add(Collective::all_gather, bytes, message.ranks, false, 1, message.first ? 1 : 0);
     }
     Messages messages = sum.take();
-    messages.copies = fastest_copies(space_, key, timeline);
-    return messages;
+    messages.copies = fastest_copies(key, timeline);
+    return cache_->gathers_by_rules.emplace(rules, messages).first->second;
   });
 }
 

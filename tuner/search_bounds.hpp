@@ -34,12 +34,15 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "model/predict/predict.hpp"
 #include "tuner/search_space.hpp"
 
 namespace zeroplan {
 
+struct CopyWay;
+struct GatherTimeline;
 struct MessageTimes;
 
 // How much of a point is decided.
@@ -83,6 +86,8 @@ class SearchBounds {
   const Head& head(const Point& point) const;
   const Tail& tail(const Point& point) const;
   const Messages& gathers(const Point& point) const;
+  const std::vector<CopyWay>& copy_ways(const Point& point) const;
+  double fastest_copies(const Point& point, const GatherTimeline& timeline) const;
   const Messages& reductions(const Point& point) const;
   const Messages& fewest_gathers(const Point& point) const;
   const Messages& fewest_reductions(const Point& point) const;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tuner/message_sum.hpp"
@@ -42,11 +44,19 @@ struct SearchBounds::Tail {
   TailWork work;
 };
 
+// One way in which offloaded weights may come to the GPU.
+struct CopyWay {
+  std::unique_ptr<const Plan> plan;
+  std::vector<Elements> reads;  // by parameter, from NVMe; empty where none is there
+};
+
 struct SearchBounds::Cache {
   std::recursive_mutex mutex;
   ByPoint<Head> heads;
   ByPoint<Tail> tails;
   ByPoint<Messages> gathers, fewest_gathers;
+  std::map<std::pair<Point, std::vector<std::int64_t>>, Messages> gathers_by_rules;
+  ByPoint<std::vector<CopyWay>> copy_ways;
   ByPoint<Messages> reductions, fewest_reductions;
   ByPoint<Bytes> buffers, fewest_buffers;
   ByPoint<HostState> host;

@@ -100,6 +100,35 @@ FetchCoordinator::FetchCoordinator(const FetchModel& model, const EngineConfig& 
   build_slots(model);
 }
 
+std::vector<std::int64_t> FetchCoordinator::decided_by(const FetchModel& model,
+                                                       const EngineConfig& config) {
+  const bool reads =
+      std::find(model.on_drive.begin(), model.on_drive.end(), true) != model.on_drive.end();
+  std::vector<std::int64_t> list = {
+      static_cast<std::int64_t>(config.version),
+      std::min(config.stage3.max_live_parameters.count(), kNoLimit),
+      config.stage3.max_reuse_distance.count(),
+      partition_ranks(config),
+      config.stage3.hpz_partition_size,
+      static_cast<std::int64_t>(config.model_dtype),
+      config.overlap_comm,
+      config.stage3.allgather_sequential,
+      config.stage3.use_all_reduce_for_fetch,
+      config.stage3.module_granularity_threshold > Elements::zero(),
+      config.offload_parameter.device != OffloadDevice::none,
+      reads ? config.offload_parameter.buffer_count : 0,
+      config.stage3.allgather_sequential ? 1 : config.stage3.prefetch_bucket.count()};
+  const auto add = [&list](const std::vector<bool>& marks) {
+    for (std::size_t p = 0; p < marks.size(); ++p) {
+      if (marks[p]) list.push_back(static_cast<std::int64_t>(p));
+    }
+    list.push_back(-1);
+  };
+  add(model.persistent);
+  add(model.on_drive);
+  return list;
+}
+
 void FetchCoordinator::build_slots(const FetchModel& model) {
   const std::size_t modules = model.modules.size();
   direct_.parameters = parameters_by_module(model, false);

@@ -40,6 +40,10 @@ class FetchCoordinator {
     return rules_of(version).attributes_recomputation;
   }
 
+  // What decides how a coordinator acts on a model's modules, in the order of the constructor: of
+  // equal lists the logs are equal.
+  static std::vector<std::int64_t> decided_by(const FetchModel& model, const EngineConfig& config);
+
   TraceMode trace_mode() const { return mode_; }
   // Elements gathered minus released since the micro-step began: what max_live is compared with.
   Elements counted_available() const { return Elements::of(available_); }
