@@ -245,29 +245,31 @@ void take_played_memory(const Plan& plan,
   judge(plan, played.memory, verdict, options, result);
 }
 
-// Memory of a pipeline: of its stages, the one whose card could be least smaller; that of the first
-// is shown where the plan asks for it, and the verdict is the former's. The time of a step is the
-// closed form's: what stages wait for each other is not played.
+// Memory of a pipeline: that of the stage with the largest peak is shown, that of the first where
+// the plan asks for it; the verdict is that of the stage whose card could be least smaller, which
+// may be another. The time of a step is the closed form's: what stages wait for each other is not
+// played.
 StepResult simulate_pipeline(const Plan& plan, SimulateOptions options) {
   options.stops_at_the_limit = false;  // stages are compared by how far they are from it
   StepResult result = predict(plan, options.predict);
   const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
-  std::optional<Played> worst, first;
+  std::optional<Played> tightest, shown;
+  Bytes largest;
   for (const StageWork& stage : stage_works(plan)) {
     const std::vector<PlannedRank> ranks = ranks_of(stage.plan, stage.work, options.lockstep);
     Played played = play(stage.plan, stage.work, ranks, outside, options);
-    const bool tighter =
-        !worst || played.rank->factor < worst->rank->factor ||
-        (played.rank->factor == worst->rank->factor &&
-         played.rank->run.stats.peak_reserved() > worst->rank->run.stats.peak_reserved());
-    if (plan.shows_first_stage && !first) first = played;
-    if (tighter) worst = std::move(played);
+    GpuMemory gpu = result.gpu;
+    take_memory(plan, *played.rank, options.predict.reserve, outside, gpu);
+    const bool larger = !plan.shows_first_stage && gpu.peak_total > largest;
+    if (!shown || larger) {
+      shown = played;
+      largest = gpu.peak_total;
+    }
+    if (!tightest || played.rank->factor < tightest->rank->factor) tightest = std::move(played);
   }
-  take_played_memory(plan, std::move(*worst), outside, options.predict, result);
-  if (first) {
-    take_memory(plan, *first->rank, options.predict.reserve, outside, result.gpu);
-    take_memory_intervals(plan, first->memory, true, result);
-  }
+  take_played_memory(plan, std::move(*tightest), outside, options.predict, result);
+  take_memory(plan, *shown->rank, options.predict.reserve, outside, result.gpu);
+  take_memory_intervals(plan, shown->memory, true, result);
   return result;
 }
 
