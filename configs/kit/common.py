@@ -130,19 +130,17 @@ def checkpointing_of(workload):
 
 
 def fuse_loss(model):
-    """Liger's head and loss in one, by pieces: the logits are never whole. Nothing else of Liger."""
+    """Liger's patch of the class, as the Trainer's use_liger_kernel has it: head and loss in one, by pieces, so that
+    the logits are never whole; and, where it has them, its norms, rotary positions and gated feed-forward."""
     try:
-        from liger_kernel.transformers.monkey_patch import (
-            MODEL_TYPE_TO_APPLY_LIGER_FN,
-            _apply_liger_kernel_to_instance,
-        )
+        from liger_kernel.transformers import _apply_liger_kernel_to_instance
+        from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
     except ImportError as error:
         raise SystemExit("the plan has a fused loss: pip install liger-kernel") from error
     kind = model.config.model_type
     if kind not in MODEL_TYPE_TO_APPLY_LIGER_FN:
         raise SystemExit(f"the plan has a fused loss, and Liger has none for {kind}")
-    others = {name: False for name in ("rope", "swiglu", "geglu", "rms_norm", "layer_norm", "cross_entropy")}
-    _apply_liger_kernel_to_instance(model=model, fused_linear_cross_entropy=True, **others)
+    _apply_liger_kernel_to_instance(model=model)
 
 
 def tile_feed_forward(model):

@@ -47,14 +47,26 @@ KINDS = [
     ("fsdp", WIDE, "A10", "--engine fsdp --ckpt full", "accelerate"),
     ("fsdp-adapters", LLAMA, "A100-80G", "--engine fsdp --method lora", "accelerate"),
     ("ddp", LLAMA, "A100-80G", "--engine ddp", "accelerate"),
+    ("eager", LLAMA, "A100-80G", "--attention eager", "train.py"),
+    ("sdpa", LLAMA, "A100-80G", "--attention sdpa --method lora", "train.py"),
+    ("flash", LLAMA, "A100-80G", "--attention flash", "flash-attn"),
+    ("fused", LLAMA, "A100-80G", "--fused-loss true", "liger-kernel"),
 ]
+MODULES = {"flash-attn": "flash_attn", "liger-kernel": "liger_kernel"}
+# In place of Liger: notes how it is called, and patches nothing.
+LIGER = """
+import json, pathlib
+MODEL_TYPE_TO_APPLY_LIGER_FN = {"llama": None}
+def _apply_liger_kernel_to_instance(model, **settings):
+    pathlib.Path("liger.json").write_text(json.dumps({"model": model.config.model_type, "settings": settings}))
+"""
 # What the script is told, from the line that PLAN.md has; under the Trainer these words are its parser's.
 PARSE = """
 import json, sys
 from transformers import HfArgumentParser, TrainingArguments
 parsed, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(sys.argv[1:] + ["--output_dir", "out"])
 keys = ["per_device_train_batch_size", "gradient_accumulation_steps", "bf16", "fp16", "gradient_checkpointing",
-        "gradient_checkpointing_kwargs"]
+        "gradient_checkpointing_kwargs", "use_liger_kernel"]
 print("PARSED " + json.dumps({**{key: getattr(parsed, key) for key in keys}, "optim": str(parsed.optim)}))
 """
 YAML = """
@@ -135,6 +147,34 @@ class Kit:
         for key, value in planned.items():
             check(abs(real[key] - value) <= 1e-6 * value, f"{self.name}: {key} planned {value}, of what ran {real[key]}: {ran['workload']}")
 
+    def check_package(self, package):
+        """A plan that needs a package: it is listed, the script asks for it and for what was planned, and without it
+        it does not train something else. What the package computes needs a card."""
+        listed = [line.split("==")[0] for line in (self.kit / "requirements.txt").read_text().split()]
+        check(package in listed, f"{self.name}: requirements.txt lacks {package}: {listed}")
+        module = MODULES[package]
+        start = ["--", self.python, "train.py", "--steps", "2"]
+        if run([self.python, "-c", f"import {module}"], self.kit)[0] != 0:
+            code, out, err = self.rehearsed(start)
+            check(code != 0 and (module in out + err or package in out + err), f"{self.name}: without {package}: {code}: {(out + err)[-600:]}")
+        if module == "flash_attn":
+            check('attn_implementation="flash_attention_2"' in (self.kit / "PLAN.md").read_text(), "flash: PLAN.md")
+            return
+        stub = self.folder / "stub" / module / "transformers"
+        stub.mkdir(parents=True)
+        for file in (stub.parent / "__init__.py", stub / "__init__.py", stub / "monkey_patch.py"):
+            file.write_text(LIGER if file.parent == stub else "")
+        code, out, err = run(
+            [self.program, "rehearse", "--gpu", self.gpu, "--ranks", "2", "--events", "done", "--json", *start],
+            self.kit,
+            PYTHONPATH=str(self.folder / "stub"),
+        )
+        check(code == 0, f"{self.name}: with {package} in its place: {code}: {(out + err)[-600:]}")
+        notes = self.kit / "liger.json"
+        called = json.loads(notes.read_text()) if notes.exists() else None
+        # As transformers' integrations/liger.py calls it for use_liger_kernel: nothing is switched off.
+        check(called == {"model": "llama", "settings": {}}, f"{self.name}: Liger was called with {called}")
+
     def check_line(self):
         """PLAN.md's line for the Trainer."""
         lines = [line for line in (self.kit / "PLAN.md").read_text().splitlines() if line.startswith("With the Trainer: ")]
@@ -153,6 +193,7 @@ class Kit:
             "fp16": workload["precision"] == "fp16",
             "gradient_checkpointing": checkpoints,
             "gradient_checkpointing_kwargs": {"use_reentrant": workload["checkpoint_reentrant"]} if checkpoints else None,
+            "use_liger_kernel": workload["fused_loss"],
         }
         for key, value in expected.items():
             check(parsed[key] == value, f"{self.name}: {key} {parsed[key]} of the line, planned {value}")
@@ -175,7 +216,10 @@ def main():
             continue
         with tempfile.TemporaryDirectory() as folder:
             kit = Kit(program, python, Path(folder), kind)
-            kit.check_run()
+            if kind[4] in MODULES:
+                kit.check_package(kind[4])
+            else:
+                kit.check_run()
             kit.check_line()
             if kind[4] in ("train.py", "accelerate"):
                 kit.check_yaml()

@@ -53,6 +53,12 @@ std::string pipeline_setting(const Plan& plan) {
       plan.ds_config.integer(Knob::pipeline_activation_checkpoint_interval).value_or(0));
 }
 
+// TrainingArguments.use_liger_kernel, which came with 4.45.
+bool trainer_has_liger(const Plan& plan) {
+  return plan.workload.frontend == Frontend::hf_trainer &&
+         plan.software.transformers >= Version{4, 45, 0};
+}
+
 // The tried set that the plan's releases are, or null.
 const SoftwareSet* set_of(const Plan& plan) {
   for (const SoftwareSet& set : software_sets()) {
@@ -83,6 +89,7 @@ std::string trainer_arguments(const Plan& plan) {
   if (const std::string_view optimizer = optimizer_argument(plan); !optimizer.empty()) {
     text += fmt::format(" --optim {}", optimizer);
   }
+  if (work.fused_loss && trainer_has_liger(plan)) text += " --use_liger_kernel";
   return text;
 }
 
@@ -100,7 +107,9 @@ std::string script_settings(const Plan& plan) {
         work.checkpoint_reentrant ? "True" : "False");
   }
   if (work.method != Method::full) text += ", " + lora_setting(work.lora);
-  if (work.fused_loss) text += ", liger_kernel's fused_linear_cross_entropy";
+  if (work.fused_loss && !trainer_has_liger(plan)) {
+    text += ", liger_kernel.transformers._apply_liger_kernel_to_instance(model)";
+  }
   if (work.tiled_mlp) text += ", deepspeed's TiledMLP";
   return text;
 }
