@@ -123,6 +123,21 @@ std::optional<double> Arguments::real(const std::string& option, double min, dou
   return number;
 }
 
+// What a resolved document says nobody stated, somebody states now.
+void forget_assumption(Json& cluster, std::string_view key) {
+  for (const char* marks : {"assumed", "required"}) {
+    if (Json* list = cluster.find(marks); list != nullptr && list->is_array()) {
+      std::erase_if(list->items(), [&](const Json& item) { return item == Json(key); });
+    }
+  }
+  Json* sentences = cluster.find("assumptions");
+  if (key != "host_memory_bytes" || sentences == nullptr || !sentences->is_array()) return;
+  std::erase_if(sentences->items(), [](const Json& item) {
+    return item.is_string() && item.as_string().starts_with("host memory ") &&
+           !item.as_string().starts_with("host memory bandwidth ");
+  });
+}
+
 Json with_cluster_parts(const Json& said, const Origin& origin, const Arguments& arguments) {
   if (arguments.cluster_changes.empty()) return said;
   Json cluster = cluster_document(said, origin.file, origin.pointer);
@@ -130,6 +145,8 @@ Json with_cluster_parts(const Json& said, const Origin& origin, const Arguments&
     Json& section = flag->section.empty() ? cluster : cluster[flag->section];
     if (!section.is_object() && !section.is_null()) section = Json::object();
     section[flag->key] = value;
+    const bool marked = flag->section.empty() || flag->key == "bandwidth";
+    if (marked) forget_assumption(cluster, flag->section.empty() ? flag->key : flag->section);
   }
   return cluster;
 }

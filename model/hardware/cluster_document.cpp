@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -26,7 +27,7 @@ constexpr double kMostFlops = 1e17;
 constexpr double kMostLatency = 1.0;
 constexpr std::int64_t kMostCores = 4096;
 
-constexpr std::array<std::string_view, 19> kClusterKeys = {"machine",
+constexpr std::array<std::string_view, 20> kClusterKeys = {"machine",
                                                            "nodes",
                                                            "gpus_per_node",
                                                            "hosts",
@@ -41,6 +42,7 @@ constexpr std::array<std::string_view, 19> kClusterKeys = {"machine",
                                                            "gpus_per_pcie_uplink",
                                                            "nvme",
                                                            "assumed",
+                                                           "required",
                                                            "assumptions",
                                                            "schema",
                                                            "name",
@@ -84,7 +86,7 @@ class DocumentReader {
 
  private:
   void read_marks() {
-    for (const std::string_view key : {"assumed", "assumptions"}) {
+    for (const std::string_view key : {"assumed", "required", "assumptions"}) {
       const Json* list = fields_.find(key);
       if (list == nullptr) continue;
       const bool texts =
@@ -98,6 +100,8 @@ class DocumentReader {
       for (const Json& item : list->items()) {
         if (key == "assumed") {
           assumed_.insert(item.as_string());
+        } else if (key == "required") {
+          required_.insert(item.as_string());
         } else {
           given_.assumptions.push_back(item.as_string());
         }
@@ -147,6 +151,8 @@ class DocumentReader {
     if (assumed_.count(key) != 0) {
       result.confidence = Confidence::assumed;
       result.relative_sd = key == "inter_node" ? kAssumedNetworkSpread : kAssumedSpread;
+      const bool unknown = key == "host_memory_bytes" && required_.count(key) != 0;
+      if (unknown) result.relative_sd = std::numeric_limits<double>::infinity();
     }
     return result;
   }
@@ -441,6 +447,7 @@ class DocumentReader {
   Fields fields_;
   ClusterGiven given_;
   std::set<std::string> assumed_;
+  std::set<std::string> required_;  // of these: unknown, a plan says what it needs
 };
 
 }  // namespace

@@ -180,15 +180,16 @@ void judge(const Plan& plan,
   const GpuMemory& gpu = memory.gpu;
   const Bytes gpu_room = gpu.capacity - options.reserve;
   // Nobody may have said how much memory a node has.
-  const bool open = options.host_is_open && !memory.host.capacity.is_infinite() &&
-                    plan.cluster.node.host_memory.confidence == Confidence::assumed;
-  const Demand host_demand{memory.host.peak,
-                           memory.host_relative_sd,
-                           open ? 0.0 : plan.cluster.node.host_memory.relative_sd};
+  const Node& node = plan.cluster.node;
+  const bool open = (options.host_is_open || std::isinf(node.host_memory.relative_sd)) &&
+                    !memory.host.capacity.is_infinite() &&
+                    node.host_memory.confidence == Confidence::assumed;
+  const Demand host_demand{
+      memory.host.peak, memory.host_relative_sd, open ? 0.0 : node.host_memory.relative_sd};
   const double on_host = probability_below(
       host_demand, open ? memory.host.capacity * kOpenHostMemory : memory.host.capacity);
   Bytes nvme_room;
-  if (plan.cluster.node.nvme) nvme_room = plan.cluster.node.nvme->capacity.value;
+  if (node.nvme) nvme_room = node.nvme->capacity.value;
   const bool on_nvme = memory.nvme <= nvme_room;
   result.fit_probability = verdict.probability * on_host * (on_nvme ? 1.0 : 0.0);
   result.fits = result.fit_probability >= options.confidence;

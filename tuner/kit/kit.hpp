@@ -18,7 +18,11 @@ struct KitFile {
   bool executable = false;
 };
 
-// `scenario`: the resolved document (scenario_document), which the kit's scripts read. Plans of the
+// The document of a plan that was found with host memory left open where nobody stated it
+// (PredictOptions::host_is_open): predicted again it is left open, too.
+Json planned_document(Plan plan, const Scenario& scenario);
+
+// `scenario`: the resolved document (planned_document), which the kit's scripts read. Plans of the
 // embedded engine, and those that no script of ours trains (kit_scope.hpp), get documents and
 // PLAN.md alone. Throws InputError where the
 // scenario's model is not to be written as a config.
