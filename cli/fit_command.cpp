@@ -52,6 +52,12 @@ Json answer_json(const FitAnswer& answer, const Scenario& scenario) {
     document["longest_sequence"] = answer.headroom->longest_sequence;
   }
   if (answer.one_node) document["one_node"] = strategy_json(*answer.one_node, scenario);
+  document["needs_packages"] = answer.needs.any() ? Json(names_of(answer.needs)) : Json();
+  if (answer.faster_with) {
+    Json faster = strategy_json(answer.faster_with->best, scenario);
+    faster["packages"] = names_of(answer.faster_with->packages);
+    document["faster_with"] = faster;
+  }
   document["strategies"] = strategies;
   document["remedies"] = remedies_json(answer.remedies);
   return document;
@@ -80,7 +86,7 @@ void write_answer(const FitAnswer& answer,
                   std::ostream& log,
                   const Translation& words) {
   const StrategyResult& best = answer.strategies[*answer.recommended];
-  write_kit(make_kit(best.plan, scenario_document(best.plan, scenario), best.result),
+  write_kit(make_kit(best.plan, planned_document(best.plan, scenario), best.result),
             folder,
             force,
             log,

@@ -125,6 +125,34 @@ std::string why_text(const FitAnswer& answer) {
   return text + "\n";
 }
 
+// Packages that somebody has to install, or would gain by.
+std::string packages_text(const FitAnswer& answer) {
+  std::string text;
+  if (answer.needs.any()) {
+    const StrategyResult& nearest = *answer.nearest_without;
+    text += fmt::format("  needs        the package {} ({}); without it nothing fits",
+                        names_of(answer.needs),
+                        flags_of(answer.needs));
+    if (!nearest.result.limits.empty()) {
+      const Limit& limit = nearest.result.limits.front();
+      text += fmt::format(": {} needs {} of {}",
+                          describe(nearest.strategy),
+                          gib_text(limit.needed),
+                          plain_name(name(kResourceNames, limit.resource)));
+    }
+    text += "\n";
+  }
+  if (answer.faster_with) {
+    const StrategyResult& row = answer.faster_with->best;
+    text += fmt::format("  faster       with the package {} ({}): {}, {:.0f} tokens/s per GPU\n",
+                        names_of(answer.faster_with->packages),
+                        flags_of(answer.faster_with->packages),
+                        full_name(row),
+                        speed_of(row));
+  }
+  return text;
+}
+
 std::string yes_text(const FitAnswer& answer) {
   const StrategyResult& best = answer.strategies[*answer.recommended];
   const StepResult& result = best.result;
@@ -153,7 +181,7 @@ std::string yes_text(const FitAnswer& answer) {
                         gib_text(node.nvme->capacity.value),
                         if_assumed(node.nvme->capacity.confidence));
   }
-  return text + limit_and_safer_text(answer) + why_text(answer);
+  return text + limit_and_safer_text(answer) + why_text(answer) + packages_text(answer);
 }
 
 // "more by 3.2 GiB" as a clause, or nothing where the difference is below 2 %.
@@ -219,21 +247,8 @@ std::string one_node_text(const FitAnswer& answer) {
 }
 
 // The strategy that comes nearest, and what it lacks.
-const StrategyResult& nearest(const FitAnswer& answer) {
-  const StrategyResult* best = &answer.strategies.front();
-  for (const StrategyResult& candidate : answer.strategies) {
-    const bool more_likely = candidate.result.fit_probability > best->result.fit_probability;
-    const bool as_likely = candidate.result.fit_probability == best->result.fit_probability;
-    if (more_likely ||
-        (as_likely && candidate.result.gpu.peak_total < best->result.gpu.peak_total)) {
-      best = &candidate;
-    }
-  }
-  return *best;
-}
-
 std::string no_text(const FitAnswer& answer) {
-  const StrategyResult& best = nearest(answer);
+  const StrategyResult& best = nearest_of(answer.strategies);
   std::string text = "no: no strategy fits; the nearest is " + describe(best.strategy) + "\n";
   for (const Limit& limit : best.result.limits) {
     text += limit_text(limit);
@@ -346,7 +361,7 @@ std::string headroom_text(const FitAnswer& answer, const StrategyResult& best) {
 
 std::string fit_text(const FitAnswer& answer, bool all, const Translation& words) {
   const StrategyResult& best =
-      answer.recommended ? answer.strategies[*answer.recommended] : nearest(answer);
+      answer.recommended ? answer.strategies[*answer.recommended] : nearest_of(answer.strategies);
   std::string text = words.text(question_line(best.plan) + "\n");
   if (answer.recommended) {
     std::string about = yes_text(answer);

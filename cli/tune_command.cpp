@@ -24,7 +24,7 @@ namespace zeroplan {
 namespace {
 
 Json configuration_json(const Plan& plan, const Scenario& scenario) {
-  const Json document = scenario_document(plan, scenario);
+  const Json document = planned_document(plan, scenario);
   return Json::object({{"scenario", document},
                        {"ds_config", emit(written_ds_config(plan))},
                        {"workload", *document.find("workload")}});
@@ -71,6 +71,12 @@ Json answer_json(const TuneAnswer& answer,
   }
   document["pareto"] = pareto_json(answer);
   document["points"] = search.points;
+  document["needs_packages"] = answer.needs.any() ? Json(names_of(answer.needs)) : Json();
+  if (answer.faster_with) {
+    document["faster_with"] =
+        Json::object({{"packages", names_of(answer.faster_with->packages)},
+                      {"tokens_per_second_per_gpu", answer.faster_with->tokens_per_second}});
+  }
   document["evaluated"] = search.evaluated;
   document["pruned"] = search.pruned;
   document["seconds"] = search.seconds;
@@ -119,7 +125,7 @@ void write_answer(const TuneAnswer& answer,
     log << words.text("nothing written to " + folder + ": nothing fits\n");
     return;
   }
-  const Json scenario = scenario_document(*answer.plan, answer.scenario);
+  const Json scenario = planned_document(*answer.plan, answer.scenario);
   write_kit(make_kit(*answer.plan, scenario, answer.result), folder, force, log, words);
 }
 

@@ -65,6 +65,17 @@ std::string best_text(const TuneAnswer& answer,
   if (options.objective == Objective::cost || price) {
     text += "  cost         " + cost_text(result, price) + "\n";
   }
+  if (answer.needs.any()) {
+    text += fmt::format("  needs        the package {} ({}); without it nothing fits\n",
+                        names_of(answer.needs),
+                        flags_of(answer.needs));
+  }
+  if (answer.faster_with) {
+    text += fmt::format("  faster       with the package {} ({}): {:.0f} tokens/s per GPU\n",
+                        names_of(answer.faster_with->packages),
+                        flags_of(answer.faster_with->packages),
+                        answer.faster_with->tokens_per_second);
+  }
   if (answer.headroom) {
     text += fmt::format("  headroom     micro-batch up to {}, or sequences up to {} tokens\n",
                         answer.headroom->largest_micro_batch,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -29,6 +30,33 @@ std::vector<std::span<const Strategy>> by_placement(const std::vector<Strategy>&
   return groups;
 }
 
+bool lacks_host_memory_alone(const StrategyResult& row) {
+  const std::vector<Limit>& limits = row.result.limits;
+  return !row.result.fits && limits.size() == 1 &&
+         limits.front().resource == Resource::host_memory &&
+         limits.front().pool == Limit::Pool::none;
+}
+
+// Strategies of one placement that fit but for host memory, with less of it where that is enough.
+void spare_host_memory(const Question& question,
+                       const PredictOptions& options,
+                       SimulationMemo& memo,
+                       std::vector<StrategyResult>& rows) {
+  const auto fits = [](const StrategyResult& row) { return row.result.fits; };
+  if (std::any_of(rows.begin(), rows.end(), fits)) return;
+  for (StrategyResult& row : rows) {
+    if (!lacks_host_memory_alone(row)) continue;
+    for (const Strategy& leaner : with_less_host_memory(row.strategy, question.base.get())) {
+      const std::span<const Strategy> one(&leaner, 1);
+      if (!fits(settle(question, one, options, nullptr, Depth::closed_form).front())) continue;
+      StrategyResult spared = std::move(settle(question, one, options, &memo).front());
+      if (!fits(spared)) continue;
+      row = std::move(spared);
+      return;
+    }
+  }
+}
+
 // The results do not depend on the number of threads. Strategies with equal programs are simulated
 // once: stages 1 and 2 often have them.
 std::vector<StrategyResult> play_all(const Question& question, const PredictOptions& options) {
@@ -38,6 +66,7 @@ std::vector<StrategyResult> play_all(const Question& question, const PredictOpti
   SimulationMemo memo;
   parallel_for(groups.size(), machine_threads(), [&](std::size_t i) {
     results[i] = settle(question, groups[i], options, &memo);
+    spare_host_memory(question, options, memo, results[i]);
   });
   std::vector<StrategyResult> rows;
   for (std::vector<StrategyResult>& group : results) {
@@ -98,6 +127,27 @@ Headroom headroom_of(const Question& question,
   return headroom;
 }
 
+// The best strategy of a question by the closed form, simulated; of those that offload at most so
+// far.
+std::optional<StrategyResult> found_roughly(const Question& question,
+                                            const PredictOptions& options,
+                                            int most_offload) {
+  const std::vector<Strategy> all = strategies(question.scenario);
+  std::vector<StrategyResult> roughly;
+  for (const std::span<const Strategy> alike : by_placement(all)) {
+    if (offload_of(alike.front()) > most_offload) continue;
+    for (StrategyResult& row : settle(question, alike, options, nullptr, Depth::closed_form)) {
+      roughly.push_back(std::move(row));
+    }
+  }
+  const auto found = best_of(roughly);
+  if (!found) return std::nullopt;
+  std::vector<StrategyResult> rows = settle(question, {&roughly[*found].strategy, 1}, options);
+  const auto best = recommended_of(rows, options);
+  if (!best) return std::nullopt;
+  return std::move(rows[*best]);
+}
+
 // The best strategy on a single node, where that is enough.
 std::optional<StrategyResult> on_one_node(const Question& question, const PredictOptions& options) {
   if (question.prepared.cluster->nodes == 1) return std::nullopt;
@@ -107,19 +157,45 @@ std::optional<StrategyResult> on_one_node(const Question& question, const Predic
   } catch (const InputError&) {  // degrees that need more GPUs
     return std::nullopt;
   }
-  const std::vector<Strategy> all = strategies(question.scenario);
-  std::vector<StrategyResult> roughly;
-  for (const std::span<const Strategy> alike : by_placement(all)) {
-    for (StrategyResult& row : settle(single, alike, options, nullptr, Depth::closed_form)) {
-      roughly.push_back(std::move(row));
-    }
+  return found_roughly(single, options, std::numeric_limits<int>::max());
+}
+
+Question with_packages(Question question, const Packages& packages) {
+  question.scenario = with_packages(std::move(question.scenario), packages);
+  return question;
+}
+
+// Something that fits where nothing does without packages; the fewest that are enough. The question
+// is then asked with them.
+void try_packages(Question& question, const PredictOptions& options, FitAnswer& answer) {
+  for (const Packages& packages :
+       packages_to_try(question.scenario, answer.strategies.front().plan)) {
+    const Question with = with_packages(question, packages);
+    if (!found_roughly(with, options, std::numeric_limits<int>::max())) continue;
+    std::vector<StrategyResult> rows = play_all(with, options);
+    const auto best = recommended_of(rows, options);
+    if (!best) continue;
+    answer.nearest_without = nearest_of(answer.strategies);
+    answer.strategies = std::move(rows);
+    answer.recommended = best;
+    answer.needs = packages;
+    question = with;
+    return;
   }
-  const auto found = best_of(roughly);
-  if (!found) return std::nullopt;
-  std::vector<StrategyResult> rows = settle(single, {&roughly[*found].strategy, 1}, options);
-  const auto best = recommended_of(rows, options);
-  if (!best) return std::nullopt;
-  return std::move(rows[*best]);
+}
+
+// All packages that make a difference, where they make it clearly faster and nothing offloads more.
+std::optional<WithPackages> faster_with(const Question& question,
+                                        const StrategyResult& chosen,
+                                        const PredictOptions& options) {
+  const std::vector<Packages> choices = packages_to_try(question.scenario, chosen.plan);
+  if (choices.empty()) return std::nullopt;
+  const Question with = with_packages(question, choices.back());
+  auto best = found_roughly(with, options, offload_of(chosen.strategy));
+  const bool clearly = best && kSafeShare * speed_of(*best) > speed_of(chosen) &&
+                       (!is_at_limit(best->result) || is_at_limit(chosen.result));
+  if (!clearly) return std::nullopt;
+  return WithPackages{choices.back(), std::move(*best)};
 }
 
 }  // namespace
@@ -127,10 +203,11 @@ std::optional<StrategyResult> on_one_node(const Question& question, const Predic
 FitAnswer fit(const Scenario& scenario, const PredictOptions& said) {
   PredictOptions options = said;
   options.host_is_open = true;
-  const Question question = ask(scenario);
+  Question question = ask(scenario);
   FitAnswer answer;
   answer.strategies = play_all(question, options);
   answer.recommended = recommended_of(answer.strategies, options);
+  if (!answer.recommended) try_packages(question, options, answer);
   answer.behind_host_memory = behind_host_memory(answer.strategies, answer.recommended);
   if (answer.recommended) {
     const std::size_t best = *answer.recommended;
@@ -138,6 +215,7 @@ FitAnswer fit(const Scenario& scenario, const PredictOptions& said) {
     answer.with_usual_host_memory = with_usual_host_memory(answer.strategies, best);
     answer.headroom = headroom_of(question, answer.strategies[best], options);
     answer.one_node = on_one_node(question, options);
+    answer.faster_with = faster_with(question, answer.strategies[best], options);
   } else {
     answer.remedies = remedies(question, answer.strategies.front(), options);
   }

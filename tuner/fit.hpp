@@ -8,6 +8,7 @@
 #include "model/plan/batch.hpp"
 #include "model/predict/predict.hpp"
 #include "tuner/headroom.hpp"
+#include "tuner/packages.hpp"
 #include "tuner/strategies.hpp"
 
 namespace zeroplan {
@@ -36,6 +37,12 @@ struct Remedy {
   StrategyResult best;  // the strategy that fits then
 };
 
+// The best strategy with packages that the environment may lack.
+struct WithPackages {
+  Packages packages;
+  StrategyResult best;
+};
+
 struct FitAnswer {
   std::vector<StrategyResult> strategies;  // in the order of strategies()
   std::optional<std::size_t> recommended;  // index; nothing where none fits
@@ -47,6 +54,12 @@ struct FitAnswer {
   std::vector<std::size_t> behind_host_memory;
   std::optional<std::size_t> with_usual_host_memory;
   std::optional<StrategyResult> one_node;  // of a cluster of several, where one is enough
+  // What all of the strategies take for granted, because nothing fits without it; what came nearest
+  // then.
+  Packages needs;
+  std::optional<StrategyResult> nearest_without;
+  // Where something fits without them: clearly faster.
+  std::optional<WithPackages> faster_with;
 };
 
 // Plans every strategy with the batch that was said, or the usual one. Host memory that nobody

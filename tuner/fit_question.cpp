@@ -4,7 +4,7 @@
 
 #include "model/diagnostic.hpp"
 #include "simulator/simulate.hpp"
-#include "tuner/knob_effect.hpp"
+#include "tuner/packages.hpp"
 
 namespace zeroplan {
 namespace {
@@ -59,7 +59,7 @@ void drop_said_batch(Question& question, ScenarioKey key, Knob knob) {
 }  // namespace
 
 Question ask(const Scenario& scenario) {
-  Question question{scenario, prepare(scenario), nullptr, {}, {}, false};
+  Question question{scenario, prepare(scenario), nullptr, {}, false};
   // Says what is wrong with the words of who asks.
   const Plan plan = resolve(scenario, before_strategies(scenario, question.prepared));
   question.not_reentrant =
@@ -85,16 +85,14 @@ Plan plan_strategy(const Question& question, const Strategy& strategy, const Bat
   DsConfig config = strategy_config(
       strategy, question.base.get(), *question.prepared.model, optimizer_of(question.scenario));
   drop_batch(config);
-  for (const auto& [knob, value] : question.on_top) {
-    const KnobSurroundings around{
-        strategy.stage, strategy.offload_optimizer, strategy.offload_parameter};
-    if (has_effect(knob, around)) config.set(knob, value);
-  }
   Prepared prepared = question.prepared;
   prepared.ds_config = std::make_shared<const DsConfig>(std::move(config));
   Plan plan = resolve(scenario, prepared);
   const std::string& assumption = question.batches.assumption;
   if (!assumption.empty()) plan.assumptions.push_back(assumption);
+  for (std::string& sentence : sentences_of(chosen_packages(scenario))) {
+    plan.assumptions.push_back(std::move(sentence));
+  }
   return plan;
 }
 

@@ -2,7 +2,6 @@
 // and its variations.
 #pragma once
 
-#include <map>
 #include <memory>
 
 #include "model/plan/batch.hpp"
@@ -18,7 +17,6 @@ struct Question {
   Prepared prepared;
   std::shared_ptr<const DsConfig> base;  // the user's ds_config, or null
   BatchChoices batches;                  // ways to make a step's batch
-  std::map<Knob, KnobValue> on_top;      // of every strategy that offloads something
   bool not_reentrant = false;            // checkpointing, where nobody said and it spares memory
 };
 

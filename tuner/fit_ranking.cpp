@@ -144,6 +144,16 @@ std::optional<std::size_t> with_usual_host_memory(const std::vector<StrategyResu
   });
 }
 
+const StrategyResult& nearest_of(const std::vector<StrategyResult>& rows) {
+  return *std::max_element(
+      rows.begin(), rows.end(), [](const StrategyResult& a, const StrategyResult& b) {
+        const double likely_a = a.result.fit_probability;
+        const double likely_b = b.result.fit_probability;
+        if (likely_a != likely_b) return likely_a < likely_b;
+        return a.result.gpu.peak_total > b.result.gpu.peak_total;
+      });
+}
+
 Bytes enough_host_memory(Bytes peak, double margin) {
   constexpr double kSpare = 16.0;  // GiB
   const auto gib = static_cast<std::int64_t>(std::ceil(peak.gib() * margin + kSpare));

@@ -43,6 +43,9 @@ std::vector<std::size_t> behind_host_memory(const std::vector<StrategyResult>& r
 std::optional<std::size_t> with_usual_host_memory(const std::vector<StrategyResult>& rows,
                                                   std::size_t chosen);
 
+// Of rows of which none fits: the likeliest to. Precondition: there is one.
+const StrategyResult& nearest_of(const std::vector<StrategyResult>& rows);
+
 // How much host memory to have for a strategy: a tenth more than its peak, and room for the system
 // and the page cache, in steps of 16 GiB.
 Bytes enough_host_memory(Bytes peak, double margin = 1.1);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <string>
 #include <utility>
 
@@ -62,6 +61,17 @@ void try_not_reentrant(RemedySearch& search) {
               best_strategy(changed, search.options));
 }
 
+// Where somebody said eager: scores of every token for every other.
+void try_fused_attention(RemedySearch& search) {
+  const Workload& workload = search.example.plan.workload;
+  const bool said = search.question.scenario.find(ScenarioKey::attention) != nullptr;
+  if (!said || workload.attention != Attention::eager) return;
+  Question changed = search.question;
+  changed.scenario.unset(ScenarioKey::attention);
+  search.keep("use the attention of transformers' default (--attention sdpa)",
+              best_strategy(changed, search.options));
+}
+
 void try_micro_batch(RemedySearch& search) {
   const std::int64_t now = search.example.plan.workload.micro_batch_size;
   for (std::int64_t micro_batch = now / 2; micro_batch >= 1; micro_batch /= 2) {
@@ -105,26 +115,23 @@ void try_half_precision(RemedySearch& search) {
               best_strategy(changed, search.options));
 }
 
-// Knobs that spare host memory and cost speed alone: copies from memory that is not pinned (PyTorch
-// rounds pinned blocks up to powers of two), and smaller sub-groups, of which NVMe's pool holds
-// four and more.
+// Where the user's file says how what is offloaded lies: strategies decide the rest.
 void try_leaner_offload(RemedySearch& search) {
-  const std::map<Knob, KnobValue> unpinned = {{Knob::offload_optimizer_pin_memory, false},
-                                              {Knob::offload_param_pin_memory, false}};
-  const std::map<Knob, KnobValue> smaller = {{Knob::sub_group_size, std::int64_t{10'000'000}}};
-  std::map<Knob, KnobValue> both = unpinned;
-  both.insert(smaller.begin(), smaller.end());
-  const std::pair<const char*, const std::map<Knob, KnobValue>&> attempts[] = {
-      {"offload with pin_memory false", unpinned},
-      {"use a sub_group_size of 1e7", smaller},
-      {"offload with pin_memory false and a sub_group_size of 1e7", both}};
-  for (const auto& [change, knobs] : attempts) {
-    Question changed = search.question;
-    changed.on_top = knobs;
-    const std::size_t before = search.found.size();
-    search.keep(change, best_strategy(changed, search.options));
-    if (search.found.size() > before) return;
+  if (search.question.base == nullptr) return;
+  std::vector<StrategyResult> results;
+  for (const Strategy& strategy : strategies(search.question.scenario)) {
+    for (const Strategy& leaner : with_less_host_memory(strategy, nullptr)) {
+      results.push_back(most_frugal(search.question, leaner, search.options));
+    }
   }
+  const auto best = best_of(results);
+  if (!best) return;
+  const Strategy& chosen = results[*best].strategy;
+  const char* change = !chosen.small_sub_groups ? "offload with pin_memory false"
+                       : chosen.pinned
+                           ? "use a sub_group_size of 1e7"
+                           : "offload with pin_memory false and a sub_group_size of 1e7";
+  search.keep(change, std::move(results[*best]));
 }
 
 // The strategy that would do with the least host memory, and that much.
@@ -194,6 +201,7 @@ std::vector<Remedy> remedies(const Question& question,
   RemedySearch search{question, options, example, {}};
   for (const auto attempt : {try_checkpointing,
                              try_not_reentrant,
+                             try_fused_attention,
                              try_leaner_offload,
                              try_micro_batch,
                              try_half_precision,

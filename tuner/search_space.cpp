@@ -6,6 +6,7 @@
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "tuner/knob_effect.hpp"
+#include "tuner/packages.hpp"
 #include "tuner/variations.hpp"
 
 namespace zeroplan {
@@ -284,7 +285,8 @@ void SearchSpace::drop_refused(StrategySpace& space) {
   const auto leave_out = [&](std::string reason, std::int64_t points, const DsConfig& config) {
     left_out_.push_back({"DeepSpeed refuses: " + std::move(reason), points * frames, emit(config)});
   };
-  const DsConfig first = config_of(space.strategy, space.axes);
+  space.first = config_of(space.strategy, space.axes);
+  const DsConfig& first = space.first;
   if (const std::string why = refusal(first); !why.empty()) {
     leave_out(why, space.points, first);
     return;
@@ -337,8 +339,9 @@ int SearchSpace::cost(const Point& point) const {
 
 DsConfig SearchSpace::config_of(const Point& point) const {
   const StrategySpace& space = strategies_[static_cast<std::size_t>(point.strategy)];
-  DsConfig config = config_of(space.strategy, space.axes);
+  DsConfig config = space.first;
   for (std::size_t a = 0; a < space.axes.size(); ++a) {
+    if (point.at[a] == 0) continue;
     config.set(space.axes[a].knob, space.axes[a].values[point.at[a]]);
   }
   return config;
@@ -379,6 +382,9 @@ Plan SearchSpace::plan_of(const DsConfig& config,
   prepared.ds_config = std::make_shared<const DsConfig>(config);
   Plan plan = resolve(scenario, prepared);
   if (!assumed_batch_.empty()) plan.assumptions.push_back(assumed_batch_);
+  for (std::string& sentence : sentences_of(chosen_packages(scenario_))) {
+    plan.assumptions.push_back(std::move(sentence));
+  }
   return plan;
 }
 

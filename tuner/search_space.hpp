@@ -43,6 +43,7 @@ struct StrategySpace {
   Strategy strategy;        // its checkpointing stands for nothing
   int cost = 0;             // knobs that differ from the default
   std::vector<Axis> axes;   // by role
+  DsConfig first;           // with all axes at their first value
   std::int64_t points = 1;  // of all axes together
 };
 

@@ -14,6 +14,7 @@ constexpr const char* kNvmePath = "/local_nvme";  // where nobody named a folder
 // Sub-groups of 10^8 elements keep the NVMe swap buffers (4 x sub-group x 4 bytes) at 1.6 GB a
 // rank.
 constexpr std::int64_t kNvmeSubGroup = 100'000'000;
+constexpr std::int64_t kSmallSubGroup = 10'000'000;
 
 // The name under which DeepSpeed builds it (runtime/engine.py _configure_basic_optimizer); empty
 // for optimizers of transformers and bitsandbytes, which only the script can build.
@@ -64,12 +65,19 @@ void add_bucket_defaults(const Strategy& strategy, DsConfig& config) {
   config.set(Knob::stage3_gather_16bit_weights_on_model_save, true);
 }
 
-void clear_offload(DsConfig& config) {
+std::vector<Knob> offload_knobs() {
+  std::vector<Knob> knobs;
   for (const KnobRow& row : kKnobs) {
     const bool offload = row.pointer.find("/offload_param/") != std::string_view::npos ||
                          row.pointer.find("/offload_optimizer/") != std::string_view::npos;
-    if (offload) config.unset(row.id);
+    if (offload) knobs.push_back(row.id);
   }
+  return knobs;
+}
+
+void clear_offload(DsConfig& config) {
+  static const std::vector<Knob> kOffload = offload_knobs();
+  for (const Knob knob : kOffload) config.unset(knob);
 }
 
 // One NVMe buffer must hold the largest partition; with few ranks that passes the default of 10^8.
@@ -100,7 +108,7 @@ void set_offload(const Strategy& strategy,
                  DsConfig& config) {
   if (strategy.offload_optimizer != OffloadDevice::none) {
     config.set(Knob::offload_optimizer_device, std::string(name(strategy.offload_optimizer)));
-    config.set(Knob::offload_optimizer_pin_memory, true);
+    config.set(Knob::offload_optimizer_pin_memory, strategy.pinned);
     if (strategy.offload_optimizer == OffloadDevice::nvme) {
       config.set(Knob::offload_optimizer_nvme_path, folders.optimizer.value_or(kNvmePath));
       config.set(Knob::sub_group_size, kNvmeSubGroup);
@@ -108,7 +116,7 @@ void set_offload(const Strategy& strategy,
   }
   if (strategy.offload_parameter != OffloadDevice::none) {
     config.set(Knob::offload_param_device, std::string(name(strategy.offload_parameter)));
-    config.set(Knob::offload_param_pin_memory, true);
+    config.set(Knob::offload_param_pin_memory, strategy.pinned);
     if (strategy.offload_parameter == OffloadDevice::nvme) {
       config.set(Knob::offload_param_nvme_path, folders.parameter.value_or(kNvmePath));
       constexpr std::int64_t kDefaultBuffer = 100'000'000;
@@ -118,6 +126,7 @@ void set_offload(const Strategy& strategy,
       config.set(Knob::stage3_max_reuse_distance, std::int64_t{0});
     }
   }
+  if (strategy.small_sub_groups) config.set(Knob::sub_group_size, kSmallSubGroup);
 }
 
 }  // namespace
@@ -150,12 +159,31 @@ std::string describe(const Strategy& strategy) {
     text += ", " + std::string(name(kActivationCheckpointingNames, strategy.checkpointing)) +
             " activation checkpointing";
   }
+  if (!strategy.pinned) text += ", pin_memory false";
+  if (strategy.small_sub_groups) text += ", sub_group_size 1e7";
   return text;
 }
 
 bool same_placement(const Strategy& a, const Strategy& b) {
   return a.stage == b.stage && a.offload_optimizer == b.offload_optimizer &&
          a.offload_parameter == b.offload_parameter;
+}
+
+std::vector<Strategy> with_less_host_memory(const Strategy& strategy, const DsConfig* base) {
+  const auto said = [&](Knob knob) { return base != nullptr && base->is_set(knob); };
+  const bool pins =
+      !said(Knob::offload_optimizer_pin_memory) && !said(Knob::offload_param_pin_memory);
+  const bool divides = strategy.stage == 3 && !said(Knob::sub_group_size);
+  std::vector<Strategy> leaner;
+  if (offload_of(strategy) == 0) return leaner;
+  for (const auto& [unpinned, small] : {std::pair(true, false), {false, true}, {true, true}}) {
+    if ((unpinned && !pins) || (small && !divides)) continue;
+    Strategy one = strategy;
+    one.pinned = !unpinned;
+    one.small_sub_groups = small;
+    leaner.push_back(one);
+  }
+  return leaner;
 }
 
 int offload_of(const Strategy& strategy) {

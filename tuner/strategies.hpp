@@ -15,6 +15,11 @@ struct Strategy {
   OffloadDevice offload_optimizer = OffloadDevice::none;
   OffloadDevice offload_parameter = OffloadDevice::none;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
+  // What is offloaded lies in pinned memory, whose blocks PyTorch rounds up to powers of two; in
+  // sub-groups of DeepSpeed's size, of which NVMe's pool holds four and more. Without either copies
+  // are slower and host memory is spared.
+  bool pinned = true;
+  bool small_sub_groups = false;
 };
 
 std::string_view name(OffloadDevice device);
@@ -23,6 +28,10 @@ std::string describe(const Strategy& strategy);
 
 // Same stage and offload.
 bool same_placement(const Strategy& a, const Strategy& b);
+
+// The same strategy with less host memory, the fastest first. Empty where nothing is offloaded, and
+// where the user's file (or null) says how.
+std::vector<Strategy> with_less_host_memory(const Strategy& strategy, const DsConfig* base);
 
 // How far offloaded: none, the optimizer, the weights too; a drive counts more than the host.
 int offload_of(const Strategy& strategy);

@@ -4,6 +4,7 @@
 
 #include "model/diagnostic.hpp"
 #include "simulator/simulate.hpp"
+#include "tuner/fit_ranking.hpp"
 #include "tuner/tune_reasons.hpp"
 
 namespace zeroplan {
@@ -51,6 +52,19 @@ class Tuner {
         searches_(options.search.seconds * kSearchShare, options.search.interrupted) {}
 
   TuneAnswer run() {
+    Found found = look();
+    const bool nothing = !found.search.best && !over(found.search);
+    for (const Packages& packages : nothing ? choices(*found.space) : std::vector<Packages>()) {
+      const Scenario with = with_packages(scenario_, packages);
+      Tuner tuner(with, left());
+      Found other = tuner.look();
+      if (other.search.best) return tuner.answer(std::move(other));
+    }
+    return answer(std::move(found));
+  }
+
+ private:
+  Found look() const {
     Found found;
     switch (options_.objective) {
       case Objective::throughput:
@@ -64,10 +78,32 @@ class Tuner {
         found = on_cheapest();
         break;
     }
-    return answer(std::move(found));
+    return found;
   }
 
- private:
+  // Packages that make a difference.
+  std::vector<Packages> choices(const SearchSpace& space) const {
+    return packages_to_try(scenario_, space.plan(Point()));
+  }
+
+  TuneOptions left() const {
+    TuneOptions options = options_;
+    options.search.seconds = all_.left();
+    return options;
+  }
+
+  // The best point with all of them.
+  std::optional<FasterWith> faster_with(const SearchSpace& space, const Evaluated& best) const {
+    const std::vector<Packages> tried = choices(space);
+    if (tried.empty()) return std::nullopt;
+    const SearchSpace with(with_packages(scenario_, tried.back()), request_, space.prepared());
+    const Evaluated seen = evaluate(with, best.point, options_.search.limits);
+    if (!seen.fits || kSafeShare * seen.tokens_per_second <= best.tokens_per_second) {
+      return std::nullopt;
+    }
+    return FasterWith{tried.back(), seen.tokens_per_second};
+  }
+
   Found search_on(const Cluster& cluster) const {
     Prepared prepared = prepared_;
     prepared.cluster = std::make_shared<const Cluster>(cluster);
@@ -146,6 +182,7 @@ class Tuner {
   TuneAnswer answer(Found found) const {
     TuneAnswer answer;
     answer.scenario = scenario_;
+    answer.needs = chosen_packages(scenario_);
     answer.search = std::move(found.search);
     const SearchSpace& space = *found.space;
     for (const Evaluated& item : answer.search.pareto) {
@@ -167,6 +204,7 @@ class Tuner {
     answer.plan = space.plan(best.point);
     answer.result = simulate(*answer.plan, {.predict = options.limits.predict});
     if (answer.interrupted) return;
+    answer.faster_with = faster_with(space, best);
     if (auto impacts = knob_impacts(space, best, options, kImpacts, all_)) {
       answer.impacts = std::move(*impacts);
     } else {

@@ -11,6 +11,7 @@
 
 #include "tuner/fit.hpp"
 #include "tuner/headroom.hpp"
+#include "tuner/packages.hpp"
 #include "tuner/search.hpp"
 
 namespace zeroplan {
@@ -60,6 +61,11 @@ struct FrontPoint {
   Json chosen;  // as SearchSpace::describe() has it
 };
 
+struct FasterWith {
+  Packages packages;
+  double tokens_per_second = 0.0;  // per GPU
+};
+
 struct TuneAnswer {
   Scenario scenario;
   SearchResult search;
@@ -69,10 +75,13 @@ struct TuneAnswer {
   std::vector<KnobImpact> impacts;  // the strongest first, at most three
   std::optional<Headroom> headroom;
   std::optional<std::int64_t> fewest_gpus;  // of this kind, with which something of the space fits
-  std::optional<Relaxation> nearest;        // where nothing fits
-  std::vector<Remedy> remedies;             // of the scenario itself, where no relaxation does
-  std::vector<Reason> cut_off;              // what the time limit or Ctrl-C left no time for
-  bool interrupted = false;                 // in the search, or beside it
+  Packages needs;                           // taken for granted, because nothing fits without
+  // The same configuration with packages, where that is clearly faster.
+  std::optional<FasterWith> faster_with;
+  std::optional<Relaxation> nearest;  // where nothing fits
+  std::vector<Remedy> remedies;       // of the scenario itself, where no relaxation does
+  std::vector<Reason> cut_off;        // what the time limit or Ctrl-C left no time for
+  bool interrupted = false;           // in the search, or beside it
 };
 
 // Throws InputError as resolve() and read_request() do.

@@ -47,6 +47,11 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
     data.descriptions.push_back(space.describe(item.point));
   }
   data.fit = fit(scenario, search.limits.predict);
+  if (!data.trade_offs.search.best && data.fit.needs.any() && !all.over()) {
+    ReportOptions left = options;
+    left.tune.search.seconds = all.left();
+    return gather_report(with_packages(scenario, data.fit.needs), left);
+  }
   if (data.trade_offs.search.best) {
     data.chosen =
         in_detail(space, *data.trade_offs.search.best, scenario, search.limits.predict, all);

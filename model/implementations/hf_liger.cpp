@@ -14,12 +14,13 @@ constexpr std::int64_t kPartialRows = 132;
 
 }  // namespace
 
-bool has_liger_layers(const Context& c) {
+bool liger_patches(const Model& model) {
   constexpr std::array<std::string_view, 7> kPatched = {
       "llama", "mistral", "mixtral", "qwen2", "qwen3", "phi3", "gemma"};
-  return c.options.fused_loss &&
-         std::find(kPatched.begin(), kPatched.end(), c.model.model_type) != kPatched.end();
+  return std::find(kPatched.begin(), kPatched.end(), model.model_type) != kPatched.end();
 }
+
+bool has_liger_layers(const Context& c) { return c.options.fused_loss && liger_patches(c.model); }
 
 Tensor liger_rms_norm(Tape& t, std::string_view module, const Tensor& x) {
   Tensor in = x;

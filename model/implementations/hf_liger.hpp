@@ -13,6 +13,7 @@
 namespace zeroplan::hf {
 
 // Whether Liger patches the layers of this model's class; of others it has the loss at most.
+bool liger_patches(const Model& model);
 bool has_liger_layers(const Context& c);
 
 // ops/rms_norm.py: keeps its input and a number a row; the gradient takes the place of the incoming

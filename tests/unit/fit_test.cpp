@@ -60,21 +60,58 @@ TEST_CASE("where nothing fits the answer has remedies and no recommendation") {
   for (const Remedy& remedy : answer.remedies) CHECK(remedy.best.result.fits);
 }
 
-TEST_CASE("knobs that spare host memory come before a machine with more of it") {
+TEST_CASE("where pinned memory alone is too much a strategy without it is the answer") {
   // 64 GB said: 4 % too little for the strategy with the least, as templates write it.
-  const FitAnswer answer = fit(parse_scenario(
-      parse_json(R"({"model":"llama-2-7b","cluster":{"gpus_per_node":4,"gpu":"RTX4090",
-                 "host_memory_bytes":64000000000},"workload":{"sequence_length":2048}})",
+  const char* const workload = R"("workload":{"sequence_length":2048})";
+  const std::string tight = std::string(R"({"model":"llama-2-7b","cluster":{"gpus_per_node":4,
+      "gpu":"RTX4090","host_memory_bytes":64000000000},)") +
+                            workload;
+  const FitAnswer answer = fit(parse_scenario(parse_json(tight + "}", "s.json").root, "s.json"));
+  REQUIRE(answer.recommended.has_value());
+  const StrategyResult& best = answer.strategies[*answer.recommended];
+  CHECK_FALSE(best.strategy.pinned);
+  CHECK(best.plan.ds_config.boolean(Knob::offload_optimizer_pin_memory) == false);
+  CHECK(describe(best.strategy).find("pin_memory false") != std::string::npos);
+  // A file that says how is kept, and gets a remedy.
+  const FitAnswer said = fit(parse_scenario(
+      parse_json(tight + R"(,"ds_config":{"zero_optimization":{"stage":3,"sub_group_size":1e9,
+                 "offload_optimizer":{"device":"cpu","pin_memory":true},
+                 "offload_param":{"device":"cpu","pin_memory":true}}}})",
                  "s.json")
           .root,
       "s.json"));
-  REQUIRE_FALSE(answer.recommended.has_value());
-  REQUIRE(answer.remedies.size() >= 2);
-  CHECK(answer.remedies[0].change == "offload with pin_memory false");
-  CHECK(answer.remedies[0].best.result.fits);
-  CHECK(answer.remedies[0].best.plan.ds_config.boolean(Knob::offload_optimizer_pin_memory) ==
-        false);
-  CHECK(answer.remedies[1].change.starts_with("have "));
+  REQUIRE_FALSE(said.recommended.has_value());
+  REQUIRE_FALSE(said.remedies.empty());
+  CHECK(said.remedies[0].change == "offload with pin_memory false");
+  CHECK(said.remedies[0].best.result.fits);
+}
+
+TEST_CASE("what fits with Liger's loss alone is an answer that names the package") {
+  const char* const workload = R"({"sequence_length":16384,"method":"lora"})";
+  const FitAnswer answer = ask("\"llama-3.1-8b\"", "1x1xRTX4090", workload);
+  REQUIRE(answer.recommended.has_value());
+  CHECK(answer.needs == Packages{.fused_loss = true});
+  REQUIRE(answer.nearest_without.has_value());
+  CHECK_FALSE(answer.nearest_without->result.fits);
+  const Plan& plan = answer.strategies[*answer.recommended].plan;
+  CHECK(plan.workload.fused_loss);
+  CHECK(std::any_of(plan.assumptions.begin(), plan.assumptions.end(), [](const std::string& s) {
+    return s.starts_with("liger-kernel is installed");
+  }));
+}
+
+TEST_CASE(
+    "a question that fits as it is needs no package, and hears of one that is clearly faster") {
+  const FitAnswer answer = ask("\"llama-3.1-8b\"", "8xA100-80G-SXM", R"({"sequence_length":8192})");
+  REQUIRE(answer.recommended.has_value());
+  CHECK_FALSE(answer.needs.any());
+  CHECK_FALSE(answer.strategies[*answer.recommended].plan.workload.fused_loss);
+  REQUIRE(answer.faster_with.has_value());
+  CHECK(answer.faster_with->best.result.step.tokens_per_second_per_gpu >
+        1.1 * answer.strategies[*answer.recommended].result.step.tokens_per_second_per_gpu);
+  const FitAnswer without =
+      ask("\"llama-3.1-8b\"", "8xA100-80G-SXM", R"({"sequence_length":8192,"fused_loss":false})");
+  CHECK_FALSE(without.faster_with.has_value());
 }
 
 TEST_CASE("every strategy is asked at the user's own micro-batch and sequence") {

@@ -1,0 +1,41 @@
+// What the model's code can run on beside what every environment has: Liger's fused loss and the
+// flash-attn package. They cost nothing but an installation, and the kit starts them; so plans
+// without them come first, and an answer that needs them names them.
+//
+// Tried are those that nobody said anything about, that make a difference to the class and that
+// the card can run: where logits decide (large vocabulary, long sequences) Liger's loss, where the
+// class has no attention of PyTorch's (GPT-J; older releases of transformers) flash-attn.
+// Checked by tests/unit/packages_test.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/plan/plan.hpp"
+
+namespace zeroplan {
+
+struct Packages {
+  bool fused_loss = false;       // liger-kernel
+  bool flash_attention = false;  // flash-attn
+
+  bool any() const { return fused_loss || flash_attention; }
+  friend bool operator==(const Packages&, const Packages&) = default;
+};
+
+// The choices beyond none, the fewest packages first. `plan`: any of the question.
+std::vector<Packages> packages_to_try(const Scenario& scenario, const Plan& plan);
+
+// The scenario with them, as its flags would say them, and those that were said so.
+Scenario with_packages(Scenario scenario, const Packages& packages);
+Packages chosen_packages(const Scenario& scenario);
+
+// "liger-kernel", "flash-attn, liger-kernel": as pip knows them. Precondition of both: there is
+// one.
+std::string names_of(const Packages& packages);
+// "--fused-loss true": what asks for them.
+std::string flags_of(const Packages& packages);
+// Of a plan that takes them for granted, for its assumptions.
+std::vector<std::string> sentences_of(const Packages& packages);
+
+}  // namespace zeroplan
