@@ -10,19 +10,12 @@
 namespace zeroplan {
 namespace {
 
-constexpr MemoryCategory kParameters = MemoryCategory::parameters;
-constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
-
 // Buffers by when a backward pass of a window makes them.
 constexpr BufferLifetime kAnyBackward[] = {BufferLifetime::backward};
 constexpr BufferLifetime kFirstBackward[] = {BufferLifetime::window,
                                              BufferLifetime::window_to_step};
 constexpr BufferLifetime kBoundaryBackward[] = {BufferLifetime::boundary_backward,
                                                 BufferLifetime::boundary_to_step};
-
-bool is_made_at_start(const EngineBuffer& buffer) {
-  return buffer.place == BufferPlace::gpu && buffer.lifetime == BufferLifetime::resident;
-}
 
 // As many as the stage has alive, or as the played step has micro-batches.
 std::int64_t played_live_micro_batches(const Plan& plan, const EngineConfig& config) {
@@ -135,95 +128,6 @@ RankProgram DeepSpeedWriter::write() {
   return std::move(rank_);
 }
 
-void DeepSpeedWriter::pass_through(Bytes bytes, MemoryCategory category) {
-  const SlotIndex slot = writer_.new_slot();
-  writer_.allocate(slot, bytes, category, kComputeStream);
-  writer_.release(slot);
-}
-
-// The module's trained weights come tensor by tensor (nn.Module.to).
-std::vector<SlotIndex> DeepSpeedWriter::load_apart() {
-  std::vector<SlotIndex> apart;
-  for (const EngineParameter& parameter : plan_.engine_parameters) {
-    if (!parameter.trainable) continue;
-    apart.push_back(writer_.new_slot());
-    writer_.allocate(
-        apart.back(), parameter.numel * config_.model_dtype, kParameters, kComputeStream);
-  }
-  writer_.allocate(writer_.new_slot(), work_.graph.buffers, kParameters, kComputeStream);
-  return apart;
-}
-
-// stage_1_and_2.py __init__: the trained weights are flattened, beside the module where the GPU has
-// room (0.18 on), else on the host while the GPU's cache is empty; each group's own part is cloned
-// and cast; a zero gradient of each master comes and goes (initialize_optimizer_states).
-void DeepSpeedWriter::write_flattening(bool on_gpu) {
-  writer_.mark(Phase::load);
-  const std::vector<SlotIndex> apart = load_apart();
-  writer_.mark(Phase::init);
-  if (!on_gpu) {
-    for (const SlotIndex slot : apart) writer_.release(slot);
-    writer_.empty_cache();
-  }
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (is_made_at_start(buffers_[i]) && buffers_[i].category == kParameters) allocate_buffer(i);
-  }
-  if (on_gpu) {
-    for (const SlotIndex slot : apart) writer_.release(slot);
-  }
-  const bool offload = config_.offload_optimizer.device != OffloadDevice::none;
-  const FlatPartition partition = flat_partition(config_, plan_.engine_parameters);
-  Bytes zeros;
-  for (const FlatGroup& group : partition.groups) {
-    if (offload && on_gpu) pass_through(group.partition * config_.model_dtype, kTemporaries);
-    if (!offload) zeros += group.partition * config_.master_dtype;
-  }
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (!is_made_at_start(buffers_[i]) || buffer_held_[i]) continue;
-    if (buffers_[i].category != MemoryCategory::optimizer_states) {
-      allocate_buffer(i);
-      continue;
-    }
-    const SlotIndex clone = writer_.new_slot();
-    writer_.allocate(
-        clone, buffers_[i].elements * config_.model_dtype, kTemporaries, kComputeStream);
-    allocate_buffer(i);
-    writer_.release(clone);
-  }
-  pass_through(zeros, kTemporaries);
-}
-
-void DeepSpeedWriter::write_initialisation() {
-  const std::size_t begin = writer_.position();
-  if (optimizer_wrapper(config_) == OptimizerWrapper::zero12 && !config_.embedded) {
-    write_flattening(
-        flattens_on_gpu(config_, plan_.engine_parameters, plan_.cluster.gpu.memory.value));
-    rank_.initialisation = writer_.since(begin);
-    return;
-  }
-  const OutsidePasses outside =
-      outside_passes(plan_, config_, buffers_, plan_.cluster.gpu.memory.value);
-  writer_.mark(Phase::load);
-  pass_through(outside.load_peak.gpu, kParameters);
-  writer_.mark(Phase::init);
-  // Stages 1 to 3 call it while they flatten (stage_1_and_2.py __init__, zero/utils.py defragment).
-  if (config_.stage > 0) writer_.empty_cache();
-  const SlotIndex registered = writer_.new_slot();
-  writer_.allocate(registered, work_.graph.buffers, kParameters, kComputeStream);
-  if (work_.graph.kept_outputs > Bytes::zero()) {
-    writer_.allocate(
-        writer_.new_slot(), work_.graph.kept_outputs, MemoryCategory::logits, kComputeStream);
-  }
-  Bytes resident = work_.graph.buffers + work_.graph.kept_outputs;
-  for (const EngineBuffer& buffer : buffers_) {
-    if (is_made_at_start(buffer)) resident += buffer.bytes;
-  }
-  for (const BufferLifetime lifetime : {BufferLifetime::resident}) allocate_buffers(lifetime);
-  make_second_copies();
-  pass_through(std::max(Bytes::zero(), outside.init_peak.gpu - resident), kTemporaries);
-  rank_.initialisation = writer_.since(begin);
-}
-
 StepSections DeepSpeedWriter::write_step(bool first) {
   StepSections step;
   if (!plan_.stages.empty()) {
@@ -316,6 +220,17 @@ void DeepSpeedWriter::begin_backward(int micro_step) {
   reducer_.begin_backward(micro_step);
 }
 
+// The optimizer makes a group's states when it steps that group for the first time.
+void DeepSpeedWriter::make_states(int group) {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const EngineBuffer& buffer = buffers_[i];
+    if (buffer.lifetime == BufferLifetime::first_step_on && buffer.index == group &&
+        buffer.place == BufferPlace::gpu && !buffer_held_[i]) {
+      allocate_buffer(i);
+    }
+  }
+}
+
 Section DeepSpeedWriter::write_optimizer_step(bool first) {
   const std::size_t begin = writer_.position();
   writer_.set_label(-1);
@@ -330,8 +245,10 @@ Section DeepSpeedWriter::write_optimizer_step(bool first) {
   actions_.clear();
   optimizer_step(config_, plan_.engine_parameters, /*overflowed=*/false, actions_);
   allocate_buffers(BufferLifetime::step);
-  if (first) allocate_buffers(BufferLifetime::first_step_on);
+  makes_states_ = first;
   write_actions(actions_);
+  if (first) allocate_buffers(BufferLifetime::first_step_on);
+  makes_states_ = false;
   release_transients();
   for (const BufferLifetime lifetime : {BufferLifetime::window_to_step,
                                         BufferLifetime::boundary_to_step,

@@ -66,7 +66,9 @@ class DeepSpeedWriter {
 
   // deepspeed_writer.cpp: the run, its buffers, the passes
   void write_initialisation();
-  std::vector<SlotIndex> load_apart();
+  std::vector<std::vector<SlotIndex>> load_apart();
+  void make_flat(int group, bool masters);
+  void write_fused_flattening();
   void write_flattening(bool on_gpu);
   void pass_through(Bytes bytes, MemoryCategory category);
   StepSections write_step(bool first);
@@ -107,6 +109,7 @@ class DeepSpeedWriter {
   void write_cast(const EngineAction& action);
   void write_collective(const EngineAction& action);
   void write_copy(const EngineAction& action);
+  void make_states(int group);
   SlotIndex free_slot();  // of what has gone, or a new one
   void write_update(const EngineAction& action);
   void write_overflow_scan(const EngineAction& action, Bytes scratch);
@@ -170,6 +173,7 @@ class DeepSpeedWriter {
   GradientReducer reducer_;
   EngineActions actions_;
   int micro_step_ = 0;
+  bool makes_states_ = false;       // in the first step
   bool micro_step_active_ = false;  // not the optimizer's step
   bool in_hooks_ = false;
   bool flushes_ = false;                  // between a flush and its collective

@@ -1,0 +1,163 @@
+// Loading and initialisation under DeepSpeed, tensor by tensor where what is left in the
+// allocator's cache depends on it.
+#include <algorithm>
+
+#include "model/engine/partition.hpp"
+#include "model/engine/transients.hpp"
+#include "model/predict/step_memory.hpp"
+#include "simulator/engines/deepspeed_writer.hpp"
+
+namespace zeroplan {
+namespace {
+
+constexpr MemoryCategory kParameters = MemoryCategory::parameters;
+constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
+
+bool is_made_at_start(const EngineBuffer& buffer) {
+  return buffer.place == BufferPlace::gpu && buffer.lifetime == BufferLifetime::resident;
+}
+
+}  // namespace
+
+void DeepSpeedWriter::pass_through(Bytes bytes, MemoryCategory category) {
+  const SlotIndex slot = writer_.new_slot();
+  writer_.allocate(slot, bytes, category, kComputeStream);
+  writer_.release(slot);
+}
+
+// The module's trained weights come tensor by tensor (nn.Module.to): a slot for each, by group.
+std::vector<std::vector<SlotIndex>> DeepSpeedWriter::load_apart() {
+  std::vector<std::vector<SlotIndex>> apart;
+  for (const EngineParameter& parameter : plan_.engine_parameters) {
+    if (!parameter.trainable) continue;
+    const auto group = static_cast<std::size_t>(parameter.group);
+    if (apart.size() <= group) apart.resize(group + 1);
+    apart[group].push_back(writer_.new_slot());
+    writer_.allocate(
+        apart[group].back(), parameter.numel * config_.model_dtype, kParameters, kComputeStream);
+  }
+  writer_.allocate(writer_.new_slot(), work_.graph.buffers, kParameters, kComputeStream);
+  return apart;
+}
+
+// The flat weights of a group (-1: of all), or its masters, each made of a clone of its part.
+void DeepSpeedWriter::make_flat(int group, bool masters) {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const EngineBuffer& buffer = buffers_[i];
+    if (!is_made_at_start(buffer) || buffer_held_[i]) continue;
+    if (group >= 0 && buffer.index != group) continue;
+    if (!masters) {
+      if (buffer.category == kParameters) allocate_buffer(i);
+      continue;
+    }
+    // What the optimizer makes has a suffix.
+    if (buffer.category != MemoryCategory::optimizer_states || !buffer.suffix.empty()) continue;
+    const SlotIndex clone = writer_.new_slot();
+    writer_.allocate(
+        clone, buffers_[i].elements * config_.model_dtype, kTemporaries, kComputeStream);
+    allocate_buffer(i);
+    writer_.release(clone);
+  }
+}
+
+// stage_1_and_2.py __init__: the trained weights are flattened. Up to 0.17, and where the GPU has
+// no room, group by group on the host, while the GPU's cache is emptied; else all beside the
+// module. Then a zero gradient of each master comes and goes (initialize_optimizer_states).
+void DeepSpeedWriter::write_flattening(bool on_gpu) {
+  const auto release_all = [&](const std::vector<SlotIndex>& slots) {
+    for (const SlotIndex slot : slots) writer_.release(slot);
+  };
+  writer_.mark(Phase::load);
+  const std::vector<std::vector<SlotIndex>> apart = load_apart();
+  writer_.mark(Phase::init);
+  const bool offload = config_.offload_optimizer.device != OffloadDevice::none;
+  const FlatPartition partition = flat_partition(config_, plan_.engine_parameters);
+  if (on_gpu) {
+    make_flat(-1, /*masters=*/false);
+    for (const std::vector<SlotIndex>& group : apart) release_all(group);
+    for (const FlatGroup& group : partition.groups) {
+      if (offload) pass_through(group.partition * config_.model_dtype, kTemporaries);
+    }
+  }
+  for (std::size_t group = 0; group < apart.size() && !on_gpu; ++group) {
+    release_all(apart[group]);
+    writer_.empty_cache();
+    make_flat(static_cast<int>(group), /*masters=*/false);
+    make_flat(static_cast<int>(group), /*masters=*/true);
+  }
+  make_flat(-1, /*masters=*/false);
+  make_flat(-1, /*masters=*/true);
+  allocate_buffers(BufferLifetime::resident);
+  Bytes zeros;
+  for (const FlatGroup& group : partition.groups) zeros += group.partition * config_.master_dtype;
+  if (!offload) pass_through(zeros, kTemporaries);
+}
+
+// fused_optimizer.py __init__: clones of a group's weights are flattened beside the module, each
+// master is cast from a clone; a first step with zero gradients makes the optimizer's states.
+void DeepSpeedWriter::write_fused_flattening() {
+  writer_.mark(Phase::load);
+  const std::vector<std::vector<SlotIndex>> apart = load_apart();
+  writer_.mark(Phase::init);
+  const FlatPartition partition = flat_partition(config_, plan_.engine_parameters);
+  for (std::size_t g = 0; g < apart.size(); ++g) {
+    std::vector<SlotIndex> clones;
+    for (const int p : partition.groups[g].declared) {
+      clones.push_back(writer_.new_slot());
+      writer_.allocate(
+          clones.back(),
+          plan_.engine_parameters[static_cast<std::size_t>(p)].numel * config_.model_dtype,
+          kTemporaries,
+          kComputeStream);
+    }
+    make_flat(static_cast<int>(g), /*masters=*/false);
+    for (const SlotIndex slot : clones) writer_.release(slot);
+    for (const SlotIndex slot : apart[g]) writer_.release(slot);
+    make_flat(static_cast<int>(g), /*masters=*/true);
+  }
+  std::vector<SlotIndex> zeros;
+  for (const FlatGroup& group : partition.groups) {
+    zeros.push_back(writer_.new_slot());
+    writer_.allocate(zeros.back(), group.numel * DType::fp32, kTemporaries, kComputeStream);
+  }
+  allocate_buffers(BufferLifetime::resident);
+  for (const SlotIndex slot : zeros) writer_.release(slot);
+}
+
+void DeepSpeedWriter::write_initialisation() {
+  const std::size_t begin = writer_.position();
+  if (optimizer_wrapper(config_) == OptimizerWrapper::zero12 && !config_.embedded) {
+    write_flattening(
+        flattens_on_gpu(config_, plan_.engine_parameters, plan_.cluster.gpu.memory.value));
+    rank_.initialisation = writer_.since(begin);
+    return;
+  }
+  if (optimizer_wrapper(config_) == OptimizerWrapper::fp16_fused && !config_.embedded) {
+    write_fused_flattening();
+    rank_.initialisation = writer_.since(begin);
+    return;
+  }
+  const OutsidePasses outside =
+      outside_passes(plan_, config_, buffers_, plan_.cluster.gpu.memory.value);
+  writer_.mark(Phase::load);
+  pass_through(outside.load_peak.gpu, kParameters);
+  writer_.mark(Phase::init);
+  // Stages 1 to 3 call it while they flatten (stage_1_and_2.py __init__, zero/utils.py defragment).
+  if (config_.stage > 0) writer_.empty_cache();
+  const SlotIndex registered = writer_.new_slot();
+  writer_.allocate(registered, work_.graph.buffers, kParameters, kComputeStream);
+  if (work_.graph.kept_outputs > Bytes::zero()) {
+    writer_.allocate(
+        writer_.new_slot(), work_.graph.kept_outputs, MemoryCategory::logits, kComputeStream);
+  }
+  Bytes resident = work_.graph.buffers + work_.graph.kept_outputs;
+  for (const EngineBuffer& buffer : buffers_) {
+    if (is_made_at_start(buffer)) resident += buffer.bytes;
+  }
+  for (const BufferLifetime lifetime : {BufferLifetime::resident}) allocate_buffers(lifetime);
+  make_second_copies();
+  pass_through(std::max(Bytes::zero(), outside.init_peak.gpu - resident), kTemporaries);
+  rank_.initialisation = writer_.since(begin);
+}
+
+}  // namespace zeroplan
