@@ -36,15 +36,23 @@ std::vector<std::vector<SlotIndex>> DeepSpeedWriter::load_apart() {
     writer_.allocate(
         apart[group].back(), parameter.numel * config_.model_dtype, kParameters, kComputeStream);
   }
-  writer_.allocate(writer_.new_slot(), work_.graph.buffers, kParameters, kComputeStream);
+  hold_registered();
   return apart;
+}
+
+// Registered buffers, and what a pipeline's last stage keeps of earlier micro-batches.
+void DeepSpeedWriter::hold_registered() {
+  writer_.allocate(writer_.new_slot(), work_.graph.buffers, kParameters, kComputeStream);
+  if (work_.graph.kept_outputs == Bytes::zero()) return;
+  writer_.allocate(
+      writer_.new_slot(), work_.graph.kept_outputs, MemoryCategory::logits, kComputeStream);
 }
 
 // The flat weights of a group (-1: of all), or its masters, each made of a clone of its part.
 void DeepSpeedWriter::make_flat(int group, bool masters) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const EngineBuffer& buffer = buffers_[i];
-    if (!is_made_at_start(buffer) || buffer_held_[i]) continue;
+    if (!is_made_at_start(buffer) || buffer_held_[i] || is_followed(buffer)) continue;
     if (group >= 0 && buffer.index != group) continue;
     if (!masters) {
       if (buffer.category == kParameters) allocate_buffer(i);
@@ -124,19 +132,59 @@ void DeepSpeedWriter::write_fused_flattening() {
   for (const SlotIndex slot : zeros) writer_.release(slot);
 }
 
+// stage3.py __init__: the partitions are copied into one buffer while the cache is empty, masters
+// are cast from clones, a zero gradient of the largest comes and goes
+// (initialize_optimizer_states), then bucket and gradients are made.
+void DeepSpeedWriter::write_partitioned() {
+  make_flat(-1, /*masters=*/false);
+  make_flat(-1, /*masters=*/true);
+  Bytes largest;
+  for (const EngineBuffer& buffer : buffers_) {
+    const bool master =
+        buffer.category == MemoryCategory::optimizer_states && buffer.suffix.empty();
+    if (master && is_made_at_start(buffer)) largest = std::max(largest, buffer.bytes);
+  }
+  pass_through(largest, kTemporaries);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const bool bucket = buffers_[i].category == MemoryCategory::communication_buffers;
+    if (bucket && is_made_at_start(buffers_[i]) && !buffer_held_[i]) allocate_buffer(i);
+  }
+}
+
+// stage3.py create_reduce_and_remove_grad_hooks gathers one parameter after the other; up to 0.16
+// what was gathered is copied into a tensor of the parameter's shape (_allgather_params).
+void DeepSpeedWriter::gather_for_hooks() {
+  const int ranks = partition_ranks(config_);
+  for (const EngineParameter& parameter : plan_.engine_parameters) {
+    if (!parameter.trainable) continue;
+    const SlotIndex gathered = writer_.new_slot();
+    writer_.allocate(gathered,
+                     partitioned_numel(parameter.numel, ranks) * ranks * config_.model_dtype,
+                     kTemporaries,
+                     kComputeStream);
+    if (config_.version < DeepSpeedVersion::v0_17) {
+      pass_through(parameter.numel * config_.model_dtype, kTemporaries);
+    }
+    writer_.release(gathered);
+  }
+}
+
 void DeepSpeedWriter::write_initialisation() {
   const std::size_t begin = writer_.position();
-  if (optimizer_wrapper(config_) == OptimizerWrapper::zero12 && !config_.embedded) {
+  const OptimizerWrapper wrapper = optimizer_wrapper(config_);
+  const bool real = !config_.embedded;  // DeepSpeed's own code
+  if (real && wrapper == OptimizerWrapper::zero12) {
     write_flattening(
         flattens_on_gpu(config_, plan_.engine_parameters, plan_.cluster.gpu.memory.value));
-    rank_.initialisation = writer_.since(begin);
-    return;
-  }
-  if (optimizer_wrapper(config_) == OptimizerWrapper::fp16_fused && !config_.embedded) {
+  } else if (real && wrapper == OptimizerWrapper::fp16_fused) {
     write_fused_flattening();
-    rank_.initialisation = writer_.since(begin);
-    return;
+  } else {
+    write_other_initialisation(real && wrapper == OptimizerWrapper::zero3);
   }
+  rank_.initialisation = writer_.since(begin);
+}
+
+void DeepSpeedWriter::write_other_initialisation(bool zero3) {
   const OutsidePasses outside =
       outside_passes(plan_, config_, buffers_, plan_.cluster.gpu.memory.value);
   writer_.mark(Phase::load);
@@ -144,20 +192,19 @@ void DeepSpeedWriter::write_initialisation() {
   writer_.mark(Phase::init);
   // Stages 1 to 3 call it while they flatten (stage_1_and_2.py __init__, zero/utils.py defragment).
   if (config_.stage > 0) writer_.empty_cache();
-  const SlotIndex registered = writer_.new_slot();
-  writer_.allocate(registered, work_.graph.buffers, kParameters, kComputeStream);
-  if (work_.graph.kept_outputs > Bytes::zero()) {
-    writer_.allocate(
-        writer_.new_slot(), work_.graph.kept_outputs, MemoryCategory::logits, kComputeStream);
-  }
+  hold_registered();
   Bytes resident = work_.graph.buffers + work_.graph.kept_outputs;
   for (const EngineBuffer& buffer : buffers_) {
     if (is_made_at_start(buffer)) resident += buffer.bytes;
   }
-  for (const BufferLifetime lifetime : {BufferLifetime::resident}) allocate_buffers(lifetime);
+  if (zero3) write_partitioned();
+  allocate_buffers(BufferLifetime::resident);
   make_second_copies();
-  pass_through(std::max(Bytes::zero(), outside.init_peak.gpu - resident), kTemporaries);
-  rank_.initialisation = writer_.since(begin);
+  if (zero3) {
+    gather_for_hooks();
+  } else {
+    pass_through(std::max(Bytes::zero(), outside.init_peak.gpu - resident), kTemporaries);
+  }
 }
 
 }  // namespace zeroplan

@@ -310,18 +310,21 @@ void DeepSpeedWriter::module_step(const ModuleStep& step) {
 
 // --- buffers of the engine
 
+// Gradients, persistent weights and hpZ's second copies are followed one by one.
+bool DeepSpeedWriter::is_followed(const EngineBuffer& buffer) const {
+  return is_waiting_gradient(buffer) || is_unbuffered_gradient(buffer, config_) ||
+         is_kept_gradient(buffer) ||
+         (config_.stage == 3 && buffer.attribute == "persistent_parameters") ||
+         buffer.attribute == kSecondCopy;
+}
+
 void DeepSpeedWriter::allocate_buffers(BufferLifetime lifetime) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const EngineBuffer& buffer = buffers_[i];
     if (buffer.place != BufferPlace::gpu || buffer.lifetime != lifetime || buffer_held_[i])
       continue;
-    // Gradients, persistent weights and hpZ's second copies are followed one by one.
-    if (is_waiting_gradient(buffer) || is_unbuffered_gradient(buffer, config_)) continue;
     if (buffer.made_by_flush && !owned_ready_) continue;
-    if (is_kept_gradient(buffer)) continue;
-    if (config_.stage == 3 && buffer.attribute == "persistent_parameters") continue;
-    if (buffer.attribute == kSecondCopy) continue;
-    allocate_buffer(i);
+    if (!is_followed(buffer)) allocate_buffer(i);
   }
 }
 

@@ -69,6 +69,11 @@ class DeepSpeedWriter {
   std::vector<std::vector<SlotIndex>> load_apart();
   void make_flat(int group, bool masters);
   void write_fused_flattening();
+  void write_partitioned();
+  void gather_for_hooks();
+  void write_other_initialisation(bool zero3);
+  void hold_registered();
+  bool is_followed(const EngineBuffer& buffer) const;
   void write_flattening(bool on_gpu);
   void pass_through(Bytes bytes, MemoryCategory category);
   StepSections write_step(bool first);
