@@ -56,6 +56,7 @@ const std::set<std::string>& names() {
       "gpus",
       "cost",
       "machine",
+      "required",
       "best",
       "other",
       "plan",
