@@ -332,7 +332,7 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
       }
       break;
     case ActionKind::optimizer_step:
-      if (makes_states_) make_states(action.group);
+      prepare_group(action.group);
       transient_for_a_kernel(
           scratch,
           stream,

@@ -80,6 +80,7 @@ void DeepSpeedWriter::write_flattening(bool on_gpu) {
   writer_.mark(Phase::init);
   const bool offload = config_.offload_optimizer.device != OffloadDevice::none;
   const FlatPartition partition = flat_partition(config_, plan_.engine_parameters);
+  groups_ = static_cast<int>(partition.groups.size());
   if (on_gpu) {
     make_flat(-1, /*masters=*/false);
     for (const std::vector<SlotIndex>& group : apart) release_all(group);

@@ -17,6 +17,10 @@ constexpr BufferLifetime kFirstBackward[] = {BufferLifetime::window,
 constexpr BufferLifetime kBoundaryBackward[] = {BufferLifetime::boundary_backward,
                                                 BufferLifetime::boundary_to_step};
 
+constexpr BufferLifetime kConsumedByStep[] = {BufferLifetime::window_to_step,
+                                              BufferLifetime::boundary_to_step,
+                                              BufferLifetime::after_boundary};
+
 // As many as the stage has alive, or as the played step has micro-batches.
 std::int64_t played_live_micro_batches(const Plan& plan, const EngineConfig& config) {
   return std::min<std::int64_t>(live_micro_batches(plan), config.gradient_accumulation_steps);
@@ -220,11 +224,19 @@ void DeepSpeedWriter::begin_backward(int micro_step) {
   reducer_.begin_backward(micro_step);
 }
 
-// The optimizer makes a group's states when it steps that group for the first time.
-void DeepSpeedWriter::make_states(int group) {
+// What the step of a group finds and makes. Stages 1 and 2 drop the gradients once the last group's
+// are cast (stage_1_and_2.py step: averaged_gradients[i] = None); the optimizer makes a group's
+// states when it steps that group for the first time.
+void DeepSpeedWriter::prepare_group(int group) {
+  const bool zero12 = optimizer_wrapper(config_) == OptimizerWrapper::zero12;
+  if (zero12 && !config_.embedded && group + 1 == groups_) {
+    for (const BufferLifetime lifetime : kConsumedByStep) release_buffers(lifetime);
+  }
+  if (!makes_states_) return;
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const EngineBuffer& buffer = buffers_[i];
-    if (buffer.lifetime == BufferLifetime::first_step_on && buffer.index == group &&
+    const bool its = buffer.index < 0 || buffer.index == group;
+    if (buffer.lifetime == BufferLifetime::first_step_on && its &&
         buffer.place == BufferPlace::gpu && !buffer_held_[i]) {
       allocate_buffer(i);
     }
@@ -250,12 +262,8 @@ Section DeepSpeedWriter::write_optimizer_step(bool first) {
   if (first) allocate_buffers(BufferLifetime::first_step_on);
   makes_states_ = false;
   release_transients();
-  for (const BufferLifetime lifetime : {BufferLifetime::window_to_step,
-                                        BufferLifetime::boundary_to_step,
-                                        BufferLifetime::after_boundary,
-                                        BufferLifetime::step}) {
-    release_buffers(lifetime);
-  }
+  for (const BufferLifetime lifetime : kConsumedByStep) release_buffers(lifetime);
+  release_buffers(BufferLifetime::step);
   // zero_grad(set_to_none=True), except where they are zeroed and kept.
   if (!keeps_gradients_) release_waiting_gradients();
   allocate_buffers(BufferLifetime::between_steps);

@@ -114,7 +114,7 @@ class DeepSpeedWriter {
   void write_cast(const EngineAction& action);
   void write_collective(const EngineAction& action);
   void write_copy(const EngineAction& action);
-  void make_states(int group);
+  void prepare_group(int group);
   SlotIndex free_slot();  // of what has gone, or a new one
   void write_update(const EngineAction& action);
   void write_overflow_scan(const EngineAction& action, Bytes scratch);
@@ -178,6 +178,7 @@ class DeepSpeedWriter {
   GradientReducer reducer_;
   EngineActions actions_;
   int micro_step_ = 0;
+  int groups_ = 0;                  // of the optimizer, in stages 1 and 2
   bool makes_states_ = false;       // in the first step
   bool micro_step_active_ = false;  // not the optimizer's step
   bool in_hooks_ = false;
