@@ -207,6 +207,10 @@ PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& qu
       played.factor = 1.0 - kRounding;  // it runs on a smaller card by luck alone
     }
   }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (ranks[i].stands_in) continue;
+    played.most_reserved = std::max(played.most_reserved, runs[i].stats.peak_reserved());
+  }
   TimeAccount step = step_of(runs);
   played.run = std::move(runs[tightest.index]);
   step.device_memory = played.run.step.device_memory;

@@ -72,7 +72,7 @@ void take_memory(
   }
   gpu.replayed_reserved = plan.cluster.gpu.is_cpu()
                               ? gpu.peak_allocated
-                              : std::max(simulation.stats.peak_reserved(), gpu.peak_allocated);
+                              : std::max(played.most_reserved, gpu.peak_allocated);
   gpu.peak_reserved = reserved_at_peak(plan, played, gpu.capacity - reserve - outside, gpu);
   gpu.static_allocated = simulation.static_allocated;
   gpu.allocator_flushes = simulation.stats.num_alloc_retries;

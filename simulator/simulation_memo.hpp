@@ -26,6 +26,7 @@ struct PlayedRank {
   int rank = 0;
   double factor = 0.0;   // by which the card can be smaller
   RankSimulation run;    // on the card, or without a limit where it does not run there
+  Bytes most_reserved;   // by any rank: not always by the one that has the least room
   bool stopped = false;  // not played: not even the deciding card, or no card at all, is enough
 };
 

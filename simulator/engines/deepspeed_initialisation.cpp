@@ -68,9 +68,10 @@ void DeepSpeedWriter::make_flat(int group, bool masters) {
   }
 }
 
-// stage_1_and_2.py __init__: the trained weights are flattened. Up to 0.17, and where the GPU has
-// no room, group by group on the host, while the GPU's cache is emptied; else all beside the
-// module. Then a zero gradient of each master comes and goes (initialize_optimizer_states).
+// stage_1_and_2.py __init__: the trained weights are flattened group by group, each time after the
+// GPU's cache is emptied: beside the module's tensors, or up to 0.17, and where the GPU has no
+// room, on the host after they have gone. Then a zero gradient of each master comes and goes
+// (initialize_optimizer_states).
 void DeepSpeedWriter::write_flattening(bool on_gpu) {
   const auto release_all = [&](const std::vector<SlotIndex>& slots) {
     for (const SlotIndex slot : slots) writer_.release(slot);
@@ -81,18 +82,17 @@ void DeepSpeedWriter::write_flattening(bool on_gpu) {
   const bool offload = config_.offload_optimizer.device != OffloadDevice::none;
   const FlatPartition partition = flat_partition(config_, plan_.engine_parameters);
   groups_ = static_cast<int>(partition.groups.size());
-  if (on_gpu) {
-    make_flat(-1, /*masters=*/false);
-    for (const std::vector<SlotIndex>& group : apart) release_all(group);
-    for (const FlatGroup& group : partition.groups) {
-      if (offload) pass_through(group.partition * config_.model_dtype, kTemporaries);
-    }
-  }
-  for (std::size_t group = 0; group < apart.size() && !on_gpu; ++group) {
-    release_all(apart[group]);
+  for (std::size_t g = 0; g < apart.size(); ++g) {
+    const int group = static_cast<int>(g);
+    if (!on_gpu) release_all(apart[g]);
     writer_.empty_cache();
-    make_flat(static_cast<int>(group), /*masters=*/false);
-    make_flat(static_cast<int>(group), /*masters=*/true);
+    make_flat(group, /*masters=*/false);
+    if (on_gpu) release_all(apart[g]);
+    // The clone of a part whose master is on the host.
+    if (offload && on_gpu) {
+      pass_through(partition.groups[g].partition * config_.model_dtype, kTemporaries);
+    }
+    make_flat(group, /*masters=*/true);
   }
   make_flat(-1, /*masters=*/false);
   make_flat(-1, /*masters=*/true);
