@@ -164,8 +164,10 @@ HostAndGpu zero3_peak(const EngineConfig& config,
   }
   Bytes states = with_masters + largest_gpu * config.master_dtype;
   if (!offload) states = std::max(states, with_masters + largest_any * config.master_dtype);
-  // Every trainable parameter is gathered once, alone, when its hook is made.
-  const Bytes gather = resident + partitioned_numel(largest, ranks) * ranks * config.model_dtype;
+  // Every trainable parameter is gathered once, alone, when its hook is made; up to 0.16 into a
+  // buffer that is then copied (partition_parameters.py _allgather_params).
+  Bytes gather = resident + partitioned_numel(largest, ranks) * ranks * config.model_dtype;
+  if (config.version < DeepSpeedVersion::v0_17) gather += largest * config.model_dtype;
   peak.gpu = std::max({module, states, gather});
   peak.host_pinned = initialised(buffers, BufferPlace::host_pinned);
   const Bytes pageable = initialised(buffers, BufferPlace::host_pageable);

@@ -16,8 +16,9 @@ struct Workspaces {
   std::mutex mutex;
   std::map<std::pair<int, Stream>, Workspace> all;
 };
+// Never destroyed: kernels that live as long as the program give theirs back at its very end.
 Workspaces& workspaces() {
-  static Workspaces instance;
+  static Workspaces& instance = *new Workspaces;
   return instance;
 }
 
