@@ -123,7 +123,7 @@ std::optional<double> Arguments::real(const std::string& option, double min, dou
   return number;
 }
 
-// What a resolved document says nobody stated, somebody states now.
+// A flag states the value: the resolved document's marks of an assumption go.
 void forget_assumption(Json& cluster, std::string_view key) {
   for (const char* marks : {"assumed", "required"}) {
     if (Json* list = cluster.find(marks); list != nullptr && list->is_array()) {

@@ -264,6 +264,8 @@ void EventLoop::queue_event(EventQueue& queue, StreamId stream) {
   for (const StreamClock& clock : clocks_) queue.queued_then.push_back(clock.queued);
 }
 
+// For the allocator alone, what was enqueued before an event that the host has taken has ended on
+// every stream, whatever the times say (docs/model.md, Host and streams).
 void EventLoop::pop(EventQueue& queue) {
   const std::int64_t* queued = &queue.queued_then[queue.head * clocks_.size()];
   for (StreamClock& clock : clocks_) clock.awaited = std::max(clock.awaited, *queued++);

@@ -20,7 +20,7 @@ inline constexpr StreamId kMaxStreams = 64;
 struct StreamClock {
   std::int64_t queued = 0;     // ticket of the last work queued
   std::int64_t completed = 0;  // every ticket up to this one is complete
-  std::int64_t awaited = 0;    // the host has waited for work that was queued after this one
+  std::int64_t awaited = 0;    // up to here counts as complete: the host waited for later work
 };
 
 // By stream. A stream past the end has never had work: its events are complete when recorded.

@@ -165,8 +165,8 @@ Question with_packages(Question question, const Packages& packages) {
   return question;
 }
 
-// Something that fits where nothing does without packages; the fewest that are enough. The question
-// is then asked with them.
+// Where nothing fits, the first set of packages (the fewest come first) with which something does.
+// The rest of the answer is then for the question with these packages.
 void try_packages(Question& question, const PredictOptions& options, FitAnswer& answer) {
   for (const Packages& packages :
        packages_to_try(question.scenario, answer.strategies.front().plan)) {

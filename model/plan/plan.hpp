@@ -136,5 +136,6 @@ Json scenario_document(const Plan& plan, const Scenario& scenario);
 // Trainer hands all parameters as one group (integrations/deepspeed.py deepspeed_optim_sched), and
 // so does a native script.
 std::vector<EngineParameter> engine_parameters(const Model& model, Frontend frontend, bool in_file);
+std::vector<EngineParameter> engine_parameters(const Plan& plan);  // of its model
 
 }  // namespace zeroplan

@@ -444,10 +444,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   r.plan.tensor_model = r.plan.model;
   divide_model(r);
   r.plan.engine = engine_config(r.plan);
-  r.plan.engine_parameters =
-      engine_parameters(*r.plan.model,
-                        r.plan.workload.frontend,
-                        r.plan.ds_config.text(Knob::optimizer_type).has_value());
+  r.plan.engine_parameters = engine_parameters(r.plan);
   resolve_torch_engine(r);
   r.throw_problems();
   warn_outside_profile(r);
@@ -483,6 +480,11 @@ std::vector<EngineParameter> engine_parameters(const Model& model,
     result.back().quantized = parameter.quantized;
   }
   return result;
+}
+
+std::vector<EngineParameter> engine_parameters(const Plan& plan) {
+  return engine_parameters(
+      *plan.model, plan.workload.frontend, plan.ds_config.text(Knob::optimizer_type).has_value());
 }
 
 }  // namespace zeroplan

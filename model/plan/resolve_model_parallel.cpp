@@ -139,8 +139,7 @@ Plan stage_plan(const Plan& plan, std::int64_t stage) {
                 range.count,
                 stage == 0,
                 stage + 1 == static_cast<std::int64_t>(plan.stages.size())}));
-  result.engine_parameters = engine_parameters(
-      *result.model, plan.workload.frontend, plan.ds_config.text(Knob::optimizer_type).has_value());
+  result.engine_parameters = engine_parameters(result);
   return result;
 }
 

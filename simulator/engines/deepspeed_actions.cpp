@@ -112,10 +112,7 @@ void DeepSpeedWriter::write_action(const EngineAction& action) {
       writer_.queue_event(reduce_queue_, stream);
       if (flushes_) release_held();
       release_transients();
-      for (const SlotIndex slot : handed_) {
-        writer_.release(slot);
-        free_slots_.push_back(slot);
-      }
+      for (const SlotIndex slot : handed_) release_slot(slot);
       handed_.clear();
       flushes_ = false;
       break;
@@ -152,6 +149,11 @@ SlotIndex DeepSpeedWriter::free_slot() {
   return slot;
 }
 
+void DeepSpeedWriter::release_slot(SlotIndex slot) {
+  writer_.release(slot);
+  free_slots_.push_back(slot);
+}
+
 // In the optimizer's step the flat copy of a group goes once its cast is made
 // (stage_1_and_2.py step, stage3.py _prepare_fp32_grad_for_sub_group).
 void DeepSpeedWriter::write_cast(const EngineAction& action) {
@@ -167,17 +169,13 @@ void DeepSpeedWriter::write_cast(const EngineAction& action) {
     transients_.pop_back();
     return;
   }
-  for (const SlotIndex slot : flat) {
-    writer_.release(slot);
-    free_slots_.push_back(slot);
-  }
+  for (const SlotIndex slot : flat) release_slot(slot);
   transients_.erase(transients_.begin(), transients_.end() - 1);
 }
 
 void DeepSpeedWriter::transient_for_a_kernel(Bytes bytes, StreamId stream, TaskIndex task) {
   transient(bytes, kTemporaries, stream, task);
-  writer_.release(transients_.back());
-  free_slots_.push_back(transients_.back());
+  release_slot(transients_.back());
   transients_.pop_back();
 }
 
@@ -186,18 +184,14 @@ void DeepSpeedWriter::transient_for_a_kernel(Bytes bytes, StreamId stream, TaskI
 void DeepSpeedWriter::release_casts(int count) {
   const auto last = static_cast<std::size_t>(std::max(count, 0));
   for (std::size_t i = 0; i < last && !casts_.empty(); ++i) {
-    writer_.release(casts_.back());
-    free_slots_.push_back(casts_.back());
+    release_slot(casts_.back());
     casts_.pop_back();
   }
 }
 
 void DeepSpeedWriter::release_transients() {
   release_casts(static_cast<int>(casts_.size()));
-  for (const SlotIndex slot : transients_) {
-    writer_.release(slot);
-    free_slots_.push_back(slot);
-  }
+  for (const SlotIndex slot : transients_) release_slot(slot);
   transients_.clear();
 }
 
@@ -264,40 +258,32 @@ void DeepSpeedWriter::write_copy(const EngineAction& action) {
 }
 
 // stage_1_and_2.py _has_inf_or_nan: x.float(), isnan, isinf (of absolute values), their union, that
-// in fp32. The others are one temporary.
+// in fp32. Of the other wrappers, and in fp32, what it makes is counted as one temporary.
 void DeepSpeedWriter::write_overflow_scan(const EngineAction& action, Bytes scratch) {
   const StreamId stream = stream_of(action.stream);
   const TaskIndex scan =
       tasks_.kernel("overflow scan", action.elements * action.dtype + scratch * 2, 5);
-  const Bytes floats = action.elements * DType::fp32;
-  if (scratch <= floats * 2 || optimizer_wrapper(config_) != OptimizerWrapper::zero12) {
+  if (optimizer_wrapper(config_) != OptimizerWrapper::zero12 || scratch == Bytes::zero() ||
+      action.dtype == DType::fp32) {
     transient_for_a_kernel(scratch, stream, scan);
     return;
   }
+  const auto made = [&](Bytes bytes) {
+    const SlotIndex slot = free_slot();
+    writer_.allocate(slot, bytes, kTemporaries, stream);
+    return slot;
+  };
   const Bytes mask = action.elements.times_width(1);
-  std::vector<SlotIndex> held;
-  const auto hold = [&](Bytes bytes) {
-    held.push_back(free_slot());
-    writer_.allocate(held.back(), bytes, kTemporaries, stream);
-  };
-  const auto drop_last = [&] {
-    writer_.release(held.back());
-    free_slots_.push_back(held.back());
-    held.pop_back();
-  };
-  if (action.dtype != DType::fp32) hold(floats);
-  hold(mask);
-  hold(floats);
-  const SlotIndex absolute = held.back();
-  held.pop_back();
-  hold(mask);
-  writer_.release(absolute);
-  free_slots_.push_back(absolute);
-  hold(mask);
-  hold(floats);
+  const Bytes floats = action.elements * DType::fp32;
+  std::vector<SlotIndex> held = {made(floats), made(mask)};
+  const SlotIndex absolute = made(floats);
+  held.push_back(made(mask));
+  release_slot(absolute);
+  held.push_back(made(mask));
+  held.push_back(made(floats));
   tasks_.touch(scratch);
   writer_.issue(scan, stream);
-  while (!held.empty()) drop_last();
+  for (; !held.empty(); held.pop_back()) release_slot(held.back());
 }
 
 void DeepSpeedWriter::write_update(const EngineAction& action) {

@@ -85,8 +85,7 @@ void DeepSpeedWriter::write_fetch(const FetchEvent& event) {
             return flat.elements == event.elements;
           });
       ZP_CHECK(found != flat_buffers_.end(), "a bucket is dropped that was never gathered");
-      writer_.release(found->slot);
-      free_slots_.push_back(found->slot);
+      release_slot(found->slot);
       flat_buffers_.erase(found);
       break;
     }
@@ -135,9 +134,7 @@ void DeepSpeedWriter::write_gather(const FetchEvent& event) {
     writer_.allocate(output, bytes, MemoryCategory::parameters, stream);
     parameter_held_[p] = true;
   } else {
-    if (free_slots_.empty()) free_slots_.push_back(writer_.new_slot());
-    output = free_slots_.back();
-    free_slots_.pop_back();
+    output = free_slot();
     writer_.allocate(output, bytes, MemoryCategory::communication_buffers, stream);
     flat_buffers_.push_back({output, event.elements});
     writer_.issue(tasks_.kernel("own part", bytes / event.group * 2), stream);

@@ -17,12 +17,25 @@ bool is_made_at_start(const EngineBuffer& buffer) {
   return buffer.place == BufferPlace::gpu && buffer.lifetime == BufferLifetime::resident;
 }
 
+// Of weights; what the optimizer makes beside has a suffix.
+bool is_master(const EngineBuffer& buffer) {
+  return buffer.category == MemoryCategory::optimizer_states && buffer.suffix.empty();
+}
+
 }  // namespace
 
-void DeepSpeedWriter::pass_through(Bytes bytes, MemoryCategory category) {
+SlotIndex DeepSpeedWriter::hold(Bytes bytes, MemoryCategory category) {
   const SlotIndex slot = writer_.new_slot();
   writer_.allocate(slot, bytes, category, kComputeStream);
-  writer_.release(slot);
+  return slot;
+}
+
+void DeepSpeedWriter::pass_through(Bytes bytes, MemoryCategory category) {
+  writer_.release(hold(bytes, category));
+}
+
+void DeepSpeedWriter::release_all(const std::vector<SlotIndex>& slots) {
+  for (const SlotIndex slot : slots) writer_.release(slot);
 }
 
 // The module's trained weights come tensor by tensor (nn.Module.to): a slot for each, by group.
@@ -32,9 +45,7 @@ std::vector<std::vector<SlotIndex>> DeepSpeedWriter::load_apart() {
     if (!parameter.trainable) continue;
     const auto group = static_cast<std::size_t>(parameter.group);
     if (apart.size() <= group) apart.resize(group + 1);
-    apart[group].push_back(writer_.new_slot());
-    writer_.allocate(
-        apart[group].back(), parameter.numel * config_.model_dtype, kParameters, kComputeStream);
+    apart[group].push_back(hold(parameter.numel * config_.model_dtype, kParameters));
   }
   hold_registered();
   return apart;
@@ -42,27 +53,29 @@ std::vector<std::vector<SlotIndex>> DeepSpeedWriter::load_apart() {
 
 // Registered buffers, and what a pipeline's last stage keeps of earlier micro-batches.
 void DeepSpeedWriter::hold_registered() {
-  writer_.allocate(writer_.new_slot(), work_.graph.buffers, kParameters, kComputeStream);
-  if (work_.graph.kept_outputs == Bytes::zero()) return;
-  writer_.allocate(
-      writer_.new_slot(), work_.graph.kept_outputs, MemoryCategory::logits, kComputeStream);
+  hold(work_.graph.buffers, kParameters);
+  if (work_.graph.kept_outputs > Bytes::zero()) {
+    hold(work_.graph.kept_outputs, MemoryCategory::logits);
+  }
 }
 
-// The flat weights of a group (-1: of all), or its masters, each made of a clone of its part.
-void DeepSpeedWriter::make_flat(int group, bool masters) {
+bool DeepSpeedWriter::is_open(std::size_t buffer, int group) const {
+  return is_made_at_start(buffers_[buffer]) && !buffer_held_[buffer] &&
+         !is_followed(buffers_[buffer]) && (group < 0 || buffers_[buffer].index == group);
+}
+
+// The flat weights of a group; -1: all that are left.
+void DeepSpeedWriter::make_weights(int group) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    const EngineBuffer& buffer = buffers_[i];
-    if (!is_made_at_start(buffer) || buffer_held_[i] || is_followed(buffer)) continue;
-    if (group >= 0 && buffer.index != group) continue;
-    if (!masters) {
-      if (buffer.category == kParameters) allocate_buffer(i);
-      continue;
-    }
-    // What the optimizer makes has a suffix.
-    if (buffer.category != MemoryCategory::optimizer_states || !buffer.suffix.empty()) continue;
-    const SlotIndex clone = writer_.new_slot();
-    writer_.allocate(
-        clone, buffers_[i].elements * config_.model_dtype, kTemporaries, kComputeStream);
+    if (is_open(i, group) && buffers_[i].category == kParameters) allocate_buffer(i);
+  }
+}
+
+// Its masters, each made of a clone of its part.
+void DeepSpeedWriter::make_masters(int group) {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (!is_open(i, group) || !is_master(buffers_[i])) continue;
+    const SlotIndex clone = hold(buffers_[i].elements * config_.model_dtype, kTemporaries);
     allocate_buffer(i);
     writer_.release(clone);
   }
@@ -73,9 +86,6 @@ void DeepSpeedWriter::make_flat(int group, bool masters) {
 // room, on the host after they have gone. Then a zero gradient of each master comes and goes
 // (initialize_optimizer_states).
 void DeepSpeedWriter::write_flattening(bool on_gpu) {
-  const auto release_all = [&](const std::vector<SlotIndex>& slots) {
-    for (const SlotIndex slot : slots) writer_.release(slot);
-  };
   writer_.mark(Phase::load);
   const std::vector<std::vector<SlotIndex>> apart = load_apart();
   writer_.mark(Phase::init);
@@ -86,16 +96,16 @@ void DeepSpeedWriter::write_flattening(bool on_gpu) {
     const int group = static_cast<int>(g);
     if (!on_gpu) release_all(apart[g]);
     writer_.empty_cache();
-    make_flat(group, /*masters=*/false);
+    make_weights(group);
     if (on_gpu) release_all(apart[g]);
     // The clone of a part whose master is on the host.
     if (offload && on_gpu) {
       pass_through(partition.groups[g].partition * config_.model_dtype, kTemporaries);
     }
-    make_flat(group, /*masters=*/true);
+    make_masters(group);
   }
-  make_flat(-1, /*masters=*/false);
-  make_flat(-1, /*masters=*/true);
+  make_weights(-1);
+  make_masters(-1);
   allocate_buffers(BufferLifetime::resident);
   Bytes zeros;
   for (const FlatGroup& group : partition.groups) zeros += group.partition * config_.master_dtype;
@@ -112,38 +122,31 @@ void DeepSpeedWriter::write_fused_flattening() {
   for (std::size_t g = 0; g < apart.size(); ++g) {
     std::vector<SlotIndex> clones;
     for (const int p : partition.groups[g].declared) {
-      clones.push_back(writer_.new_slot());
-      writer_.allocate(
-          clones.back(),
-          plan_.engine_parameters[static_cast<std::size_t>(p)].numel * config_.model_dtype,
-          kTemporaries,
-          kComputeStream);
+      const Elements numel = plan_.engine_parameters[static_cast<std::size_t>(p)].numel;
+      clones.push_back(hold(numel * config_.model_dtype, kTemporaries));
     }
-    make_flat(static_cast<int>(g), /*masters=*/false);
-    for (const SlotIndex slot : clones) writer_.release(slot);
-    for (const SlotIndex slot : apart[g]) writer_.release(slot);
-    make_flat(static_cast<int>(g), /*masters=*/true);
+    make_weights(static_cast<int>(g));
+    release_all(clones);
+    release_all(apart[g]);
+    make_masters(static_cast<int>(g));
   }
   std::vector<SlotIndex> zeros;
   for (const FlatGroup& group : partition.groups) {
-    zeros.push_back(writer_.new_slot());
-    writer_.allocate(zeros.back(), group.numel * DType::fp32, kTemporaries, kComputeStream);
+    zeros.push_back(hold(group.numel * DType::fp32, kTemporaries));
   }
   allocate_buffers(BufferLifetime::resident);
-  for (const SlotIndex slot : zeros) writer_.release(slot);
+  release_all(zeros);
 }
 
 // stage3.py __init__: the partitions are copied into one buffer while the cache is empty, masters
 // are cast from clones, a zero gradient of the largest comes and goes
 // (initialize_optimizer_states), then bucket and gradients are made.
 void DeepSpeedWriter::write_partitioned() {
-  make_flat(-1, /*masters=*/false);
-  make_flat(-1, /*masters=*/true);
+  make_weights(-1);
+  make_masters(-1);
   Bytes largest;
   for (const EngineBuffer& buffer : buffers_) {
-    const bool master =
-        buffer.category == MemoryCategory::optimizer_states && buffer.suffix.empty();
-    if (master && is_made_at_start(buffer)) largest = std::max(largest, buffer.bytes);
+    if (is_master(buffer) && is_made_at_start(buffer)) largest = std::max(largest, buffer.bytes);
   }
   pass_through(largest, kTemporaries);
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
@@ -158,11 +161,8 @@ void DeepSpeedWriter::gather_for_hooks() {
   const int ranks = partition_ranks(config_);
   for (const EngineParameter& parameter : plan_.engine_parameters) {
     if (!parameter.trainable) continue;
-    const SlotIndex gathered = writer_.new_slot();
-    writer_.allocate(gathered,
-                     partitioned_numel(parameter.numel, ranks) * ranks * config_.model_dtype,
-                     kTemporaries,
-                     kComputeStream);
+    const SlotIndex gathered =
+        hold(partitioned_numel(parameter.numel, ranks) * ranks * config_.model_dtype, kTemporaries);
     if (config_.version < DeepSpeedVersion::v0_17) {
       pass_through(parameter.numel * config_.model_dtype, kTemporaries);
     }
@@ -194,18 +194,18 @@ void DeepSpeedWriter::write_other_initialisation(bool zero3) {
   // Stages 1 to 3 call it while they flatten (stage_1_and_2.py __init__, zero/utils.py defragment).
   if (config_.stage > 0) writer_.empty_cache();
   hold_registered();
-  Bytes resident = work_.graph.buffers + work_.graph.kept_outputs;
-  for (const EngineBuffer& buffer : buffers_) {
-    if (is_made_at_start(buffer)) resident += buffer.bytes;
-  }
   if (zero3) write_partitioned();
   allocate_buffers(BufferLifetime::resident);
   make_second_copies();
   if (zero3) {
     gather_for_hooks();
-  } else {
-    pass_through(std::max(Bytes::zero(), outside.init_peak.gpu - resident), kTemporaries);
+    return;
   }
+  Bytes resident = work_.graph.buffers + work_.graph.kept_outputs;
+  for (const EngineBuffer& buffer : buffers_) {
+    if (is_made_at_start(buffer)) resident += buffer.bytes;
+  }
+  pass_through(std::max(Bytes::zero(), outside.init_peak.gpu - resident), kTemporaries);
 }
 
 }  // namespace zeroplan

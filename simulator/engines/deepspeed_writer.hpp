@@ -64,18 +64,24 @@ class DeepSpeedWriter {
     Elements elements;
   };
 
-  // deepspeed_writer.cpp: the run, its buffers, the passes
+  // deepspeed_initialisation.cpp: before the first step
   void write_initialisation();
-  std::vector<std::vector<SlotIndex>> load_apart();
-  void make_flat(int group, bool masters);
+  void write_flattening(bool on_gpu);
   void write_fused_flattening();
+  void write_other_initialisation(bool zero3);
   void write_partitioned();
   void gather_for_hooks();
-  void write_other_initialisation(bool zero3);
+  std::vector<std::vector<SlotIndex>> load_apart();
   void hold_registered();
-  bool is_followed(const EngineBuffer& buffer) const;
-  void write_flattening(bool on_gpu);
+  bool is_open(std::size_t buffer, int group) const;  // made at the start, and not yet
+  void make_weights(int group);
+  void make_masters(int group);
+  SlotIndex hold(Bytes bytes, MemoryCategory category);
   void pass_through(Bytes bytes, MemoryCategory category);
+  void release_all(const std::vector<SlotIndex>& slots);
+
+  // deepspeed_writer.cpp: the run, its buffers, the passes
+  bool is_followed(const EngineBuffer& buffer) const;
   StepSections write_step(bool first);
   Section write_micro_step(int micro_step);
   Section write_pipeline();
@@ -116,6 +122,7 @@ class DeepSpeedWriter {
   void write_copy(const EngineAction& action);
   void prepare_group(int group);
   SlotIndex free_slot();  // of what has gone, or a new one
+  void release_slot(SlotIndex slot);
   void write_update(const EngineAction& action);
   void write_overflow_scan(const EngineAction& action, Bytes scratch);
   void write_swap(const EngineAction& action);

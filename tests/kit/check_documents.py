@@ -32,15 +32,13 @@ def check(folder):
     else:
         assert int(value(accelerate, "num_processes")) == ranks
         assert int(value(accelerate, "num_machines")) == cluster["nodes"]
-    if pipeline > 1:
-        pass
-    elif workload["engine"] == "deepspeed":
-        assert int(value(factory, "per_device_train_batch_size")) == workload["micro_batch_size"]
-        assert int(value(factory, "gradient_accumulation_steps")) == workload["gradient_accumulation_steps"]
-        assert int(value(factory, "cutoff_len")) == workload["sequence_length"]
-    else:
-        assert value(accelerate, "distributed_type") in ("FSDP", "MULTI_GPU")
-        assert not factory.exists()
+        if workload["engine"] == "deepspeed":
+            assert int(value(factory, "per_device_train_batch_size")) == workload["micro_batch_size"]
+            assert int(value(factory, "gradient_accumulation_steps")) == workload["gradient_accumulation_steps"]
+            assert int(value(factory, "cutoff_len")) == workload["sequence_length"]
+        else:
+            assert value(accelerate, "distributed_type") in ("FSDP", "MULTI_GPU")
+            assert not factory.exists()
     pins = dict(line.split("==") for line in (folder / "requirements.txt").read_text().splitlines() if "==" in line)
     for package, release in scenario["software"].items():
         assert pins.get(package, release) == release, f"{package} {pins}"

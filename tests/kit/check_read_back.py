@@ -160,14 +160,14 @@ class Kit:
         if module == "flash_attn":
             check('attn_implementation="flash_attention_2"' in (self.kit / "PLAN.md").read_text(), "flash: PLAN.md")
             return
-        stub = self.folder / "stub" / module / "transformers"
-        stub.mkdir(parents=True)
-        for file in (stub.parent / "__init__.py", stub / "__init__.py", stub / "monkey_patch.py"):
-            file.write_text(LIGER if file.parent == stub else "")
+        replacement = self.folder / "replacement" / module / "transformers"
+        replacement.mkdir(parents=True)
+        for file in (replacement.parent / "__init__.py", replacement / "__init__.py", replacement / "monkey_patch.py"):
+            file.write_text(LIGER if file.parent == replacement else "")
         code, out, err = run(
             [self.program, "rehearse", "--gpu", self.gpu, "--ranks", "2", "--events", "done", "--json", *start],
             self.kit,
-            PYTHONPATH=str(self.folder / "stub"),
+            PYTHONPATH=str(self.folder / "replacement"),
         )
         check(code == 0, f"{self.name}: with {package} in its place: {code}: {(out + err)[-600:]}")
         notes = self.kit / "liger.json"

@@ -78,7 +78,8 @@ TEST_CASE("where pinned memory alone is too much a strategy without it is the an
   CHECK(describe(best.strategy).find("pin_memory false") != std::string::npos);
   // A file that says how is kept, and gets a remedy.
   const FitAnswer said = fit(parse_scenario(
-      parse_json(with_host_memory("50000000000") + R"(,"ds_config":{"zero_optimization":{"stage":3,"sub_group_size":1e9,
+      parse_json(with_host_memory("50000000000") +
+                     R"(,"ds_config":{"zero_optimization":{"stage":3,"sub_group_size":1e9,
                  "offload_optimizer":{"device":"cpu","pin_memory":true},
                  "offload_param":{"device":"cpu","pin_memory":true}}}})",
                  "s.json")

@@ -18,8 +18,8 @@ struct KitFile {
   bool executable = false;
 };
 
-// The document of a plan that was found with host memory left open where nobody stated it
-// (PredictOptions::host_is_open): predicted again it is left open, too.
+// The scenario document of a plan for which fit or tune left unspecified host memory open
+// (PredictOptions::host_is_open): a prediction from the document leaves it open, too.
 Json planned_document(Plan plan, const Scenario& scenario);
 
 // `scenario`: the resolved document (planned_document), which the kit's scripts read. Plans of the
