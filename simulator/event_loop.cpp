@@ -28,6 +28,22 @@ std::size_t index_of(StreamId stream) { return static_cast<std::size_t>(stream);
 
 }  // namespace
 
+Bound bound_of(const TimeAccount& time) {
+  const auto idle = [&](IdleCause cause) { return time.idle[static_cast<std::size_t>(cause)]; };
+  const std::pair<double, Bound> shares[] = {
+      {time.compute_busy - time.contention, Bound::compute},
+      {idle(IdleCause::dispatch), Bound::dispatch},
+      {idle(IdleCause::communication) + time.contention, Bound::communication},
+      {idle(IdleCause::copies), Bound::pcie},
+      {idle(IdleCause::cpu_optimizer), Bound::cpu_optimizer},
+      {idle(IdleCause::host_memory), Bound::host},
+      {idle(IdleCause::nvme), Bound::nvme}};
+  return std::max_element(std::begin(shares),
+                          std::end(shares),
+                          [](const auto& a, const auto& b) { return a.first < b.first; })
+      ->second;
+}
+
 EventLoop::EventLoop(const Program& program, const AllocatorOptions& allocator, Peers peers)
     : program_(program),
       allocator_(allocator),

@@ -55,6 +55,9 @@ struct TimeAccount {
   std::int64_t launches = 0;
 };
 
+// What took most of it.
+Bound bound_of(const TimeAccount& time);
+
 // What is held on the GPU, and its highest moments.
 struct MemoryAccount {
   CategoryBytes now{};

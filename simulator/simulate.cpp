@@ -97,21 +97,6 @@ double idle(const TimeAccount& time, IdleCause cause) {
   return time.idle[static_cast<std::size_t>(cause)];
 }
 
-Bound bound_of(const TimeAccount& time) {
-  const std::pair<double, Bound> shares[] = {
-      {time.compute_busy - time.contention, Bound::compute},
-      {idle(time, IdleCause::dispatch), Bound::dispatch},
-      {idle(time, IdleCause::communication) + time.contention, Bound::communication},
-      {idle(time, IdleCause::copies), Bound::pcie},
-      {idle(time, IdleCause::cpu_optimizer), Bound::cpu_optimizer},
-      {idle(time, IdleCause::host_memory), Bound::host},
-      {idle(time, IdleCause::nvme), Bound::nvme}};
-  return std::max_element(std::begin(shares),
-                          std::end(shares),
-                          [](const auto& a, const auto& b) { return a.first < b.first; })
-      ->second;
-}
-
 // Rates follow the time: `step` holds those of the closed form's total. Ranks that do equal work
 // are taken to be equally fast: waiting for the slowest of many nodes is the closed form's factor
 // [T4].

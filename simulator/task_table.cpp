@@ -1,42 +1,11 @@
 #include "simulator/task_table.hpp"
 
-#include <algorithm>
-
-#include "model/cost/copies.hpp"
-#include "model/cost/cpu_optimizer.hpp"
 #include "model/cost/nvme.hpp"
 #include "model/cost/optimizer_time.hpp"
 #include "model/predict/pass_costs.hpp"
 
 namespace zeroplan {
 namespace {
-
-float& of(Demands& demands, SharedResource resource) {
-  return demands[static_cast<std::size_t>(resource)];
-}
-
-float share(double part) { return static_cast<float>(std::clamp(part, 0.0, 1.0)); }
-
-Demands demands_of(KernelBound bound) {
-  Demands demands{};
-  if (bound == KernelBound::compute) of(demands, SharedResource::multiprocessors) = 1.0F;
-  if (bound == KernelBound::memory) of(demands, SharedResource::gpu_memory) = 1.0F;
-  return demands;
-}
-
-SharedResource resource_of(CollectiveLink link) {
-  switch (link) {
-    case CollectiveLink::network:
-      return SharedResource::network;
-    case CollectiveLink::host_memory:
-      return SharedResource::host_memory;
-    case CollectiveLink::none:
-    case CollectiveLink::nvlink:
-    case CollectiveLink::pcie:
-      break;
-  }
-  return SharedResource::gpu_link;
-}
 
 Task on_cpu(Seconds duration) {
   Task task;
@@ -109,10 +78,9 @@ TaskIndex TaskTable::operation(const Block& block, const Operation& operation, P
 TaskIndex TaskTable::kernel(const char* name, Bytes traffic, std::int64_t kernels, Elements cast) {
   return intern(name, traffic.count(), kernels, [&] {
     if (cpu_) return on_cpu(cpu_->stream(traffic, cast, plan_.engine.model_dtype));
-    Task task;
+    Task task =
+        kernel_task(kernels_.streaming(OpKind::copy, traffic, kernels), KernelBound::memory);
     task.dispatch = host_.forward_operation + host_.launch * static_cast<double>(kernels - 1);
-    task.duration = kernels_.streaming(OpKind::copy, traffic, kernels);
-    task.demands = demands_of(KernelBound::memory);
     return task;
   });
 }
@@ -124,54 +92,30 @@ TaskIndex TaskTable::collective(Collective kind,
   std::int64_t shape = (group.ranks_per_node << 40) + (group.nodes << 16) + group.concurrent;
   if (cpu_) shape += static_cast<std::int64_t>(dtype) << 56;
   return intern(name(kCollectiveNames, kind).data(), message.count(), shape, [&] {
-    Task task;
-    task.kind = TaskKind::collective;
     if (cpu_) {  // nothing beside it: no demands
-      task.duration = cpu_->collective(kind, message, dtype, group.ranks());
+      Task task = on_cpu(cpu_->collective(kind, message, dtype, group.ranks()));
+      task.kind = TaskKind::collective;
       return task;
     }
+    Task task = collective_task(costs(), kind, message, group);
     task.dispatch = host_.collective_call;
-    const CollectiveCost cost =
-        collective_cost(kind, message, group, plan_.cluster, plan_.coefficients);
-    task.duration = cost.total();
-    if (task.duration == Seconds::zero()) return task;
-    const BytesPerSecond moved =
-        BytesPerSecond::of(static_cast<double>(cost.wire.count()) / task.duration.seconds());
-    of(task.demands, SharedResource::multiprocessors) =
-        share(plan_.coefficients[Coefficient::compute_slowdown_under_communication]);
-    of(task.demands, SharedResource::gpu_memory) =
-        share(plan_.coefficients[Coefficient::collective_memory_passes] * moved.value() /
-              plan_.cluster.gpu.memory_bandwidth.value.value());
-    of(task.demands, resource_of(cost.link)) = 1.0F;
     return task;
   });
 }
 
 TaskIndex TaskTable::copy(TaskKind direction, Bytes bytes, bool pinned, std::int64_t copying_gpus) {
-  const bool to_device = direction == TaskKind::copy_to_device;
-  const CopyLoad load{.copying_gpus = copying_gpus, .pinned = pinned};
-  return intern(to_device ? "copy to device" : "copy to host",
-                bytes.count(),
-                copying_gpus * 2 + (pinned ? 1 : 0),
-                [&] {
-                  const Node& node = plan_.cluster.node;
-                  Task task;
-                  task.kind = direction;
-                  if (cpu_) {
-                    task.duration = cpu_->stream(bytes * 2);
-                    return task;
-                  }
-                  task.dispatch = host_.forward_operation;
-                  task.duration = copy_time(bytes, 1, node, load, plan_.coefficients);
-                  const double all = copy_rate(node, load, plan_.coefficients).value() *
-                                     static_cast<double>(copying_gpus);
-                  of(task.demands,
-                     to_device ? SharedResource::pcie_to_device : SharedResource::pcie_to_host) =
-                      1.0F;
-                  of(task.demands, SharedResource::host_memory) =
-                      share(all / node.host_memory_bandwidth.value.value());
-                  return task;
-                });
+  const char* const name =
+      direction == TaskKind::copy_to_device ? "copy to device" : "copy to host";
+  return intern(name, bytes.count(), copying_gpus * 2 + (pinned ? 1 : 0), [&] {
+    if (cpu_) {
+      Task task = on_cpu(cpu_->stream(bytes * 2));
+      task.kind = direction;
+      return task;
+    }
+    Task task = copy_task(costs(), direction, bytes, pinned, copying_gpus);
+    task.dispatch = host_.forward_operation;
+    return task;
+  });
 }
 
 TaskIndex TaskTable::gpu_optimizer(Elements parameters, DType state, bool foreach) {
@@ -184,10 +128,9 @@ TaskIndex TaskTable::gpu_optimizer(Elements parameters, DType state, bool foreac
     work.gradient = state;
     work.writes_half_copy = false;  // the engine copies the weights itself
     work.kind = foreach ? GpuAdam::foreach : GpuAdam::fused;
-    Task task;
+    Task task = kernel_task(gpu_adam_time(work, plan_.cluster.gpu, plan_.coefficients),
+                            KernelBound::memory);
     task.dispatch = host_.forward_operation;
-    task.duration = gpu_adam_time(work, plan_.cluster.gpu, plan_.coefficients);
-    task.demands = demands_of(KernelBound::memory);
     return task;
   });
 }
@@ -195,19 +138,8 @@ TaskIndex TaskTable::gpu_optimizer(Elements parameters, DType state, bool foreac
 TaskIndex TaskTable::cpu_optimizer(Elements parameters) {
   return intern("CPU optimizer", parameters.count(), 0, [&] {
     if (cpu_) return on_cpu(cpu_->adamw(parameters));
-    const Node& node = plan_.cluster.node;
-    const CpuAdamLoad load{.ranks = node.gpus_per_node};
-    Task task;
-    task.kind = TaskKind::cpu_optimizer;
+    Task task = cpu_optimizer_task(costs(), parameters);
     task.dispatch = host_.forward_operation;
-    task.duration = cpu_adam_time(parameters, node, load, plan_.coefficients);
-    if (task.duration == Seconds::zero()) return task;
-    const double rate =
-        static_cast<double>(cpu_adam_bytes(parameters, plan_.coefficients).count()) *
-        static_cast<double>(node.gpus_per_node) / task.duration.seconds();
-    of(task.demands, SharedResource::cpu_cores) = 1.0F;
-    of(task.demands, SharedResource::host_memory) =
-        share(rate / node.host_memory_bandwidth.value.value());
     return task;
   });
 }
@@ -215,16 +147,8 @@ TaskIndex TaskTable::cpu_optimizer(Elements parameters) {
 TaskIndex TaskTable::host_memory(const char* name, Bytes traffic, Elements cast) {
   return intern(name, traffic.count(), -1, [&] {
     if (cpu_) return on_cpu(cpu_->stream(traffic, cast, plan_.engine.model_dtype));
-    const Node& node = plan_.cluster.node;
-    Task task;
-    task.kind = TaskKind::host_memory;
+    Task task = host_memory_task(costs(), traffic);
     task.dispatch = host_.forward_operation;
-    task.duration = traffic * node.gpus_per_node /
-                    (node.host_memory_bandwidth.value *
-                     plan_.coefficients[Coefficient::cpu_adam_dram_efficiency]);
-    of(task.demands, SharedResource::cpu_cores) = 1.0F;
-    of(task.demands, SharedResource::host_memory) =
-        share(plan_.coefficients[Coefficient::cpu_adam_dram_efficiency]);
     return task;
   });
 }
@@ -247,7 +171,8 @@ TaskIndex TaskTable::nvme(bool reads, Bytes bytes) {
     task.kind = TaskKind::nvme;
     task.dispatch = host_.forward_operation;
     task.duration = nvme_time(load, plan_.cluster.node, plan_.coefficients);
-    of(task.demands, reads ? SharedResource::nvme_read : SharedResource::nvme_write) = 1.0F;
+    const SharedResource drive = reads ? SharedResource::nvme_read : SharedResource::nvme_write;
+    task.demands[static_cast<std::size_t>(drive)] = 1.0F;
     return task;
   });
 }

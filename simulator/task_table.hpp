@@ -1,10 +1,5 @@
 // The tasks of a program, made from what the cost functions say and interned: equal work is one
-// task. The only place of the simulator that asks a cost function.
-//
-// Demands: a compute-bound kernel takes all multiprocessors, a memory-bound one the memory's rate;
-// a collective takes `compute_slowdown_under_communication` of the multiprocessors and
-// `collective_memory_passes` times its wire rate of the memory (contention.hpp, [T16]); copies and
-// the CPU's Adam share the host's memory.
+// task. With task_costs.hpp the only place of the simulator that asks a cost function.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +13,7 @@
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
 #include "simulator/program_writer.hpp"
+#include "simulator/task_costs.hpp"
 
 namespace zeroplan {
 
@@ -71,6 +67,8 @@ class TaskTable {
   };
   template <typename MakeTask>
   TaskIndex intern(const char* name, std::int64_t a, std::int64_t b, MakeTask&& make);
+
+  CostsOf costs() const { return {plan_.cluster, plan_.coefficients}; }
 
   const Plan& plan_;
   ProgramWriter& writer_;
