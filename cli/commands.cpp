@@ -263,6 +263,11 @@ constexpr std::array kRehearseOptions = {
                "",
                "FILE",
                "write PyTorch's memory snapshot, for pytorch.org/memory_viz"},
+    OptionInfo{"--time",
+               "",
+               "",
+               "how long a step takes, too: the program's own work with the planner's times (two more runs)"},
+    OptionInfo{"--trace", "", "FILE", "write that step as a trace (ui.perfetto.dev); as --time"},
     OptionInfo{"--work", "", "FILE", "write a line of all that is put on the GPU's streams"}};
 constexpr std::array kImportOptions = {
     OptionInfo{"--output", "-o", "FILE", "write the measurements here, one a line"},

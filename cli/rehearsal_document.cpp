@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/rehearsal_out_of_memory.hpp"
+#include "cli/rehearsal_time.hpp"
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/plan/plan.hpp"
@@ -254,7 +255,8 @@ Prediction predict(const Rehearsed& rehearsed) {
   return prediction;
 }
 
-Json to_json(const Rehearsed& rehearsed, const Prediction& prediction, const RehearsedOom* oom) {
+Json to_json(const Rehearsed& rehearsed, const Findings& findings) {
+  const Prediction& prediction = findings.prediction;
   Json document = Json::object();
   document["schema"] = "zeroplan.rehearsal/1";
   const Outcome outcome = rehearsed.outcome();
@@ -270,7 +272,8 @@ Json to_json(const Rehearsed& rehearsed, const Prediction& prediction, const Reh
   }
   document["ends"] = ends_json(rehearsed);
   document["ranks_seen"] = ranks_json(rehearsed);
-  document["out_of_memory"] = oom == nullptr ? Json() : to_json(*oom);
+  document["out_of_memory"] = findings.oom == nullptr ? Json() : to_json(*findings.oom);
+  document["time"] = findings.time == nullptr ? Json() : to_json(*findings.time);
   document["error"] = error_of(rehearsed);
   document["scenario"] = prediction.scenario.document;
   document["prediction"] = prediction.result ? to_json(*prediction.result) : Json();

@@ -53,10 +53,17 @@ struct Prediction {
 // Never throws for what ran: a scenario that cannot be predicted is a sentence.
 Prediction predict(const Rehearsed& rehearsed);
 
-struct RehearsedOom;  // rehearsal_out_of_memory.hpp
+struct RehearsedOom;   // rehearsal_out_of_memory.hpp
+struct RehearsedTime;  // rehearsal_time.hpp
 
-// `oom` is null where memory did not run out.
-Json to_json(const Rehearsed& rehearsed, const Prediction& prediction, const RehearsedOom* oom);
+// What is said of a rehearsal beside what ran.
+struct Findings {
+  Prediction prediction;
+  const RehearsedOom* oom = nullptr;    // null where memory did not run out
+  const RehearsedTime* time = nullptr;  // null where it was not asked for
+};
+
+Json to_json(const Rehearsed& rehearsed, const Findings& findings);
 
 // With its line break. Precondition: the scenario was seen.
 std::string measurement_line(const Rehearsed& rehearsed, const Prediction& prediction);

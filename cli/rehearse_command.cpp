@@ -6,6 +6,7 @@
 #include "cli/commands.hpp"
 #include "cli/rehearsal_document.hpp"
 #include "cli/rehearsal_out_of_memory.hpp"
+#include "cli/rehearsal_time.hpp"
 #include "cli/rehearse_find.hpp"
 #include "cli/rehearse_text.hpp"
 #include "cli/write_file.hpp"
@@ -200,6 +201,35 @@ class Rehearser {
     return rehearsed;
   }
 
+  // Two more runs of a command that ran: one whose operations are watched, and one with the host's
+  // clock. In that one no values are computed, unless the program goes another way then, or the
+  // host has large tensors of its own, which only computing values spares it.
+  RehearsedTime time(const std::vector<std::string>& command) {
+    log("two runs for the time of a step");
+    const rehearsal::ScratchFolder scratch;
+    Request request = request_;
+    request.command = command;
+    request.rank = ranks_.front();
+    request.events = Events::done;
+    request.work_file.clear();
+    request.snapshot_file.clear();
+    request.answers_file = scratch.path() + "/answers";
+    request.keep_work = Request::KeepWork::with_operations;
+    const rehearsal::RunRecord watched = rehearsal::run(request, torch_, emulation_);
+    request.keep_work = Request::KeepWork::yes;
+    request.gives_answers = !has_host_work(watched);
+    const auto timed = [&] {
+      return time_of(
+          rehearsal::run(request, torch_, emulation_), watched, place_.cluster, torch_.version);
+    };
+    RehearsedTime time = timed();
+    if (time.host_is_timed || !request.gives_answers) return time;
+    log("the program went another way without values: one more run");
+    request.gives_answers = false;
+    request.answers_file.clear();
+    return timed();
+  }
+
   void log(const std::string& sentence) const { streams_.log << words_.text(sentence) << "\n"; }
 
  private:
@@ -278,18 +308,25 @@ int run_rehearse(const Arguments& arguments, Streams streams) {
     rehearser.prepare();
     return rehearser.rehearse(rehearser.request().command);
   };
+  const auto trace = arguments.text("trace");
+  if (trace) require_writable(*trace);
   const Rehearsed rehearsed = rehearse();
+  std::optional<RehearsedTime> time;
+  if ((trace || arguments.has("time")) && rehearsed.outcome() == Outcome::ran) {
+    time = rehearser.time(rehearsed.request.command);
+    if (trace && time->run) write_file(*trace, trace_of(*time));
+  }
   const Prediction prediction = predict(rehearsed);
   if (output) write_measurement(*output, rehearsed, prediction, streams.log, words);
   const std::optional<RehearsedOom> oom = out_of_memory_of(rehearsed, prediction);
-  const RehearsedOom* const shown = oom ? &*oom : nullptr;
+  const Findings findings{prediction, oom ? &*oom : nullptr, time ? &*time : nullptr};
   if (arguments.json) {
-    Json document = to_json(rehearsed, prediction, shown);
+    Json document = to_json(rehearsed, findings);
     if (searched) document["find"] = to_json(searched->find, searched->found);
     streams.out << document.dump(2) << "\n";
   } else {
     if (searched) streams.out << found_text(searched->find, searched->found, words);
-    streams.out << rehearse_text(rehearsed, prediction, shown, words);
+    streams.out << rehearse_text(rehearsed, findings, words);
   }
   return exit_code(rehearsed);
 }

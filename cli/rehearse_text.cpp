@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/rehearsal_out_of_memory.hpp"
+#include "cli/rehearsal_time.hpp"
 #include "cli/table.hpp"
 
 namespace zeroplan {
@@ -194,16 +196,17 @@ std::string unknown_values_text(const ProcessRecord& process, const Translation&
 }  // namespace
 
 std::string rehearse_text(const Rehearsed& rehearsed,
-                          const Prediction& prediction,
-                          const RehearsedOom* oom,
+                          const Findings& findings,
                           const Translation& words) {
+  const Prediction& prediction = findings.prediction;
   std::string text = words.text(card_text(rehearsed)) + words.text(verdict_text(rehearsed)) +
                      words.text(error_text(rehearsed));
-  if (oom != nullptr) text += out_of_memory_text(*oom, words);
+  if (findings.oom != nullptr) text += out_of_memory_text(*findings.oom, words);
   if (const ProcessRecord* process = rehearsed.process()) {
     text += "\n" + phases_text(*process, words);
     const bool ran = rehearsed.outcome() == Outcome::ran;
     if (ran) text += "\n" + comparison_text(rehearsed, prediction, words);
+    if (findings.time != nullptr) text += time_text(*findings.time, prediction, words);
     text += ranks_text(rehearsed, words) + unknown_values_text(*process, words);
   }
   const std::string notes = notes_text(rehearsed, prediction);

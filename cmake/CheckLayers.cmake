@@ -1,6 +1,6 @@
 # Checks what includes say about the layers (docs/style.md, section 2):
 #   cmake -DSOURCE_DIR=<root> -P cmake/CheckLayers.cmake
-# Arrows: model <- simulator <- tuner <- evidence; model <- runtime; model <- rehearsal; cli and tests see all.
+# Arrows: model <- simulator <- tuner <- evidence; model <- runtime; simulator <- rehearsal; cli and tests see all.
 # Third-party headers stay where they are allowed; headers open with #pragma once and have no using
 # directive at file scope; quoted includes are written from the root and exist.
 cmake_minimum_required(VERSION 3.25)
@@ -14,7 +14,7 @@ set(sees_simulator model simulator)
 set(sees_tuner model simulator tuner)
 set(sees_evidence model simulator tuner evidence)
 set(sees_runtime model runtime)
-set(sees_rehearsal model rehearsal)
+set(sees_rehearsal model simulator rehearsal)
 set(sees_cli model simulator tuner evidence runtime rehearsal cli)
 set(sees_tests ${layers})
 

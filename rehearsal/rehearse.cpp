@@ -49,37 +49,17 @@ std::map<std::string, std::string> variables_of(const Request& request,
   if (!request.work_file.empty()) {
     all["ZEROPLAN_CARD_WORK"] = fs::absolute(request.work_file).string();
   }
+  if (request.keep_work != Request::KeepWork::no) all["ZEROPLAN_CARD_WORK"] = folder + "/work-%p";
+  if (request.keep_work == Request::KeepWork::with_operations) {
+    all["ZEROPLAN_REHEARSAL_OPERATIONS"] = "1";
+  }
+  if (!request.answers_file.empty()) all["ZEROPLAN_REHEARSAL_ANSWERS"] = request.answers_file;
+  if (request.gives_answers) all["ZEROPLAN_REHEARSAL_GIVE_ANSWERS"] = "1";
   if (!request.snapshot_file.empty()) {
     all["ZEROPLAN_REHEARSAL_SNAPSHOT"] = fs::absolute(request.snapshot_file).string();
   }
   return all;
 }
-
-// A folder that is gone with it.
-class Scratch {
- public:
-  Scratch() {
-    std::error_code error;
-    fs::create_directories(cache_folder(), error);
-    path_ = cache_folder() + "/run.XXXXXX";
-    if (mkdtemp(path_.data()) != nullptr) return;
-    throw InputError({cache_folder(),
-                      "",
-                      "a folder that can be written to",
-                      "one that cannot",
-                      "set XDG_CACHE_HOME to a folder for what zeroplan keeps"});
-  }
-  ~Scratch() {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // --- reading
 
@@ -191,6 +171,16 @@ bool used_the_card(const ProcessRecord& process) {
   return !process.rows.empty() || process.out_of_memory.has_value();
 }
 
+constexpr std::int64_t kLargestFile = std::int64_t{1} << 32;
+
+// "process-17.jsonl" wrote "work-17".
+RecordedWork work_beside(const fs::path& process) {
+  const std::string number = process.stem().string().substr(std::string_view("process-").size());
+  const fs::path path = process.parent_path() / ("work-" + number);
+  if (!fs::exists(path)) return {};
+  return read_work(read_text_file(path.string(), kLargestFile), path.string());
+}
+
 void read_records(const std::string& folder, RunRecord& record) {
   std::vector<fs::path> paths;
   std::error_code error;
@@ -198,10 +188,10 @@ void read_records(const std::string& folder, RunRecord& record) {
     if (entry.path().extension() == ".jsonl") paths.push_back(entry.path());
   }
   std::sort(paths.begin(), paths.end());
-  constexpr std::int64_t kLargest = std::int64_t{1} << 30;
   for (const fs::path& path : paths) {
     ProcessRecord process =
-        read_process_record(read_text_file(path.string(), kLargest), path.string());
+        read_process_record(read_text_file(path.string(), kLargestFile), path.string());
+    process.work = work_beside(path);
     if (process.error && !record.error) record.error = process.error;
     if (used_the_card(process)) record.processes.push_back(std::move(process));
   }
@@ -250,8 +240,25 @@ ProcessRecord read_process_record(const std::string& lines, const std::string& f
   return process;
 }
 
+ScratchFolder::ScratchFolder() {
+  std::error_code error;
+  fs::create_directories(cache_folder(), error);
+  path_ = cache_folder() + "/run.XXXXXX";
+  if (mkdtemp(path_.data()) != nullptr) return;
+  throw InputError({cache_folder(),
+                    "",
+                    "a folder that can be written to",
+                    "one that cannot",
+                    "set XDG_CACHE_HOME to a folder for what zeroplan keeps"});
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code error;
+  fs::remove_all(path_, error);
+}
+
 RunRecord run(const Request& request, const TorchInstall& torch, const Emulation& emulation) {
-  const Scratch scratch;
+  const ScratchFolder scratch;
   const Ended ended =
       run_program(request.command, variables_of(request, torch, emulation, scratch.path()));
   RunRecord record;

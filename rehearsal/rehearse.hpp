@@ -14,6 +14,7 @@
 #include "model/json.hpp"
 #include "model/units.hpp"
 #include "rehearsal/emulation.hpp"
+#include "rehearsal/recorded_work.hpp"
 
 namespace zeroplan::rehearsal {
 
@@ -36,6 +37,14 @@ struct Request {
   std::string work_file;  // what is put on the streams; empty: not written
   std::string
       snapshot_file;  // torch's memory snapshot, for pytorch.org/memory_viz; empty: not written
+  // What is put on the streams is kept in each process's record; with torch's operations around it,
+  // which changes the host's time.
+  enum class KeepWork { no, yes, with_operations };
+  KeepWork keep_work = KeepWork::no;
+  // What the program asks its tensors is kept in this file, or given again from it; then no values
+  // are computed, which takes the host's time, too. Empty: neither.
+  std::string answers_file;
+  bool gives_answers = false;
 };
 
 // Does the command start a process for each rank: torchrun, deepspeed, accelerate launch, and as
@@ -109,6 +118,7 @@ struct ProcessRecord {
   std::vector<UnknownValue> unknown_values;
   std::optional<ProgramError> error;
   std::optional<ProcessEnd> end;
+  RecordedWork work;  // empty where it was not kept
 
   std::int64_t skipped_steps() const;  // by a loss scaler
 };
@@ -120,6 +130,20 @@ struct RunRecord {
   bool interrupted = false;
   std::vector<ProcessRecord> processes;  // by rank; those that never used the card are left out
   std::optional<ProgramError> error;     // of any process, the first
+};
+
+// A folder beside the kept libraries that is gone with it. Throws InputError where none can be
+// made.
+class ScratchFolder {
+ public:
+  ScratchFolder();
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
 };
 
 // Throws InputError where what is recorded cannot be kept.

@@ -40,8 +40,17 @@ int create(Communicator** made, int ranks, int rank) {
   return kDone;
 }
 
+// Calls between ncclGroupStart and ncclGroupEnd are launched together.
+struct Group {
+  int depth = 0;
+  bool has_calls = false;
+};
+thread_local Group group;
+
 void collective(const char* name, std::size_t bytes, const Communicator& among, void* stream) {
-  enqueue(Work::collective, stream, "%s %zu %d", name, bytes, among.ranks);
+  const bool joins = group.depth > 0 && group.has_calls;
+  enqueue(Work::collective, stream, "%s %zu %d %d", name, bytes, among.ranks, joins ? 1 : 0);
+  group.has_calls = true;
 }
 
 template <typename Number>
@@ -131,8 +140,14 @@ int ncclMemFree(void* address) {
   memory().free(address);
   return kDone;
 }
-int ncclGroupStart() { return kDone; }
-int ncclGroupEnd() { return kDone; }
+int ncclGroupStart() {
+  if (group.depth++ == 0) group.has_calls = false;
+  return kDone;
+}
+int ncclGroupEnd() {
+  if (group.depth > 0) --group.depth;
+  return kDone;
+}
 int ncclRedOpCreatePreMulSum(int* operation, void*, int, int, Communicator*) {
   *operation = kSum;
   return kDone;

@@ -3,6 +3,7 @@
 #include <cstdarg>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include <unistd.h>
@@ -17,10 +18,26 @@ namespace {
 constexpr const char* kWorkNames[kWorkKinds] = {
     "kernel", "product", "collective", "copy", "memset", "host"};
 
+constexpr std::size_t kLongestLine = 192;
+
 // CUDA's own handles: 0 the null stream, 1 its legacy form, 2 the thread's.
 constexpr std::uintptr_t kFirstHandle = 4096;
 
 thread_local int thread_device = 0;
+
+// The calling thread's time on a processor.
+std::uint64_t thread_nanoseconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  constexpr std::uint64_t kNanoseconds = 1'000'000'000;
+  return static_cast<std::uint64_t>(time.tv_sec) * kNanoseconds +
+         static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+// When this thread's last line was written, and what is not to be counted since then.
+thread_local std::uint64_t last_line = 0;
+thread_local std::uint64_t left_out = 0;
+thread_local std::uint64_t stopped = 0;  // 0: the clock runs
 
 }  // namespace
 
@@ -32,16 +49,30 @@ Record::Record(std::string file) {
   if (file_ == nullptr) std::perror(("zeroplan rehearse: " + file).c_str());
 }
 
-void Record::write(Work kind, std::size_t stream, const char* text) {
-  const std::lock_guard<std::mutex> guard(mutex_);
-  std::fprintf(file_, "%s\t%zu\t%s\n", kWorkNames[static_cast<std::size_t>(kind)], stream, text);
+void Record::stop_clock() {
+  if (stopped == 0) stopped = thread_nanoseconds();
 }
 
-void Record::mark(const char* text) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+void Record::leave_out(std::uint64_t nanoseconds) { left_out += nanoseconds; }
+
+void Record::write(const char* kind, std::size_t stream, const char* text) {
+  stop_clock();
+  const std::uint64_t spent = stopped - last_line;
+  const std::uint64_t own = spent > left_out ? spent - left_out : 0;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    std::fprintf(
+        file_, "%s\t%zu\t%llu\t%s\n", kind, stream, static_cast<unsigned long long>(own), text);
+  }
+  left_out = 0;
+  stopped = 0;
+  last_line = thread_nanoseconds();
+}
+
+void Record::note(const char* kind, const char* text) {
   if (file_ == nullptr) return;
-  std::fprintf(file_, "mark\t\t%s\n", text);
-  std::fflush(file_);
+  write(kind, 0, text);
+  if (std::strcmp(kind, "mark") == 0) std::fflush(file_);
 }
 
 void Record::name_kernel(const void* function, const char* name) {
@@ -78,12 +109,24 @@ void enqueue(Work kind, void* stream, const char* format, ...) {
   record().count(kind);
   streams().enqueue(number);
   if (!record().writes()) return;
-  char text[512];
+  record().stop_clock();
+  char text[kLongestLine];
   va_list list;
   va_start(list, format);
   std::vsnprintf(text, sizeof text, format, list);
   va_end(list);
-  record().write(kind, number, text);
+  record().write(kWorkNames[static_cast<std::size_t>(kind)], number, text);
+}
+
+void note_on_stream(const char* kind, std::size_t stream, const char* format, ...) {
+  if (!record().writes()) return;
+  record().stop_clock();
+  char text[kLongestLine];
+  va_list list;
+  va_start(list, format);
+  std::vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  record().write(kind, stream, text);
 }
 
 std::size_t stream_number(void* handle) {
@@ -138,7 +181,13 @@ std::size_t zeroplan_card_unknown(char* text, std::size_t room) {
   return names.size();
 }
 
-void zeroplan_card_mark(const char* text) { zeroplan::card::record().mark(text); }
+void zeroplan_card_note(const char* kind, const char* text) {
+  zeroplan::card::record().note(kind, text);
+}
+int zeroplan_card_writes() { return zeroplan::card::record().writes() ? 1 : 0; }
+void zeroplan_card_leave_out(std::uint64_t nanoseconds) {
+  zeroplan::card::record().leave_out(nanoseconds);
+}
 
 void zeroplan_card_unknown_called(const char* name) {
   zeroplan::card::record().called_unknown(name);

@@ -1,14 +1,25 @@
 // What was put on the card's streams: counted, and written down where somebody asked for it.
 //
-// A line of the file (ZEROPLAN_CARD_WORK) is KIND, stream and what the kind says, between tabs:
-//   kernel  NAME GRID BLOCK SHARED-BYTES    copy  KIND BYTES    memset  BYTES
-//   product TYPE TRANSPOSES M N K BATCH     collective  NAME BYTES RANKS
-// Names of kernels are the linker's. Thread-safe.
+// A line of the file (ZEROPLAN_CARD_WORK) is KIND, stream, nanoseconds and what the kind says,
+// between tabs:
+//   kernel      GRID BLOCK SHARED-BYTES NAME     product  TYPE TRANSPOSES M N K BATCH
+//   collective  NAME BYTES RANKS GROUPED         copy     KIND BYTES PLACE: between card, pinned,
+//   elsewhere memset      BYTES                            host     a function of the host, which
+//   runs in the stream event       NUMBER: recorded on the stream   wait     NUMBER: the stream
+//   waits for the event sync        event NUMBER, stream, device: the host waits mark        PHASE:
+//   ends here op, op_end  an operation of torch, around what it launches (rehearsal/python,
+//   operations.py) cpu, adam   passes over the host's memory that were left out, in BYTES;
+//   parameters of CPU Adam
+// Nanoseconds are the calling thread's own time since its line before: of the processor, so that
+// waiting and other programs do not count, and without what writing and the rehearsal's Python
+// take. Names of kernels are the linker's, cut off. Types are those of the library that was called.
+// Thread-safe.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <mutex>
@@ -26,11 +37,15 @@ class Record {
   explicit Record(std::string file);
 
   bool writes() const { return file_ != nullptr; }
+  // The thread's next line counts its time until now: what follows is the record's own work.
+  void stop_clock();
+  // Of this thread, until the next line: time that the program would not take on a card.
+  void leave_out(std::uint64_t nanoseconds);
   void count(Work kind) { ++counts_[static_cast<std::size_t>(kind)]; }
   std::size_t counted(Work kind) const { return counts_[static_cast<std::size_t>(kind)]; }
-  void write(Work kind, std::size_t stream, const char* text);
-  // A line that is no work: which phase of the program begins.
-  void mark(const char* text);
+  void write(const char* kind, std::size_t stream, const char* text);
+  // A line that is no work of a stream, where lines are written; `mark` goes to the file at once.
+  void note(const char* kind, const char* text);
 
   void name_kernel(const void* function, const char* name);
   std::string kernel_name(const void* function) const;
@@ -55,6 +70,12 @@ __attribute__((format(printf, 3, 4))) void enqueue(Work kind,
                                                    void* stream,
                                                    const char* format,
                                                    ...);
+
+// What is no work and has its order among it: events, waits. Nothing where no lines are written.
+__attribute__((format(printf, 3, 4))) void note_on_stream(const char* kind,
+                                                          std::size_t stream,
+                                                          const char* format,
+                                                          ...);
 
 // CUDA's handle of a stream as the number of `streams()`, and the other way.
 std::size_t stream_number(void* handle);

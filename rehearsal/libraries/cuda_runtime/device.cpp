@@ -149,6 +149,7 @@ int cudaRuntimeGetVersion(int* version) {
   return kSuccess;
 }
 int cudaDeviceSynchronize() {
+  note_on_stream("sync", Streams::kDefault, "device");
   streams().synchronize();
   return kSuccess;
 }

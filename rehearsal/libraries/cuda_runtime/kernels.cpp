@@ -22,17 +22,18 @@ int launched(const void* function, Dim3 grid, Dim3 block, std::size_t shared, vo
     enqueue(Work::kernel, stream, "%s", "");
     return kSuccess;
   }
+  record().stop_clock();
   enqueue(Work::kernel,
           stream,
-          "%s %u,%u,%u %u,%u,%u %zu",
-          record().kernel_name(function).c_str(),
+          "%u,%u,%u %u,%u,%u %zu %s",
           grid.x,
           grid.y,
           grid.z,
           block.x,
           block.y,
           block.z,
-          shared);
+          shared,
+          record().kernel_name(function).c_str());
   return kSuccess;
 }
 

@@ -12,8 +12,34 @@ namespace {
 
 using namespace zeroplan::card;
 
+constexpr int kToCard = 1;    // cudaMemcpyHostToDevice
+constexpr int kToHost = 2;    // cudaMemcpyDeviceToHost
+constexpr int kPeerCopy = 3;  // cudaMemcpyDeviceToDevice
+constexpr int kByAddresses = 4;
+
+// cudaMemcpyDefault: the addresses say.
+int direction(const void* to, const void* from, int kind) {
+  if (kind != kByAddresses) return kind;
+  if (memory().where(to).place != Place::card) return kToHost;
+  return memory().where(from).place != Place::card ? kToCard : kPeerCopy;
+}
+
+// What is copied where; of the host's memory, whether it is pinned.
+void copy_enqueued(const void* to, const void* from, std::size_t bytes, int kind, void* stream) {
+  if (!record().writes()) {
+    enqueue(Work::copy, stream, "%s", "");
+    return;
+  }
+  const int way = direction(to, from, kind);
+  constexpr const char* kPlaces[] = {"elsewhere", "card", "pinned"};
+  const Place host = way == kToCard   ? memory().where(from).place
+                     : way == kToHost ? memory().where(to).place
+                                      : Place::card;
+  enqueue(Work::copy, stream, "%d %zu %s", way, bytes, kPlaces[static_cast<std::size_t>(host)]);
+}
+
 void copied(void* to, const void* from, std::size_t bytes, int kind, void* stream) {
-  enqueue(Work::copy, stream, "%d %zu", kind, bytes);
+  copy_enqueued(to, from, bytes, kind, stream);
   copy_values(to, from, bytes);
 }
 
@@ -22,7 +48,6 @@ void filled(void* to, int value, std::size_t bytes, void* stream) {
   if (to != nullptr && bytes <= kMostCopied) std::memset(to, value, bytes);
 }
 
-constexpr int kPeerCopy = 3;  // cudaMemcpyDeviceToDevice
 constexpr std::size_t kSymbolBytes = std::size_t{1} << 20;
 
 }  // namespace
@@ -37,6 +62,7 @@ int cudaMalloc(void** address, std::size_t bytes) {
 }
 int cudaFree(void* address) {
   if (address == nullptr) return kSuccess;
+  note_on_stream("sync", Streams::kDefault, "device");
   streams().synchronize();
   return memory().free(address) ? kSuccess : failed(kInvalidValue);
 }
@@ -81,6 +107,7 @@ int cudaPointerGetAttributes(PointerAttributes* attributes, const void* address)
 
 int cudaMemcpy(void* to, const void* from, std::size_t bytes, int kind) {
   copied(to, from, bytes, kind, nullptr);
+  note_on_stream("sync", Streams::kDefault, "stream");
   streams().synchronize(Streams::kDefault);
   return kSuccess;
 }
@@ -100,7 +127,7 @@ int cudaMemcpy2DAsync(void* to,
                       std::size_t height,
                       int kind,
                       void* stream) {
-  enqueue(Work::copy, stream, "%d %zu", kind, width * height);
+  copy_enqueued(to, from, width * height, kind, stream);
   if (width * height > kMostCopied) return kSuccess;
   for (std::size_t row = 0; row < height; ++row) {
     copy_values(static_cast<char*>(to) + row * to_pitch,

@@ -21,6 +21,9 @@ int no_capture(int* status, unsigned long long* identity) {
   return kSuccess;
 }
 
+// An event is what was recorded last: its number among all pieces of work.
+unsigned long long number_of(const Event& event) { return event.after; }
+
 int ready(bool ended) { return ended ? kSuccess : kNotReady; }
 
 }  // namespace
@@ -41,12 +44,16 @@ int cudaStreamGetPriority(void* stream, int* priority) {
   return kSuccess;
 }
 int cudaStreamSynchronize(void* stream) {
+  note_on_stream("sync", stream_number(stream), "stream");
   streams().synchronize(stream_number(stream));
   return kSuccess;
 }
 int cudaStreamQuery(void* stream) { return ready(streams().has_ended(stream_number(stream))); }
 // Work ends in the order in which it is enqueued: no stream has to be told to wait.
-int cudaStreamWaitEvent(void*, Event*, unsigned) { return kSuccess; }
+int cudaStreamWaitEvent(void* stream, Event* event, unsigned) {
+  note_on_stream("wait", stream_number(stream), "%llu", number_of(*event));
+  return kSuccess;
+}
 int cudaStreamIsCapturing(void*, int* status) { return no_capture(status, nullptr); }
 int cudaStreamGetCaptureInfo(void*, int* status, unsigned long long* identity) {
   return no_capture(status, identity);
@@ -80,8 +87,9 @@ int cudaEventDestroy(Event* event) {
   delete event;
   return kSuccess;
 }
-int cudaEventRecord(Event* event, void*) {
+int cudaEventRecord(Event* event, void* stream) {
   streams().record(*event);
+  note_on_stream("event", stream_number(stream), "%llu", number_of(*event));
   return kSuccess;
 }
 int cudaEventRecordWithFlags(Event* event, void* stream, unsigned) {
@@ -89,6 +97,7 @@ int cudaEventRecordWithFlags(Event* event, void* stream, unsigned) {
 }
 int cudaEventQuery(Event* event) { return ready(streams().has_ended(*event)); }
 int cudaEventSynchronize(Event* event) {
+  note_on_stream("sync", Streams::kDefault, "event %llu", number_of(*event));
   streams().synchronize(*event);
   return kSuccess;
 }

@@ -8,6 +8,9 @@ Variables, set by `zeroplan rehearse`:
   ZEROPLAN_REHEARSAL_STEPS   optimizer steps after which the program ends; 0: it ends by itself
   ZEROPLAN_REHEARSAL_RANKS   this one process is a rank of so many; 0: a launcher starts a process a rank
   ZEROPLAN_REHEARSAL_RANK    and which
+  ZEROPLAN_REHEARSAL_OPERATIONS  not empty: each operation of torch is written to the card's work file (operations.py)
+  ZEROPLAN_REHEARSAL_ANSWERS  file for what the program asks its tensors, or nothing (answers.py)
+  ZEROPLAN_REHEARSAL_GIVE_ANSWERS  not empty: they are given again, and no values are computed from the first forward pass on
   ZEROPLAN_REHEARSAL_SNAPSHOT  file for torch's memory snapshot, or nothing
 """
 from . import imports
@@ -27,10 +30,11 @@ def begin():
 
 
 def _torch(torch):
-    from . import ending, phases, values, world
+    from . import answers, ending, phases, values, world
 
     world.install(torch)
     values.install(torch)
+    answers.watch(torch)
     phases.install(torch)
     ending.install(torch)
 
@@ -99,12 +103,13 @@ def begin_again(environment):
     """
     import os
 
-    from . import card, facts, phases, unknown, world
+    from . import card, facts, phases, timing, unknown, world
 
     os.environ.clear()
     os.environ.update(environment)
     card.read_settings()
     facts.forget()
+    timing.forget()
     unknown.forget()
     phases.read_settings()
     world.read_settings()

@@ -19,8 +19,22 @@ def unknown_functions():
     return text.value.decode().split()
 
 
-def mark(text):
-    _card.zeroplan_card_mark(text.encode())
+def writes():
+    """Whether what is put on the streams is written down (rehearsal/libraries/card/record.hpp)."""
+    return bool(_card.zeroplan_card_writes())
+
+
+def note(kind, text):
+    _card.zeroplan_card_note(kind.encode(), text.encode())
+
+
+def mark(phase):
+    note("mark", phase)
+
+
+def leave_out(nanoseconds):
+    """Of this thread's time until its next line: what the rehearsal took, not the program."""
+    _card.zeroplan_card_leave_out(ctypes.c_uint64(max(0, nanoseconds)))
 
 
 def read_settings():

@@ -13,6 +13,7 @@ CASTS = {"bfloat16", "half", "float", "double", "to", "clone", "type", "contiguo
 MADE = {"zeros", "ones", "full", "randn", "rand", "zeros_like", "ones_like", "randn_like", "rand_like"}
 FLATTEN = "flatten_dense_tensors"
 PIN = "pin_memory"
+PASSES = IN_PLACE | CASTS | {FLATTEN}  # over memory; not where a tensor is only made or pinned
 NAMES = IN_PLACE | CASTS | MADE | {FLATTEN, PIN}
 
 

@@ -12,8 +12,9 @@ A phase within a phase (reentrant checkpointing calls backward within backward) 
 import functools
 import importlib
 import os
+import time
 
-from . import card, facts, records
+from . import answers, card, facts, operations, records, values
 
 STEPS = 0
 
@@ -44,8 +45,13 @@ class _Tracker:
         self.current = "model"
 
     def mark(self, phase):
-        stats = self.peaks.take()
+        began = time.thread_time_ns()
         card.mark(phase)
+        self._write(phase)
+        card.leave_out(time.thread_time_ns() - began)
+
+    def _write(self, phase):
+        stats = self.peaks.take()
         if stats is None:
             return
         row = {"phase": phase, "step": self.steps, "micro_batch": self.micro_batches}
@@ -72,6 +78,9 @@ class _Tracker:
             self.started = True
             self.mark("init")
             self.current = "forward"
+            operations.watch(self.torch)
+            if answers.are_given():
+                values.leave(self.torch)
 
     def _stop(self):
         self.stopped = True

@@ -6,10 +6,11 @@ that no step is skipped for an overflow and DeepSpeed's assertions hold; what is
 what memory held. Who branches on a value that nobody computed is named (unknown.py).
 """
 import ctypes
+import functools
 import os
 
-from . import unknown
-from .host import NAMES, Host
+from . import card, timing, unknown
+from .host import NAMES, PASSES, Host
 
 MOST_WHOLE = 1 << 20  # elements
 MOST_FLOAT = 64
@@ -22,6 +23,9 @@ _HANDED_ON = {
 _KEPT = {"__get__", "empty", "empty_like", "detach"}
 _SHAPED = {"__getitem__", "nonzero", "where", "masked_select", "unique", "_unique2"}
 _MADE_LIKE = {"new_zeros", "new_empty"}  # of a large tensor's kind: as memory is
+
+
+_kept = []  # the mode, while values are computed
 
 
 def _is_in_place(name):
@@ -153,6 +157,42 @@ class _Values:
             self.of_host(out).copy_(done)
 
 
+def _note_host_pass(out, name):
+    """What the host would have read and written; memory that is only given costs it nothing yet."""
+    if name in PASSES and card.writes():
+        card.note("cpu", str(2 * out.numel() * out.element_size()))
+
+
+def _follow_into_hooks(torch, mode):
+    """Hooks of gradients run without the modes of the thread that called backward: DeepSpeed asks there for overflows."""
+    is_on = torch._C._len_torch_function_stack
+
+    def wrapped(register):
+        @functools.wraps(register)
+        def registers(self, hook):
+            @functools.wraps(hook)
+            def inside(*args):
+                if is_on() or not _kept:
+                    return hook(*args)
+                with mode:
+                    return hook(*args)
+
+            return register(self, inside)
+
+        return registers
+
+    for name in ("register_hook", "register_post_accumulate_grad_hook"):
+        register = getattr(torch.Tensor, name, None)  # the second since torch 2.1
+        if register is not None:
+            setattr(torch.Tensor, name, wrapped(register))
+
+
+def leave(torch):
+    """No values are computed from here on: the program's answers are given (answers.py)."""
+    if torch._C._len_torch_function_stack() == 1:  # else it is not ours that would go
+        _kept.pop().__exit__(None, None, None)
+
+
 def install(torch):
     from torch.overrides import TorchFunctionMode
 
@@ -161,11 +201,17 @@ def install(torch):
 
     class Mode(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
-            kwargs = kwargs or {}
             name = getattr(func, "__name__", "")
+            if not timing.watches():
+                return self.run(func, name, args, kwargs or {})
+            with timing.Call(func) as call:
+                return self.run(call, name, args, kwargs or {})
+
+        def run(self, func, name, args, kwargs):
             if name in NAMES:
                 out = host.result(func, name, args, kwargs)
                 if out is not None:
+                    _note_host_pass(out, name)
                     return out
             out = values.shaped(func, name, args, kwargs) if name in _SHAPED else None
             if out is not None and name != "__getitem__":
@@ -188,4 +234,6 @@ def install(torch):
 
     mode = Mode()
     mode.__enter__()
-    torch._zeroplan_rehearsal = mode  # as long as torch is there
+    _kept.append(mode)
+    _follow_into_hooks(torch, mode)
+    timing.calibrate(torch)
