@@ -157,10 +157,17 @@ RecordedScenario scenario_of(const ProcessRecord& process, const std::string& cl
   if (const Json* ds_config = facts.find("ds_config")) {
     document["ds_config"] = ds_config_of(*ds_config);
   } else {
-    // Engines without a ds_config say their precision as it would.
+    // Engines without a ds_config say their precision as it would: mixed, or of the weights themselves.
     const std::string precision = precision_of(facts);
     Json config = Json::object();
-    if (precision != "fp32") config[precision] = Json::object({{"enabled", true}});
+    if (precision != "fp32") {
+      Json said = Json::object({{"enabled", true}});
+      if (facts.text("mixed_precision").empty()) {
+        said[precision + "_master_weights_and_grads"] = true;
+        if (precision == "bf16") said["bf16_optimizer_states"] = true;
+      }
+      config[precision] = said;
+    }
     const bool shards = facts.text("engine").starts_with("fsdp");
     config["zero_optimization"] = Json::object({{"stage", shards ? 3 : 0}});
     document["ds_config"] = config;

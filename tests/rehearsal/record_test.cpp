@@ -125,6 +125,19 @@ TEST_CASE("A run without an engine, of the Trainer and of FSDP2 say what they ar
   CHECK(sharded.find("method")->find("lora")->find("rank")->as_integer() == 8);
 }
 
+TEST_CASE("Weights in 16 bits without mixed precision have no others beside them") {
+  const auto bf16 = [](const std::string& facts) {
+    const RecordedScenario scenario =
+        scenario_of(read_process_record(kModel + kBatch + facts, "test"), "8xA100");
+    return *scenario.document.find("ds_config")->find("bf16");
+  };
+  const std::string half = fact("parameter_dtypes", R"(["bfloat16"])");
+  CHECK(bf16(half).find("bf16_master_weights_and_grads")->as_boolean());
+  CHECK(bf16(half).find("bf16_optimizer_states")->as_boolean());
+  CHECK(bf16(half + fact("mixed_precision", R"("bfloat16")"))
+            .find("bf16_master_weights_and_grads") == nullptr);
+}
+
 TEST_CASE("A run that is no scenario says what was not seen") {
   CHECK(scenario_of(read_process_record(row("model", 0, 1, 1), "test"), "H100").missing ==
         "a model of transformers that was trained");
