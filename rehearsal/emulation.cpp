@@ -87,7 +87,9 @@ std::vector<std::string> sources_in(std::string_view place) {
   return paths;
 }
 
-std::string key_of(const TorchInstall& torch, const std::vector<std::string>& compiler) {
+std::string key_of(const TorchInstall& torch,
+                   const std::vector<SharedLibrary>& extensions,
+                   const std::vector<std::string>& compiler) {
   Hash hash;
   for (const std::string& word : compiler) hash.add(word);
   for (const EmbeddedFile& file : rehearsal_files()) {
@@ -105,6 +107,10 @@ std::string key_of(const TorchInstall& torch, const std::vector<std::string>& co
   }
   std::sort(libraries.begin(), libraries.end());
   for (const std::string& library : libraries) hash.add(library);
+  for (const SharedLibrary& extension : extensions) {
+    for (const std::string& soname : extension.needed) hash.add(soname);
+    for (const WantedSymbol& symbol : extension.wanted) hash.add(symbol.name);
+  }
   return torch.version + "-" + hash.text();
 }
 
@@ -126,6 +132,9 @@ class Builder {
                  std::min<std::int64_t>(machine_threads(), 8),
                  [&](std::size_t i) { build_one(libraries[i]); });
     if (!failure_.empty()) fail();
+    // Triton before 3.0 links with -lcuda.
+    std::error_code error;
+    fs::create_symlink("libcuda.so.1", folder_ / "lib" / "libcuda.so", error);
     write(folder_ / "preload", preload(libraries));
   }
 
@@ -246,13 +255,14 @@ Emulation emulation_for(const TorchInstall& torch, const Announce& announce) {
                       "none",
                       "apt-get install g++, or pip install ziglang in the script's environment"});
   }
-  const fs::path folder = fs::path(cache_folder()) / key_of(torch, compiler);
+  const std::vector<SharedLibrary> extensions = extensions_among(torch.beside);
+  const fs::path folder = fs::path(cache_folder()) / key_of(torch, extensions, compiler);
   std::error_code error;
   if (fs::exists(folder / "preload", error)) return emulation_in(folder);
   announce("making CUDA's libraries for torch " + torch.version + " (once)");
   const fs::path made = make_beside(folder);
   try {
-    Builder(made, compiler).build(wanted_libraries_of(torch.library));
+    Builder(made, compiler).build(wanted_libraries_of(torch.library, extensions));
   } catch (...) {
     fs::remove_all(made, error);
     throw;

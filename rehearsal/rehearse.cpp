@@ -29,6 +29,11 @@ std::map<std::string, std::string> variables_of(const Request& request,
       {"LD_PRELOAD", with_own_first(emulation.preload, "LD_PRELOAD")},
       {"PYTHONPATH", with_own_first(emulation.python, "PYTHONPATH")},
       {"PYTHONDONTWRITEBYTECODE", "1"},
+      // Triton links what it launches kernels with; and what it and torch.compile keep stays apart
+      // from what was chosen by the clock of a real card.
+      {"TRITON_LIBCUDA_PATH", emulation.libraries},
+      {"TRITON_CACHE_DIR", cache_folder() + "/triton"},
+      {"TORCHINDUCTOR_CACHE_DIR", cache_folder() + "/inductor"},
       {"ZEROPLAN_CARD_MEMORY", number(gpu.memory.value.count())},
       {"ZEROPLAN_CARD_CONTEXT", number(request.card.context.count())},
       {"ZEROPLAN_CARD_CAPABILITY",

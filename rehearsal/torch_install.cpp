@@ -167,6 +167,11 @@ TorchInstall find_torch(const std::string& python) {
              " brings it; no GPU is needed");
   }
   install.cuda_number = cuda_number(install.cuda);
+  if (const Json* beside = answer.find("beside")) {
+    for (const Json& path : beside->items()) {
+      if (path.is_string()) install.beside.push_back(path.as_string());
+    }
+  }
   const Json* wants = answer.find("wants");
   const int major = install.cuda_number / 1000;
   const auto usual = std::find_if(kUsual.begin(), kUsual.end(), [&](const UsualVersions& row) {

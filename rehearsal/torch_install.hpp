@@ -11,6 +11,8 @@ struct TorchInstall {
   std::string library;  // torch/lib, an absolute path
   std::string version;  // "2.11.0"
   std::string cuda;     // "13.0"
+  // Shared libraries of the packages beside torch (bitsandbytes, flash-attn, ...), absolute paths.
+  std::vector<std::string> beside;
   int cuda_number = 0;  // 13000: MAJOR * 1000 + MINOR * 10
   // As those libraries number themselves: what the wheel asks for, else what its CUDA's torches ask
   // for.

@@ -53,39 +53,85 @@ std::string stem_by_name(const std::string& name) {
 // C++'s names hold more than functions; of CUDA's libraries torch wants none.
 bool is_c_name(const std::string& name) { return !name.starts_with("_Z"); }
 
-}  // namespace
-
-std::vector<WantedLibrary> wanted_libraries(const std::vector<SharedLibrary>& torch,
-                                            const std::vector<std::string>& driver_names) {
-  std::map<std::string, WantedLibrary> by_stem;
-  const auto add = [&](const std::string& soname) {
+// What several libraries want together.
+class Wanted {
+ public:
+  void need(const std::string& soname) {
     const std::string stem = stem_of(soname);
-    if (is_known(stem)) by_stem.try_emplace(stem, WantedLibrary{stem, soname, {}});
-  };
-  for (const SharedLibrary& library : torch) {
-    for (const std::string& soname : library.needed) add(soname);
+    if (is_known(stem)) by_stem_.try_emplace(stem, WantedLibrary{stem, soname, {}});
   }
-  add("libcuda.so.1");
-  add("libnvidia-ml.so.1");
-  for (const SharedLibrary& library : torch) {
+  void need_all(const SharedLibrary& library) {
+    for (const std::string& soname : library.needed) need(soname);
+  }
+  // Whether it was linked with other releases of CUDA's libraries than those that are there.
+  bool differs(const SharedLibrary& library) const {
+    return std::any_of(library.needed.begin(), library.needed.end(), [&](const std::string& name) {
+      const auto found = by_stem_.find(stem_of(name));
+      return found != by_stem_.end() && found->second.soname != name;
+    });
+  }
+  void want_functions(const SharedLibrary& library) {
     for (const WantedSymbol& symbol : library.wanted) {
       if (!is_c_name(symbol.name)) continue;
       const bool versioned = !symbol.version.empty();
       const auto found =
-          by_stem.find(versioned ? stem_of(symbol.library) : stem_by_name(symbol.name));
-      if (found != by_stem.end()) found->second.functions[symbol.name] = symbol.version;
+          by_stem_.find(versioned ? stem_of(symbol.library) : stem_by_name(symbol.name));
+      if (found != by_stem_.end()) found->second.functions[symbol.name] = symbol.version;
     }
   }
-  for (const std::string& name : driver_names) {
-    const auto found = by_stem.find(stem_by_name(name));
-    if (found != by_stem.end()) found->second.functions.try_emplace(name, "");
+  void want_by_name(const std::string& name) {
+    const auto found = by_stem_.find(stem_by_name(name));
+    if (found != by_stem_.end()) found->second.functions.try_emplace(name, "");
   }
-  std::vector<WantedLibrary> libraries;
-  for (auto& [stem, library] : by_stem) libraries.push_back(std::move(library));
-  return libraries;
+  std::vector<WantedLibrary> libraries() const {
+    std::vector<WantedLibrary> all;
+    for (const auto& [stem, library] : by_stem_) all.push_back(library);
+    return all;
+  }
+
+ private:
+  std::map<std::string, WantedLibrary> by_stem_;
+};
+
+}  // namespace
+
+bool wants_cuda(const SharedLibrary& library) {
+  return std::any_of(library.needed.begin(), library.needed.end(), [](const std::string& name) {
+    return is_known(stem_of(name));
+  });
 }
 
-std::vector<WantedLibrary> wanted_libraries_of(const std::string& folder) {
+std::vector<WantedLibrary> wanted_libraries(const std::vector<SharedLibrary>& torch,
+                                            const std::vector<std::string>& driver_names,
+                                            const std::vector<SharedLibrary>& extensions) {
+  Wanted wanted;
+  for (const SharedLibrary& library : torch) wanted.need_all(library);
+  wanted.need("libcuda.so.1");
+  wanted.need("libnvidia-ml.so.1");
+  for (const SharedLibrary& library : torch) wanted.want_functions(library);
+  for (const SharedLibrary& library : extensions) {
+    if (wanted.differs(library)) continue;
+    wanted.need_all(library);
+    wanted.want_functions(library);
+  }
+  for (const std::string& name : driver_names) wanted.want_by_name(name);
+  return wanted.libraries();
+}
+
+std::vector<SharedLibrary> extensions_among(const std::vector<std::string>& paths) {
+  std::vector<SharedLibrary> extensions;
+  for (const std::string& path : paths) {
+    try {
+      SharedLibrary library = read_shared_library_file(path);
+      if (wants_cuda(library)) extensions.push_back(std::move(library));
+    } catch (const InputError&) {  // a package may hold anything under such a name
+    }
+  }
+  return extensions;
+}
+
+std::vector<WantedLibrary> wanted_libraries_of(const std::string& folder,
+                                               const std::vector<SharedLibrary>& extensions) {
   // The libraries that ask for functions by name; the kernels' library alone is large.
   constexpr std::array kAskers = {"libc10_cuda.so", "libcaffe2_nvrtc.so"};
   std::vector<SharedLibrary> libraries;
@@ -105,7 +151,7 @@ std::vector<WantedLibrary> wanted_libraries_of(const std::string& folder) {
   if (libraries.empty()) {
     throw InputError({folder, "", "PyTorch's libraries", "none", ""});
   }
-  return wanted_libraries(libraries, names);
+  return wanted_libraries(libraries, names, extensions);
 }
 
 std::string stub_source(const WantedLibrary& library) {

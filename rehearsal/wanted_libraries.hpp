@@ -19,12 +19,21 @@ struct WantedLibrary {
 };
 
 // Of torch's libraries; `driver_names` are functions that it asks for by name. The driver's and
-// NVML's libraries are always among them.
+// NVML's libraries are always among them. What `extensions` want is added where they were linked
+// with the same releases of CUDA's libraries; for others (bitsandbytes has one for each CUDA)
+// there is nothing to do: they cannot be loaded beside that torch.
 std::vector<WantedLibrary> wanted_libraries(const std::vector<SharedLibrary>& torch,
-                                            const std::vector<std::string>& driver_names);
+                                            const std::vector<std::string>& driver_names,
+                                            const std::vector<SharedLibrary>& extensions = {});
+
+bool wants_cuda(const SharedLibrary& library);
+
+// Those of the files that need one of CUDA's libraries. What is no shared library is left out.
+std::vector<SharedLibrary> extensions_among(const std::vector<std::string>& paths);
 
 // Reads the libraries in torch's folder.
-std::vector<WantedLibrary> wanted_libraries_of(const std::string& folder);
+std::vector<WantedLibrary> wanted_libraries_of(const std::string& folder,
+                                               const std::vector<SharedLibrary>& extensions);
 
 // A C++ source with a function for each name that does nothing but say that it was called. They are
 // weak: what a source of rehearsal/libraries defines stands instead.

@@ -78,6 +78,13 @@ constexpr int kPointerDevicePointer = 3;
 constexpr int kPointerHostPointer = 4;
 constexpr int kPointerDeviceOrdinal = 9;
 
+// CUfunction_attribute
+constexpr int kFunctionThreads = 0;
+constexpr int kFunctionRegisters = 4;
+constexpr int kFunctionPtx = 5;
+constexpr int kFunctionBinary = 6;
+constexpr int kRegistersPerThread = 32;
+
 int one_module(void** module) {
   *module = only_module;
   return kSuccess;
@@ -152,6 +159,11 @@ int cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
   *active = 1;
   return kSuccess;
 }
+int cuCtxGetLimit(std::size_t* value, int) {
+  *value = std::size_t{1} << 20;  // the usual size of the buffer that kernels print into
+  return kSuccess;
+}
+int cuCtxSetLimit(int, std::size_t) { return kSuccess; }
 int cuStreamGetCtx(void*, void** context) { return cuCtxGetCurrent(context); }
 int cuStreamIsCapturing(void*, int* status) {
   *status = 0;
@@ -212,11 +224,37 @@ int cuModuleGetFunction(void** function, void*, const char* name) {
   *function = strdup(name);
   return kSuccess;
 }
-int cuFuncGetAttribute(int* value, int, void*) {
-  constexpr int kRegistersPerThread = 32;
-  *value = kRegistersPerThread;
+int cuModuleLoadFatBinary(void** module, const void*) { return one_module(module); }
+int cuLibraryLoadData(
+    void** library, const void*, void*, void**, unsigned, void*, void**, unsigned) {
+  return one_module(library);
+}
+int cuLibraryUnload(void*) { return kSuccess; }
+int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
+  return cuModuleGetFunction(kernel, library, name);
+}
+int cuKernelGetFunction(void** function, void* kernel) {
+  *function = kernel;
   return kSuccess;
 }
+int cuFuncGetAttribute(int* value, int asked, void*) {
+  switch (asked) {
+    case kFunctionThreads:
+      *value = kThreadsPerBlock;
+      return kSuccess;
+    case kFunctionRegisters:
+      *value = kRegistersPerThread;
+      return kSuccess;
+    case kFunctionPtx:
+    case kFunctionBinary:
+      *value = settings().kernel_capability();
+      return kSuccess;
+    default:  // bytes of local, constant and shared memory, of which nobody knows
+      *value = 0;
+      return kSuccess;
+  }
+}
+int cuTensorMapEncodeTiled(...) { return kSuccess; }
 int cuFuncSetAttribute(void*, int, int) { return kSuccess; }
 int cuFuncSetCacheConfig(void*, int) { return kSuccess; }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int threads, std::size_t) {

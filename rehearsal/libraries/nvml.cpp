@@ -14,7 +14,7 @@ constexpr int kNvmlNotSupported = 3;
 constexpr unsigned kNoRemoteDevice = 255;
 
 int handle_of(unsigned index, void** device) {
-  if (index >= static_cast<unsigned>(settings().devices)) return 2;  // NVML_ERROR_INVALID_ARGUMENT
+  if (index >= static_cast<unsigned>(settings().cards)) return 2;  // NVML_ERROR_INVALID_ARGUMENT
   *device = reinterpret_cast<void*>(static_cast<std::uintptr_t>(index) + 1);
   return kNvmlSuccess;
 }
@@ -38,7 +38,7 @@ const char* nvmlErrorString(int status) {
   return status == kNvmlSuccess ? "Success" : "Not Supported by zeroplan rehearse's emulated card";
 }
 int nvmlDeviceGetCount_v2(unsigned* count) {
-  *count = static_cast<unsigned>(settings().devices);
+  *count = static_cast<unsigned>(settings().cards);
   return kNvmlSuccess;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {

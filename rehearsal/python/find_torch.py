@@ -3,6 +3,7 @@ import importlib.util
 import json
 import os
 import re
+import sys
 
 
 def released(folder):
@@ -25,9 +26,22 @@ def wanted():
     return {match.group(1): match.group(2) for match in found if match}
 
 
+def libraries_beside():
+    """Shared libraries of the packages that stand beside torch, NVIDIA's left out."""
+    found = []
+    for place in sys.path:
+        if os.path.basename(place) not in ("site-packages", "dist-packages"):
+            continue
+        for folder, folders, files in os.walk(place):
+            if folder == place:
+                folders[:] = [name for name in folders if name not in ("torch", "nvidia")]
+            found += [os.path.join(folder, name) for name in files if name.endswith(".so")]
+    return sorted(found)
+
+
 spec = importlib.util.find_spec("torch")
 answer = {}
 if spec is not None and spec.origin:
     folder = os.path.dirname(os.path.realpath(spec.origin))
-    answer = {"library": os.path.join(folder, "lib"), "wants": wanted(), **released(folder)}
+    answer = {"library": os.path.join(folder, "lib"), "wants": wanted(), "beside": libraries_beside(), **released(folder)}
 print("ZEROPLAN " + json.dumps(answer))

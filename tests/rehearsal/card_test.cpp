@@ -165,6 +165,22 @@ TEST_CASE("The card is what the environment says, and an A100 where it says noth
   CHECK(card.name == "NVIDIA A100-SXM4-80GB");
 }
 
+TEST_CASE(
+    "A program sees the cards that CUDA_VISIBLE_DEVICES names, until the first that is none") {
+  CHECK(visible_devices("0,1", 8) == 2);
+  CHECK(visible_devices("7", 8) == 1);
+  CHECK(visible_devices("2,8,3", 8) == 1);
+  CHECK(visible_devices("", 8) == 0);
+  CHECK(visible_devices("-1", 8) == 0);
+  CHECK(visible_devices("1,1", 8) == 0);
+  CHECK(visible_devices("GPU-8932f937,GPU-1a2b", 8) == 2);
+  variables = {{"ZEROPLAN_CARD_COUNT", "4"}, {"CUDA_VISIBLE_DEVICES", "3,0"}};
+  CHECK(settings_from(said).devices == 2);
+  CHECK(settings_from(said).cards == 4);
+  variables = {{"ZEROPLAN_CARD_COUNT", "4"}};
+  CHECK(settings_from(said).devices == 4);
+}
+
 TEST_CASE("Work is counted by kind, and what nobody emulates is remembered by name") {
   Record record("");
   record.count(Work::kernel);

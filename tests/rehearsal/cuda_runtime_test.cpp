@@ -12,6 +12,8 @@ using namespace zeroplan::card;
 extern "C" {
 int cudaMalloc(void** address, std::size_t bytes);
 int cudaFree(void* address);
+int cudaMallocManaged(void** address, std::size_t bytes, unsigned flags);
+int cuFuncGetAttribute(int* value, int asked, void* function);
 int cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total);
 int cudaGetLastError();
 int cudaPeekAtLastError();
@@ -54,6 +56,30 @@ TEST_CASE("What is larger than the card is out of memory, which is the last erro
   CHECK(cudaPeekAtLastError() == kOutOfMemory);
   CHECK(cudaGetLastError() == kOutOfMemory);
   CHECK(cudaGetLastError() == kSuccess);
+}
+
+TEST_CASE(
+    "Managed memory takes nothing of the card, may be larger than it, and is freed like the rest") {
+  std::size_t before = 0;
+  std::size_t total = 0;
+  cudaMemGetInfo(&before, &total);
+  void* address = nullptr;
+  REQUIRE(cudaMallocManaged(&address, std::size_t{100} << 30, 1) == kSuccess);
+  static_cast<char*>(address)[0] = 1;  // the host reads and writes it
+  std::size_t after = 0;
+  cudaMemGetInfo(&after, &total);
+  CHECK(before == after);
+  CHECK(cudaFree(address) == kSuccess);
+}
+
+TEST_CASE("A kernel of Triton's may have as many threads as a block, and spills nothing") {
+  int value = -1;
+  CHECK(cuFuncGetAttribute(&value, 0, nullptr) == kSuccess);
+  CHECK(value == 1024);
+  CHECK(cuFuncGetAttribute(&value, 3, nullptr) == kSuccess);
+  CHECK(value == 0);
+  CHECK(cuFuncGetAttribute(&value, 4, nullptr) == kSuccess);
+  CHECK(value == 32);
 }
 
 TEST_CASE("Small copies carry values, and there is one card") {

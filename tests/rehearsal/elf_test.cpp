@@ -108,6 +108,34 @@ TEST_CASE("Functions go to the library of their version, else to that of their n
   CHECK(by_stem["libnvidia-ml"].functions.count("nvmlInit_v2") == 1);
 }
 
+TEST_CASE("An extension's functions are wanted, too, unless it was linked with another CUDA") {
+  SharedLibrary torch;
+  torch.needed = {"libcudart.so.13", "libcublas.so.13"};
+  torch.wanted = {{"cudaMalloc", "libcudart.so.13", "libcudart.so.13"}};
+  SharedLibrary same;
+  same.needed = {"libcudart.so.13", "libcusparse.so.13"};
+  same.wanted = {{"cudaMallocManaged", "libcudart.so.13", "libcudart.so.13"},
+                 {"cusparseSpMM", "libcusparse.so.13", "libcusparse.so.13"}};
+  SharedLibrary other;
+  other.needed = {"libcudart.so.12", "libcufft.so.11"};
+  other.wanted = {{"cudaMallocAsync", "libcudart.so.12", "libcudart.so.12"}};
+  CHECK(wants_cuda(same));
+  CHECK_FALSE(wants_cuda(SharedLibrary{"", {"libc.so.6", "libamdhip64.so.6"}, {}}));
+  std::map<std::string, WantedLibrary> by_stem;
+  for (const WantedLibrary& library : wanted_libraries({torch}, {}, {other, same})) {
+    by_stem[library.stem] = library;
+  }
+  CHECK(by_stem["libcudart"].soname == "libcudart.so.13");
+  CHECK(by_stem["libcudart"].functions.size() == 2);
+  CHECK(by_stem["libcudart"].functions.count("cudaMallocManaged") == 1);
+  CHECK(by_stem["libcusparse"].functions.count("cusparseSpMM") == 1);
+  CHECK(by_stem.count("libcufft") == 0);
+}
+
+TEST_CASE("Of the files in packages those that need CUDA's libraries are extensions") {
+  CHECK(extensions_among({kSample, "/nonexistent.so", "/tmp"}).empty());  // it needs none of them
+}
+
 TEST_CASE("A stub says that it was called, and versions are the linker's nodes") {
   const WantedLibrary library{
       "libcusolver", "libcusolver.so.12", {{"cusolverA", "libcusolver.so.12"}, {"cusolverB", ""}}};

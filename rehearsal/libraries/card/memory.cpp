@@ -178,7 +178,7 @@ PinnedUse Memory::pinned() const {
 
 Memory& memory() {
   // Never destroyed: threads of torch outlive static objects.
-  static Memory* const made = new Memory(settings().memory, settings().context, settings().devices);
+  static Memory* const made = new Memory(settings().memory, settings().context, settings().cards);
   return *made;
 }
 

@@ -1,6 +1,8 @@
 #include "rehearsal/libraries/card/settings.hpp"
 
 #include <cstdlib>
+#include <set>
+#include <sstream>
 
 namespace zeroplan::card {
 namespace {
@@ -77,6 +79,21 @@ int Settings::shared_per_block() const {
   return major < 8 ? whole : whole - kReservedPerBlock;
 }
 
+int visible_devices(const std::string& text, int cards) {
+  std::set<int> seen;
+  std::istringstream names(text);
+  for (std::string name; std::getline(names, name, ',');) {
+    char* end = nullptr;
+    // Names of cards ("GPU-1f...") are not told apart: each is the next.
+    const bool named = name.compare(0, 4, "GPU-") == 0 || name.compare(0, 4, "MIG-") == 0;
+    const long index = named ? static_cast<long>(seen.size()) : std::strtol(name.c_str(), &end, 10);
+    const bool is_card = (named || end != name.c_str()) && index >= 0 && index < cards;
+    if (!is_card) break;
+    if (!seen.insert(static_cast<int>(index)).second) return 0;  // a card twice: CUDA shows none
+  }
+  return static_cast<int>(seen.size());
+}
+
 Settings settings_from(const char* (*read)(const char*)) {
   const Reader from{read};
   Settings made;
@@ -84,12 +101,14 @@ Settings settings_from(const char* (*read)(const char*)) {
   from.number("ZEROPLAN_CARD_CONTEXT", made.context);
   from.number("ZEROPLAN_CARD_MULTIPROCESSORS", made.multiprocessors);
   from.number("ZEROPLAN_CARD_L2", made.l2);
-  from.number("ZEROPLAN_CARD_COUNT", made.devices);
+  from.number("ZEROPLAN_CARD_COUNT", made.cards);
   from.number("ZEROPLAN_CARD_CUDA", made.cuda);
   from.number("ZEROPLAN_CARD_CUDNN", made.cudnn);
   from.number("ZEROPLAN_CARD_NCCL", made.nccl);
   from.text("ZEROPLAN_CARD_NAME", made.name);
   from.text("ZEROPLAN_CARD_WORK", made.work_file);
+  const char* const visible = read("CUDA_VISIBLE_DEVICES");
+  made.devices = visible == nullptr ? made.cards : visible_devices(visible, made.cards);
   std::string capability;
   from.text("ZEROPLAN_CARD_CAPABILITY", capability);
   const std::size_t dot = capability.find('.');

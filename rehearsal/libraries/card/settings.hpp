@@ -1,5 +1,5 @@
 // What the emulated card is, as the environment says it. `zeroplan rehearse` sets these variables;
-// nothing else is read. Units: bytes.
+// beside the user's own CUDA_VISIBLE_DEVICES nothing else is read. Units: bytes.
 //
 //   ZEROPLAN_CARD_MEMORY           what CUDA reports as the card's total
 //   ZEROPLAN_CARD_CONTEXT          gone before the first allocation: CUDA's context, NCCL, other
@@ -8,6 +8,7 @@
 //   is enqueued; pending: when something waits for it ZEROPLAN_CARD_CUDA, ZEROPLAN_CARD_CUDNN,
 //   ZEROPLAN_CARD_NCCL   versions as those libraries number them ZEROPLAN_CARD_WORK file for a line
 //   of everything that is enqueued; %p is the process
+//   CUDA_VISIBLE_DEVICES           which of the cards the program sees, as CUDA reads it
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,8 @@ struct Settings {
   int multiprocessors = 108;
   std::size_t l2 = std::size_t{40} << 20;
   std::string name = "NVIDIA A100-SXM4-80GB";
-  int devices = 1;
+  int devices = 1;  // that the program sees
+  int cards = 1;    // of the node, which NVML counts whatever is visible
   Ending ending = Ending::done;
   int cuda = 12000;
   int cudnn = 90100;
@@ -41,6 +43,10 @@ struct Settings {
   int shared_per_multiprocessor() const;
   int shared_per_block() const;  // opted in
 };
+
+// How many of `cards` CUDA shows where CUDA_VISIBLE_DEVICES is `text`: those named until the first
+// that is none.
+int visible_devices(const std::string& text, int cards);
 
 // Read when first called.
 const Settings& settings();

@@ -68,6 +68,13 @@ int cudaFree(void* address) {
 }
 int cudaMallocAsync(void** address, std::size_t bytes, void*) { return cudaMalloc(address, bytes); }
 int cudaFreeAsync(void* address, void*) { return cudaFree(address); }
+// Managed memory leaves the card when something else needs room there, so that it counts for
+// nothing (bitsandbytes' paged optimizers).
+int cudaMallocManaged(void** address, std::size_t bytes, unsigned) {
+  *address = memory().reserve_addresses(current_device(), bytes);
+  return *address == nullptr ? failed(kOutOfMemory) : kSuccess;
+}
+int cudaMemPrefetchAsync(...) { return kSuccess; }
 int cudaHostAlloc(void** address, std::size_t bytes, unsigned) {
   *address = memory().allocate_pinned(bytes);
   return *address == nullptr ? failed(kOutOfMemory) : kSuccess;
