@@ -59,8 +59,11 @@ std::string precision_of(const Facts& facts) {
   }
   std::string type = facts.text("mixed_precision");
   const Json* dtypes = facts.find("parameter_dtypes");
-  if (type.empty() && ds_config == nullptr && dtypes != nullptr && dtypes->items().size() == 1) {
-    type = dtypes->items().front().as_string();
+  if (type.empty() && ds_config == nullptr && dtypes != nullptr) {
+    // In the order of their names; adapters may be wider than the weights that they stand beside.
+    const std::vector<Json>& names = dtypes->items();
+    const bool told = names.size() == 1 || (names.size() > 1 && facts.find("lora") != nullptr);
+    if (told) type = names.front().as_string();
   }
   return type == "bfloat16" ? "bf16" : type == "float16" ? "fp16" : "fp32";
 }
@@ -92,6 +95,23 @@ Json ds_config_of(const Json& said) {
   return config;
 }
 
+// What bitsandbytes keeps the weights in, where they are no plain numbers.
+const Json* quantization_of(const Facts& facts) {
+  return at(facts.find("model"), {"quantization_config"});
+}
+
+Json method_of(const Facts& facts) {
+  const Json* lora = facts.find("lora");
+  if (lora == nullptr) return "full";
+  const Json* quantization = quantization_of(facts);
+  if (!is_true(at(quantization, {"load_in_4bit"}))) return Json::object({{"lora", *lora}});
+  Json settings = *lora;
+  const Json* type = at(quantization, {"bnb_4bit_quant_type"});
+  settings["quant"] = type != nullptr && type->is_string() ? type->as_string() : "fp4";
+  settings["double_quant"] = is_true(at(quantization, {"bnb_4bit_use_double_quant"}));
+  return Json::object({{"qlora", settings}});
+}
+
 Json workload_of(const Facts& facts) {
   Json workload = Json::object();
   const Json& shape = *facts.find("ids");
@@ -116,10 +136,9 @@ Json workload_of(const Facts& facts) {
   const std::string engine = facts.text("engine");
   workload["engine"] = engine == "deepspeed" ? engine : engine.starts_with("fsdp") ? "fsdp" : "ddp";
   workload["frontend"] = facts.text("frontend") == "hf-trainer" ? "hf-trainer" : "native";
-  if (const Json* lora = facts.find("lora")) {
-    workload["method"] = Json::object({{"lora", *lora}});
-  } else {
-    workload["method"] = "full";
+  workload["method"] = method_of(facts);
+  for (const char* truth : {"fused_loss", "compile"}) {
+    if (facts.truth(truth)) workload[truth] = true;
   }
   workload["implementation"] = "hf";
   return workload;
@@ -147,6 +166,10 @@ RecordedScenario scenario_of(const ProcessRecord& process, const std::string& cl
   }
   if (ids == nullptr || ids->items().size() != 2) {
     scenario.missing = "the batch that the model got";
+    return scenario;
+  }
+  if (is_true(at(quantization_of(facts), {"load_in_8bit"}))) {
+    scenario.missing = "weights that a scenario can state: they are kept in 8 bits";
     return scenario;
   }
   Json document = Json::object();

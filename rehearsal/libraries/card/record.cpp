@@ -22,6 +22,8 @@ constexpr std::size_t kLongestLine = 192;
 
 // CUDA's own handles: 0 the null stream, 1 its legacy form, 2 the thread's.
 constexpr std::uintptr_t kFirstHandle = 4096;
+// torch from 2.12 takes a handle for a pointer, whose lowest bits are clear.
+constexpr std::uintptr_t kBetweenHandles = 64;
 
 thread_local int thread_device = 0;
 
@@ -131,10 +133,12 @@ void note_on_stream(const char* kind, std::size_t stream, const char* format, ..
 
 std::size_t stream_number(void* handle) {
   const auto number = reinterpret_cast<std::uintptr_t>(handle);
-  return number < kFirstHandle ? Streams::kDefault : number - kFirstHandle;
+  return number < kFirstHandle ? Streams::kDefault : (number - kFirstHandle) / kBetweenHandles;
 }
 
-void* stream_handle(std::size_t number) { return reinterpret_cast<void*>(kFirstHandle + number); }
+void* stream_handle(std::size_t number) {
+  return reinterpret_cast<void*>(kFirstHandle + number * kBetweenHandles);
+}
 
 int current_device() { return thread_device; }
 void set_current_device(int device) { thread_device = device; }

@@ -18,6 +18,7 @@ from . import imports
 
 def begin():
     imports.after("torch", _torch)
+    imports.after("torch._dynamo.eval_frame", _dynamo)
     imports.after("deepspeed", _deepspeed)
     imports.after("deepspeed.runtime.engine", _deepspeed_engine)
     imports.after("deepspeed.ops.op_builder.builder", _op_builder)
@@ -37,6 +38,12 @@ def _torch(torch):
     answers.watch(torch)
     phases.install(torch)
     ending.install(torch)
+
+
+def _dynamo(module):
+    from . import compiling
+
+    compiling.install(module)
 
 
 def _deepspeed(deepspeed):

@@ -40,6 +40,12 @@ def _reentrant(model):
     return None
 
 
+def _loses_in_kernels(forward):
+    """Liger puts a forward pass of its own in the class's place, which never holds the logits."""
+    module = getattr(forward, "__module__", "") or ""
+    return module.startswith("liger_kernel") and "lce" in getattr(forward, "__name__", "")
+
+
 def _ids_shape(args, kwargs):
     for value in (kwargs.get("input_ids"), kwargs.get("inputs_embeds"), *args):
         if value is not None and hasattr(value, "shape") and len(value.shape) >= 2:
@@ -63,17 +69,21 @@ def _note_model(model, args, kwargs):
     once("checkpointing", checkpointing)
     if checkpointing:
         once("reentrant", _reentrant(model))
+    once("fused_loss", _loses_in_kernels(model.forward))
     once("attention", getattr(model.config, "_attn_implementation", None))
     if torch.is_autocast_enabled():
         once("mixed_precision", str(torch.get_autocast_gpu_dtype()).replace("torch.", ""))
 
 
 def watch_models(base):
+    import torch
+
     call = base.__call__
 
     @functools.wraps(call)
     def __call__(self, *args, **kwargs):
-        if "model" not in _said and self.training:
+        # What from_pretrained returns is in its mode for inference, and is trained so by who forgets it.
+        if "model" not in _said and torch.is_grad_enabled():
             _note_model(self, args, kwargs)
         return call(self, *args, **kwargs)
 

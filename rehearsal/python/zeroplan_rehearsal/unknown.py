@@ -127,11 +127,19 @@ def _is_mask(index, has_values):
     return any(getattr(part, "is_cuda", False) and str(part.dtype) == "torch.bool" and not has_values(part) for part in parts)
 
 
+def ask_mask(index, has_values):
+    """Of an assignment to what a mask says."""
+    if _is_mask(index, has_values):
+        branch("mask")
+
+
 def ask(out, name, args, has_values):
     """`out` of a function that brings a value to Python, or whose shape depends on values."""
     if name == "__getitem__":
         if len(args) > 1 and _is_mask(args[1], has_values):
             branch("mask")
+            if hasattr(out, "numel"):
+                mark(out)
         elif is_unknown(args[0]) and hasattr(out, "numel"):
             mark(out)
         return out

@@ -9,7 +9,7 @@ import ctypes
 import functools
 import os
 
-from . import card, timing, unknown
+from . import card, counts, timing, unknown
 from .host import NAMES, PASSES, Host
 
 MOST_WHOLE = 1 << 20  # elements
@@ -21,7 +21,7 @@ _HANDED_ON = {
     "pin_memory", "_make_subclass", "as_subclass", "set_", "__set__",
 }
 _KEPT = {"__get__", "empty", "empty_like", "detach"}
-_SHAPED = {"__getitem__", "nonzero", "where", "masked_select", "unique", "_unique2"}
+_SHAPED = {"unique", "_unique2"}  # of a mask: counts.py
 _MADE_LIKE = {"new_zeros", "new_empty"}  # of a large tensor's kind: as memory is
 
 
@@ -72,7 +72,8 @@ class _Values:
             return
         unknown.mark(out)
         storage = out.untyped_storage()
-        if storage.nbytes() > _ZEROED_BYTES:
+        # Masks are false, whoever asks how many of them are true.
+        if storage.nbytes() > (MOST_WHOLE if out.dtype is self.torch.bool else _ZEROED_BYTES):
             return
         ctypes.memset(storage.data_ptr(), 0, storage.nbytes())
         if "norm" in name and out.dtype.is_floating_point:
@@ -90,24 +91,22 @@ class _Values:
             self.of_host(made).copy_(done)
         return made
 
-    def _columns(self, mask):
-        """A mask as the indices that torch would make of it."""
-        return self.to_card(self.of_host(mask).nonzero()).unbind(1)
+    def set_item(self, func, tensor, index, value):
+        func(tensor, index, value)
+        if not tensor.is_cuda or not self.is_small(tensor):
+            return
+        given = []
+        host_index, host_value = self.argument(index, given), self.argument(value, given)
+        if not all(self.is_small(g) and not unknown.is_unknown(g) for g in given):
+            unknown.mark(tensor)
+            return
+        with self.torch.no_grad():
+            func(self.of_host(tensor), host_index, host_value)
 
     def shaped(self, func, name, args, kwargs):
         """The result of a function whose shape depends on known values; None where it is none."""
         torch = self.torch
-        if name == "__getitem__":
-            index = args[1] if isinstance(args[1], tuple) else (args[1],)
-            masks = [isinstance(part, torch.Tensor) and part.dtype is torch.bool for part in index]
-            if not any(masks) or not args[0].is_cuda or not all(self.has_values(i) for i, is_mask in zip(index, masks) if is_mask):
-                return None
-            parts = [column for part, is_mask in zip(index, masks)
-                     for column in (self._columns(part) if is_mask and part.dim() > 0 else (part,))]
-            return func(args[0], tuple(parts))
         if not args or not all(self.has_values(a) for a in args if isinstance(a, torch.Tensor)):
-            return None
-        if name == "where" and len(args) != 1:
             return None
         func(*args, **kwargs)  # for what it allocates
         done = func(*[self.of_host(a) if isinstance(a, torch.Tensor) else a for a in args], **kwargs)
@@ -213,11 +212,15 @@ def install(torch):
                 if out is not None:
                     _note_host_pass(out, name)
                     return out
+            if name == "__setitem__":
+                unknown.ask_mask(args[1], values.has_values)
+                return values.set_item(func, *args)
+            if name == "repeat_interleave":
+                kwargs = counts.repeated(values, args, kwargs)
             out = values.shaped(func, name, args, kwargs) if name in _SHAPED else None
-            if out is not None and name != "__getitem__":
+            if out is not None:
                 return out
-            if out is None:
-                out = func(*args, **kwargs)
+            out = func(*args, **kwargs)
             if name in unknown.ASKED:
                 out = unknown.ask(out, name, args, values.has_values)
             elif type(out) is torch.Tensor and out.device.type == "cpu":
@@ -232,6 +235,7 @@ def install(torch):
                         print("zeroplan rehearse: values of", func, error)
             return out
 
+    counts.install(torch, values)
     mode = Mode()
     mode.__enter__()
     _kept.append(mode)
