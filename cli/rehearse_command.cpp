@@ -174,11 +174,11 @@ class Rehearser {
 
   const Request& request() const { return request_; }
 
-  // Makes the libraries; before anything is run.
+  // Before anything is run.
   void prepare() {
     torch_ = rehearsal::find_torch(rehearsal::python_of_command(request_.command));
     request_.card.context = context_of(place_.cluster, torch_.version);
-    emulation_ = rehearsal::emulation_for(torch_, [&](const std::string& said) { log(said); });
+    emulation_ = rehearsal::emulation_for(torch_);
   }
 
   // Until one does not run.

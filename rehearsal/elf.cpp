@@ -100,6 +100,19 @@ class LibraryReader {
     return library;
   }
 
+  std::set<std::string> defined() const {
+    std::set<std::string> found;
+    const Section* symbols = find(kDynamicSymbols);
+    if (symbols == nullptr) return found;
+    const std::string_view names = names_of(*symbols);
+    for (std::uint64_t i = 1; i < symbols->size / kSymbolBytes; ++i) {
+      const std::uint64_t at = symbols->offset + i * kSymbolBytes;
+      if (reader_.number<std::uint16_t>(at + 6) == 0) continue;
+      found.insert(reader_.text(names, reader_.number<std::uint32_t>(at)));
+    }
+    return found;
+  }
+
  private:
   const Section* find(std::uint32_t type) const {
     const auto found = std::find_if(
@@ -225,6 +238,12 @@ SharedLibrary read_shared_library(std::string_view bytes, const std::string& fil
   const Reader reader(bytes, file);
   if (bytes.size() < kHeaderBytes || !bytes.starts_with(kMagic)) reader.fail("another file");
   return LibraryReader(bytes, file).read();
+}
+
+std::set<std::string> defined_functions(std::string_view bytes, const std::string& file) {
+  const Reader reader(bytes, file);
+  if (bytes.size() < kHeaderBytes || !bytes.starts_with(kMagic)) reader.fail("another file");
+  return LibraryReader(bytes, file).defined();
 }
 
 SharedLibrary read_shared_library_file(const std::string& path) {

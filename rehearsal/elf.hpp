@@ -3,6 +3,7 @@
 // readelf) has to be installed.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,9 @@ SharedLibrary read_shared_library(std::string_view bytes, const std::string& fil
 
 // The same of a file, which is mapped and not read whole: torch's are up to 1.5 GB.
 SharedLibrary read_shared_library_file(const std::string& path);
+
+// Functions and data that the library defines for others.
+std::set<std::string> defined_functions(std::string_view bytes, const std::string& file);
 
 // Texts of the file that are names of functions of CUDA's driver or of NVML: a program that asks
 // for them by name when it runs wants them without saying so to the linker.

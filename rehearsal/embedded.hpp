@@ -1,13 +1,16 @@
-// The sources of the emulated libraries and of what Python loads, as they are compiled into the
-// program.
+// What Python loads, and the library that emulates CUDA's, as they are compiled into the program.
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "model/embedded.hpp"
 
 namespace zeroplan {
 
 std::span<const EmbeddedFile> rehearsal_files();  // generated (cmake/EmbedFiles.cmake)
+
+// libzeroplan_cuda.so's bytes: the functions of rehearsal/libraries, without versions.
+std::string_view emulator_library();  // generated (cmake/EmulatorLibrary.cmake)
 
 }  // namespace zeroplan

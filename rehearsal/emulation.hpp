@@ -1,11 +1,12 @@
-// The emulated libraries for one PyTorch: made of rehearsal/libraries by the machine's compiler,
-// and kept.
+// The emulated libraries for one PyTorch, made in a moment, and kept.
 //
-// They stand in <cache>/zeroplan/rehearsal/<key>, where the key is of everything they depend on; a
-// folder is there whole or not at all, also when two programs make it at once.
+// What is emulated is one library, compiled of rehearsal/libraries with this program and embedded
+// in it. Beside it stand libraries under the names that torch asks for (stub_library.hpp), so that
+// no compiler is needed. They stand in <cache>/zeroplan/rehearsal/<key>, where the key is of
+// everything they depend on; a folder is there whole or not at all, also when two programs make it
+// at once.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,14 +23,7 @@ struct Emulation {
 // $XDG_CACHE_HOME/zeroplan/rehearsal, or that in ~/.cache.
 std::string cache_folder();
 
-// Called with a sentence when the libraries are made, which takes seconds.
-using Announce = std::function<void(const std::string&)>;
-
-// Throws InputError where no compiler is found or it fails, and where the cache cannot be written.
-Emulation emulation_for(const TorchInstall& torch, const Announce& announce);
-
-// The C++ compiler and its first options: $CXX, g++, clang++, c++, else ziglang of `python`; empty
-// where there is none.
-std::vector<std::string> find_compiler(const std::string& python);
+// Throws InputError where the cache cannot be written.
+Emulation emulation_for(const TorchInstall& torch);
 
 }  // namespace zeroplan::rehearsal

@@ -154,28 +154,4 @@ std::vector<WantedLibrary> wanted_libraries_of(const std::string& folder,
   return wanted_libraries(libraries, names, extensions);
 }
 
-std::string stub_source(const WantedLibrary& library) {
-  std::string text =
-      "extern \"C\" {\n"
-      "void zeroplan_card_unknown_called(const char* name);\n";
-  for (const auto& [name, version] : library.functions) {
-    // Marks for a profiler that is not there are nothing to report.
-    const bool only_marks = name.starts_with("nvtx");
-    const std::string report = "zeroplan_card_unknown_called(\"" + name + "\"); ";
-    text += "__attribute__((weak)) long " + name + "() { " + (only_marks ? "" : report) +
-            "return 0; }\n";
-  }
-  return text + "}\n";
-}
-
-std::string version_script(const WantedLibrary& library) {
-  std::map<std::string, std::string> nodes;
-  for (const auto& [name, version] : library.functions) {
-    if (!version.empty()) nodes[version] += " " + name + ";";
-  }
-  std::string text;
-  for (const auto& [version, names] : nodes) text += version + " { global:" + names + " };\n";
-  return text;
-}
-
 }  // namespace zeroplan::rehearsal

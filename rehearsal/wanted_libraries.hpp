@@ -35,11 +35,4 @@ std::vector<SharedLibrary> extensions_among(const std::vector<std::string>& path
 std::vector<WantedLibrary> wanted_libraries_of(const std::string& folder,
                                                const std::vector<SharedLibrary>& extensions);
 
-// A C++ source with a function for each name that does nothing but say that it was called. They are
-// weak: what a source of rehearsal/libraries defines stands instead.
-std::string stub_source(const WantedLibrary& library);
-
-// The linker's version script; empty where no version is wanted.
-std::string version_script(const WantedLibrary& library);
-
 }  // namespace zeroplan::rehearsal

@@ -46,6 +46,13 @@ TEST_CASE("A library's name, what it needs, and what it wants with its version a
   CHECK(find(library, "sample_defined") == nullptr);
 }
 
+TEST_CASE("What a library defines for others is read, and what it wants is not among it") {
+  const std::set<std::string> defined = defined_functions(bytes_of(kSample), kSample);
+  CHECK(defined.count("sample_defined") == 1);
+  CHECK(defined.count("sample_versioned") == 0);
+  CHECK_THROWS_AS(defined_functions("no library", "text"), InputError);
+}
+
 TEST_CASE("Names of the driver's functions in a library's texts are found") {
   const std::vector<std::string> names = driver_names_of_file(kSample);
   CHECK(std::count(names.begin(), names.end(), "cuSampleByName") == 1);
@@ -134,15 +141,4 @@ TEST_CASE("An extension's functions are wanted, too, unless it was linked with a
 
 TEST_CASE("Of the files in packages those that need CUDA's libraries are extensions") {
   CHECK(extensions_among({kSample, "/nonexistent.so", "/tmp"}).empty());  // it needs none of them
-}
-
-TEST_CASE("A stub says that it was called, and versions are the linker's nodes") {
-  const WantedLibrary library{
-      "libcusolver", "libcusolver.so.12", {{"cusolverA", "libcusolver.so.12"}, {"cusolverB", ""}}};
-  const std::string source = stub_source(library);
-  CHECK(
-      source.find("long cusolverA() { zeroplan_card_unknown_called(\"cusolverA\"); return 0; }") !=
-      std::string::npos);
-  CHECK(version_script(library) == "libcusolver.so.12 { global: cusolverA; };\n");
-  CHECK(version_script({"libnccl", "libnccl.so.2", {{"ncclSend", ""}}}).empty());
 }
