@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/rehearsal_hint.hpp"
 #include "cli/rehearsal_out_of_memory.hpp"
 #include "cli/rehearsal_time.hpp"
 #include "model/check.hpp"
@@ -117,8 +118,11 @@ Json gpu_json(const rehearsal::Card& card) {
 Json error_of(const Rehearsed& rehearsed) {
   const rehearsal::ProgramError* error = rehearsed.error();
   if (error == nullptr) return {};
-  return Json::object(
+  Json said = Json::object(
       {{"type", error->type}, {"message", error->message}, {"frames", frames_json(error->frames)}});
+  const std::string hint = hint_of(*error);
+  if (!hint.empty()) said["hint"] = hint;
+  return said;
 }
 
 Json ranks_json(const Rehearsed& rehearsed) {

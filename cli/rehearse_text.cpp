@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/rehearsal_hint.hpp"
 #include "cli/rehearsal_out_of_memory.hpp"
 #include "cli/rehearsal_time.hpp"
 #include "cli/table.hpp"
@@ -103,7 +104,9 @@ std::string error_text(const Rehearsed& rehearsed) {
   const rehearsal::ProgramError* error = rehearsed.error();
   if (error == nullptr || rehearsed.outcome() != Outcome::failed) return "";
   const std::string first_line = error->message.substr(0, error->message.find('\n'));
-  return fmt::format("  {}: {}\n", error->type, first_line) + frames_text(error->frames);
+  const std::string hint = hint_of(*error);
+  return fmt::format("  {}: {}\n", error->type, first_line) + frames_text(error->frames) +
+         (hint.empty() ? "" : "hint: " + hint + "\n");
 }
 
 std::string ranks_text(const Rehearsed& rehearsed, const Translation& words) {

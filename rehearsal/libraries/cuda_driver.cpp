@@ -254,6 +254,12 @@ int cuFuncGetAttribute(int* value, int asked, void*) {
       return kSuccess;
   }
 }
+// torch from 2.15 wants to hear what the driver has to say, which is nothing.
+int cuLogsRegisterCallback(void*, void*, void** handle) {
+  if (handle != nullptr) *handle = only_context;
+  return kSuccess;
+}
+int cuLogsUnregisterCallback(void*) { return kSuccess; }
 int cuTensorMapEncodeTiled(...) { return kSuccess; }
 int cuFuncSetAttribute(void*, int, int) { return kSuccess; }
 int cuFuncSetCacheConfig(void*, int) { return kSuccess; }

@@ -20,6 +20,7 @@ _HANDED_ON = {
     "to", "cuda", "tensor", "as_tensor", "detach", "requires_grad_", "empty", "empty_like", "__get__", "clone",
     "pin_memory", "_make_subclass", "as_subclass", "set_", "__set__",
 }
+_BROUGHT = {"cpu", "to", "copy_", "tolist"}  # to the host
 _KEPT = {"__get__", "empty", "empty_like", "detach"}
 _SHAPED = {"unique", "_unique2"}  # of a mask: counts.py
 _MADE_LIKE = {"new_zeros", "new_empty"}  # of a large tensor's kind: as memory is
@@ -125,6 +126,18 @@ class _Values:
             self.of_host(out).fill_(said)
         return True
 
+    def bring(self, out, name, args):
+        """To the host: what torch gathers or casts on the card before it copies has not been gathered there."""
+        source = args[1] if name == "copy_" and len(args) > 1 else args[0] if args else None
+        if name not in _BROUGHT or not isinstance(source, self.torch.Tensor) or not source.is_cuda:
+            return out
+        if not self.is_small(source) or (source.is_contiguous() and source.dtype == getattr(out, "dtype", source.dtype)):
+            return out
+        if name == "tolist":
+            return self.of_host(source).tolist()
+        with self.torch.no_grad():
+            return out.copy_(self.of_host(source).expand(out.shape))
+
     def fill(self, out, func, name, args, kwargs):
         tensor = self.torch.Tensor
         in_place = _is_in_place(name)
@@ -134,7 +147,7 @@ class _Values:
             return
         if name in _HANDED_ON:
             unknown.hand_on([a for a in args if isinstance(a, tensor)], out, name)
-            if name == "clone" or (name == "to" and args[0].is_cuda):
+            if name == "clone" or (name == "to" and (args[0].is_cuda or args[0].dtype != out.dtype)):
                 self.of_host(out).copy_(self.of_host(args[0]))
             return
         given = []
@@ -225,6 +238,9 @@ def install(torch):
                 out = unknown.ask(out, name, args, values.has_values)
             elif type(out) is torch.Tensor and out.device.type == "cpu":
                 unknown.hand_on([a for a in args if isinstance(a, torch.Tensor)], out, name)
+                out = values.bring(out, name, args)
+            elif name == "tolist":
+                out = values.bring(out, name, args)
             elif name in unknown.UNIFORM and values.answer(out, name, args):
                 return out
             if type(out) is torch.Tensor and out.device.type == "cuda" and values.is_small(out):
