@@ -255,5 +255,6 @@ def install(torch):
     mode = Mode()
     mode.__enter__()
     _kept.append(mode)
+    torch._zeroplan_rehearsal = mode  # as long as torch is there; compiling.py takes it away for a while
     _follow_into_hooks(torch, mode)
     timing.calibrate(torch)
