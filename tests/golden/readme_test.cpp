@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tests/catch.hpp"
+#include "tests/golden/part.hpp"
 
 namespace {
 
@@ -31,17 +32,17 @@ void check_outputs(const std::string& name) {
   stream << std::ifstream(path).rdbuf();
   std::string readme = stream.str();
   const std::string marker = "<!-- output of: ";
-  int found = 0;
+  std::size_t found = 0;
   for (std::size_t at = readme.find(marker); at != std::string::npos;
        at = readme.find(marker, at + 1)) {
     const std::size_t begin = at + marker.size();
+    if (!zeroplan::test::part_of_environment().takes(found++)) continue;
     const std::string command = readme.substr(begin, readme.find(" -->", begin) - begin);
     const std::size_t open = readme.find("```\n", begin) + 4;
     const std::size_t close = readme.find("```\n", open);
     const std::string actual = output_of(command);
     INFO(name << ": " << command);
     REQUIRE_FALSE(actual.empty());
-    ++found;
     if (std::getenv("UPDATE_GOLDEN") != nullptr) {
       readme.replace(open, close - open, actual);
       continue;
