@@ -134,7 +134,21 @@ TEST_CASE("a signal ends a batch behind the lines that were begun") {
   check_whole_and_in_order(process.out());
 }
 
+// ThreadSanitizer keeps a signal back until its thread returns from what it waits in, but for some
+// system calls; pthread_mutex_lock and write are not among them (libtsan of g++ 12: neither calls
+// BLOCK_REAL). What only the signal would end then never ends; without it, the handler runs at
+// once.
+bool signals_come() {
+  if (kUnderThreadSanitizer) {
+    WARN(
+        "SKIPPED: ThreadSanitizer keeps the signal back from a thread that waits for a mutex or a "
+        "pipe");
+  }
+  return !kUnderThreadSanitizer;
+}
+
 TEST_CASE("a signal ends a batch that waits for its next line, part of which is there") {
+  if (!signals_come()) return;
   const Folder folder;
   Pipe pipe(folder / "questions");
   Process process(batch(pipe.path(), 4), {}, folder / "answers");
@@ -147,6 +161,7 @@ TEST_CASE("a signal ends a batch that waits for its next line, part of which is 
 }
 
 TEST_CASE("the second signal ends what the first one could not") {
+  if (!signals_come()) return;
   const Folder folder;
   // Nobody reads the answers: the pipe fills, and the batch waits with an answer begun.
   Pipe answers(folder / "answers");

@@ -185,7 +185,7 @@ std::string read_text(const std::string& path) {
 }
 
 bool wait_until(const std::function<bool()>& reached) {
-  const Clock::time_point deadline = Clock::now() + std::chrono::seconds(60);
+  const Clock::time_point deadline = Clock::now() + kPatience;
   while (!reached()) {
     if (Clock::now() >= deadline) return false;
     std::this_thread::sleep_for(kLook);

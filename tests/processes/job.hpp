@@ -12,7 +12,12 @@
 
 #include <sys/types.h>
 
+#include "tests/catch.hpp"
+
 namespace zeroplan::test {
+
+// How long a test waits for what has to come, before it takes it that nothing does.
+inline constexpr std::chrono::seconds kPatience{kUnderThreadSanitizer ? 600 : 60};
 
 using Variables = std::map<std::string, std::string>;
 
@@ -41,7 +46,7 @@ class Process {
 
   void kill(int signal);
   // Exit code, 128 + signal, or nothing where it did not end in time.
-  std::optional<int> wait(std::chrono::seconds most = std::chrono::seconds(60));
+  std::optional<int> wait(std::chrono::seconds most = kPatience);
   pid_t pid() const { return pid_; }
   std::string out() const;
   std::string err() const;
@@ -63,7 +68,7 @@ void default_interrupts();
 bool takes_signals(pid_t pid);
 
 std::string read_text(const std::string& path);
-// Looks every few milliseconds; false where it does not come in a minute.
+// Looks every few milliseconds; false where it does not come within kPatience.
 bool wait_until(const std::function<bool()>& reached);
 // Waits until the file holds the text.
 bool wait_for_text(const std::string& path, const std::string& text);
