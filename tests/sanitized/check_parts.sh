@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Which part of the tests runs under sanitizers on which day, and that all parts together leave nothing out:
+# check_parts.sh FOLDER, where the test programs are.
+set -euo pipefail
+programs=$1
+cd "$(dirname "$0")/../.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+fail() {
+  echo "FAILED: $*" >&2
+  failed=1
+}
+same() {
+  diff "$1" "$2" >"$work/diff" || fail "$3: $(cat "$work/diff")"
+}
+cases() {
+  ZEROPLAN_PROGRAMS=$programs scripts/sanitized.sh cases "$1"
+}
+
+# Days: each part once in so many days as there are parts, then again.
+scripts/sanitized.sh list >"$work/parts"
+parts=$(wc -l <"$work/parts")
+for ((day = 20000; day < 20000 + parts; ++day)); do scripts/sanitized.sh of-day "$day"; done | sort >"$work/of_days"
+sort "$work/parts" | same - "$work/of_days" "a cycle of days"
+[ "$(scripts/sanitized.sh of-day 0)" = "$(head -n 1 "$work/parts")" ] || fail "day 0 has not the first part"
+[ "$(scripts/sanitized.sh of-day "$parts")" = "$(head -n 1 "$work/parts")" ] || fail "the cycle does not begin again"
+[ "$(scripts/sanitized.sh of-day)" = "$(scripts/sanitized.sh of-day "$(($(date +%s) / 86400))")" ] ||
+  fail "today is no day since 1970 (or midnight came: run it again)"
+
+# What must run under which sanitizers at all, and each name with all its numbers.
+cut -d: -f1 "$work/parts" | sort -u >"$work/names"
+printf '%s\n' golden kits lost_writes processes runtime tsan_processes tsan_runtime | same - "$work/names" "the names"
+while read -r name; do
+  wanted=fuzz
+  [[ "$name" != tsan_* ]] || wanted=tsan
+  [ "$(scripts/sanitized.sh preset "$name")" = "$wanted" ] || fail "$name is not built by $wanted"
+  count=$(grep -c "^$name:" "$work/parts")
+  for ((i = 1; i <= count; ++i)); do echo "$name:$i/$count"; done >"$work/wanted"
+  grep "^$name:" "$work/parts" | same - "$work/wanted" "the parts of $name"
+done <"$work/names"
+
+# Test cases: the parts of a name have all that the program lists, each once.
+for name in runtime processes lost_writes; do
+  "$programs/${name}_tests" --list-tests '~[.]' >"$work/listing" || true  # Catch2 2 exits with their number
+  cases "$name" | sort >"$work/whole"
+  [ "$(wc -l <"$work/whole")" -eq "$(sed -n 's/^\([0-9]*\) .*test cases\?$/\1/p' "$work/listing")" ] ||
+    fail "$name: $(wc -l <"$work/whole") test cases of $(tail -n 2 "$work/listing")"
+  [ -z "$(uniq -d "$work/whole")" ] || fail "$name: twice: $(uniq -d "$work/whole")"
+done
+while read -r name; do
+  grep "^$name:" "$work/parts" | while read -r part; do cases "$part"; done | sort >"$work/pieces"
+  cases "$name" | sort | same - "$work/pieces" "the cases of $name"
+done <"$work/names"
+[ "$(cases tsan_runtime | wc -l)" -gt 50 ] || fail "ThreadSanitizer sees $(cases tsan_runtime | wc -l) cases of the runtime"
+cases processes | grep -v -x -F -f <(cases tsan_processes) >"$work/left_out" || true
+! grep -v -E 'search|report|bar' "$work/left_out" || fail "left out under ThreadSanitizer though no search"
+
+# What is no part is refused.
+for wrong in golden:0/2 golden:3/2 golden:1 golden: golden:1/2/3 :1/2 units ""; do
+  if scripts/sanitized.sh preset "$wrong" 2>/dev/null; then fail "\"$wrong\" is taken for a part"; fi
+done
+if ZEROPLAN_SHARD=golden:9/2 ./check 2>/dev/null; then fail "./check takes a part that is none"; fi
+if [ "$failed" -eq 0 ]; then echo "parts under sanitizers: $parts days, nothing is left out"; fi
+exit "$failed"
