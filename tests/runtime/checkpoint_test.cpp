@@ -28,11 +28,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder that goes with the test.
+// A folder that goes with the test; no other process of these tests has it.
 struct Folder {
-  fs::path path =
-      fs::temp_directory_path() / ("zeroplan_checkpoint_" + std::to_string(std::rand()));
-  Folder() { fs::create_directories(path); }
+  fs::path path;
+  Folder() {
+    std::string pattern = (fs::temp_directory_path() / "zeroplan_checkpoint_XXXXXX").string();
+    REQUIRE(mkdtemp(pattern.data()) != nullptr);
+    path = pattern;
+  }
   ~Folder() { fs::remove_all(path); }
   std::string operator/(const char* name) const { return (path / name).string(); }
 };
