@@ -14,10 +14,10 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 . scripts/packages.sh
 
 # Name, preset, number of parts. A test that joins one of these programs joins a part by itself.
-rows='golden fuzz 6
+rows='golden fuzz 2
 kits fuzz 1
-runtime fuzz 6
-processes fuzz 2
+runtime fuzz 4
+processes fuzz 1
 lost_writes fuzz 1
 tsan_processes tsan 1
 tsan_runtime tsan 1'
