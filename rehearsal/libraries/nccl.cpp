@@ -165,6 +165,47 @@ int ncclAllGather(
   }
   return kDone;
 }
+// From NCCL 2.28 on. Other ranks have sent what this one has.
+int ncclAlltoAll(
+    const void* from, void* to, std::size_t count, int type, Communicator* comm, void* stream) {
+  const std::size_t bytes = count * width(type);
+  const std::size_t ranks = static_cast<std::size_t>(comm->ranks);
+  collective("all_to_all", bytes * ranks, *comm, stream);
+  if (bytes * ranks > kMostCopied) return kDone;
+  const char* const mine =
+      static_cast<const char*>(from) + static_cast<std::size_t>(comm->rank) * bytes;
+  for (std::size_t i = 0; i < ranks; ++i)
+    copy_values(static_cast<char*>(to) + i * bytes, mine, bytes);
+  return kDone;
+}
+int ncclGather(const void* from,
+               void* to,
+               std::size_t count,
+               int type,
+               int root,
+               Communicator* comm,
+               void* stream) {
+  const std::size_t bytes = count * width(type);
+  const std::size_t ranks = static_cast<std::size_t>(comm->ranks);
+  collective("gather", bytes, *comm, stream);
+  if (comm->rank != root || bytes * ranks > kMostCopied) return kDone;
+  for (std::size_t i = 0; i < ranks; ++i)
+    copy_values(static_cast<char*>(to) + i * bytes, from, bytes);
+  return kDone;
+}
+int ncclScatter(const void* from,
+                void* to,
+                std::size_t count,
+                int type,
+                int root,
+                Communicator* comm,
+                void* stream) {
+  const std::size_t bytes = count * width(type);
+  collective("scatter", bytes, *comm, stream);
+  if (comm->rank != root) return kDone;
+  copy_values(to, static_cast<const char*>(from) + static_cast<std::size_t>(root) * bytes, bytes);
+  return kDone;
+}
 int ncclReduceScatter(const void* from,
                       void* to,
                       std::size_t count,

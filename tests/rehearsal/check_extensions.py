@@ -50,9 +50,10 @@ def wrong(case, found, python):
     if document["unknown_functions"]:
         return "called what nobody emulates: %s" % document["unknown_functions"]
     if case == "paged_adam8bit" and "adam8bit" in found:
-        # Two states of a byte for each parameter, with a scale for 256 of them, against none on the card.
+        # Two states of a byte for each parameter, with a scale for 256 of them, against none on the card; a block that is
+        # less than a MiB too large is not split.
         bytes_each = (found["adam8bit"]["static_allocated_bytes"] - document["static_allocated_bytes"]) / PARAMETERS
-        return None if 2 < bytes_each < 2.1 else "8-bit states of %.3f bytes a parameter" % bytes_each
+        return None if 2 < bytes_each < 2.3 else "8-bit states of %.3f bytes a parameter" % bytes_each
     if case == "zero3":
         # Sixteen bytes for each parameter over eight ranks, and what is whole beside them.
         return None if document["static_allocated_bytes"] > 16 * PARAMETERS / 8 else "less than a rank's states"

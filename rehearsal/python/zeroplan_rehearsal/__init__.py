@@ -21,6 +21,7 @@ def begin():
     imports.after("torch._dynamo.eval_frame", _dynamo)
     imports.after("deepspeed", _deepspeed)
     imports.after("deepspeed.runtime.engine", _deepspeed_engine)
+    imports.after("deepspeed.runtime.pipe.engine", _pipeline_engine)
     imports.after("deepspeed.ops.op_builder.builder", _op_builder)
     imports.after("deepspeed.runtime.zero.utils", _zero_utils)
     imports.after("transformers.modeling_utils", _modeling)
@@ -58,6 +59,12 @@ def _deepspeed_engine(module):
     from . import phases
 
     phases.wrap_engine(module.DeepSpeedEngine)
+
+
+def _pipeline_engine(module):
+    from . import phases
+
+    phases.wrap_pipeline(module.PipelineEngine)
 
 
 def _op_builder(module):

@@ -179,6 +179,22 @@ def _engine_step(original):
     return step
 
 
+def _pipeline_step(original):
+    """DeepSpeed's schedule of a pipeline takes its steps past the engine's `step`, once for all micro-batches."""
+
+    def step(self, *args, **kwargs):
+        outermost = tracker.begin("optimizer")
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            tracker.end("optimizer", outermost, "forward")
+        tracker.end_step()
+        facts.skipped_steps(getattr(self, "skipped_steps", 0))
+        return result
+
+    return step
+
+
 def _watch_optimizers(torch):
     optim = importlib.import_module("torch.optim.optimizer")  # the package hides the name
 
@@ -241,6 +257,14 @@ def wrap_engine(engine):
     _wrap(engine, "step", _engine_step)
     for name in ("save_checkpoint", "save_16bit_model"):
         _wrap(engine, name, _saving)
+
+
+def wrap_pipeline(engine):
+    original = engine._exec_optimizer_step
+    _wrap(engine, "_exec_optimizer_step", _pipeline_step)
+    for instruction, call in engine._INSTRUCTION_MAP.items():  # what the schedule calls
+        if call is original:
+            engine._INSTRUCTION_MAP[instruction] = engine._exec_optimizer_step
 
 
 def wrap_trainer(trainer):
