@@ -242,11 +242,15 @@ bool is_reduce_bucket(const EngineBuffer& buffer) {
   return buffer.attribute == "ipg_buckets[dtype].buffer";
 }
 
+bool is_outside_bucket(const EngineBuffer& buffer) {
+  return buffer.attribute == "gradients outside the bucket's buffer";
+}
+
 bool is_unbuffered_gradient(const EngineBuffer& buffer, const EngineConfig& config) {
   const bool contiguous =
       config.contiguous_gradients ||
       (config.stage < 3 && config.offload_optimizer.device != OffloadDevice::none);
-  return contiguous && buffer.attribute == "gradients outside the bucket's buffer";
+  return contiguous && is_outside_bucket(buffer);
 }
 
 }  // namespace zeroplan

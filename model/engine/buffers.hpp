@@ -86,6 +86,10 @@ bool is_kept_gradient(const EngineBuffer& buffer);
 // A bucket that gradients are copied into.
 bool is_reduce_bucket(const EngineBuffer& buffer);
 
+// The bound for gradients outside the bucket's buffer: those of a bucket without one
+// (contiguous_gradients false), or the one that is larger.
+bool is_outside_bucket(const EngineBuffer& buffer);
+
 // The one gradient larger than a bucket, which waits for the next flush in its own storage: for
 // those who follow gradients one by one, the list's bound for it is to be left out.
 bool is_unbuffered_gradient(const EngineBuffer& buffer, const EngineConfig& config);

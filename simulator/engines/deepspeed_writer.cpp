@@ -320,8 +320,7 @@ void DeepSpeedWriter::module_step(const ModuleStep& step) {
 
 // Gradients, persistent weights and hpZ's second copies are followed one by one.
 bool DeepSpeedWriter::is_followed(const EngineBuffer& buffer) const {
-  return is_waiting_gradient(buffer) || is_unbuffered_gradient(buffer, config_) ||
-         is_kept_gradient(buffer) ||
+  return is_waiting_gradient(buffer) || is_outside_bucket(buffer) || is_kept_gradient(buffer) ||
          (config_.stage == 3 && buffer.attribute == "persistent_parameters") ||
          buffer.attribute == kSecondCopy;
 }
