@@ -149,7 +149,7 @@ def main():
                 with open(said.to, "a") as file:
                     file.write(json.dumps(kept) + "\n")
                 print(line["id"], "%.0f s" % (time.time() - began), kept["measured"],
-                      differences(line, kept) if said.compare else "", flush=True)
+                      differences(line, kept) if said.compare and "measured" in line else "", flush=True)
         finally:
             server.end()
 

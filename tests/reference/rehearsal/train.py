@@ -5,6 +5,7 @@ A program as users write it: it knows nothing of rehearsals. What a scenario can
 line: {"fsdp": 2} for fully_shard, "fused" for the optimizer, "steps" (4).
 """
 import contextlib
+import inspect
 import json
 import os
 import sys
@@ -48,7 +49,10 @@ class Run:
         if self.workload.get("activation_checkpointing") == "full" and self.workload.get("checkpoint_reentrant"):
             model.enable_input_require_grads()
         adapters = peft.LoraConfig(r=self.lora["rank"], target_modules=self.lora["targets"], lora_dropout=0.0, task_type="CAUSAL_LM")
-        model = peft.get_peft_model(model, adapters, autocast_adapter_dtype=False)
+        # Since peft 0.12; adapters of those before stay in the model's type by themselves.
+        named = inspect.signature(peft.get_peft_model).parameters
+        stays = {"autocast_adapter_dtype": False} if "autocast_adapter_dtype" in named else {}
+        model = peft.get_peft_model(model, adapters, **stays)
         for parameter in model.parameters():
             if parameter.requires_grad and not hasattr(parameter, "ds_id"):
                 parameter.data = parameter.data.to(self.dtype)
