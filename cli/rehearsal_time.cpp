@@ -122,7 +122,7 @@ std::string time_text(const RehearsedTime& time,
          seconds_text(Seconds::of(seconds)),
          predicted != nullptr && field != nullptr ? seconds_text(predicted->*field) : "-"});
   };
-  row("step", step.total().seconds(), &StepTime::total);
+  row("whole step", step.total().seconds(), &StepTime::total);
   row("forward", phase(step, Phase::forward), &StepTime::forward);
   row("backward", phase(step, Phase::backward), &StepTime::backward);
   row("optimizer", phase(step, Phase::step), &StepTime::optimizer);

@@ -210,6 +210,8 @@ class Rehearser {
     Request request = request_;
     request.command = command;
     request.rank = ranks_.front();
+    // The last of a few steps is timed; what all of a long program does would fill the disk.
+    if (request.steps == 0 || request.steps > kUsualSteps) request.steps = kUsualSteps;
     request.events = Events::done;
     request.work_file.clear();
     request.snapshot_file.clear();

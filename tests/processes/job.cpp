@@ -8,11 +8,11 @@
 #include <thread>
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "tests/free_port.hpp"
 
 extern char** environ;
 
@@ -58,18 +58,6 @@ void open_as(int number, const std::string& path) {
   const int opened = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   dup2(opened, number);
   close(opened);
-}
-
-int free_port() {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  bind(listener, reinterpret_cast<const sockaddr*>(&address), size);
-  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-  close(listener);
-  return ntohs(address.sin_port);
 }
 
 }  // namespace

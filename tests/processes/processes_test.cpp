@@ -374,7 +374,8 @@ TEST_CASE("a run saves into the folder that a symbolic link names") {
   in_process(folder, 1, 1, 2, {"--steps", "1", "--resume", folder / "drive/global_step1"});
 }
 
-TEST_CASE("a run that would go on with something else is told what, and goes on where that is meant") {
+TEST_CASE(
+    "a run that would go on with something else is told what, and goes on where that is meant") {
   const Folder folder;
   const std::string checkpoint = folder / "checkpoint";
   std::ofstream(folder / "a.txt") << std::string(4000, ' ') << "123";
@@ -397,11 +398,12 @@ TEST_CASE("a run that would go on with something else is told what, and goes on 
             .find("batch.sequences_a_step: expected ") != std::string::npos);
   // A copy of the data elsewhere is the same data; its seed decides about nothing.
   std::filesystem::copy(folder / "a.txt", folder / "copy.txt");
-  in_process(folder,
-             2,
-             1,
-             1,
-             {"--steps", "1", "--resume", checkpoint, "--data", folder / "copy.txt", "--seed", "9"});
+  in_process(
+      folder,
+      2,
+      1,
+      1,
+      {"--steps", "1", "--resume", checkpoint, "--data", folder / "copy.txt", "--seed", "9"});
   in_process(
       folder,
       1,

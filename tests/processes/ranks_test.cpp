@@ -14,6 +14,7 @@
 
 #include "runtime/processes/socket.hpp"
 #include "tests/catch.hpp"
+#include "tests/free_port.hpp"
 #include "tests/processes/job.hpp"
 
 namespace zeroplan::test {
@@ -99,8 +100,6 @@ Process& start_one(Processes& processes,
   processes.push_back(std::make_unique<Process>(start.words, variables, output));
   return *processes.back();
 }
-
-int free_port() { return runtime::port_of(runtime::listen_on(0, true)); }
 
 Processes start(const Folder& folder, const std::vector<Start>& starts) {
   Processes processes;

@@ -19,15 +19,16 @@
 #include "runtime/processes/rendezvous_host.hpp"
 #include "runtime/processes/tcp_rendezvous.hpp"
 #include "tests/catch.hpp"
+#include "tests/free_port.hpp"
 
 namespace zeroplan::runtime {
 namespace {
 
+using test::free_port;
+
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
-
-int free_port() { return port_of(listen_on(0, true)); }
 
 ProcessGroup member(int rank, int ranks, int port) {
   return {.launcher = Launcher::torchrun,

@@ -14,16 +14,17 @@
 #include "runtime/processes/join.hpp"
 #include "runtime/processes/process_communicator.hpp"
 #include "tests/catch.hpp"
+#include "tests/free_port.hpp"
 
 namespace zeroplan::runtime {
 namespace {
+
+using test::free_port;
 
 using std::chrono::milliseconds;
 using Body = std::function<void(Communicator&)>;
 
 // A port that nobody listens on now.
-int free_port() { return port_of(listen_on(0, true)); }
-
 ProcessGroup member(int rank, int ranks, int port) {
   return {.launcher = Launcher::torchrun,
           .rank = rank,
