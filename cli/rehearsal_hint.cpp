@@ -24,6 +24,9 @@ constexpr std::string_view kNoNvcc =
     "this extension is compiled with nvcc when it is first used: install its wheel, or leave it "
     "out";
 
+constexpr std::string_view kTooManyProcesses =
+    "more processes were started than the cluster's node has GPUs: --ranks N, or --cluster";
+
 // The first that is found counts.
 constexpr std::array kKnown = {
     Known{.source = "FlashAttention2 has been toggled on", .hint = kFlash},
@@ -37,9 +40,8 @@ constexpr std::array kKnown = {
     Known{
         .source = "No module named 'vllm'",
         .hint = "GRPO runs without a server where use_vllm is false; vLLM itself is not rehearsed"},
-    Known{.source = "invalid device ordinal",
-          .hint = "more processes were started than the cluster's node has GPUs: --ranks N, or "
-                  "--cluster"},
+    Known{.source = "invalid device ordinal", .hint = kTooManyProcesses},
+    Known{.source = "Please use a device index less than", .hint = kTooManyProcesses},
     Known{.source = "No slot '",
           .hint = "the launcher asks for more GPUs than the node has: --ranks N, or --cluster"},
 };

@@ -10,6 +10,8 @@ const char* status_name(int status) {
       return "cudaSuccess";
     case kOutOfMemory:
       return "cudaErrorMemoryAllocation";
+    case kInvalidDevice:
+      return "cudaErrorInvalidDevice";
     case kNotReady:
       return "cudaErrorNotReady";
     case kNotSupported:
@@ -25,6 +27,8 @@ const char* status_text(int status) {
       return "no error";
     case kOutOfMemory:
       return "out of memory";
+    case kInvalidDevice:
+      return "invalid device ordinal";
     case kNotReady:
       return "device not ready";
     case kNotSupported:

@@ -30,6 +30,10 @@ TEST_CASE("An extension that cannot be rehearsed is named, with what to do inste
 TEST_CASE("More processes than GPUs are told from other errors of devices") {
   CHECK_THAT(hint("CUDA error: invalid device ordinal\nCUDA kernel errors might be"),
              Catch::Contains("--ranks"));
+  CHECK_THAT(
+      hint("device_id cuda:2 is out of range. Please use a device index less than the number "
+           "of accelerators available: 2."),
+      Catch::Contains("--ranks"));
   CHECK(hint("CUDA error: out of memory").empty());
   CHECK(hint("").empty());
 }
