@@ -47,8 +47,8 @@ void set_number(int& to, const void* value, std::size_t bytes) {
 extern "C" {
 
 std::size_t cublasLtGetVersion() {
-  return static_cast<std::size_t>(settings().cuda / 1000 * 10000 +
-                                  settings().cuda % 1000 / 10 * 100);
+  const auto cuda = static_cast<std::size_t>(settings().cuda);
+  return cuda / 1000 * 10000 + cuda % 1000 / 10 * 100;
 }
 int cublasLtCreate(void** handle) {
   *handle = new char[1];
