@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What runs under sanitizers besides the unit and engine tests. All of it takes longer than CI has, so that it is
-# cut into parts, and each day has one; docs/testing.md says how long each takes.
+# What runs under sanitizers: the unit and engine tests each time (the part `unit`), and of the rest, which takes
+# longer than CI has, a part each day; docs/testing.md says how long each takes.
 #   scripts/sanitized.sh list              the parts in the order of their days
 #   scripts/sanitized.sh of-day [DAY]      the part of a day, counted from 1970-01-01 on; of today
 #   scripts/sanitized.sh preset PART       whose build it needs
@@ -13,8 +13,9 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
 
-# Name, preset, number of parts. A test that joins one of these programs joins a part by itself.
-rows='golden fuzz 2
+# Name, preset, number of days. A test that joins one of these programs joins a part by itself.
+rows='unit fuzz 0
+golden fuzz 2
 kits fuzz 1
 runtime fuzz 4
 processes fuzz 1
@@ -67,6 +68,7 @@ read_part() {
 # What the part needs built.
 targets() {
   case "$name" in
+    unit) echo unit_tests engine_tests ;;
     golden) echo zeroplan golden_tests ;;
     kits) echo zeroplan ;;
     runtime) echo runtime_tests ;;
@@ -84,6 +86,10 @@ run_cut() {
   fi
   cut=$1
   case "$name" in
+    unit)
+      scripts/tests_part.sh $list "$bin/unit_tests" "$cut"
+      scripts/tests_part.sh $list "$bin/engine_tests" "$cut"
+      ;;
     golden)
       if [ -n "$list" ]; then return; fi  # its five test cases loop over files, and cut the loops
       ZEROPLAN_GOLDEN_PART=$cut "$bin/golden_tests"
