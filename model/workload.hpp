@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/enum_names.hpp"
+#include "model/optimizer_implementation.hpp"
 #include "model/quantization.hpp"
 
 namespace zeroplan {
@@ -73,11 +74,13 @@ struct Workload {
   LoraSettings lora;
   Precision precision = Precision::bf16;
   OptimizerName optimizer = OptimizerName::adamw;
+  OptimizerImplementation optimizer_implementation = OptimizerImplementation::foreach;
   Attention attention = Attention::sdpa;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
   bool checkpoint_reentrant = true;
   ActivationOffload activation_offload = ActivationOffload::none;
   TrainingEngine engine = TrainingEngine::deepspeed;
+  std::int64_t fsdp_version = 1;  // 1: FullyShardedDataParallel; 2: fully_shard
   Frontend frontend = Frontend::hf_trainer;
   Implementation implementation = Implementation::hf;
   bool fused_loss = false;

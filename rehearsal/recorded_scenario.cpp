@@ -135,6 +135,7 @@ Json workload_of(const Facts& facts) {
   }
   const std::string engine = facts.text("engine");
   workload["engine"] = engine == "deepspeed" ? engine : engine.starts_with("fsdp") ? "fsdp" : "ddp";
+  if (engine == "fsdp2") workload["fsdp_version"] = 2;
   workload["frontend"] = facts.text("frontend") == "hf-trainer" ? "hf-trainer" : "native";
   workload["method"] = method_of(facts);
   for (const char* truth : {"fused_loss", "compile"}) {
@@ -180,7 +181,8 @@ RecordedScenario scenario_of(const ProcessRecord& process, const std::string& cl
   if (const Json* ds_config = facts.find("ds_config")) {
     document["ds_config"] = ds_config_of(*ds_config);
   } else {
-    // Engines without a ds_config say their precision as it would: mixed, or of the weights themselves.
+    // Engines without a ds_config say their precision as it would: mixed, or of the weights
+    // themselves.
     const std::string precision = precision_of(facts);
     Json config = Json::object();
     if (precision != "fp32") {
@@ -194,9 +196,6 @@ RecordedScenario scenario_of(const ProcessRecord& process, const std::string& cl
     const bool shards = facts.text("engine").starts_with("fsdp");
     config["zero_optimization"] = Json::object({{"stage", shards ? 3 : 0}});
     document["ds_config"] = config;
-  }
-  if (facts.text("engine") == "fsdp2") {
-    scenario.notes.emplace_back("FSDP2 is predicted as FSDP1 is");
   }
   scenario.document = document;
   return scenario;

@@ -67,10 +67,7 @@ TaskIndex TaskTable::operation(const Block& block, const Operation& operation, P
     task.duration = time.seconds;
     return writer_.add_task(std::move(task));
   }
-  const Seconds floors = Seconds::of(plan_.coefficients[Coefficient::kernel_floor_seconds] *
-                                     static_cast<double>(operation.kernels));
-  const double wider = autocast_width(plan_, operation.kind);
-  task.duration = time.seconds > floors ? floors + (time.seconds - floors) * wider : time.seconds;
+  task.duration = time.seconds;
   task.demands = demands_of(time.bound);
   return writer_.add_task(std::move(task));
 }
@@ -118,16 +115,21 @@ TaskIndex TaskTable::copy(TaskKind direction, Bytes bytes, bool pinned, std::int
   });
 }
 
-TaskIndex TaskTable::gpu_optimizer(Elements parameters, DType state, bool foreach) {
-  const std::int64_t kind = static_cast<std::int64_t>(state) * 2 + (foreach ? 1 : 0);
-  return intern("optimizer", parameters.count(), kind, [&] {
+TaskIndex TaskTable::gpu_optimizer(Elements parameters,
+                                   DType state,
+                                   OptimizerKind kind,
+                                   OptimizerImplementation implementation) {
+  const bool lists =
+      kind == OptimizerKind::torch_adam && implementation != OptimizerImplementation::fused;
+  const std::int64_t key = static_cast<std::int64_t>(state) * 2 + (lists ? 1 : 0);
+  return intern("optimizer", parameters.count(), key, [&] {
     if (cpu_) return on_cpu(cpu_->adamw(parameters));
     GpuAdamWork work;
     work.parameters = parameters;
     work.master = state;
     work.gradient = state;
     work.writes_half_copy = false;  // the engine copies the weights itself
-    work.kind = foreach ? GpuAdam::foreach : GpuAdam::fused;
+    work.kind = lists ? GpuAdam::foreach : GpuAdam::fused;
     Task task = kernel_task(gpu_adam_time(work, plan_.cluster.gpu, plan_.coefficients),
                             KernelBound::memory);
     task.dispatch = host_.forward_operation;

@@ -39,7 +39,11 @@ class TaskTable {
   TaskIndex copy(TaskKind direction, Bytes bytes, bool pinned, std::int64_t copying_gpus);
 
   // Of this GPU; all ranks of the node run the CPU's at the same time.
-  TaskIndex gpu_optimizer(Elements parameters, DType state, bool foreach);
+  // Of `kind` in lists of tensors or one kernel; tensors one by one cost as much as lists.
+  TaskIndex gpu_optimizer(Elements parameters,
+                          DType state,
+                          OptimizerKind kind,
+                          OptimizerImplementation implementation);
   TaskIndex cpu_optimizer(Elements parameters);
   // One pass over host memory by each rank of the node.
   TaskIndex host_memory(const char* name, Bytes traffic, Elements cast = {});

@@ -101,9 +101,11 @@ class TailWalk {
         kernel(action, tasks_.kernel("scale gradient", bytes * 2));
         break;
       case ActionKind::optimizer_step:
-        kernel(
-            action,
-            tasks_.gpu_optimizer(action.elements, config_.master_dtype, config_.optimizer_foreach));
+        kernel(action,
+               tasks_.gpu_optimizer(action.elements,
+                                    config_.master_dtype,
+                                    config_.optimizer,
+                                    config_.optimizer_implementation));
         break;
       default:
         kernel(action, tasks_.kernel("update weights", both));

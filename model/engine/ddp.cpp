@@ -101,13 +101,4 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
   return list.take();
 }
 
-Bytes ddp_cast_bytes(const DdpConfig& config, std::span<const EngineParameter> parameters) {
-  if (config.weight_dtype == config.compute_dtype) return Bytes::zero();
-  Elements cast;
-  for (const EngineParameter& parameter : parameters) {
-    if (parameter.matrix) cast += parameter.numel;
-  }
-  return cast * config.compute_dtype;
-}
-
 }  // namespace zeroplan

@@ -21,7 +21,7 @@ struct DdpConfig {
   Bytes bucket = Bytes::mib(25);        // bucket_cap_mb
   bool gradient_as_bucket_view = false;
   OptimizerKind optimizer = OptimizerKind::torch_adam;
-  bool optimizer_foreach = true;
+  OptimizerImplementation optimizer_implementation = OptimizerImplementation::foreach;
   bool double_quant = false;  // of scales, where weights are stored in four bits
 };
 
@@ -41,9 +41,5 @@ Bytes ddp_weight_bytes(const DdpConfig& config, std::span<const EngineParameter>
 
 std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
                                       std::span<const EngineParameter> parameters);
-
-// Under autocast the cast of a weight lives in autocast's cache and in autograd's nodes until its
-// backward pass (aten/src/ATen/autocast_mode.cpp cached_cast); vectors are not cast.
-Bytes ddp_cast_bytes(const DdpConfig& config, std::span<const EngineParameter> parameters);
 
 }  // namespace zeroplan

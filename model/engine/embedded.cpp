@@ -95,7 +95,7 @@ void make_embedded(EngineConfig& config) {
   config.stage3.memory_efficient_linear = true;
   config.stage3.zero_init = true;
   if (config.optimizer == OptimizerKind::torch_adam) config.optimizer = OptimizerKind::fused_adam;
-  config.optimizer_foreach = false;
+  config.optimizer_implementation = OptimizerImplementation::for_loop;
 }
 
 std::vector<Diagnostic> not_embedded(const EngineConfig& config,

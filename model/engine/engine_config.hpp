@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "model/dtype.hpp"
+#include "model/optimizer_implementation.hpp"
 #include "model/software.hpp"
 #include "model/units.hpp"
 
@@ -120,7 +121,8 @@ struct EngineConfig {
   bool aio_use_gds = false;
 
   OptimizerKind optimizer = OptimizerKind::fused_adam;
-  bool optimizer_foreach = false;          // torch optimizers: multi-tensor path, with temporaries
+  // Of torch's optimizers.
+  OptimizerImplementation optimizer_implementation = OptimizerImplementation::for_loop;
   double gradient_clipping = 1.0;          // default 0 before 0.19.3
   bool check_gradient_overflow = true;     // bf16.check_grad_overflow; fp16 always checks
   bool immediate_gradient_update = false;  // bf16.immediate_grad_update (BF16_Optimizer)
@@ -134,6 +136,7 @@ struct EngineParameter {
   bool trainable = true;
   int group = 0;           // index of its optimizer parameter group; without meaning when frozen
   bool used = true;        // false: trainable, but no gradient ever reaches it
+  std::int64_t rows = 1;   // size of the first dimension
   bool matrix = true;      // two or more dimensions (vectors are left out of quantised gradients)
   int tensors_built = 1;   // tied weights: how many tensors the modules make before they are tied
   bool quantized = false;  // stored in four bits

@@ -109,10 +109,10 @@ class Issue {
   void reduce(int unit) {
     const FsdpUnit& u = units_[static_cast<std::size_t>(unit)];
     if (config_.sharding == Sharding::no_shard) {
-      collective(FsdpEventKind::all_reduce, unit, u.padded, config_.ranks);
+      collective(FsdpEventKind::all_reduce, unit, u.reduced, config_.ranks);
       return;
     }
-    collective(FsdpEventKind::reduce_scatter, unit, u.padded, config_.shard_ranks);
+    collective(FsdpEventKind::reduce_scatter, unit, u.reduced, config_.shard_ranks);
     const int copies = config_.ranks / config_.shard_ranks;
     if (copies > 1) collective(FsdpEventKind::all_reduce, unit, u.shard, copies);
   }
@@ -151,6 +151,27 @@ Elements most_owned(const FsdpUnit& unit,
   return Elements::of(most);
 }
 
+// Each parameter is cut into rows, the last piece padded (_fsdp_param.py _init_sharded_param).
+void cut_rows(const FsdpConfig& config,
+              std::span<const EngineParameter> parameters,
+              int pieces,
+              FsdpUnit& unit) {
+  for (const int index : unit.parameters) {
+    const EngineParameter& parameter = parameters[static_cast<std::size_t>(index)];
+    const std::int64_t stored = stored_elements(config, parameter).count();
+    const std::int64_t row =
+        parameter.quantized ? 1 : stored / std::max<std::int64_t>(1, parameter.rows);
+    const Elements shard = Elements::of(ceil_div(stored / row, pieces) * row);
+    unit.shards.push_back(shard);
+    unit.shard += shard;
+    if (!parameter.trainable) continue;
+    unit.owned_shards.push_back(shard);
+    unit.owned += shard;
+  }
+  unit.padded = unit.shard * pieces;
+  unit.reduced = unit.owned * pieces;
+}
+
 void close_unit(const FsdpConfig& config,
                 std::span<const EngineParameter> parameters,
                 FsdpUnit& unit) {
@@ -170,10 +191,16 @@ void close_unit(const FsdpConfig& config,
       unit.quantization_state += four_bit_state(parameter.numel, config.double_quant);
     }
   }
-  unit.shard = Elements::of(ceil_div(unit.numel.count(), pieces));
-  unit.padded = unit.shard * pieces;
   unit.trains = !trained.empty();
+  if (config.version == 2) {
+    cut_rows(config, parameters, pieces, unit);
+    return;
+  }
+  unit.shard = Elements::of(ceil_div(unit.numel.count(), pieces));
+  unit.padded = unit.reduced = unit.shard * pieces;
   unit.owned = all ? unit.shard : most_owned(unit, pieces, trained);
+  unit.shards = {unit.shard};
+  unit.owned_shards = {unit.owned};
 }
 
 }  // namespace
@@ -252,13 +279,15 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
   constexpr auto kGradients = MemoryCategory::gradients;
   for (std::size_t u = 0; u < units.size(); ++u) {
     const FsdpUnit& unit = units[u];
-    add("flat_param._local_shard",
-        u,
-        unit.shard,
-        config.storage_dtype,
-        shards,
-        MemoryCategory::parameters,
-        BufferLifetime::resident);
+    for (const Elements shard : unit.shards) {
+      add("flat_param._local_shard",
+          u,
+          shard,
+          config.storage_dtype,
+          shards,
+          MemoryCategory::parameters,
+          BufferLifetime::resident);
+    }
     if (unit.quantization_state > Bytes::zero()) {
       add("quant_state",
           u,
@@ -289,15 +318,17 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
           kGradients,
           BufferLifetime::window);
     }
-    for (const OptimizerState& state : optimizer_states(config.optimizer, unit.owned)) {
-      add("state",
-          u,
-          state_numel(state, unit.owned),
-          state_dtype(state, engine),
-          states,
-          MemoryCategory::optimizer_states,
-          BufferLifetime::first_step_on)
-          .suffix = state.suffix;
+    for (const Elements owned : unit.owned_shards) {
+      for (const OptimizerState& state : optimizer_states(config.optimizer, owned)) {
+        add("state",
+            u,
+            state_numel(state, owned),
+            state_dtype(state, engine),
+            states,
+            MemoryCategory::optimizer_states,
+            BufferLifetime::first_step_on)
+            .suffix = state.suffix;
+      }
     }
   }
   return list.take();

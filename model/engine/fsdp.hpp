@@ -4,8 +4,12 @@
 // Every wrapped block is a unit with one flat parameter; what no block holds (embedding, last norm,
 // head) is the root's unit. The root is unit 0. Sources: torch 2.6 torch/distributed/fsdp/
 // _runtime_utils.py, _flat_param.py, _limiter_utils.py, fully_sharded_data_parallel.py, with
-// use_orig_params or without. Symbols: N ranks of the shard group, p elements of a unit, P_u =
-// N ceil(p / N) with padding; s, c, r: bytes of an element stored, computed with, reduced.
+// use_orig_params or without. fully_shard (FSDP2) has no flat parameters: each is cut along its
+// first dimension, gathered with its unit's others in one message, copied out into a tensor of its
+// own, and reduced with them in one message; torch 2.11 torch/distributed/fsdp/_fully_shard/
+// _fsdp_param_group.py, _fsdp_collectives.py. Symbols: N ranks of the shard group, p elements of a
+// unit, P_u = N ceil(p / N) with padding; s, c, r: bytes of an element stored, computed with,
+// reduced.
 #pragma once
 
 #include <span>
@@ -25,6 +29,7 @@ enum class Sharding {
 };
 
 struct FsdpConfig {
+  int version = 1;  // 2: fully_shard
   Sharding sharding = Sharding::full;
   int ranks = 1;        // that train together
   int shard_ranks = 1;  // that share one copy; fewer than `ranks`: HYBRID_SHARD
@@ -36,9 +41,9 @@ struct FsdpConfig {
   // false: gradients stay unsharded until the last micro-step (no_sync, which accelerate enters).
   bool reduces_every_micro_step = true;
   OptimizerKind optimizer = OptimizerKind::torch_adam;
-  bool optimizer_foreach = true;
+  OptimizerImplementation optimizer_implementation = OptimizerImplementation::foreach;
   // Trained leaf modules are wrapped alone, so that no flat parameter mixes them with frozen ones
-  // (peft's fsdp_auto_wrap_policy; FSDP2, which has no flat parameters, comes to the same). false:
+  // (peft's fsdp_auto_wrap_policy). fully_shard has no need of it. false:
   // use_orig_params mixes them, and a unit that trains anything gets whole gradients.
   bool separate_adapters = true;
   bool offload = false;       // CPUOffload(offload_params=True): shards, gradients, states on hosts
@@ -51,7 +56,9 @@ struct FsdpUnit {
   Elements numel;               // of the flat parameter; four-bit weights fill its wider elements
   Elements padded;              // P_u
   Elements shard;               // P_u / N
-  Elements owned;               // what the optimizer updates on the rank that has most of it
+  std::vector<Elements> shards, owned_shards;  // tensors of `shard` and of `owned`
+  Elements reduced;  // what is reduced: P_u; fully_shard: of what is trained
+  Elements owned;    // what the optimizer updates on the rank that has most of it
   bool trains = true;
   int adapters = -1;  // the unit of the block's trained leaf modules; -1: none apart
   bool are_adapters = false;

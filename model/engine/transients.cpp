@@ -27,7 +27,15 @@ Bytes norm_copy_bytes(Elements elements) { return elements * DType::fp64; }
 // and its quotient. The fused and CPU optimizers work in place.
 Bytes optimizer_temporaries(const EngineConfig& config, Elements elements, DType dtype) {
   if (config.optimizer != OptimizerKind::torch_adam) return Bytes::zero();
-  return elements * dtype * (config.optimizer_foreach ? 1 : 2);
+  switch (config.optimizer_implementation) {
+    case OptimizerImplementation::foreach:
+      return elements * dtype;
+    case OptimizerImplementation::for_loop:
+      return elements * dtype * 2;
+    case OptimizerImplementation::fused:
+      break;
+  }
+  return Bytes::zero();
 }
 
 Elements total_numel(std::span<const EngineParameter> parameters, bool trainable_only) {
@@ -401,7 +409,7 @@ EngineAction one_tensor(const EngineConfig& config,
   const OptimizerWrapper wrapper = optimizer_wrapper(config);
   const bool per_parameter =
       wrapper == OptimizerWrapper::plain || wrapper == OptimizerWrapper::fp16_unfused;
-  if (per_parameter && !config.optimizer_foreach) {
+  if (per_parameter && config.optimizer_implementation != OptimizerImplementation::foreach) {
     step.elements = std::min(step.elements, largest_numel(parameters));
   }
   return step;

@@ -3,6 +3,7 @@
 
 #include "model/check.hpp"
 #include "model/graph/aten.hpp"
+#include "model/graph/aten_autocast.hpp"
 
 namespace zeroplan::aten {
 
@@ -247,11 +248,16 @@ Tensor math(Tape& t,
 }  // namespace
 
 Tensor scaled_dot_product_attention(Tape& t,
-                                    const Tensor& q,
-                                    const Tensor& k,
-                                    const Tensor& v,
-                                    const Tensor& mask,
+                                    const Tensor& query,
+                                    const Tensor& key,
+                                    const Tensor& value,
+                                    const Tensor& attention_mask,
                                     const Sdpa& options) {
+  const Tensor q = autocast_lower(t, query);
+  const Tensor k = autocast_lower(t, key);
+  const Tensor v = autocast_lower(t, value);
+  const Tensor mask = autocast_lower(t, attention_mask);
+  const Tape::InsideOperation inside(t);
   ZP_CHECK(q.shape().rank() == 4, "attention: (batch, heads, sequence, head size) expected");
   switch (options.backend) {
     case SdpaBackend::flash: {

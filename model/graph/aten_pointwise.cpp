@@ -3,6 +3,7 @@
 
 #include "model/check.hpp"
 #include "model/graph/aten.hpp"
+#include "model/graph/aten_autocast.hpp"
 
 namespace zeroplan::aten {
 
@@ -165,7 +166,8 @@ Tensor div_scalar_tensor(Tape& t, const Tensor& x) {
   return out;
 }
 
-Tensor pow(Tape& t, const Tensor& x, int exponent) {
+Tensor pow(Tape& t, const Tensor& input, int exponent) {
+  const Tensor x = autocast_fp32(t, input);
   const bool trains = t.trains({&x});
   Tensor saved;
   if (trains) saved = t.save(x);
@@ -182,7 +184,8 @@ Tensor pow(Tape& t, const Tensor& x, int exponent) {
   return out;
 }
 
-Tensor rsqrt(Tape& t, const Tensor& x) {
+Tensor rsqrt(Tape& t, const Tensor& input) {
+  const Tensor x = autocast_fp32(t, input);
   Tensor out = unary_kernel(t, "rsqrt", x);
   if (t.trains({&x})) {
     const Tensor saved = t.save(out);
@@ -373,7 +376,8 @@ Tensor safe_softmax(Tape& t, const Tensor& x) {
 }
 
 Tensor softmax(Tape& t, const Tensor& x, std::optional<DType> dtype) {
-  const DType wanted = dtype.value_or(x.dtype());
+  // Under autocast a softmax without a dtype is asked for fp32 (AT_FORALL_FP32_SET_OPT_DTYPE).
+  const DType wanted = dtype.value_or(t.autocast() ? DType::fp32 : x.dtype());
   if (wanted == x.dtype()) return softmax_op(t, x, wanted, false);
   // native/SoftMax.cpp: on CUDA fp16 is read by the fp32 kernel, anything else is converted first.
   if (x.dtype() == DType::fp16 && wanted == DType::fp32) return softmax_op(t, x, wanted, false);
@@ -381,7 +385,11 @@ Tensor softmax(Tape& t, const Tensor& x, std::optional<DType> dtype) {
   return softmax_op(t, converted, wanted, false);
 }
 
-Tensor log_softmax(Tape& t, const Tensor& x) { return softmax_op(t, x, x.dtype(), true); }
+// As a part of the cross entropy, whose inputs autocast makes fp32.
+Tensor log_softmax(Tape& t, const Tensor& input) {
+  const Tensor x = autocast_fp32(t, input);
+  return softmax_op(t, x, x.dtype(), true);
+}
 
 // nll_loss_forward keeps its input, the labels and total_weight.
 Tensor nll_loss(Tape& t, const Tensor& log_probabilities, const Tensor& labels) {
@@ -410,12 +418,15 @@ Tensor nll_loss(Tape& t, const Tensor& log_probabilities, const Tensor& labels) 
   return loss;
 }
 
-Tensor layer_norm(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+Tensor layer_norm(Tape& t, const Tensor& input, const Tensor& scale, const Tensor& offset) {
+  const Tensor x = autocast_fp32(t, input);
+  const Tensor weight = autocast_fp32(t, scale);
+  const Tensor bias = autocast_fp32(t, offset);
   const bool trains = t.trains({&x, &weight, &bias});
-  const Tensor input = contiguous(t, x);
+  const Tensor dense = contiguous(t, x);
   Tensor saved;
-  if (trains) saved = t.save(input);
-  Tensor out = t.empty(input.shape(), x.dtype());
+  if (trains) saved = t.save(dense);
+  Tensor out = t.empty(dense.shape(), x.dtype());
   const Shape rows = x.shape().with_size(-1, 1).as_contiguous();
   const Tensor mean = t.empty(rows, DType::fp32);  // acc_type, layer_norm_kernel.cu
   const Tensor rstd = t.empty(rows, DType::fp32);
@@ -424,7 +435,7 @@ Tensor layer_norm(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& 
   const Tensor saved_mean = t.save(mean), saved_rstd = t.save(rstd);
   t.record(
       {&out},
-      {&input, &weight, &bias},
+      {&dense, &weight, &bias},
       [saved, saved_mean, saved_rstd, weight_shape = weight.shape(), has_bias = bias.defined()](
           Backward& b) {
         Tape& tape = b.tape;

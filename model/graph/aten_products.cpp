@@ -4,6 +4,7 @@
 
 #include "model/check.hpp"
 #include "model/graph/aten.hpp"
+#include "model/graph/aten_autocast.hpp"
 
 namespace zeroplan::aten {
 
@@ -75,7 +76,9 @@ void bmm_gradients(
 
 }  // namespace
 
-Tensor mm(Tape& t, const Tensor& a, const Tensor& b) {
+Tensor mm(Tape& t, const Tensor& left, const Tensor& right) {
+  const Tensor a = autocast_lower(t, left);
+  const Tensor b = autocast_lower(t, right);
   const SavedOperands saved = save_operands(t, a, b);
   Tensor out = product_kernel(t, "mm", a, b, {});
   if (t.trains({&a, &b})) {
@@ -87,7 +90,10 @@ Tensor mm(Tape& t, const Tensor& a, const Tensor& b) {
   return out;
 }
 
-Tensor addmm(Tape& t, const Tensor& bias, const Tensor& a, const Tensor& b) {
+Tensor addmm(Tape& t, const Tensor& addend, const Tensor& left, const Tensor& right) {
+  const Tensor bias = autocast_lower(t, addend);
+  const Tensor a = autocast_lower(t, left);
+  const Tensor b = autocast_lower(t, right);
   const SavedOperands saved = save_operands(t, a, b);
   Tensor out;
   {
@@ -117,7 +123,9 @@ Tensor addmm(Tape& t, const Tensor& bias, const Tensor& a, const Tensor& b) {
   return out;
 }
 
-Tensor bmm(Tape& t, const Tensor& a, const Tensor& b) {
+Tensor bmm(Tape& t, const Tensor& left, const Tensor& right) {
+  const Tensor a = autocast_lower(t, left);
+  const Tensor b = autocast_lower(t, right);
   const SavedOperands saved = save_operands(t, a, b);
   Tensor out = product_kernel(t, "bmm", a, b, {});
   if (t.trains({&a, &b})) {
@@ -126,7 +134,10 @@ Tensor bmm(Tape& t, const Tensor& a, const Tensor& b) {
   return out;
 }
 
-Tensor baddbmm(Tape& t, const Tensor& addend, const Tensor& a, const Tensor& b) {
+Tensor baddbmm(Tape& t, const Tensor& sum, const Tensor& left, const Tensor& right) {
+  const Tensor addend = autocast_lower(t, sum);
+  const Tensor a = autocast_lower(t, left);
+  const Tensor b = autocast_lower(t, right);
   const SavedOperands saved = save_operands(t, a, b);
   Tensor out = product_kernel(t, "baddbmm", a, b, distinct_bytes(addend));
   if (t.trains({&addend, &a, &b})) {
@@ -141,7 +152,9 @@ Tensor baddbmm(Tape& t, const Tensor& addend, const Tensor& a, const Tensor& b) 
   return out;
 }
 
-Tensor matmul(Tape& t, const Tensor& a, const Tensor& b) {
+Tensor matmul(Tape& t, const Tensor& left, const Tensor& right) {
+  const Tensor a = autocast_lower(t, left);
+  const Tensor b = autocast_lower(t, right);
   ZP_CHECK(a.shape().rank() == 4 && b.shape().rank() == 4, "matmul: four dimensions expected");
   // LinearAlgebra.cpp _matmul_impl: expand, reshape to three dimensions (a copy where the heads are
   // a transposed view and b > 1), bmm, _unsafe_view.
@@ -154,7 +167,10 @@ Tensor matmul(Tape& t, const Tensor& a, const Tensor& b) {
   return view(t, out, Shape{batch, heads, a.size(2), b.size(3)});
 }
 
-Tensor linear(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+Tensor linear(Tape& t, const Tensor& input, const Tensor& matrix, const Tensor& addend) {
+  const Tensor x = autocast_lower(t, input);
+  const Tensor weight = autocast_lower(t, matrix);
+  const Tensor bias = autocast_lower(t, addend);
   const Tensor transposed = transpose(t, weight, 0, 1);
   const std::int64_t out_features = weight.size(0);
   if (x.shape().rank() == 2) {

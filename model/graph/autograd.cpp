@@ -4,6 +4,7 @@
 #include <new>
 
 #include "model/check.hpp"
+#include "model/graph/aten.hpp"
 
 namespace zeroplan {
 
@@ -338,6 +339,20 @@ Tensor Tape::parameter(std::string_view name) {
     tied_.emplace_back();
   }
   return result;
+}
+
+Tensor Tape::autocast_copy(const Tensor& parameter, DType dtype) {
+  ZP_CHECK(parameter.parameter_ >= 0, "autocast's copy is of a parameter");
+  if (width(dtype) < width(parameter.dtype_)) {
+    block_.parameters[static_cast<std::size_t>(parameter.parameter_)].autocast = true;
+  }
+  Tensor copy = parameter.detached();
+  copy.parameter_ = -1;
+  copy.dtype_ = dtype;
+  record({&copy}, {&parameter}, [original = parameter.dtype_](Backward& b) {
+    b.give(0, aten::to(b.tape, b.gradient(), original));
+  });
+  return copy;
 }
 
 Tensor Tape::buffer(const Shape& shape, DType dtype) {

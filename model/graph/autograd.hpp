@@ -23,6 +23,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -132,7 +133,9 @@ class Tape {
     std::string name;
     const Model* model = nullptr;
     std::string prefix;         // of the first instance, for parameter names
-    DType dtype = DType::bf16;  // of weights and activations
+    DType dtype = DType::bf16;  // of weights and, without autocast, activations
+    // The forward code runs under torch.autocast with this dtype (aten_autocast.hpp).
+    std::optional<DType> autocast;
     bool input_requires_grad = true;
     bool checkpoint = false;
     bool checkpoint_reentrant = true;
@@ -186,6 +189,26 @@ class Tape {
   // The model's output object keeps a reference (logits, caches).
   void hold(const Tensor& tensor);
   DType dtype() const { return setup_.dtype; }
+  // The dtype of autocast where it is on: in the forward code, not in formulas of backward.
+  std::optional<DType> autocast() const {
+    return pass_ == Pass::backward || inside_operation_ ? std::nullopt : setup_.autocast;
+  }
+  // Autocast's copy of a parameter: the engine holds it (BlockParameter::autocast); its gradient
+  // comes back in the parameter's own dtype.
+  Tensor autocast_copy(const Tensor& parameter, DType dtype);
+  // What one dispatched operation is composed of runs without autocast (ExcludeDispatchKeyGuard of
+  // autocast_mode.h).
+  class InsideOperation {
+   public:
+    explicit InsideOperation(Tape& t) : flag_(t.inside_operation_), before_(flag_) { flag_ = true; }
+    ~InsideOperation() { flag_ = before_; }
+    InsideOperation(const InsideOperation&) = delete;
+    InsideOperation& operator=(const InsideOperation&) = delete;
+
+   private:
+    bool& flag_;
+    bool before_;
+  };
   bool lt_workspace_per_call() const { return setup_.lt_workspace_per_call; }
 
   bool grad_enabled() const { return grad_enabled_; }
@@ -281,6 +304,7 @@ class Tape {
   Pass pass_ = Pass::forward;
   MemoryCategory category_ = MemoryCategory::activations;
   bool grad_enabled_ = true;
+  bool inside_operation_ = false;
   bool recording_ = true;      // false while the tape is taken apart: references die without events
   bool misses_event_ = false;  // there was no memory for it
 };

@@ -1,6 +1,7 @@
 #include "model/graph/graph.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "model/check.hpp"
 
@@ -210,6 +211,29 @@ PassCost cost(const Block& block, Pass pass) {
     ++total.dispatched;
   }
   return total;
+}
+
+Elements autocast_copies(const ModelGraph& graph, const BlockInstance& instance) {
+  const Block& block = graph.blocks[static_cast<std::size_t>(instance.block)];
+  Elements copied;
+  for (const BlockParameter& parameter : block.parameters) {
+    if (parameter.autocast) copied += parameter.numel;
+  }
+  return copied;
+}
+
+Elements autocast_copies(const ModelGraph& graph) {
+  std::unordered_set<std::int32_t> seen;
+  Elements copied;
+  for (const BlockInstance& instance : graph.instances) {
+    const Block& block = graph.blocks[static_cast<std::size_t>(instance.block)];
+    for (std::size_t i = 0; i < block.parameters.size(); ++i) {
+      if (!block.parameters[i].autocast) continue;
+      if (!seen.insert(instance.parameters[i]).second) continue;
+      copied += block.parameters[i].numel;
+    }
+  }
+  return copied;
 }
 
 }  // namespace zeroplan

@@ -157,6 +157,7 @@ struct BlockParameter {
   Elements numel;
   bool trainable = true;
   bool quantized = false;  // stored in four bits
+  bool autocast = false;   // read as autocast's copy in lower precision, which is not the graph's
 };
 
 // The passes over a block.
@@ -270,6 +271,11 @@ struct ModelGraph {
         .storages[static_cast<std::size_t>(id.storage)];
   }
 };
+
+// Elements of the parameters that the instance reads as autocast's copies; those of the whole
+// graph, each parameter once.
+Elements autocast_copies(const ModelGraph& graph, const BlockInstance& instance);
+Elements autocast_copies(const ModelGraph& graph);
 
 StorageId resolve(const ModelGraph& graph, std::int32_t instance, std::int32_t storage);
 

@@ -96,6 +96,7 @@ Block GraphAssembler::record(const std::string& name,
   setup.model = &model_;
   setup.prefix = prefix;
   setup.dtype = options_.dtype;
+  setup.autocast = options_.autocast;
   setup.input_requires_grad = gradient_flows_;
   setup.checkpoint = checkpoint;
   setup.checkpoint_reentrant = options_.checkpoint_reentrant;

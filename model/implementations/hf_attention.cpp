@@ -8,9 +8,10 @@ namespace zeroplan::hf {
 // --- attention ---
 
 SdpaBackend sdpa_backend(const Context& c, bool has_mask, std::int64_t head_dim, bool equal_heads) {
-  const bool half = width(c.options.dtype) == 2;
+  const DType dtype = c.compute_dtype();
+  const bool half = width(dtype) == 2;
   // sdp_utils.cpp: can_use_flash_attention, can_use_mem_efficient_attention
-  const bool bf16_hardware = c.options.dtype != DType::bf16 || c.options.compute_capability >= 80;
+  const bool bf16_hardware = dtype != DType::bf16 || c.options.compute_capability >= 80;
   if (half && c.options.compute_capability >= 80 && !has_mask && head_dim <= 256 && equal_heads) {
     return SdpaBackend::flash;
   }
@@ -142,8 +143,9 @@ Tensor attention(Tape& t,
 
 namespace {
 
-// LlamaRotaryEmbedding.forward (no_grad): fp32 angles, then the two tables in the model's dtype.
-RotaryTables make_rotary_tables(Tape& t, const Context& c) {
+// LlamaRotaryEmbedding.forward (no_grad): fp32 angles, then the two tables in the dtype of what it
+// is given.
+RotaryTables make_rotary_tables(Tape& t, const Context& c, DType dtype) {
   const Shape half{1, c.sequence, c.shape().rotary_dim / 2};
   const Shape whole{1, c.sequence, c.shape().rotary_dim};
   Tensor table = t.empty(half, DType::fp32);
@@ -160,8 +162,8 @@ RotaryTables make_rotary_tables(Tape& t, const Context& c) {
   };
   Tensor cos = make("cos");
   Tensor sin = make("sin");
-  cos = aten::to(t, cos, t.dtype());
-  sin = aten::to(t, sin, t.dtype());
+  cos = aten::to(t, cos, dtype);
+  sin = aten::to(t, sin, dtype);
   return {std::move(cos), std::move(sin)};
 }
 
@@ -172,7 +174,7 @@ bool shares_rotary_tables(const Context& c) { return c.at_least(4, 45); }
 
 void share_rotary_tables(Tape& t, const Context& c) {
   const auto scope = t.enter("model.rotary_emb");
-  const RotaryTables tables = make_rotary_tables(t, c);
+  const RotaryTables tables = make_rotary_tables(t, c, t.dtype());  // of hidden states
   t.share(static_cast<std::int32_t>(Slot::cos), tables.cos);
   t.share(static_cast<std::int32_t>(Slot::sin), tables.sin);
   t.leave(scope, Tensor());
@@ -186,7 +188,7 @@ RotaryTables layer_rotary_tables(Tape& t, const Context& c) {
               t.shared(static_cast<std::int32_t>(Slot::sin), shape, t.dtype())};
   } else {
     const auto scope = t.enter("rotary_emb");
-    tables = make_rotary_tables(t, c);
+    tables = make_rotary_tables(t, c, c.compute_dtype());  // of values
     t.leave(scope, Tensor());
   }
   return {aten::unsqueeze(t, tables.cos, 1), aten::unsqueeze(t, tables.sin, 1)};

@@ -247,7 +247,7 @@ bool is_tied_here(const Context& c) {
 void keep_logits(GraphAssembler& assembler, const Context& c) {
   if (!c.options.stage.is_last()) return;
   assembler.keep_outputs(Elements::of(c.batch * c.sequence * c.shape().vocabulary) *
-                         c.options.dtype);
+                         c.compute_dtype());
 }
 
 Tensor token_embedding(Tape& t, const Context& c, std::string_view module) {
@@ -262,6 +262,12 @@ Tensor token_embedding(Tape& t, const Context& c, std::string_view module) {
   const bool asks = c.options.lora || c.at_least(5, 0);
   if (asks && c.options.checkpointing != ActivationCheckpointing::none) t.require_grad(out);
   return t.leave(scope, out);
+}
+
+void add_triangular_masks(GraphAssembler& assembler, const Context& c) {
+  const std::int64_t positions = c.shape().max_positions;
+  assembler.add_buffers(Bytes::of(detail::checked_product(positions, positions)) *
+                        c.shape().layers);
 }
 
 void add_causal_head(GraphAssembler& assembler,

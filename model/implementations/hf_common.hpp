@@ -22,6 +22,8 @@ struct Context {
   bool at_least(int major, int minor) const {
     return options.transformers >= Version{major, minor};
   }
+  // Of products and attention.
+  DType compute_dtype() const { return options.autocast.value_or(options.dtype); }
   Shape hidden_shape() const { return Shape{batch, sequence, shape().hidden}; }
 };
 
@@ -130,6 +132,10 @@ struct CausalHead {
   bool fp32_logits = false;  // the model casts its logits before it calls the loss function
   int training_metrics = 0;  // cross entropies without gradient, under autocast, after backward
 };
+// attn.bias of older releases: torch.tril(ones((max_positions, max_positions), bool)) in every
+// layer.
+void add_triangular_masks(GraphAssembler& assembler, const Context& c);
+
 // Cross entropy of rows of logits in their own dtype; the output object gets the logits. A single
 // label means a squared error instead, of as few bytes.
 Tensor cross_entropy(Tape& t, const Tensor& logits);

@@ -17,6 +17,7 @@ Tensor eager(
   scores = aten::where_scalar(t, causal, scores);
   if (c.at_least(4, 54)) scores = aten::add(t, scores, mask(t, c));
   scores = aten::softmax(t, scores);
+  scores = aten::to(t, scores, value.dtype());
   scores = aten::dropout(t, scores, c.shape().attention_dropout);
   Tensor out = aten::matmul(t, scores, value);
   out = aten::transpose(t, out, 1, 2);
@@ -101,10 +102,7 @@ void build_gpt2(GraphAssembler& assembler, const Context& given) {
                   "GPT2LMHeadModel head",
                   "transformer.ln_f",
                   {"lm_head", "transformer.wte", loss_since(c, 48, LossCode::bf16_in_model)});
-  // attn.bias: torch.tril(ones((max_positions, max_positions), bool)) in every layer
-  const std::int64_t positions = c.shape().max_positions;
-  assembler.add_buffers(Bytes::of(detail::checked_product(positions, positions)) *
-                        c.shape().layers);
+  if (!c.at_least(5, 2)) add_triangular_masks(assembler, c);
 }
 
 }  // namespace zeroplan::hf

@@ -49,6 +49,8 @@ Tensor fused_linear_loss(Tape& t, const Context& c, const CausalHead& head, cons
     t.launch({.name = "zeros", .kind = OpKind::fill, .traffic = out.bytes()});
     return out;
   };
+  // Under autocast the kernel's products are of lower precision, too.
+  const DType dtype = t.autocast().value_or(t.dtype());
   const Tensor dx = zeros(in.shape(), t.dtype(), MemoryCategory::activations);
   const Tensor dw = weight.requires_grad()
                         ? zeros(weight.shape(), t.dtype(), MemoryCategory::gradients)
@@ -56,17 +58,17 @@ Tensor fused_linear_loss(Tape& t, const Context& c, const CausalHead& head, cons
   const Tensor losses = zeros(Shape{tokens}, DType::fp32, MemoryCategory::logits);
   for (std::int64_t row = 0; row < tokens; row += chunk) {
     const std::int64_t rows = std::min(chunk, tokens - row);
-    const Tensor logits = t.empty(Shape{rows, v}, t.dtype());
-    const Bytes operands = Bytes::of((rows * h + v * h) * width(t.dtype()));
+    const Tensor logits = t.empty(Shape{rows, v}, dtype);
+    const Bytes operands = Bytes::of((rows * h + v * h) * width(dtype));
     const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
       t.launch({.name = "mm", .kind = OpKind::matmul, .traffic = operands + logits.bytes()},
-               MatrixProduct{1, m, n, k, t.dtype()});
+               MatrixProduct{1, m, n, k, dtype});
     };
     product(rows, v, h);
     t.launch(
         {.name = "liger_cross_entropy", .kind = OpKind::softmax, .traffic = logits.bytes() * 3});
     {
-      const Tensor part = t.empty(Shape{rows, h}, t.dtype());  // copied into its rows of dx
+      const Tensor part = t.empty(Shape{rows, h}, dtype);  // copied into its rows of dx
       product(rows, h, v);
       t.launch({.name = "copy_", .kind = OpKind::copy, .traffic = part.bytes() * 2});
     }

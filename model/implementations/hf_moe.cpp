@@ -129,7 +129,7 @@ Tensor back_in_order(Tape& t, const Context& c, const Tensor& weighted) {
 
 aten::GroupedProducts products_on(const Context& c) {
   const int generation = c.options.compute_capability / 10;
-  const bool has_kernel = (generation == 9 || generation == 10) && c.options.dtype == DType::bf16;
+  const bool has_kernel = (generation == 9 || generation == 10) && c.compute_dtype() == DType::bf16;
   return has_kernel ? aten::GroupedProducts::one_kernel : aten::GroupedProducts::loop;
 }
 

@@ -45,6 +45,7 @@ struct GraphOptions {
   std::int64_t sequence_length = 2048;    // of the whole sequence
   std::int64_t sequence_parallel = 1;     // ranks that share it (DeepSpeed-Ulysses)
   DType dtype = DType::bf16;              // of weights and activations
+  std::optional<DType> autocast;          // torch.autocast around the forward pass
   Attention attention = Attention::sdpa;  // what is asked for; hf::Context has what the class does
   Implementation implementation = Implementation::hf;
   Version transformers{4, 50};

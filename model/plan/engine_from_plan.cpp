@@ -251,10 +251,7 @@ EngineConfig engine_config(const Plan& plan) {
   const bool offloaded = config.offload_optimizer.device != OffloadDevice::none && config.stage > 0;
   config.optimizer = optimizer_kind(plan, knobs, offloaded);
   config.optimizer_state_dtype = optimizer_state_dtype(config, knobs);
-  // torch 2 takes the multi-tensor path on CUDA by itself (torch/optim/optimizer.py
-  // _default_to_fused_or_foreach).
-  config.optimizer_foreach =
-      config.optimizer == OptimizerKind::torch_adam && plan.software.torch.major >= 2;
+  config.optimizer_implementation = plan.workload.optimizer_implementation;
   config.gradient_clipping = knobs.real(Knob::gradient_clipping);
   config.check_gradient_overflow =
       plan.workload.precision == Precision::fp16 || knobs.boolean(Knob::bf16_check_grad_overflow);

@@ -236,6 +236,18 @@ bool default_use_cache(Frontend frontend, Version transformers) {
   return frontend == Frontend::hf_trainer && transformers < Version{5, 0};
 }
 
+// PyTorch 2 takes lists of tensors on GPUs by itself (torch/optim/optimizer.py
+// _default_to_fused_or_foreach); the Trainer asks for one kernel since 4.55 under torch 2.8
+// (training_args.py, default_optim).
+OptimizerImplementation default_optimizer_implementation(const Plan& plan) {
+  const bool asks = plan.workload.frontend == Frontend::hf_trainer &&
+                    plan.software.transformers >= Version{4, 55} &&
+                    plan.software.torch >= Version{2, 8};
+  if (asks) return OptimizerImplementation::fused;
+  return plan.software.torch.major >= 2 ? OptimizerImplementation::foreach
+                                        : OptimizerImplementation::for_loop;
+}
+
 void resolve_training(Resolver& r) {
   Workload& workload = r.plan.workload;
   const bool known_engine =
@@ -248,6 +260,11 @@ void resolve_training(Resolver& r) {
   resolve_implementation(r);
   resolve_method(r);
   workload.optimizer = choice(r, ScenarioKey::optimizer, kOptimizerNames, OptimizerName::adamw);
+  workload.optimizer_implementation = choice(r,
+                                             ScenarioKey::optimizer_implementation,
+                                             kOptimizerImplementationNames,
+                                             default_optimizer_implementation(r.plan));
+  workload.fsdp_version = r.integer(ScenarioKey::fsdp_version).value_or(1);
   workload.attention = r.scenario.find(ScenarioKey::attention) != nullptr
                            ? choice(r, ScenarioKey::attention, kAttentionNames, Attention::sdpa)
                            : default_attention(r);
@@ -477,6 +494,8 @@ std::vector<EngineParameter> engine_parameters(const Model& model,
         (frontend == Frontend::hf_trainer && !in_file) || model.implementation_family == "megatron";
     const bool no_decay = keeps_apart && parameter.shape.size() <= 1;
     result.push_back({parameter.numel, parameter.trainable, no_decay ? 1 : 0});
+    result.back().rows = parameter.shape.empty() ? 1 : parameter.shape.front();
+    result.back().matrix = parameter.shape.size() > 1;
     result.back().quantized = parameter.quantized;
   }
   return result;

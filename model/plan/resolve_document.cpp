@@ -53,6 +53,9 @@ Json workload_json(const Workload& workload) {
        {"compile", workload.compile},
        {"use_cache", workload.use_cache},
        {"outputs_held", workload.outputs_held},
+       {"optimizer_implementation",
+        name(kOptimizerImplementationNames, workload.optimizer_implementation)},
+       {"fsdp_version", workload.fsdp_version},
        {"pipeline_parallel", workload.pipeline_parallel},
        {"tensor_parallel", workload.tensor_parallel},
        {"sequence_parallel", workload.sequence_parallel}});

@@ -75,10 +75,14 @@ void resolve_adapters(Resolver& r) {
               "qlora under FSDP");
   }
   // lightning.fabric's FSDPStrategy sets use_orig_params and wraps the blocks alone.
-  fsdp.separate_adapters = !litgpt;
-  r.assume(litgpt ? "adapters share flat parameters with frozen weights (use_orig_params): the "
-                    "whole blocks get gradients"
-                  : "FSDP wraps each adapter's matrices apart from the frozen weights");
+  fsdp.separate_adapters = !litgpt && fsdp.version == 1;
+  if (fsdp.version == 2) {
+    r.assume("adapters are in their blocks' units, and alone get gradients (fully_shard)");
+  } else {
+    r.assume(litgpt ? "adapters share flat parameters with frozen weights (use_orig_params): the "
+                      "whole blocks get gradients"
+                    : "FSDP wraps each adapter's matrices apart from the frozen weights");
+  }
   if (r.plan.workload.method == Method::qlora) {
     r.assume("four-bit weights are stored as " + std::string(name(fsdp.storage_dtype)) +
              " (quant_storage), so that they are sharded; their scales stay whole on every GPU");
@@ -91,6 +95,11 @@ void resolve_fsdp(Resolver& r) {
   const std::int64_t stage = plan.ds_config.integer(Knob::zero_stage).value_or(3);
   fsdp.sharding = stage >= 3 ? Sharding::full : stage >= 1 ? Sharding::grad_op : Sharding::no_shard;
   if (stage == 1) r.warn("FSDP has nothing like ZeRO stage 1: taken as SHARD_GRAD_OP");
+  fsdp.version = static_cast<int>(plan.workload.fsdp_version);
+  if (fsdp.version == 2 && fsdp.sharding == Sharding::no_shard) {
+    r.warn("fully_shard always shards: taken as FULL_SHARD");
+    fsdp.sharding = Sharding::full;
+  }
   fsdp.ranks = static_cast<int>(plan.degrees.data);
   const std::int64_t group = plan.ds_config.integer(Knob::mics_shard_size).value_or(-1);
   fsdp.shard_ranks = group > 0 ? static_cast<int>(group) : fsdp.ranks;
@@ -112,6 +121,7 @@ void resolve_fsdp(Resolver& r) {
   fsdp.reduces_every_micro_step = plan.workload.frontend == Frontend::native && !litgpt;
   fsdp.double_quant = plan.workload.lora.weights.double_quant;
   fsdp.optimizer = torch_optimizer(plan.workload.optimizer);
+  fsdp.optimizer_implementation = plan.workload.optimizer_implementation;
   if (fsdp.gradient_accumulation_steps > 1) {
     r.assume(fsdp.reduces_every_micro_step
                  ? "gradients are reduced in every micro-step: a native loop without no_sync"
@@ -137,10 +147,9 @@ void resolve_ddp(Resolver& r) {
   const bool half = adapters || litgpt || keeps_half_weights(plan.ds_config);
   ddp.weight_dtype = half ? ddp.compute_dtype : DType::fp32;
   ddp.optimizer = torch_optimizer(plan.workload.optimizer);
+  ddp.optimizer_implementation = plan.workload.optimizer_implementation;
   if (ddp.weight_dtype != ddp.compute_dtype) {
-    r.assume(
-        "DDP with fp32 weights and autocast; what autocast keeps in fp32 beside weights is counted "
-        "in 16 bits");
+    r.assume("DDP with fp32 weights and autocast");
   }
   if (adapters && ddp.compute_dtype != DType::fp32) {
     // As torchtune's recipes and the scripts of fsdp_qlora load it; a Trainer that is not told a

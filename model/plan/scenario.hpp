@@ -42,6 +42,8 @@ enum class ScenarioKey {
   compile,
   use_cache,
   outputs_held,
+  optimizer_implementation,
+  fsdp_version,
   pipeline_parallel,
   tensor_parallel,
   sequence_parallel,

@@ -24,6 +24,10 @@ GraphOptions graph_options(const Plan& plan) {
   options.sequence_length = workload.sequence_length;
   options.sequence_parallel = workload.sequence_parallel;
   options.dtype = plan.engine.model_dtype;
+  if (workload.engine == TrainingEngine::ddp && plan.ddp.weight_dtype != plan.ddp.compute_dtype) {
+    options.dtype = plan.ddp.weight_dtype;
+    options.autocast = plan.ddp.compute_dtype;
+  }
   options.attention = workload.attention;
   options.implementation = workload.implementation;
   options.transformers = plan.software.transformers;

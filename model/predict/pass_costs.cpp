@@ -37,11 +37,6 @@ CostClass class_of(OpKind kind) {
   return CostClass::pointwise;
 }
 
-bool streams_activations(CostClass cost) {
-  return cost == CostClass::pointwise || cost == CostClass::norm || cost == CostClass::reduction ||
-         cost == CostClass::softmax;
-}
-
 double& at(ClassSeconds& seconds, CostClass cost) {
   return seconds[static_cast<std::size_t>(cost)];
 }
@@ -77,7 +72,7 @@ class Evaluation {
     } else if (total > 0.0) {
       const double floors = floor_ * static_cast<double>(operation.kernels);
       at(seconds, CostClass::kernel_floor) += floors;
-      at(seconds, cost) += (total - floors) * autocast_width(plan_, operation.kind);
+      at(seconds, cost) += total - floors;
     }
     if (operation.kind == OpKind::view || operation.kernels <= 0) {
       at(seconds, CostClass::host_view) += host_.view.seconds();
@@ -169,13 +164,6 @@ ClassCoefficient cpu_coefficient(CostClass cost) {
 }
 
 }  // namespace
-
-double autocast_width(const Plan& plan, OpKind kind) {
-  if (plan.workload.engine != TrainingEngine::ddp || !streams_activations(class_of(kind)))
-    return 1.0;
-  return static_cast<double>(width(plan.ddp.weight_dtype)) /
-         static_cast<double>(width(plan.ddp.compute_dtype));
-}
 
 AttentionSoftware attention_software(const Plan& plan) {
   return {plan.workload.attention,

@@ -46,14 +46,6 @@ AttentionSoftware attention_software(const Plan& plan);
 Transfers transfers_of(const Plan& plan);
 PassCosts pass_costs(const Plan& plan, const ModelGraph& graph);
 
-// torch.autocast runs norms, softmax, powers and losses in fp32, and fp32 weights make embeddings,
-// norms and the sums behind them fp32: what streams activations between matrix products moves
-// 4 bytes where the graph, which is written for 16-bit weights, counts 2. By how much more such a
-// kernel moves under this plan's engine. Source: torch/csrc/autocast lists
-// (aten/src/ATen/autocast_mode.h AT_FORALL_FP32). Left out: that scores before their softmax stay
-// in 16 bits.
-double autocast_width(const Plan& plan, OpKind kind);
-
 // The coefficient behind a class on this plan's card and graph, and how its time follows it.
 struct ClassCoefficient {
   Coefficient id;

@@ -27,6 +27,7 @@ GpuAdamWork adam_work(const Plan& plan, Elements parameters) {
   GpuAdamWork work;
   work.parameters = parameters;
   OptimizerKind optimizer = plan.engine.optimizer;
+  const OptimizerImplementation implementation = plan.workload.optimizer_implementation;
   if (plan.workload.engine == TrainingEngine::fsdp) {
     optimizer = plan.fsdp.optimizer;
     work.master = work.gradient = plan.fsdp.storage_dtype;
@@ -39,7 +40,9 @@ GpuAdamWork adam_work(const Plan& plan, Elements parameters) {
     work.master = plan.engine.master_dtype;
     work.writes_half_copy = plan.engine.model_dtype != DType::fp32;
   }
-  work.kind = optimizer == OptimizerKind::torch_adam ? GpuAdam::foreach : GpuAdam::fused;
+  const bool one_kernel =
+      optimizer != OptimizerKind::torch_adam || implementation == OptimizerImplementation::fused;
+  work.kind = one_kernel ? GpuAdam::fused : GpuAdam::foreach;
   return work;
 }
 

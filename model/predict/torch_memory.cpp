@@ -79,7 +79,7 @@ class FsdpWalk {
     const WindowMoment backward{Phase::backward, first_, micro_step == last};
     forward_ = buffers_at(plan_, work_, buffers_, forward);
     backward_ = buffers_at(plan_, work_, buffers_, backward);
-    gathered_ = waiting_ = reduced_ = Bytes::zero();
+    gathered_ = waiting_ = reduced_ = kept_gather_ = sent_ = Bytes::zero();
     next_ = 0;
     const bool reduces = config_.reduces_every_micro_step || micro_step == last;
     const auto events = fsdp_micro_step(config_, fsdp_.units, fsdp_.visits, micro_step == last);
@@ -157,15 +157,18 @@ class FsdpWalk {
   }
 
   void run_forward(int unit) {
+    // fully_shard: what was gathered lives beside its copies until the next unit's are made.
+    if (config_.version == 2) kept_gather_ = copy_of(unit);
     passes(unit, true, [&](const ActivationStep& step) {
       CategoryBytes bytes = highest(step);
       add(bytes, forward_);
-      at(bytes, kParameters) += gathered_;
+      at(bytes, kParameters) += gathered_ + kept_gather_;
       keep_larger(memory_.forward, bytes);
     });
   }
 
   void run_backward(int unit) {
+    kept_gather_ = Bytes::zero();
     passes(unit, false, [&](const ActivationStep& step) {
       CategoryBytes bytes = highest(step);
       add(bytes, with_gradients());
@@ -178,7 +181,8 @@ class FsdpWalk {
   // Engine, gathered weights and gradients on their way, without activations.
   CategoryBytes with_gradients() const {
     CategoryBytes bytes = backward_;
-    at(bytes, kParameters) += gathered_;
+    at(bytes, kParameters) += gathered_ + kept_gather_;
+    at(bytes, kCommunication) += sent_;
     at(bytes, kGradients) += waiting_ + (first_ ? reduced_ : Bytes::zero());
     return bytes;
   }
@@ -195,6 +199,10 @@ class FsdpWalk {
   void reduce(int unit) {
     const FsdpUnit& u = unit_of(unit);
     const Bytes views = std::exchange(held_[static_cast<std::size_t>(unit)], Bytes::zero());
+    if (config_.version == 2) {
+      reduce_parameters(u, views);
+      return;
+    }
     const Bytes flat = u.numel * config_.compute_dtype;
     CategoryBytes bytes = between_passes();
     at(bytes, kGradients) += flat;
@@ -211,9 +219,23 @@ class FsdpWalk {
     if (!config_.offload) reduced_ += u.shard * config_.storage_dtype;
   }
 
+  // foreach_reduce: the gradients are copied into one message, which lives until the next unit's.
+  void reduce_parameters(const FsdpUnit& u, Bytes gradients) {
+    sent_ = u.reduced * config_.reduce_dtype;
+    keep_larger(memory_.backward, between_passes());
+    waiting_ -= gradients;
+    CategoryBytes bytes = between_passes();
+    at(bytes, kCommunication) += u.owned * config_.reduce_dtype;
+    if (config_.reduce_dtype != config_.storage_dtype) {
+      at(bytes, kGradients) += u.owned * config_.storage_dtype;
+    }
+    keep_larger(memory_.backward, bytes);
+    if (!config_.offload) reduced_ += u.owned * config_.storage_dtype;
+  }
+
   void keep_whole(int unit) {
     const FsdpUnit& u = unit_of(unit);
-    if (!u.trains) return;
+    if (!u.trains || config_.version == 2) return;
     CategoryBytes bytes = between_passes();
     at(bytes, kGradients) += u.numel * config_.compute_dtype;
     keep_larger(memory_.backward, bytes);
@@ -237,6 +259,8 @@ class FsdpWalk {
   Bytes gathered_;
   Bytes waiting_;  // gradients of views, before their unit's reduction
   Bytes reduced_;  // gradients that stay
+  // fully_shard: the last message of a gather in forward, and of a reduction.
+  Bytes kept_gather_, sent_;
 };
 
 Bytes largest_unit(const std::vector<FsdpUnit>& units, std::int64_t width_of_element) {
@@ -247,10 +271,20 @@ Bytes largest_unit(const std::vector<FsdpUnit>& units, std::int64_t width_of_ele
   return largest;
 }
 
-// torch/optim/adamw.py: _multi_tensor_adamw keeps the square roots of all tensors of a group.
-Bytes adam_temporaries(OptimizerKind optimizer, bool foreach, Elements owned, DType dtype) {
-  if (optimizer != OptimizerKind::torch_adam || !foreach) return Bytes::zero();
-  return owned * dtype;
+// torch/optim/adamw.py: _multi_tensor_adamw keeps the square roots of all tensors of a group,
+// _single_tensor_adamw the root and its quotient of one at a time.
+template <typename Config>
+Bytes adam_temporaries(const Config& config, Elements all, Elements largest, DType dtype) {
+  if (config.optimizer != OptimizerKind::torch_adam) return Bytes::zero();
+  switch (config.optimizer_implementation) {
+    case OptimizerImplementation::foreach:
+      return all * dtype;
+    case OptimizerImplementation::for_loop:
+      return largest * dtype * 2;
+    case OptimizerImplementation::fused:
+      break;
+  }
+  return Bytes::zero();
 }
 
 CategoryBytes held_after(const std::vector<EngineBuffer>& buffers, EngineMoment moment, int steps) {
@@ -280,8 +314,12 @@ OutsidePasses fsdp_outside(const Plan& plan,
   outside.save = held_after(buffers, EngineMoment::after_step, steps);
   at(outside.save, kParameters) += block + root;
   if (!config.offload) {
-    outside.step_temporaries = adam_temporaries(
-        config.optimizer, config.optimizer_foreach, fsdp_owned(units), config.storage_dtype);
+    Elements largest;
+    for (const FsdpUnit& unit : units) {
+      for (const Elements owned : unit.owned_shards) largest = std::max(largest, owned);
+    }
+    outside.step_temporaries =
+        adam_temporaries(config, fsdp_owned(units), largest, config.storage_dtype);
   }
   Elements all;
   for (const FsdpUnit& unit : units) all += unit.numel;
@@ -296,7 +334,9 @@ WindowMemory ddp_window(const Plan& plan,
                         const std::vector<EngineBuffer>& buffers) {
   const DdpConfig& config = plan.ddp;
   const int last = config.gradient_accumulation_steps - 1;
-  const Bytes casts = ddp_cast_bytes(config, plan.engine_parameters);
+  // Autocast's copy of a weight lives in its cache and in autograd's nodes until the weight's
+  // backward pass (aten/src/ATen/autocast_mode.cpp cached_cast).
+  const Bytes casts = autocast_copies(work.graph) * config.compute_dtype;
   const ActivationTimeline& timeline = work.activations;
   WindowMemory memory;
   for (const int micro_step : {0, last}) {
@@ -314,9 +354,7 @@ WindowMemory ddp_window(const Plan& plan,
       at(bytes, kParameters) += casts;
       if (first) at(bytes, kGradients) += done;
       keep_larger(is_forward ? memory.forward : memory.backward, bytes);
-      // Gradients arrive in the dtype of the computation and stay in that of the weights.
-      done += Bytes::of(step.weight_gradients.count() / width(config.compute_dtype) *
-                        width(config.weight_dtype));
+      done += step.weight_gradients;
     }
   }
   memory.step = buffers_at(plan, work, buffers, {Phase::step, last == 0, true});
@@ -329,9 +367,11 @@ WindowMemory ddp_window(const Plan& plan,
 OutsidePasses ddp_outside(const Plan& plan, const std::vector<EngineBuffer>& buffers) {
   const DdpConfig& config = plan.ddp;
   const int steps = config.gradient_accumulation_steps;
-  Elements trained;
+  Elements trained, largest;
   for (const EngineParameter& parameter : plan.engine_parameters) {
-    if (parameter.trainable) trained += parameter.numel;
+    if (!parameter.trainable) continue;
+    trained += parameter.numel;
+    largest = std::max(largest, parameter.numel);
   }
   OutsidePasses outside;
   outside.init = held_after(buffers, EngineMoment::initialised, steps);
@@ -339,8 +379,7 @@ OutsidePasses ddp_outside(const Plan& plan, const std::vector<EngineBuffer>& buf
   if (config.ranks > 1) at(outside.init, kTemporaries) += std::min(weights, Bytes::mib(250));
   at(outside.load, kParameters) = weights;
   outside.save = held_after(buffers, EngineMoment::after_step, steps);
-  outside.step_temporaries =
-      adam_temporaries(config.optimizer, config.optimizer_foreach, trained, config.weight_dtype);
+  outside.step_temporaries = adam_temporaries(config, trained, largest, config.weight_dtype);
   return outside;
 }
 

@@ -175,17 +175,13 @@ StepTraffic fsdp_traffic(const Plan& plan, const StepWork& work) {
   return traffic;
 }
 
-// Under autocast the forward pass casts the matrices of a block once, and the backward pass casts
-// their gradients back (aten/src/ATen/autocast_mode.cpp cached_cast).
+// Under autocast each forward pass of a block casts its weights once (aten/src/ATen/
+// autocast_mode.cpp cached_cast); that their gradients are cast back is in the graph.
 Bytes autocast_casts(const Plan& plan, const ModelGraph& graph, const PassStep& pass) {
-  if (plan.ddp.weight_dtype == plan.ddp.compute_dtype) return Bytes::zero();
-  Elements matrices;
-  for (const std::int32_t parameter :
-       graph.instances[static_cast<std::size_t>(pass.instance)].parameters) {
-    const auto& known = plan.engine_parameters[static_cast<std::size_t>(parameter)];
-    if (known.matrix) matrices += known.numel;
-  }
-  return matrices * plan.ddp.weight_dtype + matrices * plan.ddp.compute_dtype;
+  if (pass.pass == Pass::backward) return Bytes::zero();
+  const Elements copied =
+      autocast_copies(graph, graph.instances[static_cast<std::size_t>(pass.instance)]);
+  return copied * plan.ddp.weight_dtype + copied * plan.ddp.compute_dtype;
 }
 
 // Gradients are copied into their bucket and, unless they are views of it, back (reducer.cpp

@@ -142,15 +142,17 @@ void DdpWriter::write_pass(const PassStep& pass) {
   drop_casts(pass);
 }
 
-// Under autocast a matrix is cast where it is first used and the copy kept: by autograd until the
+// Under autocast a weight is cast where it is first used and the copy kept: by autograd until the
 // weight's backward pass, and under checkpointing by the cache until autocast ends, in forward with
 // the pass over the model, in recomputation with the block's.
 void DdpWriter::cast_weights(const PassStep& pass) {
   if (!autocasts(config_) || pass.pass == Pass::backward || pass.pass == Pass::drop_outputs) return;
-  for (const std::int32_t index :
-       work_.graph.instances[static_cast<std::size_t>(pass.instance)].parameters) {
+  const BlockInstance& instance = work_.graph.instances[static_cast<std::size_t>(pass.instance)];
+  const Block& block = work_.graph.blocks[static_cast<std::size_t>(instance.block)];
+  for (std::size_t i = 0; i < block.parameters.size(); ++i) {
+    if (!block.parameters[i].autocast) continue;
+    const std::int32_t index = instance.parameters[i];
     const EngineParameter& weight = parameter(index);
-    if (!weight.matrix) continue;
     ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
     if (slots.cast_users++ > 0) continue;
     const Bytes copy = weight.numel * config_.compute_dtype;
@@ -183,20 +185,11 @@ void DdpWriter::drop_casts(const PassStep& pass) {
   }
 }
 
-// AccumulateGrad: kept as it comes, or added to what earlier micro-steps left. Autocast's backward
-// casts it to the weight's dtype first.
+// AccumulateGrad: kept as it comes, or added to what earlier micro-steps left.
 void DdpWriter::take_gradient(std::int32_t index, SlotIndex slot) {
   ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
   const Elements numel = parameter(index).numel;
   const Bytes bytes = numel * config_.weight_dtype;
-  if (autocasts(config_) && parameter(index).matrix) {
-    const SlotIndex wide = writer_.new_slot();
-    writer_.allocate(wide, bytes, kGradients, kComputeStream);
-    writer_.issue(tasks_.kernel("cast gradient", bytes + numel * config_.compute_dtype),
-                  kComputeStream);
-    writer_.release(slot);
-    slot = wide;
-  }
   if (config_.gradient_as_bucket_view) {
     writer_.issue(tasks_.kernel("gradient to bucket", bytes * 2), kComputeStream);
     writer_.release(slot);
@@ -257,7 +250,12 @@ void DdpWriter::write_optimizer() {
   writer_.issue(tasks_.kernel("norm", gradients, 2), kComputeStream);
   writer_.issue(tasks_.kernel("scale gradient", gradients * 2), kComputeStream);
   std::vector<SlotIndex> scratch;
-  if (memory_.outside.step_temporaries > Bytes::zero()) {
+  const Bytes temporaries = memory_.outside.step_temporaries;
+  const bool lists = config_.optimizer_implementation == OptimizerImplementation::foreach;
+  if (!lists && temporaries > Bytes::zero()) {
+    scratch.push_back(writer_.new_slot());
+    writer_.allocate(scratch.back(), temporaries, kTemporaries, kComputeStream);
+  } else if (temporaries > Bytes::zero()) {
     for (const EngineParameter& weight : plan_.engine_parameters) {
       if (!weight.trainable) continue;
       scratch.push_back(writer_.new_slot());
@@ -265,8 +263,10 @@ void DdpWriter::write_optimizer() {
           scratch.back(), weight.numel * config_.weight_dtype, kTemporaries, kComputeStream);
     }
   }
-  writer_.issue(tasks_.gpu_optimizer(trained, config_.weight_dtype, config_.optimizer_foreach),
-                kComputeStream);
+  writer_.issue(
+      tasks_.gpu_optimizer(
+          trained, config_.weight_dtype, config_.optimizer, config_.optimizer_implementation),
+      kComputeStream);
   for (const SlotIndex slot : scratch) writer_.release(slot);
 }
 

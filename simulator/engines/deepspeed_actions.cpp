@@ -319,10 +319,12 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
       break;
     case ActionKind::optimizer_step:
       prepare_group(action.group);
-      transient_for_a_kernel(
-          scratch,
-          stream,
-          tasks_.gpu_optimizer(action.elements, config_.master_dtype, config_.optimizer_foreach));
+      transient_for_a_kernel(scratch,
+                             stream,
+                             tasks_.gpu_optimizer(action.elements,
+                                                  config_.master_dtype,
+                                                  config_.optimizer,
+                                                  config_.optimizer_implementation));
       break;
     case ActionKind::update_weights:
       writer_.issue(

@@ -24,6 +24,14 @@ bool is_last_use(const std::vector<FsdpEvent>& events, std::size_t i) {
   return true;
 }
 
+// The unit that the next compute event is of.
+int next_compute(const std::vector<FsdpEvent>& events, std::size_t i) {
+  for (; i < events.size(); ++i) {
+    if (events[i].kind == FsdpEventKind::compute) return events[i].unit;
+  }
+  return -1;
+}
+
 }  // namespace
 
 FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work)
@@ -55,6 +63,7 @@ FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work)
     }
     slots.ready = writer_.new_event();
   }
+  if (by_parameter()) make_parameter_slots();
 }
 
 RankProgram FsdpWriter::write() {
@@ -81,6 +90,10 @@ void FsdpWriter::write_initialisation() {
 // cloned out of the whole (_init_utils.py _init_param_handle_from_module, _flat_param.py
 // flatten_tensors, shard).
 void FsdpWriter::wrap_unit(int index) {
+  if (by_parameter()) {
+    wrap_parameters(index);
+    return;
+  }
   const FsdpUnit& unit = unit_of(index);
   std::vector<SlotIndex> parameters;
   for (const int parameter : unit.parameters) {
@@ -143,19 +156,24 @@ Section FsdpWriter::write_micro_step(int micro_step) {
   writer_.set_label(-1);
   writer_.mark(Phase::forward);
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
-  if (micro_step == 0) drop_gradients();
+  if (micro_step == 0 && !by_parameter()) drop_gradients();
   graph_.begin_micro_batch();
   const bool reduces = config_.reduces_every_micro_step || boundary;
   const auto events = fsdp_micro_step(config_, fsdp_.units, fsdp_.visits, boundary);
   for (std::size_t i = 0; i < events.size(); ++i) {
     const FsdpEvent& event = events[i];
+    if (event.backward) drop_gathered();
     switch (event.kind) {
       case FsdpEventKind::unshard:
+        // fully_shard prefetches once the unit at hand is copied out (pre_backward).
+        if (by_parameter() && event.backward) copy_out(next_compute(events, i), false);
         unshard(event);
         break;
       case FsdpEventKind::compute:
         compute(event);
-        if (event.backward && !reduces && is_last_use(events, i)) join_views(event.unit);
+        if (!by_parameter() && event.backward && !reduces && is_last_use(events, i)) {
+          join_views(event.unit);
+        }
         break;
       case FsdpEventKind::reshard:
         reshard(event.unit);
@@ -171,6 +189,7 @@ Section FsdpWriter::write_micro_step(int micro_step) {
   graph_.end_micro_batch();
   // _runtime_utils.py _post_backward_final_callback
   writer_.wait_stream(kComputeStream, reduce_);
+  drop_sent();
   for (std::size_t unit = 0; unit < slots_.size(); ++unit) join_views(static_cast<int>(unit));
   return writer_.since(begin);
 }
@@ -180,6 +199,10 @@ Section FsdpWriter::write_micro_step(int micro_step) {
 void FsdpWriter::unshard(const FsdpEvent& event) {
   const FsdpUnit& unit = unit_of(event.unit);
   UnitSlots& slots = slots_of(event.unit);
+  if (by_parameter()) {
+    gather_parameters(event);
+    return;
+  }
   if (unit.are_adapters && gathers_adapters_apart()) return;
   const bool whole = config_.sharding == Sharding::no_shard || config_.shard_ranks == 1;
   if (slots.holds_gathered || (whole && !casts_shards(config_))) return;
@@ -221,6 +244,10 @@ TaskIndex FsdpWriter::host_copy(TaskKind direction, Bytes bytes) {
 
 // _flat_param.py _free_unsharded_flat_param: record_stream on the compute stream, then freed.
 void FsdpWriter::reshard(int unit) {
+  if (by_parameter()) {
+    reshard_parameters(unit);
+    return;
+  }
   UnitSlots& slots = slots_of(unit);
   if (!slots.holds_gathered) return;
   slots.holds_gathered = false;
@@ -234,8 +261,9 @@ void FsdpWriter::reshard(int unit) {
 // _pre_backward_hook).
 void FsdpWriter::compute(const FsdpEvent& event) {
   // Adapters that are wrapped alone are gathered inside their block's pass.
+  if (by_parameter()) copy_out(event.unit, !event.backward);
   for (const int unit : {event.unit, unit_of(event.unit).adapters}) {
-    if (unit < 0 || !slots_of(unit).holds_gathered) continue;
+    if (by_parameter() || unit < 0 || !slots_of(unit).holds_gathered) continue;
     writer_.stream_wait(kComputeStream, slots_of(unit).ready);
   }
   writer_.issue(tasks_.host("unit", tasks_.host_costs().fsdp_unit), kComputeStream);
@@ -255,6 +283,10 @@ void FsdpWriter::compute(const FsdpEvent& event) {
         pass,
         [&](const Event& module) { visit_adapter(event.unit, pass, module); },
         [&](std::int32_t parameter, SlotIndex slot) {
+          if (by_parameter()) {
+            keep_gradient(parameter, slot);
+            return;
+          }
           const int unit = fsdp_.unit_of_parameter[static_cast<std::size_t>(parameter)];
           slots_of(unit).views.push_back(slot);
         });
@@ -368,6 +400,10 @@ void FsdpWriter::reduce(const FsdpEvent& event) {
         false);
     return;
   }
+  if (by_parameter() && !whole) {
+    reduce_parameters(event);
+    return;
+  }
   join_views(event.unit);
   writer_.wait_stream(reduce_, kComputeStream);
   const Bytes input = unit.padded * config_.reduce_dtype;
@@ -421,17 +457,25 @@ void FsdpWriter::write_gpu_optimizer() {
       kComputeStream, tasks_.collective(Collective::all_reduce, Bytes::of(4), group), group, false);
   writer_.issue(tasks_.kernel("scale gradient", gradients * 2), kComputeStream);
   // The multi-tensor optimizer's temporaries: one tensor a shard.
-  const bool has_scratch = memory_.outside.step_temporaries > Bytes::zero();
+  const Bytes temporaries = memory_.outside.step_temporaries;
+  const bool lists = config_.optimizer_implementation == OptimizerImplementation::foreach;
   std::vector<SlotIndex> scratch;
-  for (const FsdpUnit& unit : fsdp_.units) {
-    if (!has_scratch) break;
-    if (!unit.trains) continue;
+  if (!lists && temporaries > Bytes::zero()) {
     scratch.push_back(writer_.new_slot());
-    writer_.allocate(
-        scratch.back(), unit.owned * config_.storage_dtype, kTemporaries, kComputeStream);
+    writer_.allocate(scratch.back(), temporaries, kTemporaries, kComputeStream);
   }
-  writer_.issue(tasks_.gpu_optimizer(owned, config_.storage_dtype, config_.optimizer_foreach),
-                kComputeStream);
+  for (const FsdpUnit& unit : fsdp_.units) {
+    if (!lists || temporaries == Bytes::zero()) break;
+    if (!unit.trains) continue;
+    for (const Elements shard : unit.owned_shards) {
+      scratch.push_back(writer_.new_slot());
+      writer_.allocate(scratch.back(), shard * config_.storage_dtype, kTemporaries, kComputeStream);
+    }
+  }
+  writer_.issue(
+      tasks_.gpu_optimizer(
+          owned, config_.storage_dtype, config_.optimizer, config_.optimizer_implementation),
+      kComputeStream);
   for (const SlotIndex slot : scratch) writer_.release(slot);
 }
 
@@ -445,6 +489,7 @@ Section FsdpWriter::write_optimizer_step(bool first) {
   } else {
     write_gpu_optimizer();
   }
+  if (by_parameter()) drop_gradients();  // by zero_grad()
   // The loop reads the loss before it goes on.
   writer_.host_wait_device();
   writer_.issue(tasks_.host("step", tasks_.host_costs().step), kComputeStream);

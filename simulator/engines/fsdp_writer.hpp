@@ -39,6 +39,12 @@ class FsdpWriter {
     bool holds_flat = false;
     bool holds_gradient = false;
     std::vector<SlotIndex> views;  // gradients of its parameters
+    // fully_shard: a tensor for each parameter.
+    std::vector<SlotIndex> copies;     // gathered, copied out of the message
+    std::vector<SlotIndex> gradients;  // not yet reduced
+    std::vector<bool> holds_gradients;
+    EventIndex copied = -1, reduced = -1;
+    bool holds_copies = false;
   };
 
   // A matrix that is a unit of its own; no slot: the module is none.
@@ -66,6 +72,17 @@ class FsdpWriter {
   void join_views(int unit);
   void reduce(const FsdpEvent& event);
   void keep_shard(int unit);
+  // fully_shard (fsdp_writer_parameters.cpp).
+  bool by_parameter() const { return config_.version == 2; }
+  void make_parameter_slots();
+  void wrap_parameters(int unit);
+  void gather_parameters(const FsdpEvent& event);
+  void copy_out(int unit, bool forward);
+  void reshard_parameters(int unit);
+  void keep_gradient(std::int32_t parameter, SlotIndex slot);
+  void reduce_parameters(const FsdpEvent& event);
+  void drop_gathered();
+  void drop_sent();
   void drop_gradients();
   TaskIndex host_copy(TaskKind direction, Bytes bytes);  // pinned memory
   void allocate_buffers(BufferLifetime lifetime);
@@ -85,6 +102,9 @@ class FsdpWriter {
   StreamId unshard_ = kComputeStream;
   StreamId reduce_ = kComputeStream;
   QueueIndex free_events_ = -1;
+  // fully_shard: whose message of a gather in forward, and of a reduction, is still alive.
+  int gathered_last_ = -1, reduced_last_ = -1;
+  SlotIndex message_ = -1;
   std::vector<UnitSlots> slots_;
   std::vector<bool> buffer_held_;
   std::size_t next_pass_ = 0;

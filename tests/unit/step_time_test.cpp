@@ -192,7 +192,7 @@ TEST_CASE("stage 3 runs Python for every module and every gradient, stage 2 for 
   CHECK(with - seconds() > 0.8 * hook * static_cast<double>(modules3));
 }
 
-TEST_CASE("autocast casts weights and gradients, and streams activations in fp32") {
+TEST_CASE("autocast casts the weights of products once a forward pass, and costs time") {
   const std::string ddp = R"(,"engine":"ddp")";
   Case autocast(R"("stage":0)", "1x8xA100-80G-SXM", ddp);
   REQUIRE(autocast.plan.ddp.weight_dtype == DType::fp32);
@@ -200,14 +200,19 @@ TEST_CASE("autocast casts weights and gradients, and streams activations in fp32
   for (const StepTask& task : autocast.traffic.windows.front().tasks) {
     if (task.kind == kCompute) casts += task.copied_beside;
   }
-  Elements matrices;
-  for (const EngineParameter& parameter : autocast.plan.engine_parameters) {
-    if (parameter.matrix) matrices += parameter.numel;
-  }
-  CHECK(casts == matrices.times_width(2 * (4 + 2)));
+  const Elements copied = autocast_copies(autocast.work.graph);
+  CHECK(casts == copied.times_width(4 + 2));
+  // The embedding and the norms are not cast.
+  Elements all;
+  for (const Parameter& parameter : autocast.plan.model->parameters) all += parameter.numel;
+  CHECK(copied < all);
+  CHECK(copied > Elements::zero());
   const double with = autocast.time().total.seconds();
-  autocast.plan.ddp.weight_dtype = DType::bf16;
-  CHECK(with > 1.1 * autocast.time().total.seconds());
+  Plan half = autocast.plan;
+  half.ddp.weight_dtype = DType::bf16;
+  const StepWork work = step_work(half);
+  CHECK(autocast_copies(work.graph) == Elements::zero());
+  CHECK(with > 1.1 * step_time(half, work.graph, step_traffic(half, work)).total.seconds());
 }
 
 TEST_CASE("rates follow from the step's time") {

@@ -91,6 +91,7 @@ def line(name, version, engine="deepspeed", stage=0, offload="", ranks=8, gpu="A
             "scenario": {"model": model(name), "cluster": cluster(gpu, ranks), "workload": workload,
                          "software": SOFTWARE[version], "ds_config": ds}}
     if fsdp == 2:
+        workload["fsdp_version"] = 2
         made["program"] = {"fsdp": 2}
     return made
 

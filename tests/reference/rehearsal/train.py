@@ -121,6 +121,10 @@ class Run:
             sharding_strategy=ShardingStrategy.SHARD_GRAD_OP if keeps else ShardingStrategy.FULL_SHARD,
             device_id=torch.cuda.current_device(), limit_all_gathers=True)
 
+    def optimizer_options(self):
+        """None: PyTorch's own choice, which is foreach on a GPU; fused=False would be a loop over the tensors."""
+        return {"fused": True} if self.program.get("fused") else {}
+
     def reduce_dtype(self):
         return DTYPES[self.ds.get("communication_data_type", self.workload["precision"])]
 
@@ -144,7 +148,7 @@ class Run:
         mixes = not low and self.dtype is not torch.float32 and self.engine == "ddp"
         model = self.parallel(model)
         trained = [p for p in model.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(trained, lr=1e-5, fused=bool(self.program.get("fused")))
+        optimizer = torch.optim.AdamW(trained, lr=1e-5, **self.optimizer_options())
         for _ in range(self.steps):
             for i in range(self.micro_batches):
                 given = self.inputs()
