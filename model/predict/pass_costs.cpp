@@ -51,8 +51,7 @@ class Evaluation {
                  attention_software(plan),
                  /*allow_tf32=*/false,
                  transfers_of(plan)),
-        floor_(kernels_.on_cpu() ? 0.0 : plan.coefficients[Coefficient::kernel_floor_seconds]),
-        plan_(plan) {}
+        floor_(kernels_.on_cpu() ? 0.0 : plan.coefficients[Coefficient::kernel_floor_seconds]) {}
 
   ClassSeconds pass(const Block& block, Pass which) {
     ClassSeconds seconds{};
@@ -104,7 +103,6 @@ class Evaluation {
   const HostCosts& host_;
   KernelTimes kernels_;
   double floor_;
-  const Plan& plan_;
   std::vector<std::pair<MatrixProduct, double>> known_;
 };
 
