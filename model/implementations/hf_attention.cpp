@@ -43,6 +43,15 @@ Tensor repeat_kv(Tape& t, const Tensor& x, std::int64_t heads) {
   return aten::reshape(t, out, Shape{x.size(0), heads, x.size(2), x.size(3)});
 }
 
+namespace {
+
+Tensor mask_of(Tape& t, const Context& c, const AttentionArguments& arguments) {
+  if (arguments.mask.has_value()) return *arguments.mask;
+  return needs_mask(c) ? mask(t, c) : Tensor();
+}
+
+}  // namespace
+
 // eager_attention_forward of modeling_llama (4.48), the body of the attention classes before.
 Tensor eager_attention(Tape& t,
                        const Context& c,
@@ -55,8 +64,13 @@ Tensor eager_attention(Tape& t,
   const Tensor transposed = aten::transpose(t, keys, 2, 3);
   Tensor scores = aten::matmul(t, q, transposed);
   if (arguments.scaled) scores = aten::scale(t, scores);
-  if (needs_mask(c)) {
-    const Tensor causal = mask(t, c);
+  if (arguments.softcap) {
+    scores = aten::scale(t, scores, "div");
+    scores = aten::tanh(t, scores);
+    scores = aten::scale(t, scores);
+  }
+  const Tensor causal = mask_of(t, c, arguments);
+  if (causal.defined()) {
     scores = aten::add(t, scores, causal);
     // Before 4.31: torch.max(attn_weights, torch.tensor(torch.finfo(dtype).min))
     if (!c.at_least(4, 31)) scores = aten::maximum_scalar(t, scores);
@@ -78,7 +92,8 @@ namespace {
 // integrations/sdpa_attention.py and the *SdpaAttention classes before 4.48.
 Tensor sdpa_attention(
     Tape& t, const Context& c, Tensor q, Tensor k, Tensor v, const AttentionArguments& arguments) {
-  const bool masked = needs_mask(c);
+  const Tensor causal = mask_of(t, c, arguments);
+  const bool masked = causal.defined();
   // use_gqa_in_sdpa: since 4.54, torch 2.5, without a mask
   const bool grouped = c.at_least(4, 54) && c.options.torch >= Version{2, 5} && !masked;
   if (!grouped) {
@@ -106,7 +121,6 @@ Tensor sdpa_attention(
   options.dropout = arguments.dropout;
   options.deterministic = c.options.deterministic;
   options.math_in_fp32 = c.options.torch >= Version{2, 5};
-  const Tensor causal = masked ? mask(t, c) : Tensor();
   Tensor out = aten::scaled_dot_product_attention(t, q, k, v, causal, options);
   out = aten::transpose(t, out, 1, 2);
   return aten::contiguous(t, out);
@@ -170,26 +184,31 @@ RotaryTables make_rotary_tables(Tape& t, const Context& c) {
 // The model passes position_embeddings to its layers since 4.45.
 bool shares_rotary_tables(const Context& c) { return c.at_least(4, 45); }
 
-void share_rotary_tables(Tape& t, const Context& c) {
+void share_rotary_tables(Tape& t, const Context& c, Slot cos, Slot sin) {
   const auto scope = t.enter("model.rotary_emb");
   const RotaryTables tables = make_rotary_tables(t, c);
-  t.share(static_cast<std::int32_t>(Slot::cos), tables.cos);
-  t.share(static_cast<std::int32_t>(Slot::sin), tables.sin);
+  t.share(static_cast<std::int32_t>(cos), tables.cos);
+  t.share(static_cast<std::int32_t>(sin), tables.sin);
   t.leave(scope, Tensor());
 }
 
-RotaryTables layer_rotary_tables(Tape& t, const Context& c) {
-  RotaryTables tables;
-  if (shares_rotary_tables(c)) {
-    const Shape shape{1, c.sequence, c.shape().rotary_dim};
-    tables = {t.shared(static_cast<std::int32_t>(Slot::cos), shape, t.dtype()),
-              t.shared(static_cast<std::int32_t>(Slot::sin), shape, t.dtype())};
-  } else {
-    const auto scope = t.enter("rotary_emb");
-    tables = make_rotary_tables(t, c);
-    t.leave(scope, Tensor());
-  }
+RotaryTables shared_rotary_tables(Tape& t, const Context& c, Slot cos, Slot sin) {
+  const Shape shape{1, c.sequence, c.shape().rotary_dim};
+  const RotaryTables tables = {t.shared(static_cast<std::int32_t>(cos), shape, t.dtype()),
+                               t.shared(static_cast<std::int32_t>(sin), shape, t.dtype())};
   return {aten::unsqueeze(t, tables.cos, 1), aten::unsqueeze(t, tables.sin, 1)};
+}
+
+RotaryTables own_rotary_tables(Tape& t, const Context& c) {
+  const auto scope = t.enter("rotary_emb");
+  const RotaryTables tables = make_rotary_tables(t, c);
+  t.leave(scope, Tensor());
+  return {aten::unsqueeze(t, tables.cos, 1), aten::unsqueeze(t, tables.sin, 1)};
+}
+
+RotaryTables layer_rotary_tables(Tape& t, const Context& c) {
+  return shares_rotary_tables(c) ? shared_rotary_tables(t, c, Slot::cos, Slot::sin)
+                                 : own_rotary_tables(t, c);
 }
 
 namespace {

@@ -125,24 +125,6 @@ Tensor fused_mlp(Tape& t, const Context& c, const Tensor& x) {
   return linear(t, c, "down_proj", up_states);
 }
 
-// LlamaMLP.forward: down_proj(act_fn(gate_proj(x)) * up_proj(x))
-Tensor mlp(Tape& t, const Context& c, const Tensor& hidden) {
-  Tensor in = hidden;
-  const auto scope = t.enter("mlp", in);
-  if (has_layer(t, "gate_up_proj")) return t.leave(scope, fused_mlp(t, c, in));
-  if (c.options.tiled_mlp) return t.leave(scope, tiled_gated_mlp(t, in));
-  Tensor gate = linear(t, c, "gate_proj", in);
-  if (!has_liger_layers(c)) gate = activation(t, c.shape().activation, gate);
-  Tensor product;
-  {
-    const Tensor up = linear(t, c, "up_proj", in);
-    product = has_liger_layers(c) ? liger_gated_product(t, gate, up) : aten::mul(t, gate, up);
-    gate = Tensor();
-  }
-  const Tensor out = linear(t, c, "down_proj", product);
-  return t.leave(scope, out);
-}
-
 bool is_gemma(const Context& c) { return c.model.model_type == "gemma"; }
 
 Tensor norm(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
@@ -155,7 +137,7 @@ Tensor feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
     return sparse_moe(t, c, "block_sparse_moe", hidden);
   }
   if (t.has_parameter("mlp.gate", "weight")) return sparse_moe(t, c, "mlp", hidden);
-  return mlp(t, c, hidden);
+  return gated_mlp(t, c, hidden);
 }
 
 // LlamaDecoderLayer.forward; Phi-3 has dropouts on both branches.
@@ -216,6 +198,24 @@ void note_assumptions(GraphAssembler& assembler, const Context& c) {
 }
 
 }  // namespace
+
+// LlamaMLP.forward: down_proj(act_fn(gate_proj(x)) * up_proj(x))
+Tensor gated_mlp(Tape& t, const Context& c, const Tensor& hidden) {
+  Tensor in = hidden;
+  const auto scope = t.enter("mlp", in);
+  if (has_layer(t, "gate_up_proj")) return t.leave(scope, fused_mlp(t, c, in));
+  if (c.options.tiled_mlp) return t.leave(scope, tiled_gated_mlp(t, in));
+  Tensor gate = linear(t, c, "gate_proj", in);
+  if (!has_liger_layers(c)) gate = activation(t, c.shape().activation, gate);
+  Tensor product;
+  {
+    const Tensor up = linear(t, c, "up_proj", in);
+    product = has_liger_layers(c) ? liger_gated_product(t, gate, up) : aten::mul(t, gate, up);
+    gate = Tensor();
+  }
+  const Tensor out = linear(t, c, "down_proj", product);
+  return t.leave(scope, out);
+}
 
 void build_llama(GraphAssembler& assembler, const Context& given) {
   const Context c = with_sdpa_since(given, {4, 36});
