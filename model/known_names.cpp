@@ -38,7 +38,7 @@ constexpr std::array kModels = {
                "the router and expert kernels of this family are not modelled"},
     KnownNames{"whisper|clip|stablediffusion|sdxl|flux|wav2vec",
                "only language models are modelled"},
-    KnownNames{"internlm2|internlm3|commandr|cohere|stablelm|codegen|olmo|granite|nemotron|exaone|"
+    KnownNames{"internlm2|internlm3|commandrplus|commanda|stablelm|codegen|olmo1b|olmo7b|olmo3|nemotron|exaone|"
                "minicpm|solar|orion|phi4mini",
                "no config.json of it is built in: give the path of its own"},
 };

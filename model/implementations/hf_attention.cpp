@@ -1,4 +1,7 @@
 // Attention by implementation and version, rotary positions and masks.
+#include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "model/implementations/hf_common.hpp"
@@ -254,6 +257,37 @@ Tensor apply_partial_rotary(Tape& t,
   const Tensor passing = aten::slice(t, rest, -1, dim - rotary);
   const Tensor turned = apply_rotary(t, turning, tables);
   return aten::cat(t, {&turned, &passing}, -1);
+}
+
+namespace {
+
+// Earlier releases register cos and sin of all positions in every layer, in the model's dtype
+// (_set_cos_sin_cache; Llama's _cos_cached of 4.38 to 4.40). Read: 4.37, 4.38, 4.40 to 4.48.
+bool caches_rotary_tables(const Context& c) {
+  struct Row {
+    std::string_view model_type;
+    int without;  // the first release 4.x without
+  };
+  constexpr std::array<Row, 6> kRows = {Row{"llama", 41},
+                                        Row{"mistral", 42},
+                                        Row{"qwen2", 45},
+                                        Row{"qwen2_moe", 45},
+                                        Row{"mixtral", 48},
+                                        Row{"starcoder2", 45}};
+  const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& each) {
+    return each.model_type == c.model.model_type;
+  });
+  return row != kRows.end() && !c.at_least(4, row->without);
+}
+
+}  // namespace
+
+void add_rotary_caches(GraphAssembler& assembler, const Context& c) {
+  if (!caches_rotary_tables(c)) return;
+  const TransformerShape& shape = c.shape();
+  const std::int64_t table = detail::checked_product(shape.max_positions, shape.rotary_dim);
+  assembler.add_buffers(Elements::of(detail::checked_product(table, 2 * shape.layers)) *
+                        c.options.dtype);
 }
 
 // --- masks ---

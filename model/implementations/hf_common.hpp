@@ -97,6 +97,8 @@ bool shares_rotary_tables(const Context& c);
 // Those of a layer, ready to be multiplied with heads: the model's, or its own.
 RotaryTables layer_rotary_tables(Tape& t, const Context& c);
 RotaryTables shared_rotary_tables(Tape& t, const Context& c, Slot cos, Slot sin);
+// Tables that every layer of an old release registers as buffers.
+void add_rotary_caches(GraphAssembler& assembler, const Context& c);
 RotaryTables own_rotary_tables(Tape& t, const Context& c);
 Tensor apply_rotary(Tape& t, const Tensor& x, const RotaryTables& tables);
 // The first rotary_dim of each head rotated and concatenated with the rest, which may be empty.

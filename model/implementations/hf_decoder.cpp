@@ -316,6 +316,7 @@ void note_assumptions(GraphAssembler& assembler, const Context& c) {
 
 void build_decoder(GraphAssembler& assembler, const Context& c) {
   note_assumptions(assembler, c);
+  add_rotary_caches(assembler, c);
   const std::string classes(traits_of(c).classes);
   assembler.add(classes + "Model inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "model.embed_tokens");

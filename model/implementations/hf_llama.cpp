@@ -1,7 +1,5 @@
 // modeling_llama and the classes copied from it: Llama, Mistral, Qwen2 (biases), Qwen3 (head
 // norms).
-#include <algorithm>
-#include <array>
 #include <string_view>
 #include <utility>
 
@@ -156,32 +154,6 @@ Tensor layer(Tape& t, const Context& c) {
   hidden = aten::dropout(t, hidden, p);
   hidden = aten::add(t, residual, hidden);
   return t.leave(scope, hidden);
-}
-
-// Earlier releases register cos and sin of all positions in every layer, in the model's dtype
-// (_set_cos_sin_cache; Llama's _cos_cached of 4.38 to 4.40). Read: 4.37, 4.38, 4.40 to 4.48.
-bool caches_rotary_tables(const Context& c) {
-  struct Row {
-    std::string_view model_type;
-    int without;  // the first release 4.x without
-  };
-  constexpr std::array<Row, 5> kRows = {Row{"llama", 41},
-                                        Row{"mistral", 42},
-                                        Row{"qwen2", 45},
-                                        Row{"qwen2_moe", 45},
-                                        Row{"mixtral", 48}};
-  const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& each) {
-    return each.model_type == c.model.model_type;
-  });
-  return row != kRows.end() && !c.at_least(4, row->without);
-}
-
-void add_rotary_caches(GraphAssembler& assembler, const Context& c) {
-  if (!caches_rotary_tables(c)) return;
-  const TransformerShape& shape = c.shape();
-  const std::int64_t table = detail::checked_product(shape.max_positions, shape.rotary_dim);
-  assembler.add_buffers(Elements::of(detail::checked_product(table, 2 * shape.layers)) *
-                        c.options.dtype);
 }
 
 void note_assumptions(GraphAssembler& assembler, const Context& c) {
