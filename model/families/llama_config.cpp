@@ -58,7 +58,7 @@ void read_biases(const ConfigReader& config, const LlamaTraits& traits, LlamaLik
       llama.qkv_bias = llama.output_bias = llama.mlp_bias = config.flag({"use_bias"}, true);
       break;
     case AttentionBias::not_output:
-      llama.qkv_bias = config.flag({"attention_bias"}, false);
+      llama.qkv_bias = config.flag({"attention_bias"}, true);
       break;
   }
   constexpr std::array<std::string_view, 3> kMlpBias = {"llama", "granite", "smollm3"};

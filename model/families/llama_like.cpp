@@ -352,6 +352,10 @@ int write_llama_trunk(ModelBuilder& builder, const LlamaLike& llama) {
   write_norm(builder, llama, "norm");
   if (traits.rotary_in_model) {
     builder.leaf("rotary_emb", std::string(traits.classes) + "RotaryEmbedding");
+    // Of sliding layers, until transformers 5.
+    if (traits.model_type == "gemma3_text") {
+      builder.leaf("rotary_emb_local", "Gemma3RotaryEmbedding");
+    }
   }
   return embedding;
 }
@@ -367,7 +371,7 @@ Model build_llama_like(const FamilyInput& input) {
   config.throw_problems();
 
   const std::string prefix(traits.classes);
-  model.architecture = prefix + std::string(suffix(head));
+  model.architecture = prefix + std::string(head == Head::base ? traits.trunk : suffix(head));
   ModelBuilder builder(model.architecture);
   write_model(builder, config, llama, head);
   config.throw_problems();

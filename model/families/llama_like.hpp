@@ -19,7 +19,7 @@ enum class AttentionBias {
   by_qkv_bias,        // q, k, v unless qkv_bias is false (qwen2_moe)
   by_bias,            // q, k, v, o unless bias is false (internlm)
   by_use_bias,        // q, k, v, o and the feed-forward unless use_bias is false (starcoder2)
-  not_output          // q, k, v where attention_bias is true, o never (glm4)
+  not_output          // q, k, v unless attention_bias is false, o never (glm4)
 };
 
 // How the projections are laid out.
