@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/families/llama_like.hpp"
+#include "model/check.hpp"
 #include "model/implementations/families.hpp"
 #include "model/implementations/hf_window_masks.hpp"
 
@@ -16,16 +16,65 @@ namespace zeroplan::hf {
 
 namespace {
 
-using families::HeadNorms;
-using families::LlamaTraits;
-using families::NormCode;
-using families::Projections;
+enum class NormCode { llama, gemma, olmo2, layer_norm, cohere };
+enum class HeadNorms { none, each_head, all_heads, own_weights };
+
+// A class's code: its norms, and a layer's norms by where they stand ("": none stands there).
+struct Code {
+  std::string_view type;
+  std::string_view classes;
+  NormCode norm = NormCode::llama;
+  HeadNorms head_norms = HeadNorms::none;
+  std::string_view before_attention = "input_layernorm";
+  std::string_view after_attention = "";
+  std::string_view before_mlp = "post_attention_layernorm";
+  std::string_view after_mlp = "";
+};
+
+constexpr std::array<Code, 9> kCodes = {{
+    {.type = "gemma2",
+     .classes = "Gemma2",
+     .norm = NormCode::gemma,
+     .after_attention = "post_attention_layernorm",
+     .before_mlp = "pre_feedforward_layernorm",
+     .after_mlp = "post_feedforward_layernorm"},
+    {.type = "gemma3_text",
+     .classes = "Gemma3",
+     .norm = NormCode::gemma,
+     .head_norms = HeadNorms::each_head,
+     .after_attention = "post_attention_layernorm",
+     .before_mlp = "pre_feedforward_layernorm",
+     .after_mlp = "post_feedforward_layernorm"},
+    {.type = "smollm3", .classes = "SmolLM3"},
+    {.type = "olmo2",
+     .classes = "Olmo2",
+     .norm = NormCode::olmo2,
+     .head_norms = HeadNorms::all_heads,
+     .before_attention = "",
+     .after_attention = "post_attention_layernorm",
+     .before_mlp = "",
+     .after_mlp = "post_feedforward_layernorm"},
+    {.type = "granite", .classes = "Granite"},
+    {.type = "starcoder2", .classes = "Starcoder2", .norm = NormCode::layer_norm},
+    {.type = "glm4",
+     .classes = "Glm4",
+     .after_attention = "post_self_attn_layernorm",
+     .after_mlp = "post_mlp_layernorm"},
+    {.type = "cohere",
+     .classes = "Cohere",
+     .norm = NormCode::cohere,
+     .head_norms = HeadNorms::own_weights},
+    {.type = "cohere2", .classes = "Cohere2", .norm = NormCode::cohere},
+}};
 
 bool is(const Context& c, std::string_view type) { return c.model.model_type == type; }
 bool is_cohere(const Context& c) { return is(c, "cohere") || is(c, "cohere2"); }
 
-const LlamaTraits& traits_of(const Context& c) {
-  return *families::llama_traits(c.model.model_type);
+const Code& code_of(const Context& c) {
+  const auto row = std::find_if(
+      kCodes.begin(), kCodes.end(), [&](const Code& code) { return is(c, code.type); });
+  ZP_CHECK(row != kCodes.end(), c.model.model_type + " is no decoder of this file");
+  return *row;
 }
 
 // CohereLayerNorm.forward: a LayerNorm written in Python, in fp32.
@@ -54,7 +103,7 @@ Tensor cohere_norm(Tape& t, std::string_view module, const Tensor& x) {
 }
 
 Tensor norm(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
-  switch (traits_of(c).norm) {
+  switch (code_of(c).norm) {
     case NormCode::llama:
       return rms_norm(t, module, x);
     case NormCode::gemma:
@@ -81,10 +130,10 @@ Tensor project_heads(Tape& t,
                      std::int64_t heads) {
   Tensor states = linear(t, c, projection, x);
   const bool normed = t.has_parameter(norm_module, "weight");
-  const HeadNorms norms = normed ? traits_of(c).head_norms : HeadNorms::none;
+  const HeadNorms norms = normed ? code_of(c).head_norms : HeadNorms::none;
   if (norms == HeadNorms::all_heads) states = norm(t, c, norm_module, states);
   states = aten::view(t, states, Shape{c.batch, c.sequence, heads, c.shape().head_dim});
-  if (norms == HeadNorms::by_use_qk_norm) states = norm(t, c, norm_module, states);
+  if (norms == HeadNorms::own_weights) states = norm(t, c, norm_module, states);
   states = aten::transpose(t, states, 1, 2);
   if (norms == HeadNorms::each_head) states = norm(t, c, norm_module, states);
   return states;
@@ -223,8 +272,7 @@ Tensor two_linear_mlp(Tape& t, const Context& c, const Tensor& hidden) {
 }
 
 Tensor feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
-  const bool two = traits_of(c).projections == Projections::separate_two;
-  return two ? two_linear_mlp(t, c, hidden) : gated_mlp(t, c, hidden);
+  return is(c, "starcoder2") ? two_linear_mlp(t, c, hidden) : gated_mlp(t, c, hidden);
 }
 
 // residual + branch; Granite's branch times residual_multiplier
@@ -251,7 +299,7 @@ Tensor parallel_layer(Tape& t, const Context& c, const LayerAttention& kind) {
 }
 
 Tensor layer(Tape& t, const Context& c, const LayerAttention& kind) {
-  const families::LayerNorms& norms = traits_of(c).norms;
+  const Code& norms = code_of(c);
   const auto normed = [&](std::string_view name, Tensor& hidden) {
     if (!name.empty()) hidden = norm(t, c, name, hidden);
   };
@@ -317,7 +365,7 @@ void note_assumptions(GraphAssembler& assembler, const Context& c) {
 void build_decoder(GraphAssembler& assembler, const Context& c) {
   note_assumptions(assembler, c);
   add_rotary_caches(assembler, c);
-  const std::string classes(traits_of(c).classes);
+  const std::string classes(code_of(c).classes);
   assembler.add(classes + "Model inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "model.embed_tokens");
     if (scales_embeddings(c)) hidden = aten::scale(t, hidden);
