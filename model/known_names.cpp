@@ -27,7 +27,7 @@ constexpr std::array kModels = {
                "its multi-head latent attention is not modelled"},
     KnownNames{"llama4", "its expert kernels and its vision encoder are not modelled"},
     KnownNames{"gptoss", "its attention sinks and expert kernels are not modelled"},
-    KnownNames{"gemma2|gemma3|gemma4", "its mixed attention layers are not modelled"},
+    KnownNames{"gemma3n|gemma4", "its mixed attention layers are not modelled"},
     KnownNames{"qwen3next|qwen35|qwen3.5|kimilinear", "its gated linear attention is not modelled"},
     KnownNames{"qwenvl|qwen2vl|qwen25vl|qwen3vl|internvl|llava|minicpmv|glm4v|phi3vision|pixtral|"
                "molmo|llama3211bvision|llama3290bvision",
@@ -38,8 +38,8 @@ constexpr std::array kModels = {
                "the router and expert kernels of this family are not modelled"},
     KnownNames{"whisper|clip|stablediffusion|sdxl|flux|wav2vec",
                "only language models are modelled"},
-    KnownNames{"internlm2|internlm3|commandr|cohere|stablelm|codegen|olmo|granite|nemotron|exaone|"
-               "minicpm|starcoder2|solar|orion|phi4mini|smollm3",
+    KnownNames{"internlm2|internlm3|commandrplus|commanda|stablelm|codegen|olmo1b|olmo7b|olmo3|nemotron|exaone|"
+               "minicpm|solar|orion|phi4mini",
                "no config.json of it is built in: give the path of its own"},
 };
 

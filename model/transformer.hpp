@@ -64,6 +64,13 @@ struct ExpertShape {
   bool fused = false;  // one 3-D parameter for all experts instead of a module each
 };
 
+// What the attention of one decoder layer does where layers take turns.
+struct LayerAttention {
+  bool sliding = false;  // sees the last sliding_window keys alone
+  bool rotary = true;    // turns queries and keys
+  bool operator==(const LayerAttention&) const = default;
+};
+
 // The facts behind the operations of a planned model. Sizes in elements, one layer unless said.
 struct TransformerShape {
   ModelKind kind = ModelKind::decoder;
@@ -89,6 +96,10 @@ struct TransformerShape {
   bool rotary_scaled = false;       // frequencies are stretched (rope_scaling); llama
   std::int64_t rotary_dim = 0;      // of each head; head_dim for a full rotation
   std::int64_t sliding_window = 0;  // keys a query sees; 0: all
+  std::vector<LayerAttention> layer_attention;  // one a layer; empty: all layers are alike
+  bool attention_softcap = false;               // scores pass through a tanh where they are eager
+  bool logits_softcap = false;                  // logits pass through a tanh
+  bool logits_scaled = false;                   // logits are multiplied by a number
   double attention_dropout = 0.0;
   double hidden_dropout = 0.0;
   double embedding_dropout = 0.0;

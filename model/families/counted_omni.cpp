@@ -30,7 +30,7 @@ constexpr LlamaTraits kAsrText = {.model_type = "qwen3",
                                   .head_dim = 128,
                                   .positions = 65536,
                                   .bias = AttentionBias::by_attention_bias,
-                                  .query_key_norm = true};
+                                  .head_norms = HeadNorms::each_head};
 
 std::vector<std::int64_t> sizes_or(const ConfigReader& config,
                                    std::string_view key,

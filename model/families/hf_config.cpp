@@ -128,7 +128,10 @@ std::optional<std::string> training_dtype(const Json& config, std::vector<std::s
                  .pointer = pointer + "/model_type",
                  .expected = "a model_type whose tensors are known (zeroplan models lists them)",
                  .got = in_quotes(model_type),
-                 .hint = did_you_mean(model_type, known)});
+                 .hint = model_type == "gemma3"
+                             ? "its vision encoder is not modelled; for the text model alone give "
+                               "its text_config, whose model_type is gemma3_text"
+                             : did_you_mean(model_type, known)});
 }
 
 // The file behind a path: itself or the config.json in it, as the user wrote it or seen from the

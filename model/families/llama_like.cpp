@@ -32,11 +32,55 @@ constexpr std::array<std::string_view, 3> kGateDownUp = {"gate_proj", "down_proj
 constexpr std::array<std::string_view, 3> kMixtralOrder = {"w1", "w2", "w3"};
 
 std::string norm_class(const LlamaTraits& traits) {
+  if (traits.norm == NormCode::cohere) return std::string(traits.classes) + "LayerNorm";
   return traits.classes == "Baichuan" ? "RMSNorm" : std::string(traits.classes) + "RMSNorm";
 }
 
 std::string mlp_class(const LlamaTraits& traits) {
   return traits.classes == "Baichuan" ? "MLP" : std::string(traits.classes) + "MLP";
+}
+
+void write_norm(ModelBuilder& builder, const LlamaLike& llama, std::string_view name) {
+  const std::int64_t hidden = llama.attention.hidden;
+  if (llama.traits->norm == NormCode::layer_norm) {
+    builder.layer_norm(name, hidden);
+  } else {
+    builder.norm(name, hidden, norm_class(*llama.traits));
+  }
+}
+
+void write_layer_norms(ModelBuilder& builder, const LlamaLike& llama) {
+  const LayerNorms& norms = llama.traits->norms;
+  const bool last = norms.after_registered_last;
+  for (const std::string_view name : {norms.before_attention,
+                                      last ? norms.before_mlp : norms.after_attention,
+                                      last ? norms.after_attention : norms.before_mlp,
+                                      norms.after_mlp}) {
+    if (!name.empty()) write_norm(builder, llama, name);
+  }
+}
+
+void write_head_norm(ModelBuilder& builder,
+                     const LlamaLike& llama,
+                     std::string_view name,
+                     std::int64_t heads) {
+  const std::string type = norm_class(*llama.traits);
+  const std::int64_t dim = llama.attention.head_dim;
+  switch (llama.head_norms) {
+    case HeadNorms::none:
+      break;
+    case HeadNorms::each_head:
+      builder.norm(name, dim, type);
+      break;
+    case HeadNorms::all_heads:
+      builder.norm(name, heads * dim, type);
+      break;
+    case HeadNorms::by_use_qk_norm: {
+      const auto scope = builder.in(name, type);
+      builder.parameter("weight", {heads, dim});
+      break;
+    }
+  }
 }
 
 std::string attention_class(const LlamaTraits& traits) {
@@ -55,6 +99,8 @@ void write_attention(ModelBuilder& builder, const LlamaLike& llama) {
   switch (traits.projections) {
     case Projections::separate:
     case Projections::separate_gate_down_up:
+    case Projections::separate_gate_up:
+    case Projections::separate_two:
       builder.linear("q_proj", sizes.hidden, queries, llama.qkv_bias);
       builder.linear("k_proj", sizes.hidden, keys, llama.qkv_bias);
       builder.linear("v_proj", sizes.hidden, keys, llama.qkv_bias);
@@ -69,10 +115,8 @@ void write_attention(ModelBuilder& builder, const LlamaLike& llama) {
       builder.linear("qkv_proj", sizes.hidden, queries + 2 * keys, false);
       break;
   }
-  if (traits.query_key_norm) {
-    builder.norm("q_norm", sizes.head_dim, norm_class(traits));
-    builder.norm("k_norm", sizes.head_dim, norm_class(traits));
-  }
+  write_head_norm(builder, llama, "q_norm", sizes.heads);
+  write_head_norm(builder, llama, "k_norm", sizes.kv_heads);
   if (traits.rotary_in_attention && !llama.alibi) {
     const std::string prefix = traits.classes == "Baichuan" ? "" : std::string(traits.classes);
     builder.leaf("rotary_emb", prefix + "RotaryEmbedding");
@@ -83,7 +127,14 @@ void write_dense_mlp(ModelBuilder& builder, const LlamaLike& llama) {
   const LlamaTraits& traits = *llama.traits;
   const std::int64_t hidden = llama.attention.hidden;
   const auto scope = builder.in("mlp", mlp_class(traits));
-  if (traits.projections == Projections::fused) {
+  if (traits.projections == Projections::separate_two) {
+    builder.linear("c_fc", hidden, llama.intermediate, llama.mlp_bias);
+    builder.linear("c_proj", llama.intermediate, hidden, llama.mlp_bias);
+    builder.leaf("act", llama.activation.class_name);
+    return;
+  }
+  if (traits.projections == Projections::fused ||
+      traits.projections == Projections::separate_gate_up) {
     builder.linear("gate_up_proj", hidden, 2 * llama.intermediate, false);
     builder.linear("down_proj", llama.intermediate, hidden, false);
     builder.leaf("activation_fn", llama.activation.class_name);
@@ -163,95 +214,10 @@ void write_layer(ModelBuilder& builder, const LlamaLike& llama, std::size_t laye
   } else {
     write_dense_mlp(builder, llama);
   }
-  builder.norm("input_layernorm", llama.attention.hidden, norm_class(traits));
-  builder.norm("post_attention_layernorm", llama.attention.hidden, norm_class(traits));
+  write_layer_norms(builder, llama);
   if (traits.projections == Projections::fused) {
     builder.leaf("resid_attn_dropout", "Dropout");
     builder.leaf("resid_mlp_dropout", "Dropout");
-  }
-}
-
-AttentionSizes read_attention(const ConfigReader& config, const LlamaTraits& traits) {
-  AttentionSizes sizes;
-  sizes.hidden = config.core({"hidden_size", "n_embd", "d_model"}, traits.hidden, SizeKind::width);
-  sizes.heads = config.core(
-      {"num_attention_heads", "n_head", "n_heads", "num_heads"}, traits.heads, SizeKind::heads);
-  // A null means one key head per query head in every class; a missing key the class's default.
-  const ConfigReader::Keys kv_keys = {
-      "num_key_value_heads", "num_kv_heads", "n_kv_heads", "multi_query_group_num"};
-  const bool null_key = config.object().find("num_key_value_heads") != nullptr;
-  if (config.has(kv_keys) || null_key || traits.kv_heads == 0) {
-    sizes.kv_heads = config.derived(kv_keys, sizes.heads, SizeKind::heads);
-  } else {
-    sizes.kv_heads = config.size(kv_keys, traits.kv_heads, SizeKind::heads);
-  }
-  if (const auto given = config.optional_size({"head_dim"}, SizeKind::width)) {
-    sizes.head_dim = *given;
-  } else if (traits.head_dim != 0) {
-    sizes.head_dim = config.size({"head_dim"}, traits.head_dim, SizeKind::width);
-  } else {
-    config.must_divide(sizes.heads,
-                       {"num_attention_heads", "n_head", "n_heads", "num_heads"},
-                       sizes.hidden,
-                       "hidden_size");
-    sizes.head_dim = std::max<std::int64_t>(1, sizes.hidden / sizes.heads);
-  }
-  config.must_divide(sizes.kv_heads, kv_keys, sizes.heads, "num_attention_heads");
-  return sizes;
-}
-
-void read_biases(const ConfigReader& config, const LlamaTraits& traits, LlamaLike& llama) {
-  switch (traits.bias) {
-    case AttentionBias::never:
-      break;
-    case AttentionBias::by_attention_bias:
-      llama.qkv_bias = llama.output_bias = config.flag({"attention_bias"}, false);
-      break;
-    case AttentionBias::query_key_value:
-      llama.qkv_bias = true;
-      break;
-    case AttentionBias::by_qkv_bias:
-      llama.qkv_bias = config.flag({"qkv_bias"}, true);
-      break;
-    case AttentionBias::by_bias:
-      llama.qkv_bias = llama.output_bias = config.flag({"bias"}, true, true);
-      break;
-  }
-  if (traits.model_type == "llama") llama.mlp_bias = config.flag({"mlp_bias"}, false);
-}
-
-void read_experts(const ConfigReader& config, const LlamaTraits& traits, LlamaLike& llama) {
-  llama.sparse.assign(static_cast<std::size_t>(llama.layers), false);
-  if (traits.experts == ExpertStyle::none) return;
-  const bool mixtral = traits.experts == ExpertStyle::mixtral;
-  const bool qwen2 = traits.model_type == "qwen2_moe";
-  llama.experts = config.size({mixtral ? "num_local_experts" : "num_experts"},
-                              mixtral ? 8 : (qwen2 ? 60 : 128),
-                              SizeKind::experts);
-  llama.experts_per_token =
-      config.size({"num_experts_per_tok"}, mixtral ? 2 : (qwen2 ? 4 : 8), SizeKind::experts);
-  if (llama.experts_per_token > llama.experts) {
-    config.problem("num_experts_per_tok",
-                   "at most the number of experts, " + std::to_string(llama.experts),
-                   std::to_string(llama.experts_per_token));
-  }
-  if (mixtral) {
-    llama.expert_intermediate = llama.intermediate;
-    llama.sparse.assign(llama.sparse.size(), true);
-    return;
-  }
-  llama.expert_intermediate =
-      config.size({"moe_intermediate_size"}, qwen2 ? 1408 : 768, SizeKind::width);
-  if (qwen2) {
-    llama.shared_intermediate =
-        config.size({"shared_expert_intermediate_size"}, 5632, SizeKind::width);
-  }
-  const std::int64_t step = config.derived({"decoder_sparse_step"}, 1, SizeKind::layers);
-  const auto dense = config.integers({"mlp_only_layers"});
-  for (std::size_t layer = 0; layer < llama.sparse.size(); ++layer) {
-    const auto number = static_cast<std::int64_t>(layer);
-    const bool listed = std::find(dense.begin(), dense.end(), number) != dense.end();
-    llama.sparse[layer] = !listed && (number + 1) % step == 0;
   }
 }
 
@@ -277,13 +243,6 @@ std::int64_t read_window(const ConfigReader& config,
   return window;
 }
 
-// Without rotary positions: Baichuan 13B is the same class name with ALiBi, and its config names
-// the context model_max_length instead of max_position_embeddings.
-bool uses_alibi(const ConfigReader& config, const LlamaTraits& traits) {
-  return traits.model_type == "baichuan" && !config.has({"max_position_embeddings"}) &&
-         config.has({"model_max_length"});
-}
-
 // rope_theta and rope_scaling; transformers 5 has both in rope_parameters.
 void read_rotary(const ConfigReader& config, TransformerShape& shape) {
   const Json* theta = config.find({"rope_theta"});
@@ -307,14 +266,18 @@ void fill_shape(const ConfigReader& config, const LlamaLike& llama, Model& model
       {"max_position_embeddings", "model_max_length"}, traits.positions, SizeKind::positions);
   shape.position = llama.alibi ? PositionKind::alibi : PositionKind::rotary;
   shape.tied_embeddings = llama.tied;
-  const double rotated = config.fraction({"partial_rotary_factor"}, 1.0);
+  const double rotated = config.fraction({"partial_rotary_factor"}, traits.rotated_share);
   shape.rotary_dim =
       llama.alibi ? 0
                   : rotated_elements(config, llama.attention, {"partial_rotary_factor"}, rotated);
   read_rotary(config, shape);
   shape.norm_epsilon = config.fraction({"rms_norm_eps"}, 1e-6);
-  shape.sliding_window = read_window(config, traits, llama);
   shape.attention_dropout = config.fraction({"attention_dropout"}, 0.0);
+  if (traits.implementation == "llama") {
+    shape.sliding_window = read_window(config, traits, llama);
+  } else {
+    read_layer_attention(config, traits, shape);
+  }
   if (traits.projections == Projections::fused) {
     shape.hidden_dropout = config.fraction({"resid_pdrop"}, 0.0);
   }
@@ -364,7 +327,7 @@ void write_model(ModelBuilder& builder,
   int embedding = -1;
   {
     const auto trunk = builder.in(questions ? traits.question_prefix : "model",
-                                  std::string(traits.classes) + "Model");
+                                  std::string(traits.classes) + std::string(traits.trunk));
     embedding = write_llama_trunk(builder, llama);
   }
   if (head == Head::causal_lm) {
@@ -376,37 +339,23 @@ void write_model(ModelBuilder& builder,
 
 }  // namespace
 
-LlamaLike read_llama_like(const ConfigReader& config, const LlamaTraits& traits) {
-  LlamaLike llama;
-  llama.traits = &traits;
-  llama.attention = read_attention(config, traits);
-  llama.layers = config.core(
-      {"num_hidden_layers", "n_layer", "num_layers", "n_layers"}, traits.layers, SizeKind::layers);
-  llama.intermediate = config.core(
-      {"intermediate_size", "ffn_hidden_size", "n_inner"}, traits.intermediate, SizeKind::width);
-  llama.vocabulary =
-      config.core({"vocab_size", "padded_vocab_size"}, traits.vocabulary, SizeKind::vocabulary);
-  llama.tied = config.flag({"tie_word_embeddings"}, traits.tied);
-  llama.alibi = uses_alibi(config, traits);
-  llama.activation =
-      activation_of(config.text({"hidden_act", "hidden_activation"}, traits.activation));
-  read_biases(config, traits, llama);
-  read_experts(config, traits, llama);
-  return llama;
-}
-
 int write_llama_trunk(ModelBuilder& builder, const LlamaLike& llama) {
   const LlamaTraits& traits = *llama.traits;
-  const int embedding = builder.embedding("embed_tokens", llama.vocabulary, llama.attention.hidden);
+  const int embedding =
+      builder.embedding("embed_tokens", llama.vocabulary, llama.attention.hidden, traits.embedding);
   {
     const auto list = builder.in("layers", "ModuleList");
     for (std::size_t layer = 0; layer < llama.sparse.size(); ++layer) {
       write_layer(builder, llama, layer);
     }
   }
-  builder.norm("norm", llama.attention.hidden, norm_class(traits));
+  write_norm(builder, llama, "norm");
   if (traits.rotary_in_model) {
     builder.leaf("rotary_emb", std::string(traits.classes) + "RotaryEmbedding");
+    // Of sliding layers, until transformers 5.
+    if (traits.model_type == "gemma3_text") {
+      builder.leaf("rotary_emb_local", "Gemma3RotaryEmbedding");
+    }
   }
   return embedding;
 }
@@ -422,13 +371,13 @@ Model build_llama_like(const FamilyInput& input) {
   config.throw_problems();
 
   const std::string prefix(traits.classes);
-  model.architecture = prefix + std::string(suffix(head));
+  model.architecture = prefix + std::string(head == Head::base ? traits.trunk : suffix(head));
   ModelBuilder builder(model.architecture);
   write_model(builder, config, llama, head);
   config.throw_problems();
   builder.move_into(model);
   model.shape.has_logits = head == Head::causal_lm;
-  planned_as(model, "llama", llama.activation);
+  planned_as(model, traits.implementation, llama.activation);
   if (!dense_layers_come_first(llama)) {
     not_planned(model, "dense layers between layers of experts are not modelled");
   }

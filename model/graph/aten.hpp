@@ -40,6 +40,7 @@ Tensor scale(Tape& t, const Tensor& x, std::string_view name = "mul");  // by a 
 Tensor scale_in_place(Tape& t, const Tensor& x, std::string_view name = "mul_");
 Tensor shift(Tape& t, const Tensor& x, std::string_view name = "add");  // add or subtract a number
 Tensor add(Tape& t, const Tensor& x, const Tensor& y);
+Tensor sub(Tape& t, const Tensor& x, const Tensor& y);
 Tensor add_in_place(Tape& t, const Tensor& x, const Tensor& y);  // x += y
 Tensor mul(Tape& t, const Tensor& x, const Tensor& y);
 Tensor div_scalar_tensor(Tape& t, const Tensor& x);  // by a 0-dimensional tensor, which is saved

@@ -176,6 +176,12 @@ Tensor mem_efficient(Tape& t,
   const Tensor logsumexp =
       trains ? t.empty(Shape{q.size(0), q.size(1), round_up(q.size(2), 32)}, DType::fp32)
              : Tensor();
+  // kernel_forward.h kNeedsOutputAccumulatorBuffer: wider heads are summed up outside of registers.
+  constexpr std::int64_t kHeadInRegisters = 128;
+  const bool outside = width(q.dtype()) == 2 && v.size(3) > kHeadInRegisters;
+  const Tensor accumulator =
+      outside ? t.empty(out.shape().as_contiguous(), DType::fp32, MemoryCategory::temporaries)
+              : Tensor();
   t.launch({.name = "_scaled_dot_product_efficient_attention",
             .kind = OpKind::attention,
             .traffic = q.bytes() * 2 + k.bytes() * 2},

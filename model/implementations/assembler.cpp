@@ -19,7 +19,10 @@ constexpr std::array<std::string_view, kSlots> kSlotNames = {"cos",
                                                              "position_bias",
                                                              "encoder_states",
                                                              "decoder_position_bias",
-                                                             "cross_position_bias"};
+                                                             "cross_position_bias",
+                                                             "window_mask",
+                                                             "local_cos",
+                                                             "local_sin"};
 
 struct Range {
   std::size_t first = 0, last = 0;
@@ -226,6 +229,18 @@ void GraphAssembler::add_placed_layers(const std::string& name,
   add_each_layer(prefix, places, recorded);
 }
 
+void GraphAssembler::add_layer_kinds(const std::string& name,
+                                     const std::string& prefix,
+                                     const std::vector<std::size_t>& kinds,
+                                     const KindForward& forward) {
+  std::vector<Place> places(kinds.size());
+  for (std::size_t i = 0; i < kinds.size(); ++i) places[i].kind = kinds[i];
+  const auto recorded = [&](const std::string& layer, bool checkpoint, Place place) {
+    return record(name, layer, checkpoint, [&](Tape& t) { return forward(t, place.kind); });
+  };
+  add_each_layer(prefix, places, recorded);
+}
+
 void GraphAssembler::add_written_layers(const std::string& prefix,
                                         std::int64_t count,
                                         const Written& written) {
@@ -249,9 +264,10 @@ void GraphAssembler::add_each_layer(const std::string& prefix,
   const bool fms = options_.implementation == Implementation::fms;
   // fms-fsdp's selective checkpointing takes a share of the blocks: all of them by default. The
   // embedded runtime's is a block's own choice of what to keep.
-  const bool wanted =
+  const bool asked =
       options_.checkpointing == ActivationCheckpointing::full ||
       ((fms || options_.embedded) && options_.checkpointing == ActivationCheckpointing::selective);
+  const bool wanted = asked && checkpoints_;
   std::size_t from = 0;
   has_layers_ = true;
   has_neighbour_ = false;

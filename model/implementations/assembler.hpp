@@ -22,8 +22,11 @@ enum class Slot : std::int32_t {
   encoder_states,
   decoder_position_bias,
   cross_position_bias,
+  window_mask,  // of layers with a sliding window
+  local_cos,    // of layers whose positions turn by another base
+  local_sin,
 };
-inline constexpr std::int32_t kSlots = 8;
+inline constexpr std::int32_t kSlots = 11;
 
 class GraphAssembler {
  public:
@@ -42,6 +45,7 @@ class GraphAssembler {
   // The same where the ends of the stack do what others do not.
   struct Place {
     bool first = false, last = false;
+    std::size_t kind = 0;  // of layers that take turns
     bool operator==(const Place&) const = default;
   };
   using PlacedForward = std::function<Tensor(Tape&, Place)>;
@@ -49,6 +53,14 @@ class GraphAssembler {
                          const std::string& prefix,
                          std::int64_t count,
                          const PlacedForward& forward);
+  // The same where layers take turns: layer i runs the code of kinds[i].
+  using KindForward = std::function<Tensor(Tape&, std::size_t kind)>;
+  void add_layer_kinds(const std::string& name,
+                       const std::string& prefix,
+                       const std::vector<std::size_t>& kinds,
+                       const KindForward& forward);
+  // The model's code has no checkpoints, whatever is asked for.
+  void without_checkpoints() { checkpoints_ = false; }
   // Blocks of the embedded runtime, which write themselves. `prefix` is the first instance's.
   using Written = std::function<Block(const std::string& prefix, bool checkpoint)>;
   void add_written(const std::string& prefix, const Written& written);
@@ -90,6 +102,7 @@ class GraphAssembler {
   bool gradient_flows_ = false;
   Shape hidden_;
   std::function<void(Tape&)> beside_;
+  bool checkpoints_ = true;
   bool has_layers_ = false;
   bool has_neighbour_ = false;  // on the side of the layers where blocks are being added
 };

@@ -22,6 +22,11 @@ void build_gpt_bigcode(GraphAssembler& assembler, const Context& context);  // f
 void build_mpt(GraphAssembler& assembler, const Context& context);
 void build_t5(GraphAssembler& assembler, const Context& context);
 
+void build_decoder(GraphAssembler& assembler, const Context& context);
+
+// LlamaMLP and Phi3MLP, in the layer's module mlp.
+Tensor gated_mlp(Tape& t, const Context& c, const Tensor& hidden);
+
 // MixtralSparseMoeBlock and the Qwen blocks like it, in place of a layer's feed-forward. `prefix`
 // is the module's name in the layer.
 Tensor sparse_moe(Tape& t, const Context& c, std::string_view module, const Tensor& hidden);

@@ -1,4 +1,7 @@
 // Attention by implementation and version, rotary positions and masks.
+#include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "model/implementations/hf_common.hpp"
@@ -44,6 +47,15 @@ Tensor repeat_kv(Tape& t, const Tensor& x, std::int64_t heads) {
   return aten::reshape(t, out, Shape{x.size(0), heads, x.size(2), x.size(3)});
 }
 
+namespace {
+
+Tensor mask_of(Tape& t, const Context& c, const AttentionArguments& arguments) {
+  if (arguments.mask.has_value()) return *arguments.mask;
+  return needs_mask(c) ? mask(t, c) : Tensor();
+}
+
+}  // namespace
+
 // eager_attention_forward of modeling_llama (4.48), the body of the attention classes before.
 Tensor eager_attention(Tape& t,
                        const Context& c,
@@ -56,8 +68,13 @@ Tensor eager_attention(Tape& t,
   const Tensor transposed = aten::transpose(t, keys, 2, 3);
   Tensor scores = aten::matmul(t, q, transposed);
   if (arguments.scaled) scores = aten::scale(t, scores);
-  if (needs_mask(c)) {
-    const Tensor causal = mask(t, c);
+  if (arguments.softcap) {
+    scores = aten::scale(t, scores, "div");
+    scores = aten::tanh(t, scores);
+    scores = aten::scale(t, scores);
+  }
+  const Tensor causal = mask_of(t, c, arguments);
+  if (causal.defined()) {
     scores = aten::add(t, scores, causal);
     // Before 4.31: torch.max(attn_weights, torch.tensor(torch.finfo(dtype).min))
     if (!c.at_least(4, 31)) scores = aten::maximum_scalar(t, scores);
@@ -79,7 +96,8 @@ namespace {
 // integrations/sdpa_attention.py and the *SdpaAttention classes before 4.48.
 Tensor sdpa_attention(
     Tape& t, const Context& c, Tensor q, Tensor k, Tensor v, const AttentionArguments& arguments) {
-  const bool masked = needs_mask(c);
+  const Tensor causal = mask_of(t, c, arguments);
+  const bool masked = causal.defined();
   // use_gqa_in_sdpa: since 4.54, torch 2.5, without a mask
   const bool grouped = c.at_least(4, 54) && c.options.torch >= Version{2, 5} && !masked;
   if (!grouped) {
@@ -107,7 +125,6 @@ Tensor sdpa_attention(
   options.dropout = arguments.dropout;
   options.deterministic = c.options.deterministic;
   options.math_in_fp32 = c.options.torch >= Version{2, 5};
-  const Tensor causal = masked ? mask(t, c) : Tensor();
   Tensor out = aten::scaled_dot_product_attention(t, q, k, v, causal, options);
   out = aten::transpose(t, out, 1, 2);
   return aten::contiguous(t, out);
@@ -172,26 +189,31 @@ RotaryTables make_rotary_tables(Tape& t, const Context& c, DType dtype) {
 // The model passes position_embeddings to its layers since 4.45.
 bool shares_rotary_tables(const Context& c) { return c.at_least(4, 45); }
 
-void share_rotary_tables(Tape& t, const Context& c) {
+void share_rotary_tables(Tape& t, const Context& c, Slot cos, Slot sin) {
   const auto scope = t.enter("model.rotary_emb");
   const RotaryTables tables = make_rotary_tables(t, c, t.dtype());  // of hidden states
-  t.share(static_cast<std::int32_t>(Slot::cos), tables.cos);
-  t.share(static_cast<std::int32_t>(Slot::sin), tables.sin);
+  t.share(static_cast<std::int32_t>(cos), tables.cos);
+  t.share(static_cast<std::int32_t>(sin), tables.sin);
   t.leave(scope, Tensor());
 }
 
-RotaryTables layer_rotary_tables(Tape& t, const Context& c) {
-  RotaryTables tables;
-  if (shares_rotary_tables(c)) {
-    const Shape shape{1, c.sequence, c.shape().rotary_dim};
-    tables = {t.shared(static_cast<std::int32_t>(Slot::cos), shape, t.dtype()),
-              t.shared(static_cast<std::int32_t>(Slot::sin), shape, t.dtype())};
-  } else {
-    const auto scope = t.enter("rotary_emb");
-    tables = make_rotary_tables(t, c, c.compute_dtype());  // of values
-    t.leave(scope, Tensor());
-  }
+RotaryTables shared_rotary_tables(Tape& t, const Context& c, Slot cos, Slot sin) {
+  const Shape shape{1, c.sequence, c.shape().rotary_dim};
+  const RotaryTables tables = {t.shared(static_cast<std::int32_t>(cos), shape, t.dtype()),
+                               t.shared(static_cast<std::int32_t>(sin), shape, t.dtype())};
   return {aten::unsqueeze(t, tables.cos, 1), aten::unsqueeze(t, tables.sin, 1)};
+}
+
+RotaryTables own_rotary_tables(Tape& t, const Context& c) {
+  const auto scope = t.enter("rotary_emb");
+  const RotaryTables tables = make_rotary_tables(t, c, c.compute_dtype());  // of values
+  t.leave(scope, Tensor());
+  return {aten::unsqueeze(t, tables.cos, 1), aten::unsqueeze(t, tables.sin, 1)};
+}
+
+RotaryTables layer_rotary_tables(Tape& t, const Context& c) {
+  return shares_rotary_tables(c) ? shared_rotary_tables(t, c, Slot::cos, Slot::sin)
+                                 : own_rotary_tables(t, c);
 }
 
 namespace {
@@ -237,6 +259,37 @@ Tensor apply_partial_rotary(Tape& t,
   const Tensor passing = aten::slice(t, rest, -1, dim - rotary);
   const Tensor turned = apply_rotary(t, turning, tables);
   return aten::cat(t, {&turned, &passing}, -1);
+}
+
+namespace {
+
+// Earlier releases register cos and sin of all positions in every layer, in the model's dtype
+// (_set_cos_sin_cache; Llama's _cos_cached of 4.38 to 4.40). Read: 4.37, 4.38, 4.40 to 4.48.
+bool caches_rotary_tables(const Context& c) {
+  struct Row {
+    std::string_view model_type;
+    int without;  // the first release 4.x without
+  };
+  constexpr std::array<Row, 6> kRows = {Row{"llama", 41},
+                                        Row{"mistral", 42},
+                                        Row{"qwen2", 45},
+                                        Row{"qwen2_moe", 45},
+                                        Row{"mixtral", 48},
+                                        Row{"starcoder2", 45}};
+  const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& each) {
+    return each.model_type == c.model.model_type;
+  });
+  return row != kRows.end() && !c.at_least(4, row->without);
+}
+
+}  // namespace
+
+void add_rotary_caches(GraphAssembler& assembler, const Context& c) {
+  if (!caches_rotary_tables(c)) return;
+  const TransformerShape& shape = c.shape();
+  const std::int64_t table = detail::checked_product(shape.max_positions, shape.rotary_dim);
+  assembler.add_buffers(Elements::of(detail::checked_product(table, 2 * shape.layers)) *
+                        c.options.dtype);
 }
 
 // --- masks ---

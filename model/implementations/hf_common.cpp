@@ -120,6 +120,26 @@ Tensor rms_norm(Tape& t, std::string_view module, const Tensor& x) {
   return t.leave(scope, out);
 }
 
+Tensor rms_norm_weighed_in_fp32(Tape& t, std::string_view module, const Tensor& x) {
+  Tensor in = x;
+  const auto scope = t.enter(module, in);
+  Tensor hidden = aten::to(t, in, DType::fp32);
+  Tensor variance = aten::pow(t, hidden, 2);
+  variance = aten::mean_last(t, variance);
+  Tensor factor = aten::shift(t, variance);
+  factor = aten::rsqrt(t, factor);
+  hidden = aten::mul(t, hidden, factor);
+  factor = Tensor();
+  Tensor out;
+  {
+    const Tensor product = aten::mul(t, t.module_parameter("weight"), hidden);
+    out = aten::to(t, product, x.dtype());
+  }
+  hidden = Tensor();
+  variance = Tensor();
+  return t.leave(scope, out);
+}
+
 // GemmaRMSNorm.forward
 Tensor gemma_norm(Tape& t, std::string_view module, const Tensor& x) {
   Tensor in = x;

@@ -4,6 +4,7 @@
 // Version switches were read in the sources of transformers 4.36, 4.40, 4.44-4.49, 4.51, 4.53-4.57.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,8 @@ Tensor matmul_linear(Tape& t, const Context& c, std::string_view module, const T
 Tensor conv1d(Tape& t, const Context& c, std::string_view module, const Tensor& x);
 Tensor layer_norm(Tape& t, std::string_view module, const Tensor& x);
 Tensor rms_norm(Tape& t, std::string_view module, const Tensor& x);
+// Olmo2RMSNorm since 4.53: the weight is multiplied before the cast, in fp32.
+Tensor rms_norm_weighed_in_fp32(Tape& t, std::string_view module, const Tensor& x);
 // GemmaRMSNorm: everything in fp32, times (1 + weight).
 Tensor gemma_norm(Tape& t, std::string_view module, const Tensor& x);
 Tensor activation(Tape& t, ActivationFunction function, const Tensor& x);
@@ -51,6 +54,9 @@ struct AttentionArguments {
   // Whether a class with its own code makes q, k and v contiguous where there is a mask, or none.
   bool copies_with_mask = true;
   bool copies_without_mask = false;
+  bool softcap = false;  // eager scores / cap, tanh, times cap
+  // The mask of this layer, undefined for none; nothing: the one of all layers, where it is needed.
+  std::optional<Tensor> mask = {};
 };
 // The context with eager attention where the class has no SDPA version yet.
 Context with_sdpa_since(Context c, Version version);
@@ -84,14 +90,18 @@ Tensor merge_heads(Tape& t, const Tensor& x);
 
 // --- rotary positions ---
 // The tables of the whole sequence, made by the model and shared by its layers.
-void share_rotary_tables(Tape& t, const Context& c);
+void share_rotary_tables(Tape& t, const Context& c, Slot cos = Slot::cos, Slot sin = Slot::sin);
 struct RotaryTables {
   Tensor cos, sin;
 };
-RotaryTables rotary_tables(Tape& t, const Context& c);
 // Whether the model computes the tables once (4.45 and later) or every layer its own.
 bool shares_rotary_tables(const Context& c);
+// Those of a layer, ready to be multiplied with heads: the model's, or its own.
 RotaryTables layer_rotary_tables(Tape& t, const Context& c);
+RotaryTables shared_rotary_tables(Tape& t, const Context& c, Slot cos, Slot sin);
+// Tables that every layer of an old release registers as buffers.
+void add_rotary_caches(GraphAssembler& assembler, const Context& c);
+RotaryTables own_rotary_tables(Tape& t, const Context& c);
 Tensor apply_rotary(Tape& t, const Tensor& x, const RotaryTables& tables);
 // The first rotary_dim of each head rotated and concatenated with the rest, which may be empty.
 Tensor apply_partial_rotary(Tape& t, const Context& c, const Tensor& x, const RotaryTables& tables);

@@ -1,7 +1,5 @@
 // modeling_llama and the classes copied from it: Llama, Mistral, Qwen2 (biases), Qwen3 (head
 // norms).
-#include <algorithm>
-#include <array>
 #include <string_view>
 #include <utility>
 
@@ -125,24 +123,6 @@ Tensor fused_mlp(Tape& t, const Context& c, const Tensor& x) {
   return linear(t, c, "down_proj", up_states);
 }
 
-// LlamaMLP.forward: down_proj(act_fn(gate_proj(x)) * up_proj(x))
-Tensor mlp(Tape& t, const Context& c, const Tensor& hidden) {
-  Tensor in = hidden;
-  const auto scope = t.enter("mlp", in);
-  if (has_layer(t, "gate_up_proj")) return t.leave(scope, fused_mlp(t, c, in));
-  if (c.options.tiled_mlp) return t.leave(scope, tiled_gated_mlp(t, in));
-  Tensor gate = linear(t, c, "gate_proj", in);
-  if (!has_liger_layers(c)) gate = activation(t, c.shape().activation, gate);
-  Tensor product;
-  {
-    const Tensor up = linear(t, c, "up_proj", in);
-    product = has_liger_layers(c) ? liger_gated_product(t, gate, up) : aten::mul(t, gate, up);
-    gate = Tensor();
-  }
-  const Tensor out = linear(t, c, "down_proj", product);
-  return t.leave(scope, out);
-}
-
 bool is_gemma(const Context& c) { return c.model.model_type == "gemma"; }
 
 Tensor norm(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
@@ -155,7 +135,7 @@ Tensor feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
     return sparse_moe(t, c, "block_sparse_moe", hidden);
   }
   if (t.has_parameter("mlp.gate", "weight")) return sparse_moe(t, c, "mlp", hidden);
-  return mlp(t, c, hidden);
+  return gated_mlp(t, c, hidden);
 }
 
 // LlamaDecoderLayer.forward; Phi-3 has dropouts on both branches.
@@ -176,32 +156,6 @@ Tensor layer(Tape& t, const Context& c) {
   return t.leave(scope, hidden);
 }
 
-// Earlier releases register cos and sin of all positions in every layer, in the model's dtype
-// (_set_cos_sin_cache; Llama's _cos_cached of 4.38 to 4.40). Read: 4.37, 4.38, 4.40 to 4.48.
-bool caches_rotary_tables(const Context& c) {
-  struct Row {
-    std::string_view model_type;
-    int without;  // the first release 4.x without
-  };
-  constexpr std::array<Row, 5> kRows = {Row{"llama", 41},
-                                        Row{"mistral", 42},
-                                        Row{"qwen2", 45},
-                                        Row{"qwen2_moe", 45},
-                                        Row{"mixtral", 48}};
-  const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& each) {
-    return each.model_type == c.model.model_type;
-  });
-  return row != kRows.end() && !c.at_least(4, row->without);
-}
-
-void add_rotary_caches(GraphAssembler& assembler, const Context& c) {
-  if (!caches_rotary_tables(c)) return;
-  const TransformerShape& shape = c.shape();
-  const std::int64_t table = detail::checked_product(shape.max_positions, shape.rotary_dim);
-  assembler.add_buffers(Elements::of(detail::checked_product(table, 2 * shape.layers)) *
-                        c.options.dtype);
-}
-
 void note_assumptions(GraphAssembler& assembler, const Context& c) {
   if (c.model.model_type == "baichuan" || c.model.model_type == "internlm") {
     assembler.assume(c.model.model_type +
@@ -216,6 +170,24 @@ void note_assumptions(GraphAssembler& assembler, const Context& c) {
 }
 
 }  // namespace
+
+// LlamaMLP.forward: down_proj(act_fn(gate_proj(x)) * up_proj(x))
+Tensor gated_mlp(Tape& t, const Context& c, const Tensor& hidden) {
+  Tensor in = hidden;
+  const auto scope = t.enter("mlp", in);
+  if (has_layer(t, "gate_up_proj")) return t.leave(scope, fused_mlp(t, c, in));
+  if (c.options.tiled_mlp) return t.leave(scope, tiled_gated_mlp(t, in));
+  Tensor gate = linear(t, c, "gate_proj", in);
+  if (!has_liger_layers(c)) gate = activation(t, c.shape().activation, gate);
+  Tensor product;
+  {
+    const Tensor up = linear(t, c, "up_proj", in);
+    product = has_liger_layers(c) ? liger_gated_product(t, gate, up) : aten::mul(t, gate, up);
+    gate = Tensor();
+  }
+  const Tensor out = linear(t, c, "down_proj", product);
+  return t.leave(scope, out);
+}
 
 void build_llama(GraphAssembler& assembler, const Context& given) {
   const Context c = with_sdpa_since(given, {4, 36});

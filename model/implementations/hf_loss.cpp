@@ -157,6 +157,12 @@ Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tens
   t.set_category(MemoryCategory::logits);
   if (c.options.fused_loss) return fused_linear_loss(t, c, head, hidden);
   Tensor logits = vocabulary_logits(t, c, head, hidden);
+  if (c.shape().logits_scaled) logits = aten::scale(t, logits);
+  if (c.shape().logits_softcap) {
+    logits = aten::scale(t, logits, "div");
+    logits = aten::tanh(t, logits);
+    logits = aten::scale(t, logits);
+  }
   const bool upcast_in_model = head.code == LossCode::float_in_model || head.fp32_logits;
   if (upcast_in_model) logits = aten::to(t, logits, DType::fp32);
   t.hold(logits);
