@@ -26,7 +26,6 @@ constexpr std::array kModels = {
     KnownNames{"deepseekv2|deepseekv3|deepseekr1|deepseekcoderv2|kimik2|minicpm3",
                "its multi-head latent attention is not modelled"},
     KnownNames{"llama4", "its expert kernels and its vision encoder are not modelled"},
-    KnownNames{"gptoss", "its attention sinks and expert kernels are not modelled"},
     KnownNames{"gemma2|gemma3|gemma4", "its mixed attention layers are not modelled"},
     KnownNames{"qwen3next|qwen35|qwen3.5|kimilinear", "its gated linear attention is not modelled"},
     KnownNames{"qwenvl|qwen2vl|qwen25vl|qwen3vl|internvl|llava|minicpmv|glm4v|phi3vision|pixtral|"

@@ -39,10 +39,19 @@ std::string mlp_class(const LlamaTraits& traits) {
   return traits.classes == "Baichuan" ? "MLP" : std::string(traits.classes) + "MLP";
 }
 
-std::string attention_class(const LlamaTraits& traits) {
+// transformers 5: stacked experts, and classes that are named otherwise.
+bool is_version_5(const LlamaLike& llama) { return llama.layout == ExpertLayout::fused; }
+
+std::string activation_class(const LlamaLike& llama) {
+  const std::string& name = llama.activation.class_name;
+  return is_version_5(llama) && name == "SiLU" ? "SiLUActivation" : name;
+}
+
+std::string attention_class(const LlamaLike& llama) {
+  const LlamaTraits& traits = *llama.traits;
   if (traits.classes == "Baichuan") return "Attention";
   // The class that attn_implementation = sdpa picks, where the choice is by class.
-  if (traits.classes == "Qwen2Moe") return "Qwen2MoeSdpaAttention";
+  if (traits.classes == "Qwen2Moe" && !is_version_5(llama)) return "Qwen2MoeSdpaAttention";
   return std::string(traits.classes) + "Attention";
 }
 
@@ -51,7 +60,7 @@ void write_attention(ModelBuilder& builder, const LlamaLike& llama) {
   const AttentionSizes& sizes = llama.attention;
   const std::int64_t queries = sizes.heads * sizes.head_dim;
   const std::int64_t keys = sizes.kv_heads * sizes.head_dim;
-  const auto scope = builder.in("self_attn", attention_class(traits));
+  const auto scope = builder.in("self_attn", attention_class(llama));
   switch (traits.projections) {
     case Projections::separate:
     case Projections::separate_gate_down_up:
@@ -73,7 +82,7 @@ void write_attention(ModelBuilder& builder, const LlamaLike& llama) {
     builder.norm("q_norm", sizes.head_dim, norm_class(traits));
     builder.norm("k_norm", sizes.head_dim, norm_class(traits));
   }
-  if (traits.rotary_in_attention && !llama.alibi) {
+  if (traits.rotary_in_attention && !llama.alibi && !is_version_5(llama)) {
     const std::string prefix = traits.classes == "Baichuan" ? "" : std::string(traits.classes);
     builder.leaf("rotary_emb", prefix + "RotaryEmbedding");
   }
@@ -117,20 +126,20 @@ void write_fused_experts(ModelBuilder& builder, const LlamaLike& llama) {
   const std::int64_t width = llama.expert_intermediate;
   builder.parameter("gate_up_proj", {llama.experts, 2 * width, hidden});
   builder.parameter("down_proj", {llama.experts, hidden, width});
-  builder.leaf("act_fn", llama.activation.class_name);
+  builder.leaf("act_fn", activation_class(llama));
 }
 
 void write_experts(ModelBuilder& builder, const LlamaLike& llama) {
   const LlamaTraits& traits = *llama.traits;
   const std::int64_t hidden = llama.attention.hidden;
   const bool mixtral = traits.experts == ExpertStyle::mixtral;
-  const bool fused = llama.layout == ExpertLayout::fused;
+  const bool fused = is_version_5(llama);
   const GatedMlp expert = {mixtral ? "MixtralBlockSparseTop2MLP" : mlp_class(traits),
                            mixtral ? kMixtralOrder : kGateUpDown,
                            hidden,
                            llama.expert_intermediate,
                            false,
-                           llama.activation.class_name};
+                           activation_class(llama)};
   const std::string classes(traits.classes);
   const auto scope =
       builder.in(mixtral && !fused ? "block_sparse_moe" : "mlp", classes + "SparseMoeBlock");
@@ -230,11 +239,7 @@ void read_experts(const ConfigReader& config, const LlamaTraits& traits, LlamaLi
                               SizeKind::experts);
   llama.experts_per_token =
       config.size({"num_experts_per_tok"}, mixtral ? 2 : (qwen2 ? 4 : 8), SizeKind::experts);
-  if (llama.experts_per_token > llama.experts) {
-    config.problem("num_experts_per_tok",
-                   "at most the number of experts, " + std::to_string(llama.experts),
-                   std::to_string(llama.experts_per_token));
-  }
+  check_experts_per_token(config, llama.experts_per_token, llama.experts);
   if (mixtral) {
     llama.expert_intermediate = llama.intermediate;
     llama.sparse.assign(llama.sparse.size(), true);

@@ -104,6 +104,13 @@ Tensor slice(Tape& t, const Tensor& x, int d, std::int64_t size) {
                  });
 }
 
+Tensor every_second(Tape& t, const Tensor& x, int d) {
+  return view_op(
+      t, x, x.shape().stepped(d, 2), "slice", [shape = x.shape()](Tape& tape, const Tensor& g) {
+        return padded_gradient(tape, g, shape, "slice_backward");
+      });
+}
+
 Tensor select(Tape& t, const Tensor& x, int d) {
   return view_op(
       t, x, x.shape().without(d), "select", [shape = x.shape()](Tape& tape, const Tensor& g) {

@@ -19,7 +19,8 @@ constexpr std::array<std::string_view, kSlots> kSlotNames = {"cos",
                                                              "position_bias",
                                                              "encoder_states",
                                                              "decoder_position_bias",
-                                                             "cross_position_bias"};
+                                                             "cross_position_bias",
+                                                             "sliding_mask"};
 
 struct Range {
   std::size_t first = 0, last = 0;

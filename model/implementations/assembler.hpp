@@ -22,8 +22,9 @@ enum class Slot : std::int32_t {
   encoder_states,
   decoder_position_bias,
   cross_position_bias,
+  sliding_mask,  // beside `mask`, of the layers with a window
 };
-inline constexpr std::int32_t kSlots = 8;
+inline constexpr std::int32_t kSlots = 9;
 
 class GraphAssembler {
  public:

@@ -251,13 +251,13 @@ bool needs_mask(const Context& c) {
   return false;
 }
 
-Tensor mask(Tape& t, const Context& c) {
+Tensor mask(Tape& t, const Context& c, Slot slot) {
   return t.shared(
-      static_cast<std::int32_t>(Slot::mask), Shape{c.batch, 1, c.sequence, c.sequence}, t.dtype());
+      static_cast<std::int32_t>(slot), Shape{c.batch, 1, c.sequence, c.sequence}, t.dtype());
 }
 
 // _update_causal_mask: full(min), triu, times a comparison, expand and clone, padding filled in.
-void share_mask(Tape& t, const Context& c) {
+void share_mask(Tape& t, const Context& c, Slot slot) {
   const Shape square{c.sequence, c.sequence};
   Tensor causal = t.empty(square, t.dtype());
   t.launch({.name = "full", .kind = OpKind::fill, .traffic = causal.bytes()});
@@ -269,7 +269,7 @@ void share_mask(Tape& t, const Context& c) {
   Tensor whole = t.empty(Shape{c.batch, 1, c.sequence, c.sequence}, t.dtype());
   t.launch({.name = "clone", .kind = OpKind::copy, .traffic = whole.bytes() + causal.bytes()});
   causal = Tensor();
-  t.share(static_cast<std::int32_t>(Slot::mask), whole);
+  t.share(static_cast<std::int32_t>(slot), whole);
 }
 
 }  // namespace zeroplan::hf

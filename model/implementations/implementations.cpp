@@ -22,6 +22,7 @@ constexpr std::array kFamilies = {
     Family{"llama", hf::build_llama, false, embedded::build_llama},
     Family{"gpt2", hf::build_gpt2, false, embedded::build_gpt2},
     Family{"gpt_neox", hf::build_gpt_neox},
+    Family{"gpt_oss", hf::build_gpt_oss},
     Family{"opt", hf::build_opt, true},
     Family{"bloom", hf::build_bloom, false, embedded::build_bloom},
     Family{"bert", hf::build_bert, true, embedded::build_bert},
