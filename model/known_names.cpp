@@ -23,8 +23,8 @@ constexpr std::array kModels = {
     KnownNames{"deepseekr1distill",
                "it has the tensors of the Qwen or LLaMA it is made from: name that one, as "
                "qwen2.5-7b or llama-3.1-8b"},
-    KnownNames{"deepseekv2|deepseekv3|deepseekr1|deepseekcoderv2|kimik2|minicpm3",
-               "its multi-head latent attention is not modelled"},
+    KnownNames{"kimik2", "the forward pass of its own class is not modelled"},
+    KnownNames{"deepseekv32|minicpm3", "its multi-head latent attention is not modelled"},
     KnownNames{"llama4", "its expert kernels and its vision encoder are not modelled"},
     KnownNames{"gemma2|gemma3|gemma4", "its mixed attention layers are not modelled"},
     KnownNames{"qwen3next|qwen35|qwen3.5|kimilinear", "its gated linear attention is not modelled"},

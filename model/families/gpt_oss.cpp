@@ -83,6 +83,7 @@ void fill_shape(const ConfigReader& config, const GptOss& model, TransformerShap
   set_sizes(shape, model.attention, model.layers, model.intermediate, model.vocabulary);
   shape.max_positions = config.derived({"max_position_embeddings"}, 131072, SizeKind::positions);
   shape.tied_embeddings = model.tied;
+  shape.attention_sinks = true;
   shape.rotary_dim = rotated_elements(config, model.attention, {"partial_rotary_factor"}, 1.0);
   shape.norm_epsilon = config.fraction({"rms_norm_eps"}, 1e-5);
   shape.attention_dropout = config.fraction({"attention_dropout"}, 0.0);

@@ -34,6 +34,9 @@ Tensor contiguous(Tape& t, const Tensor& x);
 Tensor clone(Tape& t, const Tensor& x);
 Tensor to(Tape& t, const Tensor& x, DType dtype);
 Tensor cat(Tape& t, const std::vector<const Tensor*>& parts, int d);
+// The same of two parts of the last dimension, written one after the other into slices of a new
+// tensor (copy_): autograd's CopySlices, which copies the whole gradient for each.
+Tensor fill_slices(Tape& t, const Tensor& first, const Tensor& second);
 
 // --- elementwise ---
 Tensor neg(Tape& t, const Tensor& x);

@@ -13,6 +13,7 @@ void build_gpt_oss(GraphAssembler& assembler, const Context& context);
 void build_opt(GraphAssembler& assembler, const Context& context);
 void build_bloom(GraphAssembler& assembler, const Context& context);
 void build_bert(GraphAssembler& assembler, const Context& context);
+void build_deepseek(GraphAssembler& assembler, const Context& context);
 void build_distilbert(GraphAssembler& assembler, const Context& context);
 void build_glm(GraphAssembler& assembler, const Context& context);
 void build_chatglm(GraphAssembler& assembler, const Context& context);

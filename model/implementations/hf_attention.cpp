@@ -96,6 +96,13 @@ Tensor sdpa_attention(
   }
   aten::Sdpa options;
   options.backend = sdpa_backend(c, masked, q.size(3), true);
+  // check_head_dim_size_flash: queries, keys and values of one size. On Hopper torch 2.11 takes
+  // cuDNN's kernel (check_prefer_cudnn_attention), which has no such rule.
+  const int generation = c.options.compute_capability / 10;
+  const bool cudnn = (generation == 9 || generation == 10) && c.options.torch >= Version{2, 11};
+  if (options.backend == SdpaBackend::flash && v.size(3) != q.size(3) && !cudnn) {
+    options.backend = SdpaBackend::mem_efficient;
+  }
   options.enable_gqa = k.size(1) != q.size(1);
   // can_use_mem_efficient_attention: check_batch_size_and_num_heads_dense<false>, so that of the
   // fused kernels only flash takes grouped heads

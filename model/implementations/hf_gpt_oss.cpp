@@ -132,10 +132,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
     key = rotated_key;
   }
   update_cache(t, c, key, value);
-  AttentionArguments arguments;
-  arguments.dropout = shape.attention_dropout;
-  Tensor out = c.attention == Attention::flash ? attention(t, c, query, key, value, arguments)
-                                               : attention_with_sinks(t, c, query, key, value);
+  Tensor out = attention_with_sinks(t, c, query, key, value);
   out = merge_heads(t, out);
   out = linear(t, c, "o_proj", out);
   return t.leave(scope, out);
@@ -188,13 +185,14 @@ Tensor layer(Tape& t, const Context& c) {
   return t.leave(scope, hidden);
 }
 
-void note_assumptions(GraphAssembler& assembler, const Context& c) {
+void note_assumptions(GraphAssembler& assembler, const Context& given) {
   assembler.assume("Tokens are spread evenly over the experts.");
-  if (!c.at_least(5, 0)) {
+  if (!given.at_least(5, 0)) {
     assembler.assume("gpt-oss before transformers 5 is described by transformers 5.17.");
   }
-  if (c.attention == Attention::flash) {
-    assembler.assume("The kernel for attention sinks is described by flash attention's.");
+  if (given.attention == Attention::flash) {
+    assembler.assume(
+        "Kernels for attention sinks are not described: gpt-oss runs its own attention.");
   }
 }
 
@@ -202,12 +200,11 @@ void note_assumptions(GraphAssembler& assembler, const Context& c) {
 
 void build_gpt_oss(GraphAssembler& assembler, const Context& given) {
   Context c = given;
-  // The class has no SDPA: its own attention is the default.
-  if (c.attention == Attention::sdpa) c.attention = Attention::eager;
-  note_assumptions(assembler, c);
+  c.attention = Attention::eager;  // the class has no SDPA
+  note_assumptions(assembler, given);
   const auto beside = [&](Tape& t) {
-    if (needs_mask(c)) share_mask(t, c);
-    if (needs_mask(c)) share_mask(t, c, Slot::sliding_mask);
+    share_mask(t, c);
+    share_mask(t, c, Slot::sliding_mask);
     share_tables(t, c);
   };
   assembler.set_hidden(c.hidden_shape(), beside);

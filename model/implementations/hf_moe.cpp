@@ -137,6 +137,10 @@ aten::GroupedProducts products_on(const Context& c) {
 
 }  // namespace
 
+Tensor gated_mlp(Tape& t, const Context& c, const std::string& module, const Tensor& x) {
+  return feed_forward(t, c, module, kQwen, x);
+}
+
 // grouped_mm_experts_forward. What Python's frame names lives until it returns.
 Tensor fused_experts(Tape& t,
                      const Context& c,
@@ -177,7 +181,8 @@ Tensor fused_experts(Tape& t,
   out = product("down_proj", out);
   out = aten::masked_fill(t, out, mask);
   const Tensor weighted = aten::mul(t, out, factors);
-  return t.leave(scope, back_in_order(t, c, weighted));
+  const Tensor sum = back_in_order(t, c, weighted);
+  return t.leave(scope, aten::to(t, sum, t.dtype()));
 }
 
 namespace {

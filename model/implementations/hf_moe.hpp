@@ -2,9 +2,14 @@
 // integrations/moe.py): what the families that have them share.
 #pragma once
 
+#include <string>
+
 #include "model/implementations/hf_common.hpp"
 
 namespace zeroplan::hf {
+
+// down_proj(act(gate_proj(x)) * up_proj(x)) of the module, as LlamaMLP.
+Tensor gated_mlp(Tape& t, const Context& c, const std::string& module, const Tensor& x);
 
 struct FusedExperts {
   aten::StackLayout layout = aten::StackLayout::out_in;

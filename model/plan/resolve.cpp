@@ -120,6 +120,10 @@ Attention default_attention(Resolver& r) {
     r.assume("attention eager: " + model.architecture + " adds a bias to the scores");
     return Attention::eager;
   }
+  if (model.shape.attention_sinks) {
+    r.assume("attention eager: " + model.architecture + " adds sinks to the scores");
+    return Attention::eager;
+  }
   r.assume("attention sdpa: the default of transformers");
   return Attention::sdpa;
 }
