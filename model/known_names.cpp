@@ -23,10 +23,9 @@ constexpr std::array kModels = {
     KnownNames{"deepseekr1distill",
                "it has the tensors of the Qwen or LLaMA it is made from: name that one, as "
                "qwen2.5-7b or llama-3.1-8b"},
-    KnownNames{"deepseekv2|deepseekv3|deepseekr1|deepseekcoderv2|kimik2|minicpm3",
-               "its multi-head latent attention is not modelled"},
+    KnownNames{"kimik2", "the forward pass of its own class is not modelled"},
+    KnownNames{"deepseekv32|minicpm3", "its multi-head latent attention is not modelled"},
     KnownNames{"llama4", "its expert kernels and its vision encoder are not modelled"},
-    KnownNames{"gptoss", "its attention sinks and expert kernels are not modelled"},
     KnownNames{"gemma3n|gemma4", "its mixed attention layers are not modelled"},
     KnownNames{"qwen3next|qwen35|qwen3.5|kimilinear", "its gated linear attention is not modelled"},
     KnownNames{"qwenvl|qwen2vl|qwen25vl|qwen3vl|internvl|llava|minicpmv|glm4v|phi3vision|pixtral|"
@@ -38,7 +37,8 @@ constexpr std::array kModels = {
                "the router and expert kernels of this family are not modelled"},
     KnownNames{"whisper|clip|stablediffusion|sdxl|flux|wav2vec",
                "only language models are modelled"},
-    KnownNames{"internlm2|internlm3|commandrplus|commanda|stablelm|codegen|olmo1b|olmo7b|olmo3|nemotron|exaone|"
+    KnownNames{"internlm2|internlm3|commandrplus|commanda|stablelm|codegen|olmo1b|olmo7b|olmo3|"
+               "nemotron|exaone|"
                "minicpm|solar|orion|phi4mini",
                "no config.json of it is built in: give the path of its own"},
 };

@@ -74,21 +74,6 @@ Model build_minimax_m2(const FamilyInput& input) {
   });
 }
 
-// Tensors: transformers 5.23 modeling_gpt_oss.py (sinks, biases everywhere, experts with biases).
-Model build_gpt_oss(const FamilyInput& input) {
-  const ConfigReader& config = input.config;
-  const TextSizes sizes = read_text_sizes(config);
-  GroupedAttention attention = read_attention(config);
-  attention.sinks = true;
-  attention.qkv_bias = attention.output_bias = config.flag({"attention_bias"}, true);
-  auto experts = read_experts(
-      config, sizes.hidden, {"num_local_experts", "num_experts"}, {"intermediate_size"});
-  experts.router_bias = experts.expert_bias = true;
-  return counted_causal_lm(input, sizes, [&](ModelBuilder& b, std::int64_t) {
-    write_layer(b, attention, "GptOssMLP", [&] { write_experts(b, experts); });
-  });
-}
-
 // Tensors: transformers 5.23 modeling_mimo_v2_flash.py: full and sliding layers with their own
 // heads, sinks in the sliding ones.
 Model build_mimo_v2_flash(const FamilyInput& input) {

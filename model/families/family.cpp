@@ -170,6 +170,13 @@ AttentionSizes read_plain_attention(const ConfigReader& config,
   return sizes;
 }
 
+void check_experts_per_token(const ConfigReader& config, std::int64_t used, std::int64_t experts) {
+  if (used <= experts) return;
+  config.problem("num_experts_per_tok",
+                 "at most the number of experts, " + std::to_string(experts),
+                 std::to_string(used));
+}
+
 std::int64_t rotated_elements(const ConfigReader& config,
                               const AttentionSizes& attention,
                               ConfigReader::Keys share_keys,

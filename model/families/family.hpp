@@ -62,6 +62,9 @@ std::string_view suffix(Head head);  // "ForCausalLM"
 // num_labels, else the size of id2label, else 2 (PretrainedConfig).
 std::int64_t labels_of(const ConfigReader& config);
 
+// A problem where a token uses more experts than there are.
+void check_experts_per_token(const ConfigReader& config, std::int64_t used, std::int64_t experts);
+
 // hidden_act and its like: the function for the operations (nothing where they are not modelled)
 // and the module class in named_modules().
 struct Activation {
@@ -167,6 +170,10 @@ inline constexpr std::array<Head, 5> kDecoderHeads = {Head::causal_lm,
                                                       Head::token_classification,
                                                       Head::question_answering};
 
+// Of classes without a head for questions.
+inline constexpr std::array<Head, 4> kTextHeads = {
+    Head::causal_lm, Head::base, Head::sequence_classification, Head::token_classification};
+
 // hidden, heads and head_dim of a family without grouped heads; heads must divide hidden.
 AttentionSizes read_plain_attention(const ConfigReader& config,
                                     ConfigReader::Keys hidden_keys,
@@ -193,11 +200,13 @@ void set_sizes(TransformerShape& shape,
 Model build_bert(const FamilyInput& input);  // bert.cpp, with roberta
 Model build_bloom(const FamilyInput& input);
 Model build_chatglm(const FamilyInput& input);
+Model build_deepseek(const FamilyInput& input);
 Model build_distilbert(const FamilyInput& input);
 Model build_falcon(const FamilyInput& input);
 Model build_glm(const FamilyInput& input);
 Model build_gpt2(const FamilyInput& input);  // gpt2.cpp, with gpt_bigcode
 Model build_gpt_neox(const FamilyInput& input);
+Model build_gpt_oss(const FamilyInput& input);
 Model build_gptj(const FamilyInput& input);
 Model build_llama_like(const FamilyInput& input);  // llama_like.cpp
 Model build_mpt(const FamilyInput& input);
@@ -214,7 +223,6 @@ Model build_deepseek_v4(const FamilyInput& input);
 Model build_falcon_perception(const FamilyInput& input);
 Model build_gemma4(const FamilyInput& input);
 Model build_glm4v(const FamilyInput& input);
-Model build_gpt_oss(const FamilyInput& input);
 Model build_internvl_chat(const FamilyInput& input);
 Model build_kimi_k25(const FamilyInput& input);
 Model build_kimi_k3(const FamilyInput& input);

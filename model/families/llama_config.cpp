@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 
+#include "model/families/family.hpp"
 #include "model/families/llama_like.hpp"
 
 namespace zeroplan::families {
@@ -76,11 +77,7 @@ void read_experts(const ConfigReader& config, const LlamaTraits& traits, LlamaLi
                               SizeKind::experts);
   llama.experts_per_token =
       config.size({"num_experts_per_tok"}, mixtral ? 2 : (qwen2 ? 4 : 8), SizeKind::experts);
-  if (llama.experts_per_token > llama.experts) {
-    config.problem("num_experts_per_tok",
-                   "at most the number of experts, " + std::to_string(llama.experts),
-                   std::to_string(llama.experts_per_token));
-  }
+  check_experts_per_token(config, llama.experts_per_token, llama.experts);
   if (mixtral) {
     llama.expert_intermediate = llama.intermediate;
     llama.sparse.assign(llama.sparse.size(), true);

@@ -83,10 +83,19 @@ void write_head_norm(ModelBuilder& builder,
   }
 }
 
-std::string attention_class(const LlamaTraits& traits) {
+// transformers 5: stacked experts, and classes that are named otherwise.
+bool is_version_5(const LlamaLike& llama) { return llama.layout == ExpertLayout::fused; }
+
+std::string activation_class(const LlamaLike& llama) {
+  const std::string& name = llama.activation.class_name;
+  return is_version_5(llama) && name == "SiLU" ? "SiLUActivation" : name;
+}
+
+std::string attention_class(const LlamaLike& llama) {
+  const LlamaTraits& traits = *llama.traits;
   if (traits.classes == "Baichuan") return "Attention";
   // The class that attn_implementation = sdpa picks, where the choice is by class.
-  if (traits.classes == "Qwen2Moe") return "Qwen2MoeSdpaAttention";
+  if (traits.classes == "Qwen2Moe" && !is_version_5(llama)) return "Qwen2MoeSdpaAttention";
   return std::string(traits.classes) + "Attention";
 }
 
@@ -95,7 +104,7 @@ void write_attention(ModelBuilder& builder, const LlamaLike& llama) {
   const AttentionSizes& sizes = llama.attention;
   const std::int64_t queries = sizes.heads * sizes.head_dim;
   const std::int64_t keys = sizes.kv_heads * sizes.head_dim;
-  const auto scope = builder.in("self_attn", attention_class(traits));
+  const auto scope = builder.in("self_attn", attention_class(llama));
   switch (traits.projections) {
     case Projections::separate:
     case Projections::separate_gate_down_up:
@@ -117,7 +126,7 @@ void write_attention(ModelBuilder& builder, const LlamaLike& llama) {
   }
   write_head_norm(builder, llama, "q_norm", sizes.heads);
   write_head_norm(builder, llama, "k_norm", sizes.kv_heads);
-  if (traits.rotary_in_attention && !llama.alibi) {
+  if (traits.rotary_in_attention && !llama.alibi && !is_version_5(llama)) {
     const std::string prefix = traits.classes == "Baichuan" ? "" : std::string(traits.classes);
     builder.leaf("rotary_emb", prefix + "RotaryEmbedding");
   }
@@ -168,20 +177,20 @@ void write_fused_experts(ModelBuilder& builder, const LlamaLike& llama) {
   const std::int64_t width = llama.expert_intermediate;
   builder.parameter("gate_up_proj", {llama.experts, 2 * width, hidden});
   builder.parameter("down_proj", {llama.experts, hidden, width});
-  builder.leaf("act_fn", llama.activation.class_name);
+  builder.leaf("act_fn", activation_class(llama));
 }
 
 void write_experts(ModelBuilder& builder, const LlamaLike& llama) {
   const LlamaTraits& traits = *llama.traits;
   const std::int64_t hidden = llama.attention.hidden;
   const bool mixtral = traits.experts == ExpertStyle::mixtral;
-  const bool fused = llama.layout == ExpertLayout::fused;
+  const bool fused = is_version_5(llama);
   const GatedMlp expert = {mixtral ? "MixtralBlockSparseTop2MLP" : mlp_class(traits),
                            mixtral ? kMixtralOrder : kGateUpDown,
                            hidden,
                            llama.expert_intermediate,
                            false,
-                           llama.activation.class_name};
+                           activation_class(llama)};
   const std::string classes(traits.classes);
   const auto scope =
       builder.in(mixtral && !fused ? "block_sparse_moe" : "mlp", classes + "SparseMoeBlock");

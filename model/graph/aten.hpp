@@ -27,12 +27,16 @@ Tensor transpose(Tape& t, const Tensor& x, int a, int b);
 Tensor unsqueeze(Tape& t, const Tensor& x, int d);
 Tensor expand(Tape& t, const Tensor& x, const Shape& sizes);
 Tensor slice(Tape& t, const Tensor& x, int d, std::int64_t size);
+Tensor every_second(Tape& t, const Tensor& x, int d);  // x[..., ::2]
 Tensor select(Tape& t, const Tensor& x, int d);
 std::vector<Tensor> split(Tape& t, const Tensor& x, const std::vector<std::int64_t>& sizes, int d);
 Tensor contiguous(Tape& t, const Tensor& x);
 Tensor clone(Tape& t, const Tensor& x);
 Tensor to(Tape& t, const Tensor& x, DType dtype);
 Tensor cat(Tape& t, const std::vector<const Tensor*>& parts, int d);
+// The same of two parts of the last dimension, written one after the other into slices of a new
+// tensor (copy_): autograd's CopySlices, which copies the whole gradient for each.
+Tensor fill_slices(Tape& t, const Tensor& first, const Tensor& second);
 
 // --- elementwise ---
 Tensor neg(Tape& t, const Tensor& x);
@@ -42,6 +46,10 @@ Tensor shift(Tape& t, const Tensor& x, std::string_view name = "add");  // add o
 Tensor add(Tape& t, const Tensor& x, const Tensor& y);
 Tensor sub(Tape& t, const Tensor& x, const Tensor& y);
 Tensor add_in_place(Tape& t, const Tensor& x, const Tensor& y);  // x += y
+Tensor sub(Tape& t, const Tensor& x, const Tensor& y);
+// Between bounds that are numbers: one of them or both.
+enum class Bounds { one, both };
+Tensor clamp(Tape& t, const Tensor& x, Bounds bounds);
 Tensor mul(Tape& t, const Tensor& x, const Tensor& y);
 Tensor div_scalar_tensor(Tape& t, const Tensor& x);  // by a 0-dimensional tensor, which is saved
 Tensor pow(Tape& t, const Tensor& x, int exponent);
@@ -74,17 +82,19 @@ Tensor addmm(Tape& t, const Tensor& bias, const Tensor& a, const Tensor& b);
 Tensor bmm(Tape& t, const Tensor& a, const Tensor& b);
 Tensor baddbmm(Tape& t, const Tensor& addend, const Tensor& a, const Tensor& b);
 Tensor matmul(Tape& t, const Tensor& a, const Tensor& b);  // 4-dimensional, batched
-// torch's _grouped_mm: rows (S, in), sorted by group, by the transposed matrices of a weight
-// (groups, out, in); `offsets` says where each group's rows end.
+// torch's _grouped_mm: rows (S, in), sorted by group, by the group's matrix of a weight; `offsets`
+// says where each group's rows end.
 enum class GroupedProducts {
   one_kernel,  // Hopper and Blackwell of data centres, bf16 (GroupedBlas.cpp _grouped_mm_cuda)
   loop         // elsewhere: the host reads the offsets and launches one product after the other
 };
+enum class StackLayout { out_in, in_out };  // of the weight: (groups, out, in) or (groups, in, out)
 Tensor grouped_mm(Tape& t,
                   const Tensor& rows,
                   const Tensor& weight,
                   const Tensor& offsets,
-                  GroupedProducts products);
+                  GroupedProducts products,
+                  StackLayout layout = StackLayout::out_in);
 // F.linear; the bias may be undefined.
 Tensor linear(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias);
 // bitsandbytes' MatMul4Bit: the weight is read from four bits into a tensor of its own, forward and
@@ -114,6 +124,8 @@ Tensor index_one(Tape& t, const Tensor& x, int d);
 Tensor index_add(Tape& t, const Tensor& target, const Tensor& x);
 // The k largest of the last dimension: values; the indices are saved.
 Tensor topk(Tape& t, const Tensor& x, std::int64_t k);
+// x.max(dim=-1, keepdim=True).values, of which the indices are saved, too.
+Tensor max_last(Tape& t, const Tensor& x);
 
 // --- fused attention; q, k, v are (b, heads, s, d) ---
 struct Sdpa {

@@ -1,4 +1,5 @@
 // F.scaled_dot_product_attention by backend.
+#include <algorithm>
 #include <utility>
 
 #include "model/check.hpp"
@@ -42,12 +43,18 @@ SavedAttention save_inputs(Tape& t, const Tensor& q, const Tensor& k, const Tens
 void flash_backward(Backward& b, const SavedAttention& saved, const Sdpa& options) {
   Tape& t = b.tape;
   const auto layout = [](const Tensor& x) { return x.shape().transposed(1, 2); };
-  // CUDA code takes dout and out contiguous as (b, s, a, d).
-  const Tensor dout = contiguous(t, t.alias(b.gradient(), layout(b.gradient()), "transpose"));
-  const Tensor out = contiguous(t, t.alias(saved.out, layout(saved.out), ""));
+  // CUDA code takes dout and out contiguous as (b, s, a, d); cuDNN takes any strides.
+  const bool by_cudnn = saved.v.size(3) != saved.q.size(3);
+  const auto rows_first = [&](const Tensor& x, std::string_view name) {
+    const Tensor view = t.alias(x, layout(x), name);
+    return by_cudnn ? view : contiguous(t, view);
+  };
+  const Tensor dout = rows_first(b.gradient(), "transpose");
+  const Tensor out = rows_first(saved.out, "");
   const std::int64_t batch = saved.q.size(0), heads = saved.q.size(1), queries = saved.q.size(2),
                      dim = saved.q.size(3);
-  const std::int64_t rows = round_up(queries, 128), columns = round_up(dim, dim <= 128 ? 32 : 64);
+  const std::int64_t rows = by_cudnn ? queries : round_up(queries, 128);
+  const std::int64_t columns = by_cudnn ? dim : round_up(dim, dim <= 128 ? 32 : 64);
   Tensor dq = t.empty(like_queries(saved.q), saved.q.dtype());
   Tensor dk = t.empty(like_queries(saved.k), saved.k.dtype());
   Tensor dv = t.empty(like_queries(saved.v), saved.v.dtype());
@@ -76,11 +83,13 @@ void flash_backward(Backward& b, const SavedAttention& saved, const Sdpa& option
   b.give(2, std::move(dv));
 }
 
+// With values of another width than queries this is cuDNN's kernel, which is called as this one is.
 Tensor flash(Tape& t, const Tensor& q, const Tensor& k, const Tensor& v, const Sdpa& options) {
   const bool trains = t.trains({&q, &k, &v});
   SavedAttention saved;
   if (trains) saved = save_inputs(t, q, k, v);
-  Tensor out = t.empty(like_queries(q), q.dtype());
+  const Shape wanted = q.shape().with_size(3, v.size(3));
+  Tensor out = t.empty(wanted.transposed(1, 2).as_dense().transposed(1, 2), q.dtype());
   const Tensor logsumexp = t.empty(Shape{q.size(0), q.size(1), q.size(2)}, DType::fp32);
   t.launch({.name = "_scaled_dot_product_flash_attention",
             .kind = OpKind::attention,
@@ -113,6 +122,17 @@ Tensor padded(Tape& t, const Tensor& x) {
   return out;
 }
 
+// Values of another width than queries (latent attention): heads are then wider than a block of the
+// kernel, so that it keeps fp32 sums in memory: of the output (kNeedsOutputAccumulatorBuffer), and
+// in backward, in tiles, of dq and of a block of keys (kernel_backward.h, workspace_elements_gq).
+bool sums_in_memory(const Tensor& q, const Tensor& v) { return q.size(3) != v.size(3); }
+
+Shape backward_sums(const Tensor& q) {
+  constexpr std::int64_t kRows = 64, kColumns = 128;
+  return Shape{
+      q.size(0), q.size(1), round_up(q.size(2), kRows) + kRows, round_up(q.size(3), kColumns)};
+}
+
 // kernel_backward.h: gradients, delta (fp32 a row) and, for 16-bit inputs, an fp32 accumulator of
 // dq (kNeedsAccumGradQ: the output type is not the accumulation type).
 void mem_efficient_backward(Backward& b, const SavedAttention& saved, const Sdpa& options) {
@@ -129,7 +149,10 @@ void mem_efficient_backward(Backward& b, const SavedAttention& saved, const Sdpa
     const Tensor accumulator =
         saved.q.dtype() == DType::fp32
             ? Tensor()
-            : t.empty(saved.q.shape().as_contiguous(), DType::fp32, MemoryCategory::temporaries);
+            : t.empty(sums_in_memory(saved.q, saved.v) ? backward_sums(saved.q)
+                                                       : saved.q.shape().as_contiguous(),
+                      DType::fp32,
+                      MemoryCategory::temporaries);
     t.launch({.name = "_scaled_dot_product_efficient_attention_backward",
               .kind = OpKind::attention,
               .traffic = saved.q.bytes() * 4 + saved.k.bytes() * 4,
@@ -172,15 +195,16 @@ Tensor mem_efficient(Tape& t,
   SavedAttention saved;
   if (trains) saved = save_inputs(t, q, k, v);
   if (trains && bias.defined()) saved.mask = t.save(bias);
-  Tensor out = t.empty(q.shape().transposed(1, 2).as_contiguous().transposed(1, 2), q.dtype());
+  const Shape wanted = q.shape().with_size(3, v.size(3));
+  Tensor out = t.empty(wanted.transposed(1, 2).as_contiguous().transposed(1, 2), q.dtype());
   const Tensor logsumexp =
       trains ? t.empty(Shape{q.size(0), q.size(1), round_up(q.size(2), 32)}, DType::fp32)
              : Tensor();
   // kernel_forward.h kNeedsOutputAccumulatorBuffer: wider heads are summed up outside of registers.
   constexpr std::int64_t kHeadInRegisters = 128;
-  const bool outside = width(q.dtype()) == 2 && v.size(3) > kHeadInRegisters;
-  const Tensor accumulator =
-      outside ? t.empty(out.shape().as_contiguous(), DType::fp32, MemoryCategory::temporaries)
+  const bool outside = width(q.dtype()) == 2 && std::max(q.size(3), v.size(3)) > kHeadInRegisters;
+  const Tensor sums =
+      outside ? t.empty(wanted.as_contiguous(), DType::fp32, MemoryCategory::temporaries)
               : Tensor();
   t.launch({.name = "_scaled_dot_product_efficient_attention",
             .kind = OpKind::attention,

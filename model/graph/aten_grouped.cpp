@@ -44,20 +44,20 @@ Tensor by_group(Tape& t, GroupedProducts products, const Tensor& rows, const Ten
   return out;
 }
 
-// The gradient of a weight (groups, out, in): each group's gradient rows (S, out), transposed, by
-// its rows (S, in).
+// The gradient of a weight: each group's rows of `left`, transposed, by its rows of `right`. For a
+// weight (groups, out, in) these are the gradient and the input, for (groups, in, out) the reverse.
 Tensor weight_gradient(Tape& t,
                        GroupedProducts products,
-                       const Tensor& gradient,
-                       const Tensor& rows,
+                       const Tensor& left,
+                       const Tensor& right,
                        std::int64_t groups) {
-  const Tensor left = transpose(t, gradient, 0, 1);
-  Tensor out = t.empty(Shape{groups, gradient.size(1), rows.size(1)}, rows.dtype());
+  const Tensor transposed = transpose(t, left, 0, 1);
+  Tensor out = t.empty(Shape{groups, left.size(1), right.size(1)}, right.dtype());
   launch_grouped(
       t,
       products,
-      {groups, gradient.size(1), rows.size(1), rows_per_group(rows, groups), rows.dtype()},
-      gradient.bytes() + rows.bytes() + out.bytes());
+      {groups, left.size(1), right.size(1), rows_per_group(right, groups), right.dtype()},
+      left.bytes() + right.bytes() + out.bytes());
   return out;
 }
 
@@ -106,22 +106,29 @@ Tensor grouped_mm(Tape& t,
                   const Tensor& rows,
                   const Tensor& weight,
                   const Tensor& offsets,
-                  GroupedProducts products) {
+                  GroupedProducts products,
+                  StackLayout layout) {
   ZP_CHECK(rows.shape().rank() == 2 && weight.shape().rank() == 3, "grouped_mm: rows by a stack");
   const bool trains = t.trains({&rows, &weight});
   Tensor saved_rows, saved_offsets;
   if (trains) saved_offsets = t.save(offsets);
   if (trains && weight.requires_grad()) saved_rows = t.save(rows);
+  const bool out_in = layout == StackLayout::out_in;
   const Tensor across = transpose(t, weight.detached(), 1, 2);
-  Tensor out = by_group(t, products, rows, across);
+  Tensor out = by_group(t, products, rows, out_in ? across : weight.detached());
   if (!trains) return out;
   t.record({&out},
            {&rows, &weight},
-           [saved_rows, saved_offsets, products, kept = weight.detached()](Backward& b) {
+           [saved_rows, saved_offsets, products, out_in, kept = weight.detached()](Backward& b) {
+             Tape& tape = b.tape;
              if (b.needs(1)) {
-               b.give(1, weight_gradient(b.tape, products, b.gradient(), saved_rows, kept.size(0)));
+               const Tensor& left = out_in ? b.gradient() : saved_rows;
+               const Tensor& right = out_in ? saved_rows : b.gradient();
+               b.give(1, weight_gradient(tape, products, left, right, kept.size(0)));
              }
-             if (b.needs(0)) b.give(0, by_group(b.tape, products, b.gradient(), kept));
+             if (!b.needs(0)) return;
+             const Tensor matrices = out_in ? kept : transpose(tape, kept, 1, 2);
+             b.give(0, by_group(tape, products, b.gradient(), matrices));
            });
   return out;
 }

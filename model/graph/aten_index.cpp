@@ -1,4 +1,5 @@
 // Reads and writes by index: what routing to experts is made of.
+#include <string_view>
 #include <utility>
 
 #include "model/graph/aten.hpp"
@@ -78,11 +79,14 @@ Tensor index_add(Tape& t, const Tensor& target, const Tensor& x) {
   return out;
 }
 
-Tensor topk(Tape& t, const Tensor& x, std::int64_t k) {
+namespace {
+
+// The `k` values that a reduction selects from the last dimension; their indices are saved.
+Tensor selected(Tape& t, const Tensor& x, std::int64_t k, std::string_view name) {
   const Shape shape = x.shape().with_size(-1, k).as_contiguous();
   Tensor values = t.empty(shape, x.dtype());
   const Tensor indices = t.empty(shape, DType::int64);
-  t.launch({.name = "topk", .kind = OpKind::reduction, .traffic = x.bytes() + values.bytes() * 3});
+  t.launch({.name = name, .kind = OpKind::reduction, .traffic = x.bytes() + values.bytes() * 3});
   if (t.trains({&x})) {
     const Tensor saved = t.save(indices);
     t.record({&values}, {&x}, [saved, whole = x.shape()](Backward& b) {
@@ -97,5 +101,11 @@ Tensor topk(Tape& t, const Tensor& x, std::int64_t k) {
   }
   return values;
 }
+
+}  // namespace
+
+Tensor topk(Tape& t, const Tensor& x, std::int64_t k) { return selected(t, x, k, "topk"); }
+
+Tensor max_last(Tape& t, const Tensor& x) { return selected(t, x, 1, "max"); }
 
 }  // namespace zeroplan::aten

@@ -1,5 +1,6 @@
 // Views, copies, casts: operations that compute nothing.
 #include <algorithm>
+#include <utility>
 
 #include "model/check.hpp"
 #include "model/graph/aten.hpp"
@@ -104,6 +105,13 @@ Tensor slice(Tape& t, const Tensor& x, int d, std::int64_t size) {
                  });
 }
 
+Tensor every_second(Tape& t, const Tensor& x, int d) {
+  return view_op(
+      t, x, x.shape().stepped(d, 2), "slice", [shape = x.shape()](Tape& tape, const Tensor& g) {
+        return padded_gradient(tape, g, shape, "slice_backward");
+      });
+}
+
 Tensor select(Tape& t, const Tensor& x, int d) {
   return view_op(
       t, x, x.shape().without(d), "select", [shape = x.shape()](Tape& tape, const Tensor& g) {
@@ -187,6 +195,54 @@ Tensor cat(Tape& t, const std::vector<const Tensor*>& parts, int d) {
     }
   });
   return out;
+}
+
+namespace {
+
+// CopySlices::apply: a copy of the whole gradient, and one of the slice; `base`: the slice of the
+// first is filled with zeros for who wrote the tensor before.
+struct SliceGradients {
+  Tensor whole, slice;
+};
+SliceGradients slice_gradients(Backward& b, const Shape& part, bool base) {
+  Tape& t = b.tape;
+  const Tensor& gradient = b.gradient();
+  SliceGradients made;
+  made.whole =
+      copy_kernel(t, gradient, gradient.shape().as_contiguous(), gradient.dtype(), "copy_");
+  made.slice = t.empty(part.as_contiguous(), gradient.dtype());
+  t.launch({.name = "clone", .kind = OpKind::copy, .traffic = made.slice.bytes() * 2});
+  if (!base) return made;
+  const Tensor zeros = t.empty(part.as_contiguous(), gradient.dtype());
+  t.launch({.name = "zeros", .kind = OpKind::fill, .traffic = zeros.bytes()});
+  t.launch({.name = "copy_", .kind = OpKind::copy, .traffic = zeros.bytes() * 2});
+  return made;
+}
+
+}  // namespace
+
+Tensor fill_slices(Tape& t, const Tensor& first, const Tensor& second) {
+  const Shape whole = first.shape().with_size(-1, first.size(-1) + second.size(-1));
+  Tensor out = t.empty(whole.as_contiguous(), first.dtype());
+  const auto write = [&](const Tensor& part) {
+    t.launch(
+        {.name = "copy_", .kind = OpKind::copy, .traffic = distinct_bytes(part) + part.bytes()});
+  };
+  write(first);
+  if (t.trains({&first})) {
+    t.record({&out}, {&first}, [part = first.shape()](Backward& b) {
+      b.give(0, slice_gradients(b, part, false).slice);
+    });
+  }
+  write(second);
+  if (!t.trains({&out, &second})) return out;
+  Tensor filled = t.alias(out, out.shape(), "");
+  t.record({&filled}, {&out, &second}, [part = second.shape()](Backward& b) {
+    SliceGradients made = slice_gradients(b, part, b.needs(0));
+    if (b.needs(1)) b.give(1, std::move(made.slice));
+    if (b.needs(0)) b.give(0, std::move(made.whole));
+  });
+  return filled;
 }
 
 Tensor fit_gradient(Tape& t, const Tensor& gradient, const Shape& shape, DType dtype) {

@@ -53,6 +53,7 @@ class Shape {
 
   Shape transposed(int a, int b) const;
   Shape with_size(int d, std::int64_t size) const;  // strides kept: a slice
+  Shape stepped(int d, std::int64_t step) const;    // every step-th of dimension d
   Shape unsqueezed(int d) const;                    // d counts in the result
   Shape without(int d) const;
   Shape expanded(const Shape& to) const;  // stride 0 where a dimension grows

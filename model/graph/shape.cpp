@@ -69,6 +69,13 @@ Shape Shape::with_size(int d, std::int64_t size) const {
   return result;
 }
 
+Shape Shape::stepped(int d, std::int64_t step) const {
+  Shape result = *this;
+  result.sizes_[index(d)] = ceil_div(size(d), step);
+  result.strides_[index(d)] *= step;
+  return result;
+}
+
 Shape Shape::unsqueezed(int d) const {
   ZP_CHECK(rank_ < kMaxRank, "a tensor has too many dimensions");
   Shape result;

@@ -9,9 +9,11 @@ namespace zeroplan::hf {
 void build_llama(GraphAssembler& assembler, const Context& context);
 void build_gpt2(GraphAssembler& assembler, const Context& context);
 void build_gpt_neox(GraphAssembler& assembler, const Context& context);
+void build_gpt_oss(GraphAssembler& assembler, const Context& context);
 void build_opt(GraphAssembler& assembler, const Context& context);
 void build_bloom(GraphAssembler& assembler, const Context& context);
 void build_bert(GraphAssembler& assembler, const Context& context);
+void build_deepseek(GraphAssembler& assembler, const Context& context);
 void build_distilbert(GraphAssembler& assembler, const Context& context);
 void build_glm(GraphAssembler& assembler, const Context& context);
 void build_chatglm(GraphAssembler& assembler, const Context& context);

@@ -115,6 +115,13 @@ Tensor sdpa_attention(
   }
   aten::Sdpa options;
   options.backend = sdpa_backend(c, masked, q.size(3), true);
+  // check_head_dim_size_flash: queries, keys and values of one size. On Hopper torch 2.11 takes
+  // cuDNN's kernel (check_prefer_cudnn_attention), which has no such rule.
+  const int generation = c.options.compute_capability / 10;
+  const bool cudnn = (generation == 9 || generation == 10) && c.options.torch >= Version{2, 11};
+  if (options.backend == SdpaBackend::flash && v.size(3) != q.size(3) && !cudnn) {
+    options.backend = SdpaBackend::mem_efficient;
+  }
   options.enable_gqa = k.size(1) != q.size(1);
   // can_use_mem_efficient_attention: check_batch_size_and_num_heads_dense<false>, so that of the
   // fused kernels only flash takes grouped heads
@@ -306,13 +313,13 @@ bool needs_mask(const Context& c) {
   return false;
 }
 
-Tensor mask(Tape& t, const Context& c) {
+Tensor mask(Tape& t, const Context& c, Slot slot) {
   return t.shared(
-      static_cast<std::int32_t>(Slot::mask), Shape{c.batch, 1, c.sequence, c.sequence}, t.dtype());
+      static_cast<std::int32_t>(slot), Shape{c.batch, 1, c.sequence, c.sequence}, t.dtype());
 }
 
 // _update_causal_mask: full(min), triu, times a comparison, expand and clone, padding filled in.
-void share_mask(Tape& t, const Context& c) {
+void share_mask(Tape& t, const Context& c, Slot slot) {
   const Shape square{c.sequence, c.sequence};
   Tensor causal = t.empty(square, t.dtype());
   t.launch({.name = "full", .kind = OpKind::fill, .traffic = causal.bytes()});
@@ -324,7 +331,7 @@ void share_mask(Tape& t, const Context& c) {
   Tensor whole = t.empty(Shape{c.batch, 1, c.sequence, c.sequence}, t.dtype());
   t.launch({.name = "clone", .kind = OpKind::copy, .traffic = whole.bytes() + causal.bytes()});
   causal = Tensor();
-  t.share(static_cast<std::int32_t>(Slot::mask), whole);
+  t.share(static_cast<std::int32_t>(slot), whole);
 }
 
 }  // namespace zeroplan::hf

@@ -121,8 +121,8 @@ Tensor token_embedding(Tape& t, const Context& c, std::string_view module);
 // --- masks ---
 // Whether the layers are given a mask tensor.
 bool needs_mask(const Context& c);
-void share_mask(Tape& t, const Context& c);
-Tensor mask(Tape& t, const Context& c);
+void share_mask(Tape& t, const Context& c, Slot slot = Slot::mask);
+Tensor mask(Tape& t, const Context& c, Slot slot = Slot::mask);
 
 // --- loss ---
 // Whose code computes the loss of a causal model; docs/model.md names the cases.

@@ -2,6 +2,8 @@
 // (modeling_mixtral 4.50), or grouped products over all of them (transformers 5.17, torch from 2.9
 // on: integrations/moe.py grouped_mm_experts_forward). Tokens are taken to be spread evenly; an
 // uneven spread moves bytes between experts and keeps their sum.
+#include "model/implementations/hf_moe.hpp"
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -133,8 +135,18 @@ aten::GroupedProducts products_on(const Context& c) {
   return has_kernel ? aten::GroupedProducts::one_kernel : aten::GroupedProducts::loop;
 }
 
+}  // namespace
+
+Tensor gated_mlp(Tape& t, const Context& c, const std::string& module, const Tensor& x) {
+  return feed_forward(t, c, module, kQwen, x);
+}
+
 // grouped_mm_experts_forward. What Python's frame names lives until it returns.
-Tensor fused_experts(Tape& t, const Context& c, const Tensor& hidden, const Tensor& weights) {
+Tensor fused_experts(Tape& t,
+                     const Context& c,
+                     const Tensor& hidden,
+                     const Tensor& weights,
+                     const FusedExperts& how) {
   Tensor in = hidden;
   const auto scope = t.enter("experts", in);
   const ExpertShape& shape = c.shape().experts;
@@ -154,15 +166,26 @@ Tensor fused_experts(Tape& t, const Context& c, const Tensor& hidden, const Tens
   const Tensor mask = t.empty(Shape{rows, 1}, DType::boolean);
   t.launch({.name = "ge", .traffic = mask.bytes() * 9});
   t.launch({.name = "clamp_", .traffic = order.values.bytes() * 2});
+  Tensor bias;  // of each row's expert
+  const auto product = [&](std::string_view weight, const Tensor& x) {
+    const Tensor stack = t.module_parameter(weight);
+    const Tensor out = aten::grouped_mm(t, x, stack, ends, products, how.layout);
+    return bias.defined() ? aten::add_in_place(t, out, bias) : out;
+  };
+  if (how.biased) bias = aten::index_rows(t, t.module_parameter("gate_up_proj_bias"), order.values);
   states = aten::masked_fill_in_place(t, states, mask);
-  Tensor out = aten::grouped_mm(t, states, t.module_parameter("gate_up_proj"), ends, products);
+  Tensor out = product("gate_up_proj", states);
   out = aten::masked_fill(t, out, mask);
-  out = apply_gate(t, c, out);
-  out = aten::grouped_mm(t, out, t.module_parameter("down_proj"), ends, products);
+  out = how.gate != nullptr ? how.gate(t, out) : apply_gate(t, c, out);
+  if (how.biased) bias = aten::index_rows(t, t.module_parameter("down_proj_bias"), order.values);
+  out = product("down_proj", out);
   out = aten::masked_fill(t, out, mask);
   const Tensor weighted = aten::mul(t, out, factors);
-  return t.leave(scope, back_in_order(t, c, weighted));
+  const Tensor sum = back_in_order(t, c, weighted);
+  return t.leave(scope, aten::to(t, sum, t.dtype()));
 }
+
+namespace {
 
 // The experts one after the other, each adding to the sum.
 Tensor looped_experts(Tape& t, const Context& c, const Tensor& rows, const Tensor& weights) {
@@ -195,7 +218,7 @@ Tensor sparse_moe(Tape& t, const Context& c, std::string_view module, const Tens
   const Tensor shared =
       shares && fused ? feed_forward(t, c, "shared_expert", kQwen, rows) : Tensor();
   const Routing routing = route(t, c, rows);
-  Tensor sum = fused ? fused_experts(t, c, rows, routing.weights)
+  Tensor sum = fused ? fused_experts(t, c, rows, routing.weights, {})
                      : looped_experts(t, c, rows, routing.weights);
   if (shares) sum = add_shared_expert(t, c, rows, shared, sum);
   return t.leave(scope, aten::view(t, sum, c.hidden_shape()));

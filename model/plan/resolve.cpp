@@ -120,6 +120,10 @@ Attention default_attention(Resolver& r) {
     r.assume("attention eager: " + model.architecture + " adds a bias to the scores");
     return Attention::eager;
   }
+  if (model.shape.attention_sinks) {
+    r.assume("attention eager: " + model.architecture + " adds sinks to the scores");
+    return Attention::eager;
+  }
   // Gemma2PreTrainedModel._check_and_enable_sdpa: sdpa leaves the softcap of the scores out.
   if (model.model_type == "gemma2" && r.plan.software.transformers < Version{4, 48}) {
     r.assume("attention eager: Gemma 2's default before transformers 4.48");

@@ -29,5 +29,20 @@ TEST_CASE("allocated memory of fused experts is what the rehearsed programs allo
   }
 }
 
+// Families with experts that came with transformers 5, by scripts/rehearse_matrix.py: every stage,
+// with and without checkpointing, odd sequences and vocabularies.
+TEST_CASE("allocated memory of the sparse families is what the rehearsed programs allocated") {
+  const MeasurementFile file = read_measurements(
+      ZEROPLAN_SOURCE_DIR "/tests/reference/rehearsal/matrix/families_sparse.jsonl");
+  REQUIRE(file.measurements.size() >= 6);
+  for (const Measurement& run : file.measurements) {
+    CAPTURE(run.id);
+    const StepResult result = simulate(resolve(run.scenario));
+    CHECK(error_of(result.gpu.peak_allocated, run.measured, Metric::peak_allocated_bytes) < 1e-3);
+    CHECK(error_of(result.gpu.static_allocated, run.measured, Metric::static_allocated_bytes) <
+          1.5e-3);
+  }
+}
+
 }  // namespace
 }  // namespace zeroplan

@@ -7,13 +7,15 @@ Two kinds of cases:
   layouts    small configs of every planned family and head: named_parameters() with shapes and
              named_modules() with class names, in order.
 
+Both are recorded with 4.51, and once more with 5.17 for the model types that layout_configs_5.json
+has: they came later, or hold their experts in stacked parameters (parameter_counts_5.json).
 A third kind needs a newer library and has its own file, counted_totals.json:
   counted    configs of families that are counted and not planned (counted_configs.json).
 repository_totals.json is for classes that transformers has not; each row names its source.
 
-Needs torch and transformers (no GPU, no weights): 4.51 for the first two kinds, 5.23 for the
-third. Run from anywhere:
+Needs torch and transformers (no GPU, no weights): 5.23 for the third kind. Run from anywhere:
   python3 tests/reference/count_parameters.py            # rewrites parameter_counts.json
+  python3 tests/reference/count_parameters.py --five     # rewrites parameter_counts_5.json
   python3 tests/reference/count_parameters.py --counted  # rewrites counted_totals.json
   python3 tests/reference/count_parameters.py --corpus DIR   # prints counts of DIR/*.json
 """
@@ -53,12 +55,13 @@ def total(model):
     return sum(p.numel() for p in model.parameters())
 
 
-def layouts():
-    with open(os.path.join(HERE, "layout_configs.json"), encoding="utf-8") as file:
+def read_configs(name):
+    with open(os.path.join(HERE, name), encoding="utf-8") as file:
         return json.load(file)
 
 
-def record():
+def record(layouts, types=None):
+    """`types`: of the presets only these model types."""
     result = {
         "transformers": transformers.__version__,
         "presets": [],
@@ -67,12 +70,14 @@ def record():
     for path in sorted(glob.glob(os.path.join(ROOT, "configs", "models", "*.json"))):
         with open(path, encoding="utf-8") as file:
             preset = json.load(file)
+        if types is not None and preset["config"]["model_type"] not in types:
+            continue
         try:
             model = build(preset["config"])
         except (KeyError, ValueError, AttributeError):
             continue  # its class is in the model's own repository
         result["presets"].append({"name": preset["name"], "parameters": total(model)})
-    for config in layouts():
+    for config in layouts:
         model = build(config)
         result["layouts"].append(
             {
@@ -97,8 +102,7 @@ def write(result, path):
 
 def record_counted():
     """Totals only: the module trees of these families are coarser than the library's."""
-    with open(os.path.join(HERE, "counted_configs.json"), encoding="utf-8") as file:
-        configs = json.load(file)
+    configs = read_configs("counted_configs.json")
     rows = []
     for config in configs:
         mapping = dict(config)
@@ -137,5 +141,9 @@ if __name__ == "__main__":
         print_corpus(sys.argv[2])
     elif sys.argv[1:] == ["--counted"]:
         record_counted()
+    elif sys.argv[1:] == ["--five"]:
+        configs = read_configs("layout_configs_5.json")
+        types = {config["model_type"] for config in configs}
+        write(record(configs, types), os.path.join(HERE, "parameter_counts_5.json"))
     else:
-        write(record(), os.path.join(HERE, "parameter_counts.json"))
+        write(record(read_configs("layout_configs.json")), os.path.join(HERE, "parameter_counts.json"))

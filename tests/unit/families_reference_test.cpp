@@ -15,6 +15,11 @@ Json reference() {
   return read_json_file(ZEROPLAN_SOURCE_DIR "/tests/reference/parameter_counts.json").root;
 }
 
+// Of transformers 5, for the families that came after 4.51 or whose experts are stacked there.
+Json reference_5() {
+  return read_json_file(ZEROPLAN_SOURCE_DIR "/tests/reference/parameter_counts_5.json").root;
+}
+
 // "name [1, 2]" of each parameter, in order.
 std::vector<std::string> parameter_lines(const Model& model) {
   std::vector<std::string> lines;
@@ -56,27 +61,41 @@ std::string first_difference(const std::vector<std::string>& ours,
 
 }  // namespace
 
-TEST_CASE("families list parameters and modules exactly as transformers does") {
-  const Json root = reference();
-  REQUIRE(root.find("layouts")->items().size() > 50);
+namespace {
+
+void check_layouts(const Json& root, ExpertLayout experts) {
   for (const Json& row : root.find("layouts")->items()) {
     const Json& config = *row.find("config");
     INFO(config.dump());
-    const Model model = read_model(config, "layout");
+    const Model model = read_model(config, "layout", "", experts);
     CHECK(first_difference(parameter_lines(model), recorded(*row.find("parameters"))) == "");
     CHECK(first_difference(module_lines(model), recorded(*row.find("modules"))) == "");
     CHECK(count_parameters(model).total.count() == row.find("total")->as_integer());
   }
 }
 
-TEST_CASE("presets count what transformers counts at full size") {
-  const Json root = reference();
-  REQUIRE(root.find("presets")->items().size() > 40);
+void check_presets(const Json& root) {
   for (const Json& row : root.find("presets")->items()) {
     INFO(row.dump());
     const Model model = model_from_name(row.find("name")->as_string());
     CHECK(count_parameters(model).total.count() == row.find("parameters")->as_integer());
   }
+}
+
+}  // namespace
+
+TEST_CASE("families list parameters and modules exactly as transformers does") {
+  REQUIRE(reference().find("layouts")->items().size() > 50);
+  check_layouts(reference(), ExpertLayout::modules);
+  REQUIRE(reference_5().find("layouts")->items().size() >= 6);
+  check_layouts(reference_5(), ExpertLayout::fused);
+}
+
+TEST_CASE("presets count what transformers counts at full size") {
+  REQUIRE(reference().find("presets")->items().size() > 40);
+  check_presets(reference());
+  REQUIRE(reference_5().find("presets")->items().size() >= 2);
+  check_presets(reference_5());
 }
 
 TEST_CASE("counted families have the total that transformers counts, and are not planned") {

@@ -325,12 +325,11 @@ TEST_CASE("Python's Infinity in a config file is read, and stays no size") {
 }
 
 TEST_CASE("a counted model says why it is not planned, and names every part it lacks") {
-  const Model model =
-      read_model(config_of(R"({"model_type": "gpt_oss", "hidden_size": 64, "num_hidden_layers": 2,
-                    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-                    "intermediate_size": 96, "num_local_experts": 4, "num_experts_per_tok": 2,
-                    "vocab_size": 128})"),
-                 "config.json");
+  const Model model = read_model(config_of(R"({"model_type": "mimo_v2_flash", "hidden_size": 64,
+                    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                    "head_dim": 16, "intermediate_size": 96, "moe_intermediate_size": 48,
+                    "n_routed_experts": 4, "num_experts_per_tok": 2, "vocab_size": 128})"),
+                                 "config.json");
   CHECK_FALSE(model.planned);
   CHECK(model.implementation_family.empty());
   CHECK(model.not_planned_reason.find("sinks") != std::string::npos);

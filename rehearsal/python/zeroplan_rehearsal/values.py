@@ -243,6 +243,10 @@ def install(torch):
                 out = values.bring(out, name, args)
             elif name in unknown.UNIFORM and values.answer(out, name, args):
                 return out
+            if isinstance(out, tuple) and type(out) is not tuple:  # torch.return_types: sort, topk; no values
+                for part in out:
+                    if isinstance(part, torch.Tensor) and part.is_cuda and values.is_small(part):
+                        values.forget(part, name)
             if type(out) is torch.Tensor and out.device.type == "cuda" and values.is_small(out):
                 try:
                     values.fill(out, func, name, args, kwargs)

@@ -1,0 +1,59 @@
+// Differences and bounds: what the gates of experts and the rotations of halves are made of.
+#include <utility>
+
+#include "model/graph/aten.hpp"
+
+namespace zeroplan::aten {
+
+namespace {
+
+Tensor pointwise(Tape& t, std::string_view name, const Tensor& x, DType dtype) {
+  Tensor out = t.empty(x.shape().as_dense(), dtype);
+  t.launch({.name = name, .traffic = distinct_bytes(x) + out.bytes()});
+  return out;
+}
+
+}  // namespace
+
+Tensor sub(Tape& t, const Tensor& x, const Tensor& y) {
+  Tensor out = t.empty(Shape::broadcast(x.shape(), y.shape()), x.dtype());
+  t.launch({.name = "sub", .traffic = distinct_bytes(x) + distinct_bytes(y) + out.bytes()});
+  if (t.trains({&x, &y})) {
+    t.record({&out},
+             {&x, &y},
+             [xs = x.shape(), ys = y.shape(), xd = x.dtype(), yd = y.dtype()](Backward& b) {
+               if (b.needs(1)) {
+                 const Tensor negative = neg(b.tape, b.gradient());
+                 b.give(1, fit_gradient(b.tape, negative, ys, yd));
+               }
+               if (b.needs(0)) b.give(0, fit_gradient(b.tape, b.gradient(), xs, xd));
+             });
+  }
+  return out;
+}
+
+// clamp_backward (FunctionsManual.cpp): where(inside the bounds, gradient, 0).
+Tensor clamp(Tape& t, const Tensor& x, Bounds bounds) {
+  const bool trains = t.trains({&x});
+  Tensor saved;
+  if (trains) saved = t.save(x);
+  Tensor out = pointwise(t, "clamp", x, x.dtype());
+  if (!trains) return out;
+  t.record({&out}, {&x}, [saved, bounds](Backward& b) {
+    Tape& tape = b.tape;
+    const Tensor zero = tape.empty(Shape{}, b.gradient().dtype());
+    tape.launch({.name = "full", .kind = OpKind::fill, .traffic = zero.bytes()});
+    const Tensor inside = pointwise(tape, "le", saved, DType::boolean);
+    Tensor above;
+    if (bounds == Bounds::both) {
+      above = pointwise(tape, "ge", saved, DType::boolean);
+      tape.launch({.name = "logical_and_", .traffic = inside.bytes() * 3});
+    }
+    Tensor result = tape.empty(b.gradient().shape().as_dense(), b.gradient().dtype());
+    tape.launch({.name = "where", .traffic = result.bytes() * 2 + inside.bytes()});
+    b.give(0, std::move(result));
+  });
+  return out;
+}
+
+}  // namespace zeroplan::aten
