@@ -160,7 +160,9 @@ void cut_rows(const FsdpConfig& config,
     const EngineParameter& parameter = parameters[static_cast<std::size_t>(index)];
     const std::int64_t stored = stored_elements(config, parameter).count();
     const std::int64_t row =
-        parameter.quantized ? 1 : stored / std::max<std::int64_t>(1, parameter.rows);
+        parameter.quantized
+            ? 1
+            : std::max<std::int64_t>(1, stored / std::max<std::int64_t>(1, parameter.rows));
     const Elements shard = Elements::of(ceil_div(stored / row, pieces) * row);
     unit.shards.push_back(shard);
     unit.shard += shard;

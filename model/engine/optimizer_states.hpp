@@ -45,4 +45,13 @@ constexpr bool is_cpu_optimizer(OptimizerKind kind) {
 // torch.optim.Adagrad makes its states in its constructor, all others in their first step.
 constexpr bool states_at_init(OptimizerKind kind) { return kind == OptimizerKind::torch_adagrad; }
 
+// Tensors as large as a weight that one update keeps beside it, torch/optim/adamw.py: the square
+// root, of all tensors of a group in _multi_tensor_adamw; the root and its quotient, of one tensor
+// at a time, in _single_tensor_adamw. The fused and CPU optimizers work in place.
+constexpr int update_temporaries(OptimizerKind kind, OptimizerImplementation implementation) {
+  if (kind != OptimizerKind::torch_adam) return 0;
+  if (implementation == OptimizerImplementation::fused) return 0;
+  return implementation == OptimizerImplementation::foreach ? 1 : 2;
+}
+
 }  // namespace zeroplan

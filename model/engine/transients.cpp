@@ -23,19 +23,8 @@ constexpr Elements kNormPiece = Elements::of(250'000'000);
 
 Bytes norm_copy_bytes(Elements elements) { return elements * DType::fp64; }
 
-// torch/optim/adamw.py: _multi_tensor_adamw keeps the square roots; _single_tensor_adamw the root
-// and its quotient. The fused and CPU optimizers work in place.
 Bytes optimizer_temporaries(const EngineConfig& config, Elements elements, DType dtype) {
-  if (config.optimizer != OptimizerKind::torch_adam) return Bytes::zero();
-  switch (config.optimizer_implementation) {
-    case OptimizerImplementation::foreach:
-      return elements * dtype;
-    case OptimizerImplementation::for_loop:
-      return elements * dtype * 2;
-    case OptimizerImplementation::fused:
-      break;
-  }
-  return Bytes::zero();
+  return elements * dtype * update_temporaries(config.optimizer, config.optimizer_implementation);
 }
 
 Elements total_numel(std::span<const EngineParameter> parameters, bool trainable_only) {

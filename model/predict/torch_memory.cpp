@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/engine/optimizer_states.hpp"
 #include "model/predict/fsdp_work.hpp"
 #include "model/predict/window_moment.hpp"
 
@@ -271,20 +272,11 @@ Bytes largest_unit(const std::vector<FsdpUnit>& units, std::int64_t width_of_ele
   return largest;
 }
 
-// torch/optim/adamw.py: _multi_tensor_adamw keeps the square roots of all tensors of a group,
-// _single_tensor_adamw the root and its quotient of one at a time.
 template <typename Config>
 Bytes adam_temporaries(const Config& config, Elements all, Elements largest, DType dtype) {
-  if (config.optimizer != OptimizerKind::torch_adam) return Bytes::zero();
-  switch (config.optimizer_implementation) {
-    case OptimizerImplementation::foreach:
-      return all * dtype;
-    case OptimizerImplementation::for_loop:
-      return largest * dtype * 2;
-    case OptimizerImplementation::fused:
-      break;
-  }
-  return Bytes::zero();
+  const bool lists = config.optimizer_implementation == OptimizerImplementation::foreach;
+  return (lists ? all : largest) * dtype *
+         update_temporaries(config.optimizer, config.optimizer_implementation);
 }
 
 CategoryBytes held_after(const std::vector<EngineBuffer>& buffers, EngineMoment moment, int steps) {
