@@ -46,7 +46,6 @@ Tensor shift(Tape& t, const Tensor& x, std::string_view name = "add");  // add o
 Tensor add(Tape& t, const Tensor& x, const Tensor& y);
 Tensor sub(Tape& t, const Tensor& x, const Tensor& y);
 Tensor add_in_place(Tape& t, const Tensor& x, const Tensor& y);  // x += y
-Tensor sub(Tape& t, const Tensor& x, const Tensor& y);
 // Between bounds that are numbers: one of them or both.
 enum class Bounds { one, both };
 Tensor clamp(Tape& t, const Tensor& x, Bounds bounds);

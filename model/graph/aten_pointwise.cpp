@@ -114,17 +114,18 @@ Tensor add(Tape& t, const Tensor& x, const Tensor& y) {
   return out;
 }
 
+// SubBackward0 computes the gradient of what is subtracted first.
 Tensor sub(Tape& t, const Tensor& x, const Tensor& y) {
   Tensor out = binary_kernel(t, "sub", x, y);
   if (t.trains({&x, &y})) {
     t.record({&out},
              {&x, &y},
              [xs = x.shape(), ys = y.shape(), xd = x.dtype(), yd = y.dtype()](Backward& b) {
-               if (b.needs(0)) b.give(0, fit_gradient(b.tape, b.gradient(), xs, xd));
                if (b.needs(1)) {
                  const Tensor negated = neg(b.tape, b.gradient());
                  b.give(1, fit_gradient(b.tape, negated, ys, yd));
                }
+               if (b.needs(0)) b.give(0, fit_gradient(b.tape, b.gradient(), xs, xd));
              });
   }
   return out;

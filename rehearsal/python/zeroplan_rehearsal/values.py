@@ -14,12 +14,15 @@ from .host import NAMES, PASSES, Host
 
 MOST_WHOLE = 1 << 20  # elements
 MOST_FLOAT = 64
+_COPIED_BYTES = 65536  # what the libraries copy themselves: kMostCopied in libraries/card/record.hpp
 _ZEROED_BYTES = 8 * MOST_FLOAT
 # What only hands its argument on, or gets its values by a real copy.
 _HANDED_ON = {
     "to", "cuda", "tensor", "as_tensor", "detach", "requires_grad_", "empty", "empty_like", "__get__", "clone",
     "pin_memory", "_make_subclass", "as_subclass", "set_", "__set__",
 }
+_MADE_OF_DATA = {"tensor", "as_tensor"}
+_MOVED = {"to", "cuda", *_MADE_OF_DATA}
 _BROUGHT = {"cpu", "to", "copy_", "tolist"}  # to the host
 _KEPT = {"__get__", "empty", "empty_like", "detach"}
 _SHAPED = {"unique", "_unique2"}  # of a mask: counts.py
@@ -126,12 +129,16 @@ class _Values:
             self.of_host(out).fill_(said)
         return True
 
+    def is_copied(self, source, dtype):
+        """Whether the libraries copied the values of a tensor between host and card themselves."""
+        return source.is_contiguous() and source.dtype is dtype and source.nbytes <= _COPIED_BYTES
+
     def bring(self, out, name, args):
         """To the host: what torch gathers or casts on the card before it copies has not been gathered there."""
         source = args[1] if name == "copy_" and len(args) > 1 else args[0] if args else None
         if name not in _BROUGHT or not isinstance(source, self.torch.Tensor) or not source.is_cuda:
             return out
-        if not self.is_small(source) or (source.is_contiguous() and source.dtype == getattr(out, "dtype", source.dtype)):
+        if not self.is_small(source) or self.is_copied(source, getattr(out, "dtype", source.dtype)):
             return out
         if name == "tolist":
             return self.of_host(source).tolist()
@@ -147,8 +154,11 @@ class _Values:
             return
         if name in _HANDED_ON:
             unknown.hand_on([a for a in args if isinstance(a, tensor)], out, name)
-            if name == "clone" or (name == "to" and (args[0].is_cuda or args[0].dtype != out.dtype)):
-                self.of_host(out).copy_(self.of_host(args[0]))
+            source = args[0] if args else None
+            if name in _MADE_OF_DATA and out.nbytes > _COPIED_BYTES and not isinstance(source, tensor):
+                source = self.torch.as_tensor(source)
+            if isinstance(source, tensor) and (name == "clone" or (name in _MOVED and not self.is_copied(source, out.dtype))):
+                self.of_host(out).copy_(self.of_host(source))
             return
         given = []
         host_args = [self.argument(a, given) for a in args]

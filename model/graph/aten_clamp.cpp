@@ -1,4 +1,4 @@
-// Differences and bounds: what the gates of experts and the rotations of halves are made of.
+// Clamps: numbers between bounds, and their gradient where they were inside.
 #include <utility>
 
 #include "model/graph/aten.hpp"
@@ -14,23 +14,6 @@ Tensor pointwise(Tape& t, std::string_view name, const Tensor& x, DType dtype) {
 }
 
 }  // namespace
-
-Tensor sub(Tape& t, const Tensor& x, const Tensor& y) {
-  Tensor out = t.empty(Shape::broadcast(x.shape(), y.shape()), x.dtype());
-  t.launch({.name = "sub", .traffic = distinct_bytes(x) + distinct_bytes(y) + out.bytes()});
-  if (t.trains({&x, &y})) {
-    t.record({&out},
-             {&x, &y},
-             [xs = x.shape(), ys = y.shape(), xd = x.dtype(), yd = y.dtype()](Backward& b) {
-               if (b.needs(1)) {
-                 const Tensor negative = neg(b.tape, b.gradient());
-                 b.give(1, fit_gradient(b.tape, negative, ys, yd));
-               }
-               if (b.needs(0)) b.give(0, fit_gradient(b.tape, b.gradient(), xs, xd));
-             });
-  }
-  return out;
-}
 
 // clamp_backward (FunctionsManual.cpp): where(inside the bounds, gradient, 0).
 Tensor clamp(Tape& t, const Tensor& x, Bounds bounds) {
