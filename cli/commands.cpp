@@ -43,6 +43,7 @@ constexpr std::array kFitOptions = {
 constexpr std::array kSimulateOptions = {
     kConfidence,
     OptionInfo{"--require-fit", "", "", "exit with 3 when it does not fit"},
+    OptionInfo{"--rank", "", "N", "GPU memory of this rank (the one that needs the most)"},
     OptionInfo{"--batch",
                "",
                "FILE.jsonl",
@@ -266,7 +267,8 @@ constexpr std::array kRehearseOptions = {
     OptionInfo{"--time",
                "",
                "",
-               "how long a step takes, too: the program's own work with the planner's times (two more runs)"},
+               "how long a step takes, too: the program's own work with the planner's times (two "
+               "more runs)"},
     OptionInfo{"--trace", "", "FILE", "write that step as a trace (ui.perfetto.dev); as --time"},
     OptionInfo{"--work", "", "FILE", "write a line of all that is put on the GPU's streams"}};
 constexpr std::array kImportOptions = {

@@ -178,6 +178,11 @@ const ProcessRecord* Rehearsed::process() const {
   return found;
 }
 
+std::int64_t Rehearsed::rank() const {
+  const ProcessRecord* shown = process();
+  return shown != nullptr && shown->end ? shown->end->rank : request.rank;
+}
+
 namespace {
 
 // The most that a process reserves, by when events end.
@@ -249,7 +254,9 @@ Prediction predict(const Rehearsed& rehearsed) {
   }
   try {
     const Scenario scenario = parse_scenario(prediction.scenario.document, "what ran");
-    prediction.result = simulate(resolve(scenario));
+    SimulateOptions options;
+    options.rank = static_cast<int>(rehearsed.rank());
+    prediction.result = simulate(resolve(scenario), options);
   } catch (const InputError& error) {
     const Diagnostic& first = error.diagnostics().front();
     prediction.problem = first.pointer + ": expected " + first.expected + ", got " + first.got;

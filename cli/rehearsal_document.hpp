@@ -28,6 +28,7 @@ struct Rehearsed {
   // The process with the largest allocated peak, of runs with the first one's end of events; null
   // where none used the card.
   const rehearsal::ProcessRecord* process() const;
+  std::int64_t rank() const;  // of that process
   // What the worst process reserves, at the end of events where that is least, and most.
   Bytes least_reserved() const;
   Bytes most_reserved() const;

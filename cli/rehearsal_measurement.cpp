@@ -8,6 +8,7 @@ std::string measurement_line(const Rehearsed& rehearsed, const Prediction& predi
   line["id"] = "rank " + std::to_string(rehearsed.request.rank) + " of " + rehearsed.cluster;
   line["source"] = "rehearsal";
   line["tier"] = "A";
+  line["rank"] = rehearsed.rank();
   line["scenario"] = prediction.scenario.document;
   Json measured = Json::object();
   const Outcome outcome = rehearsed.outcome();

@@ -13,6 +13,8 @@
 namespace zeroplan {
 namespace {
 
+constexpr std::int64_t kMostRanks = 1 << 24;  // what a cluster can have is checked with the plan
+
 void reject_beside_batch(const Arguments& arguments) {
   for (const char* flag : {"trace", "memory-snapshot"}) {
     if (!arguments.has(flag)) continue;
@@ -51,6 +53,9 @@ int run_simulate(const Arguments& arguments, Streams streams) {
   SimulateOptions options;
   double& confidence = options.predict.confidence;
   confidence = arguments.real("confidence", 0.01, 0.9999).value_or(confidence);
+  if (const auto rank = arguments.integer("rank", 0, kMostRanks)) {
+    options.rank = static_cast<int>(*rank);
+  }
   if (const auto file = arguments.text("batch")) {
     reject_beside_batch(arguments);
     return run_batch(*file, arguments, options, streams);

@@ -120,6 +120,7 @@ class LineReader {
   }
 
   std::string text(std::string_view key, bool required);
+  std::optional<int> rank(std::string_view source);
   Scenario scenario();
   Measured measured(bool has_parts);
   Uncertainty uncertainty();
@@ -131,10 +132,12 @@ class LineReader {
   std::vector<Diagnostic> unknown_;
 };
 
-constexpr std::array<std::string_view, 10> kKeys = {"id",
+constexpr std::string_view kRehearsal = "rehearsal";  // the source of `zeroplan rehearse -o`
+constexpr std::array<std::string_view, 11> kKeys = {"id",
                                                     "source",
                                                     "tier",
                                                     "group",
+                                                    "rank",
                                                     "scenario",
                                                     "measured",
                                                     "notes",
@@ -153,6 +156,18 @@ std::string LineReader::text(std::string_view key, bool required) {
   if (value->is_number()) return value->dump();  // "id": 17
   problem(pointer, required ? "a string that is not empty" : "a string", value->describe());
   return "";
+}
+
+std::optional<int> LineReader::rank(std::string_view source) {
+  const Json* value = find("rank");
+  if (value == nullptr) return source == kRehearsal ? std::optional(0) : std::nullopt;
+  constexpr int kMost = 1 << 24;
+  const bool whole = value->is_number() && is_whole(value->as_number());
+  if (whole && value->as_number() >= 0.0 && value->as_number() < kMost) {
+    return static_cast<int>(value->as_number());
+  }
+  problem("/rank", "a rank, from 0 on", value->describe());
+  return std::nullopt;
 }
 
 Scenario LineReader::scenario() {
@@ -276,6 +291,7 @@ Measurement LineReader::read() {
   result.tier = text("tier", false);
   result.group = text("group", false);
   result.notes = text("notes", false);
+  result.rank = rank(result.source);
   result.scenario = scenario();
   result.parts =
       parse_component_timings(find("collectives"), find("kernels"), document_.file, problems_);
@@ -398,6 +414,7 @@ Json to_json(const Measurement& measurement) {
   Json line = Json::object({{"id", measurement.id}, {"source", measurement.source}});
   if (!measurement.tier.empty()) line["tier"] = measurement.tier;
   if (!measurement.group.empty()) line["group"] = measurement.group;
+  if (measurement.rank) line["rank"] = *measurement.rank;
   line["scenario"] = said_document(measurement.scenario);
   Json measured = Json::object();
   for (const MetricRow& metric : kMetrics) {
@@ -446,10 +463,11 @@ Json in_order(const Json& value) {
 
 }  // namespace
 
-std::string scenario_identity(const Scenario& scenario) {
-  Json document = said_document(scenario);
+std::string identity_of(const Measurement& measurement) {
+  Json document = said_document(measurement.scenario);
   document.erase("id");
-  return in_order(document).dump();
+  const std::string rank = measurement.rank ? " rank " + std::to_string(*measurement.rank) : "";
+  return in_order(document).dump() + rank;
 }
 
 }  // namespace zeroplan

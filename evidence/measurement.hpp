@@ -1,10 +1,10 @@
 // Measurements: what somebody measured of a scenario (docs/contract.md section 6). Read by
 // `validate` and `calibrate`, written by `import`.
 //
-// One JSON object a line: id, source, tier, group, scenario, measured, notes, uncertainty, and
-// collectives and kernels, the timings of parts (component_timings.hpp). A line
-// that cannot be used is collected with its line and pointer, and the others go on (exit code 4);
-// keys that nobody here knows are reported and ignored, because a file may carry its own.
+// One JSON object a line: id, source, tier, group, rank, scenario, measured, notes, uncertainty,
+// and collectives and kernels, the timings of parts (component_timings.hpp). A line that cannot be
+// used is collected with its line and pointer, and the others go on (exit code 4); keys that nobody
+// here knows are reported and ignored, because a file may carry its own.
 #pragma once
 
 #include <array>
@@ -90,6 +90,9 @@ struct Measurement {
   std::string tier;   // "A": the configuration is fully known ... "C": in part; may be empty
   std::string group;  // rows of one model and place; may be empty
   std::string notes;
+  // Whose memory was measured, of data-parallel ranks that differ; nothing: the one that needs the
+  // most. A line of the source "rehearsal" that says nothing is of rank 0, as `zeroplan rehearse`.
+  std::optional<int> rank;
   Scenario scenario;
   Measured measured;  // may be empty where there are parts
   Uncertainty uncertainty;
@@ -116,7 +119,7 @@ Json to_json(const Measurement& measurement);
 // The scenario document with what was said and nothing else. Equal documents without their "id" are
 // the same scenario: repeats.
 Json said_document(const Scenario& scenario);
-// Equal for repeats and for nothing else.
-std::string scenario_identity(const Scenario& scenario);
+// Equal for repeats and for nothing else: the same scenario, and the same rank of it.
+std::string identity_of(const Measurement& measurement);
 
 }  // namespace zeroplan

@@ -220,6 +220,7 @@ ScenarioPrediction predict_scenario(const Scenario& stated,
 
   ScenarioPrediction prediction;
   const Plan plan = resolve(scenario, prepared);
+  simulation.rank = options.rank;
   const auto predict = [&](const Plan& other) {
     StepResult result = simulate(other, simulation);
     MetricArray metrics = Metrics(other, result, options).values;

@@ -42,6 +42,7 @@ struct ScenarioPrediction {
 
 struct ScenarioPredictionOptions {
   double confidence = 0.95;           // of the verdict
+  std::optional<int> rank;            // whose memory, where data-parallel ranks differ
   bool host_memory = false;           // predict host_peak_bytes
   bool max_micro_batch_size = false;  // search for it
 };
@@ -50,7 +51,8 @@ struct ScenarioPredictionOptions {
 // micro-batch size is not stated.
 std::optional<std::string> missing_key(const Scenario& scenario, bool needs_micro_batch = true);
 
-// Throws InputError for what resolve() refuses; alternatives that it refuses are left out.
+// Throws InputError for what resolve() refuses, and for a rank that the scenario has not;
+// alternatives that it refuses are left out.
 ScenarioPrediction predict_scenario(const Scenario& scenario,
                                     const ScenarioPredictionOptions& options = {});
 

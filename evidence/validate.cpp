@@ -241,12 +241,12 @@ ValidationReport validate(const std::vector<MeasurementFile>& files,
                                   "collectives and kernels, no metric of a step"});
         continue;
       }
-      const auto [at, is_new] =
-          known.emplace(scenario_identity(measurement.scenario), works.size());
+      const auto [at, is_new] = known.emplace(identity_of(measurement), works.size());
       if (is_new) works.emplace_back().scenario = &measurement.scenario;
       Work& work = works[at->second];
       const Measured& measured = measurement.measured;
       work.options.confidence = options.confidence;
+      work.options.rank = measurement.rank;
       work.options.host_memory |= measured.has(Metric::host_peak_bytes);
       work.options.max_micro_batch_size |= measured.has(Metric::max_micro_batch_size);
       work.needs_micro_batch |= !only_measures_micro_batch(measured);

@@ -191,7 +191,6 @@ PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& qu
     return played;
   }
   const Tightest tightest = tightest_of(ranks, runs, question);
-  played.rank = ranks[tightest.index].program.rank;
   played.factor = tightest.factor;
   const bool unlimited_fits = std::all_of(runs.begin(), runs.end(), [&](const RankSimulation& run) {
     const bool stands_in = ranks[static_cast<std::size_t>(&run - runs.data())].stands_in;
@@ -207,12 +206,18 @@ PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& qu
       played.factor = 1.0 - kRounding;  // it runs on a smaller card by luck alone
     }
   }
+  const auto shown = std::find_if(
+      ranks.begin(), ranks.end(), [](const PlannedRank& rank) { return rank.is_shown; });
+  const bool one_is_shown = shown != ranks.end();
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (ranks[i].stands_in) continue;
+    if (ranks[i].stands_in || (one_is_shown && !ranks[i].is_shown)) continue;
     played.most_reserved = std::max(played.most_reserved, runs[i].stats.peak_reserved());
   }
   TimeAccount step = step_of(runs);
-  played.run = std::move(runs[tightest.index]);
+  const std::size_t index =
+      one_is_shown ? static_cast<std::size_t>(shown - ranks.begin()) : tightest.index;
+  played.rank = ranks[index].program.rank;
+  played.run = std::move(runs[index]);
   step.device_memory = played.run.step.device_memory;
   step.device_calls = played.run.step.device_calls;
   played.run.step = step;
@@ -227,7 +232,10 @@ Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks, const CardQues
     print.add(other.low);
     print.add(ranks[i].stands_in ? 1 : 0);
   }
-  for (const PlannedRank& rank : ranks) print.add(static_cast<std::uint64_t>(rank.program.rank));
+  for (const PlannedRank& rank : ranks) {
+    print.add(static_cast<std::uint64_t>(rank.program.rank));
+    print.add(rank.is_shown ? 1 : 0);
+  }
   print.add(static_cast<std::uint64_t>(question.card.room.count()));
   print.add(static_cast<std::uint64_t>(question.card.outside.count()));
   print.add(std::bit_cast<std::uint64_t>(question.sd));

@@ -51,7 +51,9 @@ RankProgram write_rank_program(const Plan& plan, const StepWork& work, std::opti
   return write_deepspeed(plan, work, rank.value_or(heaviest_rank_of(plan)), /*stands_in=*/false);
 }
 
-std::vector<PlannedRank> write_rank_programs(const Plan& plan, const StepWork& work) {
+std::vector<PlannedRank> write_rank_programs(const Plan& plan,
+                                             const StepWork& work,
+                                             std::optional<int> shown) {
   std::vector<PlannedRank> ranks;
   if (!ranks_differ(plan)) {
     ranks.push_back({false, write_rank_program(plan, work)});
@@ -61,15 +63,26 @@ std::vector<PlannedRank> write_rank_programs(const Plan& plan, const StepWork& w
   const auto add = [&](int rank, bool stands_in) {
     RankProgram program = write_deepspeed(plan, work, rank, stands_in);
     const Fingerprint print = fingerprint(program);
-    if (std::find(prints.begin(), prints.end(), print) != prints.end()) return;
-    prints.push_back(print);
-    ranks.push_back({stands_in, std::move(program)});
+    const auto same = std::find(prints.begin(), prints.end(), print) - prints.begin();
+    if (same == std::ssize(prints)) {
+      prints.push_back(print);
+      ranks.push_back({stands_in, std::move(program)});
+    }
+    if (!stands_in && rank == shown) ranks[static_cast<std::size_t>(same)].is_shown = true;
   };
-  const std::vector<int> distinct = distinct_ranks(plan.engine, plan.engine_parameters);
-  for (const int rank : distinct) add(rank, false);
-  if (static_cast<int>(distinct.size()) < partition_ranks(plan.engine)) {
-    add(heaviest_rank_of(plan), true);
+  const int all = partition_ranks(plan.engine);
+  std::vector<int> distinct = distinct_ranks(plan.engine, plan.engine_parameters);
+  const auto also = [&](int rank) {
+    const auto at = std::lower_bound(distinct.begin(), distinct.end(), rank);
+    if (at == distinct.end() || *at != rank) distinct.insert(at, rank);
+  };
+  if (shown) also(*shown);
+  // Instead of one that stands in for a single rank.
+  if (std::ssize(distinct) + 1 == all) {
+    for (int rank = 0; rank < all; ++rank) also(rank);
   }
+  for (const int rank : distinct) add(rank, false);
+  if (std::ssize(distinct) < all) add(heaviest_rank_of(plan), true);
   return ranks;
 }
 

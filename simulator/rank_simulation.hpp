@@ -50,14 +50,18 @@ struct PlannedRank {
   // does, in the step what its rank does. Its time is theirs; its memory is nobody's.
   bool stands_in = false;
   RankProgram program;
+  bool is_shown = false;  // its memory is asked for, whichever rank needs most
 };
 
 // The ranks of the plan whose programs differ (distinct_ranks()), ascending, and behind them one
-// that stands in for the rest, where there are more. One where all are alike: stage 3, FSDP, DDP,
-// stage 0, and BF16_Optimizer, whose ranks all scan and clip the gradients of the whole model and
-// update partitions of one size (bf16_optimizer.py step, get_grads_for_norm). Of a pipeline's
-// stage the heaviest: what stages wait for each other is not played.
-std::vector<PlannedRank> write_rank_programs(const Plan& plan, const StepWork& work);
+// that stands in for the rest, where that is more than one. One where all are alike: stage 3, FSDP,
+// DDP, stage 0, and BF16_Optimizer, whose ranks all scan and clip the gradients of the whole model
+// and update partitions of one size (bf16_optimizer.py step, get_grads_for_norm). Of a pipeline's
+// stage the heaviest: what stages wait for each other is not played. `shown` is among them, or one
+// that is equal to it. Precondition: 0 <= shown < partition_ranks().
+std::vector<PlannedRank> write_rank_programs(const Plan& plan,
+                                             const StepWork& work,
+                                             std::optional<int> shown = std::nullopt);
 
 // Do ranks of this plan have programs of their own? Then there are several.
 bool ranks_differ(const Plan& plan);

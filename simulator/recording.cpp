@@ -27,10 +27,11 @@ Bytes available(const StepResult& result) {
 class Replay {
  public:
   Replay(const Plan& plan, const StepResult& result)
-      : plan_(plan), ranks_(write_rank_programs(plan, step_work(plan))), recorders_(ranks_.size()) {
-    const auto shown = std::find_if(ranks_.begin(), ranks_.end(), [&](const PlannedRank& rank) {
-      return !rank.stands_in && result.gpu.rank && rank.program.rank == *result.gpu.rank;
-    });
+      : plan_(plan),
+        ranks_(write_rank_programs(plan, step_work(plan), result.gpu.rank)),
+        recorders_(ranks_.size()) {
+    const auto shown = std::find_if(
+        ranks_.begin(), ranks_.end(), [&](const PlannedRank& rank) { return rank.is_shown; });
     if (shown != ranks_.end()) std::rotate(ranks_.begin(), shown, shown + 1);
     std::vector<LockstepRank> together;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {

@@ -202,8 +202,26 @@ Played play(const Plan& plan,
   return played;
 }
 
-std::vector<PlannedRank> ranks_of(const Plan& plan, const StepWork& work, bool lockstep) {
-  if (lockstep) return write_rank_programs(plan, work);
+void require_rank(const Plan& plan, std::optional<int> rank) {
+  const std::int64_t ranks = plan.cluster.total_gpus();
+  if (!rank || (*rank >= 0 && *rank < ranks)) return;
+  throw InputError({"",
+                    "/rank",
+                    "a rank below " + std::to_string(ranks),
+                    std::to_string(*rank),
+                    "ranks count from 0"});
+}
+
+// The partitions' rank that the asked one is: ranks of other replicas hold what it does.
+std::optional<int> shown_rank(const Plan& plan, const SimulateOptions& options) {
+  if (!options.rank) return std::nullopt;
+  return *options.rank % partition_ranks(plan.engine);
+}
+
+std::vector<PlannedRank> ranks_of(const Plan& plan,
+                                  const StepWork& work,
+                                  const SimulateOptions& options) {
+  if (options.lockstep) return write_rank_programs(plan, work, shown_rank(plan, options));
   std::vector<PlannedRank> alone;
   alone.push_back({false, write_stand_in(plan, work)});
   return alone;
@@ -241,7 +259,7 @@ StepResult simulate_pipeline(const Plan& plan, SimulateOptions options) {
   std::optional<Played> tightest, shown;
   Bytes largest;
   for (const StageWork& stage : stage_works(plan)) {
-    const std::vector<PlannedRank> ranks = ranks_of(stage.plan, stage.work, options.lockstep);
+    const std::vector<PlannedRank> ranks = ranks_of(stage.plan, stage.work, options);
     Played played = play(stage.plan, stage.work, ranks, outside, options);
     GpuMemory gpu = result.gpu;
     take_memory(plan, *played.rank, options.predict.reserve, outside, gpu);
@@ -261,18 +279,19 @@ StepResult simulate_pipeline(const Plan& plan, SimulateOptions options) {
 }  // namespace
 
 StepResult simulate(const Plan& plan, const SimulateOptions& options) {
+  require_rank(plan, options.rank);
   if (!plan.stages.empty()) return simulate_pipeline(plan, options);
   const StepWork work = step_work(plan);
   StepResult result = predict(plan, work, options.predict);
   if (!is_simulated(plan)) return result;
-  const std::vector<PlannedRank> ranks = ranks_of(plan, work, options.lockstep);
+  const std::vector<PlannedRank> ranks = ranks_of(plan, work, options);
   const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
   Played played = play(plan, work, ranks, outside, options);
   if (played.rank->stopped) {
     take_played_memory(plan, std::move(played), outside, options.predict, result);
     return result;
   }
-  if (ranks.size() > 1) result.gpu.rank = played.rank->rank;
+  if (ranks.size() > 1) result.gpu.rank = options.rank.value_or(played.rank->rank);
 
   const double old_total = result.step.total.seconds();
   const double old_speed = result.step.tokens_per_second_per_gpu;
@@ -294,7 +313,7 @@ StepResult simulate(const Plan& plan, const SimulateOptions& options) {
     Plan changed = plan;
     changed.cluster.inter_node.bandwidth.value =
         BytesPerSecond::of(other.gigabits_per_second * 1e9 / 8.0);
-    const TimeAccount there = unlimited_step(ranks_of(changed, work, options.lockstep));
+    const TimeAccount there = unlimited_step(ranks_of(changed, work, options));
     other.tokens_per_second_per_gpu =
         result.step.tokens_per_second_per_gpu * new_total / (scale * (there.end - there.begin));
   }

@@ -5,6 +5,8 @@
 // saving, the spread of coefficients. Engines without a writer of programs keep the closed form.
 #pragma once
 
+#include <optional>
+
 #include "model/plan/plan.hpp"
 #include "model/predict/predict.hpp"
 #include "model/predict/step_result.hpp"
@@ -29,6 +31,9 @@ struct SimulateOptions {
   // in for the others (write_stand_in); cheaper, for searches: times are a little longer, and
   // memory is that of a rank that copies what the slowest owner of each bucket copies.
   bool lockstep = true;
+  // Whose memory is told, of ranks that differ; the one that needs the most where none is asked
+  // for. The verdict is that of all; of a pipeline it changes nothing.
+  std::optional<int> rank;
   SimulationMemo* memo = nullptr;  // what was played before, and this; may be shared by threads
 };
 
@@ -37,7 +42,8 @@ bool is_simulated(const Plan& plan);
 
 // The GPU fits with the probability that what is needed, uncertain by the closed form's relative
 // deviation d, is at most what there is: with x* the largest factor by which the card can be
-// smaller and the rank still runs (flushes and retries allowed), Phi((x* - 1) / d).
+// smaller and the rank still runs (flushes and retries allowed), Phi((x* - 1) / d). Throws
+// InputError for a rank that the plan has not.
 StepResult simulate(const Plan& plan, const SimulateOptions& options = {});
 
 }  // namespace zeroplan

@@ -21,12 +21,14 @@ namespace zeroplan {
 // Of everything that decides a rank's run but the card.
 Fingerprint fingerprint(const RankProgram& rank);
 
-// How the rank that needs the most ran on cards of several sizes, beside its peers.
+// How the rank that needs the most, or the one that was asked for, ran on cards of several sizes,
+// beside its peers.
 struct PlayedRank {
   int rank = 0;
-  double factor = 0.0;   // by which the card can be smaller
-  RankSimulation run;    // on the card, or without a limit where it does not run there
-  Bytes most_reserved;   // by any rank: not always by the one that has the least room
+  double factor = 0.0;  // by which the card can be smaller, for all of them
+  RankSimulation run;   // on the card, or without a limit where it does not run there
+  // By any rank, which is not always the one that has the least room, or by the one asked for.
+  Bytes most_reserved;
   bool stopped = false;  // not played: not even the deciding card, or no card at all, is enough
 };
 

@@ -94,7 +94,7 @@ std::vector<Candidate> candidates_of(const std::vector<MeasurementFile>& files,
       }
       for (const Metric metric : metrics) {
         // Repeats that measured another metric are scenarios of their own kind.
-        const std::string key = scenario_identity(line.scenario) + " " + std::string(name(metric));
+        const std::string key = identity_of(line) + " " + std::string(name(metric));
         const auto [at, is_new] = known.emplace(key, candidates.size());
         if (is_new) candidates.push_back({{&file, {}, metric}, std::nullopt, ""});
         candidates[at->second].observed.lines.push_back(&line);

@@ -44,6 +44,7 @@ bool is_played(const Plan& plan) { return is_simulated(plan) || !plan.stages.emp
 struct PreparedMemory {
   Plan plan;
   Metric metric = Metric::peak_total_bytes;
+  std::optional<int> rank;
   StepResult result;  // with the table's coefficients
   double at_prior = 0.0;
 
@@ -55,6 +56,7 @@ struct PreparedMemory {
   StepResult simulated(const Coefficients& c) const {
     SimulateOptions options;
     options.other_networks = false;
+    options.rank = rank;
     return simulate(with(c), options);
   }
   // What the closed form adds to the simulation of the prior. Where memory is played, only what
@@ -151,6 +153,7 @@ Observation observed_memory(const ObservedScenario& observed) {
   const auto memory = std::make_shared<PreparedMemory>();
   memory->plan = resolve(with_reported_software(scenario));
   memory->metric = observed.metric;
+  memory->rank = line.rank;
   const Plan& plan = memory->plan;
   memory->result = memory->simulated(plan.coefficients);
   memory->at_prior = value_of(observed.metric, memory->result);
@@ -161,6 +164,7 @@ Observation observed_memory(const ObservedScenario& observed) {
   row.measured = median_of(observed.lines, observed.metric);
   take_deviation(*memory, row);
   ScenarioPredictionOptions options;
+  options.rank = line.rank;
   options.host_memory = observed.metric == Metric::host_peak_bytes;
   const ScenarioPrediction predicted = predict_scenario(scenario, options);
   row.open_sd = open_spread(predicted, observed.metric, row.model_sd);

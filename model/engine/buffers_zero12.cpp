@@ -243,6 +243,9 @@ std::string_view window_attribute(const Zero12& z) {
   return z.config.version >= DeepSpeedVersion::v0_17 ? "all_grad_tensors" : "averaged_gradients";
 }
 
+// The embedded runtime makes what a rank keeps of the gradients when a backward pass begins.
+bool is_made_by_flush(const Zero12& z) { return !z.config.embedded; }
+
 // One gradient that is a storage of its own: of the parameter's full size.
 void add_owned_tensor(Zero12& z, const PlacedSlice& placed, DType dtype, bool waited) {
   const Elements numel = z.partition.numels[static_cast<std::size_t>(placed.slice.parameter)];
@@ -255,6 +258,7 @@ void add_owned_tensor(Zero12& z, const PlacedSlice& placed, DType dtype, bool wa
                                       MemoryCategory::gradients,
                                       BufferLifetime::window);
     window.second_index = placed.position;
+    window.made_by_flush = is_made_by_flush(z);
     if (z.config.version < DeepSpeedVersion::v0_17) window.elements = placed.slice.numel;
   }
   EngineBuffer& kept =
@@ -266,11 +270,9 @@ void add_owned_tensor(Zero12& z, const PlacedSlice& placed, DType dtype, bool wa
                  MemoryCategory::gradients,
                  waited ? BufferLifetime::after_boundary : BufferLifetime::boundary_to_step);
   kept.second_index = placed.position;
+  kept.made_by_flush = is_made_by_flush(z) && !(z.config.stage == 2 && z.accumulates);
   kept.elements = placed.slice.numel;
 }
-
-// The embedded runtime makes what a rank keeps of the gradients when a backward pass begins.
-bool is_made_by_flush(const Zero12& z) { return !z.config.embedded; }
 
 // A storage beside the one that the optimizer's step reads.
 void add_grads_in_partition(Zero12& z, BufferLifetime lifetime) {

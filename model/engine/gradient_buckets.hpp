@@ -58,6 +58,8 @@ class GradientReducer {
   void keep_for_slowest_owner() { keeps_for_slowest_ = true; }
 
   const FlatPartition& partition() const { return partition_; }
+  // Stages 1 and 2: does the rank own a part of it?
+  bool owns(int parameter) const { return slice_of_[static_cast<std::size_t>(parameter)] >= 0; }
 
  private:
   bool at_boundary() const { return micro_step_ == config_.gradient_accumulation_steps - 1; }

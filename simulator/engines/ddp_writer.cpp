@@ -122,8 +122,9 @@ Section DdpWriter::write_micro_step(int micro_step, bool rebuilds) {
   // Autocast's copies that no backward pass has taken: of weights that are not trained.
   for (ParameterSlots& slots : slots_) drop_cast(slots);
   graph_.release_loss();
-  graph_.end_micro_batch();
   if (reduces_) finish_buckets();
+  graph_.release_outputs();
+  graph_.end_micro_batch();
   return writer_.since(begin);
 }
 
@@ -131,6 +132,7 @@ void DdpWriter::write_pass(const PassStep& pass) {
   const bool turns = !in_forward_phase(pass.pass) && pass.pass != Pass::drop_outputs;
   if (turns && !backward_began_) {
     backward_began_ = true;
+    drop_casts_of_checkpointed();
     writer_.mark(Phase::backward);
     graph_.begin_backward();
   }
@@ -139,7 +141,9 @@ void DdpWriter::write_pass(const PassStep& pass) {
       pass,
       [](const Event&) {},
       [this](std::int32_t index, SlotIndex slot) { take_gradient(index, slot); });
-  drop_casts(pass);
+  if (pass.pass == Pass::backward) {
+    drop_casts(work_.graph.instances[static_cast<std::size_t>(pass.instance)]);
+  }
 }
 
 // Under autocast a weight is cast where it is first used and the copy kept: by autograd until the
@@ -168,20 +172,18 @@ void DdpWriter::drop_cast(ParameterSlots& slots) {
   writer_.release(slots.cast);
 }
 
-void DdpWriter::drop_casts(const PassStep& pass) {
+void DdpWriter::drop_casts(const BlockInstance& block) {
   if (!autocasts(config_)) return;
-  const std::vector<BlockInstance>& instances = work_.graph.instances;
-  const auto done_with = [this](const BlockInstance& block) {
-    for (const std::int32_t index : block.parameters) {
-      ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
-      if (slots.cast_users > 0 && --slots.cast_users == 0) writer_.release(slots.cast);
-    }
-  };
-  if (pass.pass == Pass::backward) done_with(instances[static_cast<std::size_t>(pass.instance)]);
-  // The model's forward pass is over: what checkpointed blocks used alone goes.
-  if (pass.pass != Pass::drop_outputs) return;
-  for (const BlockInstance& block : instances) {
-    if (block.checkpointed) done_with(block);
+  for (const std::int32_t index : block.parameters) {
+    ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
+    if (slots.cast_users > 0 && --slots.cast_users == 0) writer_.release(slots.cast);
+  }
+}
+
+// The model's forward pass is over: what checkpointed blocks used alone goes.
+void DdpWriter::drop_casts_of_checkpointed() {
+  for (const BlockInstance& block : work_.graph.instances) {
+    if (block.checkpointed) drop_casts(block);
   }
 }
 

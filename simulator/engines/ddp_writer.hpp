@@ -49,7 +49,8 @@ class DdpWriter {
   Section write_optimizer_step(bool first);
   void write_pass(const PassStep& pass);
   void cast_weights(const PassStep& pass);
-  void drop_casts(const PassStep& pass);
+  void drop_casts(const BlockInstance& block);
+  void drop_casts_of_checkpointed();
   void drop_cast(ParameterSlots& slots);
   void take_gradient(std::int32_t parameter, SlotIndex slot);
   void fill_bucket(std::int32_t parameter);

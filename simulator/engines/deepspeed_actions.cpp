@@ -36,13 +36,15 @@ void DeepSpeedWriter::write_actions(const EngineActions& actions) {
   }
   for (const EngineAction& action : actions.actions) {
     if (config_.embedded && config_.stage < 3) follow_embedded(actions, action);
-    write_action(action);
+    write_action(actions, action);
   }
-  if (held_is_flushed_) release_held();
-  held_is_flushed_ = false;
+  // With overlap a bucket's list of gradients is cleared by the next reduction
+  // (stage_1_and_2.py _clear_previous_reduced_grads).
+  const bool cleared_later = config_.overlap_comm && !has_bucket_buffer() && !config_.embedded;
+  if (config_.stage < 3 && !cleared_later) release_flushed();
 }
 
-void DeepSpeedWriter::write_action(const EngineAction& action) {
+void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAction& action) {
   const StreamId stream = stream_of(action.stream);
   const Bytes bytes = action.elements * action.dtype;
   switch (action.kind) {
@@ -54,6 +56,10 @@ void DeepSpeedWriter::write_action(const EngineAction& action) {
       release_transients();
       if (config_.stage == 3) {
         writer_.issue(tasks_.host("reduce", tasks_.host_costs().zero3_event), kComputeStream);
+      }
+      if (config_.stage < 3) {
+        release_flushed();
+        note_flushed(actions.members_of(action));
       }
       flushes_ = true;
       break;
@@ -75,6 +81,7 @@ void DeepSpeedWriter::write_action(const EngineAction& action) {
       if (!owned_ready_) release_transients();  // the flattened bucket is gone by then
       make_owned_storage();
       writer_.issue(tasks_.kernel("keep gradient", bytes * 2), stream);
+      drop_kept(action.parameter);
       break;
     case ActionKind::keep_partitions:
       writer_.issue(tasks_.kernel("keep partitions", bytes * (action.pieces == 0 ? 2 : 3)), stream);
@@ -203,7 +210,9 @@ void DeepSpeedWriter::note_use_by_nccl(const CollectiveGroup& group) {
   if (group.ranks() <= 1 || config_.embedded || plan_.software.torch >= kStashes) return;
   const StreamId nccl = communicators_.stream_of(group);
   for (const SlotIndex slot : transients_) writer_.use_on_stream(slot, nccl);
-  for (const HeldGradient& gradient : held_) writer_.use_on_stream(gradient.slot, nccl);
+  for (const HeldGradient& gradient : held_) {
+    if (config_.stage == 3 || gradient.is_flushed) writer_.use_on_stream(gradient.slot, nccl);
+  }
 }
 
 void DeepSpeedWriter::host_blocks_on(StreamId stream) { writer_.host_wait_stream(stream); }
@@ -230,7 +239,6 @@ void DeepSpeedWriter::write_collective(const EngineAction& action) {
     writer_.issue(tasks_.kernel("copy back", bytes * 2), stream);
     release_transients();
   }
-  if (flushes_ && !config_.embedded) release_held();
   flushes_ = false;
 }
 

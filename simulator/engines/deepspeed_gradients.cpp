@@ -80,8 +80,7 @@ void DeepSpeedWriter::write_gradient_hook() {
 void DeepSpeedWriter::follow_embedded(const EngineActions& actions, const EngineAction& action) {
   const bool flush = action.kind == ActionKind::flush;
   if (!flush && action.kind != ActionKind::gradient_ready) return;
-  if (held_is_flushed_) release_held();
-  held_is_flushed_ = false;
+  release_flushed();
   const std::span<const int> members = actions.members_of(action);
   const bool its_own = std::find(members.begin(), members.end(), pending_) != members.end();
   if (pending_ >= 0 && (!flush || its_own)) {
@@ -90,7 +89,6 @@ void DeepSpeedWriter::follow_embedded(const EngineActions& actions, const Engine
     copy_into_bucket(pending_, waiting_slots_[p]);
     pending_ = -1;
   }
-  held_is_flushed_ = flush;
 }
 
 bool DeepSpeedWriter::separate_accumulation() const {
@@ -103,10 +101,7 @@ bool DeepSpeedWriter::separate_accumulation() const {
 // the reduce stream (stage3.py __add_grad_to_ipg_bucket).
 void DeepSpeedWriter::copy_into_bucket(std::int32_t parameter, SlotIndex slot) {
   const Elements numel = plan_.engine_parameters[static_cast<std::size_t>(parameter)].numel;
-  const bool contiguous =
-      config_.contiguous_gradients ||
-      (config_.stage < 3 && config_.offload_optimizer.device != OffloadDevice::none);
-  if (!contiguous || numel > config_.reduce_bucket) {
+  if (!has_bucket_buffer() || numel > config_.reduce_bucket) {
     held_.push_back({parameter, slot});
     return;
   }
@@ -164,6 +159,8 @@ void DeepSpeedWriter::finish_backward(int micro_step) {
   actions_.clear();
   reducer_.end_backward(actions_);
   write_actions(actions_);
+  // Without a bucket's buffer what the rank owns stays where autograd made it.
+  if (!has_bucket_buffer()) release_held();
   make_owned_storage();
   release_held();
   release_transients();
@@ -179,13 +176,57 @@ void DeepSpeedWriter::release_waiting_gradients() {
   }
 }
 
-// Gradients outside the bucket's buffer are dropped once their bucket is reduced.
-void DeepSpeedWriter::release_held() {
-  for (const HeldGradient& gradient : held_) {
-    if (reduce_ != kComputeStream) writer_.use_on_stream(gradient.slot, reduce_);
-    writer_.release(gradient.slot);
+// --- gradients outside the bucket's buffer
+
+bool DeepSpeedWriter::has_bucket_buffer() const {
+  return config_.contiguous_gradients ||
+         (config_.stage < 3 && config_.offload_optimizer.device != OffloadDevice::none);
+}
+
+void DeepSpeedWriter::note_flushed(std::span<const int> members) {
+  for (HeldGradient& gradient : held_) {
+    if (std::find(members.begin(), members.end(), gradient.parameter) != members.end()) {
+      gradient.is_flushed = true;
+    }
   }
+}
+
+// The bucket's list lets go of them at the end of the flush (stage_1_and_2.py reduce_ipg_grads),
+// and stage 2 of param.grad. Stage 1 clears that once the backward pass is over (zero_grad), and
+// without a bucket's buffer what the rank owns stays for the step.
+void DeepSpeedWriter::release_flushed() {
+  const bool until_the_end = config_.stage == 1 && !config_.embedded;
+  std::vector<HeldGradient> kept;
+  for (const HeldGradient& gradient : held_) {
+    const bool own = !has_bucket_buffer() && reducer_.owns(gradient.parameter);
+    if (gradient.is_flushed && !until_the_end && !own) {
+      release_gradient(gradient.slot);
+    } else {
+      kept.push_back(gradient);
+    }
+  }
+  held_ = std::move(kept);
+}
+
+// copy_grads_in_partition: the gradient's data is now the copy's.
+void DeepSpeedWriter::drop_kept(std::int32_t parameter) {
+  if (config_.embedded || config_.offload_optimizer.device != OffloadDevice::none) return;
+  const auto found = std::find_if(held_.begin(), held_.end(), [&](const HeldGradient& gradient) {
+    return gradient.parameter == parameter && gradient.is_flushed;
+  });
+  if (found == held_.end()) return;
+  release_gradient(found->slot);
+  held_.erase(found);
+}
+
+void DeepSpeedWriter::release_held() {
+  for (const HeldGradient& gradient : held_) release_gradient(gradient.slot);
   held_.clear();
+}
+
+void DeepSpeedWriter::release_gradient(SlotIndex slot) {
+  if (reduce_ != kComputeStream) writer_.use_on_stream(slot, reduce_);
+  writer_.release(slot);
 }
 
 }  // namespace zeroplan

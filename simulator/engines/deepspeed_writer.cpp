@@ -175,6 +175,7 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
     write_fetches();
   }
   finish_backward(micro_step);
+  graph().release_outputs();
   graph().end_micro_batch();
   micro_step_active_ = false;
   return writer_.since(begin);
@@ -203,6 +204,7 @@ Section DeepSpeedWriter::write_pipeline() {
     for (auto pass = turn; pass != passes.end(); ++pass) write_pass(*pass);
     graph().release_loss();
     finish_backward(micro_step_);
+    graph().release_outputs();
     graph().end_micro_batch();
     micro_step_active_ = false;
   }

@@ -57,6 +57,7 @@ class DeepSpeedWriter {
   struct HeldGradient {
     std::int32_t parameter = -1;
     SlotIndex slot = -1;
+    bool is_flushed = false;  // its bucket has been, or is being, reduced
   };
   // The flat buffer of a gather of several parameters.
   struct FlatBuffer {
@@ -110,13 +111,18 @@ class DeepSpeedWriter {
   bool separate_accumulation() const;
   void finish_backward(int micro_step);
   void release_waiting_gradients();
+  bool has_bucket_buffer() const;
+  void note_flushed(std::span<const int> members);
+  void release_flushed();
+  void drop_kept(std::int32_t parameter);
   void release_held();
+  void release_gradient(SlotIndex slot);
   void follow_embedded(const EngineActions& actions, const EngineAction& action);
   Elements cast_elements(const EngineAction& action) const;
 
   // deepspeed_actions.cpp: EngineActions
   void write_actions(const EngineActions& actions);
-  void write_action(const EngineAction& action);
+  void write_action(const EngineActions& actions, const EngineAction& action);
   void write_cast(const EngineAction& action);
   void write_collective(const EngineAction& action);
   void write_copy(const EngineAction& action);
@@ -191,13 +197,12 @@ class DeepSpeedWriter {
   bool in_hooks_ = false;
   bool flushes_ = false;                  // between a flush and its collective
   std::int32_t pending_ = -1;             // embedded: joins the bucket behind the flush it causes
-  bool held_is_flushed_ = false;          // embedded: held_ goes when the flush is done with
   bool buffers_ready_ = false;            // of this backward
   bool owned_ready_ = false;              // so are those that its flushes make
   std::vector<SlotIndex> partial_slots_;  // by parameter: tied weights' sum so far
   std::vector<SlotIndex> waiting_slots_;  // by parameter: .grad or grad_accum
   std::vector<bool> waits_;               // by parameter: that slot is held
-  std::vector<HeldGradient> held_;        // larger than a bucket, until the next flush
+  std::vector<HeldGradient> held_;        // outside the bucket's buffer, until they are dropped
   // Stage 3: gradients of a leaf module wait for the end of its backward pass.
   std::vector<ModuleIndex> leaf_of_;   // by parameter: its leaf module, -1: none; empty: no leaves
   std::vector<HeldGradient> of_leaf_;  // of the leaf whose backward runs

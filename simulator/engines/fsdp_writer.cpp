@@ -186,11 +186,12 @@ Section FsdpWriter::write_micro_step(int micro_step) {
   }
   for (std::size_t unit = 0; unit < slots_.size(); ++unit) reshard(static_cast<int>(unit));
   graph_.release_loss();
-  graph_.end_micro_batch();
   // _runtime_utils.py _post_backward_final_callback
   writer_.wait_stream(kComputeStream, reduce_);
   drop_sent();
   for (std::size_t unit = 0; unit < slots_.size(); ++unit) join_views(static_cast<int>(unit));
+  graph_.release_outputs();
+  graph_.end_micro_batch();
   return writer_.since(begin);
 }
 

@@ -1,5 +1,7 @@
 #include "simulator/engines/graph_writer.hpp"
 
+#include <algorithm>
+
 #include "model/predict/step_memory.hpp"
 
 namespace zeroplan {
@@ -23,6 +25,11 @@ GraphWriter::GraphWriter(const Plan& plan,
     instance_slots_.push_back(writer.new_slots(SlotKind::storage, storages, index));
     labels_.push_back(writer.add_label(instance.prefix.empty() ? block.name : instance.prefix));
   }
+  const auto held = std::find_if(passes_.rbegin(), passes_.rend(), [](const PassStep& pass) {
+                      return pass.pass != Pass::drop_outputs;
+                    }).base();
+  outputs_.assign(held, passes_.end());
+  passes_.erase(held, passes_.end());
 }
 
 void GraphWriter::begin_micro_batch() {
@@ -33,6 +40,13 @@ void GraphWriter::begin_micro_batch() {
 void GraphWriter::release_loss() {
   const auto last = static_cast<std::int32_t>(graph_.instances.size()) - 1;
   writer_.release(slot_of({last, graph_.block_of(graph_.instances.back()).output}));
+}
+
+void GraphWriter::release_outputs() {
+  for (const PassStep& pass : outputs_) {
+    write(
+        pass, [](const Event&) {}, [](std::int32_t, SlotIndex) {});
+  }
 }
 
 // Kept for ever.

@@ -20,12 +20,14 @@ class GraphWriter {
   // All must outlive the writer.
   GraphWriter(const Plan& plan, const ModelGraph& graph, ProgramWriter& writer, TaskTable& tasks);
 
-  // The passes of a micro-batch in their order.
+  // The passes of a micro-batch in their order, without the death of outputs that a loop's variable
+  // holds until the engine's backward() has returned (release_outputs()).
   const std::vector<PassStep>& passes() const { return passes_; }
 
   // The batch arrives; at the end it goes, and the loss.
   void begin_micro_batch();
   void release_loss();
+  void release_outputs();
   void end_micro_batch() { writer_.release(batch_slot_); }
   // Workspaces are taken when a forward pass's kernels first ask, then when a backward pass's do.
   void begin_backward() { make_workspace(backward_workspace_, workspaces_.backward); }
@@ -92,6 +94,7 @@ class GraphWriter {
   TaskTable& tasks_;
   const KernelWorkspaces workspaces_;
   std::vector<PassStep> passes_;
+  std::vector<PassStep> outputs_;  // the passes of release_outputs(): what loops hold longest
   std::vector<SlotIndex> instance_slots_;  // first slot of each instance
   std::vector<std::int32_t> labels_;       // of each instance
   std::vector<std::array<std::vector<TaskIndex>, 2>> operation_tasks_;  // by block; [backward]

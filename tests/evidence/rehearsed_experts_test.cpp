@@ -4,9 +4,8 @@
 #include <cmath>
 
 #include "evidence/measurement.hpp"
-#include "model/plan/plan.hpp"
-#include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
+#include "tests/evidence/rehearsed_run.hpp"
 
 namespace zeroplan {
 namespace {
@@ -22,7 +21,7 @@ TEST_CASE("allocated memory of fused experts is what the rehearsed programs allo
   REQUIRE(file.measurements.size() == 10);
   for (const Measurement& run : file.measurements) {
     CAPTURE(run.id);
-    const StepResult result = simulate(resolve(run.scenario));
+    const StepResult result = simulate_measured(run);
     CHECK(error_of(result.gpu.peak_allocated, run.measured, Metric::peak_allocated_bytes) < 5e-4);
     CHECK(error_of(result.gpu.static_allocated, run.measured, Metric::static_allocated_bytes) <
           5e-4);
@@ -37,7 +36,7 @@ TEST_CASE("allocated memory of the sparse families is what the rehearsed program
   REQUIRE(file.measurements.size() >= 6);
   for (const Measurement& run : file.measurements) {
     CAPTURE(run.id);
-    const StepResult result = simulate(resolve(run.scenario));
+    const StepResult result = simulate_measured(run);
     CHECK(error_of(result.gpu.peak_allocated, run.measured, Metric::peak_allocated_bytes) < 1e-3);
     CHECK(error_of(result.gpu.static_allocated, run.measured, Metric::static_allocated_bytes) <
           1.5e-3);

@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "evidence/measurement.hpp"
-#include "model/plan/plan.hpp"
-#include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
+#include "tests/evidence/rehearsed_run.hpp"
 
 namespace zeroplan {
 namespace {
@@ -30,7 +29,7 @@ TEST_CASE("memory of rehearsed Gemma, OLMo, Granite, Starcoder, GLM and Command 
   for (const Measurement& run : read_measurements(kLines).measurements) {
     CAPTURE(run.id);
     REQUIRE(run.measured.has(Metric::peak_allocated_bytes));
-    const StepResult result = simulate(resolve(run.scenario));
+    const StepResult result = simulate_measured(run);
     const auto deviation = [&](Bytes predicted, Metric metric) {
       const auto bytes = static_cast<double>(run.measured.bytes(metric).count());
       return std::abs(static_cast<double>(predicted.count()) / bytes - 1.0);

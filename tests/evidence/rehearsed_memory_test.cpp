@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "evidence/measurement.hpp"
-#include "model/plan/plan.hpp"
-#include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
+#include "tests/evidence/rehearsed_run.hpp"
 
 namespace zeroplan {
 namespace {
@@ -61,7 +60,7 @@ TEST_CASE(
   for (const auto& entry : std::filesystem::directory_iterator(kMatrix)) {
     for (const Measurement& run : read_measurements(entry.path().string()).measurements) {
       CAPTURE(run.id);
-      const StepResult result = simulate(resolve(run.scenario));
+      const StepResult result = simulate_measured(run);
       const bool ran = !run.measured.has(Metric::fits) || run.measured.fits();
       if (!ran) CHECK(result.fit_probability < 0.95);
       if (ran) add(run, result, deviations);

@@ -218,3 +218,29 @@ TEST_CASE("a prediction in lockstep has the memory of the rank that needs the mo
   });
   CHECK(others > 0);
 }
+
+TEST_CASE("any rank's memory can be asked for, and none has much more than the one that is told") {
+  int less = 0;
+  for_each_plan(87, kScenarios / 2, [&](const Plan& plan, const StepWork& work, const auto&) {
+    const StepResult worst = simulate(plan, {.other_networks = false});
+    const int last = static_cast<int>(plan.cluster.total_gpus()) - 1;
+    for (const int rank : {0, last / 2, last}) {
+      SimulateOptions options{.other_networks = false};
+      options.rank = rank;
+      const StepResult asked = simulate(plan, options);
+      CHECK(asked.gpu.rank == rank);
+      CHECK(asked.fit_probability == worst.fit_probability);
+      CHECK(asked.step.total / worst.step.total == Approx(1.0).margin(0.06));
+      const auto program = write_rank_program(plan, work, rank % partition_ranks(plan.engine));
+      if (worst.gpu.peak_total.gib() >= 0.5 * worst.gpu.capacity.gib()) continue;
+      CHECK(asked.gpu.static_allocated == simulate_rank(program).static_allocated);
+      // Not every rank is played where none is asked for (distinct_ranks()).
+      CHECK(asked.gpu.peak_allocated / worst.gpu.peak_allocated < 1.01);
+      less += asked.gpu.peak_allocated < worst.gpu.peak_allocated ? 1 : 0;
+    }
+    SimulateOptions absent{.other_networks = false};
+    absent.rank = last + 1;
+    CHECK_THROWS_AS(simulate(plan, absent), InputError);
+  });
+  CHECK(less > 0);
+}

@@ -76,6 +76,23 @@ TEST_CASE("a measurement survives being written and read") {
   }
 }
 
+TEST_CASE("a line says whose memory was measured, and rehearsals that do not are of rank 0") {
+  const auto read = [](const std::string& line) {
+    return parse_measurements(line, "m.jsonl").measurements.front();
+  };
+  CHECK_FALSE(read(kGood).rank);
+  CHECK(read(with("\"tier\":\"A\"", "\"rank\":3")).rank == 3);
+  CHECK(read(with("\"source\":\"log\"", "\"source\":\"rehearsal\"")).rank == 0);
+  const std::string rehearsed = with("\"source\":\"log\"", "\"source\":\"rehearsal\",\"rank\":7");
+  CHECK(read(to_json(read(rehearsed)).dump()).rank == 7);
+  CHECK(identity_of(read(rehearsed)) != identity_of(read(kGood)));
+  for (const char* wrong : {"-1", "0.5", "\"0\"", "1e300", "true"}) {
+    const auto problem = problem_of(with("\"tier\":\"A\"", std::string("\"rank\":") + wrong));
+    CHECK(problem.pointer == "line 1: /rank");
+    CHECK(problem.expected == "a rank, from 0 on");
+  }
+}
+
 TEST_CASE("bad lines are collected with line and pointer, and the others are read") {
   const std::string text = "\xef\xbb\xbf" + kGood + "\r\n\n{\"id\": }\n" +
                            with("\"step_seconds\":1.5", "\"step_seconds\":\"1.5 s\"") + "\n" +
