@@ -144,9 +144,7 @@ class StagedFiles {
   StagedFiles() = default;
   StagedFiles(const StagedFiles&) = delete;
   StagedFiles& operator=(const StagedFiles&) = delete;
-  ~StagedFiles() {
-    if (!kept_) take_back();
-  }
+  ~StagedFiles() { take_back(); }
 
   void stage(const std::string& path, const KitFile& file) {
     files_.push_back({.path = path, .made = name_in_the_making(path)});
@@ -179,13 +177,13 @@ class StagedFiles {
   }
 
   void keep() {
-    kept_ = true;
     for (const Staged& file : files_) {
       if (!file.before.empty()) unlink(file.before.c_str());
     }
+    files_.clear();
   }
 
- private:
+  // What was there before is there again.
   void take_back() {
     for (Staged& file : files_) {
       if (!file.named) unlink(file.made.c_str());
@@ -197,17 +195,57 @@ class StagedFiles {
       // rename() does nothing where both are names of one file.
       unlink(file.before.c_str());
     }
+    files_.clear();
   }
 
+ private:
   std::vector<Staged> files_;
+};
+
+// Folders that were not there go again where the kit could not be written.
+class MadeFolders {
+ public:
+  MadeFolders() = default;
+  MadeFolders(const MadeFolders&) = delete;
+  MadeFolders& operator=(const MadeFolders&) = delete;
+  ~MadeFolders() {
+    if (kept_) return;
+    for (auto path = made_.rbegin(); path != made_.rend(); ++path) rmdir(path->c_str());
+  }
+
+  // The kit's own folder first, then those of its files.
+  void make(const std::string& path) {
+    std::error_code error;
+    std::vector<std::string> missing;
+    for (fs::path at = fs::absolute(path, error); !at.empty() && !fs::exists(at, error);
+         at = at.parent_path()) {
+      missing.push_back(at.string());
+    }
+    made_.insert(made_.end(), missing.rbegin(), missing.rend());
+    make_folder(path);
+  }
+  void keep() { kept_ = true; }
+
+ private:
+  std::vector<std::string> made_;
   bool kept_ = false;
 };
 
-void make_folders_for(const std::vector<KitFile>& files, const std::string& folder) {
+void make_folders_for(const std::vector<KitFile>& files,
+                      const std::string& folder,
+                      MadeFolders& folders) {
   for (const KitFile& file : files) {
     const std::size_t slash = file.path.rfind('/');
-    if (slash != std::string::npos) make_folder(folder + "/" + file.path.substr(0, slash));
+    if (slash != std::string::npos) folders.make(folder + "/" + file.path.substr(0, slash));
   }
+}
+
+// A list of another kind than a file cannot be replaced by one: a pipe would be waited for.
+void require_list(const std::string& folder) {
+  const std::string path = folder + "/" + kManifest;
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
+  throw InputError(not_ours(path, false));
 }
 
 void refuse_what_is_not_ours(const std::vector<KitFile>& files,
@@ -237,8 +275,12 @@ void remove_stale(const std::string& folder, const Manifest& before, const Manif
   }
 }
 
-void write_into(const std::vector<KitFile>& files, const std::string& folder, bool force) {
+void write_into(const std::vector<KitFile>& files,
+                const std::string& folder,
+                bool force,
+                MadeFolders& folders) {
   const FolderLock lock(folder);
+  require_list(folder);
   const Manifest before = read_manifest(folder);
   if (!force) refuse_what_is_not_ours(files, folder, before);
   for (const KitFile& file : files) {
@@ -246,7 +288,7 @@ void write_into(const std::vector<KitFile>& files, const std::string& folder, bo
     std::error_code error;
     if (fs::is_directory(path, error)) throw WriteError(path, "a folder of that name");
   }
-  make_folders_for(files, folder);
+  make_folders_for(files, folder, folders);
   Manifest either = before;
   Manifest now;
   StagedFiles staged;
@@ -257,7 +299,17 @@ void write_into(const std::vector<KitFile>& files, const std::string& folder, bo
   }
   // Who is killed from here on leaves files of both kits, all of them known as ours.
   write_manifest(folder, either);
-  staged.name_all();
+  try {
+    staged.name_all();
+  } catch (const WriteError&) {
+    staged.take_back();
+    if (before.empty()) {
+      unlink((folder + "/" + kManifest).c_str());
+    } else {
+      write_manifest(folder, before);
+    }
+    throw;
+  }
   sync_folder(folder);
   staged.keep();
   remove_stale(folder, before, now);
@@ -283,9 +335,11 @@ void write_kit(const std::vector<KitFile>& files,
                bool force,
                std::ostream& log,
                const Translation& words) {
-  make_folder(folder);
+  MadeFolders folders;
+  folders.make(folder);
   try {
-    write_into(in_language(files, words), folder, force);
+    write_into(in_language(files, words), folder, force, folders);
+    folders.keep();
   } catch (const WriteError& error) {
     throw InputError(Diagnostic{.file = error.path(),
                                 .pointer = "",
@@ -299,6 +353,7 @@ void write_kit(const std::vector<KitFile>& files,
 
 void require_kit_folder(const std::string& folder, bool force) {
   require_folder(folder);
+  require_list(folder);
   if (force) return;
   const Manifest manifest = read_manifest(folder);
   // Every kit has these two (docs/contract.md).

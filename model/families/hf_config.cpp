@@ -178,11 +178,24 @@ std::string without_infinity(std::string text) {
   return text;
 }
 
+Json read_config(const std::string& path) {
+  return parse_json(without_infinity(read_text_file(path)), path).root;
+}
+
 Model model_from_file(const std::string& path, const std::string& name, ExpertLayout experts) {
-  const JsonDocument document = parse_json(without_infinity(read_text_file(path)), path);
-  Model model = read_model(document.root, path, "", experts);
+  Model model = read_model(read_config(path), path, "", experts);
   model.name = printable(name);
   return model;
+}
+
+// The path that a model's text is, or names a folder of; nothing where it is a name or a size.
+std::optional<std::string> path_of_model(const std::string& text, const std::string& file) {
+  if (looks_like_a_path(text)) return resolved_path(text, file);
+  if (is_model_name(text)) return std::nullopt;
+  const std::string path = resolved_path(text, file);
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) return path;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -250,12 +263,14 @@ Model load_model(const Json& value,
         .got = value.describe()});
   }
   const std::string& text = value.as_string();
-  std::error_code ignored;
-  if (looks_like_a_path(text)) return model_from_file(resolved_path(text, file), text, experts);
-  if (is_model_name(text)) return model_from_name(text, file, pointer, experts);
-  const std::string path = resolved_path(text, file);
-  if (std::filesystem::exists(path, ignored)) return model_from_file(path, text, experts);
+  if (const auto path = path_of_model(text, file)) return model_from_file(*path, text, experts);
   return model_from_name(text, file, pointer, experts);  // explains what names there are
+}
+
+std::optional<Json> config_of_path(const std::string& text, const std::string& file) {
+  const auto path = path_of_model(text, file);
+  if (!path) return std::nullopt;
+  return read_config(*path);
 }
 
 std::vector<ModelFamily> model_families() {

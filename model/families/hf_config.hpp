@@ -28,6 +28,10 @@ Model load_model(const Json& value,
                  const std::string& pointer,
                  ExpertLayout experts = ExpertLayout::modules);
 
+// The config in the file that load_model() reads for that text; nothing for a preset or a size.
+// Throws InputError where it cannot be read.
+std::optional<Json> config_of_path(const std::string& text, const std::string& file);
+
 // A Hugging Face config. `file` and `pointer` (of the object in its document) are for messages.
 Model read_model(const Json& config,
                  const std::string& file,

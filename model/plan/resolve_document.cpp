@@ -1,7 +1,6 @@
 // The resolved scenario document: every workload key explicit, so that resolving it again changes
 // nothing.
-#include <filesystem>
-
+#include "model/families/hf_config.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/plan/resolver.hpp"
 
@@ -68,14 +67,8 @@ Json workload_json(const Workload& workload) {
 Json model_json(const Scenario& scenario) {
   const Said* said = scenario.find(ScenarioKey::model);
   if (!said->value.is_string()) return said->value;
-  const std::string& text = said->value.as_string();
-  const bool path = text.find('/') != std::string::npos || text.find(".json") != std::string::npos;
-  if (!path) return said->value;
-  std::error_code error;
-  for (const std::string& file : {text, text + "/config.json"}) {
-    if (std::filesystem::is_regular_file(file, error)) return read_json_file(file).root;
-  }
-  return said->value;  // a preset's name with its organisation, "meta-llama/Llama-2-7b-hf"
+  const auto config = config_of_path(said->value.as_string(), said->origin.file);
+  return config ? *config : said->value;
 }
 
 // What is read of a profile, without the tables behind it: the document stands alone.

@@ -121,6 +121,29 @@ void remove_checkpoint(const std::string& folder) {
   rmdir(folder.c_str());
 }
 
+// A folder in which somebody keeps more stays where it is, under its name.
+bool holds_nothing_else(const std::string& checkpoint) {
+  const std::vector<std::string> names = names_in(checkpoint);
+  return std::all_of(names.begin(), names.end(), [](const std::string& name) {
+    return std::find(kCheckpointFiles.begin(), kCheckpointFiles.end(), name) !=
+           kCheckpointFiles.end();
+  });
+}
+
+// The marker of a run that saved here; one that was killed in between leaves it empty.
+bool is_marker(const std::string& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  if (status.st_size == 0) return true;
+  try {
+    const Json root = read_json_file(path).root;
+    const Json* schema = root.is_object() ? root.find("schema") : nullptr;
+    return schema != nullptr && *schema == Json(kMarkerSchema);
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 // Which run wrote the checkpoint; nothing where that cannot be read.
 std::optional<std::string> run_of(const std::string& checkpoint) {
   const std::string path = checkpoint + "/" + kStateFile;
@@ -142,7 +165,10 @@ void make_folder_to_last(const std::string& folder) {
   }
   fs::create_directories(folder, error);
   if (!is_folder(folder)) {
-    if (fs::exists(folder)) refuse(folder, "a place that can be written to", "a file of that name");
+    std::error_code ignored;
+    if (fs::exists(folder, ignored)) {
+      refuse(folder, "a place that can be written to", "a file of that name");
+    }
     throw WriteError(folder, error ? error.message() : reason_of(ENOTDIR));
   }
   for (const fs::path& made : missing) sync_folder(made.parent_path().string());
@@ -162,6 +188,7 @@ CheckpointFolder::CheckpointFolder(std::string folder, std::int64_t keep, std::s
   if (folder_.empty()) refuse("command line: --save", "the name of a folder", "\"\"");
   make_folder_to_last(folder_);
   require_ours();
+  require_pointer();
   lock();
   remove_leftovers();
 }
@@ -177,7 +204,7 @@ CheckpointFolder::~CheckpointFolder() {
 
 // A folder of somebody else's would be mixed with ours, and later taken for ours.
 void CheckpointFolder::require_ours() const {
-  if (is_file(folder_ + "/" + kMarker) || holds_checkpoint(folder_)) return;
+  if (is_marker(folder_ + "/" + kMarker) || holds_checkpoint(folder_)) return;
   // What file systems keep in the top folder of a drive is nobody's.
   constexpr std::array<std::string_view, 2> kOfTheDrive = {"lost+found", ".snapshot"};
   for (const std::string& name : names_in(folder_)) {
@@ -187,6 +214,18 @@ void CheckpointFolder::require_ours() const {
            "a folder that holds " + in_quotes(name),
            "name a folder of its own: --save " + folder_ + "/checkpoints");
   }
+}
+
+// What is written at the end of each save has to be a file of this folder's: a pipe would be waited
+// for, and a link's target is somebody else's.
+void CheckpointFolder::require_pointer() const {
+  const std::string path = folder_ + "/" + kLatest;
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
+  refuse(path,
+         "no such file, or the one that names the newest checkpoint",
+         S_ISLNK(status.st_mode) ? "a symbolic link" : "something that is no file",
+         "move it away, or name another folder");
 }
 
 void CheckpointFolder::lock() {
@@ -255,7 +294,10 @@ void CheckpointFolder::abandon() {
 void CheckpointFolder::remove_too_many(const std::string& newest) const {
   std::vector<std::string> own;
   for (const Tag& tag : tags_in(folder_)) {
-    if (tag.name != newest && run_of(folder_ + "/" + tag.name) == run_) own.push_back(tag.name);
+    const std::string checkpoint = folder_ + "/" + tag.name;
+    if (tag.name != newest && run_of(checkpoint) == run_ && holds_nothing_else(checkpoint)) {
+      own.push_back(tag.name);
+    }
   }
   const auto kept = static_cast<std::size_t>(keep_ - 1);
   for (std::size_t i = 0; i + kept < own.size(); ++i) {

@@ -40,6 +40,7 @@ class CheckpointFolder {
 
  private:
   void require_ours() const;
+  void require_pointer() const;
   void lock();
   void remove_leftovers() const;
   void remove_too_many(const std::string& newest) const;

@@ -13,11 +13,13 @@
 #include <vector>
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "model/diagnostic.hpp"
 #include "model/engine/embedded.hpp"
 #include "runtime/data/disk_file.hpp"
 #include "runtime/data/safetensors.hpp"
+#include "runtime/train/checkpoint_folder.hpp"
 #include "runtime/train/trainer.hpp"
 #include "tests/catch.hpp"
 #include "tests/runtime/plan_training.hpp"
@@ -354,6 +356,45 @@ TEST_CASE("a folder that is neither empty nor ours is refused, and left alone") 
   fs::create_directories(folder / "drive/lost+found");
   CHECK(refusal_to_save(folder / "drive").empty());
   CHECK(refusal_to_save(folder / "deep/new/one/").empty());
+}
+
+TEST_CASE("what only looks like a folder of checkpoints is not taken for one") {
+  Folder folder;
+  fs::create_directories(folder / "theirs");
+  for (const char* text : {"notes", "{}", R"({"schema":"zeroplan.kit/1"})"}) {
+    write_text(folder / "theirs/.zeroplan-checkpoints", text);
+    CHECK(refusal_to_save(folder / "theirs").find("got a folder that holds") != std::string::npos);
+    CHECK(text_of(folder / "theirs/.zeroplan-checkpoints") == text);
+  }
+  // A pipe would be waited for, a link's target is somebody else's.
+  write_text(folder / "precious", "mine");
+  for (const bool pipe : {true, false}) {
+    const std::string save = folder / (pipe ? "pipe" : "link");
+    CHECK(refusal_to_save(save).empty());
+    fs::remove(save + "/latest");
+    if (pipe) REQUIRE(mkfifo((save + "/latest").c_str(), 0600) == 0);
+    if (!pipe) fs::create_symlink(folder / "precious", save + "/latest");
+    CHECK(refusal_to_save(save).find("/latest: expected no such file") != std::string::npos);
+  }
+  CHECK(text_of(folder / "precious") == "mine");
+  fs::create_symlink("loop", folder / "loop");
+  CHECK_THROWS_AS(CheckpointFolder(folder / "loop", 0, ""), WriteError);
+  CHECK_THROWS_AS(CheckpointFolder(folder / std::string(300, 'x').c_str(), 0, ""), WriteError);
+}
+
+TEST_CASE("a checkpoint beside which somebody keeps something is not removed") {
+  Folder folder;
+  const std::string checkpoints = folder / "checkpoints";
+  Small run = make(1, 2);
+  losses_of(run, {.steps = 2, .save = checkpoints, .save_every = 1});
+  write_text(checkpoints + "/global_step1/notes.txt", "good one");
+  resume(run.setup, open_checkpoint(checkpoints, run.small.model));
+  losses_of(run, {.steps = 2, .save = checkpoints, .save_every = 1, .keep = 1});
+  CHECK(
+      names_in(checkpoints) ==
+      std::vector<std::string>{".zeroplan-checkpoints", "global_step1", "global_step4", "latest"});
+  CHECK(open_checkpoint(checkpoints + "/global_step1", run.small.model).progress.steps == 1);
+  CHECK(text_of(checkpoints + "/global_step1/notes.txt") == "good one");
 }
 
 TEST_CASE("a checkpoint as releases before wrote it is gone on from, and stays") {

@@ -150,6 +150,27 @@ TEST_CASE("a list of what is ours that somebody wrote frees no file outside the 
   }
 }
 
+TEST_CASE("a list of what is ours that is a pipe or a link is refused, not waited for") {
+  const Folder folder;
+  REQUIRE(mkfifo((folder / ".zeroplan-kit.json").c_str(), 0600) == 0);
+  for (const bool force : {false, true}) {
+    CHECK_THROWS_AS(require_kit_folder(folder.path.string(), force), InputError);
+    CHECK_THROWS_AS(write(kFirst, folder.path.string(), force), InputError);
+  }
+  CHECK(fs::is_fifo(folder / ".zeroplan-kit.json"));
+  CHECK_FALSE(fs::exists(folder / "PLAN.md"));
+}
+
+TEST_CASE("a kit that cannot be written leaves no folders behind") {
+  const Folder folder;
+  const Kit kit = {{"PLAN.md", "one"}, {"model/config.json", "{}"}, {std::string(300, 'x'), ""}};
+  CHECK_THROWS_AS(write(kit, folder / "deep/plan"), InputError);
+  CHECK_FALSE(fs::exists(folder / "deep"));
+  fs::create_directory(folder / "kept");
+  CHECK_THROWS_AS(write(kit, folder / "kept"), InputError);
+  CHECK(fs::is_empty(folder / "kept"));
+}
+
 TEST_CASE("a folder that cannot take a kit is known before it is computed") {
   const Folder folder;
   put(folder / "PLAN.md", "mine");
