@@ -250,13 +250,21 @@ TensorSort HeldTensors::storage_sort(std::int32_t instance, std::int32_t storage
   return sort;
 }
 
+bool HeldTensors::is_registered_buffer(Bytes bytes) const {
+  const std::vector<RegisteredBuffer>& placed = work_.graph.registered;
+  return bytes == work_.graph.buffers ||
+         std::any_of(placed.begin(), placed.end(), [&](const RegisteredBuffer& buffer) {
+           return buffer.bytes == bytes;
+         });
+}
+
 // What a kernel makes for itself is named by the kernel: the next one that is issued.
 TensorSort HeldTensors::momentary_sort(std::size_t instruction) const {
   const std::vector<Instruction>& code = rank_.program.code;
   const Instruction& what = code[instruction];
   if (instruction < rank_.initialisation.end) {
-    const bool registered =
-        what.category == MemoryCategory::parameters && Bytes::of(what.bytes) == work_.graph.buffers;
+    const bool registered = what.category == MemoryCategory::parameters &&
+                            is_registered_buffer(Bytes::of(what.bytes));
     if (!registered) return building_sort(what.category);
     return {"buffers registered by modules (masks, tables)", "", {}};
   }

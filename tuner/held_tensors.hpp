@@ -85,6 +85,7 @@ class HeldTensors {
   const SlotRange* range_of(SlotIndex slot) const;
   TensorSort buffer_sort(const EngineBuffer& buffer) const;
   TensorSort storage_sort(std::int32_t instance, std::int32_t storage) const;
+  bool is_registered_buffer(Bytes bytes) const;
   TensorSort momentary_sort(std::size_t instruction) const;
 
   const Plan& plan_;

@@ -249,12 +249,20 @@ struct StorageId {
   auto operator<=>(const StorageId&) const = default;
 };
 
+// A buffer that a module registers: it comes to the GPU behind this parameter, the last of the
+// module and its children (nn.Module._apply).
+struct RegisteredBuffer {
+  std::int32_t behind = -1;
+  Bytes bytes;
+};
+
 struct ModelGraph {
   std::vector<Block> blocks;
   std::vector<BlockInstance> instances;
   std::vector<SharedTensor> shared;
   Bytes batch;    // token ids, labels and mask, alive through the micro-batch
   Bytes buffers;  // registered buffers of the modules on the GPU (causal masks), alive always
+  std::vector<RegisteredBuffer> registered;  // those of them whose place is known, in its order
   Bytes
       kept_outputs;  // of earlier micro-batches, which a pipeline's last stage holds in its buffers
   bool outputs_held_in_backward = false;  // the output object outlives backward (native loops)

@@ -90,6 +90,24 @@ GraphAssembler::GraphAssembler(const Model& model, const GraphOptions& options)
   }
 }
 
+void GraphAssembler::add_buffers_of(std::string_view module, const std::vector<Bytes>& buffers) {
+  const std::string inside = "." + std::string(module) + ".";
+  const auto owner_of = [&](std::size_t parameter) {
+    const std::string& name = model_.parameters[parameter].name;
+    const std::size_t at = name.find(inside);
+    return at == std::string::npos ? std::string_view() : std::string_view(name).substr(0, at);
+  };
+  for (std::size_t p = 0; p < model_.parameters.size(); ++p) {
+    const std::string_view owner = owner_of(p);
+    const bool last = p + 1 == model_.parameters.size() || owner_of(p + 1) != owner;
+    if (owner.empty() || !last) continue;
+    for (const Bytes bytes : buffers) {
+      graph_.registered.push_back({static_cast<std::int32_t>(p), bytes});
+      graph_.buffers += bytes;
+    }
+  }
+}
+
 Block GraphAssembler::record(const std::string& name,
                              const std::string& prefix,
                              bool checkpoint,

@@ -76,6 +76,8 @@ class GraphAssembler {
   // Whether the gradient flows into the next block (false below the first trainable parameter).
   bool gradient_flows() const { return gradient_flows_; }
   void add_buffers(Bytes bytes) { graph_.buffers += bytes; }
+  // Of every module of that name within a layer ("self_attn"), or of one of its children.
+  void add_buffers_of(std::string_view module, const std::vector<Bytes>& buffers);
   // What a micro-batch's output takes: a pipeline keeps those of some earlier ones.
   void keep_outputs(Bytes output) { graph_.kept_outputs += output * options_.kept_outputs; }
   void assume(std::string sentence) { graph_.assumptions.push_back(std::move(sentence)); }

@@ -295,8 +295,8 @@ void add_rotary_caches(GraphAssembler& assembler, const Context& c) {
   if (!caches_rotary_tables(c)) return;
   const TransformerShape& shape = c.shape();
   const std::int64_t table = detail::checked_product(shape.max_positions, shape.rotary_dim);
-  assembler.add_buffers(Elements::of(detail::checked_product(table, 2 * shape.layers)) *
-                        c.options.dtype);
+  const Bytes cache = Elements::of(table) * c.options.dtype;
+  assembler.add_buffers_of("self_attn", {cache, cache});
 }
 
 // --- masks ---

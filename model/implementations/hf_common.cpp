@@ -284,10 +284,9 @@ Tensor token_embedding(Tape& t, const Context& c, std::string_view module) {
   return t.leave(scope, out);
 }
 
-void add_triangular_masks(GraphAssembler& assembler, const Context& c) {
+void add_triangular_masks(GraphAssembler& assembler, const Context& c, std::string_view module) {
   const std::int64_t positions = c.shape().max_positions;
-  assembler.add_buffers(Bytes::of(detail::checked_product(positions, positions)) *
-                        c.shape().layers);
+  assembler.add_buffers_of(module, {Bytes::of(detail::checked_product(positions, positions))});
 }
 
 void add_causal_head(GraphAssembler& assembler,

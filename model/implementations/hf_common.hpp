@@ -144,7 +144,7 @@ struct CausalHead {
 };
 // attn.bias of older releases: torch.tril(ones((max_positions, max_positions), bool)) in every
 // layer.
-void add_triangular_masks(GraphAssembler& assembler, const Context& c);
+void add_triangular_masks(GraphAssembler& assembler, const Context& c, std::string_view module);
 
 // Cross entropy of rows of logits in their own dtype; the output object gets the logits. A single
 // label means a squared error instead, of as few bytes.

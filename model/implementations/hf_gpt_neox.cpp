@@ -121,7 +121,7 @@ void build_gpt_neox(GraphAssembler& assembler, const Context& given) {
                   "GPTNeoXForCausalLM head",
                   "gpt_neox.final_layer_norm",
                   {"embed_out", "gpt_neox.embed_in", loss_since(c, 49, LossCode::bf16_in_model)});
-  if (!c.at_least(4, 49)) add_triangular_masks(assembler, c);
+  if (!c.at_least(4, 49)) add_triangular_masks(assembler, c, "attention");
 }
 
 }  // namespace zeroplan::hf

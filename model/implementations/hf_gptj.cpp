@@ -180,7 +180,7 @@ void build_gptj(GraphAssembler& assembler, const Context& given) {
       "GPTJForCausalLM head",
       "transformer.ln_f",
       {"lm_head", "transformer.wte", loss_since(c, 48, LossCode::float_in_model), true});
-  if (!c.at_least(4, 45)) add_triangular_masks(assembler, c);
+  if (!c.at_least(4, 45)) add_triangular_masks(assembler, c, "attn");
   // attn.embed_positions, fp32: moved to the GPU by every layer's first forward
   assembler.add_buffers(
       Bytes::of(detail::checked_product(shape.max_positions, shape.rotary_dim) * 4) * shape.layers);

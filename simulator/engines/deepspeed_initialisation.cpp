@@ -41,19 +41,28 @@ void DeepSpeedWriter::release_all(const std::vector<SlotIndex>& slots) {
 // The module's trained weights come tensor by tensor (nn.Module.to): a slot for each, by group.
 std::vector<std::vector<SlotIndex>> DeepSpeedWriter::load_apart() {
   std::vector<std::vector<SlotIndex>> apart;
-  for (const EngineParameter& parameter : plan_.engine_parameters) {
-    if (!parameter.trainable) continue;
-    const auto group = static_cast<std::size_t>(parameter.group);
-    if (apart.size() <= group) apart.resize(group + 1);
-    apart[group].push_back(hold(parameter.numel * config_.model_dtype, kParameters));
+  const std::vector<RegisteredBuffer>& registered = work_.graph.registered;
+  auto buffer = registered.begin();
+  Bytes elsewhere = work_.graph.buffers;
+  for (std::size_t p = 0; p < plan_.engine_parameters.size(); ++p) {
+    const EngineParameter& parameter = plan_.engine_parameters[p];
+    if (parameter.trainable) {
+      const auto group = static_cast<std::size_t>(parameter.group);
+      if (apart.size() <= group) apart.resize(group + 1);
+      apart[group].push_back(hold(parameter.numel * config_.model_dtype, kParameters));
+    }
+    for (; buffer != registered.end() && buffer->behind == static_cast<int>(p); ++buffer) {
+      hold(buffer->bytes, kParameters);
+      elsewhere -= buffer->bytes;
+    }
   }
-  hold_registered();
+  hold_kept(elsewhere);
   return apart;
 }
 
 // Registered buffers, and what a pipeline's last stage keeps of earlier micro-batches.
-void DeepSpeedWriter::hold_registered() {
-  hold(work_.graph.buffers, kParameters);
+void DeepSpeedWriter::hold_kept(Bytes registered) {
+  hold(registered, kParameters);
   if (work_.graph.kept_outputs > Bytes::zero()) {
     hold(work_.graph.kept_outputs, MemoryCategory::logits);
   }
@@ -138,6 +147,21 @@ void DeepSpeedWriter::write_fused_flattening() {
   release_all(zeros);
 }
 
+// bf16_optimizer.py _setup_for_real_optimizer: a group's weights are flattened beside the module's
+// tensors, which then go; its master is cast from a clone of its part.
+void DeepSpeedWriter::write_bf16_flattening() {
+  writer_.mark(Phase::load);
+  const std::vector<std::vector<SlotIndex>> apart = load_apart();
+  writer_.mark(Phase::init);
+  for (std::size_t g = 0; g < apart.size(); ++g) {
+    const int group = static_cast<int>(g);
+    make_weights(group);
+    release_all(apart[g]);
+    make_masters(group);
+  }
+  allocate_buffers(BufferLifetime::resident);
+}
+
 // stage3.py __init__: the partitions are copied into one buffer while the cache is empty, masters
 // are cast from clones, a zero gradient of the largest comes and goes
 // (initialize_optimizer_states), then bucket and gradients are made.
@@ -179,6 +203,8 @@ void DeepSpeedWriter::write_initialisation() {
         flattens_on_gpu(config_, plan_.engine_parameters, plan_.cluster.gpu.memory.value));
   } else if (real && wrapper == OptimizerWrapper::fp16_fused) {
     write_fused_flattening();
+  } else if (real && wrapper == OptimizerWrapper::bf16_optimizer) {
+    write_bf16_flattening();
   } else {
     write_other_initialisation(real && wrapper == OptimizerWrapper::zero3);
   }
@@ -193,7 +219,7 @@ void DeepSpeedWriter::write_other_initialisation(bool zero3) {
   writer_.mark(Phase::init);
   // Stages 1 to 3 call it while they flatten (stage_1_and_2.py __init__, zero/utils.py defragment).
   if (config_.stage > 0) writer_.empty_cache();
-  hold_registered();
+  hold_kept(work_.graph.buffers);
   if (zero3) write_partitioned();
   allocate_buffers(BufferLifetime::resident);
   make_second_copies();

@@ -69,11 +69,12 @@ class DeepSpeedWriter {
   void write_initialisation();
   void write_flattening(bool on_gpu);
   void write_fused_flattening();
+  void write_bf16_flattening();
   void write_other_initialisation(bool zero3);
   void write_partitioned();
   void gather_for_hooks();
   std::vector<std::vector<SlotIndex>> load_apart();
-  void hold_registered();
+  void hold_kept(Bytes registered);
   bool is_open(std::size_t buffer, int group) const;  // made at the start, and not yet
   void make_weights(int group);
   void make_masters(int group);
