@@ -15,7 +15,14 @@ FetchModel fetch_model(const Plan& plan) {
   return make_fetch_model(*plan.model, plan.engine_parameters, plan.engine);
 }
 
-ModuleWalk::ModuleWalk(const Model& model, const ModelGraph& graph) : model_(model), graph_(graph) {
+bool misses_ends_of_recomputed(const Version& deepspeed) {
+  constexpr Version kFirst{0, 16, 0};
+  constexpr Version kMended{0, 16, 8};
+  return deepspeed >= kFirst && deepspeed < kMended;
+}
+
+ModuleWalk::ModuleWalk(const Model& model, const ModelGraph& graph, bool misses_ends_of_recomputed)
+    : model_(model), graph_(graph), misses_ends_(misses_ends_of_recomputed) {
   outer_.reserve(model_.modules.size());
   for (const Module& module : model_.modules) outer_.push_back(is_called(module));
   for (const BlockInstance& instance : graph_.instances) {

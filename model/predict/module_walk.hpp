@@ -23,9 +23,15 @@ struct ModuleStep {
 // Modules and parameters as the coordinator takes them.
 FetchModel fetch_model(const Plan& plan);
 
+// DeepSpeed 0.16.0 to 0.16.7 count a module's inputs on and do not begin at zero again
+// (parameter_offload.py _post_backward_module_hook: ds_grads_remaining). What is recomputed without
+// reentrance counts twice and down once, so that its backward never ends: what was gathered for
+// it stays until the optimizer's step.
+bool misses_ends_of_recomputed(const Version& deepspeed);
+
 class ModuleWalk {
  public:
-  ModuleWalk(const Model& model, const ModelGraph& graph);
+  ModuleWalk(const Model& model, const ModelGraph& graph, bool misses_ends_of_recomputed = false);
 
   // Calls on_module(ModuleStep) for what an event of a pass means; nothing for most events. Every
   // event of a micro-batch comes through here, in order.
@@ -74,6 +80,7 @@ class ModuleWalk {
     const bool enters = event.kind == EventKind::module_enter;
     const FetchPass direction =
         pass.pass == Pass::backward ? FetchPass::backward : FetchPass::forward;
+    if (!enters && direction == FetchPass::backward && misses_end(pass.instance)) return;
     if (enters) {
       open_ancestors(module);
       for (auto outer = chain_.rbegin(); outer != chain_.rend(); ++outer) {
@@ -81,6 +88,11 @@ class ModuleWalk {
       }
     }
     on_module(ModuleStep{module, direction, enters});
+  }
+
+  bool misses_end(std::int32_t instance) const {
+    return misses_ends_ && !graph_.checkpoint_reentrant &&
+           graph_.instances[at(instance)].checkpointed;
   }
 
   bool is_unwound(std::int32_t module) const {
@@ -92,6 +104,7 @@ class ModuleWalk {
 
   const Model& model_;
   const ModelGraph& graph_;
+  bool misses_ends_;
   std::vector<bool> outer_;  // called, and not announced by any block
   std::vector<bool> is_open_;
   std::vector<ModuleIndex> open_;      // outer modules that have been entered, the innermost last

@@ -1,10 +1,7 @@
 // Rehearsals of the families of hf_decoder.cpp (Gemma 2 and 3, SmolLM3, OLMo 2, Granite, Starcoder
 // 2, GLM-4, Command R) beside the simulation of the same scenarios, in three sets of versions.
 //
-// Nothing is fitted, and most lines agree to some kilobytes. What is more than 1 % off is not the
-// families' own: six were run again as a LLaMA of the same sizes, which is off by as much or more.
-// Those are tied embeddings of many tokens under stages 2 and 3 (Command R, a Granite, a
-// Starcoder).
+// Nothing is fitted, and most lines agree to some kilobytes.
 #include <cmath>
 #include <vector>
 
@@ -41,7 +38,7 @@ TEST_CASE("memory of rehearsed Gemma, OLMo, Granite, Starcoder, GLM and Command 
   REQUIRE(allocated.size() > 160);
   CHECK(share_within(allocated, 0.0001) > 0.5);
   CHECK(share_within(allocated, 0.001) > 0.8);
-  CHECK(share_within(allocated, 0.01) > 0.9);
+  CHECK(share_within(allocated, 0.01) > 0.97);
 }
 
 }  // namespace

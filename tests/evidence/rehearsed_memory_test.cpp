@@ -68,10 +68,10 @@ TEST_CASE(
   }
   const Spread allocated = spread_of(deviations.allocated);
   CHECK(allocated.median < 0.001);
-  CHECK(allocated.high < 0.08);
+  CHECK(allocated.high < 0.01);
   const Spread reserved = spread_of(deviations.reserved);
   CHECK(reserved.median < 0.005);
-  CHECK(reserved.high < 0.15);
+  CHECK(reserved.high < 0.08);
   const Spread held = spread_of(deviations.held);
   CHECK(held.median < 0.001);
   CHECK(held.high < 0.02);

@@ -44,7 +44,7 @@ Plan plan_of(bool reentrant, const char* release, const char* method) {
 // recomputation and the backward of that layer.
 std::string hooks_of_a_layer(const Plan& plan) {
   const ModelGraph graph = build_graph(*plan.model, graph_options(plan));
-  ModuleWalk walk(*plan.model, graph);
+  ModuleWalk walk(*plan.model, graph, misses_ends_of_recomputed(plan.software.deepspeed_release));
   const std::string layer = "model.layers.2";
   std::string text;
   for (const PassStep& pass : micro_batch(graph)) {
@@ -92,6 +92,19 @@ TEST_CASE(
   }
   // Every backward hook fires once.
   CHECK(hooks.find("bmlp") == hooks.rfind("bmlp"));
+}
+
+TEST_CASE(
+    "The backward of what is recomputed without reentrance never ends under DeepSpeed 0.16.0 to "
+    "0.16.7") {
+  for (const char* release : {"0.16.0", "0.16.4", "0.16.7"}) {
+    CHECK(hooks_of_a_layer(plan_of(false, release, "full")).find('B') == std::string::npos);
+    CHECK(hooks_of_a_layer(plan_of(true, release, "full")).find("Bdown_proj") != std::string::npos);
+  }
+  for (const char* release : {"0.15.4", "0.16.8", "0.17.0"}) {
+    CHECK(hooks_of_a_layer(plan_of(false, release, "full")).find("Bdown_proj") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("DeepSpeed 0.19 holds frozen weights to the end of a reentrant backward, and says so") {
