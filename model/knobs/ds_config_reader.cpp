@@ -1,6 +1,8 @@
 // Reading a ds_config.json as its author meant it; see ds_config.hpp.
 #include <array>
 #include <cmath>
+#include <string_view>
+#include <unordered_map>
 
 #include "model/diagnostic.hpp"
 #include "model/knobs/ds_config.hpp"
@@ -71,8 +73,10 @@ class Reader {
   }
 
   void read_section(const Json& object, const std::string& section) {
+    std::unordered_map<std::string_view, const Json*> last;  // of keys that are repeated it counts
+    for (const auto& [key, value] : object.members()) last[key] = &value;
     for (const auto& [key, value] : object.members()) {
-      if (&value != object.find(key)) continue;  // repeated later: the last one counts
+      if (last[key] != &value) continue;
       read_member(section, key, value);
     }
   }
