@@ -369,13 +369,14 @@ void FsdpWriter::free_adapter(Adapter& adapter) {
 
 // The gradients of a unit's parameters become that of its flat parameter (autograd's split); an
 // earlier micro-step's, not reduced yet, is added to.
+// Autograd runs it on the stream on which the views were made, the gathering one.
 void FsdpWriter::join_views(int index) {
   UnitSlots& slots = slots_of(index);
   if (slots.views.empty()) return;
   const Bytes bytes = unit_of(index).numel * config_.compute_dtype;
   const bool adds = slots.holds_flat;
   const SlotIndex joined = adds ? writer_.new_slot() : slots.flat;
-  writer_.allocate(joined, bytes, kGradients, kComputeStream);
+  writer_.allocate(joined, bytes, kGradients, unshard_);
   writer_.issue(tasks_.kernel("join gradients", bytes * 2), kComputeStream);
   for (const SlotIndex view : slots.views) writer_.release(view);
   slots.views.clear();
