@@ -192,10 +192,6 @@ void resolve_implementation(Resolver& r) {
 void check_embedded(Resolver& r) {
   const Workload& workload = r.plan.workload;
   if (workload.engine != TrainingEngine::embedded) return;
-  if (r.plan.ds_config.is_set(Knob::scheduler_type)) {
-    r.warn(r.ds_config_file + ": " + std::string(pointer_of(Knob::scheduler_type)) +
-           ": the embedded runtime keeps the optimizer's lr and has no schedulers");
-  }
   const auto only = [&](ScenarioKey key, bool good, const char* expected, std::string_view got) {
     if (good) return;
     r.problem(r.origin(key), std::string(expected) + " under engine embedded", std::string(got));

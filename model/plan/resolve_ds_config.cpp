@@ -120,6 +120,11 @@ void load_ds_config(Resolver& r, const Prepared& prepared) {
       if (note.severity == Severity::info) continue;
       r.warn(r.ds_config_file + ": " + note.pointer + ": " + note.message);
     }
+    const bool embedded = r.plan.workload.engine == TrainingEngine::embedded;
+    if (embedded && r.plan.ds_config.is_set(Knob::scheduler_type)) {
+      r.warn(r.ds_config_file + ": " + std::string(pointer_of(Knob::scheduler_type)) +
+             ": the embedded runtime keeps the optimizer's lr and has no schedulers");
+    }
   } else {
     const TrainingEngine engine = r.plan.workload.engine;
     const bool whole = engine == TrainingEngine::ddp;

@@ -123,6 +123,14 @@ TEST_CASE("keys that change the run and are not modelled are reported") {
   CHECK(contains(plan.warnings, "/zero_optimization/offload_optimizer/super_offload"));
 }
 
+TEST_CASE("a schedule that the embedded runtime does not follow is a warning") {
+  const std::string config =
+      R"({"scheduler":{"type":"WarmupLR","params":{"warmup_num_steps":10}}})";
+  const Plan embedded = resolve(seven_b(R"({"engine":"embedded"})", config));
+  CHECK(contains(embedded.warnings, "/scheduler/type: the embedded runtime keeps"));
+  CHECK_FALSE(contains(resolve(seven_b("{}", config)).warnings, "the embedded runtime keeps"));
+}
+
 TEST_CASE("auto follows the Trainer's rules") {
   const Plan plan =
       resolve(seven_b(R"({"micro_batch_size":2,"gradient_accumulation_steps":4})",
