@@ -215,12 +215,7 @@ class MadeFolders {
 
   // The kit's own folder first, then those of its files.
   void make(const std::string& path) {
-    std::error_code error;
-    std::vector<std::string> missing;
-    for (fs::path at = fs::absolute(path, error); !at.empty() && !fs::exists(at, error);
-         at = at.parent_path()) {
-      missing.push_back(at.string());
-    }
+    const std::vector<std::string> missing = missing_folders(path);
     made_.insert(made_.end(), missing.rbegin(), missing.rend());
     make_folder(path);
   }

@@ -332,6 +332,16 @@ void rename_to_free_name(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) != 0) failed(to, errno);
 }
 
+std::vector<std::string> missing_folders(const std::string& path) {
+  std::vector<std::string> missing;
+  std::error_code error;
+  for (fs::path at = fs::absolute(path, error); !at.empty() && !fs::exists(at, error);
+       at = at.parent_path()) {
+    missing.push_back(at.string());
+  }
+  return missing;
+}
+
 std::string name_in_the_making(const std::string& path) {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789";
   constexpr std::size_t kLongestName = 255;  // of most file systems

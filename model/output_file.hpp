@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace zeroplan {
 
@@ -65,6 +66,9 @@ void append_line(const std::string& path, std::string_view line);
 
 // Why replace_file() would refuse the path, as far as that can be known without writing.
 std::optional<std::string> why_not_writable(const std::string& path);
+
+// The folder and those of its parents that are not there, the innermost first.
+std::vector<std::string> missing_folders(const std::string& path);
 
 // The folder's names are on the disk when it returns.
 void sync_folder(const std::string& path);

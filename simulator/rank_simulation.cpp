@@ -77,7 +77,7 @@ std::vector<PlannedRank> write_rank_programs(const Plan& plan,
     if (at == distinct.end() || *at != rank) distinct.insert(at, rank);
   };
   if (shown) also(*shown);
-  // Instead of one that stands in for a single rank.
+  // A single remaining rank is simulated itself and needs no representative rank.
   if (std::ssize(distinct) + 1 == all) {
     for (int rank = 0; rank < all; ++rank) also(rank);
   }

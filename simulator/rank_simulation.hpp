@@ -53,12 +53,12 @@ struct PlannedRank {
   bool is_shown = false;  // its memory is asked for, whichever rank needs most
 };
 
-// The ranks of the plan whose programs differ (distinct_ranks()), ascending, and behind them one
-// that stands in for the rest, where that is more than one. One where all are alike: stage 3, FSDP,
-// DDP, stage 0, and BF16_Optimizer, whose ranks all scan and clip the gradients of the whole model
-// and update partitions of one size (bf16_optimizer.py step, get_grads_for_norm). Of a pipeline's
-// stage the heaviest: what stages wait for each other is not played. `shown` is among them, or one
-// that is equal to it. Precondition: 0 <= shown < partition_ranks().
+// The ranks of the plan whose programs differ (distinct_ranks()), ascending. Behind them comes one
+// representative of all other ranks, where there are two or more. One rank where all are alike:
+// stage 3, FSDP, DDP, stage 0, and BF16_Optimizer, whose ranks all scan and clip the gradients of
+// the whole model and update partitions of one size (bf16_optimizer.py step, get_grads_for_norm).
+// Of a pipeline's stage the heaviest: what stages wait for each other is not played. `shown` is
+// among them, or one that is equal to it. Precondition: 0 <= shown < partition_ranks().
 std::vector<PlannedRank> write_rank_programs(const Plan& plan,
                                              const StepWork& work,
                                              std::optional<int> shown = std::nullopt);

@@ -263,8 +263,8 @@ TensorSort HeldTensors::momentary_sort(std::size_t instruction) const {
   const std::vector<Instruction>& code = rank_.program.code;
   const Instruction& what = code[instruction];
   if (instruction < rank_.initialisation.end) {
-    const bool registered = what.category == MemoryCategory::parameters &&
-                            is_registered_buffer(Bytes::of(what.bytes));
+    const bool registered =
+        what.category == MemoryCategory::parameters && is_registered_buffer(Bytes::of(what.bytes));
     if (!registered) return building_sort(what.category);
     return {"buffers registered by modules (masks, tables)", "", {}};
   }

@@ -58,13 +58,14 @@ class GradientReducer {
   void keep_for_slowest_owner() { keeps_for_slowest_ = true; }
 
   const FlatPartition& partition() const { return partition_; }
+  // Are gradients copied into a bucket's buffer? Stages 1 and 2 with offload do, whatever is said.
+  bool contiguous() const;
   // Stages 1 and 2: does the rank own a part of it?
   bool owns(int parameter) const { return slice_of_[static_cast<std::size_t>(parameter)] >= 0; }
 
  private:
   bool at_boundary() const { return micro_step_ == config_.gradient_accumulation_steps - 1; }
   bool offloads() const { return config_.offload_optimizer.device != OffloadDevice::none; }
-  bool contiguous() const;
   Elements numel_of(int parameter) const {
     return parameters_[static_cast<std::size_t>(parameter)].numel;
   }

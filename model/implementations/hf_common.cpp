@@ -98,45 +98,51 @@ Tensor layer_norm(Tape& t, std::string_view module, const Tensor& x) {
   return t.leave(scope, out);
 }
 
-// LlamaRMSNorm.forward
-Tensor rms_norm(Tape& t, std::string_view module, const Tensor& x) {
-  Tensor in = x;
-  const auto scope = t.enter(module, in);
-  Tensor hidden = aten::to(t, in, DType::fp32);
+namespace {
+
+// x * rsqrt(mean(x^2) + eps) in fp32. Both are local variables of a norm's forward(), which holds
+// them until it returns.
+struct OverRootMeanSquare {
+  Tensor hidden, variance;
+};
+OverRootMeanSquare over_root_mean_square(Tape& t, const Tensor& x) {
+  Tensor hidden = aten::to(t, x, DType::fp32);
   Tensor variance = aten::pow(t, hidden, 2);
   variance = aten::mean_last(t, variance);
   Tensor factor = aten::shift(t, variance);
   factor = aten::rsqrt(t, factor);
   hidden = aten::mul(t, hidden, factor);
-  factor = Tensor();
+  return {std::move(hidden), std::move(variance)};
+}
+
+}  // namespace
+
+// LlamaRMSNorm.forward
+Tensor rms_norm(Tape& t, std::string_view module, const Tensor& x) {
+  Tensor in = x;
+  const auto scope = t.enter(module, in);
+  OverRootMeanSquare locals = over_root_mean_square(t, in);
   Tensor out;
   {
-    const Tensor normed = aten::to(t, hidden, x.dtype());
+    const Tensor normed = aten::to(t, locals.hidden, x.dtype());
     out = aten::mul(t, t.module_parameter("weight"), normed);
   }
-  // Local variables hold the fp32 product and the variance until the function returns.
-  hidden = Tensor();
-  variance = Tensor();
+  locals.hidden = Tensor();
+  locals.variance = Tensor();
   return t.leave(scope, out);
 }
 
 Tensor rms_norm_weighed_in_fp32(Tape& t, std::string_view module, const Tensor& x) {
   Tensor in = x;
   const auto scope = t.enter(module, in);
-  Tensor hidden = aten::to(t, in, DType::fp32);
-  Tensor variance = aten::pow(t, hidden, 2);
-  variance = aten::mean_last(t, variance);
-  Tensor factor = aten::shift(t, variance);
-  factor = aten::rsqrt(t, factor);
-  hidden = aten::mul(t, hidden, factor);
-  factor = Tensor();
+  OverRootMeanSquare locals = over_root_mean_square(t, in);
   Tensor out;
   {
-    const Tensor product = aten::mul(t, t.module_parameter("weight"), hidden);
+    const Tensor product = aten::mul(t, t.module_parameter("weight"), locals.hidden);
     out = aten::to(t, product, x.dtype());
   }
-  hidden = Tensor();
-  variance = Tensor();
+  locals.hidden = Tensor();
+  locals.variance = Tensor();
   return t.leave(scope, out);
 }
 

@@ -10,27 +10,6 @@ namespace zeroplan::hf {
 
 namespace {
 
-// GptOssRMSNorm.forward: the weight multiplies in fp32, unlike LLaMA's.
-Tensor norm(Tape& t, std::string_view module, const Tensor& x) {
-  Tensor in = x;
-  const auto scope = t.enter(module, in);
-  Tensor hidden = aten::to(t, in, DType::fp32);
-  Tensor variance = aten::pow(t, hidden, 2);
-  variance = aten::mean_last(t, variance);
-  Tensor factor = aten::shift(t, variance);
-  factor = aten::rsqrt(t, factor);
-  hidden = aten::mul(t, hidden, factor);
-  factor = Tensor();
-  Tensor out;
-  {
-    const Tensor product = aten::mul(t, t.module_parameter("weight"), hidden);
-    out = aten::to(t, product, x.dtype());
-  }
-  hidden = Tensor();
-  variance = Tensor();
-  return t.leave(scope, out);
-}
-
 Shape table_shape(const Context& c) { return Shape{1, c.sequence, c.shape().rotary_dim / 2}; }
 
 // GptOssRotaryEmbedding.forward (no_grad): tables of half a head, in fp32, then in the model's
@@ -175,11 +154,11 @@ Tensor layer(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   Tensor residual = hidden;
-  hidden = norm(t, "input_layernorm", hidden);
+  hidden = rms_norm_weighed_in_fp32(t, "input_layernorm", hidden);
   hidden = self_attention(t, c, hidden);
   hidden = aten::add(t, residual, hidden);
   residual = hidden;
-  hidden = norm(t, "post_attention_layernorm", hidden);
+  hidden = rms_norm_weighed_in_fp32(t, "post_attention_layernorm", hidden);
   hidden = mixture(t, c, hidden);
   hidden = aten::add(t, residual, hidden);
   return t.leave(scope, hidden);
@@ -219,7 +198,7 @@ void build_gpt_oss(GraphAssembler& assembler, const Context& given) {
   keep_logits(assembler, c);
   assembler.add("GptOssForCausalLM head", "", [&](Tape& t) {
     Tensor hidden = t.input(c.hidden_shape(), t.dtype());
-    hidden = norm(t, "model.norm", hidden);
+    hidden = rms_norm_weighed_in_fp32(t, "model.norm", hidden);
     t.forget_input();
     return causal_loss(t, c, {"lm_head", "model.embed_tokens", LossCode::loss_function}, hidden);
   });

@@ -158,11 +158,8 @@ std::optional<std::string> run_of(const std::string& checkpoint) {
 
 // With its parents, all of them on the disk.
 void make_folder_to_last(const std::string& folder) {
-  std::vector<fs::path> missing;
+  const std::vector<std::string> missing = missing_folders(folder);
   std::error_code error;
-  for (fs::path at = fs::absolute(folder); !fs::exists(at, error); at = at.parent_path()) {
-    missing.push_back(at);
-  }
   fs::create_directories(folder, error);
   if (!is_folder(folder)) {
     std::error_code ignored;
@@ -171,7 +168,7 @@ void make_folder_to_last(const std::string& folder) {
     }
     throw WriteError(folder, error ? error.message() : reason_of(ENOTDIR));
   }
-  for (const fs::path& made : missing) sync_folder(made.parent_path().string());
+  for (const std::string& made : missing) sync_folder(fs::path(made).parent_path().string());
 }
 
 std::string without_slashes(std::string folder) {

@@ -40,7 +40,7 @@ void DeepSpeedWriter::write_actions(const EngineActions& actions) {
   }
   // With overlap a bucket's list of gradients is cleared by the next reduction
   // (stage_1_and_2.py _clear_previous_reduced_grads).
-  const bool cleared_later = config_.overlap_comm && !has_bucket_buffer() && !config_.embedded;
+  const bool cleared_later = config_.overlap_comm && !reducer_.contiguous() && !config_.embedded;
   if (config_.stage < 3 && !cleared_later) release_flushed();
 }
 

@@ -101,7 +101,7 @@ bool DeepSpeedWriter::separate_accumulation() const {
 // the reduce stream (stage3.py __add_grad_to_ipg_bucket).
 void DeepSpeedWriter::copy_into_bucket(std::int32_t parameter, SlotIndex slot) {
   const Elements numel = plan_.engine_parameters[static_cast<std::size_t>(parameter)].numel;
-  if (!has_bucket_buffer() || numel > config_.reduce_bucket) {
+  if (!reducer_.contiguous() || numel > config_.reduce_bucket) {
     held_.push_back({parameter, slot});
     return;
   }
@@ -160,7 +160,7 @@ void DeepSpeedWriter::finish_backward(int micro_step) {
   reducer_.end_backward(actions_);
   write_actions(actions_);
   // Without a bucket's buffer what the rank owns stays where autograd made it.
-  if (!has_bucket_buffer()) release_held();
+  if (!reducer_.contiguous()) release_held();
   make_owned_storage();
   release_held();
   release_transients();
@@ -178,11 +178,6 @@ void DeepSpeedWriter::release_waiting_gradients() {
 
 // --- gradients outside the bucket's buffer
 
-bool DeepSpeedWriter::has_bucket_buffer() const {
-  return config_.contiguous_gradients ||
-         (config_.stage < 3 && config_.offload_optimizer.device != OffloadDevice::none);
-}
-
 void DeepSpeedWriter::note_flushed(std::span<const int> members) {
   for (HeldGradient& gradient : held_) {
     if (std::find(members.begin(), members.end(), gradient.parameter) != members.end()) {
@@ -198,7 +193,7 @@ void DeepSpeedWriter::release_flushed() {
   const bool until_the_end = config_.stage == 1 && !config_.embedded;
   std::vector<HeldGradient> kept;
   for (const HeldGradient& gradient : held_) {
-    const bool own = !has_bucket_buffer() && reducer_.owns(gradient.parameter);
+    const bool own = !reducer_.contiguous() && reducer_.owns(gradient.parameter);
     if (gradient.is_flushed && !until_the_end && !own) {
       release_gradient(gradient.slot);
     } else {

@@ -112,7 +112,6 @@ class DeepSpeedWriter {
   bool separate_accumulation() const;
   void finish_backward(int micro_step);
   void release_waiting_gradients();
-  bool has_bucket_buffer() const;
   void note_flushed(std::span<const int> members);
   void release_flushed();
   void drop_kept(std::int32_t parameter);

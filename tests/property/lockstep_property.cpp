@@ -234,7 +234,7 @@ TEST_CASE("any rank's memory can be asked for, and none has much more than the o
       const auto program = write_rank_program(plan, work, rank % partition_ranks(plan.engine));
       if (worst.gpu.peak_total.gib() >= 0.5 * worst.gpu.capacity.gib()) continue;
       CHECK(asked.gpu.static_allocated == simulate_rank(program).static_allocated);
-      // Not every rank is played where none is asked for (distinct_ranks()).
+      // Without a requested rank only distinct_ranks() are simulated.
       CHECK(asked.gpu.peak_allocated / worst.gpu.peak_allocated < 1.01);
       less += asked.gpu.peak_allocated < worst.gpu.peak_allocated ? 1 : 0;
     }
