@@ -32,14 +32,15 @@ std::int64_t integer_of(const std::string& path, const std::string& name, const 
 }
 
 DType dtype_of(const std::string& path, const std::string& name, const Json* json) {
-  const std::string text = json != nullptr && json->is_string() ? json->as_string() : "none";
+  const std::string text = json != nullptr && json->is_string() ? json->as_string() : "";
   if (text == "F32") return DType::fp32;
   if (text == "BF16") return DType::bf16;
   if (text == "F16") return DType::fp16;
-  refuse(path, "/" + name + "/dtype", text);
+  refuse(path, "/" + name + "/dtype", json == nullptr ? "none" : json->describe());
 }
 
-TensorInfo info_of(const std::string& path, const std::string& name, const Json& json) {
+TensorInfo info_of(const std::string& path, const std::string& key, const Json& json) {
+  const std::string name = pointer_token(key);
   if (!json.is_object()) refuse(path, "/" + name, json.describe());
   TensorInfo info;
   info.dtype = dtype_of(path, name, json.find("dtype"));
@@ -89,7 +90,7 @@ SafetensorsHeader read_safetensors_header(std::istream& file,
     if (name == "__metadata__") continue;
     TensorInfo info = info_of(path, name, value);
     if (info.end > file_size - header.data_begin) {
-      refuse(path, "/" + name, "data behind the file's end");
+      refuse(path, "/" + pointer_token(name), "data behind the file's end");
     }
     header.tensors.emplace(name, std::move(info));
   }
