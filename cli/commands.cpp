@@ -204,6 +204,11 @@ constexpr OptionInfo kSecretFile = {
     "",
     "FILE",
     "the secret by which processes on several machines know each other (ZEROPLAN_SECRET)"};
+constexpr OptionInfo kJoinTimeout = {
+    "--join-timeout",
+    "",
+    "SECONDS",
+    "how long processes wait for the others of their job to come (30)"};
 constexpr OptionInfo kRunTrace = {
     "--trace", "", "FILE", "write the last step's timeline; ui.perfetto.dev opens it"};
 constexpr OptionInfo kMeasurement = {
@@ -215,6 +220,7 @@ constexpr std::array kRunOptions = {
     kDeviceMemory,
     kCollectives,
     kSecretFile,
+    kJoinTimeout,
     kSeed,
     kData,
     kWeights,
@@ -232,6 +238,7 @@ constexpr std::array kVerifyOptions = {
     kDeviceMemory,
     kCollectives,
     kSecretFile,
+    kJoinTimeout,
     kSeed,
     kData,
     kRunTrace,
@@ -439,8 +446,9 @@ constexpr std::array kCommands = {
         "  zeroplan rehearse --gpu H100 --ranks 8 --find micro-batch -- python train.py --mbs {}\n",
         run_rehearse},
     CommandInfo{"replay",
-                "hold the engine policies against recordings of DeepSpeed",
-                "TRACES.jsonl",
+                "hold the simulator's engine against recordings of DeepSpeed, its allocator "
+                "against memory snapshots of PyTorch",
+                "RECORDINGS",
                 false,
                 {},
                 "",

@@ -159,6 +159,9 @@ namespace {
 runtime::JoinOptions join_options(const Arguments& arguments) {
   runtime::JoinOptions options =
       join_options_of(arguments.text("collectives"), arguments.text("secret-file"));
+  if (const auto seconds = arguments.real("join-timeout", 1.0, 86400.0)) {
+    options.rendezvous = std::chrono::milliseconds(static_cast<std::int64_t>(1000.0 * *seconds));
+  }
   // The computation may be far from its next collective: nothing else ends it.
   options.abandoned = [](const std::string& reason) {
     std::cerr << "error: training: " << reason << std::endl;

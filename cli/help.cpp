@@ -21,7 +21,7 @@ std::string_view positional_help(const CommandInfo& command, std::string_view na
   if (name == "LOGS") return "logs, traces, snapshots, tables, folders of autotuning results";
   if (name == "COMMAND") return "the program and its arguments, behind --";
   if (name == "MEASUREMENTS") return "files with one measurement a line";
-  return "recordings of DeepSpeed, one JSON object a line";
+  return "recordings of DeepSpeed, one JSON object a line; or a memory snapshot of PyTorch";
 }
 
 // "  left        right", the right part in its own column.

@@ -97,10 +97,12 @@ class Json {
 // How many values (items, members, and what holds them) a document may have. Each takes up to 250
 // bytes while it is read, so this is what bounds the memory that a document costs.
 inline constexpr std::int64_t kMostValues = 500'000;
-// Of files that programs write with very many: headers of weights, recordings of engines.
-inline constexpr std::int64_t kMostRecordedValues = 10'000'000;
-// Of traces and snapshots of a gigabyte.
+// Of files that programs write with very many: headers of weights, recordings of engines. Fifty
+// times the largest recording there is, and 16 MiB of them read within 300 MB.
+inline constexpr std::int64_t kMostRecordedValues = 4'000'000;
+// Of traces and snapshots of a gigabyte. Theirs are longer than this many bytes each.
 inline constexpr std::int64_t kMostTracedValues = 50'000'000;
+inline constexpr std::int64_t kTracedValueBytes = 4;
 
 struct JsonOptions {
   bool comments = true;         // // and /* */ are skipped

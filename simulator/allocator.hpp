@@ -5,7 +5,8 @@
 // It runs inside the event loop: every call is made at the moment the host makes it and reads, from
 // the stream clocks, which work the GPU has finished by then. It holds no clock and starts nothing.
 // A value type: a copy is an independent allocator in the same state. Deterministic: addresses are
-// invented (each new segment above all former ones), and only their order has an influence.
+// invented (each new segment above all former ones, but for place_next_segment), and only their
+// order has an influence.
 //
 // Cost: tens of nanoseconds a call, no heap allocation once the arena has grown to its size.
 // Units: Bytes. Errors: ZP_CHECK for misuse (a stream outside 0..63, freeing what is not
@@ -128,6 +129,8 @@ class CachingAllocator {
   // torch.cuda.memory._set_allocator_settings: existing expandable segments stay, and are not used
   // while it is off.
   void set_expandable_segments(bool on) { options_.expandable_segments = on; }
+  // Where the device puts the next segment, where that is known: of a recording.
+  void place_next_segment(std::int64_t address) { next_address_ = address; }
   // What the process can have of the device changes, as when NCCL allocates its buffers.
   void set_available(Bytes available) { options_.available = available; }
 

@@ -1,5 +1,6 @@
 #include "evidence/importers/import.hpp"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <map>
@@ -252,7 +253,8 @@ ImportedFile import_bytes(std::string_view bytes, const std::string& file, const
   if (opens_document(bytes)) {
     try {
       JsonOptions options;
-      options.max_values = kMostTracedValues;
+      options.max_values =
+          std::clamp(std::ssize(bytes) / kTracedValueBytes, kMostRecordedValues, kMostTracedValues);
       read_document(parse_json(bytes, file, options).root, result, empty);
       return result;
     } catch (const InputError& error) {

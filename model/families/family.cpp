@@ -183,7 +183,7 @@ std::int64_t rotated_elements(const ConfigReader& config,
                               double share) {
   const double width = static_cast<double>(attention.head_dim);
   const auto rotated = static_cast<std::int64_t>(share * width);
-  if (rotated % 2 == 0 || rotated == 1) return rotated;
+  if (rotated % 2 == 0) return rotated;
   const bool divides = attention.heads > 0 && attention.hidden % attention.heads == 0;
   if (!divides && config.find({"head_dim"}) == nullptr) return rotated;  // said already
   std::string used;

@@ -94,6 +94,7 @@ inline constexpr std::string_view kBooleanZero = "zero-optimization-boolean";
 inline constexpr std::string_view kDuplicateKey = "duplicate-key";
 inline constexpr std::string_view kUnknownKey = "unknown-key";
 inline constexpr std::string_view kMisspelledKey = "misspelled-key";
+inline constexpr std::string_view kMisplacedKey = "misplaced-key";
 inline constexpr std::string_view kRejectedKey = "rejected-key";
 inline constexpr std::string_view kComments = "comments";
 inline constexpr std::string_view kTrailingCommas = "trailing-commas";

@@ -154,23 +154,42 @@ class Reader {
     if (!near.empty()) {
       note(note_code::kMisspelledKey, pointer, near, passed_on ? 1 : 0);
     } else if (!elsewhere.empty()) {
-      note(note_code::kUnknownKey, pointer, {elsewhere}, 1);
+      note(note_code::kMisplacedKey, pointer, {elsewhere});
+    } else if (const std::string meant = misspelled_elsewhere(section, key); !meant.empty()) {
+      note(note_code::kMisplacedKey, pointer, {meant}, 1);
     } else {
-      note(note_code::kUnknownKey, pointer, {}, passed_on ? 2 : 0);
+      note(note_code::kUnknownKey, pointer, {}, passed_on ? 1 : 0);
     }
   }
 
-  // "/gradient_clipping" for a key that only stands in the wrong section.
-  static std::string key_elsewhere(std::string_view key) {
+  // The only knob whose name `matches`; empty where none or several do.
+  template <typename Matches>
+  static std::string only_knob(Matches matches) {
     std::string_view found;
     for (const KnobRow& row : kKnobs) {
       // Nobody means Apex today: fp16.opt_level is a leftover.
       const bool apex = row.pointer.starts_with("/amp/");
-      if (apex || row.pointer.substr(row.pointer.rfind('/') + 1) != key) continue;
+      if (apex || !matches(row.pointer.substr(row.pointer.rfind('/') + 1))) continue;
       if (!found.empty()) return "";
       found = row.pointer;
     }
     return std::string(found);
+  }
+
+  // "/gradient_clipping" for a key that only stands in the wrong section.
+  static std::string key_elsewhere(std::string_view key) {
+    const std::string within_zero = std::string(kZeroSection) + "/" + std::string(key);
+    if (find_section(within_zero)) return within_zero;
+    return only_knob([&](std::string_view name) { return name == key; });
+  }
+
+  // "/zero_optimization/stage" for "stge" at the top. Short names are too near to anything.
+  static std::string misspelled_elsewhere(std::string_view section, std::string_view key) {
+    constexpr std::size_t kTelling = 4;
+    if (!section.empty() || key.size() < kTelling) return "";
+    return only_knob([&](std::string_view name) {
+      return name.size() >= kTelling && is_misspelling_of(name, key);
+    });
   }
 
   void read_alias(const Deferred& alias) {

@@ -14,7 +14,6 @@ constexpr std::array kNotes = {
              .summary = "every key is one that DeepSpeed reads",
              .cost = "the key does nothing, and nobody says so",
              .texts = {{"the key is not known and has no influence"},
-                       {"the key is not known and has no influence", "the key belongs at {0}"},
                        {"the key is not known; DeepSpeed passes it to the class that is named "
                         "here"}},
              .source = "runtime/config.py:_initialize_params"},
@@ -26,6 +25,13 @@ constexpr std::array kNotes = {
                        {"the key is not known; DeepSpeed passes it to the class that is named "
                         "here",
                         "did you mean {0}?"}},
+             .source = "runtime/config.py:_initialize_params"},
+    RuleInfo{.code = note_code::kMisplacedKey,
+             .severity = Severity::warning,
+             .summary = "no key stands outside the section in which DeepSpeed reads it",
+             .cost = "outside the checked sections such a key is ignored without a word",
+             .texts = {{"the key is not known here and has no influence", "the key belongs at {0}"},
+                       {"the key is not known here and has no influence", "did you mean {0}?"}},
              .source = "runtime/config.py:_initialize_params"},
     RuleInfo{
         .code = note_code::kRejectedKey,

@@ -118,7 +118,8 @@ void load_ds_config(Resolver& r, const Prepared& prepared) {
     r.plan.ds_config = read_ds_config_of(*said);
     for (const Finding& note : r.plan.ds_config.notes()) {
       if (note.severity == Severity::info) continue;
-      r.warn(r.ds_config_file + ": " + note.pointer + ": " + note.message);
+      r.warn(r.ds_config_file + ": " + note.pointer + ": " + note.message +
+             (note.fix.empty() ? "" : "; " + note.fix));
     }
     const bool embedded = r.plan.workload.engine == TrainingEngine::embedded;
     if (embedded && r.plan.ds_config.is_set(Knob::scheduler_type)) {

@@ -17,8 +17,9 @@ inline constexpr EnumNames<Transport, 3> kTransportNames{{"auto", "tcp", "mpi"}}
 
 struct JoinOptions {
   Transport transport = Transport::automatic;
-  std::chrono::milliseconds rendezvous = std::chrono::minutes(5);  // for all ranks to come
-  std::chrono::milliseconds patience = std::chrono::minutes(10);   // for one collective
+  // For all ranks to come: who is killed before has told nobody. Launchers start ranks at once.
+  std::chrono::milliseconds rendezvous = std::chrono::seconds(30);
+  std::chrono::milliseconds patience = std::chrono::minutes(10);  // for one collective
   Abandoned abandoned;                                             // TCP alone
   TcpTimes times;
   std::string secret;  // of all ranks, over TCP; empty: none (secret.hpp)

@@ -97,7 +97,7 @@ std::string RendezvousHost::who_is_missing() const {
   for (int rank = 1; rank < group_.ranks; ++rank) {
     if (!member(rank).socket) missing.push_back(rank);
   }
-  return fmt::format("rank {} did not come to {} in {} s{}",
+  return fmt::format("rank {} did not come to {} in {} s (--join-timeout){}",
                      fmt::join(missing, ", "),
                      meeting_place(group_),
                      seconds_of(patience_),

@@ -94,7 +94,7 @@ Descriptor find_rank_0(const ProcessGroup& group,
     pause = std::min(2 * pause, milliseconds(500));
     answer = std::min(2 * answer, kLongestAnswer);
   }
-  throw SocketError(fmt::format("rank {} did not reach rank 0 at {} in {} s: {}",
+  throw SocketError(fmt::format("rank {} did not reach rank 0 at {} in {} s (--join-timeout): {}",
                                 group.rank,
                                 meeting_place(group),
                                 std::chrono::duration<double>(patience).count(),

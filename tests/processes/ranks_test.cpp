@@ -24,7 +24,7 @@ using std::chrono::seconds;
 using Words = std::vector<std::string>;
 using Processes = std::vector<std::unique_ptr<Process>>;
 
-// How long ranks may take to end that would otherwise wait for five minutes.
+// How long ranks may take to end that would otherwise wait for --join-timeout.
 constexpr seconds kPrompt{60};
 
 std::string model_of(const std::string& heads, const std::string& epsilon) {
@@ -69,7 +69,9 @@ Words words_of(const Folder& folder, const std::string& from = "", const std::st
                  "--seed",
                  "0",
                  "--steps",
-                 "3"};
+                 "3",
+                 "--join-timeout",
+                 "300"};
   for (std::string& word : words) {
     if (word == from || word == folder / from)
       word = to.ends_with("json") || to.ends_with("text") ? folder / to : to;
@@ -249,6 +251,25 @@ TEST_CASE("ranks with the same secret train; one with another says so") {
   const Processes refused = start(folder, {unreadable});
   CHECK(refused[0]->wait(kPrompt) == 2);
   CHECK(refused[0]->err().find("--secret-file: expected a readable file") != std::string::npos);
+}
+
+TEST_CASE(
+    "a rank that is killed before it has called is waited for as long as --join-timeout says") {
+  const Folder folder;
+  write_files(folder);
+  const Start brief{words_of(folder, "300", "2"), {}};
+  const Start never{{"/bin/false"}, {}};
+  const Processes processes = start(folder, {brief, brief, never});
+  for (const std::size_t rank : {0U, 1U}) {
+    CHECK(processes[rank]->wait(kPrompt) == 1);
+    INFO(processes[rank]->err());
+    CHECK(processes[rank]->err().find("rank 2 did not come to ") != std::string::npos);
+    CHECK(processes[rank]->err().find(" in 2 s (--join-timeout)") != std::string::npos);
+  }
+  const Processes odd = start(folder, {{words_of(folder, "300", "0"), {}}});
+  CHECK(odd[0]->wait(kPrompt) == 2);
+  CHECK(odd[0]->err().find("--join-timeout: expected a number from 1.0 to 86400.0") !=
+        std::string::npos);
 }
 
 TEST_CASE("a rank that is killed while others are missing ends those that come") {

@@ -399,9 +399,11 @@ TEST_CASE("a rank with another secret, or none, is told so and joins nobody") {
   Rank second(member(1, 2, port), other);
   CHECK(second.end().find("has another secret than rank 1 (ZEROPLAN_SECRET or --secret-file)") !=
         std::string::npos);
-  CHECK(first.end().find("rank 1 did not come to 127.0.0.1 port " + std::to_string(port) +
-                         " in 1.5 s; a caller at 127.0.0.1, which says it is rank 1, has another "
-                         "secret") != std::string::npos);
+  CHECK(
+      first.end().find(
+          "rank 1 did not come to 127.0.0.1 port " + std::to_string(port) +
+          " in 1.5 s (--join-timeout); a caller at 127.0.0.1, which says it is rank 1, has another "
+          "secret") != std::string::npos);
 }
 
 TEST_CASE("ranks with a secret do not join a host that has none") {

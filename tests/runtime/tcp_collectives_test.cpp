@@ -328,10 +328,11 @@ TEST_CASE("ranks that do not come are named, on both sides") {
   const int port = free_port();
   const std::string place = "127.0.0.1 port " + std::to_string(port);
   CHECK(end_of_joining(member(0, 3, port), milliseconds(100)) ==
-        "the ranks do not come together: rank 1, 2 did not come to " + place + " in 0.1 s");
+        "the ranks do not come together: rank 1, 2 did not come to " + place +
+            " in 0.1 s (--join-timeout)");
   CHECK(end_of_joining(member(1, 3, port), milliseconds(100)) ==
         "the ranks do not come together: rank 1 did not reach rank 0 at " + place +
-            " in 0.1 s: nobody of this job answers there");
+            " in 0.1 s (--join-timeout): nobody of this job answers there");
 }
 
 TEST_CASE("a second job at the same port is refused, a second process of a rank too") {

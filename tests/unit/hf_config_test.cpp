@@ -101,7 +101,7 @@ TEST_CASE(
     return errors.front().pointer;
   };
   for (const std::string type : {"llama", "gemma", "qwen3", "qwen3_moe", "mistral"}) {
-    for (const std::string width : {"3", "129", "255"}) {
+    for (const std::string width : {"1", "3", "129", "255"}) {
       const std::string rest =
           R"("num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": )";
       CHECK(pointer(rest + width + R"(, "model_type": ")" + type + "\"") == "/model/head_dim");
