@@ -1,4 +1,4 @@
-// All Hugging Face configs of the shared corpus, where it is at hand.
+// All Hugging Face configs of the corpus.
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -10,12 +10,13 @@
 #include "model/families/hf_config.hpp"
 #include "model/json.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/data.hpp"
 
 using namespace zeroplan;
 
 namespace {
 
-const std::string kCorpus = ZEROPLAN_SOURCE_DIR "/../shared/corpus/hf_configs/";
+const std::string kCorpus = testing::data_path("corpus/hf_configs/");
 
 // One line of a CSV file with quoted fields.
 std::vector<std::string> fields_of(const std::string& line) {
@@ -54,10 +55,6 @@ std::vector<Row> corpus() {
 }  // namespace
 
 TEST_CASE("corpus configs count what index.csv states") {
-  if (!std::filesystem::exists(kCorpus)) {
-    WARN("skipped: no shared corpus beside the repository");
-    return;
-  }
   int exact = 0;
   for (const Row& row : corpus()) {
     if (row.parameters.empty()) continue;
@@ -78,10 +75,6 @@ TEST_CASE("corpus configs count what index.csv states") {
 }
 
 TEST_CASE("every config of the corpus is counted") {
-  if (!std::filesystem::exists(kCorpus)) {
-    WARN("skipped: no shared corpus beside the repository");
-    return;
-  }
   for (const Row& row : corpus()) {
     INFO(row.file);
     const Model model = load_model(kCorpus + row.file, "corpus", "/model");
@@ -94,14 +87,10 @@ TEST_CASE("every config of the corpus is counted") {
   }
 }
 
-TEST_CASE("every model of the shared measurements is planned") {
-  const std::string folder = ZEROPLAN_SOURCE_DIR "/../shared/groundtruth";
-  if (!std::filesystem::exists(folder)) {
-    WARN("skipped: no shared measurements beside the repository");
-    return;
-  }
+TEST_CASE("every model of the published measurements is planned") {
   int models = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(testing::data_path("groundtruth"))) {
     if (entry.path().extension() != ".jsonl") continue;
     std::ifstream file(entry.path());
     for (std::string line; std::getline(file, line);) {

@@ -1,13 +1,13 @@
-// Where the recordings of the real engine stand: a few in the repository, all of them beside it.
+// Where the recordings of the real engine stand.
 #pragma once
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "model/json.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/data.hpp"
 
 namespace zeroplan {
 
@@ -19,7 +19,7 @@ inline std::string kept_fetch_recordings() {
 inline std::string all_recordings() {
   const char* other = std::getenv("ZEROPLAN_TRACES");
   if (other != nullptr) return other;
-  return std::string(ZEROPLAN_SOURCE_DIR) + "/../shared/engine_traces/traces.jsonl";
+  return testing::unpacked_data_path("engine_traces.jsonl");
 }
 
 // Calls `check` with every stage-3 recording of a file; returns how many there were.
@@ -37,14 +37,10 @@ int for_each_stage3_recording(const std::string& path, const Check& check) {
   return recordings;
 }
 
-// The same for the kept recordings and, where they are, for all.
+// The same for the small recordings and for all.
 template <typename Check>
 void for_each_known_recording(const Check& check) {
   CHECK(for_each_stage3_recording(kept_fetch_recordings(), check) >= 10);
-  if (!std::filesystem::exists(all_recordings())) {
-    WARN("not found, so only the kept recordings were used: " << all_recordings());
-    return;
-  }
   const bool other = std::getenv("ZEROPLAN_TRACES") != nullptr;
   CHECK(for_each_stage3_recording(all_recordings(), check) >= (other ? 1 : 70));
 }

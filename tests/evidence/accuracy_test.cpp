@@ -2,8 +2,7 @@
 // published measurements give today, and no error of them is larger than its recorded bound
 // (accuracy_bounds.json).
 //
-// The measurements stand beside the repository, in ../shared/groundtruth; without them there is
-// nothing to compare, which is said. UPDATE_GOLDEN=1 writes the tables and lowers bounds; a bound
+// The measurements stand in data/groundtruth. UPDATE_GOLDEN=1 writes the tables and lowers bounds; a bound
 // is raised by hand, except where the number of rows has changed.
 #include <algorithm>
 #include <cmath>
@@ -17,6 +16,7 @@
 
 #include "evidence/validate.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/data.hpp"
 
 namespace {
 
@@ -29,7 +29,7 @@ using zeroplan::ValidateOptions;
 using zeroplan::ValidationReport;
 using zeroplan::VerdictSummary;
 
-const fs::path kGroundTruth = ZEROPLAN_SOURCE_DIR "/../shared/groundtruth";
+const fs::path kGroundTruth = zeroplan::testing::data_path("groundtruth");
 const std::string kReadme = ZEROPLAN_SOURCE_DIR "/README.md";
 const std::string kDetails = ZEROPLAN_SOURCE_DIR "/docs/validate.md";
 const std::string kBounds = ZEROPLAN_SOURCE_DIR "/tests/evidence/accuracy_bounds.json";
@@ -235,11 +235,6 @@ void check_document(const std::string& path, const std::string& expected) {
 }  // namespace
 
 TEST_CASE("README.md and docs/validate.md have today's accuracy, and no error is past its bound") {
-  if (!fs::exists(kGroundTruth)) {
-    WARN("SKIPPED: no published measurements in " << kGroundTruth.string()
-                                                  << "; the accuracy tables were not checked");
-    return;
-  }
   if (kUnderThreadSanitizer) {
     WARN("SKIPPED: the accuracy tables take half an hour under ThreadSanitizer");
     return;

@@ -15,6 +15,7 @@
 #include "model/check.hpp"
 #include "model/units.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/data.hpp"
 
 namespace zeroplan::testing {
 
@@ -81,8 +82,8 @@ inline std::vector<std::map<std::string, std::string>> read_table(const std::str
   return rows;
 }
 
-inline std::string shared_timing(const std::string& file) {
-  return std::string(ZEROPLAN_SOURCE_DIR) + "/../shared/timing/" + file;
+inline std::string measured_times(const std::string& file) {
+  return unpacked_data_path("timing/" + file);
 }
 
 }  // namespace zeroplan::testing

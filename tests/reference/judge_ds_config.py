@@ -3,7 +3,7 @@
 
   judge_ds_config.py record --python A/bin/python [--python B/bin/python ...]
       rewrites ds_config_judgements.json: what each interpreter's DeepSpeed says about every file of
-      ../shared/corpus/ds_configs (where it is there) and of ds_config_mutations.json
+      data/corpus/ds_configs and of ds_config_mutations.json
   judge_ds_config.py fits --zeroplan build/release/bin/zeroplan --python A/bin/python ...
       every strategy of `zeroplan fit --json`, models x clusters x front ends: accepted, the batch
       sizes as zeroplan says, no key unread; exit 1 where one is not
@@ -27,7 +27,7 @@ import tempfile
 import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
-CORPUS = HERE.parent.parent / ".." / "shared" / "corpus" / "ds_configs"
+CORPUS = HERE.parent.parent / "data" / "corpus" / "ds_configs"
 MUTATIONS = HERE / "ds_config_mutations.json"
 JUDGEMENTS = HERE / "ds_config_judgements.json"
 MODELS = ["qwen2.5-0.5b", "llama-2-7b", "gpt2-xl", "bert-large-uncased", "mixtral-8x7b"]
