@@ -6,21 +6,7 @@
 # Configures the preset `tidy`, and builds nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-commits=10  # back from origin/main itself
-
-base() {
-  local fork
-  if [ -n "${ZEROPLAN_BASE:-}" ]; then
-    git rev-parse --verify --quiet "$ZEROPLAN_BASE^{commit}"
-    return
-  fi
-  fork=$(git merge-base HEAD origin/main 2>/dev/null || true)
-  if [ -n "$fork" ] && [ "$fork" != "$(git rev-parse HEAD)" ]; then
-    echo "$fork"
-  else
-    git rev-parse --verify --quiet "HEAD~$commits" || git rev-list --max-parents=0 HEAD | head -n 1
-  fi
-}
+. scripts/changed.sh
 
 # The sources to check for a list of changed files: themselves, and for a header its own source.
 sources_of() {
@@ -39,9 +25,9 @@ sources_of() {
 case "${1:-changed}" in
   all) files=$(git ls-files '*.cpp' | sources_of) ;;
   changed)
-    since=$(base) || { echo "tidy: SKIPPED, no commit to compare with" >&2; exit 0; }
+    since=$(zp_base) || { echo "tidy: SKIPPED, no commit to compare with" >&2; exit 0; }
     echo "changed since $(git log -1 --format='%h %s' "$since")"
-    files=$({ git diff --name-only "$since"; git ls-files --others --exclude-standard; } | sources_of)
+    files=$(zp_changed "$since" | sources_of)
     ;;
   *) echo "usage: scripts/tidy.sh changed|all" >&2; exit 2 ;;
 esac
