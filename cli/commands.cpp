@@ -141,13 +141,20 @@ constexpr std::array kPlotOptions = {
 constexpr std::array kExplainOptions = {kConfidence};
 constexpr std::array kModelsOptions = {
     OptionInfo{"--config", "", "FILE", "count the parameters of this config.json, name or size"}};
-constexpr std::array kKnobsOptions = {OptionInfo{"--markdown", "", "", "print docs/knobs.md"}};
+constexpr std::array kKnobsOptions = {
+    OptionInfo{"--json-schema", "", "", "print the JSON Schema of ds_config.json, for editors"},
+    OptionInfo{"--deepspeed", "", "RELEASE", "with --json-schema: of this release (0.19.8)"},
+    OptionInfo{"--markdown", "", "", "print docs/knobs.md"}};
 
 constexpr std::array kLintOptions = {
     OptionInfo{"--gpus", "", "N", "GPUs of the job, where no cluster is given"},
     OptionInfo{
         "--launcher", "", "torchrun|deepspeed|accelerate|mpirun|srun", "what starts the processes"},
     OptionInfo{"--task", "", "train|evaluate|generate", "what the run does"},
+    OptionInfo{"--format",
+               "",
+               "text|json|github|sarif",
+               "findings as text, or at their lines: as GitHub's annotations, as SARIF"},
     OptionInfo{"--rules", "", "", "list the rules instead"},
     OptionInfo{"--markdown", "", "", "with --rules: print docs/lint.md"}};
 
@@ -357,16 +364,24 @@ constexpr std::array kCommands = {
                 "  zeroplan models --config path/to/config.json --json\n",
                 run_models},
     CommandInfo{"gpus", "known GPUs and machines", "", false, {}, "", run_gpus},
-    CommandInfo{"knobs", "the keys of ds_config.json", "", false, kKnobsOptions, "", run_knobs},
+    CommandInfo{"knobs",
+                "the keys of ds_config.json",
+                "",
+                false,
+                kKnobsOptions,
+                "  zeroplan knobs\n"
+                "  zeroplan knobs --json-schema --deepspeed 0.16.4 > ds_config.schema.json\n",
+                run_knobs},
     CommandInfo{
         "lint",
         "problems of a ds_config.json: what DeepSpeed refuses, ignores or makes slow",
-        "FILE?",
+        "FILE*",
         true,
         kLintOptions,
         "  zeroplan lint ds_config.json --gpus 8\n"
         "  zeroplan lint ds_config.json --model llama-2-7b --cluster 8xV100-32G --seq 2048\n"
         "  zeroplan lint ds_config.json --frontend native --launcher torchrun\n"
+        "  zeroplan lint configs/*.json --format github\n"
         "  zeroplan lint --rules\n",
         run_lint},
     CommandInfo{"doctor",

@@ -35,6 +35,7 @@ constexpr std::array kLeftOut = {
     "model/knobs/knobs.hpp",       // the reference of keys: `knobs` speaks English
     "model/knobs/knobs.cpp",       // defects of that table
     "model/knobs/knob_reference.cpp",
+    "model/knobs/knob_schema.cpp",
     "model/knobs/ds_config.cpp",                   // the same
     "model/lint/lint_reference.cpp",               // docs/lint.md
     "model/hardware/hardware.cpp",                 // defects of profiles
@@ -45,6 +46,7 @@ constexpr std::array kLeftOut = {
     "cli/doctor/probe.cpp",                        // the same
     "cli/foreign_flags.cpp",                       // flags as they are typed
     "cli/launch_line.cpp",                         // a command line
+    "cli/lint_formats.cpp",                        // documents of other programs
     "cli/models_command.cpp",                      // commands that speak English
     "cli/gpus_command.cpp",
     "cli/knobs_command.cpp",
