@@ -134,7 +134,6 @@ void DdpWriter::write_pass(const PassStep& pass) {
     backward_began_ = true;
     drop_casts_of_checkpointed();
     writer_.mark(Phase::backward);
-    graph_.begin_backward();
   }
   cast_weights(pass);
   graph_.write(

@@ -116,9 +116,12 @@ void DeepSpeedWriter::write_flattening(bool on_gpu) {
   make_weights(-1);
   make_masters(-1);
   allocate_buffers(BufferLifetime::resident);
-  Bytes zeros;
-  for (const FlatGroup& group : partition.groups) zeros += group.partition * config_.master_dtype;
-  if (!offload) pass_through(zeros, kTemporaries);
+  if (offload) return;
+  std::vector<SlotIndex> zeros;
+  for (const FlatGroup& group : partition.groups) {
+    zeros.push_back(hold(group.partition * config_.master_dtype, kTemporaries));
+  }
+  release_all(zeros);
 }
 
 // fused_optimizer.py __init__: clones of a group's weights are flattened beside the module, each

@@ -112,6 +112,8 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const E
   secondary_held_.resize(plan.engine_parameters.size(), false);
   saved_held_.resize(plan.engine_parameters.size(), false);
   saved_by_linear_ = weights_saved_by_linear(plan, config_);
+  saves_in_forward_ = !saved_by_linear_.empty();
+  if (!saves_in_forward_) saved_by_linear_ = weights_kept_by_recomputation(plan, config_);
   for (std::int32_t p = 0; p < parameters; ++p) parameter_events_.push_back(writer_.new_event());
   fetch_queue_ = writer_.new_queue();
 }
@@ -297,7 +299,6 @@ void DeepSpeedWriter::write_pass(const PassStep& pass) {
     writer_.mark(Phase::backward);
     if (keeps_gradients_) release_waiting_gradients();
     if (makes_buckets_before_backward(config_)) make_buckets();
-    graph().begin_backward();
   }
   graph().write(
       pass,
