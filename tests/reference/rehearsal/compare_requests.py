@@ -24,6 +24,11 @@ import rehearse_matrix as matrix  # noqa: E402  the server, and which lines run
 
 
 class Recorder(matrix.Server):
+    """Its children keep the whole history: that is decided before they begin."""
+
+    def __init__(self, program, python, folder):
+        super().__init__(program, python, folder, ["--memory-snapshot", os.path.join(folder, "server.pickle")])
+
     def record(self, line, snapshot, steps):
         spec = os.path.join(self.folder, "line.json")
         with open(spec, "w") as file:
