@@ -340,9 +340,11 @@ void DeepSpeedWriter::allocate_buffers(BufferLifetime lifetime) {
   }
 }
 
+// What a flush makes comes on its stream (stage_1_and_2.py reduce_ipg_grads).
 void DeepSpeedWriter::allocate_buffer(std::size_t i) {
   const EngineBuffer& buffer = buffers_[i];
-  writer_.allocate(buffer_slots_[i], buffer.bytes, buffer.category, kComputeStream);
+  const StreamId stream = buffer.made_by_flush ? reduce_ : kComputeStream;
+  writer_.allocate(buffer_slots_[i], buffer.bytes, buffer.category, stream);
   // A bucket is larger than what goes into it where the model is small; the rest of its pages are
   // never touched.
   const bool bucket = buffer.category == MemoryCategory::communication_buffers;
