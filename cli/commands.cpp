@@ -158,6 +158,12 @@ constexpr std::array kLintOptions = {
     OptionInfo{"--rules", "", "", "list the rules instead"},
     OptionInfo{"--markdown", "", "", "with --rules: print docs/lint.md"}};
 
+constexpr std::array kReplayOptions = {OptionInfo{
+    "--against",
+    "",
+    "FILE",
+    "compare a memory snapshot's requests with those of this one, which simulate wrote"}};
+
 constexpr std::array kValidateOptions = {
     kConfidence,
     OptionInfo{"--profile", "", "FILE", "predict with this profile where a line has none"},
@@ -465,8 +471,8 @@ constexpr std::array kCommands = {
                 "against memory snapshots of PyTorch",
                 "RECORDINGS",
                 false,
-                {},
-                "",
+                kReplayOptions,
+                "  zeroplan replay real.pickle --against simulated.pickle --json\n",
                 run_replay},
 };
 

@@ -1,5 +1,6 @@
 // zeroplan replay: the engine policies held against recordings of DeepSpeed, the replica of
 // PyTorch's allocator against its recorded histories.
+#include <algorithm>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "evidence/allocator_replay.hpp"
 #include "evidence/importers/unpickle.hpp"
 #include "evidence/replay.hpp"
+#include "evidence/request_comparison.hpp"
 #include "model/diagnostic.hpp"
 #include "model/json.hpp"
 
@@ -18,6 +20,80 @@ namespace zeroplan {
 namespace {
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+constexpr double kMib = 1024.0 * 1024.0;
+constexpr std::int64_t kLargestFile = std::int64_t{1} << 30;
+// Smaller requests share segments of 2 MiB, and there are very many.
+constexpr Bytes kSmallestRequest = Bytes::mib(1);
+constexpr std::size_t kShownDifferences = 20;
+
+// The device whose history is the longest.
+const RecordedDevice& main_device(const RecordedMemory& memory, const std::string& file) {
+  const auto longest = std::max_element(
+      memory.devices.begin(), memory.devices.end(), [](const auto& a, const auto& b) {
+        return a.history.size() < b.history.size();
+      });
+  if (longest != memory.devices.end() && !longest->history.empty()) return *longest;
+  throw InputError({file,
+                    "",
+                    "a memory snapshot with a history",
+                    "none",
+                    "call torch.cuda.memory._record_memory_history() before training"});
+}
+
+const char* words_for(RequestDifferenceKind kind) {
+  switch (kind) {
+    case RequestDifferenceKind::recorded_only:
+      return "recorded only";
+    case RequestDifferenceKind::simulated_only:
+      return "simulated only";
+    case RequestDifferenceKind::stream:
+      return "on another stream";
+    case RequestDifferenceKind::lifetime:
+      break;
+  }
+  return "freed earlier or later";
+}
+
+void print_comparison(const RequestComparison& comparison,
+                      const Translation& words,
+                      std::ostream& out) {
+  out << words.text(fmt::format(
+             "{} requests of at least 1 MiB recorded, {} simulated: {} in both, of these {} on "
+             "another stream, {} freed earlier or later",
+             comparison.recorded,
+             comparison.simulated,
+             comparison.both,
+             comparison.other_stream,
+             comparison.other_lifetime))
+      << "\n";
+  for (std::size_t i = 0; i < std::min(kShownDifferences, comparison.differences.size()); ++i) {
+    const RequestDifference& difference = comparison.differences[i];
+    out << fmt::format("{:>11.2f} MiB x {:<6} {:<24} {}  {}\n",
+                       static_cast<double>(difference.size.count()) / kMib,
+                       difference.times,
+                       words.text(words_for(difference.kind)),
+                       printable(difference.module),
+                       printable(difference.place));
+  }
+}
+
+int run_comparison(const std::string& recorded,
+                   const std::string& file,
+                   const std::string& other,
+                   const Arguments& arguments,
+                   Streams streams) {
+  const std::string simulated = read_text_file(other, kLargestFile);
+  const RecordedMemory one = read_recorded_memory(recorded, file);
+  const RecordedMemory two = read_recorded_memory(simulated, other);
+  const RequestComparison comparison =
+      compare_requests(main_device(one, file), main_device(two, other), kSmallestRequest, file);
+  if (arguments.json) {
+    streams.out << to_json(comparison).dump(2) << "\n";
+  } else {
+    print_comparison(comparison, Translation(arguments.language), streams.out);
+  }
+  return comparison.differences.empty() ? kDone : kAnswerIsNo;
+}
 
 int run_allocator_replay(const std::string& snapshot,
                          const std::string& file,
@@ -50,8 +126,10 @@ int run_allocator_replay(const std::string& snapshot,
 
 int run_replay(const Arguments& arguments, Streams streams) {
   const std::string& file = arguments.positionals.front();
-  constexpr std::int64_t kLargest = std::int64_t{1} << 30;
-  const std::string bytes = read_text_file(file, kLargest);
+  const std::string bytes = read_text_file(file, kLargestFile);
+  if (const auto other = arguments.text("against")) {
+    return run_comparison(bytes, file, *other, arguments, streams);
+  }
   if (is_pickle(bytes)) return run_allocator_replay(bytes, file, arguments, streams);
   const ReplayReport report = replay_text(bytes, file);
   const Translation words(arguments.language);

@@ -4,7 +4,9 @@
 // The segments are what is reserved at the moment of the dump; a device's trace is the history of
 // its allocator, oldest first. Sizes of the history are those asked for, before they are rounded.
 // Source: torch/csrc/cuda/memory_snapshot.cpp, torch/cuda/memory.py:_snapshot,
-// c10/cuda/CUDACachingAllocator.cpp:record_trace. Stacks and times are not read.
+// c10/cuda/CUDACachingAllocator.cpp:record_trace. Of a stack the file and function of one frame are
+// read: the innermost outside torch's operations, or what a simulation writes there, its module
+// (simulator/memory_snapshot.hpp). Times are not read.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +23,7 @@ struct RecordedEvent {
   std::int64_t address = 0;
   std::int64_t size = 0;  // bytes
   std::int64_t stream = 0;
+  std::string place;  // who asked for it: "modeling_llama.py:97 forward"; empty: unknown
 };
 
 struct RecordedBlock {

@@ -44,13 +44,13 @@ def alone_under_deepspeed(line):
 class Server:
     """A Python that has imported everything, in a rehearsal of its own."""
 
-    def __init__(self, program, python, folder):
+    def __init__(self, program, python, folder, more=()):
         self.program, self.python, self.folder = program, python, folder
         self.socket = os.path.join(folder, "socket")
         self.warm = os.path.join(REHEARSAL, "warm.py")
         self.log = open(os.path.join(folder, "server.log"), "w")
         self.process = subprocess.Popen(
-            [program, "rehearse", "--gpu", "A100-80G", "--events", "done", "--steps", "0", "--", python, self.warm,
+            [program, "rehearse", "--gpu", "A100-80G", "--events", "done", "--steps", "0", *more, "--", python, self.warm,
              "serve", self.socket], stdout=self.log, stderr=self.log, cwd=folder)
         while not os.path.exists(self.socket):
             if self.process.poll() is not None:

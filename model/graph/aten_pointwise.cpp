@@ -67,6 +67,15 @@ Tensor with_saved_output(Tape& t,
   return out;
 }
 
+// Lets go of what it is given.
+void give_fitted(
+    Backward& b, std::size_t input, Tensor& gradient, const Shape& shape, DType dtype) {
+  if (!gradient.defined()) return;
+  Tensor fitted = fit_gradient(b.tape, gradient, shape, dtype);
+  gradient = Tensor();
+  b.give(input, std::move(fitted));
+}
+
 }  // namespace
 
 Tensor neg(Tape& t, const Tensor& x) {
@@ -154,15 +163,13 @@ Tensor mul(Tape& t, const Tensor& x, const Tensor& y) {
              {&x, &y},
              [saved_x, saved_y, xs = x.shape(), ys = y.shape(), xd = x.dtype(), yd = y.dtype()](
                  Backward& b) {
-               // `other` first, as in the generated MulBackward0.
-               if (b.needs(1)) {
-                 const Tensor product = binary_kernel(b.tape, "mul", b.gradient(), saved_x);
-                 b.give(1, fit_gradient(b.tape, product, ys, yd));
-               }
-               if (b.needs(0)) {
-                 const Tensor product = binary_kernel(b.tape, "mul", b.gradient(), saved_y);
-                 b.give(0, fit_gradient(b.tape, product, xs, xd));
-               }
+               // `other` first, as in the generated MulBackward0; what was broadcast is summed when
+               // both are there (engine.cpp validate_outputs).
+               Tensor of_x, of_y;
+               if (b.needs(1)) of_y = binary_kernel(b.tape, "mul", b.gradient(), saved_x);
+               if (b.needs(0)) of_x = binary_kernel(b.tape, "mul", b.gradient(), saved_y);
+               give_fitted(b, 0, of_x, xs, xd);
+               give_fitted(b, 1, of_y, ys, yd);
              });
   }
   return out;
@@ -344,12 +351,13 @@ void record_softmax(Tape& t, const Tensor& x, Tensor& out, bool logarithm) {
   const Tensor saved = t.save(out);
   t.record({&out}, {&x}, [saved, logarithm, dtype = x.dtype()](Backward& b) {
     Tape& tape = b.tape;
+    Tensor result = tape.empty(saved.shape(), dtype);
     Tensor product;
     if (!logarithm) {
-      // softmax_backward_cuda_out (SoftMax.cu): Tensor tmp = grad * output
+      // softmax_backward_cuda_out (SoftMax.cu), which is given its result: Tensor tmp = grad *
+      // output
       product = tape.empty(saved.shape(), saved.dtype(), MemoryCategory::temporaries);
     }
-    Tensor result = tape.empty(saved.shape(), dtype);
     tape.launch({.name = logarithm ? "_log_softmax_backward_data" : "_softmax_backward_data",
                  .kind = OpKind::softmax,
                  .traffic = saved.bytes() * (logarithm ? 2 : 5) + result.bytes(),

@@ -95,14 +95,11 @@ Tensor addmm(Tape& t, const Tensor& addend, const Tensor& left, const Tensor& ri
   const Tensor a = autocast_lower(t, left);
   const Tensor b = autocast_lower(t, right);
   const SavedOperands saved = save_operands(t, a, b);
-  Tensor out;
-  {
-    // native/cuda/Blas.cpp: a one-dimensional bias goes through cublasLt with its workspace.
-    const Tensor workspace =
-        t.lt_workspace_per_call()
-            ? t.empty(Shape{kLtWorkspace}, DType::uint8, MemoryCategory::temporaries)
-            : Tensor();
-    out = product_kernel(t, "addmm", a, b, bias.bytes());
+  Tensor out = product_kernel(t, "addmm", a, b, bias.bytes());
+  // native/cuda/Blas.cpp: a one-dimensional bias goes through cublasLt, whose workspace is asked
+  // for when the result is there.
+  if (t.lt_workspace_per_call()) {
+    t.empty(Shape{kLtWorkspace}, DType::uint8, MemoryCategory::temporaries);
   }
   if (t.trains({&bias, &a, &b})) {
     t.record({&out},
@@ -187,9 +184,6 @@ Tensor zero3_linear(Tape& t, const Tensor& x, const Tensor& weight, const Tensor
   // deepspeed/runtime/zero/linear.py LinearFunctionForZeroStage3: saves (input, weight, bias)
   // without a guard, so the input stays even where the weight is frozen; the bias is a second
   // kernel above two dimensions; grad_weight is grad.t() @ input.
-  const bool trains = t.trains({&x, &weight, &bias});
-  Tensor saved;
-  if (trains) saved = t.save(x);
   const Shape out_shape = x.shape().with_size(-1, weight.size(0)).as_contiguous();
   const std::int64_t rows = x.numel().count() / x.size(-1);
   const auto flat = [rows](const Tensor& tensor) { return Shape{rows, tensor.size(-1)}; };
@@ -199,7 +193,11 @@ Tensor zero3_linear(Tape& t, const Tensor& x, const Tensor& weight, const Tensor
     t.launch({.name = "add_", .traffic = product.bytes() * 2 + bias.bytes()});
   }
   Tensor out = t.alias(product, out_shape, "_unsafe_view");
-  if (!trains) return out;
+  if (!t.trains({&x, &weight, &bias})) return out;
+  // A Python function's tensors are packed when its forward code has returned
+  // (python_function.cpp process_outputs): a recomputation that stops early stops behind the
+  // product.
+  const Tensor saved = t.save(x);
   t.record(
       {&out},
       {&x, &weight, &bias},

@@ -28,6 +28,13 @@ Tensor view_op(
   return out;
 }
 
+// What the kernel that sums rows takes while it runs.
+void pass_row_sum_buffer(Tape& t, std::int64_t rows, std::int64_t columns, DType dtype) {
+  const Bytes bytes = row_sum_buffer(t.reduction_card(), rows, columns, dtype);
+  if (bytes == Bytes::zero()) return;
+  t.empty(Shape{bytes.count()}, DType::uint8, MemoryCategory::temporaries);
+}
+
 }  // namespace
 
 Bytes distinct_bytes(const Tensor& x) {
@@ -245,6 +252,23 @@ Tensor fill_slices(Tape& t, const Tensor& first, const Tensor& second) {
   return filled;
 }
 
+namespace {
+
+// Does a tensor of these sizes keep the last dimensions of `whole`, and sum up all before them?
+bool keeps_last_dimensions(const Shape& kept, const Shape& whole) {
+  bool keeps = false;
+  for (int d = 0; d < kept.rank(); ++d) {
+    const int from_end = d - kept.rank();
+    const bool same = kept.size(d) == whole.size(from_end);
+    if (keeps && !same) return false;
+    keeps = keeps || (same && kept.size(d) > 1);
+    if (!keeps && kept.size(d) > 1) return false;
+  }
+  return keeps;
+}
+
+}  // namespace
+
 Tensor fit_gradient(Tape& t, const Tensor& gradient, const Shape& shape, DType dtype) {
   Tensor result = gradient;
   if (!gradient.shape().same_sizes(shape)) {
@@ -252,6 +276,10 @@ Tensor fit_gradient(Tape& t, const Tensor& gradient, const Shape& shape, DType d
     t.launch({.name = "sum",
               .kind = OpKind::reduction,
               .traffic = distinct_bytes(gradient) + result.bytes()});
+    const std::int64_t columns = result.numel().count();
+    if (gradient.shape().contiguous() && keeps_last_dimensions(shape, gradient.shape())) {
+      pass_row_sum_buffer(t, gradient.numel().count() / columns, columns, gradient.dtype());
+    }
   }
   return to(t, result, dtype);
 }

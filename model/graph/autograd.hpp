@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "model/graph/graph.hpp"
+#include "model/graph/reduction_buffer.hpp"
 #include "model/transformer.hpp"
 
 namespace zeroplan {
@@ -145,6 +146,7 @@ class Tape {
     bool outputs_held_in_backward = false;
     // torch < 2.7 allocates cublasLt's workspace anew for every call with an epilogue.
     bool lt_workspace_per_call = true;
+    ReductionCard card;  // what sums over rows take beside their result
   };
   explicit Tape(Setup setup);
   ~Tape();
@@ -211,6 +213,7 @@ class Tape {
     bool before_;
   };
   bool lt_workspace_per_call() const { return setup_.lt_workspace_per_call; }
+  const ReductionCard& reduction_card() const { return setup_.card; }
 
   bool grad_enabled() const { return grad_enabled_; }
   bool trains(std::initializer_list<const Tensor*> inputs) const;

@@ -125,6 +125,7 @@ Block GraphAssembler::record(const std::string& name,
   setup.checkpoint_ranks = options_.partitions_checkpoints ? options_.tensor_parallel : 1;
   setup.outputs_held_in_backward = options_.outputs_held_in_backward;
   setup.lt_workspace_per_call = options_.torch < Version{2, 7};
+  setup.card = options_.card;
   return record_block(std::move(setup), forward);
 }
 

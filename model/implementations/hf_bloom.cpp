@@ -42,7 +42,9 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden, const Ten
       t.shared(static_cast<std::int32_t>(Slot::alibi), Shape{rows, 1, s}, t.dtype());
   const Tensor result = aten::baddbmm(t, alibi, query, key_columns);
   Tensor scores = aten::view(t, result, Shape{c.batch, shape.heads, s, s});
-  scores = aten::add(t, scores, mask(t, c));
+  // Since 4.44 the mask is a sum's addend; before that what it hides is filled.
+  scores =
+      cache_of_views ? aten::add(t, scores, mask(t, c)) : aten::masked_fill(t, scores, mask(t, c));
   Tensor probabilities = aten::softmax(t, scores, DType::fp32);
   probabilities = aten::to(t, probabilities, t.dtype());
   probabilities = dropout(t, "attention_dropout", probabilities, shape.attention_dropout);

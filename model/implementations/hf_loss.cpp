@@ -115,9 +115,11 @@ Tensor shifted_labels(Tape& t, const Context& c) {
   return out;
 }
 
-// logits[..., :-1, :].contiguous(): of one row that is a view.
+// logits[..., :-1, :].contiguous(): of one row that is a view. The last colon is a slice, too, with
+// a gradient of its own (python_variable_indexing.cpp applySlicing).
 Tensor shifted(Tape& t, const Tensor& logits) {
-  const Tensor kept = aten::slice(t, logits, 1, logits.size(1) - 1);
+  Tensor kept = aten::slice(t, logits, 1, logits.size(1) - 1);
+  kept = aten::slice(t, kept, 2, kept.size(2));
   return aten::contiguous(t, kept);
 }
 

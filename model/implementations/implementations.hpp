@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/graph/graph.hpp"
+#include "model/graph/reduction_buffer.hpp"
 #include "model/quantization.hpp"
 #include "model/software.hpp"
 #include "model/transformer.hpp"
@@ -51,6 +52,7 @@ struct GraphOptions {
   Version transformers{4, 50};
   Version torch{2, 6};
   int compute_capability = 80;  // 10 major + minor; below 80 there is no flash attention
+  ReductionCard card;           // none: temporaries of PyTorch's sums are not counted
   MaskKind mask = MaskKind::none;
   bool fused_loss = false;
   std::int64_t loss_rows = 0;  // of a chunk of the embedded runtime's fused loss; 0: all

@@ -15,6 +15,28 @@ LossSizes loss_sizes(const Plan& plan) {
   return sizes;
 }
 
+// CUDA C++ Programming Guide, technical specifications per compute capability.
+std::int64_t threads_per_multiprocessor(int capability) {
+  switch (capability) {
+    case 75:
+      return 1024;
+    case 86:
+    case 87:
+    case 89:
+    case 120:
+      return 1536;
+    default:
+      return 2048;
+  }
+}
+
+// Of PyTorch's kernels: the embedded runtime has its own.
+ReductionCard reduction_card(const Plan& plan, int capability) {
+  const bool is_torch = plan.workload.engine != TrainingEngine::embedded;
+  if (!is_torch || plan.cluster.gpu.is_cpu()) return {};
+  return {plan.cluster.gpu.sm_count.value, threads_per_multiprocessor(capability)};
+}
+
 }  // namespace
 
 GraphOptions graph_options(const Plan& plan) {
@@ -34,6 +56,7 @@ GraphOptions graph_options(const Plan& plan) {
   options.torch = plan.software.torch;
   const ComputeCapability& capability = plan.cluster.gpu.compute_capability;
   options.compute_capability = capability.major * 10 + capability.minor;
+  options.card = reduction_card(plan, options.compute_capability);
   options.fused_loss = workload.fused_loss;
   options.tiled_mlp = workload.tiled_mlp;
   options.use_cache = workload.use_cache;

@@ -77,9 +77,11 @@ KernelWorkspaces kernel_workspaces(const Plan& plan) {
   return {each, each};
 }
 
-std::vector<bool> weights_saved_by_linear(const Plan& plan, const EngineConfig& config) {
+namespace {
+
+// Weights of linear modules that are gathered and let go of again.
+std::vector<bool> gathered_by_linear(const Plan& plan, const EngineConfig& config) {
   std::vector<bool> saved;
-  if (config.stage != 3 || config.stage3.memory_efficient_linear) return saved;
   saved.resize(plan.engine_parameters.size(), false);
   for (const Module& module : plan.model->modules) {
     if (module.type != "Linear") continue;
@@ -89,6 +91,21 @@ std::vector<bool> weights_saved_by_linear(const Plan& plan, const EngineConfig& 
     saved[static_cast<std::size_t>(parameter)] = false;
   }
   return saved;
+}
+
+}  // namespace
+
+std::vector<bool> weights_saved_by_linear(const Plan& plan, const EngineConfig& config) {
+  if (config.stage != 3 || config.stage3.memory_efficient_linear) return {};
+  return gathered_by_linear(plan, config);
+}
+
+std::vector<bool> weights_kept_by_recomputation(const Plan& plan, const EngineConfig& config) {
+  const bool packs = plan.workload.activation_checkpointing == ActivationCheckpointing::full &&
+                     !plan.workload.checkpoint_reentrant;
+  if (config.stage != 3 || config.embedded || !packs) return {};
+  return config.stage3.memory_efficient_linear ? gathered_by_linear(plan, config)
+                                               : std::vector<bool>{};
 }
 
 }  // namespace zeroplan

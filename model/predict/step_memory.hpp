@@ -46,4 +46,10 @@ KernelWorkspaces kernel_workspaces(const Plan& plan);
 // the engine? Persistent weights are never gathered again. Empty where no weight is saved.
 std::vector<bool> weights_saved_by_linear(const Plan& plan, const EngineConfig& config);
 
+// Of each parameter of stage 3: whether a recomputation without reentrance keeps the gathered
+// weight until its gradient is there. DeepSpeed's own linear saves it with the input, and what is
+// packed then is a tensor of the storage itself (torch/utils/checkpoint.py _recomputation_hook:
+// x.detach()), which the parameter's release does not free. Empty: of none.
+std::vector<bool> weights_kept_by_recomputation(const Plan& plan, const EngineConfig& config);
+
 }  // namespace zeroplan

@@ -40,38 +40,82 @@ RankProgram DdpWriter::write() {
   return std::move(rank_);
 }
 
-// The module moves tensor by tensor; rank 0's weights are broadcast in flat pieces (distributed.py
-// _sync_module_states, broadcast_bucket_size 250 MiB); the first buckets follow the parameters
-// backwards.
+// The module moves tensor by tensor, registered buffers with their modules; then all ranks get the
+// first one's, and until the first step is over all gradients share one bucket (distributed.py
+// _ddp_init_helper: bucket_size_limits = [sys.maxsize]).
 void DdpWriter::write_initialisation() {
   const std::size_t begin = writer_.position();
   writer_.mark(Phase::load);
-  writer_.allocate(writer_.new_slot(), work_.graph.buffers, kParameters, kComputeStream);
-  allocate_buffers(BufferLifetime::resident);
+  const std::vector<Bytes> states = load_module();
   writer_.mark(Phase::init);
-  if (config_.ranks > 1) {
-    constexpr Bytes kPiece = Bytes::mib(250);
-    const Bytes weights = ddp_weight_bytes(config_, plan_.engine_parameters);
-    const SlotIndex piece = writer_.new_slot();
-    writer_.allocate(piece, std::min(weights, kPiece), kTemporaries, kComputeStream);
-    communicators_.launch(
-        kComputeStream, tasks_.collective(Collective::broadcast, weights, group_), group_, false);
-    writer_.release(piece);
-  }
+  if (config_.ranks > 1) synchronize(states);
+  DdpConfig whole = config_;
+  whole.first_bucket = whole.bucket = Bytes::infinite();
   std::vector<std::int32_t> backwards;
   for (std::size_t p = slots_.size(); p-- > 0;) {
     backwards.push_back(static_cast<std::int32_t>(p));
   }
-  make_buckets(backwards);
+  make_buckets(whole, backwards);
   rank_.initialisation = writer_.since(begin);
 }
 
-void DdpWriter::make_buckets(std::span<const std::int32_t> gradient_order) {
+// What the module's state is broadcast in: its parameters, then its buffers.
+std::vector<Bytes> DdpWriter::load_module() {
+  std::vector<Bytes> states, buffers;
+  Bytes elsewhere = work_.graph.buffers;
+  const auto hold = [&](Bytes bytes, MemoryCategory category, std::vector<Bytes>& list) {
+    writer_.allocate(writer_.new_slot(), bytes, category, kComputeStream);
+    list.push_back(bytes);
+  };
+  auto registered = work_.graph.registered.begin();
+  for (const EngineBuffer& buffer : memory_.buffers) {
+    if (buffer.attribute != "module.parameters" || buffer.place != BufferPlace::gpu) continue;
+    hold(buffer.bytes, buffer.category, states);
+    for (; registered != work_.graph.registered.end() && registered->behind == buffer.index;
+         ++registered) {
+      hold(registered->bytes, kParameters, buffers);
+      elsewhere -= registered->bytes;
+    }
+  }
+  if (elsewhere > Bytes::zero()) hold(elsewhere, kParameters, buffers);
+  states.insert(states.end(), buffers.begin(), buffers.end());
+  return states;
+}
+
+// Flat copies of 250 MiB and what goes beyond with their last tensor, two at a time; a tensor that
+// fills one alone is sent as it is (torch/csrc/distributed/c10d/comm.cpp broadcast_coalesced,
+// utils/tensor_flatten.h).
+void DdpWriter::synchronize(const std::vector<Bytes>& states) {
+  constexpr Bytes kPiece = Bytes::mib(250);
+  constexpr std::size_t kInFlight = 2;
+  std::vector<SlotIndex> flying;
+  Bytes piece;
+  int tensors = 0;
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    piece += states[i];
+    ++tensors;
+    if (piece < kPiece && i + 1 < states.size()) continue;
+    if (flying.size() == kInFlight) {
+      writer_.release(flying.front());
+      flying.erase(flying.begin());
+    }
+    flying.push_back(writer_.new_slot());
+    if (tensors > 1) writer_.allocate(flying.back(), piece, kTemporaries, kComputeStream);
+    communicators_.launch(
+        kComputeStream, tasks_.collective(Collective::broadcast, piece, group_), group_, false);
+    piece = Bytes::zero();
+    tensors = 0;
+  }
+  for (const SlotIndex slot : flying) writer_.release(slot);
+}
+
+void DdpWriter::make_buckets(const DdpConfig& config,
+                             std::span<const std::int32_t> gradient_order) {
   for (const Bucket& bucket : buckets_) writer_.release(bucket.slot);
   buckets_.clear();
   const MemoryCategory category =
       config_.gradient_as_bucket_view ? kGradients : MemoryCategory::communication_buffers;
-  for (DdpBucket& content : ddp_buckets(config_, plan_.engine_parameters, gradient_order)) {
+  for (DdpBucket& content : ddp_buckets(config, plan_.engine_parameters, gradient_order)) {
     Bucket bucket{std::move(content), writer_.new_slot(), writer_.new_event(), 0};
     writer_.allocate(
         bucket.slot, bucket.content.numel * config_.weight_dtype, category, kComputeStream);
@@ -113,7 +157,7 @@ Section DdpWriter::write_micro_step(int micro_step, bool rebuilds) {
   backward_began_ = false;
   writer_.set_label(-1);
   writer_.mark(Phase::forward);
-  if (rebuilds) make_buckets(work_.activations.gradient_order);
+  if (rebuilds) make_buckets(config_, work_.activations.gradient_order);
   next_bucket_ = 0;
   for (Bucket& bucket : buckets_) bucket.missing = bucket.content.parameters.size();
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
@@ -134,7 +178,6 @@ void DdpWriter::write_pass(const PassStep& pass) {
     backward_began_ = true;
     drop_casts_of_checkpointed();
     writer_.mark(Phase::backward);
-    graph_.begin_backward();
   }
   cast_weights(pass);
   graph_.write(

@@ -42,7 +42,9 @@ class DdpWriter {
   };
 
   void write_initialisation();
-  void make_buckets(std::span<const std::int32_t> gradient_order);
+  std::vector<Bytes> load_module();
+  void synchronize(const std::vector<Bytes>& states);
+  void make_buckets(const DdpConfig& config, std::span<const std::int32_t> gradient_order);
   void allocate_buffers(BufferLifetime lifetime);
   StepSections write_step(bool first);
   Section write_micro_step(int micro_step, bool rebuilds);

@@ -198,7 +198,7 @@ void DeepSpeedWriter::release_parameter(std::int32_t parameter) {
   const bool saved = !saved_by_linear_.empty() && saved_by_linear_[p] && !saved_held_[p];
   const Pass pass =
       pass_ < 0 ? Pass::backward : graph().passes()[static_cast<std::size_t>(pass_)].pass;
-  if (saved && (pass == Pass::forward || pass == Pass::recompute)) {
+  if (saved && ((pass == Pass::forward && saves_in_forward_) || pass == Pass::recompute)) {
     writer_.move(parameter_slots_[p], saved_slots_[p]);
     saved_held_[p] = true;
     return;
@@ -210,12 +210,16 @@ void DeepSpeedWriter::release_parameter(std::int32_t parameter) {
 void DeepSpeedWriter::release_saved_weights(const BlockInstance& instance) {
   if (saved_by_linear_.empty()) return;
   for (const std::int32_t parameter : instance.parameters) {
-    const auto p = static_cast<std::size_t>(parameter);
-    if (!saved_held_[p]) continue;
-    saved_held_[p] = false;
-    if (gather_ != kComputeStream) writer_.use_on_stream(saved_slots_[p], kComputeStream);
-    writer_.release(saved_slots_[p]);
+    release_saved_weight(parameter);
   }
+}
+
+void DeepSpeedWriter::release_saved_weight(std::int32_t parameter) {
+  const auto p = static_cast<std::size_t>(parameter);
+  if (saved_held_.empty() || !saved_held_[p]) return;
+  saved_held_[p] = false;
+  if (gather_ != kComputeStream) writer_.use_on_stream(saved_slots_[p], kComputeStream);
+  writer_.release(saved_slots_[p]);
 }
 
 }  // namespace zeroplan

@@ -80,11 +80,14 @@ void DeepSpeedWriter::make_weights(int group) {
   }
 }
 
-// Its masters, each made of a clone of its part.
+// Its masters, each made of a clone of its part; in stage 3 since 0.18 a clone of what its part is
+// cast to (stage3.py _create_fp32_partitions).
 void DeepSpeedWriter::make_masters(int group) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (!is_open(i, group) || !is_master(buffers_[i])) continue;
-    const SlotIndex clone = hold(buffers_[i].elements * config_.model_dtype, kTemporaries);
+    const bool clones_cast = config_.stage == 3 && config_.version >= DeepSpeedVersion::v0_18;
+    const DType made_of = clones_cast ? config_.master_dtype : config_.model_dtype;
+    const SlotIndex clone = hold(buffers_[i].elements * made_of, kTemporaries);
     allocate_buffer(i);
     writer_.release(clone);
   }
@@ -116,9 +119,12 @@ void DeepSpeedWriter::write_flattening(bool on_gpu) {
   make_weights(-1);
   make_masters(-1);
   allocate_buffers(BufferLifetime::resident);
-  Bytes zeros;
-  for (const FlatGroup& group : partition.groups) zeros += group.partition * config_.master_dtype;
-  if (!offload) pass_through(zeros, kTemporaries);
+  if (offload) return;
+  std::vector<SlotIndex> zeros;
+  for (const FlatGroup& group : partition.groups) {
+    zeros.push_back(hold(group.partition * config_.master_dtype, kTemporaries));
+  }
+  release_all(zeros);
 }
 
 // fused_optimizer.py __init__: clones of a group's weights are flattened beside the module, each

@@ -112,6 +112,8 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const E
   secondary_held_.resize(plan.engine_parameters.size(), false);
   saved_held_.resize(plan.engine_parameters.size(), false);
   saved_by_linear_ = weights_saved_by_linear(plan, config_);
+  saves_in_forward_ = !saved_by_linear_.empty();
+  if (!saves_in_forward_) saved_by_linear_ = weights_kept_by_recomputation(plan, config_);
   for (std::int32_t p = 0; p < parameters; ++p) parameter_events_.push_back(writer_.new_event());
   fetch_queue_ = writer_.new_queue();
 }
@@ -297,7 +299,6 @@ void DeepSpeedWriter::write_pass(const PassStep& pass) {
     writer_.mark(Phase::backward);
     if (keeps_gradients_) release_waiting_gradients();
     if (makes_buckets_before_backward(config_)) make_buckets();
-    graph().begin_backward();
   }
   graph().write(
       pass,
@@ -339,9 +340,11 @@ void DeepSpeedWriter::allocate_buffers(BufferLifetime lifetime) {
   }
 }
 
+// What a flush makes comes on its stream (stage_1_and_2.py reduce_ipg_grads).
 void DeepSpeedWriter::allocate_buffer(std::size_t i) {
   const EngineBuffer& buffer = buffers_[i];
-  writer_.allocate(buffer_slots_[i], buffer.bytes, buffer.category, kComputeStream);
+  const StreamId stream = buffer.made_by_flush ? reduce_ : kComputeStream;
+  writer_.allocate(buffer_slots_[i], buffer.bytes, buffer.category, stream);
   // A bucket is larger than what goes into it where the model is small; the rest of its pages are
   // never touched.
   const bool bucket = buffer.category == MemoryCategory::communication_buffers;

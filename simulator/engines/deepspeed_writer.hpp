@@ -151,6 +151,7 @@ class DeepSpeedWriter {
   void bring_own_part(const FetchEvent& event);
   void read_weights(const FetchEvent& event);
   void release_parameter(std::int32_t parameter);
+  void release_saved_weight(std::int32_t parameter);
   void release_saved_weights(const BlockInstance& instance);
   StreamId stream_of(FetchStream stream) const {
     return stream == FetchStream::gather ? gather_ : kComputeStream;
@@ -220,7 +221,10 @@ class DeepSpeedWriter {
   std::vector<bool> parameter_held_;
   std::vector<SlotIndex> secondary_slots_;
   std::vector<bool> secondary_held_;
-  std::vector<bool> saved_by_linear_;  // empty where memory_efficient_linear is on
+  // Weights that stay gathered where their linear ran; `saves_in_forward_`: not in recomputation
+  // alone.
+  std::vector<bool> saved_by_linear_;
+  bool saves_in_forward_ = false;
   std::vector<SlotIndex> saved_slots_;
   std::vector<bool> saved_held_;
   std::vector<EventIndex> parameter_events_;  // its gather is done

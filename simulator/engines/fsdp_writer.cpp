@@ -48,7 +48,9 @@ FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work)
       buffer_held_(memory_.buffers.size(), false) {
   writer_.add_stream("compute");
   unshard_ = writer_.add_stream("unshard");
+  prepare_ = by_parameter() ? unshard_ : writer_.add_stream("pre-unshard");
   reduce_ = writer_.add_stream("reduce");
+  if (!by_parameter()) graph_.add_tied_parts_on(unshard_);
   free_events_ = writer_.new_queue();
   find_adapters();
   for (UnitSlots& slots : slots_) {
@@ -115,6 +117,23 @@ void FsdpWriter::wrap_unit(int index) {
   writer_.release(flat);
 }
 
+// The first forward pass makes the tensors that units are cast to and gathered in, and frees their
+// storage at once; it stays in the compute stream's cache (_flat_param.py
+// init_flat_param_attributes).
+void FsdpWriter::measure_gathered() {
+  for (const FsdpUnit& unit : fsdp_.units) {
+    const auto pass = [&](Bytes bytes) {
+      const SlotIndex slot = writer_.new_slot();
+      writer_.allocate(slot, bytes, kTemporaries, kComputeStream);
+      writer_.release(slot);
+    };
+    if (casts_shards(config_)) pass(unit.shard * config_.compute_dtype);
+    if (config_.sharding == Sharding::no_shard) continue;
+    pass(unit.padded * config_.compute_dtype);
+    if (casts_shards(config_)) pass(unit.padded * config_.storage_dtype);
+  }
+}
+
 // Gradients are followed unit by unit.
 void FsdpWriter::allocate_buffers(BufferLifetime lifetime) {
   for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
@@ -158,6 +177,7 @@ Section FsdpWriter::write_micro_step(int micro_step) {
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
   if (micro_step == 0 && !by_parameter()) drop_gradients();
   graph_.begin_micro_batch();
+  if (micro_step == 0 && rank_.first_steps.empty() && !by_parameter()) measure_gathered();
   const bool reduces = config_.reduces_every_micro_step || boundary;
   const auto events = fsdp_micro_step(config_, fsdp_.units, fsdp_.visits, boundary);
   for (std::size_t i = 0; i < events.size(); ++i) {
@@ -207,18 +227,20 @@ void FsdpWriter::unshard(const FsdpEvent& event) {
   if (unit.are_adapters && gathers_adapters_apart()) return;
   const bool whole = config_.sharding == Sharding::no_shard || config_.shard_ranks == 1;
   if (slots.holds_gathered || (whole && !casts_shards(config_))) return;
-  writer_.throttle(free_events_, kGathersAhead);
   const Bytes part = unit.shard * config_.compute_dtype;
   // _flat_param.py pre_unshard: an offloaded shard comes to the GPU first (flat_param_to).
+  const bool prepares = config_.offload || (casts_shards(config_) && !whole);
   if (config_.offload) {
     const Bytes stored = unit.shard * config_.storage_dtype;
-    writer_.allocate(slots.shard, stored, kCommunication, unshard_);
-    writer_.issue(host_copy(TaskKind::copy_to_device, stored), unshard_);
+    writer_.allocate(slots.shard, stored, kCommunication, prepare_);
+    writer_.issue(host_copy(TaskKind::copy_to_device, stored), prepare_);
   }
   if (casts_shards(config_) && !whole) {
-    writer_.allocate(slots.cast, part, kCommunication, unshard_);
-    writer_.issue(tasks_.kernel("cast shard", part + unit.shard * config_.storage_dtype), unshard_);
+    writer_.allocate(slots.cast, part, kCommunication, prepare_);
+    writer_.issue(tasks_.kernel("cast shard", part + unit.shard * config_.storage_dtype), prepare_);
   }
+  if (prepares) writer_.wait_stream(unshard_, prepare_);
+  writer_.throttle(free_events_, kGathersAhead);
   writer_.allocate(slots.gathered, unit.padded * config_.compute_dtype, kParameters, unshard_);
   slots.holds_gathered = true;
   if (whole) {
@@ -234,8 +256,11 @@ void FsdpWriter::unshard(const FsdpEvent& event) {
       group,
       false);
   writer_.record_event(slots.ready, unshard_);
-  if (casts_shards(config_)) writer_.release(slots.cast);
-  if (config_.offload) writer_.release(slots.shard);
+  // _free_low_precision_sharded_param
+  for (const SlotIndex slot : {slots.cast, slots.shard}) {
+    writer_.use_on_stream(slot, unshard_);
+    writer_.release(slot);
+  }
 }
 
 TaskIndex FsdpWriter::host_copy(TaskKind direction, Bytes bytes) {
@@ -271,7 +296,6 @@ void FsdpWriter::compute(const FsdpEvent& event) {
   if (event.backward && !backward_began_) {
     backward_began_ = true;
     writer_.mark(Phase::backward);
-    graph_.begin_backward();
   }
   for (; next_pass_ < graph_.passes().size(); ++next_pass_) {
     const PassStep& pass = graph_.passes()[next_pass_];

@@ -1,7 +1,8 @@
 // Writes what one rank of PyTorch's FullyShardedDataParallel does as a Program. The policy is that
 // of model/engine/fsdp.hpp; here it gets streams, blocks of memory and the limit on gathers.
 //
-// Streams: compute; unshard (gathers and their casts); reduce (post-backward); NCCL's. Sources:
+// Streams: compute; prepare (casts, pre-unshard); unshard (gathers); reduce (post-backward);
+// NCCL's. Sources:
 // torch 2.6 torch/distributed/fsdp/_runtime_utils.py, _flat_param.py, _limiter_utils.py.
 #pragma once
 
@@ -56,6 +57,7 @@ class FsdpWriter {
 
   void write_initialisation();
   void wrap_unit(int unit);
+  void measure_gathered();
   StepSections write_step(bool first);
   Section write_micro_step(int micro_step);
   Section write_optimizer_step(bool first);
@@ -100,6 +102,7 @@ class FsdpWriter {
   GraphWriter graph_;
   Communicators communicators_;
   StreamId unshard_ = kComputeStream;
+  StreamId prepare_ = kComputeStream;  // what is gathered is cast, or brought from the host
   StreamId reduce_ = kComputeStream;
   QueueIndex free_events_ = -1;
   // fully_shard: whose message of a gather in forward, and of a reduction, is still alive.

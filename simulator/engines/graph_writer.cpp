@@ -6,6 +6,26 @@
 
 namespace zeroplan {
 
+// Parts of a tied weight's gradient that do not fit in place meet in a new tensor: what
+// accumulate_parameter (model/graph/autograd_backward.cpp) allocates, writes with one operation and
+// lets go of before it announces the gradient.
+std::vector<GraphWriter::TiedSum> GraphWriter::tied_sums(const Block& block) {
+  std::vector<TiedSum> sums;
+  const std::vector<Event>& events = block.of(Pass::backward);
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    if (events[i].kind != EventKind::weight_gradient) continue;
+    const WeightGradient& gradient =
+        block.weight_gradients[static_cast<std::size_t>(events[i].index)];
+    if (gradient.storage >= 0) continue;
+    std::size_t at = i;
+    while (at > 0 && events[at - 1].kind == EventKind::release) --at;
+    if (at < 2 || events[at - 1].kind != EventKind::operation) continue;
+    if (events[at - 2].kind != EventKind::allocate) continue;
+    sums.push_back({gradient.parameter, events[at - 2].index});
+  }
+  return sums;
+}
+
 GraphWriter::GraphWriter(const Plan& plan,
                          const ModelGraph& graph,
                          ProgramWriter& writer,
@@ -14,10 +34,12 @@ GraphWriter::GraphWriter(const Plan& plan,
       writer_(writer),
       tasks_(tasks),
       workspaces_(kernel_workspaces(plan)),
+      takes_workspace_at_start_(plan.workload.engine == TrainingEngine::embedded),
       passes_(micro_batch(graph)),
       operation_tasks_(graph.blocks.size()),
       partial_slots_(plan.engine_parameters.size(), -1),
       batch_slot_(writer.new_slots(SlotKind::batch, 1)) {
+  for (const Block& block : graph.blocks) tied_sums_.push_back(tied_sums(block));
   for (const BlockInstance& instance : graph.instances) {
     const Block& block = graph.block_of(instance);
     const auto storages = static_cast<std::int32_t>(block.storages.size());
@@ -33,7 +55,7 @@ GraphWriter::GraphWriter(const Plan& plan,
 }
 
 void GraphWriter::begin_micro_batch() {
-  make_workspace(forward_workspace_, workspaces_.forward);
+  if (takes_workspace_at_start_) make_workspace(forward_workspace_, workspaces_.forward);
   writer_.allocate(batch_slot_, graph_.batch, MemoryCategory::activations, kComputeStream);
 }
 
@@ -49,18 +71,27 @@ void GraphWriter::release_outputs() {
   }
 }
 
-// Kept for ever.
+// Kept for ever. cuBLAS asks when a thread's first product runs, which has its result by then
+// (CublasHandlePool.cpp getCurrentCUDABlasHandle); recomputation runs on autograd's thread.
 void GraphWriter::make_workspace(SlotIndex& slot, Bytes bytes) {
   if (slot >= 0 || bytes == Bytes::zero()) return;
   slot = writer_.new_slot();
   writer_.allocate(slot, bytes, MemoryCategory::temporaries, kComputeStream);
 }
 
+bool GraphWriter::is_tied_sum(std::int32_t block, std::int32_t storage) const {
+  const std::vector<TiedSum>& sums = tied_sums_[static_cast<std::size_t>(block)];
+  return std::any_of(
+      sums.begin(), sums.end(), [=](const TiedSum& sum) { return sum.storage == storage; });
+}
+
 void GraphWriter::allocate(const PassStep& pass, const Storage& storage, std::int32_t index) {
+  const std::int32_t block = graph_.instances[static_cast<std::size_t>(pass.instance)].block;
+  const bool tied = pass.pass == Pass::backward && is_tied_sum(block, index);
   writer_.allocate(slot_of(resolve(graph_, pass.instance, index)),
                    storage.bytes,
                    storage.category,
-                   kComputeStream);
+                   tied ? tied_stream_ : kComputeStream);
   tasks_.touch(storage.bytes);
 }
 
@@ -75,19 +106,31 @@ void GraphWriter::write_operation(const PassStep& pass, std::int32_t operation) 
     task =
         tasks_.operation(block, block.operations[static_cast<std::size_t>(operation)], pass.pass);
   }
+  if (block.operations[static_cast<std::size_t>(operation)].kind == OpKind::matmul) {
+    const bool forward = in_forward_phase(pass.pass);
+    make_workspace(forward ? forward_workspace_ : backward_workspace_,
+                   forward ? workspaces_.forward : workspaces_.backward);
+  }
   writer_.issue(task, kComputeStream);
   // Copies from and to pageable memory block the host (CUDA API synchronization behavior).
   const OpKind kind = block.operations[static_cast<std::size_t>(operation)].kind;
   if (kind == OpKind::host_copy) writer_.host_wait_stream(kComputeStream);
 }
 
-// Where a tied weight gets its gradient in parts, the sum stays in the first part's storage.
+// Where a tied weight gets its gradient in parts, the sum takes the first part's slot.
 SlotIndex GraphWriter::gradient_slot(const PassStep& pass,
                                      const WeightGradient& gradient,
                                      std::int32_t parameter) {
   SlotIndex& partial = partial_slots_[static_cast<std::size_t>(parameter)];
   if (gradient.storage >= 0) {
     partial = slot_of(resolve(graph_, pass.instance, gradient.storage));
+    return partial;
+  }
+  const std::int32_t block = graph_.instances[static_cast<std::size_t>(pass.instance)].block;
+  for (const TiedSum& sum : tied_sums_[static_cast<std::size_t>(block)]) {
+    if (sum.parameter != gradient.parameter) continue;
+    writer_.release(partial);
+    writer_.move(slot_of(resolve(graph_, pass.instance, sum.storage)), partial);
   }
   return partial;
 }

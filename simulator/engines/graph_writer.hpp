@@ -29,14 +29,15 @@ class GraphWriter {
   void release_loss();
   void release_outputs();
   void end_micro_batch() { writer_.release(batch_slot_); }
-  // Workspaces are taken when a forward pass's kernels first ask, then when a backward pass's do.
-  void begin_backward() { make_workspace(backward_workspace_, workspaces_.backward); }
-
   // The same process has them already.
   void take_workspaces(const GraphWriter& other) {
     forward_workspace_ = other.forward_workspace_;
     backward_workspace_ = other.backward_workspace_;
   }
+
+  // Where autograd adds the parts of a tied weight's gradient: the stream that its weight was made
+  // on (input_buffer.cpp).
+  void add_tied_parts_on(StreamId stream) { tied_stream_ = stream; }
 
   // One pass over one instance. on_module(event): module_enter or module_exit.
   // on_gradient(parameter, slot): complete, and the engine's from now on.
@@ -54,6 +55,7 @@ class GraphWriter {
           allocate(pass, block.storages[static_cast<std::size_t>(event.index)], event.index);
           break;
         case EventKind::release:
+          if (pass.pass == Pass::backward && is_tied_sum(instance.block, event.index)) break;
           writer_.release(slot_of(resolve(graph_, pass.instance, event.index)));
           break;
         case EventKind::save:
@@ -88,11 +90,13 @@ class GraphWriter {
                           const WeightGradient& gradient,
                           std::int32_t parameter);
   void make_workspace(SlotIndex& slot, Bytes bytes);
+  bool is_tied_sum(std::int32_t block, std::int32_t storage) const;
 
   const ModelGraph& graph_;
   ProgramWriter& writer_;
   TaskTable& tasks_;
   const KernelWorkspaces workspaces_;
+  const bool takes_workspace_at_start_;  // the embedded runtime does
   std::vector<PassStep> passes_;
   std::vector<PassStep> outputs_;  // the passes of release_outputs(): what loops hold longest
   std::vector<SlotIndex> instance_slots_;  // first slot of each instance
@@ -100,6 +104,15 @@ class GraphWriter {
   std::vector<std::array<std::vector<TaskIndex>, 2>> operation_tasks_;  // by block; [backward]
   std::vector<SlotIndex> partial_slots_;  // by parameter: a tied weight's gradient so far
   SlotIndex batch_slot_;
+  // By block: the tied weights whose part is added to the one before in a new tensor, and that
+  // tensor, which takes its place.
+  struct TiedSum {
+    std::int32_t parameter = -1;  // index into Block::parameters
+    std::int32_t storage = -1;
+  };
+  static std::vector<TiedSum> tied_sums(const Block& block);
+  std::vector<std::vector<TiedSum>> tied_sums_;
+  StreamId tied_stream_ = kComputeStream;
   SlotIndex forward_workspace_ = -1;
   SlotIndex backward_workspace_ = -1;
 };
