@@ -186,10 +186,10 @@ Tensor linear(Tape& t, const Tensor& input, const Tensor& matrix, const Tensor& 
 Tensor zero3_linear(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   // deepspeed/runtime/zero/linear.py LinearFunctionForZeroStage3: saves (input, weight, bias)
   // without a guard, so the input stays even where the weight is frozen; the bias is a second
-  // kernel above two dimensions; grad_weight is grad.t() @ input.
+  // kernel above two dimensions; grad_weight is grad.t() @ input. A Function's tensors are packed
+  // when its forward() has returned, so that a recomputation which stops at the last saved tensor
+  // has run the product too, unlike F.linear's (recorded: rehearsals at stage 3).
   const bool trains = t.trains({&x, &weight, &bias});
-  Tensor saved;
-  if (trains) saved = t.save(x);
   const Shape out_shape = x.shape().with_size(-1, weight.size(0)).as_contiguous();
   const std::int64_t rows = x.numel().count() / x.size(-1);
   const auto flat = [rows](const Tensor& tensor) { return Shape{rows, tensor.size(-1)}; };
@@ -200,6 +200,7 @@ Tensor zero3_linear(Tape& t, const Tensor& x, const Tensor& weight, const Tensor
   }
   Tensor out = t.alias(product, out_shape, "_unsafe_view");
   if (!trains) return out;
+  const Tensor saved = t.save(x);
   t.record(
       {&out},
       {&x, &weight, &bias},
