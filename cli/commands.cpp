@@ -290,6 +290,11 @@ constexpr std::array kRehearseOptions = {
                "how long a step takes, too: the program's own work with the planner's times (two "
                "more runs)"},
     OptionInfo{"--trace", "", "FILE", "write that step as a trace (ui.perfetto.dev); as --time"},
+    OptionInfo{"--count-work",
+               "",
+               "",
+               "one run alone, and what a step of it puts on the GPU beside what the simulated one "
+               "does"},
     OptionInfo{"--work", "", "FILE", "write a line of all that is put on the GPU's streams"}};
 constexpr std::array kImportOptions = {
     OptionInfo{"--output", "-o", "FILE", "write the measurements here, one a line"},
