@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import Any, Dict, Mapping, Optional
 
@@ -117,7 +118,16 @@ def _ds_config(said: Any) -> Any:
     """A path, or the configuration's keys. The Trainer's own object holds them in `config`, with "auto" filled."""
     if isinstance(said, (str, os.PathLike)):
         return os.fspath(said)
-    return dict(said) if isinstance(said, Mapping) else dict(said.config)
+    return finite(said if isinstance(said, Mapping) else said.config)
+
+
+def finite(config: Mapping[str, Any]) -> Dict[str, Any]:
+    """Without the infinities that JSON has no word for: accelerate says "never print" by steps_per_print = inf."""
+    return {
+        key: finite(value) if isinstance(value, Mapping) else value
+        for key, value in config.items()
+        if not (isinstance(value, float) and not math.isfinite(value))
+    }
 
 
 def _names_optimizer(config: Any) -> bool:

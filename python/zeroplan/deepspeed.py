@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional
 
+from ._runs import finite
 from ._watch import DoesNotFit, Watch, releases
 from ._words import question
 
@@ -75,7 +76,7 @@ def _configuration(engine: Any) -> Dict[str, Any]:
     if given is None:
         given = engine.config
     return {
-        **given,
+        **finite(given),
         "train_micro_batch_size_per_gpu": engine.train_micro_batch_size_per_gpu(),
         "gradient_accumulation_steps": engine.gradient_accumulation_steps(),
     }

@@ -115,9 +115,11 @@ class Runs(unittest.TestCase):
             "zero_optimization": {"stage": 2},
             "bf16": {"enabled": True},
             "optimizer": {"type": "Adam", "params": {"lr": 1e-4}},
+            "steps_per_print": float("inf"),  # as accelerate says that nothing is printed
         }
         run = arguments(deepspeed="ds.json", hf_deepspeed_config=SimpleNamespace(config=config))
         flags = read_run(run)
+        del config["steps_per_print"]
         self.assertEqual(config, flags["ds_config"])
         self.assertNotIn("optimizer", flags)  # the file's counts
         self.assertTrue(zeroplan.simulate(TINY, "2xA100-40G", run=run).fits)
