@@ -296,6 +296,21 @@ constexpr std::array kRehearseOptions = {
                "one run alone, and what a step of it puts on the GPU beside what the simulated one "
                "does"},
     OptionInfo{"--work", "", "FILE", "write a line of all that is put on the GPU's streams"}};
+constexpr std::array kTraceOptions = {
+    OptionInfo{"--output", "-o", "FILE", "the document that stands for the model: graph.json"},
+    OptionInfo{"--code",
+               "",
+               "FILE.py:FUNCTION",
+               "instead of MODEL: a function that returns a module and a function of batch and "
+               "sequence that returns its inputs"},
+    OptionInfo{"--python", "", "PYTHON", "the Python that has the model's packages (python3)"},
+    OptionInfo{"--class", "", "NAME", "of transformers (what the config names)"},
+    OptionInfo{"--attention", "", "eager|sdpa", "attn_implementation (the model's own)"},
+    OptionInfo{
+        "--freeze", "", "NAME ...", "parameters or modules that do not train; may be repeated"},
+    OptionInfo{"--batches", "", "A,B,C", "the batches it is run with (2,3,5)"},
+    OptionInfo{"--sequences", "", "A,B,C", "the sequence lengths (128,256,512)"},
+    OptionInfo{"--trust-remote-code", "", "", "run the model repository's own code"}};
 constexpr std::array kImportOptions = {
     OptionInfo{"--output", "-o", "FILE", "write the measurements here, one a line"},
     OptionInfo{"--together", "", "", "all files are of one run: one measurement"},
@@ -471,6 +486,16 @@ constexpr std::array kCommands = {
         "  zeroplan rehearse --gpu 4090 -o measured.jsonl -- python finetune.py\n"
         "  zeroplan rehearse --gpu H100 --ranks 8 --find micro-batch -- python train.py --mbs {}\n",
         run_rehearse},
+    CommandInfo{"trace",
+                "any PyTorch model as a document that stands for it",
+                "MODEL?",
+                false,
+                kTraceOptions,
+                "  zeroplan trace path/to/config.json -o graph.json\n"
+                "  zeroplan fit graph.json 8xH100\n"
+                "  zeroplan trace --code my_model.py:build --python venv/bin/python -o graph.json\n"
+                "  zeroplan trace Qwen/Qwen2-VL-7B-Instruct --freeze visual -o graph.json\n",
+                run_trace},
     CommandInfo{"replay",
                 "hold the simulator's engine against recordings of DeepSpeed, its allocator "
                 "against memory snapshots of PyTorch",
