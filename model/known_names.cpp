@@ -25,9 +25,13 @@ constexpr std::array kModels = {
                "qwen2.5-7b or llama-3.1-8b"},
     KnownNames{"kimik2", "the forward pass of its own class is not modelled"},
     KnownNames{"deepseekv32|minicpm3", "its multi-head latent attention is not modelled"},
-    KnownNames{"llama4", "its expert kernels and its vision encoder are not modelled"},
+    KnownNames{"llama4",
+               "its text models are built in as llama-4-scout and llama-4-maverick; its vision "
+               "encoder is not modelled"},
     KnownNames{"gemma3n|gemma4", "its mixed attention layers are not modelled"},
-    KnownNames{"qwen3next|qwen35|qwen3.5|kimilinear", "its gated linear attention is not modelled"},
+    KnownNames{"kimilinear", "its gated linear attention is not modelled"},
+    KnownNames{"qwen3next|qwen35|qwen3.5",
+               "no config.json of that size is built in: give the path of the text model's own"},
     KnownNames{"qwenvl|qwen2vl|qwen25vl|qwen3vl|internvl|llava|minicpmv|glm4v|phi3vision|pixtral|"
                "molmo|llama3211bvision|llama3290bvision",
                "its vision encoder is not modelled"},
@@ -37,9 +41,9 @@ constexpr std::array kModels = {
                "the router and expert kernels of this family are not modelled"},
     KnownNames{"whisper|clip|stablediffusion|sdxl|flux|wav2vec",
                "only language models are modelled"},
-    KnownNames{"internlm2|internlm3|commandrplus|commanda|stablelm|codegen|olmo1b|olmo7b|olmo3|"
+    KnownNames{"internlm2|internlm3|commandrplus|commanda|stablelm|codegen|olmo3|"
                "nemotron|exaone|"
-               "minicpm|solar|orion|phi4mini",
+               "minicpm|solar|orion",
                "no config.json of it is built in: give the path of its own"},
 };
 
@@ -49,14 +53,44 @@ constexpr std::string_view kOtherMakers =
     "trainium|trn|inferentia|inf|ascend|910|npu|mlu|kunlun|dcu|br100|mtt|cerebras|ipu|groq|arc|"
     "max1550|pvc";
 
+// Other makers' cards that people train on. Sizes are those of AMD's data sheets; Huawei publishes
+// none, its are those of press and benchmarks.
+constexpr std::array kOtherCardsSaid = {
+    KnownNames{
+        "mi300x|instinctmi300x",
+        "AMD's MI300X has 192 GB, 5.3 TB/s and 1307 TFLOP/s in bf16; what PyTorch for ROCm "
+        "allocates and how fast its kernels and RCCL are is not modelled, rehearsals emulate "
+        "CUDA alone, and the wheels of bitsandbytes and flash-attn for CUDA do not run there"},
+    KnownNames{
+        "mi325x|instinctmi325x",
+        "AMD's MI325X has 256 GB, 6 TB/s and 1307 TFLOP/s in bf16; what PyTorch for ROCm "
+        "allocates and how fast its kernels and RCCL are is not modelled, rehearsals emulate "
+        "CUDA alone, and the wheels of bitsandbytes and flash-attn for CUDA do not run there"},
+    KnownNames{
+        "mi355x|instinctmi355x",
+        "AMD's MI355X has 288 GB, 8 TB/s and 2.5 PFLOP/s in bf16; what PyTorch for ROCm "
+        "allocates and how fast its kernels and RCCL are is not modelled, rehearsals emulate "
+        "CUDA alone, and the wheels of bitsandbytes and flash-attn for CUDA do not run there"},
+    KnownNames{
+        "ascend910c|910c",
+        "Huawei's Ascend 910C is two chips of 64 GB each; it runs torch_npu and HCCL, which "
+        "are not modelled, rehearsals emulate CUDA alone, and flash-attn, bitsandbytes' CUDA "
+        "kernels and NCCL do not exist for it"},
+    KnownNames{
+        "ascend910b|910b",
+        "Huawei's Ascend 910B has 64 GB, one variant 32; it runs torch_npu and HCCL, which "
+        "are not modelled, rehearsals emulate CUDA alone, and flash-attn, bitsandbytes' CUDA "
+        "kernels and NCCL do not exist for it"},
+};
+
 // Or it is one of these whole: NVIDIA's cards whose numbers nobody collected here.
 constexpr std::string_view kOtherCards =
     "k40|k80|m40|m60|p4|p6|p40|a2|a16|a4000|a4500|a5000|a5500|100x|a100x|1060|1070|1070ti|1080|"
     "1080ti|1650|1660|1660ti|2060|2070|2080|2080super|3050|3060|3060ti|3070|3070ti|3080|3080ti|"
-    "3090ti|4050|4060|4060ti|4070|4070ti|4070super|4070tisuper|4080|4080super|4090d|5050|5060|5070|"
-    "5070ti|5080|5090d|4000ada|4500ada|5000ada|2000ada|4000|5000|8000|titanv|titanx|titanxp|l2|"
+    "3090ti|4050|4060|4060ti|4070|4070ti|4070super|4070tisuper|4080super|4090d|5050|5060|5070|"
+    "5090d|4000ada|4500ada|5000ada|2000ada|4000|5000|8000|titanv|titanx|titanxp|l2|"
     "l40g|"
-    "h100x|b100|gb300|gb10|dgxspark|thor|orin|jetson|jetsonorin|pro5000|pro4000|pro4500";
+    "h100x|b100|thor|orin|jetson|jetsonorin|pro5000|pro4000|pro4500";
 
 std::string key_of(std::string_view name) { return folded(without_organization(name), " -_.()"); }
 
@@ -130,6 +164,10 @@ std::string why_no_model(std::string_view name) {
 
 std::string why_no_gpu(std::string_view name) {
   const std::string key = without_maker(key_of(name));
+  for (const KnownNames& row : kOtherCardsSaid) {
+    const auto begins = [&](std::string_view known) { return key.starts_with(known); };
+    if (any_name(row.names, begins)) return std::string(row.reason);
+  }
   if (any_name(kOtherMakers, [&](std::string_view known) { return key.starts_with(known); })) {
     return "only NVIDIA's GPUs are modelled";
   }

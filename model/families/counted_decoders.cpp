@@ -243,30 +243,20 @@ struct Olmo {
 };
 
 Olmo read_olmo(const ConfigReader& config) {
-  const bool old_keys = config.has({"d_model"});
   Olmo olmo;
   TextSizes& sizes = olmo.sizes;
-  sizes.hidden = config.core({"hidden_size", "d_model"}, 4096, SizeKind::width);
-  sizes.layers = config.core({"num_hidden_layers", "n_layers"}, 32, SizeKind::layers);
+  sizes.hidden = config.core({"d_model"}, 4096, SizeKind::width);
+  sizes.layers = config.core({"n_layers"}, 32, SizeKind::layers);
   sizes.vocabulary = config.core({"embedding_size", "vocab_size"}, 50304, SizeKind::vocabulary);
-  sizes.tied = config.flag({"tie_word_embeddings", "weight_tying"}, false);
+  sizes.tied = config.flag({"weight_tying"}, false);
   GroupedAttention& attention = olmo.attention;
   attention.hidden = sizes.hidden;
-  attention.heads = config.core({"num_attention_heads", "n_heads"}, 32, SizeKind::heads);
-  attention.kv_heads =
-      config.derived({"num_key_value_heads", "n_kv_heads"}, attention.heads, SizeKind::heads);
+  attention.heads = config.core({"n_heads"}, 32, SizeKind::heads);
+  attention.kv_heads = config.derived({"n_kv_heads"}, attention.heads, SizeKind::heads);
   if (config.flag({"multi_query_attention"}, false)) attention.kv_heads = 1;
-  config.must_divide(attention.heads,
-                     {"num_attention_heads", "n_heads"},
-                     sizes.hidden,
-                     old_keys ? "d_model" : "hidden_size");
+  config.must_divide(attention.heads, {"n_heads"}, sizes.hidden, "d_model");
   attention.head_dim = sizes.hidden / attention.heads;
-  attention.qkv_bias = attention.output_bias =
-      config.flag({"attention_bias", "include_bias"}, false);
-  if (!old_keys) {
-    olmo.intermediate = config.core({"intermediate_size"}, 11008, SizeKind::width);
-    return olmo;
-  }
+  attention.qkv_bias = attention.output_bias = config.flag({"include_bias"}, false);
   // mlp_hidden_size and mlp_ratio count gate and up together.
   const std::int64_t ratio = config.derived({"mlp_ratio"}, 4, SizeKind::width);
   olmo.intermediate =
@@ -279,16 +269,17 @@ Olmo read_olmo(const ConfigReader& config) {
 
 }  // namespace
 
-// OLMo: norms without parameters, as transformers' class (modeling_olmo.py) and the older
-// repository's keys (d_model, mlp_ratio, weight_tying; allenai/OLMo-1B) describe it.
+// OLMo: transformers' class is built like LLaMA; the older repositories (d_model, mlp_ratio,
+// weight_tying; allenai/OLMo-1B without -hf) have code of their own, which is counted.
 Model build_olmo(const FamilyInput& input) {
+  if (!input.config.has({"d_model"})) return build_llama_like(input);
   only_head(input, Head::causal_lm);
   const Olmo olmo = read_olmo(input.config);
   input.config.throw_problems();
   const TextSizes& sizes = olmo.sizes;
 
   const CountedClasses classes = {.architecture = "OlmoForCausalLM", .trunk = "OlmoModel"};
-  return counted_language_model(input, sizes, classes, [&](ModelBuilder& builder) {
+  Model model = counted_language_model(input, sizes, classes, [&](ModelBuilder& builder) {
     const int embedding = builder.embedding("embed_tokens", sizes.vocabulary, sizes.hidden);
     const auto list = builder.in("layers", "ModuleList");
     for (std::int64_t layer = 0; layer < sizes.layers; ++layer) {
@@ -299,6 +290,10 @@ Model build_olmo(const FamilyInput& input) {
     }
     return embedding;
   });
+  not_planned(model,
+              "the code of its first repositories is not modelled; that of transformers, which the "
+              "checkpoints named -hf have, is");
+  return model;
 }
 
 }  // namespace zeroplan::families

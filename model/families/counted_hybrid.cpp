@@ -1,5 +1,5 @@
-// Qwen3-Next, the text part of Qwen3.5, and Nemotron-H. Tensors: transformers 5.23
-// modeling_qwen3_next.py, modeling_qwen3_5.py, modeling_qwen3_5_moe.py, modeling_nemotron_h.py;
+// The text part of Qwen3.5 with its encoder, and Nemotron-H. Tensors: transformers 5.23
+// modeling_qwen3_5.py, modeling_qwen3_5_moe.py, modeling_nemotron_h.py;
 // layers for multi-token prediction are left out there.
 #include "model/families/counted_hybrid.hpp"
 
@@ -85,16 +85,6 @@ int write_hybrid_trunk(ModelBuilder& builder, const HybridDecoder& decoder) {
     b.norm("input_layernorm", decoder.text.hidden, "RMSNorm");
     b.norm("post_attention_layernorm", decoder.text.hidden, "RMSNorm");
   });
-}
-
-Model build_qwen3_next(const FamilyInput& input) {
-  only_head(input, Head::causal_lm);
-  const HybridDecoder decoder = read_hybrid_decoder(input.config);
-  input.config.throw_problems();
-  return counted_language_model(
-      input, decoder.text, {.architecture = "Qwen3NextForCausalLM"}, [&](ModelBuilder& b) {
-        return write_hybrid_trunk(b, decoder);
-      });
 }
 
 namespace {

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "model/families/family.hpp"
+#include "model/families/text_decoder.hpp"
 
 namespace zeroplan::families {
 
@@ -112,7 +113,9 @@ constexpr std::array kFamilies = {
            "Llama4Config",
            false,
            build_llama4,
-           "its expert kernels and its vision encoder are not modelled"},
+           "its vision encoder is not modelled; for the text model alone give its text_config, "
+           "whose model_type is llama4_text"},
+    Family{"llama4_text", "Llama4TextConfig", true, build_llama4_text, ""},
     Family{"llava_llama",
            "LlavaLlamaConfig",
            false,
@@ -178,8 +181,7 @@ constexpr std::array kFamilies = {
            false,
            build_nemotron_h,
            "its Mamba layers are not modelled"},
-    Family{
-        "olmo", "OlmoConfig", false, build_olmo, "its norms without parameters are not modelled"},
+    Family{"olmo", "OlmoConfig", true, build_olmo, ""},
     Family{"olmo2", "Olmo2Config", true, build_llama_like, ""},
     Family{"opt", "OPTConfig", true, build_opt, ""},
     Family{"phi", "PhiConfig", true, build_phi, ""},
@@ -213,20 +215,20 @@ constexpr std::array kFamilies = {
            "Qwen3_5Config",
            false,
            build_qwen3_5,
-           "its gated linear attention and its vision encoder are not modelled"},
+           "its vision encoder is not modelled; for the text model alone give its text_config, "
+           "whose model_type is qwen3_5_text"},
     Family{"qwen3_5_moe",
            "Qwen3_5MoeConfig",
            false,
            build_qwen3_5,
-           "its gated linear attention and its vision encoder are not modelled"},
+           "its vision encoder is not modelled; for the text model alone give its text_config, "
+           "whose model_type is qwen3_5_moe_text"},
+    Family{"qwen3_5_moe_text", "Qwen3_5MoeTextConfig", true, build_hybrid, ""},
+    Family{"qwen3_5_text", "Qwen3_5TextConfig", true, build_hybrid, ""},
     Family{
         "qwen3_asr", "Qwen3ASRConfig", false, build_qwen3_asr, "its audio encoder is not modelled"},
     Family{"qwen3_moe", "Qwen3MoeConfig", true, build_llama_like, ""},
-    Family{"qwen3_next",
-           "Qwen3NextConfig",
-           false,
-           build_qwen3_next,
-           "its gated linear attention is not modelled"},
+    Family{"qwen3_next", "Qwen3NextConfig", true, build_hybrid, ""},
     Family{
         "qwen3_vl", "Qwen3VLConfig", false, build_qwen3_vl, "its vision encoder is not modelled"},
     Family{"qwen3_vl_moe",

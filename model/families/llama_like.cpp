@@ -32,7 +32,9 @@ constexpr std::array<std::string_view, 3> kGateDownUp = {"gate_proj", "down_proj
 constexpr std::array<std::string_view, 3> kMixtralOrder = {"w1", "w2", "w3"};
 
 std::string norm_class(const LlamaTraits& traits) {
-  if (traits.norm == NormCode::cohere) return std::string(traits.classes) + "LayerNorm";
+  if (traits.norm == NormCode::cohere || traits.norm == NormCode::plain) {
+    return std::string(traits.classes) + "LayerNorm";
+  }
   return traits.classes == "Baichuan" ? "RMSNorm" : std::string(traits.classes) + "RMSNorm";
 }
 
@@ -44,6 +46,8 @@ void write_norm(ModelBuilder& builder, const LlamaLike& llama, std::string_view 
   const std::int64_t hidden = llama.attention.hidden;
   if (llama.traits->norm == NormCode::layer_norm) {
     builder.layer_norm(name, hidden);
+  } else if (llama.traits->norm == NormCode::plain) {
+    builder.leaf(name, norm_class(*llama.traits));
   } else {
     builder.norm(name, hidden, norm_class(*llama.traits));
   }
@@ -386,7 +390,10 @@ Model build_llama_like(const FamilyInput& input) {
   config.throw_problems();
   builder.move_into(model);
   model.shape.has_logits = head == Head::causal_lm;
-  planned_as(model, traits.implementation, llama.activation);
+  // OLMo: queries, keys and values are clamped where the config says at what.
+  const Json* clip = traits.model_type == "olmo" ? config.find({"clip_qkv"}) : nullptr;
+  const bool clips = clip != nullptr && clip->is_number();
+  planned_as(model, clips ? kClippedDecoder : traits.implementation, llama.activation);
   if (!dense_layers_come_first(llama)) {
     not_planned(model, "dense layers between layers of experts are not modelled");
   }

@@ -32,9 +32,9 @@ enum class Projections {
   separate_two            // q_proj, k_proj, v_proj, o_proj; c_fc, c_proj (starcoder2)
 };
 
-// Which code a norm runs: RMSNorm as LLaMA, Gemma or OLMo 2 write it, nn.LayerNorm, and a LayerNorm
-// in Python without a bias (cohere).
-enum class NormCode { llama, gemma, olmo2, layer_norm, cohere };
+// Which code a norm runs: RMSNorm as LLaMA, Gemma or OLMo 2 write it, nn.LayerNorm, a LayerNorm in
+// Python without a bias (cohere), and one without any parameter (olmo).
+enum class NormCode { llama, gemma, olmo2, layer_norm, cohere, plain };
 
 // Names of a layer's norms by where they stand; empty: none stands there.
 struct LayerNorms {
@@ -95,6 +95,9 @@ struct LlamaTraits {
   std::string_view trunk = "Model";           // ending of the trunk's class
   std::string_view implementation = "llama";  // Model::implementation_family
 };
+
+// The implementation family of decoders that clamp queries, keys and values (OLMo's clip_qkv).
+inline constexpr std::string_view kClippedDecoder = "clipped_decoder";
 
 const LlamaTraits* llama_traits(std::string_view model_type);
 

@@ -101,7 +101,7 @@ constexpr LayerNorms kGemmaNorms = {.after_attention = "post_attention_layernorm
                                     .after_mlp = "post_feedforward_layernorm"};
 
 // Sources: the same files of transformers 5.17; their forward pass is hf_decoder.cpp.
-constexpr std::array<LlamaTraits, 9> kDecoderTraits = {{
+constexpr std::array<LlamaTraits, 10> kDecoderTraits = {{
     {.model_type = "gemma2",
      .classes = "Gemma2",
      .vocabulary = 256000,
@@ -156,6 +156,12 @@ constexpr std::array<LlamaTraits, 9> kDecoderTraits = {{
      .window_needs_flag = true,
      .turns = LayerTurns::by_no_rope,
      .pattern = 4,
+     .implementation = "decoder"},
+    {.model_type = "olmo",
+     .classes = "Olmo",
+     .vocabulary = 50304,
+     .bias = AttentionBias::by_attention_bias,
+     .norm = NormCode::plain,
      .implementation = "decoder"},
     {.model_type = "olmo2",
      .classes = "Olmo2",

@@ -67,7 +67,7 @@ Tensor dropout(Tape& t, const Tensor& x, double probability);
 
 // --- reductions and norms ---
 Tensor mean_last(Tape& t, const Tensor& x);   // keepdim
-Tensor sum(Tape& t, const Tensor& x, int d);  // of three dimensions the middle one, not kept
+Tensor sum(Tape& t, const Tensor& x, int d);  // over one dimension, which is not kept
 Tensor softmax(Tape& t, const Tensor& x, std::optional<DType> dtype = {});
 Tensor safe_softmax(Tape& t, const Tensor& x);
 Tensor log_softmax(Tape& t, const Tensor& x);

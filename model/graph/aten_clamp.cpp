@@ -1,7 +1,7 @@
 // Clamps: numbers between bounds, and their gradient where they were inside.
 #include <utility>
 
-#include "model/graph/aten.hpp"
+#include "model/graph/aten_recurrent.hpp"
 
 namespace zeroplan::aten {
 
@@ -13,16 +13,9 @@ Tensor pointwise(Tape& t, std::string_view name, const Tensor& x, DType dtype) {
   return out;
 }
 
-}  // namespace
-
 // clamp_backward (FunctionsManual.cpp): where(inside the bounds, gradient, 0).
-Tensor clamp(Tape& t, const Tensor& x, Bounds bounds) {
-  const bool trains = t.trains({&x});
-  Tensor saved;
-  if (trains) saved = t.save(x);
-  Tensor out = pointwise(t, "clamp", x, x.dtype());
-  if (!trains) return out;
-  t.record({&out}, {&x}, [saved, bounds](Backward& b) {
+BackwardFormula clamp_gradient(const Tensor& saved, Bounds bounds) {
+  return [saved, bounds](Backward& b) {
     Tape& tape = b.tape;
     const Tensor zero = tape.empty(Shape{}, b.gradient().dtype());
     tape.launch({.name = "full", .kind = OpKind::fill, .traffic = zero.bytes()});
@@ -35,7 +28,31 @@ Tensor clamp(Tape& t, const Tensor& x, Bounds bounds) {
     Tensor result = tape.empty(b.gradient().shape().as_dense(), b.gradient().dtype());
     tape.launch({.name = "where", .traffic = result.bytes() * 2 + inside.bytes()});
     b.give(0, std::move(result));
-  });
+  };
+}
+
+}  // namespace
+
+Tensor clamp(Tape& t, const Tensor& x, Bounds bounds) {
+  const bool trains = t.trains({&x});
+  Tensor saved;
+  if (trains) saved = t.save(x);
+  Tensor out = pointwise(t, "clamp", x, x.dtype());
+  if (trains) t.record({&out}, {&x}, clamp_gradient(saved, bounds));
+  return out;
+}
+
+// VariableType: an operation in place that needs its input saves self.clone().
+Tensor clamp_in_place(Tape& t, const Tensor& x) {
+  const bool trains = t.trains({&x});
+  Tensor saved;
+  if (trains) {
+    const Tensor before = pointwise(t, "clone", x, x.dtype());
+    saved = t.save(before);
+  }
+  t.launch({.name = "clamp_", .traffic = x.bytes() * 2});
+  Tensor out = t.alias(x, x.shape(), "");
+  if (trains) t.record({&out}, {&x}, clamp_gradient(saved, Bounds::both));
   return out;
 }
 

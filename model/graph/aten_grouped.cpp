@@ -87,13 +87,12 @@ Tensor masked_fill_in_place(Tape& t, const Tensor& x, const Tensor& mask) {
 
 Tensor sum(Tape& t, const Tensor& x, int d) {
   const Shape& shape = x.shape();
-  ZP_CHECK(shape.rank() == 3 && d == 1, "sum: the middle one of three dimensions");
-  Tensor out = t.empty(Shape{shape.size(0), shape.size(2)}, x.dtype());
+  Tensor out = t.empty(shape.without(d).as_contiguous(), x.dtype());
   t.launch({.name = "sum", .kind = OpKind::reduction, .traffic = x.bytes() + out.bytes()});
   if (t.trains({&x})) {
-    t.record({&out}, {&x}, [shape](Backward& b) {
+    t.record({&out}, {&x}, [shape, d](Backward& b) {
       const Tensor one =
-          b.tape.alias(b.gradient(), Shape{shape.size(0), 1, shape.size(2)}, "unsqueeze");
+          b.tape.alias(b.gradient(), b.gradient().shape().unsqueezed(d), "unsqueeze");
       b.give(0, b.tape.alias(one, one.shape().expanded(shape), "expand"));
     });
   }

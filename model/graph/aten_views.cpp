@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "model/check.hpp"
-#include "model/graph/aten.hpp"
+#include "model/graph/aten_recurrent.hpp"
 
 namespace zeroplan::aten {
 
@@ -88,6 +88,18 @@ Tensor expand(Tape& t, const Tensor& x, const Shape& sizes) {
                  });
 }
 
+// RepeatBackward0: repeat_backward reshapes and sums (FunctionsManual.cpp).
+Tensor repeat_rows(Tape& t, const Tensor& x, std::int64_t count) {
+  Tensor out = copy_kernel(t, x, Shape{count * x.size(0), x.size(1)}, x.dtype(), "repeat");
+  if (t.trains({&x})) {
+    t.record({&out}, {&x}, [count, rows = x.size(0), columns = x.size(1)](Backward& b) {
+      const Tensor apart = reshape(b.tape, b.gradient(), Shape{count, rows, columns});
+      b.give(0, sum(b.tape, apart, 0));
+    });
+  }
+  return out;
+}
+
 namespace {
 
 // slice_backward, select_backward (TensorShape.cpp): zeros of the whole input, then a copy into it.
@@ -165,15 +177,27 @@ Tensor clone(Tape& t, const Tensor& x) {
 
 Tensor contiguous(Tape& t, const Tensor& x) { return x.shape().contiguous() ? x : clone(t, x); }
 
-Tensor to(Tape& t, const Tensor& x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  Tensor out = copy_kernel(t, x, x.shape().as_dense(), dtype, "_to_copy");
+namespace {
+
+Tensor converted(Tape& t, const Tensor& x, const Shape& shape, DType dtype) {
+  Tensor out = copy_kernel(t, x, shape, dtype, "_to_copy");
   if (t.trains({&x})) {
     t.record({&out}, {&x}, [original = x.dtype()](Backward& b) {
       b.give(0, to(b.tape, b.gradient(), original));
     });
   }
   return out;
+}
+
+}  // namespace
+
+Tensor to(Tape& t, const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  return converted(t, x, x.shape().as_dense(), dtype);
+}
+
+Tensor to_contiguous(Tape& t, const Tensor& x, DType dtype) {
+  return converted(t, x, x.shape().as_contiguous(), dtype);
 }
 
 Tensor cat(Tape& t, const std::vector<const Tensor*>& parts, int d) {
@@ -250,6 +274,18 @@ Tensor fill_slices(Tape& t, const Tensor& first, const Tensor& second) {
     if (b.needs(0)) b.give(0, std::move(made.whole));
   });
   return filled;
+}
+
+Tensor write_slice(Tape& t, const Tensor& whole, const Tensor& part) {
+  t.launch({.name = "copy_", .kind = OpKind::copy, .traffic = part.bytes() * 2});
+  Tensor written = t.alias(whole, whole.shape(), "");
+  if (!t.trains({&whole, &part})) return written;
+  t.record({&written}, {&whole, &part}, [shape = part.shape()](Backward& b) {
+    SliceGradients made = slice_gradients(b, shape, b.needs(0));
+    if (b.needs(1)) b.give(1, std::move(made.slice));
+    if (b.needs(0)) b.give(0, std::move(made.whole));
+  });
+  return written;
 }
 
 namespace {

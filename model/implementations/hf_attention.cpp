@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model/implementations/hf_common.hpp"
+#include "model/implementations/hf_rotary.hpp"
 #include "model/implementations/hf_sdpa.hpp"
 
 namespace zeroplan::hf {
@@ -208,9 +209,23 @@ RotaryTables make_rotary_tables(Tape& t, const Context& c, DType dtype) {
 // The model passes position_embeddings to its layers since 4.45.
 bool shares_rotary_tables(const Context& c) { return c.at_least(4, 45); }
 
+bool turns_in_fp32(const Context& c) {
+  const std::string_view type = c.model.model_type;
+  return (type == "olmo" || type == "olmo2") && c.at_least(4, 52);
+}
+
+namespace {
+
+// Of hidden states, or what the class leaves them in.
+DType shared_table_dtype(const Tape& t, const Context& c) {
+  return turns_in_fp32(c) ? DType::fp32 : t.dtype();
+}
+
+}  // namespace
+
 void share_rotary_tables(Tape& t, const Context& c, Slot cos, Slot sin) {
   const auto scope = t.enter("model.rotary_emb");
-  const RotaryTables tables = make_rotary_tables(t, c, t.dtype());  // of hidden states
+  const RotaryTables tables = make_rotary_tables(t, c, shared_table_dtype(t, c));
   t.share(static_cast<std::int32_t>(cos), tables.cos);
   t.share(static_cast<std::int32_t>(sin), tables.sin);
   t.leave(scope, Tensor());
@@ -218,8 +233,9 @@ void share_rotary_tables(Tape& t, const Context& c, Slot cos, Slot sin) {
 
 RotaryTables shared_rotary_tables(Tape& t, const Context& c, Slot cos, Slot sin) {
   const Shape shape{1, c.sequence, c.shape().rotary_dim};
-  const RotaryTables tables = {t.shared(static_cast<std::int32_t>(cos), shape, t.dtype()),
-                               t.shared(static_cast<std::int32_t>(sin), shape, t.dtype())};
+  const DType dtype = shared_table_dtype(t, c);
+  const RotaryTables tables = {t.shared(static_cast<std::int32_t>(cos), shape, dtype),
+                               t.shared(static_cast<std::int32_t>(sin), shape, dtype)};
   return {aten::unsqueeze(t, tables.cos, 1), aten::unsqueeze(t, tables.sin, 1)};
 }
 
@@ -289,8 +305,9 @@ bool caches_rotary_tables(const Context& c) {
     std::string_view model_type;
     int without;  // the first release 4.x without
   };
-  constexpr std::array<Row, 6> kRows = {Row{"llama", 41},
+  constexpr std::array<Row, 7> kRows = {Row{"llama", 41},
                                         Row{"mistral", 42},
+                                        Row{"olmo", 41},
                                         Row{"qwen2", 45},
                                         Row{"qwen2_moe", 45},
                                         Row{"mixtral", 48},

@@ -1,5 +1,5 @@
 // Decoders in LLaMA's line with norms, positions or masks of their own: Gemma 2 and 3, SmolLM3,
-// OLMo 2, Granite, Starcoder 2, GLM-4 (0414) and Command R.
+// OLMo, OLMo 2, Granite, Starcoder 2, GLM-4 (0414) and Command R.
 // Source: modeling_*.py of transformers 4.40, 4.42, 4.45, 4.47 to 4.51, 4.53, 4.55, 4.57 and 5.17.
 // Checked by rehearsals: tests/reference/rehearsal/matrix/families_dense.jsonl.
 #include <algorithm>
@@ -9,14 +9,16 @@
 #include <vector>
 
 #include "model/check.hpp"
+#include "model/graph/aten_recurrent.hpp"
 #include "model/implementations/families.hpp"
+#include "model/implementations/hf_rotary.hpp"
 #include "model/implementations/hf_window_masks.hpp"
 
 namespace zeroplan::hf {
 
 namespace {
 
-enum class NormCode { llama, gemma, olmo2, layer_norm, cohere };
+enum class NormCode { llama, gemma, olmo2, layer_norm, cohere, plain };
 enum class HeadNorms { none, each_head, all_heads, own_weights };
 
 // A class's code: its norms, and a layer's norms by where they stand ("": none stands there).
@@ -31,7 +33,7 @@ struct Code {
   std::string_view after_mlp = "";
 };
 
-constexpr std::array<Code, 9> kCodes = {{
+constexpr std::array<Code, 10> kCodes = {{
     {.type = "gemma2",
      .classes = "Gemma2",
      .norm = NormCode::gemma,
@@ -46,6 +48,7 @@ constexpr std::array<Code, 9> kCodes = {{
      .before_mlp = "pre_feedforward_layernorm",
      .after_mlp = "post_feedforward_layernorm"},
     {.type = "smollm3", .classes = "SmolLM3"},
+    {.type = "olmo", .classes = "Olmo", .norm = NormCode::plain},
     {.type = "olmo2",
      .classes = "Olmo2",
      .norm = NormCode::olmo2,
@@ -102,6 +105,15 @@ Tensor cohere_norm(Tape& t, std::string_view module, const Tensor& x) {
   return t.leave(scope, out);
 }
 
+// OlmoLayerNorm.forward: F.layer_norm in fp32, without weight and bias.
+Tensor plain_norm(Tape& t, std::string_view module, const Tensor& x) {
+  Tensor in = x;
+  const auto scope = t.enter(module, in);
+  const Tensor wide = aten::to(t, in, DType::fp32);
+  const Tensor normed = aten::layer_norm(t, wide, Tensor(), Tensor());
+  return t.leave(scope, aten::to(t, normed, x.dtype()));
+}
+
 Tensor norm(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
   switch (code_of(c).norm) {
     case NormCode::llama:
@@ -114,6 +126,8 @@ Tensor norm(Tape& t, const Context& c, std::string_view module, const Tensor& x)
       return layer_norm(t, module, x);
     case NormCode::cohere:
       return cohere_norm(t, module, x);
+    case NormCode::plain:
+      return plain_norm(t, module, x);
   }
   return {};
 }
@@ -129,6 +143,7 @@ Tensor project_heads(Tape& t,
                      const Tensor& x,
                      std::int64_t heads) {
   Tensor states = linear(t, c, projection, x);
+  if (c.model.implementation_family == "clipped_decoder") states = aten::clamp_in_place(t, states);
   const bool normed = t.has_parameter(norm_module, "weight");
   const HeadNorms norms = normed ? code_of(c).head_norms : HeadNorms::none;
   if (norms == HeadNorms::all_heads) states = norm(t, c, norm_module, states);
@@ -208,12 +223,16 @@ Turned turn(
   Turned turned;
   turned.query = apply_rotary(t, query, tables);
   turned.key = apply_rotary(t, key, tables);
+  if (!turns_in_fp32(c)) return turned;
+  const Turned wide = turned;
+  turned.query = aten::to(t, wide.query, query.dtype());
+  turned.key = aten::to(t, wide.key, key.dtype());
   return turned;
 }
 
-// Gemma 2's layers made their own tables until 4.47.
+// Gemma 2's and OLMo's layers made their own tables until 4.47.
 bool model_makes_tables(const Context& c) {
-  return is(c, "gemma2") ? c.at_least(4, 48) : shares_rotary_tables(c);
+  return is(c, "gemma2") || is(c, "olmo") ? c.at_least(4, 48) : shares_rotary_tables(c);
 }
 
 RotaryTables tables_of(Tape& t, const Context& c, const LayerAttention& kind) {
@@ -333,25 +352,6 @@ void share_beside(Tape& t, const Context& c) {
   if (is(c, "gemma3_text")) share_rotary_tables(t, c, Slot::local_cos, Slot::local_sin);
 }
 
-// Kinds of layers, in the order in which they first come.
-struct Kinds {
-  std::vector<LayerAttention> of;
-  std::vector<std::size_t> layers;
-};
-
-Kinds kinds_of(const TransformerShape& shape) {
-  Kinds kinds;
-  for (std::int64_t i = 0; i < shape.layers; ++i) {
-    const LayerAttention kind = shape.layer_attention.empty()
-                                    ? LayerAttention{}
-                                    : shape.layer_attention[static_cast<std::size_t>(i)];
-    const auto known = std::find(kinds.of.begin(), kinds.of.end(), kind);
-    kinds.layers.push_back(static_cast<std::size_t>(known - kinds.of.begin()));
-    if (known == kinds.of.end()) kinds.of.push_back(kind);
-  }
-  return kinds;
-}
-
 void note_assumptions(GraphAssembler& assembler, const Context& c) {
   // decoder_layer(...) without _gradient_checkpointing_func: 4.48, 4.49, 4.50, 4.51
   const bool forgets = is(c, "starcoder2") && c.at_least(4, 48) && !c.at_least(4, 53);
@@ -373,7 +373,7 @@ void build_decoder(GraphAssembler& assembler, const Context& c) {
     hidden = aten::dropout(t, hidden, c.shape().embedding_dropout);
     return hidden;
   });
-  const Kinds kinds = kinds_of(c.shape());
+  const LayerKinds kinds = layer_kinds(c.shape());
   assembler.add_layer_kinds(
       classes + "DecoderLayer", "model.layers.", kinds.layers, [&](Tape& t, std::size_t kind) {
         return is_cohere(c) ? parallel_layer(t, c, kinds.of[kind]) : layer(t, c, kinds.of[kind]);

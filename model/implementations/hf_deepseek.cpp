@@ -5,6 +5,7 @@
 
 #include "model/implementations/families.hpp"
 #include "model/implementations/hf_moe.hpp"
+#include "model/implementations/hf_rotary.hpp"
 
 namespace zeroplan::hf {
 
@@ -14,30 +15,10 @@ bool is_third(const Context& c) { return c.model.model_type == "deepseek_v3"; }
 
 // --- rotary positions
 
-// DeepseekV2RotaryEmbedding.forward: complex numbers, which stand here as pairs of fp32.
-void share_complex_table(Tape& t, const Context& c) {
-  const auto scope = t.enter("model.rotary_emb");
-  const Shape half{1, c.sequence, c.shape().rotary_dim / 2};
-  const Shape pairs{1, c.sequence, c.shape().rotary_dim};
-  const Tensor angles = t.empty(half, DType::fp32);
-  t.launch({.name = "bmm", .traffic = angles.bytes()});
-  Tensor table = t.empty(pairs, DType::fp32);
-  {
-    const Tensor ones = t.empty(half, DType::fp32);
-    t.launch({.name = "polar", .traffic = table.bytes() * 2});
-  }
-  table = aten::scale(t, table);
-  t.share(static_cast<std::int32_t>(Slot::cos), table);
-  t.leave(scope, Tensor());
-}
-
-// apply_rotary_emb: view_as_complex(x.float()) * table, back in the model's type.
+// apply_rotary_emb: in fp32, back in the model's type.
 Tensor rotate_complex(Tape& t, const Context& c, const Tensor& x) {
-  const Shape pairs{1, c.sequence, c.shape().rotary_dim};
-  Tensor table = t.shared(static_cast<std::int32_t>(Slot::cos), pairs, DType::fp32);
-  table = aten::unsqueeze(t, table, 1);
   Tensor turned = aten::to(t, x, DType::fp32);
-  turned = aten::mul(t, turned, table);
+  turned = turned_complex(t, c, turned, 1);
   return aten::to(t, turned, x.dtype());
 }
 

@@ -68,6 +68,19 @@ Tensor cut_to_window(Tape& t, const Context& c, const Tensor& causal) {
 
 }  // namespace
 
+LayerKinds layer_kinds(const TransformerShape& shape) {
+  LayerKinds kinds;
+  for (std::int64_t i = 0; i < shape.layers; ++i) {
+    const LayerAttention kind = shape.layer_attention.empty()
+                                    ? LayerAttention{}
+                                    : shape.layer_attention[static_cast<std::size_t>(i)];
+    const auto known = std::find(kinds.of.begin(), kinds.of.end(), kind);
+    kinds.layers.push_back(static_cast<std::size_t>(known - kinds.of.begin()));
+    if (known == kinds.of.end()) kinds.of.push_back(kind);
+  }
+  return kinds;
+}
+
 void share_window_masks(Tape& t, const Context& c) {
   const bool causal = needs_causal(c) && (has_layers(c, false) || masks_in_layers(c));
   const bool window = has_layers(c, true) && needs_window(c) && !masks_in_layers(c);

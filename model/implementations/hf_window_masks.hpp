@@ -1,4 +1,5 @@
-// Masks of decoders whose layers take turns between a sliding window and the whole sequence, as
+// Masks of decoders whose layers take turns between a sliding window (or a chunk) and the whole
+// sequence, as
 // models make them since transformers 4.53 (masking_utils.py) and as layers made them before.
 //
 // A causal mask alone is not made for sdpa, which has an argument for it. A window is another
@@ -8,9 +9,18 @@
 // Checked by rehearsals: tests/reference/rehearsal/matrix/families_dense.jsonl.
 #pragma once
 
+#include <vector>
+
 #include "model/implementations/hf_common.hpp"
 
 namespace zeroplan::hf {
+
+// Kinds of layers, in the order in which they first come.
+struct LayerKinds {
+  std::vector<LayerAttention> of;
+  std::vector<std::size_t> layers;  // of each layer: index into `of`
+};
+LayerKinds layer_kinds(const TransformerShape& shape);
 
 // What the model makes before its layers run.
 void share_window_masks(Tape& t, const Context& c);

@@ -6,6 +6,7 @@
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/implementations/families.hpp"
+#include "model/implementations/hf_text_models.hpp"
 #include "model/implementations/traced.hpp"
 
 namespace zeroplan {
@@ -25,6 +26,9 @@ constexpr std::array kFamilies = {
     Family{"gpt2", hf::build_gpt2, false, embedded::build_gpt2},
     Family{"gpt_neox", hf::build_gpt_neox},
     Family{"gpt_oss", hf::build_gpt_oss},
+    Family{"clipped_decoder", hf::build_decoder},
+    Family{"hybrid", hf::build_hybrid},
+    Family{"llama4", hf::build_llama4},
     Family{"opt", hf::build_opt, true},
     Family{"bloom", hf::build_bloom, false, embedded::build_bloom},
     Family{"bert", hf::build_bert, true, embedded::build_bert},

@@ -10,7 +10,7 @@ import matrix_lines
 
 # Name, layers that fit beside the whole vocabulary where the size does not, versions.
 SIZES = (("gemma-2-2b", 0, ("t211", "t26")), ("gemma-3-1b", 0, ("t211", "t26")), ("gemma-3-270m", 0, ("t211", "t26")),
-         ("smollm3-3b", 0, ("t211",)), ("olmo-2-1b", 0, ("t211", "t26")), ("granite-3.1-2b", 0, ("t211", "t26")),
+         ("smollm3-3b", 0, ("t211",)), ("olmo-1b", 0, ("t211", "t26", "t22")), ("olmo-2-1b", 0, ("t211", "t26")), ("granite-3.1-2b", 0, ("t211", "t26")),
          ("starcoder2-3b", 0, ("t211", "t26", "t22")), ("glm-4-9b-0414", 12, ("t211",)),
          ("command-r7b", 8, ("t211", "t26")), ("command-r", 2, ("t211", "t26", "t22")))
 WINDOWS = {"gemma-2-2b": 4096, "gemma-3-1b": 512, "command-r7b": 4096, "starcoder2-3b": 4096}
@@ -40,6 +40,11 @@ def lines():
             yield line(name, version, 4 if not layers else 3, stage=2, trainer=True, batch=3)
             yield line(name, version, 4 if not layers else 3, True, stage=3, ranks=4, batch=3, attention="eager")
             yield line(name, version, 4 if not layers else 3, stage=3, lora=8, ranks=2, checkpointing="ckr")
+            if name.startswith("olmo-1b"):
+                clipped = line(name, version, 4, stage=2, batch=2)
+                clipped["scenario"]["model"]["clip_qkv"] = 8.0
+                clipped["id"] += "-clip"
+                yield clipped
             if name in WINDOWS:
                 window = WINDOWS[name]
                 # Two sequences: 8192 whole numbers at most, whose sum a rehearsal knows.

@@ -68,9 +68,10 @@ class Run:
     def inputs(self):
         ids = torch.randint(0, self.config.vocab_size, self.batch, dtype=torch.int64).cuda()
         given = {"input_ids": ids, "labels": ids}
-        if self.scenario["model"]["model_type"] in ("opt", "bloom", "gemma2", "gemma3_text", "cohere2", "starcoder2"):
-            # The first two would make a mask of fp32 ones themselves, the others make masks of windows, whose size
-            # depends on it.
+        if self.scenario["model"]["model_type"] in ("opt", "bloom", "gemma2", "gemma3_text", "cohere2", "starcoder2",
+                                                    "llama4_text", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"):
+            # The first two would make a mask of fp32 ones themselves, the others make masks of windows and chunks, whose
+            # size depends on it, or look for padding.
             given["attention_mask"] = torch.ones(self.batch, dtype=torch.int64).cuda()
         return given
 

@@ -1,0 +1,38 @@
+// More ATen operations, as aten.hpp has them: those of gated linear attention (a convolution along
+// the sequence, decays, triangular systems, states written chunk by chunk), and others that single
+// families use.
+// Sources: PyTorch 2.11 tools/autograd/derivatives.yaml, FunctionsManual.cpp, and the files named
+// at the functions.
+#pragma once
+
+#include "model/graph/aten.hpp"
+
+namespace zeroplan::aten {
+
+// --- elementwise ---
+Tensor exp(Tape& t, const Tensor& x);
+Tensor softplus(Tape& t, const Tensor& x);
+Tensor cumsum_last(Tape& t, const Tensor& x);
+// x.clamp_(min, max): a copy of what it was is kept for the gradient.
+Tensor clamp_in_place(Tape& t, const Tensor& x);
+
+// --- copies ---
+Tensor to_contiguous(Tape& t, const Tensor& x, DType dtype);  // memory_format=contiguous_format
+// `missing` zeros at the end of dimension d: a copy even where nothing is missing.
+Tensor pad_end(Tape& t, const Tensor& x, int d, std::int64_t missing);
+// x.repeat_interleave(count, dim=2) of heads, (b, s, heads, d).
+Tensor repeat_heads(Tape& t, const Tensor& x, std::int64_t count);
+Tensor repeat_rows(Tape& t, const Tensor& x, std::int64_t count);  // x.repeat(count, 1) of a matrix
+// whole.select(d, i).copy_(part): CopySlices. The result stands for `whole` afterwards.
+Tensor write_slice(Tape& t, const Tensor& whole, const Tensor& part);
+// full_like(whole).scatter_(1, index, x): x at the columns that a topk of it had chosen of `whole`.
+Tensor scatter_into_full(Tape& t, const Tensor& x, const Shape& whole);
+
+// --- products ---
+// A convolution of each channel by itself over positions, with k - 1 zeros on both sides: x is
+// (b, channels, s), the weight (channels, 1, k), the result (b, channels, s + k - 1).
+Tensor depthwise_conv1d(Tape& t, const Tensor& x, const Tensor& weight);
+// torch.linalg.solve_triangular(matrix, right, upper=False, unitriangular=True)
+Tensor solve_triangular(Tape& t, const Tensor& matrix, const Tensor& right);
+
+}  // namespace zeroplan::aten

@@ -1,0 +1,215 @@
+#include "model/implementations/hf_delta_rule.hpp"
+
+#include <utility>
+
+#include "model/graph/aten_recurrent.hpp"
+
+namespace zeroplan::hf {
+
+namespace {
+
+constexpr std::int64_t kChunk = 64;
+
+// The variables of the function's frame, which live until it returns.
+struct Frame {
+  std::int64_t batch = 0, sequence = 0, heads = 0, chunks = 0;
+  Tensor query, key, value, beta, decay;
+  Tensor value_beta, key_beta;
+  Tensor upper, cumulated, pairwise;
+  Tensor system, within, decayed_key_beta;
+  Tensor new_values, key_decay;
+  Tensor state, out, chunk_decay;
+};
+
+// x.transpose(1, 2).to(float32, contiguous)
+Tensor heads_first(Tape& t, const Tensor& x) {
+  const Tensor turned = aten::transpose(t, x, 1, 2);
+  if (x.dtype() == DType::fp32) return turned;
+  return aten::to_contiguous(t, turned, DType::fp32);
+}
+
+// x * rsqrt((x * x).sum(-1) + eps)
+Tensor l2_norm(Tape& t, const Tensor& x) {
+  Tensor factor = aten::mul(t, x, x);
+  factor = aten::mean_last(t, factor);  // a sum, of as many bytes
+  factor = aten::shift(t, factor);
+  factor = aten::rsqrt(t, factor);
+  return aten::mul(t, x, factor);
+}
+
+void prepare(Tape& t, const DeltaRuleInputs& given, Frame& f) {
+  f.query = heads_first(t, given.query);
+  f.key = heads_first(t, given.key);
+  f.value = heads_first(t, given.value);
+  f.beta = heads_first(t, given.beta);
+  f.decay = heads_first(t, given.decay);
+  f.query = l2_norm(t, f.query);
+  f.key = l2_norm(t, f.key);
+  f.query = aten::scale(t, f.query);
+  const std::int64_t missing = (kChunk - f.sequence % kChunk) % kChunk;
+  f.chunks = (f.sequence + missing) / kChunk;
+  {
+    const Tensor query = aten::pad_end(t, f.query, 2, missing);
+    const Tensor key = aten::pad_end(t, f.key, 2, missing);
+    const Tensor value = aten::pad_end(t, f.value, 2, missing);
+    f.query = query;
+    f.key = key;
+    f.value = value;
+  }
+  {
+    const Tensor beta = aten::pad_end(t, f.beta, 2, missing);
+    const Tensor decay = aten::pad_end(t, f.decay, 2, missing);
+    f.beta = beta;
+    f.decay = decay;
+  }
+}
+
+// (b, heads, s, d) -> (b, heads, chunks, 64, d)
+Tensor in_chunks(Tape& t, const Frame& f, const Tensor& x) {
+  return aten::reshape(t, x, Shape{f.batch, f.heads, f.chunks, kChunk, x.size(-1)});
+}
+
+// a @ b of (b, heads, chunks, ., .)
+Tensor product(Tape& t, const Frame& f, const Tensor& a, const Tensor& b) {
+  const std::int64_t count = f.batch * f.heads * f.chunks;
+  const Tensor left = aten::reshape(t, a, Shape{count, a.size(3), a.size(4)});
+  const Tensor right = aten::reshape(t, b, Shape{count, b.size(3), b.size(4)});
+  const Tensor out = aten::bmm(t, left, right);
+  return aten::view(t, out, Shape{f.batch, f.heads, f.chunks, a.size(3), b.size(4)});
+}
+
+// exp(x).unsqueeze(-1)
+Tensor factor_of(Tape& t, const Tensor& x) {
+  const Tensor out = aten::exp(t, x);
+  return aten::unsqueeze(t, out, 4);
+}
+
+void split_into_chunks(Tape& t, Frame& f) {
+  {
+    const Tensor rows = aten::unsqueeze(t, f.beta, 3);
+    f.value_beta = aten::mul(t, f.value, rows);
+  }
+  {
+    const Tensor rows = aten::unsqueeze(t, f.beta, 3);
+    f.key_beta = aten::mul(t, f.key, rows);
+  }
+  f.query = in_chunks(t, f, f.query);
+  f.key = in_chunks(t, f, f.key);
+  f.key_beta = in_chunks(t, f, f.key_beta);
+  f.value_beta = in_chunks(t, f, f.value_beta);
+  f.decay = aten::reshape(t, f.decay, Shape{f.batch, f.heads, f.chunks, kChunk});
+  f.upper = t.empty(Shape{1, 1, 1, kChunk, kChunk}, DType::boolean);
+  t.launch({.name = "triu", .traffic = f.upper.bytes() * 3, .kernels = 2});
+  f.cumulated = aten::cumsum_last(t, f.decay);
+}
+
+// Decays between the positions of a chunk, its triangular system, and attention within it.
+void solve_chunks(Tape& t, Frame& f) {
+  {
+    const Tensor rows = aten::unsqueeze(t, f.cumulated, 4);
+    const Tensor columns = aten::unsqueeze(t, f.cumulated, 3);
+    f.pairwise = aten::sub(t, rows, columns);
+  }
+  f.pairwise = aten::masked_fill(t, f.pairwise, f.upper);
+  f.pairwise = aten::exp(t, f.pairwise);
+  {
+    const Tensor turned = aten::transpose(t, f.key, -2, -1);
+    const Tensor scores = product(t, f, f.key_beta, turned);
+    f.system = aten::mul(t, scores, f.pairwise);
+  }
+  {
+    const Tensor turned = aten::transpose(t, f.key, -2, -1);
+    const Tensor scores = product(t, f, f.query, turned);
+    f.within = aten::mul(t, scores, f.pairwise);
+  }
+  {
+    const Tensor factor = factor_of(t, f.cumulated);
+    f.decayed_key_beta = aten::mul(t, f.key_beta, factor);
+  }
+  f.new_values = aten::solve_triangular(t, f.system, f.value_beta);
+  f.key_decay = aten::solve_triangular(t, f.system, f.decayed_key_beta);
+}
+
+void begin_scan(Tape& t, Frame& f) {
+  f.state = t.empty(Shape{f.batch, f.heads, f.key.size(-1), f.value.size(-1)}, DType::fp32);
+  t.launch({.name = "zeros", .kind = OpKind::fill, .traffic = f.state.bytes()});
+  f.out = t.empty(f.new_values.shape(), DType::fp32);
+  t.launch({.name = "zeros_like", .kind = OpKind::fill, .traffic = f.out.bytes()});
+  {
+    const Tensor factor = factor_of(t, f.cumulated);
+    f.query = aten::mul(t, f.query, factor);
+  }
+  // What only states need: of a single chunk nothing comes back through it.
+  const bool single = f.chunks == 1;
+  const Tensor cumulated = single ? f.cumulated.detached() : f.cumulated;
+  {
+    const Tensor last = aten::slice(t, cumulated, -1, 1);
+    const Tensor rest = aten::sub(t, last, cumulated);
+    const Tensor factor = factor_of(t, rest);
+    f.key = aten::mul(t, single ? f.key.detached() : f.key, factor);
+  }
+  {
+    const Tensor last = aten::select(t, cumulated, 3);
+    Tensor factor = aten::exp(t, last);
+    factor = aten::unsqueeze(t, factor, 3);
+    f.chunk_decay = aten::unsqueeze(t, factor, 4);
+  }
+}
+
+// One chunk of the scan; `added` and `carried` are variables of the loop, which keep their values
+// until the next chunk's replace them.
+void scan_chunk(Tape& t, Frame& f, Tensor& added, Tensor& carried) {
+  {
+    const Tensor fresh = aten::select(t, f.new_values, 2);
+    const Tensor decay = aten::select(t, f.key_decay, 2);
+    const Tensor read = aten::matmul(t, decay, f.state);
+    added = aten::sub(t, fresh, read);
+  }
+  {
+    const Tensor query = aten::select(t, f.query, 2);
+    carried = aten::matmul(t, query, f.state);
+  }
+  {
+    const Tensor scores = aten::select(t, f.within, 2);
+    const Tensor inner = aten::matmul(t, scores, added);
+    const Tensor sum = aten::add(t, carried, inner);
+    f.out = aten::write_slice(t, f.out, sum);
+  }
+}
+
+// The state after a chunk. Nothing is computed from the last one, whose graph goes with it: it
+// keeps nothing that the frame does not.
+void update_state(Tape& t, Frame& f, const Tensor& added, bool last) {
+  const auto used = [&](const Tensor& x) { return last ? x.detached() : x; };
+  const Tensor factor = aten::select(t, used(f.chunk_decay), 2);
+  const Tensor decayed = aten::mul(t, used(f.state), factor);
+  Tensor key = aten::select(t, used(f.key), 2);
+  key = aten::transpose(t, key, -2, -1);
+  const Tensor update = aten::matmul(t, key, used(added));
+  f.state = aten::add(t, decayed, update);
+}
+
+}  // namespace
+
+Tensor chunk_gated_delta_rule(Tape& t, const DeltaRuleInputs& given, Tensor& state) {
+  Frame f;
+  f.batch = given.query.size(0);
+  f.sequence = given.query.size(1);
+  f.heads = given.value.size(2);
+  prepare(t, given, f);
+  split_into_chunks(t, f);
+  solve_chunks(t, f);
+  begin_scan(t, f);
+  Tensor added, carried;
+  for (std::int64_t i = 0; i < f.chunks; ++i) {
+    scan_chunk(t, f, added, carried);
+    update_state(t, f, added, i + 1 == f.chunks);
+  }
+  state = f.state;
+  f.out = aten::reshape(t, f.out, Shape{f.batch, f.heads, f.chunks * kChunk, f.value.size(-1)});
+  f.out = aten::slice(t, f.out, 2, f.sequence);
+  f.out = aten::transpose(t, f.out, 1, 2);
+  return aten::to_contiguous(t, f.out, given.query.dtype());
+}
+
+}  // namespace zeroplan::hf
