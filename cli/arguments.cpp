@@ -172,8 +172,8 @@ std::vector<Positional> positionals_of(const CommandInfo& command) {
     const std::size_t space = rest.find(' ');
     std::string_view word = rest.substr(0, space);
     rest = space == std::string_view::npos ? "" : rest.substr(space + 1);
-    const bool optional = word.back() == '?';
-    const bool many = word.back() == '+';
+    const bool optional = word.back() == '?' || word.back() == '*';
+    const bool many = word.back() == '+' || word.back() == '*';
     if (optional || many) word.remove_suffix(1);
     result.push_back({word, !optional, many});
   }

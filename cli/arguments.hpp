@@ -84,7 +84,7 @@ struct Streams {
 struct CommandInfo {
   std::string_view name;
   std::string_view summary;
-  std::string_view positionals;  // for the help: "MODEL CLUSTER?"; '?': optional, '+': one or more
+  std::string_view positionals;  // for the help: "MODEL CLUSTER?"; '?': optional, '+': one or more, '*': any
   bool takes_scenario;           // accepts every scenario flag and --scenario
   std::span<const OptionInfo> options;
   std::string_view examples;  // lines for the help

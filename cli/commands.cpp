@@ -141,13 +141,20 @@ constexpr std::array kPlotOptions = {
 constexpr std::array kExplainOptions = {kConfidence};
 constexpr std::array kModelsOptions = {
     OptionInfo{"--config", "", "FILE", "count the parameters of this config.json, name or size"}};
-constexpr std::array kKnobsOptions = {OptionInfo{"--markdown", "", "", "print docs/knobs.md"}};
+constexpr std::array kKnobsOptions = {
+    OptionInfo{"--json-schema", "", "", "print the JSON Schema of ds_config.json, for editors"},
+    OptionInfo{"--deepspeed", "", "RELEASE", "with --json-schema: of this release (0.19.8)"},
+    OptionInfo{"--markdown", "", "", "print docs/knobs.md"}};
 
 constexpr std::array kLintOptions = {
     OptionInfo{"--gpus", "", "N", "GPUs of the job, where no cluster is given"},
     OptionInfo{
         "--launcher", "", "torchrun|deepspeed|accelerate|mpirun|srun", "what starts the processes"},
     OptionInfo{"--task", "", "train|evaluate|generate", "what the run does"},
+    OptionInfo{"--format",
+               "",
+               "text|json|github|sarif",
+               "findings as text, or at their lines: as GitHub's annotations, as SARIF"},
     OptionInfo{"--rules", "", "", "list the rules instead"},
     OptionInfo{"--markdown", "", "", "with --rules: print docs/lint.md"}};
 
@@ -283,7 +290,27 @@ constexpr std::array kRehearseOptions = {
                "how long a step takes, too: the program's own work with the planner's times (two "
                "more runs)"},
     OptionInfo{"--trace", "", "FILE", "write that step as a trace (ui.perfetto.dev); as --time"},
+    OptionInfo{"--count-work",
+               "",
+               "",
+               "one run alone, and what a step of it puts on the GPU beside what the simulated one "
+               "does"},
     OptionInfo{"--work", "", "FILE", "write a line of all that is put on the GPU's streams"}};
+constexpr std::array kTraceOptions = {
+    OptionInfo{"--output", "-o", "FILE", "the document that stands for the model: graph.json"},
+    OptionInfo{"--code",
+               "",
+               "FILE.py:FUNCTION",
+               "instead of MODEL: a function that returns a module and a function of batch and "
+               "sequence that returns its inputs"},
+    OptionInfo{"--python", "", "PYTHON", "the Python that has the model's packages (python3)"},
+    OptionInfo{"--class", "", "NAME", "of transformers (what the config names)"},
+    OptionInfo{"--attention", "", "eager|sdpa", "attn_implementation (the model's own)"},
+    OptionInfo{
+        "--freeze", "", "NAME ...", "parameters or modules that do not train; may be repeated"},
+    OptionInfo{"--batches", "", "A,B,C", "the batches it is run with (2,3,5)"},
+    OptionInfo{"--sequences", "", "A,B,C", "the sequence lengths (128,256,512)"},
+    OptionInfo{"--trust-remote-code", "", "", "run the model repository's own code"}};
 constexpr std::array kImportOptions = {
     OptionInfo{"--output", "-o", "FILE", "write the measurements here, one a line"},
     OptionInfo{"--together", "", "", "all files are of one run: one measurement"},
@@ -363,16 +390,24 @@ constexpr std::array kCommands = {
                 "  zeroplan models --config path/to/config.json --json\n",
                 run_models},
     CommandInfo{"gpus", "known GPUs and machines", "", false, {}, "", run_gpus},
-    CommandInfo{"knobs", "the keys of ds_config.json", "", false, kKnobsOptions, "", run_knobs},
+    CommandInfo{"knobs",
+                "the keys of ds_config.json",
+                "",
+                false,
+                kKnobsOptions,
+                "  zeroplan knobs\n"
+                "  zeroplan knobs --json-schema --deepspeed 0.16.4 > ds_config.schema.json\n",
+                run_knobs},
     CommandInfo{
         "lint",
         "problems of a ds_config.json: what DeepSpeed refuses, ignores or makes slow",
-        "FILE?",
+        "FILE*",
         true,
         kLintOptions,
         "  zeroplan lint ds_config.json --gpus 8\n"
         "  zeroplan lint ds_config.json --model llama-2-7b --cluster 8xV100-32G --seq 2048\n"
         "  zeroplan lint ds_config.json --frontend native --launcher torchrun\n"
+        "  zeroplan lint configs/*.json --format github\n"
         "  zeroplan lint --rules\n",
         run_lint},
     CommandInfo{"doctor",
@@ -451,6 +486,16 @@ constexpr std::array kCommands = {
         "  zeroplan rehearse --gpu 4090 -o measured.jsonl -- python finetune.py\n"
         "  zeroplan rehearse --gpu H100 --ranks 8 --find micro-batch -- python train.py --mbs {}\n",
         run_rehearse},
+    CommandInfo{"trace",
+                "any PyTorch model as a document that stands for it",
+                "MODEL?",
+                false,
+                kTraceOptions,
+                "  zeroplan trace path/to/config.json -o graph.json\n"
+                "  zeroplan fit graph.json 8xH100\n"
+                "  zeroplan trace --code my_model.py:build --python venv/bin/python -o graph.json\n"
+                "  zeroplan trace Qwen/Qwen2-VL-7B-Instruct --freeze visual -o graph.json\n",
+                run_trace},
     CommandInfo{"replay",
                 "hold the simulator's engine against recordings of DeepSpeed, its allocator "
                 "against memory snapshots of PyTorch",

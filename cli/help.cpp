@@ -56,7 +56,7 @@ constexpr std::array kGroups = {
     Group{"What is wrong", true, {"lint", "explain", "doctor"}},
     Group{"Train and measure", false, {"run", "verify", "rehearse", "profile"}},
     Group{"Measurements", false, {"import", "validate", "calibrate", "replay"}},
-    Group{"What is known", false, {"models", "gpus", "knobs", "scenario"}},
+    Group{"What is known", false, {"models", "trace", "gpus", "knobs", "scenario"}},
 };
 
 std::vector<const CommandInfo*> members(const Group& group) {

@@ -4,18 +4,50 @@
 #include "cli/commands.hpp"
 #include "cli/table.hpp"
 #include "model/diagnostic.hpp"
+#include "model/knobs/knob_schema.hpp"
 #include "model/knobs/knobs.hpp"
 
 namespace zeroplan {
 namespace {
 
+constexpr Version kOldestSchema{0, 12, 0};  // DeepSpeedVersion::v0_12 is the oldest described
+
 std::string pointer(const KnobReferenceRow& row) {
   return row.section == "top level" ? row.key : row.section + "/" + row.key;
+}
+
+int print_schema(const Arguments& arguments, Streams streams) {
+  const std::optional<std::string> said = arguments.text("deepspeed");
+  const std::optional<Version> release = said ? parse_version(*said) : kNewestJudgedDeepSpeed;
+  if (!release) {
+    throw InputError(
+        {kCommandLine, "--deepspeed", "a version such as 0.19.6", in_quotes(*said), ""});
+  }
+  if (*release < kOldestSchema) {
+    throw InputError({kCommandLine,
+                      "--deepspeed",
+                      "release " + to_string(kOldestSchema) + " or newer",
+                      in_quotes(*said),
+                      "keys of older releases are not described"});
+  }
+  streams.out << knob_schema(*release).dump(2) << "\n";
+  return kDone;
 }
 
 }  // namespace
 
 int run_knobs(const Arguments& arguments, Streams streams) {
+  if (arguments.has("json-schema")) {
+    if (arguments.has("markdown")) {
+      throw InputError(
+          {kCommandLine, "--markdown", "either --json-schema or --markdown", "both", ""});
+    }
+    return print_schema(arguments, streams);
+  }
+  if (arguments.has("deepspeed")) {
+    throw InputError(
+        {kCommandLine, "--deepspeed", "--json-schema with it", "no --json-schema", ""});
+  }
   if (arguments.has("markdown")) {
     if (arguments.json) {
       throw InputError({kCommandLine, "--markdown", "either --json or --markdown", "both", ""});

@@ -4,6 +4,9 @@
 #include <ostream>
 
 #include "cli/commands.hpp"
+#include "cli/errors.hpp"
+#include "cli/lint_formats.hpp"
+#include "cli/lint_place.hpp"
 #include "cli/table.hpp"
 #include "model/diagnostic.hpp"
 #include "model/hardware/cluster.hpp"
@@ -60,12 +63,17 @@ std::map<std::string, RuleInfo> rules_by_code() {
   return rules;
 }
 
-Json report_json(const LintReport& report) {
+Json position(int number) { return number > 0 ? Json(number) : Json(); }
+
+Json report_json(const LintReport& report, const Json& root) {
   const auto rules = rules_by_code();
   Json findings = Json::array();
   for (const Finding& finding : report.findings) {
+    const Place place = place_of(root, finding.pointer);
     findings.push_back(Json::object({{"severity", name(finding.severity)},
                                      {"pointer", finding.pointer},
+                                     {"line", position(place.line)},
+                                     {"column", position(place.column)},
                                      {"code", finding.code},
                                      {"message", finding.message},
                                      {"cost", rules.at(finding.code).cost},
@@ -135,20 +143,36 @@ std::optional<Enum> choice(const Arguments& arguments,
   throw InputError({kCommandLine, "--" + option, "one of " + allowed, in_quotes(*said), ""});
 }
 
-// The file that is meant: the positional, else the scenario's ds_config.
+// --- one file or several
+
+enum class Format { text, json, github, sarif };
+constexpr EnumNames<Format, 4> kFormatNames{{"text", "json", "github", "sarif"}};
+
+Format format_of(const Arguments& arguments) {
+  const std::optional<Format> said = choice(arguments, "format", kFormatNames);
+  if (!arguments.json) return said.value_or(Format::text);
+  if (said && *said != Format::json) {
+    throw InputError({kCommandLine, "--format", "either --json or --format", "both", ""});
+  }
+  return Format::json;
+}
+
+// A ds_config and its document, which knows lines.
 struct Subject {
   std::string name;
+  Json root;
   DsConfig config;
 };
 
-Subject subject_of(const Arguments& arguments, const Scenario& scenario) {
+Subject read_subject(const std::string& path) {
+  JsonDocument document = read_json_file(path);
+  DsConfig config = parse_ds_config(document);
+  return {path, std::move(document.root), std::move(config)};
+}
+
+// The scenario's ds_config, where no FILE is said.
+Subject subject_of(const Scenario& scenario) {
   const Said* said = scenario.find(ScenarioKey::ds_config);
-  if (!arguments.positionals.empty()) {
-    if (arguments.flags.find(ScenarioKey::ds_config) != nullptr) {
-      throw InputError({kCommandLine, "--ds-config", "one file", "FILE and --ds-config", ""});
-    }
-    return {arguments.positionals.front(), read_ds_config(arguments.positionals.front())};
-  }
   if (said == nullptr) {
     throw InputError({kCommandLine,
                       "FILE",
@@ -156,9 +180,88 @@ Subject subject_of(const Arguments& arguments, const Scenario& scenario) {
                       "nothing",
                       "zeroplan lint --rules lists what is checked"});
   }
-  return {said->value.is_string() ? said->value.as_string() : said->origin.file,
-          read_ds_config_of(*said)};
+  if (said->value.is_string()) return read_subject(said->value.as_string());
+  return {said->origin.file, said->value, read_ds_config_of(*said)};
 }
+
+// Judges files one after the other and writes each in the format; what cannot be read is a finding
+// of its own where several files, or a program, are told.
+class Judge {
+ public:
+  Judge(const Arguments& arguments, Streams streams)
+      : streams_(streams),
+        words_(arguments.language),
+        format_(format_of(arguments)),
+        several_(arguments.positionals.size() > 1) {
+    request_.scenario = scenario_of(arguments);
+    request_.gpus = arguments.integer("gpus", 1, kMostGpus);
+    request_.launcher = choice(arguments, "launcher", kLauncherNames);
+    request_.task = choice(arguments, "task", kRunTaskNames);
+  }
+
+  const Scenario& scenario() const { return request_.scenario; }
+
+  void judge_file(const std::string& path) {
+    try {
+      judge(read_subject(path));
+    } catch (const InputError& error) {
+      const bool of_the_file = error.diagnostics().front().file == path;
+      const bool alone = !several_ && (format_ == Format::text || format_ == Format::json);
+      if (!of_the_file || alone) throw;
+      keep(path, error);
+    }
+  }
+
+  void judge(const Subject& subject) {
+    request_.config = subject.config;
+    const LintReport report = lint(request_);
+    for (const Finding& finding : report.findings) {
+      any_error_ = any_error_ || finding.severity == Severity::error;
+      placed_.push_back({subject.name, place_of(subject.root, finding.pointer), finding});
+    }
+    if (format_ == Format::text) {
+      print_findings(subject.name, report, streams_.out, words_);
+      print_skipped(report, streams_.out, words_);
+    } else if (format_ == Format::json) {
+      Json document = Json::object();
+      if (several_) document["file"] = subject.name;
+      const Json judged = report_json(report, subject.root);
+      for (const auto& [key, value] : judged.members()) document[key] = value;
+      documents_.push_back(std::move(document));
+    }
+  }
+
+  // Writes what stands for all files together, and says how it went.
+  int finish() {
+    if (format_ == Format::github) print_github(placed_, streams_.out);
+    if (format_ == Format::sarif) print_sarif(placed_, streams_.out);
+    if (format_ == Format::json) {
+      const Json document =
+          several_ ? Json::object({{"schema", "zeroplan.lint/1"}, {"files", documents_}})
+                   : documents_.items().front();
+      streams_.out << document.dump(2) << "\n";
+    }
+    return bad_input_ ? kBadInput : any_error_ ? kAnswerIsNo : kDone;
+  }
+
+ private:
+  void keep(const std::string& path, const InputError& error) {
+    bad_input_ = true;
+    streams_.log << words_.text(error.what()) << "\n";
+    for (const Diagnostic& problem : error.diagnostics()) placed_.push_back(placed(problem));
+    documents_.push_back(Json::object({{"file", path}, {"error", error_json(error)}}));
+  }
+
+  Streams streams_;
+  Translation words_;
+  Format format_;
+  bool several_;
+  LintRequest request_;
+  std::vector<PlacedFinding> placed_;
+  Json documents_ = Json::array();
+  bool any_error_ = false;
+  bool bad_input_ = false;
+};
 
 }  // namespace
 
@@ -167,26 +270,16 @@ int run_lint(const Arguments& arguments, Streams streams) {
   if (arguments.has("markdown")) {
     throw InputError({kCommandLine, "--markdown", "--rules with it", "no --rules", ""});
   }
-  LintRequest request;
-  request.scenario = scenario_of(arguments);
-  const Subject subject = subject_of(arguments, request.scenario);
-  request.config = subject.config;
-  request.gpus = arguments.integer("gpus", 1, kMostGpus);
-  request.launcher = choice(arguments, "launcher", kLauncherNames);
-  request.task = choice(arguments, "task", kRunTaskNames);
-  const LintReport report = lint(request);
-  if (arguments.json) {
-    streams.out << report_json(report).dump(2) << "\n";
-  } else {
-    const Translation words(arguments.language);
-    print_findings(subject.name, report, streams.out, words);
-    print_skipped(report, streams.out, words);
+  Judge judge(arguments, streams);
+  if (arguments.positionals.empty()) {
+    judge.judge(subject_of(judge.scenario()));
+    return judge.finish();
   }
-  const bool any_error =
-      std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
-        return finding.severity == Severity::error;
-      });
-  return any_error ? kAnswerIsNo : kDone;
+  if (arguments.flags.find(ScenarioKey::ds_config) != nullptr) {
+    throw InputError({kCommandLine, "--ds-config", "one file", "FILE and --ds-config", ""});
+  }
+  for (const std::string& path : arguments.positionals) judge.judge_file(path);
+  return judge.finish();
 }
 
 }  // namespace zeroplan

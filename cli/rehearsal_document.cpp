@@ -5,6 +5,7 @@
 #include "cli/rehearsal_hint.hpp"
 #include "cli/rehearsal_out_of_memory.hpp"
 #include "cli/rehearsal_time.hpp"
+#include "cli/rehearsal_work.hpp"
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/plan/plan.hpp"
@@ -285,6 +286,7 @@ Json to_json(const Rehearsed& rehearsed, const Findings& findings) {
   document["ranks_seen"] = ranks_json(rehearsed);
   document["out_of_memory"] = findings.oom == nullptr ? Json() : to_json(*findings.oom);
   document["time"] = findings.time == nullptr ? Json() : to_json(*findings.time);
+  if (findings.work != nullptr) document["work"] = to_json(*findings.work);
   document["error"] = error_of(rehearsed);
   document["scenario"] = prediction.scenario.document;
   document["prediction"] = prediction.result ? to_json(*prediction.result) : Json();

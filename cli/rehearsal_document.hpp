@@ -56,12 +56,14 @@ Prediction predict(const Rehearsed& rehearsed);
 
 struct RehearsedOom;   // rehearsal_out_of_memory.hpp
 struct RehearsedTime;  // rehearsal_time.hpp
+struct RehearsedWork;  // rehearsal_work.hpp
 
 // What is said of a rehearsal beside what ran.
 struct Findings {
   Prediction prediction;
   const RehearsedOom* oom = nullptr;    // null where memory did not run out
   const RehearsedTime* time = nullptr;  // null where it was not asked for
+  const RehearsedWork* work = nullptr;  // likewise
 };
 
 Json to_json(const Rehearsed& rehearsed, const Findings& findings);

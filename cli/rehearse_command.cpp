@@ -7,6 +7,7 @@
 #include "cli/rehearsal_document.hpp"
 #include "cli/rehearsal_out_of_memory.hpp"
 #include "cli/rehearsal_time.hpp"
+#include "cli/rehearsal_work.hpp"
 #include "cli/rehearse_find.hpp"
 #include "cli/rehearse_text.hpp"
 #include "cli/write_file.hpp"
@@ -170,9 +171,19 @@ class Rehearser {
     request_ = request_of(arguments, place_.cluster);
     ranks_ = ranks_of(arguments, request_);
     ends_ = ends_of(arguments);
+    if (arguments.has("count-work")) count_work();
   }
 
   const Request& request() const { return request_; }
+
+  // One run, whose operations are watched: a step's work is the same at both ends of events.
+  void count_work() {
+    request_.work_file.clear();
+    request_.keep_work = Request::KeepWork::with_operations;
+    ends_ = {Events::done};
+    ranks_.resize(1);
+    if (request_.steps == 0 || request_.steps > kUsualSteps) request_.steps = kUsualSteps;
+  }
 
   // Before anything is run.
   void prepare() {
@@ -321,7 +332,10 @@ int run_rehearse(const Arguments& arguments, Streams streams) {
   const Prediction prediction = predict(rehearsed);
   if (output) write_measurement(*output, rehearsed, prediction, streams.log, words);
   const std::optional<RehearsedOom> oom = out_of_memory_of(rehearsed, prediction);
-  const Findings findings{prediction, oom ? &*oom : nullptr, time ? &*time : nullptr};
+  std::optional<RehearsedWork> work;
+  if (arguments.has("count-work")) work = work_of(rehearsed, prediction);
+  const Findings findings{
+      prediction, oom ? &*oom : nullptr, time ? &*time : nullptr, work ? &*work : nullptr};
   if (arguments.json) {
     Json document = to_json(rehearsed, findings);
     if (searched) document["find"] = to_json(searched->find, searched->found);

@@ -7,6 +7,7 @@
 #include "cli/rehearsal_hint.hpp"
 #include "cli/rehearsal_out_of_memory.hpp"
 #include "cli/rehearsal_time.hpp"
+#include "cli/rehearsal_work.hpp"
 #include "cli/table.hpp"
 
 namespace zeroplan {
@@ -210,6 +211,7 @@ std::string rehearse_text(const Rehearsed& rehearsed,
     const bool ran = rehearsed.outcome() == Outcome::ran;
     if (ran) text += "\n" + comparison_text(rehearsed, prediction, words);
     if (findings.time != nullptr) text += time_text(*findings.time, prediction, words);
+    if (findings.work != nullptr) text += work_text(*findings.work, words);
     text += ranks_text(rehearsed, words) + unknown_values_text(*process, words);
   }
   const std::string notes = notes_text(rehearsed, prediction);

@@ -4,6 +4,7 @@
 #
 # zeroplan_embed_emulator(TARGET) adds a source to TARGET that defines
 #   std::string_view zeroplan::emulator_library();       (rehearsal/embedded.hpp)
+include(CheckLinkerFlag)
 function(zeroplan_embed_emulator target)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/rehearsal/libraries/*.cpp)
   add_library(zeroplan_cuda SHARED ${sources})
@@ -14,7 +15,12 @@ function(zeroplan_embed_emulator target)
     target_compile_options(zeroplan_cuda PRIVATE -fno-sanitize=all)
     target_link_options(zeroplan_cuda PRIVATE -fno-sanitize=all)
   endif()
-  target_link_options(zeroplan_cuda PRIVATE -static-libstdc++ -static-libgcc LINKER:--exclude-libs,ALL LINKER:-s)
+  target_link_options(zeroplan_cuda PRIVATE LINKER:-s)
+  # Zig's linker has no such flag and needs none: the symbols of its C++ library are hidden.
+  check_linker_flag(CXX LINKER:--exclude-libs,ALL ZEROPLAN_LINKER_EXCLUDES_LIBRARIES)
+  if(ZEROPLAN_LINKER_EXCLUDES_LIBRARIES)
+    target_link_options(zeroplan_cuda PRIVATE -static-libstdc++ -static-libgcc LINKER:--exclude-libs,ALL)
+  endif()
   target_link_libraries(zeroplan_cuda PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
   set(library ${CMAKE_BINARY_DIR}/libzeroplan_cuda.so)
   set_target_properties(zeroplan_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})

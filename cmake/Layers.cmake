@@ -1,7 +1,6 @@
 # Libraries of zeroplan, one a layer. Sources are found by folder, so that a new file needs no edit
 # here; CONFIGURE_DEPENDS makes the build notice it.
-find_package(nlohmann_json 3.11 REQUIRED)
-find_package(fmt REQUIRED)
+include(Portable)
 
 option(ZEROPLAN_PRECOMPILE "Precompile the standard headers (a source that forgets an include goes unnoticed)" ON)
 

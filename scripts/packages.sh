@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 # shellcheck disable=SC2034
-zp_planner_packages="g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libeigen3-dev libjs-vega"
+zp_planner_packages="g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libeigen3-dev libjs-vega libyaml-dev"
 # shellcheck disable=SC2034
 zp_test_packages="$zp_planner_packages catch2 ccache"
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Rehearses many configurations with one Python, and keeps each as a line of measurements (source `rehearsal`).
 
-rehearse_matrix.py PYTHON LINES.jsonl... --to KEPT.jsonl [--only TEXT] [--program ZEROPLAN] [--compare]
+rehearse_matrix.py PYTHON LINES.jsonl... --to KEPT.jsonl [--only TEXT] [--program ZEROPLAN] [--compare] [--count-work]
 
 LINES are measurement lines, whose measured part is not read (tests/reference/rehearsal/matrix_lines.py writes some); of
 them those run whose versions PYTHON has. A line that KEPT has already is left out, so that a broken run goes on where
 it was. `--compare` says beside each run where its bytes differ from what LINES say. A run takes 4 to 30 seconds on one
-core: imports are made once (tests/reference/rehearsal/warm.py).
+core: imports are made once (tests/reference/rehearsal/warm.py). `--count-work` keeps what a step of each puts on the
+GPU instead (tests/reference/rehearsal/work_lines.py writes lines for that).
 """
 import argparse
 import json
@@ -44,8 +45,9 @@ def alone_under_deepspeed(line):
 class Server:
     """A Python that has imported everything, in a rehearsal of its own."""
 
-    def __init__(self, program, python, folder, more=()):
-        self.program, self.python, self.folder = program, python, folder
+    def __init__(self, program, python, folder, options=(), more=()):
+        """`options`: of each run; `more`: of the rehearsal that they are forked from."""
+        self.program, self.python, self.folder, self.options = program, python, folder, options
         self.socket = os.path.join(folder, "socket")
         self.warm = os.path.join(REHEARSAL, "warm.py")
         self.log = open(os.path.join(folder, "server.log"), "w")
@@ -63,7 +65,7 @@ class Server:
         with open(spec, "w") as file:
             json.dump(line, file)
         done = subprocess.run(
-            [self.program, "rehearse", "--cluster", line["scenario"]["cluster"], "--json", "--", self.python, self.warm,
+            [self.program, "rehearse", "--cluster", line["scenario"]["cluster"], "--json", *self.options, "--", self.python, self.warm,
              "run", self.socket, os.path.join(REHEARSAL, "train.py"), spec],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
             env={**os.environ, **alone_under_deepspeed(line)})
@@ -109,6 +111,15 @@ def measurement(line, document, software):
     return kept
 
 
+def work(line, document, software):
+    """What a step puts on the GPU."""
+    kept = {"id": line["id"], "scenario": {**line["scenario"], "software": software}}
+    if line.get("program"):
+        kept["program"] = line["program"]
+    kept["work"] = document["work"]["rehearsed"]
+    return kept
+
+
 def differences(line, kept):
     """Of another's line of the same configuration."""
     theirs, ours = line["measured"], kept["measured"]
@@ -128,12 +139,13 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--program", default=shutil.which("zeroplan") or os.path.join(HERE, "..", "build", "ci", "bin", "zeroplan"))
     parser.add_argument("--compare", action="store_true")
+    parser.add_argument("--count-work", action="store_true")
     said = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the server ends with this
     software = json.loads(subprocess.run([said.python, "-c", VERSIONS], stdout=subprocess.PIPE, check=True).stdout)
     have = {line["id"] for line in lines_of([said.to])} if os.path.exists(said.to) else set()
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(os.path.abspath(said.program), said.python, folder)
+        server = Server(os.path.abspath(said.program), said.python, folder, ["--count-work"] if said.count_work else [])
         try:
             for line in lines_of(said.lines):
                 wanted = line["scenario"].get("software", software)
@@ -145,10 +157,10 @@ def main():
                     print(line["id"], "FAILED", problem, flush=True)
                     continue
                 have.add(line["id"])
-                kept = measurement(line, document, software)
+                kept = (work if said.count_work else measurement)(line, document, software)
                 with open(said.to, "a") as file:
                     file.write(json.dumps(kept) + "\n")
-                print(line["id"], "%.0f s" % (time.time() - began), kept["measured"],
+                print(line["id"], "%.0f s" % (time.time() - began), kept.get("measured", ""),
                       differences(line, kept) if said.compare and "measured" in line else "", flush=True)
         finally:
             server.end()

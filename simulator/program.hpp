@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@
 
 #include "model/cost/device_memory.hpp"
 #include "model/enum_names.hpp"
+#include "model/graph/graph.hpp"
 #include "model/memory_category.hpp"
 #include "model/predict/step_result.hpp"
 #include "model/units.hpp"
@@ -64,12 +66,25 @@ inline constexpr std::size_t kSharedResourceCount = 10;
 // running tasks exceed 1, all that use the resource slow down by the excess.
 using Demands = std::array<float, kSharedResourceCount>;
 
+// What a task stands for of what a real program puts on the card: counted beside that
+// (work_count.hpp), it costs no time.
+struct TaskWork {
+  std::int32_t kernels = 0;  // without the product and fused attention
+  bool attention = false;
+  bool pinned = false;  // of a copy
+  std::optional<MatrixProduct> product;
+  Bytes bytes;             // of a copy; of a collective the full tensor
+  Elements parameters;     // that the CPU's optimizer updates
+  std::int64_t ranks = 0;  // of a collective
+};
+
 struct Task {
   std::string name;  // for traces
   TaskKind kind = TaskKind::kernel;
   Seconds dispatch;  // of the host thread, to issue it
   Seconds duration;  // alone, on the stream; zero: the host alone has work (a view, a hook)
   Demands demands{};
+  TaskWork work;
 };
 
 using TaskIndex = std::int32_t;

@@ -1,5 +1,7 @@
 #include "simulator/task_table.hpp"
 
+#include <algorithm>
+
 #include "model/cost/nvme.hpp"
 #include "model/cost/optimizer_time.hpp"
 #include "model/predict/pass_costs.hpp"
@@ -11,6 +13,22 @@ Task on_cpu(Seconds duration) {
   Task task;
   task.duration = duration;
   return task;
+}
+
+// An operation's kernels with the product or the attention among them told apart.
+TaskWork work_of(const Block& block, const Operation& operation) {
+  TaskWork work;
+  work.kernels = operation.kernels;
+  const auto shape = static_cast<std::size_t>(std::max(0, operation.shape));
+  if (operation.kind == OpKind::matmul && operation.shape >= 0) {
+    work.product = block.products[shape];
+    work.kernels = std::max(0, operation.kernels - 1);
+  }
+  if (operation.kind == OpKind::attention) {
+    work.attention = true;
+    work.kernels = 0;
+  }
+  return work;
 }
 
 HostSoftware host_software(const Plan& plan) {
@@ -63,6 +81,7 @@ TaskIndex TaskTable::operation(const Block& block, const Operation& operation, P
   Task task;
   task.name = std::string(operation.name);
   task.dispatch = host_.operation(operation, pass);
+  task.work = work_of(block, operation);
   if (cpu_) {
     task.duration = time.seconds;
     return writer_.add_task(std::move(task));
@@ -78,6 +97,7 @@ TaskIndex TaskTable::kernel(const char* name, Bytes traffic, std::int64_t kernel
     Task task =
         kernel_task(kernels_.streaming(OpKind::copy, traffic, kernels), KernelBound::memory);
     task.dispatch = host_.forward_operation + host_.launch * static_cast<double>(kernels - 1);
+    task.work.kernels = static_cast<std::int32_t>(kernels);
     return task;
   });
 }
@@ -96,6 +116,8 @@ TaskIndex TaskTable::collective(Collective kind,
     }
     Task task = collective_task(costs(), kind, message, group);
     task.dispatch = host_.collective_call;
+    task.work.bytes = message;
+    task.work.ranks = group.ranks();
     return task;
   });
 }
@@ -111,6 +133,8 @@ TaskIndex TaskTable::copy(TaskKind direction, Bytes bytes, bool pinned, std::int
     }
     Task task = copy_task(costs(), direction, bytes, pinned, copying_gpus);
     task.dispatch = host_.forward_operation;
+    task.work.bytes = bytes;
+    task.work.pinned = pinned;
     return task;
   });
 }
@@ -142,6 +166,7 @@ TaskIndex TaskTable::cpu_optimizer(Elements parameters) {
     if (cpu_) return on_cpu(cpu_->adamw(parameters));
     Task task = cpu_optimizer_task(costs(), parameters);
     task.dispatch = host_.forward_operation;
+    task.work.parameters = parameters;
     return task;
   });
 }

@@ -100,16 +100,15 @@ void StepWriter::dense(OptimizerWrapper wrapper) {
   for (std::size_t g = 0; g < partition.groups.size(); ++g) {
     const FlatGroup& group = partition.groups[g];
     const int index = static_cast<int>(g);
-    if (config_.model_dtype == DType::fp16) {
-      // One parameter after the other (runtime/utils.py CheckOverflow.has_overflow_serial).
-      for (const int parameter : group.declared) {
-        EngineAction& scan = add(ActionKind::overflow_scan,
-                                 index,
-                                 partition.numels[static_cast<std::size_t>(parameter)],
-                                 config_.model_dtype);
-        scan.parameter = parameter;
-        scan.host_waits = true;
-      }
+    // One parameter after the other, in bf16 too (fused_optimizer.py step, runtime/utils.py
+    // CheckOverflow.has_overflow_serial).
+    for (const int parameter : group.declared) {
+      EngineAction& scan = add(ActionKind::overflow_scan,
+                               index,
+                               partition.numels[static_cast<std::size_t>(parameter)],
+                               config_.model_dtype);
+      scan.parameter = parameter;
+      scan.host_waits = true;
     }
     // FP16_Optimizer casts each gradient and then flattens the casts into one more buffer.
     for (const int parameter : group.declared) {

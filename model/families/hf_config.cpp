@@ -9,6 +9,7 @@
 #include "model/diagnostic.hpp"
 #include "model/families/config_reader.hpp"
 #include "model/families/family.hpp"
+#include "model/families/traced_document.hpp"
 
 namespace zeroplan {
 
@@ -210,6 +211,7 @@ Model read_model(const Json& config,
                                 .expected = "a Hugging Face config, which is a JSON object",
                                 .got = config.describe()});
   }
+  if (is_traced_document(config)) return read_traced_document(config, file, pointer);
   ConfigFindings findings;
   const std::string model_type = model_type_of(config, findings.notes);
   if (model_type.empty()) {

@@ -316,6 +316,39 @@ void GraphAssembler::add_each_layer(const std::string& prefix,
   }
 }
 
+std::int32_t GraphAssembler::add_slots(std::int32_t count) {
+  const auto first = static_cast<std::int32_t>(graph_.shared.size());
+  for (std::int32_t i = 0; i < count; ++i) {
+    SharedTensor shared;
+    shared.name = "tensor " + std::to_string(i);
+    graph_.shared.push_back(std::move(shared));
+  }
+  return first;
+}
+
+std::size_t GraphAssembler::add_call(const Call& call, const Forward& forward) {
+  const Range range = parameters_of(model_, call.prefix, 0);
+  const bool asked = call.layer && options_.checkpointing == ActivationCheckpointing::full;
+  const bool checkpoint = asked && (gradient_flows_ || trains(model_, range));
+  const auto same =
+      std::find_if(known_calls_.begin(), known_calls_.end(), [&](const KnownCall& known) {
+        return known.kind == call.kind && known.flows == gradient_flows_ &&
+               known.checkpoint == checkpoint;
+      });
+  std::int32_t block = -1;
+  if (same != known_calls_.end()) {
+    block = same->block;
+  } else {
+    const bool flows = gradient_flows_;
+    block = push(record(call.name, call.prefix, checkpoint, forward));
+    known_calls_.push_back({call.kind, flows, checkpoint, block});
+  }
+  instantiate(block, call.prefix, checkpoint);
+  // What a frozen part gives to a later one has no gradient, whatever was before it.
+  gradient_flows_ = graph_.blocks[static_cast<std::size_t>(block)].output_gradient >= 0;
+  return static_cast<std::size_t>(block);
+}
+
 // Numbers of the layers that this stage has.
 std::vector<std::int64_t> GraphAssembler::layers_of_stage(std::int64_t count) const {
   const StagePlace& place = options_.stage;

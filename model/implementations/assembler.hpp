@@ -73,9 +73,27 @@ class GraphAssembler {
     hidden_ = shape;
     beside_ = beside;
   }
+  // --- a traced model (traced.cpp), which brings its own slots, batch and blocks
+  // So many slots behind those of Slot: the first one's number.
+  std::int32_t add_slots(std::int32_t count);
+  void set_batch(Bytes bytes) { graph_.batch = bytes; }
+  struct Call {
+    std::string name;
+    std::string prefix;
+    std::string kind;    // calls of one kind are equal: recorded once
+    bool layer = false;  // a checkpoint, where those are asked for
+  };
+  // Returns the number of the block.
+  std::size_t add_call(const Call& call, const Forward& forward);
   // Whether the gradient flows into the next block (false below the first trainable parameter).
   bool gradient_flows() const { return gradient_flows_; }
   void add_buffers(Bytes bytes) { graph_.buffers += bytes; }
+  // A buffer whose place among the parameters is known (RegisteredBuffer::behind; -1: none is
+  // before it).
+  void add_buffer(std::int32_t behind, Bytes bytes) {
+    graph_.buffers += bytes;
+    if (behind >= 0) graph_.registered.push_back({behind, bytes});
+  }
   // Of every module of that name within a layer ("self_attn"), or of one of its children.
   void add_buffers_of(std::string_view module, const std::vector<Bytes>& buffers);
   // What a micro-batch's output takes: a pipeline keeps those of some earlier ones.
@@ -105,6 +123,12 @@ class GraphAssembler {
   Shape hidden_;
   std::function<void(Tape&)> beside_;
   bool checkpoints_ = true;
+  struct KnownCall {
+    std::string kind;
+    bool flows = false, checkpoint = false;
+    std::int32_t block = -1;
+  };
+  std::vector<KnownCall> known_calls_;
   bool has_layers_ = false;
   bool has_neighbour_ = false;  // on the side of the layers where blocks are being added
 };

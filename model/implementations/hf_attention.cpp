@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model/implementations/hf_common.hpp"
+#include "model/implementations/hf_sdpa.hpp"
 
 namespace zeroplan::hf {
 
@@ -91,6 +92,31 @@ Tensor eager_attention(Tape& t,
   return aten::contiguous(t, out);
 }
 
+// What F.scaled_dot_product_attention decides by its tensors.
+aten::Sdpa sdpa_options(
+    const Context& c, const Tensor& q, const Tensor& k, const Tensor& v, const SdpaCall& call) {
+  aten::Sdpa options;
+  options.backend = sdpa_backend(c, call.masked, q.size(3), true);
+  // check_head_dim_size_flash: queries, keys and values of one size. On Hopper torch 2.11 takes
+  // cuDNN's kernel (check_prefer_cudnn_attention), which has no such rule.
+  const int generation = c.options.compute_capability / 10;
+  const bool cudnn = (generation == 9 || generation == 10) && c.options.torch >= Version{2, 11};
+  if (options.backend == SdpaBackend::flash && v.size(3) != q.size(3) && !cudnn) {
+    options.backend = SdpaBackend::mem_efficient;
+  }
+  options.enable_gqa = k.size(1) != q.size(1);
+  // can_use_mem_efficient_attention: check_batch_size_and_num_heads_dense<false>, so that of the
+  // fused kernels only flash takes grouped heads
+  if (options.enable_gqa && options.backend == SdpaBackend::mem_efficient) {
+    options.backend = SdpaBackend::math;
+  }
+  options.causal = call.causal && !call.masked;
+  options.dropout = call.dropout;
+  options.deterministic = c.options.deterministic;
+  options.math_in_fp32 = c.options.torch >= Version{2, 5};
+  return options;
+}
+
 namespace {
 
 // integrations/sdpa_attention.py and the *SdpaAttention classes before 4.48.
@@ -113,25 +139,11 @@ Tensor sdpa_attention(
     k = aten::contiguous(t, k);
     v = aten::contiguous(t, v);
   }
-  aten::Sdpa options;
-  options.backend = sdpa_backend(c, masked, q.size(3), true);
-  // check_head_dim_size_flash: queries, keys and values of one size. On Hopper torch 2.11 takes
-  // cuDNN's kernel (check_prefer_cudnn_attention), which has no such rule.
-  const int generation = c.options.compute_capability / 10;
-  const bool cudnn = (generation == 9 || generation == 10) && c.options.torch >= Version{2, 11};
-  if (options.backend == SdpaBackend::flash && v.size(3) != q.size(3) && !cudnn) {
-    options.backend = SdpaBackend::mem_efficient;
-  }
-  options.enable_gqa = k.size(1) != q.size(1);
-  // can_use_mem_efficient_attention: check_batch_size_and_num_heads_dense<false>, so that of the
-  // fused kernels only flash takes grouped heads
-  if (options.enable_gqa && options.backend == SdpaBackend::mem_efficient) {
-    options.backend = SdpaBackend::math;
-  }
-  options.causal = arguments.causal && !masked;
-  options.dropout = arguments.dropout;
-  options.deterministic = c.options.deterministic;
-  options.math_in_fp32 = c.options.torch >= Version{2, 5};
+  SdpaCall call;
+  call.masked = masked;
+  call.causal = arguments.causal;
+  call.dropout = arguments.dropout;
+  const aten::Sdpa options = sdpa_options(c, q, k, v, call);
   Tensor out = aten::scaled_dot_product_attention(t, q, k, v, causal, options);
   out = aten::transpose(t, out, 1, 2);
   return aten::contiguous(t, out);

@@ -6,6 +6,7 @@
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/implementations/families.hpp"
+#include "model/implementations/traced.hpp"
 
 namespace zeroplan {
 
@@ -68,6 +69,9 @@ ModelGraph build_graph(const Model& model, const GraphOptions& options) {
       };
   if (!model.planned)
     fail("/model", "a model whose operations are known", model.not_planned_reason);
+  if (const TracedGraph* traced = traced_graph_of(model)) {
+    return build_traced(model, *traced, options);
+  }
   for (const Family& family : kFamilies) {
     if (family.name != model.implementation_family) continue;
     const Build build = build_of(family, options);

@@ -25,6 +25,20 @@ std::string bound_text(double bound) {
   return Json(bound).dump();
 }
 
+// Source of the number formats: deepspeed/runtime/config.py:DtypeEnum.
+struct Synonym {
+  std::string_view other;
+  std::string_view name;
+};
+constexpr std::array kSynonyms = {Synonym{"float16", "fp16"},
+                                  Synonym{"half", "fp16"},
+                                  Synonym{"torch.float16", "fp16"},
+                                  Synonym{"bfloat16", "bf16"},
+                                  Synonym{"torch.bfloat16", "bf16"},
+                                  Synonym{"float32", "fp32"},
+                                  Synonym{"float", "fp32"},
+                                  Synonym{"torch.float32", "fp32"}};
+
 }  // namespace
 
 std::string lower(std::string_view text) {
@@ -75,20 +89,7 @@ bool is_placeholder(std::string_view text) {
   return underscore;
 }
 
-// Source of the number formats: deepspeed/runtime/config.py:DtypeEnum.
 std::optional<std::string> canonical_text(const KnobRow& row, std::string_view given) {
-  struct Synonym {
-    std::string_view other;
-    std::string_view name;
-  };
-  constexpr std::array kSynonyms = {Synonym{"float16", "fp16"},
-                                    Synonym{"half", "fp16"},
-                                    Synonym{"torch.float16", "fp16"},
-                                    Synonym{"bfloat16", "bf16"},
-                                    Synonym{"torch.bfloat16", "bf16"},
-                                    Synonym{"float32", "fp32"},
-                                    Synonym{"float", "fp32"},
-                                    Synonym{"torch.float32", "fp32"}};
   std::string text = lower(trimmed(given));
   for (const Synonym& synonym : kSynonyms) {
     if (synonym.other == text) text = synonym.name;
@@ -97,6 +98,16 @@ std::optional<std::string> canonical_text(const KnobRow& row, std::string_view g
     if (lower(std::string(allowed)) == text) return std::string(allowed);
   }
   return std::nullopt;
+}
+
+std::vector<std::string> accepted_texts(const KnobRow& row) {
+  std::vector<std::string> texts(row.allowed.begin(), row.allowed.end());
+  for (const Synonym& synonym : kSynonyms) {
+    const bool meant =
+        std::find(row.allowed.begin(), row.allowed.end(), synonym.name) != row.allowed.end();
+    if (meant) texts.emplace_back(synonym.other);
+  }
+  return texts;
 }
 
 Json without_repetition(const Json& value) {

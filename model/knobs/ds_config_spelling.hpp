@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "model/json.hpp"
 #include "model/knobs/knobs.hpp"
@@ -26,6 +27,9 @@ bool is_placeholder(std::string_view text);
 
 // The row's spelling of a value, for spellings that differ from it ("CPU", "bfloat16").
 std::optional<std::string> canonical_text(const KnobRow& row, std::string_view given);
+
+// The row's values, and what DeepSpeed takes for them: "fp16", "float16", "half".
+std::vector<std::string> accepted_texts(const KnobRow& row);
 
 // A copy in which every key stands once, with its last value, as Python reads it.
 Json without_repetition(const Json& value);

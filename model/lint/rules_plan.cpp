@@ -7,6 +7,7 @@
 #include "model/lint/run_view.hpp"
 #include "model/predict/gather_timeline.hpp"
 #include "model/predict/predict.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan::rules {
 namespace {
@@ -104,6 +105,32 @@ void frozen_held(const Run& run, Report& report) {
   report.at(Knob::zero_stage, {gibibytes(bytes_of(held))});
 }
 
+// What the release at hand gets wrong for this run (model/releases.hpp).
+void release_trap(const Run& run, Report& report) {
+  const Plan& plan = *run.plan;
+  if (plan.workload.engine != TrainingEngine::deepspeed) return;
+  const Version& release = plan.software.deepspeed_release;
+  const EngineConfig& engine = plan.engine;
+  const bool recomputes = plan.workload.activation_checkpointing != ActivationCheckpointing::none &&
+                          !plan.workload.checkpoint_reentrant;
+  if (engine.stage == 3 && recomputes && acts(ReleaseRule::misses_recomputed_ends, release)) {
+    const Version& mended = release_row(ReleaseRule::misses_recomputed_ends).until;
+    report.at(Knob::zero_stage, {to_string(release), to_string(mended)});
+  }
+  // As of NVMe, whose optimizer counts as not offloaded at stage 1 (engine/partition.cpp).
+  const bool whole = engine.model_dtype == DType::bf16 &&
+                     engine.gradient_accumulation_dtype == DType::fp32 &&
+                     engine.offload_optimizer.device != OffloadDevice::cpu;
+  if (engine.stage == 1 && whole && acts(ReleaseRule::stage1_without_zero, release)) {
+    report.at(Knob::data_types_grad_accum_dtype, {to_string(release)}, 1);
+  }
+  const std::int64_t shard = engine.stage3.mics_shard_size;
+  if (engine.stage == 3 && shard > 0 && shard < engine.data_parallel_ranks &&
+      acts(ReleaseRule::mics_reduces_over_all, release)) {
+    report.as(Severity::error, Knob::mics_shard_size, {to_string(release)}, 2);
+  }
+}
+
 constexpr std::array kRules = {
     RunRule{
         {.code = "out-of-memory",
@@ -164,6 +191,26 @@ constexpr std::array kRules = {
                         "(--checkpoint-reentrant false), or DeepSpeed 0.18"}},
              .source = "runtime/zero/partitioned_param_coordinator.py:update_recompute_parameters"},
             frozen_held},
+    RunRule{
+        {.code = "release-trap",
+         .use = RuleUse::advice,
+         .needs = kNeedsPlan,
+         .summary = "the release of DeepSpeed has no known fault that this run meets",
+         .cost = "several times the memory that ZeRO was to need, or wrong gradients, without a "
+                 "message",
+         .texts = {{"DeepSpeed {0} keeps the weights of every recomputed layer gathered until the "
+                    "step",
+                    "upgrade to {1} or later, or use reentrant checkpointing "
+                    "(--checkpoint-reentrant true)"},
+                   {"DeepSpeed {0} does not shard at stage 1 in bf16 with fp32 accumulation: "
+                    "optimizer states are whole on every GPU",
+                    "upgrade to 0.18.9 or later, or remove grad_accum_dtype"},
+                   {"DeepSpeed {0} reduces the gradients of MiCS over all ranks: they are wrong",
+                    "remove mics_shard_size, or run DeepSpeed 0.18"}},
+         .source = "runtime/zero/parameter_offload.py:ds_grads_remaining; "
+                   "runtime/engine.py:_configure_optimizer; "
+                   "runtime/zero/stage3.py:_get_param_partition_group"},
+        release_trap},
 };
 
 }  // namespace

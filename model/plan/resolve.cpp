@@ -5,6 +5,7 @@
 #include "model/families/hf_config.hpp"
 #include "model/families/litgpt.hpp"
 #include "model/families/megatron.hpp"
+#include "model/graph/traced_graph.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/knobs/rules.hpp"
 #include "model/plan/resolver.hpp"
@@ -114,6 +115,13 @@ Attention default_attention(Resolver& r) {
   if (r.plan.workload.implementation != Implementation::hf) {
     r.assume("attention flash: what the model's code calls by default");
     return Attention::flash;
+  }
+  if (const TracedGraph* traced = traced_graph_of(model)) {
+    const auto attention = find(kAttentionNames, std::string_view(traced->attention));
+    r.assume("attention " +
+             std::string(name(kAttentionNames, attention.value_or(Attention::sdpa))) +
+             ": as the model was traced");
+    return attention.value_or(Attention::sdpa);
   }
   if (model.shape.position == PositionKind::alibi ||
       model.shape.position == PositionKind::relative_bias) {

@@ -1,5 +1,7 @@
 #include "model/predict/module_walk.hpp"
 
+#include "model/releases.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -16,9 +18,7 @@ FetchModel fetch_model(const Plan& plan) {
 }
 
 bool misses_ends_of_recomputed(const Version& deepspeed) {
-  constexpr Version kFirst{0, 16, 0};
-  constexpr Version kMended{0, 16, 8};
-  return deepspeed >= kFirst && deepspeed < kMended;
+  return acts(ReleaseRule::misses_recomputed_ends, deepspeed);
 }
 
 ModuleWalk::ModuleWalk(const Model& model, const ModelGraph& graph, bool misses_ends_of_recomputed)

@@ -75,7 +75,10 @@ void add_actions(const Plan& plan,
           StepTask task;
           task.kind = StepTaskKind::reduce;
           task.message = message;
-          task.copied_before = copied;
+          // Gradients are divided by the ranks first, all of them on the card.
+          const bool divides =
+              !plan.engine.embedded && action.collective.kind != CollectiveKind::all_gather;
+          task.copied_before = divides ? copied + bytes * 2 : copied;
           tasks->push_back(task);
           copied = Bytes::zero();
         }

@@ -84,7 +84,11 @@ void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAct
       drop_kept(action.parameter);
       break;
     case ActionKind::keep_partitions:
-      writer_.issue(tasks_.kernel("keep partitions", bytes * (action.pieces == 0 ? 2 : 3)), stream);
+      // Parameter by parameter (stage3.py partition_grads).
+      writer_.issue(tasks_.kernel("keep partitions",
+                                  bytes * (action.pieces == 0 ? 2 : 3),
+                                  std::max<std::int64_t>(1, action.member_count)),
+                    stream);
       break;
     case ActionKind::accumulate_on_host:
       if (micro_step_ > 0) writer_.issue(tasks_.kernel("add gradient", bytes * 3), stream);
@@ -228,15 +232,26 @@ void DeepSpeedWriter::write_collective(const EngineAction& action) {
   const bool inside =
       what.kind == CollectiveKind::all_to_all && what.ranks <= config_.ranks_per_node;
   const CollectiveGroup group = communicators_.group_of(what.ranks, across && !inside);
+  // Gradients are divided by the ranks before they are reduced (coalesced_collectives.py
+  // reduce_scatter_coalesced "pre-divide", stage_1_and_2.py average_tensor, engine.py
+  // allreduce_bucket).
+  const bool reduces = micro_step_active_ && what.kind != CollectiveKind::all_gather &&
+                       what.kind != CollectiveKind::barrier;
+  if (reduces && !config_.embedded) {
+    writer_.issue(tasks_.kernel("divide gradients", bytes * 2), stream);
+  }
   // A barrier is NCCL's all-reduce of one element.
   const Collective kind = collective_of(what.kind).value_or(Collective::all_reduce);
   communicators_.launch(
       stream, tasks_.collective(kind, bytes, group, action.dtype), group, what.asynchronous);
   if (action.host_waits) host_blocks_on(stream);
   if (config_.stage == 3) return;
-  // The sum goes back from the flat copy to where the gradients are.
+  // The sum goes back from the flat copy to where the gradients are; in stages 1 and 2 to the
+  // owner's pieces alone (allreduce_and_copy_with_multiple_ranks), an Nth of them in the mean.
   if (!transients_.empty() && what.kind != CollectiveKind::all_gather) {
-    writer_.issue(tasks_.kernel("copy back", bytes * 2), stream);
+    const bool own_alone = config_.stage > 0 && config_.reduce_scatter && !config_.embedded;
+    const Bytes copied = own_alone ? bytes / std::max(1, what.ranks) : bytes;
+    writer_.issue(tasks_.kernel("copy back", copied * 2), stream);
     release_transients();
   }
   flushes_ = false;
@@ -269,8 +284,13 @@ void DeepSpeedWriter::write_copy(const EngineAction& action) {
 // in fp32. Of the other wrappers, and in fp32, what it makes is counted as one temporary.
 void DeepSpeedWriter::write_overflow_scan(const EngineAction& action, Bytes scratch) {
   const StreamId stream = stream_of(action.stream);
-  const TaskIndex scan =
-      tasks_.kernel("overflow scan", action.elements * action.dtype + scratch * 2, 5);
+  // 0.19 reduces before it tests: the largest and the smallest number, and ten kernels of those two
+  // (runtime/utils.py has_inf_or_nan; counted in rehearsals of 0.19.6).
+  constexpr std::int64_t kReducing = 14;
+  const bool reduces = config_.version >= DeepSpeedVersion::v0_19;
+  const Bytes once = action.elements * action.dtype;
+  const TaskIndex scan = reduces ? tasks_.kernel("overflow scan", once * 2, kReducing)
+                                 : tasks_.kernel("overflow scan", once + scratch * 2, 5);
   if (optimizer_wrapper(config_) != OptimizerWrapper::zero12 || scratch == Bytes::zero() ||
       action.dtype == DType::fp32) {
     transient_for_a_kernel(scratch, stream, scan);
@@ -315,7 +335,9 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
       transients_.pop_back();
       return;
     case ActionKind::norm:
-      transient_for_a_kernel(scratch, stream, tasks_.kernel("norm", bytes + scratch * 2, 3));
+      // In backward its root is squared again, on the card (_constant_buffered_norm2).
+      transient_for_a_kernel(
+          scratch, stream, tasks_.kernel("norm", bytes + scratch * 2, micro_step_active_ ? 5 : 3));
       break;
     case ActionKind::overflow_scan:
       write_overflow_scan(action, scratch);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "model/check.hpp"
+#include "model/engine/partition.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 
 namespace zeroplan {
@@ -133,13 +134,14 @@ void DeepSpeedWriter::write_gather(const FetchEvent& event) {
     output = parameter_slots_[p];
     writer_.allocate(output, bytes, MemoryCategory::parameters, stream);
     parameter_held_[p] = true;
+    bring_own_part(event);
   } else {
     output = free_slot();
     writer_.allocate(output, bytes, MemoryCategory::communication_buffers, stream);
     flat_buffers_.push_back({output, event.elements});
+    bring_own_part(event);
     writer_.issue(tasks_.kernel("own part", bytes / event.group * 2), stream);
   }
-  bring_own_part(event);
   const CollectiveGroup group = communicators_.group_of(event.group);
   communicators_.launch(stream, tasks_.collective(kind_of(event.op), bytes, group), group, true);
   const StreamId nccl = group.ranks() > 1 ? communicators_.stream_of(group) : stream;
@@ -168,17 +170,24 @@ void DeepSpeedWriter::keep_secondary(const FetchEvent& event) {
   writer_.issue(tasks_.kernel("secondary copy", bytes * 2), kComputeStream);
 }
 
-// Offloaded partitions come over the bus before every gather (partition_parameters.py
-// _all_gather_coalesced).
+// Offloaded partitions come over the bus before every gather, parameter by parameter, and the host
+// waits for each: Tensor.to() without non_blocking (partition_parameters.py _all_gather_dtype,
+// _all_gather_sequential, in every release). What is computed meanwhile is what was launched
+// before: the prefetch of later modules stands before the launches of the module at hand. Recorded
+// by rehearsals of 0.14.2 to 0.19.6 (tests/reference/rehearsal/work.jsonl).
 void DeepSpeedWriter::bring_own_part(const FetchEvent& event) {
   if (config_.offload_parameter.device == OffloadDevice::none) return;
-  const Bytes part = event.elements * event.dtype / std::max(1, event.group);
   const StreamId stream = stream_of(event.stream);
-  writer_.issue(tasks_.copy(TaskKind::copy_to_device,
-                            part,
-                            config_.offload_parameter.pin_memory,
-                            plan_.cluster.gpus_per_node()),
-                stream);
+  for (const ParameterIndex p : log_.parameters_of(event)) {
+    const Elements numel = plan_.engine_parameters[static_cast<std::size_t>(p)].numel;
+    const Elements part = partitioned_numel(numel, std::max(1, event.group));
+    writer_.issue(tasks_.copy(TaskKind::copy_to_device,
+                              part * event.dtype,
+                              config_.offload_parameter.pin_memory,
+                              plan_.cluster.gpus_per_node()),
+                  stream);
+    host_blocks_on(stream);
+  }
 }
 
 // One request into the pool's pinned buffers (partitioned_param_swapper.py swap_in).

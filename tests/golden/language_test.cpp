@@ -205,8 +205,9 @@ bool is_translated(const std::string& name, const std::string& command) {
   constexpr std::array kGroups = {"fit_", "tune", "explain_", "lint_", "doctor_", "error_"};
   const bool group = std::any_of(
       kGroups.begin(), kGroups.end(), [&](const char* start) { return name.starts_with(start); });
-  // JSON and what a shell prints besides; commands that speak English.
+  // Documents for programs and what a shell prints besides; commands that speak English.
   for (const char* other : {"--json",
+                            "--format",
                             "--batch",
                             "echo",
                             "zeroplan replay",

@@ -16,6 +16,7 @@
 #include "evidence/step_time_fit.hpp"
 #include "tests/catch.hpp"
 #include "tests/published/published_data.hpp"
+#include "tests/support/data.hpp"
 
 using namespace zeroplan;
 using namespace zeroplan::testing;

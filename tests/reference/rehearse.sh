@@ -39,13 +39,15 @@ install() {
   mkdir -p "$env" || return 1
   python3 -m venv "$env/venv" >"$env/venv.log" 2>&1 || return 1
   # Before torch 2.11 DeepSpeed's set-up imports torch, which wants CUDA's libraries: the rehearsal has some.
+  # A program that does not use the GPU ends with status 1.
   # shellcheck disable=SC2016,SC2086  # the names are words
   timeout "$limit" sh -ec '
     python="$0/venv/bin/python"
     pip="$python -m pip install --quiet --no-compile"
     $pip --no-deps "torch==$2" "accelerate==$6" "peft==$5"
     $pip $8 $9 "$7" "transformers==$3"
-    DS_BUILD_OPS=0 "${10}" rehearse --gpu A100-80G -- $pip --no-build-isolation --no-deps "deepspeed==$4"
+    DS_BUILD_OPS=0 "${10}" rehearse --gpu A100-80G -- $pip --no-build-isolation --no-deps "deepspeed==$4" || true
+    $python -m pip show --quiet deepspeed
   ' "$env" "$@" "$of_torch" "$of_deepspeed" "$program" >"$env/pip.log" 2>&1 || {
     rm -rf "$env/venv"
     return 1
@@ -76,7 +78,7 @@ while read -r name pins; do
   if install "$name" $pins </dev/null; then
     hold "$folder/$name/venv/bin/python" "$torch" </dev/null || status=1
   else
-    skip "the packages of $name did not arrive in $limit s (logs: $folder/$name)"
+    skip "the packages of $name did not install in $limit s (logs: $folder/$name)"
   fi
 done <<'SETS'
 current 2.11.0 5.17.0 0.19.6 0.21.2 1.15.0 numpy<3

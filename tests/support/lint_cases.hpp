@@ -573,6 +573,15 @@ inline constexpr auto kLintCases = std::to_array<LintCase>({
         "optimizer": {"type": "AdamW"})",
      "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --mbs 1 --method lora --ckpt full "
      "--checkpoint-reentrant false"},
+    {"release-trap",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --mbs 1 --ckpt full "
+     "--checkpoint-reentrant false --deepspeed 0.16.7",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3},
+        "optimizer": {"type": "AdamW"})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3},
+        "optimizer": {"type": "AdamW"})",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --mbs 1 --ckpt full "
+     "--checkpoint-reentrant false --deepspeed 0.16.8"},
     {"offload-unneeded",
      "--model gpt2 --cluster 8xA100-80G --seq 512 --mbs 1",
      R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2,

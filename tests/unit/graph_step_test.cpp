@@ -70,6 +70,16 @@ TEST_CASE("Recomputation repeats the forward operations, all of them where it is
   CHECK(stopped.operations == again.operations - 2);
 }
 
+TEST_CASE("A recomputation that stops early runs the last product of DeepSpeed's linear layer") {
+  GraphOptions zero3 = options(ActivationCheckpointing::full);
+  zero3.zero3_linear = true;
+  const PassCost again = cost(build_graph(six_layers(), zero3).blocks[1], Pass::recompute);
+  zero3.checkpoint_reentrant = false;
+  const PassCost stopped = cost(build_graph(six_layers(), zero3).blocks[1], Pass::recompute);
+  CHECK(stopped.operations == again.operations - 1);  // the residual sum
+  CHECK(stopped.matmul.value() == again.matmul.value());
+}
+
 TEST_CASE("A micro-batch releases everything it allocates, and yields every gradient once") {
   for (const Attention attention : {Attention::eager, Attention::sdpa, Attention::flash}) {
     for (const ActivationCheckpointing checkpointing :

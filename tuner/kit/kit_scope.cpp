@@ -1,5 +1,7 @@
 #include "tuner/kit/kit_scope.hpp"
 
+#include "model/graph/traced_graph.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -51,6 +53,9 @@ std::vector<std::string> beyond_kit(const Plan& plan) {
     reasons.push_back("the code of " +
                       std::string(name(kImplementationNames, work.implementation)) +
                       " (the scripts train Hugging Face's)");
+  }
+  if (traced_graph_of(*plan.model) != nullptr) {
+    reasons.emplace_back("a traced model, which the program that it was traced from builds");
   }
   if (work.method == Method::qlora) {
     reasons.emplace_back("weights in four bits need bitsandbytes' loading and storage dtype");

@@ -43,7 +43,11 @@ thread_local std::uint64_t stopped = 0;  // 0: the clock runs
 
 }  // namespace
 
-Record::Record(std::string file) {
+Record::Record(std::string file) { write_to(std::move(file)); }
+
+void Record::write_to(std::string file) {
+  if (file_ != nullptr) std::fclose(file_);
+  file_ = nullptr;
   if (file.empty()) return;
   const std::size_t at = file.find("%p");
   if (at != std::string::npos) file.replace(at, 2, std::to_string(getpid()));

@@ -35,6 +35,9 @@ class Record {
  public:
   // `file` is empty where nobody wants lines; %p in it becomes the process's number.
   explicit Record(std::string file);
+  // From now on, for a process that was forked and is another run. Kernels that were loaded before
+  // anybody wanted lines have no names.
+  void write_to(std::string file);
 
   bool writes() const { return file_ != nullptr; }
   // The thread's next line counts its time until now: what follows is the record's own work.

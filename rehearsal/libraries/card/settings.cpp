@@ -4,6 +4,8 @@
 #include <set>
 #include <sstream>
 
+#include "rehearsal/libraries/card/record.hpp"
+
 namespace zeroplan::card {
 namespace {
 
@@ -137,4 +139,5 @@ const Settings& settings() { return own_settings(); }
 // For Python, by ctypes: a process that forked before it used the card is another one from here on.
 extern "C" void zeroplan_card_read_settings() {
   zeroplan::card::own_settings() = zeroplan::card::settings_from(zeroplan::card::from_environment);
+  zeroplan::card::record().write_to(zeroplan::card::settings().work_file);
 }

@@ -21,6 +21,7 @@ class Host:
     def __init__(self, torch):
         self.torch = torch
         self.plain = (torch.Tensor, torch.nn.Parameter)
+        self.left_out = True  # does the last result stand for a pass over the host's memory
         # torch's own: zero.Init puts others in their place, which allocate on the card.
         self.empty, self.empty_strided = torch.empty, torch.empty_strided
 
@@ -92,7 +93,22 @@ class Host:
             return None
         return func(to, self.empty(to.shape, dtype=to.dtype, device="cpu"))
 
+    def _brought(self, func, args, kwargs):
+        """A copy from the card, which moves no values of that size; what torch would cast here behind it is left out."""
+        to, source = args[0], args[1] if len(args) > 1 else kwargs.get("src")
+        if not isinstance(source, self.torch.Tensor) or not source.is_cuda or source.shape != to.shape:
+            return None
+        if not to.is_contiguous() or not source.is_contiguous():
+            return None
+        waits = not (kwargs.get("non_blocking", False) or len(args) > 2 and args[2])
+        self.left_out = waits and source.dtype != to.dtype
+        if self.left_out:
+            func(self.empty(to.shape, dtype=source.dtype, device="cpu"), source)
+            return to
+        return func(*args, **kwargs)
+
     def result(self, func, name, args, kwargs):
+        self.left_out = True
         if name in MADE:
             return self._made(func, name, args, kwargs)
         if name == FLATTEN:
@@ -111,7 +127,8 @@ class Host:
         if count < LEAST:
             return None
         if name in IN_PLACE:
-            return first
+            brought = self._brought(func, args, kwargs) if name == "copy_" else None
+            return first if brought is None else brought
         if name == PIN:
             pinned = first.is_pinned()  # then it is its own copy
             return None if pinned else self.empty(first.shape, dtype=first.dtype, device="cpu", pin_memory=True)

@@ -233,7 +233,8 @@ def install(torch):
             if name in NAMES:
                 out = host.result(func, name, args, kwargs)
                 if out is not None:
-                    _note_host_pass(out, name)
+                    if host.left_out:
+                        _note_host_pass(out, name)
                     return out
             if name == "__setitem__":
                 unknown.ask_mask(args[1], values.has_values)

@@ -1,0 +1,26 @@
+// What a step of a rehearsed program put on the card, beside what the simulated program of the same
+// scenario does: zeroplan.rehearsal/1 "work", and a list of differences.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/language/translation.hpp"
+#include "cli/rehearsal_document.hpp"
+#include "simulator/work_count.hpp"
+
+namespace zeroplan {
+
+struct RehearsedWork {
+  std::optional<WorkByPhase> rehearsed;
+  std::optional<WorkByPhase> predicted;  // absent where there is no prediction
+  std::string problem;                   // why something is absent
+};
+
+// Of runs whose work was kept with torch's operations around it; of the rank that comes first.
+RehearsedWork work_of(const Rehearsed& rehearsed, const Prediction& prediction);
+
+Json to_json(const RehearsedWork& work);
+std::string work_text(const RehearsedWork& work, const Translation& words);
+
+}  // namespace zeroplan

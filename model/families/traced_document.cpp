@@ -1,0 +1,355 @@
+#include "model/families/traced_document.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "model/diagnostic.hpp"
+#include "model/families/traced_block_reader.hpp"
+
+namespace zeroplan {
+namespace {
+
+constexpr std::string_view kSchema = "zeroplan.graph/1";
+
+// --- modules and their parameters
+
+class ModuleReader {
+ public:
+  ModuleReader(TracedReader& reader, Model& model) : reader_(reader), model_(model) {}
+
+  void read(const Json& modules, const std::string& pointer) {
+    std::size_t i = 0;
+    for (const Json& row : modules.items()) {
+      module(row, pointer + "/" + std::to_string(i++));
+      if (reader_.full()) return;
+    }
+  }
+
+ private:
+  void module(const Json& row, const std::string& at) {
+    const std::string name = reader_.text(row, "name", at);
+    const std::string type = reader_.text(row, "type", at);
+    if (model_.modules.empty() != name.empty()) {
+      reader_.problem(at + "/name",
+                      "\"\" for the first module, the model itself, and for no other",
+                      in_quotes(name));
+      return;
+    }
+    Module module;
+    module.name = name;
+    module.type = type;
+    if (!model_.modules.empty()) module.parent = parent_of(name);
+    if (!modules_.emplace(name, static_cast<int>(model_.modules.size())).second) {
+      reader_.problem(at + "/name", "each module once", in_quotes(name));
+    }
+    if (const Json* parameters = row.find("parameters")) {
+      for (const auto& [key, value] : parameters->members()) {
+        const int index = parameter(
+            name.empty() ? key : name + "." + key, value, at + "/parameters/" + pointer_token(key));
+        if (index >= 0) module.parameters.push_back(index);
+      }
+    }
+    model_.modules.push_back(std::move(module));
+  }
+
+  // The module around it; modules in between that are missing are passed over.
+  int parent_of(const std::string& name) const {
+    std::string_view around = name;
+    while (true) {
+      const std::size_t dot = around.rfind('.');
+      around = dot == std::string_view::npos ? std::string_view() : around.substr(0, dot);
+      const auto found = modules_.find(std::string(around));
+      if (found != modules_.end()) return found->second;
+      if (around.empty()) return 0;
+    }
+  }
+
+  // A shape, an object with one, or the name of the parameter that it is tied to.
+  int parameter(const std::string& name, const Json& value, const std::string& at) {
+    if (value.is_string()) {
+      const auto found = parameters_.find(value.as_string());
+      if (found != parameters_.end()) return found->second;
+      reader_.problem(at, "the name of a parameter that stands before it", value.describe());
+      return -1;
+    }
+    Parameter parameter;
+    parameter.name = name;
+    const Json* shape = &value;
+    std::string shape_at = at;
+    if (value.is_object()) {
+      shape = value.find("shape");
+      shape_at += "/shape";
+      parameter.trainable = reader_.flag(value, "trainable", at, true);
+    }
+    if (shape == nullptr || !shape->is_array()) {
+      reader_.problem(shape_at,
+                      "the sizes of a parameter",
+                      shape == nullptr ? "no such key" : shape->describe());
+      return -1;
+    }
+    Elements count = 1_elements;
+    for (const Json& size : shape->items()) {
+      constexpr std::int64_t kMost = std::int64_t{1} << 40;
+      if (!size.is_integer() || size.as_integer() < 0 || size.as_integer() > kMost) {
+        reader_.problem(shape_at, "whole numbers up to 2^40", size.describe());
+        return -1;
+      }
+      parameter.shape.push_back(size.as_integer());
+      count = count * size.as_integer();
+    }
+    parameter.numel = count;
+    parameters_[name] = static_cast<int>(model_.parameters.size());
+    model_.parameters.push_back(std::move(parameter));
+    return parameters_[name];
+  }
+
+  TracedReader& reader_;
+  Model& model_;
+  std::unordered_map<std::string, int> modules_, parameters_;
+};
+
+// --- what fits together
+
+class Checker {
+ public:
+  Checker(TracedReader& reader, const Model& model, const TracedGraph& graph)
+      : reader_(reader), graph_(graph) {
+    for (std::size_t i = 0; i < model.parameters.size(); ++i) {
+      shapes_[model.parameters[i].name] = &model.parameters[i].shape;
+    }
+    for (const NamedTensor& buffer : graph.buffers) names_.insert_or_assign("b" + buffer.name, 0);
+    for (const NamedTensor& input : graph.inputs) names_.insert_or_assign("i" + input.name, 0);
+  }
+
+  void check() {
+    std::vector<bool> given(static_cast<std::size_t>(graph_.slots), false);
+    for (std::size_t i = 0; i < graph_.calls.size(); ++i) {
+      if (reader_.full()) return;
+      const std::string at = "/calls/" + std::to_string(i);
+      const TracedBlock& block = block_of(i);
+      const bool last = i + 1 == graph_.calls.size();
+      for (const SlotUse& use : block.takes) {
+        if (!given[static_cast<std::size_t>(use.slot)]) {
+          reader_.problem(
+              at, "slots that an earlier call gives", "slot " + std::to_string(use.slot));
+        }
+      }
+      for (const SlotUse& use : block.gives) {
+        if (given[static_cast<std::size_t>(use.slot)]) {
+          reader_.problem(
+              at, "each slot given once", "slot " + std::to_string(use.slot) + " again");
+        }
+        given[static_cast<std::size_t>(use.slot)] = true;
+      }
+      if (i == 0 && block.input >= 0)
+        reader_.problem(at, "a first block without an input", "one with an input");
+      if (!last && block_of(i + 1).input < 0 && !gives_output(block)) {
+        reader_.problem(
+            at, "an output that the next block takes, or that has a slot", "one that nobody takes");
+      }
+      operands(i, at);
+    }
+    const TracedBlock& head = block_of(graph_.calls.size() - 1);
+    const bool scalar =
+        head.output >= 0 && head.tensors[static_cast<std::size_t>(head.output)].shape.empty();
+    if (!scalar)
+      reader_.problem("/calls", "a last block that returns a loss, a tensor without sizes", "none");
+  }
+
+ private:
+  const TracedBlock& block_of(std::size_t call) const {
+    return graph_.blocks[static_cast<std::size_t>(graph_.calls[call].block)];
+  }
+
+  static bool gives_output(const TracedBlock& block) {
+    return std::any_of(block.gives.begin(), block.gives.end(), [&](const SlotUse& use) {
+      return block.roots[static_cast<std::size_t>(use.tensor)] ==
+             block.roots[static_cast<std::size_t>(block.output)];
+    });
+  }
+
+  // Parameters of a block that is called several times have the same sizes each time.
+  void operands(std::size_t call, const std::string& at) {
+    const TracedBlock& block = block_of(call);
+    const std::string& prefix = graph_.calls[call].prefix;
+    auto& known = seen_[graph_.calls[call].block];
+    for (const TracedEvent& event : block.events) {
+      for (const TracedOperand& operand : event.in) {
+        if (operand.kind == TracedOperand::Kind::buffer ||
+            operand.kind == TracedOperand::Kind::input) {
+          const bool buffer = operand.kind == TracedOperand::Kind::buffer;
+          if (names_.count((buffer ? "b" : "i") + operand.name) == 0) {
+            reader_.problem(at,
+                            buffer ? "buffers of the document" : "inputs of the document",
+                            in_quotes(operand.name));
+          }
+        }
+        if (operand.kind != TracedOperand::Kind::parameter) continue;
+        const auto found = shapes_.find(prefix + operand.name);
+        if (found == shapes_.end()) {
+          reader_.problem(
+              at, "parameters of the document's modules", in_quotes(prefix + operand.name));
+          return;
+        }
+        const auto [place, is_new] = known.emplace(operand.name, found->second);
+        if (!is_new && *place->second != *found->second) {
+          reader_.problem(at,
+                          "parameters as the block's first call has them",
+                          in_quotes(prefix + operand.name));
+          return;
+        }
+      }
+    }
+  }
+
+  TracedReader& reader_;
+  const TracedGraph& graph_;
+  std::unordered_map<std::string, const std::vector<std::int64_t>*> shapes_;
+  std::unordered_map<std::string, int> names_;
+  std::unordered_map<std::int32_t,
+                     std::unordered_map<std::string, const std::vector<std::int64_t>*>>
+      seen_;
+};
+
+std::vector<NamedTensor> named_tensors(TracedReader& reader,
+                                       const Json& document,
+                                       std::string_view key) {
+  std::vector<NamedTensor> result;
+  const Json* said = document.find(key);
+  if (said == nullptr) return result;
+  const std::string at = "/" + std::string(key);
+  if (!said->is_object()) reader.problem(at, "an object", said->describe());
+  for (const auto& [name, tensor] : said->members()) {
+    result.push_back({name, reader.tensor(tensor, at + "/" + pointer_token(name))});
+  }
+  return result;
+}
+
+void read_calls(TracedReader& reader, const Json& calls, TracedGraph& graph) {
+  std::size_t i = 0;
+  for (const Json& row : calls.items()) {
+    const std::string at = "/calls/" + std::to_string(i++);
+    TracedCall call;
+    call.block = static_cast<std::int32_t>(
+        reader.integer(row, "block", at, 0, static_cast<std::int64_t>(graph.blocks.size()) - 1));
+    if (const Json* prefix = row.find("prefix"); prefix != nullptr && prefix->is_string())
+      call.prefix = prefix->as_string();
+    if (!call.prefix.empty() && !call.prefix.ends_with('.')) {
+      reader.problem(
+          at + "/prefix", "\"\" or a module's name with a dot behind it", in_quotes(call.prefix));
+    }
+    call.layer = reader.flag(row, "layer", at, false);
+    graph.calls.push_back(std::move(call));
+  }
+}
+
+// Sizes that the Trainer and the formulas of speed ask for; 0: the model has no such thing.
+TransformerShape read_shape(TracedReader& reader, const Json& document, const Model& model) {
+  TransformerShape shape;
+  shape.position = PositionKind::none;
+  const Json empty = Json::object();
+  const Json* said = document.find("shape");
+  if (said == nullptr) said = &empty;
+  const auto size = [&](std::string_view key) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 31;
+    return said->find(key) == nullptr ? 0 : reader.integer(*said, key, "/shape", 0, kMost);
+  };
+  shape.hidden = size("hidden");
+  shape.layers = size("layers");
+  shape.heads = size("heads");
+  shape.kv_heads = size("kv_heads");
+  shape.vocabulary = size("vocabulary");
+  shape.max_positions = size("positions");
+  shape.has_logits = shape.vocabulary > 0;
+  // A table of positions ends, a rotation does not.
+  for (const Parameter& parameter : model.parameters) {
+    const bool table = parameter.shape.size() == 2 && shape.max_positions > 0 &&
+                       (parameter.name.find("position") != std::string::npos ||
+                        parameter.name.find("wpe") != std::string::npos);
+    if (table) shape.position = PositionKind::learned;
+  }
+  return shape;
+}
+
+bool is_list(TracedReader& reader, const Json& document, std::string_view key) {
+  const Json* said = document.find(key);
+  if (said != nullptr && said->is_array() && !said->items().empty()) return true;
+  reader.problem("/" + std::string(key),
+                 "a list that is not empty",
+                 said == nullptr ? "no such key" : said->describe());
+  return false;
+}
+
+std::string optional_text(const Json& document, std::string_view key) {
+  const Json* said = document.find(key);
+  return said != nullptr && said->is_string() ? printable(said->as_string()) : "";
+}
+
+std::string release_of(const Json& document, std::string_view package) {
+  const Json* software = document.find("software");
+  return software == nullptr ? "" : optional_text(*software, package);
+}
+
+}  // namespace
+
+bool is_traced_document(const Json& document) {
+  const Json* schema = document.find("schema");
+  return schema != nullptr && schema->is_string() &&
+         schema->as_string().starts_with("zeroplan.graph/");
+}
+
+Model read_traced_document(const Json& document,
+                           const std::string& file,
+                           const std::string& pointer) {
+  TracedReader reader(file, pointer);
+  if (document.find("schema")->as_string() != kSchema) {
+    reader.problem("/schema",
+                   in_quotes(kSchema),
+                   document.find("schema")->describe(),
+                   "trace the model again");
+    reader.throw_problems();
+  }
+  Model model;
+  model.architecture = printable(reader.text(document, "name", ""));
+  model.model_type = optional_text(document, "model_type");
+  if (model.model_type.empty()) model.model_type = "traced";
+  const bool whole = is_list(reader, document, "modules") && is_list(reader, document, "blocks") &&
+                     is_list(reader, document, "calls");
+  reader.throw_problems();
+  if (whole) ModuleReader(reader, model).read(*document.find("modules"), "/modules");
+  TracedGraph graph;
+  graph.source = optional_text(document, "source");
+  graph.attention = optional_text(document, "attention");
+  graph.inputs = named_tensors(reader, document, "inputs");
+  graph.buffers = named_tensors(reader, document, "buffers");
+  constexpr std::int64_t kMostSlots = 100'000;
+  graph.slots = static_cast<std::int32_t>(
+      document.find("slots") == nullptr ? 0 : reader.integer(document, "slots", "", 0, kMostSlots));
+  std::size_t i = 0;
+  for (const Json& block : document.find("blocks")->items()) {
+    graph.blocks.push_back(
+        read_traced_block(reader, block, "/blocks/" + std::to_string(i++), graph.slots));
+  }
+  read_calls(reader, *document.find("calls"), graph);
+  reader.throw_problems();
+  Checker(reader, model, graph).check();
+  model.shape = read_shape(reader, document, model);
+  reader.throw_problems();
+  const std::string dtype = optional_text(document, "dtype");
+  if (dtype == "bf16") model.torch_dtype = "bfloat16";
+  if (dtype == "fp16") model.torch_dtype = "float16";
+  if (dtype == "fp32") model.torch_dtype = "float32";
+  const std::string torch = release_of(document, "torch");
+  model.notes.push_back("operations, sizes and lifetimes as they were traced" +
+                        (torch.empty() ? "" : " with torch " + torch) +
+                        (graph.source.empty() ? "" : " of " + graph.source));
+  model.name = file;
+  model.planned = true;
+  model.implementation_family = keep_traced_graph(std::move(graph), document.dump());
+  return model;
+}
+
+}  // namespace zeroplan

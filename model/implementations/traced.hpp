@@ -1,0 +1,12 @@
+// A traced model's graph: its blocks played on a Tape, as forward code that was written by hand is.
+#pragma once
+
+#include "model/graph/traced_graph.hpp"
+#include "model/implementations/implementations.hpp"
+
+namespace zeroplan {
+
+// Throws InputError for an option that a traced model has no description for, by its name.
+ModelGraph build_traced(const Model& model, const TracedGraph& graph, const GraphOptions& options);
+
+}  // namespace zeroplan

@@ -1,0 +1,607 @@
+#include "model/implementations/traced_operations.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "model/implementations/hf_sdpa.hpp"
+
+namespace zeroplan {
+
+Tensor TracedValues::of(const TracedOperand& operand) {
+  switch (operand.kind) {
+    case TracedOperand::Kind::none:
+      return {};
+    case TracedOperand::Kind::tensor:
+      return at(operand.tensor);
+    case TracedOperand::Kind::parameter:
+      return t.parameter(operand.name);
+    case TracedOperand::Kind::buffer:
+    case TracedOperand::Kind::input: {
+      const auto& list =
+          operand.kind == TracedOperand::Kind::buffer ? graph_.buffers : graph_.inputs;
+      for (const NamedTensor& named : list) {
+        if (named.name == operand.name)
+          return t.buffer(shape_of(named.tensor), dtype_of(named.tensor));
+      }
+      return {};
+    }
+  }
+  return {};
+}
+
+Shape TracedValues::shape_of(const TracedTensor& tensor) const {
+  std::vector<std::int64_t> sizes;
+  sizes.reserve(tensor.shape.size());
+  for (const SizeFormula& size : tensor.shape) sizes.push_back(size.at(c.batch, c.sequence));
+  return Shape(sizes);
+}
+
+Shape TracedValues::shape_of(std::int32_t tensor) const {
+  return shape_of(block_.tensors[static_cast<std::size_t>(tensor)]);
+}
+
+bool TracedValues::is_token_embedding(const TracedEvent& event) const {
+  for (const TracedCall& call : graph_.calls) {
+    for (const TracedEvent& other : graph_.blocks[static_cast<std::size_t>(call.block)].events) {
+      if (other.kind == TracedEvent::Kind::operation && other.name == event.name)
+        return &other == &event;
+    }
+  }
+  return false;
+}
+
+void TracedValues::drop(std::int32_t root) {
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    if (block_.roots[i] == root) values_[i] = Tensor();
+  }
+}
+
+namespace {
+
+// An operation with its operands at hand.
+class Call {
+ public:
+  Call(TracedValues& values, const TracedEvent& event) : t(values.t), v(values), e(event) {
+    for (const TracedOperand& operand : e.in) {
+      Tensor value = v.of(operand);
+      in.push_back(e.no_grad && value.defined() ? value.detached() : std::move(value));
+    }
+  }
+
+  std::size_t tensors() const {
+    return static_cast<std::size_t>(
+        std::count_if(in.begin(), in.end(), [](const Tensor& x) { return x.defined(); }));
+  }
+  const Tensor& x(std::size_t i = 0) const { return in[i]; }
+  Shape shape(std::size_t i = 0) const { return v.shape_of(e.out[i]); }
+  DType dtype(std::size_t i = 0) const { return v.dtype_of(e.out[i]); }
+  int dim(std::size_t i = 0) const { return i < e.dims.size() ? static_cast<int>(e.dims[i]) : 0; }
+  void give(Tensor result) { v.at(e.out[0]) = std::move(result); }
+
+  Tape& t;
+  TracedValues& v;
+  const TracedEvent& e;
+  std::vector<Tensor> in;
+};
+
+// --- every operation that has no formula here
+
+Bytes read_by(const std::vector<Tensor>& tensors) {
+  Bytes bytes;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.defined()) bytes += aten::distinct_bytes(tensor);
+  }
+  return bytes;
+}
+
+OpKind kind_of(std::string_view name) {
+  struct Row {
+    std::string_view part;
+    OpKind kind;
+  };
+  static constexpr std::array kRows = {
+      Row{"scatter", OpKind::scatter},   Row{"index_put", OpKind::scatter},
+      Row{"index_add", OpKind::scatter}, Row{"index", OpKind::gather},
+      Row{"gather", OpKind::gather},     Row{"embedding", OpKind::gather},
+      Row{"norm", OpKind::norm},         Row{"softmax", OpKind::softmax},
+      Row{"sum", OpKind::reduction},     Row{"mean", OpKind::reduction},
+      Row{"max", OpKind::reduction},     Row{"min", OpKind::reduction},
+      Row{"var", OpKind::reduction},     Row{"any", OpKind::reduction},
+      Row{"all", OpKind::reduction},     Row{"zeros", OpKind::fill},
+      Row{"ones", OpKind::fill},         Row{"full", OpKind::fill},
+      Row{"arange", OpKind::fill},       Row{"copy", OpKind::copy},
+      Row{"clone", OpKind::copy},        Row{"pad", OpKind::copy},
+      Row{"cat", OpKind::copy},          Row{"stack", OpKind::copy},
+      Row{"repeat", OpKind::copy},       Row{"roll", OpKind::copy},
+      Row{"flip", OpKind::copy}};
+  for (const Row& row : kRows) {
+    if (name.find(row.part) != std::string_view::npos) return row.kind;
+  }
+  return OpKind::pointwise;
+}
+
+// A gradient for every input that wants one: of the input's sizes, by one kernel that reads the
+// outputs' gradients and what was saved. A view's is zeros with the gradient in its place.
+BackwardFormula general_formula(std::string_view name,
+                                const std::vector<Tensor>& in,
+                                std::vector<Tensor> saved) {
+  struct Wanted {
+    Shape shape;
+    DType dtype = DType::bf16;
+  };
+  std::vector<Wanted> wanted;
+  for (const Tensor& input : in)
+    wanted.push_back(
+        {input.defined() ? input.shape() : Shape{}, input.defined() ? input.dtype() : DType::bf16});
+  return [name, wanted, saved = std::move(saved)](Backward& b) {
+    Bytes read = read_by(saved);
+    for (std::size_t i = 0; i < b.outputs(); ++i) {
+      if (b.gradient(i).defined()) read += aten::distinct_bytes(b.gradient(i));
+    }
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if (!b.needs(i)) continue;
+      Tensor gradient = b.tape.empty(wanted[i].shape.as_dense(), wanted[i].dtype);
+      b.tape.launch({.name = name, .kind = kind_of(name), .traffic = read + gradient.bytes()});
+      b.give(i, std::move(gradient));
+    }
+  };
+}
+
+void general(Call& call) {
+  const TracedEvent& e = call.e;
+  Tape& t = call.t;
+  const std::vector<Tensor>& in = call.in;
+  const bool trains = t.grad_enabled() && std::any_of(in.begin(), in.end(), [](const Tensor& x) {
+                        return x.defined() && x.requires_grad();
+                      });
+  std::vector<Tensor> saved;
+  const auto save = [&](bool made_here) {
+    for (const TracedOperand& operand : e.saves) {
+      const bool made = operand.kind == TracedOperand::Kind::tensor &&
+                        std::find(e.out.begin(), e.out.end(), operand.tensor) != e.out.end();
+      if (made != made_here) continue;
+      const Tensor value = call.v.of(operand);
+      if (value.defined()) saved.push_back(t.save(value));
+    }
+  };
+  if (trains) save(false);
+  bool fresh = false;
+  for (std::size_t i = 0; i < e.out.size(); ++i) {
+    const Tensor* base = nullptr;
+    for (std::size_t j = 0; j < e.in.size(); ++j) {
+      const bool same = e.in[j].kind == TracedOperand::Kind::tensor && e.in[j].tensor != e.out[i] &&
+                        call.v.share_storage(e.in[j].tensor, e.out[i]);
+      if (same && in[j].defined()) base = &in[j];
+    }
+    fresh = fresh || base == nullptr;
+    call.v.at(e.out[i]) =
+        base != nullptr ? t.alias(*base, call.shape(i), "") : t.empty(call.shape(i), call.dtype(i));
+  }
+  const bool in_place = e.name.ends_with('_') && !e.name.starts_with('_');
+  Bytes traffic = read_by(in);
+  std::vector<Tensor*> outputs;
+  for (const std::int32_t out : e.out) {
+    Tensor& value = call.v.at(out);
+    traffic += value.bytes();
+    if (value.dtype() != DType::int64 && value.dtype() != DType::boolean) outputs.push_back(&value);
+  }
+  const bool computes = fresh || in_place;
+  t.launch({.name = e.name,
+            .kind = computes ? kind_of(e.name) : OpKind::view,
+            .traffic = computes ? traffic : Bytes::zero(),
+            .kernels = computes ? 1 : 0});
+  if (!trains || outputs.empty()) return;
+  save(true);
+  std::vector<const Tensor*> inputs;
+  for (const Tensor& input : in) inputs.push_back(&input);
+  t.record(outputs, inputs, general_formula(e.name, in, std::move(saved)));
+}
+
+// --- views
+
+// A view whose gradient is viewed back.
+void give_view(Call& call,
+               const Shape& shape,
+               std::string_view name,
+               const std::function<Tensor(Tape&, const Tensor&)>& inverse) {
+  Tensor out = call.t.alias(call.x(), shape, name);
+  if (call.t.trains({&call.x()})) {
+    call.t.record(
+        {&out}, {&call.x()}, [inverse](Backward& b) { b.give(0, inverse(b.tape, b.gradient())); });
+  }
+  call.give(std::move(out));
+}
+
+Shape permuted(Shape shape, std::vector<int> order) {
+  // Selection sort by swaps of dimensions.
+  for (int d = 0; d < static_cast<int>(order.size()); ++d) {
+    const auto at = static_cast<std::size_t>(d);
+    int from = order[at];
+    while (from < d) from = order[static_cast<std::size_t>(from)];
+    shape = shape.transposed(d, from);
+    order[at] = from;
+  }
+  return shape;
+}
+
+void permute(Call& call) {
+  const int rank = call.x().shape().rank();
+  std::vector<int> order, back(static_cast<std::size_t>(rank));
+  for (const std::int64_t d : call.e.dims) order.push_back(static_cast<int>(d < 0 ? d + rank : d));
+  for (int d = 0; d < rank; ++d)
+    back[static_cast<std::size_t>(order[static_cast<std::size_t>(d)])] = d;
+  give_view(call, permuted(call.x().shape(), order), "permute", [back](Tape& t, const Tensor& g) {
+    return t.alias(g, permuted(g.shape(), back), "permute");
+  });
+}
+
+void squeeze(Call& call) {
+  Shape shape = call.x().shape();
+  std::vector<std::int64_t> dims = call.e.dims;
+  for (std::int64_t& d : dims) d = d < 0 ? d + shape.rank() : d;
+  if (dims.empty()) {
+    for (int d = 0; d < shape.rank(); ++d) {
+      if (shape.size(d) == 1) dims.push_back(d);
+    }
+  }
+  std::sort(dims.rbegin(), dims.rend());
+  for (const std::int64_t d : dims) {
+    if (shape.size(static_cast<int>(d)) == 1) shape = shape.without(static_cast<int>(d));
+  }
+  give_view(call, shape, "squeeze", [original = call.x().shape()](Tape& t, const Tensor& g) {
+    return aten::reshape(t, g, original);
+  });
+}
+
+void same_view(Call& call) {
+  give_view(call,
+            call.x().shape(),
+            call.e.name == "lift_fresh" ? "" : "alias",
+            [](Tape&, const Tensor& g) { return g; });
+}
+
+void detach(Call& call) { call.give(call.t.alias(call.x(), call.x().shape(), "detach")); }
+
+void slice(Call& call) {
+  const int d = call.dim();
+  if (call.e.step == 2) return call.give(aten::every_second(call.t, call.x(), d));
+  call.give(aten::slice(call.t, call.x(), d, call.shape().size(d)));
+}
+
+void split(Call& call) {
+  const int d = call.dim();
+  std::vector<std::int64_t> sizes;
+  for (std::size_t i = 0; i < call.e.out.size(); ++i) sizes.push_back(call.shape(i).size(d));
+  std::vector<Tensor> parts = aten::split(call.t, call.x(), sizes, d);
+  for (std::size_t i = 0; i < parts.size(); ++i) call.v.at(call.e.out[i]) = std::move(parts[i]);
+}
+
+// Its gradient is a stack of the parts' (unbind_backward).
+void unbind(Call& call) {
+  const int d = call.dim();
+  const Shape one = call.x().shape().without(d);
+  std::vector<Tensor*> outputs;
+  for (std::size_t i = 0; i < call.e.out.size(); ++i) {
+    Tensor& part = call.v.at(call.e.out[i]);
+    part = call.t.alias(call.x(), one, i == 0 ? "unbind" : "");
+    outputs.push_back(&part);
+  }
+  if (!call.t.trains({&call.x()})) return;
+  call.t.record(
+      outputs,
+      {&call.x()},
+      [whole = call.x().shape().as_contiguous(), dtype = call.x().dtype()](Backward& b) {
+        Tensor gradient = b.tape.empty(whole, dtype);
+        b.tape.launch({.name = "stack", .kind = OpKind::copy, .traffic = gradient.bytes() * 2});
+        b.give(0, std::move(gradient));
+      });
+}
+
+// --- elementwise, reductions
+
+bool one_float_type(const Call& call) {
+  for (const Tensor& x : call.in) {
+    if (x.defined() && (x.dtype() == DType::int64 || x.dtype() == DType::boolean)) return false;
+  }
+  return true;
+}
+
+void binary(Call& call,
+            Tensor (*both)(Tape&, const Tensor&, const Tensor&),
+            Tensor (*one)(Tape&, const Tensor&, std::string_view),
+            std::string_view name) {
+  if (!one_float_type(call)) return general(call);
+  if (call.in.size() == 1) return call.give(one(call.t, call.x(), name));
+  call.give(both(call.t, call.x(0), call.x(1)));
+}
+
+// The gradient is spread over what was summed; a mean's is divided as well.
+void reduce(Call& call, bool mean) {
+  const Tensor& x = call.x();
+  const Shape shape = call.shape();
+  if (mean && call.e.dims.size() == 1 && shape.rank() == x.shape().rank() && shape.size(-1) == 1 &&
+      (call.dim() == -1 || call.dim() == x.shape().rank() - 1)) {
+    return call.give(aten::mean_last(call.t, x));
+  }
+  Tensor out = call.t.empty(shape, call.dtype());
+  call.t.launch({.name = call.e.name,
+                 .kind = OpKind::reduction,
+                 .traffic = aten::distinct_bytes(x) + out.bytes()});
+  if (call.t.trains({&x})) {
+    call.t.record({&out}, {&x}, [mean, whole = x.shape(), dtype = x.dtype()](Backward& b) {
+      std::vector<std::int64_t> ones(static_cast<std::size_t>(whole.rank()), 1);
+      // Sizes that stay, in their places: enough for what the expanded gradient takes.
+      const Tensor spread = b.tape.alias(b.gradient(), Shape(ones).expanded(whole), "expand");
+      if (!mean) return b.give(0, spread);
+      Tensor divided = b.tape.empty(whole.as_contiguous(), dtype);
+      b.tape.launch({.name = "div", .traffic = b.gradient().bytes() + divided.bytes()});
+      b.give(0, std::move(divided));
+    });
+  }
+  call.give(std::move(out));
+}
+
+void cast(Call& call) { call.give(aten::to(call.t, call.x(), call.dtype())); }
+
+void clone(Call& call) {
+  call.give(call.e.contiguous ? aten::contiguous(call.t, call.x()) : aten::clone(call.t, call.x()));
+}
+
+void cat(Call& call) {
+  std::vector<const Tensor*> parts;
+  for (const Tensor& part : call.in) parts.push_back(&part);
+  call.give(aten::cat(call.t, parts, call.dim()));
+}
+
+void stack(Call& call) {
+  std::vector<Tensor> rows;
+  for (const Tensor& part : call.in) {
+    Tensor row = call.t.alias(part, part.shape().unsqueezed(call.dim()), "");
+    if (call.t.trains({&part})) {
+      call.t.record({&row}, {&part}, [shape = part.shape()](Backward& b) {
+        b.give(0, b.tape.alias(b.gradient(), shape, ""));
+      });
+    }
+    rows.push_back(std::move(row));
+  }
+  std::vector<const Tensor*> parts;
+  for (const Tensor& row : rows) parts.push_back(&row);
+  call.give(aten::cat(call.t, parts, call.dim()));
+}
+
+// --- products
+
+// F.linear: two or three dimensions as they are, others as rows (Linear.cpp _flatten_nd_linear).
+void linear(Call& call) {
+  const Tensor& weight = call.x(1);
+  const Tensor bias = call.in.size() > 2 ? call.x(2) : Tensor();
+  const hf::Context& c = call.v.c;
+  const auto product = [&](const Tensor& x) {
+    if (call.t.is_quantized(weight))
+      return aten::linear_4bit(call.t, x, weight, bias, c.options.weights);
+    return c.options.zero3_linear ? aten::zero3_linear(call.t, x, weight, bias)
+                                  : aten::linear(call.t, x, weight, bias);
+  };
+  const Tensor& x = call.x();
+  const int rank = x.shape().rank();
+  if (rank == 2 || rank == 3) return call.give(product(x));
+  const std::int64_t width = x.size(-1);
+  const Tensor rows =
+      aten::reshape(call.t, x, Shape{width == 0 ? 0 : x.numel().count() / width, width});
+  const Tensor out = product(rows);
+  call.give(aten::view(call.t, out, call.shape()));
+}
+
+// As a product of its patches by its kernels, without a workspace; forward, and for each gradient.
+void convolution(Call& call) {
+  const Tensor &x = call.x(0), &weight = call.x(1);
+  const Tensor bias = call.in.size() > 2 ? call.x(2) : Tensor();
+  const Shape out_shape = call.shape();
+  const std::int64_t channels = std::max<std::int64_t>(weight.size(0), 1);
+  const MatrixProduct product{1,
+                              out_shape.numel().count() / channels,
+                              channels,
+                              weight.numel().count() / channels,
+                              x.dtype()};
+  const bool trains = call.t.trains({&x, &weight, &bias});
+  Tensor saved;
+  if (trains) saved = call.t.save(x);
+  Tensor out = call.t.empty(out_shape, x.dtype());
+  const Bytes traffic = x.bytes() + weight.bytes() + out.bytes();
+  call.t.launch({.name = "convolution", .kind = OpKind::matmul, .traffic = traffic}, product);
+  if (bias.defined()) call.t.launch({.name = "add_", .traffic = out.bytes() * 2});
+  if (trains) {
+    call.t.record(
+        {&out},
+        {&x, &weight, &bias},
+        [saved, product, traffic, w = weight.shape(), bias_shape = bias.shape(), dtype = x.dtype()](
+            Backward& b) {
+          const auto gradient = [&](std::size_t input, const Shape& shape) {
+            if (!b.needs(input)) return;
+            Tensor result = b.tape.empty(shape.as_contiguous(), dtype);
+            b.tape.launch(
+                {.name = "convolution_backward", .kind = OpKind::matmul, .traffic = traffic},
+                product);
+            b.give(input, std::move(result));
+          };
+          gradient(0, saved.shape());
+          gradient(1, w);
+          if (b.needs(2)) {
+            Tensor sum = b.tape.empty(bias_shape, dtype);
+            b.tape.launch(
+                {.name = "sum", .kind = OpKind::reduction, .traffic = b.gradient().bytes()});
+            b.give(2, std::move(sum));
+          }
+        });
+  }
+  call.give(std::move(out));
+}
+
+void attention(Call& call) {
+  const Tensor mask = call.in.size() > 3 ? call.x(3) : Tensor();
+  if (call.x().shape().rank() != 4) return general(call);
+  hf::SdpaCall wanted;
+  wanted.masked = mask.defined();
+  wanted.causal = call.e.causal;
+  wanted.dropout = call.e.p;
+  const aten::Sdpa options = hf::sdpa_options(call.v.c, call.x(0), call.x(1), call.x(2), wanted);
+  call.give(
+      aten::scaled_dot_product_attention(call.t, call.x(0), call.x(1), call.x(2), mask, options));
+}
+
+void softmax(Call& call) {
+  const DType dtype = call.dtype();
+  const bool said = dtype != call.x().dtype();
+  call.give(aten::softmax(call.t, call.x(), said ? std::optional(dtype) : std::nullopt));
+}
+
+void embedding(Call& call) {
+  if (call.x(1).shape().rank() > 2) return general(call);
+  Tensor out = aten::embedding(call.t, call.x(1), call.x(0));
+  // peft's enable_input_require_grads: without it reentrant checkpoints of a frozen model have no
+  // gradient to begin with.
+  const GraphOptions& options = call.v.c.options;
+  if (call.v.is_token_embedding(call.e) && options.lora &&
+      options.checkpointing != ActivationCheckpointing::none)
+    call.t.require_grad(out);
+  call.give(std::move(out));
+}
+
+void layer_norm(Call& call) {
+  const Tensor none;
+  call.give(aten::layer_norm(call.t,
+                             call.x(),
+                             call.in.size() > 1 ? call.x(1) : none,
+                             call.in.size() > 2 ? call.x(2) : none));
+}
+
+void nll_loss(Call& call) {
+  const Tensor& labels = call.x(1);
+  call.give(aten::nll_loss(call.t, call.x(), labels.storage() >= 0 ? labels : Tensor()));
+}
+
+// values and indices; the indices are saved.
+void topk(Call& call) {
+  const Tensor& x = call.x();
+  Tensor values = call.t.empty(call.shape(0), x.dtype());
+  Tensor indices = call.t.empty(call.shape(1), DType::int64);
+  call.t.launch(
+      {.name = call.e.name, .kind = OpKind::reduction, .traffic = x.bytes() + values.bytes() * 3});
+  if (call.t.trains({&x})) {
+    const Tensor saved = call.t.save(indices);
+    call.t.record({&values}, {&x}, [saved, whole = x.shape()](Backward& b) {
+      Tensor gradient = b.tape.empty(whole.as_contiguous(), b.gradient().dtype());
+      b.tape.launch({.name = "scatter",
+                     .kind = OpKind::scatter,
+                     .traffic = gradient.bytes() + saved.bytes() * 2,
+                     .kernels = 2});
+      b.give(0, std::move(gradient));
+    });
+  }
+  call.v.at(call.e.out[0]) = std::move(values);
+  call.v.at(call.e.out[1]) = std::move(indices);
+}
+
+using Handler = void (*)(Call&);
+struct Row {
+  std::string_view name;
+  Handler play;
+};
+
+template <Tensor (*Function)(Tape&, const Tensor&)>
+void unary(Call& call) {
+  call.give(Function(call.t, call.x()));
+}
+
+constexpr std::array kOperations = {
+    Row{"view", [](Call& k) { k.give(aten::reshape(k.t, k.x(), k.shape())); }},
+    Row{"_unsafe_view", [](Call& k) { k.give(aten::reshape(k.t, k.x(), k.shape())); }},
+    Row{"reshape", [](Call& k) { k.give(aten::reshape(k.t, k.x(), k.shape())); }},
+    Row{"_reshape_alias", [](Call& k) { k.give(aten::reshape(k.t, k.x(), k.shape())); }},
+    Row{"transpose", [](Call& k) { k.give(aten::transpose(k.t, k.x(), k.dim(0), k.dim(1))); }},
+    Row{"t", [](Call& k) { k.give(aten::transpose(k.t, k.x(), 0, 1)); }},
+    Row{"permute", permute},
+    Row{"unsqueeze", [](Call& k) { k.give(aten::unsqueeze(k.t, k.x(), k.dim())); }},
+    Row{"squeeze", squeeze},
+    Row{"expand", [](Call& k) { k.give(aten::expand(k.t, k.x(), k.shape())); }},
+    Row{"slice", slice},
+    Row{"select", [](Call& k) { k.give(aten::select(k.t, k.x(), k.dim())); }},
+    Row{"split", split},
+    Row{"split_with_sizes", split},
+    Row{"unbind", unbind},
+    Row{"alias", same_view},
+    Row{"lift_fresh", same_view},
+    Row{"detach", detach},
+    Row{"contiguous", unary<aten::contiguous>},
+    Row{"clone", clone},
+    Row{"_to_copy", cast},
+    Row{"cat", cat},
+    Row{"stack", stack},
+    Row{"add", [](Call& k) { binary(k, aten::add, aten::shift, "add"); }},
+    Row{"sub", [](Call& k) { binary(k, aten::sub, aten::shift, "sub"); }},
+    Row{"rsub",
+        [](Call& k) { k.in.size() == 1 ? k.give(aten::shift(k.t, k.x(), "rsub")) : general(k); }},
+    Row{"mul", [](Call& k) { binary(k, aten::mul, aten::scale, "mul"); }},
+    Row{"div",
+        [](Call& k) {
+          k.in.size() == 1 && one_float_type(k) ? k.give(aten::scale(k.t, k.x(), "div"))
+                                                : general(k);
+        }},
+    Row{"neg", unary<aten::neg>},
+    Row{"pow",
+        [](Call& k) {
+          k.in.size() == 1 && one_float_type(k)
+              ? k.give(aten::pow(k.t, k.x(), static_cast<int>(k.e.p)))
+              : general(k);
+        }},
+    Row{"rsqrt", unary<aten::rsqrt>},
+    Row{"tanh", unary<aten::tanh>},
+    Row{"sigmoid", unary<aten::sigmoid>},
+    Row{"relu", unary<aten::relu>},
+    Row{"silu", unary<aten::silu>},
+    Row{"gelu", unary<aten::gelu>},
+    Row{"masked_fill", [](Call& k) { k.give(aten::masked_fill(k.t, k.x(0), k.x(1))); }},
+    Row{"dropout", [](Call& k) { k.give(aten::dropout(k.t, k.x(), k.e.p)); }},
+    Row{"mean", [](Call& k) { reduce(k, true); }},
+    Row{"sum", [](Call& k) { reduce(k, false); }},
+    Row{"softmax", softmax},
+    Row{"_softmax", softmax},
+    Row{"_safe_softmax", unary<aten::safe_softmax>},
+    Row{"_log_softmax", unary<aten::log_softmax>},
+    Row{"nll_loss_forward", nll_loss},
+    Row{"native_layer_norm", layer_norm},
+    Row{"embedding", embedding},
+    Row{"linear", linear},
+    Row{"mm", [](Call& k) { k.give(aten::mm(k.t, k.x(0), k.x(1))); }},
+    Row{"addmm", [](Call& k) { k.give(aten::addmm(k.t, k.x(0), k.x(1), k.x(2))); }},
+    Row{"bmm", [](Call& k) { k.give(aten::bmm(k.t, k.x(0), k.x(1))); }},
+    Row{"baddbmm", [](Call& k) { k.give(aten::baddbmm(k.t, k.x(0), k.x(1), k.x(2))); }},
+    Row{"convolution", convolution},
+    Row{"scaled_dot_product_attention", attention},
+    Row{"topk", topk},
+};
+
+const Row* row_of(std::string_view name) {
+  const auto* const found = std::find_if(
+      kOperations.begin(), kOperations.end(), [&](const Row& row) { return row.name == name; });
+  return found == kOperations.end() ? nullptr : found;
+}
+
+}  // namespace
+
+bool has_formula(std::string_view operation) { return row_of(operation) != nullptr; }
+
+void play_operation(TracedValues& values, const TracedEvent& event) {
+  Call call(values, event);
+  const Row* row = row_of(event.name);
+  if (row != nullptr && !event.out.empty() && !call.in.empty() && call.x().defined())
+    return row->play(call);
+  if (event.out.empty()) {  // .item(): the host waits for a number
+    values.t.launch({.name = event.name, .kind = OpKind::view, .kernels = 0});
+    return;
+  }
+  general(call);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,81 @@
+"""zeroplan plans LLM training under DeepSpeed ZeRO: does it fit, how fast is a step, which ds_config.json.
+
+>>> import zeroplan
+>>> plan = zeroplan.fit("qwen3-8b", "8xH100", seq=4096)
+>>> plan.fits, plan.recommended.stage
+(True, 2)
+
+The calls are the command line's commands, with its flags as keyword arguments, and return its documents as dataclasses.
+"""
+
+from __future__ import annotations
+
+from ._commands import (
+    explain,
+    fit,
+    lint,
+    reach,
+    rehearse,
+    report,
+    scenario,
+    simulate,
+    tune,
+    validate,
+    which_gpu,
+)
+from ._errors import InputError, Interrupted, ZeroplanError
+from ._program import program
+from .results import (
+    Candidate,
+    Explanation,
+    Finding,
+    Fit,
+    Lint,
+    Reach,
+    Rehearsal,
+    Report,
+    Simulation,
+    Strategy,
+    Tuning,
+    Validation,
+    WhichGpu,
+)
+
+__all__ = [
+    "Candidate",
+    "Explanation",
+    "Finding",
+    "Fit",
+    "InputError",
+    "Interrupted",
+    "Lint",
+    "Reach",
+    "Rehearsal",
+    "Report",
+    "Simulation",
+    "Strategy",
+    "Tuning",
+    "Validation",
+    "WhichGpu",
+    "ZeroplanError",
+    "explain",
+    "fit",
+    "lint",
+    "program",
+    "reach",
+    "rehearse",
+    "report",
+    "scenario",
+    "simulate",
+    "tune",
+    "validate",
+    "which_gpu",
+]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("zeroplan")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

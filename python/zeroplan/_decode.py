@@ -1,0 +1,67 @@
+"""JSON documents as dataclasses: fields by name, unknown keys left in the document."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import typing
+from typing import Any, Dict, Tuple, Type, TypeVar, Union
+
+T = TypeVar("T", bound="Result")
+
+
+class Result:
+    """What every result has beside its fields: the document that the program printed."""
+
+    _document: Dict[str, Any] = {}
+
+    def to_dict(self) -> Dict[str, Any]:
+        """The JSON document of the command line, key by key (docs/contract.md section 5)."""
+        return copy.deepcopy(self._document)
+
+    def _repr_html_(self) -> str:
+        from ._notebook import html_of
+
+        return html_of(self)
+
+    def df(self) -> Any:
+        """The result's rows as a pandas DataFrame. Raises ImportError where pandas is not installed."""
+        from ._notebook import frame_of
+
+        return frame_of(self)
+
+
+def decode(kind: Type[T], document: Dict[str, Any]) -> T:
+    """`document` as a `kind`. A key that is missing is the field's default; one without a field stays in to_dict()."""
+    values = {}
+    for name, hint in _hints(typing.cast(Any, kind)):
+        if name in document:
+            values[name] = _value(hint, document[name])
+    made = kind(**values)
+    object.__setattr__(made, "_document", document)
+    return made
+
+
+@functools.lru_cache(maxsize=None)
+def _hints(kind: Any) -> Tuple[Tuple[str, Any], ...]:
+    hints = typing.get_type_hints(kind)
+    return tuple((field.name, hints[field.name]) for field in dataclasses.fields(kind))
+
+
+def _value(hint: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
+    if origin is Union:  # Optional
+        return _value(next(one for one in arguments if one is not type(None)), value)
+    if origin is list:
+        return [_value(arguments[0], one) for one in value]
+    if origin is tuple:
+        return tuple(value)
+    if origin is dict:
+        return dict(value)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return decode(typing.cast("Type[Result]", hint), value)
+    return float(value) if hint is float else value

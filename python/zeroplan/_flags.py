@@ -1,0 +1,139 @@
+"""The keyword arguments, for type checkers and editors: the flags of the command line (`zeroplan fit --help --all`).
+
+tests/python/test_flags.py holds these classes against the program's own help.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, Tuple, TypedDict, Union
+
+Count = Union[int, str]  # 4096, "4k"
+Size = Union[int, str]  # bytes, "64G", "512GiB"
+File = Union[str, "os.PathLike[str]"]
+Document = Union[str, "os.PathLike[str]", Dict[str, Any]]
+
+
+class RunFlags(TypedDict, total=False):
+    """What every question may say of the run, but for its ds_config.json."""
+
+    id: str
+    profile: Document
+    scenario: Document
+    from_: Document
+    """A file that starts a training elsewhere: LLaMA-Factory's or axolotl's YAML, accelerate's, sbatch scripts."""
+    host_memory: Size
+    """Of a node."""
+    cpu_cores: int
+    network: float
+    """Of a node, in Gb/s."""
+    sequence_length: Count
+    """Tokens."""
+    seq: Count
+    """Tokens: short for sequence_length."""
+    micro_batch_size: int
+    """Sequences per GPU in one forward pass."""
+    mbs: int
+    gradient_accumulation_steps: int
+    gas: int
+    global_batch_size: int
+    """Sequences in one optimizer step, of all GPUs together."""
+    global_batch: int
+    method: Union[str, Dict[str, Any]]
+    """full, lora, qlora, or {"lora": {"rank": 8, "targets": ["q_proj"]}}."""
+    precision: str
+    """bf16, fp16 or fp32."""
+    optimizer: str
+    attention: str
+    """eager, sdpa or flash."""
+    activation_checkpointing: Union[str, bool]
+    """none, full or selective."""
+    ckpt: Union[str, bool]
+    checkpoint_reentrant: bool
+    activation_offload: str
+    engine: str
+    """deepspeed, fsdp, ddp or embedded."""
+    frontend: str
+    """hf-trainer or native."""
+    implementation: str
+    fused_loss: bool
+    tiled_mlp: bool
+    compile: bool
+    use_cache: bool
+    outputs_held: bool
+    optimizer_implementation: str
+    fsdp_version: int
+    pipeline_parallel: int
+    tensor_parallel: int
+    sequence_parallel: int
+    dataset: Union[str, Dict[str, Any]]
+    """{"samples": 20000, "epochs": 3, "mean_tokens": 512, "padding": "longest"}."""
+    deepspeed: str
+    """Release: "0.19.6"."""
+    torch: str
+    transformers: str
+    confidence: float
+    """Probability that a fit must have (0.95)."""
+
+
+class Question(RunFlags, total=False):
+    """What a question may say of the run."""
+
+    ds_config: Document
+
+
+class FitFlags(Question, total=False):
+    """Of `fit`."""
+
+    all: bool
+    force: bool
+    tokens: Count
+    """Of the whole training, for hours and cost."""
+    prices: File
+    price: float
+    """Of a GPU-hour."""
+    output: File
+    """Folder to write everything that starts the recommendation to."""
+
+
+class SearchFlags(Question, total=False):
+    """Of a search."""
+
+    objective: str
+    fix: Dict[str, Any]
+    """Keys about which there is no choice."""
+    search: Dict[str, Union[Tuple[Any, Any], List[Any]]]
+    """Values to try instead of the grid: (from, to), or a list."""
+    max_gpu_memory: Size
+    max_host_memory: Size
+    reserve: Size
+    min_throughput: float
+    """Tokens/s per GPU, at least."""
+    price: float
+    jobs: int
+    """Threads (all cores)."""
+    time_limit: float
+    """Seconds."""
+
+
+class TuneFlags(SearchFlags, total=False):
+    """Of `tune`."""
+
+    gap: float
+    output: File
+    force: bool
+
+
+class ReportFlags(SearchFlags, total=False):
+    """Of `report`."""
+
+    tokens: Count
+    prices: File
+
+
+class LintFlags(RunFlags, total=False):
+    """Of `lint`."""
+
+    gpus: int
+    launcher: str
+    task: str

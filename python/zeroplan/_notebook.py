@@ -1,0 +1,199 @@
+"""Results as tables: HTML for notebooks, rows for pandas. Nothing is loaded from any network."""
+
+from __future__ import annotations
+
+import html
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+
+from . import results as r
+
+GIB = 1 << 30
+
+# The page's colours of categories (Okabe and Ito; configs/report/plots.js), which people with colour blindness can
+# tell apart.
+_CATEGORIES = {
+    "parameters": ("parameters", "#0072b2"),
+    "gradients": ("gradients", "#56b4e9"),
+    "optimizer_states": ("optimizer states", "#009e73"),
+    "activations": ("activations", "#e69f00"),
+    "logits": ("logits", "#f0e442"),
+    "communication_buffers": ("communication buffers", "#cc79a7"),
+    "temporaries": ("temporaries", "#d55e00"),
+    "cuda_context": ("CUDA context and NCCL", "#999999"),
+    "fragmentation": ("fragmentation", "#555555"),
+}
+
+
+class _Table(NamedTuple):
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+def _gib(count: Optional[float]) -> str:
+    return "" if count is None else f"{count / GIB:.1f} GiB"
+
+
+def _number(value: Optional[float], digits: int = 4) -> str:
+    return "" if value is None else f"{value:.{digits}g}" if value < 10**digits else f"{value:,.0f}"
+
+
+def _escaped_table(table: _Table, caption: str) -> str:
+    head = "".join(f"<th style='text-align:left'>{html.escape(column)}</th>" for column in table.columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(str(cell))}</td>" for cell in row) + "</tr>"
+        for row in table.rows
+    )
+    return (
+        f"<table><caption style='text-align:left;caption-side:top'>{html.escape(caption)}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+# --- one function a kind of result
+
+
+def _bar(step: r.Simulation) -> str:
+    """Memory at the peak, stacked by category; the whole width is the card, or the need where that is larger."""
+    gpu = step.gpu
+    whole = max(gpu.capacity_bytes, gpu.peak_total_bytes, 1)
+    parts, words = [], []
+    for key, (name, colour) in _CATEGORIES.items():
+        count = gpu.breakdown_at_peak.get(key, 0)
+        if count <= 0:
+            continue
+        label = f"{name} {_gib(count)}"
+        parts.append(
+            f"<div title='{html.escape(label)}' style='background:{colour};height:18px;width:{100 * count / whole:.3f}%'></div>"
+        )
+        words.append(f"<span style='white-space:nowrap'><span style='color:{colour}'>&#9632;</span> {html.escape(label)}</span>")
+    described = html.escape(f"GPU memory at the peak: {_gib(gpu.peak_total_bytes)} of {_gib(gpu.capacity_bytes)}")
+    return (
+        f"<div role='img' aria-label='{described}' style='display:flex;max-width:720px;border:1px solid #888'>{''.join(parts)}</div>"
+        f"<div style='max-width:720px'>{described}: {' '.join(words)}</div>"
+    )
+
+
+def _simulation(step: r.Simulation) -> str:
+    verdict = "fits" if step.fits else "does not fit"
+    interval = step.intervals.peak_total_bytes
+    rows: List[Sequence[Any]] = [
+        ("probability that it fits", f"{step.fit_probability:.3f}"),
+        ("GPU memory at the peak", f"{_gib(step.gpu.peak_total_bytes)} of {_gib(step.gpu.capacity_bytes)}, in {step.gpu.peak_phase}"),
+        ("allocated, reserved", f"{_gib(step.gpu.peak_allocated_bytes)}, {_gib(step.gpu.peak_reserved_bytes)}"),
+        ("host memory of a node", _gib(step.host.peak_bytes)),
+        ("time of a step", f"{_number(step.step.seconds)} s, bound by {step.step.bound}"),
+        ("speed", f"{_number(step.step.tokens_per_second_per_gpu)} tokens/s per GPU, {100 * step.step.mfu:.0f} % of the peak"),
+    ]
+    if interval is not None:
+        rows.insert(2, ("90 % interval", f"{_gib(interval[0])} to {_gib(interval[1])}"))
+    return _escaped_table(_Table(("", ""), rows), verdict) + _bar(step)
+
+
+def _strategy_row(row: Any) -> Sequence[Any]:
+    return (
+        f"ZeRO-{row.stage}",
+        row.offload_optimizer,
+        row.offload_param,
+        row.activation_checkpointing,
+        f"{row.micro_batch_size} x {row.gradient_accumulation_steps}",
+        "yes" if row.fits else "no",
+        f"{row.probability:.3f}",
+        _gib(row.result.gpu.peak_total_bytes),
+        _gib(row.result.host.peak_bytes),
+        _number(row.result.step.tokens_per_second_per_gpu),
+    )
+
+
+_STRATEGY_COLUMNS = (
+    "stage",
+    "optimizer offload",
+    "parameter offload",
+    "checkpointing",
+    "batch",
+    "fits",
+    "probability",
+    "GPU memory",
+    "host memory of a node",
+    "tokens/s per GPU",
+)
+
+
+def _fit(fit: r.Fit) -> str:
+    best = fit.recommended
+    caption = "nothing fits" if best is None else (
+        f"fits: ZeRO-{best.stage}, micro-batch {best.micro_batch_size} x {best.gradient_accumulation_steps}, "
+        f"probability {best.probability:.3f}"
+    )
+    text = _escaped_table(_Table(_STRATEGY_COLUMNS, [_strategy_row(row) for row in fit.strategies]), caption)
+    if best is not None:
+        return text + _bar(best.result)
+    changes = [(remedy.change, _gib(remedy.result.gpu.peak_total_bytes) if remedy.result else "") for remedy in fit.remedies]
+    return text + (_escaped_table(_Table(("what makes it fit", "GPU memory"), changes), "") if changes else "")
+
+
+def _tuning(found: r.Tuning) -> str:
+    if found.best is None:
+        rows: List[Sequence[Any]] = [(one.get("reason", ""), one.get("count", "")) for one in found.tally]
+        return _escaped_table(_Table(("why not", "points"), rows), "nothing fits")
+    caption = f"the best of {found.evaluated} simulations" + ("" if found.optimal else ", not proven to be the optimum")
+    return _escaped_table(_Table(("", ""), sorted(found.best.workload.items())), caption) + _simulation(found.best.result)
+
+
+def _lint(found: r.Lint) -> str:
+    rows = [(one.severity, one.pointer or "/", one.line or "", one.message, one.fix, one.code) for one in found.findings]
+    return _escaped_table(_Table(("severity", "key", "line", "finding", "fix", "code"), rows), f"{len(rows)} findings")
+
+
+def _report(report: r.Report) -> str:
+    if not report.html:
+        return ""
+    # The page's own policy refuses every request; the frame may run its script and nothing else.
+    return (
+        f"<iframe srcdoc=\"{html.escape(report.html, quote=True)}\" sandbox='allow-scripts' title='zeroplan report' "
+        "style='width:100%;height:900px;border:0'></iframe>"
+    )
+
+
+def _document(result: Any) -> str:
+    """Any other result: its plain values."""
+    rows = [(key, value) for key, value in result.to_dict().items() if not isinstance(value, (dict, list))]
+    return _escaped_table(_Table(("", ""), rows), type(result).__name__)
+
+
+_HTML: Dict[type, Callable[[Any], str]] = {
+    r.Simulation: _simulation,
+    r.Fit: _fit,
+    r.Tuning: _tuning,
+    r.Lint: _lint,
+    r.Report: _report,
+}
+
+
+def html_of(result: Any) -> str:
+    """What a notebook shows."""
+    return _HTML.get(type(result), _document)(result)
+
+
+# --- pandas
+
+_ROWS: Dict[type, str] = {
+    r.Fit: "strategies",
+    r.WhichGpu: "clusters",
+    r.Tuning: "pareto",
+    r.Lint: "findings",
+    r.Validation: "rows",
+    r.Report: "trade_offs",
+    r.Explanation: "moves",
+    r.Rehearsal: "phases",
+}
+
+
+def frame_of(result: Any) -> Any:
+    """The rows that a result has, nested objects as columns with dots; a result without rows is one row."""
+    try:
+        import pandas  # type: ignore[import-untyped,unused-ignore]
+    except ImportError as error:
+        raise ImportError("df() needs pandas: pip install pandas; to_dict() needs nothing") from error
+    document = result.to_dict()
+    rows = document.get(_ROWS.get(type(result), "")) if type(result) in _ROWS else [document]
+    return pandas.json_normalize(rows or [])

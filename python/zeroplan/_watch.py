@@ -1,0 +1,301 @@
+"""A training program that is watched: predicted before its first step, measured in its third, compared.
+
+Used by zeroplan.transformers and zeroplan.deepspeed; torch is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+from . import _commands
+from . import results as r
+from ._errors import InputError, ZeroplanError
+from ._program import run
+from ._runs import world_cluster
+from ._words import Words
+
+MEASURED_STEP = 3  # the first two make optimizer states and warm caches
+
+GIB = 1 << 30
+
+
+class DoesNotFit(RuntimeError):
+    """The run would not fit. `prediction` says why."""
+
+    def __init__(self, text: str, prediction: r.Simulation) -> None:
+        super().__init__(text)
+        self.prediction = prediction
+
+
+class Measured(NamedTuple):
+    """Of the rank that needed the most, over all ranks; bytes and seconds."""
+
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    static_allocated_bytes: int
+    parameter_bytes: int
+    step_seconds: Optional[float]
+
+
+def cluster_of_job() -> Optional[str]:
+    """The GPUs of this job, as torch and the launcher name them; None without a GPU."""
+    import torch  # type: ignore[import-not-found,unused-ignore]
+
+    if not torch.cuda.is_available():
+        return None
+    name = torch.cuda.get_device_name().replace(" ", "-")
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    return world_cluster(world, name, int(os.environ.get("LOCAL_WORLD_SIZE", str(world))))
+
+
+def rank() -> int:
+    """Of this process in the job; 0 outside of one."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def from_first_rank(make: Callable[[], Any]) -> Any:
+    """What rank 0 makes, on every rank: all of them go on, or none."""
+    distributed = _distributed()
+    if distributed is None:
+        return make()
+    held: List[Any] = [None]
+    if distributed.get_rank() == 0:
+        try:
+            held = [make()]
+        except (ZeroplanError, TypeError) as error:
+            held = [error]
+    device = None
+    if distributed.get_backend() == "nccl":
+        import torch
+
+        device = torch.device("cuda", torch.cuda.current_device())
+    distributed.broadcast_object_list(held, src=0, device=device)
+    if isinstance(held[0], Exception):
+        raise held[0]
+    return held[0]
+
+
+def _distributed() -> Any:
+    import torch.distributed as distributed  # type: ignore[import-not-found,unused-ignore]
+
+    ready = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    return distributed if ready else None
+
+
+def _largest(values: List[float]) -> List[float]:
+    """Elementwise over all ranks."""
+    distributed = _distributed()
+    if distributed is None:
+        return values
+    import torch
+
+    on = torch.device("cuda", torch.cuda.current_device()) if distributed.get_backend() == "nccl" else None
+    tensor = torch.tensor(values, dtype=torch.float64, device=on)
+    distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
+    return [float(value) for value in tensor.tolist()]
+
+
+def releases() -> Dict[str, Any]:
+    """The releases that run here, as flags."""
+    from importlib import metadata
+
+    found = {}
+    for package in ("torch", "transformers", "deepspeed"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def bytes_of_parameters(model: Any) -> int:
+    """Of the weights that this rank's GPU holds between steps; of a weight that ZeRO-3 shards its part."""
+    total, seen = 0, set()
+    for parameter in model.parameters():
+        tensor = getattr(parameter, "ds_tensor", parameter)
+        if tensor.device.type != "cuda" or id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        total += tensor.numel() * tensor.element_size()
+    return total
+
+
+def _gib(count: float) -> str:
+    return f"{count / GIB:.2f} GiB"
+
+
+class Watch:
+    """One run. `before()` predicts, `step()` after every optimizer step measures and compares."""
+
+    def __init__(
+        self,
+        flags: Dict[str, Any],
+        model: Any,
+        *,
+        on_misfit: str = "warn",
+        measurements: Optional[str] = None,
+        say: Optional[Callable[[str], None]] = None,
+    ) -> None:
+        if on_misfit not in ("warn", "raise"):
+            raise ValueError(f'on_misfit is "warn" or "raise", not {on_misfit!r}')
+        self.flags = flags
+        self.prediction: Optional[r.Simulation] = None
+        self.measured: Optional[Measured] = None
+        self._model = model
+        self._on_misfit = on_misfit
+        self._measurements = measurements
+        self._say = say if say is not None else lambda text: print(text, file=sys.stderr, flush=True)
+        self._steps = 0
+        self._began: Optional[float] = None
+
+    def before(self) -> Optional[r.Simulation]:
+        """Says whether this run fits and what its peak will be. Raises DoesNotFit where that is wanted.
+
+        What cannot be planned is said, and the training goes on: None.
+        """
+        if self.flags.get("cluster") is None:
+            self.flags["cluster"] = cluster_of_job()
+        if self.flags["cluster"] is None:
+            self._tell('zeroplan: no GPU here, so nothing is predicted; say cluster="8xH100" to predict for one')
+            return None
+        try:
+            self.prediction = from_first_rank(lambda: _commands.simulate(**self.flags))
+        except (InputError, ZeroplanError) as error:
+            self._tell(f"zeroplan: this run is not predicted: {error}")
+            return None
+        step = self.prediction
+        text = (
+            f"zeroplan: {'fits' if step.fits else 'DOES NOT FIT'} with probability {step.probability:.3f} on "
+            f"{self.flags['cluster']}: peak {_gib(step.gpu.peak_total_bytes)} of {_gib(step.gpu.capacity_bytes)} in "
+            f"{step.gpu.peak_phase} (allocated {_gib(step.gpu.peak_allocated_bytes)}), {step.step.seconds:.3g} s a step"
+        )
+        for limit in step.limits:
+            text += f"\n  {limit.resource}: needs {_gib(limit.needed_bytes)}, has {_gib(limit.available_bytes)}; the largest part: {limit.largest_term}"
+            if limit.cheapest_change:
+                text += f"; try: {limit.cheapest_change}"
+        self._tell(text)
+        if not step.fits and self._on_misfit == "raise":
+            raise DoesNotFit(text, step)
+        return step
+
+    def step_begins(self) -> None:
+        """Before an optimizer step, where the program has such a place."""
+        if self._steps + 1 == MEASURED_STEP:
+            self._synchronize()
+            self._began = time.perf_counter()
+
+    def step(self) -> None:
+        """After every optimizer step; in the third it measures, compares, and appends the line."""
+        self._steps += 1
+        if self._steps == MEASURED_STEP - 1 and self._began is None:
+            self._synchronize()
+            self._began = time.perf_counter()
+        if self._steps != MEASURED_STEP:
+            return
+        self.measured = self._measure()
+        if self.measured is None or rank() != 0:
+            return
+        if self.prediction is not None:
+            self._tell(self._comparison(self.prediction, self.measured))
+        if self._measurements is not None:
+            self._append(self._measurements)
+
+    def explain(self, error: BaseException) -> str:
+        """What an out-of-memory error was, as `zeroplan explain` says it with what is known of this run."""
+        from ._words import question
+
+        flags = question(self.flags.get("model"), self.flags.get("cluster"), None, self.flags)
+        with Words("explain") as words:
+            words.add_flags(flags)
+            words.add_files(words.file("error.txt", f"{type(error).__module__}.{type(error).__name__}: {error}\n"))
+            ended = run(words.list, progress=False)
+        return ended.out or ended.log
+
+    # --- measuring
+
+    def _tell(self, text: str) -> None:
+        if rank() == 0:
+            self._say(text)
+
+    @staticmethod
+    def _synchronize() -> None:
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+    def _measure(self) -> Optional[Measured]:
+        import torch
+
+        if not torch.cuda.is_available():
+            return None
+        self._synchronize()
+        seconds = 0.0 if self._began is None else time.perf_counter() - self._began
+        values = _largest(
+            [
+                float(torch.cuda.max_memory_allocated()),
+                float(torch.cuda.max_memory_reserved()),
+                float(torch.cuda.memory_allocated()),
+                float(bytes_of_parameters(self._model)),
+                seconds,
+            ]
+        )
+        whole = [int(value) for value in values[:4]]
+        return Measured(whole[0], whole[1], whole[2], whole[3], values[4] or None)
+
+    def _comparison(self, predicted: r.Simulation, measured: Measured) -> str:
+        gpu = predicted.gpu
+        parts = [
+            ("peak allocated", gpu.peak_allocated_bytes, measured.peak_allocated_bytes),
+            ("peak reserved", gpu.peak_reserved_bytes, measured.peak_reserved_bytes),
+            (
+                "held between steps (weights, optimizer)",
+                gpu.static_allocated_bytes,
+                measured.static_allocated_bytes,
+            ),
+            (
+                "beyond that at the peak (activations, gradients, buffers)",
+                gpu.peak_allocated_bytes - gpu.static_allocated_bytes,
+                measured.peak_allocated_bytes - measured.static_allocated_bytes,
+            ),
+        ]
+        lines = ["zeroplan: after three steps, predicted and measured:"]
+        off: List[Any] = []
+        for name, before, after in parts:
+            lines.append(f"  {name}: {_gib(before)}, {_gib(after)}{_error(before, after)}")
+            off.append((abs(before - after), name))
+        if measured.step_seconds is not None:
+            before_s = predicted.step.seconds
+            lines.append(f"  a step: {before_s:.3g} s, {measured.step_seconds:.3g} s{_error(before_s, measured.step_seconds)}")
+        difference, name = max(off[2:])
+        if difference > 0.05 * measured.peak_allocated_bytes:
+            lines.append(f"  what is off: {name}")
+        return "\n".join(lines)
+
+    def _append(self, path: str) -> None:
+        assert self.measured is not None
+        try:
+            scenario = _commands.scenario(**self.flags)
+        except (InputError, ZeroplanError) as error:
+            self._tell(f"zeroplan: no measurement is kept: {error}")
+            return
+        values: Dict[str, Any] = {
+            "peak_allocated_bytes": self.measured.peak_allocated_bytes,
+            "peak_reserved_bytes": self.measured.peak_reserved_bytes,
+            "static_allocated_bytes": self.measured.static_allocated_bytes,
+            "fits": True,
+        }
+        if self.measured.step_seconds is not None:
+            values["step_seconds"] = self.measured.step_seconds
+        line = {"id": f"watched-{int(time.time())}", "source": "watched", "scenario": scenario, "measured": values}
+        # One write of a whole line: several runs may append to one file.
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _error(predicted: float, measured: float) -> str:
+    return "" if measured <= 0 else f" ({100 * (predicted - measured) / measured:+.1f} %)"

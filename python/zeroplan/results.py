@@ -1,0 +1,420 @@
+"""What the calls return. Fields have the names of the command line's JSON documents (docs/contract.md section 5), with
+their units in them; bytes are whole numbers, times are seconds."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Tuple
+
+from ._decode import Result
+from ._trainer import training_arguments
+
+
+@dataclass(frozen=True)
+class GpuMemory(Result):
+    """Memory of the GPU of the rank that needs the most."""
+
+    capacity_bytes: int = 0
+    peak_allocated_bytes: int = 0
+    """What torch.cuda.max_memory_allocated() will say."""
+    peak_reserved_bytes: int = 0
+    """What torch.cuda.max_memory_reserved() will say."""
+    replayed_reserved_bytes: int = 0
+    """Reserved when the known allocations are played through PyTorch's allocator and nothing else."""
+    peak_total_bytes: int = 0
+    """What nvidia-smi will say: reserved, CUDA's context, NCCL, libraries."""
+    static_allocated_bytes: int = 0
+    """Held between steps."""
+    peak_phase: str = ""
+    """load, init, forward, backward, step or save."""
+    allocator_flushes: int = 0
+    rank: Optional[int] = None
+    """Whose memory it is, where ranks differ (stages 1 and 2)."""
+    breakdown_at_peak: Dict[str, int] = field(default_factory=dict)
+    """Bytes by category at the peak; they sum to peak_total_bytes."""
+
+
+@dataclass(frozen=True)
+class HostMemory(Result):
+    """Host memory of one node."""
+
+    capacity_bytes: Optional[int] = None
+    peak_bytes: int = 0
+    pinned_bytes: int = 0
+    load_peak_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class StepTime(Result):
+    """The time of one optimizer step, all its micro-batches together."""
+
+    seconds: float = 0.0
+    forward_seconds: float = 0.0
+    backward_seconds: float = 0.0
+    """Recomputation counts here."""
+    optimizer_seconds: float = 0.0
+    exposed_communication_seconds: float = 0.0
+    exposed_offload_seconds: float = 0.0
+    bound: str = ""
+    """What it waits for: compute, communication, host, pcie, cpu_optimizer, nvme or dispatch."""
+    tokens_per_second_per_gpu: float = 0.0
+    samples_per_second: float = 0.0
+    """Of the whole job."""
+    model_tflops_per_gpu: float = 0.0
+    mfu: float = 0.0
+    """Model FLOPs over the card's dense peak."""
+
+
+@dataclass(frozen=True)
+class Intervals(Result):
+    """90 % prediction intervals, low and high."""
+
+    peak_allocated_bytes: Optional[Tuple[int, int]] = None
+    peak_reserved_bytes: Optional[Tuple[int, int]] = None
+    peak_total_bytes: Optional[Tuple[int, int]] = None
+    step_seconds: Optional[Tuple[float, float]] = None
+
+
+@dataclass(frozen=True)
+class Limit(Result):
+    """A resource that does not suffice."""
+
+    resource: str = ""
+    """gpu_memory, host_memory, nvme or time."""
+    needed_bytes: int = 0
+    available_bytes: int = 0
+    largest_term: str = ""
+    cheapest_change: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Parameters(Result):
+    """How many parameters the model has."""
+
+    total: int = 0
+    trainable: int = 0
+    active: int = 0
+    """That one token goes through (mixtures of experts)."""
+
+
+@dataclass(frozen=True)
+class Simulation(Result):
+    """One configuration: memory, time, and the probability that it fits."""
+
+    fits: bool = False
+    fit_probability: float = 0.0
+    gpu: GpuMemory = field(default_factory=GpuMemory)
+    host: HostMemory = field(default_factory=HostMemory)
+    step: StepTime = field(default_factory=StepTime)
+    intervals: Intervals = field(default_factory=Intervals)
+    parameters: Parameters = field(default_factory=Parameters)
+    limits: List[Limit] = field(default_factory=list)
+    assumptions: List[str] = field(default_factory=list)
+    """What nobody said and was taken to be so."""
+    warnings: List[str] = field(default_factory=list)
+    id: Optional[str] = None
+
+    @property
+    def probability(self) -> float:
+        """That GPU, host memory and NVMe suffice, from load to step."""
+        return self.fit_probability
+
+
+class _Configured(Result):
+    """A configuration with its result."""
+
+    result: Simulation
+
+    @property
+    def probability(self) -> float:
+        """That GPU, host memory and NVMe suffice."""
+        return self.result.fit_probability
+
+    def training_arguments(self) -> Dict[str, Any]:
+        """Keyword arguments for transformers.TrainingArguments that make this plan, the ds_config among them.
+
+        Give output_dir and what else the run wants beside them. Raises ValueError where the Trainer has no argument
+        for a part of the plan.
+        """
+        return training_arguments(self._document)
+
+
+@dataclass(frozen=True)
+class Strategy(_Configured):
+    """A ZeRO stage with its offload, in its best batch."""
+
+    stage: int = 0
+    offload_optimizer: str = "none"
+    offload_param: str = "none"
+    activation_checkpointing: str = "none"
+    micro_batch_size: int = 1
+    gradient_accumulation_steps: int = 1
+    fits: bool = False
+    at_limit: bool = False
+    """It fits, and fills the card to within 5 %."""
+    ds_config: Dict[str, Any] = field(default_factory=dict)
+    """Ready for TrainingArguments(deepspeed=...)."""
+    workload: Dict[str, Any] = field(default_factory=dict)
+    """Batch, precision, checkpointing and the like, as a scenario document has them."""
+    result: Simulation = field(default_factory=Simulation)
+
+
+@dataclass(frozen=True)
+class Remedy(Result):
+    """A change after which something fits."""
+
+    change: str = ""
+    result: Optional[Simulation] = None
+
+
+@dataclass(frozen=True)
+class Fit(Result):
+    """Whether a model trains on a cluster, and how."""
+
+    fits: bool = False
+    recommended: Optional[Strategy] = None
+    """The best strategy; None where nothing fits."""
+    strategies: List[Strategy] = field(default_factory=list)
+    remedies: List[Remedy] = field(default_factory=list)
+    """What to change, where nothing fits."""
+    one_node: Optional[Strategy] = None
+    """The best strategy on one node of several, where one is enough."""
+    largest_micro_batch: Optional[int] = None
+    longest_sequence: Optional[int] = None
+    """Tokens, with everything else as recommended."""
+
+    @property
+    def probability(self) -> float:
+        """That the recommended strategy fits; of the most probable one where none is recommended."""
+        if self.recommended is not None:
+            return self.recommended.probability
+        return max((row.probability for row in self.strategies), default=0.0)
+
+    @property
+    def ds_config(self) -> Optional[Dict[str, Any]]:
+        """Of the recommended strategy, ready for TrainingArguments(deepspeed=...); None where nothing fits."""
+        return None if self.recommended is None else copy.deepcopy(self.recommended.ds_config)
+
+    def training_arguments(self) -> Dict[str, Any]:
+        """Of the recommended strategy. Raises ValueError where nothing fits."""
+        if self.recommended is None:
+            raise ValueError("nothing fits, so there is nothing to train with")
+        return self.recommended.training_arguments()
+
+
+@dataclass(frozen=True)
+class ClusterChoice(Result):
+    """One cluster that trains the model."""
+
+    cluster: str = ""
+    gpus: int = 0
+    strategy: str = ""
+    tokens_per_second: float = 0.0
+    hours: Optional[float] = None
+    price_per_hour: Optional[float] = None
+    cost: Optional[float] = None
+    """In the answer's currency."""
+    workload: Dict[str, Any] = field(default_factory=dict)
+    result: Simulation = field(default_factory=Simulation)
+
+
+@dataclass(frozen=True)
+class WhichGpu(Result):
+    """Which clusters train the model: the smallest, the cheapest, the fastest."""
+
+    fits: bool = False
+    tokens: Optional[int] = None
+    currency: Optional[str] = None
+    clusters: List[ClusterChoice] = field(default_factory=list)
+    smallest: Optional[int] = None
+    """Index into clusters."""
+    cheapest: Optional[int] = None
+    fastest: Optional[int] = None
+    refused: List[Dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Reach(Result):
+    """How far a cluster reaches: the longest sequence, or the largest model."""
+
+    fits: bool = False
+    goal: str = ""
+    value: Any = None
+    """Tokens, or a size such as "13.2B"."""
+    strategy: Optional[str] = None
+    ds_config: Optional[Dict[str, Any]] = None
+    result: Optional[Simulation] = None
+
+
+@dataclass(frozen=True)
+class Candidate(_Configured):
+    """A configuration that a search found."""
+
+    scenario: Dict[str, Any] = field(default_factory=dict)
+    ds_config: Dict[str, Any] = field(default_factory=dict)
+    """Ready for TrainingArguments(deepspeed=...)."""
+    workload: Dict[str, Any] = field(default_factory=dict)
+    result: Simulation = field(default_factory=Simulation)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits with the asked confidence."""
+        return self.result.fits
+
+
+@dataclass(frozen=True)
+class Tuning(Result):
+    """The best configuration of a search, and what the search did."""
+
+    best: Optional[Candidate] = None
+    pareto: List[Candidate] = field(default_factory=list)
+    """No other is both faster and smaller."""
+    evaluated: int = 0
+    pruned: int = 0
+    unseen: int = 0
+    cut_by_time_limit: bool = False
+    seconds: float = 0.0
+    """That the search took."""
+    optimal: bool = False
+    tally: List[Dict[str, Any]] = field(default_factory=list)
+    """Why the others were left out: reason, count, a sample."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether anything fits."""
+        return self.best is not None
+
+    @property
+    def probability(self) -> float:
+        """That the best fits; 0 where nothing does."""
+        return 0.0 if self.best is None else self.best.probability
+
+    @property
+    def ds_config(self) -> Optional[Dict[str, Any]]:
+        """Of the best, ready for TrainingArguments(deepspeed=...)."""
+        return None if self.best is None else copy.deepcopy(self.best.ds_config)
+
+
+@dataclass(frozen=True)
+class Finding(Result):
+    """Something about a ds_config.json that is worth a line."""
+
+    severity: str = ""
+    """error, warning or info."""
+    pointer: str = ""
+    """JSON pointer of the key; empty for the whole file."""
+    code: str = ""
+    message: str = ""
+    cost: str = ""
+    fix: str = ""
+    line: Optional[int] = None
+    """Where the key stands, from 1; None where the file does not have it."""
+    column: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Lint(Result):
+    """What DeepSpeed would refuse, ignore or make slow."""
+
+    findings: List[Finding] = field(default_factory=list)
+    skipped: List[Dict[str, Any]] = field(default_factory=list)
+    """Rules that could not be judged, and what must be said for them."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether no finding is an error."""
+        return all(one.severity != "error" for one in self.findings)
+
+
+@dataclass(frozen=True)
+class Explanation(Result):
+    """What uses the memory, or what an error was, and which knob moves it."""
+
+    kind: str = ""
+    """configuration, out_of_memory or symptoms: which of the fields below are there."""
+    result: Optional[Simulation] = None
+    moves: List[Dict[str, Any]] = field(default_factory=list)
+    events: List[Dict[str, Any]] = field(default_factory=list)
+    causes: List[Dict[str, Any]] = field(default_factory=list)
+    changes: List[Dict[str, Any]] = field(default_factory=list)
+    smallest_change: Optional[int] = None
+    """Index into changes."""
+    symptoms: List[Dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ValidationRow(Result):
+    """A prediction beside its measurement."""
+
+    id: str = ""
+    source: str = ""
+    metric: str = ""
+    measured: Any = None
+    predicted: Any = None
+    error: Optional[float] = None
+    """(predicted - measured) / measured."""
+    inside_interval: Optional[bool] = None
+    probability: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Validation(Result):
+    """Predictions against measurements."""
+
+    rows: List[ValidationRow] = field(default_factory=list)
+    skipped: List[Dict[str, Any]] = field(default_factory=list)
+    summary: List[Dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Rehearsal(Result):
+    """What a training program of the user's took on GPUs that are not there."""
+
+    ran: bool = False
+    outcome: str = ""
+    """ran, out_of_memory, failed or used_no_gpu."""
+    exit: Optional[int] = None
+    ranks: int = 1
+    steps: int = 0
+    peak_allocated_bytes: Optional[int] = None
+    peak_reserved_bytes: Optional[int] = None
+    static_allocated_bytes: Optional[int] = None
+    phases: List[Dict[str, Any]] = field(default_factory=list)
+    out_of_memory: Optional[Dict[str, Any]] = None
+    time: Optional[Dict[str, Any]] = None
+    """With time=True: the step's seconds and what they are made of."""
+    find: Optional[Dict[str, Any]] = None
+    error: Optional[Dict[str, Any]] = None
+    scenario: Optional[Dict[str, Any]] = None
+    prediction: Optional[Simulation] = None
+    """The planner's own prediction of the same run."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it ran to its end."""
+        return self.ran
+
+
+@dataclass(frozen=True)
+class Report(Result):
+    """The trade-offs of a model on a cluster, with the page that draws them."""
+
+    fits: bool = False
+    question: Dict[str, Any] = field(default_factory=dict)
+    chosen: Optional[Dict[str, Any]] = None
+    trade_offs: List[Dict[str, Any]] = field(default_factory=list)
+    strategies: List[Dict[str, Any]] = field(default_factory=list)
+    sensitivity: List[Dict[str, Any]] = field(default_factory=list)
+    html: str = field(default="", repr=False)
+    """The page; it asks nothing of any network."""
+
+    @property
+    def ds_config(self) -> Optional[Dict[str, Any]]:
+        """Of the chosen configuration."""
+        return None if self.chosen is None else copy.deepcopy(self.chosen["ds_config"])
+
+    def save(self, path: Any) -> None:
+        """Writes the page."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.html)

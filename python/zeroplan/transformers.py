@@ -1,0 +1,114 @@
+"""The plan inside a training program of transformers.
+
+>>> from zeroplan.transformers import PlanCallback
+>>> trainer = Trainer(..., callbacks=[PlanCallback()])
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Dict, Optional
+
+from ._runs import read_run
+from ._watch import DoesNotFit, Watch, releases
+from ._words import question
+
+if TYPE_CHECKING:
+    TrainerCallback = object
+else:
+    from transformers import TrainerCallback
+
+__all__ = ["DoesNotFit", "PlanCallback"]
+
+
+class PlanCallback(TrainerCallback):
+    """Says before the first step whether this very run fits, after the third how far the prediction was off, and what
+    an out-of-memory error was.
+
+    cluster: "2x8xH100"; else the GPUs that the job has. sequence_length: in tokens; else max_length of TRL's
+    arguments, else the length of the data's first sample. on_misfit: "warn", or "raise" to stop before the first step
+    (DoesNotFit, on every rank). measurements: a file that gets a line for `zeroplan validate` and `calibrate`. Other
+    keywords are flags of `zeroplan.simulate`, and count over what the run says.
+    """
+
+    def __init__(
+        self,
+        cluster: Optional[str] = None,
+        *,
+        sequence_length: Optional[int] = None,
+        on_misfit: str = "warn",
+        measurements: Optional[str] = None,
+        **flags: Any,
+    ) -> None:
+        if on_misfit not in ("warn", "raise"):
+            raise ValueError(f'on_misfit is "warn" or "raise", not {on_misfit!r}')
+        self.watch: Optional[Watch] = None
+        """The watched run, once it has begun: `prediction`, `measured`."""
+        self._said = {**flags, "cluster": cluster, "sequence_length": sequence_length}
+        self._on_misfit = on_misfit
+        self._measurements = measurements
+        self._hook: Optional[_Hook] = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        model = kwargs.get("model")
+        flags = self._flags(args, model, kwargs.get("train_dataloader"))
+        self.watch = Watch(flags, model, on_misfit=self._on_misfit, measurements=self._measurements)
+        self.watch.before()
+        self._explain_what_ends_the_program()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.watch is not None:
+            self.watch.step_begins()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.watch is not None:
+            self.watch.step()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._hook is not None and sys.excepthook is self._hook:
+            sys.excepthook = self._hook.before
+        self._hook = None
+
+    def explain(self, error: BaseException) -> str:
+        """What an out-of-memory error was: for programs that catch it, and notebooks."""
+        if self.watch is None:
+            raise ValueError("the training has not begun")
+        return self.watch.explain(error)
+
+    def _flags(self, args: Any, model: Any, loader: Any) -> Dict[str, Any]:
+        run = read_run(args)
+        if run.get("sequence_length") is None:
+            run["sequence_length"] = _length_of_data(loader)
+        return question(model, None, {**releases(), **run}, self._said)
+
+    def _explain_what_ends_the_program(self) -> None:
+        """A callback hears of no exception; what nobody catches passes here."""
+        if self.watch is not None:
+            self._hook = _Hook(self.watch)
+            sys.excepthook = self._hook
+
+
+class _Hook:
+    """sys.excepthook that explains, behind the one that was there before."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self.before = sys.excepthook
+
+    def __call__(self, kind: Any, error: BaseException, trace: Any) -> None:
+        self.before(kind, error, trace)
+        if kind.__name__ == "OutOfMemoryError":
+            print(self._watch.explain(error), file=sys.stderr, flush=True)
+
+
+def _length_of_data(loader: Any) -> Optional[int]:
+    """Tokens of the first sample of data with indices; None for others."""
+    dataset = getattr(loader, "dataset", None)
+    if dataset is None or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__") or len(dataset) == 0:
+        return None
+    sample = dataset[0]
+    ids = sample.get("input_ids") if hasattr(sample, "get") else None
+    try:
+        return len(ids) if ids is not None else None
+    except TypeError:
+        return None

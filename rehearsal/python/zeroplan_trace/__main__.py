@@ -1,0 +1,66 @@
+"""python -m zeroplan_trace REQUEST.json: builds the model, runs it, writes the document that REQUEST names. Errors: one JSON line."""
+
+import json
+import sys
+import traceback
+
+from .problem import Problem
+
+
+class Options:
+    def __init__(self, said):
+        self.model = said.get("model")
+        self.code = said.get("code")
+        self.class_name = said.get("class")
+        self.attention = said.get("attention")
+        self.trust_remote_code = bool(said.get("trust_remote_code"))
+        self.batches = said.get("batches")
+        self.sequences = said.get("sequences")
+        self.freeze = said.get("freeze") or []
+        self.output = said["output"]
+        self.errors = said["errors"]
+
+
+def fail(path, kind, expected, got, hint=""):
+    with open(path, "w") as file:
+        json.dump({"kind": kind, "expected": expected, "got": got, "hint": hint}, file)
+    return 3
+
+
+def main(path):
+    with open(path) as file:
+        options = Options(json.load(file))
+    try:
+        import torch  # noqa: F401
+    except Exception as error:
+        return fail(options.errors, "import", "PyTorch in the Python that traces", "%s: %s" % (type(error).__name__, error), "pip install torch; --python names another Python")
+    from .document import document
+
+    try:
+        made = document(options)
+    except Problem as problem:
+        return fail(options.errors, "model", problem.expected, problem.got, problem.hint)
+    except Exception as error:
+        lines = traceback.extract_tb(error.__traceback__)
+        at = "%s:%d" % (lines[-1].filename, lines[-1].lineno) if lines else ""
+        return fail(options.errors, "model", "a model that runs on the meta device", "%s: %s, at %s" % (type(error).__name__, str(error)[:500], at),
+                    "set ZEROPLAN_TRACE_DEBUG=1 for the whole traceback") if not debug() else _reraise()
+    with open(options.output, "w") as file:
+        json.dump(made, file, separators=(",", ":"))
+        file.write("\n")
+    return 0
+
+
+def debug():
+    import os
+
+    return os.environ.get("ZEROPLAN_TRACE_DEBUG") == "1"
+
+
+def _reraise():
+    traceback.print_exc()
+    return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

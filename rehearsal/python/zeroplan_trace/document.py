@@ -1,0 +1,158 @@
+"""zeroplan.graph/1 of a model."""
+
+import fnmatch
+import platform
+
+import torch
+
+from . import blocks as blocks_of
+from .passes import NoLoss, record
+from .problem import Problem
+from .real_numbers import NoValue
+from .sizes import DependsOnSize, Grid, check_same_events, shape_formulas
+
+
+def _no_card():
+    """There is none, and nobody must ask for it: transformers asks whether a stream is captured."""
+    torch.cuda.is_current_stream_capturing = lambda: False
+
+
+def _freeze(model, patterns):
+    for pattern in patterns:
+        found = False
+        for name, parameter in model.named_parameters():
+            if fnmatch.fnmatchcase(name, pattern) or name.startswith(pattern + "."):
+                parameter.requires_grad_(False)
+                found = True
+        if not found:
+            raise Problem("names of parameters or modules to freeze", pattern, "a name, or a pattern such as model.visual.*")
+
+
+def _usual_sequences(shape):
+    longest = shape.get("positions", 0) or 512
+    return (128, 256, 512) if longest >= 512 else (longest // 4, longest // 2, longest)
+
+
+def _record_all(traced, grid):
+    runs = []
+    for batch, sequence in grid.points:
+        try:
+            runs.append(record(traced.model, traced.inputs_of(batch, sequence), traced.loss))
+        except NoLoss as error:
+            raise Problem("a model that returns a loss", "%s, which returns none" % error,
+                          "give the class that has a head with --class; with --code, return a function of the output that gives the loss as the third")
+        except NoValue as error:
+            raise Problem("operations that depend on sizes alone", "%s of a value that is not known before it runs, at %s" % (error, _line_of(error)),
+                          "a model that branches on its activations cannot be traced")
+    return runs
+
+
+def _line_of(error):
+    import os
+    import traceback
+
+    torch_folder, here = os.path.dirname(torch.__file__), os.path.dirname(os.path.abspath(__file__))
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((torch_folder, here))]
+    return "%s:%d" % (frames[-1].filename, frames[-1].lineno) if frames else "an unknown line"
+
+
+def _modules(model):
+    first = {}
+    rows = []
+    for name, module in model.named_modules():
+        row = {"name": name, "type": type(module).__name__}
+        own = {}
+        for short, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            full = (name + "." if name else "") + short
+            if id(parameter) in first:
+                own[short] = first[id(parameter)]
+            else:
+                first[id(parameter)] = full
+                own[short] = list(parameter.shape) if parameter.requires_grad else {"shape": list(parameter.shape), "trainable": False}
+        if own:
+            row["parameters"] = own
+        rows.append(row)
+    return rows
+
+
+def _config_value(config, names):
+    for source in (config, getattr(config, "text_config", None)):
+        for name in names:
+            value = getattr(source, name, None) if source is not None else None
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+    return 0
+
+
+def _shape(config, model):
+    if config is None:
+        return {}
+    facts = {
+        "hidden": _config_value(config, ("hidden_size", "n_embd", "d_model")),
+        "layers": _config_value(config, ("num_hidden_layers", "n_layer", "num_layers")),
+        "heads": _config_value(config, ("num_attention_heads", "n_head", "num_heads")),
+        "vocabulary": _config_value(config, ("vocab_size",)),
+        "positions": _config_value(config, ("max_position_embeddings", "n_positions")),
+    }
+    return {key: value for key, value in facts.items() if value}
+
+
+def document(options):
+    _no_card()
+    from .models import from_code, from_transformers
+
+    traced = from_code(options.code, options) if options.code else from_transformers(options.model, options)
+    model = traced.model
+    model.train()
+    _freeze(model, options.freeze)
+    parameters = list(model.parameters())
+    if not parameters:
+        raise Problem("a model with parameters", "%s, which has none" % type(model).__name__)
+    shape = _shape(traced.config, model)
+    grid = Grid(options.batches or (2, 3, 5), options.sequences or _usual_sequences(shape))
+    runs = _record_all(traced, grid)
+    recorders = [run[0] for run in runs]
+    try:
+        check_same_events(grid, recorders)
+        shapes = shape_formulas(grid, recorders)
+    except DependsOnSize as error:
+        raise Problem("the same operations at every size, with sizes that grow with batch and sequence", str(error),
+                      "--batches and --sequences name other sizes")
+    dtypes = {}
+    for parameter in parameters:
+        dtypes[parameter.dtype] = dtypes.get(parameter.dtype, 0) + parameter.numel()
+    dtype = max(dtypes, key=dtypes.get)
+    types = {name: type(module).__name__ for name, module in model.named_modules()}
+    recorder, loss, held = runs[0]
+    made = blocks_of.Blocks(recorder, shapes, loss, held, blocks_of.layer_names(model), dtype, shape.get("vocabulary", 0), types)
+    inputs, buffers = {}, {}
+    for number, (kind, name) in recorder.names.items():
+        row = {"dtype": blocks_of.dtype_name(recorder.rows[number].dtype, dtype), "shape": shapes[number]}
+        if kind == "input":
+            inputs[name] = row
+        elif kind == "buffer":
+            buffers[name] = row
+    result = {
+        "schema": "zeroplan.graph/1",
+        "name": type(model).__name__,
+        "source": traced.source,
+        "software": {"torch": torch.__version__, "python": platform.python_version()},
+        "dtype": blocks_of._DTYPES.get(str(dtype).rsplit(".", 1)[-1], "bf16"),
+        "traced": {"batches": grid.batches, "sequences": grid.sequences},
+        "shape": shape,
+        "inputs": inputs,
+        "buffers": buffers,
+        "modules": _modules(model),
+        "slots": len(made.slot_of),
+        "blocks": made.blocks,
+        "calls": made.calls,
+    }
+    if traced.config is not None:
+        result["model_type"] = getattr(traced.config, "model_type", "")
+        attention = getattr(traced.config, "_attn_implementation", None)
+        if attention:
+            result["attention"] = attention
+        import transformers
+
+        result["software"]["transformers"] = transformers.__version__
+    return result

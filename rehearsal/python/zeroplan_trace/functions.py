@@ -1,0 +1,141 @@
+"""Functions that PyTorch takes apart in another way on a GPU than on the meta device: they are recorded as they are called."""
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+
+class _Attention(torch.autograd.Function):
+    """The result of a fused kernel: (b, s, heads, d) in memory, whatever its sizes are."""
+
+    @staticmethod
+    def forward(ctx, query, key, value):
+        sizes = list(query.shape)
+        sizes[-1] = value.shape[-1]
+        sizes[-2], sizes[-3] = sizes[-3], sizes[-2]
+        return query.new_empty(sizes).transpose(-2, -3)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, None, None
+
+
+class _Same(torch.autograd.Function):
+    """A new tensor like one that is there."""
+
+    @staticmethod
+    def forward(ctx, tensor, dtype):
+        return torch.empty_like(tensor, dtype=dtype, memory_format=torch.preserve_format)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+class _Quiet:
+    def __init__(self, recorder):
+        self.recorder = recorder
+
+    def __enter__(self):
+        self.recorder.quiet += 1
+
+    def __exit__(self, *_):
+        self.recorder.quiet -= 1
+
+
+def _meta(*tensors):
+    return any(isinstance(t, torch.Tensor) and t.device.type == "meta" for t in tensors)
+
+
+def _linear(recorder, func, args, kwargs):
+    x, weight = args[0], args[1] if len(args) > 1 else kwargs["weight"]
+    bias = args[2] if len(args) > 2 else kwargs.get("bias")
+    recorder.poll()
+    saves = recorder.take_saved()
+    with _Quiet(recorder):
+        out = func(*args, **kwargs)
+    recorder.operation("linear", [x, weight, bias], [out], saves)
+    return out
+
+
+def _sdpa(recorder, func, args, kwargs):
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    said = dict(zip(names, args))
+    said.update(kwargs)
+    query, key, value = said["query"], said["key"], said["value"]
+    recorder.poll()
+    saves = recorder.take_saved()
+    with _Quiet(recorder):
+        out = _Attention.apply(query, key, value)
+    recorder.operation(
+        "scaled_dot_product_attention", [query, key, value, said.get("attn_mask")], [out], saves,
+        p=said.get("dropout_p") or 0.0, causal=bool(said.get("is_causal")), grouped=bool(said.get("enable_gqa")),
+    )
+    return out
+
+
+def _softmax(recorder, func, args, kwargs):
+    x = args[0] if args else kwargs.get("input")
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
+    dtype = kwargs.get("dtype")
+    if not _meta(x):
+        return func(*args, **kwargs)
+    recorder.poll()
+    saves = recorder.take_saved()
+    with _Quiet(recorder):
+        out = _Same.apply(x.contiguous() if not x.is_contiguous() else x, dtype or x.dtype)
+    recorder.operation("softmax", [x], [out], saves, dims=[dim])
+    return out
+
+
+def _contiguous(recorder, func, args, kwargs):
+    x = args[0]
+    if kwargs or len(args) > 1 or not _meta(x):
+        return func(*args, **kwargs)
+    recorder.poll()
+    if x.is_contiguous():
+        # Nothing here; a copy where another kernel made the tensor. A name of its own, so that both can be told.
+        recorder.operation("contiguous", [x], [x], recorder.take_saved())
+        return x
+    return func(*args, **kwargs)
+
+
+def _dropout(recorder, func, args, kwargs):
+    x = args[0] if args else kwargs["input"]
+    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    training = args[2] if len(args) > 2 else kwargs.get("training", True)
+    in_place = args[3] if len(args) > 3 else kwargs.get("inplace", False)
+    if not training or p == 0.0:
+        return func(*args, **kwargs) if in_place else x
+    if in_place or not _meta(x):
+        return func(*args, **kwargs)
+    recorder.poll()
+    saves = recorder.take_saved()
+    with _Quiet(recorder):
+        out = _Same.apply(x, x.dtype)
+    recorder.operation("dropout", [x], [out], saves, p=p)
+    return out
+
+
+_HANDLERS = {
+    F.linear: _linear,
+    F.scaled_dot_product_attention: _sdpa,
+    F.softmax: _softmax,
+    torch.softmax: _softmax,
+    torch.Tensor.softmax: _softmax,
+    torch.Tensor.contiguous: _contiguous,
+    F.dropout: _dropout,
+}
+
+
+class Functions(TorchFunctionMode):
+    def __init__(self, recorder):
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        handler = _HANDLERS.get(func)
+        if handler is None or self.recorder.quiet:
+            return func(*args, **kwargs)
+        return handler(self.recorder, func, args, kwargs)

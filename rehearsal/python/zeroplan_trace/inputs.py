@@ -1,0 +1,37 @@
+"""Example inputs for classes of transformers: what a data collator hands to the model."""
+
+import inspect
+
+import torch
+
+
+def _text(batch, sequence, labels_name="labels"):
+    ids = torch.ones(batch, sequence, dtype=torch.int64)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), labels_name: torch.ones_like(ids)}
+
+
+def inputs_for(model, config):
+    name = type(model).__name__
+    takes = set(inspect.signature(model.forward).parameters)
+
+    def labels(batch, sequence):
+        if "ForSequenceClassification" in name or "ForImageClassification" in name:
+            return {"labels": torch.zeros(batch, dtype=torch.int64)}
+        if "ForQuestionAnswering" in name:
+            return {"start_positions": torch.zeros(batch, dtype=torch.int64), "end_positions": torch.zeros(batch, dtype=torch.int64)}
+        return {"labels": torch.ones(batch, sequence, dtype=torch.int64)}
+
+    def of(batch, sequence):
+        inputs = {}
+        if "input_ids" in takes:
+            inputs["input_ids"] = torch.ones(batch, sequence, dtype=torch.int64)
+            if "attention_mask" in takes:
+                inputs["attention_mask"] = torch.ones(batch, sequence, dtype=torch.int64)
+        elif "pixel_values" in takes:
+            size = getattr(config, "image_size", 224)
+            sides = size if isinstance(size, (list, tuple)) else (size, size)
+            inputs["pixel_values"] = torch.empty(batch, getattr(config, "num_channels", 3), *sides, dtype=torch.bfloat16, device="meta")
+        inputs.update(labels(batch, sequence))
+        return inputs
+
+    return of

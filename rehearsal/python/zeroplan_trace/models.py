@@ -1,0 +1,131 @@
+"""From what the user names to a model on the meta device, and example inputs of any size."""
+
+import importlib.util
+import inspect
+import json
+import os
+
+import torch
+
+from .problem import Problem
+
+
+class Traced:
+    def __init__(self, model, inputs_of, source, loss=None, config=None):
+        self.model, self.inputs_of, self.source, self.loss, self.config = model, inputs_of, source, loss, config
+
+
+def _heads():
+    return (
+        ("ForCausalLM", "AutoModelForCausalLM"),
+        ("ForConditionalGeneration", None),
+        ("LMHeadModel", "AutoModelForCausalLM"),
+        ("ForMaskedLM", "AutoModelForMaskedLM"),
+        ("ForSequenceClassification", "AutoModelForSequenceClassification"),
+        ("ForTokenClassification", "AutoModelForTokenClassification"),
+        ("ForQuestionAnswering", "AutoModelForQuestionAnswering"),
+        ("ForImageClassification", "AutoModelForImageClassification"),
+    )
+
+
+def _transformers():
+    try:
+        import transformers
+    except ImportError as error:
+        raise Problem("transformers in the Python that traces", str(error),
+                      "pip install transformers, or give the model as --code FILE.py:FUNCTION")
+    return transformers
+
+
+def _read_config(transformers, name, remote):
+    try:
+        return transformers.AutoConfig.from_pretrained(name, trust_remote_code=remote)
+    except Exception as error:
+        text = str(error).strip().split("\n")[0][:300]
+        raise Problem("a config.json, a folder with one, or a name that transformers knows", "%s: %s" % (name, text),
+                      "a newer transformers knows more model types; --code FILE.py:FUNCTION takes any module")
+
+
+def _class_of(transformers, config, asked):
+    if asked:
+        found = getattr(transformers, asked, None)
+        if found is None:
+            raise Problem("a class of transformers %s" % transformers.__version__, asked, "")
+        return found
+    names = getattr(config, "architectures", None) or []
+    if names:
+        found = getattr(transformers, names[0], None)
+        if found is not None:
+            return found
+    for auto in ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM"):
+        found = getattr(transformers, auto, None)
+        if found is not None and type(config) in found._model_mapping:
+            return found
+    raise Problem("a model with a loss", type(config).__name__, "name its class with --class")
+
+
+def from_transformers(name, options):
+    transformers = _transformers()
+    path = os.path.dirname(name) or "." if os.path.isfile(name) and os.path.basename(name) == "config.json" else name
+    if os.path.isfile(path):
+        with open(path) as file:
+            said = json.load(file)
+        if "model_type" not in said:
+            raise Problem("model_type in %s" % path, "no such key", "a config.json of transformers names it")
+        config = transformers.AutoConfig.for_model(**said)
+    else:
+        config = _read_config(transformers, path, options.trust_remote_code)
+    config.use_cache = False
+    text = getattr(config, "text_config", None)
+    if text is not None:
+        text.use_cache = False
+    kind = _class_of(transformers, config, options.class_name)
+    arguments = {}
+    if options.attention:
+        arguments["attn_implementation"] = options.attention
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("meta"):
+            if hasattr(kind, "from_config"):
+                if options.trust_remote_code:
+                    arguments["trust_remote_code"] = True
+                model = kind.from_config(config, **arguments)
+            else:
+                model = kind._from_config(config, **arguments)
+    finally:
+        torch.set_default_dtype(before)
+    from .inputs import inputs_for
+
+    return Traced(model, inputs_for(model, config), "transformers %s" % transformers.__version__, config=config)
+
+
+def from_code(place, options):
+    file, _, function = place.rpartition(":")
+    if not file or not function:
+        raise Problem("--code FILE.py:FUNCTION", place, "the function returns a module and a function of batch and sequence that returns its inputs")
+    if not os.path.isfile(file):
+        raise Problem("a file of Python code", "%s, which is none" % file, "")
+    import sys
+
+    sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
+    spec = importlib.util.spec_from_file_location("zeroplan_traced_code", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise Problem("a function %s in %s" % (function, file), "no such function", "")
+    with torch.device("meta"):
+        made = found()
+    if not isinstance(made, (tuple, list)) or len(made) not in (2, 3) or not isinstance(made[0], torch.nn.Module):
+        raise Problem("(module, inputs) or (module, inputs, loss) from %s" % function, type(made).__name__,
+                      "inputs: a function of batch and sequence that returns the arguments of the module, loss: a function of what the module returns")
+    inputs = made[1]
+    if not callable(inputs):
+        raise Problem("a function of batch and sequence as the second thing that %s returns" % function, type(inputs).__name__,
+                      "def inputs(batch, sequence): return {\"input_ids\": torch.ones(batch, sequence, dtype=torch.int64), ...}")
+    count = len(inspect.signature(inputs).parameters)
+    if count not in (1, 2):
+        raise Problem("inputs(batch) or inputs(batch, sequence)", "a function of %d arguments" % count, "")
+    of = inputs if count == 2 else lambda batch, sequence: inputs(batch)
+    return Traced(made[0], of, os.path.basename(file), loss=made[2] if len(made) == 3 else None, config=getattr(made[0], "config", None))

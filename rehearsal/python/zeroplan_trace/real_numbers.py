@@ -1,0 +1,112 @@
+"""Runs an operation where its values are: whole numbers and truth values on the CPU, everything else without values.
+
+A router's choice of experts cannot be known: tokens go round the experts in turn.
+"""
+
+import torch
+
+_WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_MOST_ELEMENTS = 1 << 26  # of a tensor with values
+_META = torch.device("meta")
+aten = torch.ops.aten
+
+
+class NoValue(Exception):
+    """The program asks for a value that nobody computed."""
+
+
+def _is_meta(device):
+    return device is not None and torch.device(device).type == "meta"
+
+
+def goes_to_gpu(kwargs, inputs):
+    """Whether the result stands on the GPU in a real run, though all inputs are the host's."""
+    return _is_meta(kwargs.get("device"))
+
+
+def goes_to_host(kwargs):
+    device = kwargs.get("device")
+    return device is not None and torch.device(device).type == "cpu"
+
+
+def stays_there(func, kwargs, inputs):
+    """Whether this moves whole numbers to the GPU, where they are already."""
+    if func is not aten._to_copy.default or not inputs or inputs[0].device.type == "meta":
+        return False
+    return _is_meta(kwargs.get("device")) and kwargs.get("dtype") in (None, inputs[0].dtype)
+
+
+def _whole_result(func, args, kwargs):
+    """Whether a tensor made on the device has whole numbers, as far as its arguments say."""
+    dtype = kwargs.get("dtype")
+    if dtype is not None:
+        return dtype in _WHOLE
+    name = func._schema.name.split("::")[1]
+    if name == "arange":
+        return all(isinstance(arg, int) for arg in args)
+    if name in ("full", "new_full", "full_like"):
+        value = args[-1] if len(args) > 1 else kwargs.get("fill_value")
+        if name == "full":
+            return isinstance(value, (bool, int)) and not isinstance(value, float)
+    if args and isinstance(args[0], torch.Tensor):
+        return args[0].dtype in _WHOLE
+    return name in ("randperm",)
+
+
+def _to_meta(value):
+    if isinstance(value, torch.Tensor) and value.device.type != "meta":
+        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, (list, tuple)):
+        return type(value)(_to_meta(item) for item in value)
+    return value
+
+
+def _any(value, test):
+    if isinstance(value, torch.Tensor):
+        return test(value)
+    if isinstance(value, (list, tuple)):
+        return any(_any(item, test) for item in value)
+    if isinstance(value, dict):
+        return any(_any(item, test) for item in value.values())
+    return False
+
+
+def _in_turn(values, k):
+    """Numbers below the last size, each as often as the others, as indices of the k largest."""
+    rows = 1
+    for size in values.shape[:-1]:
+        rows *= size
+    most = values.shape[-1]
+    return (torch.arange(rows * k) % most).reshape(*values.shape[:-1], k)
+
+
+def run(func, args, kwargs):
+    meta = _any(args, lambda tensor: tensor.device.type == "meta") or _any(kwargs, lambda tensor: tensor.device.type == "meta")
+    if not meta:
+        if func is aten.histc.default and args[0].dtype in _WHOLE:
+            return func(args[0].float(), *args[1:], **kwargs).to(args[0].dtype)  # the CPU's has no whole numbers
+        if _is_meta(kwargs.get("device")) and _whole_result(func, args, kwargs):
+            kwargs = dict(kwargs, device=torch.device("cpu"))
+        return func(*args, **kwargs)
+    if func in (aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default, aten.equal.default):
+        raise NoValue(func._schema.name.split("::")[1])
+    if func is aten.topk.default:
+        values, _ = func(*_to_meta(args), **_to_meta_of(kwargs))
+        return values, _in_turn(args[0], args[1])
+    if func is aten.argmax.default and args[0].device.type == "meta":
+        shape = func(*_to_meta(args), **kwargs).shape
+        count = 1
+        for size in shape:
+            count *= size
+        return (torch.arange(count) % args[0].shape[-1]).reshape(shape)
+    if _is_meta(kwargs.get("device")) or "device" not in kwargs:
+        if func._schema.name.split("::")[1] in _LIKE and _whole_result(func, args, kwargs):
+            kwargs = dict(kwargs, device=torch.device("cpu"))
+    return func(*_to_meta(args), **_to_meta_of(kwargs))
+
+
+_LIKE = ("ones_like", "zeros_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
+
+
+def _to_meta_of(kwargs):
+    return {key: _to_meta(value) for key, value in kwargs.items()}

@@ -1,0 +1,213 @@
+"""What one forward pass did: modules, operations, tensors and when each of them went.
+
+Weights and activations stand on the meta device, which has sizes and no values. Whole numbers and truth values are computed, on
+the CPU: masks, positions and image grids decide which operations run. What lands on a GPU when the program trains is noted for
+each storage, whatever device it is on here.
+
+A tensor is known by its place in its storage (offset, sizes, strides) and by whether autograd follows it: views have new objects
+on the way through autograd. Storages are watched through weak references, and what autograd saves is not kept, so that a storage
+is gone here when the last variable of the program lets go of it.
+"""
+
+import collections
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import real_numbers
+from .facts import facts_of
+from .where import program_line
+
+
+class Row:
+    """A tensor: sizes, dtype, and the first tensor of its storage (itself: it owns it)."""
+
+    __slots__ = ("shape", "dtype", "root", "grad", "place")
+
+    def __init__(self, shape, dtype, root, grad, place):
+        self.shape, self.dtype, self.root, self.grad, self.place = shape, dtype, root, grad, place
+
+
+class Recorder:
+    def __init__(self):
+        self.rows = []  # Row, by number
+        self.events = []  # ("enter", module, input) ("leave", module, output) ("op", dict) ("drop", [roots])
+        self.names = {}  # number of a tensor -> ("parameter" | "buffer" | "input", name)
+        self._storages = {}  # address -> (weak reference, number of the first tensor, on the host)
+        self._places = collections.defaultdict(list)  # (address, offset, sizes, strides, dtype) -> numbers, the newest last
+        self._saved = []  # numbers that autograd saved since the last operation
+        self._last = None  # the operation before
+        self.quiet = 0
+        self.lines = []  # of the program, one an event
+
+    # --- tensors
+
+    def _key(self, tensor):
+        return (
+            tensor.untyped_storage()._cdata,
+            tensor.storage_offset(),
+            tuple(tensor.size()),
+            tuple(tensor.stride()),
+            tensor.dtype,
+        )
+
+    def new(self, tensor, grad=False, host=False):
+        """The number of a tensor that an operation has just made."""
+        key = self._key(tensor)
+        number = len(self.rows)
+        known = self._storages.get(key[0])
+        if known is not None and known[0].expired():
+            self.poll()
+            known = None
+        if known is None:
+            self._storages[key[0]] = (StorageWeakRef(tensor.untyped_storage()), number, host)
+            root = number
+        else:
+            root = known[1]
+        self.rows.append(Row(key[2], tensor.dtype, root, grad, key))
+        self._places[key].append(number)
+        return number
+
+    def name(self, tensor, kind, name, grad):
+        number = self.new(tensor, grad)
+        self.names[number] = (kind, name)
+        return number
+
+    def number(self, tensor):
+        """The number of a tensor that is there already; None: unknown."""
+        numbers = self._places.get(self._key(tensor))
+        if not numbers:
+            return None
+        wanted = bool(tensor.requires_grad)
+        for number in reversed(numbers):
+            if self.rows[number].grad == wanted:
+                return number
+        return numbers[-1]
+
+    def on_host(self, tensor):
+        known = self._storages.get(tensor.untyped_storage()._cdata)
+        return known is not None and known[2]
+
+    def storage_known(self, tensor):
+        return tensor.untyped_storage()._cdata in self._storages
+
+    # --- events
+
+    def _add(self, event):
+        self.events.append(event)
+        self.lines.append(program_line())
+
+    def poll(self):
+        """Notes the storages that went since the last event."""
+        gone = [address for address, (weak, _, _) in self._storages.items() if weak.expired()]
+        if not gone:
+            return
+        roots = []
+        for address in gone:
+            _, root, host = self._storages.pop(address)
+            if not host:
+                roots.append(root)
+        dead = set(gone)
+        for key in [key for key in self._places if key[0] in dead]:
+            del self._places[key]
+        if roots:
+            self._add(("drop", sorted(roots)))
+
+    def enter(self, module, tensor):
+        self.poll()
+        self._add(("enter", module, None if tensor is None else self.number(tensor)))
+
+    def leave(self, module, tensor):
+        self.poll()
+        self._add(("leave", module, None if tensor is None else self.number(tensor)))
+
+    def save(self, tensor):
+        if self.quiet:
+            return
+        number = self.number(tensor)
+        if number is not None:
+            self._saved.append((number, bool(tensor.requires_grad)))
+
+    def operation(self, name, inputs, outputs, saves, **facts):
+        """`inputs`: tensors and None; `outputs`: tensors."""
+        grad_mode = torch.is_grad_enabled() and not facts.pop("stops_gradient", False)
+        into = [None if tensor is None else self.number(tensor) for tensor in inputs]
+        follows = grad_mode and any(number is not None and self.rows[number].grad for number in into)
+        made = []
+        for tensor in outputs:
+            floats = tensor.is_floating_point() or tensor.is_complex()
+            made.append(self.new(tensor, follows and floats))
+        row = {"op": name, "in": into, "out": made}
+        row.update({key: value for key, value in facts.items() if value is not None})
+        if not grad_mode:
+            row["no_grad"] = True
+        if saves:
+            row["saves"] = saves
+        self._add(("op", row))
+        self._last = row
+        return made
+
+    def take_saved(self, outputs_of=None):
+        """What autograd saved between two operations: (of the one before, of the one to come)."""
+        before, coming = [], []
+        last_outputs = set(self._last["out"]) if self._last is not None else set()
+        for number, requires_grad in self._saved:
+            (before if number in last_outputs and not requires_grad else coming).append(number)
+        self._saved = []
+        if before and self._last is not None:
+            self._last.setdefault("saves", []).extend(before)
+        return coming
+
+
+def tensors_in(value, into):
+    if isinstance(value, torch.Tensor):
+        into.append(value)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            tensors_in(item, into)
+    elif isinstance(value, dict):
+        for item in value.values():
+            tensors_in(item, into)
+
+
+class Dispatch(TorchDispatchMode):
+    """Every operation below autograd."""
+
+    def __init__(self, recorder):
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        recorder = self.recorder
+        if recorder.quiet:
+            return real_numbers.run(func, args, kwargs)
+        recorder.poll()
+        inputs = []
+        tensors_in(args, inputs)
+        tensors_in(kwargs, inputs)
+        known = [tensor for tensor in inputs if recorder.number(tensor) is not None]
+        unknown = [tensor for tensor in inputs if recorder.number(tensor) is None]
+        host = all(recorder.on_host(tensor) or tensor.device.type == "cpu" and not recorder.storage_known(tensor) for tensor in inputs)
+        wants_gpu = real_numbers.goes_to_gpu(kwargs, inputs)
+        saves = recorder.take_saved()
+        if real_numbers.stays_there(func, kwargs, inputs) and not host:
+            return inputs[0]
+        result = real_numbers.run(func, args, kwargs)
+        outputs = []
+        tensors_in(result, outputs)
+        if not outputs:
+            if func is torch.ops.aten._local_scalar_dense.default and not host:
+                recorder.operation("_local_scalar_dense", known, [], saves)
+            return result
+        if host and not wants_gpu or real_numbers.goes_to_host(kwargs):
+            for tensor in outputs:
+                if not recorder.storage_known(tensor):
+                    recorder.new(tensor, host=True)
+            return result
+        for tensor in unknown:  # a constant that the program made before: a number in a tensor
+            recorder.new(tensor, bool(tensor.requires_grad))
+        name = func._schema.name.split("::")[1]
+        recorder.operation(name, inputs, outputs, saves, **facts_of(func, args, kwargs, outputs))
+        return result

@@ -1,0 +1,85 @@
+"""Sizes as formulas: c + cb * batch + cs * sequence + cbs * batch * sequence, from runs of several sizes.
+
+Four runs determine a formula, a fifth of another batch and sequence must agree with it.
+"""
+
+from fractions import Fraction
+
+
+class DependsOnSize(Exception):
+    """The model does something else at another size."""
+
+
+class Grid:
+    """The runs: batches b1 < b2 < b3 and sequences s1 < s2 < s3, at (b1, s1) (b2, s1) (b1, s2) (b2, s2) (b3, s3)."""
+
+    def __init__(self, batches, sequences):
+        self.batches, self.sequences = list(batches), list(sequences)
+        b1, b2, b3 = batches
+        s1, s2, s3 = sequences
+        self.points = [(b1, s1), (b2, s1), (b1, s2), (b2, s2), (b3, s3)]
+
+    def formula(self, values):
+        """None: no formula of this form gives these values. A plain number: it does not depend on either."""
+        if all(value == values[0] for value in values):
+            return values[0]
+        (b1, s1), (b2, _), (_, s2) = self.points[0], self.points[1], self.points[2]
+        v11, v21, v12, v22 = values[:4]
+        db, ds = b2 - b1, s2 - s1
+        cbs = Fraction(v22 - v21 - v12 + v11, db * ds)
+        cb = Fraction(v21 - v11, db) - cbs * s1
+        cs = Fraction(v12 - v11, ds) - cbs * b1
+        c = v11 - cb * b1 - cs * s1 - cbs * b1 * s1
+        b3, s3 = self.points[4]
+        if c + cb * b3 + cs * s3 + cbs * b3 * s3 != values[4]:
+            return None
+        return [_number(x) for x in (c, cb, cs, cbs)]
+
+
+def _number(x):
+    return int(x) if x.denominator == 1 else float(x)
+
+
+def _what(event):
+    return event[1]["op"] if event[0] == "op" else event[0]
+
+
+def _same(a, b):
+    if a[0] != b[0]:
+        return False
+    if a[0] != "op":
+        return a[1:] == b[1:]
+    return a[1] == b[1]
+
+
+def check_same_events(grid, recorders):
+    """Throws DependsOnSize, with the first line that does something else."""
+    first = recorders[0]
+    for point, other in zip(grid.points[1:], recorders[1:]):
+        for i, (a, b) in enumerate(zip(first.events, other.events)):
+            if not _same(a, b):
+                raise DependsOnSize(
+                    "batch %d, sequence %d: %s at %s" % (*grid.points[0], _what(a), first.lines[i])
+                    + "; batch %d, sequence %d: %s at %s" % (*point, _what(b), other.lines[i])
+                )
+        if len(first.events) != len(other.events):
+            raise DependsOnSize("%d operations and events at batch %d, sequence %d, %d at batch %d, sequence %d" % (
+                len(first.events), *grid.points[0], len(other.events), *point))
+
+
+def shape_formulas(grid, recorders):
+    """Of every tensor, by number: a list of numbers and formulas."""
+    shapes = []
+    for number, row in enumerate(recorders[0].rows):
+        rows = [recorder.rows[number] for recorder in recorders]
+        shape = []
+        for d in range(len(row.shape)):
+            values = [other.shape[d] for other in rows]
+            formula = grid.formula(values)
+            if formula is None:
+                raise DependsOnSize(
+                    "a size that is no sum of batch, sequence and their product: "
+                    + ", ".join("%d at batch %d and sequence %d" % (v, *p) for v, p in zip(values, grid.points)))
+            shape.append(formula)
+        shapes.append(shape)
+    return shapes

@@ -1,0 +1,28 @@
+// A model's forward pass as a document: runs rehearsal/python/zeroplan_trace in the user's Python,
+// on PyTorch's meta device, where tensors have sizes and no memory.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/json.hpp"
+
+namespace zeroplan::rehearsal {
+
+struct TraceRequest {
+  std::string python;      // the interpreter, an absolute path
+  std::string model;       // a config.json, a folder or a name of transformers; empty: `code`
+  std::string code;        // FILE.py:FUNCTION
+  std::string class_name;  // of transformers; empty: what the config names
+  std::string attention;   // attn_implementation; empty: the model's own
+  std::vector<std::string> frozen;    // names or patterns of parameters and modules
+  std::vector<std::int64_t> batches;  // three that grow; empty: the usual ones
+  std::vector<std::int64_t> sequences;
+  bool trust_remote_code = false;
+};
+
+// zeroplan.graph/1 as text. A torch for CUDA whose libraries are missing gets the emulated ones
+// (emulation.hpp). Throws InputError for what the model or the Python lacks.
+std::string trace(const TraceRequest& request);
+
+}  // namespace zeroplan::rehearsal

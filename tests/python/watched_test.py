@@ -1,0 +1,84 @@
+"""PlanCallback and zeroplan.deepspeed in real programs of transformers and DeepSpeed, rehearsed: the callback's prediction
+is the planner's, its measurement what torch says. Needs ZEROPLAN_REHEARSAL_PYTHON with torch, transformers, DeepSpeed.
+
+    watched_test.py [case...]        of loop, misfit, trainer
+"""
+
+import json
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent.parent / "python"))
+
+import zeroplan  # noqa: E402
+
+PYTHON = os.environ.get("ZEROPLAN_REHEARSAL_PYTHON")
+DS = {
+    "train_batch_size": "auto",
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto",
+    "zero_optimization": {"stage": 2},
+    "bf16": {"enabled": "auto"},
+}
+
+
+@unittest.skipUnless(PYTHON, "skipped: ZEROPLAN_REHEARSAL_PYTHON names no Python")
+class Watched(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        Path(self.folder.name, "ds.json").write_text(json.dumps(DS))
+        os.environ["PYTHONPATH"] = str(HERE.parent.parent / "python")
+        os.environ["ZEROPLAN_PROGRAM"] = zeroplan.program()
+
+    def rehearse(self, program, *arguments, gpu="A100-80G", ranks=2):
+        command = [PYTHON, HERE / "programs" / program, "--output", self.folder.name, *arguments]
+        log = Path(self.folder.name, "log")
+        shown, sys.stderr = sys.stderr, open(log, "w")
+        try:
+            found = zeroplan.rehearse(command, gpu=gpu, ranks=ranks, events="done")
+        finally:
+            sys.stderr.close()
+            sys.stderr = shown
+        return found, log.read_text()
+
+    def check(self, found, log):
+        self.assertTrue(found.ran, log)
+        self.assertIn("trained True True", log)
+        self.assertIn("zeroplan: fits with probability", log)
+        self.assertIn("after three steps, predicted and measured", log)
+        lines = Path(self.folder.name, "watched.jsonl").read_text().splitlines()
+        self.assertEqual(1, len(lines))
+        line = json.loads(lines[0])
+        # The rehearsal sees the same process from outside; its peak may be the fourth step's.
+        measured = line["measured"]["peak_allocated_bytes"]
+        self.assertAlmostEqual(1.0, measured / found.peak_allocated_bytes, delta=0.01)
+        rows = zeroplan.validate(Path(self.folder.name, "watched.jsonl")).rows
+        row = next(one for one in rows if one.metric == "peak_allocated_bytes")
+        self.assertLess(abs(row.error), 0.03, log)
+
+    def test_trainer(self):
+        found, log = self.rehearse("trainer.py", "--deepspeed", self.folder.name + "/ds.json")
+        self.check(found, log)
+
+    def test_loop(self):
+        found, log = self.rehearse("loop.py")
+        self.check(found, log)
+
+    def test_misfit(self):
+        found, log = self.rehearse("trainer.py", "--layers", "24", "--hidden", "4096", "--on-misfit", "raise", gpu="RTX-4090", ranks=1)
+        self.assertFalse(found.ran)
+        self.assertIn("DOES NOT FIT", log)
+        self.assertIn("DoesNotFit", found.error["type"])
+
+
+if __name__ == "__main__":
+    names = {"trainer", "loop", "misfit"}
+    chosen = [word for word in sys.argv[1:] if word in names]
+    sys.argv[1:] = [f"Watched.test_{word}" for word in chosen] or sys.argv[1:]
+    unittest.main()

@@ -1,0 +1,238 @@
+// Documents that `zeroplan trace` wrote (tests/reference/traced: transformers' own classes, traced
+// with torch 2.11) against the families that describe the same classes by hand.
+#include <string>
+
+#include "model/diagnostic.hpp"
+#include "model/families/hf_config.hpp"
+#include "model/families/traced_document.hpp"
+#include "model/graph/traced_graph.hpp"
+#include "model/implementations/implementations.hpp"
+#include "model/implementations/lora.hpp"
+#include "tests/catch.hpp"
+#include "tests/support/graph_walk.hpp"
+
+using namespace zeroplan;
+using zeroplan::testing::GraphWalk;
+
+namespace {
+
+const std::string kFolder = std::string(ZEROPLAN_SOURCE_DIR) + "/tests/reference/traced/";
+
+Json document_of(const std::string& name) {
+  return read_json_file(kFolder + name + ".graph.json").root;
+}
+
+Model traced(const std::string& name) {
+  return read_model(document_of(name), name + ".graph.json");
+}
+
+Model described(const std::string& name, ExpertLayout experts = ExpertLayout::modules) {
+  return read_model(
+      read_json_file(kFolder + name + ".config.json").root, name + ".config.json", "", experts);
+}
+
+GraphOptions options_of(std::int64_t batch, std::int64_t sequence) {
+  GraphOptions options;
+  options.micro_batch = batch;
+  options.sequence_length = sequence;
+  options.transformers = {5, 17};
+  options.torch = {2, 11};
+  options.use_cache = false;
+  return options;
+}
+
+struct Walked {
+  ModelGraph graph;
+  GraphWalk walk;
+  Bytes peak;
+  explicit Walked(ModelGraph made) : graph(std::move(made)), walk(graph) {
+    for (const GraphWalk::Step& step : walk.steps()) peak = std::max(peak, step.peak);
+  }
+};
+
+// What differs: each step of the two graphs, as many blocks on both sides.
+std::string difference(const Walked& a, const Walked& b) {
+  if (a.walk.steps().size() != b.walk.steps().size()) {
+    return std::to_string(a.walk.steps().size()) + " steps, " +
+           std::to_string(b.walk.steps().size());
+  }
+  std::string text;
+  for (std::size_t i = 0; i < a.walk.steps().size(); ++i) {
+    const auto &x = a.walk.steps()[i], &y = b.walk.steps()[i];
+    if (x.peak == y.peak && x.after == y.after) continue;
+    text += "\n  instance " + std::to_string(x.step.instance) + " pass " +
+            std::to_string(static_cast<int>(x.step.pass)) + ": peak " +
+            std::to_string(x.peak.count()) + " " + std::to_string(y.peak.count()) + ", after " +
+            std::to_string(x.after.count()) + " " + std::to_string(y.after.count());
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a traced model has the parameters and modules of the family, in its order") {
+  for (const char* name : {"llama", "qwen3", "gpt2"}) {
+    INFO(name);
+    const Model a = traced(name), b = described(name);
+    REQUIRE(a.parameters.size() == b.parameters.size());
+    for (std::size_t i = 0; i < a.parameters.size(); ++i) {
+      CHECK(a.parameters[i].name == b.parameters[i].name);
+      CHECK(a.parameters[i].shape == b.parameters[i].shape);
+    }
+    CHECK(a.architecture == b.architecture);
+    CHECK(a.planned);
+    CHECK(a.shape.hidden == b.shape.hidden);
+  }
+}
+
+TEST_CASE("a traced model takes what the family takes, pass by pass") {
+  for (const char* name : {"llama", "qwen3", "gpt2"}) {
+    for (const std::int64_t batch : {1, 2, 4}) {
+      for (const auto checkpointing :
+           {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
+        for (const bool reentrant : {true, false}) {
+          GraphOptions options = options_of(batch, 1024);
+          options.checkpointing = checkpointing;
+          options.checkpoint_reentrant = reentrant;
+          INFO(name << " batch " << batch
+                    << (checkpointing == ActivationCheckpointing::full ? " full" : " none")
+                    << (reentrant ? " reentrant" : ""));
+          const Walked a(build_graph(traced(name), options)),
+              b(build_graph(described(name), options));
+          INFO(difference(a, b));
+          CHECK(a.peak == b.peak);
+          CHECK(a.walk.gradients() == b.walk.gradients());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("adapters on a traced model take what they take on the family") {
+  for (const char* name : {"llama", "qwen3", "gpt2"}) {
+    for (const auto checkpointing :
+         {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
+      GraphOptions options = options_of(2, 1024);
+      options.checkpointing = checkpointing;
+      LoraOptions lora;
+      lora.dtype = DType::bf16;
+      if (std::string(name) != "gpt2") lora.targets = {"q_proj", "v_proj", "down_proj"};
+      options.lora = lora;
+      INFO(name << (checkpointing == ActivationCheckpointing::full ? " full" : " none"));
+      const Walked a(build_graph(with_lora(traced(name), lora), options));
+      const Walked b(build_graph(with_lora(described(name), lora), options));
+      INFO(difference(a, b));
+      CHECK(a.peak == b.peak);
+      CHECK(a.walk.gradients() == b.walk.gradients());
+    }
+  }
+}
+
+TEST_CASE("precision, autocast and stage 3's linear layers are the plan's, not the trace's") {
+  for (const char* name : {"llama", "gpt2"}) {
+    INFO(name);
+    GraphOptions options = options_of(2, 512);
+    options.dtype = DType::fp32;
+    CHECK(Walked(build_graph(traced(name), options)).peak ==
+          Walked(build_graph(described(name), options)).peak);
+    options.dtype = DType::fp16;
+    options.zero3_linear = true;
+    CHECK(Walked(build_graph(traced(name), options)).peak ==
+          Walked(build_graph(described(name), options)).peak);
+  }
+}
+
+TEST_CASE("a traced model runs under every activation of its graph without a leak") {
+  for (const char* name : {"llama", "qwen3", "gpt2", "mixtral"}) {
+    for (const std::int64_t batch : {1, 3}) {
+      GraphOptions options = options_of(batch, 512);
+      options.outputs_held_in_backward = batch == 3;
+      const Walked walked(build_graph(traced(name), options));
+      INFO(name);
+      CHECK(walked.walk.alive() == Bytes::zero());
+      CHECK(walked.walk.gradients() == static_cast<int>(traced(name).parameters.size()));
+    }
+  }
+}
+
+TEST_CASE("what a traced model has no description for is refused by its name") {
+  const Model model = traced("llama");
+  const auto pointer_of = [&](const GraphOptions& options) -> std::string {
+    try {
+      build_graph(model, options);
+    } catch (const InputError& error) {
+      return error.diagnostics().front().pointer;
+    }
+    return "no error";
+  };
+  GraphOptions options = options_of(1, 512);
+  options.attention = Attention::eager;
+  CHECK(pointer_of(options) == "/workload/attention");
+  options = options_of(1, 512);
+  options.fused_loss = true;
+  CHECK(pointer_of(options) == "/workload/fused_loss");
+  options = options_of(1, 512);
+  options.tensor_parallel = 2;
+  CHECK(pointer_of(options) == "/workload/tensor_parallel");
+  options = options_of(1, 512);
+  options.embedded = true;
+  CHECK(pointer_of(options) == "/workload/engine");
+}
+
+namespace {
+
+// The pointer of the first problem of the document as `change` leaves it.
+template <typename Change>
+std::string problem_after(Change change) {
+  Json document = document_of("gpt2");
+  change(document);
+  try {
+    read_model(document, "g.json");
+  } catch (const InputError& error) {
+    CHECK(error.diagnostics().front().file == "g.json");
+    return error.diagnostics().front().pointer;
+  }
+  return "no error";
+}
+
+Json& event_of(Json& document, std::size_t block, std::size_t event) {
+  return document["blocks"].items()[block]["events"].items()[event];
+}
+
+}  // namespace
+
+TEST_CASE("a document that is damaged is refused at its place") {
+  CHECK(problem_after([](Json&) {}) == "no error");
+  CHECK(problem_after([](Json& d) { d["schema"] = "zeroplan.graph/2"; }) == "/schema");
+  CHECK(problem_after([](Json& d) { d.erase("blocks"); }) == "/blocks");
+  CHECK(problem_after([](Json& d) { d["calls"] = Json::array(); }) == "/calls");
+  CHECK(problem_after([](Json& d) { d["modules"].items()[1]["name"] = ""; }) == "/modules/1/name");
+  CHECK(problem_after([](Json& d) { d["calls"].items()[1]["block"] = 9; }) == "/calls/1/block");
+  CHECK(problem_after([](Json& d) { d["calls"].items()[1]["prefix"] = "transformer.h.9."; }) ==
+        "/calls/1");
+  CHECK(problem_after([](Json& d) { d["blocks"].items()[1]["output"] = 500; }) ==
+        "/blocks/1/output");
+  CHECK(problem_after([](Json& d) { d["blocks"].items()[1]["tensors"].items()[0]["shape"] = 3; }) ==
+        "/blocks/1/tensors/0/shape");
+  CHECK(problem_after([](Json& d) {
+          d["blocks"].items()[1]["tensors"].items()[0]["dtype"] = "fp7";
+        }) == "/blocks/1/tensors/0/dtype");
+  CHECK(problem_after([](Json& d) {
+          event_of(d, 1, 0) = Json::object({{"leave", "x"}});
+        }) == "/blocks/1/events/0/leave");
+  CHECK(problem_after([](Json& d) {
+          event_of(d, 1, 1) = Json::object({{"drop", Json::array({Json(40)})}});
+        }) == "/blocks/1/events/1/drop");
+  CHECK(problem_after([](Json& d) { event_of(d, 1, 1) = Json("x"); }) == "/blocks/1/events/1");
+  CHECK(problem_after([](Json& d) {
+          event_of(d, 1, 1) = Json::object(
+              {{"op", "silu"}, {"in", Json::array({Json(40)})}, {"out", Json::array({Json(41)})}});
+        }) == "/blocks/1/events/1/in");
+}
+
+TEST_CASE("sizes are rounded up where a share of the tokens is no whole number") {
+  const SizeFormula share{0.0, 0.0, 0.0, 0.25};
+  CHECK(share.at(1, 10) == 3);
+  CHECK(share.at(2, 8) == 4);
+  CHECK(SizeFormula{1.0, 0.0, 1.0, 0.0}.at(7, 10) == 11);
+}
