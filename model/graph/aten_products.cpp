@@ -13,12 +13,20 @@ namespace {
 // Temporary of one cublasLt call with an epilogue: CUDABlas.cpp, _getWorkspaceSize, 1024 KiB.
 constexpr std::int64_t kLtWorkspace = 1 << 20;
 
-Tensor product_kernel(
-    Tape& t, std::string_view name, const Tensor& a, const Tensor& b, Bytes extra) {
+// `workspace`: elements of a byte that are asked for when the result is there.
+Tensor product_kernel(Tape& t,
+                      std::string_view name,
+                      const Tensor& a,
+                      const Tensor& b,
+                      Bytes extra,
+                      std::int64_t workspace = 0) {
   const bool batched = a.shape().rank() == 3;
   const std::int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
   ZP_CHECK(b.size(-2) == k, "matrix product: inner sizes do not match");
   Tensor out = t.empty(batched ? Shape{a.size(0), m, n} : Shape{m, n}, a.dtype());
+  const Tensor scratch = workspace > 0
+                             ? t.empty(Shape{workspace}, DType::uint8, MemoryCategory::temporaries)
+                             : Tensor();
   t.launch({.name = name,
             .kind = OpKind::matmul,
             .traffic = distinct_bytes(a) + distinct_bytes(b) + out.bytes() + extra},
@@ -95,12 +103,9 @@ Tensor addmm(Tape& t, const Tensor& addend, const Tensor& left, const Tensor& ri
   const Tensor a = autocast_lower(t, left);
   const Tensor b = autocast_lower(t, right);
   const SavedOperands saved = save_operands(t, a, b);
-  Tensor out = product_kernel(t, "addmm", a, b, bias.bytes());
-  // native/cuda/Blas.cpp: a one-dimensional bias goes through cublasLt, whose workspace is asked
-  // for when the result is there.
-  if (t.lt_workspace_per_call()) {
-    t.empty(Shape{kLtWorkspace}, DType::uint8, MemoryCategory::temporaries);
-  }
+  // native/cuda/Blas.cpp: a one-dimensional bias goes through cublasLt with its workspace.
+  const std::int64_t workspace = t.lt_workspace_per_call() ? kLtWorkspace : 0;
+  Tensor out = product_kernel(t, "addmm", a, b, bias.bytes(), workspace);
   if (t.trains({&bias, &a, &b})) {
     t.record({&out},
              {&bias, &a, &b},

@@ -28,13 +28,6 @@ Tensor view_op(
   return out;
 }
 
-// What the kernel that sums rows takes while it runs.
-void pass_row_sum_buffer(Tape& t, std::int64_t rows, std::int64_t columns, DType dtype) {
-  const Bytes bytes = row_sum_buffer(t.reduction_card(), rows, columns, dtype);
-  if (bytes == Bytes::zero()) return;
-  t.empty(Shape{bytes.count()}, DType::uint8, MemoryCategory::temporaries);
-}
-
 }  // namespace
 
 Bytes distinct_bytes(const Tensor& x) {
@@ -303,19 +296,26 @@ bool keeps_last_dimensions(const Shape& kept, const Shape& whole) {
   return keeps;
 }
 
+// What the kernel that sums rows takes beside its result while it runs; undefined: nothing.
+Tensor row_sum_buffer_of(Tape& t, const Tensor& gradient, const Shape& kept) {
+  if (!gradient.shape().contiguous() || !keeps_last_dimensions(kept, gradient.shape())) return {};
+  const std::int64_t columns = kept.numel().count();
+  const std::int64_t rows = gradient.numel().count() / columns;
+  const Bytes bytes = row_sum_buffer(t.reduction_card(), rows, columns, gradient.dtype());
+  if (bytes == Bytes::zero()) return {};
+  return t.empty(Shape{bytes.count()}, DType::uint8, MemoryCategory::temporaries);
+}
+
 }  // namespace
 
 Tensor fit_gradient(Tape& t, const Tensor& gradient, const Shape& shape, DType dtype) {
   Tensor result = gradient;
   if (!gradient.shape().same_sizes(shape)) {
     result = t.empty(shape.as_contiguous(), gradient.dtype());
+    const Tensor buffer = row_sum_buffer_of(t, gradient, shape);
     t.launch({.name = "sum",
               .kind = OpKind::reduction,
               .traffic = distinct_bytes(gradient) + result.bytes()});
-    const std::int64_t columns = result.numel().count();
-    if (gradient.shape().contiguous() && keeps_last_dimensions(shape, gradient.shape())) {
-      pass_row_sum_buffer(t, gradient.numel().count() / columns, columns, gradient.dtype());
-    }
   }
   return to(t, result, dtype);
 }

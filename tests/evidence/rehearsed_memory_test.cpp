@@ -70,8 +70,8 @@ TEST_CASE(
   CHECK(allocated.median < 0.001);
   CHECK(allocated.high < 0.01);
   const Spread reserved = spread_of(deviations.reserved);
-  CHECK(reserved.median < 0.005);
-  CHECK(reserved.high < 0.08);
+  CHECK(reserved.median < 0.002);
+  CHECK(reserved.high < 0.05);
   const Spread held = spread_of(deviations.held);
   CHECK(held.median < 0.001);
   CHECK(held.high < 0.02);

@@ -47,7 +47,7 @@ def asked(command, **options):
     try:
         return json.loads(done.stdout)
     except ValueError:
-        sys.exit(" ".join(command) + "\n" + done.stderr[-2000:])
+        raise RuntimeError(" ".join(command) + "\n" + done.stderr[-2000:]) from None
 
 
 def unnumbered(name):
@@ -123,7 +123,11 @@ def main():
             if said.record_only:
                 print(line["id"], "recorded", flush=True)
                 continue
-            kept = compared(program, line, snapshot, folder)
+            try:
+                kept = compared(program, line, snapshot, folder)
+            except RuntimeError as problem:
+                print(line["id"], "FAILED", problem, flush=True)
+                continue
             with open(said.to, "a") as file:
                 file.write(json.dumps(kept) + "\n")
             print(line["id"], kept["requests"], kept["replica"]["difference"] or "replica: equal to the byte", flush=True)
