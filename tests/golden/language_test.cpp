@@ -207,6 +207,7 @@ bool is_translated(const std::string& name, const std::string& command) {
       kGroups.begin(), kGroups.end(), [&](const char* start) { return name.starts_with(start); });
   // JSON and what a shell prints besides; commands that speak English.
   for (const char* other : {"--json",
+                            "--format",
                             "--batch",
                             "echo",
                             "zeroplan replay",
