@@ -161,8 +161,9 @@ Scenario with_flags(const Scenario& base, const Arguments& arguments) {
 }
 
 Scenario scenario_of(const Arguments& arguments) {
-  if (!arguments.scenario_file) return with_flags({}, arguments);
-  return with_flags(parse_scenario(read_json_file(*arguments.scenario_file)), arguments);
+  if (!arguments.scenario_file) return with_flags(arguments.from, arguments);
+  const Scenario document = parse_scenario(read_json_file(*arguments.scenario_file));
+  return with_flags(overlay(document, arguments.from), arguments);
 }
 
 std::vector<Positional> positionals_of(const CommandInfo& command) {

@@ -44,6 +44,8 @@ struct Arguments {
   Scenario flags;  // scenario keys that were said as flags or positionals
   std::vector<std::pair<const ClusterFlagInfo*, Json>> cluster_changes;
   std::optional<std::string> scenario_file;    // --scenario
+  Scenario from;                               // what --from read: over the file, below the flags
+  std::string from_said;                       // the lines that say so, in English
   std::map<std::string, std::string> options;  // by long name without dashes; "" for a switch
   bool json = false;
   Language language = Language::en;

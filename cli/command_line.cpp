@@ -62,6 +62,15 @@ std::vector<std::string> without_flags(const std::vector<std::string>& words) {
   return rest;
 }
 
+// What --from read: it is no answer, so not on standard output.
+void print_lines(std::string_view text, const Translation& translation) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
+    std::cerr << translation.text(std::string(text.substr(0, end)));
+    text.remove_prefix(end);
+  }
+}
+
 int run_words(std::vector<std::string> words, const Translation& translation) {
   // `deepspeed --no_python` puts it before the program's own words (launcher/launch.py); LOCAL_RANK
   // says the same.
@@ -85,7 +94,9 @@ int run_words(std::vector<std::string> words, const Translation& translation) {
     std::cout << command_help(command, translation, all);
     return kDone;
   }
-  return command.run(parse_words(command, words), {std::cout, std::cerr});
+  const Arguments arguments = parse_words(command, words);
+  print_lines(arguments.from_said, translation);
+  return command.run(arguments, {std::cout, std::cerr});
 }
 
 int report(const InputError& error, bool json, const Translation& translation) {

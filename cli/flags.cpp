@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "cli/foreign_flags.hpp"
+#include "cli/from/from_file.hpp"
 #include "model/diagnostic.hpp"
 #include "model/knobs/knobs.hpp"
 #include "model/plan/spellings.hpp"
@@ -197,7 +198,12 @@ void take_positionals(const CommandInfo& command, Arguments& arguments) {
   const std::vector<Positional> wanted = positionals_of(command);
   for (std::size_t i = 0; i < std::min(wanted.size(), arguments.positionals.size()); ++i) {
     if (!is_scenario_key(command, wanted[i])) continue;  // the command's own
-    const std::string name(wanted[i].name);
+    std::string name(wanted[i].name);
+    // `fit --from train.yaml 8xH100`: the file names the model.
+    const bool only_cluster = name == "MODEL" && arguments.positionals.size() == 1 &&
+                              wanted.size() > 1 && wanted[1].name == "CLUSTER" &&
+                              arguments.from.find(ScenarioKey::model) != nullptr;
+    if (only_cluster) name = "CLUSTER";
     const ScenarioKey key = name == "MODEL" ? ScenarioKey::model : ScenarioKey::cluster;
     if (arguments.flags.find(key) != nullptr) {
       throw InputError({kCommandLine,
@@ -253,6 +259,13 @@ std::vector<Flag> flags_of(const CommandInfo& command) {
   flags.push_back({"--help", "-h", "", "print this help", "Flags"});
   if (!command.takes_scenario) return flags;
   flags.push_back({"--scenario", "", "FILE", "a scenario document; flags override it", "Flags"});
+  flags.push_back(
+      {"--from",
+       "",
+       "FILE",
+       "a training set up elsewhere: LLaMA-Factory's or axolotl's YAML, accelerate's, the "
+       "Trainer's arguments, a job script; flags override it",
+       "Flags"});
   for (const std::string_view group : {"Model and cluster", "Workload", "Software"}) {
     for (const ScenarioKeyInfo& key : kScenarioKeys) {
       if (group_of(key) != group) continue;
@@ -283,6 +296,11 @@ Arguments parse_words(const CommandInfo& command, const std::vector<std::string>
     if (const auto value = said(option.flag)) {
       arguments.options[std::string(option.flag.substr(2))] = *value;
     }
+  }
+  if (const auto path = said("--from")) {
+    const from::Meaning meaning = from::read_from(*path);
+    arguments.from = meaning.scenario;
+    arguments.from_said = from::describe(meaning);
   }
   check_positionals(command, arguments);
   take_scenario_flags(reader, arguments);

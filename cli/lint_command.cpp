@@ -199,8 +199,6 @@ class Judge {
     request_.task = choice(arguments, "task", kRunTaskNames);
   }
 
-  const Scenario& scenario() const { return request_.scenario; }
-
   void judge_file(const std::string& path) {
     try {
       judge(read_subject(path));
@@ -270,14 +268,16 @@ int run_lint(const Arguments& arguments, Streams streams) {
   if (arguments.has("markdown")) {
     throw InputError({kCommandLine, "--markdown", "--rules with it", "no --rules", ""});
   }
-  Judge judge(arguments, streams);
   if (arguments.positionals.empty()) {
-    judge.judge(subject_of(judge.scenario()));
+    const Subject subject = subject_of(scenario_of(arguments));
+    Judge judge(arguments, streams);
+    judge.judge(subject);
     return judge.finish();
   }
   if (arguments.flags.find(ScenarioKey::ds_config) != nullptr) {
     throw InputError({kCommandLine, "--ds-config", "one file", "FILE and --ds-config", ""});
   }
+  Judge judge(arguments, streams);
   for (const std::string& path : arguments.positionals) judge.judge_file(path);
   return judge.finish();
 }

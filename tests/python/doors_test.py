@@ -95,6 +95,11 @@ CASES = [
         lambda: zeroplan.explain("stage2.json", model=Path("tiny.json"), cluster="4xA100-40G"),
     ),
     (
+        "a file of another tool",
+        ["simulate", "4xA100-40G", "--from", "run.sh"],
+        lambda: zeroplan.simulate(cluster="4xA100-40G", from_="run.sh"),
+    ),
+    (
         "scenario",
         ["scenario", "llama-2-7b", "2x4xA800-80G", "--precision", "fp16"],
         lambda: zeroplan.scenario("llama-2-7b", "2x4xA800-80G", precision="fp16"),
@@ -134,6 +139,10 @@ class Doors(unittest.TestCase):
         os.chdir(cls.folder.name)
         Path("tiny.json").write_text(json.dumps(TINY))
         Path("stage2.json").write_text(json.dumps(STAGE2, indent=2))
+        Path("run.sh").write_text(
+            "torchrun --nproc_per_node 4 train.py --model_name_or_path tiny.json --max_length 512 \\\n"
+            "  --per_device_train_batch_size 2 --bf16 --use_peft --lora_r 8 --lora_target_modules q_proj v_proj\n"
+        )
         Path("measurements.jsonl").write_text(json.dumps(line) + "\n")
 
     @classmethod

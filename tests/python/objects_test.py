@@ -1,5 +1,5 @@
 """Models and runs that are objects: what is read of them. The classes here have the attributes of transformers', peft's
-and accelerate's; transformers_test.py asks the real ones."""
+and accelerate's; watched_test.py runs the Trainer itself."""
 
 import unittest
 from enum import Enum

@@ -46,6 +46,7 @@ constexpr std::array kLeftOut = {
     "cli/doctor/machine.cpp",                      // commands it runs
     "cli/doctor/probe.cpp",                        // the same
     "cli/foreign_flags.cpp",                       // flags as they are typed
+    "cli/from/launch.cpp",                         // options of launchers
     "cli/launch_line.cpp",                         // a command line
     "cli/lint_formats.cpp",                        // documents of other programs
     "cli/models_command.cpp",                      // commands that speak English

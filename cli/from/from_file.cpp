@@ -1,0 +1,277 @@
+#include "cli/from/from_file.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "cli/from/launch.hpp"
+#include "cli/from/yaml.hpp"
+#include "model/diagnostic.hpp"
+#include "model/written_names.hpp"
+
+namespace zeroplan::from {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostFiles = 16;  // that name each other
+
+bool has(const Json& document, std::initializer_list<const char*> keys) {
+  return std::any_of(
+      keys.begin(), keys.end(), [&](const char* key) { return document.find(key) != nullptr; });
+}
+
+// --- documents
+
+// LLaMA-Factory has names that nobody else has.
+Tool tool_of(const Json& document) {
+  if (has(document, {"distributed_type", "compute_environment"})) return Tool::accelerate;
+  if (has(document, {"base_model", "sequence_len"})) return Tool::axolotl;
+  if (has(document, {"finetuning_type", "cutoff_len", "template", "dataset_dir", "stage"})) {
+    return Tool::llama_factory;
+  }
+  return Tool::trainer;
+}
+
+// Nobody's settings: which option takes the file, where one does.
+void refuse_other_documents(const Json& document, const std::string& file) {
+  std::string hint;
+  if (has(document, {"zero_optimization", "train_micro_batch_size_per_gpu"})) {
+    hint = "this is a ds_config.json: --ds-config " + file;
+  } else if (has(document, {"workload", "cluster"})) {
+    hint = "this is a scenario: --scenario " + file;
+  } else if (has(document, {"hidden_size", "architectures"})) {
+    hint = "this is a model's config.json: --model " + file;
+  }
+  const bool known = has(document,
+                         {"model_name_or_path",
+                          "base_model",
+                          "per_device_train_batch_size",
+                          "distributed_type",
+                          "compute_environment",
+                          "output_dir",
+                          "finetuning_type",
+                          "micro_batch_size"});
+  if (document.is_object() && known && hint.empty()) return;
+  throw InputError(
+      {file,
+       "",
+       "arguments of transformers' Trainer, TRL, LLaMA-Factory or axolotl, accelerate's "
+       "configuration, or a script that starts one of them",
+       document.describe(),
+       hint});
+}
+
+// accelerate's own section as the ds_config that its plugin makes of it (accelerate/utils/
+// dataclasses.py:DeepSpeedPlugin.__post_init__).
+Json ds_config_of(const Json& section) {
+  const auto text = [&](const char* key) {
+    const Json* found = section.find(key);
+    return found == nullptr || found->is_null() ? std::string("none") : text_of(*found);
+  };
+  const Json* stage = section.find("zero_stage");
+  Json zero = Json::object({{"stage", stage != nullptr ? count_of(*stage) : std::int64_t{2}}});
+  for (const char* part : {"optimizer", "param"}) {
+    const std::string device = text((std::string("offload_") + part + "_device").c_str());
+    if (device == "none") continue;
+    Json offload = Json::object({{"device", device}});
+    const std::string path = text((std::string("offload_") + part + "_nvme_path").c_str());
+    if (path != "none") offload["nvme_path"] = path;
+    zero[std::string("offload_") + part] = offload;
+  }
+  const Json* save = section.find("zero3_save_16bit_model");
+  if (save != nullptr && save->is_boolean()) {
+    zero["stage3_gather_16bit_weights_on_model_save"] = *save;
+  }
+  Json config = Json::object({{"train_batch_size", "auto"},
+                              {"train_micro_batch_size_per_gpu", "auto"},
+                              {"gradient_accumulation_steps", "auto"},
+                              {"gradient_clipping", "auto"},
+                              {"zero_optimization", zero},
+                              {"fp16", Json::object({{"enabled", "auto"}})},
+                              {"bf16", Json::object({{"enabled", "auto"}})}});
+  if (const Json* clipping = section.find("gradient_clipping");
+      clipping != nullptr && clipping->is_number()) {
+    config["gradient_clipping"] = *clipping;
+  }
+  return config;
+}
+
+void add_accelerate(const Json& document, const std::string& file, Part& part) {
+  const auto count = [&](const char* key) {
+    const Json* found = document.find(key);
+    return found == nullptr ? 0 : count_of(*found);
+  };
+  part.processes.nodes = count("num_machines");
+  part.processes.all = count("num_processes");
+  const auto add = [&](const char* name, const Json& value, const Json& at) {
+    part.settings.push_back({name, value, file, at.line()});
+  };
+  if (const Json* section = document.find("deepspeed_config");
+      section != nullptr && section->is_object()) {
+    const Json* path = section->find("deepspeed_config_file");
+    const bool named = path != nullptr && path->is_string() && path->as_string() != "none";
+    add("deepspeed", named ? *path : ds_config_of(*section), named ? *path : *section);
+    if (const Json* steps = section->find("gradient_accumulation_steps")) {
+      add("gradient_accumulation_steps", *steps, *steps);
+    }
+  }
+  const Json* kind = document.find("distributed_type");
+  if (kind != nullptr && text_of(*kind) == "FSDP") add("fsdp", Json("full_shard"), *kind);
+  for (const char* name : {"mixed_precision", "fsdp_config"}) {
+    const Json* found = document.find(name);
+    if (found != nullptr) add(name, *found, *found);
+  }
+}
+
+Part part_of(const Json& document, const std::string& file) {
+  Part part;
+  part.tool = tool_of(document);
+  if (part.tool == Tool::accelerate) {
+    add_accelerate(document, file, part);
+    return part;
+  }
+  for (const auto& [name, value] : document.members()) {
+    std::string plain = name;
+    std::replace(plain.begin(), plain.end(), '-', '_');
+    part.settings.push_back({plain, value, file, value.line()});
+  }
+  return part;
+}
+
+// --- files
+
+bool looks_like_json(std::string_view text) {
+  const std::size_t at = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
+  return at != std::string_view::npos && text[at] == '{';
+}
+
+bool ends_with_any(const std::string& path, std::initializer_list<const char*> ends) {
+  return std::any_of(
+      ends.begin(), ends.end(), [&](const char* end) { return path.ends_with(end); });
+}
+
+class Collector {
+ public:
+  Meaning read(const std::string& path) {
+    const std::string file = path == "-" ? "/dev/stdin" : path;
+    read_file(file, read_text_file(file));
+    add_defaults(meaning_);
+    return std::move(meaning_);
+  }
+
+ private:
+  void read_file(const std::string& file, const std::string& text) {
+    if (static_cast<int>(seen_.size()) >= kMostFiles || !seen_.insert(file).second) return;
+    if (ends_with_any(file, {".yaml", ".yml"})) {
+      read_document(parse_yaml(text, file), file);
+    } else if (ends_with_any(file, {".json"}) || looks_like_json(text)) {
+      read_document(parse_json(text, file).root, file);
+    } else {
+      read_shell(text, file);
+    }
+  }
+
+  void read_document(const Json& document, const std::string& file) {
+    refuse_other_documents(document, file);
+    const Part part = part_of(document, file);
+    // axolotl and others carry accelerate's settings of the job within.
+    add_meaning(part, meaning_);
+  }
+
+  void read_shell(const std::string& text, const std::string& file) {
+    std::vector<Part> parts = read_launches(text, file);
+    if (parts.empty()) {
+      // A document under another name.
+      if (reads_yaml() && text.find(": ") != std::string::npos) {
+        Json document;
+        try {
+          document = parse_yaml(text, file);
+        } catch (const InputError&) {
+          document = Json();
+        }
+        if (document.is_object()) return read_document(document, file);
+      }
+      refuse_other_documents(Json(), file);
+    }
+    Part& first = parts.front();
+    for (const std::string& line : first.unread) meaning_.unknown.push_back({line, 0, "", ""});
+    // What the command line says counts over the files that it names.
+    add_meaning(accelerate_stage(first), meaning_);
+    for (const Setting& named : first.files) {
+      const std::string path = beside(named, file);
+      read_file(path, read_text_file(path));
+    }
+  }
+
+  // `accelerate launch --use_deepspeed --zero_stage 3` makes a ds_config of its own.
+  static Part accelerate_stage(Part part) {
+    Json section = Json::object();
+    int line = 0;
+    std::string file;
+    for (const Setting& setting : part.settings) {
+      if (!setting.name.starts_with("accelerate.")) continue;
+      const std::string name = setting.name.substr(std::string("accelerate.").size());
+      section[name] = setting.value;
+      if (name == "zero_stage") line = setting.line;
+      file = setting.file;
+    }
+    std::erase_if(part.settings, [](const Setting& setting) {
+      return setting.name == "accelerate.zero_stage" ||
+             setting.name == "accelerate.offload_optimizer_device" ||
+             setting.name == "accelerate.offload_param_device";
+    });
+    if (line > 0) part.settings.push_back({"deepspeed", ds_config_of(section), file, line});
+    return part;
+  }
+
+  static std::string beside(const Setting& named, const std::string& file) {
+    const std::string path = text_of(named.value);
+    std::error_code none;
+    const fs::path near = fs::path(file).parent_path() / path;
+    return !fs::exists(path, none) && fs::exists(near, none) ? near.string() : path;
+  }
+
+  Meaning meaning_;
+  std::set<std::string> seen_;
+};
+
+std::string place(const ReadLine& line) {
+  return line.line > 0 ? line.file + ":" + std::to_string(line.line) : line.file;
+}
+
+}  // namespace
+
+Meaning read_from(const std::string& path) {
+  Meaning meaning = Collector().read(path);
+  const std::string cluster = cluster_of(meaning.processes);
+  if (!cluster.empty() && !meaning.processes.gpu.empty()) {
+    meaning.scenario.set(ScenarioKey::cluster, cluster, {path, "GPUs"});
+  }
+  return meaning;
+}
+
+std::string describe(const Meaning& meaning) {
+  std::string text;
+  for (const ReadLine& line : meaning.read) {
+    text += printable(place(line)) + ": " + printable(line.said);
+    if (!line.taken.empty()) text += " -> " + printable(line.taken);
+    text += "\n";
+  }
+  const std::string cluster = cluster_of(meaning.processes);
+  if (!cluster.empty()) {
+    text +=
+        "it starts " + cluster + " GPUs" +
+        (meaning.processes.gpu.empty() ? " and does not say which: CLUSTER " + cluster + "xGPU\n"
+                                       : "\n");
+  }
+  for (const std::string& sentence : meaning.assumed)
+    text += "assumed: " + printable(sentence) + "\n";
+  for (const ReadLine& line : meaning.unknown) {
+    text += "not known: " + printable(place(line)) +
+            (line.said.empty() ? "" : ": " + printable(line.said)) + "\n";
+  }
+  return text;
+}
+
+}  // namespace zeroplan::from

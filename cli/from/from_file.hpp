@@ -1,0 +1,22 @@
+// --from FILE: a file that starts a training elsewhere, as a scenario. LLaMA-Factory's and
+// axolotl's YAML, accelerate's configuration, arguments of transformers' Trainer and of TRL as
+// YAML, JSON or a shell line, job scripts of sbatch that start them. Files that these name are
+// read, too.
+#pragma once
+
+#include <string>
+
+#include "cli/from/meaning.hpp"
+
+namespace zeroplan::from {
+
+// Reads `path` ("-": standard input). A script that starts several trainings is read up to the
+// first. Throws InputError for a file of none of these kinds, with the option that takes it where
+// there is one, and for what is not planned.
+Meaning read_from(const std::string& path);
+
+// What was read, line by line, what was assumed and what is not known: English sentences, a line
+// each.
+std::string describe(const Meaning& meaning);
+
+}  // namespace zeroplan::from

@@ -1,0 +1,386 @@
+#include "cli/from/launch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "cli/from/shell.hpp"
+
+namespace zeroplan::from {
+namespace {
+
+// "--nproc-per-node" -> "nproc_per_node"
+std::string plain_name(std::string_view flag) {
+  flag.remove_prefix(std::min(flag.find_first_not_of('-'), flag.size()));
+  std::string name(flag);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+std::string base_name(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
+}
+
+bool is_flag(const Word& word) {
+  return word.text.size() > 1 && word.text[0] == '-' &&
+         std::isdigit(static_cast<unsigned char>(word.text[1])) == 0;
+}
+
+std::int64_t commas_of(std::string_view text) {
+  return static_cast<std::int64_t>(std::count(text.begin(), text.end(), ',')) + 1;
+}
+
+// "gpu:a100:8", "a100:8", "8".
+void read_gpus(std::string_view text, Processes& processes) {
+  if (text.starts_with("gpu:")) text.remove_prefix(4);
+  const std::size_t colon = text.rfind(':');
+  if (colon != std::string_view::npos) processes.gpu = std::string(text.substr(0, colon));
+  processes.per_node =
+      count_of(Json(colon == std::string_view::npos ? text : text.substr(colon + 1)));
+}
+
+// --- sbatch
+
+// "--nodes=2", "-N 2" as pairs.
+std::vector<std::pair<std::string, std::string>> pairs_of(const std::vector<Word>& words) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i].text;
+    if (!is_flag(words[i])) continue;
+    const std::size_t equals = word.find('=');
+    const bool one_letter = word[1] != '-';
+    if (equals != std::string::npos) {
+      pairs.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+    } else if (one_letter && word.size() > 2) {
+      pairs.emplace_back(word.substr(0, 2), word.substr(2));
+    } else if (i + 1 < words.size() && !is_flag(words[i + 1])) {
+      pairs.emplace_back(word, words[i + 1].text);
+    }
+  }
+  return pairs;
+}
+
+Processes of_sbatch(const std::vector<Word>& words) {
+  Processes processes;
+  std::int64_t tasks = 0;
+  for (const auto& [flag, value] : pairs_of(words)) {
+    if (flag == "--nodes" || flag == "-N") processes.nodes = count_of(Json(value));
+    if (flag == "--gpus-per-node" || flag == "--gres") {
+      if (flag == "--gres" && !value.starts_with("gpu")) continue;
+      read_gpus(value, processes);
+    }
+    if (flag == "--gpus" || flag == "-G") {
+      Processes all;
+      read_gpus(value, all);
+      processes.all = all.per_node;
+      if (!all.gpu.empty()) processes.gpu = all.gpu;
+    }
+    if (flag == "--ntasks-per-node") tasks = count_of(Json(value));
+    if (flag == "--gpus-per-task") read_gpus(value, processes);
+  }
+  if (processes.per_node == 0 && tasks > 1) processes.per_node = tasks;
+  if (processes.per_node > 0 && processes.nodes == 0) processes.nodes = 1;
+  return processes;
+}
+
+// What Slurm tells the script of it.
+std::map<std::string, std::string> environment_of(const Processes& processes) {
+  std::map<std::string, std::string> known;
+  const auto say = [&](std::initializer_list<const char*> names, std::int64_t count) {
+    if (count <= 0) return;
+    for (const char* name : names) known[name] = std::to_string(count);
+  };
+  say({"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}, processes.nodes);
+  say({"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"}, processes.per_node);
+  return known;
+}
+
+// --- launchers
+
+struct Launcher {
+  std::string_view name;
+  Tool tool;
+  // Switches without a value among its own options; every other option takes one.
+  std::string_view switches;
+};
+constexpr std::array kLaunchers = {
+    Launcher{"deepspeed",
+             Tool::trainer,
+             " no_python module no_local_rank no_ssh no_ssh_check force_multi save_pid "
+             "enable_each_rank_log bind_cores_to_rank elastic_training "},
+    Launcher{"torchrun", Tool::trainer, " standalone no_python m module run_path "},
+    Launcher{"accelerate",
+             Tool::trainer,
+             " multi_gpu use_deepspeed use_fsdp quiet cpu m module no_python debug "
+             "same_network tpu mps rdzv_conf_static "},
+};
+
+// Walks over one command.
+class CommandReader {
+ public:
+  CommandReader(const Command& command, const std::string& file, const Processes& job)
+      : words_(command.words), file_(file) {
+    part_.processes = job;
+  }
+
+  // Whether the command starts a training; then part() is what it says.
+  bool read() {
+    read_environment();
+    skip_wrappers();
+    if (at_ >= words_.size()) return false;
+    std::string program = base_name(words_[at_].text);
+    if (is_python(program)) {
+      if (!skip_python_module()) {
+        ++at_;
+        return read_script_and_arguments();
+      }
+      program = base_name(words_[at_].text);
+    }
+    ++at_;
+    if (program == "llamafactory-cli") return read_tool(Tool::llama_factory);
+    if (program == "axolotl" || program == "axolotl.cli.train") return read_tool(Tool::axolotl);
+    if (program == "trl") return read_trl();
+    for (const Launcher& launcher : kLaunchers) {
+      if (launcher.name != program) continue;
+      if (program == "accelerate" && take_word() != "launch") return false;
+      read_launcher(launcher);
+      return read_script_and_arguments();
+    }
+    return false;
+  }
+
+  Part part() { return std::move(part_); }
+
+ private:
+  static bool is_python(std::string_view program) { return program.starts_with("python"); }
+
+  std::string take_word() { return at_ < words_.size() ? words_[at_++].text : ""; }
+
+  // "CUDA_VISIBLE_DEVICES=0,1 NPROC_PER_NODE=8 ..."
+  void read_environment() {
+    for (; at_ < words_.size(); ++at_) {
+      const std::string& word = words_[at_].text;
+      const std::size_t equals = word.find('=');
+      if (equals == std::string::npos || word.starts_with('-')) return;
+      const std::string name = word.substr(0, equals);
+      const Json value(word.substr(equals + 1));
+      if (name == "CUDA_VISIBLE_DEVICES" && part_.processes.per_node == 0 && words_[at_].whole) {
+        part_.processes.per_node = commas_of(value.as_string());
+      }
+      if (name == "NPROC_PER_NODE") part_.processes.per_node = count_of(value);
+      if (name == "NNODES") part_.processes.nodes = count_of(value);
+    }
+  }
+
+  // Programs that start another one, with their options.
+  void skip_wrappers() {
+    constexpr std::array<std::string_view, 9> kWrappers = {
+        "srun", "nohup", "exec", "time", "env", "uv", "run", "poetry", "singularity"};
+    while (at_ < words_.size()) {
+      const std::string program = base_name(words_[at_].text);
+      if (std::find(kWrappers.begin(), kWrappers.end(), program) == kWrappers.end()) return;
+      ++at_;
+      while (at_ < words_.size() && (is_flag(words_[at_]) || is_value_of_flag(at_))) ++at_;
+      read_environment();
+    }
+  }
+
+  // "-N 2" before a program: a number, or a word behind a flag of one letter.
+  bool is_value_of_flag(std::size_t at) const {
+    return at > 0 && is_flag(words_[at - 1]) &&
+           words_[at - 1].text.find('=') == std::string::npos &&
+           count_of(Json(words_[at].text)) > 0;
+  }
+
+  // "python -m torch.distributed.run": stands then at the module as if it were the program.
+  bool skip_python_module() {
+    struct Module {
+      std::string_view module, program;
+    };
+    constexpr std::array kModules = {Module{"torch.distributed.run", "torchrun"},
+                                     Module{"torch.distributed.launch", "torchrun"},
+                                     Module{"accelerate.commands.launch", "accelerate"},
+                                     Module{"deepspeed.launcher.runner", "deepspeed"},
+                                     Module{"axolotl.cli.train", "axolotl"},
+                                     Module{"llamafactory.cli", "llamafactory-cli"}};
+    for (std::size_t i = at_ + 1; i + 1 < words_.size() && is_flag(words_[i]); ++i) {
+      if (words_[i].text != "-m") continue;
+      for (const Module& known : kModules) {
+        if (words_[i + 1].text != known.module) continue;
+        at_ = i + 1;
+        words_[at_].text = known.program;
+        // `accelerate launch` and `axolotl train` have a word that the module has not.
+        if (known.program == "accelerate")
+          words_.insert(words_.begin() + static_cast<std::ptrdiff_t>(at_) + 1,
+                        {"launch", words_[at_].line, true});
+        if (known.program == "axolotl")
+          words_.insert(words_.begin() + static_cast<std::ptrdiff_t>(at_) + 1,
+                        {"train", words_[at_].line, true});
+        return true;
+      }
+      return false;
+    }
+    return false;
+  }
+
+  void read_launcher(const Launcher& launcher) {
+    while (at_ < words_.size() && is_flag(words_[at_])) {
+      const Word& word = words_[at_++];
+      std::string name = plain_name(word.text.substr(0, word.text.find('=')));
+      if (launcher.switches.find(" " + name + " ") != std::string_view::npos) {
+        if (name == "m" || name == "module") return;
+        if (name == "use_fsdp") keep("use_fsdp", Json(true), word);
+        continue;
+      }
+      const std::size_t equals = word.text.find('=');
+      Word value = word;
+      if (equals != std::string::npos) {
+        value.text = word.text.substr(equals + 1);
+      } else if (at_ < words_.size()) {
+        value = words_[at_++];
+      }
+      launcher_option(name, value);
+    }
+  }
+
+  void launcher_option(const std::string& name, const Word& value) {
+    const Json text(value.text);
+    Processes& processes = part_.processes;
+    if (name == "nproc_per_node" || name == "num_gpus") {
+      unresolved(name, value);
+      processes.per_node = count_of(text);
+      if (processes.nodes == 0) processes.nodes = 1;
+    } else if (name == "nnodes" || name == "num_nodes" || name == "num_machines") {
+      unresolved(name, value);
+      processes.nodes = count_of(text);
+    } else if (name == "num_processes") {
+      unresolved(name, value);
+      processes.all = count_of(text);
+    } else if (name == "include" && value.text.find(':') != std::string::npos &&
+               value.text.find('@') == std::string::npos) {
+      processes.per_node = commas_of(value.text);
+      processes.nodes = 1;
+    } else if (name == "config_file") {
+      part_.files.push_back({name, text, file_, value.line});
+    } else if (name == "deepspeed_config_file" || name == "mixed_precision" ||
+               name == "zero_stage" || name == "offload_optimizer_device" ||
+               name == "offload_param_device" || name == "gradient_accumulation_steps") {
+      keep("accelerate." + name, text, value);
+    }
+  }
+
+  void unresolved(const std::string& name, const Word& value) {
+    if (!value.whole) {
+      part_.unread.push_back(file_ + ":" + std::to_string(value.line) + ": " + name + " " +
+                             value.text);
+    }
+  }
+
+  void keep(const std::string& name, Json value, const Word& at) {
+    part_.settings.push_back({name, std::move(value), file_, at.line});
+  }
+
+  // The script's name, then its arguments; of a module the same.
+  bool read_script_and_arguments() {
+    if (at_ >= words_.size()) return false;
+    if (words_[at_].text == "-m") ++at_;
+    if (at_ >= words_.size()) return false;
+    const std::string script = base_name(words_[at_].text);
+    if (script == "train.py" && words_[at_].text.find("llamafactory") != std::string::npos) {
+      part_.tool = Tool::llama_factory;
+    }
+    keep("script", Json(words_[at_].text), words_[at_]);
+    ++at_;
+    read_arguments();
+    // python prepare.py starts no training.
+    return part_.settings.size() > 1 || !part_.files.empty();
+  }
+
+  bool read_tool(Tool tool) {
+    const std::string action = take_word();
+    if (action != "train" && !action.ends_with(".yaml") && !action.ends_with(".yml")) return false;
+    part_.tool = tool;
+    if (action != "train") --at_;
+    read_arguments();
+    return true;
+  }
+
+  bool read_trl() {
+    if (at_ >= words_.size()) return false;
+    keep("trl", Json(words_[at_].text), words_[at_]);
+    ++at_;
+    read_arguments();
+    return true;
+  }
+
+  void read_arguments() {
+    while (at_ < words_.size()) {
+      const Word word = words_[at_++];
+      if (!is_flag(word)) {
+        const bool document = word.text.ends_with(".yaml") || word.text.ends_with(".yml") ||
+                              word.text.ends_with(".json");
+        // `llamafactory-cli train a.yaml learning_rate=1e-5`.
+        const std::size_t said = word.text.find('=');
+        if (part_.tool == Tool::llama_factory && said != std::string::npos && word.whole) {
+          keep(word.text.substr(0, said), Json(word.text.substr(said + 1)), word);
+        }
+        if (document) part_.files.push_back({"file", Json(word.text), file_, word.line});
+        continue;
+      }
+      const std::size_t equals = word.text.find('=');
+      const std::string name = plain_name(word.text.substr(0, equals));
+      Word value{"true", word.line, true};
+      if (equals != std::string::npos) {
+        value = {word.text.substr(equals + 1), word.line, word.whole};
+      } else if (at_ < words_.size() && !is_flag(words_[at_])) {
+        value = words_[at_++];
+        while (at_ < words_.size() && !is_flag(words_[at_])) value.text += " " + words_[at_++].text;
+      }
+      if (!value.whole) {
+        part_.unread.push_back(file_ + ":" + std::to_string(word.line) + ": " + name + " " +
+                               value.text);
+        continue;
+      }
+      if (name == "config" && (value.text.ends_with(".yaml") || value.text.ends_with(".yml"))) {
+        part_.files.push_back({"file", Json(value.text), file_, word.line});
+      } else {
+        keep(name, Json(value.text), word);
+      }
+    }
+  }
+
+  std::vector<Word> words_;
+  const std::string& file_;
+  std::size_t at_ = 0;
+  Part part_;
+};
+
+}  // namespace
+
+std::int64_t count_of(const Json& value) {
+  if (value.is_integer()) return std::max<std::int64_t>(value.as_integer(), 0);
+  if (!value.is_string()) return 0;
+  std::int64_t count = 0;
+  const std::string& text = value.as_string();
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  return error == std::errc() && stop == text.data() + text.size() && count > 0 ? count : 0;
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.as_string() : value.dump();
+}
+
+std::vector<Part> read_launches(std::string_view text, const std::string& file) {
+  // The job's lines come first, for what they say of the environment.
+  const Processes job = of_sbatch(read_script(text).sbatch);
+  const Script script = read_script(text, environment_of(job));
+  std::vector<Part> parts;
+  for (const Command& command : script.commands) {
+    CommandReader reader(command, file, job);
+    if (reader.read()) parts.push_back(reader.part());
+  }
+  return parts;
+}
+
+}  // namespace zeroplan::from

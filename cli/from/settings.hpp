@@ -1,0 +1,46 @@
+// What a file that starts a training somewhere else says, one setting a line, before anybody knows
+// what it means.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/json.hpp"
+
+namespace zeroplan::from {
+
+// "per_device_train_batch_size: 4", "--lora_r 8". Names have underscores; a value of a command line
+// is a text, of a document what it is there.
+struct Setting {
+  std::string name;
+  Json value;
+  std::string file;
+  int line = 0;
+};
+
+// How many processes start, as far as the file says; 0 where it does not.
+struct Processes {
+  std::int64_t nodes = 0;
+  std::int64_t per_node = 0;
+  std::int64_t all = 0;
+  std::string gpu;  // "a100" of --gres=gpu:a100:8
+};
+
+// The tools whose files and commands are known.
+enum class Tool { trainer, llama_factory, axolotl, accelerate };
+
+// Settings of one tool, and other files that it reads.
+struct Part {
+  Tool tool = Tool::trainer;
+  std::vector<Setting> settings;
+  std::vector<Setting> files;  // value: a path as it is written
+  Processes processes;
+  std::vector<std::string> unread;  // sentences about what could not be followed
+};
+
+// A whole number in a setting's value, as number or text; 0 for anything else.
+std::int64_t count_of(const Json& value);
+// The value as a text: what stood there.
+std::string text_of(const Json& value);
+
+}  // namespace zeroplan::from

@@ -1,0 +1,19 @@
+// Settings of other tools that change memory or time and are not planned, and those that change
+// neither.
+#pragma once
+
+#include <string_view>
+
+#include "cli/from/settings.hpp"
+
+namespace zeroplan::from {
+
+// Throws InputError, with the place and the reason, where the setting asks for something that the
+// planner does not know: an answer without it would be of another run.
+void refuse_unplanned(const Setting& setting, Tool tool);
+
+// Whether a name is a known one of these tools that memory and time of a step do not depend on:
+// paths, learning rates, logging, the data's contents.
+bool changes_nothing(std::string_view name);
+
+}  // namespace zeroplan::from

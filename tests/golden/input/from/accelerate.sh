@@ -1,0 +1,1 @@
+accelerate launch --config_file accelerate.yaml sft.py --model_name_or_path mistralai/Mistral-7B-v0.1 --use_peft --lora_r 16 --lora_target_modules q_proj v_proj --per_device_train_batch_size 1 --max_length 1024 --attn_implementation flash_attention_2
