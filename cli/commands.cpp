@@ -494,7 +494,7 @@ constexpr std::array kCommands = {
                 "  zeroplan trace path/to/config.json -o graph.json\n"
                 "  zeroplan fit graph.json 8xH100\n"
                 "  zeroplan trace --code my_model.py:build --python venv/bin/python -o graph.json\n"
-                "  zeroplan trace Qwen/Qwen2-VL-7B-Instruct --freeze visual -o graph.json\n",
+                "  zeroplan trace path/to/config.json --freeze model.embed_tokens -o graph.json\n",
                 run_trace},
     CommandInfo{"replay",
                 "hold the simulator's engine against recordings of DeepSpeed, its allocator "

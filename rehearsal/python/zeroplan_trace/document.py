@@ -29,8 +29,8 @@ def _freeze(model, patterns):
 
 
 def _usual_sequences(shape):
-    longest = shape.get("positions", 0) or 512
-    return (128, 256, 512) if longest >= 512 else (longest // 4, longest // 2, longest)
+    longest = shape.get("positions", 0) or 1024  # at its full length a table of positions is not cut
+    return (128, 256, 512) if longest > 512 else (longest // 8, longest // 4, longest // 2)
 
 
 def _record_all(traced, grid):

@@ -132,6 +132,9 @@ class Recorder:
     def operation(self, name, inputs, outputs, saves, **facts):
         """`inputs`: tensors and None; `outputs`: tensors."""
         grad_mode = torch.is_grad_enabled() and not facts.pop("stops_gradient", False)
+        for tensor in inputs:
+            if tensor is not None and self.on_host(tensor):
+                self._bring(tensor)
         into = [None if tensor is None else self.number(tensor) for tensor in inputs]
         follows = grad_mode and any(number is not None and self.rows[number].grad for number in into)
         made = []
@@ -147,6 +150,16 @@ class Recorder:
         self._add(("op", row))
         self._last = row
         return made
+
+    def _bring(self, tensor):
+        """A tensor of the host that an operation of the GPU reads was the GPU's: whole numbers say that they are on the CPU."""
+        address = tensor.untyped_storage()._cdata
+        weak, root, _ = self._storages[address]
+        self._storages[address] = (weak, root, False)
+        self._add(("op", {"op": "full", "in": [], "out": [root], "no_grad": True}))
+        number = self.number(tensor)
+        if number is not None and number != root:
+            self._add(("op", {"op": "as_strided", "in": [root], "out": [number], "no_grad": True}))
 
     def take_saved(self, outputs_of=None):
         """What autograd saved between two operations: (of the one before, of the one to come)."""
