@@ -115,7 +115,7 @@ void build_bloom(GraphAssembler& assembler, const Context& given) {
       c,
       "BloomForCausalLM head",
       "transformer.ln_f",
-      {"lm_head", "transformer.word_embeddings", loss_since(c, 48, LossCode::bf16_in_model)});
+      {"lm_head", "transformer.word_embeddings", loss_since(c, 49, LossCode::bf16_in_model)});
 }
 
 }  // namespace zeroplan::hf

@@ -272,7 +272,7 @@ void build_falcon(GraphAssembler& assembler, const Context& c) {
       c,
       "FalconForCausalLM head",
       "transformer.ln_f",
-      {"lm_head", "transformer.word_embeddings", loss_since(c, 48, LossCode::bf16_in_model)});
+      {"lm_head", "transformer.word_embeddings", loss_since(c, 49, LossCode::bf16_in_model)});
 }
 
 }  // namespace zeroplan::hf

@@ -101,7 +101,7 @@ void build_gpt2(GraphAssembler& assembler, const Context& given) {
                   c,
                   "GPT2LMHeadModel head",
                   "transformer.ln_f",
-                  {"lm_head", "transformer.wte", loss_since(c, 48, LossCode::bf16_in_model)});
+                  {"lm_head", "transformer.wte", loss_since(c, 49, LossCode::bf16_in_model)});
   if (!c.at_least(5, 2)) add_triangular_masks(assembler, c, "attn");
 }
 

@@ -284,7 +284,7 @@ void build_gpt_bigcode(GraphAssembler& assembler, const Context& c) {
                   c,
                   "GPTBigCodeForCausalLM head",
                   "transformer.ln_f",
-                  {"lm_head", "transformer.wte", loss_since(c, 48, LossCode::bf16_in_model)});
+                  {"lm_head", "transformer.wte", loss_since(c, 49, LossCode::bf16_in_model)});
   // transformer.bias: torch.tril(ones((max_positions, max_positions), bool)), once a model
   assembler.add_buffers(
       Bytes::of(detail::checked_product(shape.max_positions, shape.max_positions)));

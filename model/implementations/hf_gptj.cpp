@@ -179,7 +179,7 @@ void build_gptj(GraphAssembler& assembler, const Context& given) {
       c,
       "GPTJForCausalLM head",
       "transformer.ln_f",
-      {"lm_head", "transformer.wte", loss_since(c, 48, LossCode::float_in_model), true});
+      {"lm_head", "transformer.wte", loss_since(c, 49, LossCode::float_in_model), true});
   if (!c.at_least(4, 45)) add_triangular_masks(assembler, c, "attn");
   // attn.embed_positions, fp32: moved to the GPU by every layer's first forward
   assembler.add_buffers(

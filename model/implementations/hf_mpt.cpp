@@ -141,7 +141,7 @@ void build_mpt(GraphAssembler& assembler, const Context& given) {
                   c,
                   "MptForCausalLM head",
                   "transformer.norm_f",
-                  {"lm_head", "transformer.wte", loss_since(c, 48, LossCode::bf16_in_model)});
+                  {"lm_head", "transformer.wte", loss_since(c, 49, LossCode::bf16_in_model)});
 }
 
 }  // namespace zeroplan::hf

@@ -139,7 +139,7 @@ void build_opt(GraphAssembler& assembler, const Context& given) {
                        c,
                        {"lm_head",
                         "model.decoder.embed_tokens",
-                        c.at_least(4, 48) ? LossCode::loss_function : LossCode::bf16_in_model},
+                        c.at_least(4, 49) ? LossCode::loss_function : LossCode::bf16_in_model},
                        hidden);
   });
 }
