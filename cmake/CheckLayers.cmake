@@ -22,7 +22,7 @@ set(sees_tests ${layers})
 # folder.
 set(sees_model_hardware)
 set(sees_model_knobs)
-set(sees_model_families)
+set(sees_model_families graph)
 set(sees_model_engine)
 set(sees_model_graph)
 set(sees_model_implementations graph)

@@ -1,6 +1,8 @@
 """What import_hardware.py adds to the collected tables: names, cards that measurements name and the
 tables lack, generic machines, latencies. Every number has its source here."""
 
+import json
+
 GIB = 2**30
 
 # The family that a memory in GB stands for where no card is named ("24G"): a usual one, and not the
@@ -27,8 +29,11 @@ FAMILIES = {
     "RTX A6000": {"spellings": ["RTX A6000", "A6000"]},
     "RTX 2080 Ti": {"spellings": ["RTX 2080 Ti", "2080 Ti"]},
     "RTX 3090": {"spellings": ["RTX 3090", "3090"]},
+    "RTX 4080": {"spellings": ["RTX 4080", "4080"]},
     "RTX 4090": {"spellings": ["RTX 4090", "4090"]},
     "RTX 5060 Ti": {"spellings": ["RTX 5060 Ti", "5060 Ti"]},
+    "RTX 5070 Ti": {"spellings": ["RTX 5070 Ti", "5070 Ti"]},
+    "RTX 5080": {"spellings": ["RTX 5080", "5080"]},
     "RTX 5090": {"spellings": ["RTX 5090", "5090"]},
     "TITAN RTX": {"spellings": ["TITAN RTX"]},
     "Quadro RTX 6000": {"spellings": ["Quadro RTX 6000"]},
@@ -44,12 +49,13 @@ FAMILIES = {
     "L40S": {"spellings": ["L40S"]},
     "H100": {"spellings": ["H100"], "size_gb": 80},
     "H800": {"spellings": ["H800"]},
-    "H20": {"spellings": ["H20"]},
+    "H20": {"spellings": ["H20", "H20-3e"], "size_gb": 96},
     "H200": {"spellings": ["H200"]},
     "GH200": {"spellings": ["GH200"], "size_gb": 96},
     "B200": {"spellings": ["B200"]},
     "B300": {"spellings": ["B300"]},
     "GB200": {"spellings": ["GB200"]},
+    "GB300": {"spellings": ["GB300"]},
 }
 
 C2C = {"value": 450e9, "confidence": "datasheet", "relative_sd": 0.05,
@@ -300,9 +306,32 @@ def card(name, product, family, size, architecture, capability, node, memory, fi
     return new
 
 
+def nominal_without_ecc(size):
+    """Nobody's message with this card was read: 15.47 of 16 GiB is what an RTX 5060 Ti has, the least of 16 GB."""
+    return leaf(round(15.47 / 16 * size * GIB), "derived", "as RTX 5060 Ti of 16 GB: " + OOM, 0.01)
+
+
+def from_others(cards):
+    """Cards that differ from collected ones in little: `cards` are those of the tables."""
+    large = json.loads(json.dumps(cards["h20"]))
+    large.update(name="H20-141G-SXM", product_name="NVIDIA H20-3e", sizes_gb=[141, 144])
+    large["memory_bytes"] = dict(cards["h200_sxm"]["memory_bytes"], confidence="derived",
+                                 relative_sd=0.005, note="as H200, which has the same memory")
+    large["memory_bandwidth"] = sheet(4800000000000, "public specification pages of NVIDIA H20-3e")
+    ultra = json.loads(json.dumps(cards["gb200"]))
+    ultra.update(name="GB300-288G", product_name="NVIDIA GB300 (per GPU)", family="GB300",
+                 sizes_gb=[288, 279, 270], architecture="Blackwell Ultra", compute_capability="10.3")
+    ultra["memory_bytes"] = dict(cards["b300"]["memory_bytes"], confidence="derived",
+                                 relative_sd=0.02, note="as B300, which has the same memory")
+    ultra["power_watts"] = sheet(1400, "NVIDIA GB300 NVL72 product page", count=True)
+    return {"h20_141gb": large, "gb300": ultra}
+
+
 def gpus():
     """Cards the tables lack. `seen` where the figures were read in public pages, not from memory."""
     pro = "public specification pages (hmc-tech.com, tomshardware.com) of NVIDIA RTX PRO 6000 Blackwell"
+    ada = "NVIDIA Ada GPU architecture whitepaper, appendix: GeForce RTX 4080"
+    blackwell = "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix: GeForce RTX "
     ti5060 = "public specification pages of GeForce RTX 5060 Ti; tensor rate: 36 SM x 2.572 GHz x 512"
     return {
         "v100s_pcie_32gb": card(
@@ -332,6 +361,21 @@ def gpus():
             "generic_workstation", leaf(round(15.47 * GIB), "measured", OOM, 0.001),
             (448, {"fp32": 23.7, "tf32": 23.7, "fp16": 47.4, "bf16": 47.4, "fp8": 94.8}, 32, 36,
              180), ti5060, pcie=(5, 8), peer_to_peer=False, seen=True),
+        "rtx_4080": card(
+            "RTX-4080", "GeForce RTX 4080", "RTX 4080", 16, "Ada Lovelace (AD103)", "8.9",
+            "generic_workstation", nominal_without_ecc(16),
+            (716.8, {"fp32": 48.7, "tf32": 48.7, "fp16": 97.5, "bf16": 97.5, "fp8": 194.9}, 64, 76,
+             320), ada, pcie=(4, 16), peer_to_peer=False),
+        "rtx_5070_ti": card(
+            "RTX-5070-Ti", "GeForce RTX 5070 Ti", "RTX 5070 Ti", 16, "Blackwell (GB203)", "12.0",
+            "generic_workstation", nominal_without_ecc(16),
+            (896, {"fp32": 43.9, "tf32": 43.9, "fp16": 87.9, "bf16": 87.9, "fp8": 175.8}, 48, 70,
+             300), blackwell + "5070 Ti", pcie=(5, 16), peer_to_peer=False),
+        "rtx_5080": card(
+            "RTX-5080", "GeForce RTX 5080", "RTX 5080", 16, "Blackwell (GB203)", "12.0",
+            "generic_workstation", nominal_without_ecc(16),
+            (960, {"fp32": 56.3, "tf32": 56.3, "fp16": 112.6, "bf16": 112.6, "fp8": 225.1}, 64, 84,
+             360), blackwell + "5080", pcie=(5, 16), peer_to_peer=False),
         "rtx_pro_6000": card(
             "RTX-PRO-6000", "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000", 96,
             "Blackwell (GB202)", "12.0", "generic_pcie_server",

@@ -316,6 +316,7 @@ def main():
     importer = Importer(cards["sources"])
 
     gpus = {key: import_gpu(importer, key, card) for key, card in cards["gpus"].items()}
+    gpus.update(additions.from_others(gpus))
     gpus.update(additions.gpus())
     nodes = {key: import_node(importer, key, node) for key, node in machines["nodes"].items()}
     nodes.update(additions.GENERIC_NODES)

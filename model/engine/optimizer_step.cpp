@@ -378,6 +378,10 @@ void StepWriter::zero3(bool overflowed) {
 
 }  // namespace
 
+std::int64_t overflow_scan_kernels(DeepSpeedVersion version) {
+  return version >= DeepSpeedVersion::v0_19 ? 14 : 5;
+}
+
 bool checks_overflow(const EngineConfig& config) {
   if (optimizer_wrapper(config) == OptimizerWrapper::bf16_optimizer) return false;
   if (config.model_dtype == DType::fp16) return true;

@@ -5,6 +5,8 @@
 
 #include "model/cost/contention.hpp"
 #include "model/cost/host_time.hpp"
+#include "model/cost/optimizer_time.hpp"
+#include "model/engine/optimizer_step.hpp"
 #include "model/predict/step_time.hpp"
 
 namespace zeroplan {
@@ -20,6 +22,21 @@ HostSoftware host_software(const Plan& plan) {
           plan.workload.implementation,
           runs_deepspeed(plan.workload) ? plan.engine.stage : 0,
           !runs_on_cpu_ranks(plan)};
+}
+
+// The trainer's loop, once a step, and the overflow scans whose answers the host waits for: it
+// issues the kernels of one when those of the one before have run.
+double step_host_seconds(const Plan& plan,
+                         const StepTraffic& traffic,
+                         const HostCosts& host,
+                         const Coefficients& c) {
+  if (traffic.waited_scans == 0) return host.step.seconds();
+  const auto kernels = static_cast<double>(overflow_scan_kernels(plan.engine.version));
+  const Seconds one = host.forward_operation + host.launch * (kernels - 1.0) +
+                      Seconds::of(c[Coefficient::kernel_floor_seconds] * kernels);
+  const Seconds reading =
+      gradient_scan_time(traffic.gpu_optimizer, plan.engine.model_dtype, plan.cluster.gpu, c);
+  return (host.step + one * static_cast<double>(traffic.waited_scans) + reading).seconds();
 }
 
 Bound bound_of(std::initializer_list<std::pair<Bound, double>> shares) {
@@ -111,7 +128,7 @@ StageTime StepModel::stage(const Coefficients& c,
   time.reductions = window.wait + after(messages);
   time.offload = (tail.offload()).seconds();
   time.behind = time.reductions + tail.optimizer().seconds() + tail.in_backward.seconds() +
-                host.step.seconds();
+                step_host_seconds(plan_, traffic_, host, c);
   return time;
 }
 
@@ -243,7 +260,8 @@ StepTime StepModel::assemble(const Coefficients& c,
   step.forward = at_scale(window.forward + crowded * forward_share + host.micro_step.seconds() * G);
   step.backward = at_scale(window.backward + crowded * (1.0 - forward_share)) +
                   (tail.in_backward + tail.nvme_gradients) * scale;
-  step.optimizer = tail.optimizer() * scale + at_scale(after + host.step.seconds());
+  step.optimizer =
+      tail.optimizer() * scale + at_scale(after + step_host_seconds(plan_, traffic_, host, c));
   step.total = step.forward + step.backward + step.optimizer;
   // One rank waits for nobody; what its engine copies for reductions is not communication.
   const bool alone = plan_.degrees.data <= 1;
@@ -272,7 +290,7 @@ void StepModel::fill_bounds(const Coefficients& c,
                             StepTime& step) const {
   const HostCosts host = host_costs(host_software(plan_), c);
   const double G = static_cast<double>(plan_.workload.gradient_accumulation_steps);
-  const double fixed = host.step.seconds() + host.micro_step.seconds() * G;
+  const double fixed = step_host_seconds(plan_, traffic_, host, c) + host.micro_step.seconds() * G;
   const double gpu = window.gpu + tail.gpu.seconds();
   const double stream = window.stream + after;
   const double copies = (tail.copies + tail.all_copies_back).seconds();

@@ -97,6 +97,9 @@ void add_actions(const Plan& plan,
       case ActionKind::copy_to_device:
         (action.pinned ? traffic.host_to_device : traffic.host_to_device_pageable) += bytes;
         break;
+      case ActionKind::overflow_scan:
+        if (tasks == nullptr && action.host_waits) ++traffic.waited_scans;
+        break;
       case ActionKind::optimizer_step:
         (action.on_host ? traffic.cpu_optimizer : traffic.gpu_optimizer) += action.elements;
         break;

@@ -69,6 +69,7 @@ struct StepTraffic {
   Bytes host_to_device_pageable;  // synchronous
   Elements cpu_optimizer;         // parameters updated by the CPU
   Elements gpu_optimizer;
+  std::int64_t waited_scans = 0;  // overflow scans of the step whose answer the host waits for
   Bytes nvme_read;
   Bytes nvme_write;
   Bytes nvme_weights;  // of nvme_read, for gathers: read beside the computation

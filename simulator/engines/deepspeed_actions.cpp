@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/engine/optimizer_states.hpp"
+#include "model/engine/optimizer_step.hpp"
 #include "model/engine/transients.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
@@ -284,13 +285,12 @@ void DeepSpeedWriter::write_copy(const EngineAction& action) {
 // in fp32. Of the other wrappers, and in fp32, what it makes is counted as one temporary.
 void DeepSpeedWriter::write_overflow_scan(const EngineAction& action, Bytes scratch) {
   const StreamId stream = stream_of(action.stream);
-  // 0.19 reduces before it tests: the largest and the smallest number, and ten kernels of those two
-  // (runtime/utils.py has_inf_or_nan; counted in rehearsals of 0.19.6).
-  constexpr std::int64_t kReducing = 14;
+  // 0.19 reads the gradient twice and makes no fp32 copy.
   const bool reduces = config_.version >= DeepSpeedVersion::v0_19;
   const Bytes once = action.elements * action.dtype;
-  const TaskIndex scan = reduces ? tasks_.kernel("overflow scan", once * 2, kReducing)
-                                 : tasks_.kernel("overflow scan", once + scratch * 2, 5);
+  const TaskIndex scan = tasks_.kernel("overflow scan",
+                                       reduces ? once * 2 : once + scratch * 2,
+                                       overflow_scan_kernels(config_.version));
   if (optimizer_wrapper(config_) != OptimizerWrapper::zero12 || scratch == Bytes::zero() ||
       action.dtype == DType::fp32) {
     transient_for_a_kernel(scratch, stream, scan);

@@ -447,9 +447,18 @@ TEST_CASE("clusters are read as people write them") {
   CHECK(contains(error_of("4x25G"), "the name of a GPU"));
 }
 
+TEST_CASE("cards of 2024 and 2025 are known by the names that people write") {
+  CHECK(parse_cluster_text("4xRTX-4080").gpu.key == "rtx_4080");
+  CHECK(parse_cluster_text("2xRTX5070Ti").gpu.key == "rtx_5070_ti");
+  CHECK(parse_cluster_text("1x5080").gpu.key == "rtx_5080");
+  CHECK(parse_cluster_text("8xH20").gpu.key == "h20");
+  CHECK(parse_cluster_text("8xH20-141G").gpu.key == "h20_141gb");
+  CHECK(parse_cluster_text("4xGB300").gpu.key == "gb300");
+}
+
 TEST_CASE("a card that exists and is not known is no misspelling of another") {
-  CHECK(contains(error_of("4xRTX-4080"), "known and not modelled"));
-  CHECK_FALSE(contains(error_of("4xRTX-4080"), "4090"));
-  CHECK(contains(error_of("8xMI300X"), "only NVIDIA's GPUs are modelled"));
+  CHECK(contains(error_of("4xRTX-4070"), "known and not modelled"));
+  CHECK_FALSE(contains(error_of("4xRTX-4070"), "4090"));
+  CHECK(contains(error_of("8xMI300X"), "PyTorch for ROCm"));
   CHECK(contains(error_of("8xaws_p4d.24xlrage"), "did you mean aws_p4d.24xlarge"));
 }

@@ -107,7 +107,8 @@ TEST_CASE("what fits with Liger's loss alone is an answer that names the package
 
 TEST_CASE(
     "a question that fits as it is needs no package, and hears of one that is clearly faster") {
-  const FitAnswer answer = ask("\"10B\"", "2x4xA800-80G-SXM", R"({"sequence_length":2048})");
+  const FitAnswer answer =
+      ask("\"qwen2.5-1.5b\"", "1x4xA100-80G-SXM", R"({"sequence_length":2048})");
   REQUIRE(answer.recommended.has_value());
   CHECK_FALSE(answer.needs.any());
   CHECK_FALSE(answer.strategies[*answer.recommended].plan.workload.fused_loss);
@@ -115,7 +116,7 @@ TEST_CASE(
   CHECK(answer.faster_with->best.result.step.tokens_per_second_per_gpu >
         1.1 * answer.strategies[*answer.recommended].result.step.tokens_per_second_per_gpu);
   const FitAnswer without =
-      ask("\"10B\"", "2x4xA800-80G-SXM", R"({"sequence_length":2048,"fused_loss":false})");
+      ask("\"qwen2.5-1.5b\"", "1x4xA100-80G-SXM", R"({"sequence_length":2048,"fused_loss":false})");
   CHECK_FALSE(without.faster_with.has_value());
 }
 
