@@ -140,12 +140,16 @@ std::optional<StrategyResult> found_roughly(const Question& question,
       roughly.push_back(std::move(row));
     }
   }
-  const auto found = best_of(roughly);
-  if (!found) return std::nullopt;
-  std::vector<StrategyResult> rows = settle(question, {&roughly[*found].strategy, 1}, options);
-  const auto best = recommended_of(rows, options);
-  if (!best) return std::nullopt;
-  return std::move(rows[*best]);
+  // What fits by the closed form alone is not the answer: the next one may be.
+  constexpr int kTries = 3;
+  for (int i = 0; i < kTries; ++i) {
+    const auto found = best_of(roughly);
+    if (!found) return std::nullopt;
+    std::vector<StrategyResult> rows = settle(question, {&roughly[*found].strategy, 1}, options);
+    if (const auto best = recommended_of(rows, options)) return std::move(rows[*best]);
+    roughly[*found].result.fits = false;
+  }
+  return std::nullopt;
 }
 
 // The best strategy on a single node, where that is enough.

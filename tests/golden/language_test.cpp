@@ -90,6 +90,7 @@ const std::set<std::string>& names() {
       "mpirun",
       "srun",
       "numpy",
+      "bitsandbytes",
       "pydantic",
       "ninja",
       "nvcc",
