@@ -445,11 +445,11 @@ class Reader {
 void add_meaning(const Part& part, Meaning& meaning) {
   if (!part.settings.empty()) Reader(part, meaning).read();
   Processes& all = meaning.processes;
-  const Processes& new_ = part.processes;
-  if (all.nodes == 0) all.nodes = new_.nodes;
-  if (all.per_node == 0) all.per_node = new_.per_node;
-  if (all.all == 0) all.all = new_.all;
-  if (all.gpu.empty()) all.gpu = new_.gpu;
+  const Processes& said = part.processes;
+  if (all.nodes == 0) all.nodes = said.nodes;
+  if (all.per_node == 0) all.per_node = said.per_node;
+  if (all.all == 0) all.all = said.all;
+  if (all.gpu.empty()) all.gpu = said.gpu;
 }
 
 void add_defaults(Meaning& meaning) {

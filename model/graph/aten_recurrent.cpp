@@ -96,7 +96,7 @@ Tensor depthwise_conv1d(Tape& t, const Tensor& x, const Tensor& weight) {
     t.launch({.name = "cudnn_convolution", .traffic = dense.bytes() + out.bytes()});
   }
   if (!trains) return out;
-  t.record({&out}, {&x, &weight}, [saved, kernel, shape = weight.shape()](Backward& b) {
+  t.record({&out}, {&x, &weight}, [saved, shape = weight.shape()](Backward& b) {
     Tape& tape = b.tape;
     const Tensor gradient = contiguous(tape, b.gradient());
     const Tensor dense = saved.shape().contiguous()
