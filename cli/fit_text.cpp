@@ -279,6 +279,9 @@ std::string short_of(const StepResult& result) {
   return text;
 }
 
+// Its speed is the closed form's and not to be held against those of simulated rows.
+bool is_rough(const StrategyResult& row) { return row.result.fits && !row.simulated; }
+
 std::vector<std::string> row_of(const FitAnswer& answer, std::size_t index) {
   const StrategyResult& row = answer.strategies[index];
   const StepResult& result = row.result;
@@ -295,7 +298,7 @@ std::vector<std::string> row_of(const FitAnswer& answer, std::size_t index) {
                                 : "yes",
           gib_number(result.gpu.peak_total),
           gib_number(result.host.peak),
-          fixed_text(result.step.tokens_per_second_per_gpu, 0),
+          (is_rough(row) ? "~" : "") + fixed_text(result.step.tokens_per_second_per_gpu, 0),
           short_of(result)};
 }
 
@@ -319,10 +322,15 @@ std::vector<std::size_t> shown_rows(const FitAnswer& answer, bool all) {
 
 std::string strategies_text(const FitAnswer& answer, bool all, const Translation& words) {
   std::vector<std::vector<std::string>> rows;
-  for (const std::size_t index : shown_rows(answer, all)) rows.push_back(row_of(answer, index));
-  const std::string hint = all || rows.size() == answer.strategies.size()
-                               ? ""
-                               : "Each with the better checkpointing; --all: with both\n";
+  bool any_rough = false;
+  for (const std::size_t index : shown_rows(answer, all)) {
+    rows.push_back(row_of(answer, index));
+    any_rough = any_rough || is_rough(answer.strategies[index]);
+  }
+  std::string hint = any_rough ? "~: by the closed form; the others were simulated\n" : "";
+  if (!all && rows.size() < answer.strategies.size()) {
+    hint += "Each with the better checkpointing; --all: with both\n";
+  }
   return "\n" +
          table({{""},
                 {"ZeRO", Align::right},
