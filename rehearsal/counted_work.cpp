@@ -51,6 +51,8 @@ class Counter {
         now.updated_on_host += Elements::of(call.number);
         break;
       case CallKind::cpu_pass:
+      case CallKind::file:
+      case CallKind::file_wait:
       case CallKind::host_function:
       case CallKind::mark:
         break;

@@ -125,7 +125,21 @@ AttentionCall attention_of(Words& words) {
   return call;
 }
 
-constexpr std::array<std::pair<std::string_view, CallKind>, 12> kKinds{
+void read_file(Words& words, RecordedCall& call) {
+  call.file.handle = words.number();
+  const std::string_view way = words.next();
+  call.file.reads = way == "read";
+  if (way != "read" && way != "write") words.is_bad();
+  call.number = words.number();
+  call.file.requests.block = Bytes::of(words.number());
+  call.file.requests.queue_depth = words.number();
+  call.file.requests.threads = words.number();
+  const NvmeRequests& made = call.file.requests;
+  const bool any = made.block > Bytes::zero() && made.queue_depth > 0 && made.threads > 0;
+  if (!any) words.is_bad();
+}
+
+constexpr std::array<std::pair<std::string_view, CallKind>, 14> kKinds{
     {{"kernel", CallKind::kernel},
      {"product", CallKind::product},
      {"collective", CallKind::collective},
@@ -137,6 +151,8 @@ constexpr std::array<std::pair<std::string_view, CallKind>, 12> kKinds{
      {"sync", CallKind::host_wait},
      {"cpu", CallKind::cpu_pass},
      {"adam", CallKind::cpu_adam},
+     {"file", CallKind::file},
+     {"file_wait", CallKind::file_wait},
      {"mark", CallKind::mark}}};
 
 class Reader {
@@ -229,6 +245,12 @@ class Reader {
         break;
       case CallKind::host_wait:
         read_host_wait(words, call);
+        break;
+      case CallKind::file:
+        read_file(words, call);
+        break;
+      case CallKind::file_wait:
+        call.file.handle = words.number();
         break;
       case CallKind::memset:
       case CallKind::event:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/cost/collective.hpp"
+#include "model/cost/nvme.hpp"
 #include "model/graph/graph.hpp"
 
 namespace zeroplan::rehearsal {
@@ -26,7 +27,9 @@ enum class CallKind {
   host_wait,    // the host waits: for an event, a stream or the device
   cpu_pass,     // a pass over host memory that the rehearsal left out
   cpu_adam,
-  mark,  // a phase ends
+  file,       // an asynchronous read or write of DeepSpeed's, begun
+  file_wait,  // the host waits for those of one handle
+  mark,       // a phase ends
 };
 
 enum class CopyWay { to_device, to_host, on_device };
@@ -41,6 +44,12 @@ struct RecordedCollective {
   bool joins = false;  // launched together with the call before
 };
 
+struct RecordedFile {
+  std::int64_t handle = 0;
+  bool reads = true;
+  NvmeRequests requests;  // as its handle makes them
+};
+
 struct RecordedCall {
   CallKind kind = CallKind::kernel;
   std::int32_t stream = 0;  // 0: the default stream, on which PyTorch computes
@@ -52,8 +61,10 @@ struct RecordedCall {
   CopyWay way = CopyWay::on_device;
   bool pinned = false;
   HostWaitsFor waits_for = HostWaitsFor::device;
-  std::int64_t number = 0;  // of an event; bytes of a copy, memset or pass; parameters of Adam
-  std::string name;         // of a kernel (as the linker has it, cut off) or a phase
+  RecordedFile file;
+  std::int64_t number =
+      0;             // of an event; bytes of a copy, memset, pass or file; parameters of Adam
+  std::string name;  // of a kernel (as the linker has it, cut off) or a phase
 };
 
 // An operation of torch that launched something.

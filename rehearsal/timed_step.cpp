@@ -149,6 +149,14 @@ class WorkTimes {
   Task cpu_adam(Elements parameters) const {
     return named(cpu_optimizer_task({cluster_, coefficients_}, parameters), "CPU Adam");
   }
+  Task file(const RecordedCall& call) const {
+    NvmeLoad load;
+    (call.file.reads ? load.read : load.write) = Bytes::of(call.number);
+    load.ranks = cluster_.node.gpus_per_node;
+    load.requests = call.file.requests;
+    return named(nvme_task({cluster_, coefficients_}, load),
+                 call.file.reads ? "NVMe read" : "NVMe write");
+  }
   Task cpu_pass(Bytes traffic) const {
     return named(host_memory_task({cluster_, coefficients_}, traffic), "host memory");
   }
@@ -171,6 +179,8 @@ class WorkTimes {
 };
 
 constexpr std::int32_t kHostStream = -1;  // what the host computes itself
+// Threads of DeepSpeed's asynchronous I/O, those of handle 0; further handles go down from it.
+constexpr std::int32_t kFileStream = -2;
 
 std::optional<Phase> phase_named(std::string_view mark) {
   if (mark == "forward") return Phase::forward;
@@ -224,8 +234,10 @@ class WorkWriter {
   StreamId stream_of(std::int32_t number) {
     const auto [at, is_new] = streams_.try_emplace(number, StreamId{});
     if (is_new) {
-      at->second =
-          writer_.add_stream(number == kHostStream ? "host" : "stream " + std::to_string(number));
+      at->second = writer_.add_stream(number == kHostStream ? "host"
+                                      : number <= kFileStream
+                                          ? "NVMe " + std::to_string(kFileStream - number)
+                                          : "stream " + std::to_string(number));
     }
     return at->second;
   }
@@ -249,6 +261,16 @@ class WorkWriter {
     task.dispatch = Seconds::of(static_cast<double>(call.nanoseconds) * 1e-9);
     writer_.issue(writer_.add_task(std::move(task)), stream);
     writer_.host_wait_stream(stream);
+  }
+
+  StreamId files_of(const RecordedCall& call) {
+    return stream_of(kFileStream - static_cast<std::int32_t>(call.file.handle));
+  }
+
+  void file(const RecordedCall& call) {
+    Task task = times_.file(call);
+    task.dispatch = Seconds::of(static_cast<double>(call.nanoseconds) * 1e-9);
+    writer_.issue(writer_.add_task(std::move(task)), files_of(call));
   }
 
   void kernel(const RecordedCall& call) {
@@ -350,6 +372,11 @@ class WorkWriter {
         return on_host(call, times_.cpu_pass(Bytes::of(call.number)));
       case CallKind::cpu_adam:
         return on_host(call, times_.cpu_adam(Elements::of(call.number)));
+      case CallKind::file:
+        return file(call);
+      case CallKind::file_wait:
+        host(call);
+        return writer_.host_wait_stream(files_of(call));
       case CallKind::host_function:
       case CallKind::mark:
         return host(call);

@@ -97,6 +97,15 @@ Task cpu_optimizer_task(const CostsOf& costs, Elements parameters) {
   return task;
 }
 
+Task nvme_task(const CostsOf& costs, const NvmeLoad& load) {
+  Task task;
+  task.kind = TaskKind::nvme;
+  task.duration = nvme_time(load, costs.cluster.node, costs.coefficients);
+  if (load.read > Bytes::zero()) of(task.demands, SharedResource::nvme_read) = 1.0F;
+  if (load.write > Bytes::zero()) of(task.demands, SharedResource::nvme_write) = 1.0F;
+  return task;
+}
+
 Task host_memory_task(const CostsOf& costs, Bytes traffic) {
   const Node& node = costs.cluster.node;
   const double efficiency = costs.coefficients[Coefficient::cpu_adam_dram_efficiency];

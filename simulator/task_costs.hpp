@@ -10,6 +10,7 @@
 
 #include "model/cost/collective.hpp"
 #include "model/cost/kernel_time.hpp"
+#include "model/cost/nvme.hpp"
 #include "simulator/program.hpp"
 
 namespace zeroplan {
@@ -36,6 +37,9 @@ Task copy_task(
 
 // Of one rank; all ranks of the node update at the same time.
 Task cpu_optimizer_task(const CostsOf& costs, Elements parameters);
+
+// Of one rank, while so many ranks of the node do the same.
+Task nvme_task(const CostsOf& costs, const NvmeLoad& load);
 
 // One pass over host memory by each rank of the node.
 Task host_memory_task(const CostsOf& costs, Bytes traffic);

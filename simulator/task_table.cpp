@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "model/cost/nvme.hpp"
 #include "model/cost/optimizer_time.hpp"
 #include "model/predict/pass_costs.hpp"
 
@@ -194,12 +193,8 @@ TaskIndex TaskTable::nvme(bool reads, Bytes bytes) {
     load.requests.block = plan_.engine.aio_block_size;
     load.requests.threads = plan_.engine.aio_parallelism;
     load.requests.queue_depth = plan_.engine.aio_queue_depth;
-    Task task;
-    task.kind = TaskKind::nvme;
+    Task task = nvme_task({plan_.cluster, plan_.coefficients}, load);
     task.dispatch = host_.forward_operation;
-    task.duration = nvme_time(load, plan_.cluster.node, plan_.coefficients);
-    const SharedResource drive = reads ? SharedResource::nvme_read : SharedResource::nvme_write;
-    task.demands[static_cast<std::size_t>(drive)] = 1.0F;
     return task;
   });
 }

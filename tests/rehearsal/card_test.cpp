@@ -88,6 +88,17 @@ TEST_CASE("Pinned memory is counted apart, also where the program had it already
   CHECK(memory.use(0).used == 0);
 }
 
+TEST_CASE("Memory that mlock keeps counts as pinned, but copies do not know it") {
+  Memory memory(4 * kMiB, 0, 1);
+  int of_the_host = 0;
+  memory.lock(1 << 20);
+  memory.lock(1 << 10);
+  memory.unlock(1 << 20);
+  CHECK(memory.pinned().used == 1 << 10);
+  CHECK(memory.pinned().peak == (1 << 20) + (1 << 10));
+  CHECK(memory.where(&of_the_host).place == Place::elsewhere);
+}
+
 TEST_CASE("Reserved addresses do not count, memory without addresses does") {
   Memory memory(8 * kMiB, 0, 1);
   void* const range = memory.reserve_addresses(0, 64 * kMiB);

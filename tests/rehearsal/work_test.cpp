@@ -164,3 +164,17 @@ TEST_CASE("Collectives that are launched together are one") {
 TEST_CASE("One update alone is no step that could be timed") {
   CHECK_FALSE(time_step(read(step("1")), parse_cluster_text("1x8xH100"), Version{2, 6, 0}));
 }
+
+TEST_CASE("Files are read while the card computes, and the host waits for a handle's own") {
+  const std::string begun = "file\t0\t0\t1 read 35000000000 1048576 8 1\n";
+  const auto seconds_with = [&](const std::string& lines) {
+    const std::string one = step("3000").insert(step("3000").find("event\t3"), lines);
+    return timed(read(one + one)).step.total().seconds();
+  };
+  const double without = seconds_with("");
+  const double waited = seconds_with(begun + "file_wait\t0\t0\t1\n");
+  CHECK(waited > without + 1.0);  // drives of a few GB/s
+  CHECK(seconds_with(begun + "file_wait\t0\t0\t0\n") < waited);
+  CHECK_THROWS_AS(read("file\t0\t0\t1 read 64 1048576 0 1\n"), InputError);
+  CHECK_THROWS_AS(read("file\t0\t0\t1 erase 64 1048576 8 1\n"), InputError);
+}

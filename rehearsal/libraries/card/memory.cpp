@@ -150,6 +150,16 @@ void Memory::pin(void* address, std::size_t bytes) {
 
 bool Memory::unpin(void* address) { return free_pinned(address); }
 
+void Memory::lock(std::size_t bytes) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  count_pinned(bytes);
+}
+
+void Memory::unlock(std::size_t bytes) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  pinned_.used -= std::min(bytes, pinned_.used);
+}
+
 Where Memory::where(const void* address) const {
   const std::lock_guard<std::mutex> guard(mutex_);
   auto found = ranges_.upper_bound(number(address));

@@ -65,6 +65,9 @@ class Memory {
   // Memory that the program has already.
   void pin(void* address, std::size_t bytes);
   bool unpin(void* address);
+  // By mlock: it counts as pinned, but CUDA does not know of it.
+  void lock(std::size_t bytes);
+  void unlock(std::size_t bytes);
 
   Where where(const void* address) const;
   std::size_t total() const { return total_; }

@@ -197,6 +197,9 @@ void zeroplan_card_leave_out(std::uint64_t nanoseconds) {
   zeroplan::card::record().leave_out(nanoseconds);
 }
 
+void zeroplan_card_lock(std::size_t bytes) { zeroplan::card::memory().lock(bytes); }
+void zeroplan_card_unlock(std::size_t bytes) { zeroplan::card::memory().unlock(bytes); }
+
 void zeroplan_card_unknown_called(const char* name) {
   zeroplan::card::record().called_unknown(name);
 }

@@ -2,14 +2,20 @@
 //
 // A line of the file (ZEROPLAN_CARD_WORK) is KIND, stream, nanoseconds and what the kind says,
 // between tabs:
-//   kernel      GRID BLOCK SHARED-BYTES NAME     product  TYPE TRANSPOSES M N K BATCH
-//   collective  NAME BYTES RANKS GROUPED         copy     KIND BYTES PLACE: between card, pinned,
-//   elsewhere memset      BYTES                            host     a function of the host, which
-//   runs in the stream event       NUMBER: recorded on the stream   wait     NUMBER: the stream
-//   waits for the event sync        event NUMBER, stream, device: the host waits mark        PHASE:
-//   ends here op, op_end  an operation of torch, around what it launches (rehearsal/python,
-//   operations.py) cpu, adam   passes over the host's memory that were left out, in BYTES;
-//   parameters of CPU Adam
+// - kernel GRID BLOCK SHARED-BYTES NAME
+// - product TYPE TRANSPOSES M N K BATCH
+// - collective NAME BYTES RANKS GROUPED
+// - copy KIND BYTES PLACE: between card, pinned, elsewhere
+// - memset BYTES
+// - host: a function of the host, which runs in the stream
+// - event NUMBER: recorded on the stream
+// - wait NUMBER: the stream waits for the event
+// - sync event NUMBER, stream, device: the host waits
+// - mark PHASE: ends here
+// - op, op_end: an operation of torch, around what it launches (rehearsal/python, operations.py)
+// - cpu BYTES, adam PARAMETERS: passes over the host's memory that were left out, CPU Adam
+// - file HANDLE read|write BYTES BLOCK DEPTH THREADS: DeepSpeed's asynchronous I/O begins one
+// - file_wait HANDLE: the host waits for all of them
 // Nanoseconds are the calling thread's own time since its line before: of the processor, so that
 // waiting and other programs do not count, and without what writing and the rehearsal's Python
 // take. Names of kernels are the linker's, cut off. Types are those of the library that was called.

@@ -37,6 +37,15 @@ def leave_out(nanoseconds):
     _card.zeroplan_card_leave_out(ctypes.c_uint64(max(0, nanoseconds)))
 
 
+def lock(count):
+    """Bytes of the host's memory that stay where they are, by mlock: CUDA does not know of them."""
+    _card.zeroplan_card_lock(ctypes.c_size_t(count))
+
+
+def unlock(count):
+    _card.zeroplan_card_unlock(ctypes.c_size_t(count))
+
+
 def read_settings():
     """The card is what the environment says now. Before its first use only."""
     _card.zeroplan_card_read_settings()

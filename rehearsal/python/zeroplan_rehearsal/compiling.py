@@ -34,7 +34,8 @@ def install(module):
     import torch
 
     overrides = importlib.import_module("torch.overrides")
-    context = module._TorchDynamoContext
+    # Of what torch.compile returns alone: before torch 2.3 functions that it shall leave alone share its parent's call.
+    context = module.OptimizeContext
     original = context.__call__
 
     @functools.wraps(original)

@@ -4,7 +4,7 @@ What they allocate is allocated by DeepSpeed's Python around them, which is real
 """
 
 
-from . import card
+from . import card, nvme
 
 
 def _update_on_card(chunk, overflow, lists, *_):
@@ -21,7 +21,15 @@ def _update_on_host(optimizer, step, lr, beta1, beta2, eps, weight_decay, bias_c
         card.note("adam", str(params.numel()))
 
 
-_FUNCTIONS = {"multi_tensor_adam": _update_on_card, "adam_update": _update_on_host}
+_FUNCTIONS = {
+    "multi_tensor_adam": _update_on_card,
+    "adam_update": _update_on_host,
+    "aio_handle": nvme.AsyncIOHandle,
+    "gds_handle": nvme.AsyncIOHandle,
+    "pin_handle": nvme.PinHandle,
+}
+# Those whose builders ask this machine for libraries that nothing here needs.
+_EVERYWHERE = {"async_io", "gds", "pin_memory"}
 
 
 class Extension:
@@ -37,7 +45,19 @@ def install(module):
     def load(self, verbose=True):
         return made.setdefault(self.name, Extension())
 
+    def compatible(self, verbose=False):
+        return True
+
+    def defined(cls, **more):
+        """Builders that load or look in a way of their own."""
+        super(module.OpBuilder, cls).__init_subclass__(**more)
+        if "load" in vars(cls):
+            cls.load = load
+        if getattr(cls, "NAME", None) in _EVERYWHERE:
+            cls.is_compatible = compatible
+
     builder = module.OpBuilder
     builder.load = builder.jit_load = load
-    builder.is_compatible = lambda self, verbose=False: True
+    builder.is_compatible = compatible
     builder.is_installed = lambda self: False
+    builder.__init_subclass__ = classmethod(defined)

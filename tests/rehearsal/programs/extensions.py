@@ -182,10 +182,10 @@ def grpo():
 # --- DeepSpeed
 
 
-def zero3():
+def zero3(**more):
     import deepspeed
 
-    settings = {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3},
+    settings = {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3, **more},
                 "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}
     model = llama()
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
@@ -193,6 +193,16 @@ def zero3():
         tokens = ids()
         engine.backward(engine(input_ids=tokens, labels=tokens).loss)
         engine.step()
+
+
+def zero3_offload(device="cpu", **more):
+    to = {"device": device, "pin_memory": True, **more}
+    zero3(offload_optimizer=to, offload_param=to)
+
+
+def zero3_nvme():
+    with tempfile.TemporaryDirectory() as folder:
+        zero3_offload("nvme", nvme_path=folder)
 
 
 def pipeline():
