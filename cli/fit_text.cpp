@@ -287,7 +287,7 @@ std::vector<std::string> row_of(const FitAnswer& answer, std::size_t index) {
   const StepResult& result = row.result;
   const BatchSizes batch = batch_of(row);
   return {answer.recommended == index ? "*" : "",
-          std::to_string(row.strategy.stage),
+          sharding_name(row.strategy),
           std::string(name(row.strategy.offload_optimizer)),
           std::string(name(row.strategy.offload_parameter)),
           std::string(name(kActivationCheckpointingNames, row.strategy.checkpointing)),
@@ -327,13 +327,15 @@ std::string strategies_text(const FitAnswer& answer, bool all, const Translation
     rows.push_back(row_of(answer, index));
     any_rough = any_rough || is_rough(answer.strategies[index]);
   }
+  const TrainingEngine engine = answer.strategies.front().strategy.engine;
+  const bool runs_zero = engine != TrainingEngine::fsdp && engine != TrainingEngine::ddp;
   std::string hint = any_rough ? "~: by the closed form; the others were simulated\n" : "";
   if (!all && rows.size() < answer.strategies.size()) {
     hint += "Each with the better checkpointing; --all: with both\n";
   }
   return "\n" +
          table({{""},
-                {"ZeRO", Align::right},
+                {runs_zero ? "ZeRO" : "sharding", runs_zero ? Align::right : Align::left},
                 {"optimizer"},
                 {"parameters"},
                 {"checkpointing"},
@@ -377,7 +379,11 @@ std::string fit_text(const FitAnswer& answer, bool all, const Translation& words
     about += headroom_text(answer, best) + one_node_text(answer) + runners_up_text(answer) +
              host_memory_text(answer) + trainer_lines(best.plan);
     text += words.text(about) + strategies_text(answer, all, words);
-    text += "\nds_config.json:\n" + emit(written_ds_config(best.plan)).dump(2) + "\n";
+    if (runs_deepspeed(best.plan.workload)) {
+      text += "\nds_config.json:\n" + emit(written_ds_config(best.plan)).dump(2) + "\n";
+    } else {
+      text += "\n" + words.text("The files that start it: -o DIR\n");
+    }
   } else {
     text += words.text(no_text(answer) + remedies_text(answer) + host_memory_text(answer)) +
             strategies_text(answer, all, words);

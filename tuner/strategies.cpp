@@ -143,8 +143,16 @@ std::string_view name(OffloadDevice device) {
   return "";
 }
 
+std::string sharding_name(const Strategy& strategy) {
+  if (strategy.engine == TrainingEngine::ddp) return "none";
+  if (strategy.engine != TrainingEngine::fsdp) return std::to_string(strategy.stage);
+  return strategy.stage == 3 ? "FULL_SHARD" : strategy.stage == 0 ? "NO_SHARD" : "SHARD_GRAD_OP";
+}
+
 std::string describe(const Strategy& strategy) {
   std::string text = "ZeRO-" + std::to_string(strategy.stage);
+  if (strategy.engine == TrainingEngine::ddp) text = "DDP";
+  if (strategy.engine == TrainingEngine::fsdp) text = "FSDP " + sharding_name(strategy);
   const OffloadDevice optimizer = strategy.offload_optimizer;
   const OffloadDevice parameters = strategy.offload_parameter;
   if (optimizer == parameters && optimizer != OffloadDevice::none) {
@@ -199,31 +207,60 @@ bool holds_frozen_weights(const Plan& plan) {
          FetchCoordinator::holds_recomputed_weights(plan.engine.version);
 }
 
+namespace {
+
+struct Placement {
+  int stage = 0;
+  OffloadDevice optimizer = OffloadDevice::none;
+  OffloadDevice parameter = OffloadDevice::none;
+};
+
+std::vector<Placement> placements(TrainingEngine engine, bool has_pipeline) {
+  constexpr OffloadDevice kNone = OffloadDevice::none;
+  constexpr OffloadDevice kCpu = OffloadDevice::cpu;
+  constexpr OffloadDevice kNvme = OffloadDevice::nvme;
+  if (engine == TrainingEngine::ddp) return {{0, kNone, kNone}};
+  if (engine == TrainingEngine::fsdp)
+    return {{2, kNone, kNone}, {3, kNone, kNone}, {3, kCpu, kCpu}};
+  std::vector<Placement> found = {{0, kNone, kNone}, {1, kNone, kNone}, {1, kCpu, kNone}};
+  if (has_pipeline) return found;  // pipe/engine.py PipelineEngine.__init__
+  for (const Placement& more : {Placement{2, kNone, kNone},
+                                {2, kCpu, kNone},
+                                {3, kNone, kNone},
+                                {3, kCpu, kNone},
+                                {3, kCpu, kCpu},
+                                {3, kNvme, kNone},
+                                {3, kNvme, kNvme}}) {
+    found.push_back(more);
+  }
+  return found;
+}
+
+TrainingEngine engine_of(const Scenario& scenario) {
+  const Said* said = scenario.find(ScenarioKey::engine);
+  if (said == nullptr) return TrainingEngine::deepspeed;
+  return find(kTrainingEngineNames, said->value.as_string()).value_or(TrainingEngine::deepspeed);
+}
+
+}  // namespace
+
 std::vector<Strategy> strategies(const Scenario& scenario) {
   std::vector<ActivationCheckpointing> checkpointing = {ActivationCheckpointing::none,
                                                         ActivationCheckpointing::full};
   if (const Said* said = scenario.find(ScenarioKey::activation_checkpointing)) {
     checkpointing = {*find(kActivationCheckpointingNames, said->value.as_string())};
   }
-  constexpr OffloadDevice kNone = OffloadDevice::none;
-  constexpr OffloadDevice kCpu = OffloadDevice::cpu;
-  constexpr OffloadDevice kNvme = OffloadDevice::nvme;
   const Said* stages = scenario.find(ScenarioKey::pipeline_parallel);
   const bool has_pipeline = stages != nullptr && stages->value.as_integer() > 1;
-  const int last = has_pipeline ? 1 : 3;  // pipe/engine.py PipelineEngine.__init__
+  const TrainingEngine engine = engine_of(scenario);
   std::vector<Strategy> result;
-  for (int stage = 0; stage <= last; ++stage) {
-    std::vector<std::pair<OffloadDevice, OffloadDevice>> offloads = {{kNone, kNone}};
-    if (stage >= 1) offloads.emplace_back(kCpu, kNone);
-    if (stage == 3) {
-      offloads.emplace_back(kCpu, kCpu);
-      offloads.emplace_back(kNvme, kNone);
-      offloads.emplace_back(kNvme, kNvme);
-    }
-    for (const auto& [optimizer, parameter] : offloads) {
-      for (const ActivationCheckpointing kind : checkpointing) {
-        result.push_back({stage, optimizer, parameter, kind});
-      }
+  for (const Placement& placement : placements(engine, has_pipeline)) {
+    for (const ActivationCheckpointing kind : checkpointing) {
+      result.push_back({.stage = placement.stage,
+                        .offload_optimizer = placement.optimizer,
+                        .offload_parameter = placement.parameter,
+                        .checkpointing = kind,
+                        .engine = engine});
     }
   }
   return result;
@@ -233,9 +270,12 @@ DsConfig strategy_config(const Strategy& strategy,
                          const DsConfig* base,
                          const Model& model,
                          OptimizerName optimizer) {
-  DsConfig config = base != nullptr ? *base : small_config(optimizer);
+  // PyTorch's own engines read stage and offload alone.
+  const bool for_torch =
+      strategy.engine == TrainingEngine::fsdp || strategy.engine == TrainingEngine::ddp;
+  DsConfig config = base != nullptr ? *base : for_torch ? DsConfig() : small_config(optimizer);
   config.set(Knob::zero_stage, std::int64_t{strategy.stage});
-  if (base == nullptr) add_bucket_defaults(strategy, config);
+  if (base == nullptr && !for_torch) add_bucket_defaults(strategy, config);
   clear_offload(config);
   set_offload(strategy, model, SwapFolders(base), config);
   return config;

@@ -20,11 +20,17 @@ struct Strategy {
   // are slower and host memory is spared.
   bool pinned = true;
   bool small_sub_groups = false;
+  // Under FSDP stage 3 is full sharding, 2 sharding of gradients and optimizer alone
+  // (docs/contract.md, "FSDP through ds_config").
+  TrainingEngine engine = TrainingEngine::deepspeed;
 };
 
 std::string_view name(OffloadDevice device);
-// "ZeRO-3, optimizer on cpu, full checkpointing"
+// "ZeRO-3, optimizer on cpu, full checkpointing", "FSDP FULL_SHARD", "DDP".
 std::string describe(const Strategy& strategy);
+
+// How it is called in a column: the ZeRO stage, or FSDP's sharding.
+std::string sharding_name(const Strategy& strategy);
 
 // Same stage and offload.
 bool same_placement(const Strategy& a, const Strategy& b);
@@ -42,7 +48,8 @@ bool holds_frozen_weights(const Plan& plan);
 
 // The combinations that DeepSpeed accepts and that differ: stages 0 to 3; the optimizer offloaded
 // to the CPU from stage 1 on; parameters too, and NVMe, in stage 3 (stages 1 and 2 treat NVMe as
-// CPU). Each with the checkpointing that was said, or without and with.
+// CPU). Of other engines what they have: FSDP's two shardings and its offload, which is of
+// everything; DDP alone. Each with the checkpointing that was said, or without and with.
 std::vector<Strategy> strategies(const Scenario& scenario);
 
 // The knobs of a strategy: those of `base` where the user gave a file, else a small file that sets

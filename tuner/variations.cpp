@@ -129,6 +129,7 @@ std::string describe(const Variation& variation, const Plan& base) {
   std::string text;
   for (const Change& change : variation.changes) {
     const Json old = std::visit([&](auto key) { return value_of(base, key); }, change.key);
+    if (value_text(old) == value_text(change.value)) continue;  // said for the sake of the others
     text += (text.empty() ? "" : "; ") + std::string(spelling(change)) + " " + value_text(old) +
             " -> " + value_text(change.value);
   }

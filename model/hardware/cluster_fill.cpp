@@ -31,13 +31,14 @@ Quantity<T> assumed(T value, const std::string& source, double spread = kAssumed
   return result;
 }
 
-// Is it said to have what no desktop processor offers? Source: Intel Core and AMD Ryzen desktop
-// processors: one socket, up to 24 cores, two channels with two modules of 64 GB each. More cards
-// than such a board has slots for say nothing about memory, where a guess had better be small.
+// Is it said to have what no desktop offers? Source: Intel Core and AMD Ryzen desktop processors:
+// one socket, up to 24 cores, two channels with two modules of 64 GB each; boards take four GPUs at
+// most.
 bool outgrows_workstation(const ClusterGiven& given) {
   constexpr Bytes kMostMemory = 256_GiB;
   constexpr std::int64_t kMostCores = 24;
-  return given.cpu_sockets.value_or(1) > 1 ||
+  constexpr std::int64_t kMostGpus = 4;
+  return given.cpu_sockets.value_or(1) > 1 || given.gpus_per_node > kMostGpus ||
          (given.host_memory && given.host_memory->value > kMostMemory) ||
          (given.cpu_cores && given.cpu_cores->value > kMostCores);
 }

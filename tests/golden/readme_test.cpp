@@ -1,4 +1,5 @@
-// The output shown in README.md, README.zh.md and docs/articles.md is what the program prints.
+// The output shown in README.md, README.zh.md, docs/articles.md, docs/tutorial.md and docs/gallery.md
+// is what the program prints.
 // UPDATE_GOLDEN=1 rewrites it. A mark holds a command and pipes, so that a part may be shown:
 // `<!-- output of: zeroplan fit 7B 8xA100 | sed -n 1,9p -->`.
 #include <cstdio>
@@ -61,4 +62,10 @@ TEST_CASE("README.zh.md shows what the program prints") { check_outputs("README.
 
 TEST_CASE("docs/articles.md answers the articles' questions as the program does") {
   check_outputs("docs/articles.md");
+}
+
+TEST_CASE("docs/tutorial.md shows what the program prints") { check_outputs("docs/tutorial.md"); }
+
+TEST_CASE("docs/gallery.md answers its questions as the program does") {
+  check_outputs("docs/gallery.md");
 }
