@@ -4,6 +4,7 @@
 
 #include "model/plan/resolver.hpp"
 #include "model/plan/software_sets.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -59,12 +60,17 @@ void resolve_software(Resolver& r) {
   }
 }
 
+bool trainer_asks_for_fused(const Software& software) {
+  return software.transformers_act(ReleaseRule::trainer_asks_for_fused) &&
+         software.torch_acts(ReleaseRule::trusts_fused_adam);
+}
+
 // transformers' own classes hold their experts as the release does; others' keep a list of modules.
 void take_experts(Resolver& r, const Prepared& prepared) {
   const bool own_classes = r.text(ScenarioKey::implementation).value_or("hf") == "hf" &&
                            r.plan.workload.engine != TrainingEngine::embedded;
   if (prepared.model_with_fused_experts != nullptr && own_classes &&
-      has_fused_experts(r.plan.software.transformers)) {
+      r.plan.software.transformers_act(ReleaseRule::fuses_experts)) {
     r.plan.model = prepared.model_with_fused_experts;
   }
 }

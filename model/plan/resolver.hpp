@@ -42,6 +42,8 @@ void warn_outside_profile(Resolver& resolver);
 // resolve_software.cpp: the releases, said or tried together; the layout of the model's experts in
 // them, which replaces plan.model.
 void resolve_software(Resolver& resolver);
+// Whether the Trainer, where nobody says, takes torch's AdamW with fused=True.
+bool trainer_asks_for_fused(const Software& software);
 void take_experts(Resolver& resolver, const Prepared& prepared);
 
 // resolve_method.cpp: full fine-tuning or adapters; replaces plan.model.
