@@ -163,6 +163,15 @@ inline constexpr std::array kDeepSpeedRows{
                {},
                "stage 3's copy of a gradient to the host does not block",
                "runtime/zero/stage3.py:partition_grads of 0.18.9 and 0.19.6"},
+    ReleaseRow{
+        ReleaseRule::sums_in_fp32_partition,
+        Package::deepspeed,
+        {0, 19, 8},
+        {},
+        "stage 2 with fp32 accumulation adds a rank's share of the gradients up in fp32, not "
+        "in the model's format (not counted: a warning says how much)",
+        "runtime/zero/stage_1_and_2.py:_build_compact_grad_partition_buffer of 0.19.8; "
+        "rehearsals of 0.19.6 and 0.19.8"},
     // --- DeepSpeed: optimizer, masters, initialization ---
     ReleaseRow{ReleaseRule::stage1_without_zero,
                Package::deepspeed,

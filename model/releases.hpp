@@ -43,6 +43,7 @@ enum class ReleaseRule : std::uint8_t {
   counts_micro_steps,
   casts_gradient_on_gpu,
   copies_gradient_in_background,
+  sums_in_fp32_partition,
   // --- DeepSpeed: optimizer, masters, initialization ---
   stage1_without_zero,
   makes_states_at_step,

@@ -483,6 +483,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   divide_model(r);
   r.plan.engine = engine_config(r.plan);
   r.plan.engine_parameters = engine_parameters(r.plan);
+  warn_of_release(r);
   resolve_torch_engine(r);
   r.throw_problems();
   warn_outside_profile(r);

@@ -44,6 +44,8 @@ void warn_outside_profile(Resolver& resolver);
 void resolve_software(Resolver& resolver);
 // Whether the Trainer, where nobody says, takes torch's AdamW with fused=True.
 bool trainer_asks_for_fused(const Software& software);
+// Of what its release is known to do and no prediction counts.
+void warn_of_release(Resolver& resolver);
 void take_experts(Resolver& resolver, const Prepared& prepared);
 
 // resolve_method.cpp: full fine-tuning or adapters; replaces plan.model.

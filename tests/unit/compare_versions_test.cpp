@@ -122,3 +122,23 @@ TEST_CASE("the Trainer asks for fused AdamW since transformers 4.54, under torch
   CHECK(taken("2.8.0", "4.53.3") == OptimizerImplementation::foreach);
   CHECK(taken("2.7.1", "4.54.0") == OptimizerImplementation::foreach);
 }
+
+TEST_CASE("what a release adds and no prediction counts is a warning", "[versions]") {
+  const auto warnings = [](const char* deepspeed, const char* sums) {
+    Scenario scenario = scenario_of("{}");
+    const Origin origin = {"test", ""};
+    Json config = Json::object({{"zero_optimization", Json::object({{"stage", 2}})},
+                                {"bf16", Json::object({{"enabled", true}})},
+                                {"data_types", Json::object({{"grad_accum_dtype", sums}})}});
+    scenario.set(ScenarioKey::ds_config, std::move(config), origin);
+    scenario.set(ScenarioKey::deepspeed_version, Json(deepspeed), origin);
+    const Plan plan = resolve(scenario);
+    return std::count_if(
+        plan.warnings.begin(), plan.warnings.end(), [](const std::string& warning) {
+          return warning.find("sums gradients of stage 2 in fp32") != std::string::npos;
+        });
+  };
+  CHECK(warnings("0.19.8", "fp32") == 1);
+  CHECK(warnings("0.19.8", "bf16") == 0);
+  CHECK(warnings("0.19.6", "fp32") == 0);
+}
