@@ -17,6 +17,12 @@ constexpr OptionInfo kClusters = {
     "",
     "LIST|all",
     "instead of CLUSTER: which of these, or of all in the price list: 8xA100-80G,2x8xH100"};
+constexpr OptionInfo kCompareVersions = {
+    "--compare-versions",
+    "",
+    "[SETS|all]",
+    "the same under sets of releases DEEPSPEED/TORCH/TRANSFORMERS, and what changes between them: "
+    "0.16.4/2.6/4.50,0.19.6/2.11/5.17 (those of docs/software.md)"};
 constexpr OptionInfo kTokens = {
     "--tokens", "", "N", "of the whole training, for hours and cost: 1B"};
 constexpr OptionInfo kPrices = {
@@ -32,6 +38,7 @@ constexpr std::array kFitOptions = {
     kForce,
     OptionInfo{"--all", "", "", "strategies without and with activation checkpointing"},
     kClusters,
+    kCompareVersions,
     kTokens,
     kPrices,
     kGpuPrice,
@@ -43,6 +50,7 @@ constexpr std::array kFitOptions = {
 constexpr std::array kSimulateOptions = {
     kConfidence,
     OptionInfo{"--require-fit", "", "", "exit with 3 when it does not fit"},
+    kCompareVersions,
     OptionInfo{"--rank", "", "N", "GPU memory of this rank (the one that needs the most)"},
     OptionInfo{"--batch",
                "",

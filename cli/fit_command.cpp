@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.hpp"
+#include "cli/compare_versions.hpp"
 #include "cli/cost_options.hpp"
 #include "cli/fit_text.hpp"
 #include "cli/freed_memory.hpp"
@@ -101,6 +102,9 @@ int run_fit(const Arguments& arguments, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
   PredictOptions options;
   options.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(options.confidence);
+  if (arguments.has("compare-versions")) {
+    return compare_fit(arguments, scenario, options, streams);
+  }
   if (const auto code = answer_which_gpu(arguments, options, streams)) return *code;
   const FitAnswer answer = fit(scenario, options);
   // Files first: where they cannot be written, standard output holds the error alone.

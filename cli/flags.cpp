@@ -148,6 +148,14 @@ class WordReader {
     at->second += '\n' + *value;
   }
 
+  // What --compare-versions takes, whose value may be left out: a model or a cluster that follows
+  // it has no release in front.
+  static bool is_release_list(const std::string& word) {
+    const std::size_t slash = word.find('/');
+    const bool release = word.find_first_not_of("0123456789.") == slash;
+    return word == "all" || (release && slash > 0 && word.find('/', slash + 1) < word.size());
+  }
+
   // "KEY=VALUE ...": may be said several times; its values are kept apart by line breaks.
   static bool repeats(const Flag& flag) { return flag.value.ends_with("..."); }
 
@@ -155,6 +163,7 @@ class WordReader {
     const bool boolean = flag.key != nullptr && flag.key->type == ScenarioType::boolean;
     const bool more = at_ < words_.size();
     if (boolean && (!more || !parse_switch(words_[at_]))) return "true";
+    if (flag.value.starts_with('[') && (!more || !is_release_list(words_[at_]))) return "";
     if (!more) fail(flag, "a value, " + flag.value, "nothing");
     if (looks_like_flag(words_[at_]) && find(words_[at_].substr(0, words_[at_].find('=')))) {
       fail(flag, "a value, " + flag.value, "the flag " + words_[at_]);

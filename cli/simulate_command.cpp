@@ -2,6 +2,7 @@
 #include <ostream>
 
 #include "cli/commands.hpp"
+#include "cli/compare_versions.hpp"
 #include "cli/simulate_batch.hpp"
 #include "cli/simulate_text.hpp"
 #include "cli/write_file.hpp"
@@ -55,6 +56,9 @@ int run_simulate(const Arguments& arguments, Streams streams) {
   confidence = arguments.real("confidence", 0.01, 0.9999).value_or(confidence);
   if (const auto rank = arguments.integer("rank", 0, kMostRanks)) {
     options.rank = static_cast<int>(*rank);
+  }
+  if (arguments.has("compare-versions")) {
+    return compare_simulate(arguments, options.predict, streams);
   }
   if (const auto file = arguments.text("batch")) {
     reject_beside_batch(arguments);

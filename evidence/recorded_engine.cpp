@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "model/diagnostic.hpp"
+#include "model/releases.hpp"
 #include "model/software.hpp"
 
 namespace zeroplan {
@@ -80,13 +81,10 @@ bool enabled(const Json* ds_config, std::string_view section) {
 // What 0.0.0 stands for: the release that was recorded from source.
 constexpr Version kRecordedFromSource{.major = 0, .minor = 19, .patch = 6};
 
-constexpr Version kPinsByDefault{.major = 0, .minor = 19, .patch = 5};   // #8207
-constexpr Version kClipsByDefault{.major = 0, .minor = 19, .patch = 3};  // #8068, #8035
-
 // ---- configuration ----
 
-void read_offload(const Json* zero, const Version& release, EngineConfig& config) {
-  const bool pins = release >= kPinsByDefault;
+void read_offload(const Json* zero, EngineConfig& config) {
+  const bool pins = config.acts(ReleaseRule::pins_by_default);
   OffloadOptimizerConfig& optimizer = config.offload_optimizer;
   const Json* section = find(zero, "offload_optimizer");
   read(zero, "offload_optimizer", optimizer.device);
@@ -133,7 +131,7 @@ EngineConfig read_config(const Json& recording, const Version& release) {
   const Json& ds_config = recorded_member(recording, "", "ds_config");
   const Json* zero = find(&ds_config, "zero_optimization");
   EngineConfig config;
-  config.version = nearest_described(release).version;
+  config.release = release;
   read(zero, "stage", config.stage);
   if (config.stage < 0 || config.stage > 3) {
     fail("/ds_config/zero_optimization/stage", "0 to 3", find(zero, "stage"));
@@ -162,7 +160,7 @@ EngineConfig read_config(const Json& recording, const Version& release) {
   read(&ds_config, "communication_data_type", config.communication_dtype);
   config.gradient_accumulation_dtype = config.model_dtype;
   if (config.stage == 0 && config.model_dtype == DType::bf16 &&
-      config.version < DeepSpeedVersion::v0_17) {
+      !config.acts(ReleaseRule::sums_bf16_in_bf16)) {
     config.gradient_accumulation_dtype = DType::fp32;  // engine.py get_data_types
   }
   read(find(&ds_config, "data_types"), "grad_accum_dtype", config.gradient_accumulation_dtype);
@@ -173,12 +171,13 @@ EngineConfig read_config(const Json& recording, const Version& release) {
   read(zero, "contiguous_gradients", config.contiguous_gradients);
   read(zero, "use_multi_rank_bucket_allreduce", config.use_multi_rank_bucket_allreduce);
   read(zero, "round_robin_gradients", config.round_robin_gradients);
-  read_offload(zero, release, config);
+  read_offload(zero, config);
   read_stage3(zero, config.stage3);
   config.stage3.zero_init = find(recording.find("init"), "zero_init_events") != nullptr;
-  config.gradient_clipping = release >= kClipsByDefault ? 1.0 : 0.0;
+  const bool clips = config.acts(ReleaseRule::clips_by_default);
+  config.gradient_clipping = clips ? 1.0 : 0.0;
   read(&ds_config, "gradient_clipping", config.gradient_clipping);
-  config.check_gradient_overflow = release >= kClipsByDefault;
+  config.check_gradient_overflow = clips;
   read(find(&ds_config, "bf16"), "check_grad_overflow", config.check_gradient_overflow);
   drop_what_is_ignored(config);
   return config;

@@ -69,7 +69,7 @@ EngineConfig read_config(const Json& recording) {
                                                     : DType::fp32;
   const Json* software = recording.find("software");
   if (software != nullptr && software->is_string()) {
-    config.version = nearest_described(recorded_release(software->as_string())).version;
+    config.release = recorded_release(software->as_string());
   }
   read_flag(&zero, "overlap_comm", config.overlap_comm);
   Stage3Config& stage3 = config.stage3;

@@ -5,6 +5,7 @@
 
 #include "evidence/event_text.hpp"
 #include "model/diagnostic.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 
@@ -118,7 +119,7 @@ void BufferReplay::add_buffer(const EngineBuffer& buffer, EngineMoment moment, L
   if (buffer.bytes < kSmallestRecorded) return;
   std::string name = path(buffer);
   Elements elements = buffer.elements;
-  const bool gradient_view = stepped_ || engine_.config.version < DeepSpeedVersion::v0_16;
+  const bool gradient_view = stepped_ || !engine_.config.acts(ReleaseRule::leaves_view_at_step);
   if (gradient_view && buffer.attribute == "fp32_groups_gradients_flat" &&
       engine_.config.gradient_accumulation_dtype == DType::fp32) {
     // BF16_Optimizer's step (up to 0.14 its making) leaves a view of it as the gradient of the
@@ -138,7 +139,8 @@ void BufferReplay::add_buffer(const EngineBuffer& buffer, EngineMoment moment, L
     name = in_sub_group(first->parameters.front());
     elements = partitioned_numel(engine_.parameters[at].numel, partition_ranks(engine_.config));
   }
-  if (buffer.attribute == "lp_param_buffer" && engine_.config.version < DeepSpeedVersion::v0_16) {
+  if (buffer.attribute == "lp_param_buffer" &&
+      !engine_.config.acts(ReleaseRule::names_weight_buffer)) {
     // It had no name of its own: it is met through the partition of the first parameter.
     name = "fp16_partitioned_groups[0][0]";
     const auto first = static_cast<std::size_t>(sub_groups_.front().parameters.front());

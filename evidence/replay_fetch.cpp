@@ -6,6 +6,7 @@
 
 #include "evidence/fetch_reader.hpp"
 #include "model/engine/fetch_coordinator.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -269,7 +270,9 @@ class Replay {
   }
 
   // Up to 0.14 the trace and the counters are reset at the end of a backward.
-  bool resets_after_backward() const { return recorded_.config.version < DeepSpeedVersion::v0_16; }
+  bool resets_after_backward() const {
+    return !recorded_.config.acts(ReleaseRule::resets_trace_in_forward);
+  }
 
   // Reports the first difference of a step.
   void compare(std::size_t at, const Lines& recorded) {

@@ -11,6 +11,7 @@
 #include "model/diagnostic.hpp"
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/optimizer_step.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 
@@ -118,7 +119,7 @@ void StepReplay::take_actions() {
     }
     // Up to 0.18 the copy to the fp32 gradient is no function of its own that could be recorded.
     if (action.kind == ActionKind::gradient_to_master && engine_.config.stage == 3 &&
-        engine_.config.version < DeepSpeedVersion::v0_19) {
+        !engine_.config.acts(ReleaseRule::names_master_copy)) {
       continue;
     }
     add(event_text(action, actions_, engine_.config.stage, engine_.finished_events, outstanding_));

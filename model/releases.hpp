@@ -1,88 +1,174 @@
-// What single releases of DeepSpeed do that changes memory, time or results: one row for each
-// difference, with the releases it holds for and its source.
+// What single releases of DeepSpeed, torch and transformers do that changes memory, time or
+// results: the one place where releases are told apart.
 //
-// Code asks acts(rule, release) instead of comparing versions itself, and lint's rule release-trap
-// reads the same rows. More comparisons of releases stand in model/engine, model/implementations
-// and simulator; a row is added here when its code asks this table.
+// Code asks `acts(rule, release)`, or `acts(rule)` of what carries its releases (EngineConfig,
+// GraphOptions, Software), and compares no numbers itself. A new difference is one name here and
+// one row in release_rows_*.hpp, with the releases it holds for and where that was seen. Three
+// tables keep releases of their own, and for the same reason as data: knobs.hpp (which keys a
+// release reads, and their defaults), configs/software.json (what was installed together; models'
+// classes) and software.cpp (which releases of DeepSpeed were read).
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
+#include <span>
 #include <string_view>
 
-#include "model/software.hpp"
+#include "model/release_rule.hpp"
 
 namespace zeroplan {
 
+// Each row of release_rows_*.hpp, which says what it is. Names say what a release that acts does.
 enum class ReleaseRule : std::uint8_t {
-  // Stage 3 keeps the weights of what is recomputed without reentrance gathered until the step.
+  // --- DeepSpeed: when stage 3 gathers and releases weights ---
+  resets_trace_in_forward,
+  keeps_available_count,
+  agrees_on_trace_length,
+  releases_leftovers,
+  attributes_recomputation,
   misses_recomputed_ends,
-  // Stage 1 in bf16 with fp32 accumulation takes the optimizer without ZeRO.
-  stage1_without_zero,
-  // MiCS reduces gradients over all ranks although a shard group holds the weights.
+  leaf_modules_by_default,
+  waits_after_lone_gather,
+  gathers_without_copy,
   mics_reduces_over_all,
+  // --- DeepSpeed: gradients ---
+  stage1_reads_options,
+  makes_buckets_on_demand,
+  bucket_in_communication_dtype,
+  waits_both_ways,
+  waits_for_every_bucket,
+  reuses_bucket_too_early,
+  sums_whole_gradients,
+  keeps_bf16_gradients,
+  frees_bf16_gradients,
+  sums_bf16_in_bf16,
+  counts_micro_steps,
+  casts_gradient_on_gpu,
+  copies_gradient_in_background,
+  sums_in_fp32_partition,
+  // --- DeepSpeed: optimizer, masters, initialization ---
+  stage1_without_zero,
+  makes_states_at_step,
+  pins_master_always,
+  pins_master_as_asked,
+  pins_by_default,
+  clips_by_default,
+  casts_weights_on_host,
+  flattens_on_gpu,
+  clones_cast_master,
+  checks_bf16_overflow,
+  scan_reduces_first,
+  locks_nvme_pool,
+  // --- DeepSpeed: what its parser refuses (zeroplan lint) ---
+  stage1_refuses_scaling,
+  needs_pydantic_2,
+  refuses_zero_loss_scale,
+  sums_in_model_format,
+  reads_local_accumulator,
+  autotp_refuses_stage3,
+  manages_accumulation,
+  refuses_empty_buckets,
+  // --- DeepSpeed: what can be installed with it, and how recordings name its parts ---
+  annotates_with_list,
+  imports_newer_names,
+  leaves_view_at_step,
+  names_weight_buffer,
+  names_master_copy,
+  // --- torch ---
+  creates_context_in_parts,
+  loads_kernels_lazily,
+  has_sdpa,
+  updates_lists_by_default,
+  goes_with_flash_attn_2,
+  sdpa_has_flash_2,
+  sdpa_takes_strided,
+  composer_has_flash_2,
+  sdpa_groups_heads,
+  math_attention_in_fp32,
+  first_cudnn_attention,
+  drops_old_names,
+  keeps_lt_workspace,
+  infers_list_annotations,
+  holds_tensors_for_nccl,
+  trusts_fused_adam,
+  prefers_cudnn_attention,
+  // --- transformers: Trainer, loading, checkpointing ---
+  rank0_reads_shards,
+  trainer_has_liger,
+  rounds_steps_up,
+  trainer_asks_for_fused,
+  checkpoints_without_reentrance,
+  checkpointing_requires_gradient,
+  trainer_drops_cache,
+  // --- transformers: attention ---
+  masks_scores_once,
+  llama_has_sdpa,
+  phi_has_sdpa,
+  bert_has_sdpa,
+  gpt2_has_sdpa,
+  roberta_has_sdpa,
+  gpt_neox_has_sdpa,
+  opt_has_sdpa,
+  distilbert_has_sdpa,
+  gpt_neox_copies_heads,
+  shares_attention_code,
+  gemma2_has_sdpa,
+  phi_keeps_format,
+  gpt_neox_rewritten,
+  opt_keeps_heads,
+  opt_shares_attention_code,
+  masks_by_utilities,
+  groups_heads_in_sdpa,
+  gpt_bigcode_rewritten,
+  gpt2_adds_mask,
+  attention_keeps_views,
+  cache_concatenates,
+  bert_shares_attention_code,
+  hybrids_keep_cache,
+  gpt2_drops_triangles,
+  // --- transformers: positions and norms ---
+  llama_drops_rotary_cache,
+  mistral_drops_rotary_cache,
+  qwen2_drops_rotary_cache,
+  shares_rotary_tables,
+  early_decoders_described,
+  gptj_drops_triangles,
+  gemma2_shares_rotary_tables,
+  mixtral_drops_rotary_cache,
+  phi3_rotates_a_part,
+  olmo_turns_in_fp32,
+  olmo2_weighs_in_fp32,
+  gptj_casts_positions,
+  // --- transformers: blocks, experts, losses ---
+  bloom_caches_views,
+  decoders_share_loss,
+  older_models_share_loss,
+  loss_pads_labels,
+  starcoder2_keeps_activations,
+  mpt_drops_pair,
+  experts_undescribed,
+  fuses_experts,
+  late_models_described,
+  bert_gathers_types,
+  linear_attention_described,
 };
 
 struct ReleaseRow {
   ReleaseRule rule;
-  Version since;            // the first release that does it
-  Version until;            // the first that does it no more
-  std::string_view source;  // file and symbol, or pull requests of DeepSpeed
+  Package package;
+  Version since;            // the first release that does it; 0.0.0: the oldest that is described
+  Version until;            // the first that does it no more; 0.0.0: all since do it
+  std::string_view does;    // what such a release does, one sentence without its stop
+  std::string_view source;  // where it was seen: a file and its symbol, a pull request, a recording
 };
 
-// In the order of ReleaseRule. Where a row begins or ends with a series (0.17.0), one release of
-// that series was read (software.cpp) and stands for all of it.
-inline constexpr std::array kReleaseRows{
-    // ds_grads_remaining is set to zero in each forward pass but in these; tests/unit/module_walk.
-    ReleaseRow{ReleaseRule::misses_recomputed_ends,
-               {0, 16, 0},
-               {0, 16, 8},
-               "runtime/zero/parameter_offload.py:ds_grads_remaining"},
-    // Two constants of one text are compared; 0.17.6 and 0.18.9 were read.
-    ReleaseRow{ReleaseRule::stage1_without_zero,
-               {0, 17, 0},
-               {0, 18, 0},
-               "runtime/engine.py:_configure_optimizer"},
-    // 0.19.6 was read; 0.19.8 has no MiCS.
-    ReleaseRow{ReleaseRule::mics_reduces_over_all,
-               {0, 19, 0},
-               {0, 19, 8},
-               "runtime/zero/stage3.py:_get_param_partition_group"},
-};
+// All rows, in the order of ReleaseRule. Where a row begins or ends with a series of DeepSpeed
+// (0.17.0), the last release of the series was read (software.cpp) and stands for all of it.
+std::span<const ReleaseRow> release_rows();
+const ReleaseRow& release_row(ReleaseRule rule);
 
-// The first release of each described behaviour, in the order of DeepSpeedVersion.
-inline constexpr std::array kFirstReleases{Version{0, 12, 0},
-                                           Version{0, 14, 0},
-                                           Version{0, 16, 0},
-                                           Version{0, 17, 0},
-                                           Version{0, 18, 0},
-                                           Version{0, 19, 0}};
+// "DeepSpeed", as its users write it.
+std::string_view display_name(Package package);
 
-constexpr const ReleaseRow& release_row(ReleaseRule rule) {
-  return kReleaseRows[static_cast<std::size_t>(rule)];
-}
-
-// Whether this release of DeepSpeed does it.
-constexpr bool acts(ReleaseRule rule, const Version& release) {
-  const ReleaseRow& row = release_row(rule);
-  return release >= row.since && release < row.until;
-}
-
-// The same of a described behaviour; for rules that begin and end with a series.
-constexpr bool acts(ReleaseRule rule, DeepSpeedVersion version) {
-  return acts(rule, kFirstReleases[static_cast<std::size_t>(version)]);
-}
-
-namespace releases_detail {
-constexpr bool is_ordered() {
-  for (std::size_t i = 0; i < kReleaseRows.size(); ++i) {
-    const ReleaseRow& row = kReleaseRows[i];
-    if (static_cast<std::size_t>(row.rule) != i || row.until <= row.since) return false;
-  }
-  return true;
-}
-static_assert(is_ordered(), "rows in the order of ReleaseRule, each of some release");
-}  // namespace releases_detail
+// The first release of a described behaviour: what a configuration file's rules are asked with.
+Version first_release(DeepSpeedVersion version);
 
 }  // namespace zeroplan

@@ -25,13 +25,6 @@ std::string to_string(const Version& version);
 // (tests/reference/judge_ds_config.py).
 inline constexpr Version kNewestJudgedDeepSpeed{0, 19, 8};
 
-// Whether this transformers keeps a layer's routed experts in two parameters and computes them by
-// grouped products (5.0; modeling_qwen3_moe.py, integrations/moe.py), not one module after the
-// other.
-constexpr bool has_fused_experts(const Version& transformers) {
-  return transformers >= Version{5, 0, 0};
-}
-
 // The DeepSpeed behaviours that are described: each stands for itself and the releases up to the
 // next one. v0_19 is 0.19.6, the newest that was read.
 enum class DeepSpeedVersion { v0_12, v0_14, v0_16, v0_17, v0_18, v0_19 };

@@ -71,7 +71,9 @@ Question ask(const Scenario& scenario) {
   return question;
 }
 
-Plan plan_strategy(const Question& question, const Strategy& strategy, const BatchSizes& batch) {
+AskedStrategy ask_strategy(const Question& question,
+                           const Strategy& strategy,
+                           const BatchSizes& batch) {
   Scenario scenario = question.scenario;
   scenario.set(ScenarioKey::activation_checkpointing,
                Json(name(kActivationCheckpointingNames, strategy.checkpointing)),
@@ -87,10 +89,15 @@ Plan plan_strategy(const Question& question, const Strategy& strategy, const Bat
   drop_batch(config);
   Prepared prepared = question.prepared;
   prepared.ds_config = std::make_shared<const DsConfig>(std::move(config));
-  Plan plan = resolve(scenario, prepared);
+  return {std::move(scenario), std::move(prepared)};
+}
+
+Plan plan_strategy(const Question& question, const Strategy& strategy, const BatchSizes& batch) {
+  const AskedStrategy asked = ask_strategy(question, strategy, batch);
+  Plan plan = resolve(asked.scenario, asked.prepared);
   const std::string& assumption = question.batches.assumption;
   if (!assumption.empty()) plan.assumptions.push_back(assumption);
-  for (std::string& sentence : sentences_of(chosen_packages(scenario))) {
+  for (std::string& sentence : sentences_of(chosen_packages(asked.scenario))) {
     plan.assumptions.push_back(std::move(sentence));
   }
   return plan;

@@ -23,6 +23,16 @@ struct Question {
 // Throws InputError as resolve() does, and for a batch that the ranks cannot share.
 Question ask(const Scenario& scenario);
 
+// What a strategy with a batch asks resolve(): the scenario, and its parts with the strategy's
+// ds_config.
+struct AskedStrategy {
+  Scenario scenario;
+  Prepared prepared;
+};
+AskedStrategy ask_strategy(const Question& question,
+                           const Strategy& strategy,
+                           const BatchSizes& batch);
+
 // The plan of a strategy with one of the question's batches, or another.
 Plan plan_strategy(const Question& question, const Strategy& strategy, const BatchSizes& batch);
 

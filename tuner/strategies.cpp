@@ -203,8 +203,7 @@ int offload_of(const Strategy& strategy) {
 
 bool holds_frozen_weights(const Plan& plan) {
   return plan.workload.method != Method::full && plan.workload.checkpoint_reentrant &&
-         runs_deepspeed(plan.workload) &&
-         FetchCoordinator::holds_recomputed_weights(plan.engine.version);
+         runs_deepspeed(plan.workload) && FetchCoordinator::holds_recomputed_weights(plan.engine);
 }
 
 namespace {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "model/releases.hpp"
 #include "tuner/kit/quoting.hpp"
 
 namespace zeroplan {
@@ -186,25 +187,27 @@ class Examination {
           "deepspeed does not import",
           std::move(fix));
     };
-    if (torch && *deepspeed >= Version{0, 19} && *torch < Version{2, 7}) {
+    if (torch && acts(ReleaseRule::annotates_with_list, *deepspeed) &&
+        !acts(ReleaseRule::infers_list_annotations, *torch)) {
       broken(fmt::format("deepspeed {} annotates operators with list[int], which torch {} refuses",
                          *found.deepspeed,
                          *found.torch),
              "pip install 'torch>=2.7', or 'deepspeed<0.19'");
     }
-    if (torch && *deepspeed < Version{0, 14} && *torch >= Version{2, 4}) {
+    if (torch && !acts(ReleaseRule::imports_newer_names, *deepspeed) &&
+        acts(ReleaseRule::drops_old_names, *torch)) {
       broken(fmt::format("deepspeed {} imports names that torch {} has dropped",
                          *found.deepspeed,
                          *found.torch),
              "pip install 'deepspeed>=0.14.5'");
     }
-    if (numpy && *deepspeed < Version{0, 14} && *numpy >= Version{2, 0}) {
+    if (numpy && !acts(ReleaseRule::imports_newer_names, *deepspeed) && *numpy >= Version{2, 0}) {
       broken(fmt::format("deepspeed {} imports numpy.BUFSIZE, which numpy {} has dropped",
                          *found.deepspeed,
                          *found.numpy),
              "pip install 'numpy<2'");
     }
-    if (pydantic && *deepspeed >= Version{0, 15} && *pydantic < Version{2, 0}) {
+    if (pydantic && acts(ReleaseRule::needs_pydantic_2, *deepspeed) && *pydantic < Version{2, 0}) {
       broken(fmt::format("deepspeed {} needs pydantic 2, pydantic {} is installed",
                          *found.deepspeed,
                          *found.pydantic),

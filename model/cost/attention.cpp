@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "model/check.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -75,12 +76,12 @@ AttentionKernel attention_kernel(const AttentionCall& call,
   const SdpaBackend backend = call.backend;
   if (backend == SdpaBackend::math) return AttentionKernel::math;
   const ComputeCapability& card = gpu.compute_capability;
-  const bool sdpa_flash1 = software.torch < Version{2, 2, 0} && !software.embedded;
+  const bool sdpa_flash1 = !software.acts(ReleaseRule::sdpa_has_flash_2) && !software.embedded;
   if (card < ComputeCapability{7, 5}) return AttentionKernel::cutlass;
   if (card < ComputeCapability{8, 0} && !sdpa_flash1) return AttentionKernel::cutlass;
   if (backend == SdpaBackend::mem_efficient) return AttentionKernel::cutlass;
   if (software.implementation == Implementation::composer &&
-      (!software.torch_said || software.torch < Version{2, 4, 0})) {
+      (!software.torch_said || !software.acts(ReleaseRule::composer_has_flash_2))) {
     return AttentionKernel::triton;
   }
   const bool hopper_or_b200 = card == ComputeCapability{9, 0} || card == ComputeCapability{10, 0};
@@ -90,11 +91,12 @@ AttentionKernel attention_kernel(const AttentionCall& call,
     return for_cudnn && hopper_or_b200 ? AttentionKernel::cudnn : AttentionKernel::flash2;
   }
   if (software.requested == Attention::flash) {
-    return software.torch < Version{2, 0, 1} ? AttentionKernel::flash1 : AttentionKernel::flash2;
+    return software.acts(ReleaseRule::goes_with_flash_attn_2) ? AttentionKernel::flash2
+                                                              : AttentionKernel::flash1;
   }
   if (sdpa_flash1) return AttentionKernel::flash1;
-  const bool first_cudnn = software.torch == Version{2, 5, 0} && card.major >= 9;
-  if (first_cudnn || (software.torch >= Version{2, 11, 0} && hopper_or_b200)) {
+  const bool first_cudnn = software.acts(ReleaseRule::first_cudnn_attention) && card.major >= 9;
+  if (first_cudnn || (software.acts(ReleaseRule::prefers_cudnn_attention) && hopper_or_b200)) {
     return AttentionKernel::cudnn;
   }
   return AttentionKernel::flash2;

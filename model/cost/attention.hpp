@@ -10,6 +10,7 @@
 #include "model/cost/coefficients.hpp"
 #include "model/graph/graph.hpp"
 #include "model/hardware/hardware.hpp"
+#include "model/release_rule.hpp"
 #include "model/software.hpp"
 #include "model/workload.hpp"
 
@@ -33,6 +34,11 @@ struct AttentionSoftware {
   Version torch;
   bool torch_said = true;  // false: a default, which tells nothing of old measurements
   bool embedded = false;   // the embedded runtime
+  RuleSwitches switched;   // of the rules about torch
+
+  bool acts(ReleaseRule rule) const {
+    return zeroplan::acts(rule, Package::torch, torch, switched);
+  }
 };
 
 // [T7] Which kernel a call is. Rules, first that applies:
@@ -40,11 +46,11 @@ struct AttentionSoftware {
 //   2. cards before sm 7.5, or sm 7.5 without FlashAttention-1: cutlass (FlashAttention needs
 //      sm 8.0, version 1 in torch 2.0 and 2.1 sm 7.5).
 //   3. backend mem_efficient: cutlass.
-//   4. Composer before torch 2.4, or where nobody said which: triton (llm-foundry's tables of 2023
+//   4. Composer before it has FlashAttention-2, or where nobody said which: triton (llm-foundry's
+//   tables of 2023
 //      and 2024: attention 1.9 times slower than FlashAttention-2's chart, at head dimension 128
 //      faster than FlashAttention-1's).
-//   5. torch before 2.2: flash1 in SDPA (aten/native/transformers/cuda/flash_attn before
-//      pull request 105602); the flash-attn package has been version 2 since torch 2.0.1.
+//   5. torch without FlashAttention-2: flash1 in SDPA, and in what goes with older ones.
 //   6. SDPA of torch 2.5.0 on sm 9.0 and newer, and of 2.11 and newer on sm 9.0 and 10.0: cudnn.
 //      check_prefer_cudnn_attention of aten/native/transformers/cuda/sdp_utils.cpp asks for a cuDNN
 //      behind 9.15.0, which 2.11 is the first to bring (transformers' pull request 48163); seen

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/releases.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -52,14 +54,13 @@ double share_of_channels(const Gpu& gpu) {
 // Checked by tests/unit/context_memory_test.cpp.
 UncertainBytes cuda_context(const Gpu& gpu, Version torch, const Coefficients& coefficients) {
   if (gpu.is_cpu()) return {};
-  constexpr Version kLazy{2, 0};
-  constexpr Version kSplitLibraries{1, 13};
   double bytes =
       coefficients[C::cuda_context_bytes_per_sm] * static_cast<double>(gpu.sm_count.value);
   double sd = coefficients.relative_sd(C::cuda_context_bytes_per_sm);
-  if (torch < kLazy) {
-    const C ratio =
-        torch >= kSplitLibraries ? C::cuda_context_split_ratio : C::cuda_context_eager_ratio;
+  if (!acts(ReleaseRule::loads_kernels_lazily, torch)) {
+    const C ratio = acts(ReleaseRule::creates_context_in_parts, torch)
+                        ? C::cuda_context_split_ratio
+                        : C::cuda_context_eager_ratio;
     bytes *= coefficients[ratio];
     sd = std::hypot(sd, coefficients.relative_sd(ratio));
   }

@@ -6,6 +6,7 @@
 #include "model/engine/buffers.hpp"
 #include "model/engine/optimizer_states.hpp"
 #include "model/engine/partition.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan::detail {
 
@@ -64,7 +65,8 @@ inline bool offloads_optimizer(const EngineConfig& config) {
 // From when on the optimizer's states of a ZeRO wrapper exist. Up to 0.12 a real step on zero
 // gradients made them at init (initialize_optimizer_states; bf16_optimizer.py the same).
 inline BufferLifetime states_lifetime(const EngineConfig& config) {
-  const bool at_init = states_at_init(config.optimizer) || config.version < DeepSpeedVersion::v0_14;
+  const bool at_init =
+      states_at_init(config.optimizer) || !config.acts(ReleaseRule::makes_states_at_step);
   return at_init ? BufferLifetime::resident : BufferLifetime::first_step_on;
 }
 

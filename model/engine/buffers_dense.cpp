@@ -6,6 +6,7 @@
 // Bucket copies and step temporaries are in transients.hpp.
 #include "model/engine/buffer_list.hpp"
 #include "model/engine/optimizer_states.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan::detail {
 
@@ -99,7 +100,7 @@ void add_dense_buffers(BufferList& list, std::span<const EngineParameter> parame
     }
     // Gradients add up in the model dtype over the window. 0.17 forgets those of bf16 without
     // ZeRO after the step (engine.py _take_model_step): they stay.
-    const bool kept = list.config().version == DeepSpeedVersion::v0_17 &&
+    const bool kept = list.config().acts(ReleaseRule::keeps_bf16_gradients) &&
                       list.config().stage == 0 && list.config().model_dtype == DType::bf16;
     add_per_parameter(list,
                       "fp16_groups",
@@ -153,7 +154,7 @@ void add_bf16_optimizer_buffers(BufferList& list, std::span<const EngineParamete
                       partition,
                       config.model_dtype,
                       MemoryCategory::gradients,
-                      config.version >= DeepSpeedVersion::v0_18
+                      config.acts(ReleaseRule::frees_bf16_gradients)
                           ? BufferLifetime::window_to_step
                           : BufferLifetime::first_backward_on);
   }

@@ -9,6 +9,7 @@
 
 #include "model/engine/buffer_list.hpp"
 #include "model/engine/optimizer_states.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan::detail {
 
@@ -29,10 +30,10 @@ struct Zero12 {
 
 // 0.12.6 leaves the master pageable, 0.14.5 to 0.17.6 pin it whatever pin_memory says.
 BufferPlace offloaded_master_place(const EngineConfig& config) {
-  if (config.version >= DeepSpeedVersion::v0_18) {
+  if (config.acts(ReleaseRule::pins_master_as_asked)) {
     return host_place(config.offload_optimizer.pin_memory);
   }
-  return host_place(config.version >= DeepSpeedVersion::v0_14);
+  return host_place(config.acts(ReleaseRule::pins_master_always));
 }
 
 void add_group_states(Zero12& z) {
@@ -71,8 +72,8 @@ void add_group_states(Zero12& z) {
              MemoryCategory::gradients,
              BufferLifetime::resident)
         .suffix = ".grad";
-    // Since 0.17 (#7309); before, the step moved the fp32 master to the GPU and cast there.
-    if (z.config.version >= DeepSpeedVersion::v0_17) {
+    // Before, the step moved the fp32 master to the GPU and cast there.
+    if (z.config.acts(ReleaseRule::casts_weights_on_host)) {
       z.list.add("param_buffer_of_bit16_for_cpu_offload_groups",
                  index,
                  group.partition,
@@ -107,7 +108,7 @@ void add_offload_scratch(Zero12& z) {
              BufferLifetime::resident);
   // One pinned tensor of the whole parameter for each owned one. Stage 1 accumulates on the GPU;
   // up to 0.16 it made these all the same, in its only reduction of the window.
-  const bool old_stage1 = z.config.stage == 1 && z.config.version < DeepSpeedVersion::v0_19;
+  const bool old_stage1 = z.config.stage == 1 && !z.config.acts(ReleaseRule::counts_micro_steps);
   const bool low_precision_master = z.config.master_dtype != DType::fp32;
   if (!z.accumulates || low_precision_master || (z.config.stage == 1 && !old_stage1)) return;
   std::vector<int> id(z.partition.numels.size(), -1);
@@ -240,7 +241,8 @@ std::vector<PlacedSlice> placed_slices(const Zero12& z) {
 
 // Where a window's sum is kept: up to 0.16 in the list of owned parts itself.
 std::string_view window_attribute(const Zero12& z) {
-  return z.config.version >= DeepSpeedVersion::v0_17 ? "all_grad_tensors" : "averaged_gradients";
+  return z.config.acts(ReleaseRule::sums_whole_gradients) ? "all_grad_tensors"
+                                                          : "averaged_gradients";
 }
 
 // The embedded runtime makes what a rank keeps of the gradients when a backward pass begins.
@@ -259,7 +261,7 @@ void add_owned_tensor(Zero12& z, const PlacedSlice& placed, DType dtype, bool wa
                                       BufferLifetime::window);
     window.second_index = placed.position;
     window.made_by_flush = is_made_by_flush(z);
-    if (z.config.version < DeepSpeedVersion::v0_17) window.elements = placed.slice.numel;
+    if (!z.config.acts(ReleaseRule::sums_whole_gradients)) window.elements = placed.slice.numel;
   }
   EngineBuffer& kept =
       z.list.add("averaged_gradients",
@@ -306,7 +308,7 @@ void add_owned_storage(Zero12& z, const std::vector<PlacedSlice>& placed) {
                                       BufferLifetime::window);
     window.second_index = found->position;
     window.made_by_flush = made_by_flush;
-    if (z.config.version < DeepSpeedVersion::v0_17) {
+    if (!z.config.acts(ReleaseRule::sums_whole_gradients)) {
       window.elements = first.numel;
     } else {
       window.elements = z.partition.numels[static_cast<std::size_t>(first.parameter)];

@@ -8,6 +8,7 @@
 #include "model/engine/buffer_list.hpp"
 #include "model/engine/optimizer_states.hpp"
 #include "model/engine/swapping.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan::detail {
 
@@ -91,7 +92,7 @@ void add_nvme_weights(Zero3& z) {
   const BufferPlace pool = z.config.aio_use_gds ? BufferPlace::gpu : BufferPlace::host_pinned;
   const auto exact = [&](EngineBuffer& buffer) {
     // Since 0.19 mlock; before, the caching allocator of pinned memory.
-    if (z.config.version >= DeepSpeedVersion::v0_19) buffer.allocated = buffer.bytes;
+    if (z.config.acts(ReleaseRule::locks_nvme_pool)) buffer.allocated = buffer.bytes;
     buffer.held_by_optimizer = false;
   };
   exact(z.list.add("param_swapper.buffers",
@@ -295,8 +296,9 @@ void add_gradient_buffers(Zero3& z) {
   if (!z.config.contiguous_gradients) return;
   // One buffer, made at init and kept. Its dtype is the communication dtype; up to 0.16 the
   // model's.
-  const DType dtype = z.config.version >= DeepSpeedVersion::v0_17 ? z.config.communication_dtype
-                                                                  : z.config.model_dtype;
+  const DType dtype = z.config.acts(ReleaseRule::bucket_in_communication_dtype)
+                          ? z.config.communication_dtype
+                          : z.config.model_dtype;
   z.list.add("ipg_buckets[dtype].buffer",
              -1,
              z.config.reduce_bucket,

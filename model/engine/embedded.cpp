@@ -8,6 +8,9 @@
 namespace zeroplan {
 namespace {
 
+// The release of DeepSpeed whose policies the embedded runtime follows.
+constexpr Version kFollowedRelease{0, 19, 6};
+
 Diagnostic problem(std::string pointer, std::string expected, std::string got, std::string hint) {
   return {.file = "ds_config",
           .pointer = std::move(pointer),
@@ -86,7 +89,7 @@ void check_master(const EngineConfig& config, std::vector<Diagnostic>& problems)
 
 void make_embedded(EngineConfig& config) {
   config.embedded = true;
-  config.version = kNewestDeepSpeed;
+  config.release = kFollowedRelease;
   config.pin_backend = PinBackend::native;
   config.contiguous_gradients = true;
   if (config.stage < 3) config.gradient_accumulation_dtype = config.model_dtype;

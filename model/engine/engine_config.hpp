@@ -14,6 +14,7 @@
 
 #include "model/dtype.hpp"
 #include "model/optimizer_implementation.hpp"
+#include "model/release_rule.hpp"
 #include "model/software.hpp"
 #include "model/units.hpp"
 
@@ -83,7 +84,13 @@ struct Stage3Config {
 };
 
 struct EngineConfig {
-  DeepSpeedVersion version = DeepSpeedVersion::v0_19;
+  Version release{0, 19, 6};  // of DeepSpeed
+  RuleSwitches switched;      // of the rules about it
+  // Whether this release does what the rule says.
+  bool acts(ReleaseRule rule) const {
+    return zeroplan::acts(rule, Package::deepspeed, release, switched);
+  }
+
   int stage = 0;
 
   // ZeRO partitions over data-parallel times sequence-parallel ranks; with MiCS only
@@ -145,12 +152,7 @@ struct EngineParameter {
 // Takes back what a release does not do whatever its file says: 0.12 runs stage 1 without overlap,
 // contiguous buffers and round robin (engine.py _configure_zero_optimizer; with offload the buffers
 // are contiguous all the same).
-inline void drop_what_is_ignored(EngineConfig& config) {
-  if (config.version > DeepSpeedVersion::v0_12 || config.stage != 1) return;
-  config.overlap_comm = false;
-  config.round_robin_gradients = false;
-  config.contiguous_gradients = false;
-}
+void drop_what_is_ignored(EngineConfig& config);
 
 // N: how many ranks share one copy of the partitioned state.
 constexpr int partition_ranks(const EngineConfig& config) {
@@ -163,13 +165,10 @@ constexpr int partition_ranks(const EngineConfig& config) {
 // made with (stage3.py _get_param_partition_group: ds_process_group), which with MiCS is all ranks
 // although the shard group holds the weights: a mistake of that release, whose gradients are wrong.
 // The embedded runtime does not make it.
-constexpr int reduction_ranks(const EngineConfig& config) {
-  const bool of_all = config.version >= DeepSpeedVersion::v0_19 && !config.embedded;
-  return of_all ? config.data_parallel_ranks : partition_ranks(config);
-}
+int reduction_ranks(const EngineConfig& config);
 
 // This rank's place among them.
-constexpr int reduction_rank(const EngineConfig& config) {
+inline int reduction_rank(const EngineConfig& config) {
   return config.rank % reduction_ranks(config);
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "model/check.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -48,16 +49,16 @@ std::vector<std::vector<ParameterIndex>> parameters_by_module(const FetchModel& 
 // - since 0.19 modules whose backward never ended are released after the pass
 //   (release_backward_leftovers), and frozen weights fetched in a recomputation belong to the
 //   module in backward (update_recompute_parameters). Before, both wait for the step.
-FetchCoordinator::Rules FetchCoordinator::rules_of(DeepSpeedVersion version) {
-  return {.resets_after_backward = version < DeepSpeedVersion::v0_16,
-          .resets_available = version != DeepSpeedVersion::v0_16,
-          .agrees_on_length = version >= DeepSpeedVersion::v0_17,
-          .releases_leftovers = version >= DeepSpeedVersion::v0_19,
-          .attributes_recomputation = version >= DeepSpeedVersion::v0_19};
+FetchCoordinator::Rules FetchCoordinator::rules_of(const EngineConfig& config) {
+  return {.resets_after_backward = !config.acts(ReleaseRule::resets_trace_in_forward),
+          .resets_available = !config.acts(ReleaseRule::keeps_available_count),
+          .agrees_on_length = config.acts(ReleaseRule::agrees_on_trace_length),
+          .releases_leftovers = config.acts(ReleaseRule::releases_leftovers),
+          .attributes_recomputation = config.acts(ReleaseRule::attributes_recomputation)};
 }
 
 FetchCoordinator::FetchCoordinator(const FetchModel& model, const EngineConfig& config)
-    : rules_(rules_of(config.version)),
+    : rules_(rules_of(config)),
       max_live_(std::min(config.stage3.max_live_parameters.count(), kNoLimit)),
       max_reuse_distance_(config.stage3.max_reuse_distance.count()),
       ranks_(partition_ranks(config)),
@@ -104,8 +105,13 @@ std::vector<std::int64_t> FetchCoordinator::decided_by(const FetchModel& model,
                                                        const EngineConfig& config) {
   const bool reads =
       std::find(model.on_drive.begin(), model.on_drive.end(), true) != model.on_drive.end();
+  const Rules rules = rules_of(config);
   std::vector<std::int64_t> list = {
-      static_cast<std::int64_t>(config.version),
+      rules.resets_after_backward,
+      rules.resets_available,
+      rules.agrees_on_length,
+      rules.releases_leftovers,
+      rules.attributes_recomputation,
       std::min(config.stage3.max_live_parameters.count(), kNoLimit),
       config.stage3.max_reuse_distance.count(),
       partition_ranks(config),

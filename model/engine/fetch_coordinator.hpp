@@ -36,8 +36,8 @@ class FetchCoordinator {
 
   // A frozen weight that a recomputation fetches stays until the module that is in backward around
   // the recomputation has left it. Source: PC:update_recompute_parameters.
-  static bool holds_recomputed_weights(DeepSpeedVersion version) {
-    return rules_of(version).attributes_recomputation;
+  static bool holds_recomputed_weights(const EngineConfig& config) {
+    return rules_of(config).attributes_recomputation;
   }
 
   // What decides how a coordinator acts on a model's modules, in the order of the constructor: of
@@ -135,7 +135,7 @@ class FetchCoordinator {
     bool releases_leftovers = true;
     bool attributes_recomputation = true;
   };
-  static Rules rules_of(DeepSpeedVersion version);
+  static Rules rules_of(const EngineConfig& config);
   bool has_no_hooks(ModuleIndex module) const {
     return !inside_leaf_.empty() && inside_leaf_[static_cast<std::size_t>(module)] != 0;
   }

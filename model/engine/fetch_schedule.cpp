@@ -6,6 +6,7 @@
 
 #include "model/check.hpp"
 #include "model/engine/swapping.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 
@@ -60,7 +61,8 @@ FetchModel make_fetch_model(const Model& model,
   FetchModel result;
   result.parameters = std::move(parameters);
   for (const Module& module : model.modules) {
-    const bool leaf = config.version >= DeepSpeedVersion::v0_19 && is_leaf_by_default(module.type);
+    const bool leaf =
+        config.acts(ReleaseRule::leaf_modules_by_default) && is_leaf_by_default(module.type);
     result.modules.push_back({module.parameters, module.parent, leaf});
   }
   mark_persistent(result, config);

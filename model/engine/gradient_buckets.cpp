@@ -1,6 +1,7 @@
 #include "model/engine/gradient_buckets.hpp"
 
 #include "model/check.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 
@@ -13,7 +14,7 @@ constexpr Elements kDenseBucket = Elements::of(500'000'000);
 
 bool makes_buckets_before_backward(const EngineConfig& config) {
   return optimizer_wrapper(config) == OptimizerWrapper::zero12 && !config.embedded &&
-         !config.pipeline && config.version < DeepSpeedVersion::v0_18;
+         !config.pipeline && !config.acts(ReleaseRule::makes_buckets_on_demand);
 }
 
 GradientReducer::GradientReducer(const EngineConfig& config,

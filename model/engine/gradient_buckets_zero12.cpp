@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "model/engine/gradient_buckets.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 
@@ -20,7 +21,7 @@ void GradientReducer::add_zero12(int parameter, EngineActions& out) {
     flush_zero12(out);
     // 0.17.5 to 0.18.4 (#7371, #7805): the compute stream waits for the reduction just launched, so
     // that nothing overlaps.
-    if (contiguous() && config_.version == DeepSpeedVersion::v0_17) wait_for_each_other(out);
+    if (contiguous() && config_.acts(ReleaseRule::waits_for_every_bucket)) wait_for_each_other(out);
   }
   bucket_.push_back(parameter);
   bucket_elements_ += numel;
@@ -45,7 +46,7 @@ void GradientReducer::wait_for_each_other(EngineActions& out) const {
   EngineAction wait = action(ActionKind::wait_stream, EngineStream::reduce);
   wait.other = EngineStream::compute;
   out.actions.push_back(wait);
-  if (config_.version < DeepSpeedVersion::v0_14) return;
+  if (!config_.acts(ReleaseRule::waits_both_ways)) return;
   wait.stream = EngineStream::compute;
   wait.other = EngineStream::reduce;
   out.actions.push_back(wait);
@@ -182,7 +183,7 @@ void GradientReducer::keep_zero12(const OwnedSlice& slice, EngineActions& out) {
 void GradientReducer::offload_zero12(const OwnedSlice& slice, EngineActions& out) {
   const Elements numel = numel_of(slice.parameter);
   const int window_step = config_.stage == 2 ? micro_step_ : 0;
-  const bool accumulates = config_.version >= DeepSpeedVersion::v0_19
+  const bool accumulates = config_.acts(ReleaseRule::counts_micro_steps)
                                ? window_step > 0 || !at_boundary()
                                : config_.gradient_accumulation_steps > 1;
   EngineAction step = action(ActionKind::accumulate_on_host, reduce_stream_);

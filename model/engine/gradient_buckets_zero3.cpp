@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "model/engine/gradient_buckets.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 
@@ -196,8 +197,8 @@ void GradientReducer::offload_zero3(int parameter, Elements kept, EngineActions&
   master.kind = ActionKind::copy_to_host;
   // fp32_grad_tensor.copy_(...) blocks up to 0.16. Until 0.14 its source is not cast first, so the
   // accumulation dtype crosses the bus into a pageable copy, which the host casts.
-  if (config_.version < DeepSpeedVersion::v0_19) master.host_waits = true;
-  if (config_.version < DeepSpeedVersion::v0_16 &&
+  if (!config_.acts(ReleaseRule::copies_gradient_in_background)) master.host_waits = true;
+  if (!config_.acts(ReleaseRule::casts_gradient_on_gpu) &&
       config_.gradient_accumulation_dtype != config_.master_dtype) {
     master.dtype = config_.gradient_accumulation_dtype;
     master.pinned = false;

@@ -1,6 +1,7 @@
 #include "model/engine/initialization.hpp"
 
 #include "model/engine/partition.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 
@@ -75,12 +76,12 @@ void initialize_engine(const EngineConfig& config,
       copied.kind = ActionKind::host_wait_stream;
       out.actions.push_back(copied);
     }
-    if (config.version < DeepSpeedVersion::v0_18) continue;
+    if (!config.acts(ReleaseRule::waits_after_lone_gather)) continue;
     EngineAction wait;
     wait.kind = ActionKind::host_wait_device;
     out.actions.push_back(wait);
   }
-  if (config.version >= DeepSpeedVersion::v0_14) return;
+  if (config.acts(ReleaseRule::makes_states_at_step)) return;
   // stage3.py initialize_optimizer_states: a step of every sub-group on zeros.
   const std::vector<SubGroup> groups = sub_groups(config, parameters);
   for (std::size_t i = 0; i < groups.size(); ++i) {

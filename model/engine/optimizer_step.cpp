@@ -3,6 +3,7 @@
 #include "model/engine/optimizer_states.hpp"
 #include "model/engine/partition.hpp"
 #include "model/engine/swapping.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 
@@ -169,7 +170,7 @@ void StepWriter::update_zero12_on_host(const FlatGroup& group, int index) {
   add(ActionKind::scale, index, group.partition, config_.master_dtype).on_host = true;
   add(ActionKind::optimizer_step, index, group.partition, config_.master_dtype).on_host = true;
   const bool pinned = config_.offload_optimizer.pin_memory;
-  if (config_.version >= DeepSpeedVersion::v0_17) {
+  if (config_.acts(ReleaseRule::casts_weights_on_host)) {
     add(ActionKind::update_weights, index, group.partition, config_.model_dtype).on_host = true;
     EngineAction& copy =
         add(ActionKind::copy_to_device, index, group.partition, config_.model_dtype);
@@ -335,7 +336,8 @@ void StepWriter::gather_persistent() {
     action.collective.asynchronous = gather == PersistentGather::asynchronous;
   }
   // Up to 0.17 one parameter alone is gathered without it (_allgather_params).
-  if (gather == PersistentGather::sequential && config_.version < DeepSpeedVersion::v0_18) return;
+  if (gather == PersistentGather::sequential && !config_.acts(ReleaseRule::waits_after_lone_gather))
+    return;
   add(ActionKind::host_wait_device);
 }
 
@@ -378,15 +380,15 @@ void StepWriter::zero3(bool overflowed) {
 
 }  // namespace
 
-std::int64_t overflow_scan_kernels(DeepSpeedVersion version) {
-  return version >= DeepSpeedVersion::v0_19 ? 14 : 5;
+std::int64_t overflow_scan_kernels(const EngineConfig& config) {
+  return config.acts(ReleaseRule::scan_reduces_first) ? 14 : 5;
 }
 
 bool checks_overflow(const EngineConfig& config) {
   if (optimizer_wrapper(config) == OptimizerWrapper::bf16_optimizer) return false;
   if (config.model_dtype == DType::fp16) return true;
   return config.model_dtype == DType::bf16 && config.stage < 3 &&
-         config.version >= DeepSpeedVersion::v0_17 && config.check_gradient_overflow;
+         config.acts(ReleaseRule::checks_bf16_overflow) && config.check_gradient_overflow;
 }
 
 void optimizer_step(const EngineConfig& config,

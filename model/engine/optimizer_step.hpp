@@ -23,7 +23,7 @@ bool checks_overflow(const EngineConfig& config);
 
 // Kernels of a scan. 0.19 reduces before it tests: the largest and the smallest number, and ten
 // kernels of those two (runtime/utils.py has_inf_or_nan; counted in rehearsals of 0.19.6).
-std::int64_t overflow_scan_kernels(DeepSpeedVersion version);
+std::int64_t overflow_scan_kernels(const EngineConfig& config);
 
 // Appends the step of config.rank. `overflowed`: the check found inf or nan and the step is
 // skipped.

@@ -54,7 +54,7 @@ OptimizerWrapper optimizer_wrapper(const EngineConfig& config) {
         config.offload_optimizer.device != OffloadDevice::cpu) {
       // 0.17 compares two constants of the same text and takes the wrapper without ZeRO: weights
       // and states are whole on every rank (engine.py _configure_optimizer, DDP_BFLOAT16).
-      if (acts(ReleaseRule::stage1_without_zero, config.version)) {
+      if (config.acts(ReleaseRule::stage1_without_zero)) {
         return is_fused(config.optimizer) ? OptimizerWrapper::fp16_fused
                                           : OptimizerWrapper::fp16_unfused;
       }

@@ -6,6 +6,7 @@
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/optimizer_states.hpp"
 #include "model/engine/optimizer_step.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 
@@ -81,7 +82,7 @@ bool flattens_there(const EngineConfig& config,
                     const FlatPartition& partition,
                     Bytes module,
                     Bytes gpu_room) {
-  if (config.version < DeepSpeedVersion::v0_18) return false;
+  if (!config.acts(ReleaseRule::flattens_on_gpu)) return false;
   Bytes largest;
   for (const FlatGroup& group : partition.groups) {
     largest = std::max(largest, group.aligned * config.model_dtype);
@@ -100,7 +101,7 @@ HostAndGpu zero12_peak(const EngineConfig& config,
   const bool on_gpu = flattens_there(config, partition, module, gpu_room);
   // Flattened on the host, the flat buffer takes the place of what it was made of; clone() of the
   // own partition is on the GPU either way, except where an old release moves it away first.
-  const bool clones = on_gpu || !offload || config.version >= DeepSpeedVersion::v0_18;
+  const bool clones = on_gpu || !offload || config.acts(ReleaseRule::flattens_on_gpu);
   peak.gpu = module;
   if (clones) {
     peak.gpu = flattening_peak(
@@ -164,7 +165,7 @@ HostAndGpu zero3_peak(const EngineConfig& config,
   // Every trainable parameter is gathered once, alone, when its hook is made; up to 0.16 into a
   // buffer that is then copied (partition_parameters.py _allgather_params).
   Bytes gather = resident + partitioned_numel(largest, ranks) * ranks * config.model_dtype;
-  if (config.version < DeepSpeedVersion::v0_17) gather += largest * config.model_dtype;
+  if (!config.acts(ReleaseRule::gathers_without_copy)) gather += largest * config.model_dtype;
   peak.gpu = std::max({module, states, gather});
   peak.host_pinned = initialised(buffers, BufferPlace::host_pinned);
   const Bytes pageable = initialised(buffers, BufferPlace::host_pageable);
@@ -199,7 +200,7 @@ Bytes action_temporaries(const EngineConfig& config, const EngineAction& action)
       // 2 up to 0.18: x.float().sum() (runtime/utils.py CheckOverflow._has_inf_or_nan), and
       // overflow_scan_bytes. 0.19.6 reduces first (runtime/utils.py has_inf_or_nan).
       if (config.stage == 3) return action.elements.times_width(1 + width(action.dtype));
-      if (config.version >= DeepSpeedVersion::v0_19) return Bytes::zero();
+      if (config.acts(ReleaseRule::scan_reduces_first)) return Bytes::zero();
       if (config.stage == 0) return action.elements * DType::fp32;
       return overflow_scan_bytes(action.elements, action.dtype);
     case ActionKind::optimizer_step:

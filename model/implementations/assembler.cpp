@@ -7,6 +7,7 @@
 
 #include "model/check.hpp"
 #include "model/implementations/pipeline_ends.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 
@@ -124,7 +125,7 @@ Block GraphAssembler::record(const std::string& name,
   setup.checkpoint_offload = options_.checkpoint_offload;
   setup.checkpoint_ranks = options_.partitions_checkpoints ? options_.tensor_parallel : 1;
   setup.outputs_held_in_backward = options_.outputs_held_in_backward;
-  setup.lt_workspace_per_call = options_.torch < Version{2, 7};
+  setup.lt_workspace_per_call = !options_.torch_acts(ReleaseRule::keeps_lt_workspace);
   setup.card = options_.card;
   return record_block(std::move(setup), forward);
 }

@@ -26,8 +26,8 @@ SdpaBackend sdpa_backend(const Context& c, bool has_mask, std::int64_t head_dim,
   return SdpaBackend::math;
 }
 
-Context with_sdpa_since(Context c, Version version) {
-  const bool eager = c.attention == Attention::sdpa && c.options.transformers < version;
+Context with_sdpa_where(Context c, ReleaseRule has_sdpa) {
+  const bool eager = c.attention == Attention::sdpa && !c.acts(has_sdpa);
   if (eager) c.attention = Attention::eager;
   return c;
 }
@@ -79,7 +79,7 @@ Tensor eager_attention(Tape& t,
   if (causal.defined()) {
     scores = aten::add(t, scores, causal);
     // Before 4.31: torch.max(attn_weights, torch.tensor(torch.finfo(dtype).min))
-    if (!c.at_least(4, 31)) scores = aten::maximum_scalar(t, scores);
+    if (!c.acts(ReleaseRule::masks_scores_once)) scores = aten::maximum_scalar(t, scores);
   }
   if (arguments.fp32_softmax) {
     scores = aten::softmax(t, scores, DType::fp32);
@@ -101,7 +101,8 @@ aten::Sdpa sdpa_options(
   // check_head_dim_size_flash: queries, keys and values of one size. On Hopper torch 2.11 takes
   // cuDNN's kernel (check_prefer_cudnn_attention), which has no such rule.
   const int generation = c.options.compute_capability / 10;
-  const bool cudnn = (generation == 9 || generation == 10) && c.options.torch >= Version{2, 11};
+  const bool cudnn = (generation == 9 || generation == 10) &&
+                     c.options.torch_acts(ReleaseRule::prefers_cudnn_attention);
   if (options.backend == SdpaBackend::flash && v.size(3) != q.size(3) && !cudnn) {
     options.backend = SdpaBackend::mem_efficient;
   }
@@ -114,7 +115,7 @@ aten::Sdpa sdpa_options(
   options.causal = call.causal && !call.masked;
   options.dropout = call.dropout;
   options.deterministic = c.options.deterministic;
-  options.math_in_fp32 = c.options.torch >= Version{2, 5};
+  options.math_in_fp32 = c.options.torch_acts(ReleaseRule::math_attention_in_fp32);
   return options;
 }
 
@@ -126,15 +127,16 @@ Tensor sdpa_attention(
   const Tensor causal = mask_of(t, c, arguments);
   const bool masked = causal.defined();
   // use_gqa_in_sdpa: since 4.54, torch 2.5, without a mask
-  const bool grouped = c.at_least(4, 54) && c.options.torch >= Version{2, 5} && !masked;
+  const bool grouped = c.acts(ReleaseRule::groups_heads_in_sdpa) &&
+                       c.options.torch_acts(ReleaseRule::sdpa_groups_heads) && !masked;
   if (!grouped) {
     k = repeat_kv(t, k, q.size(1));
     v = repeat_kv(t, v, q.size(1));
   }
   // 4.48-4.55 make q, k and v contiguous always, older versions with a mask, newer ones never.
-  const bool interface = c.options.transformers >= arguments.interface_since;
+  const bool interface = c.acts(arguments.shares_code);
   const bool own = masked ? arguments.copies_with_mask : arguments.copies_without_mask;
-  const bool copies = interface ? !c.at_least(4, 56) : own;
+  const bool copies = interface ? !c.acts(ReleaseRule::attention_keeps_views) : own;
   if (copies) {
     q = aten::contiguous(t, q);
     k = aten::contiguous(t, k);
@@ -207,11 +209,11 @@ RotaryTables make_rotary_tables(Tape& t, const Context& c, DType dtype) {
 }  // namespace
 
 // The model passes position_embeddings to its layers since 4.45.
-bool shares_rotary_tables(const Context& c) { return c.at_least(4, 45); }
+bool shares_rotary_tables(const Context& c) { return c.acts(ReleaseRule::shares_rotary_tables); }
 
 bool turns_in_fp32(const Context& c) {
   const std::string_view type = c.model.model_type;
-  return (type == "olmo" || type == "olmo2") && c.at_least(4, 52);
+  return (type == "olmo" || type == "olmo2") && c.acts(ReleaseRule::olmo_turns_in_fp32);
 }
 
 namespace {
@@ -275,7 +277,7 @@ Tensor apply_rotary(Tape& t, const Tensor& x, const RotaryTables& tables) {
 // attention then uses (cache_utils.py, DynamicLayer.update).
 void update_cache(Tape& t, const Context& c, Tensor& key, Tensor& value) {
   if (!c.options.use_cache || c.options.checkpointing != ActivationCheckpointing::none) return;
-  if (c.at_least(4, 56)) {
+  if (c.acts(ReleaseRule::cache_concatenates)) {
     key = aten::cat(t, {&key}, -2);
     value = aten::cat(t, {&value}, -2);
   }
@@ -303,19 +305,19 @@ namespace {
 bool caches_rotary_tables(const Context& c) {
   struct Row {
     std::string_view model_type;
-    int without;  // the first release 4.x without
+    ReleaseRule without;
   };
-  constexpr std::array<Row, 7> kRows = {Row{"llama", 41},
-                                        Row{"mistral", 42},
-                                        Row{"olmo", 41},
-                                        Row{"qwen2", 45},
-                                        Row{"qwen2_moe", 45},
-                                        Row{"mixtral", 48},
-                                        Row{"starcoder2", 45}};
+  constexpr std::array<Row, 7> kRows = {Row{"llama", ReleaseRule::llama_drops_rotary_cache},
+                                        Row{"mistral", ReleaseRule::mistral_drops_rotary_cache},
+                                        Row{"olmo", ReleaseRule::llama_drops_rotary_cache},
+                                        Row{"qwen2", ReleaseRule::qwen2_drops_rotary_cache},
+                                        Row{"qwen2_moe", ReleaseRule::qwen2_drops_rotary_cache},
+                                        Row{"mixtral", ReleaseRule::mixtral_drops_rotary_cache},
+                                        Row{"starcoder2", ReleaseRule::qwen2_drops_rotary_cache}};
   const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& each) {
     return each.model_type == c.model.model_type;
   });
-  return row != kRows.end() && !c.at_least(4, row->without);
+  return row != kRows.end() && !c.acts(row->without);
 }
 
 }  // namespace

@@ -37,8 +37,9 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   AttentionArguments arguments;
   arguments.causal = false;
   arguments.dropout = shape.attention_dropout;
-  arguments.interface_since = {5, 0};
-  arguments.copies_with_mask = c.options.torch < Version{2, 2};  // require_contiguous_qkv
+  arguments.shares_code = ReleaseRule::bert_shares_attention_code;
+  arguments.copies_with_mask =
+      !c.options.torch_acts(ReleaseRule::sdpa_takes_strided);  // require_contiguous_qkv
   const bool own = c.attention == Attention::eager;
   Tensor out = own ? eager(t, c, query, key, value) : attention(t, c, query, key, value, arguments);
   out = merge_heads(t, out);
@@ -119,8 +120,9 @@ Tensor embeddings(Tape& t, const Context& c, const Names& names) {
   const Tensor words = token_embedding(t, c, prefix + "word_embeddings");
   const Shape ids{c.batch, c.sequence};
   const std::string type_module = prefix + "token_type_embeddings";
-  const Tensor types = c.at_least(5, 0) && !names.roberta ? gathered_types(t, c, type_module)
-                                                          : embedded(t, type_module, ids);
+  const Tensor types = c.acts(ReleaseRule::bert_gathers_types) && !names.roberta
+                           ? gathered_types(t, c, type_module)
+                           : embedded(t, type_module, ids);
   Tensor sum = aten::add(t, words, types);
   const Tensor positions =
       embedded(t, prefix + "position_embeddings", names.roberta ? ids : Shape{1, c.sequence});
@@ -212,7 +214,8 @@ Tensor head(Tape& t, const Context& c, const Names& names) {
 
 void build_bert(GraphAssembler& assembler, const Context& given) {
   const Names names = names_of(given.model);
-  const Context c = with_sdpa_since(given, names.roberta ? Version{4, 45} : Version{4, 41});
+  const Context c = with_sdpa_where(
+      given, names.roberta ? ReleaseRule::roberta_has_sdpa : ReleaseRule::bert_has_sdpa);
   assembler.add("BertModel inputs", "", [&](Tape& t) {
     if (c.attention == Attention::eager) {
       Tensor mask = t.empty(Shape{c.batch, 1, 1, c.sequence}, t.dtype());

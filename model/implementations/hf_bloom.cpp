@@ -31,7 +31,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden, const Ten
   Tensor key = part_of(t, c, fused);
   Tensor value = part_of(t, c, fused);
   // Since 4.44 the cache gets views of the fused projection, before that the copies.
-  const bool cache_of_views = c.at_least(4, 44);
+  const bool cache_of_views = c.acts(ReleaseRule::bloom_caches_views);
   if (cache_of_views) update_cache(t, c, key, value);
   query = head_rows(t, c, query);
   key = head_rows(t, c, key);
@@ -110,12 +110,13 @@ void build_bloom(GraphAssembler& assembler, const Context& given) {
   assembler.add_layers(
       "BloomBlock", "transformer.h.", shape.layers, [&](Tape& t) { return block(t, c); });
   keep_logits(assembler, c);
-  add_causal_head(
-      assembler,
-      c,
-      "BloomForCausalLM head",
-      "transformer.ln_f",
-      {"lm_head", "transformer.word_embeddings", loss_since(c, 49, LossCode::bf16_in_model)});
+  add_causal_head(assembler,
+                  c,
+                  "BloomForCausalLM head",
+                  "transformer.ln_f",
+                  {"lm_head",
+                   "transformer.word_embeddings",
+                   loss_where(c, ReleaseRule::older_models_share_loss, LossCode::bf16_in_model)});
 }
 
 }  // namespace zeroplan::hf

@@ -109,7 +109,7 @@ Tensor core_attention(
     options.backend = sdpa_backend(c, padded, c.shape().head_dim, true);
     options.causal = !padded;
     options.deterministic = c.options.deterministic;
-    options.math_in_fp32 = c.options.torch >= Version{2, 5};
+    options.math_in_fp32 = c.options.torch_acts(ReleaseRule::math_attention_in_fp32);
     context = aten::scaled_dot_product_attention(t, q, k, v, mask, options);
   }
   context = aten::transpose(t, context, 1, 2);
@@ -238,7 +238,7 @@ Tensor head(Tape& t, const Context& c) {
 }  // namespace
 
 void build_chatglm(GraphAssembler& assembler, const Context& c) {
-  if (c.options.torch < Version{2, 0}) {
+  if (!c.options.torch_acts(ReleaseRule::has_sdpa)) {
     throw InputError(Diagnostic{"",
                                 "/software/torch",
                                 "2.0 or newer",

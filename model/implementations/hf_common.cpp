@@ -285,7 +285,7 @@ Tensor token_embedding(Tape& t, const Context& c, std::string_view module) {
   Tensor out = aten::embedding(t, Shape{c.batch, c.sequence}, weight);
   // peft's enable_input_require_grads, which checkpointing of a frozen model needs; since 5.0
   // checkpointing itself switches it on
-  const bool asks = c.options.lora || c.at_least(5, 0);
+  const bool asks = c.options.lora || c.acts(ReleaseRule::checkpointing_requires_gradient);
   if (asks && c.options.checkpointing != ActivationCheckpointing::none) t.require_grad(out);
   return t.leave(scope, out);
 }

@@ -10,6 +10,7 @@
 
 #include "model/graph/aten.hpp"
 #include "model/implementations/assembler.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan::hf {
 
@@ -20,9 +21,8 @@ struct Context {
   Attention attention = Attention::eager;  // what the class has
 
   const TransformerShape& shape() const { return model.shape; }
-  bool at_least(int major, int minor) const {
-    return options.transformers >= Version{major, minor};
-  }
+  // Of transformers' release.
+  bool acts(ReleaseRule rule) const { return options.transformers_act(rule); }
   // Of products and attention.
   DType compute_dtype() const { return options.autocast.value_or(options.dtype); }
   Shape hidden_shape() const { return Shape{batch, sequence, shape().hidden}; }
@@ -49,8 +49,8 @@ struct AttentionArguments {
   bool fp32_softmax = true;  // softmax(dtype=float32).to(q.dtype)
   bool scaled = true;        // scores times a number
   double dropout = 0.0;
-  // Since when the class calls integrations/sdpa_attention.py instead of its own code.
-  Version interface_since{4, 48};
+  // Of the releases whose class calls integrations/sdpa_attention.py instead of its own code.
+  ReleaseRule shares_code = ReleaseRule::shares_attention_code;
   // Whether a class with its own code makes q, k and v contiguous where there is a mask, or none.
   bool copies_with_mask = true;
   bool copies_without_mask = false;
@@ -59,7 +59,7 @@ struct AttentionArguments {
   std::optional<Tensor> mask = {};
 };
 // The context with eager attention where the class has no SDPA version yet.
-Context with_sdpa_since(Context c, Version version);
+Context with_sdpa_where(Context c, ReleaseRule has_sdpa);
 // Which kernel F.scaled_dot_product_attention takes (sdp_utils.cpp: flash, mem_efficient, math).
 SdpaBackend sdpa_backend(const Context& c, bool mask, std::int64_t head_dim, bool equal_heads);
 Tensor repeat_kv(Tape& t, const Tensor& x, std::int64_t heads);
@@ -172,10 +172,10 @@ void add_causal_head(GraphAssembler& assembler,
                      const std::string& block,
                      std::string_view final_norm,
                      const CausalHead& head);
-// Where the loss of a class that got the shared loss function in `minor` of transformers 4 is
-// computed, with `before` the code it had.
-inline LossCode loss_since(const Context& c, int minor, LossCode before) {
-  return c.at_least(4, minor) ? LossCode::loss_function : before;
+// Where the loss of a class is computed that shares the loss function from `shares` on, with
+// `before` the code it had.
+inline LossCode loss_where(const Context& c, ReleaseRule shares, LossCode before) {
+  return c.acts(shares) ? LossCode::loss_function : before;
 }
 
 }  // namespace zeroplan::hf

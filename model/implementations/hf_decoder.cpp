@@ -121,7 +121,8 @@ Tensor norm(Tape& t, const Context& c, std::string_view module, const Tensor& x)
     case NormCode::gemma:
       return gemma_norm(t, module, x);
     case NormCode::olmo2:
-      return c.at_least(4, 53) ? rms_norm_weighed_in_fp32(t, module, x) : rms_norm(t, module, x);
+      return c.acts(ReleaseRule::olmo2_weighs_in_fp32) ? rms_norm_weighed_in_fp32(t, module, x)
+                                                       : rms_norm(t, module, x);
     case NormCode::layer_norm:
       return layer_norm(t, module, x);
     case NormCode::cohere:
@@ -232,7 +233,8 @@ Turned turn(
 
 // Gemma 2's and OLMo's layers made their own tables until 4.47.
 bool model_makes_tables(const Context& c) {
-  return is(c, "gemma2") || is(c, "olmo") ? c.at_least(4, 48) : shares_rotary_tables(c);
+  return is(c, "gemma2") || is(c, "olmo") ? c.acts(ReleaseRule::gemma2_shares_rotary_tables)
+                                          : shares_rotary_tables(c);
 }
 
 RotaryTables tables_of(Tape& t, const Context& c, const LayerAttention& kind) {
@@ -245,7 +247,7 @@ RotaryTables tables_of(Tape& t, const Context& c, const LayerAttention& kind) {
 // In training Gemma 2, Gemma 3 and Command R7B keep no keys and values before transformers 5.
 bool keeps_cache(const Context& c) {
   const bool hybrid = is(c, "gemma2") || is(c, "gemma3_text") || is(c, "cohere2");
-  return !hybrid || c.at_least(5, 0);
+  return !hybrid || c.acts(ReleaseRule::hybrids_keep_cache);
 }
 
 Tensor self_attention(Tape& t,
@@ -354,7 +356,7 @@ void share_beside(Tape& t, const Context& c) {
 
 void note_assumptions(GraphAssembler& assembler, const Context& c) {
   // decoder_layer(...) without _gradient_checkpointing_func: 4.48, 4.49, 4.50, 4.51
-  const bool forgets = is(c, "starcoder2") && c.at_least(4, 48) && !c.at_least(4, 53);
+  const bool forgets = is(c, "starcoder2") && c.acts(ReleaseRule::starcoder2_keeps_activations);
   if (!forgets || c.options.checkpointing == ActivationCheckpointing::none) return;
   assembler.without_checkpoints();
   assembler.assume("Starcoder2 of transformers 4.48 to 4.52 ignores gradient checkpointing.");
@@ -383,7 +385,7 @@ void build_decoder(GraphAssembler& assembler, const Context& c) {
     Tensor hidden = t.input(c.hidden_shape(), t.dtype());
     hidden = norm(t, c, "model.norm", hidden);
     t.forget_input();
-    const LossCode code = loss_since(c, 46, LossCode::float_in_model);
+    const LossCode code = loss_where(c, ReleaseRule::decoders_share_loss, LossCode::float_in_model);
     return causal_loss(t, c, {"lm_head", "model.embed_tokens", code}, hidden);
   });
 }

@@ -202,7 +202,7 @@ Tensor layer(Tape& t, const Context& c) {
 
 void build_deepseek(GraphAssembler& assembler, const Context& c) {
   assembler.assume("Tokens are spread evenly over the experts.");
-  if (!c.at_least(5, 0)) {
+  if (!c.acts(ReleaseRule::late_models_described)) {
     assembler.assume("DeepSeek before transformers 5 is described by transformers 5.17.");
   }
   const auto beside = [&](Tape& t) {

@@ -42,8 +42,9 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
     AttentionArguments arguments;
     arguments.causal = false;
     arguments.dropout = c.shape().attention_dropout;
-    arguments.interface_since = {5, 0};
-    arguments.copies_with_mask = c.options.torch < Version{2, 2};  // require_contiguous_qkv
+    arguments.shares_code = ReleaseRule::bert_shares_attention_code;
+    arguments.copies_with_mask =
+        !c.options.torch_acts(ReleaseRule::sdpa_takes_strided);  // require_contiguous_qkv
     const bool own = c.attention == Attention::eager;
     out = own ? eager(t, c, query, key, value) : attention(t, c, query, key, value, arguments);
     out = merge_heads(t, out);
@@ -130,7 +131,7 @@ Tensor head(Tape& t, const Context& c) {
 
 void build_distilbert(GraphAssembler& assembler, const Context& given) {
   if (given.model.parameters.front().name.rfind("distilbert.", 0) != 0) no_loss(given.model);
-  const Context c = with_sdpa_since(given, {4, 46});
+  const Context c = with_sdpa_where(given, ReleaseRule::distilbert_has_sdpa);
   assembler.add("DistilBertModel inputs", "", [&](Tape& t) {
     if (c.attention != Attention::eager && needs_mask(c)) share_mask(t, c);
     return embeddings(t, c);

@@ -136,7 +136,7 @@ Tensor fused_attention(Tape& t, const Context& c, const Heads& h) {
   options.causal = !with_mask;
   options.dropout = alibi(c) ? c.shape().attention_dropout : 0.0;
   options.deterministic = c.options.deterministic;
-  options.math_in_fp32 = c.options.torch >= Version{2, 5};
+  options.math_in_fp32 = c.options.torch_acts(ReleaseRule::math_attention_in_fp32);
   const Tensor bias = with_mask ? falcon_mask(t, c) : Tensor();
   return aten::scaled_dot_product_attention(t, h.query, h.key, h.value, bias, options);
 }
@@ -251,7 +251,7 @@ void build_falcon(GraphAssembler& assembler, const Context& c) {
                                 "flash",
                                 "use sdpa"});
   }
-  if (!c.at_least(4, 45)) {
+  if (!c.acts(ReleaseRule::early_decoders_described)) {
     assembler.assume("Falcon layers before transformers 4.45 are described by those of 4.45.");
   }
   assembler.add("FalconModel inputs", "", [&](Tape& t) {
@@ -267,12 +267,13 @@ void build_falcon(GraphAssembler& assembler, const Context& c) {
   assembler.add_layers("FalconDecoderLayer", "transformer.h.", c.shape().layers, [&](Tape& t) {
     return layer(t, c);
   });
-  add_causal_head(
-      assembler,
-      c,
-      "FalconForCausalLM head",
-      "transformer.ln_f",
-      {"lm_head", "transformer.word_embeddings", loss_since(c, 49, LossCode::bf16_in_model)});
+  add_causal_head(assembler,
+                  c,
+                  "FalconForCausalLM head",
+                  "transformer.ln_f",
+                  {"lm_head",
+                   "transformer.word_embeddings",
+                   loss_where(c, ReleaseRule::older_models_share_loss, LossCode::bf16_in_model)});
 }
 
 }  // namespace zeroplan::hf

@@ -15,7 +15,7 @@ Tensor eager(
   scores = aten::div_scalar_tensor(t, scores);
   const Tensor causal = t.buffer(Shape{1, 1, c.sequence, c.sequence}, DType::boolean);
   scores = aten::where_scalar(t, causal, scores);
-  if (c.at_least(4, 54)) scores = aten::add(t, scores, mask(t, c));
+  if (c.acts(ReleaseRule::gpt2_adds_mask)) scores = aten::add(t, scores, mask(t, c));
   scores = aten::softmax(t, scores);
   scores = aten::to(t, scores, value.dtype());
   scores = aten::dropout(t, scores, c.shape().attention_dropout);
@@ -41,7 +41,8 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
     update_cache(t, c, key, value);
     AttentionArguments arguments;
     arguments.dropout = shape.attention_dropout;
-    arguments.copies_with_mask = c.options.torch < Version{2, 2};  // require_contiguous_qkv
+    arguments.copies_with_mask =
+        !c.options.torch_acts(ReleaseRule::sdpa_takes_strided);  // require_contiguous_qkv
     const bool own = c.attention == Attention::eager;
     out = own ? eager(t, c, query, key, value) : attention(t, c, query, key, value, arguments);
     out = merge_heads(t, out);
@@ -82,7 +83,7 @@ Tensor block(Tape& t, const Context& c) {
 
 void build_gpt2(GraphAssembler& assembler, const Context& given) {
   if (given.model.model_type == "gpt_bigcode") return build_gpt_bigcode(assembler, given);
-  const Context c = with_sdpa_since(given, {4, 42});
+  const Context c = with_sdpa_where(given, ReleaseRule::gpt2_has_sdpa);
   assembler.add("GPT2Model inputs", "", [&](Tape& t) {
     const Tensor tokens = token_embedding(t, c, "transformer.wte");
     const auto scope = t.enter("transformer.wpe");
@@ -92,7 +93,8 @@ void build_gpt2(GraphAssembler& assembler, const Context& given) {
     positions = t.leave(scope, positions);
     const Tensor hidden = aten::add(t, tokens, positions);
     // Before 4.54 (create_causal_mask) an eager layer was given one row of the mask.
-    if (needs_mask(c) && (c.attention != Attention::eager || c.at_least(4, 54))) share_mask(t, c);
+    if (needs_mask(c) && (c.attention != Attention::eager || c.acts(ReleaseRule::gpt2_adds_mask)))
+      share_mask(t, c);
     return dropout(t, "transformer.drop", hidden, c.shape().embedding_dropout);
   });
   assembler.add_layers(
@@ -101,8 +103,10 @@ void build_gpt2(GraphAssembler& assembler, const Context& given) {
                   c,
                   "GPT2LMHeadModel head",
                   "transformer.ln_f",
-                  {"lm_head", "transformer.wte", loss_since(c, 49, LossCode::bf16_in_model)});
-  if (!c.at_least(5, 2)) add_triangular_masks(assembler, c, "attn");
+                  {"lm_head",
+                   "transformer.wte",
+                   loss_where(c, ReleaseRule::older_models_share_loss, LossCode::bf16_in_model)});
+  if (!c.acts(ReleaseRule::gpt2_drops_triangles)) add_triangular_masks(assembler, c, "attn");
 }
 
 }  // namespace zeroplan::hf

@@ -9,7 +9,7 @@ namespace zeroplan::hf {
 
 namespace {
 
-bool own_code(const Context& c) { return !c.at_least(4, 54); }
+bool own_code(const Context& c) { return !c.acts(ReleaseRule::gpt_bigcode_rewritten); }
 bool multi_query(const Context& c) { return c.shape().kv_heads == 1; }
 
 // The class's own mask always exists: bool for its eager code, floats for SDPA.
@@ -103,7 +103,7 @@ Tensor own_sdpa(Tape& t, const Context& c, const Tensor& q, const Tensor& k, con
     query = split_heads(t, q, shape.heads);
     key = aten::unsqueeze(t, k, 1);
     value = aten::unsqueeze(t, v, 1);
-    if (c.options.torch >= Version{2, 2}) {
+    if (c.options.torch_acts(ReleaseRule::sdpa_takes_strided)) {
       key = aten::expand(t, key, each);
       value = aten::expand(t, value, each);
     }
@@ -117,7 +117,7 @@ Tensor own_sdpa(Tape& t, const Context& c, const Tensor& q, const Tensor& k, con
   options.causal = false;
   options.dropout = shape.attention_dropout;
   options.deterministic = c.options.deterministic;
-  options.math_in_fp32 = c.options.torch >= Version{2, 5};
+  options.math_in_fp32 = c.options.torch_acts(ReleaseRule::math_attention_in_fp32);
   Tensor out = aten::scaled_dot_product_attention(t, query, key, value, own_mask(t, c), options);
   if (!multi_query(c)) return out;
   out = aten::transpose(t, out, 1, 2);
@@ -206,7 +206,7 @@ Tensor interface_attention(Tape& t, const Context& c, const Tensor& in) {
   update_cache(t, c, key, value);
   AttentionArguments arguments;
   arguments.dropout = shape.attention_dropout;
-  arguments.interface_since = {4, 54};
+  arguments.shares_code = ReleaseRule::gpt_bigcode_rewritten;
   Tensor out = attention(t, c, query, key, value, arguments);
   out = merge_heads(t, out);
   out = linear(t, c, "c_proj", out);
@@ -284,7 +284,9 @@ void build_gpt_bigcode(GraphAssembler& assembler, const Context& c) {
                   c,
                   "GPTBigCodeForCausalLM head",
                   "transformer.ln_f",
-                  {"lm_head", "transformer.wte", loss_since(c, 49, LossCode::bf16_in_model)});
+                  {"lm_head",
+                   "transformer.wte",
+                   loss_where(c, ReleaseRule::older_models_share_loss, LossCode::bf16_in_model)});
   // transformer.bias: torch.tril(ones((max_positions, max_positions), bool)), once a model
   assembler.add_buffers(
       Bytes::of(detail::checked_product(shape.max_positions, shape.max_positions)));

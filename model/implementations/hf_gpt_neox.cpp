@@ -50,10 +50,12 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   update_cache(t, c, key, value);
   AttentionArguments arguments;
   arguments.dropout = shape.attention_dropout;
-  arguments.interface_since = {4, 49};
+  arguments.shares_code = ReleaseRule::gpt_neox_rewritten;
   // sdpa_attention_forward of 4.47 and 4.48 copies with and without a mask; older code did not.
-  arguments.copies_with_mask = arguments.copies_without_mask = c.at_least(4, 47);
-  const bool by_baddbmm = !c.at_least(4, 49) && c.attention == Attention::eager;
+  arguments.copies_with_mask = arguments.copies_without_mask =
+      c.acts(ReleaseRule::gpt_neox_copies_heads);
+  const bool by_baddbmm =
+      !c.acts(ReleaseRule::gpt_neox_rewritten) && c.attention == Attention::eager;
   Tensor out = by_baddbmm ? eager_by_baddbmm(t, c, query, key, value, arguments.dropout)
                           : attention(t, c, query, key, value, arguments);
   out = merge_heads(t, out);
@@ -103,8 +105,8 @@ Tensor layer(Tape& t, const Context& c) {
 }  // namespace
 
 void build_gpt_neox(GraphAssembler& assembler, const Context& given) {
-  const Context c = with_sdpa_since(given, {4, 45});
-  if (!c.at_least(4, 49)) {
+  const Context c = with_sdpa_where(given, ReleaseRule::gpt_neox_has_sdpa);
+  if (!c.acts(ReleaseRule::gpt_neox_rewritten)) {
     assembler.assume("GPT-NeoX layers before transformers 4.49 are described by those of 4.49.");
   }
   assembler.add("GPTNeoXModel inputs", "", [&](Tape& t) {
@@ -120,8 +122,10 @@ void build_gpt_neox(GraphAssembler& assembler, const Context& given) {
                   c,
                   "GPTNeoXForCausalLM head",
                   "gpt_neox.final_layer_norm",
-                  {"embed_out", "gpt_neox.embed_in", loss_since(c, 49, LossCode::bf16_in_model)});
-  if (!c.at_least(4, 49)) add_triangular_masks(assembler, c, "attention");
+                  {"embed_out",
+                   "gpt_neox.embed_in",
+                   loss_where(c, ReleaseRule::older_models_share_loss, LossCode::bf16_in_model)});
+  if (!c.acts(ReleaseRule::gpt_neox_rewritten)) add_triangular_masks(assembler, c, "attention");
 }
 
 }  // namespace zeroplan::hf

@@ -166,7 +166,7 @@ Tensor layer(Tape& t, const Context& c) {
 
 void note_assumptions(GraphAssembler& assembler, const Context& given) {
   assembler.assume("Tokens are spread evenly over the experts.");
-  if (!given.at_least(5, 0)) {
+  if (!given.acts(ReleaseRule::late_models_described)) {
     assembler.assume("gpt-oss before transformers 5 is described by transformers 5.17.");
   }
   if (given.attention == Attention::flash) {

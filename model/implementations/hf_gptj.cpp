@@ -61,7 +61,8 @@ Positions gather_positions(Tape& t, const Context& c) {
             .kind = OpKind::gather,
             .traffic = gathered.bytes() * 2 + p.repeated_ids.bytes()});
   // Since 4.56 .to(key.dtype); before, fp32 tables make queries and keys fp32.
-  p.sincos = c.at_least(4, 56) ? aten::to(t, gathered, t.dtype()) : gathered;
+  p.sincos =
+      c.acts(ReleaseRule::gptj_casts_positions) ? aten::to(t, gathered, t.dtype()) : gathered;
   return p;
 }
 
@@ -164,7 +165,7 @@ void build_gptj(GraphAssembler& assembler, const Context& given) {
   Context c = given;
   if (c.attention == Attention::sdpa) c.attention = Attention::eager;
   const TransformerShape& shape = c.shape();
-  if (!c.at_least(4, 45)) {
+  if (!c.acts(ReleaseRule::early_decoders_described)) {
     assembler.assume("GPT-J layers before transformers 4.45 are described by those of 4.45.");
   }
   assembler.add("GPTJModel inputs", "", [&](Tape& t) {
@@ -174,13 +175,15 @@ void build_gptj(GraphAssembler& assembler, const Context& given) {
   });
   assembler.add_layers(
       "GPTJBlock", "transformer.h.", shape.layers, [&](Tape& t) { return block(t, c); });
-  add_causal_head(
-      assembler,
-      c,
-      "GPTJForCausalLM head",
-      "transformer.ln_f",
-      {"lm_head", "transformer.wte", loss_since(c, 49, LossCode::float_in_model), true});
-  if (!c.at_least(4, 45)) add_triangular_masks(assembler, c, "attn");
+  add_causal_head(assembler,
+                  c,
+                  "GPTJForCausalLM head",
+                  "transformer.ln_f",
+                  {"lm_head",
+                   "transformer.wte",
+                   loss_where(c, ReleaseRule::older_models_share_loss, LossCode::float_in_model),
+                   true});
+  if (!c.acts(ReleaseRule::gptj_drops_triangles)) add_triangular_masks(assembler, c, "attn");
   // attn.embed_positions, fp32: moved to the GPU by every layer's first forward
   assembler.add_buffers(
       Bytes::of(detail::checked_product(shape.max_positions, shape.rotary_dim) * 4) * shape.layers);

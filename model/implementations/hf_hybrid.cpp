@@ -303,7 +303,7 @@ void note_assumptions(GraphAssembler& assembler, const Context& c) {
   assembler.assume(
       "Linear attention runs PyTorch's own operations: flash-linear-attention and causal-conv1d "
       "are not installed.");
-  if (!c.at_least(5, 13)) {
+  if (!c.acts(ReleaseRule::linear_attention_described)) {
     assembler.assume("Linear attention of this release is described by transformers 5.17.");
   }
   if (c.shape().experts.experts > 0) {

@@ -68,7 +68,7 @@ Heads project(Tape& t, const Context& c, const Tensor& x) {
 // Phi-3 rotates a part of each head since 4.49, with slices and cats also where it is the whole.
 Tensor rotate(Tape& t, const Context& c, const Tensor& x, const RotaryTables& tables) {
   const bool partial = c.shape().rotary_dim != c.shape().head_dim ||
-                       (c.model.model_type == "phi3" && c.at_least(4, 49));
+                       (c.model.model_type == "phi3" && c.acts(ReleaseRule::phi3_rotates_a_part));
   return partial ? apply_partial_rotary(t, c, x, tables) : apply_rotary(t, x, tables);
 }
 
@@ -163,7 +163,7 @@ void note_assumptions(GraphAssembler& assembler, const Context& c) {
   }
   if (c.shape().experts.experts > 0) {
     assembler.assume("Tokens are spread evenly over the experts.");
-    if (c.at_least(4, 57) && !c.shape().experts.fused) {
+    if (c.acts(ReleaseRule::experts_undescribed) && !c.shape().experts.fused) {
       assembler.assume("Experts run one after the other, as in transformers 4.50.");
     }
   }
@@ -190,7 +190,7 @@ Tensor gated_mlp(Tape& t, const Context& c, const Tensor& hidden) {
 }
 
 void build_llama(GraphAssembler& assembler, const Context& given) {
-  const Context c = with_sdpa_since(given, {4, 36});
+  const Context c = with_sdpa_where(given, ReleaseRule::llama_has_sdpa);
   note_assumptions(assembler, c);
   add_rotary_caches(assembler, c);
   const auto beside = [&](Tape& t) {
@@ -211,7 +211,7 @@ void build_llama(GraphAssembler& assembler, const Context& given) {
     Tensor hidden = t.input(c.hidden_shape(), t.dtype());
     hidden = norm(t, c, "model.norm", hidden);
     t.forget_input();  // hidden_states = self.norm(hidden_states)
-    const LossCode code = c.at_least(4, 46) ? LossCode::loss_function : LossCode::float_in_model;
+    const LossCode code = loss_where(c, ReleaseRule::decoders_share_loss, LossCode::float_in_model);
     return causal_loss(t, c, {"lm_head", "model.embed_tokens", code}, hidden);
   });
 }

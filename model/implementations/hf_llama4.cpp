@@ -195,7 +195,7 @@ Tensor layer(Tape& t, const Context& c, const LayerAttention& kind) {
 
 void build_llama4(GraphAssembler& assembler, const Context& c) {
   assembler.assume("Llama 4's experts all run on every token, as transformers has them.");
-  if (!c.at_least(5, 0)) {
+  if (!c.acts(ReleaseRule::late_models_described)) {
     assembler.assume("Llama 4 before transformers 5 is described by transformers 5.17.");
   }
   assembler.add("Llama4TextModel inputs", "", [&](Tape& t) {

@@ -184,7 +184,7 @@ Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tens
   }
   // loss_utils.ForCausalLMLoss rebinds its argument; the model's frame keeps the logits
   const Tensor upcast = aten::to(t, logits, DType::fp32);
-  const bool pads = c.at_least(4, 49);
+  const bool pads = c.acts(ReleaseRule::loss_pads_labels);
   Tensor kept = pads ? upcast : shifted(t, upcast);
   Labels labels;
   if (pads) {

@@ -60,7 +60,7 @@ Attended self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Attended result = attend(t, c, in);
   result.output = t.leave(scope, result.output);
   // Since 4.54 the cache, if any, has keys and values; before, the block's frame keeps a pair.
-  if (c.at_least(4, 54)) result.key = result.value = Tensor();
+  if (c.acts(ReleaseRule::mpt_drops_pair)) result.key = result.value = Tensor();
   return result;
 }
 
@@ -141,7 +141,9 @@ void build_mpt(GraphAssembler& assembler, const Context& given) {
                   c,
                   "MptForCausalLM head",
                   "transformer.norm_f",
-                  {"lm_head", "transformer.wte", loss_since(c, 49, LossCode::bf16_in_model)});
+                  {"lm_head",
+                   "transformer.wte",
+                   loss_where(c, ReleaseRule::older_models_share_loss, LossCode::bf16_in_model)});
 }
 
 }  // namespace zeroplan::hf

@@ -10,7 +10,7 @@ namespace zeroplan::hf {
 
 namespace {
 
-bool copies_heads(const Context& c) { return !c.at_least(4, 49); }
+bool copies_heads(const Context& c) { return !c.acts(ReleaseRule::opt_keeps_heads); }
 
 // OPTAttention.forward through 4.48, behind its projections
 Tensor flat_attention(
@@ -59,7 +59,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   AttentionArguments arguments;
   arguments.dropout = shape.attention_dropout;
   arguments.scaled = false;
-  arguments.interface_since = {4, 52};
+  arguments.shares_code = ReleaseRule::opt_shares_attention_code;
   arguments.copies_with_mask = false;
   const bool flat = copies_heads(c) && c.attention == Attention::eager;
   Tensor out = flat ? flat_attention(t, c, query, key, value, arguments.dropout)
@@ -110,7 +110,7 @@ Tensor layer(Tape& t, const Context& c) {
 }  // namespace
 
 void build_opt(GraphAssembler& assembler, const Context& given) {
-  const Context c = with_sdpa_since(given, {4, 46});
+  const Context c = with_sdpa_where(given, ReleaseRule::opt_has_sdpa);
   const bool classifies = c.model.architecture == "OPTForSequenceClassification";
   if (!c.shape().has_logits && !classifies) no_loss(c.model);
   assembler.add("OPTDecoder inputs", "", [&](Tape& t) {
@@ -135,12 +135,13 @@ void build_opt(GraphAssembler& assembler, const Context& given) {
     hidden = project(t, c, "model.decoder.project_out", hidden);
     if (classifies) return last_position_loss(t, c, "score", hidden);
 
-    return causal_loss(t,
-                       c,
-                       {"lm_head",
-                        "model.decoder.embed_tokens",
-                        c.at_least(4, 49) ? LossCode::loss_function : LossCode::bf16_in_model},
-                       hidden);
+    return causal_loss(
+        t,
+        c,
+        {"lm_head",
+         "model.decoder.embed_tokens",
+         loss_where(c, ReleaseRule::older_models_share_loss, LossCode::bf16_in_model)},
+        hidden);
   });
 }
 

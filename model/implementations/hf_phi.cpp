@@ -57,7 +57,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   update_cache(t, c, key, value);
   AttentionArguments arguments;
   arguments.dropout = shape.attention_dropout;
-  const bool upcast = c.attention == Attention::eager && !c.at_least(4, 48);
+  const bool upcast = c.attention == Attention::eager && !c.acts(ReleaseRule::phi_keeps_format);
   Tensor out = upcast ? upcast_attention(t, c, query, key, value)
                       : attention(t, c, query, key, value, arguments);
   out = merge_heads(t, out);
@@ -96,8 +96,8 @@ Tensor layer(Tape& t, const Context& c) {
 }  // namespace
 
 void build_phi(GraphAssembler& assembler, const Context& given) {
-  const Context c = with_sdpa_since(given, {4, 39});
-  if (!c.at_least(4, 45)) {
+  const Context c = with_sdpa_where(given, ReleaseRule::phi_has_sdpa);
+  if (!c.acts(ReleaseRule::early_decoders_described)) {
     assembler.assume("Phi layers before transformers 4.45 are described by those of 4.45.");
   }
   assembler.add("PhiModel inputs", "", [&](Tape& t) {
@@ -113,7 +113,9 @@ void build_phi(GraphAssembler& assembler, const Context& given) {
                   c,
                   "PhiForCausalLM head",
                   "model.final_layernorm",
-                  {"lm_head", "model.embed_tokens", loss_since(c, 46, LossCode::float_in_model)});
+                  {"lm_head",
+                   "model.embed_tokens",
+                   loss_where(c, ReleaseRule::decoders_share_loss, LossCode::float_in_model)});
 }
 
 }  // namespace zeroplan::hf

@@ -6,7 +6,7 @@ namespace zeroplan::hf {
 
 namespace {
 
-bool made_by_masking_utils(const Context& c) { return c.at_least(4, 53); }
+bool made_by_masking_utils(const Context& c) { return c.acts(ReleaseRule::masks_by_utilities); }
 
 // Before 4.53 these classes made a causal mask for sdpa too, and each sliding layer its own of it.
 bool masks_in_layers(const Context& c) {

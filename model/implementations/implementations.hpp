@@ -11,6 +11,7 @@
 #include "model/graph/graph.hpp"
 #include "model/graph/reduction_buffer.hpp"
 #include "model/quantization.hpp"
+#include "model/release_rule.hpp"
 #include "model/software.hpp"
 #include "model/transformer.hpp"
 #include "model/workload.hpp"
@@ -51,6 +52,7 @@ struct GraphOptions {
   Implementation implementation = Implementation::hf;
   Version transformers{4, 50};
   Version torch{2, 6};
+  RuleSwitches switched;        // of the rules about the two
   int compute_capability = 80;  // 10 major + minor; below 80 there is no flash attention
   ReductionCard card;           // none: temporaries of PyTorch's sums are not counted
   MaskKind mask = MaskKind::none;
@@ -72,6 +74,11 @@ struct GraphOptions {
   bool partitions_checkpoints = false;    // checkpoints are cut by tensor ranks, too
   bool embedded = false;      // the embedded runtime's own code, whatever `implementation` says
   bool zero3_linear = false;  // DeepSpeed's memory_efficient_linear replaces F.linear (stage 3)
+
+  bool torch_acts(ReleaseRule rule) const { return acts(rule, Package::torch, torch, switched); }
+  bool transformers_act(ReleaseRule rule) const {
+    return acts(rule, Package::transformers, transformers, switched);
+  }
 };
 
 // Whether `tiled_mlp` is described for this model: layers with gate_proj, up_proj and down_proj

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/knobs/rules.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan::rules {
 
@@ -46,6 +47,10 @@ class View {
     return context_.style == ConfigStyle::hf_trainer ? "" : "fp32";
   }
   bool is_at_least(DeepSpeedVersion version) const { return context_.deepspeed >= version; }
+  // Whether the described behaviour does what the rule says.
+  bool acts(ReleaseRule rule) const {
+    return zeroplan::acts(rule, first_release(context_.deepspeed));
+  }
   std::int64_t data_parallel() const {
     return context_.world_size /
            (context_.tensor_parallel * context_.sequence_parallel * context_.pipeline_parallel);

@@ -57,7 +57,7 @@ void newer_key(const View& view, Report& report) {
 
 // pydantic 1 cut a fraction off; pydantic 2, which 0.15 and later need, refuses it.
 void refuse_fraction(std::string_view code, const View& view, Report& report) {
-  if (!view.is_at_least(DeepSpeedVersion::v0_16)) return;
+  if (!view.acts(ReleaseRule::needs_pydantic_2)) return;
   for (const Finding& note : view.config().notes()) {
     if (note.code == code) report.at(note.pointer, note.arguments, 1);
   }

@@ -49,7 +49,7 @@ void master_weights(const View& view, Report& report) {
 // From 0.17 fp16 is checked by pydantic, and since 0.19 a dynamic loss scale must be positive.
 void loss_scale(const View& view, Report& report) {
   const double smallest = view.real(Knob::fp16_min_loss_scale).value_or(1.0);
-  if (view.is_at_least(DeepSpeedVersion::v0_19)) {
+  if (view.acts(ReleaseRule::refuses_zero_loss_scale)) {
     if (smallest != std::floor(smallest)) report.at(Knob::fp16_min_loss_scale, {}, 0);
     const bool dynamic = view.real(Knob::fp16_loss_scale).value_or(0.0) == 0.0;
     if (view.is_on(Knob::fp16_enabled) && dynamic && smallest <= 0.0) {
@@ -73,7 +73,7 @@ void accumulation_format(const View& view, Report& report) {
   const std::string model = view.model_format();
   if (given.empty() || model.empty() || view.stage() > 0 || view.is_on(Knob::amp_enabled)) return;
   const bool bf16 = model == "bf16";
-  const bool newest = view.is_at_least(DeepSpeedVersion::v0_19);
+  const bool newest = view.acts(ReleaseRule::sums_in_model_format);
   const bool old_bf16 = bf16 && !newest && view.context().pipeline_parallel == 1;
   const bool allowed = old_bf16                             ? given == "fp32"
                        : bf16 && !newest && given == "fp32" ? true
@@ -106,7 +106,7 @@ void accumulation_ignored(const View& view, Report& report) {
 void accumulation_not_reduced(const View& view, Report& report) {
   const std::string given = foreign_accumulation(view);
   if (view.stage() != 1 || given.empty() || takes_bf16_optimizer(view)) return;
-  if (!view.is_at_least(DeepSpeedVersion::v0_19)) return;
+  if (!view.acts(ReleaseRule::reads_local_accumulator)) return;
   report.at(Knob::data_types_grad_accum_dtype, {given, view.model_format()});
 }
 

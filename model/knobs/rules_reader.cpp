@@ -171,7 +171,7 @@ void refused_section(const View& view, Report& report) {
 }
 
 void zero_values(const View& view, Report& report) {
-  if (!view.is_at_least(DeepSpeedVersion::v0_19)) return;
+  if (!view.acts(ReleaseRule::refuses_empty_buckets)) return;
   if (view.integer(Knob::reduce_bucket_size) == 0) {
     report.at(Knob::reduce_bucket_size);
   }

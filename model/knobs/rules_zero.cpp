@@ -17,7 +17,7 @@ void pipeline_overlap(const View& view, Report& report) {
 }
 
 void reduce_scatter_scaling(const View& view, Report& report) {
-  const int first_stage = view.context().deepspeed == DeepSpeedVersion::v0_12 ? 1 : 2;
+  const int first_stage = view.acts(ReleaseRule::stage1_refuses_scaling) ? 1 : 2;
   if (view.stage() < first_stage || !view.is_on(Knob::reduce_scatter)) return;
   if (view.is_on(Knob::prescale_gradients)) report.at(Knob::prescale_gradients, {}, 0);
   if (view.real(Knob::gradient_predivide_factor).value_or(1.0) != 1.0) {
@@ -76,7 +76,7 @@ void hpz_ranks(const View& view, Report& report) {
 
 void unmanaged_accumulation(const View& view, Report& report) {
   const bool managed = view.config().boolean(Knob::managed_gradient_accumulation).value_or(true);
-  if (managed || !view.is_at_least(DeepSpeedVersion::v0_19)) return;
+  if (managed || !view.acts(ReleaseRule::manages_accumulation)) return;
   const char* with = view.stage() < 2 && view.is_on(Knob::overlap_comm)
                          ? "overlap_comm at stage 0 or 1"
                      : view.context().pipeline_parallel > 1  ? "pipeline parallelism"
@@ -91,7 +91,7 @@ void unmanaged_accumulation(const View& view, Report& report) {
 void autotp_stage3(const View& view, Report& report) {
   const std::int64_t size = view.integer(Knob::tensor_parallel_autotp_size).value_or(0);
   if (size <= 1 || view.stage() != 3) return;
-  if (view.is_at_least(DeepSpeedVersion::v0_16) && !view.is_at_least(DeepSpeedVersion::v0_19)) {
+  if (view.acts(ReleaseRule::autotp_refuses_stage3)) {
     report.at(Knob::tensor_parallel_autotp_size);
   }
 }

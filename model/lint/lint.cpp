@@ -7,6 +7,7 @@
 #include "model/families/hf_config.hpp"
 #include "model/lint/run_view.hpp"
 #include "model/predict/predict.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 
@@ -57,7 +58,8 @@ ExpertLayout experts_of(const Scenario& scenario) {
   const Said* said = scenario.find(ScenarioKey::transformers_version);
   const std::optional<Version> release =
       said != nullptr ? parse_version(said->value.as_string()) : std::nullopt;
-  return release && has_fused_experts(*release) ? ExpertLayout::fused : ExpertLayout::modules;
+  return release && acts(ReleaseRule::fuses_experts, *release) ? ExpertLayout::fused
+                                                               : ExpertLayout::modules;
 }
 
 // What is known of the run, owned.

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "model/lint/run_view.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan::rules {
 namespace {
@@ -72,15 +73,13 @@ void threads_of_cpu_adam(const Run& run, Report& report) {
             run.cluster != nullptr ? 1 : 0);
 }
 
-// Fixed between the described releases, so by number.  Source: pull requests 6993 (0.17.2), 7371
-// (0.17.5), 7805 (0.18.5) of DeepSpeed.
 void overlap_release(const Run& run, Report& report) {
   const std::int64_t stage = run.file.stage();
   if ((stage != 1 && stage != 2) || !run.file.is_on(Knob::overlap_comm)) return;
   const Version release = *run.release;
-  if (release >= Version{0, 17, 2} && release < Version{0, 17, 5}) {
+  if (acts(ReleaseRule::reuses_bucket_too_early, release)) {
     report.at(Knob::overlap_comm, {to_string(release)}, 0);
-  } else if (release >= Version{0, 17, 5} && release < Version{0, 18, 5}) {
+  } else if (acts(ReleaseRule::waits_for_every_bucket, release)) {
     report.as(Severity::info, Knob::overlap_comm, {to_string(release)}, 1);
   }
 }

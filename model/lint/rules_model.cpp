@@ -39,7 +39,7 @@ void leaf_modules(const Run& run, Report& report) {
   if (run.file.stage() != 3 || run.file.config().is_set(Knob::leaf_module)) return;
   const std::string type = expert_class(*run.model);
   if (type.empty()) return;
-  const bool newest = run.file.is_at_least(DeepSpeedVersion::v0_19);
+  const bool newest = run.file.acts(ReleaseRule::leaf_modules_by_default);
   if (newest && is_leaf_by_default(type)) return;
   report.at(Knob::leaf_module, {type}, newest ? 0 : 1);
 }

@@ -113,7 +113,7 @@ void release_trap(const Run& run, Report& report) {
   const EngineConfig& engine = plan.engine;
   const bool recomputes = plan.workload.activation_checkpointing != ActivationCheckpointing::none &&
                           !plan.workload.checkpoint_reentrant;
-  if (engine.stage == 3 && recomputes && acts(ReleaseRule::misses_recomputed_ends, release)) {
+  if (engine.stage == 3 && recomputes && engine.acts(ReleaseRule::misses_recomputed_ends)) {
     const Version& mended = release_row(ReleaseRule::misses_recomputed_ends).until;
     report.at(Knob::zero_stage, {to_string(release), to_string(mended)});
   }
@@ -121,12 +121,12 @@ void release_trap(const Run& run, Report& report) {
   const bool whole = engine.model_dtype == DType::bf16 &&
                      engine.gradient_accumulation_dtype == DType::fp32 &&
                      engine.offload_optimizer.device != OffloadDevice::cpu;
-  if (engine.stage == 1 && whole && acts(ReleaseRule::stage1_without_zero, release)) {
+  if (engine.stage == 1 && whole && engine.acts(ReleaseRule::stage1_without_zero)) {
     report.at(Knob::data_types_grad_accum_dtype, {to_string(release)}, 1);
   }
   const std::int64_t shard = engine.stage3.mics_shard_size;
   if (engine.stage == 3 && shard > 0 && shard < engine.data_parallel_ranks &&
-      acts(ReleaseRule::mics_reduces_over_all, release)) {
+      engine.acts(ReleaseRule::mics_reduces_over_all)) {
     report.as(Severity::error, Knob::mics_shard_size, {to_string(release)}, 2);
   }
 }

@@ -6,6 +6,7 @@
 #include "model/check.hpp"
 #include "model/engine/embedded.hpp"
 #include "model/plan/resolver.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -98,15 +99,11 @@ std::optional<OptimizerKind> named_optimizer(const Knobs& knobs, bool offloaded)
   return std::nullopt;
 }
 
-// Hugging Face's Trainer makes its own optimizer where the file names none: torch's AdamW, unfused
-// unless transformers is at least 4.54 on torch 2.8 (training_args.py default_optim). DeepSpeed
-// keeps it as it is.
+// Hugging Face's Trainer makes its own optimizer where the file names none: torch's AdamW, fused
+// or not by release. DeepSpeed keeps it as it is.
 OptimizerKind trainers_adam(const Plan& plan) {
-  constexpr Version kFusedTransformers{4, 54, 0};
-  constexpr Version kFusedTorch{2, 8, 0};
-  const bool fused =
-      plan.software.transformers >= kFusedTransformers && plan.software.torch >= kFusedTorch;
-  return fused ? OptimizerKind::fused_adam : OptimizerKind::torch_adam;
+  return trainer_asks_for_fused(plan.software) ? OptimizerKind::fused_adam
+                                               : OptimizerKind::torch_adam;
 }
 
 // Which class updates the parameters: the one that the file names, else the script's. With offload,
@@ -158,8 +155,8 @@ DType accumulation_dtype(const Plan& plan, const Knobs& knobs, DType model) {
   // accumulate_allreduce_grads_in_fp32), and PipelineEngine has BF16_Optimizer's fp32 buffer for it
   // (runtime/pipe/engine.py _bf16_reduce_grads).
   if (model == DType::bf16 && runs_pipeline_engine(plan, knobs.stage())) return DType::fp32;
-  const bool old = plan.software.deepspeed < DeepSpeedVersion::v0_17;
-  if (knobs.stage() == 0 && model == DType::bf16 && old) return DType::fp32;
+  const bool in_fp32 = !plan.software.deepspeed_acts(ReleaseRule::sums_bf16_in_bf16);
+  if (knobs.stage() == 0 && model == DType::bf16 && in_fp32) return DType::fp32;
   return model;
 }
 
@@ -219,7 +216,8 @@ void fill_stage3(const Knobs& knobs, int ranks, Stage3Config& stage3) {
 EngineConfig engine_config(const Plan& plan) {
   const Knobs knobs(plan);
   EngineConfig config;
-  config.version = plan.software.deepspeed;
+  config.release = plan.software.deepspeed_release;
+  config.switched = plan.software.switched;
   config.stage = knobs.stage();
   config.data_parallel_ranks = static_cast<int>(plan.degrees.partition());
   config.ranks_per_node = static_cast<int>(plan.cluster.gpus_per_node());

@@ -20,6 +20,7 @@
 #include "model/hardware/hardware.hpp"
 #include "model/knobs/ds_config.hpp"
 #include "model/plan/scenario.hpp"
+#include "model/release_rule.hpp"
 #include "model/software.hpp"
 #include "model/transformer.hpp"
 #include "model/workload.hpp"
@@ -43,6 +44,15 @@ struct Software {
   Version torch;
   bool torch_said = false;  // else the newest was taken
   Version transformers;
+  RuleSwitches switched;  // of the rules about the three
+
+  bool deepspeed_acts(ReleaseRule rule) const {
+    return acts(rule, Package::deepspeed, deepspeed_release, switched);
+  }
+  bool torch_acts(ReleaseRule rule) const { return acts(rule, Package::torch, torch, switched); }
+  bool transformers_act(ReleaseRule rule) const {
+    return acts(rule, Package::transformers, transformers, switched);
+  }
 };
 
 struct Plan {
@@ -108,6 +118,7 @@ struct Prepared {
   std::shared_ptr<const Cluster> cluster;
   std::shared_ptr<const DsConfig> ds_config;  // instead of the scenario's, where it is there
   std::shared_ptr<const Profile> profile;     // null: the scenario's is read, if it has one
+  RuleSwitches switched;                      // of the table of releases: none in a user's plan
 };
 
 // Throws InputError (all problems of one kind together) for a scenario without model or cluster,

@@ -9,6 +9,7 @@
 #include "model/hardware/cluster.hpp"
 #include "model/knobs/rules.hpp"
 #include "model/plan/resolver.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 
@@ -99,7 +100,9 @@ Enum choice(Resolver& r,
 }
 
 // transformers passes use_reentrant=True up to 4.x and False from 5.0 on (its pull request 43203).
-bool default_reentrant(const Version& transformers) { return transformers < Version{5, 0, 0}; }
+bool default_reentrant(const Software& software) {
+  return !software.transformers_act(ReleaseRule::checkpoints_without_reentrance);
+}
 
 // FlashAttention kernels need compute capability 8.0; classes without a fused path run eager.
 Attention default_attention(Resolver& r) {
@@ -133,7 +136,8 @@ Attention default_attention(Resolver& r) {
     return Attention::eager;
   }
   // Gemma2PreTrainedModel._check_and_enable_sdpa: sdpa leaves the softcap of the scores out.
-  if (model.model_type == "gemma2" && r.plan.software.transformers < Version{4, 48}) {
+  if (model.model_type == "gemma2" &&
+      !r.plan.software.transformers_act(ReleaseRule::gemma2_has_sdpa)) {
     r.assume("attention eager: Gemma 2's default before transformers 4.48");
     return Attention::eager;
   }
@@ -242,27 +246,26 @@ void resolve_checkpointing(Resolver& r) {
                          : "no activation checkpointing: the default");
   workload.checkpoint_reentrant =
       r.boolean(ScenarioKey::checkpoint_reentrant)
-          .value_or(embedded ||
-                    (!litgpt && (megatron || default_reentrant(r.plan.software.transformers))));
+          .value_or(embedded || (!litgpt && (megatron || default_reentrant(r.plan.software))));
 }
 
 // TrainingArguments.use_cache is false since transformers 5 (training_args.py); until then the
 // Trainer leaves the model's config as it is, and that says true. A loop that is written to train
 // switches it off.
-bool default_use_cache(Frontend frontend, Version transformers) {
-  return frontend == Frontend::hf_trainer && transformers < Version{5, 0};
+bool default_use_cache(Frontend frontend, const Software& software) {
+  return frontend == Frontend::hf_trainer &&
+         !software.transformers_act(ReleaseRule::trainer_drops_cache);
 }
 
 // PyTorch 2 takes lists of tensors on GPUs by itself (torch/optim/optimizer.py
-// _default_to_fused_or_foreach); the Trainer asks for one kernel since 4.55 under torch 2.8
-// (training_args.py, default_optim).
+// _default_to_fused_or_foreach); the Trainer may ask for one kernel.
 OptimizerImplementation default_optimizer_implementation(const Plan& plan) {
-  const bool asks = plan.workload.frontend == Frontend::hf_trainer &&
-                    plan.software.transformers >= Version{4, 55} &&
-                    plan.software.torch >= Version{2, 8};
+  const bool asks =
+      plan.workload.frontend == Frontend::hf_trainer && trainer_asks_for_fused(plan.software);
   if (asks) return OptimizerImplementation::fused;
-  return plan.software.torch.major >= 2 ? OptimizerImplementation::foreach
-                                        : OptimizerImplementation::for_loop;
+  return plan.software.torch_acts(ReleaseRule::updates_lists_by_default)
+             ? OptimizerImplementation::foreach
+             : OptimizerImplementation::for_loop;
 }
 
 void resolve_training(Resolver& r) {
@@ -291,7 +294,7 @@ void resolve_training(Resolver& r) {
   workload.fused_loss = r.boolean(ScenarioKey::fused_loss).value_or(false);
   workload.use_cache =
       r.boolean(ScenarioKey::use_cache)
-          .value_or(default_use_cache(workload.frontend, r.plan.software.transformers));
+          .value_or(default_use_cache(workload.frontend, r.plan.software));
   resolve_tiled_mlp(r);
   workload.compile = r.boolean(ScenarioKey::compile).value_or(false);
   if (workload.compile) r.not_modelled(ScenarioKey::compile, "torch.compile");
@@ -457,6 +460,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
       r.boolean(ScenarioKey::outputs_held).value_or(r.plan.workload.frontend == Frontend::native);
   r.plan.workload.engine =
       choice(r, ScenarioKey::engine, kTrainingEngineNames, TrainingEngine::deepspeed);
+  r.plan.software.switched = prepared.switched;
   resolve_software(r);
   take_experts(r, prepared);
   resolve_training(r);
@@ -479,6 +483,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   divide_model(r);
   r.plan.engine = engine_config(r.plan);
   r.plan.engine_parameters = engine_parameters(r.plan);
+  warn_of_release(r);
   resolve_torch_engine(r);
   r.throw_problems();
   warn_outside_profile(r);

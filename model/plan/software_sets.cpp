@@ -22,6 +22,7 @@ struct SoftwareTable {
   std::vector<TorchNeeded> torch_needed;
   std::vector<std::pair<std::string, Version>> first;  // by model type
   std::vector<OwnCode> own_code;
+  std::vector<SoftwareReleases> compared;
 };
 
 // Our own file: anything unexpected is a programmer's error.
@@ -89,6 +90,11 @@ SoftwareTable read_table() {
   for (const auto& [type, code] : member(root, "own_code").members()) {
     table.own_code.push_back(read_own_code(type, code));
   }
+  for (const Json& row : member(root, "compared").items()) {
+    table.compared.push_back({version_of(member(row, "deepspeed")),
+                              version_of(member(row, "torch")),
+                              version_of(member(row, "transformers"))});
+  }
   return table;
 }
 
@@ -133,6 +139,8 @@ bool SoftwareSet::has_kernels_for(const Gpu& gpu) const {
 }
 
 std::span<const SoftwareSet> software_sets() { return table().sets; }
+
+std::span<const SoftwareReleases> compared_software() { return table().compared; }
 
 const OwnCode* own_code_of(const Model& model) {
   for (const OwnCode& code : table().own_code) {

@@ -60,6 +60,9 @@ struct SoftwareReleases {
   Version transformers;
 };
 
+// Releases that people have or had together, oldest first: what `fit --compare-versions` compares.
+std::span<const SoftwareReleases> compared_software();
+
 // Why these do not train the model on the card, one sentence each; empty where nothing is known
 // against them.
 std::vector<std::string> software_conflicts(const Model& model,

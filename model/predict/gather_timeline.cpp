@@ -186,7 +186,7 @@ Bytes frozen_weights_held(const Plan& plan) {
   const bool reentrant = workload.activation_checkpointing != ActivationCheckpointing::none &&
                          workload.checkpoint_reentrant;
   if (workload.engine != TrainingEngine::deepspeed || plan.engine.stage != 3 || !reentrant ||
-      !FetchCoordinator::holds_recomputed_weights(plan.engine.version)) {
+      !FetchCoordinator::holds_recomputed_weights(plan.engine)) {
     return Bytes::zero();
   }
   const std::vector<int> blocks = wrapped_blocks(*plan.model);

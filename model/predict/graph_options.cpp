@@ -54,6 +54,7 @@ GraphOptions graph_options(const Plan& plan) {
   options.implementation = workload.implementation;
   options.transformers = plan.software.transformers;
   options.torch = plan.software.torch;
+  options.switched = plan.software.switched;
   const ComputeCapability& capability = plan.cluster.gpu.compute_capability;
   options.compute_capability = capability.major * 10 + capability.minor;
   options.card = reduction_card(plan, options.compute_capability);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "model/cost/coefficients.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -13,9 +14,6 @@ constexpr std::int64_t kCheckpointWidth =
 // transformers writes checkpoints in shards of at most 5 GB (save_pretrained max_shard_size
 // before 5.0).
 constexpr Bytes kShard = Bytes::of(5'000'000'000);
-// Since 4.32 only rank 0 reads weights into a model that zero.Init partitioned; before, every rank
-// read every shard (transformers modeling_utils.py is_deepspeed_zero3_enabled, PR 24964).
-constexpr Version kRankZeroReads{4, 32, 0};
 
 // The embedded runtime is one C++ process a node, its ranks threads of it: assumed.
 constexpr Bytes kEmbeddedProcess = Bytes::mib(64);
@@ -47,8 +45,8 @@ bool partitioned_from_the_start(const Plan& plan) {
 Bytes load_bytes(const Plan& plan, const OutsidePasses& outside, std::int64_t ranks) {
   const Bytes shard = std::min(kShard, all_weights(plan));
   const Bytes own = outside.load_peak.host_pageable + outside.load_peak.host_pinned;
-  const bool all_read =
-      !partitioned_from_the_start(plan) || plan.software.transformers < kRankZeroReads;
+  const bool all_read = !partitioned_from_the_start(plan) ||
+                        !plan.software.transformers_act(ReleaseRule::rank0_reads_shards);
   return own * ranks + shard * (all_read ? ranks : 1);
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "model/predict/step_time.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -104,9 +105,9 @@ std::int64_t job_steps(const Plan& plan) {
   if (workload.frontend == Frontend::native) {
     return std::max<std::int64_t>(1, whole(std::floor(epochs * batches / G)));
   }
-  constexpr Version kRoundsUp{4, 48, 0};
-  const double an_epoch =
-      plan.software.transformers >= kRoundsUp ? std::ceil(batches / G) : std::floor(batches / G);
+  const double an_epoch = plan.software.transformers_act(ReleaseRule::rounds_steps_up)
+                              ? std::ceil(batches / G)
+                              : std::floor(batches / G);
   return std::max<std::int64_t>(1, whole(std::ceil(epochs * std::max(1.0, an_epoch))));
 }
 

@@ -17,8 +17,8 @@ FetchModel fetch_model(const Plan& plan) {
   return make_fetch_model(*plan.model, plan.engine_parameters, plan.engine);
 }
 
-bool misses_ends_of_recomputed(const Version& deepspeed) {
-  return acts(ReleaseRule::misses_recomputed_ends, deepspeed);
+bool misses_ends_of_recomputed(const EngineConfig& config) {
+  return config.acts(ReleaseRule::misses_recomputed_ends);
 }
 
 ModuleWalk::ModuleWalk(const Model& model, const ModelGraph& graph, bool misses_ends_of_recomputed)

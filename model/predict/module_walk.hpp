@@ -27,7 +27,7 @@ FetchModel fetch_model(const Plan& plan);
 // (parameter_offload.py _post_backward_module_hook: ds_grads_remaining). What is recomputed without
 // reentrance counts twice and down once, so that its backward never ends: what was gathered for
 // it stays until the optimizer's step.
-bool misses_ends_of_recomputed(const Version& deepspeed);
+bool misses_ends_of_recomputed(const EngineConfig& config);
 
 class ModuleWalk {
  public:

@@ -168,7 +168,8 @@ AttentionSoftware attention_software(const Plan& plan) {
           plan.workload.implementation,
           plan.software.torch,
           plan.software.torch_said,
-          plan.workload.engine == TrainingEngine::embedded};
+          plan.workload.engine == TrainingEngine::embedded,
+          plan.software.switched};
 }
 
 Transfers transfers_of(const Plan& plan) {

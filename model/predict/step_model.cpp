@@ -31,7 +31,7 @@ double step_host_seconds(const Plan& plan,
                          const HostCosts& host,
                          const Coefficients& c) {
   if (traffic.waited_scans == 0) return host.step.seconds();
-  const auto kernels = static_cast<double>(overflow_scan_kernels(plan.engine.version));
+  const auto kernels = static_cast<double>(overflow_scan_kernels(plan.engine));
   const Seconds one = host.forward_operation + host.launch * (kernels - 1.0) +
                       Seconds::of(c[Coefficient::kernel_floor_seconds] * kernels);
   const Seconds reading =

@@ -6,6 +6,7 @@
 #include "model/engine/optimizer_step.hpp"
 #include "model/engine/transients.hpp"
 #include "model/predict/step_traffic.hpp"
+#include "model/releases.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 
 namespace zeroplan {
@@ -211,8 +212,8 @@ void DeepSpeedWriter::release_transients() {
 // references until the wait and launches synchronous collectives on the caller's stream
 // (pytorch pull request 148590). One communicator's kernels run one after the other either way.
 void DeepSpeedWriter::note_use_by_nccl(const CollectiveGroup& group) {
-  constexpr Version kStashes{2, 8};
-  if (group.ranks() <= 1 || config_.embedded || plan_.software.torch >= kStashes) return;
+  const bool holds = plan_.software.torch_acts(ReleaseRule::holds_tensors_for_nccl);
+  if (group.ranks() <= 1 || config_.embedded || holds) return;
   const StreamId nccl = communicators_.stream_of(group);
   for (const SlotIndex slot : transients_) writer_.use_on_stream(slot, nccl);
   for (const HeldGradient& gradient : held_) {
@@ -286,11 +287,10 @@ void DeepSpeedWriter::write_copy(const EngineAction& action) {
 void DeepSpeedWriter::write_overflow_scan(const EngineAction& action, Bytes scratch) {
   const StreamId stream = stream_of(action.stream);
   // 0.19 reads the gradient twice and makes no fp32 copy.
-  const bool reduces = config_.version >= DeepSpeedVersion::v0_19;
+  const bool reduces = config_.acts(ReleaseRule::scan_reduces_first);
   const Bytes once = action.elements * action.dtype;
-  const TaskIndex scan = tasks_.kernel("overflow scan",
-                                       reduces ? once * 2 : once + scratch * 2,
-                                       overflow_scan_kernels(config_.version));
+  const TaskIndex scan = tasks_.kernel(
+      "overflow scan", reduces ? once * 2 : once + scratch * 2, overflow_scan_kernels(config_));
   if (optimizer_wrapper(config_) != OptimizerWrapper::zero12 || scratch == Bytes::zero() ||
       action.dtype == DType::fp32) {
     transient_for_a_kernel(scratch, stream, scan);

@@ -5,6 +5,7 @@
 #include "model/engine/partition.hpp"
 #include "model/engine/transients.hpp"
 #include "model/predict/step_memory.hpp"
+#include "model/releases.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 
 namespace zeroplan {
@@ -85,7 +86,7 @@ void DeepSpeedWriter::make_weights(int group) {
 void DeepSpeedWriter::make_masters(int group) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (!is_open(i, group) || !is_master(buffers_[i])) continue;
-    const bool clones_cast = config_.stage == 3 && config_.version >= DeepSpeedVersion::v0_18;
+    const bool clones_cast = config_.stage == 3 && config_.acts(ReleaseRule::clones_cast_master);
     const DType made_of = clones_cast ? config_.master_dtype : config_.model_dtype;
     const SlotIndex clone = hold(buffers_[i].elements * made_of, kTemporaries);
     allocate_buffer(i);
@@ -193,7 +194,7 @@ void DeepSpeedWriter::gather_for_hooks() {
     if (!parameter.trainable) continue;
     const SlotIndex gathered =
         hold(partitioned_numel(parameter.numel, ranks) * ranks * config_.model_dtype, kTemporaries);
-    if (config_.version < DeepSpeedVersion::v0_17) {
+    if (!config_.acts(ReleaseRule::gathers_without_copy)) {
       pass_through(parameter.numel * config_.model_dtype, kTemporaries);
     }
     writer_.release(gathered);

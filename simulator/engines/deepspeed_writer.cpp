@@ -102,9 +102,7 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const E
   const FetchModel fetched = fetch_model(plan);
   leaf_of_ = leaves_by_parameter(fetched);
   coordinator_.emplace(fetched, config_);
-  walk_.emplace(*plan.model,
-                work.graph,
-                !config_.embedded && misses_ends_of_recomputed(plan.software.deepspeed_release));
+  walk_.emplace(*plan.model, work.graph, !config_.embedded && misses_ends_of_recomputed(config_));
   slots_of_parameters(parameter_slots_, SlotKind::gathered_parameter);
   slots_of_parameters(secondary_slots_, SlotKind::secondary_parameter);
   slots_of_parameters(saved_slots_, SlotKind::saved_parameter);

@@ -110,7 +110,7 @@ TEST_CASE("the bucket of stage 3 has the communication dtype, before 0.17 the mo
   EngineConfig config = zero(3, 4);
   config.communication_dtype = DType::fp32;
   CHECK(named(config, sized({8000}), "ipg_buckets[dtype].buffer") == Bytes::of(4000));
-  config.version = DeepSpeedVersion::v0_16;
+  config.release = {0, 16};
   CHECK(named(config, sized({8000}), "ipg_buckets[dtype].buffer") == Bytes::of(2000));
 }
 
@@ -128,7 +128,7 @@ TEST_CASE("stage 2 offload takes 18 bytes an owned element, 20 with accumulation
   config.gradient_accumulation_steps = 2;
   CHECK(host() == Bytes::of(20 * 2048) + scratch);
   config.gradient_accumulation_steps = 1;
-  config.version = DeepSpeedVersion::v0_16;  // without the 16-bit staging buffer
+  config.release = {0, 16};  // without the 16-bit staging buffer
   CHECK(host() == Bytes::of(16 * 2048) + scratch);
 }
 
@@ -156,19 +156,19 @@ TEST_CASE(
     "the offloaded master is pageable in 0.12, pinned in 0.14 and 0.16, by pin_memory in 0.19") {
   EngineConfig config = zero(2, 4);
   config.offload_optimizer.device = OffloadDevice::cpu;
-  const auto place = [&](DeepSpeedVersion version, bool pin) {
-    config.version = version;
+  const auto place = [&](Version release, bool pin) {
+    config.release = release;
     config.offload_optimizer.pin_memory = pin;
     for (const EngineBuffer& buffer : engine_buffers(config, sized({8000}))) {
       if (path(buffer) == "single_partition_of_fp32_groups[0]") return buffer.place;
     }
     return BufferPlace::nvme;
   };
-  CHECK(place(DeepSpeedVersion::v0_12, true) == BufferPlace::host_pageable);
-  CHECK(place(DeepSpeedVersion::v0_14, false) == BufferPlace::host_pinned);
-  CHECK(place(DeepSpeedVersion::v0_16, false) == BufferPlace::host_pinned);
-  CHECK(place(DeepSpeedVersion::v0_19, false) == BufferPlace::host_pageable);
-  CHECK(place(DeepSpeedVersion::v0_19, true) == BufferPlace::host_pinned);
+  CHECK(place(Version{0, 12}, true) == BufferPlace::host_pageable);
+  CHECK(place(Version{0, 14}, false) == BufferPlace::host_pinned);
+  CHECK(place(Version{0, 16}, false) == BufferPlace::host_pinned);
+  CHECK(place(Version{0, 19}, false) == BufferPlace::host_pageable);
+  CHECK(place(Version{0, 19}, true) == BufferPlace::host_pinned);
 }
 
 TEST_CASE("before 0.17 BF16_Optimizer's 16-bit gradients outlive the step") {
@@ -176,7 +176,7 @@ TEST_CASE("before 0.17 BF16_Optimizer's 16-bit gradients outlive the step") {
   config.gradient_accumulation_dtype = DType::fp32;
   const auto p = sized({8000});
   const Bytes now = gpu(config, p);
-  config.version = DeepSpeedVersion::v0_16;
+  config.release = {0, 16};
   CHECK(gpu(config, p) - now == Bytes::of(2 * 8000));
 }
 
@@ -333,7 +333,7 @@ TEST_CASE("the step of stage 2 needs a flat gradient and its fp32 copy on top") 
   // The norm's fp64 copy of the largest owned piece (1600); the scan of 0.19.6 needs nothing.
   CHECK(step_temporaries(config, p).gpu == Bytes::of(8 * 1600));
   // Before: fp32 copy, three masks, fp32 mask: 11 bytes each.
-  config.version = DeepSpeedVersion::v0_18;
+  config.release = {0, 18};
   CHECK(step_temporaries(config, p).gpu == Bytes::of(11 * 1600));
   config.check_gradient_overflow = false;
   CHECK(step_temporaries(config, p).gpu == Bytes::of(8 * 1600));
@@ -375,7 +375,7 @@ TEST_CASE("flattening on the GPU doubles a group while stage 2 is built") {
   EngineConfig config = zero(2, 4);
   const auto p = sized({8000});
   CHECK(initialization_peak(config, p).gpu == Bytes::of(2 * 2 * 8000));
-  config.version = DeepSpeedVersion::v0_16;  // flattened on the host
+  config.release = {0, 16};  // flattened on the host
   CHECK(initialization_peak(config, p).gpu == Bytes::of(2 * 8000 + 4 * 2000 + 4 * 2000));
   CHECK(initialization_peak(config, p).host_pageable == Bytes::of(2 * 2 * 8000));
 }

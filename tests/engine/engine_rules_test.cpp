@@ -304,25 +304,25 @@ TEST_CASE("offload at stage 3 stores a gradient on the host and fetches it back 
 TEST_CASE("stage 3 copies offloaded gradients without waiting since 0.17, and in fp32 since 0.16") {
   EngineConfig config = zero(3, 2);
   config.offload_optimizer.device = OffloadDevice::cpu;
-  const auto last_copy = [&](DeepSpeedVersion version) {
-    config.version = version;
+  const auto last_copy = [&](Version release) {
+    config.release = release;
     EngineAction found;
     for (const EngineAction& action : backward(config, sized({50})).actions) {
       if (action.kind == ActionKind::copy_to_host) found = action;
     }
     return found;
   };
-  CHECK_FALSE(last_copy(DeepSpeedVersion::v0_19).host_waits);
-  CHECK(last_copy(DeepSpeedVersion::v0_16).host_waits);
-  CHECK(last_copy(DeepSpeedVersion::v0_16).dtype == DType::fp32);
-  CHECK(last_copy(DeepSpeedVersion::v0_14).dtype == DType::bf16);
-  CHECK_FALSE(last_copy(DeepSpeedVersion::v0_14).pinned);
+  CHECK_FALSE(last_copy(Version{0, 19}).host_waits);
+  CHECK(last_copy(Version{0, 16}).host_waits);
+  CHECK(last_copy(Version{0, 16}).dtype == DType::fp32);
+  CHECK(last_copy(Version{0, 14}).dtype == DType::bf16);
+  CHECK_FALSE(last_copy(Version{0, 14}).pinned);
 }
 
 // runtime/zero/mics.py allreduce_mics_shard_grads
 TEST_CASE("MiCS sums each bucket's partitions over the replicas at the boundary") {
   EngineConfig config = zero(3, 8);
-  config.version = DeepSpeedVersion::v0_16;
+  config.release = {0, 16};
   config.stage3.mics_shard_size = 2;
   const EngineActions actions = backward(config, sized({50}));
   CHECK(collectives(actions, CollectiveKind::reduce_scatter) == Sizes{50});
@@ -365,7 +365,7 @@ TEST_CASE("after the step stages 1 and 2 gather each group whole, in place, unle
 TEST_CASE("bf16 gradients are scanned for overflow by new releases in stages 1 and 2 only") {
   EngineConfig config = zero(2, 2);
   CHECK(checks_overflow(config));
-  config.version = DeepSpeedVersion::v0_16;
+  config.release = {0, 16};
   CHECK_FALSE(checks_overflow(config));
   config.model_dtype = DType::fp16;
   CHECK(checks_overflow(config));
@@ -384,7 +384,7 @@ TEST_CASE("releases before 0.17 move the fp32 master to the GPU after the CPU st
     return Bytes::zero();
   };
   CHECK(copied() == Bytes::of(50 * 2));
-  config.version = DeepSpeedVersion::v0_16;
+  config.release = {0, 16};
   CHECK(copied() == Bytes::of(50 * 4));
 }
 

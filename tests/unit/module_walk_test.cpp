@@ -44,7 +44,7 @@ Plan plan_of(bool reentrant, const char* release, const char* method) {
 // recomputation and the backward of that layer.
 std::string hooks_of_a_layer(const Plan& plan) {
   const ModelGraph graph = build_graph(*plan.model, graph_options(plan));
-  ModuleWalk walk(*plan.model, graph, misses_ends_of_recomputed(plan.software.deepspeed_release));
+  ModuleWalk walk(*plan.model, graph, misses_ends_of_recomputed(plan.engine));
   const std::string layer = "model.layers.2";
   std::string text;
   for (const PassStep& pass : micro_batch(graph)) {

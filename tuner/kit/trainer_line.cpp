@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "model/plan/software_sets.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -56,7 +57,7 @@ std::string pipeline_setting(const Plan& plan) {
 // TrainingArguments.use_liger_kernel, which came with 4.45.
 bool trainer_has_liger(const Plan& plan) {
   return plan.workload.frontend == Frontend::hf_trainer &&
-         plan.software.transformers >= Version{4, 45, 0};
+         plan.software.transformers_act(ReleaseRule::trainer_has_liger);
 }
 
 // The tried set that the plan's releases are, or null.

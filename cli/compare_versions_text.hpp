@@ -1,0 +1,19 @@
+// The answer of --compare-versions as text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/language/translation.hpp"
+#include "tuner/compare_versions.hpp"
+
+namespace zeroplan {
+
+// What is asked about, a table with one row for each set, what changes between neighbouring sets in
+// words, and warnings of single sets. `strategy`: what fit chose; empty for a configuration that
+// was said.
+std::string compare_versions_text(const std::vector<ComparedSet>& compared,
+                                  const std::string& strategy,
+                                  const Translation& words);
+
+}  // namespace zeroplan

@@ -1,0 +1,202 @@
+#include "tuner/compare_versions.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "model/knobs/knobs.hpp"
+#include "model/parallel_for.hpp"
+#include "simulator/simulate.hpp"
+#include "simulator/simulation_memo.hpp"
+#include "tuner/variations.hpp"
+
+namespace zeroplan {
+namespace {
+
+const Origin kCompared = {"--compare-versions", ""};
+
+// One difference between two sets, before it is tried.
+struct Difference {
+  std::optional<ReleaseRule> rule;
+  std::optional<ChangedDefault> changed;
+  KnobValue older;  // of `changed`
+  bool begins = true;
+};
+
+struct Job {
+  std::size_t set = 0;
+  std::optional<Difference> without;  // nothing: the set as it is
+};
+
+Version release_of(const ReleaseSet& set, Package package) {
+  switch (package) {
+    case Package::deepspeed:
+      return set.deepspeed;
+    case Package::torch:
+      return set.torch;
+    case Package::transformers:
+      return set.transformers;
+  }
+  return {};
+}
+
+// As the plan asks: configuration files are read by the described behaviour.
+KnobValue default_of(Knob knob, int stage, const Version& deepspeed) {
+  return default_value(knob, stage, nearest_described(deepspeed).version);
+}
+
+std::vector<Difference> differences(const ReleaseSet& older,
+                                    const ReleaseSet& newer,
+                                    const DsConfig& written,
+                                    bool deepspeed) {
+  std::vector<Difference> found;
+  for (const ReleaseRow& row : release_rows()) {
+    if (!deepspeed && row.package == Package::deepspeed) continue;
+    const bool before = acts(row.rule, release_of(older, row.package));
+    const bool after = acts(row.rule, release_of(newer, row.package));
+    if (before != after) found.push_back({.rule = row.rule, .begins = after});
+  }
+  if (!deepspeed) return found;
+  const int stage = static_cast<int>(written.integer(Knob::zero_stage).value_or(0));
+  for (const KnobRow& row : kKnobs) {
+    if (written.is_set(row.id)) continue;
+    const KnobValue before = default_of(row.id, stage, older.deepspeed);
+    const KnobValue after = default_of(row.id, stage, newer.deepspeed);
+    if (before == after || std::holds_alternative<Unset>(before)) continue;
+    found.push_back(
+        {.changed = ChangedDefault{row.id, to_json(before).dump(), to_json(after).dump()},
+         .older = before});
+  }
+  return found;
+}
+
+class Comparison {
+ public:
+  Comparison(const Scenario& scenario,
+             const Prepared& prepared,
+             const std::vector<ReleaseSet>& sets,
+             const PredictOptions& options)
+      : scenario_(scenario), prepared_(prepared), sets_(sets), options_(options) {
+    const Said* said = scenario.find(ScenarioKey::ds_config);
+    if (prepared_.ds_config == nullptr && said != nullptr) {
+      prepared_.ds_config = std::make_shared<const DsConfig>(read_ds_config_of(*said));
+    }
+  }
+
+  std::vector<ComparedSet> answer() {
+    std::vector<ComparedSet> compared(sets_.size());
+    for (std::size_t i = 0; i < sets_.size(); ++i) {
+      compared[i].releases = sets_[i];
+      compared[i].plan = plan_of({i, std::nullopt});
+    }
+    std::vector<Job> jobs;
+    for (std::size_t i = 0; i < sets_.size(); ++i) {
+      jobs.push_back({i, std::nullopt});
+      if (i == 0) continue;
+      const Plan& plan = compared[i].plan;
+      std::vector<Difference> found =
+          differences(sets_[i - 1], sets_[i], written(), runs_deepspeed(plan.workload));
+      compared[i].differences = found.size();
+      for (Difference& difference : found) jobs.push_back({i, std::move(difference)});
+    }
+    std::vector<StepResult> results(jobs.size());
+    parallel_for(jobs.size(), machine_threads(), [&](std::size_t j) {
+      results[j] = simulate(plan_of(jobs[j]),
+                            {.predict = options_, .other_networks = false, .memo = &memo_});
+    });
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+      if (!jobs[j].without) compared[jobs[j].set].result = std::move(results[j]);
+    }
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+      if (jobs[j].without) add_effect(*jobs[j].without, results[j], compared[jobs[j].set]);
+    }
+    for (ComparedSet& set : compared) sort_effects(set);
+    return compared;
+  }
+
+ private:
+  DsConfig written() const {
+    if (prepared_.ds_config != nullptr) return *prepared_.ds_config;
+    DsConfig none;
+    none.set(Knob::zero_stage, std::int64_t{3});  // what resolve() takes where nobody says
+    return none;
+  }
+
+  Plan plan_of(const Job& job) const {
+    const ReleaseSet& set = sets_[job.set];
+    Scenario scenario = scenario_;
+    scenario.set(ScenarioKey::deepspeed_version, Json(to_string(set.deepspeed)), kCompared);
+    scenario.set(ScenarioKey::torch_version, Json(to_string(set.torch)), kCompared);
+    scenario.set(ScenarioKey::transformers_version, Json(to_string(set.transformers)), kCompared);
+    if (!job.without) return resolve(scenario, prepared_);
+    Prepared prepared = prepared_;
+    if (job.without->rule) {
+      prepared.switched.flip(*job.without->rule);
+    } else {
+      DsConfig config = written();
+      config.set(job.without->changed->knob, job.without->older);
+      prepared.ds_config = std::make_shared<const DsConfig>(std::move(config));
+    }
+    return resolve(scenario, prepared);
+  }
+
+  static void add_effect(const Difference& without, const StepResult& result, ComparedSet& set) {
+    ReleaseEffect effect{
+        .rule = without.rule, .changed = without.changed, .begins = without.begins};
+    effect.gpu_memory = set.result.gpu.peak_total - result.gpu.peak_total;
+    effect.host_memory = set.result.host.peak - result.host.peak;
+    effect.step_time = set.result.step.total - result.step.total;
+    const bool moves = effect.gpu_memory != Bytes::zero() || effect.host_memory != Bytes::zero() ||
+                       effect.step_time != Seconds::zero();
+    if (moves) set.effects.push_back(std::move(effect));
+  }
+
+  static void sort_effects(ComparedSet& set) {
+    const auto weight = [&set](const ReleaseEffect& effect) {
+      const auto share = [](double part, double whole) {
+        return whole > 0.0 ? std::abs(part) / whole : 0.0;
+      };
+      const StepResult& whole = set.result;
+      return std::max({share(static_cast<double>(effect.gpu_memory.count()),
+                             static_cast<double>(whole.gpu.peak_total.count())),
+                       share(static_cast<double>(effect.host_memory.count()),
+                             static_cast<double>(whole.host.peak.count())),
+                       share(effect.step_time.value(), whole.step.total.value())});
+    };
+    std::stable_sort(
+        set.effects.begin(),
+        set.effects.end(),
+        [&](const ReleaseEffect& a, const ReleaseEffect& b) { return weight(a) > weight(b); });
+  }
+
+  const Scenario& scenario_;
+  Prepared prepared_;
+  const std::vector<ReleaseSet>& sets_;
+  const PredictOptions& options_;
+  SimulationMemo memo_;
+};
+
+}  // namespace
+
+std::string label(const ReleaseSet& set, bool with_deepspeed) {
+  const std::string others = to_string(set.torch) + " / " + to_string(set.transformers);
+  return with_deepspeed ? to_string(set.deepspeed) + " / " + others : others;
+}
+
+std::vector<ReleaseSet> usual_release_sets() {
+  std::vector<ReleaseSet> sets;
+  for (const SoftwareReleases& set : compared_software()) {
+    sets.push_back({*set.deepspeed, set.torch, set.transformers});
+  }
+  return sets;
+}
+
+std::vector<ComparedSet> compare_versions(const Scenario& scenario,
+                                          const Prepared& prepared,
+                                          const std::vector<ReleaseSet>& sets,
+                                          const PredictOptions& options) {
+  return Comparison(scenario, prepared, sets, options).answer();
+}
+
+}  // namespace zeroplan

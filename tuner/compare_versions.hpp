@@ -1,0 +1,67 @@
+// What releases of DeepSpeed, torch and transformers do to one training run: the same question
+// under several sets of them, and which differences between neighbouring sets move the answer.
+//
+// A difference is a row of the table of releases (model/releases.hpp) or a default of ds_config
+// that the releases do not share. Each is tried alone: the newer set is simulated again with this
+// one thing as the older set has it. What that changes is the difference's effect; effects of
+// several need not add up to the whole change, because they act on each other.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/knobs/ds_config.hpp"
+#include "model/plan/plan.hpp"
+#include "model/plan/software_sets.hpp"
+#include "model/predict/predict.hpp"
+#include "model/releases.hpp"
+
+namespace zeroplan {
+
+struct ReleaseSet {
+  Version deepspeed;
+  Version torch;
+  Version transformers;
+};
+
+// "0.16.4 / 2.6.0 / 4.50.3"; without DeepSpeed for an engine that runs without it.
+std::string label(const ReleaseSet& set, bool with_deepspeed = true);
+
+// The sets of configs/software.json that people have or had, oldest first.
+std::vector<ReleaseSet> usual_release_sets();
+
+// A default of ds_config that the two releases of DeepSpeed do not share.
+struct ChangedDefault {
+  Knob knob = Knob::zero_stage;
+  std::string older;
+  std::string newer;
+};
+
+// One difference between a set and the one before it, with what it does to the run alone: the newer
+// set's result minus the result without the difference. GPU memory is of the rank that needs most.
+struct ReleaseEffect {
+  std::optional<ReleaseRule> rule;  // else `changed`
+  std::optional<ChangedDefault> changed;
+  bool begins = true;  // of a rule: the newer set does it, the older one does not
+  Bytes gpu_memory;    // may be negative, as the others
+  Bytes host_memory;   // of a node
+  Seconds step_time;
+};
+
+struct ComparedSet {
+  ReleaseSet releases;
+  Plan plan;
+  StepResult result;
+  std::size_t differences = 0;         // from the set before: rules and defaults that differ
+  std::vector<ReleaseEffect> effects;  // of those that move the run, the largest first
+};
+
+// One entry for each set, in their order. `prepared` holds the parts that are the same for all; its
+// ds_config, where it has one, stands for the scenario's. Throws InputError as resolve() does.
+std::vector<ComparedSet> compare_versions(const Scenario& scenario,
+                                          const Prepared& prepared,
+                                          const std::vector<ReleaseSet>& sets,
+                                          const PredictOptions& options);
+
+}  // namespace zeroplan
