@@ -100,7 +100,7 @@ TEST_CASE("hybrid sharding reduces inside a group, then the shards across groups
   const auto units = fsdp_units(config, kParameters, kBlockOf);
   const auto events = fsdp_micro_step(config, units, kVisits, true);
   CHECK(events.back().ranks == 4);
-  CHECK(events.back().elements == units[0].shard);
+  CHECK(events.back().bytes == units[0].shard * config.reduce_dtype);
 }
 
 TEST_CASE("under no_sync only the last micro-step reduces") {
