@@ -56,6 +56,12 @@ struct LoraSettings {
   // Of a fused projection of queries, keys and values: the parts ("q", "k", "v") that get adapters,
   // where the implementation can tell them apart (litgpt). Empty: all.
   std::vector<std::string> sub_targets;
+  // Of the adapters' weights, gradients and optimizer states; what DeepSpeed casts is cast.
+  Precision dtype = Precision::bf16;
+  double dropout = 0.0;  // of what goes into them
+  // The forward pass runs under torch.autocast and, with FSDP, MixedPrecision (accelerate's
+  // mixed_precision, the Trainer's --bf16): adapters are read in the model's precision.
+  bool autocast = false;
   FourBitWeights weights;  // with qlora: how the frozen model is stored
 };
 

@@ -11,6 +11,7 @@ std::vector<DdpBucket> ddp_buckets(const DdpConfig& config,
                                    std::span<const std::int32_t> gradient_order) {
   std::vector<DdpBucket> buckets;
   if (config.ranks <= 1) return buckets;
+  const DType dtype = trained_dtype(parameters, config.weight_dtype);
   DdpBucket open;
   for (const std::int32_t index : gradient_order) {
     const EngineParameter& parameter = parameters[static_cast<std::size_t>(index)];
@@ -18,7 +19,7 @@ std::vector<DdpBucket> ddp_buckets(const DdpConfig& config,
     open.parameters.push_back(index);
     open.numel += parameter.numel;
     const Bytes limit = buckets.empty() ? config.first_bucket : config.bucket;
-    if (open.numel * config.weight_dtype < limit) continue;
+    if (open.numel * dtype < limit) continue;
     buckets.push_back(std::move(open));
     open = {};
   }
@@ -41,7 +42,7 @@ Bytes ddp_weight_bytes(const DdpConfig& config, std::span<const EngineParameter>
   Bytes bytes;
   for (const EngineParameter& parameter : parameters) {
     bytes += parameter.quantized ? four_bit_elements(config, parameter) * DType::uint8
-                                 : parameter.numel * config.weight_dtype;
+                                 : parameter.numel * config.dtype_of(parameter);
   }
   return bytes;
 }
@@ -49,7 +50,8 @@ Bytes ddp_weight_bytes(const DdpConfig& config, std::span<const EngineParameter>
 std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
                                       std::span<const EngineParameter> parameters) {
   EngineConfig engine;
-  engine.optimizer_state_dtype = config.weight_dtype;
+  const DType trained_as = trained_dtype(parameters, config.weight_dtype);
+  engine.optimizer_state_dtype = trained_as;
   detail::BufferList list(engine);
   const auto add = [&](std::string_view attribute,
                        int index,
@@ -66,7 +68,7 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
     add("module.parameters",
         index,
         parameter.quantized ? four_bit_elements(config, parameter) : parameter.numel,
-        parameter.quantized ? DType::uint8 : config.weight_dtype,
+        parameter.quantized ? DType::uint8 : config.dtype_of(parameter),
         MemoryCategory::parameters,
         BufferLifetime::resident);
     if (!parameter.trainable) continue;
@@ -75,7 +77,7 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
       add("module.gradients",
           index,
           parameter.numel,
-          config.weight_dtype,
+          trained_as,
           MemoryCategory::gradients,
           BufferLifetime::window_to_step);
     }
@@ -94,7 +96,7 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
   add("reducer.buckets",
       -1,
       trained,
-      config.weight_dtype,
+      trained_as,
       config.gradient_as_bucket_view ? MemoryCategory::gradients
                                      : MemoryCategory::communication_buffers,
       BufferLifetime::resident);

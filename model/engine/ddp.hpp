@@ -17,12 +17,18 @@ struct DdpConfig {
   int gradient_accumulation_steps = 1;  // no_sync until the last micro-step
   DType weight_dtype = DType::fp32;     // of weights, gradients and the optimizer's states
   DType compute_dtype = DType::bf16;    // another one: torch.autocast, with cached casts of weights
+  bool autocast_adapters = false;       // torch.autocast where only adapters are wider
   Bytes first_bucket = Bytes::mib(1);   // dist._DEFAULT_FIRST_BUCKET_BYTES
   Bytes bucket = Bytes::mib(25);        // bucket_cap_mb
   bool gradient_as_bucket_view = false;
   OptimizerKind optimizer = OptimizerKind::torch_adam;
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::foreach;
   bool double_quant = false;  // of scales, where weights are stored in four bits
+
+  DType dtype_of(const EngineParameter& parameter) const {
+    return parameter.own_dtype.value_or(weight_dtype);
+  }
+  bool autocasts() const { return weight_dtype != compute_dtype || autocast_adapters; }
 };
 
 struct DdpBucket {

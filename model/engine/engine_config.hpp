@@ -147,7 +147,17 @@ struct EngineParameter {
   bool matrix = true;      // two or more dimensions (vectors are left out of quantised gradients)
   int tensors_built = 1;   // tied weights: how many tensors the modules make before they are tied
   bool quantized = false;  // stored in four bits
+  // Of the weight, its gradient and its optimizer states, where it is not the engine's: adapters.
+  std::optional<DType> own_dtype;
 };
+
+// The format of what is trained; `otherwise` where no parameter has one of its own.
+inline DType trained_dtype(std::span<const EngineParameter> parameters, DType otherwise) {
+  for (const EngineParameter& parameter : parameters) {
+    if (parameter.trainable) return parameter.own_dtype.value_or(otherwise);
+  }
+  return otherwise;
+}
 
 // Takes back what a release does not do whatever its file says: 0.12 runs stage 1 without overlap,
 // contiguous buffers and round robin (engine.py _configure_zero_optimizer; with offload the buffers

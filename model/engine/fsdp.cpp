@@ -83,8 +83,7 @@ class Issue {
     event.kind = FsdpEventKind::unshard;
     event.unit = unit;
     event.backward = backward;
-    event.elements = units_[index].padded;
-    event.dtype = config_.compute_dtype;
+    event.bytes = gathered_bytes(config_, units_[index]);
     event.ranks = config_.sharding == Sharding::no_shard ? 1 : config_.shard_ranks;
     events_.push_back(event);
   }
@@ -100,8 +99,8 @@ class Issue {
     event.kind = kind;
     event.unit = unit;
     event.backward = true;
-    event.elements = elements;
-    event.dtype = config_.reduce_dtype;
+    event.dtype = reduced_dtype(config_, unit_of(unit));
+    event.bytes = elements * event.dtype;
     event.ranks = ranks;
     events_.push_back(event);
   }
@@ -165,6 +164,7 @@ void cut_rows(const FsdpConfig& config,
             : std::max<std::int64_t>(1, stored / std::max<std::int64_t>(1, parameter.rows));
     const Elements shard = Elements::of(ceil_div(stored / row, pieces) * row);
     unit.shards.push_back(shard);
+    unit.shard_dtypes.push_back(parameter.own_dtype.value_or(config.storage_dtype));
     unit.shard += shard;
     if (!parameter.trainable) continue;
     unit.owned_shards.push_back(shard);
@@ -187,7 +187,10 @@ void close_unit(const FsdpConfig& config,
     const Elements stored = stored_elements(config, parameter);
     const std::int64_t begin = unit.numel.count();
     unit.numel += stored;
-    if (parameter.trainable) trained.emplace_back(begin, unit.numel.count());
+    if (parameter.trainable) {
+      trained.emplace_back(begin, unit.numel.count());
+      unit.own_dtype = parameter.own_dtype;
+    }
     all = all && parameter.trainable;
     if (parameter.quantized) {
       unit.quantization_state += four_bit_state(parameter.numel, config.double_quant);
@@ -202,7 +205,13 @@ void close_unit(const FsdpConfig& config,
   unit.padded = unit.reduced = unit.shard * pieces;
   unit.owned = all ? unit.shard : most_owned(unit, pieces, trained);
   unit.shards = {unit.shard};
+  unit.shard_dtypes = {stored_dtype(config, unit)};
   unit.owned_shards = {unit.owned};
+}
+
+// Elements in the dtype of what is frozen and, of them, those in the dtype of what is trained.
+Bytes mixed(Elements all, DType frozen, Elements trained, DType own) {
+  return (all - trained) * frozen + trained * own;
 }
 
 }  // namespace
@@ -260,9 +269,43 @@ std::vector<FsdpEvent> fsdp_micro_step(const FsdpConfig& config,
   return issue.take();
 }
 
+Bytes stored_bytes(const FsdpConfig& config, const FsdpUnit& unit) {
+  const DType own = stored_dtype(config, unit);
+  return unit.trains && config.version == 1
+             ? unit.shard * own
+             : mixed(unit.shard, config.storage_dtype, unit.owned, own);
+}
+
+Bytes sent_bytes(const FsdpConfig& config, const FsdpUnit& unit) {
+  const DType own = computed_dtype(config, unit);
+  return unit.trains && config.version == 1
+             ? unit.shard * own
+             : mixed(unit.shard, config.compute_dtype, unit.owned, own);
+}
+
+Bytes cast_bytes(const FsdpConfig& config, const FsdpUnit& unit) {
+  if (!casts_shards(config, unit)) return Bytes::zero();
+  if (config.storage_dtype != config.compute_dtype || config.version == 1) {
+    return sent_bytes(config, unit);
+  }
+  return unit.owned * computed_dtype(config, unit);
+}
+
+Bytes gathered_bytes(const FsdpConfig& config, const FsdpUnit& unit) {
+  const DType own = computed_dtype(config, unit);
+  return unit.trains && config.version == 1 ? unit.padded * own
+                                            : mixed(unit.padded,
+                                                    config.compute_dtype,
+                                                    unit.trains ? unit.reduced : Elements::zero(),
+                                                    own);
+}
+
 std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const FsdpUnit> units) {
   EngineConfig engine;
   engine.optimizer_state_dtype = config.storage_dtype;
+  for (const FsdpUnit& unit : units) {
+    if (unit.trains) engine.optimizer_state_dtype = stored_dtype(config, unit);
+  }
   detail::BufferList list(engine);
   const bool waits = !config.reduces_every_micro_step && config.gradient_accumulation_steps > 1;
   // Offloaded shards and their gradients are pinned; the optimizer makes its states where they are
@@ -281,11 +324,11 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
   constexpr auto kGradients = MemoryCategory::gradients;
   for (std::size_t u = 0; u < units.size(); ++u) {
     const FsdpUnit& unit = units[u];
-    for (const Elements shard : unit.shards) {
+    for (std::size_t i = 0; i < unit.shards.size(); ++i) {
       add("flat_param._local_shard",
           u,
-          shard,
-          config.storage_dtype,
+          unit.shards[i],
+          unit.shard_dtypes[i],
           shards,
           MemoryCategory::parameters,
           BufferLifetime::resident);
@@ -303,8 +346,8 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
     // The reduced gradient is cast to the shard's dtype (_cast_grad_to_param_dtype).
     add(config.offload ? "flat_param._cpu_grad" : "flat_param._saved_grad_shard",
         u,
-        unit.shard,
-        config.storage_dtype,
+        config.version == 2 ? unit.owned : unit.shard,
+        stored_dtype(config, unit),
         shards,
         kGradients,
         config.offload
@@ -314,8 +357,8 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
     if (waits) {
       add("flat_param.grad",
           u,
-          unit.padded,
-          config.compute_dtype,
+          config.version == 2 ? unit.reduced : unit.padded,
+          computed_dtype(config, unit),
           BufferPlace::gpu,
           kGradients,
           BufferLifetime::window);

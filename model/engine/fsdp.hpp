@@ -12,6 +12,7 @@
 // reduced.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,7 +35,8 @@ struct FsdpConfig {
   int ranks = 1;        // that train together
   int shard_ranks = 1;  // that share one copy; fewer than `ranks`: HYBRID_SHARD
   int gradient_accumulation_steps = 1;
-  DType storage_dtype = DType::fp32;  // of shards, their gradients and the optimizer's states
+  // Of shards, their gradients and the optimizer's states, where a parameter has none of its own.
+  DType storage_dtype = DType::fp32;
   DType compute_dtype = DType::bf16;  // MixedPrecision.param_dtype
   DType reduce_dtype = DType::bf16;   // MixedPrecision.reduce_dtype
   bool backward_prefetch = true;      // BACKWARD_PRE, the default
@@ -46,6 +48,9 @@ struct FsdpConfig {
   // (peft's fsdp_auto_wrap_policy). fully_shard has no need of it. false:
   // use_orig_params mixes them, and a unit that trains anything gets whole gradients.
   bool separate_adapters = true;
+  // MixedPrecision is on: adapters that are stored wider are gathered and reduced as the rest.
+  // Without, in their own dtype.
+  bool casts_adapters = false;
   bool offload = false;       // CPUOffload(offload_params=True): shards, gradients, states on hosts
   bool double_quant = false;  // of scales, where weights are stored in four bits
 };
@@ -57,8 +62,10 @@ struct FsdpUnit {
   Elements padded;              // P_u
   Elements shard;               // P_u / N
   std::vector<Elements> shards, owned_shards;  // tensors of `shard` and of `owned`
-  Elements reduced;  // what is reduced: P_u; fully_shard: of what is trained
-  Elements owned;    // what the optimizer updates on the rank that has most of it
+  Elements reduced;                 // what is reduced: P_u; fully_shard: of what is trained
+  Elements owned;                   // what the optimizer updates on the rank that has most of it
+  std::optional<DType> own_dtype;   // of what it trains, where it is not storage_dtype
+  std::vector<DType> shard_dtypes;  // of `shards`
   bool trains = true;
   int adapters = -1;  // the unit of the block's trained leaf modules; -1: none apart
   bool are_adapters = false;
@@ -84,9 +91,9 @@ struct FsdpEvent {
   FsdpEventKind kind = FsdpEventKind::compute;
   int unit = 0;
   bool backward = false;
-  Elements elements;
-  DType dtype = DType::bf16;
-  int ranks = 1;  // of the collective
+  Bytes bytes;
+  DType dtype = DType::bf16;  // of a reduction
+  int ranks = 1;              // of the collective
 };
 
 // One micro-step, in the order in which the CPU thread issues it. `visits`: the units whose modules
@@ -106,9 +113,32 @@ std::vector<int> fsdp_unit_of(std::span<const FsdpUnit> units, std::size_t param
 // Elements that one rank's optimizer updates.
 Elements fsdp_owned(std::span<const FsdpUnit> units);
 
-// Is a shard cast before it is gathered (_use_low_precision_shard)?
-constexpr bool casts_shards(const FsdpConfig& config) {
-  return config.storage_dtype != config.compute_dtype;
+// What a unit trains: how its shards, gradients and optimizer states are stored, what is computed
+// with, and what is reduced.
+inline DType stored_dtype(const FsdpConfig& config, const FsdpUnit& unit) {
+  return unit.own_dtype.value_or(config.storage_dtype);
 }
+inline DType computed_dtype(const FsdpConfig& config, const FsdpUnit& unit) {
+  return config.casts_adapters ? config.compute_dtype
+                               : unit.own_dtype.value_or(config.compute_dtype);
+}
+inline DType reduced_dtype(const FsdpConfig& config, const FsdpUnit& unit) {
+  return config.casts_adapters ? config.reduce_dtype : unit.own_dtype.value_or(config.reduce_dtype);
+}
+
+// Is a shard, or a part of it, cast before it is gathered (_use_low_precision_shard)?
+inline bool casts_shards(const FsdpConfig& config, const FsdpUnit& unit) {
+  const bool frozen = unit.owned < unit.shard && config.storage_dtype != config.compute_dtype;
+  const bool trained =
+      unit.owned > Elements::zero() && stored_dtype(config, unit) != computed_dtype(config, unit);
+  return frozen || trained;
+}
+
+// A rank's shard as it is stored, what of it is cast, as it is sent, and the whole unit as it is
+// gathered. Only fully_shard has frozen and trained parameters of two dtypes in one unit.
+Bytes stored_bytes(const FsdpConfig& config, const FsdpUnit& unit);
+Bytes cast_bytes(const FsdpConfig& config, const FsdpUnit& unit);
+Bytes sent_bytes(const FsdpConfig& config, const FsdpUnit& unit);
+Bytes gathered_bytes(const FsdpConfig& config, const FsdpUnit& unit);
 
 }  // namespace zeroplan

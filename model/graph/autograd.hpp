@@ -136,6 +136,8 @@ class Tape {
     const Model* model = nullptr;
     std::string prefix;         // of the first instance, for parameter names
     DType dtype = DType::bf16;  // of weights and, without autocast, activations
+    // Of the parameters that train, where it is another one: adapters beside a frozen model.
+    std::optional<DType> trained_dtype;
     // The forward code runs under torch.autocast with this dtype (aten_autocast.hpp).
     std::optional<DType> autocast;
     bool input_requires_grad = true;

@@ -119,6 +119,7 @@ Block GraphAssembler::record(const std::string& name,
   setup.prefix = prefix;
   setup.dtype = options_.dtype;
   setup.autocast = options_.autocast;
+  if (options_.lora) setup.trained_dtype = options_.lora->dtype;
   setup.input_requires_grad = gradient_flows_;
   setup.checkpoint = checkpoint;
   setup.checkpoint_reentrant = options_.checkpoint_reentrant;

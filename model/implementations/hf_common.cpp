@@ -50,6 +50,8 @@ Tensor layer_call(Tape& t, const Context& c, LayerKind kind, const Tensor& x) {
 // peft.tuners.lora.Linear.forward:
 //   result = base_layer(x); x = x.to(lora_A.weight.dtype)
 //   result = result + lora_B(lora_A(dropout(x))) * scaling
+//   result = result.to(dtype of base_layer's)
+// The frame holds the cast x until it returns.
 Tensor lora_call(Tape& t, const Context& c, LayerKind kind, const Tensor& x) {
   const auto module = [&](std::string_view name, LayerKind inner, const Tensor& input) {
     Tensor in = input;
@@ -57,14 +59,16 @@ Tensor lora_call(Tape& t, const Context& c, LayerKind kind, const Tensor& x) {
     return t.leave(scope, layer_call(t, c, inner, in));
   };
   const LoraOptions settings = c.options.lora.value_or(LoraOptions{});
-  const Tensor result = module("base_layer", kind, x);
-  Tensor adapted = aten::to(t, x, settings.dtype.value_or(t.dtype()));
-  adapted = aten::dropout(t, adapted, settings.dropout);
+  Tensor result = module("base_layer", kind, x);
+  const DType dtype = result.dtype();
+  const Tensor cast = aten::to(t, x, settings.dtype.value_or(t.dtype()));
+  Tensor adapted = aten::dropout(t, cast, settings.dropout);
   adapted = module("lora_A.default", LayerKind::linear, adapted);
   adapted = module("lora_B.default", LayerKind::linear, adapted);
   adapted = aten::scale(t, adapted);
-  const Tensor sum = aten::add(t, result, adapted);
-  return aten::to(t, sum, x.dtype());
+  result = aten::add(t, result, adapted);
+  adapted = Tensor();
+  return aten::to(t, result, dtype);
 }
 
 Tensor layer_module(

@@ -26,8 +26,8 @@ struct LoraOptions {
   std::int64_t rank = 8;
   std::vector<std::string> targets;
   double dropout = 0.0;
-  // peft creates the adapters in fp32; DeepSpeed's engine then casts them with the module. None:
-  // the model's dtype.
+  // As the forward code finds their weights: where an engine casts or gathers them in another
+  // dtype than they are stored in, that one. None: the model's.
   std::optional<DType> dtype;
 };
 

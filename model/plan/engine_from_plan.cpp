@@ -50,18 +50,6 @@ class Knobs {
   DeepSpeedVersion version_;
 };
 
-DType dtype_of(Precision precision) {
-  switch (precision) {
-    case Precision::bf16:
-      return DType::bf16;
-    case Precision::fp16:
-      return DType::fp16;
-    case Precision::fp32:
-      return DType::fp32;
-  }
-  return DType::fp32;
-}
-
 // DeepSpeed's names of number formats (runtime/constants.py, runtime/config.py DtypeEnum).
 DType dtype_named(const std::string& text, DType otherwise) {
   if (text == "fp32" || text == "float32" || text == "float") return DType::fp32;
@@ -212,6 +200,18 @@ void fill_stage3(const Knobs& knobs, int ranks, Stage3Config& stage3) {
 }
 
 }  // namespace
+
+DType dtype_of(Precision precision) {
+  switch (precision) {
+    case Precision::bf16:
+      return DType::bf16;
+    case Precision::fp16:
+      return DType::fp16;
+    case Precision::fp32:
+      return DType::fp32;
+  }
+  return DType::fp32;
+}
 
 EngineConfig engine_config(const Plan& plan) {
   const Knobs knobs(plan);

@@ -473,6 +473,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   resolve_precision(r);
   resolve_batch(r);
   fill_ds_config(r);
+  resolve_adapter_dtype(r);
   if (runs_deepspeed(r.plan.workload)) {
     require_stage_for_pipeline(r);
     if (r.problems.empty() && r.has_ds_config) report_startup(r);
@@ -524,8 +525,23 @@ std::vector<EngineParameter> engine_parameters(const Model& model,
 }
 
 std::vector<EngineParameter> engine_parameters(const Plan& plan) {
-  return engine_parameters(
+  std::vector<EngineParameter> result = engine_parameters(
       *plan.model, plan.workload.frontend, plan.ds_config.text(Knob::optimizer_type).has_value());
+  const Workload& workload = plan.workload;
+  if (runs_deepspeed(workload)) {
+    // To DeepSpeed a weight in four bits is a frozen tensor of so many bytes; what its scales take
+    // no engine sees (step_work.cpp).
+    for (EngineParameter& parameter : result) {
+      if (!parameter.quantized) continue;
+      const std::int64_t bytes = four_bit_weight(parameter.numel).count();
+      parameter.numel = Elements::of(ceil_div(bytes, width(dtype_of(workload.precision))));
+    }
+  }
+  if (workload.method == Method::full || workload.lora.dtype == workload.precision) return result;
+  for (EngineParameter& parameter : result) {
+    if (parameter.trainable) parameter.own_dtype = dtype_of(workload.lora.dtype);
+  }
+  return result;
 }
 
 }  // namespace zeroplan

@@ -17,6 +17,9 @@ Json method_json(const Workload& workload) {
     for (const std::string& part : workload.lora.sub_targets) parts.push_back(part);
     settings["sub_targets"] = parts;
   }
+  settings["dtype"] = name(kPrecisionNames, workload.lora.dtype);
+  settings["dropout"] = workload.lora.dropout;
+  settings["autocast"] = workload.lora.autocast;
   if (workload.method == Method::qlora) {
     settings["quant"] = name(kFourBitCodeNames, workload.lora.weights.code);
     settings["double_quant"] = workload.lora.weights.double_quant;

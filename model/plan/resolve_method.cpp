@@ -87,6 +87,16 @@ void read_quant(Resolver& r, const Origin& origin, const Json& value, bool& doub
   if (twice) weights.double_quant = double_said = true;
 }
 
+void read_dropout(Resolver& r, const Origin& origin, const Json& value) {
+  const std::optional<double> share =
+      value.is_number() ? std::optional(value.as_number()) : std::nullopt;
+  if (!share || !(*share >= 0.0) || *share >= 1.0) {
+    r.problem(origin, "a number from 0, below 1", value.describe());
+    return;
+  }
+  r.plan.workload.lora.dropout = *share;
+}
+
 struct SaidSettings {
   bool rank = false;
   bool double_quant = false;
@@ -99,7 +109,8 @@ SaidSettings read_settings(Resolver& r, const Origin& origin, const Json& settin
     return said;
   }
   const bool quantized = r.plan.workload.method == Method::qlora;
-  std::vector<std::string_view> keys = {"rank", "targets", "sub_targets"};
+  std::vector<std::string_view> keys = {
+      "rank", "targets", "sub_targets", "dtype", "dropout", "autocast"};
   if (quantized) keys.insert(keys.end(), {"quant", "double_quant"});
   for (const auto& [key, value] : settings.members()) {
     const Origin place{origin.file, origin.pointer + "/" + pointer_token(key)};
@@ -114,6 +125,10 @@ SaidSettings read_settings(Resolver& r, const Origin& origin, const Json& settin
                  r.plan.workload.lora.targets);
     } else if (key == "sub_targets") {
       read_sub_targets(r, place, value);
+    } else if (key == "dropout") {
+      read_dropout(r, place, value);
+    } else if (key == "dtype" || key == "autocast") {
+      continue;  // resolve_adapters.cpp
     } else if (key == "quant" && quantized) {
       read_quant(r, place, value, said.double_quant);
     } else if (key == "double_quant" && quantized) {
@@ -232,16 +247,6 @@ void build_litgpt(Resolver& r, const Origin& origin) {
 // What stores the frozen weights, and how it is set unless somebody says so.
 void store_in_four_bits(Resolver& r, bool double_said) {
   Plan& plan = r.plan;
-  if (runs_deepspeed(plan.workload)) {
-    r.problem(r.origin(ScenarioKey::method),
-              "something this version predicts",
-              std::string("qlora under DeepSpeed") + ", which is not modelled yet",
-              plan.cluster.total_gpus() > 1
-                  ? "--engine fsdp shards the four-bit weights, --engine ddp keeps them on "
-                    "each GPU"
-                  : "--engine ddp");
-    return;
-  }
   FourBitWeights& weights = plan.workload.lora.weights;
   const bool litgpt = plan.workload.implementation == Implementation::litgpt;
   // litgpt's recipes are of bitsandbytes 0.41 and 0.42.

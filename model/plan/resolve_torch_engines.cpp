@@ -114,6 +114,7 @@ void resolve_fsdp(Resolver& r) {
   const bool litgpt = plan.workload.implementation == Implementation::litgpt;
   const bool adapters = plan.workload.method != Method::full;
   const bool half = keeps_half_weights(plan.ds_config) || adapters || litgpt;
+  fsdp.casts_adapters = plan.workload.lora.autocast;
   fsdp.compute_dtype = plan.engine.model_dtype;
   fsdp.storage_dtype = half ? fsdp.compute_dtype : DType::fp32;
   fsdp.reduce_dtype = reduce_dtype(r);
@@ -142,6 +143,7 @@ void resolve_ddp(Resolver& r) {
   ddp.gradient_accumulation_steps = static_cast<int>(plan.workload.gradient_accumulation_steps);
   ddp.compute_dtype = plan.engine.model_dtype;
   ddp.double_quant = plan.workload.lora.weights.double_quant;
+  ddp.autocast_adapters = plan.workload.lora.autocast;
   const bool adapters = plan.workload.method != Method::full;
   const bool litgpt = plan.workload.implementation == Implementation::litgpt;  // "bf16-true"
   const bool half = adapters || litgpt || keeps_half_weights(plan.ds_config);
@@ -155,8 +157,7 @@ void resolve_ddp(Resolver& r) {
     // As torchtune's recipes and the scripts of fsdp_qlora load it; a Trainer that is not told a
     // dtype would load fp32.
     r.assume("the frozen model is loaded in " +
-             std::string(name(kPrecisionNames, plan.workload.precision)) +
-             ", and its adapters, too");
+             std::string(name(kPrecisionNames, plan.workload.precision)));
   }
 }
 

@@ -51,6 +51,9 @@ void take_experts(Resolver& resolver, const Prepared& prepared);
 // resolve_method.cpp: full fine-tuning or adapters; replaces plan.model.
 void resolve_method(Resolver& resolver);
 
+// resolve_adapters.cpp: in which format adapters are kept and computed with.
+void resolve_adapter_dtype(Resolver& resolver);
+
 // resolve_ds_config.cpp: the file, precision, batch sizes, `auto`.
 void load_ds_config(Resolver& resolver, const Prepared& prepared);
 void resolve_precision(Resolver& resolver);
@@ -71,6 +74,7 @@ void divide_model(Resolver& resolver);
 void resolve_torch_engine(Resolver& resolver);
 
 // engine_from_plan.cpp: what the engine policies take.
+DType dtype_of(Precision precision);
 EngineConfig engine_config(const Plan& plan);
 
 }  // namespace zeroplan

@@ -50,6 +50,7 @@ GraphOptions graph_options(const Plan& plan) {
     options.dtype = plan.ddp.weight_dtype;
     options.autocast = plan.ddp.compute_dtype;
   }
+  if (workload.lora.autocast) options.autocast = options.dtype;
   options.attention = workload.attention;
   options.implementation = workload.implementation;
   options.transformers = plan.software.transformers;
@@ -65,7 +66,14 @@ GraphOptions graph_options(const Plan& plan) {
     LoraOptions lora;
     lora.rank = workload.lora.rank;
     lora.targets = workload.lora.targets;
-    lora.dtype = options.dtype;  // DeepSpeed casts the whole module, adapters included
+    lora.dropout = workload.lora.dropout;
+    // FSDP's MixedPrecision: fully_shard hands out adapters in the model's dtype. FSDP1 shows their
+    // stored one, to which peft casts what goes in, and casts that back before it is used, as
+    // autocast does.
+    const bool shown_as_model = workload.engine == TrainingEngine::fsdp && plan.fsdp.version == 2 &&
+                                plan.fsdp.casts_adapters;
+    lora.dtype =
+        shown_as_model ? options.dtype : trained_dtype(plan.engine_parameters, options.dtype);
     options.lora = lora;
     options.weights = workload.lora.weights;
   }

@@ -30,11 +30,11 @@ GpuAdamWork adam_work(const Plan& plan, Elements parameters) {
   const OptimizerImplementation implementation = plan.workload.optimizer_implementation;
   if (plan.workload.engine == TrainingEngine::fsdp) {
     optimizer = plan.fsdp.optimizer;
-    work.master = work.gradient = plan.fsdp.storage_dtype;
+    work.master = work.gradient = trained_dtype(plan.engine_parameters, plan.fsdp.storage_dtype);
     work.writes_half_copy = false;  // shards are cast when they are gathered
   } else if (plan.workload.engine == TrainingEngine::ddp) {
     optimizer = plan.ddp.optimizer;
-    work.master = work.gradient = plan.ddp.weight_dtype;
+    work.master = work.gradient = trained_dtype(plan.engine_parameters, plan.ddp.weight_dtype);
     work.writes_half_copy = false;
   } else {
     work.master = plan.engine.master_dtype;

@@ -20,8 +20,21 @@ Model with_flat_parameters_trained(const Plan& plan) {
   return model;
 }
 
+// The scales of four-bit weights hang on the tensors and no engine sees them: they stay whole on
+// every GPU (bitsandbytes Params4bit.quant_state). DDP and FSDP have them among their buffers.
+Bytes scales_beside_deepspeed(const Plan& plan) {
+  Bytes bytes;
+  if (!runs_deepspeed(plan.workload)) return bytes;
+  for (const Parameter& parameter : plan.model->parameters) {
+    if (!parameter.quantized) continue;
+    bytes += four_bit_state(parameter.numel, plan.workload.lora.weights.double_quant);
+  }
+  return bytes;
+}
+
 ModelGraph graph_of(const Plan& plan) {
-  const bool mixes = plan.workload.engine == TrainingEngine::fsdp && !plan.fsdp.separate_adapters;
+  const bool mixes = plan.workload.engine == TrainingEngine::fsdp && plan.fsdp.version == 1 &&
+                     !plan.fsdp.separate_adapters;
   if (!mixes) return build_graph(*plan.model, graph_options(plan));
   return build_graph(with_flat_parameters_trained(plan), graph_options(plan));
 }
@@ -32,6 +45,7 @@ StepWork step_work(const Plan& plan) {
   StepWork work;
   try {
     work.graph = graph_of(plan);
+    work.graph.buffers += scales_beside_deepspeed(plan);
   } catch (const InputError& error) {
     throw with_origins(error, plan);
   }

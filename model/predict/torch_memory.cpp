@@ -114,8 +114,8 @@ class FsdpWalk {
   // A unit's gathered copy: the shard itself where nothing is cut or cast.
   Bytes copy_of(int unit) const {
     const bool whole = config_.sharding == Sharding::no_shard || config_.shard_ranks == 1;
-    if (whole && !casts_shards(config_)) return Bytes::zero();
-    return unit_of(unit).padded * config_.compute_dtype;
+    if (whole && !casts_shards(config_, unit_of(unit))) return Bytes::zero();
+    return gathered_bytes(config_, unit_of(unit));
   }
   const FsdpUnit& unit_of(int unit) const { return fsdp_.units[static_cast<std::size_t>(unit)]; }
   // Where the gradients of a unit's passes belong.
@@ -130,7 +130,7 @@ class FsdpWalk {
       add(bytes, work_.activations.steps[next_].entry);
       at(bytes, kParameters) += gathered_;
     }
-    at(bytes, kCommunication) += unit_of(event.unit).shard * config_.storage_dtype;
+    at(bytes, kCommunication) += stored_bytes(config_, unit_of(event.unit));
     keep_larger(event.backward ? memory_.backward : memory_.forward, bytes);
   }
 
@@ -204,44 +204,42 @@ class FsdpWalk {
       reduce_parameters(u, views);
       return;
     }
-    const Bytes flat = u.numel * config_.compute_dtype;
+    const DType computed = computed_dtype(config_, u), reduced = reduced_dtype(config_, u);
+    const Bytes flat = u.numel * computed;
     CategoryBytes bytes = between_passes();
     at(bytes, kGradients) += flat;
     keep_larger(memory_.backward, bytes);
     waiting_ -= views;
     bytes = between_passes();
     at(bytes, kGradients) += flat;
-    const bool copies = config_.reduce_dtype != config_.compute_dtype || u.padded != u.numel;
-    if (copies) at(bytes, kCommunication) += u.padded * config_.reduce_dtype;
-    if (config_.sharding != Sharding::no_shard) {
-      at(bytes, kCommunication) += u.shard * config_.reduce_dtype;
-    }
+    const bool copies = reduced != computed || u.padded != u.numel;
+    if (copies) at(bytes, kCommunication) += u.padded * reduced;
+    if (config_.sharding != Sharding::no_shard) at(bytes, kCommunication) += u.shard * reduced;
     keep_larger(memory_.backward, bytes);
-    if (!config_.offload) reduced_ += u.shard * config_.storage_dtype;
+    if (!config_.offload) reduced_ += u.shard * stored_dtype(config_, u);
   }
 
   // foreach_reduce: the gradients are copied into one message, which lives until the next unit's.
   void reduce_parameters(const FsdpUnit& u, Bytes gradients) {
-    sent_ = u.reduced * config_.reduce_dtype;
+    const DType reduced = reduced_dtype(config_, u), stored = stored_dtype(config_, u);
+    sent_ = u.reduced * reduced;
     keep_larger(memory_.backward, between_passes());
     waiting_ -= gradients;
     CategoryBytes bytes = between_passes();
-    at(bytes, kCommunication) += u.owned * config_.reduce_dtype;
-    if (config_.reduce_dtype != config_.storage_dtype) {
-      at(bytes, kGradients) += u.owned * config_.storage_dtype;
-    }
+    at(bytes, kCommunication) += u.owned * reduced;
+    if (reduced != stored) at(bytes, kGradients) += u.owned * stored;
     keep_larger(memory_.backward, bytes);
-    if (!config_.offload) reduced_ += u.owned * config_.storage_dtype;
+    if (!config_.offload) reduced_ += u.owned * stored;
   }
 
   void keep_whole(int unit) {
     const FsdpUnit& u = unit_of(unit);
     if (!u.trains || config_.version == 2) return;
     CategoryBytes bytes = between_passes();
-    at(bytes, kGradients) += u.numel * config_.compute_dtype;
+    at(bytes, kGradients) += u.numel * computed_dtype(config_, u);
     keep_larger(memory_.backward, bytes);
     waiting_ -= std::exchange(held_[static_cast<std::size_t>(unit)], Bytes::zero());
-    reduced_ += u.padded * config_.compute_dtype;
+    reduced_ += u.padded * computed_dtype(config_, u);
   }
 
   const Plan& plan_;
@@ -311,7 +309,10 @@ OutsidePasses fsdp_outside(const Plan& plan,
       for (const Elements owned : unit.owned_shards) largest = std::max(largest, owned);
     }
     outside.step_temporaries =
-        adam_temporaries(config, fsdp_owned(units), largest, config.storage_dtype);
+        adam_temporaries(config,
+                         fsdp_owned(units),
+                         largest,
+                         trained_dtype(plan.engine_parameters, config.storage_dtype));
   }
   Elements all;
   for (const FsdpUnit& unit : units) all += unit.numel;
@@ -371,7 +372,8 @@ OutsidePasses ddp_outside(const Plan& plan, const std::vector<EngineBuffer>& buf
   if (config.ranks > 1) at(outside.init, kTemporaries) += std::min(weights, Bytes::mib(250));
   at(outside.load, kParameters) = weights;
   outside.save = held_after(buffers, EngineMoment::after_step, steps);
-  outside.step_temporaries = adam_temporaries(config, trained, largest, config.weight_dtype);
+  outside.step_temporaries = adam_temporaries(
+      config, trained, largest, trained_dtype(plan.engine_parameters, config.weight_dtype));
   return outside;
 }
 

@@ -69,17 +69,16 @@ class FsdpTasks {
     task.kind = StepTaskKind::gather;
     task.ahead = ahead;
     // The shard is cast before it is sent; a whole copy is cast, too.
-    if (casts_shards(config_)) {
-      task.copied_before =
-          unit.shard.times_width(width(config_.storage_dtype) + width(config_.compute_dtype));
+    if (casts_shards(config_, unit)) {
+      task.copied_before = stored_bytes(config_, unit) + cast_bytes(config_, unit);
     }
     if (config_.offload) {
-      task.from_host = unit.shard * config_.storage_dtype;
+      task.from_host = stored_bytes(config_, unit);
       traffic_.host_to_device += task.from_host;
     }
     const bool copies = task.copied_before > Bytes::zero() || config_.offload;
     if (event.ranks <= 1 && !copies) return;
-    const Bytes bytes = event.elements * event.dtype;
+    const Bytes bytes = event.bytes;
     (event.backward ? traffic_.all_gather_backward : traffic_.all_gather_forward) += bytes;
     add_messages(Collective::all_gather, bytes, event.ranks, unit, task, tasks);
   }
@@ -104,18 +103,18 @@ class FsdpTasks {
   void add_reduction(const FsdpEvent& event, const FsdpUnit& unit, std::vector<StepTask>& tasks) {
     StepTask task;
     task.kind = StepTaskKind::reduce;
-    const Bytes bytes = event.elements * event.dtype;
+    const Bytes bytes = event.bytes;
     const bool scatters = event.kind == FsdpEventKind::reduce_scatter;
     const bool first = scatters || config_.sharding == Sharding::no_shard;
-    const std::int64_t computed = width(config_.compute_dtype);
+    const std::int64_t computed = width(computed_dtype(config_, unit));
     if (first) {
       task.copied_beside = unit.numel.times_width(2 * computed);
-      if (event.dtype != config_.compute_dtype) {
+      if (event.dtype != computed_dtype(config_, unit)) {
         task.copied_before = unit.padded.times_width(computed + width(event.dtype));
       }
     }
     if (config_.offload && first) {
-      traffic_.device_to_host += unit.shard * config_.storage_dtype;
+      traffic_.device_to_host += stored_bytes(config_, unit);
     }
     if (first && unit.messages > 1) {
       (scatters ? traffic_.reduce_scatter : traffic_.all_reduce) += bytes;
@@ -181,7 +180,8 @@ Bytes autocast_casts(const Plan& plan, const ModelGraph& graph, const PassStep& 
   if (pass.pass == Pass::backward) return Bytes::zero();
   const Elements copied =
       autocast_copies(graph, graph.instances[static_cast<std::size_t>(pass.instance)]);
-  return copied * plan.ddp.weight_dtype + copied * plan.ddp.compute_dtype;
+  return copied * trained_dtype(plan.engine_parameters, plan.ddp.weight_dtype) +
+         copied * plan.ddp.compute_dtype;
 }
 
 // Gradients are copied into their bucket and, unless they are views of it, back (reducer.cpp
@@ -190,6 +190,7 @@ StepTraffic ddp_traffic(const Plan& plan, const StepWork& work) {
   const std::int64_t G = plan.ddp.gradient_accumulation_steps;
   StepTraffic traffic;
   traffic.overlaps = true;
+  const DType trained = trained_dtype(plan.engine_parameters, plan.ddp.weight_dtype);
   const auto buckets =
       ddp_buckets(plan.ddp, plan.engine_parameters, work.activations.gradient_order);
   const auto window = [&](bool reduces, std::int64_t count) {
@@ -210,7 +211,7 @@ StepTraffic ddp_traffic(const Plan& plan, const StepWork& work) {
           complete -= buckets[bucket].parameters.size();
           break;
         }
-        const Bytes bytes = buckets[bucket].numel * plan.ddp.weight_dtype;
+        const Bytes bytes = buckets[bucket].numel * trained;
         StepTask task;
         task.kind = StepTaskKind::reduce;
         task.copied_beside = bytes * (plan.ddp.gradient_as_bucket_view ? 0 : 4);

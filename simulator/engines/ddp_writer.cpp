@@ -9,8 +9,6 @@ constexpr MemoryCategory kParameters = MemoryCategory::parameters;
 constexpr MemoryCategory kGradients = MemoryCategory::gradients;
 constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
 
-bool autocasts(const DdpConfig& config) { return config.weight_dtype != config.compute_dtype; }
-
 }  // namespace
 
 DdpWriter::DdpWriter(const Plan& plan, const StepWork& work)
@@ -23,7 +21,8 @@ DdpWriter::DdpWriter(const Plan& plan, const StepWork& work)
       graph_(plan, work.graph, writer_, tasks_),
       communicators_(plan.cluster, writer_),
       group_(communicators_.group_of(config_.ranks)),
-      slots_(plan.engine_parameters.size()) {
+      slots_(plan.engine_parameters.size()),
+      trained_(trained_dtype(plan.engine_parameters, config_.weight_dtype)) {
   writer_.add_stream("compute");
   for (ParameterSlots& slots : slots_) {
     slots.gradient = writer_.new_slot();
@@ -117,8 +116,7 @@ void DdpWriter::make_buckets(const DdpConfig& config,
       config_.gradient_as_bucket_view ? kGradients : MemoryCategory::communication_buffers;
   for (DdpBucket& content : ddp_buckets(config, plan_.engine_parameters, gradient_order)) {
     Bucket bucket{std::move(content), writer_.new_slot(), writer_.new_event(), 0};
-    writer_.allocate(
-        bucket.slot, bucket.content.numel * config_.weight_dtype, category, kComputeStream);
+    writer_.allocate(bucket.slot, bucket.content.numel * trained_, category, kComputeStream);
     for (const int p : bucket.content.parameters) {
       slots_[static_cast<std::size_t>(p)].bucket = buckets_.size();
     }
@@ -193,7 +191,8 @@ void DdpWriter::write_pass(const PassStep& pass) {
 // weight's backward pass, and under checkpointing by the cache until autocast ends, in forward with
 // the pass over the model, in recomputation with the block's.
 void DdpWriter::cast_weights(const PassStep& pass) {
-  if (!autocasts(config_) || pass.pass == Pass::backward || pass.pass == Pass::drop_outputs) return;
+  if (!config_.autocasts() || pass.pass == Pass::backward || pass.pass == Pass::drop_outputs)
+    return;
   const BlockInstance& instance = work_.graph.instances[static_cast<std::size_t>(pass.instance)];
   const Block& block = work_.graph.blocks[static_cast<std::size_t>(instance.block)];
   for (std::size_t i = 0; i < block.parameters.size(); ++i) {
@@ -204,7 +203,7 @@ void DdpWriter::cast_weights(const PassStep& pass) {
     if (slots.cast_users++ > 0) continue;
     const Bytes copy = weight.numel * config_.compute_dtype;
     writer_.allocate(slots.cast, copy, kParameters, kComputeStream);
-    writer_.issue(tasks_.kernel("cast weight", copy + weight.numel * config_.weight_dtype),
+    writer_.issue(tasks_.kernel("cast weight", copy + weight.numel * config_.dtype_of(weight)),
                   kComputeStream);
   }
 }
@@ -216,7 +215,7 @@ void DdpWriter::drop_cast(ParameterSlots& slots) {
 }
 
 void DdpWriter::drop_casts(const BlockInstance& block) {
-  if (!autocasts(config_)) return;
+  if (!config_.autocasts()) return;
   for (const std::int32_t index : block.parameters) {
     ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
     if (slots.cast_users > 0 && --slots.cast_users == 0) writer_.release(slots.cast);
@@ -234,7 +233,7 @@ void DdpWriter::drop_casts_of_checkpointed() {
 void DdpWriter::take_gradient(std::int32_t index, SlotIndex slot) {
   ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
   const Elements numel = parameter(index).numel;
-  const Bytes bytes = numel * config_.weight_dtype;
+  const Bytes bytes = numel * trained_;
   if (config_.gradient_as_bucket_view) {
     writer_.issue(tasks_.kernel("gradient to bucket", bytes * 2), kComputeStream);
     writer_.release(slot);
@@ -252,7 +251,7 @@ void DdpWriter::take_gradient(std::int32_t index, SlotIndex slot) {
 void DdpWriter::fill_bucket(std::int32_t index) {
   writer_.issue(tasks_.host("gradient hook", tasks_.host_costs().gradient_hook), kComputeStream);
   if (!config_.gradient_as_bucket_view) {
-    const Bytes bytes = parameter(index).numel * config_.weight_dtype;
+    const Bytes bytes = parameter(index).numel * trained_;
     writer_.issue(tasks_.kernel("gradient to bucket", bytes * 2), kComputeStream);
   }
   --buckets_[slots_[static_cast<std::size_t>(index)].bucket].missing;
@@ -263,7 +262,7 @@ void DdpWriter::fill_bucket(std::int32_t index) {
 void DdpWriter::launch_full_buckets() {
   for (; next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0; ++next_bucket_) {
     const Bucket& bucket = buckets_[next_bucket_];
-    const Bytes bytes = bucket.content.numel * config_.weight_dtype;
+    const Bytes bytes = bucket.content.numel * trained_;
     writer_.issue(tasks_.host("bucket", tasks_.host_costs().collective_call), kComputeStream);
     communicators_.launch(
         kComputeStream, tasks_.collective(Collective::all_reduce, bytes, group_), group_, true);
@@ -276,7 +275,7 @@ void DdpWriter::finish_buckets() {
   for (const Bucket& bucket : buckets_) {
     writer_.stream_wait(kComputeStream, bucket.reduced);
     if (config_.gradient_as_bucket_view) continue;
-    const Bytes bytes = bucket.content.numel * config_.weight_dtype;
+    const Bytes bytes = bucket.content.numel * trained_;
     writer_.issue(tasks_.kernel("bucket to gradients",
                                 bytes * 2,
                                 static_cast<std::int64_t>(bucket.content.parameters.size())),
@@ -291,7 +290,7 @@ void DdpWriter::write_optimizer() {
   for (const EngineParameter& weight : plan_.engine_parameters) {
     if (weight.trainable) trained += weight.numel;
   }
-  const Bytes gradients = trained * config_.weight_dtype;
+  const Bytes gradients = trained * trained_;
   writer_.issue(tasks_.kernel("norm", gradients, 2), kComputeStream);
   writer_.issue(tasks_.kernel("scale gradient", gradients * 2), kComputeStream);
   std::vector<SlotIndex> scratch;
@@ -304,13 +303,11 @@ void DdpWriter::write_optimizer() {
     for (const EngineParameter& weight : plan_.engine_parameters) {
       if (!weight.trainable) continue;
       scratch.push_back(writer_.new_slot());
-      writer_.allocate(
-          scratch.back(), weight.numel * config_.weight_dtype, kTemporaries, kComputeStream);
+      writer_.allocate(scratch.back(), weight.numel * trained_, kTemporaries, kComputeStream);
     }
   }
   writer_.issue(
-      tasks_.gpu_optimizer(
-          trained, config_.weight_dtype, config_.optimizer, config_.optimizer_implementation),
+      tasks_.gpu_optimizer(trained, trained_, config_.optimizer, config_.optimizer_implementation),
       kComputeStream);
   for (const SlotIndex slot : scratch) writer_.release(slot);
 }

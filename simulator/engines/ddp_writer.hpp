@@ -75,6 +75,7 @@ class DdpWriter {
   CollectiveGroup group_;
   std::vector<Bucket> buckets_;
   std::vector<ParameterSlots> slots_;  // by parameter
+  DType trained_;                      // of gradients, buckets and the update
   std::size_t next_bucket_ = 0;        // all before it are under way
   bool reduces_ = false;               // the last micro-step of a window
   bool backward_began_ = false;

@@ -100,12 +100,14 @@ void FsdpWriter::wrap_unit(int index) {
   std::vector<SlotIndex> parameters;
   for (const int parameter : unit.parameters) {
     const EngineParameter& p = plan_.engine_parameters[static_cast<std::size_t>(parameter)];
-    const Bytes bytes = p.quantized ? four_bit_weight(p.numel) : p.numel * config_.storage_dtype;
+    const DType dtype = p.own_dtype.value_or(config_.storage_dtype);
+    const Bytes bytes = p.quantized ? four_bit_weight(p.numel) : p.numel * dtype;
     parameters.push_back(writer_.new_slot());
     writer_.allocate(parameters.back(), bytes, kTemporaries, kComputeStream);
   }
   const SlotIndex flat = writer_.new_slot();
-  writer_.allocate(flat, unit.padded * config_.storage_dtype, kTemporaries, kComputeStream);
+  const Bytes whole = unit.padded * stored_dtype(config_, unit);
+  writer_.allocate(flat, whole, kTemporaries, kComputeStream);
   for (const SlotIndex slot : parameters) writer_.release(slot);
   for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
     const EngineBuffer& buffer = memory_.buffers[i];
@@ -127,10 +129,11 @@ void FsdpWriter::measure_gathered() {
       writer_.allocate(slot, bytes, kTemporaries, kComputeStream);
       writer_.release(slot);
     };
-    if (casts_shards(config_)) pass(unit.shard * config_.compute_dtype);
+    const bool casts = casts_shards(config_, unit);
+    if (casts) pass(cast_bytes(config_, unit));
     if (config_.sharding == Sharding::no_shard) continue;
-    pass(unit.padded * config_.compute_dtype);
-    if (casts_shards(config_)) pass(unit.padded * config_.storage_dtype);
+    pass(gathered_bytes(config_, unit));
+    if (casts) pass(unit.padded * stored_dtype(config_, unit));
   }
 }
 
@@ -226,35 +229,33 @@ void FsdpWriter::unshard(const FsdpEvent& event) {
   }
   if (unit.are_adapters && gathers_adapters_apart()) return;
   const bool whole = config_.sharding == Sharding::no_shard || config_.shard_ranks == 1;
-  if (slots.holds_gathered || (whole && !casts_shards(config_))) return;
-  const Bytes part = unit.shard * config_.compute_dtype;
+  const bool casts = casts_shards(config_, unit);
+  if (slots.holds_gathered || (whole && !casts)) return;
+  const Bytes part = cast_bytes(config_, unit);
+  const Bytes stored = stored_bytes(config_, unit);
   // _flat_param.py pre_unshard: an offloaded shard comes to the GPU first (flat_param_to).
-  const bool prepares = config_.offload || (casts_shards(config_) && !whole);
+  const bool prepares = config_.offload || (casts && !whole);
   if (config_.offload) {
-    const Bytes stored = unit.shard * config_.storage_dtype;
     writer_.allocate(slots.shard, stored, kCommunication, prepare_);
     writer_.issue(host_copy(TaskKind::copy_to_device, stored), prepare_);
   }
-  if (casts_shards(config_) && !whole) {
+  if (casts && !whole) {
     writer_.allocate(slots.cast, part, kCommunication, prepare_);
-    writer_.issue(tasks_.kernel("cast shard", part + unit.shard * config_.storage_dtype), prepare_);
+    writer_.issue(tasks_.kernel("cast shard", part + stored), prepare_);
   }
   if (prepares) writer_.wait_stream(unshard_, prepare_);
   writer_.throttle(free_events_, kGathersAhead);
-  writer_.allocate(slots.gathered, unit.padded * config_.compute_dtype, kParameters, unshard_);
+  writer_.allocate(slots.gathered, event.bytes, kParameters, unshard_);
   slots.holds_gathered = true;
   if (whole) {
-    writer_.issue(tasks_.kernel("cast shard", part + unit.shard * config_.storage_dtype), unshard_);
+    writer_.issue(tasks_.kernel("cast shard", part + stored), unshard_);
     writer_.record_event(slots.ready, unshard_);
     if (config_.offload) writer_.release(slots.shard);
     return;
   }
   const CollectiveGroup group = communicators_.group_of(event.ranks);
   communicators_.launch(
-      unshard_,
-      tasks_.collective(Collective::all_gather, unit.padded * config_.compute_dtype, group),
-      group,
-      false);
+      unshard_, tasks_.collective(Collective::all_gather, event.bytes, group), group, false);
   writer_.record_event(slots.ready, unshard_);
   // _free_low_precision_sharded_param
   for (const SlotIndex slot : {slots.cast, slots.shard}) {
@@ -343,7 +344,7 @@ void FsdpWriter::find_adapters() {
       const std::string weight = block.modules[i].name + ".weight";
       for (const BlockParameter& parameter : block.parameters) {
         if (!parameter.trainable || parameter.name != weight) continue;
-        found[i] = {parameter.numel, writer_.new_slot()};
+        found[i] = {parameter.numel, writer_.new_slot(), writer_.new_slot()};
       }
     }
   }
@@ -359,26 +360,38 @@ void FsdpWriter::visit_adapter(int unit, const PassStep& pass, const Event& even
   Adapter& adapter = adapters_of(pass)[static_cast<std::size_t>(event.index)];
   if (adapter.slot < 0) return;
   if (event.kind == EventKind::module_enter) {
-    gather_adapter(adapter);
+    gather_adapter(unit_of(unit_of(unit).adapters), adapter);
   } else {
     free_adapter(adapter);
   }
 }
 
-void FsdpWriter::gather_adapter(Adapter& adapter) {
+void FsdpWriter::gather_adapter(const FsdpUnit& unit, Adapter& adapter) {
   if (adapter.holds_gathered) return;
   adapter.holds_gathered = true;
   const Elements shard = Elements::of(ceil_div(adapter.numel.count(), config_.shard_ranks));
-  const Bytes gathered = shard * config_.shard_ranks * config_.compute_dtype;
+  const DType computed = computed_dtype(config_, unit);
+  const Bytes stored = shard * stored_dtype(config_, unit);
+  const Bytes gathered = shard * config_.shard_ranks * computed;
+  const bool casts = casts_shards(config_, unit);
+  if (casts) {
+    writer_.allocate(adapter.cast, shard * computed, kCommunication, prepare_);
+    writer_.issue(tasks_.kernel("cast shard", stored + shard * computed), prepare_);
+    writer_.wait_stream(unshard_, prepare_);
+  }
   writer_.throttle(free_events_, kGathersAhead);
   if (config_.offload) {
-    writer_.issue(host_copy(TaskKind::copy_to_device, shard * config_.storage_dtype), unshard_);
+    writer_.issue(host_copy(TaskKind::copy_to_device, stored), unshard_);
   }
   writer_.allocate(adapter.slot, gathered, kParameters, unshard_);
   const CollectiveGroup group = communicators_.group_of(config_.shard_ranks);
   communicators_.launch(
       unshard_, tasks_.collective(Collective::all_gather, gathered, group), group, false);
   writer_.record_event(adapter_ready_, unshard_);
+  if (casts) {
+    writer_.use_on_stream(adapter.cast, unshard_);
+    writer_.release(adapter.cast);
+  }
   writer_.stream_wait(kComputeStream, adapter_ready_);
   writer_.issue(tasks_.host("unit", tasks_.host_costs().fsdp_unit), kComputeStream);
 }
@@ -397,7 +410,7 @@ void FsdpWriter::free_adapter(Adapter& adapter) {
 void FsdpWriter::join_views(int index) {
   UnitSlots& slots = slots_of(index);
   if (slots.views.empty()) return;
-  const Bytes bytes = unit_of(index).numel * config_.compute_dtype;
+  const Bytes bytes = unit_of(index).numel * computed_dtype(config_, unit_of(index));
   const bool adds = slots.holds_flat;
   const SlotIndex joined = adds ? writer_.new_slot() : slots.flat;
   writer_.allocate(joined, bytes, kGradients, unshard_);
@@ -418,12 +431,10 @@ void FsdpWriter::reduce(const FsdpEvent& event) {
   const bool whole = config_.sharding == Sharding::no_shard;
   const bool between_copies = event.kind == FsdpEventKind::all_reduce && !whole;
   const CollectiveGroup group = communicators_.group_of(event.ranks, between_copies);
+  const DType computed = computed_dtype(config_, unit);
   if (between_copies) {
     communicators_.launch(
-        reduce_,
-        tasks_.collective(Collective::all_reduce, unit.shard * config_.reduce_dtype, group),
-        group,
-        false);
+        reduce_, tasks_.collective(Collective::all_reduce, event.bytes, group), group, false);
     return;
   }
   if (by_parameter() && !whole) {
@@ -432,15 +443,14 @@ void FsdpWriter::reduce(const FsdpEvent& event) {
   }
   join_views(event.unit);
   writer_.wait_stream(reduce_, kComputeStream);
-  const Bytes input = unit.padded * config_.reduce_dtype;
-  const bool copies = config_.reduce_dtype != config_.compute_dtype || unit.padded != unit.numel;
+  const Bytes input = unit.padded * event.dtype;
+  const bool copies = event.dtype != computed || unit.padded != unit.numel;
   if (copies) {
     writer_.allocate(slots.input, input, kCommunication, reduce_);
-    writer_.issue(tasks_.kernel("pad and cast", unit.numel * config_.compute_dtype + input),
-                  reduce_);
+    writer_.issue(tasks_.kernel("pad and cast", unit.numel * computed + input), reduce_);
   }
   if (!whole) {
-    writer_.allocate(slots.output, unit.shard * config_.reduce_dtype, kCommunication, reduce_);
+    writer_.allocate(slots.output, unit.shard * event.dtype, kCommunication, reduce_);
   }
   communicators_.launch(
       reduce_,
@@ -460,7 +470,7 @@ void FsdpWriter::reduce(const FsdpEvent& event) {
 void FsdpWriter::keep_shard(int index) {
   const FsdpUnit& unit = unit_of(index);
   UnitSlots& slots = slots_of(index);
-  const Bytes kept = unit.shard * config_.storage_dtype;
+  const Bytes kept = unit.shard * stored_dtype(config_, unit);
   if (config_.offload) {  // _offload_grad: copied into _cpu_grad
     writer_.issue(host_copy(TaskKind::copy_to_host, kept), reduce_);
     return;
@@ -475,7 +485,8 @@ void FsdpWriter::keep_shard(int index) {
 // Norm, clipping and update of the shards.
 void FsdpWriter::write_gpu_optimizer() {
   const Elements owned = fsdp_owned(fsdp_.units);
-  const Bytes gradients = owned * config_.storage_dtype;
+  const DType stored = trained_dtype(plan_.engine_parameters, config_.storage_dtype);
+  const Bytes gradients = owned * stored;
   // clip_grad_norm_: the norm of the shards, summed over the ranks, and the host reads it.
   const CollectiveGroup group = communicators_.group_of(config_.shard_ranks);
   writer_.issue(tasks_.kernel("norm", gradients, 2), kComputeStream);
@@ -495,12 +506,11 @@ void FsdpWriter::write_gpu_optimizer() {
     if (!unit.trains) continue;
     for (const Elements shard : unit.owned_shards) {
       scratch.push_back(writer_.new_slot());
-      writer_.allocate(scratch.back(), shard * config_.storage_dtype, kTemporaries, kComputeStream);
+      writer_.allocate(scratch.back(), shard * stored, kTemporaries, kComputeStream);
     }
   }
   writer_.issue(
-      tasks_.gpu_optimizer(
-          owned, config_.storage_dtype, config_.optimizer, config_.optimizer_implementation),
+      tasks_.gpu_optimizer(owned, stored, config_.optimizer, config_.optimizer_implementation),
       kComputeStream);
   for (const SlotIndex slot : scratch) writer_.release(slot);
 }

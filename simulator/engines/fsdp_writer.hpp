@@ -52,6 +52,7 @@ class FsdpWriter {
   struct Adapter {
     Elements numel;
     SlotIndex slot = -1;
+    SlotIndex cast = -1;  // of the shard, where it is gathered in another dtype
     bool holds_gathered = false;
   };
 
@@ -68,7 +69,7 @@ class FsdpWriter {
   bool gathers_adapters_apart() const;
   void find_adapters();
   void visit_adapter(int unit, const PassStep& pass, const Event& module);
-  void gather_adapter(Adapter& adapter);
+  void gather_adapter(const FsdpUnit& unit, Adapter& adapter);
   void free_adapter(Adapter& adapter);
   std::vector<Adapter>& adapters_of(const PassStep& pass);
   void join_views(int unit);

@@ -36,7 +36,8 @@ void FsdpWriter::wrap_parameters(int index) {
   for (const int parameter : unit.parameters) {
     const EngineParameter& p = plan_.engine_parameters[static_cast<std::size_t>(parameter)];
     whole.push_back(writer_.new_slot());
-    writer_.allocate(whole.back(), p.numel * config_.storage_dtype, kTemporaries, kComputeStream);
+    const DType dtype = p.own_dtype.value_or(config_.storage_dtype);
+    writer_.allocate(whole.back(), p.numel * dtype, kTemporaries, kComputeStream);
   }
   std::size_t next = 0;
   for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
@@ -56,27 +57,26 @@ void FsdpWriter::gather_parameters(const FsdpEvent& event) {
   const FsdpUnit& unit = unit_of(event.unit);
   UnitSlots& slots = slots_of(event.unit);
   if (slots.holds_gathered || slots.holds_copies || config_.shard_ranks == 1) return;
-  const Bytes part = unit.shard * config_.compute_dtype;
-  const Bytes stored = unit.shard * config_.storage_dtype;
+  const Bytes part = sent_bytes(config_, unit);
+  const Bytes stored = stored_bytes(config_, unit);
+  const Bytes cast = cast_bytes(config_, unit);
   if (config_.offload) {
     writer_.allocate(slots.shard, stored, kCommunication, unshard_);
     writer_.issue(host_copy(TaskKind::copy_to_device, stored), unshard_);
   }
-  if (casts_shards(config_)) {
-    writer_.allocate(slots.cast, part, kCommunication, unshard_);
-    writer_.issue(tasks_.kernel("cast shard", part + stored), unshard_);
+  const bool casts = cast > Bytes::zero();
+  if (casts) {
+    writer_.allocate(slots.cast, cast, kCommunication, unshard_);
+    writer_.issue(tasks_.kernel("cast shard", cast + stored), unshard_);
   }
-  writer_.allocate(slots.gathered, unit.padded * config_.compute_dtype, kCommunication, unshard_);
+  writer_.allocate(slots.gathered, event.bytes, kCommunication, unshard_);
   writer_.issue(tasks_.kernel("copy in", part * 2), unshard_);
-  if (casts_shards(config_)) writer_.release(slots.cast);
+  if (casts) writer_.release(slots.cast);
   if (config_.offload) writer_.release(slots.shard);
   slots.holds_gathered = true;
   const CollectiveGroup group = communicators_.group_of(event.ranks);
   communicators_.launch(
-      unshard_,
-      tasks_.collective(Collective::all_gather, unit.padded * config_.compute_dtype, group),
-      group,
-      false);
+      unshard_, tasks_.collective(Collective::all_gather, event.bytes, group), group, false);
   writer_.record_event(slots.ready, unshard_);
 }
 
@@ -92,10 +92,13 @@ void FsdpWriter::copy_out(int index, bool forward) {
   if (sent) writer_.stream_wait(kComputeStream, slots.ready);
   for (std::size_t i = 0; i < slots.copies.size(); ++i) {
     const Elements whole = unit.shards[i] * config_.shard_ranks;
-    writer_.allocate(slots.copies[i], whole * config_.compute_dtype, kParameters, kComputeStream);
+    const EngineParameter& p =
+        plan_.engine_parameters[static_cast<std::size_t>(unit.parameters[i])];
+    const DType dtype = p.trainable ? computed_dtype(config_, unit) : config_.compute_dtype;
+    writer_.allocate(slots.copies[i], whole * dtype, kParameters, kComputeStream);
   }
   slots.holds_copies = true;
-  writer_.issue(tasks_.kernel("copy out", unit.padded * config_.compute_dtype * 2), kComputeStream);
+  writer_.issue(tasks_.kernel("copy out", gathered_bytes(config_, unit) * 2), kComputeStream);
   if (!sent) return;
   writer_.record_event(slots.copied, kComputeStream);
   slots.holds_gathered = false;
@@ -135,8 +138,8 @@ void FsdpWriter::keep_gradient(std::int32_t parameter, SlotIndex slot) {
     slots.holds_gradients[place] = true;
     return;
   }
-  const Bytes bytes =
-      plan_.engine_parameters[static_cast<std::size_t>(parameter)].numel * config_.compute_dtype;
+  const Bytes bytes = plan_.engine_parameters[static_cast<std::size_t>(parameter)].numel *
+                      computed_dtype(config_, unit);
   writer_.issue(tasks_.kernel("add gradient", bytes * 3), kComputeStream);
   writer_.release(slot);
 }
@@ -154,22 +157,22 @@ void FsdpWriter::reduce_parameters(const FsdpEvent& event) {
   const FsdpUnit& unit = unit_of(event.unit);
   UnitSlots& slots = slots_of(event.unit);
   drop_sent();
-  const Bytes input = unit.reduced * config_.reduce_dtype;
+  const Bytes input = unit.reduced * event.dtype;
   writer_.allocate(slots.input, input, kCommunication, kComputeStream);
-  writer_.issue(tasks_.kernel("copy in", unit.reduced * config_.compute_dtype + input),
+  writer_.issue(tasks_.kernel("copy in", unit.reduced * computed_dtype(config_, unit) + input),
                 kComputeStream);
   for (std::size_t i = 0; i < slots.gradients.size(); ++i) {
     if (slots.holds_gradients[i]) writer_.release(slots.gradients[i]);
     slots.holds_gradients[i] = false;
   }
   writer_.wait_stream(reduce_, kComputeStream);
-  const Bytes kept = unit.owned * config_.storage_dtype;
-  const bool casts = config_.reduce_dtype != config_.storage_dtype;
+  const DType stored = stored_dtype(config_, unit);
+  const Bytes kept = unit.owned * stored;
+  const bool casts = event.dtype != stored;
   const bool adds = slots.holds_gradient;
   const SlotIndex fresh = adds ? writer_.new_slot() : slots.gradient;
   const SlotIndex reduced = casts ? slots.output : fresh;
-  writer_.allocate(
-      reduced, unit.owned * config_.reduce_dtype, casts ? kCommunication : kGradients, reduce_);
+  writer_.allocate(reduced, unit.owned * event.dtype, casts ? kCommunication : kGradients, reduce_);
   const CollectiveGroup group = communicators_.group_of(event.ranks);
   communicators_.launch(
       reduce_, tasks_.collective(Collective::reduce_scatter, input, group), group, false);

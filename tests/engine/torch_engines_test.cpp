@@ -100,7 +100,7 @@ TEST_CASE("hybrid sharding reduces inside a group, then the shards across groups
   const auto units = fsdp_units(config, kParameters, kBlockOf);
   const auto events = fsdp_micro_step(config, units, kVisits, true);
   CHECK(events.back().ranks == 4);
-  CHECK(events.back().elements == units[0].shard);
+  CHECK(events.back().bytes == units[0].shard * config.reduce_dtype);
 }
 
 TEST_CASE("under no_sync only the last micro-step reduces") {
@@ -117,7 +117,8 @@ TEST_CASE("FSDP with fp32 shards holds 16 bytes an element before the step, bf16
   CHECK(owned == Elements::of(127 + 14 + 14));
   CHECK(resident(fsdp_buffers(config, units)) == owned.times_width(16));
   config.storage_dtype = DType::bf16;
-  CHECK(resident(fsdp_buffers(config, units)) == owned.times_width(8));
+  const auto half = fsdp_units(config, kParameters, kBlockOf);
+  CHECK(resident(fsdp_buffers(config, half)) == owned.times_width(8));
 }
 
 TEST_CASE("no_sync keeps whole gradients in the dtype of the computation") {

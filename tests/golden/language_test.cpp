@@ -65,6 +65,8 @@ const std::set<std::string>& names() {
       // of programs and what people call things in Chinese too
       "zeroplan",
       "deepspeed",
+      "peft",
+      "dtype",
       "torch",
       "torchrun",
       "fsdp",

@@ -231,6 +231,4 @@ TEST_CASE("what litgpt and four bits cannot do is refused with a reason") {
   CHECK(refusal(kLlama7b, R"({"qlora":{"quant":"nf8"}})").find("nf4, fp4") != std::string::npos);
   CHECK(refusal(kLlama7b, R"({"lora":{"quant":"nf4"}})").find("a key of the adapters") !=
         std::string::npos);
-  CHECK(refusal(kLlama7b, R"({"qlora":{}})", R"(,"engine":"deepspeed")").find("DeepSpeed") !=
-        std::string::npos);
 }

@@ -184,8 +184,6 @@ TEST_CASE("resolving the resolved document changes nothing") {
 TEST_CASE("what is not modelled is said, not guessed") {
   CHECK(error_of(seven_b(R"({"tensor_parallel":2})")).find("not modelled") != std::string::npos);
   CHECK(error_of(seven_b(R"({"engine":"megatron"})")).find("not modelled") != std::string::npos);
-  CHECK(error_of(seven_b(R"({"method":"qlora"})")).find("qlora under DeepSpeed") !=
-        std::string::npos);
 }
 
 TEST_CASE("LoRA freezes the model and trains the adapters") {

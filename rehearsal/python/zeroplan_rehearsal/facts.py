@@ -167,6 +167,7 @@ def watch_peft(module):
         targets = getattr(config, "target_modules", None)
         rank = getattr(config, "r", None)
         if rank is not None:
-            once("lora", {"rank": rank, "targets": sorted(targets) if targets else None})
+            dropout = getattr(config, "lora_dropout", 0.0)
+            once("lora", {"rank": rank, "targets": sorted(targets) if targets else None, "dropout": dropout})
 
     _watch_constructor(module.PeftModel, note)

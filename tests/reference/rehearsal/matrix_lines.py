@@ -75,7 +75,9 @@ def line(name, version, engine="deepspeed", stage=0, offload="", ranks=8, gpu="A
         "precision": precision, "optimizer": "adamw", "attention": attention,
         "activation_checkpointing": "full" if checkpointing else "none", "engine": engine,
         "frontend": "hf-trainer" if trainer else "native",
-        "method": {"lora": {"rank": lora, "targets": TARGETS.get(name, ["q_proj", "v_proj"])}} if lora else "full",
+        # train.py then takes back what peft from 0.12 on makes of adapters beside 16 bits.
+        "method": {"lora": {"rank": lora, "targets": TARGETS.get(name, ["q_proj", "v_proj"]), "dtype": precision}}
+        if lora else "full",
         "implementation": "hf", "fused_loss": False, "tiled_mlp": False, "compile": False, "activation_offload": "none",
     }
     if checkpointing:

@@ -9,6 +9,7 @@ import inspect
 import json
 import os
 import sys
+import tempfile
 
 import torch
 import transformers
@@ -26,9 +27,18 @@ class Run:
         self.batch = self.workload["micro_batch_size"], self.workload["sequence_length"]
         self.micro_batches = self.workload.get("gradient_accumulation_steps", 1)
         self.steps = self.program.get("steps", 4)
-        self.lora = self.workload["method"].get("lora") if isinstance(self.workload["method"], dict) else None
+        method = self.workload["method"] if isinstance(self.workload["method"], dict) else {}
+        self.four_bits = method.get("qlora")
+        self.lora = method.get("lora") or self.four_bits
         self.config = transformers.AutoConfig.for_model(**self.scenario["model"])
         self.config.use_cache = False
+        # Before anything of stage 3 is set up, under which weights would be saved in parts.
+        self.checkpoint_folder = self.save_weights() if self.four_bits else None
+
+    def save_weights(self):
+        folder = tempfile.mkdtemp()
+        transformers.AutoModelForCausalLM.from_config(self.config).to(self.dtype).save_pretrained(folder)
+        return folder
 
     def model(self, dtype):
         def made(**more):
@@ -37,25 +47,43 @@ class Run:
             except TypeError:  # before transformers 4.56
                 return transformers.AutoModelForCausalLM.from_config(self.config, torch_dtype=dtype, **more)
 
+        if self.four_bits:
+            return self.with_adapters(self.quantized(dtype)).train()
         try:
             model = made(attn_implementation=self.workload.get("attention", "sdpa"))
         except ValueError:  # a class without that attention
             model = made(attn_implementation="eager")
         return self.with_adapters(model).train() if self.lora else model.train()
 
+    def quantized(self, dtype):
+        """transformers quantises what it loads from a checkpoint. Stage 3 of DeepSpeed takes no device_map."""
+        quant, storage = self.four_bits["quant"], DTYPES.get(self.program.get("quant_storage"), torch.uint8)
+        how = transformers.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type=quant, bnb_4bit_use_double_quant=self.four_bits["double_quant"],
+            bnb_4bit_compute_dtype=self.dtype, bnb_4bit_quant_storage=storage)
+        stage = self.ds.get("zero_optimization", {}).get("stage") if self.engine == "deepspeed" else 0
+        where = {} if stage == 3 else {"device_map": {"": int(os.environ.get("LOCAL_RANK", 0))}}
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            self.checkpoint_folder, torch_dtype=dtype, quantization_config=how,
+            attn_implementation=self.workload.get("attention", "sdpa"), **where)
+
     def with_adapters(self, model):
         import peft
 
         if self.workload.get("activation_checkpointing") == "full" and self.workload.get("checkpoint_reentrant"):
             model.enable_input_require_grads()
-        adapters = peft.LoraConfig(r=self.lora["rank"], target_modules=self.lora["targets"], lora_dropout=0.0, task_type="CAUSAL_LM")
+        adapters = peft.LoraConfig(r=self.lora["rank"], target_modules=self.lora["targets"],
+                                   lora_dropout=self.lora.get("dropout", 0.0), task_type="CAUSAL_LM")
+        if self.program.get("adapters") == "peft":  # as its release makes them
+            return peft.get_peft_model(model, adapters)
         # Since peft 0.12; adapters of those before stay in the model's type by themselves.
         named = inspect.signature(peft.get_peft_model).parameters
         stays = {"autocast_adapter_dtype": False} if "autocast_adapter_dtype" in named else {}
         model = peft.get_peft_model(model, adapters, **stays)
+        dtype = DTYPES[self.lora.get("dtype", self.workload["precision"])]
         for parameter in model.parameters():
             if parameter.requires_grad and not hasattr(parameter, "ds_id"):
-                parameter.data = parameter.data.to(self.dtype)
+                parameter.data = parameter.data.to(dtype)
         return model
 
     def checkpoint(self, model):
@@ -105,21 +133,29 @@ class Run:
 
         mesh = init_device_mesh("cuda", (torch.distributed.get_world_size(),))
         policy = MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=self.reduce_dtype())
+        if self.lora and not self.lora.get("autocast"):
+            policy = MixedPrecisionPolicy()
         for part in (*blocks, model):
             fully_shard(part, mesh=mesh, mp_policy=policy)
         return model
 
     def wrap_modules(self, model, blocks):
-        """FSDP1; stage 2 of the scenario keeps gathered weights between the passes."""
+        """FSDP1; stage 2 of the scenario keeps gathered weights between the passes. Adapters as accelerate does it."""
         from functools import partial
 
         from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
         from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
         keeps = self.ds.get("zero_optimization", {}).get("stage") == 2
+        policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={type(blocks[0])})
+        mixed = MixedPrecision(self.dtype, self.reduce_dtype(), self.dtype)
+        if self.lora:
+            from peft.utils.other import fsdp_auto_wrap_policy
+
+            policy = fsdp_auto_wrap_policy(model)
+            mixed = mixed if self.lora.get("autocast") else None
         return FullyShardedDataParallel(
-            model, auto_wrap_policy=partial(transformer_auto_wrap_policy, transformer_layer_cls={type(blocks[0])}),
-            mixed_precision=MixedPrecision(self.dtype, self.reduce_dtype(), self.dtype), use_orig_params=True,
+            model, auto_wrap_policy=policy, mixed_precision=mixed, use_orig_params=True,
             sharding_strategy=ShardingStrategy.SHARD_GRAD_OP if keeps else ShardingStrategy.FULL_SHARD,
             device_id=torch.cuda.current_device(), limit_all_gathers=True)
 
@@ -148,6 +184,7 @@ class Run:
         model = self.model(self.dtype if low else torch.float32)
         self.checkpoint(model)
         mixes = not low and self.dtype is not torch.float32 and self.engine == "ddp"
+        mixes = mixes or bool(self.lora and self.lora.get("autocast"))
         model = self.parallel(model)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=1e-5, **self.optimizer_options())
@@ -179,7 +216,7 @@ class Run:
                 return {"input_ids": ids, "labels": ids, "attention_mask": torch.ones_like(ids)}
 
         more = {"deepspeed": self.ds} if self.engine == "deepspeed" else {}
-        if self.workload["precision"] != "fp32":
+        if self.workload["precision"] != "fp32" and not (self.lora and self.lora.get("autocast") is False):
             more[self.workload["precision"]] = True
         if self.workload.get("activation_checkpointing") == "full":
             reentrant = bool(self.workload.get("checkpoint_reentrant"))

@@ -1,0 +1,136 @@
+// In which format peft's adapters are kept and computed with beside a frozen model: what the
+// release of peft makes of them, what the engine casts, what runs under mixed precision.
+//
+// Sources: peft 0.10.0, 0.11.1, 0.12.0, 0.15.1, 0.21.2 (tuners/tuners_utils.py cast_adapter_dtype,
+// _move_adapter_to_device_of_base_layer; tuners/lora/layer.py update_layer); DeepSpeed 0.14.2,
+// 0.16.4, 0.19.6 (runtime/engine.py _configure_distributed_model). Each was rehearsed
+// (tests/reference/rehearsal/adapters_lines.py).
+#include <string>
+
+#include "model/plan/resolver.hpp"
+
+namespace zeroplan {
+namespace {
+
+// peft 0.12.0 (24 July 2024) widens adapters beside weights in 16 bits (autocast_adapter_dtype);
+// before, they take the dtype of the weights. Nobody states peft's release: transformers 4.43 came
+// out the day before.
+constexpr Version kWidensSince{4, 43, 0};
+
+// Until 0.19.1 the engine casts the whole module, from 0.19.2 on each parameter, and nothing where
+// zero.Init made some of them (DeepSpeed pull request 8066).
+constexpr Version kKeepsAtStage3Since{0, 19, 2};
+
+const Json* setting(const Resolver& r, std::string_view key) {
+  const Said* said = r.scenario.find(ScenarioKey::method);
+  if (said == nullptr || said->value.is_string() || said->value.members().size() != 1) {
+    return nullptr;
+  }
+  return said->value.members()[0].second.find(key);
+}
+
+Origin place_of(const Resolver& r, const char* key) {
+  const Origin origin = r.origin(ScenarioKey::method);
+  const std::string method(name(kMethodNames, r.plan.workload.method));
+  return {origin.file, origin.pointer + "/" + method + "/" + key};
+}
+
+// Whether DeepSpeed leaves the adapters as peft made them. transformers enters zero.Init for
+// weights that it does not quantise.
+bool deepspeed_keeps(const Plan& plan) {
+  const bool zero_init = plan.ds_config.integer(Knob::zero_stage).value_or(0) == 3 &&
+                         plan.workload.method == Method::lora;
+  return zero_init && plan.software.deepspeed_release >= kKeepsAtStage3Since;
+}
+
+bool casts_everything(const Plan& plan) {
+  if (plan.workload.engine == TrainingEngine::embedded) return true;
+  return runs_deepspeed(plan.workload) && !deepspeed_keeps(plan);
+}
+
+// Weights in four bits are bytes, whose adapters stay in fp32, unless the bytes are stored as
+// floating-point numbers, which FSDP needs.
+bool peft_widens(const Plan& plan) {
+  const bool bytes =
+      plan.workload.method == Method::qlora && plan.workload.engine != TrainingEngine::fsdp;
+  return bytes || plan.software.transformers >= kWidensSince;
+}
+
+void read_autocast(Resolver& r) {
+  Workload& workload = r.plan.workload;
+  const bool own = workload.implementation == Implementation::hf;
+  const bool can =
+      own && workload.precision != Precision::fp32 &&
+      (workload.engine == TrainingEngine::ddp || workload.engine == TrainingEngine::fsdp);
+  if (const Json* said = setting(r, "autocast")) {
+    if (!said->is_boolean()) {
+      r.problem(place_of(r, "autocast"), "true or false", said->describe());
+      return;
+    }
+    workload.lora.autocast = said->as_boolean() && can;
+    return;
+  }
+  workload.lora.autocast = can && workload.frontend == Frontend::hf_trainer;
+  if (workload.lora.autocast) {
+    r.assume("the Trainer's mixed precision is on: adapters are computed with in " +
+             std::string(name(kPrecisionNames, workload.precision)));
+  }
+}
+
+// What of QLoRA DeepSpeed runs. Rehearsed with DeepSpeed 0.19.6, transformers 5.17 and bitsandbytes
+// 0.50.2 (tests/reference/rehearsal/four_bit_lines.py): stages 0 to 2 keep the frozen bytes whole
+// on every GPU; stage 3 partitions them, stored as bytes or in 16 bits, after the whole model came
+// to each GPU, since transformers enters no zero.Init for weights that it quantises.
+void check_four_bits_under_deepspeed(Resolver& r) {
+  const Plan& plan = r.plan;
+  if (plan.workload.method != Method::qlora || !runs_deepspeed(plan.workload)) return;
+  const std::int64_t stage = plan.ds_config.integer(Knob::zero_stage).value_or(0);
+  if (plan.degrees.pipeline > 1 || plan.degrees.tensor > 1) {
+    r.problem(r.origin(ScenarioKey::method),
+              "qlora under DeepSpeed with data-parallel ranks",
+              "a model that ranks share");
+    return;
+  }
+  if (stage == 3) {
+    r.assume(
+        "the four-bit model is loaded whole on each GPU before stage 3 partitions it: transformers "
+        "enters no zero.Init for quantised weights");
+  }
+}
+
+}  // namespace
+
+void resolve_adapter_dtype(Resolver& r) {
+  Workload& workload = r.plan.workload;
+  if (workload.method == Method::full) return;
+  check_four_bits_under_deepspeed(r);
+  read_autocast(r);
+  const bool hf = workload.implementation == Implementation::hf;
+  const std::string precision(name(kPrecisionNames, workload.precision));
+  workload.lora.dtype = workload.precision;
+  const Json* said = setting(r, "dtype");
+  if (said != nullptr) {
+    const auto found = said->is_string()
+                           ? find(kPrecisionNames, std::string_view(said->as_string()))
+                           : std::nullopt;
+    if (!found) {
+      r.problem(place_of(r, "dtype"), "bf16, fp16 or fp32", said->describe());
+      return;
+    }
+    if (casts_everything(r.plan)) {
+      if (*found != workload.precision) {
+        r.warn("adapters are in " + precision + ": the engine casts the whole module");
+      }
+      return;
+    }
+    workload.lora.dtype = *found;
+    return;
+  }
+  if (!hf || workload.precision == Precision::fp32 || casts_everything(r.plan)) return;
+  const bool widens = peft_widens(r.plan);
+  if (widens) workload.lora.dtype = Precision::fp32;
+  r.assume(widens ? "adapters are in fp32: peft from 0.12 on, and beside four-bit weights"
+                  : "adapters are in " + precision + " like the frozen weights: peft before 0.12");
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Configurations of QLoRA, as lines for scripts/rehearse_matrix.py: four_bit_lines.py > LINES.jsonl
+
+The model of adapters_lines.py with its linear layers in four bits (bitsandbytes, from a checkpoint) on one GPU, under
+DDP and under DeepSpeed's stages 0 to 3, in a loop of one's own and by the Trainer. Python needs bitsandbytes.
+"""
+import json
+
+import adapters_lines
+import matrix_lines
+
+
+def line(version, quant="nf4", double=False, storage=None, **more):
+    made = adapters_lines.line(version, **more)
+    workload = made["scenario"]["workload"]
+    settings = workload["method"].pop("lora")
+    settings.update(quant=quant, double_quant=double)
+    workload["method"] = {"qlora": settings}
+    if storage:
+        made["program"]["quant_storage"] = storage
+    marks = ["dq" if double else "", storage and "in-" + storage]
+    made["id"] = "-".join(filter(None, ["four-bit", made["id"].replace("adapters-", "").replace("-lora16", ""), *marks]))
+    made["group"] = made["group"].replace("adapters", "four-bit")
+    return made
+
+
+def lines():
+    for version in matrix_lines.SOFTWARE:
+        yield line(version, engine="ddp", ranks=1)
+        yield line(version, engine="ddp", ranks=1, double=True, checkpointing="ckn", dropout=0.05, trainer=True, autocast=True)
+        for stage in (0, 1, 2, 3):
+            yield line(version, stage=stage, ranks=2)
+        yield line(version, stage=3, ranks=2, storage="bf16")
+        for stage in (1, 2, 3):
+            yield line(version, stage=stage, ranks=2, double=True, trainer=True, checkpointing="ckr",
+                       storage="bf16" if stage == 3 else None)
+        yield line(version, stage=3, ranks=2, double=True, trainer=True, checkpointing="ckr")
+
+
+if __name__ == "__main__":
+    for row in lines():
+        print(json.dumps(row))
