@@ -15,8 +15,9 @@ double dram_rate(const Node& node, double efficiency) {
   return node.host_memory_bandwidth.value.value() * std::min(1.0, efficiency / share);
 }
 
-double slowdown(const HostLoad& load, const Coefficients& c) {
-  const bool crowds = !load.bound && load.threads == 0 && load.ranks > 1;
+// Measured on machines of two sockets, where threads that wander leave their memory behind.
+double slowdown(const Node& node, const HostLoad& load, const Coefficients& c) {
+  const bool crowds = !load.bound && load.threads == 0 && load.ranks > 1 && node.cpu_sockets > 1;
   return crowds ? c[Coefficient::cpu_adam_unbound_slowdown] : 1.0;
 }
 
@@ -52,7 +53,7 @@ BytesPerSecond host_pass_rate(const Node& node, const HostLoad& load, const Coef
   const double by_cores =
       ranks_of(load) * threads_at_work(node, load) * c[Coefficient::host_pass_rate_per_core];
   const double by_memory = dram_rate(node, c[Coefficient::host_pass_dram_efficiency]);
-  return BytesPerSecond::of(std::min(by_cores, by_memory) / slowdown(load, c));
+  return BytesPerSecond::of(std::min(by_cores, by_memory) / slowdown(node, load, c));
 }
 
 Seconds host_pass_time(const HostPass& pass,
@@ -88,7 +89,7 @@ double cpu_adam_parameters_per_second(DType dtype,
       threads_at_work(node, load) * c[Coefficient::cpu_adam_parameters_per_second_per_core],
       c[Coefficient::cpu_adam_process_rate]);
   const double by_memory = dram_rate(node, c[Coefficient::cpu_adam_dram_efficiency]) / bytes;
-  return std::min(ranks_of(load) * of_a_rank, by_memory) / slowdown(load, c);
+  return std::min(ranks_of(load) * of_a_rank, by_memory) / slowdown(node, load, c);
 }
 
 Bytes cpu_adam_bytes(const CpuAdamWork& work, const Coefficients& c) {

@@ -27,7 +27,7 @@ double threads_at_work(const Node& node, const HostLoad& load);
 
 // [T21] Bytes a second that all n ranks of a node stream with torch's kernels:
 //
-//   B = min(n T b_core, D min(1, e / s)) / [unbound and n > 1 and no threads said] u
+//   B = min(n T b_core, D min(1, e / s)) / [n > 1, sockets > 1, unbound, no threads said] u
 //
 // T threads_at_work, b_core `host_pass_rate_per_core`, D the DRAM rate of the share s of the
 // machine that the job has, e `host_pass_dram_efficiency`, u `cpu_adam_unbound_slowdown`. A whole

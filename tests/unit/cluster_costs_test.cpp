@@ -120,6 +120,11 @@ TEST_CASE("CPU Adam is bound by threads, by the process or by memory") {
   CHECK(rate({.ranks = 1, .threads = 1}) == Approx(7.5e8));
   CHECK(rate({.ranks = 8, .bound = true}) == Approx(0.38 * 512e9 / 28.0));
   CHECK(rate({.ranks = 8, .bound = true}) == Approx(rate({.ranks = 8}) * 1.4));
+  // That is of two sockets: on one no memory is far away.
+  Node one_socket = node;
+  one_socket.cpu_sockets = 1;
+  CHECK(cpu_adam_parameters_per_second(DType::fp32, one_socket, {.ranks = 8}, m.coefficients) ==
+        Approx(rate({.ranks = 8, .bound = true})));
   // Who says how many threads there are starts no more than there are cores for.
   CHECK(rate({.ranks = 8, .threads = 6}) == Approx(rate({.ranks = 8, .bound = true})));
   CHECK(rate({.ranks = 2, .threads = 1}) == Approx(1.5e9));
