@@ -131,6 +131,10 @@ class OpenKeys {
   }
 
   void engine() {
+    // A loop over host memory is several times slower than one pass, so that who knows asks for it.
+    if (plan_.workload.engine == TrainingEngine::fsdp && plan_.fsdp.offload) {
+      open(ScenarioKey::optimizer_implementation, {{"fused", 0.5}});
+    }
     if (!runs_deepspeed(plan_.workload)) return;
     open(ScenarioKey::ds_config,
          {{ds_config_of_stage(0), 0.1},

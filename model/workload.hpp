@@ -87,6 +87,8 @@ struct Workload {
   ActivationOffload activation_offload = ActivationOffload::none;
   TrainingEngine engine = TrainingEngine::deepspeed;
   std::int64_t fsdp_version = 1;  // 1: FullyShardedDataParallel; 2: fully_shard
+  std::int64_t omp_num_threads =
+      0;  // of each rank, as its launcher or the user sets it; 0: not set
   Frontend frontend = Frontend::hf_trainer;
   Implementation implementation = Implementation::hf;
   bool fused_loss = false;

@@ -147,7 +147,8 @@ class WorkTimes {
                  "memset");
   }
   Task cpu_adam(Elements parameters) const {
-    return named(cpu_optimizer_task({cluster_, coefficients_}, parameters), "CPU Adam");
+    return named(cpu_optimizer_task({cluster_, coefficients_}, {.parameters = parameters}),
+                 "CPU Adam");
   }
   Task file(const RecordedCall& call) const {
     NvmeLoad load;
@@ -158,7 +159,8 @@ class WorkTimes {
                  call.file.reads ? "NVMe read" : "NVMe write");
   }
   Task cpu_pass(Bytes traffic) const {
-    return named(host_memory_task({cluster_, coefficients_}, traffic), "host memory");
+    return named(host_memory_task({cluster_, coefficients_}, {.traffic = traffic, .new_pages = {}}),
+                 "host memory");
   }
 
  private:

@@ -82,15 +82,15 @@ Task copy_task(
   return task;
 }
 
-Task cpu_optimizer_task(const CostsOf& costs, Elements parameters) {
+Task cpu_optimizer_task(const CostsOf& costs, const CpuAdamWork& work) {
   const Node& node = costs.cluster.node;
-  const CpuAdamLoad load{.ranks = node.gpus_per_node};
+  const HostLoad load = host_load(node);
   Task task;
   task.kind = TaskKind::cpu_optimizer;
-  task.duration = cpu_adam_time(parameters, node, load, costs.coefficients);
+  task.duration = cpu_adam_time(work, node, load, costs.coefficients);
   if (task.duration == Seconds::zero()) return task;
-  const double rate = static_cast<double>(cpu_adam_bytes(parameters, costs.coefficients).count()) *
-                      static_cast<double>(node.gpus_per_node) / task.duration.seconds();
+  const double rate = static_cast<double>(cpu_adam_bytes(work, costs.coefficients).count()) *
+                      static_cast<double>(load.ranks) / task.duration.seconds();
   of(task.demands, SharedResource::cpu_cores) = 1.0F;
   of(task.demands, SharedResource::host_memory) =
       share(rate / node.host_memory_bandwidth.value.value());
@@ -106,14 +106,16 @@ Task nvme_task(const CostsOf& costs, const NvmeLoad& load) {
   return task;
 }
 
-Task host_memory_task(const CostsOf& costs, Bytes traffic) {
+Task host_memory_task(const CostsOf& costs, const HostPass& pass) {
   const Node& node = costs.cluster.node;
-  const double efficiency = costs.coefficients[Coefficient::cpu_adam_dram_efficiency];
+  const HostLoad load = host_load(node);
   Task task;
   task.kind = TaskKind::host_memory;
-  task.duration = traffic * node.gpus_per_node / (node.host_memory_bandwidth.value * efficiency);
+  task.duration = host_pass_time(pass, node, load, costs.coefficients);
   of(task.demands, SharedResource::cpu_cores) = 1.0F;
-  of(task.demands, SharedResource::host_memory) = share(efficiency);
+  of(task.demands, SharedResource::host_memory) =
+      share(host_pass_rate(node, load, costs.coefficients).value() /
+            node.host_memory_bandwidth.value.value());
   return task;
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "model/cost/collective.hpp"
+#include "model/cost/cpu_optimizer.hpp"
 #include "model/cost/kernel_time.hpp"
 #include "model/cost/nvme.hpp"
 #include "simulator/program.hpp"
@@ -36,12 +37,12 @@ Task copy_task(
     const CostsOf& costs, TaskKind direction, Bytes bytes, bool pinned, std::int64_t copying_gpus);
 
 // Of one rank; all ranks of the node update at the same time.
-Task cpu_optimizer_task(const CostsOf& costs, Elements parameters);
+Task cpu_optimizer_task(const CostsOf& costs, const CpuAdamWork& work);
 
 // Of one rank, while so many ranks of the node do the same.
 Task nvme_task(const CostsOf& costs, const NvmeLoad& load);
 
-// One pass over host memory by each rank of the node.
-Task host_memory_task(const CostsOf& costs, Bytes traffic);
+// Passes over host memory by each rank of the node.
+Task host_memory_task(const CostsOf& costs, const HostPass& pass);
 
 }  // namespace zeroplan

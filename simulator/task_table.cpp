@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/cost/optimizer_time.hpp"
+#include "model/plan/host_work.hpp"
 #include "model/predict/pass_costs.hpp"
 
 namespace zeroplan {
@@ -163,17 +164,17 @@ TaskIndex TaskTable::gpu_optimizer(Elements parameters,
 TaskIndex TaskTable::cpu_optimizer(Elements parameters) {
   return intern("CPU optimizer", parameters.count(), 0, [&] {
     if (cpu_) return on_cpu(cpu_->adamw(parameters));
-    Task task = cpu_optimizer_task(costs(), parameters);
+    Task task = cpu_optimizer_task(costs(), cpu_adam_work(plan_, parameters));
     task.dispatch = host_.forward_operation;
     task.work.parameters = parameters;
     return task;
   });
 }
 
-TaskIndex TaskTable::host_memory(const char* name, Bytes traffic, Elements cast) {
-  return intern(name, traffic.count(), -1, [&] {
-    if (cpu_) return on_cpu(cpu_->stream(traffic, cast, plan_.engine.model_dtype));
-    Task task = host_memory_task(costs(), traffic);
+TaskIndex TaskTable::host_memory(const char* name, const HostPass& pass, Elements cast) {
+  return intern(name, pass.traffic.count(), -1, [&] {
+    if (cpu_) return on_cpu(cpu_->stream(pass.traffic, cast, plan_.engine.model_dtype));
+    Task task = host_memory_task(costs(), pass);
     task.dispatch = host_.forward_operation;
     return task;
   });

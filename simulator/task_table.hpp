@@ -46,7 +46,7 @@ class TaskTable {
                           OptimizerImplementation implementation);
   TaskIndex cpu_optimizer(Elements parameters);
   // One pass over host memory by each rank of the node.
-  TaskIndex host_memory(const char* name, Bytes traffic, Elements cast = {});
+  TaskIndex host_memory(const char* name, const HostPass& pass, Elements cast = {});
   TaskIndex nvme(bool reads, Bytes bytes);
   // Issues what a new tensor costs on CPU ranks beside its contents: nothing where it is small.
   void touch(Bytes tensor);

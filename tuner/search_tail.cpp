@@ -7,6 +7,7 @@
 #include "model/engine/buffers.hpp"
 #include "model/engine/optimizer_step.hpp"
 #include "model/engine/transients.hpp"
+#include "model/plan/host_work.hpp"
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
@@ -85,7 +86,7 @@ class TailWalk {
 
   void update(const EngineAction& action, Bytes bytes) {
     if (action.on_host) {
-      host_update(action, bytes);
+      host_update(action);
       return;
     }
     const Bytes scratch = action_temporaries(config_, action);
@@ -115,20 +116,19 @@ class TailWalk {
   }
 
   // The dispatch thread itself does it.
-  void host_update(const EngineAction& action, Bytes bytes) {
+  void host_update(const EngineAction& action) {
     switch (action.kind) {
       case ActionKind::optimizer_step:
         on_host(tasks_.cpu_optimizer(action.elements));
         break;
       case ActionKind::scale:
-        on_host(tasks_.host_memory("scale gradient on the host", bytes * 2));
+        on_host(tasks_.host_memory("scale gradient on the host", host_pass(config_, action)));
         break;
       case ActionKind::update_weights:
-        on_host(tasks_.host_memory("cast weights on the host",
-                                   bytes + action.elements * config_.master_dtype));
+        on_host(tasks_.host_memory("cast weights on the host", host_pass(config_, action)));
         break;
       default:
-        on_host(tasks_.host_memory("scan on the host", bytes));
+        on_host(tasks_.host_memory("scan on the host", host_pass(config_, action)));
         break;
     }
   }

@@ -145,6 +145,7 @@ class CommandReader {
       if (launcher.name != program) continue;
       if (program == "accelerate" && take_word() != "launch") return false;
       read_launcher(launcher);
+      set_threads(launcher.name);
       return read_script_and_arguments();
     }
     return false;
@@ -170,6 +171,7 @@ class CommandReader {
       }
       if (name == "NPROC_PER_NODE") part_.processes.per_node = count_of(value);
       if (name == "NNODES") part_.processes.nodes = count_of(value);
+      if (name == "OMP_NUM_THREADS") part_.processes.threads = count_of(value);
     }
   }
 
@@ -242,6 +244,19 @@ class CommandReader {
       }
       launcher_option(name, value);
     }
+  }
+
+  // torchrun gives several processes a node one thread each where the environment says nothing
+  // (torch/distributed/run.py config_from_args), and accelerate starts DeepSpeed's processes by it,
+  // whatever --num_cpu_threads_per_process says (commands/launch.py deepspeed_launcher); deepspeed
+  // leaves it alone.
+  void set_threads(std::string_view launcher) {
+    Processes& processes = part_.processes;
+    if (launcher == "deepspeed" || processes.threads > 0) return;
+    const std::int64_t nodes = std::max<std::int64_t>(processes.nodes, 1);
+    if (processes.per_node < 2 && processes.all <= nodes) return;
+    processes.threads = 1;
+    processes.threads_launcher = launcher;
   }
 
   void launcher_option(const std::string& name, const Word& value) {
@@ -376,8 +391,15 @@ std::vector<Part> read_launches(std::string_view text, const std::string& file) 
   const Processes job = of_sbatch(read_script(text).sbatch);
   const Script script = read_script(text, environment_of(job));
   std::vector<Part> parts;
+  Processes processes = job;
   for (const Command& command : script.commands) {
-    CommandReader reader(command, file, job);
+    constexpr std::string_view kThreads = "OMP_NUM_THREADS=";
+    const Word& last = command.words.back();
+    const bool sets = command.words.size() == 1 || command.words.front().text == "export";
+    if (sets && last.text.starts_with(kThreads)) {
+      processes.threads = count_of(Json(last.text.substr(kThreads.size())));
+    }
+    CommandReader reader(command, file, processes);
     if (reader.read()) parts.push_back(reader.part());
   }
   return parts;

@@ -450,6 +450,10 @@ void add_meaning(const Part& part, Meaning& meaning) {
   if (all.per_node == 0) all.per_node = said.per_node;
   if (all.all == 0) all.all = said.all;
   if (all.gpu.empty()) all.gpu = said.gpu;
+  if (all.threads == 0) {
+    all.threads = said.threads;
+    all.threads_launcher = said.threads_launcher;
+  }
 }
 
 void add_defaults(Meaning& meaning) {
@@ -460,6 +464,15 @@ void add_defaults(Meaning& meaning) {
     if (sentence != nullptr) meaning.assumed.emplace_back(sentence);
   };
   assume(ScenarioKey::frontend, meaning.native ? "native" : "hf-trainer", nullptr);
+  const Processes& processes = meaning.processes;
+  if (processes.threads > 0) {
+    assume(ScenarioKey::omp_num_threads,
+           processes.threads,
+           processes.threads_launcher.empty() ? nullptr
+           : processes.threads_launcher == "torchrun"
+               ? "OMP_NUM_THREADS 1: torchrun's default for several processes"
+               : "OMP_NUM_THREADS 1: accelerate's default for several processes");
+  }
   if (meaning.native) return;  // batch and precision are the ds_config's
   if (meaning.tool != Tool::axolotl) {
     assume(ScenarioKey::micro_batch_size,

@@ -23,7 +23,9 @@ struct Processes {
   std::int64_t nodes = 0;
   std::int64_t per_node = 0;
   std::int64_t all = 0;
-  std::string gpu;  // "a100" of --gres=gpu:a100:8
+  std::string gpu;               // "a100" of --gres=gpu:a100:8
+  std::int64_t threads = 0;      // OMP_NUM_THREADS of each, as the script or its launcher sets it
+  std::string threads_launcher;  // whose own number that is; empty: the script's
 };
 
 // The tools whose files and commands are known.

@@ -149,6 +149,8 @@ enum class Coefficient {
   numa_remote_share,
   cpu_adam_process_rate,
   cpu_adam_unbound_slowdown,
+  host_pass_dram_efficiency,
+  host_pass_rate_per_core,
   nvme_request_seconds,
   collective_slowdown_under_compute,
   collective_memory_passes,

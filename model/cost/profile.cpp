@@ -240,6 +240,7 @@ Json with_machine_figures(Json cluster, const Profile& profile, std::vector<std:
     } else {
       value = measured.value;
     }
+    if (figure.key == "host_memory_bandwidth") cluster.erase("host_share");  // of an assumed rate
     taken.emplace_back(figure.name);
   }
   for (const MachineValue& measured : profile.machine) {

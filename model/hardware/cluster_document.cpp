@@ -27,7 +27,7 @@ constexpr double kMostFlops = 1e17;
 constexpr double kMostLatency = 1.0;
 constexpr std::int64_t kMostCores = 4096;
 
-constexpr std::array<std::string_view, 20> kClusterKeys = {"machine",
+constexpr std::array<std::string_view, 21> kClusterKeys = {"machine",
                                                            "nodes",
                                                            "gpus_per_node",
                                                            "hosts",
@@ -36,6 +36,7 @@ constexpr std::array<std::string_view, 20> kClusterKeys = {"machine",
                                                            "inter_node",
                                                            "host_memory_bytes",
                                                            "host_memory_bandwidth",
+                                                           "host_share",
                                                            "cpu_cores",
                                                            "cpu_sockets",
                                                            "pcie_bandwidth",
@@ -421,6 +422,8 @@ class DocumentReader {
     given_.host_memory = marked(fields_.bytes("host_memory_bytes"), "host_memory_bytes");
     given_.host_memory_bandwidth =
         marked(fields_.rate("host_memory_bandwidth"), "host_memory_bandwidth");
+    given_.host_share = fields_.number(
+        "host_share", 1e-6, 1.0, "the share of the machine that the bandwidth is of", "0.25");
     given_.cpu_cores = marked(fields_.integer("cpu_cores", 1, kMostCores), "cpu_cores");
     given_.cpu_sockets = fields_.integer("cpu_sockets", 1, 64);
     given_.pcie_bandwidth = marked(fields_.rate("pcie_bandwidth"), "pcie_bandwidth");

@@ -172,10 +172,12 @@ class Filler {
     }
     if (given_.host_memory_bandwidth) {
       node.host_memory_bandwidth = *given_.host_memory_bandwidth;
+      node.host_share = given_.host_share.value_or(1.0);
     } else {
       const NodeProfile& like = *first_with(&NodeProfile::host_memory_bandwidth);
       node.host_memory_bandwidth =
           assumed(like.host_memory_bandwidth->value * share(like), as(like));
+      if (!like.per_gpu) node.host_share = share(like);
       say("host memory bandwidth " + text_of(node.host_memory_bandwidth.value) + " per node",
           as(like));
     }

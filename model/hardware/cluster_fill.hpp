@@ -34,6 +34,7 @@ struct ClusterGiven {
   LinkGiven inter_node;
   std::optional<Quantity<Bytes>> host_memory;
   std::optional<Quantity<BytesPerSecond>> host_memory_bandwidth;
+  std::optional<double> host_share;  // of a machine's host that the memory bandwidth is
   std::optional<Quantity<std::int64_t>> cpu_cores;
   std::optional<std::int64_t> cpu_sockets;
   std::optional<Quantity<BytesPerSecond>> pcie_bandwidth;

@@ -110,6 +110,7 @@ Json to_json(const Cluster& cluster) {
   }
   json["host_memory_bytes"] = node.host_memory.value.count();
   json["host_memory_bandwidth"] = number(node.host_memory_bandwidth.value.value());
+  if (node.host_share < 1.0) json["host_share"] = number(node.host_share);
   json["cpu_cores"] = node.cpu_cores.value;
   json["cpu_sockets"] = node.cpu_sockets;
   json["pcie_bandwidth"] = number(node.pcie_bandwidth.value.value());

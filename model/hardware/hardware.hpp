@@ -166,6 +166,8 @@ struct Node {
   Quantity<BytesPerSecond> host_memory_bandwidth;
   Quantity<std::int64_t> cpu_cores;  // physical, all sockets
   std::int64_t cpu_sockets = 1;
+  double host_share = 1.0;            // of the machine's host that the memory bandwidth above is
+  std::int64_t threads_per_rank = 0;  // OMP_NUM_THREADS; 0: not set, ranks divide the cores
   Quantity<BytesPerSecond> pcie_bandwidth;  // between one GPU and the host, per direction
   std::int64_t gpus_per_pcie_uplink = 1;    // so many GPUs divide one such link when all copy
   std::optional<Nvme> nvme;

@@ -8,6 +8,7 @@
 #include "model/graph/traced_graph.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/knobs/rules.hpp"
+#include "model/plan/host_work.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/releases.hpp"
 
@@ -486,6 +487,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   r.plan.engine_parameters = engine_parameters(r.plan);
   warn_of_release(r);
   resolve_torch_engine(r);
+  resolve_host_threads(r);
   r.throw_problems();
   warn_outside_profile(r);
   return std::move(r.plan);

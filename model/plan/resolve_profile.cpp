@@ -35,6 +35,20 @@ void mark_taken(Node& node, const Profile& profile, const std::vector<std::strin
   }
 }
 
+// Profiles that were measured before torch's passes had coefficients of their own give them Adam's
+// share of the memory's rate, which stands for all CPUs' work there.
+void take_passes(const Profile& profile, Coefficients& coefficients) {
+  const auto measured = [&](Coefficient id) {
+    return std::any_of(profile.coefficients.begin(),
+                       profile.coefficients.end(),
+                       [&](const CoefficientValue& value) { return value.id == id; });
+  };
+  if (measured(Coefficient::host_pass_dram_efficiency)) return;
+  if (!measured(Coefficient::cpu_adam_dram_efficiency)) return;
+  coefficients.set(Coefficient::host_pass_dram_efficiency,
+                   coefficients[Coefficient::cpu_adam_dram_efficiency]);
+}
+
 struct Named {
   const char* what;
   double value;
@@ -79,6 +93,7 @@ void take_profile(Resolver& r, const Prepared& prepared) {
   }
   const Profile& profile = *r.plan.profile;
   r.plan.coefficients = Coefficients(card, profile.coefficients);
+  take_passes(profile, r.plan.coefficients);
   r.assume(
       fmt::format("profile {}{}: {} coefficients and {} figures of the machine instead of the "
                   "built-in ones",

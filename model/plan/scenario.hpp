@@ -44,6 +44,7 @@ enum class ScenarioKey {
   outputs_held,
   optimizer_implementation,
   fsdp_version,
+  omp_num_threads,
   pipeline_parallel,
   tensor_parallel,
   sequence_parallel,

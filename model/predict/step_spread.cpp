@@ -71,6 +71,8 @@ constexpr std::array kMoved = {C::nccl_base_seconds,
                                C::cpu_adam_parameters_per_second_per_core,
                                C::cpu_adam_process_rate,
                                C::cpu_adam_unbound_slowdown,
+                               C::host_pass_dram_efficiency,
+                               C::host_pass_rate_per_core,
                                C::nvme_efficiency,
                                C::nvme_request_seconds};
 constexpr auto place_of = [](C id) {
@@ -161,7 +163,10 @@ void move_machine(Spread& spread, const Plan& plan) {
                C::pcie_bridge_efficiency,
                C::pcie_host_efficiency});
   spread.move(node.host_memory_bandwidth,
-              {C::cpu_adam_dram_efficiency, C::copy_dram_share, C::cpu_rank_collective_efficiency},
+              {C::cpu_adam_dram_efficiency,
+               C::host_pass_dram_efficiency,
+               C::copy_dram_share,
+               C::cpu_rank_collective_efficiency},
               {C::pcie_host_dram_passes});
   if (plan.cluster.nodes > 1) {
     spread.move(plan.cluster.inter_node.bandwidth,
@@ -169,7 +174,8 @@ void move_machine(Spread& spread, const Plan& plan) {
                  C::omnipath_collective_efficiency,
                  C::tcp_collective_efficiency});
   }
-  spread.move(node.cpu_cores, {C::cpu_adam_parameters_per_second_per_core});
+  spread.move(node.cpu_cores,
+              {C::cpu_adam_parameters_per_second_per_core, C::host_pass_rate_per_core});
   if (node.nvme) spread.move(node.nvme->read_bandwidth, {C::nvme_efficiency});
 }
 

@@ -6,6 +6,7 @@
 #include "model/cost/cpu_optimizer.hpp"
 #include "model/cost/nvme.hpp"
 #include "model/cost/optimizer_time.hpp"
+#include "model/plan/host_work.hpp"
 
 namespace zeroplan {
 namespace {
@@ -127,9 +128,10 @@ StepTail step_tail(const Plan& plan,
   StepTail tail;
   tail.gpu = gpu_time(plan, traffic, c);
   if (traffic.cpu_optimizer > Elements::zero()) {
-    CpuAdamLoad load;
-    load.ranks = std::max<std::int64_t>(1, plan.cluster.gpus_per_node());
-    tail.cpu = cpu_adam_time(traffic.cpu_optimizer, plan.cluster.node, load, c);
+    const Node& node = plan.cluster.node;
+    const HostLoad load = host_load(node);
+    tail.cpu = cpu_adam_time(cpu_adam_work(plan, traffic.cpu_optimizer), node, load, c) +
+               host_pass_time({traffic.host_passes, traffic.host_pages}, node, load, c);
   }
   Bytes weights_out;  // already copied with their gathers
   for (const MicroStep& window : traffic.windows) {

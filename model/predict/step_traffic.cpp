@@ -7,6 +7,7 @@
 #include "model/engine/optimizer_step.hpp"
 #include "model/engine/partition.hpp"
 #include "model/engine/swapping.hpp"
+#include "model/plan/host_work.hpp"
 
 namespace zeroplan {
 namespace {
@@ -66,6 +67,11 @@ void add_actions(const Plan& plan,
   Bytes copied;  // by kernels since the last collective
   for (const EngineAction& action : actions.actions) {
     const Bytes bytes = action.elements * action.dtype;
+    if (action.on_host && action.kind != ActionKind::optimizer_step) {
+      const HostPass pass = host_pass(plan.engine, action);
+      traffic.host_passes += pass.traffic;
+      traffic.host_pages += pass.new_pages;
+    }
     switch (action.kind) {
       case ActionKind::collective: {
         const std::int32_t message = add_collective(plan, action, tasks == nullptr, traffic);
@@ -185,6 +191,8 @@ void add_times(const StepTraffic& part, std::int64_t times, StepTraffic& sum) {
   sum.device_to_host += part.device_to_host * times;
   sum.device_to_host_pageable += part.device_to_host_pageable * times;
   sum.cpu_optimizer += part.cpu_optimizer * times;
+  sum.host_passes += part.host_passes * times;
+  sum.host_pages += part.host_pages * times;
   sum.gpu_optimizer += part.gpu_optimizer * times;
   sum.host_to_device += part.host_to_device * times;
   sum.host_to_device_pageable += part.host_to_device_pageable * times;

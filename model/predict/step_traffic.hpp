@@ -68,6 +68,8 @@ struct StepTraffic {
   Bytes host_to_device;           // from pinned memory
   Bytes host_to_device_pageable;  // synchronous
   Elements cpu_optimizer;         // parameters updated by the CPU
+  Bytes host_pages;               // of these passes, mapped anew
+  Bytes host_passes;              // read and written by the CPU beside that: scaling, casts, scans
   Elements gpu_optimizer;
   std::int64_t waited_scans = 0;  // overflow scans of the step whose answer the host waits for
   Bytes nvme_read;

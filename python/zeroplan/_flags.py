@@ -63,6 +63,7 @@ class RunFlags(TypedDict, total=False):
     outputs_held: bool
     optimizer_implementation: str
     fsdp_version: int
+    omp_num_threads: int
     pipeline_parallel: int
     tensor_parallel: int
     sequence_parallel: int

@@ -82,11 +82,27 @@ class Values {
                       all);
     const ProfileRow* const triad = best(rows_, "host_memory_triad");
     if (triad == nullptr) return;
+    passes(*triad);
     const double bytes = info(Coefficient::cpu_adam_bytes_per_parameter).value;
     list_.coefficient(Coefficient::cpu_adam_dram_efficiency,
                       std::min(1.0, fastest->spread.median * bytes / triad->spread.median),
                       std::hypot(fastest->spread.relative_sd(), triad->spread.relative_sd()),
                       all + ", 30 bytes a parameter over STREAM's triad");
+  }
+
+  // [T21]: the figure of the memory's rate is the triad of all threads itself.
+  void passes(const ProfileRow& fastest) {
+    for (const ProfileRow& row : rows_) {
+      if (row.what != "host_memory_triad" || *setting(row, "threads") != Json(1)) continue;
+      list_.coefficient(Coefficient::host_pass_rate_per_core,
+                        row.spread.median,
+                        row.spread.relative_sd(),
+                        "measured: STREAM triad, one thread");
+    }
+    list_.coefficient(Coefficient::host_pass_dram_efficiency,
+                      1.0,
+                      fastest.spread.relative_sd(),
+                      "measured: STREAM triad, whose rate host_memory_bandwidth is");
   }
 
   void drive(const std::string& folder) {

@@ -5,6 +5,7 @@
 #include "model/engine/optimizer_states.hpp"
 #include "model/engine/optimizer_step.hpp"
 #include "model/engine/transients.hpp"
+#include "model/plan/host_work.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "model/releases.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
@@ -372,24 +373,23 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
 // The dispatch thread itself runs the CPU's optimizer and casts, and does nothing else meanwhile.
 void DeepSpeedWriter::write_host_update(const EngineAction& action) {
   if (cpu_ < 0) cpu_ = writer_.add_stream("CPU");
-  const Bytes bytes = action.elements * action.dtype;
   switch (action.kind) {
     case ActionKind::optimizer_step:
       writer_.issue(tasks_.cpu_optimizer(action.elements), cpu_);
       break;
     case ActionKind::scale:
       if (!tasks_.on_cpu_ranks()) {
-        writer_.issue(tasks_.host_memory("scale gradient on the host", bytes * 2), cpu_);
+        writer_.issue(tasks_.host_memory("scale gradient on the host", host_pass(config_, action)),
+                      cpu_);
       }
       break;
     case ActionKind::update_weights:
-      writer_.issue(tasks_.host_memory("cast weights on the host",
-                                       bytes + action.elements * config_.master_dtype,
-                                       action.elements),
+      writer_.issue(tasks_.host_memory(
+                        "cast weights on the host", host_pass(config_, action), action.elements),
                     cpu_);
       break;
     default:
-      writer_.issue(tasks_.host_memory("scan on the host", bytes), cpu_);
+      writer_.issue(tasks_.host_memory("scan on the host", host_pass(config_, action)), cpu_);
       break;
   }
   host_blocks_on(cpu_);

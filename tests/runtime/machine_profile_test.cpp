@@ -154,7 +154,7 @@ TEST_CASE("a measured profile is read and changes CPU Adam of a plan") {
   CHECK(here.cluster.node.cpu_cores.value == machine_facts().cores);
   CHECK(here.cluster.node.host_memory_bandwidth.confidence == Confidence::measured);
   const auto adam = [](const Plan& plan) {
-    return cpu_adam_parameters_per_second(plan.cluster.node, {}, plan.coefficients);
+    return cpu_adam_parameters_per_second(DType::fp32, plan.cluster.node, {}, plan.coefficients);
   };
   CHECK(adam(here) != adam(plain));
   // What the model gives is no more than what was measured.

@@ -112,16 +112,63 @@ TEST_CASE("CPU Adam is bound by threads, by the process or by memory") {
   Machine m = machine("8xA100-80G-SXM");
   Node node = m.cluster.node;
   node.cpu_cores.value = 48;
-  node.host_memory_bandwidth.value = 256.0_GBps;
-  const auto rate = [&](const CpuAdamLoad& load) {
-    return cpu_adam_parameters_per_second(node, load, m.coefficients);
+  node.host_memory_bandwidth.value = 512.0_GBps;
+  const auto rate = [&](const HostLoad& load) {
+    return cpu_adam_parameters_per_second(DType::fp32, node, load, m.coefficients);
   };
-  CHECK(rate({.ranks = 1}) == Approx(1.5e9));
-  CHECK(rate({.ranks = 1, .bound = true, .threads = 1}) == Approx(6.5e7));
-  CHECK(rate({.ranks = 8, .bound = true}) > rate({.ranks = 8, .bound = false}));
+  CHECK(rate({.ranks = 1}) == Approx(4.1e9));
+  CHECK(rate({.ranks = 1, .threads = 1}) == Approx(7.5e8));
+  CHECK(rate({.ranks = 8, .bound = true}) == Approx(0.38 * 512e9 / 28.0));
+  CHECK(rate({.ranks = 8, .bound = true}) == Approx(rate({.ranks = 8}) * 1.4));
+  // That is of two sockets: on one no memory is far away.
+  Node one_socket = node;
+  one_socket.cpu_sockets = 1;
+  CHECK(cpu_adam_parameters_per_second(DType::fp32, one_socket, {.ranks = 8}, m.coefficients) ==
+        Approx(rate({.ranks = 8, .bound = true})));
+  // Who says how many threads there are starts no more than there are cores for.
+  CHECK(rate({.ranks = 8, .threads = 6}) == Approx(rate({.ranks = 8, .bound = true})));
+  CHECK(rate({.ranks = 2, .threads = 1}) == Approx(1.5e9));
+  CHECK(rate({.ranks = 8, .threads = 100}) == Approx(rate({.ranks = 8, .threads = 6})));
   // Ranks that outnumber the cores share them.
   node.cpu_cores.value = 2;
   CHECK(rate({.ranks = 8, .bound = true}) == Approx(rate({.ranks = 2, .bound = true})));
+}
+
+TEST_CASE("a slice of a machine has its share of the memory's rate, and no less") {
+  Machine m = machine("8xA100-80G-SXM");
+  Node node = m.cluster.node;
+  node.cpu_cores.value = 64;
+  node.host_memory_bandwidth.value = 400.0_GBps;
+  const auto rate = [&](double share) {
+    Node slice = node;
+    slice.host_share = share;
+    slice.host_memory_bandwidth.value = 400.0_GBps * share;
+    return host_pass_rate(slice, {.bound = true}, m.coefficients).value();
+  };
+  CHECK(rate(1.0) == Approx(0.24 * 400e9));
+  CHECK(rate(0.5) == Approx(0.24 * 400e9));
+  CHECK(rate(0.125) == Approx(0.125 * 400e9));
+}
+
+TEST_CASE("torch's own Adam goes over host memory again and again") {
+  Machine m = machine("8xA100-80G-SXM");
+  Node node = m.cluster.node;
+  const HostLoad load{.ranks = 8, .threads = 1};
+  const CpuAdamWork one{.parameters = Elements::of(1'000'000'000)};
+  CpuAdamWork many = one;
+  many.kernel = CpuAdamKernel::passes;
+  CHECK(cpu_adam_bytes(many, m.coefficients) == 80_GB);
+  CHECK(cpu_adam_time(many, node, load, m.coefficients) ==
+        host_pass_time({.traffic = 80_GB, .new_pages = 8_GB}, node, load, m.coefficients));
+  CHECK(cpu_adam_time(many, node, load, m.coefficients) >
+        cpu_adam_time(one, node, load, m.coefficients) * 2.8);
+  // One thread touches new pages at 2.8 GB/s, however many bytes it streams.
+  const HostPass touching{.traffic = {}, .new_pages = 28_GB};
+  CHECK(host_pass_time(touching, node, load, m.coefficients).seconds() == Approx(10.0));
+  // States of 16 bits are half of it.
+  CpuAdamWork half = one;
+  half.dtype = DType::bf16;
+  CHECK(cpu_adam_bytes(half, m.coefficients) == 14_GB);
 }
 
 TEST_CASE("NVMe: reads and writes add up, and shallow queues cost") {

@@ -341,3 +341,20 @@ TEST_CASE("words of a shell") {
   CHECK(open[2].whole);
   CHECK_FALSE(open[3].whole);
 }
+
+TEST_CASE("a script's launcher says how many threads each process has") {
+  const auto threads = [](const std::string& text) {
+    Files files;
+    return said(from::read_from(files.add("run.sh", text)), ScenarioKey::omp_num_threads);
+  };
+  const std::string train = " train.py --per_device_train_batch_size 1 --model_name_or_path m\n";
+  CHECK(threads("torchrun --nproc_per_node 8" + train) == "1");
+  CHECK(threads("torchrun --nproc_per_node 1" + train).empty());
+  CHECK(threads("accelerate launch --num_processes 8" + train) == "1");
+  CHECK(threads("accelerate launch --num_processes 1" + train).empty());
+  CHECK(threads("accelerate launch" + train).empty());
+  CHECK(threads("deepspeed --num_gpus 8" + train).empty());
+  CHECK(threads("export OMP_NUM_THREADS=12\ntorchrun --nproc_per_node 8" + train) == "12");
+  CHECK(threads("OMP_NUM_THREADS=4 deepspeed --num_gpus 8" + train) == "4");
+  CHECK(threads("N=3\nexport OMP_NUM_THREADS=$N\ndeepspeed --num_gpus 8" + train) == "3");
+}

@@ -127,10 +127,18 @@ TEST_CASE("the gather after the step is exposed: its messages one after the othe
 TEST_CASE("the CPU's Adam, pageable copies and NVMe stand behind the passes") {
   Case c(R"("stage":2,"offload_optimizer":{"device":"cpu"})");
   const StepTail tail = step_tail(c.plan, c.traffic, c.plan.coefficients, Seconds::of(1.0));
-  CpuAdamLoad load;
-  load.ranks = 8;
+  const Node& node = c.plan.cluster.node;
+  const HostLoad load{.ranks = 8};
+  // Gradients are scaled (8 bytes) and weights cast (6) by the CPU, too.
+  CHECK(c.traffic.host_passes == c.traffic.cpu_optimizer * DType::fp32 * 2 +
+                                     c.traffic.cpu_optimizer * DType::fp32 +
+                                     c.traffic.cpu_optimizer * DType::bf16);
   CHECK(tail.cpu ==
-        cpu_adam_time(c.traffic.cpu_optimizer, c.plan.cluster.node, load, c.plan.coefficients));
+        cpu_adam_time({.parameters = c.traffic.cpu_optimizer}, node, load, c.plan.coefficients) +
+            host_pass_time({.traffic = c.traffic.host_passes, .new_pages = {}},
+                           node,
+                           load,
+                           c.plan.coefficients));
   CHECK(tail.gpu == Seconds::zero());
   CHECK(c.time().exposed_offload >= tail.cpu);
   c.traffic.nvme_read = Bytes::of(1'000'000'000);
