@@ -127,8 +127,8 @@ Headroom headroom_of(const Question& question,
   return headroom;
 }
 
-// The best strategy of a question by the closed form, simulated; of those that offload at most so
-// far.
+// The best strategy of a question, of those that offload at most so far: the few that the closed
+// form likes most are simulated.
 std::optional<StrategyResult> found_roughly(const Question& question,
                                             const PredictOptions& options,
                                             int most_offload) {
@@ -140,16 +140,23 @@ std::optional<StrategyResult> found_roughly(const Question& question,
       roughly.push_back(std::move(row));
     }
   }
-  // What fits by the closed form alone is not the answer: the next one may be.
+  // What fits, or is fastest, by the closed form alone is not the answer: the next one may be.
   constexpr int kTries = 3;
+  std::vector<StrategyResult> simulated;
   for (int i = 0; i < kTries; ++i) {
     const auto found = best_of(roughly);
-    if (!found) return std::nullopt;
-    std::vector<StrategyResult> rows = settle(question, {&roughly[*found].strategy, 1}, options);
-    if (const auto best = recommended_of(rows, options)) return std::move(rows[*best]);
-    roughly[*found].result.fits = false;
+    if (!found) break;
+    StrategyResult& rough = roughly[*found];
+    const auto so_far = best_of(simulated);
+    if (so_far && speed_of(rough) < kSafeShare * speed_of(simulated[*so_far])) break;
+    for (StrategyResult& row : settle(question, {&rough.strategy, 1}, options)) {
+      simulated.push_back(std::move(row));
+    }
+    rough.result.fits = false;
   }
-  return std::nullopt;
+  const auto best = recommended_of(simulated, options);
+  if (!best) return std::nullopt;
+  return std::move(simulated[*best]);
 }
 
 // The best strategy on a single node, where that is enough.
