@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "model/dtype.hpp"
 #include "model/optimizer_implementation.hpp"

@@ -11,6 +11,7 @@ The calls are the command line's commands, with its flags as keyword arguments, 
 from __future__ import annotations
 
 from ._commands import (
+    compare_versions,
     explain,
     fit,
     lint,
@@ -38,6 +39,7 @@ from .results import (
     Strategy,
     Tuning,
     Validation,
+    Versions,
     WhichGpu,
 )
 
@@ -56,8 +58,10 @@ __all__ = [
     "Strategy",
     "Tuning",
     "Validation",
+    "Versions",
     "WhichGpu",
     "ZeroplanError",
+    "compare_versions",
     "explain",
     "fit",
     "lint",

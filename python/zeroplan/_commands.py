@@ -88,6 +88,24 @@ def which_gpu(
     return _answer(r.WhichGpu, "fit", said, progress=progress)
 
 
+def compare_versions(
+    model: Any,
+    cluster: Any,
+    sets: Union[str, Iterable[str]] = "all",
+    *,
+    run: Any = None,
+    progress: Optional[bool] = None,
+    **flags: "Unpack[FitFlags]",
+) -> r.Versions:
+    """The same run under several sets of releases, and what moves it. As `fit --compare-versions`.
+
+    sets: "DEEPSPEED/TORCH/TRANSFORMERS" each; "all": those that were tried together (docs/software.md).
+    """
+    listed = sets if isinstance(sets, str) else ",".join(sets)
+    said = {**question(model, cluster, run, dict(flags)), "compare_versions": listed}
+    return _answer(r.Versions, "fit", said, progress=progress)
+
+
 def reach(
     cluster: Any,
     model: Any = None,

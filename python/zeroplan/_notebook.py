@@ -179,6 +179,7 @@ def html_of(result: Any) -> str:
 _ROWS: Dict[type, str] = {
     r.Fit: "strategies",
     r.WhichGpu: "clusters",
+    r.Versions: "sets",
     r.Tuning: "pareto",
     r.Lint: "findings",
     r.Validation: "rows",

@@ -235,6 +235,38 @@ class WhichGpu(Result):
 
 
 @dataclass(frozen=True)
+class VersionSet(Result):
+    """The run under one set of releases."""
+
+    deepspeed: Optional[str] = None
+    torch: str = ""
+    transformers: str = ""
+    fits: bool = False
+    fit_probability: float = 0.0
+    gpu_memory: int = 0
+    """Bytes of the rank that needs most, as the driver counts them."""
+    gpu_allocated: int = 0
+    host_memory: int = 0
+    """Bytes of a node."""
+    step_seconds: float = 0.0
+    tokens_per_second_per_gpu: float = 0.0
+    differences: int = 0
+    """Rules and defaults that differ from the set before."""
+    effects: List[Dict[str, Any]] = field(default_factory=list)
+    """Those that move this run, with what each moves."""
+    warnings: List[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Versions(Result):
+    """The same run under several sets of releases, the oldest first."""
+
+    strategy: Optional[str] = None
+    ds_config: Optional[Dict[str, Any]] = None
+    sets: List[VersionSet] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Reach(Result):
     """How far a cluster reaches: the longest sequence, or the largest model."""
 

@@ -74,6 +74,13 @@ CASES = [
         lambda: zeroplan.which_gpu(Path("tiny.json"), ["2xRTX-4090", "1xA100-80G"], tokens="1B"),
     ),
     (
+        "releases",
+        ["fit", "tiny.json", "2xRTX-4090", "--compare-versions", "0.16.4/2.6/4.50,0.19.6/2.11/5.17"],
+        lambda: zeroplan.compare_versions(
+            Path("tiny.json"), "2xRTX-4090", ["0.16.4/2.6/4.50", "0.19.6/2.11/5.17"]
+        ),
+    ),
+    (
         "tune",
         ["tune", "tiny.json", "2xRTX-4090", "--fix", "stage=2", "--fix", "gradient_accumulation_steps=2"]
         + ["--search", "micro_batch_size=1..4"],
