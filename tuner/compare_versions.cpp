@@ -14,7 +14,7 @@
 namespace zeroplan {
 namespace {
 
-const Origin kCompared = {"--compare-versions", ""};
+Origin compared() { return {"--compare-versions", ""}; }
 
 // One difference between two sets, before it is tried.
 struct Difference {
@@ -126,9 +126,9 @@ class Comparison {
   Plan plan_of(const Job& job) const {
     const ReleaseSet& set = sets_[job.set];
     Scenario scenario = scenario_;
-    scenario.set(ScenarioKey::deepspeed_version, Json(to_string(set.deepspeed)), kCompared);
-    scenario.set(ScenarioKey::torch_version, Json(to_string(set.torch)), kCompared);
-    scenario.set(ScenarioKey::transformers_version, Json(to_string(set.transformers)), kCompared);
+    scenario.set(ScenarioKey::deepspeed_version, Json(to_string(set.deepspeed)), compared());
+    scenario.set(ScenarioKey::torch_version, Json(to_string(set.torch)), compared());
+    scenario.set(ScenarioKey::transformers_version, Json(to_string(set.transformers)), compared());
     if (!job.without) return resolve(scenario, prepared_);
     Prepared prepared = prepared_;
     if (job.without->rule) {
