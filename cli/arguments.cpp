@@ -1,5 +1,6 @@
 #include "cli/arguments.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -59,6 +60,16 @@ std::optional<double> unit_factor(std::string_view unit) {
 }  // namespace
 
 std::span<const ClusterFlagInfo> cluster_flags() { return kClusterFlags; }
+
+std::vector<std::string> parts_of(const std::string& value, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= value.size();) {
+    const std::size_t end = std::min(value.find(separator, begin), value.size());
+    parts.push_back(value.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
 
 Json parse_cluster_flag(const ClusterFlagInfo& flag, std::string_view text) {
   std::string_view rest = text;

@@ -39,6 +39,9 @@ struct ClusterFlagInfo {
 
 std::span<const ClusterFlagInfo> cluster_flags();
 
+// The parts of a flag's value between separators, empty ones too: "a,,b" has three.
+std::vector<std::string> parts_of(const std::string& value, char separator);
+
 struct Arguments {
   std::vector<std::string> positionals;
   Scenario flags;  // scenario keys that were said as flags or positionals
@@ -86,8 +89,9 @@ struct Streams {
 struct CommandInfo {
   std::string_view name;
   std::string_view summary;
-  std::string_view positionals;  // for the help: "MODEL CLUSTER?"; '?': optional, '+': one or more, '*': any
-  bool takes_scenario;           // accepts every scenario flag and --scenario
+  std::string_view
+      positionals;      // for the help: "MODEL CLUSTER?"; '?': optional, '+': one or more, '*': any
+  bool takes_scenario;  // accepts every scenario flag and --scenario
   std::span<const OptionInfo> options;
   std::string_view examples;  // lines for the help
   int (*run)(const Arguments&, Streams);

@@ -26,24 +26,14 @@ namespace {
        "--compare-versions 0.16.4/2.6/4.50,0.19.6/2.11/5.17"});
 }
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 // "0.16.4/2.6/4.50,0.19.6/2.11/5.17" in the order given; nothing or "all": those of the table.
 std::vector<ReleaseSet> sets_of(const Arguments& arguments) {
   const std::string text = arguments.text("compare-versions").value_or("all");
   if (text.empty() || text == "all") return usual_release_sets();
   std::vector<ReleaseSet> sets;
-  for (const std::string& part : split(text, ',')) {
+  for (const std::string& part : parts_of(text, ',')) {
     std::array<Version, 3> releases;
-    const std::vector<std::string> said = split(part, '/');
+    const std::vector<std::string> said = parts_of(part, '/');
     if (said.size() != releases.size()) no_sets(text);
     for (std::size_t i = 0; i < said.size(); ++i) {
       const auto parsed = parse_version(said[i]);
@@ -139,15 +129,6 @@ void print(const Arguments& arguments,
   for (const ComparedSet& set : compared) sets.push_back(set_json(set));
   document["sets"] = sets;
   streams.out << document.dump(2) << "\n";
-}
-
-Scenario under(const Scenario& scenario, const ReleaseSet& set) {
-  const Origin origin = {kCommandLine, "--compare-versions"};
-  Scenario changed = scenario;
-  changed.set(ScenarioKey::deepspeed_version, Json(to_string(set.deepspeed)), origin);
-  changed.set(ScenarioKey::torch_version, Json(to_string(set.torch)), origin);
-  changed.set(ScenarioKey::transformers_version, Json(to_string(set.transformers)), origin);
-  return changed;
 }
 
 }  // namespace

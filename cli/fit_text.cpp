@@ -279,7 +279,7 @@ std::string short_of(const StepResult& result) {
   return text;
 }
 
-// Its speed is the closed form's and not to be held against those of simulated rows.
+// Its speed is an analytic estimate, which cannot be compared with the speed of simulated rows.
 bool is_rough(const StrategyResult& row) { return row.result.fits && !row.simulated; }
 
 std::vector<std::string> row_of(const FitAnswer& answer, std::size_t index) {
@@ -327,8 +327,7 @@ std::string strategies_text(const FitAnswer& answer, bool all, const Translation
     rows.push_back(row_of(answer, index));
     any_rough = any_rough || is_rough(answer.strategies[index]);
   }
-  const TrainingEngine engine = answer.strategies.front().strategy.engine;
-  const bool runs_zero = engine != TrainingEngine::fsdp && engine != TrainingEngine::ddp;
+  const bool runs_zero = !is_torch_engine(answer.strategies.front().strategy.engine);
   std::string hint = any_rough ? "~: by the closed form; the others were simulated\n" : "";
   if (!all && rows.size() < answer.strategies.size()) {
     hint += "Each with the better checkpointing; --all: with both\n";

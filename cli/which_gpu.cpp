@@ -35,13 +35,8 @@ Goal goal_of(const Arguments& arguments) {
 }
 
 std::vector<std::string> split_clusters(const std::string& text) {
-  std::vector<std::string> clusters;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    if (end > begin) clusters.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  std::vector<std::string> clusters = parts_of(text, ',');
+  std::erase(clusters, "");
   return clusters;
 }
 

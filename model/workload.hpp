@@ -35,6 +35,11 @@ enum class TrainingEngine { deepspeed, fsdp, ddp, embedded, megatron, llmq, inte
 inline constexpr EnumNames<TrainingEngine, 8> kTrainingEngineNames{
     {"deepspeed", "fsdp", "ddp", "embedded", "megatron", "llmq", "internevo", "other"}};
 
+// FSDP and DDP, which read stage and offload of a ds_config alone.
+constexpr bool is_torch_engine(TrainingEngine engine) {
+  return engine == TrainingEngine::fsdp || engine == TrainingEngine::ddp;
+}
+
 enum class Frontend { hf_trainer, native };
 inline constexpr EnumNames<Frontend, 2> kFrontendNames{{"hf-trainer", "native"}};
 

@@ -192,6 +192,10 @@ std::optional<Phase> phase_named(std::string_view mark) {
   return std::nullopt;
 }
 
+Seconds host_time(const RecordedCall& call) {
+  return Seconds::of(static_cast<double>(call.nanoseconds) * 1e-9);
+}
+
 // A program of what was recorded. A section ends with each update.
 class WorkWriter {
  public:
@@ -248,19 +252,19 @@ class WorkWriter {
     if (call.nanoseconds == 0) return;
     Task task;
     task.name = "host";
-    task.dispatch = Seconds::of(static_cast<double>(call.nanoseconds) * 1e-9);
+    task.dispatch = host_time(call);
     writer_.issue(writer_.add_task(std::move(task)), kComputeStream);
   }
 
   void enqueue(const RecordedCall& call, Task task) {
-    task.dispatch = Seconds::of(static_cast<double>(call.nanoseconds) * 1e-9) + times_.launch();
+    task.dispatch = host_time(call) + times_.launch();
     writer_.issue(writer_.add_task(std::move(task)), stream_of(call.stream));
   }
 
   // Work of the host that it does itself: the rehearsal left it out, and it waits for its end.
   void on_host(const RecordedCall& call, Task task) {
     const StreamId stream = stream_of(kHostStream);
-    task.dispatch = Seconds::of(static_cast<double>(call.nanoseconds) * 1e-9);
+    task.dispatch = host_time(call);
     writer_.issue(writer_.add_task(std::move(task)), stream);
     writer_.host_wait_stream(stream);
   }
@@ -271,7 +275,7 @@ class WorkWriter {
 
   void file(const RecordedCall& call) {
     Task task = times_.file(call);
-    task.dispatch = Seconds::of(static_cast<double>(call.nanoseconds) * 1e-9);
+    task.dispatch = host_time(call);
     writer_.issue(writer_.add_task(std::move(task)), files_of(call));
   }
 

@@ -163,8 +163,7 @@ bool is_simulated(const Plan& plan) {
                      engine.offload_parameter.device == OffloadDevice::nvme;
   const bool has_drives = plan.cluster.node.nvme.has_value();
   if (!plan.stages.empty()) return false;  // what its neighbours do is not played
-  const TrainingEngine runs = plan.workload.engine;
-  if (runs == TrainingEngine::fsdp || runs == TrainingEngine::ddp) return true;
+  if (is_torch_engine(plan.workload.engine)) return true;
   return runs_deepspeed(plan.workload) && (has_drives || !swaps);
 }
 

@@ -194,7 +194,7 @@ TaskIndex TaskTable::nvme(bool reads, Bytes bytes) {
     load.requests.block = plan_.engine.aio_block_size;
     load.requests.threads = plan_.engine.aio_parallelism;
     load.requests.queue_depth = plan_.engine.aio_queue_depth;
-    Task task = nvme_task({plan_.cluster, plan_.coefficients}, load);
+    Task task = nvme_task(costs(), load);
     task.dispatch = host_.forward_operation;
     return task;
   });

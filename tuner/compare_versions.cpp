@@ -14,8 +14,6 @@
 namespace zeroplan {
 namespace {
 
-Origin compared() { return {"--compare-versions", ""}; }
-
 // One difference between two sets, before it is tried.
 struct Difference {
   std::optional<ReleaseRule> rule;
@@ -124,11 +122,7 @@ class Comparison {
   }
 
   Plan plan_of(const Job& job) const {
-    const ReleaseSet& set = sets_[job.set];
-    Scenario scenario = scenario_;
-    scenario.set(ScenarioKey::deepspeed_version, Json(to_string(set.deepspeed)), compared());
-    scenario.set(ScenarioKey::torch_version, Json(to_string(set.torch)), compared());
-    scenario.set(ScenarioKey::transformers_version, Json(to_string(set.transformers)), compared());
+    const Scenario scenario = under(scenario_, sets_[job.set]);
     if (!job.without) return resolve(scenario, prepared_);
     Prepared prepared = prepared_;
     if (job.without->rule) {
@@ -182,6 +176,15 @@ class Comparison {
 std::string label(const ReleaseSet& set, bool with_deepspeed) {
   const std::string others = to_string(set.torch) + " / " + to_string(set.transformers);
   return with_deepspeed ? to_string(set.deepspeed) + " / " + others : others;
+}
+
+Scenario under(const Scenario& scenario, const ReleaseSet& set) {
+  const Origin origin = {"command line", "--compare-versions"};
+  Scenario changed = scenario;
+  changed.set(ScenarioKey::deepspeed_version, Json(to_string(set.deepspeed)), origin);
+  changed.set(ScenarioKey::torch_version, Json(to_string(set.torch)), origin);
+  changed.set(ScenarioKey::transformers_version, Json(to_string(set.transformers)), origin);
+  return changed;
 }
 
 std::vector<ReleaseSet> usual_release_sets() {

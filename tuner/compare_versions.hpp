@@ -28,6 +28,9 @@ struct ReleaseSet {
 // "0.16.4 / 2.6.0 / 4.50.3"; without DeepSpeed for an engine that runs without it.
 std::string label(const ReleaseSet& set, bool with_deepspeed = true);
 
+// The scenario under a set's releases, in place of what it says of them.
+Scenario under(const Scenario& scenario, const ReleaseSet& set);
+
 // The sets of configs/software.json that people have or had, oldest first.
 std::vector<ReleaseSet> usual_release_sets();
 

@@ -117,20 +117,9 @@ class TailWalk {
 
   // The dispatch thread itself does it.
   void host_update(const EngineAction& action) {
-    switch (action.kind) {
-      case ActionKind::optimizer_step:
-        on_host(tasks_.cpu_optimizer(action.elements));
-        break;
-      case ActionKind::scale:
-        on_host(tasks_.host_memory("scale gradient on the host", host_pass(config_, action)));
-        break;
-      case ActionKind::update_weights:
-        on_host(tasks_.host_memory("cast weights on the host", host_pass(config_, action)));
-        break;
-      default:
-        on_host(tasks_.host_memory("scan on the host", host_pass(config_, action)));
-        break;
-    }
+    on_host(action.kind == ActionKind::optimizer_step
+                ? tasks_.cpu_optimizer(action.elements)
+                : tasks_.host_memory(host_pass_name(action.kind), host_pass(config_, action)));
   }
 
   void copy(const EngineAction& action, Bytes bytes) {

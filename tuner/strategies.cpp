@@ -221,17 +221,18 @@ std::vector<Placement> placements(TrainingEngine engine, bool has_pipeline) {
   if (engine == TrainingEngine::ddp) return {{0, kNone, kNone}};
   if (engine == TrainingEngine::fsdp)
     return {{2, kNone, kNone}, {3, kNone, kNone}, {3, kCpu, kCpu}};
-  std::vector<Placement> found = {{0, kNone, kNone}, {1, kNone, kNone}, {1, kCpu, kNone}};
-  if (has_pipeline) return found;  // pipe/engine.py PipelineEngine.__init__
-  for (const Placement& more : {Placement{2, kNone, kNone},
-                                {2, kCpu, kNone},
-                                {3, kNone, kNone},
-                                {3, kCpu, kNone},
-                                {3, kCpu, kCpu},
-                                {3, kNvme, kNone},
-                                {3, kNvme, kNvme}}) {
-    found.push_back(more);
-  }
+  std::vector<Placement> found = {{0, kNone, kNone},
+                                  {1, kNone, kNone},
+                                  {1, kCpu, kNone},
+                                  {2, kNone, kNone},
+                                  {2, kCpu, kNone},
+                                  {3, kNone, kNone},
+                                  {3, kCpu, kNone},
+                                  {3, kCpu, kCpu},
+                                  {3, kNvme, kNone},
+                                  {3, kNvme, kNvme}};
+  // pipe/engine.py PipelineEngine.__init__
+  if (has_pipeline) std::erase_if(found, [](const Placement& one) { return one.stage > 1; });
   return found;
 }
 
@@ -269,9 +270,7 @@ DsConfig strategy_config(const Strategy& strategy,
                          const DsConfig* base,
                          const Model& model,
                          OptimizerName optimizer) {
-  // PyTorch's own engines read stage and offload alone.
-  const bool for_torch =
-      strategy.engine == TrainingEngine::fsdp || strategy.engine == TrainingEngine::ddp;
+  const bool for_torch = is_torch_engine(strategy.engine);
   DsConfig config = base != nullptr ? *base : for_torch ? DsConfig() : small_config(optimizer);
   config.set(Knob::zero_stage, std::int64_t{strategy.stage});
   if (base == nullptr && !for_torch) add_bucket_defaults(strategy, config);

@@ -209,8 +209,15 @@ void close_unit(const FsdpConfig& config,
   unit.owned_shards = {unit.owned};
 }
 
-// Elements in the dtype of what is frozen and, of them, those in the dtype of what is trained.
-Bytes mixed(Elements all, DType frozen, Elements trained, DType own) {
+// Elements of a unit's shard, or of the whole unit, in the dtype of what is frozen and, of them,
+// those that are trained in their own. FSDP1 keeps one dtype a unit.
+Bytes mixed(const FsdpConfig& config,
+            const FsdpUnit& unit,
+            Elements all,
+            DType frozen,
+            Elements trained,
+            DType own) {
+  if (unit.trains && config.version == 1) return all * own;
   return (all - trained) * frozen + trained * own;
 }
 
@@ -270,17 +277,13 @@ std::vector<FsdpEvent> fsdp_micro_step(const FsdpConfig& config,
 }
 
 Bytes stored_bytes(const FsdpConfig& config, const FsdpUnit& unit) {
-  const DType own = stored_dtype(config, unit);
-  return unit.trains && config.version == 1
-             ? unit.shard * own
-             : mixed(unit.shard, config.storage_dtype, unit.owned, own);
+  return mixed(
+      config, unit, unit.shard, config.storage_dtype, unit.owned, stored_dtype(config, unit));
 }
 
 Bytes sent_bytes(const FsdpConfig& config, const FsdpUnit& unit) {
-  const DType own = computed_dtype(config, unit);
-  return unit.trains && config.version == 1
-             ? unit.shard * own
-             : mixed(unit.shard, config.compute_dtype, unit.owned, own);
+  return mixed(
+      config, unit, unit.shard, config.compute_dtype, unit.owned, computed_dtype(config, unit));
 }
 
 Bytes cast_bytes(const FsdpConfig& config, const FsdpUnit& unit) {
@@ -292,12 +295,12 @@ Bytes cast_bytes(const FsdpConfig& config, const FsdpUnit& unit) {
 }
 
 Bytes gathered_bytes(const FsdpConfig& config, const FsdpUnit& unit) {
-  const DType own = computed_dtype(config, unit);
-  return unit.trains && config.version == 1 ? unit.padded * own
-                                            : mixed(unit.padded,
-                                                    config.compute_dtype,
-                                                    unit.trains ? unit.reduced : Elements::zero(),
-                                                    own);
+  return mixed(config,
+               unit,
+               unit.padded,
+               config.compute_dtype,
+               unit.trains ? unit.reduced : Elements::zero(),
+               computed_dtype(config, unit));
 }
 
 std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const FsdpUnit> units) {

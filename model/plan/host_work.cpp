@@ -68,6 +68,17 @@ HostPass host_pass(const EngineConfig& config, const EngineAction& action) {
   }
 }
 
+const char* host_pass_name(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::scale:
+      return "scale gradient on the host";
+    case ActionKind::update_weights:
+      return "cast weights on the host";
+    default:
+      return "scan on the host";
+  }
+}
+
 void resolve_host_threads(Resolver& r) {
   Workload& workload = r.plan.workload;
   Node& node = r.plan.cluster.node;

@@ -20,6 +20,7 @@ CpuAdamWork cpu_adam_work(const Plan& plan, Elements parameters);
 // (aten/src/ATen/native/cuda/Copy.cu copy_kernel_cuda, a blocking copy of two types). Stages 1 and
 // 2 have a buffer for it since 0.17 and cast on the GPU before.
 HostPass host_pass(const EngineConfig& config, const EngineAction& action);
+const char* host_pass_name(ActionKind kind);
 
 // Threads of a rank where its optimizer steps on the CPU: what `omp_num_threads` says; else not set
 // under DeepSpeed, whose launcher leaves OMP_NUM_THREADS alone without --bind_cores_to_rank

@@ -293,9 +293,8 @@ void resolve_training(Resolver& r) {
   workload.activation_offload =
       choice(r, ScenarioKey::activation_offload, kActivationOffloadNames, ActivationOffload::none);
   workload.fused_loss = r.boolean(ScenarioKey::fused_loss).value_or(false);
-  workload.use_cache =
-      r.boolean(ScenarioKey::use_cache)
-          .value_or(default_use_cache(workload.frontend, r.plan.software));
+  workload.use_cache = r.boolean(ScenarioKey::use_cache)
+                           .value_or(default_use_cache(workload.frontend, r.plan.software));
   resolve_tiled_mlp(r);
   workload.compile = r.boolean(ScenarioKey::compile).value_or(false);
   if (workload.compile) r.not_modelled(ScenarioKey::compile, "torch.compile");

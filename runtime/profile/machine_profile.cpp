@@ -84,10 +84,11 @@ class Values {
     if (triad == nullptr) return;
     passes(*triad);
     const double bytes = info(Coefficient::cpu_adam_bytes_per_parameter).value;
-    list_.coefficient(Coefficient::cpu_adam_dram_efficiency,
-                      std::min(1.0, fastest->spread.median * bytes / triad->spread.median),
-                      std::hypot(fastest->spread.relative_sd(), triad->spread.relative_sd()),
-                      all + ", 30 bytes a parameter over STREAM's triad");
+    list_.coefficient(
+        Coefficient::cpu_adam_dram_efficiency,
+        std::min(1.0, fastest->spread.median * bytes / triad->spread.median),
+        std::hypot(fastest->spread.relative_sd(), triad->spread.relative_sd()),
+        all + ", " + std::to_string(std::lround(bytes)) + " bytes a parameter over STREAM's triad");
   }
 
   // [T21]: the figure of the memory's rate is the triad of all threads itself.

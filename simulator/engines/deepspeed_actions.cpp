@@ -373,24 +373,14 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
 // The dispatch thread itself runs the CPU's optimizer and casts, and does nothing else meanwhile.
 void DeepSpeedWriter::write_host_update(const EngineAction& action) {
   if (cpu_ < 0) cpu_ = writer_.add_stream("CPU");
-  switch (action.kind) {
-    case ActionKind::optimizer_step:
-      writer_.issue(tasks_.cpu_optimizer(action.elements), cpu_);
-      break;
-    case ActionKind::scale:
-      if (!tasks_.on_cpu_ranks()) {
-        writer_.issue(tasks_.host_memory("scale gradient on the host", host_pass(config_, action)),
-                      cpu_);
-      }
-      break;
-    case ActionKind::update_weights:
-      writer_.issue(tasks_.host_memory(
-                        "cast weights on the host", host_pass(config_, action), action.elements),
-                    cpu_);
-      break;
-    default:
-      writer_.issue(tasks_.host_memory("scan on the host", host_pass(config_, action)), cpu_);
-      break;
+  if (action.kind == ActionKind::optimizer_step) {
+    writer_.issue(tasks_.cpu_optimizer(action.elements), cpu_);
+  } else if (action.kind != ActionKind::scale || !tasks_.on_cpu_ranks()) {
+    const bool casts = action.kind == ActionKind::update_weights;
+    writer_.issue(tasks_.host_memory(host_pass_name(action.kind),
+                                     host_pass(config_, action),
+                                     casts ? action.elements : Elements::zero()),
+                  cpu_);
   }
   host_blocks_on(cpu_);
 }

@@ -20,19 +20,12 @@ TEST_CASE("memory of rehearsed Qwen3.5, Qwen3-Next and Llama 4 is predicted") {
   for (const Measurement& run : file.measurements) {
     CAPTURE(run.id);
     const StepResult result = simulate_measured(run);
-    const auto deviation = [&](Bytes predicted, Metric metric) {
-      const auto bytes = static_cast<double>(run.measured.bytes(metric).count());
-      return std::abs(static_cast<double>(predicted.count()) / bytes - 1.0);
-    };
-    allocated.push_back(deviation(result.gpu.peak_allocated, Metric::peak_allocated_bytes));
-    CHECK(deviation(result.gpu.static_allocated, Metric::static_allocated_bytes) < 0.004);
+    allocated.push_back(deviation(run, Metric::peak_allocated_bytes, result.gpu.peak_allocated));
+    CHECK(deviation(run, Metric::static_allocated_bytes, result.gpu.static_allocated) < 0.004);
   }
   std::sort(allocated.begin(), allocated.end());
-  const auto at = [&](double share) {
-    return allocated[static_cast<std::size_t>(share * static_cast<double>(allocated.size() - 1))];
-  };
-  CHECK(at(0.5) < 0.0005);
-  CHECK(at(0.9) < 0.005);
+  CHECK(quantile(allocated, 0.5) < 0.0005);
+  CHECK(quantile(allocated, 0.9) < 0.005);
 }
 
 }  // namespace

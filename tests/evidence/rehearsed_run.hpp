@@ -2,6 +2,9 @@
 // measured.
 #pragma once
 
+#include <cmath>
+#include <vector>
+
 #include "evidence/measurement.hpp"
 #include "model/plan/plan.hpp"
 #include "simulator/simulate.hpp"
@@ -12,6 +15,17 @@ inline StepResult simulate_measured(const Measurement& run) {
   SimulateOptions options;
   options.rank = run.rank;
   return simulate(resolve(run.scenario), options);
+}
+
+// How far the prediction is from what was measured of it, as a share of that.
+inline double deviation(const Measurement& run, Metric metric, Bytes predicted) {
+  const auto bytes = static_cast<double>(run.measured.bytes(metric).count());
+  return std::abs(static_cast<double>(predicted.count()) / bytes - 1.0);
+}
+
+// Of values in ascending order.
+inline double quantile(const std::vector<double>& sorted, double share) {
+  return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1))];
 }
 
 }  // namespace zeroplan

@@ -1,6 +1,6 @@
-// The output shown in README.md, README.zh.md, docs/articles.md, docs/tutorial.md and docs/gallery.md
-// is what the program prints.
-// UPDATE_GOLDEN=1 rewrites it. A mark holds a command and pipes, so that a part may be shown:
+// The output shown in README.md, README.zh.md, docs/articles.md, docs/tutorial.md and
+// docs/gallery.md is what the program prints. UPDATE_GOLDEN=1 rewrites it. A mark holds a command
+// and pipes, so that a part may be shown:
 // `<!-- output of: zeroplan fit 7B 8xA100 | sed -n 1,9p -->`.
 #include <cstdio>
 #include <cstdlib>

@@ -145,8 +145,9 @@ TEST_CASE("what is not known is said once for each rule and never judged") {
 }
 
 TEST_CASE("a run that cannot be planned still gets the rest, and the reason") {
-  const Run run = run_on(R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3})",
-                         "--model llama-2-7b --cluster 8xV100-32G --method qlora --tensor-parallel 2");
+  const Run run =
+      run_on(R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3})",
+             "--model llama-2-7b --cluster 8xV100-32G --method qlora --tensor-parallel 2");
   CHECK(finding_of(run, "bf16-gpu") != nullptr);
   CHECK(finding_of(run, "quantised-base-stage3") != nullptr);
   bool explained = false;
