@@ -229,6 +229,14 @@ inline constexpr std::array kDeepSpeedRows{
                {},
                "stage 3 makes an fp32 weight from a clone in fp32, not in the model's format",
                "runtime/zero/stage3.py:_create_fp32_partitions of 0.17.6 and 0.18.9"},
+    ReleaseRow{
+        ReleaseRule::keeps_dtypes_under_zero_init,
+        Package::deepspeed,
+        {0, 19, 2},
+        {},
+        "the engine casts each parameter, not the whole module, and none where zero.Init made "
+        "some of them",
+        "pull request 8066; tests/reference/rehearsal/adapters_lines.py"},
     ReleaseRow{ReleaseRule::checks_bf16_overflow,
                Package::deepspeed,
                {0, 17, 0},

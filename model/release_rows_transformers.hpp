@@ -15,6 +15,14 @@ inline constexpr std::array kTransformersRows{
                {},
                "under zero.Init only rank 0 reads the checkpoint",
                "pull request 24964"},
+    ReleaseRow{
+        ReleaseRule::goes_with_wide_adapters,
+        Package::transformers,
+        {4, 43, 0},
+        {},
+        "peft of its days (0.12) keeps adapters beside 16-bit weights in fp32",
+        "peft's tuners/tuners_utils.py:cast_adapter_dtype of 0.11.1 and 0.12.0, which came out "
+        "the day after transformers 4.43"},
     ReleaseRow{ReleaseRule::trainer_has_liger,
                Package::transformers,
                {4, 45, 0},

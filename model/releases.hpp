@@ -54,6 +54,7 @@ enum class ReleaseRule : std::uint8_t {
   casts_weights_on_host,
   flattens_on_gpu,
   clones_cast_master,
+  keeps_dtypes_under_zero_init,
   checks_bf16_overflow,
   scan_reduces_first,
   locks_nvme_pool,
@@ -92,6 +93,7 @@ enum class ReleaseRule : std::uint8_t {
   prefers_cudnn_attention,
   // --- transformers: Trainer, loading, checkpointing ---
   rank0_reads_shards,
+  goes_with_wide_adapters,
   trainer_has_liger,
   rounds_steps_up,
   trainer_asks_for_fused,

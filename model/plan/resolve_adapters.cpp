@@ -8,18 +8,10 @@
 #include <string>
 
 #include "model/plan/resolver.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
-
-// peft 0.12.0 (24 July 2024) widens adapters beside weights in 16 bits (autocast_adapter_dtype);
-// before, they take the dtype of the weights. Nobody states peft's release: transformers 4.43 came
-// out the day before.
-constexpr Version kWidensSince{4, 43, 0};
-
-// Until 0.19.1 the engine casts the whole module, from 0.19.2 on each parameter, and nothing where
-// zero.Init made some of them (DeepSpeed pull request 8066).
-constexpr Version kKeepsAtStage3Since{0, 19, 2};
 
 const Json* setting(const Resolver& r, std::string_view key) {
   const Said* said = r.scenario.find(ScenarioKey::method);
@@ -40,7 +32,7 @@ Origin place_of(const Resolver& r, const char* key) {
 bool deepspeed_keeps(const Plan& plan) {
   const bool zero_init = plan.ds_config.integer(Knob::zero_stage).value_or(0) == 3 &&
                          plan.workload.method == Method::lora;
-  return zero_init && plan.software.deepspeed_release >= kKeepsAtStage3Since;
+  return zero_init && plan.software.deepspeed_acts(ReleaseRule::keeps_dtypes_under_zero_init);
 }
 
 bool casts_everything(const Plan& plan) {
@@ -53,15 +45,13 @@ bool casts_everything(const Plan& plan) {
 bool peft_widens(const Plan& plan) {
   const bool bytes =
       plan.workload.method == Method::qlora && plan.workload.engine != TrainingEngine::fsdp;
-  return bytes || plan.software.transformers >= kWidensSince;
+  return bytes || plan.software.transformers_act(ReleaseRule::goes_with_wide_adapters);
 }
 
 void read_autocast(Resolver& r) {
   Workload& workload = r.plan.workload;
   const bool own = workload.implementation == Implementation::hf;
-  const bool can =
-      own && workload.precision != Precision::fp32 &&
-      (workload.engine == TrainingEngine::ddp || workload.engine == TrainingEngine::fsdp);
+  const bool can = own && workload.precision != Precision::fp32 && is_torch_engine(workload.engine);
   if (const Json* said = setting(r, "autocast")) {
     if (!said->is_boolean()) {
       r.problem(place_of(r, "autocast"), "true or false", said->describe());
