@@ -75,9 +75,9 @@ constexpr std::array kMoved = {C::nccl_base_seconds,
                                C::host_pass_rate_per_core,
                                C::nvme_efficiency,
                                C::nvme_request_seconds};
-constexpr auto place_of = [](C id) {
+constexpr std::size_t place_of(C id) {
   return static_cast<std::size_t>(std::find(kMoved.begin(), kMoved.end(), id) - kMoved.begin());
-};
+}
 constexpr std::size_t kFirstOfEveryStep = place_of(C::host_seconds_per_zero3_tensor);
 constexpr std::size_t kFirstOfOffload = place_of(C::pcie_copy_efficiency);
 static_assert(kFirstOfEveryStep < kFirstOfOffload && kFirstOfOffload < kMoved.size());
