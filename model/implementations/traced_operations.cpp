@@ -5,198 +5,12 @@
 #include <utility>
 
 #include "model/implementations/hf_sdpa.hpp"
+#include "model/implementations/traced_call.hpp"
 
 namespace zeroplan {
-
-Tensor TracedValues::of(const TracedOperand& operand) {
-  switch (operand.kind) {
-    case TracedOperand::Kind::none:
-      return {};
-    case TracedOperand::Kind::tensor:
-      return at(operand.tensor);
-    case TracedOperand::Kind::parameter:
-      return t.parameter(operand.name);
-    case TracedOperand::Kind::buffer:
-    case TracedOperand::Kind::input: {
-      const auto& list =
-          operand.kind == TracedOperand::Kind::buffer ? graph_.buffers : graph_.inputs;
-      for (const NamedTensor& named : list) {
-        if (named.name == operand.name)
-          return t.buffer(shape_of(named.tensor), dtype_of(named.tensor));
-      }
-      return {};
-    }
-  }
-  return {};
-}
-
-Shape TracedValues::shape_of(const TracedTensor& tensor) const {
-  std::vector<std::int64_t> sizes;
-  sizes.reserve(tensor.shape.size());
-  for (const SizeFormula& size : tensor.shape) sizes.push_back(size.at(c.batch, c.sequence));
-  return Shape(sizes);
-}
-
-Shape TracedValues::shape_of(std::int32_t tensor) const {
-  return shape_of(block_.tensors[static_cast<std::size_t>(tensor)]);
-}
-
-bool TracedValues::is_token_embedding(const TracedEvent& event) const {
-  for (const TracedCall& call : graph_.calls) {
-    for (const TracedEvent& other : graph_.blocks[static_cast<std::size_t>(call.block)].events) {
-      if (other.kind == TracedEvent::Kind::operation && other.name == event.name)
-        return &other == &event;
-    }
-  }
-  return false;
-}
-
-void TracedValues::drop(std::int32_t root) {
-  for (std::size_t i = 0; i < values_.size(); ++i) {
-    if (block_.roots[i] == root) values_[i] = Tensor();
-  }
-}
-
 namespace {
 
-// An operation with its operands at hand.
-class Call {
- public:
-  Call(TracedValues& values, const TracedEvent& event) : t(values.t), v(values), e(event) {
-    for (const TracedOperand& operand : e.in) {
-      Tensor value = v.of(operand);
-      in.push_back(e.no_grad && value.defined() ? value.detached() : std::move(value));
-    }
-  }
-
-  std::size_t tensors() const {
-    return static_cast<std::size_t>(
-        std::count_if(in.begin(), in.end(), [](const Tensor& x) { return x.defined(); }));
-  }
-  const Tensor& x(std::size_t i = 0) const { return in[i]; }
-  Shape shape(std::size_t i = 0) const { return v.shape_of(e.out[i]); }
-  DType dtype(std::size_t i = 0) const { return v.dtype_of(e.out[i]); }
-  int dim(std::size_t i = 0) const { return i < e.dims.size() ? static_cast<int>(e.dims[i]) : 0; }
-  void give(Tensor result) { v.at(e.out[0]) = std::move(result); }
-
-  Tape& t;
-  TracedValues& v;
-  const TracedEvent& e;
-  std::vector<Tensor> in;
-};
-
-// --- every operation that has no formula here
-
-Bytes read_by(const std::vector<Tensor>& tensors) {
-  Bytes bytes;
-  for (const Tensor& tensor : tensors) {
-    if (tensor.defined()) bytes += aten::distinct_bytes(tensor);
-  }
-  return bytes;
-}
-
-OpKind kind_of(std::string_view name) {
-  struct Row {
-    std::string_view part;
-    OpKind kind;
-  };
-  static constexpr std::array kRows = {
-      Row{"scatter", OpKind::scatter},   Row{"index_put", OpKind::scatter},
-      Row{"index_add", OpKind::scatter}, Row{"index", OpKind::gather},
-      Row{"gather", OpKind::gather},     Row{"embedding", OpKind::gather},
-      Row{"norm", OpKind::norm},         Row{"softmax", OpKind::softmax},
-      Row{"sum", OpKind::reduction},     Row{"mean", OpKind::reduction},
-      Row{"max", OpKind::reduction},     Row{"min", OpKind::reduction},
-      Row{"var", OpKind::reduction},     Row{"any", OpKind::reduction},
-      Row{"all", OpKind::reduction},     Row{"zeros", OpKind::fill},
-      Row{"ones", OpKind::fill},         Row{"full", OpKind::fill},
-      Row{"arange", OpKind::fill},       Row{"copy", OpKind::copy},
-      Row{"clone", OpKind::copy},        Row{"pad", OpKind::copy},
-      Row{"cat", OpKind::copy},          Row{"stack", OpKind::copy},
-      Row{"repeat", OpKind::copy},       Row{"roll", OpKind::copy},
-      Row{"flip", OpKind::copy}};
-  for (const Row& row : kRows) {
-    if (name.find(row.part) != std::string_view::npos) return row.kind;
-  }
-  return OpKind::pointwise;
-}
-
-// A gradient for every input that wants one: of the input's sizes, by one kernel that reads the
-// outputs' gradients and what was saved. A view's is zeros with the gradient in its place.
-BackwardFormula general_formula(std::string_view name,
-                                const std::vector<Tensor>& in,
-                                std::vector<Tensor> saved) {
-  struct Wanted {
-    Shape shape;
-    DType dtype = DType::bf16;
-  };
-  std::vector<Wanted> wanted;
-  for (const Tensor& input : in)
-    wanted.push_back(
-        {input.defined() ? input.shape() : Shape{}, input.defined() ? input.dtype() : DType::bf16});
-  return [name, wanted, saved = std::move(saved)](Backward& b) {
-    Bytes read = read_by(saved);
-    for (std::size_t i = 0; i < b.outputs(); ++i) {
-      if (b.gradient(i).defined()) read += aten::distinct_bytes(b.gradient(i));
-    }
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-      if (!b.needs(i)) continue;
-      Tensor gradient = b.tape.empty(wanted[i].shape.as_dense(), wanted[i].dtype);
-      b.tape.launch({.name = name, .kind = kind_of(name), .traffic = read + gradient.bytes()});
-      b.give(i, std::move(gradient));
-    }
-  };
-}
-
-void general(Call& call) {
-  const TracedEvent& e = call.e;
-  Tape& t = call.t;
-  const std::vector<Tensor>& in = call.in;
-  const bool trains = t.grad_enabled() && std::any_of(in.begin(), in.end(), [](const Tensor& x) {
-                        return x.defined() && x.requires_grad();
-                      });
-  std::vector<Tensor> saved;
-  const auto save = [&](bool made_here) {
-    for (const TracedOperand& operand : e.saves) {
-      const bool made = operand.kind == TracedOperand::Kind::tensor &&
-                        std::find(e.out.begin(), e.out.end(), operand.tensor) != e.out.end();
-      if (made != made_here) continue;
-      const Tensor value = call.v.of(operand);
-      if (value.defined()) saved.push_back(t.save(value));
-    }
-  };
-  if (trains) save(false);
-  bool fresh = false;
-  for (std::size_t i = 0; i < e.out.size(); ++i) {
-    const Tensor* base = nullptr;
-    for (std::size_t j = 0; j < e.in.size(); ++j) {
-      const bool same = e.in[j].kind == TracedOperand::Kind::tensor && e.in[j].tensor != e.out[i] &&
-                        call.v.share_storage(e.in[j].tensor, e.out[i]);
-      if (same && in[j].defined()) base = &in[j];
-    }
-    fresh = fresh || base == nullptr;
-    call.v.at(e.out[i]) =
-        base != nullptr ? t.alias(*base, call.shape(i), "") : t.empty(call.shape(i), call.dtype(i));
-  }
-  const bool in_place = e.name.ends_with('_') && !e.name.starts_with('_');
-  Bytes traffic = read_by(in);
-  std::vector<Tensor*> outputs;
-  for (const std::int32_t out : e.out) {
-    Tensor& value = call.v.at(out);
-    traffic += value.bytes();
-    if (value.dtype() != DType::int64 && value.dtype() != DType::boolean) outputs.push_back(&value);
-  }
-  const bool computes = fresh || in_place;
-  t.launch({.name = e.name,
-            .kind = computes ? kind_of(e.name) : OpKind::view,
-            .traffic = computes ? traffic : Bytes::zero(),
-            .kernels = computes ? 1 : 0});
-  if (!trains || outputs.empty()) return;
-  save(true);
-  std::vector<const Tensor*> inputs;
-  for (const Tensor& input : in) inputs.push_back(&input);
-  t.record(outputs, inputs, general_formula(e.name, in, std::move(saved)));
-}
+using Call = TracedOperationCall;
 
 // --- views
 
@@ -311,7 +125,7 @@ void binary(Call& call,
             Tensor (*both)(Tape&, const Tensor&, const Tensor&),
             Tensor (*one)(Tape&, const Tensor&, std::string_view),
             std::string_view name) {
-  if (!one_float_type(call)) return general(call);
+  if (!one_float_type(call)) return play_general(call);
   if (call.in.size() == 1) return call.give(one(call.t, call.x(), name));
   call.give(both(call.t, call.x(0), call.x(1)));
 }
@@ -440,7 +254,7 @@ void convolution(Call& call) {
 
 void attention(Call& call) {
   const Tensor mask = call.in.size() > 3 ? call.x(3) : Tensor();
-  if (call.x().shape().rank() != 4) return general(call);
+  if (call.x().shape().rank() != 4) return play_general(call);
   hf::SdpaCall wanted;
   wanted.masked = mask.defined();
   wanted.causal = call.e.causal;
@@ -457,7 +271,7 @@ void softmax(Call& call) {
 }
 
 void embedding(Call& call) {
-  if (call.x(1).shape().rank() > 2) return general(call);
+  if (call.x(1).shape().rank() > 2) return play_general(call);
   Tensor out = aten::embedding(call.t, call.x(1), call.x(0));
   // peft's enable_input_require_grads: without it reentrant checkpoints of a frozen model have no
   // gradient to begin with.
@@ -541,19 +355,21 @@ constexpr std::array kOperations = {
     Row{"add", [](Call& k) { binary(k, aten::add, aten::shift, "add"); }},
     Row{"sub", [](Call& k) { binary(k, aten::sub, aten::shift, "sub"); }},
     Row{"rsub",
-        [](Call& k) { k.in.size() == 1 ? k.give(aten::shift(k.t, k.x(), "rsub")) : general(k); }},
+        [](Call& k) {
+          k.in.size() == 1 ? k.give(aten::shift(k.t, k.x(), "rsub")) : play_general(k);
+        }},
     Row{"mul", [](Call& k) { binary(k, aten::mul, aten::scale, "mul"); }},
     Row{"div",
         [](Call& k) {
           k.in.size() == 1 && one_float_type(k) ? k.give(aten::scale(k.t, k.x(), "div"))
-                                                : general(k);
+                                                : play_general(k);
         }},
     Row{"neg", unary<aten::neg>},
     Row{"pow",
         [](Call& k) {
           k.in.size() == 1 && one_float_type(k)
               ? k.give(aten::pow(k.t, k.x(), static_cast<int>(k.e.p)))
-              : general(k);
+              : play_general(k);
         }},
     Row{"rsqrt", unary<aten::rsqrt>},
     Row{"tanh", unary<aten::tanh>},
@@ -601,7 +417,7 @@ void play_operation(TracedValues& values, const TracedEvent& event) {
     values.t.launch({.name = event.name, .kind = OpKind::view, .kernels = 0});
     return;
   }
-  general(call);
+  play_general(call);
 }
 
 }  // namespace zeroplan

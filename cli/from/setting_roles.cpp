@@ -1,0 +1,121 @@
+#include "cli/from/setting_roles.hpp"
+
+#include <array>
+
+#include "cli/from/settings.hpp"
+#include "model/written_names.hpp"
+
+namespace zeroplan::from {
+namespace {
+
+struct Row {
+  std::string_view names;  // with '|' between them
+  Role role;
+};
+
+// Names as the tools' argument classes have them: transformers/training_args.py, trl/trainer/
+// *_config.py and trl/scripts/utils.py, LLaMA-Factory src/llamafactory/hparams/*_args.py, axolotl
+// utils/schemas/*.py, accelerate utils/dataclasses.py and commands/launch.py.
+constexpr std::array kRows = {
+    Row{"model_name_or_path|base_model|model_id|model_name|pretrained_model_name_or_path",
+        Role::model},
+    Row{"cutoff_len|max_length|max_seq_length|max_seq_len|model_max_length|block_size|sequence_len",
+        Role::sequence},
+    Row{"per_device_train_batch_size|micro_batch_size|per_gpu_train_batch_size", Role::micro_batch},
+    Row{"gradient_accumulation_steps|accelerate.gradient_accumulation_steps", Role::accumulation},
+    Row{"bf16", Role::bf16},
+    Row{"fp16", Role::fp16},
+    Row{"mixed_precision|accelerate.mixed_precision", Role::mixed_precision},
+    Row{"optim|optimizer", Role::optimizer},
+    Row{"attn_implementation|flash_attn", Role::attention},
+    Row{"flash_attention|use_flash_attn|use_flash_attention_2", Role::flash},
+    Row{"sdp_attention", Role::sdpa},
+    Row{"eager_attention", Role::eager},
+    Row{"gradient_checkpointing|use_gradient_checkpointing", Role::checkpointing},
+    Row{"disable_gradient_checkpointing", Role::no_checkpointing},
+    Row{"gradient_checkpointing_kwargs", Role::checkpointing_arguments},
+    Row{"use_reentrant_gc|use_reentrant", Role::reentrant},
+    Row{"deepspeed|deepspeed_config|accelerate.deepspeed_config_file", Role::ds_config},
+    Row{"fsdp|use_fsdp", Role::fsdp},
+    Row{"fsdp_config", Role::fsdp_arguments},
+    Row{"use_liger_kernel|enable_liger_kernel|use_liger|liger_fused_linear_cross_entropy",
+        Role::fused_loss},
+    Row{"finetuning_type|adapter", Role::adapter},
+    Row{"use_peft|use_lora|lora", Role::use_adapter},
+    Row{"lora_rank|lora_r", Role::rank},
+    Row{"lora_target|lora_target_modules|target_modules", Role::targets},
+    Row{"lora_target_linear", Role::all_targets},
+    Row{"load_in_4bit|use_4bit", Role::four_bits},
+    Row{"quantization_bit|bits", Role::bits},
+    Row{"torch_compile|compile", Role::compile},
+};
+
+}  // namespace
+
+std::optional<Role> role_of(std::string_view name) {
+  for (const Row& row : kRows) {
+    const auto same = [&](std::string_view one) { return one == name; };
+    if (!first_name(row.names, same).empty()) return row.role;
+  }
+  return std::nullopt;
+}
+
+bool is_on(const Json& value) {
+  if (value.is_boolean()) return value.as_boolean();
+  const std::string text = folded(text_of(value), "");
+  return text == "true" || text == "yes" || text == "1" || text == "auto" || text == "full" ||
+         text == "on";
+}
+
+bool says_nothing(const Json& value) {
+  return value.is_null() ||
+         (value.is_string() && (value.as_string().empty() || value.as_string() == "null"));
+}
+
+std::vector<std::string> names_in(const Json& value) {
+  std::vector<std::string> names;
+  for (const Json& item : value.items()) names.push_back(text_of(item));
+  if (!value.is_string()) return names;
+  std::string name;
+  for (const char c : value.as_string() + ",") {
+    if (c != ',' && c != ' ') {
+      name += c;
+    } else if (!name.empty()) {
+      names.push_back(name);
+      name.clear();
+    }
+  }
+  return names;
+}
+
+std::string optimizer_of(const std::string& name) {
+  struct Name {
+    std::string_view theirs, ours;
+  };
+  constexpr std::array kNames = {Name{"adamw_torch", "adamw"},
+                                 Name{"adamw_torch_fused", "adamw"},
+                                 Name{"adamw_apex_fused", "adamw"},
+                                 Name{"adamw_hf", "adamw"},
+                                 Name{"adamw_bnb_8bit", "adamw8bit"},
+                                 Name{"adamw_8bit", "adamw8bit"},
+                                 Name{"lion_32bit", "lion"}};
+  for (const Name& row : kNames) {
+    if (row.theirs == name) return std::string(row.ours);
+  }
+  return name;  // refused by its name where it is not planned
+}
+
+std::string attention_of(const std::string& name) {
+  const std::string word = folded(name, "-_");
+  if (word == "fa2" || word == "flashattention2" || word == "flash" || word == "true")
+    return "flash";
+  if (word == "sdpa") return "sdpa";
+  if (word == "eager" || word == "disabled" || word == "false") return "eager";
+  return "";  // auto: the class's own
+}
+
+Json all_linear() {
+  return Json::array({"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"});
+}
+
+}  // namespace zeroplan::from

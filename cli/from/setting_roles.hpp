@@ -1,0 +1,65 @@
+// What the settings of other tools are called and what their values say.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/json.hpp"
+
+namespace zeroplan::from {
+
+// What a setting becomes.
+enum class Role {
+  model,
+  sequence,
+  micro_batch,
+  accumulation,
+  bf16,
+  fp16,
+  mixed_precision,
+  optimizer,
+  attention,
+  flash,
+  sdpa,
+  eager,
+  checkpointing,
+  no_checkpointing,
+  checkpointing_arguments,
+  reentrant,
+  ds_config,
+  fsdp,
+  fsdp_arguments,
+  fused_loss,
+  adapter,      // full, lora, qlora
+  use_adapter,  // a switch
+  rank,
+  targets,
+  all_targets,
+  four_bits,
+  bits,
+  compile,
+};
+
+// Nothing for a name that no tool is known to have.
+std::optional<Role> role_of(std::string_view name);
+
+// true, yes, 1, on, and what tools take for it (auto, full).
+bool is_on(const Json& value);
+bool says_nothing(const Json& value);
+
+// Names of modules: a list, "q_proj,v_proj", "q_proj v_proj".
+std::vector<std::string> names_in(const Json& value);
+
+// The names of TrainingArguments.optim and of axolotl that are planned; others as they are, and
+// refused by their name.
+std::string optimizer_of(const std::string& name);
+
+// eager, sdpa or flash; empty: the class's own.
+std::string attention_of(const std::string& name);
+
+// peft's "all-linear" of a decoder with LLaMA's names.
+Json all_linear();
+
+}  // namespace zeroplan::from

@@ -1,0 +1,42 @@
+// A recorded operation with its operands at hand. Internal to model/implementations/traced_*.cpp.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "model/implementations/traced_values.hpp"
+
+namespace zeroplan {
+
+class TracedOperationCall {
+ public:
+  TracedOperationCall(TracedValues& values, const TracedEvent& event)
+      : t(values.t), v(values), e(event) {
+    for (const TracedOperand& operand : e.in) {
+      Tensor value = v.of(operand);
+      in.push_back(e.no_grad && value.defined() ? value.detached() : std::move(value));
+    }
+  }
+
+  std::size_t tensors() const {
+    return static_cast<std::size_t>(
+        std::count_if(in.begin(), in.end(), [](const Tensor& x) { return x.defined(); }));
+  }
+  const Tensor& x(std::size_t i = 0) const { return in[i]; }
+  Shape shape(std::size_t i = 0) const { return v.shape_of(e.out[i]); }
+  DType dtype(std::size_t i = 0) const { return v.dtype_of(e.out[i]); }
+  int dim(std::size_t i = 0) const { return i < e.dims.size() ? static_cast<int>(e.dims[i]) : 0; }
+  void give(Tensor result) { v.at(e.out[0]) = std::move(result); }
+
+  Tape& t;
+  TracedValues& v;
+  const TracedEvent& e;
+  std::vector<Tensor> in;
+};
+
+// Every operation that has no formula of its own: results of the recorded sizes, what autograd
+// kept, and a gradient of each input's size.
+void play_general(TracedOperationCall& call);
+
+}  // namespace zeroplan
