@@ -81,6 +81,13 @@ inline constexpr std::array kTorchRows{
                {},
                "names that DeepSpeed 0.12 imports are gone",
                "tests/reference/README.md: environments that were tried"},
+    ReleaseRow{
+        ReleaseRule::sorts_pinned_by_size,
+        Package::torch,
+        {2, 6, 0},
+        {},
+        "cached page-locked memory is kept by powers of two, the last one freed first",
+        "aten/src/ATen/core/CachingHostAllocator.h, pull request 134154; first release assumed"},
     ReleaseRow{ReleaseRule::keeps_lt_workspace,
                Package::torch,
                {2, 7, 0},

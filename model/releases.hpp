@@ -3,10 +3,11 @@
 //
 // Code asks `acts(rule, release)`, or `acts(rule)` of what carries its releases (EngineConfig,
 // GraphOptions, Software), and compares no numbers itself. A new difference is one name here and
-// one row in release_rows_*.hpp, with the releases it holds for and where that was seen. Three
+// one row in release_rows_*.hpp, with the releases it holds for and where that was seen. Four
 // tables keep releases of their own, and for the same reason as data: knobs.hpp (which keys a
 // release reads, and their defaults), configs/software.json (what was installed together; models'
-// classes) and software.cpp (which releases of DeepSpeed were read).
+// classes), software.cpp (which releases of DeepSpeed were read) and allocator_options.cpp (what a
+// release reads in PYTORCH_CUDA_ALLOC_CONF).
 #pragma once
 
 #include <span>
@@ -86,6 +87,7 @@ enum class ReleaseRule : std::uint8_t {
   math_attention_in_fp32,
   first_cudnn_attention,
   drops_old_names,
+  sorts_pinned_by_size,
   keeps_lt_workspace,
   infers_list_annotations,
   holds_tensors_for_nccl,

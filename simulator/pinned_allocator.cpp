@@ -5,13 +5,11 @@
 #include <utility>
 
 #include "model/check.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 
 namespace {
-
-// Buckets were introduced by pull request 134154 (August 2024); assumed: first released in 2.6.
-constexpr Version kBuckets{2, 6};
 
 std::size_t bucket_of(std::int64_t size) {
   return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(size) - 1));
@@ -21,7 +19,8 @@ std::size_t bucket_of(std::int64_t size) {
 
 PinnedOptions PinnedOptions::of(const Version& torch) {
   PinnedOptions options;
-  options.reuse = torch < kBuckets ? PinnedReuse::best_fit : PinnedReuse::bucket;
+  options.reuse =
+      acts(ReleaseRule::sorts_pinned_by_size, torch) ? PinnedReuse::bucket : PinnedReuse::best_fit;
   return options;
 }
 
