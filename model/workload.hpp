@@ -53,6 +53,10 @@ inline constexpr EnumNames<Method, 3> kMethodNames{{"full", "lora", "qlora"}};
 enum class Padding { longest, max, packed };
 inline constexpr EnumNames<Padding, 3> kPaddingNames{{"longest", "max", "packed"}};
 
+// What becomes of samples with more than sequence_length tokens.
+enum class LongSamples { cut, drop };
+inline constexpr EnumNames<LongSamples, 2> kLongSamplesNames{{"cut", "drop"}};
+
 // Low-rank adapters of `method`.
 struct LoraSettings {
   std::int64_t rank = 8;
@@ -73,8 +77,16 @@ struct LoraSettings {
 struct Dataset {
   std::int64_t samples = 0;
   double epochs = 1.0;
-  std::optional<double> mean_tokens;  // of a sample, before padding
+  // How long samples are, before padding and before longer ones are cut: a mean, a mean with its
+  // standard deviation, or the samples' own lengths in ascending order. Without any: all alike.
+  std::optional<double> mean_tokens;
+  std::optional<double> tokens_sd;
+  std::vector<std::int64_t> lengths;
+  LongSamples longer = LongSamples::cut;
   Padding padding = Padding::longest;
+  std::int64_t pad_to_multiple_of = 1;
+
+  bool tells_lengths() const { return mean_tokens || !lengths.empty(); }
 };
 
 struct Workload {

@@ -64,9 +64,10 @@ class Server:
         spec = os.path.join(self.folder, "line.json")
         with open(spec, "w") as file:
             json.dump(line, file)
+        steps = str(line.get("program", {}).get("steps", 4))
         done = subprocess.run(
-            [self.program, "rehearse", "--cluster", line["scenario"]["cluster"], "--json", *self.options, "--", self.python, self.warm,
-             "run", self.socket, os.path.join(REHEARSAL, "train.py"), spec],
+            [self.program, "rehearse", "--cluster", line["scenario"]["cluster"], "--steps", steps, "--json", *self.options, "--", self.python,
+             self.warm, "run", self.socket, os.path.join(REHEARSAL, "train.py"), spec],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
             env={**os.environ, **alone_under_deepspeed(line)})
         try:

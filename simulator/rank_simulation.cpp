@@ -1,10 +1,12 @@
 #include "simulator/rank_simulation.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "model/engine/buffers.hpp"
+#include "model/predict/varied_lengths.hpp"
 #include "simulator/engines/ddp_writer.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 #include "simulator/engines/fsdp_writer.hpp"
@@ -17,7 +19,11 @@ namespace {
 // A pipeline's micro-batches that are played besides those it has alive.
 constexpr std::int64_t kSteadyMicroBatches = 3;
 
-RankProgram write_deepspeed(const Plan& plan, const StepWork& work, int rank, bool stands_in) {
+RankProgram write_deepspeed(const Plan& plan,
+                            const StepWork& work,
+                            std::span<const ModelGraph> varied,
+                            int rank,
+                            bool stands_in) {
   EngineConfig config = plan.engine;
   config.rank = rank;
   if (!plan.stages.empty()) {
@@ -26,7 +32,7 @@ RankProgram write_deepspeed(const Plan& plan, const StepWork& work, int rank, bo
     config.gradient_accumulation_steps =
         static_cast<int>(std::min<std::int64_t>(config.gradient_accumulation_steps, played));
   }
-  DeepSpeedWriter writer(plan, work, config);
+  DeepSpeedWriter writer(plan, work, varied, config);
   if (stands_in) writer.stand_in_for_peers();
   RankProgram program = writer.write();
   program.rank = rank;
@@ -46,9 +52,11 @@ int heaviest_rank_of(const Plan& plan) {
 }
 
 RankProgram write_rank_program(const Plan& plan, const StepWork& work, std::optional<int> rank) {
-  if (plan.workload.engine == TrainingEngine::fsdp) return FsdpWriter(plan, work).write();
-  if (plan.workload.engine == TrainingEngine::ddp) return DdpWriter(plan, work).write();
-  return write_deepspeed(plan, work, rank.value_or(heaviest_rank_of(plan)), /*stands_in=*/false);
+  const std::vector<ModelGraph> varied = varied_graphs(plan, work.graph);
+  if (plan.workload.engine == TrainingEngine::fsdp) return FsdpWriter(plan, work, varied).write();
+  if (plan.workload.engine == TrainingEngine::ddp) return DdpWriter(plan, work, varied).write();
+  const int written = rank.value_or(heaviest_rank_of(plan));
+  return write_deepspeed(plan, work, varied, written, /*stands_in=*/false);
 }
 
 std::vector<PlannedRank> write_rank_programs(const Plan& plan,
@@ -59,9 +67,10 @@ std::vector<PlannedRank> write_rank_programs(const Plan& plan,
     ranks.push_back({false, write_rank_program(plan, work)});
     return ranks;
   }
+  const std::vector<ModelGraph> varied = varied_graphs(plan, work.graph);
   std::vector<Fingerprint> prints;
   const auto add = [&](int rank, bool stands_in) {
-    RankProgram program = write_deepspeed(plan, work, rank, stands_in);
+    RankProgram program = write_deepspeed(plan, work, varied, rank, stands_in);
     const Fingerprint print = fingerprint(program);
     const auto same = std::find(prints.begin(), prints.end(), print) - prints.begin();
     if (same == std::ssize(prints)) {
@@ -88,7 +97,8 @@ std::vector<PlannedRank> write_rank_programs(const Plan& plan,
 
 RankProgram write_stand_in(const Plan& plan, const StepWork& work) {
   if (!ranks_differ(plan)) return write_rank_program(plan, work);
-  return write_deepspeed(plan, work, heaviest_rank_of(plan), /*stands_in=*/true);
+  const std::vector<ModelGraph> varied = varied_graphs(plan, work.graph);
+  return write_deepspeed(plan, work, varied, heaviest_rank_of(plan), /*stands_in=*/true);
 }
 
 RankSimulation simulate_rank(const RankProgram& rank, const SimulationOptions& options) {

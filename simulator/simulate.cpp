@@ -50,7 +50,13 @@ Bytes reserved_at_peak(const Plan& plan,
                        const PlayedRank& played,
                        Bytes room,
                        const GpuMemory& gpu) {
-  if (!has_torch_allocator(plan) || plays_every_request(plan)) return gpu.replayed_reserved;
+  if (!has_torch_allocator(plan)) return gpu.replayed_reserved;
+  if (plays_every_request(plan)) {
+    // Where the rank runs on its card the allocator gives back what the card does not have.
+    const bool runs = played.factor >= 1.0;
+    return runs ? std::max(gpu.peak_allocated, std::min(gpu.replayed_reserved, room))
+                : gpu.replayed_reserved;
+  }
   const Bytes usual = usually_reserved(plan, gpu.peak_allocated);
   if (played.factor < 1.0) return std::max(usual, gpu.replayed_reserved);
   return std::max(gpu.peak_allocated, std::min(usual, room));

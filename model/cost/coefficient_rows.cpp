@@ -75,6 +75,10 @@ constexpr std::array<CoefficientInfo, kCoefficientCount - kCpuCoefficientRows.si
      "the measured range; with this value 89 % of the 90 % intervals of 229 contain the measured "
      "peak",
      "intervals of reserved and total memory where the simulator knows every allocation"},
+    {Coefficient::varied_reserved_gap_sd, "varied_reserved_gap_sd", "1", 0.5, 0.0, 0.0, 1.0,
+     "measured: 29 published runs of samples of all lengths (data/groundtruth_modern, swift_bench2024), "
+     "what was reserved beside the predicted peak of allocated memory over what is predicted beside it",
+     "intervals of reserved and total memory where lengths vary: of what is reserved and not allocated"},
     {Coefficient::activation_model_sd, "activation_model_sd", "1", 0.05, 0.0, 0.0, 0.3,
      "assumed: spread of measured activation memory around the graph's sum",
      "intervals and probability"},

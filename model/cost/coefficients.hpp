@@ -37,6 +37,7 @@ enum class Coefficient {
   allocator_fragmentation,
   reserved_gap_share,
   played_reserved_sd,
+  varied_reserved_gap_sd,
   activation_model_sd,
   model_state_sd,
   megatron_memory_sd,

@@ -344,13 +344,37 @@ bool needs_mask(const Context& c) {
   return false;
 }
 
+bool made_by_masking_utils(const Context& c) { return c.acts(ReleaseRule::masks_by_utilities); }
+
+DType mask_dtype(const Context& c) {
+  const bool booleans = c.attention == Attention::sdpa && made_by_masking_utils(c);
+  return booleans ? DType::boolean : c.options.dtype;
+}
+
+Tensor make_mask(Tape& t, const Context& c) {
+  const Shape shape{c.batch, 1, c.sequence, c.sequence};
+  const Tensor causal = t.empty(Shape{1, 1, c.sequence, c.sequence}, DType::boolean);
+  t.launch({.name = "le", .kind = OpKind::fill, .traffic = causal.bytes()});
+  const Tensor allowed = t.empty(shape, DType::boolean);
+  t.launch({.name = "bitwise_and", .traffic = allowed.bytes() + causal.bytes()});
+  if (mask_dtype(c) == DType::boolean) return allowed;
+  const Tensor numbers = t.empty(shape, mask_dtype(c));
+  t.launch({.name = "where", .traffic = numbers.bytes() + allowed.bytes()});
+  return numbers;
+}
+
 Tensor mask(Tape& t, const Context& c, Slot slot) {
+  const DType dtype = mask_dtype(c) == DType::boolean ? DType::boolean : t.dtype();
   return t.shared(
-      static_cast<std::int32_t>(slot), Shape{c.batch, 1, c.sequence, c.sequence}, t.dtype());
+      static_cast<std::int32_t>(slot), Shape{c.batch, 1, c.sequence, c.sequence}, dtype);
 }
 
 // _update_causal_mask: full(min), triu, times a comparison, expand and clone, padding filled in.
 void share_mask(Tape& t, const Context& c, Slot slot) {
+  if (mask_dtype(c) == DType::boolean) {
+    t.share(static_cast<std::int32_t>(slot), make_mask(t, c));
+    return;
+  }
   const Shape square{c.sequence, c.sequence};
   Tensor causal = t.empty(square, t.dtype());
   t.launch({.name = "full", .kind = OpKind::fill, .traffic = causal.bytes()});

@@ -121,6 +121,11 @@ Tensor token_embedding(Tape& t, const Context& c, std::string_view module);
 // --- masks ---
 // Whether the layers are given a mask tensor.
 bool needs_mask(const Context& c);
+// transformers' masking_utils: booleans for sdpa, whose call makes numbers of them; numbers to add
+// for eager attention. Comparisons of positions, "and" with the batch's mask.
+bool made_by_masking_utils(const Context& c);
+DType mask_dtype(const Context& c);
+Tensor make_mask(Tape& t, const Context& c);
 void share_mask(Tape& t, const Context& c, Slot slot = Slot::mask);
 Tensor mask(Tape& t, const Context& c, Slot slot = Slot::mask);
 

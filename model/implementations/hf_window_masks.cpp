@@ -6,8 +6,6 @@ namespace zeroplan::hf {
 
 namespace {
 
-bool made_by_masking_utils(const Context& c) { return c.acts(ReleaseRule::masks_by_utilities); }
-
 // Before 4.53 these classes made a causal mask for sdpa too, and each sliding layer its own of it.
 bool masks_in_layers(const Context& c) {
   const std::string_view type = c.model.model_type;
@@ -34,23 +32,6 @@ bool needs_window(const Context& c) {
 }
 
 Shape mask_shape(const Context& c) { return Shape{c.batch, 1, c.sequence, c.sequence}; }
-
-DType mask_dtype(const Context& c) {
-  const bool booleans = c.attention == Attention::sdpa && made_by_masking_utils(c);
-  return booleans ? DType::boolean : c.options.dtype;
-}
-
-// Comparisons of positions, "and" with the batch's mask; for eager attention the numbers to add.
-Tensor make_mask(Tape& t, const Context& c) {
-  const Tensor causal = t.empty(Shape{1, 1, c.sequence, c.sequence}, DType::boolean);
-  t.launch({.name = "le", .kind = OpKind::fill, .traffic = causal.bytes()});
-  const Tensor allowed = t.empty(mask_shape(c), DType::boolean);
-  t.launch({.name = "bitwise_and", .traffic = allowed.bytes() + causal.bytes()});
-  if (mask_dtype(c) == DType::boolean) return allowed;
-  const Tensor numbers = t.empty(mask_shape(c), mask_dtype(c));
-  t.launch({.name = "where", .traffic = numbers.bytes() + allowed.bytes()});
-  return numbers;
-}
 
 // torch.where(torch.tril(torch.ones_like(mask, dtype=bool), -window), min, mask)
 Tensor cut_to_window(Tape& t, const Context& c, const Tensor& causal) {

@@ -348,59 +348,6 @@ void resolve_degrees(Resolver& r) {
   check_model_parallel(r);
 }
 
-std::optional<double> positive_number(Resolver& r,
-                                      const Json& object,
-                                      const char* key,
-                                      double otherwise) {
-  const Json* value = object.find(key);
-  if (value == nullptr || value->is_null()) return otherwise;
-  constexpr double kLeast = 1e-9;
-  constexpr double kMost = 1e15;  // counts stay exact in a double
-  const bool good = value->is_number() && value->as_number() >= kLeast;
-  if (good && value->as_number() <= kMost) return value->as_number();
-  const Origin origin = r.origin(ScenarioKey::dataset);
-  r.problem(
-      {origin.file, origin.pointer + "/" + key}, "a number from 1e-9 to 1e15", value->describe());
-  return std::nullopt;
-}
-
-void resolve_dataset(Resolver& r) {
-  const Said* said = r.scenario.find(ScenarioKey::dataset);
-  if (said == nullptr) return;
-  const Json& object = said->value;
-  if (!object.is_object()) {
-    r.problem(said->origin, "an object {\"samples\": 20000, ...}", object.describe());
-    return;
-  }
-  constexpr std::string_view kKeys[] = {"samples", "epochs", "mean_tokens", "padding"};
-  for (const auto& [key, value] : object.members()) {
-    if (r.problems.size() >= kMostProblems) break;
-    if (std::find(std::begin(kKeys), std::end(kKeys), key) == std::end(kKeys)) {
-      r.problem({said->origin.file, said->origin.pointer + "/" + pointer_token(key)},
-                "a key of dataset",
-                in_quotes(key),
-                did_you_mean(key, kKeys));
-    }
-  }
-  Dataset dataset;
-  dataset.samples = static_cast<std::int64_t>(positive_number(r, object, "samples", 0).value_or(0));
-  dataset.epochs = positive_number(r, object, "epochs", 1).value_or(1);
-  const double tokens = positive_number(r, object, "mean_tokens", 0).value_or(0);
-  if (tokens > 0) dataset.mean_tokens = tokens;
-  if (const Json* padding = object.find("padding")) {
-    const auto found = padding->is_string()
-                           ? find(kPaddingNames, std::string_view(padding->as_string()))
-                           : std::nullopt;
-    if (!found) {
-      r.problem({said->origin.file, said->origin.pointer + "/padding"},
-                "one of longest, max, packed",
-                padding->describe());
-    }
-    dataset.padding = found.value_or(Padding::longest);
-  }
-  r.plan.workload.dataset = dataset;
-}
-
 // What DeepSpeed would refuse or ignore is said, and the rest is predicted all the same: files from
 // reports and papers are often incomplete.
 void report_startup(Resolver& r) {

@@ -30,7 +30,15 @@ Json method_json(const Workload& workload) {
 Json dataset_json(const Dataset& dataset) {
   Json object = Json::object({{"samples", dataset.samples}, {"epochs", dataset.epochs}});
   if (dataset.mean_tokens) object["mean_tokens"] = *dataset.mean_tokens;
+  if (dataset.tokens_sd) object["tokens_sd"] = *dataset.tokens_sd;
+  if (!dataset.lengths.empty()) {
+    Json lengths = Json::array();
+    for (const std::int64_t tokens : dataset.lengths) lengths.push_back(tokens);
+    object["lengths"] = lengths;
+  }
+  if (dataset.longer != LongSamples::cut) object["longer"] = name(kLongSamplesNames, dataset.longer);
   object["padding"] = name(kPaddingNames, dataset.padding);
+  if (dataset.pad_to_multiple_of > 1) object["pad_to_multiple_of"] = dataset.pad_to_multiple_of;
   return object;
 }
 

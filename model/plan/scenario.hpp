@@ -49,6 +49,7 @@ enum class ScenarioKey {
   tensor_parallel,
   sequence_parallel,
   dataset,
+  lengths,
   deepspeed_version,
   torch_version,
   transformers_version,

@@ -37,6 +37,14 @@ ReductionCard reduction_card(const Plan& plan, int capability) {
   return {plan.cluster.gpu.sm_count.value, threads_per_multiprocessor(capability)};
 }
 
+// Rows that end in padding: what collators make of samples of different lengths.
+bool has_padded_rows(const Workload& workload) {
+  if (!workload.dataset || !workload.dataset->tells_lengths()) return false;
+  const bool alone = workload.micro_batch_size == 1;
+  return workload.dataset->padding == Padding::max ||
+         (workload.dataset->padding == Padding::longest && !alone);
+}
+
 }  // namespace
 
 GraphOptions graph_options(const Plan& plan) {
@@ -59,6 +67,7 @@ GraphOptions graph_options(const Plan& plan) {
   const ComputeCapability& capability = plan.cluster.gpu.compute_capability;
   options.compute_capability = capability.major * 10 + capability.minor;
   options.card = reduction_card(plan, options.compute_capability);
+  options.mask = has_padded_rows(workload) ? MaskKind::padded : MaskKind::none;
   options.fused_loss = workload.fused_loss;
   options.tiled_mlp = workload.tiled_mlp;
   options.use_cache = workload.use_cache;

@@ -101,7 +101,11 @@ Json to_json(const StepResult& result) {
                         ? Json()
                         : Json::object({{"steps", result.job_steps},
                                         {"seconds", number(result.job_seconds.seconds())},
-                                        {"padded_length", result.job_padded_length}});
+                                        {"padded_length", result.job_padded_length},
+                                        {"padding_share",
+                                         result.job_padding_share
+                                             ? Json(number(*result.job_padding_share))
+                                             : Json()}});
   document["intervals"] =
       Json::object({{"peak_allocated_bytes",
                      Json::array({result.peak_allocated_interval.low.count(),

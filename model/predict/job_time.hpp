@@ -1,8 +1,8 @@
 // Steps and hours of a whole training run from `dataset`: how many optimizer steps the frontend
 // makes of the samples, and how long one takes when most samples are shorter than the longest.
 //
-// Memory follows the longest sample (sequence_length); speed follows the tokens that a micro-batch
-// is padded to.
+// Memory follows the longest sample (sequence_length) and the lengths that came before it
+// (varied_lengths.hpp); speed follows the tokens that a micro-batch is padded to.
 #pragma once
 
 #include <optional>
@@ -17,6 +17,8 @@ struct JobTime {
   std::int64_t steps = 0;
   Seconds seconds;
   double padded_length = 0.0;  // tokens a sequence of a micro-batch has, on average
+  // Of the tokens that are computed, those that only fill a sequence up; none: lengths not told.
+  std::optional<double> padding_share;
   std::vector<std::string> assumptions;
 };
 
@@ -34,13 +36,6 @@ struct JobTime {
 // utils/data/distributed.py, deepspeed/runtime/engine.py is_gradient_accumulation_boundary.
 // Checked by tests/unit/job_time_test.cpp.
 std::int64_t job_steps(const Plan& plan);
-
-// [J2] Expected longest of b samples whose lengths are exponential, longer ones cut at S as
-// tokenizers truncate them:
-//   L(b) = integral over x from 0 to S of 1 - (1 - exp(-x / l))^b,   with l so that L(1) = mean
-// A sample's length is unknown but for its mean and its end; the exponential assumes least.
-// Checked by tests/unit/job_time_test.cpp.
-double expected_longest(double mean, double longest, std::int64_t samples);
 
 // Without a dataset or samples: nothing. `full_step`: a step in which every sequence is
 // sequence_length long. Shorter ones are predicted at their own length (step_time of a plan whose

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/predict/varied_lengths.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -26,7 +28,7 @@ bool plays_every_request(const Plan& plan) {
   const bool adapters_sharded =
       workload.engine == TrainingEngine::fsdp && workload.method != Method::full;
   return has_torch_allocator(plan) && workload.implementation == Implementation::hf &&
-         workload.method != Method::qlora && !adapters_sharded && plan.stages.empty();
+         !adapters_sharded && plan.stages.empty();
 }
 
 Bytes usually_reserved(const Plan& plan, Bytes allocated) {
@@ -51,6 +53,10 @@ void take_memory_intervals(const Plan& plan,
   double gap_sd = 0.0;
   if (played && plays_every_request(plan)) {
     gap_sd = (allocated + gap) * plan.coefficients[Coefficient::played_reserved_sd];
+    // Which lengths come one after the other, and how many, differs between runs.
+    if (!varied_lengths(plan).empty()) {
+      gap_sd = std::hypot(gap_sd, gap * plan.coefficients[Coefficient::varied_reserved_gap_sd]);
+    }
   } else if (has_torch_allocator(plan)) {
     gap = static_cast<double>(
         (usually_reserved(plan, gpu.peak_allocated) - gpu.peak_allocated).count());

@@ -136,6 +136,7 @@ StepResult predict_ranks(const Plan& plan, const Ranks& ranks, const PredictOpti
     result.job_steps = job->steps;
     result.job_seconds = job->seconds;
     result.job_padded_length = job->padded_length;
+    result.job_padding_share = job->padding_share;
     for (const std::string& sentence : job->assumptions) result.assumptions.push_back(sentence);
   }
   result.warnings = plan.warnings;

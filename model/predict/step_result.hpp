@@ -123,6 +123,8 @@ struct StepResult {
   std::int64_t job_steps = 0;                  // 0: no dataset given
   Seconds job_seconds;
   double job_padded_length = 0.0;  // tokens of a sequence, on average
+  // Of the tokens that are computed, those that only fill sequences up; none: lengths not told.
+  std::optional<double> job_padding_share;
   Interval<Bytes> peak_allocated_interval;
   Interval<Bytes> peak_reserved_interval;
   Interval<Bytes> peak_total_interval;

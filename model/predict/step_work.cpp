@@ -41,14 +41,19 @@ ModelGraph graph_of(const Plan& plan) {
 
 }  // namespace
 
-StepWork step_work(const Plan& plan) {
-  StepWork work;
+ModelGraph step_graph(const Plan& plan) {
   try {
-    work.graph = graph_of(plan);
-    work.graph.buffers += scales_beside_deepspeed(plan);
+    ModelGraph graph = graph_of(plan);
+    graph.buffers += scales_beside_deepspeed(plan);
+    return graph;
   } catch (const InputError& error) {
     throw with_origins(error, plan);
   }
+}
+
+StepWork step_work(const Plan& plan) {
+  StepWork work;
+  work.graph = step_graph(plan);
   work.activations = activation_timeline(work.graph);
   if (runs_deepspeed(plan.workload) && plan.engine.stage == 3)
     work.gathers = gather_timeline(plan, work.graph);

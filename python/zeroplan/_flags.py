@@ -69,6 +69,8 @@ class RunFlags(TypedDict, total=False):
     sequence_parallel: int
     dataset: Union[str, Dict[str, Any]]
     """{"samples": 20000, "epochs": 3, "mean_tokens": 512, "padding": "longest"}."""
+    lengths: Union[File, List[int]]
+    """Tokens of each sample, or a file of them."""
     deepspeed: str
     """Release: "0.19.6"."""
     torch: str

@@ -201,7 +201,9 @@ class Watch:
             return
         if self.prediction is not None:
             self._tell(self._comparison(self.prediction, self.measured))
-        if self._measurements is not None:
+        if self._measurements is not None and self._lengths_vary():
+            self._tell("zeroplan: no measurement is kept: lengths vary, and three steps show few of them")
+        elif self._measurements is not None:
             self._append(self._measurements)
 
     def explain(self, error: BaseException) -> str:
@@ -216,6 +218,10 @@ class Watch:
         return ended.out or ended.log
 
     # --- measuring
+
+    def _lengths_vary(self) -> bool:
+        dataset = self.flags.get("dataset")
+        return "lengths" in self.flags or (isinstance(dataset, dict) and "lengths" in dataset)
 
     def _tell(self, text: str) -> None:
         if rank() == 0:
@@ -271,6 +277,9 @@ class Watch:
         if measured.step_seconds is not None:
             before_s = predicted.step.seconds
             lines.append(f"  a step: {before_s:.3g} s, {measured.step_seconds:.3g} s{_error(before_s, measured.step_seconds)}")
+        if self._lengths_vary():
+            lines.append("  lengths vary: the longest micro-batches, of which the predicted peaks are, may come later")
+            return "\n".join(lines)
         difference, name = max(off[2:])
         if difference > 0.05 * measured.peak_allocated_bytes:
             lines.append(f"  what is off: {name}")

@@ -66,7 +66,8 @@ class Words:
             return str(os.fspath(value))
         if isinstance(value, (dict, list)):
             text = json.dumps(value)
-            return text if len(text) < _LONGEST_WORD else self.file(f"{name}.json", text)
+            named = name in _FILES or len(text) >= _LONGEST_WORD
+            return self.file(f"{name}.json", text) if named else text
         return str(value)
 
     def file(self, name: str, text: str) -> str:
@@ -82,6 +83,8 @@ class Words:
 _SWITCHES = frozenset({"all", "force", "require_fit", "together", "time", "strict"})
 # {"stage": 3, "micro_batch_size": (1, 8), "offload": ["none", "cpu"]}: said once for each key.
 _REPEATED = frozenset({"fix", "search"})
+# Flags that name a file: lists go there.
+_FILES = frozenset({"lengths"})
 
 
 def _range(value: Any) -> str:

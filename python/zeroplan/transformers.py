@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ._runs import read_run
 from ._watch import DoesNotFit, Watch, releases
@@ -26,7 +26,8 @@ class PlanCallback(TrainerCallback):
     an out-of-memory error was.
 
     cluster: "2x8xH100"; else the GPUs that the job has. sequence_length: in tokens; else max_length of TRL's
-    arguments, else the length of the data's first sample. on_misfit: "warn", or "raise" to stop before the first step
+    arguments, else the length of the longest of 512 samples. Where these differ in length, the prediction is of
+    micro-batches padded to their longest sample. on_misfit: "warn", or "raise" to stop before the first step
     (DoesNotFit, on every rank). measurements: a file that gets a line for `zeroplan validate` and `calibrate`. Other
     keywords are flags of `zeroplan.simulate`, and count over what the run says.
     """
@@ -77,8 +78,11 @@ class PlanCallback(TrainerCallback):
 
     def _flags(self, args: Any, model: Any, loader: Any) -> Dict[str, Any]:
         run = read_run(args)
-        if run.get("sequence_length") is None:
-            run["sequence_length"] = _length_of_data(loader)
+        lengths = _lengths_of_data(loader)
+        if lengths and run.get("sequence_length") is None:
+            run["sequence_length"] = max(lengths)
+        if len(set(lengths)) > 1 and "lengths" not in self._said:
+            run.setdefault("dataset", {"samples": len(loader.dataset), "lengths": lengths, "padding": "longest"})
         return question(model, None, {**releases(), **run}, self._said)
 
     def _explain_what_ends_the_program(self) -> None:
@@ -101,14 +105,21 @@ class _Hook:
             print(self._watch.explain(error), file=sys.stderr, flush=True)
 
 
-def _length_of_data(loader: Any) -> Optional[int]:
-    """Tokens of the first sample of data with indices; None for others."""
+_MOST_SAMPLES = 512
+
+
+def _lengths_of_data(loader: Any) -> List[int]:
+    """Tokens of samples, evenly spread over data with indices, as they go into the collator; empty for others."""
     dataset = getattr(loader, "dataset", None)
-    if dataset is None or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__") or len(dataset) == 0:
-        return None
-    sample = dataset[0]
-    ids = sample.get("input_ids") if hasattr(sample, "get") else None
-    try:
-        return len(ids) if ids is not None else None
-    except TypeError:
-        return None
+    if dataset is None or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        return []
+    count = len(dataset)
+    lengths = []
+    for i in range(min(count, _MOST_SAMPLES)):
+        sample = dataset[i * count // min(count, _MOST_SAMPLES)]
+        ids = sample.get("input_ids") if hasattr(sample, "get") else None
+        try:
+            lengths.append(len(ids))  # type: ignore[arg-type,unused-ignore]
+        except TypeError:
+            return []
+    return lengths

@@ -11,14 +11,14 @@ constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
 
 }  // namespace
 
-DdpWriter::DdpWriter(const Plan& plan, const StepWork& work)
+DdpWriter::DdpWriter(const Plan& plan, const StepWork& work, std::span<const ModelGraph> varied)
     : plan_(plan),
       config_(plan.ddp),
       work_(work),
       memory_(torch_engine_memory(plan, work)),
       writer_(rank_.program),
       tasks_(plan, writer_),
-      graph_(plan, work.graph, writer_, tasks_),
+      graphs_(plan, work.graph, varied, writer_, tasks_),
       communicators_(plan.cluster, writer_),
       group_(communicators_.group_of(config_.ranks)),
       slots_(plan.engine_parameters.size()),
@@ -32,9 +32,13 @@ DdpWriter::DdpWriter(const Plan& plan, const StepWork& work)
 
 RankProgram DdpWriter::write() {
   write_initialisation();
-  rank_.first_steps.push_back(write_step(true));
   // The second step begins with new buckets (Reducer::rebuild_buckets).
-  rank_.first_steps.push_back(write_step(false));
+  const std::size_t first_steps = std::max<std::size_t>(
+      2, steps_of_varied(graphs_.varied(), config_.gradient_accumulation_steps));
+  for (std::size_t i = 0; i < first_steps; ++i) {
+    rank_.first_steps.push_back(write_step(i == 0, graphs_.varied() > 0));
+  }
+  graphs_.select(0);
   rank_.steady = write_step(false);
   return std::move(rank_);
 }
@@ -134,17 +138,16 @@ void DdpWriter::allocate_buffers(BufferLifetime lifetime) {
   }
 }
 
-StepSections DdpWriter::write_step(bool first) {
+StepSections DdpWriter::write_step(bool first, bool varies) {
   StepSections step;
   const bool rebuilds = rank_.first_steps.size() == 1;
-  const int G = config_.gradient_accumulation_steps;
-  constexpr int kWritten = 4;  // the middle ones are alike from the second on
-  for (int micro_step = 0; micro_step < G; ++micro_step) {
-    const bool repeats = G > kWritten && micro_step == 2;
-    const bool new_buckets = rebuilds && micro_step == 0;
-    step.micro_steps.push_back({write_micro_step(micro_step, new_buckets), repeats ? G - 3 : 1});
-    if (repeats) micro_step = G - 2;
-  }
+  write_micro_steps(config_.gradient_accumulation_steps,
+                    varies ? graphs_.varied() : 1,
+                    step.micro_steps,
+                    [&](int micro_step) {
+                      if (varies) graphs_.select_next_varied();
+                      return write_micro_step(micro_step, rebuilds && micro_step == 0);
+                    });
   step.optimizer = write_optimizer_step(first);
   return step;
 }
@@ -159,14 +162,14 @@ Section DdpWriter::write_micro_step(int micro_step, bool rebuilds) {
   next_bucket_ = 0;
   for (Bucket& bucket : buckets_) bucket.missing = bucket.content.parameters.size();
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
-  graph_.begin_micro_batch();
-  for (const PassStep& pass : graph_.passes()) write_pass(pass);
+  graphs_.current().begin_micro_batch();
+  for (const PassStep& pass : graphs_.current().passes()) write_pass(pass);
   // Autocast's copies that no backward pass has taken: of weights that are not trained.
   for (ParameterSlots& slots : slots_) drop_cast(slots);
-  graph_.release_loss();
+  graphs_.current().release_loss();
   if (reduces_) finish_buckets();
-  graph_.release_outputs();
-  graph_.end_micro_batch();
+  graphs_.current().release_outputs();
+  graphs_.current().end_micro_batch();
   return writer_.since(begin);
 }
 
@@ -178,7 +181,7 @@ void DdpWriter::write_pass(const PassStep& pass) {
     writer_.mark(Phase::backward);
   }
   cast_weights(pass);
-  graph_.write(
+  graphs_.current().write(
       pass,
       [](const Event&) {},
       [this](std::int32_t index, SlotIndex slot) { take_gradient(index, slot); });

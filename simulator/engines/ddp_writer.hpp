@@ -5,6 +5,7 @@
 // torch/csrc/distributed/c10d/reducer.cpp, aten/src/ATen/autocast_mode.cpp (cached_cast).
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "model/engine/ddp.hpp"
@@ -12,7 +13,7 @@
 #include "model/predict/step_work.hpp"
 #include "model/predict/torch_memory.hpp"
 #include "simulator/engines/communicators.hpp"
-#include "simulator/engines/graph_writer.hpp"
+#include "simulator/engines/graph_writers.hpp"
 #include "simulator/engines/rank_program.hpp"
 #include "simulator/task_table.hpp"
 
@@ -20,8 +21,9 @@ namespace zeroplan {
 
 class DdpWriter {
  public:
-  // Both must outlive the writer.
-  DdpWriter(const Plan& plan, const StepWork& work);
+  // `varied`: graphs of micro-batches before the longest (varied_lengths.hpp). All must outlive the
+  // writer.
+  DdpWriter(const Plan& plan, const StepWork& work, std::span<const ModelGraph> varied);
 
   RankProgram write();
 
@@ -46,7 +48,7 @@ class DdpWriter {
   void synchronize(const std::vector<Bytes>& states);
   void make_buckets(const DdpConfig& config, std::span<const std::int32_t> gradient_order);
   void allocate_buffers(BufferLifetime lifetime);
-  StepSections write_step(bool first);
+  StepSections write_step(bool first, bool varies = false);
   Section write_micro_step(int micro_step, bool rebuilds);
   Section write_optimizer_step(bool first);
   void write_pass(const PassStep& pass);
@@ -70,7 +72,7 @@ class DdpWriter {
   RankProgram rank_;
   ProgramWriter writer_;
   TaskTable tasks_;
-  GraphWriter graph_;
+  GraphWriters graphs_;
   Communicators communicators_;
   CollectiveGroup group_;
   std::vector<Bucket> buckets_;

@@ -21,9 +21,11 @@ constexpr BufferLifetime kConsumedByStep[] = {BufferLifetime::window_to_step,
                                               BufferLifetime::boundary_to_step,
                                               BufferLifetime::after_boundary};
 
-// As many as the stage has alive, or as the played step has micro-batches.
-std::int64_t played_live_micro_batches(const Plan& plan, const EngineConfig& config) {
-  return std::min<std::int64_t>(live_micro_batches(plan), config.gradient_accumulation_steps);
+// Alive at once: as many as the pipeline's stage has, or as the played step has micro-batches.
+std::size_t played_micro_batches(const Plan& plan, const EngineConfig& config) {
+  if (plan.stages.empty()) return 1;
+  return static_cast<std::size_t>(
+      std::min<std::int64_t>(live_micro_batches(plan), config.gradient_accumulation_steps));
 }
 
 // Of each parameter the leaf module around it, -1 where there is none; empty without leaf modules.
@@ -48,17 +50,19 @@ bool waits_before_micro_steps(const Plan& plan) {
          plan.ds_config.boolean(Knob::timers_throughput_synchronized).value_or(true);
 }
 
-DeepSpeedWriter::DeepSpeedWriter(const Plan& plan, const StepWork& work, const EngineConfig& config)
+DeepSpeedWriter::DeepSpeedWriter(const Plan& plan,
+                                 const StepWork& work,
+                                 std::span<const ModelGraph> varied,
+                                 const EngineConfig& config)
     : plan_(plan),
       work_(work),
       config_(config),
       writer_(rank_.program),
       tasks_(plan, writer_),
+      graphs_(plan, work.graph, varied, writer_, tasks_, played_micro_batches(plan, config)),
       communicators_(plan.cluster, writer_, plan.degrees.tensor),
       buffers_(engine_buffers(config, plan.engine_parameters)),
       reducer_(config, plan.engine_parameters) {
-  const std::int64_t alive = plan.stages.empty() ? 1 : played_live_micro_batches(plan, config);
-  for (std::int64_t i = 0; i < alive; ++i) graphs_.emplace_back(plan, work.graph, writer_, tasks_);
   writer_.add_stream("compute");
   if (tasks_.on_cpu_ranks()) {
     rank_.expandable_segments = true;  // nothing is kept in segments
@@ -122,8 +126,13 @@ RankProgram DeepSpeedWriter::write() {
   write_initialisation();
   // Stage 3 records its trace in the first step; the second is the first with persistent weights
   // resident (fetch_step.hpp). Elsewhere optimizer states appear in the first.
-  rank_.first_steps.push_back(write_step(true));
-  if (config_.stage == 3) rank_.first_steps.push_back(write_step(false));
+  const std::size_t first_steps =
+      std::max<std::size_t>(config_.stage == 3 ? 2 : 1,
+                            steps_of_varied(graphs_.varied(), config_.gradient_accumulation_steps));
+  for (std::size_t i = 0; i < first_steps; ++i) {
+    rank_.first_steps.push_back(write_step(i == 0, graphs_.varied() > 0));
+  }
+  graphs_.select(0);
   rank_.steady = write_step(false);
   // Of the communicators, the one whose members' programs may differ: partitions cut through
   // parameters in stages 1 and 2 alone. Ulysses' and tensor-parallel peers are taken to keep up.
@@ -134,22 +143,20 @@ RankProgram DeepSpeedWriter::write() {
   return std::move(rank_);
 }
 
-StepSections DeepSpeedWriter::write_step(bool first) {
+StepSections DeepSpeedWriter::write_step(bool first, bool varies) {
   StepSections step;
   if (!plan_.stages.empty()) {
     step.micro_steps.push_back({write_pipeline(), 1});
     step.optimizer = write_optimizer_step(first);
     return step;
   }
-  const int G = config_.gradient_accumulation_steps;
-  // The middle ones are alike from the second on: the first of them may find another state of the
-  // fetches than it leaves.
-  constexpr int kWritten = 4;
-  for (int micro_step = 0; micro_step < G; ++micro_step) {
-    const bool repeats = G > kWritten && micro_step == 2;
-    step.micro_steps.push_back({write_micro_step(micro_step), repeats ? G - 3 : 1});
-    if (repeats) micro_step = G - 2;
-  }
+  write_micro_steps(config_.gradient_accumulation_steps,
+                    varies ? graphs_.varied() : 1,
+                    step.micro_steps,
+                    [&](int micro_step) {
+                      if (varies) graphs_.select_next_varied();
+                      return write_micro_step(micro_step);
+                    });
   step.optimizer = write_optimizer_step(first);
   return step;
 }
@@ -190,7 +197,7 @@ Section DeepSpeedWriter::write_pipeline() {
   const auto stages = static_cast<std::int64_t>(plan_.stages.size());
   for (const PipelineSlot& slot :
        pipeline_slots(config_.gradient_accumulation_steps, stages, plan_.stage)) {
-    select(static_cast<std::size_t>(slot.micro_batch) % graphs_.size());
+    graphs_.select(static_cast<std::size_t>(slot.micro_batch));
     writer_.set_label(-1);
     const std::vector<PassStep>& passes = graph().passes();
     const auto turn = std::find_if(passes.begin(), passes.end(), [](const PassStep& pass) {
@@ -211,11 +218,6 @@ Section DeepSpeedWriter::write_pipeline() {
     micro_step_active_ = false;
   }
   return writer_.since(begin);
-}
-
-void DeepSpeedWriter::select(std::size_t buffer) {
-  graphs_[buffer].take_workspaces(graphs_[graph_at_]);
-  graph_at_ = buffer;
 }
 
 void DeepSpeedWriter::begin_backward(int micro_step) {

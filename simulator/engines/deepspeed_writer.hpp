@@ -30,7 +30,7 @@
 #include "model/predict/step_memory.hpp"
 #include "model/predict/step_work.hpp"
 #include "simulator/engines/communicators.hpp"
-#include "simulator/engines/graph_writer.hpp"
+#include "simulator/engines/graph_writers.hpp"
 #include "simulator/engines/rank_program.hpp"
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
@@ -44,8 +44,12 @@ bool waits_before_micro_steps(const Plan& plan);
 
 class DeepSpeedWriter {
  public:
-  // `config` is the rank's own; plan and work must outlive the writer.
-  DeepSpeedWriter(const Plan& plan, const StepWork& work, const EngineConfig& config);
+  // `config` is the rank's own; `varied`: graphs of micro-batches before the longest
+  // (varied_lengths.hpp). All must outlive the writer.
+  DeepSpeedWriter(const Plan& plan,
+                  const StepWork& work,
+                  std::span<const ModelGraph> varied,
+                  const EngineConfig& config);
 
   // For the ranks that are not played (GradientReducer::keep_for_slowest_owner).
   void stand_in_for_peers() { reducer_.keep_for_slowest_owner(); }
@@ -84,10 +88,9 @@ class DeepSpeedWriter {
 
   // deepspeed_writer.cpp: the run, its buffers, the passes
   bool is_followed(const EngineBuffer& buffer) const;
-  StepSections write_step(bool first);
+  StepSections write_step(bool first, bool varies = false);
   Section write_micro_step(int micro_step);
   Section write_pipeline();
-  void select(std::size_t buffer);
   void begin_backward(int micro_step);
   Section write_optimizer_step(bool first);
   void write_pass(const PassStep& pass);
@@ -164,10 +167,9 @@ class DeepSpeedWriter {
   RankProgram rank_;
   ProgramWriter writer_;
   TaskTable tasks_;
-  std::vector<GraphWriter> graphs_;  // one for each micro-batch that a pipeline has alive, or one
-  std::size_t graph_at_ = 0;         // whose passes are being written
-  GraphWriter& graph() { return graphs_[graph_at_]; }
-  const GraphWriter& graph() const { return graphs_[graph_at_]; }
+  GraphWriters graphs_;
+  GraphWriter& graph() { return graphs_.current(); }
+  const GraphWriter& graph() const { return graphs_.current(); }
   Communicators communicators_;
 
   StreamId reduce_ = kComputeStream;

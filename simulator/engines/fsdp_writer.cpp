@@ -12,10 +12,6 @@ constexpr MemoryCategory kGradients = MemoryCategory::gradients;
 constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
 constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
 
-// _limiter_utils.py _FreeEventQueue: two gathered units may be on their way to be freed; before a
-// third gather the host waits for the older one.
-constexpr std::int64_t kGathersAhead = 1;
-
 // Whether no later event computes with the unit: its flat parameter's gradient is complete.
 bool is_last_use(const std::vector<FsdpEvent>& events, std::size_t i) {
   for (std::size_t j = i + 1; j < events.size(); ++j) {
@@ -34,7 +30,7 @@ int next_compute(const std::vector<FsdpEvent>& events, std::size_t i) {
 
 }  // namespace
 
-FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work)
+FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work, std::span<const ModelGraph> varied)
     : plan_(plan),
       config_(plan.fsdp),
       work_(work),
@@ -42,7 +38,7 @@ FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work)
       memory_(torch_engine_memory(plan, work)),
       writer_(rank_.program),
       tasks_(plan, writer_),
-      graph_(plan, work.graph, writer_, tasks_),
+      graphs_(plan, work.graph, varied, writer_, tasks_),
       communicators_(plan.cluster, writer_),
       slots_(fsdp_.units.size()),
       buffer_held_(memory_.buffers.size(), false) {
@@ -50,7 +46,7 @@ FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work)
   unshard_ = writer_.add_stream("unshard");
   prepare_ = by_parameter() ? unshard_ : writer_.add_stream("pre-unshard");
   reduce_ = writer_.add_stream("reduce");
-  if (!by_parameter()) graph_.add_tied_parts_on(unshard_);
+  if (!by_parameter()) graphs_.add_tied_parts_on(unshard_);
   free_events_ = writer_.new_queue();
   find_adapters();
   for (UnitSlots& slots : slots_) {
@@ -70,7 +66,12 @@ FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work)
 
 RankProgram FsdpWriter::write() {
   write_initialisation();
-  rank_.first_steps.push_back(write_step(true));
+  const std::size_t first_steps = std::max<std::size_t>(
+      1, steps_of_varied(graphs_.varied(), config_.gradient_accumulation_steps));
+  for (std::size_t i = 0; i < first_steps; ++i) {
+    rank_.first_steps.push_back(write_step(i == 0, graphs_.varied() > 0));
+  }
+  graphs_.select(0);
   rank_.steady = write_step(false);
   return std::move(rank_);
 }
@@ -148,15 +149,15 @@ void FsdpWriter::allocate_buffers(BufferLifetime lifetime) {
   }
 }
 
-StepSections FsdpWriter::write_step(bool first) {
+StepSections FsdpWriter::write_step(bool first, bool varies) {
   StepSections step;
-  const int G = config_.gradient_accumulation_steps;
-  constexpr int kWritten = 4;  // the middle ones are alike from the second on
-  for (int micro_step = 0; micro_step < G; ++micro_step) {
-    const bool repeats = G > kWritten && micro_step == 2;
-    step.micro_steps.push_back({write_micro_step(micro_step), repeats ? G - 3 : 1});
-    if (repeats) micro_step = G - 2;
-  }
+  write_micro_steps(config_.gradient_accumulation_steps,
+                    varies ? graphs_.varied() : 1,
+                    step.micro_steps,
+                    [&](int micro_step) {
+                      if (varies) graphs_.select_next_varied();
+                      return write_micro_step(micro_step);
+                    });
   step.optimizer = write_optimizer_step(first);
   return step;
 }
@@ -179,7 +180,7 @@ Section FsdpWriter::write_micro_step(int micro_step) {
   writer_.mark(Phase::forward);
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
   if (micro_step == 0 && !by_parameter()) drop_gradients();
-  graph_.begin_micro_batch();
+  graphs_.current().begin_micro_batch();
   if (micro_step == 0 && rank_.first_steps.empty() && !by_parameter()) measure_gathered();
   const bool reduces = config_.reduces_every_micro_step || boundary;
   const auto events = fsdp_micro_step(config_, fsdp_.units, fsdp_.visits, boundary);
@@ -208,13 +209,13 @@ Section FsdpWriter::write_micro_step(int micro_step) {
     }
   }
   for (std::size_t unit = 0; unit < slots_.size(); ++unit) reshard(static_cast<int>(unit));
-  graph_.release_loss();
+  graphs_.current().release_loss();
   // _runtime_utils.py _post_backward_final_callback
   writer_.wait_stream(kComputeStream, reduce_);
   drop_sent();
   for (std::size_t unit = 0; unit < slots_.size(); ++unit) join_views(static_cast<int>(unit));
-  graph_.release_outputs();
-  graph_.end_micro_batch();
+  graphs_.current().release_outputs();
+  graphs_.current().end_micro_batch();
   return writer_.since(begin);
 }
 
@@ -298,14 +299,14 @@ void FsdpWriter::compute(const FsdpEvent& event) {
     backward_began_ = true;
     writer_.mark(Phase::backward);
   }
-  for (; next_pass_ < graph_.passes().size(); ++next_pass_) {
-    const PassStep& pass = graph_.passes()[next_pass_];
+  for (; next_pass_ < graphs_.current().passes().size(); ++next_pass_) {
+    const PassStep& pass = graphs_.current().passes()[next_pass_];
     const bool between = pass.pass == Pass::drop_outputs;
     const bool belongs =
         in_forward_phase(pass.pass) != event.backward &&
         fsdp_.unit_of_instance[static_cast<std::size_t>(pass.instance)] == event.unit;
     if (!between && !belongs) return;
-    graph_.write(
+    graphs_.current().write(
         pass,
         [&](const Event& module) { visit_adapter(event.unit, pass, module); },
         [&](std::int32_t parameter, SlotIndex slot) {
@@ -319,89 +320,6 @@ void FsdpWriter::compute(const FsdpEvent& event) {
     // Whose gradient of the input nobody asks for does not end before its block.
     for (Adapter& adapter : adapters_of(pass)) free_adapter(adapter);
   }
-}
-
-// Each adapter's matrix is a unit that its own hooks gather and free inside the block's passes: the
-// limiter then holds the host within two of them of the GPU, so that it reaches the next block's
-// gather only at the end of this one. FULL_SHARD; else they stay gathered with their block.
-bool FsdpWriter::gathers_adapters_apart() const {
-  return config_.sharding == Sharding::full && config_.shard_ranks > 1;
-}
-
-void FsdpWriter::find_adapters() {
-  adapter_ready_ = writer_.new_event();
-  const bool has_adapters = gathers_adapters_apart() &&
-                            std::any_of(fsdp_.units.begin(),
-                                        fsdp_.units.end(),
-                                        [](const FsdpUnit& unit) { return unit.are_adapters; });
-  adapters_.resize(work_.graph.blocks.size());
-  if (!has_adapters) return;
-  for (std::size_t b = 0; b < adapters_.size(); ++b) {
-    const Block& block = work_.graph.blocks[b];
-    std::vector<Adapter>& found = adapters_[b];
-    found.resize(block.modules.size());
-    for (std::size_t i = 0; i < block.modules.size(); ++i) {
-      const std::string weight = block.modules[i].name + ".weight";
-      for (const BlockParameter& parameter : block.parameters) {
-        if (!parameter.trainable || parameter.name != weight) continue;
-        found[i] = {parameter.numel, writer_.new_slot(), writer_.new_slot()};
-      }
-    }
-  }
-}
-
-std::vector<FsdpWriter::Adapter>& FsdpWriter::adapters_of(const PassStep& pass) {
-  const BlockInstance& instance = work_.graph.instances[static_cast<std::size_t>(pass.instance)];
-  return adapters_[static_cast<std::size_t>(instance.block)];
-}
-
-void FsdpWriter::visit_adapter(int unit, const PassStep& pass, const Event& event) {
-  if (unit_of(unit).adapters < 0 || !gathers_adapters_apart()) return;
-  Adapter& adapter = adapters_of(pass)[static_cast<std::size_t>(event.index)];
-  if (adapter.slot < 0) return;
-  if (event.kind == EventKind::module_enter) {
-    gather_adapter(unit_of(unit_of(unit).adapters), adapter);
-  } else {
-    free_adapter(adapter);
-  }
-}
-
-void FsdpWriter::gather_adapter(const FsdpUnit& unit, Adapter& adapter) {
-  if (adapter.holds_gathered) return;
-  adapter.holds_gathered = true;
-  const Elements shard = Elements::of(ceil_div(adapter.numel.count(), config_.shard_ranks));
-  const DType computed = computed_dtype(config_, unit);
-  const Bytes stored = shard * stored_dtype(config_, unit);
-  const Bytes gathered = shard * config_.shard_ranks * computed;
-  const bool casts = casts_shards(config_, unit);
-  if (casts) {
-    writer_.allocate(adapter.cast, shard * computed, kCommunication, prepare_);
-    writer_.issue(tasks_.kernel("cast shard", stored + shard * computed), prepare_);
-    writer_.wait_stream(unshard_, prepare_);
-  }
-  writer_.throttle(free_events_, kGathersAhead);
-  if (config_.offload) {
-    writer_.issue(host_copy(TaskKind::copy_to_device, stored), unshard_);
-  }
-  writer_.allocate(adapter.slot, gathered, kParameters, unshard_);
-  const CollectiveGroup group = communicators_.group_of(config_.shard_ranks);
-  communicators_.launch(
-      unshard_, tasks_.collective(Collective::all_gather, gathered, group), group, false);
-  writer_.record_event(adapter_ready_, unshard_);
-  if (casts) {
-    writer_.use_on_stream(adapter.cast, unshard_);
-    writer_.release(adapter.cast);
-  }
-  writer_.stream_wait(kComputeStream, adapter_ready_);
-  writer_.issue(tasks_.host("unit", tasks_.host_costs().fsdp_unit), kComputeStream);
-}
-
-void FsdpWriter::free_adapter(Adapter& adapter) {
-  if (!adapter.holds_gathered) return;
-  adapter.holds_gathered = false;
-  writer_.use_on_stream(adapter.slot, kComputeStream);
-  writer_.release(adapter.slot);
-  writer_.queue_event(free_events_, kComputeStream);
 }
 
 // The gradients of a unit's parameters become that of its flat parameter (autograd's split); an

@@ -6,6 +6,7 @@
 // torch 2.6 torch/distributed/fsdp/_runtime_utils.py, _flat_param.py, _limiter_utils.py.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "model/plan/plan.hpp"
@@ -13,7 +14,7 @@
 #include "model/predict/step_work.hpp"
 #include "model/predict/torch_memory.hpp"
 #include "simulator/engines/communicators.hpp"
-#include "simulator/engines/graph_writer.hpp"
+#include "simulator/engines/graph_writers.hpp"
 #include "simulator/engines/rank_program.hpp"
 #include "simulator/task_table.hpp"
 
@@ -21,8 +22,9 @@ namespace zeroplan {
 
 class FsdpWriter {
  public:
-  // Both must outlive the writer.
-  FsdpWriter(const Plan& plan, const StepWork& work);
+  // `varied`: graphs of micro-batches before the longest (varied_lengths.hpp). All must outlive the
+  // writer.
+  FsdpWriter(const Plan& plan, const StepWork& work, std::span<const ModelGraph> varied);
 
   RankProgram write();
 
@@ -48,6 +50,10 @@ class FsdpWriter {
     bool holds_copies = false;
   };
 
+  // _limiter_utils.py _FreeEventQueue: two gathered units may be on their way to be freed; before a
+  // third gather the host waits for the older one.
+  static constexpr std::int64_t kGathersAhead = 1;
+
   // A matrix that is a unit of its own; no slot: the module is none.
   struct Adapter {
     Elements numel;
@@ -59,22 +65,23 @@ class FsdpWriter {
   void write_initialisation();
   void wrap_unit(int unit);
   void measure_gathered();
-  StepSections write_step(bool first);
+  StepSections write_step(bool first, bool varies = false);
   Section write_micro_step(int micro_step);
   Section write_optimizer_step(bool first);
   void write_gpu_optimizer();
   void unshard(const FsdpEvent& event);
   void reshard(int unit);
   void compute(const FsdpEvent& event);
+  void join_views(int unit);
+  void reduce(const FsdpEvent& event);
+  void keep_shard(int unit);
+  // Adapters that are units of their own (fsdp_writer_adapters.cpp).
   bool gathers_adapters_apart() const;
   void find_adapters();
   void visit_adapter(int unit, const PassStep& pass, const Event& module);
   void gather_adapter(const FsdpUnit& unit, Adapter& adapter);
   void free_adapter(Adapter& adapter);
   std::vector<Adapter>& adapters_of(const PassStep& pass);
-  void join_views(int unit);
-  void reduce(const FsdpEvent& event);
-  void keep_shard(int unit);
   // fully_shard (fsdp_writer_parameters.cpp).
   bool by_parameter() const { return config_.version == 2; }
   void make_parameter_slots();
@@ -100,7 +107,7 @@ class FsdpWriter {
   RankProgram rank_;
   ProgramWriter writer_;
   TaskTable tasks_;
-  GraphWriter graph_;
+  GraphWriters graphs_;
   Communicators communicators_;
   StreamId unshard_ = kComputeStream;
   StreamId prepare_ = kComputeStream;  // what is gathered is cast, or brought from the host

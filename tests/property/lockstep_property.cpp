@@ -56,7 +56,7 @@ std::vector<PlannedRank> all_ranks(const Plan& plan, const StepWork& work) {
   for (int rank = 0; rank < plan.engine.data_parallel_ranks; ++rank) {
     EngineConfig config = plan.engine;
     config.rank = rank;
-    ranks.push_back({false, DeepSpeedWriter(plan, work, config).write()});
+    ranks.push_back({false, DeepSpeedWriter(plan, work, {}, config).write()});
   }
   return ranks;
 }

@@ -2,7 +2,8 @@
 """Trains what a measurement line describes: train.py LINE.json, with the scenario of docs/contract.md section 1.
 
 A program as users write it: it knows nothing of rehearsals. What a scenario cannot say stands under "program" of the
-line: {"fsdp": 2} for fully_shard, "fused" for the optimizer, "steps" (4).
+line: {"fsdp": 2} for fully_shard, "fused" for the optimizer, "steps" (4), "lengths": tokens of the micro-batches
+before the longest, which come last; "padded": all rows but the first end in padding.
 """
 import contextlib
 import inspect
@@ -26,6 +27,7 @@ class Run:
         self.dtype = DTYPES[self.workload["precision"]]
         self.batch = self.workload["micro_batch_size"], self.workload["sequence_length"]
         self.micro_batches = self.workload.get("gradient_accumulation_steps", 1)
+        self.lengths = iter(self.program.get("lengths", []))
         self.steps = self.program.get("steps", 4)
         method = self.workload["method"] if isinstance(self.workload["method"], dict) else {}
         self.four_bits = method.get("qlora")
@@ -94,13 +96,19 @@ class Run:
                 model.enable_input_require_grads()
 
     def inputs(self):
-        ids = torch.randint(0, self.config.vocab_size, self.batch, dtype=torch.int64).cuda()
+        rows, tokens = self.batch
+        shape = rows, next(self.lengths, tokens)
+        ids = torch.randint(0, self.config.vocab_size, shape, dtype=torch.int64).cuda()
         given = {"input_ids": ids, "labels": ids}
         if self.scenario["model"]["model_type"] in ("opt", "bloom", "gemma2", "gemma3_text", "cohere2", "starcoder2",
                                                     "llama4_text", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"):
             # The first two would make a mask of fp32 ones themselves, the others make masks of windows and chunks, whose
             # size depends on it, or look for padding.
-            given["attention_mask"] = torch.ones(self.batch, dtype=torch.int64).cuda()
+            given["attention_mask"] = torch.ones(shape, dtype=torch.int64).cuda()
+        if self.program.get("padded"):
+            mask = torch.ones(shape, dtype=torch.int64)
+            mask[1:, shape[1] * 3 // 4:] = 0
+            given["attention_mask"] = mask.cuda()
         return given
 
     # --- loops by hand
