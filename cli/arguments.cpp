@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "model/diagnostic.hpp"
-#include "model/hardware/cluster.hpp"
+#include "model/plan/cluster_parts.hpp"
 
 namespace zeroplan {
 namespace {
@@ -134,32 +134,12 @@ std::optional<double> Arguments::real(const std::string& option, double min, dou
   return number;
 }
 
-// A flag states the value: the resolved document's marks of an assumption go.
-void forget_assumption(Json& cluster, std::string_view key) {
-  for (const char* marks : {"assumed", "required"}) {
-    if (Json* list = cluster.find(marks); list != nullptr && list->is_array()) {
-      std::erase_if(list->items(), [&](const Json& item) { return item == Json(key); });
-    }
-  }
-  Json* sentences = cluster.find("assumptions");
-  if (key != "host_memory_bytes" || sentences == nullptr || !sentences->is_array()) return;
-  std::erase_if(sentences->items(), [](const Json& item) {
-    return item.is_string() && item.as_string().starts_with("host memory ") &&
-           !item.as_string().starts_with("host memory bandwidth ");
-  });
-}
-
 Json with_cluster_parts(const Json& said, const Origin& origin, const Arguments& arguments) {
-  if (arguments.cluster_changes.empty()) return said;
-  Json cluster = cluster_document(said, origin.file, origin.pointer);
+  std::vector<ClusterPart> parts;
   for (const auto& [flag, value] : arguments.cluster_changes) {
-    Json& section = flag->section.empty() ? cluster : cluster[flag->section];
-    if (!section.is_object() && !section.is_null()) section = Json::object();
-    section[flag->key] = value;
-    const bool marked = flag->section.empty() || flag->key == "bandwidth";
-    if (marked) forget_assumption(cluster, flag->section.empty() ? flag->key : flag->section);
+    parts.push_back({flag->section, flag->key, value});
   }
-  return cluster;
+  return with_cluster_parts(said, origin, parts);
 }
 
 Scenario with_flags(const Scenario& base, const Arguments& arguments) {

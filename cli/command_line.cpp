@@ -18,6 +18,7 @@
 #include "cli/rank_end.hpp"
 #include "cli/terminal_text.hpp"
 #include "model/check.hpp"
+#include "model/too_large.hpp"
 
 namespace zeroplan {
 namespace {

@@ -13,9 +13,6 @@ namespace zeroplan {
 // is none.
 Json error_json(const InputError& error);
 
-// Sizes that are each within their range and together too large to count.
-InputError too_large();
-
 // An internal error as the error of one line of a batch `file`; the rest of the batch goes on.
 InputError defect(const std::exception& error, const std::string& file);
 

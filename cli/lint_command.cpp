@@ -6,12 +6,13 @@
 #include "cli/commands.hpp"
 #include "cli/errors.hpp"
 #include "cli/lint_formats.hpp"
-#include "cli/lint_place.hpp"
 #include "cli/table.hpp"
 #include "model/diagnostic.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/lint/io_lint_report.hpp"
 #include "model/lint/lint.hpp"
-#include "model/plan/plan.hpp"
+#include "model/lint/place.hpp"
+#include "model/lint/subject.hpp"
 
 namespace zeroplan {
 namespace {
@@ -61,33 +62,6 @@ std::map<std::string, RuleInfo> rules_by_code() {
   std::map<std::string, RuleInfo> rules;
   for (const RuleInfo& rule : lint_rules()) rules[std::string(rule.code)] = rule;
   return rules;
-}
-
-Json position(int number) { return number > 0 ? Json(number) : Json(); }
-
-Json report_json(const LintReport& report, const Json& root) {
-  const auto rules = rules_by_code();
-  Json findings = Json::array();
-  for (const Finding& finding : report.findings) {
-    const Place place = place_of(root, finding.pointer);
-    findings.push_back(Json::object({{"severity", name(finding.severity)},
-                                     {"pointer", finding.pointer},
-                                     {"line", position(place.line)},
-                                     {"column", position(place.column)},
-                                     {"code", finding.code},
-                                     {"message", finding.message},
-                                     {"cost", rules.at(finding.code).cost},
-                                     {"fix", finding.fix}}));
-  }
-  Json skipped = Json::array();
-  for (const SkippedRule& rule : report.skipped) {
-    skipped.push_back(Json::object(
-        {{"code", rule.code}, {"missing", describe(rule.missing)}, {"reason", rule.reason}}));
-  }
-  return Json::object({{"schema", "zeroplan.lint/1"},
-                       {"frontend", report.style == ConfigStyle::native ? "native" : "hf-trainer"},
-                       {"findings", findings},
-                       {"skipped", skipped}});
 }
 
 void print_findings(const std::string& file,
@@ -157,31 +131,14 @@ Format format_of(const Arguments& arguments) {
   return Format::json;
 }
 
-// A ds_config and its document, which knows lines.
-struct Subject {
-  std::string name;
-  Json root;
-  DsConfig config;
-};
-
-Subject read_subject(const std::string& path) {
-  JsonDocument document = read_json_file(path);
-  DsConfig config = parse_ds_config(document);
-  return {path, std::move(document.root), std::move(config)};
-}
-
 // The scenario's ds_config, where no FILE is said.
-Subject subject_of(const Scenario& scenario) {
-  const Said* said = scenario.find(ScenarioKey::ds_config);
-  if (said == nullptr) {
-    throw InputError({kCommandLine,
-                      "FILE",
-                      "a ds_config.json",
-                      "nothing",
-                      "zeroplan lint --rules lists what is checked"});
-  }
-  if (said->value.is_string()) return read_subject(said->value.as_string());
-  return {said->origin.file, said->value, read_ds_config_of(*said)};
+LintSubject subject_of(const Scenario& scenario) {
+  if (scenario.find(ScenarioKey::ds_config) != nullptr) return lint_subject_of(scenario);
+  throw InputError({kCommandLine,
+                    "FILE",
+                    "a ds_config.json",
+                    "nothing",
+                    "zeroplan lint --rules lists what is checked"});
 }
 
 // Judges files one after the other and writes each in the format; what cannot be read is a finding
@@ -201,7 +158,7 @@ class Judge {
 
   void judge_file(const std::string& path) {
     try {
-      judge(read_subject(path));
+      judge(read_lint_subject(path));
     } catch (const InputError& error) {
       const bool of_the_file = error.diagnostics().front().file == path;
       const bool alone = !several_ && (format_ == Format::text || format_ == Format::json);
@@ -210,7 +167,7 @@ class Judge {
     }
   }
 
-  void judge(const Subject& subject) {
+  void judge(const LintSubject& subject) {
     request_.config = subject.config;
     const LintReport report = lint(request_);
     for (const Finding& finding : report.findings) {
@@ -223,7 +180,7 @@ class Judge {
     } else if (format_ == Format::json) {
       Json document = Json::object();
       if (several_) document["file"] = subject.name;
-      const Json judged = report_json(report, subject.root);
+      const Json judged = to_json(report, subject.root);
       for (const auto& [key, value] : judged.members()) document[key] = value;
       documents_.push_back(std::move(document));
     }
@@ -269,7 +226,7 @@ int run_lint(const Arguments& arguments, Streams streams) {
     throw InputError({kCommandLine, "--markdown", "--rules with it", "no --rules", ""});
   }
   if (arguments.positionals.empty()) {
-    const Subject subject = subject_of(scenario_of(arguments));
+    const LintSubject subject = subject_of(scenario_of(arguments));
     Judge judge(arguments, streams);
     judge.judge(subject);
     return judge.finish();

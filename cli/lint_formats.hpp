@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/lint_place.hpp"
+#include "model/lint/place.hpp"
 #include "model/knobs/finding.hpp"
 
 namespace zeroplan {

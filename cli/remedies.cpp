@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "cli/table.hpp"
-#include "model/predict/io_step_result.hpp"
 
 namespace zeroplan {
 
@@ -24,17 +23,6 @@ std::string remedy_lines(const std::vector<Remedy>& remedies) {
                         remedy.best.result.step.tokens_per_second_per_gpu);
   }
   return text;
-}
-
-Json remedies_json(const std::vector<Remedy>& remedies) {
-  Json array = Json::array();
-  for (const Remedy& remedy : remedies) {
-    array.push_back(Json::object({{"change", remedy.change},
-                                  {"strategy", describe(remedy.best.strategy)},
-                                  {"ds_config", emit(written_ds_config(remedy.best.plan))},
-                                  {"result", to_json(remedy.best.result)}}));
-  }
-  return array;
 }
 
 }  // namespace zeroplan

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "model/json.hpp"
 #include "tuner/fit.hpp"
 
 namespace zeroplan {
@@ -14,8 +13,5 @@ std::string list_text(const std::string& title, const std::vector<std::string>& 
 
 // Two lines for each: the change, and what then fits.
 std::string remedy_lines(const std::vector<Remedy>& remedies);
-
-// An array of {change, strategy, ds_config, result}.
-Json remedies_json(const std::vector<Remedy>& remedies);
 
 }  // namespace zeroplan

@@ -102,26 +102,22 @@ void check_said_once(const Scenario& scenario, const SearchWords& words) {
 TuneOptions tune_options_of(const Arguments& arguments,
                             const Scenario& scenario,
                             const SearchCounts& counts) {
-  TuneOptions options;
+  TuneOptions options = usual_tune_options(counts, arguments.real("gap", 0.0, 0.5));
   options.words.fix = texts(arguments, "fix");
   options.words.search = texts(arguments, "search");
   check_said_once(scenario, options.words);
   options.objective = objective_of(arguments);
   SearchOptions& search = options.search;
   PredictOptions& predict = search.limits.predict;
-  predict.host_is_open = true;  // as fit takes it
   predict.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(predict.confidence);
   if (arguments.has("reserve") || arguments.has("max-gpu-memory")) {
     take_gpu_limits(arguments, prepare(scenario).cluster->gpu.memory.value, predict);
   }
   search.limits.host_memory = bytes(arguments, "max-host-memory").value_or(Bytes::infinite());
   search.limits.tokens_per_second = arguments.real("min-throughput", 0.0, 1e9).value_or(0.0);
-  search.gap = arguments.real("gap", 0.0, 0.5).value_or(search.gap);
   search.jobs =
       static_cast<int>(std::min<std::int64_t>(256, arguments.integer("jobs", 1).value_or(0)));
   search.seconds = arguments.real("time-limit", 0.001, 1e9).value_or(search.seconds);
-  search.most_evaluated = counts.most;
-  if (!arguments.has("gap")) search.patience = counts.patience;
   return options;
 }
 

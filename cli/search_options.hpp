@@ -8,16 +8,7 @@
 
 namespace zeroplan {
 
-// Searches end by a count of simulations, the same on every machine; by the clock only where
-// --time-limit says so.
-struct SearchCounts {
-  std::int64_t patience;  // simulations without a better point
-  std::int64_t most;      // in all, of one search
-};
-inline constexpr SearchCounts kTuneCounts{200, 3'000};
-inline constexpr SearchCounts kReportCounts{64, 200};  // of the first search
-
-// Who names a gap wants it proven: patience does not end the search then. Throws InputError.
+// Throws InputError.
 TuneOptions tune_options_of(const Arguments& arguments,
                             const Scenario& scenario,
                             const SearchCounts& counts);

@@ -20,6 +20,7 @@
 #include "model/diagnostic.hpp"
 #include "model/parallel_for.hpp"
 #include "model/predict/io_step_result.hpp"
+#include "model/too_large.hpp"
 
 namespace zeroplan {
 namespace {

@@ -1,120 +1,22 @@
 // zeroplan tune: the best configuration of a space, proven, and why not the others.
 #include "cli/tune_command.hpp"
 
-#include <algorithm>
 #include <optional>
 #include <ostream>
 #include <string>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "cli/freed_memory.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/progress_bar.hpp"
-#include "cli/remedies.hpp"
 #include "cli/search_options.hpp"
 #include "cli/tune_text.hpp"
 #include "cli/write_file.hpp"
 #include "cli/write_kit.hpp"
-#include "model/predict/io_step_result.hpp"
+#include "tuner/io_tune_answer.hpp"
 #include "tuner/tune.hpp"
 
 namespace zeroplan {
 namespace {
-
-Json configuration_json(const Plan& plan, const Scenario& scenario) {
-  const Json document = planned_document(plan, scenario);
-  return Json::object({{"scenario", document},
-                       {"ds_config", emit(written_ds_config(plan))},
-                       {"workload", *document.find("workload")}});
-}
-
-Json pareto_json(const TuneAnswer& answer) {
-  Json list = Json::array();
-  for (const FrontPoint& point : answer.pareto) {
-    const Evaluated& item = point.seen;
-    Json row = configuration_json(point.plan, answer.scenario);
-    row.erase("scenario");
-    row["tokens_per_second_per_gpu"] = item.tokens_per_second;
-    row["step_seconds"] = item.step.seconds();
-    row["gpu_bytes"] = item.gpu_memory.count();
-    row["host_bytes"] = item.host_memory.count();
-    list.push_back(row);
-  }
-  return list;
-}
-
-Json impacts_json(const TuneAnswer& answer) {
-  Json list = Json::array();
-  for (const KnobImpact& impact : answer.impacts) {
-    Json unfit = Json::array();
-    for (const std::string& value : impact.unfit) unfit.push_back(value);
-    Json row = Json::object({{"key", impact.key}, {"value", impact.value}});
-    row["other"] = impact.other.empty() ? Json() : Json(impact.other);
-    row["speed_change"] = impact.other.empty() ? Json() : Json(impact.speed_change);
-    row["does_not_fit_with"] = unfit;
-    list.push_back(row);
-  }
-  return list;
-}
-
-Json answer_json(const TuneAnswer& answer,
-                 const TuneOptions& options,
-                 std::optional<double> price) {
-  const SearchResult& search = answer.search;
-  Json document = Json::object({{"schema", "zeroplan.tune/1"}, {"best", Json()}});
-  if (answer.plan) {
-    Json best = configuration_json(*answer.plan, answer.scenario);
-    best["result"] = to_json(answer.result);
-    document["best"] = best;
-  }
-  document["pareto"] = pareto_json(answer);
-  document["points"] = search.points;
-  document["needs_packages"] = answer.needs.any() ? Json(names_of(answer.needs)) : Json();
-  if (answer.faster_with) {
-    document["faster_with"] =
-        Json::object({{"packages", names_of(answer.faster_with->packages)},
-                      {"tokens_per_second_per_gpu", answer.faster_with->tokens_per_second}});
-  }
-  document["evaluated"] = search.evaluated;
-  document["pruned"] = search.pruned;
-  document["seconds"] = search.seconds;
-  document["optimal"] = search.optimal;
-  document["gap"] = options.search.gap;
-  document["unseen"] = search.unseen;
-  document["cut_by_time_limit"] = search.out_of_time;
-  document["unseen_at_most"] = search.unseen_at_most;
-  document["objective"] = name(kObjectiveNames, options.objective);
-  Json tally = Json::array();
-  for (const auto& [reason, row] : search.tally) {
-    tally.push_back(
-        Json::object({{"reason", reason}, {"count", row.count}, {"sample", row.sample}}));
-  }
-  document["tally"] = tally;
-  document["impacts"] = impacts_json(answer);
-  if (answer.headroom) {
-    document["largest_micro_batch"] = answer.headroom->largest_micro_batch;
-    document["longest_sequence"] = answer.headroom->longest_sequence;
-  }
-  if (answer.fewest_gpus) document["fewest_gpus"] = *answer.fewest_gpus;
-  if (answer.plan) {
-    const double hours = 1e6 / answer.result.step.tokens_per_second_per_gpu / 3600.0;
-    document["gpu_hours_per_million_tokens"] = hours;
-    if (price) document["price_per_million_tokens"] = hours * *price;
-  }
-  if (answer.nearest) {
-    Json nearest = configuration_json(answer.nearest->plan, answer.scenario);
-    nearest["change"] = answer.nearest->change;
-    nearest["result"] = to_json(answer.nearest->result);
-    document["nearest"] = nearest;
-  }
-  document["remedies"] = remedies_json(answer.remedies);
-  Json cut_off = Json::array();
-  for (const Reason reason : answer.cut_off) cut_off.push_back(name(kReasonNames, reason));
-  document["cut_off"] = cut_off;
-  return document;
-}
 
 void write_answer(const TuneAnswer& answer,
                   const std::string& folder,
@@ -155,7 +57,7 @@ int run_tune(const Arguments& arguments, Streams streams) {
     write_answer(answer, *folder, force, streams.log, words);
   }
   if (arguments.json) {
-    streams.out << answer_json(answer, options, price).dump(2) << "\n";
+    streams.out << to_json(answer, options, price).dump(2) << "\n";
   } else {
     streams.out << tune_text(answer, options, price, words);
   }

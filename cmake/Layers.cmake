@@ -1,6 +1,8 @@
 # Libraries of zeroplan, one a layer. Sources are found by folder, so that a new file needs no edit
 # here; CONFIGURE_DEPENDS makes the build notice it.
 include(Portable)
+include(Folders)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/folders.txt)
 
 option(ZEROPLAN_PRECOMPILE "Precompile the standard headers (a source that forgets an include goes unnoticed)" ON)
 
@@ -14,12 +16,12 @@ function(zeroplan_precompile target)
   endif()
 endfunction()
 
-# zeroplan_layer(NAME DIRECTORIES dir...) makes the static library zeroplan_NAME from dir/*.cpp.
+# zeroplan_layer(NAME) makes the static library zeroplan_NAME from the layer's folders of cmake/folders.txt.
 # Includes are written from the repository root.
 function(zeroplan_layer name)
-  cmake_parse_arguments(ARG "" "" "DIRECTORIES" ${ARGN})
+  zeroplan_folders_of(${name} folders)
   set(sources)
-  foreach(directory IN LISTS ARG_DIRECTORIES)
+  foreach(directory IN LISTS folders)
     file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${directory}/*.cpp)
     list(APPEND sources ${found})
   endforeach()

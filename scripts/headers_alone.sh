@@ -3,7 +3,8 @@
 # ends with status 1.
 #   scripts/headers_alone.sh changed    headers changed since zp_base (scripts/changed.sh)
 #   scripts/headers_alone.sh all
-# Left out: headers of CUDA's, cuDNN's and the fuzzers' sources, which need more on their command lines.
+# The folders are those of cmake/folders.txt. Left out are the ones marked with-cuda: headers of CUDA's, cuDNN's and the
+# fuzzers' sources, which need more on their command lines.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/changed.sh
@@ -16,7 +17,10 @@ case "${1:-changed}" in
     ;;
   *) echo "usage: scripts/headers_alone.sh changed|all" >&2; exit 2 ;;
 esac
-headers=$(grep '\.hpp$' <<<"$files" | grep -Ev '^(runtime/cuda/[^/]*|runtime/cuda/(cudnn|profile)/.*|tests/(fuzz|gpu)/.*)$' | sort -u |
+folders_with() {  # MARK: "runtime/cuda|tests/gpu|..." of the rows that have it
+  awk -F'|' -v mark="$1" '/^[^#]/ && index($5, mark) { gsub(/ /, "", $1); printf "%s%s", sep, $1; sep = "|" }' cmake/folders.txt
+}
+headers=$(grep '\.hpp$' <<<"$files" | grep -Ev "^($(folders_with with-cuda))/[^/]*$" | sort -u |
   while read -r file; do if [ -f "$file" ]; then echo "$file"; fi; done)
 [ -n "$headers" ] || { echo "no header changed"; exit 0; }
 echo "$(wc -l <<<"$headers") headers"

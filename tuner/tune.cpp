@@ -240,6 +240,19 @@ class Tuner {
 
 }  // namespace
 
+TuneOptions usual_tune_options(const SearchCounts& counts, std::optional<double> gap) {
+  TuneOptions options;
+  SearchOptions& search = options.search;
+  search.limits.predict.host_is_open = true;
+  search.most_evaluated = counts.most;
+  if (gap) {
+    search.gap = *gap;
+  } else {
+    search.patience = counts.patience;
+  }
+  return options;
+}
+
 TuneAnswer tune(const Scenario& scenario, const TuneOptions& options) {
   return Tuner(scenario, options).run();
 }

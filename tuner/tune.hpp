@@ -32,6 +32,19 @@ struct TuneOptions {
   SearchOptions search;
 };
 
+// Searches end by a count of simulations, the same on every machine; by the clock only where a limit
+// of time was said.
+struct SearchCounts {
+  std::int64_t patience;  // simulations without a better point
+  std::int64_t most;      // in all, of one search
+};
+inline constexpr SearchCounts kTuneCounts{200, 3'000};
+inline constexpr SearchCounts kReportCounts{64, 200};  // of the first search
+
+// What a search begins from: host memory that nobody stated is open, as fit takes it. Who names a
+// gap wants it proven: patience does not end the search then.
+TuneOptions usual_tune_options(const SearchCounts& counts, std::optional<double> gap);
+
 // A key of the best configuration, and what its other values would do.
 struct KnobImpact {
   std::string key;

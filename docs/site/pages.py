@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the pages of the documentation's site: pages.py ZEROPLAN FOLDER.
 
-Those of docs/ as they are, README.md as the first one, a page a command from the program's own help, and the reference of
-the Python package. mkdocs' settings stand beside them, with the list of commands. Needs Python 3.8 and the program.
+Those of docs/ as they are, README.md as the first one, CHANGELOG.md and CONTRIBUTING.md, a page a command from the
+program's own help, and the reference of the Python package. mkdocs' settings stand beside them, with the list of commands. Needs Python 3.8 and the program.
 """
 import re
 import shutil
@@ -34,7 +34,7 @@ def command_page(program, name):
 
 
 def from_docs(text):
-    """README's links, for a page that lies in docs/."""
+    """The links of README.md and its neighbours, for a page that lies in docs/."""
     text = re.sub(r"\]\(docs/README\.md\)", "](design.md)", text)
     text = re.sub(r"\]\(docs/", "](", text)
     return re.sub(r"\[([^]]*)\]\((?!https?:|#)[^)]*\.zh\.md\)", r"\1", text)
@@ -49,7 +49,8 @@ def main():
         if page.name != "README.md":
             shutil.copy(page, pages)
     shutil.copytree(ROOT / "docs" / "examples", pages / "examples")
-    (pages / "index.md").write_text(from_docs((ROOT / "README.md").read_text(encoding="utf-8")), encoding="utf-8")
+    for source, page in (("README.md", "index.md"), ("CHANGELOG.md", "CHANGELOG.md"), ("CONTRIBUTING.md", "CONTRIBUTING.md")):
+        (pages / page).write_text(from_docs((ROOT / source).read_text(encoding="utf-8")), encoding="utf-8")
     names = commands(program)
     for name in names:
         (pages / "commands" / (name + ".md")).write_text(command_page(program, name), encoding="utf-8")

@@ -1,4 +1,4 @@
-#include "cli/lint_place.hpp"
+#include "model/lint/place.hpp"
 
 #include <charconv>
 #include <optional>

@@ -1,0 +1,24 @@
+// What a user of the library asks, as the layers take it.
+#pragma once
+
+#include "library/inside.hpp"
+#include "model/diagnostic.hpp"
+#include "model/lint/lint.hpp"
+#include "model/plan/scenario.hpp"
+#include "simulator/simulate.hpp"
+#include "tuner/tune.hpp"
+
+namespace zeroplan::library {
+
+// All throw zeroplan::InputError (of model/diagnostic.hpp) for values that cannot be used.
+Scenario scenario_of(const v1::Scenario& said);
+PredictOptions options_of(const v1::FitOptions& said);
+SimulateOptions options_of(const v1::SimulateOptions& said);
+TuneOptions options_of(const v1::TuneOptions& said, const Scenario& scenario);
+// `scenario` has the ds_config.
+LintRequest request_of(const v1::LintOptions& said, const Scenario& scenario);
+
+// Problems of flags as those of the fields and options that have their place here.
+v1::InputError as_asked(const InputError& error);
+
+}  // namespace zeroplan::library

@@ -1,0 +1,97 @@
+#include "library/answers.hpp"
+#include "library/inside.hpp"
+#include "library/questions.hpp"
+#include "model/check.hpp"
+#include "model/too_large.hpp"
+#include "simulator/simulate.hpp"
+#include "tuner/fit.hpp"
+
+namespace zeroplan::v1 {
+namespace {
+
+// `ask` with its errors as the library's users know them.
+template <typename Ask>
+auto asked(const Ask& ask) {
+  try {
+    return ask();
+  } catch (const zeroplan::InputError& error) {
+    throw library::as_asked(error);
+  } catch (const SizeOverflow&) {
+    throw library::as_asked(too_large());
+  }
+}
+
+// As the command line prints them. Precondition: there is one.
+std::string text_of(const std::vector<Problem>& problems) {
+  std::vector<Diagnostic> list;
+  for (const Problem& one : problems) {
+    list.push_back({one.file, one.pointer, one.expected, one.got, one.hint});
+  }
+  return zeroplan::InputError(std::move(list)).what();
+}
+
+}  // namespace
+
+std::string_view version() noexcept { return ZEROPLAN_VERSION; }
+
+InputError::InputError(std::vector<Problem> problems)
+    : problems_(std::move(problems)), text_(text_of(problems_)) {}
+
+Scenario Scenario::from_json(std::string text, std::string name) {
+  Scenario scenario;
+  scenario.document = std::move(text);
+  scenario.document_name = std::move(name);
+  asked([&] { return library::scenario_of(scenario); });
+  return scenario;
+}
+
+Scenario Scenario::from_file(const std::string& path) {
+  return from_json(asked([&] { return read_text_file(path); }), path);
+}
+
+Resolved resolve(const Scenario& scenario) {
+  return asked([&] {
+    const zeroplan::Scenario question = library::scenario_of(scenario);
+    return library::answer_of(zeroplan::resolve(question), question);
+  });
+}
+
+Simulation simulate(const Scenario& scenario, const SimulateOptions& options) {
+  return asked([&] {
+    const zeroplan::SimulateOptions asked_for = library::options_of(options);
+    const Plan plan = zeroplan::resolve(library::scenario_of(scenario));
+    return library::answer_of(zeroplan::simulate(plan, asked_for));
+  });
+}
+
+Fit fit(const Scenario& scenario, const FitOptions& options) {
+  return asked([&] {
+    const PredictOptions asked_for = library::options_of(options);
+    const zeroplan::Scenario question = library::scenario_of(scenario);
+    return library::answer_of(zeroplan::fit(question, asked_for), question);
+  });
+}
+
+Tuning tune(const Scenario& scenario, const TuneOptions& options) {
+  return asked([&] {
+    const zeroplan::Scenario question = library::scenario_of(scenario);
+    const zeroplan::TuneOptions asked_for = library::options_of(options, question);
+    return library::answer_of(
+        zeroplan::tune(question, asked_for), asked_for, options.price_per_gpu_hour);
+  });
+}
+
+Lint lint(const Scenario& scenario, const LintOptions& options) {
+  return asked([&] {
+    const zeroplan::Scenario question = library::scenario_of(scenario);
+    if (question.find(ScenarioKey::ds_config) == nullptr) {
+      throw zeroplan::InputError({"scenario", "/ds_config", "a ds_config.json", "nothing", ""});
+    }
+    LintRequest request = library::request_of(options, question);
+    const LintSubject subject = lint_subject_of(question);
+    request.config = subject.config;
+    return library::answer_of(zeroplan::lint(request), subject);
+  });
+}
+
+}  // namespace zeroplan::v1

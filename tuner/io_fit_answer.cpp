@@ -1,0 +1,66 @@
+#include "tuner/io_fit_answer.hpp"
+
+#include "model/predict/io_step_result.hpp"
+#include "tuner/fit_ranking.hpp"
+
+namespace zeroplan {
+namespace {
+
+Json strategy_json(const StrategyResult& row, const Scenario& scenario) {
+  const Json document = scenario_document(row.plan, scenario);
+  return Json::object(
+      {{"stage", row.strategy.stage},
+       {"offload_optimizer", name(row.strategy.offload_optimizer)},
+       {"offload_param", name(row.strategy.offload_parameter)},
+       {"activation_checkpointing",
+        name(kActivationCheckpointingNames, row.strategy.checkpointing)},
+       {"micro_batch_size", row.plan.workload.micro_batch_size},
+       {"gradient_accumulation_steps", row.plan.workload.gradient_accumulation_steps},
+       {"fits", row.result.fits},
+       {"simulated", row.simulated},
+       {"at_limit", row.result.fits && is_at_limit(row.result)},
+       {"host_memory_stated", row.plan.cluster.node.host_memory.confidence != Confidence::assumed},
+       {"ds_config", emit(written_ds_config(row.plan))},
+       {"workload", *document.find("workload")},
+       {"result", to_json(row.result)}});
+}
+
+}  // namespace
+
+Json to_json(const std::vector<Remedy>& remedies) {
+  Json array = Json::array();
+  for (const Remedy& remedy : remedies) {
+    array.push_back(Json::object({{"change", remedy.change},
+                                  {"strategy", describe(remedy.best.strategy)},
+                                  {"ds_config", emit(written_ds_config(remedy.best.plan))},
+                                  {"result", to_json(remedy.best.result)}}));
+  }
+  return array;
+}
+
+Json to_json(const FitAnswer& answer, const Scenario& scenario) {
+  Json document = Json::object({{"schema", "zeroplan.fit/1"},
+                                {"fits", answer.recommended.has_value()},
+                                {"recommended", Json()}});
+  Json strategies = Json::array();
+  for (const StrategyResult& row : answer.strategies) {
+    strategies.push_back(strategy_json(row, scenario));
+  }
+  if (answer.recommended) {
+    document["recommended"] = strategies.items()[*answer.recommended];
+    document["largest_micro_batch"] = answer.headroom->largest_micro_batch;
+    document["longest_sequence"] = answer.headroom->longest_sequence;
+  }
+  if (answer.one_node) document["one_node"] = strategy_json(*answer.one_node, scenario);
+  document["needs_packages"] = answer.needs.any() ? Json(names_of(answer.needs)) : Json();
+  if (answer.faster_with) {
+    Json faster = strategy_json(answer.faster_with->best, scenario);
+    faster["packages"] = names_of(answer.faster_with->packages);
+    document["faster_with"] = faster;
+  }
+  document["strategies"] = strategies;
+  document["remedies"] = to_json(answer.remedies);
+  return document;
+}
+
+}  // namespace zeroplan
