@@ -5,6 +5,7 @@ the model starts from random ones, without data it reads random tokens: memory a
 """
 
 import argparse
+import inspect
 import json
 import os
 from pathlib import Path
@@ -175,9 +176,11 @@ def with_adapters(model, workload):
     if workload["activation_checkpointing"] != "none":
         model.enable_input_require_grads()
     kind = "SEQ_2_SEQ_LM" if getattr(model.config, "is_encoder_decoder", False) else "CAUSAL_LM"
-    settings = LoraConfig(r=lora.get("rank", 8), target_modules=lora.get("targets") or None, task_type=kind)
-    # DeepSpeed casts adapters with the model; FSDP wants one dtype, and the plan has the model's.
-    casts = {} if engine_of(workload) == "deepspeed" else {"autocast_adapter_dtype": False}
+    settings = LoraConfig(r=lora.get("rank", 8), lora_dropout=lora.get("dropout", 0.0),
+                          target_modules=lora.get("targets") or None, task_type=kind)
+    # DeepSpeed casts adapters as its release does; elsewhere peft from 0.12 on makes them fp32 unless it is told not to.
+    told = "autocast_adapter_dtype" in inspect.signature(get_peft_model).parameters
+    casts = {"autocast_adapter_dtype": lora.get("dtype") == "fp32"} if told and engine_of(workload) != "deepspeed" else {}
     return get_peft_model(model, settings, **casts)
 
 

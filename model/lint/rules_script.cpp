@@ -169,10 +169,12 @@ constexpr std::array kRules = {
          .use = RuleUse::advice,
          .needs = kNeedsWorkload,
          .summary = "a base model in 4 bits is trained with stage 2 or less",
-         .cost = "weights are loaded whole on every GPU or not partitioned at all; many releases "
-                 "refuse the combination",
-         .texts = {{"stage 3 does not partition a base model in 4 bits reliably",
-                    "use stage 2, with offload_optimizer where needed"}},
+         .cost =
+             "the whole model comes to every GPU before it is partitioned; older releases leave it "
+             "whole or refuse the combination",
+         .texts = {{"stage 3 partitions a base model in 4 bits after all of it came to each GPU; "
+                    "seen to run with DeepSpeed 0.19.6, transformers 5.17 and bitsandbytes 0.50.2",
+                    "use stage 2, with offload_optimizer where needed, or these releases"}},
          .source = "peft#2016, #1844, transformers#24395, DeepSpeed#3620"},
         quantised_base},
     RunRule{{.code = "third-gather",

@@ -22,13 +22,14 @@ TEST_CASE("memory of rehearsed runs whose lengths vary is predicted") {
     reserved.push_back(deviation(run, Metric::peak_reserved_bytes, result.gpu.peak_reserved));
     CHECK(deviation(run, Metric::static_allocated_bytes, result.gpu.static_allocated) < 0.005);
   }
-  REQUIRE(allocated.size() >= 40);
+  REQUIRE(allocated.size() >= 69);
   std::sort(allocated.begin(), allocated.end());
   std::sort(reserved.begin(), reserved.end());
   CHECK(quantile(allocated, 0.5) < 0.001);
   CHECK(quantile(allocated, 0.95) < 0.01);
-  CHECK(quantile(reserved, 0.5) < 0.005);
-  CHECK(quantile(reserved, 0.95) < 0.05);
+  CHECK(quantile(reserved, 0.5) < 0.001);
+  CHECK(quantile(reserved, 0.95) < 0.03);
+  CHECK(reserved.back() < 0.05);
 }
 
 }  // namespace

@@ -176,8 +176,9 @@ void add_framework(const Plan& plan, KitValues& values) {
     std::string targets;
     for (const std::string& target : work.lora.targets)
       targets += (targets.empty() ? "" : ",") + target;
-    values["LORA"] = fmt::format("lora_rank: {}\nlora_target: {}\n",
+    values["LORA"] = fmt::format("lora_rank: {}\nlora_dropout: {}\nlora_target: {}\n",
                                  work.lora.rank,
+                                 work.lora.dropout,
                                  yaml_string(targets.empty() ? "all" : targets));
   } else {
     values["LORA"] = "";

@@ -41,8 +41,10 @@ std::string lora_setting(const LoraSettings& lora) {
   for (const std::string& target : lora.targets) {
     targets += fmt::format("{}\"{}\"", targets.empty() ? "" : ", ", target);
   }
-  return targets.empty() ? fmt::format("LoraConfig(r={})", lora.rank)
-                         : fmt::format("LoraConfig(r={}, target_modules=[{}])", lora.rank, targets);
+  std::string text = fmt::format("LoraConfig(r={}", lora.rank);
+  if (lora.dropout > 0.0) text += fmt::format(", lora_dropout={}", lora.dropout);
+  if (!targets.empty()) text += fmt::format(", target_modules=[{}]", targets);
+  return text + ")";
 }
 
 // The arguments whose values ds_config's section "pipeline" has; the engine reads use_reentrant.
