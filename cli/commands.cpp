@@ -122,7 +122,7 @@ constexpr std::array kCommands = {
         "  zeroplan import train.log gpu.csv --together --scenario scenario.json\n",
         run_import},
     CommandInfo{"validate",
-                "hold predictions against measurements",
+                "compare predictions with measurements",
                 "MEASUREMENTS+",
                 false,
                 kValidateOptions,
@@ -161,7 +161,7 @@ constexpr std::array kCommands = {
                 "  torchrun --no-python --nproc-per-node 4 zeroplan run --scenario scenario.json\n",
                 run_run},
     CommandInfo{"verify",
-                "train with the embedded runtime and hold the prediction against it",
+                "train with the embedded runtime and compare the prediction with it",
                 "MODEL? CLUSTER?",
                 true,
                 kVerifyOptions,
@@ -189,8 +189,8 @@ constexpr std::array kCommands = {
                 "  zeroplan trace path/to/config.json --freeze model.embed_tokens -o graph.json\n",
                 run_trace},
     CommandInfo{"replay",
-                "hold the simulator's engine against recordings of DeepSpeed, its allocator "
-                "against memory snapshots of PyTorch",
+                "validate the simulator's engine against recordings of DeepSpeed, its "
+                "allocator against memory snapshots of PyTorch",
                 "RECORDINGS",
                 false,
                 kReplayOptions,

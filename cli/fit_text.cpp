@@ -328,7 +328,7 @@ std::string strategies_text(const FitAnswer& answer, bool all, const Translation
     any_rough = any_rough || is_rough(answer.strategies[index]);
   }
   const bool runs_zero = !is_torch_engine(answer.strategies.front().strategy.engine);
-  std::string hint = any_rough ? "~: by the closed form; the others were simulated\n" : "";
+  std::string hint = any_rough ? "~: by the analytic estimate; the others were simulated\n" : "";
   if (!all && rows.size() < answer.strategies.size()) {
     hint += "Each with the better checkpointing; --all: with both\n";
   }

@@ -36,7 +36,7 @@ void write_recordings(const Arguments& arguments,
     throw InputError({kCommandLine,
                       trace ? "--trace" : "--memory-snapshot",
                       "a DeepSpeed or FSDP engine whose drives are known",
-                      "a plan that is predicted by closed forms",
+                      "a plan that is predicted by analytic estimates",
                       ""});
   }
   const Recording recording = record_run(plan, result);

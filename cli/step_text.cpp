@@ -13,9 +13,7 @@ std::string host_memory_text(const Plan& plan, const StepResult& result) {
   if (plan.cluster.node.host_memory.confidence != Confidence::assumed) {
     return fmt::format("  host memory  {} of {} per node\n", needed, there);
   }
-  return fmt::format("  host memory  needs {} per node; nobody said how much there is, usual: {}\n",
-                     needed,
-                     there);
+  return fmt::format("  host memory  needs {} per node; unspecified; usual: {}\n", needed, there);
 }
 
 std::string at_limit_text(const StepResult& result) {

@@ -97,7 +97,8 @@ std::string which_gpu_text(const WhichAnswer& answer,
   text += words.text(choice_line("fastest", answer.choices[*answer.fastest], currency));
   text += "\n" + choices_table(answer, question, words) + "\n";
   if (!answer.not_asked.empty()) {
-    text += words.text("Neither, by the closed form:") + " " + joined(answer.not_asked) + "\n";
+    text +=
+        words.text("Neither, by the analytic estimate:") + " " + joined(answer.not_asked) + "\n";
   }
   text += refusals_text(answer, words);
   if (question.cost.price_per_gpu_hour) {

@@ -24,8 +24,9 @@
 namespace zeroplan {
 namespace {
 
-// Share of the deciding card from which on the closed form's peak counts as near: what is reserved
-// is seldom less than the closed form says, and where it is less the trial was for nothing.
+// Share of the deciding card from which on the analytic estimate's peak counts as near: what is
+// reserved is seldom less than the analytic estimate says, and where it is less the trial was for
+// nothing.
 constexpr double kNear = 0.9;
 
 double normal(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
@@ -103,9 +104,9 @@ double idle(const TimeAccount& time, IdleCause cause) {
   return time.idle[static_cast<std::size_t>(cause)];
 }
 
-// Rates follow the time: `step` holds those of the closed form's total. Ranks that do equal work
-// are taken to be equally fast: waiting for the slowest of many nodes is the closed form's factor
-// [T4].
+// Rates follow the time: `step` holds those of the analytic estimate's total. Ranks that do equal
+// work are taken to be equally fast: waiting for the slowest of many nodes is the analytic
+// estimate's factor [T4].
 void take_time(const TimeAccount& time, double scale, StepTime& step) {
   const double ratio = step.total.seconds() / (scale * (time.end - time.begin));
   const auto scaled = [&](double seconds) { return Seconds::of(scale * seconds); };
@@ -113,7 +114,7 @@ void take_time(const TimeAccount& time, double scale, StepTime& step) {
     return scaled(time.phase[static_cast<std::size_t>(which)]);
   };
   step.total = scaled(time.end - time.begin);
-  // The closed form's bounds know neither what ranks wait for each other nor the driver.
+  // The analytic estimate's bounds know neither what ranks wait for each other nor the driver.
   step.lower_bound = std::min(step.lower_bound, step.total);
   step.upper_bound = std::max(step.upper_bound, step.total);
   step.forward = phase(Phase::forward);
@@ -177,7 +178,7 @@ namespace {
 
 // A plan's ranks, played, and what is asked about them.
 struct Played {
-  MemoryPrediction memory;  // the closed form's, for what is not played
+  MemoryPrediction memory;  // the analytic estimate's, for what is not played
   double sd = 0.0;
   std::shared_ptr<const PlayedRank> rank;
 };
@@ -232,7 +233,7 @@ std::vector<PlannedRank> ranks_of(const Plan& plan,
   return alone;
 }
 
-// Memory and verdict of what was played, in place of the closed form's.
+// Memory and verdict of what was played, in place of the analytic estimate's.
 void take_played_memory(const Plan& plan,
                         Played played,
                         Bytes outside,
@@ -255,8 +256,8 @@ void take_played_memory(const Plan& plan,
 
 // Memory of a pipeline: that of the stage with the largest peak is shown, that of the first where
 // the plan asks for it; the verdict is that of the stage whose card could be least smaller, which
-// may be another. The time of a step is the closed form's: what stages wait for each other is not
-// played.
+// may be another. The time of a step is the analytic estimate's: what stages wait for each other is
+// not played.
 StepResult simulate_pipeline(const Plan& plan, SimulateOptions options) {
   options.stops_at_the_limit = false;  // stages are compared by how far they are from it
   StepResult result = predict(plan, options.predict);

@@ -1,8 +1,9 @@
 // A prediction in which the engine is played: memory through the allocator on a card of finite
 // size, time through streams and what they share.
 //
-// The closed form (model/predict) still answers what is not played: host memory, NVMe space,
-// saving, the spread of coefficients. Engines without a writer of programs keep the closed form.
+// The analytic estimate (model/predict) still answers what is not played: host memory, NVMe space,
+// saving, the spread of coefficients. Engines without a writer of programs keep the analytic
+// estimate.
 #pragma once
 
 #include <optional>
@@ -23,9 +24,9 @@ struct SimulateOptions {
   // too (of many equal micro-steps four are played: 0.1 % off in the median, small models up to 9
   // %). Where it does not fit, peaks and times are those of a card without a limit.
   bool verdict_alone = false;
-  // With verdict_alone: a plan that the closed form sees near the card's limit is played on the
-  // deciding card first, and nothing more where it does not run there. `fits` and the names of the
-  // limits are the same; peaks and times of such a plan are the closed form's.
+  // With verdict_alone: a plan that the analytic estimate sees near the card's limit is played on
+  // the deciding card first, and nothing more where it does not run there. `fits` and the names of
+  // the limits are the same; peaks and times of such a plan are the analytic estimate's.
   bool stops_at_the_limit = false;
   // The ranks that differ are played in lockstep. Off: one of them is, the heaviest, which stands
   // in for the others (write_stand_in); cheaper, for searches: times are a little longer, and
@@ -40,9 +41,9 @@ struct SimulateOptions {
 // Is there a writer of programs for the plan's engine, and are there the drives it swaps to?
 bool is_simulated(const Plan& plan);
 
-// The GPU fits with the probability that what is needed, uncertain by the closed form's relative
-// deviation d, is at most what there is: with x* the largest factor by which the card can be
-// smaller and the rank still runs (flushes and retries allowed), Phi((x* - 1) / d). Throws
+// The GPU fits with the probability that what is needed, uncertain by the analytic estimate's
+// relative deviation d, is at most what there is: with x* the largest factor by which the card can
+// be smaller and the rank still runs (flushes and retries allowed), Phi((x* - 1) / d). Throws
 // InputError for a rank that the plan has not.
 StepResult simulate(const Plan& plan, const SimulateOptions& options = {});
 

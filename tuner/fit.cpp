@@ -140,7 +140,8 @@ std::optional<StrategyResult> found_roughly(const Question& question,
       roughly.push_back(std::move(row));
     }
   }
-  // What fits, or is fastest, by the closed form alone is not the answer: the next one may be.
+  // What fits, or is fastest, by the analytic estimate alone is not the answer: the next one may
+  // be.
   constexpr int kTries = 3;
   std::vector<StrategyResult> simulated;
   for (int i = 0; i < kTries; ++i) {

@@ -26,8 +26,8 @@ struct StrategyResult {
   Plan plan;
   StepResult result;
   std::optional<SaferBatch> safer;  // where the plan runs at the card's limit and this is slower
-  // The closed form alone saw it: it surely does not fit, or the same with the other checkpointing
-  // is better. It is not recommended.
+  // The analytic estimate alone saw it: it surely does not fit, or the same with the other
+  // checkpointing is better. It is not recommended.
   bool simulated = false;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 // Speeds that are taken to be equal: then the smaller micro-batch, which leaves more room.
 constexpr double kAsFast = 0.02;
-// The closed form's peak over the card's memory from which on nobody asks the simulator.
+// The analytic estimate's peak over the card's memory from which on nobody asks the simulator.
 constexpr double kHopeless = 1.25;
 
 StrategyResult row_of(const Question& question,
@@ -26,8 +26,8 @@ StrategyResult row_of(const Question& question,
   return row;
 }
 
-// One strategy with micro-batches that ascend, by the closed form, up to the first that does not
-// fit; at least one.
+// One strategy with micro-batches that ascend, by the analytic estimate, up to the first that does
+// not fit; at least one.
 class Ladder {
  public:
   Ladder(const Question& question,

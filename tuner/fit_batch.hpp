@@ -1,7 +1,7 @@
 // The batch and the checkpointing of a strategy: of the ways to make the question's batch, the
-// micro-batch with which it is fastest and has room. The closed form looks at all of them, the
-// simulator decides about the one it finds, and about the next one where that does not fit or fills
-// the card. Checked by tests/unit/fit_test.cpp and tests/property/fit_property.cpp.
+// micro-batch with which it is fastest and has room. The analytic estimate looks at all of them,
+// the simulator decides about the one it finds, and about the next one where that does not fit or
+// fills the card. Checked by tests/unit/fit_test.cpp and tests/property/fit_property.cpp.
 #pragma once
 
 #include <span>
@@ -24,7 +24,7 @@ std::vector<StrategyResult> settle(const Question& question,
                                    SimulationMemo* memo = nullptr,
                                    Depth depth = Depth::simulated);
 
-// With the smallest micro-batch and by the closed form: does it fit at all?
+// With the smallest micro-batch and by the analytic estimate: does it fit at all?
 StrategyResult most_frugal(const Question& question,
                            const Strategy& strategy,
                            const PredictOptions& options);

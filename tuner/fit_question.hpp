@@ -36,10 +36,10 @@ AskedStrategy ask_strategy(const Question& question,
 // The plan of a strategy with one of the question's batches, or another.
 Plan plan_strategy(const Question& question, const Strategy& strategy, const BatchSizes& batch);
 
-// What a search by the closed form asks: does it fit, and the likeliest speed.
+// What a search by the analytic estimate asks: does it fit, and the likeliest speed.
 StepResult likeliest(const Plan& plan, PredictOptions options);
 
-// The closed form finds, the simulator decides.
+// The analytic estimate finds, the simulator decides.
 StepResult played(const Plan& plan, const PredictOptions& options, SimulationMemo* memo = nullptr);
 
 // --- variations: the batch follows, except where it was said ---

@@ -41,7 +41,7 @@ struct SearchCounts {
 inline constexpr SearchCounts kTuneCounts{200, 3'000};
 inline constexpr SearchCounts kReportCounts{64, 200};  // of the first search
 
-// What a search begins from: host memory that nobody stated is open, as fit takes it. Who names a
+// What a search begins from: host memory that is unspecified is open, as fit takes it. Who names a
 // gap wants it proven: patience does not end the search then.
 TuneOptions usual_tune_options(const SearchCounts& counts, std::optional<double> gap);
 

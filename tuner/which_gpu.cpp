@@ -27,7 +27,7 @@ Scenario on_cluster(const Scenario& scenario, const AskedCluster& asked) {
   return changed;
 }
 
-// What the closed form says of all strategies of a scenario.
+// What the analytic estimate says of all strategies of a scenario.
 struct Estimate {
   bool fits = false;
   double tokens_per_second_per_gpu = 0.0;  // of the fastest that fits
@@ -208,8 +208,8 @@ class Chooser {
   WhichAnswer answer_;
 };
 
-// The largest n up to `most` for which fit() has an answer: the closed form finds, fit() decides,
-// in steps of a part of n downwards where it says no.
+// The largest n up to `most` for which fit() has an answer: the analytic estimate finds, fit()
+// decides, in steps of a part of n downwards where it says no.
 std::optional<std::pair<std::int64_t, FitAnswer>> largest_answered(
     std::int64_t most,
     const std::function<Scenario(std::int64_t)>& scenario,

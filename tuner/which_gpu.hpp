@@ -1,9 +1,9 @@
 // Which GPU? Of several clusters the smallest, the cheapest and the fastest that train a model;
 // and, on one cluster, the longest sequences or the largest model.
 //
-// The closed form looks at every cluster and every strategy; of each objective its best few are
-// asked properly (fit()), and the answer comes from these alone. Clusters that were named are all
-// asked. Checked by tests/unit/which_gpu_test.cpp.
+// The analytic estimate looks at every cluster and every strategy; of each objective its best few
+// are asked properly (fit()), and the answer comes from these alone. Clusters that were named are
+// all asked. Checked by tests/unit/which_gpu_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct WhichQuestion {
   Scenario scenario;  // its cluster is not looked at
   std::vector<AskedCluster> clusters;
   CostQuestion cost;
-  bool ask_all = false;  // not only the best few by the closed form
+  bool ask_all = false;  // not only the best few by the analytic estimate
 };
 
 // One cluster on which something fits.
@@ -46,7 +46,7 @@ struct ClusterRefusal {
 struct WhichAnswer {
   std::vector<ClusterChoice> choices;    // in the order of the question
   std::vector<ClusterRefusal> refusals;  // the same
-  std::vector<std::string> not_asked;    // worse than the choices by the closed form
+  std::vector<std::string> not_asked;    // worse than the choices by the analytic estimate
   std::optional<std::size_t> smallest;   // in a month: fewest GPUs, least memory, cost
   std::optional<std::size_t> cheapest;   // nothing where no price is known
   std::optional<std::size_t> fastest;

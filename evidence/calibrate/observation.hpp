@@ -31,14 +31,14 @@ struct Observation {
   Coefficients table;     // of the card, without a profile
   double measured = 0.0;  // seconds or bytes
   double sd = 0.0;        // of log(measured), as far as it is known beforehand
-  double open_sd = 0.0;   // of it, what keys that nobody stated may change
+  double open_sd = 0.0;   // of it, what keys that is unspecified may change
   // What the model expects of its own error, relative, and the coefficient that says most of it.
   double model_sd = 0.0;
   double allocated = 0.0;  // of reserved and total memory of PyTorch: bytes allocated at the peak
   Coefficient deviation = Coefficient::step_time_model_sd;
   // Seconds or bytes under these coefficients. `exact` is what `simulate` says (the step is
-  // played); `quick` the closed form, whose slopes are nearly the same and take a tenth of the
-  // time.
+  // played); `quick` the analytic estimate, whose slopes are nearly the same and take a tenth of
+  // the time.
   std::function<double(const Coefficients&)> exact;
   std::function<double(const Coefficients&)> quick;
   // For the range of the data; 0 where it has no meaning.

@@ -59,8 +59,8 @@ struct PreparedMemory {
     options.rank = rank;
     return simulate(with(c), options);
   }
-  // What the closed form adds to the simulation of the prior. Where memory is played, only what
-  // lies outside the allocator moves.
+  // What the analytic estimate adds to the simulation of the prior. Where memory is played, only
+  // what lies outside the allocator moves.
   double quick(const Coefficients& c) const {
     const Plan moved = with(c);
     if (metric == Metric::host_peak_bytes || !is_played(plan)) {
@@ -102,7 +102,8 @@ void take_deviation(const PreparedMemory& memory, Observation& row) {
   row.model_sd = count(interval.high - interval.low) / (2.0 * kNinetyPercent * memory.at_prior);
   const double allocated = count(result.gpu.peak_allocated);
   double gap = 0.0;
-  // Another allocator, and the closed form of what is not played, are no samples of PyTorch's gap.
+  // Another allocator, and the analytic estimate of what is not played, are no samples of PyTorch's
+  // gap.
   const bool is_sample = has_torch_allocator(plan) && is_played(plan) && !plays_every_request(plan);
   if (metric != Metric::peak_allocated_bytes && is_sample) {
     row.allocated = allocated;
@@ -120,7 +121,7 @@ void take_deviation(const PreparedMemory& memory, Observation& row) {
       })->second;
 }
 
-// What keys that nobody stated may change, as a standard deviation of the logarithm: what the
+// What keys that is unspecified may change, as a standard deviation of the logarithm: what the
 // interval over their values has beyond the model's own, and how far the default is from what is
 // likely of a run.
 double open_spread(const ScenarioPrediction& prediction, Metric metric, double model_sd) {

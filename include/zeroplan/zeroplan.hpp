@@ -103,7 +103,7 @@ struct Scenario {
   std::optional<std::int64_t> tensor_parallel{};
   std::optional<std::int64_t> sequence_parallel{};
   std::optional<std::string> dataset{};
-  std::optional<std::string> lengths{};  // a file with the tokens of each sample
+  std::optional<std::string> lengths{};            // a file with the tokens of each sample
   std::optional<std::string> deepspeed_version{};  // "0.19.6"
   std::optional<std::string> torch_version{};
   std::optional<std::string> transformers_version{};
@@ -287,7 +287,7 @@ struct Strategy {
   std::int64_t micro_batch_size = 1;
   std::int64_t gradient_accumulation_steps = 1;
   bool fits = false;
-  bool simulated = false;  // else the closed form alone saw it, and it is not recommended
+  bool simulated = false;  // else the analytic estimate alone saw it, and it is not recommended
   bool at_limit = false;   // it fits, and fills the card to within 5 %
   std::string ds_config;   // JSON, ready to be written to a file
   Simulation result;

@@ -36,6 +36,7 @@ enum class Coefficient {
   micro_step_fixed_seconds,
   allocator_fragmentation,
   reserved_gap_share,
+  played_allocated_sd,
   played_reserved_sd,
   varied_reserved_gap_sd,
   activation_model_sd,

@@ -4,7 +4,7 @@
 //
 // Flow: a FetchModel (modules, their parameters) and an EngineConfig go into a FetchCoordinator
 // (fetch_coordinator.hpp), which is driven by module entries and exits (module_calls.hpp makes
-// their order) and appends FetchEvents to a FetchLog. Closed forms fold the log
+// their order) and appends FetchEvents to a FetchLog. Analytic estimates fold the log
 // (live_parameters.hpp), the simulator plays it, the runtime executes it. No time, no JSON, no
 // strings here. Sizes are elements; numel is unpadded, buffers are padded to the number of ranks.
 //

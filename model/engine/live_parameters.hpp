@@ -1,5 +1,5 @@
 // How many parameter elements are on the GPU in the course of a micro-step, and what was gathered
-// for it: the fold of a FetchLog that closed forms of memory and traffic need.
+// for it: the fold of a FetchLog that analytic estimates of memory and traffic need.
 #pragma once
 
 #include <cstdint>

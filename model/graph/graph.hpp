@@ -1,7 +1,7 @@
 // What one micro-batch makes the GPU do: operations with their cost, and tensors with their
 // lifetimes, as PyTorch's eager mode and autograd would produce them. This is the only place that
-// knows a tensor's size or an operation's cost: the closed forms sum it, the simulator plays it
-// into its allocator replica, calibration fits it.
+// knows a tensor's size or an operation's cost: the analytic estimates sum it, the simulator plays
+// it into its allocator replica, calibration fits it.
 //
 // A model is a sequence of blocks (embedding, decoder layers, head with loss). Blocks that are
 // equal are built once and instantiated with the index of their parameters, so 80 layers cost no

@@ -69,7 +69,7 @@ void mark(Json& assumed, const Quantity<T>& quantity, std::string_view key) {
   if (quantity.confidence == Confidence::assumed) assumed.push_back(Json(key));
 }
 
-// Keys whose numbers nobody stated, so that reading the document again keeps that in mind.
+// Keys whose numbers are unspecified, so that reading the document again keeps that in mind.
 Json assumed_keys(const Cluster& cluster, const Json& document) {
   const Node& node = cluster.node;
   Json keys = Json::array();

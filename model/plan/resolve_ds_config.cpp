@@ -207,7 +207,7 @@ void resolve_batch(Resolver& r) {
     // With fewer a pipeline waits more than it works: Huang et al. 2018, arXiv:1811.06965,
     // section 2.3.
     steps = 4 * r.plan.degrees.pipeline;
-    r.assume("4 micro-batches for each pipeline stage: nobody said how many");
+    r.assume("4 micro-batches for each pipeline stage: unspecified");
   } else if (!steps) {
     steps = 1;
     r.assume("no gradient accumulation: the default");

@@ -1,4 +1,4 @@
-// Memory of a plan in closed form: GPU of the worst rank and host of a node, by category and phase.
+// Memory of a plan analytically: GPU of the worst rank and host of a node, by category and phase.
 //
 // [M1] peak = max over phases and passes of
 //        engine buffers alive then            model/engine/buffers.hpp

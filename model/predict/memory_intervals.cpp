@@ -45,13 +45,16 @@ void take_memory_intervals(const Plan& plan,
   const double allocated = static_cast<double>(gpu.peak_allocated.count());
   const double scale =
       allocated / std::max(1.0, static_cast<double>(closed.gpu.peak_allocated.count()));
-  const double tensors = scale * std::hypot(std::hypot(spread.activations, spread.states),
-                                            std::hypot(spread.quantization, spread.code));
+  const bool knows_all = played && plays_every_request(plan);
+  const double tensors = knows_all
+                             ? allocated * plan.coefficients[Coefficient::played_allocated_sd]
+                             : scale * std::hypot(std::hypot(spread.activations, spread.states),
+                                                  std::hypot(spread.quantization, spread.code));
   result.peak_allocated_interval = interval(allocated, tensors, gpu.peak_allocated);
   // Another allocator, or none, is as predicted.
   double gap = static_cast<double>((gpu.peak_reserved - gpu.peak_allocated).count());
   double gap_sd = 0.0;
-  if (played && plays_every_request(plan)) {
+  if (knows_all) {
     gap_sd = (allocated + gap) * plan.coefficients[Coefficient::played_reserved_sd];
     // Which lengths come one after the other, and how many, differs between runs.
     if (!varied_lengths(plan).empty()) {

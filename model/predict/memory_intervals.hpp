@@ -1,9 +1,9 @@
 // 90 % intervals of what a GPU's memory shows: allocated, reserved, total.
 //
-//   allocated  A (1 +- 1.645 d_A), d_A^2 of activations, engine's buffers, code
+//   allocated  A (1 +- 1.645 d_A), d_A played_allocated_sd; where not every request is known d_A^2
+//              of activations, engine's buffers, code
 //   reserved   what was played, with played_reserved_sd and A's deviation; where not every request
-//   is
-//              known A (1 + g), with A's deviation, that of g and of copies that wait for their
+//              is known A (1 + g), with A's deviation, that of g and of copies that wait for their
 //              stream
 //   total      reserved + context + NCCL, with theirs
 //
@@ -34,8 +34,8 @@ bool plays_every_request(const Plan& plan);
 // its settings, PYTORCH_CUDA_ALLOC_CONF. Checked by tests/unit/memory_intervals_test.cpp.
 Bytes usually_reserved(const Plan& plan, Bytes allocated);
 
-// Fills the three intervals of `result` around its gpu's peaks. `closed`: the closed form, whose
-// spread is scaled to the allocated peak. `played`: the peaks are a simulation's.
+// Fills the three intervals of `result` around its gpu's peaks. `closed`: the analytic estimate,
+// whose spread is scaled to the allocated peak. `played`: the peaks are a simulation's.
 void take_memory_intervals(const Plan& plan,
                            const MemoryPrediction& closed,
                            bool played,

@@ -129,7 +129,8 @@ StepResult predict_ranks(const Plan& plan, const Ranks& ranks, const PredictOpti
   }
   if (!plan.stages.empty()) {
     result.assumptions.push_back(
-        "pipeline: memory of the stage with the least room; time in closed form over the 1F1B "
+        "pipeline: memory of the stage with the least room; time estimated analytically over the "
+        "1F1B "
         "schedule of all stages");
   }
   if (const auto job = job_time(plan, result.step.total)) {

@@ -1,4 +1,4 @@
-// Plan -> prediction, in closed form: what the tuner uses as a bound and `fit` as an answer.
+// Plan -> prediction, analytically: what the tuner uses as a bound and `fit` as an answer.
 //
 //   memory.hpp      GPU and host memory by category and phase
 //   step_time.hpp   time of a step from the cost functions and the engine's messages

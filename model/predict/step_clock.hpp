@@ -1,6 +1,6 @@
 // Plays the tasks of a micro-step on three clocks: the host that issues, the GPU that computes, and
-// the stream of its collectives. A closed form in that durations are given and nothing competes:
-// contention comes on top (step_time.cpp).
+// the stream of its collectives. An analytic estimate in that durations are given and nothing
+// competes: contention comes on top (step_time.cpp).
 //
 //   gather   starts when it is issued, the stream is free, and the unit two computations ago is
 //            done: prefetching and all-gather limits let one unit run ahead

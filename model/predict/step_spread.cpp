@@ -113,7 +113,7 @@ class Spread {
     take(evaluate_(plan_.coefficients, factors, false));
   }
 
-  // A figure of the machine that nobody stated: its value stands in these products only, so that
+  // A figure of the machine that is unspecified: its value stands in these products only, so that
   // moving the coefficient moves the figure. `inverse`: in a quotient.
   template <typename T>
   void move(const Quantity<T>& figure,

@@ -1,4 +1,4 @@
-// Time of an optimizer step in closed form: the cost functions of model/cost over the graph's
+// Time of an optimizer step analytically: the cost functions of model/cost over the graph's
 // passes and the engine's own messages, with overlap as the engine has it.
 //
 // [T1] a pass        C = sum over operations of [T6], [T8], [T9];  H = the same of [T10]

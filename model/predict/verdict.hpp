@@ -13,7 +13,7 @@ struct GpuVerdict {
   Bytes needed;              // with which it would, at the asked confidence
 };
 
-// From the closed form: what is needed is normal around gpu_needed.
+// From the analytic estimate: what is needed is normal around gpu_needed.
 GpuVerdict gpu_verdict(const MemoryPrediction& memory, const PredictOptions& options);
 
 // Fills fits, fit_probability and limits of `result`, whose gpu is there already: the plan fits

@@ -27,7 +27,7 @@ const std::vector<CoefficientValue> kTruth = {
 };
 
 // By turns one GPU, a node, two nodes, states on the host, and states on drives that nobody
-// described, whose reserved memory has a closed form.
+// described, whose reserved memory has an analytic estimate.
 std::string scenario_text(int i) {
   const char* const clusters[] = {
       "1xH100-80G-SXM", "8xH100-80G-SXM", "2x8xH100-80G-SXM", "8xH100-80G-SXM", "8xV100-32G-SXM2"};

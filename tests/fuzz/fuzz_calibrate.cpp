@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::require(is_positive(row.measured), row.what + ": nothing was measured");
     fuzz::require(is_positive(row.sd), row.what + ": a row without a spread");
     fuzz::require(is_positive(row.exact(row.table)), row.what + ": no prediction");
-    fuzz::require(is_positive(row.quick(row.table)), row.what + ": no prediction in closed form");
+    fuzz::require(is_positive(row.quick(row.table)), row.what + ": no analytic prediction");
   }
   for (const zeroplan::UnusedMeasurement& unused : observations.unused) {
     fuzz::require(!unused.reason.empty(), "a line is left out without a reason");

@@ -54,7 +54,7 @@ TEST_CASE("what is recommended fits, and nothing that fits is clearly faster") {
     const StrategyResult& best = answer.strategies[*answer.recommended];
     CHECK(best.result.fits);
     for (const StrategyResult& other : answer.strategies) {
-      if (!other.result.fits || !other.simulated) continue;  // the closed form is rougher
+      if (!other.result.fits || !other.simulated) continue;  // the analytic estimate is rougher
       INFO(describe(other.strategy) << " against " << describe(best.strategy));
       // Ties within 2 % go to less offload and the simpler file; a full card is left for a tenth.
       const double allowed = is_at_limit(other.result) ? 1.0 / (kSafeShare * 0.98) : 1.0 / 0.98;

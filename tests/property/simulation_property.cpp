@@ -50,7 +50,7 @@ double serial_seconds(const RankProgram& rank) {
   return seconds;
 }
 
-// Memory of every phase as the closed form has it, all given back, folded as unfolded.
+// Memory of every phase as the analytic estimate has it, all given back, folded as unfolded.
 void check_phases(const Json& document, const Simulated& run) {
   INFO(document.dump());
   const GpuMemory closed = predict(run.plan, {}).gpu;
@@ -74,7 +74,7 @@ void check_torch_engine(const Json& document) { check_phases(document, simulated
 
 }  // namespace
 
-TEST_CASE("a simulated rank holds what the closed form says, in every phase") {
+TEST_CASE("a simulated rank holds what the analytic estimate says, in every phase") {
   ScenarioGenerator random(71);
   for (int i = 0; i < kScenarios; ++i) {
     const Json document = random.scenario();
@@ -82,8 +82,8 @@ TEST_CASE("a simulated rank holds what the closed form says, in every phase") {
     const Simulated run = simulated(document);
     const GpuMemory closed = predict(run.plan, {}).gpu;
     // Small models: the allocator's blocks are up to 1 MiB larger than what was asked for. The
-    // closed form adds the highest moments of a pass's weights and activations, which may not be
-    // the same moment; the step ends with persistent weights gathered, which it counts apart.
+    // analytic estimate adds the highest moments of a pass's weights and activations, which may not
+    // be the same moment; the step ends with persistent weights gathered, which it counts apart.
     const auto close = [](Bytes simulated, Bytes expected) {
       return gib(simulated) <= 1.05 * gib(expected) + 0.02 &&
              gib(simulated) >= 0.85 * gib(expected) - 0.02;
@@ -377,7 +377,7 @@ TEST_CASE("hpZ's second copies are where the partitions are") {
   }
 }
 
-TEST_CASE("FSDP's ranks hold what the closed form says, and give back what they allocate") {
+TEST_CASE("FSDP's ranks hold what the analytic estimate says, and give back what they allocate") {
   ScenarioGenerator random(76);
   for (int i = 0; i < kScenarios / 2; ++i) {
     const std::int64_t G = random.between(1, 9);
@@ -401,7 +401,7 @@ TEST_CASE("FSDP's ranks hold what the closed form says, and give back what they 
   }
 }
 
-TEST_CASE("DDP's ranks hold what the closed form says, and give back what they allocate") {
+TEST_CASE("DDP's ranks hold what the analytic estimate says, and give back what they allocate") {
   ScenarioGenerator random(79);
   for (int i = 0; i < kScenarios / 4; ++i) {
     const std::int64_t G = random.chance(0.3) ? 6 : random.between(1, 3);

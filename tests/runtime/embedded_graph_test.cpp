@@ -1,5 +1,5 @@
 // The blocks of the embedded runtime as a graph: what they hold, how they checkpoint, what they
-// refuse, and that the simulator plays them as the closed forms sum them.
+// refuse, and that the simulator plays them as the analytic estimates sum them.
 #include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/graph/kernel_cost.hpp"

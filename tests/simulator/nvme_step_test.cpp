@@ -1,5 +1,5 @@
-// Steps that swap to NVMe: what is read and written is the closed form's, and what runs beside what
-// is what DeepSpeed's swappers allow.
+// Steps that swap to NVMe: what is read and written is the analytic estimate's, and what runs
+// beside what is what DeepSpeed's swappers allow.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -98,7 +98,7 @@ std::vector<Span> after(std::vector<Span> spans, double time) {
 
 }  // namespace
 
-TEST_CASE("a simulated step reads and writes the closed form's bytes") {
+TEST_CASE("a simulated step reads and writes the analytic estimate's bytes") {
   const std::vector<Case> cases = {
       {},
       {.cluster = "1x1xA100-80G-SXM"},

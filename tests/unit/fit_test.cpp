@@ -221,7 +221,7 @@ TEST_CASE("a global batch, sizes and a file's batch are kept") {
   }
 }
 
-TEST_CASE("host memory that nobody stated is a requirement, one that somebody did a limit") {
+TEST_CASE("host memory that is unspecified is a requirement, one that somebody did a limit") {
   const std::string workload = R"({"sequence_length":1024,"method":"lora"})";
   const FitAnswer open = ask(R"("llama-3-8b")", R"("4xRTX4090")", workload);
   REQUIRE(open.recommended.has_value());

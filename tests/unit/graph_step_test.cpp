@@ -106,7 +106,7 @@ TEST_CASE("A micro-batch releases everything it allocates, and yields every grad
   }
 }
 
-TEST_CASE("The closed form of a block agrees with the walk through the model") {
+TEST_CASE("The analytic estimate of a block agrees with the walk through the model") {
   const ModelGraph graph = build_graph(six_layers(), options(ActivationCheckpointing::none));
   const GraphWalk walk(graph);
   const BlockMemory layer = summarize(graph.blocks[1]);

@@ -91,7 +91,7 @@ TEST_CASE("a resolved document keeps the threads and the share of the machine") 
   CHECK(plan.cluster.node.threads_per_rank == 3);
 }
 
-TEST_CASE("the closed form counts what the CPU does beside Adam, as the simulator plays it") {
+TEST_CASE("the analytic estimate counts what the CPU does beside Adam, as the simulator plays it") {
   // Five narrow layers and a wide vocabulary: half of the step is the CPU's.
   const std::string text = R"({"model":{"model_type":"llama","architectures":["LlamaForCausalLM"],
     "hidden_size":256,"intermediate_size":688,"num_hidden_layers":5,"num_attention_heads":4,

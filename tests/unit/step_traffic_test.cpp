@@ -1,5 +1,5 @@
-// Volumes and counts of a step against the closed forms of ZeRO: what a ring of N ranks moves is
-// 2 (N-1)/N of an all-reduced message and (N-1)/N of a gathered or scattered one; here the
+// Volumes and counts of a step against the analytic estimates of ZeRO: what a ring of N ranks moves
+// is 2 (N-1)/N of an all-reduced message and (N-1)/N of a gathered or scattered one; here the
 // messages.
 #include "model/predict/step_traffic.hpp"
 

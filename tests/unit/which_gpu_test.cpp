@@ -104,7 +104,7 @@ TEST_CASE(
   CHECK(choice.cost.hours == Approx(choice.best.result.job_seconds.seconds() / 3600.0));
 }
 
-TEST_CASE("the longest sequence trains, and a longer one does not by the closed form") {
+TEST_CASE("the longest sequence trains, and a longer one does not by the analytic estimate") {
   const Scenario scenario =
       scenario_of(R"({"model":"llama-2-7b","cluster":"1xRTX-4090","workload":{"method":"lora"}})");
   const auto longest = longest_sequence(scenario);
