@@ -37,6 +37,10 @@ constexpr std::array kFitOptions = {
     kConfidence,
     kForce,
     OptionInfo{"--all", "", "", "strategies without and with activation checkpointing"},
+    OptionInfo{"--quick",
+               "",
+               "",
+               "a first answer: strategies that offload least, by formulas; the best is simulated"},
     kClusters,
     kCompareVersions,
     kTokens,
@@ -113,8 +117,11 @@ constexpr OptionInfo kReportTime = {
     "",
     "SECONDS",
     "stop all searches then; the page says what that cut (none: they count simulations)"};
+constexpr OptionInfo kNoSearch = {
+    "--no-search", "", "", "the strategies of fit alone; what it recommends is the chosen point"};
 constexpr std::array kReportOptions = {
     OptionInfo{"--output", "-o", "FILE", "the page to write: report.html"},
+    kNoSearch,
     kReportObjective,
     kFix,
     kSearch,
@@ -136,6 +143,7 @@ constexpr std::array kPlotOptions = {
                "which plot of the report (tradeoff)"},
     OptionInfo{"--theme", "", "light|dark", "colours (light)"},
     OptionInfo{"--width", "", "PIXELS", "of the picture (720)"},
+    kNoSearch,
     kReportObjective,
     kFix,
     kSearch,

@@ -23,7 +23,8 @@ namespace {
 Json strategy_json(const StrategyResult& row, const Scenario& scenario) {
   const Json document = scenario_document(row.plan, scenario);
   return Json::object(
-      {{"stage", row.strategy.stage},
+      {{"name", describe(row.strategy)},
+       {"stage", row.strategy.stage},
        {"offload_optimizer", name(row.strategy.offload_optimizer)},
        {"offload_param", name(row.strategy.offload_parameter)},
        {"activation_checkpointing",
@@ -49,6 +50,8 @@ Json answer_json(const FitAnswer& answer, const Scenario& scenario) {
   }
   if (answer.recommended) {
     document["recommended"] = strategies.items()[*answer.recommended];
+  }
+  if (answer.headroom) {
     document["largest_micro_batch"] = answer.headroom->largest_micro_batch;
     document["longest_sequence"] = answer.headroom->longest_sequence;
   }
@@ -106,7 +109,8 @@ int run_fit(const Arguments& arguments, Streams streams) {
     return compare_fit(arguments, scenario, options, streams);
   }
   if (const auto code = answer_which_gpu(arguments, options, streams)) return *code;
-  const FitAnswer answer = fit(scenario, options);
+  const FitAnswer answer =
+      arguments.has("quick") ? quick_fit(scenario, options) : fit(scenario, options);
   // Files first: where they cannot be written, standard output holds the error alone.
   if (const auto folder = arguments.text("output")) {
     if (answer.recommended) {
