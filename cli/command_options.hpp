@@ -38,6 +38,10 @@ inline constexpr std::array kFitOptions = {
     kConfidence,
     kForce,
     OptionInfo{"--all", "", "", "strategies without and with activation checkpointing"},
+    OptionInfo{"--quick",
+               "",
+               "",
+               "a first answer: strategies that offload least, by formulas; the best is simulated"},
     kClusters,
     kCompareVersions,
     kTokens,
@@ -117,8 +121,11 @@ inline constexpr OptionInfo kReportTime = {
     "",
     "SECONDS",
     "stop all searches then; the page says what that cut (none: they count simulations)"};
+inline constexpr OptionInfo kNoSearch = {
+    "--no-search", "", "", "the strategies of fit alone; what it recommends is the chosen point"};
 inline constexpr std::array kReportOptions = {
     OptionInfo{"--output", "-o", "FILE", "the page to write: report.html"},
+    kNoSearch,
     kReportObjective,
     kFix,
     kSearch,
@@ -140,6 +147,7 @@ inline constexpr std::array kPlotOptions = {
                "which plot of the report (tradeoff)"},
     OptionInfo{"--theme", "", "light|dark", "colours (light)"},
     OptionInfo{"--width", "", "PIXELS", "of the picture (720)"},
+    kNoSearch,
     kReportObjective,
     kFix,
     kSearch,

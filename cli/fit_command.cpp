@@ -60,7 +60,8 @@ int run_fit(const Arguments& arguments, Streams streams) {
     return compare_fit(arguments, scenario, options, streams);
   }
   if (const auto code = answer_which_gpu(arguments, options, streams)) return *code;
-  const FitAnswer answer = fit(scenario, options);
+  const FitAnswer answer =
+      arguments.has("quick") ? quick_fit(scenario, options) : fit(scenario, options);
   // Files first: where they cannot be written, standard output holds the error alone.
   if (const auto folder = arguments.text("output")) {
     if (answer.recommended) {

@@ -351,10 +351,12 @@ std::string strategies_text(const FitAnswer& answer, bool all, const Translation
 }
 
 std::string headroom_text(const FitAnswer& answer, const StrategyResult& best) {
-  std::string text =
-      fmt::format("  headroom     micro-batch up to {}, or sequences up to {} tokens\n",
-                  answer.headroom->largest_micro_batch,
-                  answer.headroom->longest_sequence);
+  std::string text;
+  if (answer.headroom) {
+    text = fmt::format("  headroom     micro-batch up to {}, or sequences up to {} tokens\n",
+                       answer.headroom->largest_micro_batch,
+                       answer.headroom->longest_sequence);
+  }
   if (best.result.at_network.empty()) return text;
   text += "  network      assumed (--network); tokens/s per GPU at";
   for (const NetworkAlternative& alternative : best.result.at_network) {

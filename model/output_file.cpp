@@ -145,7 +145,7 @@ void write_in_place(const std::string& said,
   const int descriptor =
       open_one ? fcntl(*open_one, F_DUPFD_CLOEXEC, 0) : open_file(path, O_WRONLY | flags);
   if (descriptor < 0) failed(said, errno);
-  int error = write_all(descriptor, std::as_bytes(std::span(text)));
+  int error = write_all(descriptor, std::as_bytes(std::span<const char>(text)));
   if (error == 0) error = sync_descriptor(descriptor);
   const int closed = close_file(descriptor);
   if (error == 0) error = closed;
@@ -256,7 +256,7 @@ int append_locked(int descriptor, std::string_view line) {
   char last = '\n';
   if (end > 0 && pread(descriptor, &last, 1, end - 1) == 1 && last != '\n') text = "\n";
   text.append(line).push_back('\n');
-  int error = write_all(descriptor, std::as_bytes(std::span(text)));
+  int error = write_all(descriptor, std::as_bytes(std::span<const char>(text)));
   if (error == 0) error = sync_descriptor(descriptor);
   if (error != 0) {
     // Half a line would spoil the next one, too.

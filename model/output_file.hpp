@@ -39,7 +39,7 @@ class OutputFile {
   ~OutputFile();
 
   void write(std::span<const std::byte> bytes);
-  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  void write(std::string_view text) { write(std::as_bytes(std::span<const char>(text))); }
   // On the disk (fsync) when it returns.
   void finish();
 

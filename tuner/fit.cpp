@@ -127,21 +127,28 @@ Headroom headroom_of(const Question& question,
   return headroom;
 }
 
+// The strategies that offload at most so far, each with its best batch, by the analytic estimate.
+std::vector<StrategyResult> all_roughly(const Question& question,
+                                        const PredictOptions& options,
+                                        int most_offload = std::numeric_limits<int>::max()) {
+  const std::vector<Strategy> all = strategies(question.scenario);
+  std::vector<StrategyResult> rows;
+  for (const std::span<const Strategy> alike : by_placement(all)) {
+    if (offload_of(alike.front()) > most_offload) continue;
+    for (StrategyResult& row : settle(question, alike, options, nullptr, Depth::closed_form)) {
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
 // The best strategy of a question, of those that offload at most so far: the few that the closed
 // form likes most are simulated.
 std::optional<StrategyResult> found_roughly(const Question& question,
                                             const PredictOptions& options,
-                                            int most_offload) {
-  const std::vector<Strategy> all = strategies(question.scenario);
-  std::vector<StrategyResult> roughly;
-  for (const std::span<const Strategy> alike : by_placement(all)) {
-    if (offload_of(alike.front()) > most_offload) continue;
-    for (StrategyResult& row : settle(question, alike, options, nullptr, Depth::closed_form)) {
-      roughly.push_back(std::move(row));
-    }
-  }
-  // What fits, or is fastest, by the analytic estimate alone is not the answer: the next one may
-  // be.
+                                            int most_offload = std::numeric_limits<int>::max()) {
+  std::vector<StrategyResult> roughly = all_roughly(question, options, most_offload);
+  // What fits, or is fastest, by the analytic estimate alone is not the answer: the next one may be.
   constexpr int kTries = 3;
   std::vector<StrategyResult> simulated;
   for (int i = 0; i < kTries; ++i) {
@@ -169,7 +176,7 @@ std::optional<StrategyResult> on_one_node(const Question& question, const Predic
   } catch (const InputError&) {  // degrees that need more GPUs
     return std::nullopt;
   }
-  return found_roughly(single, options, std::numeric_limits<int>::max());
+  return found_roughly(single, options);
 }
 
 Question with_packages(Question question, const Packages& packages) {
@@ -183,7 +190,7 @@ void try_packages(Question& question, const PredictOptions& options, FitAnswer& 
   for (const Packages& packages :
        packages_to_try(question.scenario, answer.strategies.front().plan)) {
     const Question with = with_packages(question, packages);
-    if (!found_roughly(with, options, std::numeric_limits<int>::max())) continue;
+    if (!found_roughly(with, options)) continue;
     std::vector<StrategyResult> rows = play_all(with, options);
     const auto best = recommended_of(rows, options);
     if (!best) continue;
@@ -210,7 +217,53 @@ std::optional<WithPackages> faster_with(const Question& question,
   return WithPackages{choices.back(), std::move(*best)};
 }
 
+// Of rows by the analytic estimate the one that it likes best and the simulator takes, which is simulated
+// then; nothing where it takes none of the first few.
+std::optional<std::size_t> first_that_fits(const Question& question,
+                                           const PredictOptions& options,
+                                           std::vector<StrategyResult>& rows) {
+  constexpr int kTries = 3;
+  std::vector<StrategyResult> untried = rows;
+  std::erase_if(untried, [](const StrategyResult& row) { return row.simulated; });
+  for (int i = 0; i < kTries; ++i) {
+    const auto best = best_of(untried);
+    if (!best) return std::nullopt;
+    const Strategy strategy = untried[*best].strategy;
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const StrategyResult& row) {
+      return same_placement(row.strategy, strategy) &&
+             row.strategy.checkpointing == strategy.checkpointing;
+    });
+    *same = std::move(settle(question, {&strategy, 1}, options).front());
+    if (const auto found = recommended_of(rows, options)) return found;
+    untried[*best].result.fits = false;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+FitAnswer quick_fit(const Scenario& scenario, const PredictOptions& said) {
+  PredictOptions options = said;
+  options.host_is_open = true;
+  const Question question = ask(scenario);
+  const std::vector<Strategy> all = strategies(scenario);
+  std::vector<std::span<const Strategy>> groups = by_placement(all);
+  const auto offload = [](const std::span<const Strategy>& alike) {
+    return offload_of(alike.front());
+  };
+  std::stable_sort(groups.begin(), groups.end(), [&](const auto& a, const auto& b) {
+    return offload(a) < offload(b);
+  });
+  FitAnswer answer;
+  for (std::size_t i = 0; i < groups.size() && !answer.recommended; ++i) {
+    for (StrategyResult& row : settle(question, groups[i], options, nullptr, Depth::closed_form)) {
+      answer.strategies.push_back(std::move(row));
+    }
+    const bool more = i + 1 < groups.size() && offload(groups[i + 1]) == offload(groups[i]);
+    if (!more) answer.recommended = first_that_fits(question, options, answer.strategies);
+  }
+  return answer;
+}
 
 FitAnswer fit(const Scenario& scenario, const PredictOptions& said) {
   PredictOptions options = said;

@@ -24,7 +24,7 @@ std::int64_t largest_that_fits(std::int64_t most, const std::function<bool(std::
 
 // The largest value up to `most` with which the simulator says yes, not below `known`, which fits.
 // fits(value, play): by the analytic estimate, which is near, or by playing. The search leaves the
-// closed form's answer in growing steps and halves what is left.
+// analytic estimate's answer in growing steps and halves what is left.
 std::int64_t largest_played(std::int64_t known,
                             std::int64_t most,
                             const std::function<bool(std::int64_t, bool)>& fits);

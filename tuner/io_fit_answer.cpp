@@ -9,7 +9,8 @@ namespace {
 Json strategy_json(const StrategyResult& row, const Scenario& scenario) {
   const Json document = scenario_document(row.plan, scenario);
   return Json::object(
-      {{"stage", row.strategy.stage},
+      {{"name", describe(row.strategy)},
+       {"stage", row.strategy.stage},
        {"offload_optimizer", name(row.strategy.offload_optimizer)},
        {"offload_param", name(row.strategy.offload_parameter)},
        {"activation_checkpointing",

@@ -1,5 +1,8 @@
 #include "cli/report/report_data.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "simulator/simulate.hpp"
 
 namespace zeroplan {
@@ -8,12 +11,11 @@ namespace {
 // Of the time limit; the sensitivity of the answer gets what is left.
 constexpr double kSearchShare = 0.75;
 
-ChosenPlan in_detail(const SearchSpace& space,
-                     const Evaluated& best,
+ChosenPlan in_detail(Plan plan,
                      const Scenario& scenario,
                      const PredictOptions& options,
                      const Deadline& deadline) {
-  ChosenPlan chosen{space.plan(best.point), {}, {}, {}, {}};
+  ChosenPlan chosen{std::move(plan), {}, {}, {}, {}};
   chosen.result = simulate(chosen.plan, {.predict = options});
   if (is_simulated(chosen.plan)) chosen.step = play_step(chosen.plan, chosen.result);
   const Json document = scenario_document(chosen.plan, scenario);
@@ -23,9 +25,55 @@ ChosenPlan in_detail(const SearchSpace& space,
   return chosen;
 }
 
+// As SearchSpace::describe says a point: a strategy moves none of its axes.
+Json description_of(const StrategyResult& row) {
+  return Json::object(
+      {{"stage", row.strategy.stage},
+       {"offload_optimizer", name(row.strategy.offload_optimizer)},
+       {"offload_param", name(row.strategy.offload_parameter)},
+       {"activation_checkpointing",
+        name(kActivationCheckpointingNames, row.strategy.checkpointing)},
+       {"micro_batch_size", row.plan.workload.micro_batch_size},
+       {"gradient_accumulation_steps", row.plan.workload.gradient_accumulation_steps}});
+}
+
+// What fit recommends as the one point of its trade-offs.
+void take_recommended(const StrategyResult& best, ReportData& data) {
+  Evaluated point;
+  point.fits = true;
+  point.tokens_per_second = best.result.step.tokens_per_second_per_gpu;
+  point.step = best.result.step.total;
+  point.gpu_memory = best.result.gpu.peak_total;
+  point.host_memory = best.result.host.peak;
+  data.trade_offs.points = {point};
+  data.trade_offs.front = {0};
+  data.trade_offs.best = 0;
+  data.trade_offs.search.best = point;
+  data.descriptions = {description_of(best)};
+}
+
+ReportData report_of_fit(const Scenario& scenario, const ReportOptions& options) {
+  ReportData data;
+  const PredictOptions& predict = options.tune.search.limits.predict;
+  const Deadline deadline(options.tune.search.seconds, options.tune.search.interrupted);
+  data.cost = options.cost;
+  data.fit = fit(scenario, predict);
+  data.scenario = data.fit.needs.any() ? with_packages(scenario, data.fit.needs) : scenario;
+  const std::vector<StrategyResult>& rows = data.fit.strategies;
+  data.points = static_cast<std::int64_t>(rows.size());
+  data.trade_offs.evaluated = std::count_if(
+      rows.begin(), rows.end(), [](const StrategyResult& row) { return row.simulated; });
+  if (!data.fit.recommended) return data;
+  const StrategyResult& best = rows[*data.fit.recommended];
+  take_recommended(best, data);
+  data.chosen = in_detail(best.plan, data.scenario, predict, deadline);
+  return data;
+}
+
 }  // namespace
 
 ReportData gather_report(const Scenario& scenario, const ReportOptions& options) {
+  if (!options.searches) return report_of_fit(scenario, options);
   ReportData data;
   data.scenario = scenario;
   data.objective = options.tune.objective;
@@ -53,8 +101,10 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
     return gather_report(with_packages(scenario, data.fit.needs), left);
   }
   if (data.trade_offs.search.best) {
-    data.chosen =
-        in_detail(space, *data.trade_offs.search.best, scenario, search.limits.predict, all);
+    data.chosen = in_detail(space.plan(data.trade_offs.search.best->point),
+                            scenario,
+                            search.limits.predict,
+                            all);
   }
   return data;
 }

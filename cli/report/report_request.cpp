@@ -13,6 +13,23 @@
 #include "model/diagnostic.hpp"
 
 namespace zeroplan {
+namespace {
+
+// What a search would read, where there is none.
+void refuse_search_flags(const Arguments& arguments) {
+  for (const char* option :
+       {"objective", "fix", "search", "max-host-memory", "min-throughput", "jobs"}) {
+    if (!arguments.has(option)) continue;
+    throw InputError({kCommandLine,
+                      "--" + std::string(option),
+                      "no flag of a search beside --no-search",
+                      "--" + std::string(option),
+                      "leave one of the two out"});
+  }
+}
+
+}  // namespace
+
 ReportData report_data_of(const Arguments& arguments, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
   ReportOptions options;
@@ -26,6 +43,8 @@ ReportData report_data_of(const Arguments& arguments, Streams streams) {
                       "zeroplan tune looks for it; report --cluster with what it finds"});
   }
   options.cost = cost_question_of(arguments);
+  options.searches = !arguments.has("no-search");
+  if (!options.searches) refuse_search_flags(arguments);
   const Translation words(arguments.language);
   std::optional<InterruptGuard> guard;  // before the search there is nothing to keep
   ProgressBar bar(streams.log);

@@ -3,7 +3,7 @@
 "use strict";
 const zeroplanPage = (() => {
   const say = zeroplanSay;
-  const doc = JSON.parse(document.getElementById("document").textContent);
+  let doc = JSON.parse(document.getElementById("document").textContent); // null: show() brings one
   const GiB = 2 ** 30;
   const gib = (bytes) => (bytes / GiB).toFixed(1) + " GiB";
   const time = (seconds) => seconds >= 1 ? seconds.toFixed(2) + " s" : (seconds * 1e3).toFixed(1) + " ms";
@@ -44,7 +44,7 @@ const zeroplanPage = (() => {
   // --- plots
 
   let theme = "light";
-  const drawn = [];
+  const drawn = new Map(); // by section
 
   class Plot {
     constructor(section) {
@@ -61,7 +61,6 @@ const zeroplanPage = (() => {
       this.hint = say("Point at it, tap it, or use the arrow keys.");
       this.shown.textContent = this.hint;
       section.append(this.box, this.shown);
-      this.place = -1;
       this.width = 0;
       this.box.addEventListener("keydown", (event) => this.key(event));
       this.box.addEventListener("blur", () => { hideTip(); this.point(-1); });
@@ -71,6 +70,8 @@ const zeroplanPage = (() => {
     draw() {
       this.width = this.box.clientWidth;
       if (this.width < 50) return;
+      this.place = -1;
+      this.shown.textContent = this.hint;
       const colors = zeroplanPlots.themes[theme];
       const spec = zeroplanPlots.described(zeroplanPlots.plots[this.name](doc, colors, this.width));
       this.rows = spec.usermeta.rows;
@@ -124,29 +125,30 @@ const zeroplanPage = (() => {
     theme = name;
     document.documentElement.dataset.theme = name;
     document.getElementById("theme").textContent = say(name === "dark" ? "Light colours" : "Dark colours");
-    for (const plot of drawn) plot.draw();
+    for (const plot of drawn.values()) plot.draw();
   }
 
   // What the page's own markup says, in the reader's language.
   document.documentElement.lang = say("en");
   for (const one of document.querySelectorAll("h2, th, #copy")) one.textContent = say(one.textContent);
 
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  dark.addEventListener("change", () => useTheme(dark.matches ? "dark" : "light"));
+  document.getElementById("theme").addEventListener("click", () => useTheme(theme === "dark" ? "light" : "dark"));
+  useTheme(dark.matches ? "dark" : "light");
+
   // Draws the plots of the sections: `about` has the text above each by its name, nothing where there is
-  // nothing to draw.
-  function show(about) {
+  // nothing to draw. Of `next`, where it is another document than the page's.
+  function show(about, next = doc) {
+    doc = next;
     for (const section of document.querySelectorAll("section[data-plot]")) {
       const text = about[section.dataset.plot]();
-      if (!text) {
-        section.remove();
-        continue;
-      }
+      section.hidden = !text;
+      if (!text) continue;
       section.querySelector(".about").textContent = text;
-      drawn.push(new Plot(section));
+      if (!drawn.has(section)) drawn.set(section, new Plot(section));
+      drawn.get(section).draw();
     }
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    dark.addEventListener("change", () => useTheme(dark.matches ? "dark" : "light"));
-    document.getElementById("theme").addEventListener("click", () => useTheme(theme === "dark" ? "light" : "dark"));
-    useTheme(dark.matches ? "dark" : "light");
   }
 
   return { say, doc, gib, time, count, element, number, show };

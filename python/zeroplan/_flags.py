@@ -90,6 +90,7 @@ class FitFlags(Question, total=False):
 
     all: bool
     force: bool
+    quick: bool
     tokens: Count
     """Of the whole training, for hours and cost."""
     prices: File

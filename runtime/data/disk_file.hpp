@@ -27,7 +27,7 @@ class DiskFile {
   explicit DiskFile(const std::string& path) : file_(OutputFile::create(path)) {}
 
   void write(std::span<const std::byte> bytes);
-  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  void write(std::string_view text) { write(std::as_bytes(std::span<const char>(text))); }
   // On the disk (fsync) when it returns.
   void finish() { file_.finish(); }
   const FileFacts& facts() const { return facts_; }

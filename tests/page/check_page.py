@@ -6,10 +6,8 @@
 Checks: every plot is drawn, nothing is asked of any network, nothing is thrown, the mouse and the keyboard show
 a configuration, no page is wider than its screen, text of the model's config stays text. Without Chromium it
 says so and skips (exit 77)."""
-import base64
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
@@ -18,6 +16,7 @@ import tempfile
 import xml.etree.ElementTree
 
 from browser import Browser, find_chromium
+from checks import check, check_fits_screen, check_quiet, failures, open_page, press, screenshot, set_screen, shown_texts
 
 PLOTS = ["tradeoff", "memory", "streams", "stages", "knobs-memory", "knobs-time"]
 # Small enough for a search of seconds: the page is what is tested. A program under a sanitizer gets more.
@@ -27,49 +26,11 @@ SPACE = ["--time-limit", sys.argv[3], "--seq", "512", "--fix", "overlap_comm=tru
 # A model whose name would end the data block and run, if it stood there as it is.
 EVIL = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 1'>"
 
-failures = []
-
-
-def check(what, condition, detail=""):
-    print(("ok      " if condition else "FAILED  ") + what + (f": {detail}" if detail and not condition else ""))
-    if not condition:
-        failures.append(what)
-
 
 def write_report(program, page, model, *more):
     done = subprocess.run([program, "report", model, "2x4xA100-40G", *SPACE, "-o", page, *more], capture_output=True, text=True)
     check("report writes " + os.path.basename(page), done.returncode == 0, f"status {done.returncode}: {done.stderr}")
     return done.returncode == 0
-
-
-def open_page(browser, page):
-    browser.events.clear()
-    browser.call("Page.navigate", url=pathlib.Path(page).as_uri())
-    browser.wait_for("document.readyState === 'complete'")
-
-
-def screenshot(browser, path, whole=True):
-    picture = browser.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-    with open(path, "wb") as file:
-        file.write(base64.b64decode(picture["data"]))
-
-
-def set_screen(browser, width, height, mobile, theme):
-    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
-    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
-
-
-def check_quiet(browser, page):
-    """Nothing was requested, nothing thrown, nothing refused by the page's own policy."""
-    asked = [event["params"]["request"]["url"] for event in browser.events
-             if event["method"] == "Network.requestWillBeSent"]
-    others = [url for url in asked if url != pathlib.Path(page).as_uri() and not url.startswith("data:,")]
-    check("the page asks for itself alone", len(asked) > 0 and not others, str(others))
-    thrown = [event["params"]["exceptionDetails"] for event in browser.events
-              if event["method"] == "Runtime.exceptionThrown"]
-    check("nothing is thrown", not thrown, json.dumps(thrown)[:800])
-    said = [event["params"]["entry"]["text"] for event in browser.events if event["method"] == "Log.entryAdded"]
-    check("the console is empty", not said, str(said))
 
 
 def check_plots(browser):
@@ -111,15 +72,6 @@ def check_front(browser):
     check("the strategies stand in a table", table == wanted, f"{table} of {wanted}")
 
 
-def check_fits_screen(browser, name):
-    overflow = browser.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    check(f"{name}: nothing is wider than the screen", overflow <= 0, f"{overflow} pixels")
-    wide = browser.evaluate(
-        "[...document.querySelectorAll('.plot svg')].filter((svg) => svg.getBoundingClientRect().width"
-        " > svg.closest('.plot').clientWidth + 1).length")
-    check(f"{name}: plots fit their boxes", wide == 0, f"{wide} do not")
-
-
 def check_mouse(browser, folder):
     spot = browser.evaluate("""(() => {
       const points = [...document.querySelectorAll('[data-drawn="tradeoff"] .mark-symbol.role-mark path')];
@@ -140,13 +92,6 @@ def check_mouse(browser, folder):
     screenshot(browser, os.path.join(folder, "hover.png"), whole=False)
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
     browser.wait_for("document.getElementById('tip').hidden", 60)
-
-
-def press(browser, key):
-    code = {"Tab": 9, "ArrowRight": 39, "End": 35, "Enter": 13}[key]
-    for kind in ("keyDown", "keyUp"):
-        text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
-        browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
 
 
 def check_keyboard(browser):
@@ -197,16 +142,7 @@ def check_chinese(browser, program, folder):
     open_page(browser, page)
     check_plots(browser)
     check("the page says its language", browser.evaluate("document.documentElement.lang") == "zh")
-    texts = browser.evaluate("""(() => {
-      const texts = [];
-      const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-      while (walker.nextNode()) {
-        const inside = walker.currentNode.parentElement;
-        if (!inside.closest('script, style, noscript, pre')) texts.push(walker.currentNode.textContent);
-      }
-      for (const one of document.querySelectorAll('[aria-label]')) texts.push(one.getAttribute('aria-label'));
-      return texts;
-    })()""")
+    texts = shown_texts(browser)
     # What the plots say of what is pointed at.
     for plot in PLOTS:
         browser.evaluate(f"document.querySelector('[data-drawn=\"{plot}\"]').focus()")

@@ -166,11 +166,11 @@ TEST_CASE("literals of a source are read with their joins, escapes and lines") {
   CHECK(texts[2].before.ends_with(".source="));
 }
 
-TEST_CASE("no text of the report's page lacks a translation") {
+TEST_CASE("no text of the pages lacks a translation") {
   const Json texts = page_texts(Language::zh);
   int count = 0;
   const auto look = [&](const std::string& file, const std::regex& pattern) {
-    const std::string text = read(kRoot / "configs/report" / file);
+    const std::string text = read(kRoot / file);
     for (std::sregex_iterator at(text.begin(), text.end(), pattern), end; at != end; ++at) {
       ++count;
       INFO(file << ": \"" << (*at)[1].str() << "\" is not in the group \"page\" of zh.json");
@@ -178,8 +178,15 @@ TEST_CASE("no text of the report's page lacks a translation") {
     }
   };
   const std::regex said("say\\(\\s*\"([^\"]+)\"");
-  for (const char* file : {"plots.js", "page.js", "shell.js"}) look(file, said);
-  look("page.html", std::regex("<h2>([^<]*[a-z] [^<]*)</h2>"));
+  for (const char* file : {"configs/report/plots.js",
+                           "configs/report/page.js",
+                           "configs/report/shell.js",
+                           "page/page.js"}) {
+    look(file, said);
+  }
+  look("configs/report/page.html", std::regex("<h2>([^<]*[a-z] [^<]*)</h2>"));
+  look("page/index.html", std::regex(" data-say[^>]*>([^<]+)<"));
+  look("page/index.html", std::regex("aria-label=\"([^\"]+)\""));
   CHECK(count > 50);  // the files were found
 }
 

@@ -1,0 +1,30 @@
+// The commands that need what a browser has not: processes, other programs, a GPU, files of its machine.
+#include "cli/commands.hpp"
+#include "model/diagnostic.hpp"
+
+namespace zeroplan {
+namespace {
+
+int refuse(const char* command) {
+  throw InputError({kCommandLine,
+                    "",
+                    "a command that works in a browser: fit, simulate, tune, lint, explain, ...",
+                    command,
+                    "zeroplan on your own machine has it"});
+}
+
+}  // namespace
+
+int run_calibrate(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("calibrate"); }
+int run_doctor(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("doctor"); }
+int run_import(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("import"); }
+int run_plot(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("plot"); }
+int run_profile(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("profile"); }
+int run_rehearse(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("rehearse"); }
+int run_replay(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("replay"); }
+int run_run(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("run"); }
+int run_trace(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("trace"); }
+int run_validate(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("validate"); }
+int run_verify(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("verify"); }
+
+}  // namespace zeroplan

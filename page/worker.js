@@ -1,0 +1,22 @@
+// The planner in a worker, so that the page answers while it computes. In {module} first, then {id, words, files} or
+// {id, lines}; out {ready}, then {id, code, out, log, seconds} or {id, lines}. What goes wrong is {id, failed}.
+"use strict";
+{
+  let planner;
+  onmessage = async ({ data }) => {
+    try {
+      if (data.module) {
+        planner = await zeroplanPlanner(data.module);
+        postMessage({ ready: true });
+      } else if (data.lines) {
+        postMessage({ id: data.id, lines: data.lines.map(planner.translated) });
+      } else {
+        const began = performance.now();
+        const answer = planner.run(data.words, data.files);
+        postMessage({ id: data.id, ...answer, seconds: (performance.now() - began) / 1000 });
+      }
+    } catch (error) {
+      postMessage({ id: data.id, failed: String(error) });
+    }
+  };
+}
