@@ -62,6 +62,11 @@ inline constexpr std::array kSimulateOptions = {
                "FILE.jsonl",
                "one scenario a line in (-: standard input), one result a line out as it is ready"},
     OptionInfo{"--jobs", "", "N", "threads for --batch (1)"},
+    OptionInfo{
+        "--checkpoint-bandwidth",
+        "",
+        "SIZE",
+        "what the folder of checkpoints takes and gives a second, per node (the NVMe's): 2G"},
     OptionInfo{"--trace", "", "FILE", "write the step's timeline; ui.perfetto.dev opens it"},
     OptionInfo{"--memory-snapshot",
                "",

@@ -192,8 +192,7 @@ std::string difference(Bytes other, Bytes best, std::string_view what) {
 }
 
 std::string runner_up_line(const StrategyResult& other, const StrategyResult& best) {
-  const double slower = 1.0 - other.result.step.tokens_per_second_per_gpu /
-                                  best.result.step.tokens_per_second_per_gpu;
+  const double slower = 1.0 - speed_of(other) / speed_of(best);
   const std::string speed =
       slower < 0.005 ? "as fast" : fmt::format("{:.0f} % slower", slower * 100);
   return fmt::format(

@@ -13,12 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "cli/checkpoint_text.hpp"
 #include "cli/errors.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/line_reader.hpp"
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/parallel_for.hpp"
+#include "model/predict/io_checkpoint.hpp"
 #include "model/predict/io_step_result.hpp"
 #include "model/too_large.hpp"
 
@@ -45,6 +47,7 @@ struct Question {
   std::string file;
   const Arguments& arguments;
   const SimulateOptions& options;
+  CheckpointOptions checkpoint;
 };
 
 int number_of(const InputLine& line) {
@@ -85,8 +88,9 @@ Answer answer_to(const InputLine& line, const Question& all) {
     const Json document = scenario_document_of(line, all.file);
     if (const Json* found = document.find("id")) id = *found;
     const Scenario scenario = with_flags(parse_scenario(document, all.file), all.arguments);
-    const StepResult result = simulate(resolve(scenario), all.options);
-    return {to_json(result).dump() + "\n", "", result.fits};
+    const Plan plan = resolve(scenario);
+    const StepResult result = simulate(plan, all.options);
+    return {step_document(plan, result, all.checkpoint).dump() + "\n", "", result.fits};
   } catch (const InputError& error) {
     return bad_line(id, line, error, all);
   } catch (const SizeOverflow&) {
@@ -218,7 +222,8 @@ int run_batch(const std::string& file,
   }
   const std::int64_t jobs = arguments.integer("jobs", 1).value_or(1);
   const std::string shown = file == "-" ? "standard input" : file;
-  Batch batch(file, {shown, arguments, options}, jobs, streams);
+  const Question question{shown, arguments, options, checkpoint_options_of(arguments)};
+  Batch batch(file, question, jobs, streams);
   batch.run();
   if (const auto code = interrupted()) return *code;
   if (batch.any_bad()) return kSomeBadLines;

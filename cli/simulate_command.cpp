@@ -1,13 +1,14 @@
 // zeroplan simulate: one configuration in detail, or a file of scenarios.
 #include <ostream>
 
+#include "cli/checkpoint_text.hpp"
 #include "cli/commands.hpp"
 #include "cli/compare_versions.hpp"
 #include "cli/simulate_batch.hpp"
 #include "cli/simulate_text.hpp"
 #include "cli/write_file.hpp"
 #include "model/diagnostic.hpp"
-#include "model/predict/io_step_result.hpp"
+#include "model/predict/io_checkpoint.hpp"
 #include "simulator/recording.hpp"
 #include "simulator/simulate.hpp"
 
@@ -67,13 +68,15 @@ int run_simulate(const Arguments& arguments, Streams streams) {
   if (arguments.has("jobs")) {
     throw InputError({kCommandLine, "--jobs", "--batch beside it", "no batch", ""});
   }
+  const CheckpointOptions checkpoint = checkpoint_options_of(arguments);
   const Plan plan = resolve(scenario_of(arguments));
   const StepResult result = simulate(plan, options);
   write_recordings(arguments, plan, result, streams);
   if (arguments.json) {
-    streams.out << to_json(result).dump(2) << "\n";
+    streams.out << step_document(plan, result, checkpoint).dump(2) << "\n";
   } else {
-    streams.out << simulate_text(plan, result, Translation(arguments.language));
+    const Translation words(arguments.language);
+    streams.out << simulate_text(plan, result, predict_checkpoint(plan, checkpoint), words);
   }
   return arguments.has("require-fit") && !result.fits ? kAnswerIsNo : kDone;
 }

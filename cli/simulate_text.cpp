@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/checkpoint_text.hpp"
 #include "cli/table.hpp"
 
 namespace zeroplan {
@@ -84,7 +85,10 @@ std::string job_text(const StepResult& result) {
   return text + fmt::format(", {:.0f} % of them padding", 100.0 * *result.job_padding_share);
 }
 
-std::string simulate_text(const Plan& plan, const StepResult& result, const Translation& words) {
+std::string simulate_text(const Plan& plan,
+                          const StepResult& result,
+                          const std::optional<CheckpointPrediction>& checkpoint,
+                          const Translation& words) {
   const GpuMemory& gpu = result.gpu;
   std::string text = verdict_text(result);
   text += fmt::format(
@@ -103,6 +107,7 @@ std::string simulate_text(const Plan& plan, const StepResult& result, const Tran
   text = words.text(text) + memory_text(gpu, words) + "\n";
   std::string rest = time_text(result.step);
   if (result.job_steps > 0) rest += "job: " + job_text(result) + "\n";
+  if (checkpoint) rest += checkpoint_text(*checkpoint);
   for (const std::string& sentence : plan.assumptions) rest += "assumed: " + sentence + "\n";
   for (const std::string& sentence : result.warnings) rest += "warning: " + sentence + "\n";
   return text + words.text(rest);

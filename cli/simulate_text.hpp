@@ -1,10 +1,12 @@
 // One prediction as text.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cli/language/translation.hpp"
 #include "model/plan/plan.hpp"
+#include "model/predict/checkpoint.hpp"
 #include "model/predict/step_result.hpp"
 
 namespace zeroplan {
@@ -15,6 +17,9 @@ std::string limit_text(const Limit& limit);
 // Steps and time of the whole run, where the scenario has a dataset.
 std::string job_text(const StepResult& result);
 
-std::string simulate_text(const Plan& plan, const StepResult& result, const Translation& words);
+std::string simulate_text(const Plan& plan,
+                          const StepResult& result,
+                          const std::optional<CheckpointPrediction>& checkpoint,
+                          const Translation& words);
 
 }  // namespace zeroplan

@@ -256,6 +256,26 @@ inline constexpr std::array kDeepSpeedRows{
                "stage 3's pool for weights on NVMe is locked pages of its exact size, not a block "
                "of PyTorch's pinned allocator",
                "utils/pin_memory.py of 0.19.6"},
+    // --- DeepSpeed: checkpoints ---
+    ReleaseRow{ReleaseRule::converts_stage3,
+               Package::deepspeed,
+               {0, 14, 5},
+               {},
+               "ds_to_universal.py converts checkpoints of stage 3",
+               "checkpoint/ds_to_universal.py of 0.14.4 and 0.14.5; pull request 5475"},
+    ReleaseRow{ReleaseRule::injects_missing_state,
+               Package::deepspeed,
+               {0, 14, 5},
+               {},
+               "ds_to_universal.py --inject_missing_state converts checkpoints of stages 1 and 2 "
+               "that Megatron-DeepSpeed did not write",
+               "checkpoint/ds_to_universal.py of 0.14.4 and 0.14.5; pull request 5608"},
+    ReleaseRow{ReleaseRule::saves_swapped_states,
+               Package::deepspeed,
+               {0, 13, 0},
+               {},
+               "a checkpoint holds the optimizer states that stage 3 has on NVMe",
+               "runtime/engine.py:save_checkpoint of 0.14.2; pull request 4707"},
     // --- DeepSpeed: what its parser refuses (zeroplan lint) ---
     ReleaseRow{ReleaseRule::stage1_refuses_scaling,
                Package::deepspeed,

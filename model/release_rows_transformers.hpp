@@ -15,6 +15,12 @@ inline constexpr std::array kTransformersRows{
                {},
                "under zero.Init only rank 0 reads the checkpoint",
                "pull request 24964"},
+    ReleaseRow{ReleaseRule::saves_large_shards,
+               Package::transformers,
+               {5, 0, 0},
+               {},
+               "save_pretrained writes files of up to 50 GB, not of 5",
+               "modeling_utils.py:save_pretrained of 4.50.3 and 5.17.0"},
     ReleaseRow{
         ReleaseRule::goes_with_wide_adapters,
         Package::transformers,

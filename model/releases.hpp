@@ -59,6 +59,10 @@ enum class ReleaseRule : std::uint8_t {
   checks_bf16_overflow,
   scan_reduces_first,
   locks_nvme_pool,
+  // --- DeepSpeed: checkpoints ---
+  converts_stage3,
+  injects_missing_state,
+  saves_swapped_states,
   // --- DeepSpeed: what its parser refuses (zeroplan lint) ---
   stage1_refuses_scaling,
   needs_pydantic_2,
@@ -95,6 +99,7 @@ enum class ReleaseRule : std::uint8_t {
   prefers_cudnn_attention,
   // --- transformers: Trainer, loading, checkpointing ---
   rank0_reads_shards,
+  saves_large_shards,
   goes_with_wide_adapters,
   trainer_has_liger,
   rounds_steps_up,

@@ -17,8 +17,13 @@ namespace zeroplan {
 // prediction of time is off, twice over.
 inline constexpr double kSafeShare = 0.9;
 
+// What strategies are compared by: tokens a second in a step of full sequences; where the dataset
+// tells how long samples are, runs of it a second, since most micro-batches are shorter than the
+// longest and each size of them has its own share of padding.
 inline double speed_of(const StrategyResult& row) {
-  return row.result.step.tokens_per_second_per_gpu;
+  const StepResult& result = row.result;
+  const double job = result.job_padding_share ? result.job_seconds.seconds() : 0.0;
+  return job > 0.0 ? 1.0 / job : result.step.tokens_per_second_per_gpu;
 }
 
 // Is the card so full that the model's error (5 % of peak memory in the median) decides?

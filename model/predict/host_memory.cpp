@@ -120,6 +120,12 @@ Bytes checkpoints_on_host(const Plan& plan, const ModelGraph& graph) {
   return (parts ? sum / plan.degrees.tensor : sum) * live_micro_batches(plan);
 }
 
+Bytes host_between_steps(const Plan& plan, const std::vector<EngineBuffer>& buffers) {
+  const std::int64_t ranks = plan.cluster.gpus_per_node();
+  const HostSums sums = host_sums(buffers);
+  return process_bytes(plan, ranks) + (sums.pinned + sums.pageable) * ranks;
+}
+
 void predict_host(const Plan& plan,
                   const std::vector<EngineBuffer>& buffers,
                   const OutsidePasses& outside,
@@ -134,7 +140,7 @@ void predict_host(const Plan& plan,
   host.load_peak = processes + load_bytes(plan, outside, ranks);
   const Bytes init =
       processes + (outside.init_peak.host_pinned + outside.init_peak.host_pageable) * ranks;
-  const Bytes steady = processes + (sums.pinned + sums.pageable) * ranks;
+  const Bytes steady = host_between_steps(plan, buffers);
   const std::pair<Phase, Bytes> phases[] = {
       {Phase::load, host.load_peak},
       {Phase::init, init},

@@ -15,6 +15,10 @@ namespace zeroplan {
 // blocks, where activations are offloaded.
 Bytes checkpoints_on_host(const Plan& plan, const ModelGraph& graph);
 
+// What a node's ranks hold between steps: the processes, and the engine's host buffers as
+// allocated.
+Bytes host_between_steps(const Plan& plan, const std::vector<EngineBuffer>& buffers);
+
 // `activations`: a rank's on the host. Fills prediction.host, prediction.nvme and
 // prediction.host_relative_sd.
 void predict_host(const Plan& plan,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "model/plan/software_sets.hpp"
+#include "model/predict/checkpoint.hpp"
 #include "tuner/kit/kit_scope.hpp"
 #include "tuner/kit/kit_values.hpp"
 #include "tuner/kit/quoting.hpp"
@@ -46,7 +47,16 @@ void head(const Plan& plan, const StepResult& result, std::string& page) {
                       result.fit_probability);
 }
 
-void memory(const StepResult& result, std::string& page) {
+// Of the two kinds that the kit's scripts write.
+void checkpoint(const Plan& plan, std::string& page) {
+  const auto made = predict_checkpoint(plan);
+  if (!made) return;
+  page += fmt::format("| a checkpoint on disk, the model alone | {:.1f} GiB, {} | |\n",
+                      made->native.total().gib(),
+                      made->model ? fmt::format("{:.1f} GiB", made->model->total().gib()) : "-");
+}
+
+void memory(const Plan& plan, const StepResult& result, std::string& page) {
   page += "## Predicted\n\n| | predicted | available |\n|---|---|---|\n";
   page += fmt::format("| GPU memory, peak (nvidia-smi) | {:.1f} GiB | {:.1f} GiB |\n",
                       result.gpu.peak_total.gib(),
@@ -62,6 +72,7 @@ void memory(const StepResult& result, std::string& page) {
   if (result.nvme > Bytes::zero()) {
     page += fmt::format("| NVMe a node | {:.1f} GiB | |\n", result.nvme.gib());
   }
+  checkpoint(plan, page);
   const StepTime& step = result.step;
   page += fmt::format("| step, 90 % interval | {:.3g} s ({:.3g} to {:.3g}) | |\n",
                       step.total.seconds(),
@@ -226,7 +237,7 @@ void list(std::string_view title, const std::vector<std::string>& sentences, std
 std::string plan_page(const Plan& plan, const StepResult& prediction) {
   std::string page;
   head(plan, prediction, page);
-  memory(prediction, page);
+  memory(plan, prediction, page);
   start(plan, page);
   if (plan.workload.engine != TrainingEngine::embedded && beyond_kit(plan).empty()) {
     check(plan, page);

@@ -1,0 +1,106 @@
+// What saving, converting and loading a checkpoint takes: files and their bytes, memory of a GPU
+// and of a node, seconds, and on which ranks the run can go on.
+//
+// Three kinds: native, what DeepSpeed's engine.save_checkpoint writes and load_checkpoint reads;
+// the model, 16-bit weights that others can read; universal, what DeepSpeed's
+// checkpoint/ds_to_universal.py makes of a native one so that other ranks can read it.
+// Bytes of tensors are the engine's own buffers (model/engine/buffers.hpp), because torch.save
+// writes whole storages: a flat buffer is written once with its padding, however many parameters
+// are views of it. Checked by tests/engine/checkpoint_recorded_test.cpp against files that
+// DeepSpeed wrote (tests/reference/checkpoints).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/plan/plan.hpp"
+
+namespace zeroplan {
+
+// Who writes a file.
+enum class CheckpointWriter {
+  rank_0,             // of all ranks
+  first_replica,      // the first data-parallel rank of each pipeline stage and tensor rank
+  every_rank,         // each its own
+  first_shard_group,  // MiCS: the ranks of the first shard group, each its own
+  converter           // ds_to_universal.py, one process of the user's
+};
+inline constexpr EnumNames<CheckpointWriter, 5> kCheckpointWriterNames{
+    {"rank_0", "first_replica", "every_rank", "first_shard_group", "converter"}};
+
+// Files of one kind. `{rank}`, `{stage}` and `{parameter}` stand for what tells them apart.
+struct CheckpointFiles {
+  std::string path;  // below the folder that save_checkpoint gets, or the Trainer's checkpoint-N
+  CheckpointWriter written_by = CheckpointWriter::rank_0;
+  std::int64_t files = 1;
+  Bytes tensors;              // of one: of the storages in it
+  std::int64_t storages = 0;  // how many
+  Bytes bytes;                // of one: with what torch's zip and pickle, or a header, add
+  Bytes total;                // of all
+};
+
+// One kind of a checkpoint, complete.
+struct CheckpointContent {
+  std::vector<CheckpointFiles> files;
+  Bytes total() const;
+};
+
+struct CheckpointOptions {
+  // engine.save_checkpoint(exclude_frozen_parameters=). Unspecified: as the Trainer does with
+  // adapters, else false, DeepSpeed's default.
+  std::optional<bool> exclude_frozen;
+  // What the folder's storage writes and reads, per node. Unspecified: the node's NVMe.
+  std::optional<BytesPerSecond> bandwidth;
+};
+
+// What DeepSpeed writes (docs/model.md [K1]). Precondition: workload.engine is deepspeed.
+CheckpointContent native_checkpoint(const Plan& plan, const CheckpointOptions& options);
+
+// The weights alone ([K2]): engine.save_16bit_model of a loop of the user's own, save_pretrained
+// under the Trainer. Nothing where stage 3 does not gather them. Same precondition.
+std::optional<CheckpointContent> model_checkpoint(const Plan& plan,
+                                                  const CheckpointOptions& options);
+
+// What ds_to_universal.py makes of native_checkpoint() ([K3]). Precondition: no
+// universal_problem().
+CheckpointContent universal_checkpoint(const Plan& plan, const CheckpointOptions& options);
+
+// Why ds_to_universal.py cannot convert the plan's checkpoints; empty where it can.
+std::string universal_problem(const Plan& plan);
+
+enum class Resume { directly, by_universal, never };
+inline constexpr EnumNames<Resume, 3> kResumeNames{{"directly", "by_universal", "never"}};
+
+// Writing or reading one kind. Peaks hold what is there between steps, too.
+struct CheckpointWork {
+  Bytes bytes;                     // of the node that moves most
+  Bytes gpu_peak;                  // of a rank
+  Bytes host_peak;                 // of a node
+  std::optional<Seconds> seconds;  // absent where no storage's rate is known
+};
+
+struct CheckpointPrediction {
+  CheckpointContent native;
+  std::optional<CheckpointContent> model;
+  std::optional<CheckpointContent> universal;
+  std::string model_problem;      // why there is no `model`
+  std::string universal_problem;  // why there is no `universal`
+  bool native_written_twice = false;
+  bool exclude_frozen = false;
+  CheckpointWork saving;         // native and the model, as the frontend saves them
+  CheckpointWork loading;        // native, by as many ranks
+  CheckpointWork converting;     // by one process with the script's own numbers of workers
+  Bytes converting_disk_peak;    // what the conversion writes beside the native files, at its peak
+  CheckpointWork loading_other;  // universal, by as many ranks as the plan has
+  Resume other_ranks = Resume::never;
+  std::string resume_reason;
+  std::optional<BytesPerSecond> bandwidth;  // that seconds were made with, per node
+};
+
+// Nothing for engines other than DeepSpeed. Pure; docs/model.md [K1] to [K5].
+std::optional<CheckpointPrediction> predict_checkpoint(const Plan& plan,
+                                                       const CheckpointOptions& options = {});
+
+}  // namespace zeroplan
