@@ -2,6 +2,7 @@
 
 #include "model/lint/io_lint_report.hpp"
 #include "model/lint/place.hpp"
+#include "model/predict/io_checkpoint.hpp"
 #include "model/predict/io_step_result.hpp"
 #include "tuner/fit_ranking.hpp"
 #include "tuner/io_fit_answer.hpp"
@@ -130,8 +131,11 @@ v1::Resolved answer_of(const Plan& plan, const Scenario& scenario) {
   return resolved;
 }
 
-v1::Simulation answer_of(const StepResult& result) {
-  v1::Simulation answer(printed(to_json(result)));
+namespace {
+
+// `json`: its document.
+v1::Simulation simulation_of(const StepResult& result, std::string json) {
+  v1::Simulation answer(std::move(json));
   answer.id = result.id;
   answer.fits = result.fits;
   answer.fit_probability = result.fit_probability;
@@ -163,6 +167,16 @@ v1::Simulation answer_of(const StepResult& result) {
   answer.assumptions = result.assumptions;
   answer.warnings = result.warnings;
   return answer;
+}
+
+}  // namespace
+
+v1::Simulation answer_of(const StepResult& result) {
+  return simulation_of(result, printed(to_json(result)));
+}
+
+v1::Simulation answer_of(const Plan& plan, const StepResult& result) {
+  return simulation_of(result, printed(step_document(plan, result, {})));
 }
 
 v1::Fit answer_of(const FitAnswer& answer, const Scenario& scenario) {

@@ -60,7 +60,7 @@ Simulation simulate(const Scenario& scenario, const SimulateOptions& options) {
   return asked([&] {
     const zeroplan::SimulateOptions asked_for = library::options_of(options);
     const Plan plan = zeroplan::resolve(library::scenario_of(scenario));
-    return library::answer_of(zeroplan::simulate(plan, asked_for));
+    return library::answer_of(plan, zeroplan::simulate(plan, asked_for));
   });
 }
 
