@@ -48,6 +48,16 @@ TEST_CASE("the fastest that fits is recommended") {
   CHECK_FALSE(best_of({}).has_value());
 }
 
+TEST_CASE("where lengths are told the shortest job is recommended") {
+  std::vector<StrategyResult> rows = rows_of({{.speed = 1000}, {.speed = 900, .stage = 2}});
+  rows[0].result.job_seconds = Seconds::of(7200.0);
+  rows[1].result.job_seconds = Seconds::of(3600.0);
+  CHECK(best_of(rows) == 0U);
+  for (StrategyResult& row : rows) row.result.job_padding_share = 0.3;
+  CHECK(best_of(rows) == 1U);
+  CHECK(is_preferred(rows[1], rows[0]));
+}
+
 TEST_CASE("of what is about as fast the less offloaded is recommended") {
   CHECK(best_of(rows_of({{.speed = 1010, .optimizer = OffloadDevice::cpu}, {.speed = 1000}})) ==
         1U);

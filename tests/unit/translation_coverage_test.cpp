@@ -115,6 +115,7 @@ bool is_no_sentence(const std::string& text) {
   constexpr std::array kNames = {"DeepSpeed / torch / transformers",
                                  "torch / transformers",
                                  "gradients outside the bucket's buffer",
+                                 "}-model_states.pt of stage",
                                  "frozen ds_tensor",
                                  "import ziglang",
                                  "litgpt's no_backward_sync",
