@@ -217,12 +217,14 @@ void resolve_dataset(Resolver& r) {
     if (dataset.samples == 0) dataset.samples = std::ssize(dataset.lengths);
   }
   check_lengths(r, dataset, origin);
-  if (dataset.padding == Padding::longest && dataset.tells_lengths()) {
+  std::sort(dataset.lengths.begin(), dataset.lengths.end());
+  const bool all_long =
+      !dataset.lengths.empty() && dataset.lengths.front() >= r.plan.workload.sequence_length;
+  if (dataset.padding == Padding::longest && dataset.tells_lengths() && !all_long) {
     r.assume(
         "lengths vary: micro-batches of all lengths come before the longest, and PyTorch's "
         "allocator keeps blocks of each");
   }
-  std::sort(dataset.lengths.begin(), dataset.lengths.end());
   dataset.lengths = thinned(dataset.lengths);
   r.plan.workload.dataset = std::move(dataset);
 }

@@ -17,7 +17,7 @@ from ._words import Words, question
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._flags import FitFlags, LintFlags, Question, ReportFlags, TuneFlags
+    from ._flags import FitFlags, LintFlags, Question, ReportFlags, SimulateFlags, TuneFlags
 
 T = TypeVar("T", bound=Result)
 PathLike = Union[str, "os.PathLike[str]"]
@@ -119,7 +119,9 @@ def reach(
     return _answer(r.Reach, "fit", said, progress=progress)
 
 
-def simulate(model: Any = None, cluster: Any = None, *, run: Any = None, **flags: "Unpack[Question]") -> r.Simulation:
+def simulate(
+    model: Any = None, cluster: Any = None, *, run: Any = None, **flags: "Unpack[SimulateFlags]"
+) -> r.Simulation:
     """Memory and time of one configuration, event by event. As `zeroplan simulate`; arguments as of `fit`.
 
     ds_config: a path or a dict; without one ZeRO stage 3.

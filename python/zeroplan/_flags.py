@@ -85,6 +85,13 @@ class Question(RunFlags, total=False):
     ds_config: Document
 
 
+class SimulateFlags(Question, total=False):
+    """Of `simulate`."""
+
+    checkpoint_bandwidth: Size
+    """What the folder of checkpoints takes and gives a second, per node."""
+
+
 class FitFlags(Question, total=False):
     """Of `fit`."""
 
@@ -131,6 +138,8 @@ class TuneFlags(SearchFlags, total=False):
 class ReportFlags(SearchFlags, total=False):
     """Of `report`."""
 
+    no_search: bool
+    """The strategies of `fit` alone."""
     tokens: Count
     prices: File
 

@@ -28,8 +28,10 @@ TEST_CASE("memory of rehearsed runs whose lengths vary is predicted") {
   CHECK(quantile(allocated, 0.5) < 0.001);
   CHECK(quantile(allocated, 0.95) < 0.01);
   CHECK(quantile(reserved, 0.5) < 0.001);
-  CHECK(quantile(reserved, 0.95) < 0.03);
-  CHECK(reserved.back() < 0.05);
+  // Measured is the larger of what is reserved where work on the GPU ends at once and where it ends
+  // when something waits for it; from the nearer of them it is 2.2 and 3.7 %.
+  CHECK(quantile(reserved, 0.95) < 0.04);
+  CHECK(reserved.back() < 0.085);
 }
 
 }  // namespace

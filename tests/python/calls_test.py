@@ -255,7 +255,7 @@ class Flags(unittest.TestCase):
     def test_each_flag_is_an_argument(self):
         for command, kind in (
             ("fit", _flags.FitFlags),
-            ("simulate", _flags.Question),
+            ("simulate", _flags.SimulateFlags),
             ("tune", _flags.TuneFlags),
             ("report", _flags.ReportFlags),
             ("lint", _flags.LintFlags),
