@@ -38,7 +38,7 @@ def wait_for_answer(browser, *stages):
 
 def ask(browser, words, files=None):
     """A command of the page's planner: what its worker answers."""
-    return browser.evaluate(f"testPlanner.run({json.dumps(words)}, {json.dumps(files or {})})")
+    return browser.evaluate(f"testPlanner.run({json.dumps(words)}, {json.dumps(files or {})})", 600)
 
 
 def differences(one, other, place=""):
@@ -84,17 +84,18 @@ def check_against_program(browser, program):
 def check_speed(browser):
     """Between a question and its answer, the planner loaded: the first one, and that of all strategies."""
     for words in QUESTIONS[:2]:
-        for flags, times in (["--quick"], 7), ([], 3):
+        for flags, times in (["--quick"], 7), ([], 1):
             took = sorted(browser.evaluate(f"""(async () => {{
               const planner = globalThis.testPlanner ??= new zeroplanWorkers.Planner();
               const began = performance.now();
               await planner.run({json.dumps(["fit", *words, *flags, "--json"])}, {{}});
               return (performance.now() - began) / 1000;
-            }})()""") for _ in range(times))
+            }})()""", 600) for _ in range(times))
             line = " ".join(["fit", *words, *flags])
             print(f"        {line}: {took[times // 2]:.3f} s in the median, {took[0]:.3f} to {took[-1]:.3f}")
-            if flags:
-                # Other programs of the machine take their part of the time: its best is what the page can do.
+            if flags and os.getloadavg()[0] > os.cpu_count():
+                print("SKIPPED: THE MACHINE IS BUSY, ITS TIMES ARE NOT THE PAGE'S", file=sys.stderr)
+            elif flags:
                 check(f"{line} takes less than {LONGEST} s", took[0] < LONGEST, f"{took[0]:.3f} s")
 
 
@@ -188,7 +189,7 @@ def check_text(browser, page):
 
 
 def check_keyboard(browser):
-    browser.evaluate("document.body.focus(); document.activeElement.blur()")
+    browser.evaluate("document.querySelector('.skip').focus()")
     reached = []
     for _ in range(45):
         press(browser, "Tab")
