@@ -70,16 +70,31 @@ Rank rank_of(const Plan& plan) {
   return rank;
 }
 
-// The largest storage of the GPU that torch.save copies to the host: one at a time.
-Bytes largest_staged(const Rank& rank) {
-  Bytes largest;
+// The largest storages on the GPU of what a rank saves: torch.save copies one at a time to the
+// host.
+struct Staged {
+  Bytes states;
+  Bytes weights;  // below stage 3, where the module's file has them
+};
+
+Staged largest_staged(const Rank& rank) {
+  Staged staged;
   for (const EngineBuffer& buffer : rank.buffers) {
-    const bool saved =
-        buffer.category == MemoryCategory::optimizer_states ||
-        (buffer.category == MemoryCategory::parameters && rank.plan.engine.stage < 3);
-    if (saved && buffer.place == BufferPlace::gpu) largest = std::max(largest, buffer.bytes);
+    if (buffer.place != BufferPlace::gpu) continue;
+    if (buffer.category == MemoryCategory::optimizer_states) {
+      staged.states = std::max(staged.states, buffer.bytes);
+    } else if (buffer.category == MemoryCategory::parameters && rank.plan.engine.stage < 3) {
+      staged.weights = std::max(staged.weights, buffer.bytes);
+    }
   }
-  return largest;
+  return staged;
+}
+
+// [K4] What a node stages: rank 0 the module's file, while the others are at their own states.
+Bytes native_on_host(const Rank& rank) {
+  const Staged staged = largest_staged(rank);
+  const std::int64_t others = partitions_states(rank.plan) ? rank.on_node - 1 : 0;
+  return std::max(staged.states, staged.weights) + staged.states * others;
 }
 
 // Copies of frozen weights that every rank makes before it is asked whether it writes them
@@ -110,7 +125,7 @@ Bytes model_on_host(const Rank& rank, bool adapters) {
     }
     return gathered;
   }
-  return is_trainers(rank.plan) ? rank.weights * rank.on_node : largest_staged(rank);
+  return is_trainers(rank.plan) ? rank.weights * rank.on_node : largest_staged(rank).weights;
 }
 
 // What one rank and one node write at most: rank 0's files lie on the first node with its share of
@@ -158,7 +173,7 @@ CheckpointWork saving(const Rank& rank,
   const Plan& plan = rank.plan;
   const bool adapters = plan.workload.method != Method::full && is_trainers(plan);
   CheckpointWork work;
-  const Bytes native = largest_staged(rank) * rank.on_node +
+  const Bytes native = native_on_host(rank) +
                        (made.exclude_frozen ? Bytes::zero() : frozen_copies(rank) * rank.on_node);
   const Bytes model = made.model ? model_on_host(rank, adapters) : Bytes::zero();
   work.host_peak = rank.host + std::max(native, model);
