@@ -6,7 +6,9 @@ namespace zeroplan {
 void install_interrupts(const Translation& /*words*/) {}
 
 InterruptGuard::InterruptGuard() = default;
-InterruptGuard::~InterruptGuard() = default;
+InterruptGuard::~InterruptGuard() {
+  // Nothing was taken.
+}
 
 const std::atomic<bool>& InterruptGuard::flag() {
   static constinit const std::atomic<bool> never = false;

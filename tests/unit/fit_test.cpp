@@ -73,12 +73,12 @@ TEST_CASE("a first answer is simulated, fits, and offloads no more than it must"
                           Case{"llama-2-7b", "1x1xA100-80G-SXM", true, 1},
                           Case{"llama-2-70b", "1x1xRTX4090", false, 0}}) {
     INFO(one.model << " on " << one.cluster);
-    const Scenario scenario = parse_scenario(
-        parse_json(R"({"model":")" + std::string(one.model) + R"(","cluster":")" + one.cluster +
-                       R"(","workload":{"sequence_length":1024}})",
-                   "s.json")
-            .root,
-        "s.json");
+    const Scenario scenario =
+        parse_scenario(parse_json(R"({"model":")" + std::string(one.model) + R"(","cluster":")" +
+                                      one.cluster + R"(","workload":{"sequence_length":1024}})",
+                                  "s.json")
+                           .root,
+                       "s.json");
     const FitAnswer first = quick_fit(scenario);
     const FitAnswer all = fit(scenario);
     CHECK_FALSE(first.complete);
