@@ -205,6 +205,11 @@ std::string runner_up_line(const StrategyResult& other, const StrategyResult& be
 }
 
 std::string runners_up_text(const FitAnswer& answer) {
+  if (!answer.complete) {
+    return "\nA first answer: the others are not simulated, and more offload is not looked at; "
+           "without "
+           "--quick all are.\n";
+  }
   if (answer.runners_up.empty()) return "\nNothing else fits.\n";
   std::string text = "\nNext best:\n";
   for (const std::size_t index : answer.runners_up) {

@@ -38,7 +38,8 @@ constexpr const char* kManifestSchema = "zeroplan.kit/1";
 using Manifest = std::map<std::string, std::vector<FileFacts>>;
 
 FileFacts facts_of_text(std::string_view text) {
-  return {static_cast<std::int64_t>(text.size()), runtime::crc32(std::as_bytes(std::span<const char>(text)))};
+  return {static_cast<std::int64_t>(text.size()),
+          runtime::crc32(std::as_bytes(std::span<const char>(text)))};
 }
 
 // Empty where there is none that can be read: then no file there counts as ours.

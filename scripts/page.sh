@@ -41,7 +41,7 @@ command -v em++ >/dev/null 2>&1 ||
 # shellcheck disable=SC2086
 zp_require cmake ninja-build nodejs nlohmann-json3-dev libfmt-dev libeigen3-dev libjs-vega
 page=build/page/page/index.html
-[ -f "$page" ] || echo "zeroplan: building the page (ten minutes the first time)" >&2
+[ -f "$page" ] || echo "zeroplan: building the page (five minutes or more the first time)" >&2
 zp_build page --target page
 
 mkdir -p "$folder" 2>/dev/null || refuse "$folder" "a folder that can be made" "none" ""

@@ -255,6 +255,7 @@ FitAnswer quick_fit(const Scenario& scenario, const PredictOptions& said) {
     return offload(a) < offload(b);
   });
   FitAnswer answer;
+  answer.complete = false;
   for (std::size_t i = 0; i < groups.size() && !answer.recommended; ++i) {
     for (StrategyResult& row : settle(question, groups[i], options, nullptr, Depth::closed_form)) {
       answer.strategies.push_back(std::move(row));

@@ -44,6 +44,7 @@ struct WithPackages {
 };
 
 struct FitAnswer {
+  bool complete = true;                    // all strategies were looked at: not so by quick_fit
   std::vector<StrategyResult> strategies;  // in the order of strategies()
   std::optional<std::size_t> recommended;  // index; nothing where none fits
   std::vector<std::size_t> runners_up;     // the next two that fit and differ in their numbers

@@ -1,4 +1,5 @@
-// The commands that need what a browser has not: processes, other programs, a GPU, files of its machine.
+// The commands that need what a browser has not: processes, other programs, a GPU, files of its
+// machine.
 #include "cli/commands.hpp"
 #include "model/diagnostic.hpp"
 
@@ -15,7 +16,9 @@ int refuse(const char* command) {
 
 }  // namespace
 
-int run_calibrate(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("calibrate"); }
+int run_calibrate(const Arguments& /*arguments*/, Streams /*streams*/) {
+  return refuse("calibrate");
+}
 int run_doctor(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("doctor"); }
 int run_import(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("import"); }
 int run_plot(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("plot"); }

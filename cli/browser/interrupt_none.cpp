@@ -6,8 +6,9 @@ namespace zeroplan {
 void install_interrupts(const Translation& /*words*/) {}
 
 InterruptGuard::InterruptGuard() = default;
-// interrupt.hpp leaves it to whoever has signals to give back.
-InterruptGuard::~InterruptGuard() {}  // NOLINT(modernize-use-equals-default)
+InterruptGuard::~InterruptGuard() {
+  // Nothing was taken.
+}
 
 const std::atomic<bool>& InterruptGuard::flag() {
   static constinit const std::atomic<bool> never = false;

@@ -1,9 +1,9 @@
-// What C++20's library has and the library of Debian 12's emscripten (libc++ 13) lacks. The build for browsers
-// includes it before every source (cmake/Browser.cmake), so that no other source knows of it; nothing of it is left
-// with a libc++ that has these.
+// What C++20's library has and the library of Debian 12's emscripten (libc++ 13) lacks. The build
+// for browsers includes it before every source (cmake/Browser.cmake), so that no other source knows
+// of it; nothing of it is left with a libc++ that has these.
 //
-// Additions to namespace std are not the program's to make: they are made here alone, for one library whose text is
-// known, with the meaning of the standard.
+// Additions to namespace std are not the program's to make: they are made here alone, for one
+// library whose text is known, with the meaning of the standard.
 #pragma once
 
 #include <version>
@@ -13,10 +13,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <compare>
 #include <cstdio>
 #include <cstdlib>
-#include <cmath>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -25,8 +25,8 @@
 namespace std {
 
 template <class To, class From>
-  requires(sizeof(To) == sizeof(From) && is_trivially_copyable_v<To> && is_trivially_copyable_v<From>)
-constexpr To bit_cast(const From& from) noexcept {
+requires(sizeof(To) == sizeof(From) && is_trivially_copyable_v<To> &&
+         is_trivially_copyable_v<From>) constexpr To bit_cast(const From& from) noexcept {
   return __builtin_bit_cast(To, from);
 }
 
@@ -42,8 +42,9 @@ namespace missing {
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The end of what strtod() takes for a number as from_chars() does: "12", "-1.5", ".5", "1e-3", "inf", "nan"; no blanks,
-// no plus sign before it, no hexadecimal digits. `first` where there is none.
+// The end of what strtod() takes for a number as from_chars() does: "12", "-1.5", ".5", "1e-3",
+// "inf", "nan"; no blanks, no plus sign before it, no hexadecimal digits. `first` where there is
+// none.
 inline const char* end_of_number(const char* first, const char* last, chars_format format) {
   const char* at = first;
   const auto digits = [&] {
@@ -97,7 +98,8 @@ inline from_chars_result from_chars(const char* first,
 }
 
 // Fixed notation alone, which is what is used.
-inline to_chars_result to_chars(char* first, char* last, double value, chars_format format, int precision) {
+inline to_chars_result to_chars(
+    char* first, char* last, double value, chars_format format, int precision) {
   if (format != chars_format::fixed) abort();
   array<char, 512> text{};
   const int length = snprintf(text.data(), text.size(), "%.*f", precision, value);

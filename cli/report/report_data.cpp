@@ -101,10 +101,8 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
     return gather_report(with_packages(scenario, data.fit.needs), left);
   }
   if (data.trade_offs.search.best) {
-    data.chosen = in_detail(space.plan(data.trade_offs.search.best->point),
-                            scenario,
-                            search.limits.predict,
-                            all);
+    data.chosen = in_detail(
+        space.plan(data.trade_offs.search.best->point), scenario, search.limits.predict, all);
   }
   return data;
 }

@@ -39,8 +39,8 @@ struct ReportData {
 };
 
 struct ReportOptions {
-  TuneOptions tune;  // of its objectives throughput and memory
-  int ceilings = 6;  // searches for the front, besides the first
+  TuneOptions tune;      // of its objectives throughput and memory
+  int ceilings = 6;      // searches for the front, besides the first
   bool searches = true;  // false: the strategies of fit alone, and the one it recommends is chosen
   CostQuestion cost;
 };

@@ -61,6 +61,45 @@ TEST_CASE("where nothing fits the answer has remedies and no recommendation") {
   for (const Remedy& remedy : answer.remedies) CHECK(remedy.best.result.fits);
 }
 
+TEST_CASE("a first answer is simulated, fits, and offloads no more than it must") {
+  // Without offload; with the optimizer's states on the host; nothing.
+  struct Case {
+    const char* model;
+    const char* cluster;
+    bool fits;
+    int offload;
+  };
+  for (const Case& one : {Case{"llama-2-7b", "1x8xA100-80G-SXM", true, 0},
+                          Case{"llama-2-7b", "1x1xA100-80G-SXM", true, 1},
+                          Case{"llama-2-70b", "1x1xRTX4090", false, 0}}) {
+    INFO(one.model << " on " << one.cluster);
+    const Scenario scenario =
+        parse_scenario(parse_json(R"({"model":")" + std::string(one.model) + R"(","cluster":")" +
+                                      one.cluster + R"(","workload":{"sequence_length":1024}})",
+                                  "s.json")
+                           .root,
+                       "s.json");
+    const FitAnswer first = quick_fit(scenario);
+    const FitAnswer all = fit(scenario);
+    CHECK_FALSE(first.complete);
+    CHECK(all.complete);
+    CHECK(first.recommended.has_value() == one.fits);
+    CHECK(all.recommended.has_value() == one.fits);
+    if (!first.recommended) continue;
+    const StrategyResult& best = first.strategies[*first.recommended];
+    CHECK(best.simulated);
+    CHECK(best.result.fits);
+    CHECK(offload_of(best.strategy) == one.offload);
+    // The same plan has the same numbers wherever it is simulated.
+    const StrategyResult& same = all.strategies[*all.recommended];
+    if (same.plan.workload.micro_batch_size == best.plan.workload.micro_batch_size &&
+        describe(same.strategy) == describe(best.strategy)) {
+      CHECK(same.result.gpu.peak_total == best.result.gpu.peak_total);
+      CHECK(same.result.step.total == best.result.step.total);
+    }
+  }
+}
+
 TEST_CASE("where pinned memory alone is too much a strategy without it is the answer") {
   // 64 GB said: 4 % too little for the strategy with the least, as templates write it.
   const char* const workload = R"("workload":{"sequence_length":2048})";
