@@ -330,12 +330,17 @@ BackwardTemporaries backward_temporaries(const EngineConfig& config,
   const bool zero3 = config.stage == 3;
   const auto take = [&] {
     Bytes copies;
-    Bytes handed;  // to NVMe's swapper, which takes a bucket's gradients together
+    Bytes handed;   // to NVMe's swapper, which takes a bucket's gradients together
+    Bytes fetched;  // the partition at hand, back on the GPU (stage3.py partition_grads)
     for (const EngineAction& action : actions.actions) {
       switch (action.kind) {
         case ActionKind::flush:
           copies = Bytes::zero();
           handed = Bytes::zero();
+          fetched = Bytes::zero();
+          break;
+        case ActionKind::copy_to_device:
+          if (zero3 && !config.embedded) fetched = action.elements * action.dtype;
           break;
         case ActionKind::flatten:
         case ActionKind::concatenate:
@@ -354,8 +359,8 @@ BackwardTemporaries backward_temporaries(const EngineConfig& config,
               action.group >= 0) {
             handed += action_temporaries(config, action);
           }
-          result.largest_scan =
-              std::max({result.largest_scan, handed, action_temporaries(config, action)});
+          result.largest_scan = std::max(
+              {result.largest_scan, handed, fetched + action_temporaries(config, action)});
           break;
         default:
           break;

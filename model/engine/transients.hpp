@@ -47,7 +47,9 @@ HostAndGpu initialization_peak(const EngineConfig& config,
 struct BackwardTemporaries {
   Bytes largest_flush;        // flat copies and casts of one bucket's reduction
   int flushes_in_flight = 1;  // buckets whose copies can be alive at once (stage 3 with overlap: 3)
-  Bytes largest_scan;  // fp64 copy of a norm, or copies and masks of an inf/nan scan (offload)
+  // fp64 copy of a norm, or copies and masks of an inf/nan scan (offload); in stage 3 beside the
+  // partition that was fetched for it.
+  Bytes largest_scan;
 };
 
 // Bytes that one action makes on the GPU while it runs: the fp64 copy of a norm, copies and masks

@@ -179,8 +179,7 @@ void DeepSpeedWriter::write_cast(const EngineAction& action) {
             tasks_.kernel("cast", bytes * 2, 1, cast_elements(action)));
   if (micro_step_active_) return;
   if (action.parameter >= 0) {
-    casts_.push_back(transients_.back());
-    transients_.pop_back();
+    casts_.push_back(take_last_transient());
     return;
   }
   for (const SlotIndex slot : flat) release_slot(slot);
@@ -189,8 +188,7 @@ void DeepSpeedWriter::write_cast(const EngineAction& action) {
 
 void DeepSpeedWriter::transient_for_a_kernel(Bytes bytes, StreamId stream, TaskIndex task) {
   transient(bytes, kTemporaries, stream, task);
-  release_slot(transients_.back());
-  transients_.pop_back();
+  release_slot(take_last_transient());
 }
 
 // The last casts of gradients one by one, once a flat copy of them is made (fused_optimizer.py
@@ -203,8 +201,16 @@ void DeepSpeedWriter::release_casts(int count) {
   }
 }
 
+void DeepSpeedWriter::release_partition() {
+  for (std::optional<SlotIndex>* slot : {&partition_cast_, &fetched_partition_}) {
+    if (*slot) release_slot(**slot);
+    slot->reset();
+  }
+}
+
 void DeepSpeedWriter::release_transients() {
   release_casts(static_cast<int>(casts_.size()));
+  release_partition();
   for (const SlotIndex slot : transients_) release_slot(slot);
   transients_.clear();
 }
@@ -277,10 +283,35 @@ void DeepSpeedWriter::write_copy(const EngineAction& action) {
   // Up to 0.16 stages 1 and 2 move the fp32 master and cast it on the GPU.
   const bool moves_master = !micro_step_active_ && config_.stage < 3 && action.host_waits &&
                             direction == TaskKind::copy_to_device;
-  if (moves_master) transient(bytes, kTemporaries, stream, copy);
-  if (!moves_master) writer_.issue(copy, stream);
+  const bool fetches_partition =
+      keeps_reduced_bucket() && micro_step_active_ && direction == TaskKind::copy_to_device;
+  if (fetches_partition) release_partition();
+  if (moves_master || fetches_partition) {
+    transient(bytes, kTemporaries, stream, copy);
+  } else {
+    writer_.issue(copy, stream);
+  }
+  if (fetches_partition) fetched_partition_ = take_last_transient();
   if (action.host_waits || !action.pinned) host_blocks_on(stream);
-  if (micro_step_active_ && direction == TaskKind::copy_to_host) release_transients();
+  if (!micro_step_active_ || direction != TaskKind::copy_to_host) return;
+  if (!keeps_reduced_bucket()) {
+    release_transients();
+  } else if (partition_cast_) {
+    release_slot(*partition_cast_);
+    partition_cast_.reset();
+  }
+}
+
+// The reduced bucket's partitions are views of it, which stage3.py partition_grads copies one by
+// one: it lives until the last is copied.
+bool DeepSpeedWriter::keeps_reduced_bucket() const {
+  return config_.stage == 3 && !config_.embedded;
+}
+
+SlotIndex DeepSpeedWriter::take_last_transient() {
+  const SlotIndex slot = transients_.back();
+  transients_.pop_back();
+  return slot;
 }
 
 // stage_1_and_2.py _has_inf_or_nan: x.float(), isnan, isinf (of absolute values), their union, that
@@ -331,9 +362,12 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
                 tasks_.kernel("cast gradient", bytes * 2, 1, cast_elements(action)));
       // Freed behind the copy that follows; for NVMe behind those of the whole bucket (stage3.py
       // partition_grads, offload_fp32_gradients).
-      if (config_.stage < 3 || config_.embedded || action.group < 0) return;
-      handed_.push_back(transients_.back());
-      transients_.pop_back();
+      if (!keeps_reduced_bucket()) return;
+      if (action.group < 0) {
+        partition_cast_ = take_last_transient();
+      } else {
+        handed_.push_back(take_last_transient());
+      }
       return;
     case ActionKind::norm:
       // In backward its root is squared again, on the card (_constant_buffered_norm2).

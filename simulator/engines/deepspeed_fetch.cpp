@@ -3,6 +3,7 @@
 
 #include "model/check.hpp"
 #include "model/engine/partition.hpp"
+#include "model/releases.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 
 namespace zeroplan {
@@ -64,6 +65,7 @@ void DeepSpeedWriter::write_fetch(const FetchEvent& event) {
       break;
     case FetchEventKind::wait:
       writer_.stream_wait(stream, parameter_events_[subject]);
+      release_own_part(event.subject);
       break;
     case FetchEventKind::copy:
       writer_.allocate(parameter_slots_[subject],
@@ -108,7 +110,9 @@ void DeepSpeedWriter::write_fetch(const FetchEvent& event) {
     case FetchEventKind::host_waits_stream:
       host_blocks_on(stream);
       break;
-    case FetchEventKind::device_synchronize:
+    case FetchEventKind::device_synchronize:  // behind the gathers of persistent weights
+      for (const OwnPart& part : own_parts_) release_slot(part.slot);
+      own_parts_.clear();
       writer_.host_wait_device();
       break;
     case FetchEventKind::micro_step:
@@ -134,20 +138,45 @@ void DeepSpeedWriter::write_gather(const FetchEvent& event) {
     output = parameter_slots_[p];
     writer_.allocate(output, bytes, MemoryCategory::parameters, stream);
     parameter_held_[p] = true;
-    bring_own_part(event);
   } else {
     output = free_slot();
     writer_.allocate(output, bytes, MemoryCategory::communication_buffers, stream);
     flat_buffers_.push_back({output, event.elements});
-    bring_own_part(event);
+  }
+  const std::vector<SlotIndex> own_parts = bring_own_parts(event);
+  if (parameters.size() > 1) {
     writer_.issue(tasks_.kernel("own part", bytes / event.group * 2), stream);
+    for (const SlotIndex part : own_parts) release_slot(part);
   }
   const CollectiveGroup group = communicators_.group_of(event.group);
   communicators_.launch(stream, tasks_.collective(kind_of(event.op), bytes, group), group, true);
   const StreamId nccl = group.ranks() > 1 ? communicators_.stream_of(group) : stream;
+  if (parameters.size() == 1 && !own_parts.empty()) {
+    keep_own_part(parameters[0], own_parts[0], nccl);
+  }
   for (const ParameterIndex p : parameters) {
     writer_.record_event(parameter_events_[static_cast<std::size_t>(p)], nccl);
   }
+}
+
+// The input of a gather of one parameter. Up to torch 2.7 NCCL's process group records its stream
+// on it; from 2.8 on it refers to it until the gather is waited for (note_use_by_nccl).
+void DeepSpeedWriter::keep_own_part(ParameterIndex parameter, SlotIndex part, StreamId nccl) {
+  if (plan_.software.torch_acts(ReleaseRule::holds_tensors_for_nccl)) {
+    own_parts_.push_back({parameter, part});
+    return;
+  }
+  writer_.use_on_stream(part, nccl);
+  release_slot(part);
+}
+
+void DeepSpeedWriter::release_own_part(ParameterIndex parameter) {
+  const auto found = std::find_if(own_parts_.begin(),
+                                  own_parts_.end(),
+                                  [&](const OwnPart& part) { return part.parameter == parameter; });
+  if (found == own_parts_.end()) return;
+  release_slot(found->slot);
+  own_parts_.erase(found);
 }
 
 // hpZ: the second copy stays where the partitions are, on the GPU or in host memory
@@ -170,24 +199,31 @@ void DeepSpeedWriter::keep_secondary(const FetchEvent& event) {
   writer_.issue(tasks_.kernel("secondary copy", bytes * 2), kComputeStream);
 }
 
-// Offloaded partitions come over the bus before every gather, parameter by parameter, and the host
-// waits for each: Tensor.to() without non_blocking (partition_parameters.py _all_gather_dtype,
-// _all_gather_sequential, in every release). What is computed meanwhile is what was launched
-// before: the prefetch of later modules stands before the launches of the module at hand. Recorded
-// by rehearsals of 0.14.2 to 0.19.6 (tests/reference/rehearsal/work.jsonl).
-void DeepSpeedWriter::bring_own_part(const FetchEvent& event) {
-  if (config_.offload_parameter.device == OffloadDevice::none) return;
+// Offloaded partitions come over the bus before every gather, parameter by parameter, each into a
+// tensor of its own, and the host waits for each: Tensor.to() without non_blocking
+// (partition_parameters.py _all_gather_dtype, _all_gather_sequential, in every release). What is
+// computed meanwhile is what was launched before: the prefetch of later modules stands before the
+// launches of the module at hand. Recorded by rehearsals of 0.14.2 to 0.19.6
+// (tests/reference/rehearsal/work.jsonl). The embedded runtime copies into the gather's buffer.
+std::vector<SlotIndex> DeepSpeedWriter::bring_own_parts(const FetchEvent& event) {
+  std::vector<SlotIndex> parts;
+  if (config_.offload_parameter.device == OffloadDevice::none) return parts;
   const StreamId stream = stream_of(event.stream);
   for (const ParameterIndex p : log_.parameters_of(event)) {
     const Elements numel = plan_.engine_parameters[static_cast<std::size_t>(p)].numel;
-    const Elements part = partitioned_numel(numel, std::max(1, event.group));
+    const Bytes part = partitioned_numel(numel, std::max(1, event.group)) * event.dtype;
+    if (!config_.embedded) {
+      parts.push_back(free_slot());
+      writer_.allocate(parts.back(), part, MemoryCategory::communication_buffers, stream);
+    }
     writer_.issue(tasks_.copy(TaskKind::copy_to_device,
-                              part * event.dtype,
+                              part,
                               config_.offload_parameter.pin_memory,
                               plan_.cluster.gpus_per_node()),
                   stream);
     host_blocks_on(stream);
   }
+  return parts;
 }
 
 // One request into the pool's pinned buffers (partitioned_param_swapper.py swap_in).

@@ -68,6 +68,10 @@ class DeepSpeedWriter {
     SlotIndex slot = -1;
     Elements elements;
   };
+  struct OwnPart {
+    ParameterIndex parameter = -1;
+    SlotIndex slot = -1;
+  };
 
   // deepspeed_initialisation.cpp: before the first step
   void write_initialisation();
@@ -139,6 +143,9 @@ class DeepSpeedWriter {
   void transient(Bytes bytes, MemoryCategory category, StreamId stream, TaskIndex task);
   void release_casts(int count);
   void release_transients();
+  void release_partition();
+  [[nodiscard]] bool keeps_reduced_bucket() const;
+  SlotIndex take_last_transient();
   void transient_for_a_kernel(Bytes bytes, StreamId stream, TaskIndex task);
   void write_host_update(const EngineAction& action);
   void note_use_by_nccl(const CollectiveGroup& group);
@@ -151,7 +158,9 @@ class DeepSpeedWriter {
   void keep_secondary(const FetchEvent& event);
   void make_second_copies();
   void drop_second_copies();
-  void bring_own_part(const FetchEvent& event);
+  std::vector<SlotIndex> bring_own_parts(const FetchEvent& event);
+  void keep_own_part(ParameterIndex parameter, SlotIndex part, StreamId nccl);
+  void release_own_part(ParameterIndex parameter);
   void read_weights(const FetchEvent& event);
   void release_parameter(std::int32_t parameter);
   void release_saved_weight(std::int32_t parameter);
@@ -211,6 +220,10 @@ class DeepSpeedWriter {
   std::vector<HeldGradient> of_leaf_;  // of the leaf whose backward runs
   std::vector<SlotIndex> transients_;  // of the flush or group at hand
   std::vector<SlotIndex> casts_;       // of gradients one by one, until they are flattened
+  // Stage 3 with offload, of the parameter at hand (stage3.py partition_grads): its partition back
+  // on the GPU, and that in the master's dtype.
+  std::optional<SlotIndex> fetched_partition_;
+  std::optional<SlotIndex> partition_cast_;
   std::vector<SlotIndex> free_slots_;
   QueueIndex reduce_queue_ = -1;
 
@@ -231,6 +244,7 @@ class DeepSpeedWriter {
   std::vector<bool> saved_held_;
   std::vector<EventIndex> parameter_events_;  // its gather is done
   std::vector<FlatBuffer> flat_buffers_;      // alive, the oldest first
+  std::vector<OwnPart> own_parts_;            // of offloaded weights, whose gather is under way
   QueueIndex fetch_queue_ = -1;
 
   // NVMe.

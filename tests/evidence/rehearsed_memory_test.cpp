@@ -79,5 +79,25 @@ TEST_CASE(
   CHECK(held.high < 0.02);
 }
 
+// Until 2026-11-25 allocated memory was up to 9 % too low there: the reduced bucket was taken to go
+// with the first partition that is copied, and neither the partitions that come back for their norm
+// nor the inputs of gathers were on the GPU.
+TEST_CASE("memory of stage 3 with offload is that of the rehearsals") {
+  Deviations deviations;
+  for (const char* file : {"torch-2.2.jsonl", "torch-2.6.jsonl", "torch-2.11.jsonl"}) {
+    for (const Measurement& run :
+         read_measurements(std::string(kMatrix) + "/" + file).measurements) {
+      if (run.id.find("-z3-off") == std::string::npos) continue;
+      CAPTURE(run.id);
+      add(run, simulate_measured(run), deviations);
+      CHECK(deviations.allocated.back() < 0.005);
+    }
+  }
+  REQUIRE(deviations.allocated.size() > 30);
+  const Spread reserved = spread_of(deviations.reserved);
+  CHECK(reserved.median < 0.005);
+  CHECK(reserved.high < 0.07);
+}
+
 }  // namespace
 }  // namespace zeroplan
