@@ -120,7 +120,7 @@ void BufferReplay::add_buffer(const EngineBuffer& buffer, EngineMoment moment, L
   std::string name = path(buffer);
   Elements elements = buffer.elements;
   const bool gradient_view = stepped_ || !engine_.config.acts(ReleaseRule::leaves_view_at_step);
-  if (gradient_view && buffer.attribute == "fp32_groups_gradients_flat" &&
+  if (gradient_view && buffer.name == BufferName::fp32_groups_gradients_flat &&
       engine_.config.gradient_accumulation_dtype == DType::fp32) {
     // BF16_Optimizer's step (up to 0.14 its making) leaves a view of it as the gradient of the
     // master partition, which the recorder meets first.
@@ -128,8 +128,8 @@ void BufferReplay::add_buffer(const EngineBuffer& buffer, EngineMoment moment, L
     name += ".grad";
     elements = buffer.elements / engine_.config.data_parallel_ranks;
   }
-  if (buffer.attribute == "small ds_tensor") name = in_sub_group(buffer.index);
-  if (buffer.attribute == "param_groups_fp16_flat_cpu_memory" &&
+  if (buffer.name == BufferName::small_ds_tensor) name = in_sub_group(buffer.index);
+  if (buffer.name == BufferName::param_groups_fp16_flat_cpu_memory &&
       engine_.config.offload_parameter.device == OffloadDevice::nvme) {
     // Met through the first partition in it.
     const auto first = std::find_if(sub_groups_.begin(), sub_groups_.end(), [&](const SubGroup& g) {
@@ -139,14 +139,14 @@ void BufferReplay::add_buffer(const EngineBuffer& buffer, EngineMoment moment, L
     name = in_sub_group(first->parameters.front());
     elements = partitioned_numel(engine_.parameters[at].numel, partition_ranks(engine_.config));
   }
-  if (buffer.attribute == "lp_param_buffer" &&
+  if (buffer.name == BufferName::lp_param_buffer &&
       !engine_.config.acts(ReleaseRule::names_weight_buffer)) {
     // It had no name of its own: it is met through the partition of the first parameter.
     name = "fp16_partitioned_groups[0][0]";
     const auto first = static_cast<std::size_t>(sub_groups_.front().parameters.front());
     elements = partitioned_numel(engine_.parameters[first].numel, partition_ranks(engine_.config));
   }
-  if (buffer.attribute == "fp16_partitioned_groups" && partition_ranks(engine_.config) == 1) {
+  if (buffer.name == BufferName::fp16_partitioned_groups && partition_ranks(engine_.config) == 1) {
     // Without a device a single rank's persistent weights are views of it, and are met first.
     const int group = sub_groups_[static_cast<std::size_t>(buffer.index)].group;
     for (std::size_t i = persistent_.size(); i-- > 0;) {
@@ -157,7 +157,7 @@ void BufferReplay::add_buffer(const EngineBuffer& buffer, EngineMoment moment, L
     }
   }
   bool pinned = buffer.place == BufferPlace::host_pinned;
-  if (buffer.attribute == "fp32_partitioned_groups_flat" && buffer.suffix == ".grad" &&
+  if (buffer.name == BufferName::fp32_partitioned_groups_flat && buffer.suffix == ".grad" &&
       engine_.config.offload_optimizer.device != OffloadDevice::none) {
     // Made pinned, and without a device not moved to it.
     pinned = engine_.config.offload_optimizer.pin_memory;
@@ -241,7 +241,8 @@ bool BufferReplay::is_swap_pool(const Json& buffer) const {
   const Json* bytes = buffer.find("bytes");
   if (bytes == nullptr || !bytes->is_integer()) return false;
   return std::any_of(buffers_.begin(), buffers_.end(), [&](const EngineBuffer& known) {
-    return known.attribute == "param_swapper.buffers" && known.bytes.count() == bytes->as_integer();
+    return known.name == BufferName::param_swap_buffers &&
+           known.bytes.count() == bytes->as_integer();
   });
 }
 

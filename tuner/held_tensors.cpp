@@ -15,74 +15,75 @@ std::string_view flag(ScenarioKey key) { return info(key).flag; }
 
 // What an attribute of DeepSpeed's engines holds, and the knobs that move it.
 struct BufferMeaning {
-  std::string_view attribute;
+  BufferName name;
   std::string_view what;
   std::array<Knob, 2> knobs;
 };
 
 constexpr std::array kBufferMeanings = {
-    BufferMeaning{"ipg_buckets[dtype].buffer",
+    BufferMeaning{BufferName::ipg_bucket,
                   "bucket that gradients are reduced in",
                   {Knob::reduce_bucket_size, Knob::overlap_comm}},
-    BufferMeaning{"gradients outside the bucket's buffer",
+    BufferMeaning{BufferName::outside_bucket,
                   "gradient larger than the bucket",
                   {Knob::reduce_bucket_size, Knob::zero_stage}},
-    BufferMeaning{"bit16_groups_flat",
+    BufferMeaning{BufferName::bit16_groups_flat,
                   "all weights of a group in one flat buffer",
                   {Knob::zero_stage, Knob::zero_stage}},
-    BufferMeaning{"fp16_groups_flat",
+    BufferMeaning{BufferName::fp16_groups_flat,
                   "all weights of a group in one flat buffer",
                   {Knob::zero_stage, Knob::zero_stage}},
-    BufferMeaning{"bf16_groups_flat",
+    BufferMeaning{BufferName::bf16_groups_flat,
                   "all weights of a group in one flat buffer",
                   {Knob::zero_stage, Knob::zero_stage}},
-    BufferMeaning{"module.parameters", "weights", {Knob::zero_stage, Knob::zero_stage}},
-    BufferMeaning{"module.gradients", "gradients", {Knob::zero_stage, Knob::zero_stage}},
-    BufferMeaning{"fp32_groups_flat",
+    BufferMeaning{BufferName::module_parameters, "weights", {Knob::zero_stage, Knob::zero_stage}},
+    BufferMeaning{BufferName::module_gradients, "gradients", {Knob::zero_stage, Knob::zero_stage}},
+    BufferMeaning{BufferName::fp32_groups_flat,
                   "fp32 master weights",
                   {Knob::zero_stage, Knob::offload_optimizer_device}},
-    BufferMeaning{"fp32_groups_flat_partition",
+    BufferMeaning{BufferName::fp32_groups_flat_partition,
                   "fp32 master weights of this rank",
                   {Knob::zero_stage, Knob::offload_optimizer_device}},
-    BufferMeaning{"single_partition_of_fp32_groups",
+    BufferMeaning{BufferName::single_partition_of_fp32_groups,
                   "fp32 master weights of this rank",
                   {Knob::offload_optimizer_device, Knob::zero_stage}},
-    BufferMeaning{"fp32_partitioned_groups_flat",
+    BufferMeaning{BufferName::fp32_partitioned_groups_flat,
                   "fp32 master weights of this rank, a sub-group",
                   {Knob::offload_optimizer_device, Knob::sub_group_size}},
-    BufferMeaning{"fp32_groups_gradients_flat",
+    BufferMeaning{BufferName::fp32_groups_gradients_flat,
                   "fp32 gradients",
                   {Knob::zero_stage, Knob::offload_optimizer_device}},
-    BufferMeaning{"state", "optimizer states", {Knob::offload_optimizer_device, Knob::zero_stage}},
-    BufferMeaning{"averaged_gradients",
+    BufferMeaning{
+        BufferName::state, "optimizer states", {Knob::offload_optimizer_device, Knob::zero_stage}},
+    BufferMeaning{BufferName::averaged_gradients,
                   "gradients of this rank's partition",
                   {Knob::offload_optimizer_device, Knob::zero_stage}},
-    BufferMeaning{"grads_in_partition",
+    BufferMeaning{BufferName::grads_in_partition,
                   "gradients of this rank's partition",
                   {Knob::offload_optimizer_device, Knob::zero_stage}},
-    BufferMeaning{"grad_partitions_flat_buffer",
+    BufferMeaning{BufferName::grad_partitions_flat_buffer,
                   "gradients of this rank's partition",
                   {Knob::offload_optimizer_device, Knob::zero_stage}},
-    BufferMeaning{"grad_accum",
+    BufferMeaning{BufferName::grad_accum,
                   "accumulated gradients",
                   {Knob::zero_stage, Knob::data_types_grad_accum_dtype}},
-    BufferMeaning{"fp16_partitioned_groups",
+    BufferMeaning{BufferName::fp16_partitioned_groups,
                   "weights of this rank's partition",
                   {Knob::offload_param_device, Knob::offload_param_device}},
-    BufferMeaning{"lp_param_buffer",
+    BufferMeaning{BufferName::lp_param_buffer,
                   "weights of this rank's partition in one flat buffer",
                   {Knob::offload_param_device, Knob::offload_param_device}},
-    BufferMeaning{"frozen ds_tensor",
+    BufferMeaning{BufferName::frozen_ds_tensor,
                   "frozen weights of this rank's partition",
                   {Knob::offload_param_device, Knob::offload_param_device}},
-    BufferMeaning{"ds_secondary_tensor",
+    BufferMeaning{BufferName::ds_secondary_tensor,
                   "second copy of the weights inside the node",
                   {Knob::zero_hpz_partition_size, Knob::zero_hpz_partition_size}},
     BufferMeaning{
-        "persistent_parameters",
+        BufferName::persistent_parameters,
         "weights that stay gathered",
         {Knob::stage3_param_persistence_threshold, Knob::stage3_model_persistence_threshold}},
-    BufferMeaning{"temp_grad_buffer_for_gpu_offload",
+    BufferMeaning{BufferName::temp_grad_buffer_for_gpu_offload,
                   "largest gradient on its way to the host",
                   {Knob::offload_optimizer_device, Knob::offload_optimizer_device}},
 };
@@ -202,11 +203,11 @@ TensorSort HeldTensors::buffer_sort(const EngineBuffer& buffer) const {
   TensorSort sort;
   sort.name = path(buffer);
   // Sub-groups and parameters of one list are one sort.
-  if (buffer.index >= 0 || buffer.attribute == "state")
-    sort.name = std::string(buffer.attribute) + "[...]" + std::string(buffer.suffix);
+  if (buffer.index >= 0 || buffer.name == BufferName::state)
+    sort.name = std::string(path_of(buffer.name)) + "[...]" + std::string(buffer.suffix);
   const auto meaning =
       std::find_if(kBufferMeanings.begin(), kBufferMeanings.end(), [&](const BufferMeaning& row) {
-        return row.attribute == buffer.attribute;
+        return row.name == buffer.name;
       });
   if (meaning == kBufferMeanings.end()) {
     sort.what = "buffer of the engine";
@@ -217,7 +218,7 @@ TensorSort HeldTensors::buffer_sort(const EngineBuffer& buffer) const {
   const bool gradient_of_master =
       buffer.suffix == ".grad" && buffer.category == MemoryCategory::gradients;
   if (gradient_of_master) sort.what = "gradients of " + sort.what;
-  if (buffer.attribute == "state") sort.what = "Adam's and other states of the optimizer";
+  if (buffer.name == BufferName::state) sort.what = "Adam's and other states of the optimizer";
   for (const Knob knob : meaning->knobs) add_knob(sort.knobs, pointer_of(knob));
   return sort;
 }

@@ -19,8 +19,9 @@ namespace {
 // Is a buffer there in every backward pass, or, where gradients of earlier micro-steps wait, in
 // every one but the first? Those that are followed piece by piece are left out.
 bool always_there(const EngineBuffer& buffer, const EngineConfig& config) {
-  if (buffer.place != BufferPlace::gpu || buffer.attribute == kSecondCopy) return false;
-  if (config.stage == 3 && buffer.attribute == "persistent_parameters") return false;
+  if (buffer.place != BufferPlace::gpu || buffer.name == BufferName::ds_secondary_tensor)
+    return false;
+  if (config.stage == 3 && buffer.name == BufferName::persistent_parameters) return false;
   if (is_unbuffered_gradient(buffer, config)) return false;
   if (is_waiting_gradient(buffer)) {
     return config.gradient_accumulation_steps > 1 &&
@@ -92,7 +93,8 @@ Bytes SearchBounds::second_copies(const Point& point) const {
     config.rank = heaviest_rank(config, plan.engine_parameters);
     Bytes bytes;
     for (const EngineBuffer& buffer : engine_buffers(config, plan.engine_parameters)) {
-      if (buffer.attribute != kSecondCopy || buffer.place != BufferPlace::gpu) continue;
+      if (buffer.name != BufferName::ds_secondary_tensor || buffer.place != BufferPlace::gpu)
+        continue;
       if (all || buffer.lifetime == BufferLifetime::resident) bytes += buffer.bytes;
     }
     return bytes;

@@ -41,8 +41,7 @@ class Print {
   void add_buffers(const std::vector<EngineBuffer>& buffers) {
     for (const EngineBuffer& buffer : buffers) {
       if (buffer.place != BufferPlace::gpu) continue;
-      add(buffer.index, buffer.second_index, buffer.attribute.size(), buffer.suffix.size());
-      for (const char c : buffer.attribute) add(c);
+      add(buffer.index, buffer.second_index, buffer.name, buffer.suffix.size());
       for (const char c : buffer.suffix) add(c);
       add(buffer.bytes.count(), buffer.category, buffer.lifetime, buffer.dtype);
     }

@@ -16,7 +16,7 @@ class BufferList {
 
   // Adds a storage of exactly `elements`; the caller may adjust what it returns. A buffer without
   // elements is not added, and a scratch copy is returned.
-  EngineBuffer& add(std::string_view attribute,
+  EngineBuffer& add(BufferName name,
                     int index,
                     Elements elements,
                     DType dtype,
@@ -24,7 +24,7 @@ class BufferList {
                     MemoryCategory category,
                     BufferLifetime lifetime) {
     EngineBuffer buffer;
-    buffer.attribute = attribute;
+    buffer.name = name;
     buffer.index = index;
     buffer.elements = elements;
     buffer.dtype = dtype;
@@ -75,10 +75,10 @@ inline BufferLifetime states_lifetime(const EngineConfig& config) {
 void add_states(
     BufferList& list, int parameter, Elements numel, BufferPlace place, BufferLifetime lifetime);
 
-// One entry per parameter of the group: `attribute`[group][i]suffix. With `parameters`, those that
-// no gradient reaches are left out.
+// One entry per parameter of the group: path_of(name)[group][i]suffix. With `parameters`, those
+// that no gradient reaches are left out.
 void add_per_parameter(BufferList& list,
-                       std::string_view attribute,
+                       BufferName name,
                        std::string_view suffix,
                        int group,
                        std::span<const int> members,

@@ -21,8 +21,8 @@ void append_index(std::string& text, int index) {
 }  // namespace
 
 std::string path(const EngineBuffer& buffer) {
-  std::string text(buffer.attribute);
-  if (buffer.attribute == "state") {
+  std::string text(path_of(buffer.name));
+  if (buffer.name == BufferName::state) {
     text += "[p";
     text += std::to_string(buffer.index);
     text += ']';
@@ -171,7 +171,7 @@ void add_states(
     BufferList& list, int parameter, Elements numel, BufferPlace place, BufferLifetime lifetime) {
   const EngineConfig& config = list.config();
   for (const OptimizerState& state : optimizer_states(config.optimizer, numel)) {
-    EngineBuffer& buffer = list.add("state",
+    EngineBuffer& buffer = list.add(BufferName::state,
                                     parameter,
                                     state_numel(state, numel),
                                     state_dtype(state, config),
@@ -183,7 +183,7 @@ void add_states(
 }
 
 void add_per_parameter(BufferList& list,
-                       std::string_view attribute,
+                       BufferName name,
                        std::string_view suffix,
                        int group,
                        std::span<const int> members,
@@ -194,7 +194,7 @@ void add_per_parameter(BufferList& list,
                        std::span<const EngineParameter> parameters) {
   for (std::size_t i = 0; i < members.size(); ++i) {
     if (!parameters.empty() && !parameters[static_cast<std::size_t>(members[i])].used) continue;
-    EngineBuffer& buffer = list.add(attribute,
+    EngineBuffer& buffer = list.add(name,
                                     group,
                                     partition.numels[static_cast<std::size_t>(members[i])],
                                     dtype,
@@ -211,7 +211,7 @@ void add_module_parameters(BufferList& list,
                            bool frozen_only) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (frozen_only && parameters[i].trainable) continue;
-    list.add("module.parameters",
+    list.add(BufferName::module_parameters,
              static_cast<int>(i),
              parameters[i].numel,
              list.config().model_dtype,
@@ -228,8 +228,8 @@ bool is_waiting_gradient(const EngineBuffer& buffer) {
   const bool waits = buffer.lifetime == BufferLifetime::window ||
                      buffer.lifetime == BufferLifetime::window_to_step ||
                      buffer.lifetime == BufferLifetime::boundary_to_step;
-  const bool whole_gradients = buffer.suffix == ".grad" || buffer.attribute == "grad_accum" ||
-                               buffer.attribute == "module.gradients";
+  const bool whole_gradients = buffer.suffix == ".grad" || buffer.name == BufferName::grad_accum ||
+                               buffer.name == BufferName::module_gradients;
   return waits && whole_gradients && buffer.category == MemoryCategory::gradients;
 }
 
@@ -238,12 +238,10 @@ bool is_kept_gradient(const EngineBuffer& buffer) {
          buffer.place == BufferPlace::gpu;
 }
 
-bool is_reduce_bucket(const EngineBuffer& buffer) {
-  return buffer.attribute == "ipg_buckets[dtype].buffer";
-}
+bool is_reduce_bucket(const EngineBuffer& buffer) { return buffer.name == BufferName::ipg_bucket; }
 
 bool is_outside_bucket(const EngineBuffer& buffer) {
-  return buffer.attribute == "gradients outside the bucket's buffer";
+  return buffer.name == BufferName::outside_bucket;
 }
 
 bool is_unbuffered_gradient(const EngineBuffer& buffer, const EngineConfig& config) {

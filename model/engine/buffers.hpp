@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "model/dtype.hpp"
+#include "model/engine/buffer_name.hpp"
 #include "model/engine/engine_config.hpp"
 #include "model/memory_category.hpp"
 #include "model/units.hpp"
@@ -50,10 +51,10 @@ enum class EngineMoment {
 };
 
 struct EngineBuffer {
-  std::string_view attribute;  // DeepSpeed attribute, "single_partition_of_fp32_groups"
-  int index = -1;              // "[index]"
-  int second_index = -1;       // "[second_index]"
-  std::string_view suffix;     // ".grad", "[exp_avg]"
+  BufferName name = BufferName::state;
+  int index = -1;           // "[index]"
+  int second_index = -1;    // "[second_index]"
+  std::string_view suffix;  // ".grad", "[exp_avg]"
   BufferPlace place = BufferPlace::gpu;
   Elements elements;  // of the tensor under that path
   DType dtype = DType::fp32;
@@ -93,9 +94,6 @@ bool is_outside_bucket(const EngineBuffer& buffer);
 // The one gradient larger than a bucket, which waits for the next flush in its own storage: for
 // those who follow gradients one by one, the list's bound for it is to be left out.
 bool is_unbuffered_gradient(const EngineBuffer& buffer, const EngineConfig& config);
-
-// EngineBuffer::attribute of hpZ's second copies, one a parameter.
-inline constexpr std::string_view kSecondCopy = "ds_secondary_tensor";
 
 // Power-of-two rounding of torch's caching host allocator
 // (aten/src/ATen/core/CachingHostAllocator.h), one allocation at a time.

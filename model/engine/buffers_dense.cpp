@@ -16,7 +16,7 @@ void add_plain(BufferList& list, std::span<const EngineParameter> parameters) {
   add_module_parameters(list, parameters, /*frozen_only=*/false);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!parameters[i].trainable) continue;
-    list.add("module.gradients",
+    list.add(BufferName::module_gradients,
              static_cast<int>(i),
              parameters[i].numel,
              list.config().model_dtype,
@@ -36,7 +36,7 @@ void add_plain(BufferList& list, std::span<const EngineParameter> parameters) {
 void add_unfused(BufferList& list, const FlatPartition& partition, int g) {
   const std::vector<int>& members = partition.groups[static_cast<std::size_t>(g)].declared;
   add_per_parameter(list,
-                    "fp16_groups",
+                    BufferName::fp16_groups,
                     "",
                     g,
                     members,
@@ -45,7 +45,7 @@ void add_unfused(BufferList& list, const FlatPartition& partition, int g) {
                     MemoryCategory::parameters,
                     BufferLifetime::resident);
   add_per_parameter(list,
-                    "fp32_groups",
+                    BufferName::fp32_groups,
                     "",
                     g,
                     members,
@@ -64,14 +64,14 @@ void add_unfused(BufferList& list, const FlatPartition& partition, int g) {
 
 void add_fused(BufferList& list, const FlatPartition& partition, int g) {
   const Elements numel = partition.groups[static_cast<std::size_t>(g)].numel;
-  list.add("fp16_groups_flat",
+  list.add(BufferName::fp16_groups_flat,
            g,
            numel,
            list.config().model_dtype,
            BufferPlace::gpu,
            MemoryCategory::parameters,
            BufferLifetime::resident);
-  list.add("fp32_groups_flat",
+  list.add(BufferName::fp32_groups_flat,
            g,
            numel,
            list.config().master_dtype,
@@ -103,7 +103,7 @@ void add_dense_buffers(BufferList& list, std::span<const EngineParameter> parame
     const bool kept = list.config().acts(ReleaseRule::keeps_bf16_gradients) &&
                       list.config().stage == 0 && list.config().model_dtype == DType::bf16;
     add_per_parameter(list,
-                      "fp16_groups",
+                      BufferName::fp16_groups,
                       ".grad",
                       index,
                       partition.groups[g].declared,
@@ -121,14 +121,14 @@ void add_bf16_optimizer_buffers(BufferList& list, std::span<const EngineParamete
   for (std::size_t g = 0; g < partition.groups.size(); ++g) {
     const FlatGroup& group = partition.groups[g];
     const int index = static_cast<int>(g);
-    list.add("bf16_groups_flat",
+    list.add(BufferName::bf16_groups_flat,
              index,
              group.aligned,
              config.model_dtype,
              BufferPlace::gpu,
              MemoryCategory::parameters,
              BufferLifetime::resident);
-    list.add("fp32_groups_flat_partition",
+    list.add(BufferName::fp32_groups_flat_partition,
              index,
              group.partition,
              config.master_dtype,
@@ -136,7 +136,7 @@ void add_bf16_optimizer_buffers(BufferList& list, std::span<const EngineParamete
              MemoryCategory::optimizer_states,
              BufferLifetime::resident);
     // Gradients of the whole model, not of the partition, permanently.
-    list.add("fp32_groups_gradients_flat",
+    list.add(BufferName::fp32_groups_gradients_flat,
              index,
              group.aligned,
              config.gradient_accumulation_dtype,
@@ -147,7 +147,7 @@ void add_bf16_optimizer_buffers(BufferList& list, std::span<const EngineParamete
     // Zeroed, not freed, between the micro-steps of a window; freed by the step's zero_grad. Up to
     // 0.17 nothing frees them before the next backward begins, so they lie there in the forward.
     add_per_parameter(list,
-                      "bf16_groups",
+                      BufferName::bf16_groups,
                       ".grad",
                       index,
                       group.declared,

@@ -42,14 +42,14 @@ void add_group_states(Zero12& z) {
   for (std::size_t g = 0; g < z.partition.groups.size(); ++g) {
     const FlatGroup& group = z.partition.groups[g];
     const int index = static_cast<int>(g);
-    z.list.add("bit16_groups_flat",
+    z.list.add(BufferName::bit16_groups_flat,
                index,
                group.aligned,
                z.config.model_dtype,
                BufferPlace::gpu,
                MemoryCategory::parameters,
                BufferLifetime::resident);
-    z.list.add("single_partition_of_fp32_groups",
+    z.list.add(BufferName::single_partition_of_fp32_groups,
                index,
                group.partition,
                z.config.master_dtype,
@@ -64,7 +64,7 @@ void add_group_states(Zero12& z) {
                states_lifetime(z.config));
     if (!z.offload) continue;
     z.list
-        .add("single_partition_of_fp32_groups",
+        .add(BufferName::single_partition_of_fp32_groups,
              index,
              group.partition,
              z.config.master_dtype,
@@ -74,7 +74,7 @@ void add_group_states(Zero12& z) {
         .suffix = ".grad";
     // Before, the step moved the fp32 master to the GPU and cast there.
     if (z.config.acts(ReleaseRule::casts_weights_on_host)) {
-      z.list.add("param_buffer_of_bit16_for_cpu_offload_groups",
+      z.list.add(BufferName::param_buffer_of_bit16_for_cpu_offload_groups,
                  index,
                  group.partition,
                  z.config.model_dtype,
@@ -92,14 +92,14 @@ void add_offload_scratch(Zero12& z) {
     if (z.partition.places[i].group >= 0) largest = std::max(largest, z.partition.numels[i]);
   }
   const BufferPlace host = host_place(z.config.offload_optimizer.pin_memory);
-  z.list.add("temp_grad_buffer_for_cpu_offload",
+  z.list.add(BufferName::temp_grad_buffer_for_cpu_offload,
              -1,
              largest,
              z.config.model_dtype,
              host,
              MemoryCategory::communication_buffers,
              BufferLifetime::resident);
-  z.list.add("temp_grad_buffer_for_gpu_offload",
+  z.list.add(BufferName::temp_grad_buffer_for_gpu_offload,
              -1,
              largest,
              z.config.model_dtype,
@@ -119,7 +119,7 @@ void add_offload_scratch(Zero12& z) {
   for (const OwnedSlice& slice : z.owned) {
     const auto i = static_cast<std::size_t>(slice.parameter);
     if (!z.parameters[i].used) continue;
-    z.list.add("accumulated_grads_in_cpu",
+    z.list.add(BufferName::accumulated_grads_in_cpu,
                id[i],
                z.partition.numels[i],
                z.config.model_dtype,
@@ -138,7 +138,7 @@ void add_buckets(Zero12& z) {
   int count = overlap ? 2 : 1;
   if (z.config.pipeline) ++count;  // reduce_gradients(pipeline_parallel=True) appends one
   for (int i = 0; i < count; ++i) {
-    z.list.add("ipg_buckets[dtype].buffer",
+    z.list.add(BufferName::ipg_bucket,
                i,
                z.config.reduce_bucket,
                z.config.model_dtype,
@@ -166,7 +166,7 @@ void add_unbuffered_gradients(Zero12& z) {
   Elements elements = largest > z.config.reduce_bucket ? largest : Elements::zero();
   if (!z.contiguous) elements = std::min(total, z.config.reduce_bucket * (overlap ? 2 : 1));
   z.list
-      .add("gradients outside the bucket's buffer",
+      .add(BufferName::outside_bucket,
            -1,
            elements,
            z.config.model_dtype,
@@ -187,7 +187,7 @@ void add_waiting_gradients(Zero12& z) {
       for (int parameter : members) {
         if (!z.parameters[static_cast<std::size_t>(parameter)].used) continue;
         z.list
-            .add("grad_accum",
+            .add(BufferName::grad_accum,
                  parameter,
                  z.partition.numels[static_cast<std::size_t>(parameter)],
                  z.config.gradient_accumulation_dtype,
@@ -198,7 +198,7 @@ void add_waiting_gradients(Zero12& z) {
       }
     } else {
       add_per_parameter(z.list,
-                        "bit16_groups",
+                        BufferName::bit16_groups,
                         ".grad",
                         static_cast<int>(g),
                         members,
@@ -240,9 +240,9 @@ std::vector<PlacedSlice> placed_slices(const Zero12& z) {
 }
 
 // Where a window's sum is kept: up to 0.16 in the list of owned parts itself.
-std::string_view window_attribute(const Zero12& z) {
-  return z.config.acts(ReleaseRule::sums_whole_gradients) ? "all_grad_tensors"
-                                                          : "averaged_gradients";
+BufferName window_buffer(const Zero12& z) {
+  return z.config.acts(ReleaseRule::sums_whole_gradients) ? BufferName::all_grad_tensors
+                                                          : BufferName::averaged_gradients;
 }
 
 // The embedded runtime makes what a rank keeps of the gradients when a backward pass begins.
@@ -252,7 +252,7 @@ bool is_made_by_flush(const Zero12& z) { return !z.config.embedded; }
 void add_owned_tensor(Zero12& z, const PlacedSlice& placed, DType dtype, bool waited) {
   const Elements numel = z.partition.numels[static_cast<std::size_t>(placed.slice.parameter)];
   if (z.config.stage == 2 && z.accumulates) {
-    EngineBuffer& window = z.list.add(window_attribute(z),
+    EngineBuffer& window = z.list.add(window_buffer(z),
                                       placed.slice.group,
                                       numel,
                                       dtype,
@@ -264,7 +264,7 @@ void add_owned_tensor(Zero12& z, const PlacedSlice& placed, DType dtype, bool wa
     if (!z.config.acts(ReleaseRule::sums_whole_gradients)) window.elements = placed.slice.numel;
   }
   EngineBuffer& kept =
-      z.list.add("averaged_gradients",
+      z.list.add(BufferName::averaged_gradients,
                  placed.slice.group,
                  numel,
                  dtype,
@@ -278,7 +278,7 @@ void add_owned_tensor(Zero12& z, const PlacedSlice& placed, DType dtype, bool wa
 
 // A storage beside the one that the optimizer's step reads.
 void add_grads_in_partition(Zero12& z, BufferLifetime lifetime) {
-  EngineBuffer& storage = z.list.add("grads_in_partition",
+  EngineBuffer& storage = z.list.add(BufferName::grads_in_partition,
                                      -1,
                                      owned_full_numel(z),
                                      z.config.model_dtype,
@@ -299,7 +299,7 @@ void add_owned_storage(Zero12& z, const std::vector<PlacedSlice>& placed) {
   const bool hands_over = z.config.stage == 2 && z.accumulates;
   const bool made_by_flush = is_made_by_flush(z);
   if (hands_over) {
-    EngineBuffer& window = z.list.add(window_attribute(z),
+    EngineBuffer& window = z.list.add(window_buffer(z),
                                       first.group,
                                       storage,
                                       dtype,
@@ -322,7 +322,7 @@ void add_owned_storage(Zero12& z, const std::vector<PlacedSlice>& placed) {
     return;
   }
   EngineBuffer& kept =
-      z.list.add("averaged_gradients",
+      z.list.add(BufferName::averaged_gradients,
                  first.group,
                  storage,
                  dtype,
@@ -357,7 +357,7 @@ void add_padding(Zero12& z) {
   for (std::size_t g = 0; g < counts.size(); ++g) {
     const int index = static_cast<int>(g);
     z.list
-        .add("averaged_gradients",
+        .add(BufferName::averaged_gradients,
              index,
              partition_padding(z.partition, index, partition_rank(z.config)),
              z.config.gradient_accumulation_dtype,

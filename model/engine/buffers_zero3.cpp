@@ -36,7 +36,7 @@ void add_host_weights(Zero3& z) {
     for (const SubGroup& group : z.groups) {
       if (group.group == z.groups[i].group) total += group.numel;
     }
-    EngineBuffer& buffer = z.list.add("fp16_partitioned_groups",
+    EngineBuffer& buffer = z.list.add(BufferName::fp16_partitioned_groups,
                                       static_cast<int>(i),
                                       total,
                                       z.config.model_dtype,
@@ -57,7 +57,7 @@ void add_cached_pieces(Zero3& z) {
   for (std::size_t i = 0; i < z.parameters.size(); ++i) {
     if (!z.parameters[i].trainable) continue;
     z.list
-        .add("cached pinned ds_tensor",
+        .add(BufferName::cached_pinned_ds_tensor,
              static_cast<int>(i),
              z.part(static_cast<int>(i)),
              z.config.model_dtype,
@@ -76,7 +76,7 @@ void add_small_partitions(Zero3& z, const ParameterSwap& swap) {
     if (swap.kept[g]) continue;
     for (const int parameter : z.groups[g].parameters) {
       if (swap.swapped[static_cast<std::size_t>(parameter)]) continue;
-      z.list.add("small ds_tensor",
+      z.list.add(BufferName::small_ds_tensor,
                  parameter,
                  z.part(parameter),
                  z.config.model_dtype,
@@ -95,14 +95,14 @@ void add_nvme_weights(Zero3& z) {
     if (z.config.acts(ReleaseRule::locks_nvme_pool)) buffer.allocated = buffer.bytes;
     buffer.held_by_optimizer = false;
   };
-  exact(z.list.add("param_swapper.buffers",
+  exact(z.list.add(BufferName::param_swap_buffers,
                    -1,
                    swap.pool,
                    z.config.model_dtype,
                    pool,
                    MemoryCategory::communication_buffers,
                    BufferLifetime::resident));
-  exact(z.list.add("param_swapper.partitioned_swap_buffer",
+  exact(z.list.add(BufferName::param_swap_staging,
                    -1,
                    swap.write_back,
                    z.config.model_dtype,
@@ -110,7 +110,7 @@ void add_nvme_weights(Zero3& z) {
                    MemoryCategory::communication_buffers,
                    BufferLifetime::resident));
   for (std::size_t g = 0; g < swap.host_buffers.size(); ++g) {
-    z.list.add("param_groups_fp16_flat_cpu_memory",
+    z.list.add(BufferName::param_groups_fp16_flat_cpu_memory,
                static_cast<int>(g),
                swap.host_buffers[g],
                z.config.model_dtype,
@@ -119,7 +119,7 @@ void add_nvme_weights(Zero3& z) {
                BufferLifetime::resident);
   }
   z.list
-      .add("param_swapper.files",
+      .add(BufferName::param_swap_files,
            -1,
            swap.swapped_elements,
            z.config.model_dtype,
@@ -141,7 +141,7 @@ void add_frozen(Zero3& z) {
     const Elements part = z.part(static_cast<int>(i));
     if (device == OffloadDevice::nvme && swappable(part, z.config.model_dtype, z.config)) continue;
     z.list
-        .add("frozen ds_tensor",
+        .add(BufferName::frozen_ds_tensor,
              static_cast<int>(i),
              part,
              quantized ? DType::int8 : z.config.model_dtype,
@@ -155,7 +155,7 @@ void add_frozen(Zero3& z) {
 void add_weights(Zero3& z) {
   switch (z.config.offload_parameter.device) {
     case OffloadDevice::none:
-      z.list.add("lp_param_buffer",
+      z.list.add(BufferName::lp_param_buffer,
                  -1,
                  z.partitioned,
                  z.config.model_dtype,
@@ -179,7 +179,7 @@ void add_weights(Zero3& z) {
   }
   for (std::size_t i = 0; i < persistent.size(); ++i) {
     // Gathered one by one after each step, so each is padded to a multiple of N.
-    EngineBuffer& buffer = z.list.add("persistent_parameters",
+    EngineBuffer& buffer = z.list.add(BufferName::persistent_parameters,
                                       static_cast<int>(i),
                                       z.part(persistent[i]) * z.ranks,
                                       z.config.model_dtype,
@@ -197,7 +197,7 @@ void add_master_gradient(Zero3& z, int index, bool swapped) {
   const bool pin = z.config.offload_optimizer.pin_memory;
   const BufferPlace place = group.on_host ? host_place(pin) : BufferPlace::gpu;
   z.list
-      .add("fp32_partitioned_groups_flat",
+      .add(BufferName::fp32_partitioned_groups_flat,
            index,
            group.numel,
            z.config.master_dtype,
@@ -208,7 +208,7 @@ void add_master_gradient(Zero3& z, int index, bool swapped) {
   if (group.on_host || !pin || z.config.pin_backend != PinBackend::torch_caching) return;
   // Made pinned, then moved to the GPU: the host block stays in torch's cache.
   z.list
-      .add("cached pinned gradient",
+      .add(BufferName::cached_pinned_gradient,
            index,
            group.numel,
            z.config.master_dtype,
@@ -219,7 +219,7 @@ void add_master_gradient(Zero3& z, int index, bool swapped) {
 }
 
 void add_optimizer_pool(Zero3& z, const OptimizerSwap& swap) {
-  EngineBuffer& pool = z.list.add("optimizer_swapper.swap_buffer_manager",
+  EngineBuffer& pool = z.list.add(BufferName::optimizer_swap_buffers,
                                   -1,
                                   swap.buffer * swap.buffers,
                                   z.config.master_dtype,
@@ -229,7 +229,7 @@ void add_optimizer_pool(Zero3& z, const OptimizerSwap& swap) {
   pool.allocated = pool.bytes;  // posix_memalign + mlock: exact
   pool.held_by_optimizer = false;
   z.list
-      .add("optimizer_swapper.unswapped_gradients",
+      .add(BufferName::unswapped_gradients,
            -1,
            swap.gradients_on_gpu,
            z.config.master_dtype,
@@ -250,7 +250,7 @@ void add_sub_group_states(Zero3& z) {
     const bool swapped = nvme && swap.swapped[i];
     BufferPlace place = group.on_host ? BufferPlace::host_pageable : BufferPlace::gpu;
     if (swapped) place = BufferPlace::nvme;
-    z.list.add("fp32_partitioned_groups_flat",
+    z.list.add(BufferName::fp32_partitioned_groups_flat,
                static_cast<int>(i),
                group.numel,
                z.config.master_dtype,
@@ -266,7 +266,7 @@ void add_sub_group_states(Zero3& z) {
 
 void add_gradient_buffers(Zero3& z) {
   const bool offload = offloads_optimizer(z.config);
-  z.list.add("grad_partitions_flat_buffer",
+  z.list.add(BufferName::grad_partitions_flat_buffer,
              -1,
              z.partitioned,
              z.config.gradient_accumulation_dtype,
@@ -285,7 +285,7 @@ void add_gradient_buffers(Zero3& z) {
   Elements outside = largest > z.config.reduce_bucket ? largest : Elements::zero();
   if (!z.config.contiguous_gradients) outside = std::min(total, z.config.reduce_bucket);
   z.list
-      .add("gradients outside the bucket's buffer",
+      .add(BufferName::outside_bucket,
            -1,
            outside,
            z.config.model_dtype,
@@ -299,7 +299,7 @@ void add_gradient_buffers(Zero3& z) {
   const DType dtype = z.config.acts(ReleaseRule::bucket_in_communication_dtype)
                           ? z.config.communication_dtype
                           : z.config.model_dtype;
-  z.list.add("ipg_buckets[dtype].buffer",
+  z.list.add(BufferName::ipg_bucket,
              -1,
              z.config.reduce_bucket,
              dtype,
@@ -323,7 +323,7 @@ void add_secondary(Zero3& z) {
     const bool frozen = !z.parameters[i].trainable;
     const bool quantized = frozen && z.config.stage3.quantized_nontrainable_weights;
     z.list
-        .add(kSecondCopy,
+        .add(BufferName::ds_secondary_tensor,
              static_cast<int>(i),
              aligned / shard,
              quantized ? DType::int8 : z.config.model_dtype,

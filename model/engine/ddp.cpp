@@ -53,19 +53,19 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
   const DType trained_as = trained_dtype(parameters, config.weight_dtype);
   engine.optimizer_state_dtype = trained_as;
   detail::BufferList list(engine);
-  const auto add = [&](std::string_view attribute,
+  const auto add = [&](BufferName name,
                        int index,
                        Elements numel,
                        DType dtype,
                        MemoryCategory category,
                        BufferLifetime lifetime) -> EngineBuffer& {
-    return list.add(attribute, index, numel, dtype, BufferPlace::gpu, category, lifetime);
+    return list.add(name, index, numel, dtype, BufferPlace::gpu, category, lifetime);
   };
   Elements trained;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const EngineParameter& parameter = parameters[i];
     const int index = static_cast<int>(i);
-    add("module.parameters",
+    add(BufferName::module_parameters,
         index,
         parameter.quantized ? four_bit_elements(config, parameter) : parameter.numel,
         parameter.quantized ? DType::uint8 : config.dtype_of(parameter),
@@ -74,7 +74,7 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
     if (!parameter.trainable) continue;
     trained += parameter.numel;
     if (!config.gradient_as_bucket_view) {
-      add("module.gradients",
+      add(BufferName::module_gradients,
           index,
           parameter.numel,
           trained_as,
@@ -82,7 +82,7 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
           BufferLifetime::window_to_step);
     }
     for (const OptimizerState& state : optimizer_states(config.optimizer, parameter.numel)) {
-      add("state",
+      add(BufferName::state,
           index,
           state_numel(state, parameter.numel),
           state_dtype(state, engine),
@@ -93,7 +93,7 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
   }
   if (config.ranks <= 1) return list.take();
   // The buckets are made with the Reducer and stay; with views they are the gradients themselves.
-  add("reducer.buckets",
+  add(BufferName::reducer_buckets,
       -1,
       trained,
       trained_as,

@@ -315,20 +315,20 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
   // (_flat_param.py init_flat_param_attributes, _cpu_grad).
   const BufferPlace shards = config.offload ? BufferPlace::host_pinned : BufferPlace::gpu;
   const BufferPlace states = config.offload ? BufferPlace::host_pageable : BufferPlace::gpu;
-  const auto add = [&](std::string_view attribute,
+  const auto add = [&](BufferName name,
                        std::size_t unit,
                        Elements numel,
                        DType dtype,
                        BufferPlace place,
                        MemoryCategory category,
                        BufferLifetime lifetime) -> EngineBuffer& {
-    return list.add(attribute, static_cast<int>(unit), numel, dtype, place, category, lifetime);
+    return list.add(name, static_cast<int>(unit), numel, dtype, place, category, lifetime);
   };
   constexpr auto kGradients = MemoryCategory::gradients;
   for (std::size_t u = 0; u < units.size(); ++u) {
     const FsdpUnit& unit = units[u];
     for (std::size_t i = 0; i < unit.shards.size(); ++i) {
-      add("flat_param._local_shard",
+      add(BufferName::flat_param_local_shard,
           u,
           unit.shards[i],
           unit.shard_dtypes[i],
@@ -337,7 +337,7 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
           BufferLifetime::resident);
     }
     if (unit.quantization_state > Bytes::zero()) {
-      add("quant_state",
+      add(BufferName::quant_state,
           u,
           Elements::of(unit.quantization_state.count()),
           DType::uint8,
@@ -347,7 +347,7 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
     }
     if (!unit.trains) continue;
     // The reduced gradient is cast to the shard's dtype (_cast_grad_to_param_dtype).
-    add(config.offload ? "flat_param._cpu_grad" : "flat_param._saved_grad_shard",
+    add(config.offload ? BufferName::flat_param_cpu_grad : BufferName::flat_param_saved_grad_shard,
         u,
         config.version == 2 ? unit.owned : unit.shard,
         stored_dtype(config, unit),
@@ -358,7 +358,7 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
             : (waits ? BufferLifetime::boundary_to_step : BufferLifetime::window_to_step));
     // no_sync: the whole gradient in the dtype of the computation, until the last micro-step.
     if (waits) {
-      add("flat_param.grad",
+      add(BufferName::flat_param_grad,
           u,
           config.version == 2 ? unit.reduced : unit.padded,
           computed_dtype(config, unit),
@@ -368,7 +368,7 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
     }
     for (const Elements owned : unit.owned_shards) {
       for (const OptimizerState& state : optimizer_states(config.optimizer, owned)) {
-        add("state",
+        add(BufferName::state,
             u,
             state_numel(state, owned),
             state_dtype(state, engine),

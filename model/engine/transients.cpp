@@ -156,8 +156,8 @@ HostAndGpu zero3_peak(const EngineConfig& config,
   // Bucket and gradient buffers are made after that (stage3.py _setup_for_real_optimizer).
   Bytes with_masters = resident;
   for (const EngineBuffer& buffer : buffers) {
-    const bool later = buffer.attribute == "ipg_buckets[dtype].buffer" ||
-                       buffer.attribute == "grad_partitions_flat_buffer";
+    const bool later = buffer.name == BufferName::ipg_bucket ||
+                       buffer.name == BufferName::grad_partitions_flat_buffer;
     if (later && buffer.place == BufferPlace::gpu) with_masters -= buffer.allocated;
   }
   Bytes states = with_masters + largest_gpu * config.master_dtype;
@@ -359,8 +359,8 @@ BackwardTemporaries backward_temporaries(const EngineConfig& config,
               action.group >= 0) {
             handed += action_temporaries(config, action);
           }
-          result.largest_scan = std::max(
-              {result.largest_scan, handed, fetched + action_temporaries(config, action)});
+          result.largest_scan =
+              std::max({result.largest_scan, handed, fetched + action_temporaries(config, action)});
           break;
         default:
           break;
@@ -390,7 +390,8 @@ Bytes owned_gradients(const EngineConfig& config, std::span<const EngineParamete
   Bytes sum;
   for (const EngineBuffer& buffer : engine_buffers(config, parameters)) {
     const bool there = exists(buffer.lifetime, EngineMoment::before_step, 2);
-    if (there && buffer.attribute == "averaged_gradients" && buffer.place == BufferPlace::gpu) {
+    if (there && buffer.name == BufferName::averaged_gradients &&
+        buffer.place == BufferPlace::gpu) {
       sum += buffer.allocated;
     }
   }

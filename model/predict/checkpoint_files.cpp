@@ -78,7 +78,7 @@ struct Held {
 // (_get_param_fragment_func); stages 0 and 1 write none (_save_checkpoint, save_frozen_param).
 void add_frozen(const Plan& plan, const std::vector<EngineBuffer>& buffers, Held& held) {
   for (const EngineBuffer& buffer : buffers) {
-    if (buffer.attribute == "frozen ds_tensor") held.fragments.add(buffer.bytes);
+    if (buffer.name == BufferName::frozen_ds_tensor) held.fragments.add(buffer.bytes);
   }
   if (plan.engine.stage == 2) held.fragments = held.frozen;
 }
@@ -95,7 +95,7 @@ Held held_by(const Plan& plan) {
         held.optimizer.add(buffer.bytes);
       }
     } else if (buffer.category == MemoryCategory::parameters && resident && plan.engine.stage < 3) {
-      const bool frozen = buffer.attribute == "module.parameters" && buffer.index >= 0 &&
+      const bool frozen = buffer.name == BufferName::module_parameters && buffer.index >= 0 &&
                           !plan.engine_parameters[static_cast<std::size_t>(buffer.index)].trainable;
       (frozen ? held.frozen : held.weights).add(buffer.bytes);
     }

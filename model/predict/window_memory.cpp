@@ -74,7 +74,7 @@ class Walk {
     for (const EngineBuffer& buffer : buffers_) {
       if (buffer.place != BufferPlace::gpu || !alive(buffer.lifetime, moment)) continue;
       // The fetch coordinator counts persistent weights among the live ones.
-      if (!with_persistent && buffer.attribute == "persistent_parameters") continue;
+      if (!with_persistent && buffer.name == BufferName::persistent_parameters) continue;
       if (is_unbuffered_gradient(buffer, config_)) continue;
       if (buffer.made_by_flush && moment.phase == Phase::backward) {
         bytes.owned[static_cast<std::size_t>(buffer.category)] += buffer.bytes;

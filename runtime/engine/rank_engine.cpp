@@ -99,14 +99,13 @@ void RankEngine::enter_phase(Phase phase) {
 
 // --- buffers of the engine
 
-std::size_t RankEngine::find(std::string_view attribute, int index, std::string_view suffix) const {
+std::size_t RankEngine::find(BufferName name, int index, std::string_view suffix) const {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].attribute == attribute && buffers_[i].index == index &&
-        buffers_[i].suffix == suffix) {
+    if (buffers_[i].name == name && buffers_[i].index == index && buffers_[i].suffix == suffix) {
       return i;
     }
   }
-  ZP_CHECK(false, "the engine has no buffer " + std::string(attribute));
+  ZP_CHECK(false, "the engine has no buffer " + std::string(path_of(name)));
 }
 
 // Zero, padding included. Buckets are written before they are read, and a large one of a small
@@ -124,16 +123,16 @@ void RankEngine::allocate_buffers(BufferLifetime lifetime) {
     const EngineBuffer& buffer = buffers_[i];
     if (buffer.lifetime != lifetime || held_[i]) continue;
     // Gradients, persistent weights and second copies come one by one.
-    if (buffer.attribute == kSecondCopy) continue;
+    if (buffer.name == BufferName::ds_secondary_tensor) continue;
     if (is_waiting_gradient(buffer) || is_unbuffered_gradient(buffer, config_)) continue;
-    if (config_.stage == 3 && buffer.attribute == "persistent_parameters") continue;
+    if (config_.stage == 3 && buffer.name == BufferName::persistent_parameters) continue;
     held_[i] = allocate(buffer);
   }
 }
 
 void RankEngine::release_buffers(BufferLifetime lifetime) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].attribute == kSecondCopy) continue;
+    if (buffers_[i].name == BufferName::ds_secondary_tensor) continue;
     if (buffers_[i].lifetime == lifetime) held_[i].reset();
   }
 }

@@ -233,7 +233,7 @@ class RankEngine {
   void begin_backward_buffers();
   void end_backward_buffers();
   Buffer allocate(const EngineBuffer& buffer);
-  std::size_t find(std::string_view attribute, int index = 0, std::string_view suffix = "") const;
+  std::size_t find(BufferName name, int index = 0, std::string_view suffix = "") const;
   void micro_step(const MicroBatch& batch, int index);
   void run_pass(const PassStep& pass);
   Operand weights_of(std::int32_t parameter) const;

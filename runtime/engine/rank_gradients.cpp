@@ -56,7 +56,7 @@ void RankEngine::copy_into_bucket(std::int32_t parameter, Buffer gradient) {
   }
   const DType dtype = config_.stage == 3 ? config_.communication_dtype : config_.model_dtype;
   const Buffer& bucket =
-      held_[find("ipg_buckets[dtype].buffer", config_.stage == 3 ? -1 : bucket_buffer_)];
+      held_[find(BufferName::ipg_bucket, config_.stage == 3 ? -1 : bucket_buffer_)];
   ZP_CHECK(bucket_filled_ + elements <= config_.reduce_bucket, "the bucket has room");
   std::byte* to = advance(bucket.data(), bucket_filled_, dtype);
   // Stage 3 has one bucket, which is filled and reduced on one queue.
@@ -382,10 +382,10 @@ std::byte* RankEngine::kept_slice(std::size_t slice, bool later) {
   const OwnedSlice& owned = owned_[slice];
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const EngineBuffer& buffer = buffers_[i];
-    const bool of_step = buffer.attribute == "averaged_gradients" && buffer.second_index == 0 &&
-                         buffer.index == owned_.front().group;
-    const bool wanted = later ? buffer.attribute == "grads_in_partition"
-                              : buffer.attribute == "all_grad_tensors" || of_step;
+    const bool of_step = buffer.name == BufferName::averaged_gradients &&
+                         buffer.second_index == 0 && buffer.index == owned_.front().group;
+    const bool wanted = later ? buffer.name == BufferName::grads_in_partition
+                              : buffer.name == BufferName::all_grad_tensors || of_step;
     if (!wanted || !held_[i]) continue;
     return advance(held_[i].data(), kept_offset_[slice] + owned.start, config_.model_dtype);
   }
@@ -410,7 +410,7 @@ void RankEngine::keep_owned(std::int32_t parameter) {
 // bucket is there, in the order of its members.
 void RankEngine::keep_partitions(std::span<const int> members, int window_step) {
   const DType kept = config_.gradient_accumulation_dtype;
-  std::byte* flat = held_[find("grad_partitions_flat_buffer", -1)].data();
+  std::byte* flat = held_[find(BufferName::grad_partitions_flat_buffer, -1)].data();
   const int ranks = reduction_ranks(config_);
   const int rank = reduction_rank(config_);
   const auto take = [&](std::int32_t p, const std::byte* from) {
@@ -443,7 +443,7 @@ void RankEngine::keep_partitions(std::span<const int> members, int window_step) 
 // that pad them.
 void RankEngine::sum_replicas(const EngineAction& action) {
   const DType kept = config_.gradient_accumulation_dtype;
-  std::byte* flat = held_[find("grad_partitions_flat_buffer", -1)].data();
+  std::byte* flat = held_[find(BufferName::grad_partitions_flat_buffer, -1)].data();
   const double average = 1.0 / static_cast<double>(action.collective.ranks);
   struct Stretch {
     Elements begin, end;

@@ -16,7 +16,7 @@ std::byte* RankEngine::accumulator(std::int32_t parameter) {
       }
       for (std::size_t i = 0; i < buffers_.size(); ++i) {
         const bool its =
-            buffers_[i].attribute == "accumulated_grads_in_cpu" && buffers_[i].index == index;
+            buffers_[i].name == BufferName::accumulated_grads_in_cpu && buffers_[i].index == index;
         if (its) return held_[i].data();
       }
       return nullptr;
@@ -28,7 +28,7 @@ std::byte* RankEngine::accumulator(std::int32_t parameter) {
 // What an action of a parameter is about: its owned slice (stages 1, 2) or its partition (3).
 RankEngine::StepGradient RankEngine::offloaded_gradient(const EngineAction& action) {
   if (config_.stage == 3) {
-    std::byte* flat = held_[find("grad_partitions_flat_buffer", -1)].data();
+    std::byte* flat = held_[find(BufferName::grad_partitions_flat_buffer, -1)].data();
     const DType dtype = config_.gradient_accumulation_dtype;
     const auto p = static_cast<std::size_t>(action.parameter);
     return {advance(flat, partition_offset_[p], dtype), dtype};

@@ -22,7 +22,7 @@ void RankEngine::make_second_copies() {
   const int rank = second_group_->rank();
   second_copies_.resize(parameters_.size());
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].attribute != kSecondCopy) continue;
+    if (buffers_[i].name != BufferName::ds_secondary_tensor) continue;
     const auto p = static_cast<std::int32_t>(buffers_[i].index);
     second_copies_[static_cast<std::size_t>(p)] = i;
     held_[i] = allocate(buffers_[i]);

@@ -25,7 +25,7 @@ void RankEngine::for_each_own_gradient(Body&& body) {
       body(kept_slice(i, false), config_.model_dtype, owned_[i].numel);
     }
   } else {
-    const std::size_t flat = find("grad_partitions_flat_buffer", -1);
+    const std::size_t flat = find(BufferName::grad_partitions_flat_buffer, -1);
     body(held_[flat].data(), config_.gradient_accumulation_dtype, buffers_[flat].elements);
   }
 }
@@ -116,7 +116,7 @@ void RankEngine::take_norm(const EngineAction& action) {
           kept_slice(i, false), config_.model_dtype, owned_[i].numel, Scalar::group_squares);
     }
   } else {
-    std::byte* flat = held_[find("grad_partitions_flat_buffer", -1)].data();
+    std::byte* flat = held_[find(BufferName::grad_partitions_flat_buffer, -1)].data();
     const DType dtype = config_.gradient_accumulation_dtype;
     const Elements offset = partition_offset_[static_cast<std::size_t>(action.parameter)];
     device_.add_squares_of(
@@ -128,7 +128,7 @@ void RankEngine::step_collective(const EngineAction& action) {
   if (action.collective.kind == CollectiveKind::all_gather) {
     if (config_.stage == 3) return;  // persistent weights: the coordinator's log has them too
     const auto gathers = static_cast<std::size_t>(next_gather_++);
-    std::byte* flat = held_[find("bit16_groups_flat", static_cast<int>(gathers))].data();
+    std::byte* flat = held_[find(BufferName::bit16_groups_flat, static_cast<int>(gathers))].data();
     const Elements share = partition_.groups[gathers].partition;
     group_.run({.kind = CollectiveKind::all_gather,
                 .dtype = config_.model_dtype,
@@ -193,7 +193,7 @@ RankEngine::StepGradient RankEngine::step_source(int group) {
     const std::vector<SubGroup> groups = sub_groups(config_, parameters_);
     const int first = groups[static_cast<std::size_t>(group)].parameters.front();
     const DType dtype = config_.gradient_accumulation_dtype;
-    std::byte* flat = held_[find("grad_partitions_flat_buffer", -1)].data();
+    std::byte* flat = held_[find(BufferName::grad_partitions_flat_buffer, -1)].data();
     return {advance(flat, partition_offset_[static_cast<std::size_t>(first)], dtype), dtype};
   }
   for (std::size_t i = 0; i < owned_.size(); ++i) {
@@ -202,7 +202,7 @@ RankEngine::StepGradient RankEngine::step_source(int group) {
   // Nothing but padding: zeros of their own.
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const bool padding =
-        buffers_[i].attribute == "averaged_gradients" && buffers_[i].index == group;
+        buffers_[i].name == BufferName::averaged_gradients && buffers_[i].index == group;
     if (padding && held_[i]) return {held_[i].data(), config_.model_dtype};
   }
   ZP_CHECK(false, "a group has a gradient");

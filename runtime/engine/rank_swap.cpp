@@ -55,7 +55,7 @@ void RankEngine::make_swappers() {
   const std::vector<SubGroup> groups = sub_groups(config_, parameters_);
   if (states_file_) {
     const OptimizerSwap swap = optimizer_swap(config_, parameters_, groups);
-    const Buffer& pool = held_[find("optimizer_swapper.swap_buffer_manager", -1)];
+    const Buffer& pool = held_[find(BufferName::optimizer_swap_buffers, -1)];
     states_.emplace(
         *states_file_,
         device_,
@@ -80,10 +80,10 @@ void RankEngine::make_swappers() {
   const ParameterSwap swap = parameter_swap(config_, parameters_, groups);
   const OffloadParameterConfig& offload = config_.offload_parameter;
   const DType dtype = config_.model_dtype;
-  const auto data_of = [&](const char* attribute) {
+  const auto data_of = [&](BufferName name) {
     const auto found =
         std::find_if(buffers_.begin(), buffers_.end(), [&](const EngineBuffer& buffer) {
-          return buffer.attribute == attribute;
+          return buffer.name == name;
         });
     const auto at = static_cast<std::size_t>(found - buffers_.begin());
     return found == buffers_.end() ? nullptr : held_[at].data();
@@ -92,10 +92,10 @@ void RankEngine::make_swappers() {
       *weights_file_,
       device_,
       setup_.timeline,
-      ParameterSwapper::Pool{.data = data_of("param_swapper.buffers"),
+      ParameterSwapper::Pool{.data = data_of(BufferName::param_swap_buffers),
                              .buffer = io_aligned(offload.buffer_size, dtype, config_) * dtype,
                              .buffers = offload.buffer_count,
-                             .staging = data_of("param_swapper.partitioned_swap_buffer"),
+                             .staging = data_of(BufferName::param_swap_staging),
                              .staging_bytes = swap.write_back * dtype});
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto p = static_cast<std::int32_t>(i);
@@ -118,8 +118,8 @@ std::byte* RankEngine::host_weights(std::int32_t parameter) const {
     for (const int p : groups[g].parameters) {
       if (p == parameter) {
         if (swapped_weights_->swaps(p)) return nullptr;
-        if (!swap.kept[g]) return held_[find("small ds_tensor", p)].data();
-        const std::size_t flat = find("param_groups_fp16_flat_cpu_memory", buffer);
+        if (!swap.kept[g]) return held_[find(BufferName::small_ds_tensor, p)].data();
+        const std::size_t flat = find(BufferName::param_groups_fp16_flat_cpu_memory, buffer);
         return advance(held_[flat].data(), offset, config_.model_dtype);
       }
       offset += part(p);
@@ -169,7 +169,7 @@ void RankEngine::swap_states(const EngineAction& action) {
 // What swapped gradients leave on the device; null where they leave nothing.
 std::byte* RankEngine::unswapped_gradients() const {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].attribute == "optimizer_swapper.unswapped_gradients") return held_[i].data();
+    if (buffers_[i].name == BufferName::unswapped_gradients) return held_[i].data();
   }
   return nullptr;
 }

@@ -71,12 +71,12 @@ void RankEngine::make_partitioned_weights() {
   const bool swapped = swapped_weights_.has_value();
   partition_offset_.resize(parameters_.size());
   Elements offset;
-  std::byte* to = on_host ? nullptr : held_[find("lp_param_buffer", -1)].data();
+  std::byte* to = on_host ? nullptr : held_[find(BufferName::lp_param_buffer, -1)].data();
   int group = -1;
   int index = 0;
   for (const SubGroup& sub : sub_groups(config_, parameters_)) {
     if (on_host && !swapped && sub.group != group)
-      to = held_[find("fp16_partitioned_groups", index)].data();
+      to = held_[find(BufferName::fp16_partitioned_groups, index)].data();
     group = sub.group;
     ++index;
     for (const int p : sub.parameters) {
@@ -107,10 +107,10 @@ void RankEngine::make_weights() {
     if (flat && parameters_[p].trainable) {
       const ParameterPlace& place = partition_.places[p];
       const std::size_t group =
-          find(sharded ? "bit16_groups_flat" : "fp16_groups_flat", place.group);
+          find(sharded ? BufferName::bit16_groups_flat : BufferName::fp16_groups_flat, place.group);
       weights_[p] = advance(held_[group].data(), place.offset, dtype);
     } else {
-      weights_[p] = held_[find("module.parameters", parameter)].data();
+      weights_[p] = held_[find(BufferName::module_parameters, parameter)].data();
     }
     fill_weights(parameter, Elements::zero(), weights_[p], dtype, parameters_[p].numel);
   }
@@ -143,7 +143,7 @@ void RankEngine::make_units() {
   } else {
     for (std::size_t g = 0; g < partition_.groups.size(); ++g) {
       const FlatGroup& group = partition_.groups[g];
-      std::byte* master = held_[find("fp32_groups_flat", static_cast<int>(g))].data();
+      std::byte* master = held_[find(BufferName::fp32_groups_flat, static_cast<int>(g))].data();
       const std::int32_t first = group.parameters.front();
       add_unit(master, weights_[static_cast<std::size_t>(first)], group.numel, first);
       for (const int p : group.parameters) {
@@ -162,7 +162,7 @@ void RankEngine::add_unit(std::byte* master,
   std::vector<std::size_t> first;
   std::vector<std::size_t> second;
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].attribute != "state") continue;
+    if (buffers_[i].name != BufferName::state) continue;
     (buffers_[i].suffix == "[exp_avg]" ? first : second).push_back(i);
   }
   Unit unit;
@@ -219,8 +219,8 @@ void RankEngine::make_partition_units() {
   for (std::size_t g = 0; g < partition_.groups.size(); ++g) {
     const FlatGroup& group = partition_.groups[g];
     const auto index = static_cast<int>(g);
-    std::byte* flat = held_[find("bit16_groups_flat", index)].data();
-    add_unit(held_[find("single_partition_of_fp32_groups", index)].data(),
+    std::byte* flat = held_[find(BufferName::bit16_groups_flat, index)].data();
+    add_unit(held_[find(BufferName::single_partition_of_fp32_groups, index)].data(),
              advance(flat, group.partition * rank, config_.model_dtype),
              group.partition,
              group.parameters.front());
@@ -229,8 +229,8 @@ void RankEngine::make_partition_units() {
       add_part(slice.parameter, slice.start, slice.partition_offset, slice.numel);
     }
     if (!offloads()) continue;
-    units_.back().gradient = find("single_partition_of_fp32_groups", index, ".grad");
-    units_.back().staged = find("param_buffer_of_bit16_for_cpu_offload_groups", index);
+    units_.back().gradient = find(BufferName::single_partition_of_fp32_groups, index, ".grad");
+    units_.back().staged = find(BufferName::param_buffer_of_bit16_for_cpu_offload_groups, index);
   }
 }
 
@@ -239,11 +239,12 @@ void RankEngine::make_sub_group_units() {
   const int rank = partition_rank(config_);
   int index = 0;
   for (const SubGroup& group : sub_groups(config_, parameters_)) {
-    std::byte* master = held_[find("fp32_partitioned_groups_flat", index)].data();
+    std::byte* master = held_[find(BufferName::fp32_partitioned_groups_flat, index)].data();
     const std::int32_t first = group.parameters.front();
     add_unit(master, weights_[static_cast<std::size_t>(first)], group.numel, first);
     units_.back().swapped = states_ && states_->swaps(index);
-    if (offloads()) units_.back().gradient = find("fp32_partitioned_groups_flat", index, ".grad");
+    if (offloads())
+      units_.back().gradient = find(BufferName::fp32_partitioned_groups_flat, index, ".grad");
     ++index;
     Elements offset;
     for (const int p : group.parameters) {

@@ -72,7 +72,7 @@ std::vector<Bytes> DdpWriter::load_module() {
   };
   auto registered = work_.graph.registered.begin();
   for (const EngineBuffer& buffer : memory_.buffers) {
-    if (buffer.attribute != "module.parameters" || buffer.place != BufferPlace::gpu) continue;
+    if (buffer.name != BufferName::module_parameters || buffer.place != BufferPlace::gpu) continue;
     hold(buffer.bytes, buffer.category, states);
     for (; registered != work_.graph.registered.end() && registered->behind == buffer.index;
          ++registered) {
@@ -132,7 +132,7 @@ void DdpWriter::make_buckets(const DdpConfig& config,
 void DdpWriter::allocate_buffers(BufferLifetime lifetime) {
   for (const EngineBuffer& buffer : memory_.buffers) {
     const bool followed =
-        buffer.attribute == "module.gradients" || buffer.attribute == "reducer.buckets";
+        buffer.name == BufferName::module_gradients || buffer.name == BufferName::reducer_buckets;
     if (followed || buffer.lifetime != lifetime || buffer.place != BufferPlace::gpu) continue;
     writer_.allocate(writer_.new_slot(), buffer.bytes, buffer.category, kComputeStream);
   }

@@ -326,8 +326,8 @@ void DeepSpeedWriter::module_step(const ModuleStep& step) {
 // Gradients, persistent weights and hpZ's second copies are followed one by one.
 bool DeepSpeedWriter::is_followed(const EngineBuffer& buffer) const {
   return is_waiting_gradient(buffer) || is_outside_bucket(buffer) || is_kept_gradient(buffer) ||
-         (config_.stage == 3 && buffer.attribute == "persistent_parameters") ||
-         buffer.attribute == kSecondCopy;
+         (config_.stage == 3 && buffer.name == BufferName::persistent_parameters) ||
+         buffer.name == BufferName::ds_secondary_tensor;
 }
 
 void DeepSpeedWriter::allocate_buffers(BufferLifetime lifetime) {
@@ -369,7 +369,8 @@ void DeepSpeedWriter::release_buffers(BufferLifetime lifetime) {
 // Initialisation gathers every parameter and releases it, which makes its second copy (hpZ).
 void DeepSpeedWriter::make_second_copies() {
   for (const EngineBuffer& buffer : buffers_) {
-    if (buffer.attribute != kSecondCopy || buffer.place != BufferPlace::gpu) continue;
+    if (buffer.name != BufferName::ds_secondary_tensor || buffer.place != BufferPlace::gpu)
+      continue;
     const auto p = static_cast<std::size_t>(buffer.index);
     writer_.allocate(secondary_slots_[p], buffer.bytes, buffer.category, kComputeStream);
     secondary_held_[p] = true;

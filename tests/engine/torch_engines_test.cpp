@@ -128,7 +128,7 @@ TEST_CASE("no_sync keeps whole gradients in the dtype of the computation") {
   const auto units = fsdp_units(config, kParameters, kBlockOf);
   Bytes whole;
   for (const EngineBuffer& buffer : fsdp_buffers(config, units)) {
-    if (buffer.attribute == "flat_param.grad") whole += buffer.bytes;
+    if (buffer.name == BufferName::flat_param_grad) whole += buffer.bytes;
   }
   CHECK(whole == Elements::of(1016 + 112 + 112).times_width(2));
 }

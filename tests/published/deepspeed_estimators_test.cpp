@@ -84,8 +84,8 @@ double states_on_gpu(const Plan& plan) {
     const bool counted = buffer.category == MemoryCategory::parameters ||
                          buffer.category == MemoryCategory::optimizer_states ||
                          buffer.category == MemoryCategory::gradients;
-    const bool passing = buffer.attribute == "gradients outside the bucket's buffer" ||
-                         buffer.attribute == "persistent_parameters";
+    const bool passing = buffer.name == BufferName::outside_bucket ||
+                         buffer.name == BufferName::persistent_parameters;
     if (buffer.place != BufferPlace::gpu || !counted || passing) continue;
     bytes += static_cast<double>(buffer.bytes.count());
   }
