@@ -13,6 +13,12 @@ constexpr std::int64_t kUnboundedAddressSpace = std::int64_t{1} << 44;
 
 }  // namespace
 
+std::int64_t CachingAllocator::take_address(std::int64_t size) {
+  lowest_address_ = placed_ ? *placed_ : lowest_address_ - round_up(size, kRoundLarge.count());
+  placed_.reset();
+  return lowest_address_;
+}
+
 // A block outside every list, or none. Source: alloc_block.
 BlockId CachingAllocator::allocate_from_device(const Search& search) {
   if (search.segment > FreeList::kLargestSize) return kNone;  // no device has 1 TiB
@@ -22,12 +28,11 @@ BlockId CachingAllocator::allocate_from_device(const Search& search) {
   if (search.segment > options_.available.count() - reserved_) return kNone;
   const BlockId id = new_block();
   Block& block = blocks_[id];
-  block.address = next_address_;
+  block.address = take_address(search.segment);
   block.size = search.segment;
   block.stream = static_cast<std::int16_t>(search.stream);
   block.is_small = search.is_small;
   block.state = State::free;
-  next_address_ += round_up(search.segment, kRoundLarge.count());
   reserved_ += search.segment;
   for (PoolStats* pool : stats_of(search.is_small)) {
     pool->segment.increase(1);
@@ -82,8 +87,9 @@ BlockId CachingAllocator::find_expandable(const Search& search) {
   const std::int64_t total = options_.device_total.count();
   const std::int64_t space =
       options_.device_total.is_infinite() ? kUnboundedAddressSpace : total + total / 8;
-  const Reservation reservation{next_address_, round_up(space, page), page};
-  if (reservation.size < search.rounded) return kNone;
+  const std::int64_t size = round_up(space, page);
+  if (size < search.rounded) return kNone;
+  const Reservation reservation{take_address(size), size, page};
   const BlockId id = new_block();
   Block& block = blocks_[id];
   block.address = reservation.base;
@@ -92,7 +98,6 @@ BlockId CachingAllocator::find_expandable(const Search& search) {
   block.is_small = search.is_small;
   block.reservation = new_reservation(reservation);
   block.state = State::unmapped;
-  next_address_ += round_up(reservation.size, kRoundLarge.count());
   insert_unmapped(id);
   return id;
 }

@@ -14,7 +14,11 @@ namespace {
 class Issue {
  public:
   Issue(const FsdpConfig& config, std::span<const FsdpUnit> units, bool reduces)
-      : config_(config), units_(units), reduces_(reduces), gathered_(units.size(), false) {}
+      : config_(config),
+        units_(units),
+        reduces_(reduces),
+        gathered_(units.size(), false),
+        limited_(units.size(), false) {}
 
   void forward(std::span<const int> visits) {
     for (const int visit : visits) {
@@ -77,7 +81,15 @@ class Issue {
 
   void unshard(int unit, bool backward) {
     const auto index = static_cast<std::size_t>(unit);
-    if (gathered_[index] || units_[index].numel == Elements::zero()) return;
+    if (units_[index].numel == Elements::zero()) return;
+    // FSDP1 asks its rate limiter before it sees that there is nothing to gather (_runtime_utils.py
+    // _unshard), once a unit in backward: what was prefetched is not asked for again.
+    const bool limits = backward && config_.version == 1 && !limited_[index];
+    if (limits) limited_[index] = true;
+    if (gathered_[index]) {
+      if (limits) add(FsdpEventKind::rate_limit, unit, backward);
+      return;
+    }
     gathered_[index] = true;
     FsdpEvent event;
     event.kind = FsdpEventKind::unshard;
@@ -120,6 +132,7 @@ class Issue {
   std::span<const FsdpUnit> units_;
   bool reduces_;
   std::vector<bool> gathered_;
+  std::vector<bool> limited_;  // in backward
   std::vector<FsdpEvent> events_;
 };
 

@@ -83,6 +83,7 @@ enum class FsdpEventKind {
   unshard,         // all-gather of P_u elements over the shard group, on the gather stream
   compute,         // forward or backward of the unit; waits for its unshard
   reshard,         // the gathered copy is freed
+  rate_limit,      // the host waits as before a gather, of weights that stayed gathered
   reduce_scatter,  // of P_u elements over the shard group, on the reduction stream
   all_reduce       // of P_u / N elements over the copies (hybrid), or of P_u over all (no_shard)
 };

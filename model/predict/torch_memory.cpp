@@ -107,6 +107,8 @@ class FsdpWalk {
         case FsdpEventKind::all_reduce:
           if (config_.sharding == Sharding::no_shard) reduce(event.unit);
           break;
+        case FsdpEventKind::rate_limit:
+          break;
       }
     }
   }

@@ -30,6 +30,7 @@ class FsdpTasks {
           add_reduction(event, unit, result.tasks);
           break;
         case FsdpEventKind::reshard:
+        case FsdpEventKind::rate_limit:
           break;
       }
     }

@@ -202,6 +202,9 @@ Section FsdpWriter::write_micro_step(int micro_step) {
       case FsdpEventKind::reshard:
         reshard(event.unit);
         break;
+      case FsdpEventKind::rate_limit:
+        writer_.throttle(free_events_, kGathersAhead);
+        break;
       case FsdpEventKind::reduce_scatter:
       case FsdpEventKind::all_reduce:
         reduce(event);

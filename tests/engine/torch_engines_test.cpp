@@ -27,12 +27,14 @@ FsdpConfig eight_ranks() {
   return config;
 }
 
-// "g1" gathers unit 1, "f1" and "b1" compute it, "x1" frees it, "r1" reduces it, "a1" adds copies.
+// "g1" gathers unit 1, "l1" asks the rate limiter alone, "f1" and "b1" compute it, "x1" frees it,
+// "r1" reduces it, "a1" adds copies.
 std::string text(const std::vector<FsdpEvent>& events) {
   std::string line;
   for (const FsdpEvent& event : events) {
     const char letter = event.kind == FsdpEventKind::unshard          ? 'g'
                         : event.kind == FsdpEventKind::reshard        ? 'x'
+                        : event.kind == FsdpEventKind::rate_limit     ? 'l'
                         : event.kind == FsdpEventKind::reduce_scatter ? 'r'
                         : event.kind == FsdpEventKind::all_reduce     ? 'a'
                         : event.backward                              ? 'b'
@@ -68,18 +70,19 @@ TEST_CASE("FSDP: a block's parameters are one unit, padded to the ranks; the roo
 TEST_CASE("FULL_SHARD frees blocks after forward, keeps the root, and prefetches backward") {
   CHECK(micro_step(eight_ranks()) ==
         "g0 f0 g1 f1 x1 g2 f2 x2 f0 "
-        "g2 b0 g1 b2 x2 r2 b1 x1 r1 b0 x0 r0");
+        "l0 g2 b0 g1 b2 x2 r2 b1 x1 r1 b0 x0 r0");
   FsdpConfig config = eight_ranks();
   config.backward_prefetch = false;
   CHECK(micro_step(config) ==
         "g0 f0 g1 f1 x1 g2 f2 x2 f0 "
-        "b0 g2 b2 x2 r2 g1 b1 x1 r1 b0 x0 r0");
+        "l0 b0 g2 b2 x2 r2 g1 b1 x1 r1 b0 x0 r0");
 }
 
-TEST_CASE("SHARD_GRAD_OP gathers once a micro-step") {
+TEST_CASE(
+    "SHARD_GRAD_OP gathers once a micro-step, and asks the rate limiter as if it did in backward") {
   FsdpConfig config = eight_ranks();
   config.sharding = Sharding::grad_op;
-  CHECK(micro_step(config) == "g0 f0 g1 f1 g2 f2 f0 b0 b2 x2 r2 b1 x1 r1 b0 x0 r0");
+  CHECK(micro_step(config) == "g0 f0 g1 f1 g2 f2 f0 l0 l2 b0 l1 b2 x2 r2 b1 x1 r1 b0 x0 r0");
 }
 
 TEST_CASE("NO_SHARD gathers from nobody and reduces whole gradients") {

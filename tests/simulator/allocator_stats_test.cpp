@@ -68,21 +68,21 @@ TEST_CASE("a snapshot shows segments and their blocks by address") {
   allocator.free(waiting, clocks);
   const std::vector<SegmentSnapshot> segments = allocator.snapshot();
   REQUIRE(segments.size() == 2);
-  CHECK(segments[0].total_size == 20_MiB);
-  CHECK(segments[0].is_large);
-  CHECK(segments[0].stream == 0);
-  REQUIRE(segments[0].blocks.size() == 3);
-  CHECK(segments[0].blocks[0].state == BlockState::allocated);
-  CHECK(segments[0].blocks[0].tag == 11);
-  CHECK(segments[0].blocks[1].state == BlockState::awaiting_events);
-  CHECK(segments[0].blocks[1].tag == 12);
-  CHECK(segments[0].blocks[1].address == segments[0].address + (3 << 20));
-  CHECK(segments[0].blocks[2].state == BlockState::free);
-  CHECK(segments[0].blocks[2].size == 13_MiB);
-  CHECK_FALSE(segments[1].is_large);
-  CHECK(segments[1].stream == 1);
-  CHECK(segments[1].blocks[0].requested == 1000_B);
-  CHECK(segments[1].blocks[0].size == 1_KiB);
+  CHECK(segments[1].total_size == 20_MiB);
+  CHECK(segments[1].is_large);
+  CHECK(segments[1].stream == 0);
+  REQUIRE(segments[1].blocks.size() == 3);
+  CHECK(segments[1].blocks[0].state == BlockState::allocated);
+  CHECK(segments[1].blocks[0].tag == 11);
+  CHECK(segments[1].blocks[1].state == BlockState::awaiting_events);
+  CHECK(segments[1].blocks[1].tag == 12);
+  CHECK(segments[1].blocks[1].address == segments[1].address + (3 << 20));
+  CHECK(segments[1].blocks[2].state == BlockState::free);
+  CHECK(segments[1].blocks[2].size == 13_MiB);
+  CHECK_FALSE(segments[0].is_large);
+  CHECK(segments[0].stream == 1);
+  CHECK(segments[0].blocks[0].requested == 1000_B);
+  CHECK(segments[0].blocks[0].size == 1_KiB);
 }
 
 // snapshot: expandable segments

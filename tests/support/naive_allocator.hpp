@@ -245,7 +245,7 @@ class NaiveAllocator {
     if (options.expandable_segments) return expand(r, stream, small);
     if (reserved() + seg > options.available.count()) return std::nullopt;
     ++device_allocs;
-    segments_[++serial_] = {stream, small, seg, 0, {}, {}, look_ups_};
+    segments_[--serial_] = {stream, small, seg, 0, {}, {}, look_ups_};
     peak_reserved = std::max(peak_reserved, reserved());
     return Spot{serial_, 0, seg};
   }
@@ -275,7 +275,7 @@ class NaiveAllocator {
       const std::int64_t pages = (total + total / 8 + page - 1) / page;
       if (pages * page < r) return std::nullopt;
       const std::vector<bool> none(static_cast<std::size_t>(pages), false);
-      segments_[++serial_] = {stream, small, pages * page, page, none, {}, look_ups_};
+      segments_[--serial_] = {stream, small, pages * page, page, none, {}, look_ups_};
       spot = Spot{serial_, 0, pages * page};
     }
     Segment& segment = segments_.at(spot->segment);
@@ -361,10 +361,12 @@ class NaiveAllocator {
     for (const auto& [serial, offset] : dead) vacate(serial, offset);
     for (auto it = segments_.begin(); it != segments_.end();) {
       Segment& segment = it->second;
+      const bool had_pages = segment.expandable() && segment.mapped_bytes() > 0;
       if (segment.expandable()) unmap_free_pages(segment);
       if (!segment.expandable() && segment.used.empty()) ++device_frees;
       const bool goes =
-          segment.used.empty() && (!segment.expandable() || segment.mapped_bytes() == 0);
+          segment.used.empty() &&
+          (!segment.expandable() || (had_pages && segment.mapped_bytes() == 0));
       it = goes ? segments_.erase(it) : std::next(it);
     }
   }
