@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/checkpoint_text.hpp"
+#include "cli/run_phases_text.hpp"
 #include "cli/table.hpp"
 
 namespace zeroplan {
@@ -107,6 +108,7 @@ std::string simulate_text(const Plan& plan,
   text = words.text(text) + memory_text(gpu, words) + "\n";
   std::string rest = time_text(result.step);
   if (result.job_steps > 0) rest += "job: " + job_text(result) + "\n";
+  if (const auto run = run_phases(plan, result)) rest += run_phases_text(*run);
   if (checkpoint) rest += checkpoint_text(*checkpoint);
   for (const std::string& sentence : plan.assumptions) rest += "assumed: " + sentence + "\n";
   for (const std::string& sentence : result.warnings) rest += "warning: " + sentence + "\n";
