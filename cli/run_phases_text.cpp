@@ -30,8 +30,8 @@ std::string run_phases_text(const RunPhases& run) {
   }
   if (!run.choices.empty()) text += "less memory on each GPU:\n";
   for (const MemoryChoice& choice : run.choices) {
-    const std::string cost = choice.costs ? seconds_text(*choice.costs) + " more a step"
-                                          : "time not known";
+    const std::string cost =
+        choice.costs ? seconds_text(*choice.costs) + " more a step" : "time not known";
     text += fmt::format("  {}: {} less, {}\n", choice.what, gib_text(choice.freed), cost);
   }
   return text;

@@ -77,11 +77,10 @@ std::string job_text(const StepResult& result) {
   const std::string time = hours < 1.0  ? fmt::format("{:.1f} minutes", hours * 60.0)
                            : days < 3.0 ? fmt::format("{:.1f} hours", hours)
                                         : fmt::format("{:.1f} days", days);
-  const std::string text =
-      fmt::format("{} steps, {}; sequences padded to {:.0f} tokens on average",
-                  result.job_steps,
-                  time,
-                  result.job_padded_length);
+  const std::string text = fmt::format("{} steps, {}; sequences padded to {:.0f} tokens on average",
+                                       result.job_steps,
+                                       time,
+                                       result.job_padded_length);
   if (!result.job_padding_share) return text;
   return text + fmt::format(", {:.0f} % of them padding", 100.0 * *result.job_padding_share);
 }

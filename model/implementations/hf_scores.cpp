@@ -3,12 +3,13 @@
 //
 // Sources: TRL's trainer/utils.py (selective_log_softmax, entropy_from_logits, add_fused_lm_head),
 // kernels/chunked_logprob.py, trainer/dpo_trainer.py, of the releases of release_rows_trl.hpp.
+#include "model/implementations/hf_scores.hpp"
+
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "model/implementations/hf_common.hpp"
-#include "model/implementations/hf_scores.hpp"
 
 namespace zeroplan::hf {
 namespace {
@@ -68,7 +69,8 @@ Tensor log_sum_exp(Tape& t, const Tensor& x) {
   Tensor out;
   {
     const Tensor shifted = t.empty(x.shape().as_contiguous(), x.dtype());
-    t.launch({.name = "logsumexp", .kind = OpKind::softmax, .traffic = x.bytes() * 4, .kernels = 5});
+    t.launch(
+        {.name = "logsumexp", .kind = OpKind::softmax, .traffic = x.bytes() * 4, .kernels = 5});
     out = t.empty(shape, x.dtype());
   }
   if (!trains) return out;
@@ -108,8 +110,8 @@ Tensor scores_by_rows(Tape& t, const Tensor& logits) {
   return wide ? aten::sub(t, selected, joined) : joined;
 }
 
-// kernels/logprob_entropy.py: reads the logits once, leaves numbers in fp32, saves the logits; backward
-// writes their gradient.
+// kernels/logprob_entropy.py: reads the logits once, leaves numbers in fp32, saves the logits;
+// backward writes their gradient.
 Tensor scores_by_kernel(Tape& t, const Tensor& logits) {
   const Shape shape = logits.shape().without(-1).as_contiguous();
   const bool trains = t.trains({&logits});
@@ -135,8 +137,8 @@ Tensor scores_by_kernel(Tape& t, const Tensor& logits) {
 // entropy_from_logits(logits.detach()): a slice of the logits is copied to be flat; then 128 tokens
 // at a time.
 void measure_entropy(Tape& t, const Tensor& logits) {
-  const Tensor flat = logits.shape().contiguous() ? logits.detached()
-                                                  : aten::contiguous(t, logits.detached());
+  const Tensor flat =
+      logits.shape().contiguous() ? logits.detached() : aten::contiguous(t, logits.detached());
   const std::int64_t tokens = logits.size(0) * logits.size(1);
   const std::int64_t rows = std::min(kEntropyRows, tokens);
   const Shape chunk{rows, logits.size(2)};
@@ -188,13 +190,12 @@ Tensor scores_of_logits(Tape& t, const Context& c, const Tensor& logits) {
 
 // --- from tiles of logits
 
-// hidden[mask] of (b, s - 1, h): row numbers, then a copy of the N rows. Backward: zeros and a sorted
-// index_put.
+// hidden[mask] of (b, s - 1, h): row numbers, then a copy of the N rows. Backward: zeros and a
+// sorted index_put.
 Tensor scored_rows(Tape& t, const Tensor& hidden, std::int64_t scored) {
   Tensor out = t.empty(Shape{scored, hidden.size(-1)}, hidden.dtype());
   const Tensor places = t.empty(Shape{2, scored}, DType::int64);
-  t.launch(
-      {.name = "index", .kind = OpKind::gather, .traffic = out.bytes() * 2, .kernels = 4});
+  t.launch({.name = "index", .kind = OpKind::gather, .traffic = out.bytes() * 2, .kernels = 4});
   if (!t.trains({&hidden})) return out;
   const Tensor saved = t.save(places);
   t.record({&out}, {&hidden}, [whole = hidden.shape().as_contiguous(), saved](Backward& b) {
@@ -210,10 +211,15 @@ Tensor scored_rows(Tape& t, const Tensor& hidden, std::int64_t scored) {
   return out;
 }
 
-// Products of one tile of N x V: forward one; backward the tile again and two for its gradients, which
-// are added up in fp32.
-void launch_tiles(Tape& t, const Tensor& tile, std::int64_t tokens, std::int64_t hidden,
-                  std::int64_t vocabulary, bool backward, DType dtype) {
+// Products of one tile of N x V: forward one; backward the tile again and two for its gradients,
+// which are added up in fp32.
+void launch_tiles(Tape& t,
+                  const Tensor& tile,
+                  std::int64_t tokens,
+                  std::int64_t hidden,
+                  std::int64_t vocabulary,
+                  bool backward,
+                  DType dtype) {
   for (std::int64_t row = 0; row < tokens; row += kTileTokens) {
     const std::int64_t m = std::min(kTileTokens, tokens - row);
     for (std::int64_t word = 0; word < vocabulary; word += kTileWords) {
@@ -270,21 +276,22 @@ Tensor scores_of_tiles(Tape& t, const Context& c, const Tensor& hidden, const Te
   const Tensor saved = t.save(hidden);
   const Tensor saved_sums = t.save(log_sums);
   const Tensor saved_entropy = t.save(entropy);
-  t.record({&out},
-           {&hidden, &weight},
-           [saved, saved_sums, saved_entropy, tile_shape, n, h, v, dtype,
-            weight_dtype = weight.dtype()](Backward& b) {
-             Tensor hidden_sum, weight_sum;
-             if (b.needs(0)) hidden_sum = b.tape.empty(Shape{n, h}, DType::fp32);
-             if (b.needs(1)) {
-               weight_sum = b.tape.empty(Shape{v, h}, DType::fp32, MemoryCategory::gradients);
-             }
-             const Tensor tile = b.tape.empty(tile_shape, dtype);
-             const TileCasts casts = cast_tiles(b.tape, tile_shape, h, weight_dtype, dtype);
-             launch_tiles(b.tape, tile, n, h, v, true, dtype);
-             if (b.needs(0)) b.give(0, aten::to(b.tape, hidden_sum, saved.dtype()));
-             if (b.needs(1)) b.give(1, aten::to(b.tape, weight_sum, weight_dtype));
-           });
+  t.record(
+      {&out},
+      {&hidden, &weight},
+      [saved, saved_sums, saved_entropy, tile_shape, n, h, v, dtype, weight_dtype = weight.dtype()](
+          Backward& b) {
+        Tensor hidden_sum, weight_sum;
+        if (b.needs(0)) hidden_sum = b.tape.empty(Shape{n, h}, DType::fp32);
+        if (b.needs(1)) {
+          weight_sum = b.tape.empty(Shape{v, h}, DType::fp32, MemoryCategory::gradients);
+        }
+        const Tensor tile = b.tape.empty(tile_shape, dtype);
+        const TileCasts casts = cast_tiles(b.tape, tile_shape, h, weight_dtype, dtype);
+        launch_tiles(b.tape, tile, n, h, v, true, dtype);
+        if (b.needs(0)) b.give(0, aten::to(b.tape, hidden_sum, saved.dtype()));
+        if (b.needs(1)) b.give(1, aten::to(b.tape, weight_sum, weight_dtype));
+      });
   return out;
 }
 

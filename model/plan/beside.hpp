@@ -1,5 +1,6 @@
-// The models beside the trained one on its GPUs (docs/contract.md section 1, `workload.models`), and
-// the forward passes without gradients that a trainer makes with them and with the trained model.
+// The models beside the trained one on its GPUs (docs/contract.md section 1, `workload.models`),
+// and the forward passes without gradients that a trainer makes with them and with the trained
+// model.
 #pragma once
 
 #include <memory>

@@ -237,15 +237,15 @@ void resolve_checkpointing(Resolver& r) {
   // deepspeed.checkpointing is reentrant.
   const bool megatron = workload.implementation == Implementation::megatron;
   const bool embedded = workload.engine == TrainingEngine::embedded;  // recomputes whole blocks
-  const bool trl =
-      r.plan.trainer != nullptr && r.plan.software.trl_acts(ReleaseRule::trl_checkpoints_by_default);
+  const bool trl = r.plan.trainer != nullptr &&
+                   r.plan.software.trl_acts(ReleaseRule::trl_checkpoints_by_default);
   const bool checkpoints = trl || (litgpt && workload.engine == TrainingEngine::fsdp);
   workload.activation_checkpointing =
       choice(r,
              ScenarioKey::activation_checkpointing,
              kActivationCheckpointingNames,
              checkpoints ? ActivationCheckpointing::full : ActivationCheckpointing::none,
-             trl ? "full activation checkpointing: the default of TRL's trainers"
+             trl           ? "full activation checkpointing: the default of TRL's trainers"
              : checkpoints ? "full activation checkpointing: the default of litgpt under FSDP"
                            : "no activation checkpointing: the default");
   workload.checkpoint_reentrant =

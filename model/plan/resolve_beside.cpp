@@ -1,5 +1,5 @@
-// `models` of a scenario and what a trainer brings: the models beside the trained one, their engines
-// and the forward passes without gradients.
+// `models` of a scenario and what a trainer brings: the models beside the trained one, their
+// engines and the forward passes without gradients.
 //
 // Sources: TRL 1.16.0 trainer/dpo_trainer.py and kto_trainer.py (_compute_loss), models/utils.py
 // (prepare_deepspeed, prepare_fsdp).
@@ -35,8 +35,8 @@ std::optional<Enum> read_name(Resolver& r,
                               const Json& value,
                               const EnumNames<Enum, N>& names,
                               std::string_view expected) {
-  const auto found = value.is_string() ? find(names, std::string_view(value.as_string()))
-                                       : std::optional<Enum>();
+  const auto found =
+      value.is_string() ? find(names, std::string_view(value.as_string())) : std::optional<Enum>();
   if (!found) r.problem(origin, "one of " + std::string(expected), value.describe());
   return found;
 }
@@ -59,8 +59,8 @@ SaidModel read_object(Resolver& r, const Origin& origin, const Json& object) {
     } else if (key == "ds_config") {
       said.ds_config = &value;
     } else if (r.problems.size() < kMostProblems) {
-      r.problem(at, "a key of a model beside the trained one", in_quotes(key),
-                did_you_mean(key, kKeys));
+      r.problem(
+          at, "a key of a model beside the trained one", in_quotes(key), did_you_mean(key, kKeys));
     }
   }
   if (object.find("role") == nullptr) {
@@ -125,7 +125,7 @@ Placement usual_placement(const Plan& policy) {
     return offloads ? Placement::cpu : Placement::sharded;
   }
   return policy.workload.engine == TrainingEngine::fsdp ? Placement::sharded
-                                                         : Placement::replicated;
+                                                        : Placement::replicated;
 }
 
 // Whether an engine of DeepSpeed, FSDP or none can hold weights like this.
@@ -140,8 +140,8 @@ void check_placement(Resolver& r, const SaidModel& said, Placement placement) {
     r.problem(at, "replicated: DDP shards nothing", "sharded");
   }
   if (placement == Placement::policy_weights && r.plan.workload.method == Method::full) {
-    r.problem(at, "replicated, sharded or cpu: there are no adapters to switch off",
-              "policy_weights");
+    r.problem(
+        at, "replicated, sharded or cpu: there are no adapters to switch off", "policy_weights");
   }
 }
 
@@ -157,12 +157,12 @@ void set_dtype(Resolver& r, const SaidModel& said, Plan& plan) {
   plan.fsdp.storage_dtype = dtype;
 }
 
-// prepare_deepspeed: the trained model's file without optimizer and scheduler, at stage 3 or 0; or a
-// file of its own.
+// prepare_deepspeed: the trained model's file without optimizer and scheduler, at stage 3 or 0; or
+// a file of its own.
 void set_deepspeed(const SaidModel& said, Placement placement, Plan& plan) {
   if (said.ds_config != nullptr) {
-    plan.ds_config =
-        read_ds_config_of({*said.ds_config, {said.origin.file, said.origin.pointer + "/ds_config"}});
+    plan.ds_config = read_ds_config_of(
+        {*said.ds_config, {said.origin.file, said.origin.pointer + "/ds_config"}});
     plan.ds_config.set(Knob::train_micro_batch_size_per_gpu, plan.workload.micro_batch_size);
   }
   const bool stage3 = placement != Placement::replicated;
@@ -229,9 +229,8 @@ std::vector<InferencePass> passes_of(const Plan& policy, const std::vector<Besid
   const bool mismatched =
       trainer != nullptr && trainer->kind == TrainerKind::kto && trainer->compares_mismatched;
   if (mismatched) {
-    passes.push_back({PassMoment::before_forward,
-                      std::make_shared<const Plan>(without_gradients(policy)),
-                      -1});
+    passes.push_back(
+        {PassMoment::before_forward, std::make_shared<const Plan>(without_gradients(policy)), -1});
   }
   const bool in_step = trainer == nullptr || !trainer->generates();
   for (std::size_t i = 0; i < models.size(); ++i) {

@@ -38,7 +38,8 @@ Json dataset_json(const Dataset& dataset) {
     for (const std::int64_t tokens : dataset.lengths) lengths.push_back(tokens);
     object["lengths"] = lengths;
   }
-  if (dataset.longer != LongSamples::cut) object["longer"] = name(kLongSamplesNames, dataset.longer);
+  if (dataset.longer != LongSamples::cut)
+    object["longer"] = name(kLongSamplesNames, dataset.longer);
   object["padding"] = name(kPaddingNames, dataset.padding);
   if (dataset.pad_to_multiple_of > 1) object["pad_to_multiple_of"] = dataset.pad_to_multiple_of;
   return object;

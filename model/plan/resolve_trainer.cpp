@@ -1,5 +1,5 @@
-// `trainer` and `evaluation` of a scenario: which of TRL's trainers runs, and its settings that count
-// for memory and time.
+// `trainer` and `evaluation` of a scenario: which of TRL's trainers runs, and its settings that
+// count for memory and time.
 #include <memory>
 #include <span>
 #include <string>
@@ -7,6 +7,7 @@
 
 #include "model/known_names.hpp"
 #include "model/plan/resolver.hpp"
+#include "model/plan/software_sets.hpp"
 #include "model/plan/trainer.hpp"
 
 namespace zeroplan {
@@ -177,25 +178,18 @@ void check_trainer(Resolver& r, TrainerKind kind) {
 
 }  // namespace
 
-// Each TRL asks for a transformers of its time (its METADATA, Requires-Dist).
-Version usual_trl(const Version& transformers) {
-  if (transformers >= Version{5, 0, 0}) return {1, 16, 0};
-  if (transformers >= Version{4, 56, 1}) return {0, 24, 0};
-  if (transformers >= Version{4, 50, 0}) return {0, 17, 0};
-  if (transformers >= Version{4, 46, 0}) return {0, 12, 2};
-  return {0, 9, 6};
-}
-
 void resolve_trainer(Resolver& r) {
   const Said* said = r.scenario.find(ScenarioKey::trainer);
   if (said == nullptr) return;
   const NamedSettings named = named_settings(said->value);
   const auto kind = find(kTrainerKindNames, std::string_view(named.name));
   if (!kind) {
-    r.problem(said->origin, "sft, dpo, kto, grpo, ppo, or {\"dpo\": {...}}", said->value.describe());
+    r.problem(
+        said->origin, "sft, dpo, kto, grpo, ppo, or {\"dpo\": {...}}", said->value.describe());
     return;
   }
-  if (*kind == TrainerKind::sft) return;  // the Trainer's step, or SFTTrainer's: the model's own loss
+  if (*kind == TrainerKind::sft)
+    return;  // the Trainer's step, or SFTTrainer's: the model's own loss
   check_trainer(r, *kind);
   take_trl(r);
   TrainerSettings trainer = settings_of(*kind);
@@ -220,8 +214,8 @@ void resolve_evaluation(Resolver& r) {
   EvaluationSettings evaluation;
   evaluation.keeps_logits = named.name == "logits";
   if (named.name != "loss" && named.name != "logits") {
-    r.problem(said->origin, "loss, logits, or {\"logits\": {\"batch_size\": 8}}",
-              said->value.describe());
+    r.problem(
+        said->origin, "loss, logits, or {\"logits\": {\"batch_size\": 8}}", said->value.describe());
     return;
   }
   if (named.settings != nullptr) {

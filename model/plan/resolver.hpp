@@ -78,8 +78,6 @@ void divide_model(Resolver& resolver);
 void resolve_trainer(Resolver& resolver);
 void resolve_evaluation(Resolver& resolver);
 void resolve_beside(Resolver& resolver, const std::shared_ptr<const Model>& base);
-// What nobody says of TRL, for the transformers at hand.
-Version usual_trl(const Version& transformers);
 
 // resolve_torch_engines.cpp: what of the ds_config FSDP and DDP take.
 void resolve_torch_engine(Resolver& resolver);

@@ -98,10 +98,9 @@ std::optional<Json> checked_method(const Json& value, Diagnostic& problem) {
 }
 
 bool is_list_of_objects(const Json& value) {
-  return value.is_array() &&
-         std::all_of(value.items().begin(), value.items().end(), [](const Json& item) {
-           return item.is_object();
-         });
+  return value.is_array() && std::all_of(value.items().begin(),
+                                         value.items().end(),
+                                         [](const Json& item) { return item.is_object(); });
 }
 
 // "reference", "reward=skywork-8b,cpu": the part before the first comma names the role and the

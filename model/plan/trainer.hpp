@@ -18,18 +18,17 @@ enum class GenerationBy {
   colocated,  // a vLLM engine on the training GPUs
   server      // a vLLM server on other GPUs
 };
-inline constexpr EnumNames<GenerationBy, 3> kGenerationByNames{
-    {"trainer", "colocated", "server"}};
+inline constexpr EnumNames<GenerationBy, 3> kGenerationByNames{{"trainer", "colocated", "server"}};
 
 struct GenerationSettings {
   GenerationBy by = GenerationBy::trainer;
-  std::int64_t completion_length = 256;   // max_completion_length
-  std::int64_t completions = 8;           // num_generations: of one prompt
+  std::int64_t completion_length = 256;  // max_completion_length
+  std::int64_t completions = 8;          // num_generations: of one prompt
   std::int64_t batches = 0;  // steps_per_generation: micro-batches from one generation; 0: a step's
-  bool gathers_model = true;              // ds3_gather_for_generation
-  double memory_share = 0.3;              // vllm_gpu_memory_utilization, of the card
-  bool sleeps = false;                    // vllm_enable_sleep_mode
-  std::int64_t tensor_parallel = 1;       // vllm_tensor_parallel_size
+  bool gathers_model = true;         // ds3_gather_for_generation
+  double memory_share = 0.3;         // vllm_gpu_memory_utilization, of the card
+  bool sleeps = false;               // vllm_enable_sleep_mode
+  std::int64_t tensor_parallel = 1;  // vllm_tensor_parallel_size
 };
 
 struct TrainerSettings {
@@ -48,8 +47,8 @@ struct TrainerSettings {
 };
 
 struct EvaluationSettings {
-  bool keeps_logits = false;  // prediction_loss_only false: predictions are the model's logits
-  std::int64_t batch_size = 8;          // per_device_eval_batch_size
+  bool keeps_logits = false;    // prediction_loss_only false: predictions are the model's logits
+  std::int64_t batch_size = 8;  // per_device_eval_batch_size
   std::int64_t accumulation_steps = 0;  // eval_accumulation_steps; 0: all batches stay on the GPU
   std::int64_t samples = 0;             // of the evaluation data; 0: not said
 };

@@ -20,9 +20,7 @@ Bytes in_blocks(Bytes bytes) {
   return Bytes::of(round_up(bytes.count(), kBlock));
 }
 
-bool is_stage3(const Plan& plan) {
-  return runs_deepspeed(plan.workload) && plan.engine.stage == 3;
-}
+bool is_stage3(const Plan& plan) { return runs_deepspeed(plan.workload) && plan.engine.stage == 3; }
 
 // The most elements that stand gathered during a forward pass, persistent ones included: the second
 // pass of the model's own coordinator, which has a trace by then.
@@ -97,8 +95,8 @@ BesideWeights weights_between_passes(const Plan& model) {
   const Elements persistent = model.engine.stage3.parameter_persistence_threshold;
   for (const EngineParameter& parameter : model.engine_parameters) {
     if (!is_stage3(model)) {
-      const DType dtype = runs_deepspeed(model.workload) ? model.engine.model_dtype
-                                                         : model.ddp.weight_dtype;
+      const DType dtype =
+          runs_deepspeed(model.workload) ? model.engine.model_dtype : model.ddp.weight_dtype;
       weights.gpu += in_blocks(parameter.numel * dtype);
       continue;
     }
@@ -162,7 +160,10 @@ BesideMemory beside_memory(const Plan& policy) {
   return memory;
 }
 
-void add_beside(const Plan& policy, const StepWork& work, const BesideMemory& beside, GpuMemory& gpu) {
+void add_beside(const Plan& policy,
+                const StepWork& work,
+                const BesideMemory& beside,
+                GpuMemory& gpu) {
   const auto phase = [&](Phase which) -> CategoryBytes& {
     return gpu.by_phase[static_cast<std::size_t>(which)];
   };

@@ -1,5 +1,5 @@
-// What the models beside the trained one add to a rank's memory, analytically: their weights, and the
-// peaks of their forward passes (model/plan/beside.hpp). docs/model.md, "Several models".
+// What the models beside the trained one add to a rank's memory, analytically: their weights, and
+// the peaks of their forward passes (model/plan/beside.hpp). docs/model.md, "Several models".
 #pragma once
 
 #include <vector>
@@ -18,21 +18,24 @@ struct BesideWeights {
 };
 BesideWeights weights_between_passes(const Plan& model);
 
-// [B2] Above what is there when a forward pass without gradients begins: its activations, logits and
-// gathered weights at their peak. `plan` is a pass's.
+// [B2] Above what is there when a forward pass without gradients begins: its activations, logits
+// and gathered weights at their peak. `plan` is a pass's.
 CategoryBytes inference_rise(const Plan& plan);
 
 // Of all models; nothing for a plan of one.
 struct BesideMemory {
-  Bytes gpu;                      // weights
-  Bytes host;                     //
+  Bytes gpu;                       // weights
+  Bytes host;                      //
   CategoryBytes before_forward{};  // highest rise of the passes of that moment
   CategoryBytes after_forward{};   //
 };
 BesideMemory beside_memory(const Plan& policy);
 
-// Adds them to the phases of the trained model's memory. The passes of after_forward run beside what
-// its forward pass has saved and returned.
-void add_beside(const Plan& policy, const StepWork& work, const BesideMemory& beside, GpuMemory& gpu);
+// Adds them to the phases of the trained model's memory. The passes of after_forward run beside
+// what its forward pass has saved and returned.
+void add_beside(const Plan& policy,
+                const StepWork& work,
+                const BesideMemory& beside,
+                GpuMemory& gpu);
 
 }  // namespace zeroplan

@@ -16,9 +16,7 @@
 namespace zeroplan {
 namespace {
 
-bool is_stage3(const Plan& plan) {
-  return runs_deepspeed(plan.workload) && plan.engine.stage == 3;
-}
+bool is_stage3(const Plan& plan) { return runs_deepspeed(plan.workload) && plan.engine.stage == 3; }
 
 DType weight_dtype(const Plan& plan) {
   if (plan.workload.engine == TrainingEngine::ddp) return plan.ddp.weight_dtype;
@@ -66,22 +64,21 @@ std::vector<RunPhase> inference_phases(const Plan& plan, const StepResult& resul
   for (const InferencePass& pass : plan.beside->passes) {
     RunPhase phase;
     phase.kind = RunPhaseKind::inference;
-    phase.of = pass.model < 0
-                   ? (pass.plan->adapters_off ? "reference" : "")
-                   : std::string(name(kModelRoleNames,
-                                      plan.beside->models[static_cast<std::size_t>(pass.model)].role));
-    const bool seen = std::any_of(phases.begin(), phases.end(), [&](const RunPhase& other) {
-      return other.of == phase.of;
-    });
+    phase.of =
+        pass.model < 0
+            ? (pass.plan->adapters_off ? "reference" : "")
+            : std::string(name(kModelRoleNames,
+                               plan.beside->models[static_cast<std::size_t>(pass.model)].role));
+    const bool seen = std::any_of(
+        phases.begin(), phases.end(), [&](const RunPhase& other) { return other.of == phase.of; });
     if (seen) continue;
     const Bytes rise = sum(inference_rise(*pass.plan));
     phase.parts.push_back({"activations, logits and gathered weights", rise});
     phase.allocated = result.gpu.static_allocated + rise;
     if (pass.moment == PassMoment::after_forward) {
       const Bytes forward = sum(result.gpu.by_phase[static_cast<std::size_t>(Phase::forward)]);
-      phase.parts.push_back(
-          {"what the trained model's forward pass has saved",
-           std::max(Bytes::zero(), forward - phase.allocated)});
+      phase.parts.push_back({"what the trained model's forward pass has saved",
+                             std::max(Bytes::zero(), forward - phase.allocated)});
       phase.allocated = std::max(phase.allocated, forward);
     }
     phases.push_back(std::move(phase));
@@ -96,7 +93,8 @@ void add_generation(const Plan& plan, const StepResult& result, std::vector<RunP
   phase.kind = RunPhaseKind::generation;
   if (settings.by == GenerationBy::trainer) {
     const GenerationMemory memory = generation_memory(plan);
-    if (memory.gathered > Bytes::zero()) phase.parts.push_back({"gathered weights", memory.gathered});
+    if (memory.gathered > Bytes::zero())
+      phase.parts.push_back({"gathered weights", memory.gathered});
     phase.parts.push_back({"keys and values", memory.cache + memory.grown});
     phase.parts.push_back({"logits of a token", memory.logits});
     phase.allocated = result.gpu.static_allocated + memory.sum();
@@ -149,10 +147,9 @@ Bytes kept_logits(const Plan& plan, std::int64_t& batches) {
       evaluation.samples > 0 ? ceil_div(evaluation.samples, evaluation.batch_size * world) : 1;
   batches = evaluation.accumulation_steps > 0 ? std::min(all, evaluation.accumulation_steps) : all;
   const bool autocast = !runs_deepspeed(plan.workload) && weight_dtype(plan) == DType::fp32;
-  const Elements batch =
-      Elements::of(detail::checked_product(
-          detail::checked_product(evaluation.batch_size * world, plan.workload.sequence_length),
-          plan.model->shape.vocabulary));
+  const Elements batch = Elements::of(detail::checked_product(
+      detail::checked_product(evaluation.batch_size * world, plan.workload.sequence_length),
+      plan.model->shape.vocabulary));
   return batch * (autocast ? DType::fp32 : plan.engine.model_dtype) * batches * 2;
 }
 
@@ -229,7 +226,9 @@ void add_choices_of_models(const Plan& plan, std::vector<MemoryChoice>& choices)
   }
 }
 
-void add_other_choices(const Plan& plan, const StepResult& result, std::vector<MemoryChoice>& choices) {
+void add_other_choices(const Plan& plan,
+                       const StepResult& result,
+                       std::vector<MemoryChoice>& choices) {
   const TrainerSettings* trainer = plan.trainer.get();
   const bool preferences = trainer != nullptr && !trainer->generates();
   if (preferences && plan.beside != nullptr && !plan.beside->models.empty()) {
@@ -240,10 +239,11 @@ void add_other_choices(const Plan& plan, const StepResult& result, std::vector<M
       }
     }
     if (weights > Bytes::zero()) {
-      choices.push_back({"precompute_ref_log_probs: the reference scores all samples once, before "
-                         "the training",
-                         weights,
-                         Seconds()});
+      choices.push_back(
+          {"precompute_ref_log_probs: the reference scores all samples once, before "
+           "the training",
+           weights,
+           Seconds()});
     }
   }
   if (has_server(plan) && !trainer->generation.sleeps && server_share(plan) > Bytes::zero()) {
@@ -256,11 +256,17 @@ void add_other_choices(const Plan& plan, const StepResult& result, std::vector<M
   const Bytes states = at(result.gpu.by_phase[static_cast<std::size_t>(Phase::step)],
                           MemoryCategory::optimizer_states);
   if (on_gpu && states > Bytes::zero()) {
-    choices.push_back({"keep the optimizer in host memory: offload_optimizer", states, std::nullopt});
+    choices.push_back(
+        {"keep the optimizer in host memory: offload_optimizer", states, std::nullopt});
   }
 }
 
 }  // namespace
+
+bool generates_itself(const Plan& plan) {
+  return plan.trainer != nullptr && plan.trainer->generates() &&
+         plan.trainer->generation.by == GenerationBy::trainer;
+}
 
 Bytes server_share(const Plan& plan) {
   if (!has_server(plan) || plan.trainer->generation.by != GenerationBy::colocated) {
@@ -285,9 +291,9 @@ GenerationMemory generation_memory(const Plan& plan) {
       settings.batches > 0 ? settings.batches : plan.workload.gradient_accumulation_steps;
   const std::int64_t rows = detail::checked_product(plan.workload.micro_batch_size, batches);
   const DType computed = plan.engine.model_dtype;
-  const Elements layer = Elements::of(detail::checked_product(
-      detail::checked_product(rows, plan.workload.sequence_length),
-      2 * shape.kv_heads * shape.head_dim));
+  const Elements layer = Elements::of(
+      detail::checked_product(detail::checked_product(rows, plan.workload.sequence_length),
+                              2 * shape.kv_heads * shape.head_dim));
   memory.cache = layer * computed * shape.layers;
   memory.grown = layer * computed;
   // logits[:, -1].to(float32), its softmax, both kept while the token is drawn.

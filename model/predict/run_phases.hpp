@@ -1,10 +1,10 @@
 // Memory by phase where a run is more than the training of one model: the training step, forward
-// passes of other models, generation, the synchronisation of weights with who generates, evaluation.
-// And which model to move off the GPUs first. docs/model.md, "Several models".
+// passes of other models, generation, the synchronisation of weights with who generates,
+// evaluation. And which model to move off the GPUs first. docs/model.md, "Several models".
 //
-// Phases do not overlap: TRL's trainers and the Trainer run them one after the other in one process.
-// What stays through all of them is counted in each: the trained model between steps, the weights of
-// the others, a vLLM engine that does not sleep.
+// Phases do not overlap: TRL's trainers and the Trainer run them one after the other in one
+// process. What stays through all of them is counted in each: the trained model between steps, the
+// weights of the others, a vLLM engine that does not sleep.
 #pragma once
 
 #include <optional>
@@ -28,8 +28,8 @@ struct PhasePart {
 
 struct RunPhase {
   RunPhaseKind kind = RunPhaseKind::training_step;
-  std::string of;  // whose pass it is: "reference"; empty: the trained model's
-  Bytes allocated;  // on a GPU at its peak, all of what is there
+  std::string of;                // whose pass it is: "reference"; empty: the trained model's
+  Bytes allocated;               // on a GPU at its peak, all of what is there
   std::vector<PhasePart> parts;  // beside what stays between steps
 };
 
@@ -38,15 +38,15 @@ struct ModelShare {
   std::string name;  // empty: a copy of the trained model
   Placement placement = Placement::replicated;
   Elements parameters;
-  Bytes gpu;   // weights on each GPU between its passes
-  Bytes host;  // weights in the host memory of each node
+  Bytes gpu;                       // weights on each GPU between its passes
+  Bytes host;                      // weights in the host memory of each node
   std::optional<Seconds> forward;  // of one pass
 };
 
 // A way to have less on a GPU, with what it takes from its peak.
 struct MemoryChoice {
-  std::string what;  // one sentence: what to change, as its users write it
-  Bytes freed;       // of a GPU
+  std::string what;              // one sentence: what to change, as its users write it
+  Bytes freed;                   // of a GPU
   std::optional<Seconds> costs;  // of each optimizer step; absent: not known
 };
 
@@ -68,11 +68,13 @@ struct GenerationMemory {
 // Precondition: the plan's trainer generates.
 GenerationMemory generation_memory(const Plan& plan);
 
+// Whether completions come from generate() of the trained model itself.
+bool generates_itself(const Plan& plan);
 // Of a vLLM engine on the training GPUs; zero where there is none.
 Bytes server_share(const Plan& plan);
 
-// [B4] Nothing where one model is trained and neither evaluation nor generation was said. `result`: of the
-// plan's training step.
+// [B4] Nothing where one model is trained and neither evaluation nor generation was said. `result`:
+// of the plan's training step.
 std::optional<RunPhases> run_phases(const Plan& plan, const StepResult& result);
 
 }  // namespace zeroplan

@@ -89,8 +89,7 @@ void BesideWriter::write_passes(PassMoment moment, GraphWriter& trained, const O
 // forward).
 void BesideWriter::cast_weights(Runner& runner, const PassStep& pass) {
   if (runner.casts.empty()) return;
-  const BlockInstance& instance =
-      runner.graph.instances[static_cast<std::size_t>(pass.instance)];
+  const BlockInstance& instance = runner.graph.instances[static_cast<std::size_t>(pass.instance)];
   const Block& block = runner.graph.block_of(instance);
   const DdpConfig& config = runner.plan->ddp;
   for (std::size_t i = 0; i < block.parameters.size(); ++i) {
@@ -122,9 +121,7 @@ void BesideWriter::write_pass(Runner& runner, const OwnEngine& own) {
     if (runner.weights) runner.weights->begin_block(pass);
     cast_weights(runner, pass);
     runner.writer->write(
-        pass,
-        [&](const Event& event) { on_event(pass, event); },
-        [](std::int32_t, SlotIndex) {});
+        pass, [&](const Event& event) { on_event(pass, event); }, [](std::int32_t, SlotIndex) {});
     if (runner.weights) runner.weights->end_block(pass);
   }
   if (walk) walk->leave(FetchPass::forward, own.step);

@@ -205,7 +205,7 @@ void DeepSpeedWriter::write_initialisation() {
   const std::size_t begin = writer_.position();
   const OptimizerWrapper wrapper = optimizer_wrapper(config_);
   const bool real = !config_.embedded;  // DeepSpeed's own code
-  if (beside_) {  // the trainer prepares them before it trains
+  if (beside_) {                        // the trainer prepares them before it trains
     writer_.mark(Phase::load);
     beside_->hold_weights();
   }

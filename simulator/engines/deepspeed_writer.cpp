@@ -6,6 +6,7 @@
 #include "model/engine/optimizer_step.hpp"
 #include "model/engine/swapping.hpp"
 #include "model/implementations/embedded_memory.hpp"
+#include "model/predict/run_phases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -171,7 +172,7 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
   writer_.mark(Phase::forward);
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
   graph().begin_micro_batch();
-  if (beside_ && micro_step == 0) beside_->begin_step();
+  if (beside_ && micro_step == 0) begin_step_beside();
   write_passes_beside(PassMoment::before_forward);
   if (coordinator_) {
     coordinator_->begin_micro_step(log_);
@@ -239,8 +240,17 @@ void DeepSpeedWriter::begin_backward(int micro_step) {
   reducer_.begin_backward(micro_step);
 }
 
-// A trainer's forward passes without gradients. Those over the trained model's own weights run under
-// its coordinator, which takes each for the beginning of a step (parameter_offload.py
+// Generation gathers the weights without the hooks of stage 3, which are put back behind it,
+// without a trace (TRL models/utils.py add_hooks).
+void DeepSpeedWriter::begin_step_beside() {
+  beside_->begin_step();
+  if (!coordinator_ || !generates_itself(plan_)) return;
+  coordinator_->invalidate(log_);
+  write_fetches();
+}
+
+// A trainer's forward passes without gradients. Those over the trained model's own weights run
+// under its coordinator, which takes each for the beginning of a step (parameter_offload.py
 // _start_of_forward_hook: reset_step).
 void DeepSpeedWriter::write_passes_beside(PassMoment moment) {
   if (!beside_) return;

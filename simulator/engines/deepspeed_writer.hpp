@@ -94,6 +94,7 @@ class DeepSpeedWriter {
   Section write_pipeline();
   void begin_backward(int micro_step);
   void write_passes_beside(PassMoment moment);
+  void begin_step_beside();
   Section write_optimizer_step(bool first);
   void write_pass(const PassStep& pass);
   void allocate_buffers(BufferLifetime lifetime);

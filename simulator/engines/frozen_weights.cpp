@@ -12,9 +12,7 @@ namespace {
 constexpr std::int64_t kOutstandingFetches = 2;
 constexpr MemoryCategory kParameters = MemoryCategory::parameters;
 
-bool is_stage3(const Plan& plan) {
-  return runs_deepspeed(plan.workload) && plan.engine.stage == 3;
-}
+bool is_stage3(const Plan& plan) { return runs_deepspeed(plan.workload) && plan.engine.stage == 3; }
 
 // The unit of a block's parameters; the root's is the first.
 std::size_t unit_of(const std::vector<FsdpUnit>& units, int block) {
@@ -215,10 +213,8 @@ void FrozenWeights::write_gather(const FetchEvent& event) {
   const auto first = static_cast<std::size_t>(parameters[0]);
   const SlotIndex output = alone ? slots_[first] : writer_.new_slot();
   writer_.issue(tasks_.host("fetch", tasks_.host_costs().zero3_event), kComputeStream);
-  writer_.allocate(output,
-                   bytes,
-                   alone ? kParameters : MemoryCategory::communication_buffers,
-                   stream);
+  writer_.allocate(
+      output, bytes, alone ? kParameters : MemoryCategory::communication_buffers, stream);
   if (alone) held_[first] = true;
   if (!alone) flat_.push_back({output, event.elements});
   if (plan_.engine.offload_parameter.device != OffloadDevice::none) {

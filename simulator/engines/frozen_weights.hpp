@@ -2,8 +2,9 @@
 // passes without gradients: whole, as partitions of ZeRO-3 that its own coordinator gathers, or as
 // shards of FSDP.
 //
-// Sources: DeepSpeed 0.19.6 runtime/engine.py (an engine without an optimizer: _configure_zero_optimizer
-// makes a DeepSpeedZeRoOffload), zero/parameter_offload.py; fetch_schedule.hpp for the gathers.
+// Sources: DeepSpeed 0.19.6 runtime/engine.py (an engine without an optimizer:
+// _configure_zero_optimizer makes a DeepSpeedZeRoOffload), zero/parameter_offload.py;
+// fetch_schedule.hpp for the gathers.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Rehearsals of TRL's trainers (DPO, KTO, GRPO) with their reference, beside the simulation of the same
-// scenarios. Nothing is fitted.
+// Rehearsals of TRL's trainers (DPO, KTO, GRPO) with their reference, beside the simulation of the
+// same scenarios. Nothing is fitted.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -11,8 +11,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr const char* kLines =
-    ZEROPLAN_SOURCE_DIR "/tests/reference/rehearsal/matrix/trl.jsonl";
+constexpr const char* kLines = ZEROPLAN_SOURCE_DIR "/tests/reference/rehearsal/matrix/trl.jsonl";
 
 TEST_CASE("memory of rehearsed trainers of TRL with their reference is predicted") {
   std::vector<double> allocated, reserved;

@@ -1,4 +1,5 @@
-// `trainer` and `models` of a scenario: what becomes of them in a plan, and what they add to memory.
+// `trainer` and `models` of a scenario: what becomes of them in a plan, and what they add to
+// memory.
 #include <string>
 
 #include "model/json.hpp"
@@ -66,8 +67,8 @@ TEST_CASE("a replicated reference adds its weights to what stays between steps")
   const Plan with = resolve(scenario(2, R"("trainer": "dpo")"));
   const Plan without =
       resolve(scenario(2, R"("trainer": {"dpo": {"precompute_reference": true}})"));
-  const Bytes more = simulate(with, {}).gpu.static_allocated -
-                     simulate(without, {}).gpu.static_allocated;
+  const Bytes more =
+      simulate(with, {}).gpu.static_allocated - simulate(without, {}).gpu.static_allocated;
   const double share = more / weights(with);
   CHECK(share > 0.999);
   CHECK(share < 1.02);  // whole blocks of the allocator
@@ -92,8 +93,8 @@ TEST_CASE("KTO scores mismatched completions with both models") {
 }
 
 TEST_CASE("another model, in host memory, is named and its weights are the host's") {
-  const Plan plan = resolve(scenario(
-      3, R"("trainer": "dpo", "models": [{"role": "reference", "model": "qwen2.5-0.5b",
+  const Plan plan = resolve(
+      scenario(3, R"("trainer": "dpo", "models": [{"role": "reference", "model": "qwen2.5-0.5b",
             "placement": "cpu"}])"));
   REQUIRE(plan.beside->models.size() == 1);
   const auto run = run_phases(plan, predict(plan, {}));
@@ -139,8 +140,8 @@ TEST_CASE("a vLLM engine that sleeps gives its share back while the model trains
       R"("trainer": {"grpo": {"completion_length": 128, "generation": "colocated", "memory_share": 0.3)";
   const Plan awake = resolve(scenario(2, colocated + "}}"));
   const Plan asleep = resolve(scenario(2, colocated + R"(, "sleeps": true}})"));
-  const Bytes difference = simulate(awake, {}).gpu.static_allocated -
-                           simulate(asleep, {}).gpu.static_allocated;
+  const Bytes difference =
+      simulate(awake, {}).gpu.static_allocated - simulate(asleep, {}).gpu.static_allocated;
   const double share = difference / server_share(awake);
   CHECK(share > 0.999);
   CHECK(share < 1.001);
@@ -155,8 +156,9 @@ TEST_CASE("what cannot be is refused with its place") {
         std::string::npos);
   CHECK(problem_of(scenario(2, R"("trainer": "dpo", "frontend": "native")")).find("hf-trainer") !=
         std::string::npos);
-  CHECK(problem_of(scenario(2, R"("models": [{"role": "reference", "placement": "policy_weights"}])"))
-            .find("no adapters") != std::string::npos);
+  CHECK(
+      problem_of(scenario(2, R"("models": [{"role": "reference", "placement": "policy_weights"}])"))
+          .find("no adapters") != std::string::npos);
 }
 
 TEST_CASE("flags say models one by one") {

@@ -11,7 +11,7 @@ import adapters_lines
 import matrix_lines
 
 NEWEST = "t211", "1.16.0"
-OTHERS = (("t211", "1.14.0"), ("t211", "1.10.0"), ("t26", "0.17.0"))
+OTHERS = (("t211", "1.14.0"), ("t211", "1.10.0"))
 
 
 def line(releases, trainer, name="", said=None, **more):
