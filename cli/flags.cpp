@@ -24,6 +24,8 @@ std::string value_name(const ScenarioKeyInfo& key) {
     case ScenarioType::text:
     case ScenarioType::text_or_object:
       return "VALUE";
+    case ScenarioType::objects:
+      return "ROLE[=MODEL][,HOW]...";
   }
   return "VALUE";
 }

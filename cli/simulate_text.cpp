@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/checkpoint_text.hpp"
+#include "cli/run_phases_text.hpp"
 #include "cli/table.hpp"
 
 namespace zeroplan {
@@ -76,11 +77,10 @@ std::string job_text(const StepResult& result) {
   const std::string time = hours < 1.0  ? fmt::format("{:.1f} minutes", hours * 60.0)
                            : days < 3.0 ? fmt::format("{:.1f} hours", hours)
                                         : fmt::format("{:.1f} days", days);
-  const std::string text =
-      fmt::format("{} steps, {}; sequences padded to {:.0f} tokens on average",
-                  result.job_steps,
-                  time,
-                  result.job_padded_length);
+  const std::string text = fmt::format("{} steps, {}; sequences padded to {:.0f} tokens on average",
+                                       result.job_steps,
+                                       time,
+                                       result.job_padded_length);
   if (!result.job_padding_share) return text;
   return text + fmt::format(", {:.0f} % of them padding", 100.0 * *result.job_padding_share);
 }
@@ -107,6 +107,7 @@ std::string simulate_text(const Plan& plan,
   text = words.text(text) + memory_text(gpu, words) + "\n";
   std::string rest = time_text(result.step);
   if (result.job_steps > 0) rest += "job: " + job_text(result) + "\n";
+  if (const auto run = run_phases(plan, result)) rest += run_phases_text(*run);
   if (checkpoint) rest += checkpoint_text(*checkpoint);
   for (const std::string& sentence : plan.assumptions) rest += "assumed: " + sentence + "\n";
   for (const std::string& sentence : result.warnings) rest += "warning: " + sentence + "\n";

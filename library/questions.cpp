@@ -52,9 +52,13 @@ constexpr std::array kTexts = {
     TextField{ScenarioKey::optimizer_implementation, &Said1::optimizer_implementation},
     TextField{ScenarioKey::dataset, &Said1::dataset},
     TextField{ScenarioKey::lengths, &Said1::lengths},
+    TextField{ScenarioKey::trainer, &Said1::trainer},
+    TextField{ScenarioKey::models, &Said1::models},
+    TextField{ScenarioKey::evaluation, &Said1::evaluation},
     TextField{ScenarioKey::deepspeed_version, &Said1::deepspeed_version},
     TextField{ScenarioKey::torch_version, &Said1::torch_version},
-    TextField{ScenarioKey::transformers_version, &Said1::transformers_version}};
+    TextField{ScenarioKey::transformers_version, &Said1::transformers_version},
+    TextField{ScenarioKey::trl_version, &Said1::trl_version}};
 constexpr std::array kNumbers = {
     NumberField{ScenarioKey::sequence_length, &Said1::sequence_length},
     NumberField{ScenarioKey::micro_batch_size, &Said1::micro_batch_size},
@@ -101,6 +105,7 @@ Json& place_in(Json& document, std::string_view pointer) {
 bool is_document(const std::string& text) { return text.starts_with('{'); }
 
 Json text_of(const std::string& text, const ScenarioKeyInfo& key) {
+  if (key.type == ScenarioType::objects) return parse_flag(key, text, std::string(key.pointer));
   if (key.type != ScenarioType::text_or_object || !is_document(text)) return Json(text);
   JsonDocument document = parse_json(text, kFields + (" " + std::string(key.pointer)));
   std::vector<Diagnostic> problems = duplicate_key_problems(document);

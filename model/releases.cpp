@@ -7,6 +7,7 @@
 #include "model/release_rows_deepspeed.hpp"
 #include "model/release_rows_torch.hpp"
 #include "model/release_rows_transformers.hpp"
+#include "model/release_rows_trl.hpp"
 
 namespace zeroplan {
 namespace {
@@ -19,8 +20,10 @@ constexpr auto joined(const std::array<ReleaseRow, Sizes>&... parts) {
   return all;
 }
 
-constexpr std::array kRows = joined(
-    release_tables::kDeepSpeedRows, release_tables::kTorchRows, release_tables::kTransformersRows);
+constexpr std::array kRows = joined(release_tables::kDeepSpeedRows,
+                                    release_tables::kTorchRows,
+                                    release_tables::kTransformersRows,
+                                    release_tables::kTrlRows);
 
 constexpr bool is_ordered() {
   for (std::size_t i = 0; i < kRows.size(); ++i) {
@@ -55,6 +58,8 @@ std::string_view display_name(Package package) {
       return "torch";
     case Package::transformers:
       return "transformers";
+    case Package::trl:
+      return "TRL";
   }
   return "";
 }

@@ -158,6 +158,13 @@ enum class ReleaseRule : std::uint8_t {
   late_models_described,
   bert_gathers_types,
   linear_attention_described,
+  // --- TRL: trainers of several models ---
+  trl_rewrites_dpo,
+  trl_copies_shifted_logits,
+  trl_scores_by_rows,
+  trl_scores_in_kernel,
+  trl_scores_in_chunks,
+  trl_checkpoints_by_default,
 };
 
 struct ReleaseRow {

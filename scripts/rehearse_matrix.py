@@ -26,6 +26,14 @@ VERSIONS = """
 import importlib.metadata, json
 print(json.dumps({name: importlib.metadata.version(name).split("+")[0] for name in ("torch", "transformers", "deepspeed")}))
 """
+# Of TRL, where it is there.
+TRL = """
+import importlib.metadata
+try:
+    print(importlib.metadata.version("trl"))
+except importlib.metadata.PackageNotFoundError:
+    pass
+"""
 
 
 def lines_of(paths):
@@ -144,13 +152,15 @@ def main():
     said = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the server ends with this
     software = json.loads(subprocess.run([said.python, "-c", VERSIONS], stdout=subprocess.PIPE, check=True).stdout)
+    trl = subprocess.run([said.python, "-c", TRL], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     have = {line["id"] for line in lines_of([said.to])} if os.path.exists(said.to) else set()
     with tempfile.TemporaryDirectory() as folder:
         server = Server(os.path.abspath(said.program), said.python, folder, ["--count-work"] if said.count_work else [])
         try:
             for line in lines_of(said.lines):
-                wanted = line["scenario"].get("software", software)
-                if line["id"] in have or wanted != software or said.only not in line["id"]:
+                runs = {**software, "trl": trl} if "trainer" in line["scenario"]["workload"] else software
+                wanted = line["scenario"].get("software", runs)
+                if line["id"] in have or wanted != runs or said.only not in line["id"]:
                     continue
                 began = time.time()
                 document, problem = server.rehearse(line)
@@ -158,7 +168,7 @@ def main():
                     print(line["id"], "FAILED", problem, flush=True)
                     continue
                 have.add(line["id"])
-                kept = (work if said.count_work else measurement)(line, document, software)
+                kept = (work if said.count_work else measurement)(line, document, runs)
                 with open(said.to, "a") as file:
                     file.write(json.dumps(kept) + "\n")
                 print(line["id"], "%.0f s" % (time.time() - began), kept.get("measured", ""),

@@ -35,6 +35,8 @@ Version release_of(const ReleaseSet& set, Package package) {
       return set.torch;
     case Package::transformers:
       return set.transformers;
+    case Package::trl:
+      break;  // no part of a set: what nobody says follows transformers
   }
   return {};
 }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cli/from/setting_roles.hpp"
+#include "cli/from/trainer_meaning.hpp"
 #include "cli/from/unplanned.hpp"
 #include "model/diagnostic.hpp"
 #include "model/written_names.hpp"
@@ -21,14 +22,19 @@ class Reader {
   void read() {
     for (const Setting& setting : part_.settings) read_setting(setting);
     finish_adapter();
+    finish_trainer();
     finish_tool();
   }
 
  private:
   void read_setting(const Setting& setting) {
     refuse_unplanned(setting, part_.tool);
-    if (setting.name == "script" || setting.name == "trl") return;
     if (says_nothing(setting.value)) return;
+    if (trainer_.read(setting)) {
+      note(setting, "--trainer");
+      return;
+    }
+    if (setting.name == "script" || setting.name == "trl") return;
     const std::optional<Role> role = role_of(setting.name);
     if (role) {
       if (!apply(*role, setting)) note(setting, "");
@@ -271,6 +277,19 @@ class Reader {
     meaning_.scenario.set(ScenarioKey::method, Json::object({{method, settings}}), origin);
   }
 
+  void finish_trainer() {
+    const Json trainer = trainer_.trainer();
+    if (trainer.is_null()) return;
+    const Origin origin{part_.settings.front().file, "trainer"};
+    const auto add = [&](ScenarioKey key, const Json& value) {
+      if (!value.is_null() && meaning_.scenario.find(key) == nullptr) {
+        meaning_.scenario.set(key, value, origin);
+      }
+    };
+    add(ScenarioKey::trainer, trainer);
+    add(ScenarioKey::sequence_length, trainer_.sequence_length());
+  }
+
   bool says_a_training() const {
     return std::any_of(part_.settings.begin(), part_.settings.end(), [](const Setting& setting) {
       return role_of(setting.name).has_value();
@@ -288,6 +307,7 @@ class Reader {
 
   const Part& part_;
   Meaning& meaning_;
+  TrainerMeaning trainer_;
   std::string method_;
   Json rank_;
   std::vector<std::string> targets_;

@@ -109,7 +109,8 @@ void refuse_unplanned(const Setting& setting, Tool tool) {
   if (setting.name == "finetuning_type" && text != "full" && text != "lora") {
     refuse(setting, "finetuning_type " + in_quotes(text));
   }
-  if (setting.name == "trl" && text != "sft") refuse(setting, "trl " + text);
+  const bool trained = text == "sft" || text == "dpo" || text == "kto" || text == "grpo";
+  if (setting.name == "trl" && !trained) refuse(setting, "trl " + text);
   const bool eight = setting.name == "quantization_bit" || setting.name == "bits";
   if (eight && !is_off(setting.value) && count_of(setting.value) != 4 &&
       count_of(setting.value) < 16) {

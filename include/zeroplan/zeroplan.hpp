@@ -104,9 +104,13 @@ struct Scenario {
   std::optional<std::int64_t> sequence_parallel{};
   std::optional<std::string> dataset{};
   std::optional<std::string> lengths{};            // a file with the tokens of each sample
+  std::optional<std::string> trainer{};            // sft, dpo, kto, grpo, ppo, or {"dpo": {}}
+  std::optional<std::string> models{};             // beside the trained one: "reference", "[{...}]"
+  std::optional<std::string> evaluation{};         // loss, logits, or {"logits": {}}
   std::optional<std::string> deepspeed_version{};  // "0.19.6"
   std::optional<std::string> torch_version{};
   std::optional<std::string> transformers_version{};
+  std::optional<std::string> trl_version{};
   std::optional<std::string> id{};
 
   // Parts of the cluster that its name does not say, or says otherwise.

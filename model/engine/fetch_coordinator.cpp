@@ -265,6 +265,14 @@ void FetchCoordinator::check_trace(ModuleIndex module, FetchLog& log) {
   const auto step = static_cast<std::size_t>(step_);
   if (step < order_.size() && order_[step] == module) return;
   log.events.push_back({.kind = FetchEventKind::invalidated, .subject = module, .step = step_});
+  forget_trace(log);
+}
+
+void FetchCoordinator::invalidate(FetchLog& log) {
+  if (mode_ != TraceMode::invalid) forget_trace(log);
+}
+
+void FetchCoordinator::forget_trace(FetchLog& log) {
   mode_ = TraceMode::invalid;
   order_.clear();
   queue_.clear();

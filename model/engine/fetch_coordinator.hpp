@@ -27,6 +27,9 @@ class FetchCoordinator {
   // Forward entries from here on are recomputation: frozen parameters are attributed to the
   // innermost module in backward.
   void begin_backward(FetchLog& log);
+  // Somebody else's doing: TRL, when it has generated (models/utils.py add_hooks). Source:
+  // PC:_invalidate_trace.
+  void invalidate(FetchLog& log);
   // The autograd pass is over. Source: PC:release_backward_leftovers.
   void end_backward(FetchLog& log);
   // Around the optimizer: release everything; gather persistent parameters again. The second half
@@ -96,6 +99,7 @@ class FetchCoordinator {
   void build_slots(const FetchModel& model);
   void complete_trace();
   void check_trace(ModuleIndex module, FetchLog& log);
+  void forget_trace(FetchLog& log);
   void drop_in_flight(FetchLog& log);
 
   // fetch_gather.cpp: collectives, buckets and waits.

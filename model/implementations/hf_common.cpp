@@ -71,11 +71,19 @@ Tensor lora_call(Tape& t, const Context& c, LayerKind kind, const Tensor& x) {
   return aten::to(t, result, dtype);
 }
 
+// The same under disable_adapter(): `if self.disable_adapters: result = self.base_layer(x)`.
+Tensor base_layer(Tape& t, const Context& c, LayerKind kind, const Tensor& x) {
+  Tensor in = x;
+  const auto scope = t.enter("base_layer", in);
+  return t.leave(scope, layer_call(t, c, kind, in));
+}
+
 Tensor layer_module(
     Tape& t, const Context& c, LayerKind kind, std::string_view module, const Tensor& x) {
   Tensor in = x;
   const bool adapted = t.has_parameter(module, "lora_A.default.weight");
   const auto scope = t.enter(module, in);
+  if (adapted && c.options.adapters_off) return t.leave(scope, base_layer(t, c, kind, in));
   const Tensor out = adapted ? lora_call(t, c, kind, in) : layer_call(t, c, kind, in);
   return t.leave(scope, out);
 }

@@ -5,6 +5,7 @@
 
 #include "model/diagnostic.hpp"
 #include "model/implementations/hf_common.hpp"
+#include "model/implementations/hf_scores.hpp"
 #include "model/implementations/loss_chunks.hpp"
 
 namespace zeroplan::hf {
@@ -157,8 +158,21 @@ void metric(Tape& t, const Tensor& rows) {
 
 Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tensor& hidden) {
   t.set_category(MemoryCategory::logits);
+  if (c.options.scores.code == TokenScores::chunks) {
+    Tensor in = hidden;
+    const auto scope = t.enter(head.module, in);
+    return t.leave(scope, scored_tiles_loss(t, c, in, vocabulary_weight(t, c, head)));
+  }
   if (c.options.fused_loss) return fused_linear_loss(t, c, head, hidden);
-  Tensor logits = vocabulary_logits(t, c, head, hidden);
+  Tensor kept_hidden = hidden;
+  const ScoreOptions& scores = c.options.scores;
+  if (scores.code != TokenScores::none && !scores.holds_outputs && scores.tokens > 0) {
+    // logits_to_keep of GRPO: the scored tokens and the one before them
+    const std::int64_t positions = std::min(c.sequence, scores.tokens + 1);
+    kept_hidden = aten::slice(t, hidden, 1, positions);
+  }
+  Tensor logits = vocabulary_logits(t, c, head, kept_hidden);
+  kept_hidden = Tensor();
   if (c.shape().logits_scaled) logits = aten::scale(t, logits);
   if (c.shape().logits_softcap) {
     logits = aten::scale(t, logits, "div");
@@ -167,6 +181,11 @@ Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tens
   }
   const bool upcast_in_model = head.code == LossCode::float_in_model || head.fp32_logits;
   if (upcast_in_model) logits = aten::to(t, logits, DType::fp32);
+  if (scores.code != TokenScores::none) {
+    // accelerate's convert_outputs_to_fp32 around the forward of a model under autocast
+    if (t.autocast()) logits = aten::to(t, logits, DType::fp32);
+    return scored_logits_loss(t, c, logits);
+  }
   t.hold(logits);
   if (head.code == LossCode::fused_outside) {
     const Tensor rows = flatten(t, logits);

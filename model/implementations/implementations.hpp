@@ -42,6 +42,23 @@ struct StagePlace {
   bool is_last() const { return stage + 1 == stages; }
 };
 
+// How a trainer of preferences or rewards makes log-probabilities of tokens from hidden states.
+enum class TokenScores {
+  none,    // the model's own loss
+  whole,   // logits, log_softmax of all of them, one number a token
+  rows,    // the same row by row of the batch
+  kernel,  // logits, one kernel
+  chunks   // tiles of logits, never all of them
+};
+
+struct ScoreOptions {
+  TokenScores code = TokenScores::none;
+  std::int64_t tokens = 0;        // of each row that are scored; 0: all but the first
+  bool holds_outputs = true;      // the trainer's function keeps the logits until it returns
+  bool copies_shifted = false;    // logits[:, :-1] is made contiguous
+  bool measures_entropy = false;  // of every token, for the log
+};
+
 struct GraphOptions {
   std::int64_t micro_batch = 1;
   std::int64_t sequence_length = 2048;    // of the whole sequence
@@ -60,7 +77,9 @@ struct GraphOptions {
   std::int64_t loss_rows = 0;  // of a chunk of the embedded runtime's fused loss; 0: all
   bool tiled_mlp = false;      // where has_tiled_mlp()
   bool deterministic = false;
+  ScoreOptions scores;
   std::optional<LoraOptions> lora;  // none: full fine-tuning
+  bool adapters_off = false;        // peft's disable_adapter(): its modules are there and do not run
   FourBitWeights weights;           // of parameters that are stored in four bits
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
   bool checkpoint_reentrant = true;

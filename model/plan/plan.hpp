@@ -44,7 +44,8 @@ struct Software {
   Version torch;
   bool torch_said = false;  // else the newest was taken
   Version transformers;
-  RuleSwitches switched;  // of the rules about the three
+  Version trl;            // 0.0.0: none of its trainers runs
+  RuleSwitches switched;  // of the rules about the four
 
   bool deepspeed_acts(ReleaseRule rule) const {
     return acts(rule, Package::deepspeed, deepspeed_release, switched);
@@ -53,7 +54,12 @@ struct Software {
   bool transformers_act(ReleaseRule rule) const {
     return acts(rule, Package::transformers, transformers, switched);
   }
+  bool trl_acts(ReleaseRule rule) const { return acts(rule, Package::trl, trl, switched); }
 };
+
+struct TrainerSettings;     // model/plan/trainer.hpp
+struct EvaluationSettings;  //
+struct BesideModels;        // model/plan/beside.hpp
 
 struct Plan {
   std::string id;
@@ -75,6 +81,11 @@ struct Plan {
   DdpConfig ddp;        // where it is ddp
   std::vector<EngineParameter> engine_parameters;  // one for each of model->parameters
   std::vector<int> wrapped_block;  // of each parameter, -1: outside (wrapped_blocks)
+  std::shared_ptr<const TrainerSettings> trainer;  // null: one model, trained on a loss of tokens
+  std::shared_ptr<const EvaluationSettings> evaluation;  // null: none was said
+  std::shared_ptr<const BesideModels> beside;  // null: no other model is on these GPUs
+  bool inference = false;     // of a model that is not trained: forward passes without gradients
+  bool adapters_off = false;  // of the trained model without its adapters
   std::vector<std::string> assumptions;
   std::vector<std::string> warnings;
   std::array<Origin, kScenarioKeyCount> origins;  // where each key was said, for messages

@@ -237,14 +237,17 @@ void resolve_checkpointing(Resolver& r) {
   // deepspeed.checkpointing is reentrant.
   const bool megatron = workload.implementation == Implementation::megatron;
   const bool embedded = workload.engine == TrainingEngine::embedded;  // recomputes whole blocks
-  const bool checkpoints = litgpt && workload.engine == TrainingEngine::fsdp;
+  const bool trl = r.plan.trainer != nullptr &&
+                   r.plan.software.trl_acts(ReleaseRule::trl_checkpoints_by_default);
+  const bool checkpoints = trl || (litgpt && workload.engine == TrainingEngine::fsdp);
   workload.activation_checkpointing =
       choice(r,
              ScenarioKey::activation_checkpointing,
              kActivationCheckpointingNames,
              checkpoints ? ActivationCheckpointing::full : ActivationCheckpointing::none,
-             checkpoints ? "full activation checkpointing: the default of litgpt under FSDP"
-                         : "no activation checkpointing: the default");
+             trl           ? "full activation checkpointing: the default of TRL's trainers"
+             : checkpoints ? "full activation checkpointing: the default of litgpt under FSDP"
+                           : "no activation checkpointing: the default");
   workload.checkpoint_reentrant =
       r.boolean(ScenarioKey::checkpoint_reentrant)
           .value_or(embedded || (!litgpt && (megatron || default_reentrant(r.plan.software))));
@@ -410,6 +413,9 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   r.plan.software.switched = prepared.switched;
   resolve_software(r);
   take_experts(r, prepared);
+  const std::shared_ptr<const Model> without_adapters = r.plan.model;
+  resolve_trainer(r);
+  resolve_evaluation(r);
   resolve_training(r);
   resolve_sequence(r);
   resolve_degrees(r);
@@ -434,6 +440,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   warn_of_release(r);
   resolve_torch_engine(r);
   resolve_host_threads(r);
+  resolve_beside(r, without_adapters);
   r.throw_problems();
   warn_outside_profile(r);
   return std::move(r.plan);

@@ -2,7 +2,9 @@
 // nothing.
 #include "model/families/hf_config.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/plan/beside.hpp"
 #include "model/plan/resolver.hpp"
+#include "model/plan/trainer.hpp"
 
 namespace zeroplan {
 namespace {
@@ -36,7 +38,8 @@ Json dataset_json(const Dataset& dataset) {
     for (const std::int64_t tokens : dataset.lengths) lengths.push_back(tokens);
     object["lengths"] = lengths;
   }
-  if (dataset.longer != LongSamples::cut) object["longer"] = name(kLongSamplesNames, dataset.longer);
+  if (dataset.longer != LongSamples::cut)
+    object["longer"] = name(kLongSamplesNames, dataset.longer);
   object["padding"] = name(kPaddingNames, dataset.padding);
   if (dataset.pad_to_multiple_of > 1) object["pad_to_multiple_of"] = dataset.pad_to_multiple_of;
   return object;
@@ -74,6 +77,54 @@ Json workload_json(const Workload& workload) {
   return object;
 }
 
+Json trainer_json(const TrainerSettings& trainer) {
+  Json settings = Json::object({{"beta", trainer.beta}});
+  if (trainer.prompt_length > 0) settings["prompt_length"] = trainer.prompt_length;
+  if (trainer.generates()) {
+    const GenerationSettings& generation = trainer.generation;
+    settings["completion_length"] = generation.completion_length;
+    settings["completions"] = generation.completions;
+    settings["generation_batches"] = generation.batches;
+    settings["generation"] = name(kGenerationByNames, generation.by);
+    settings["gathers_model"] = generation.gathers_model;
+    if (generation.by == GenerationBy::colocated) {
+      settings["memory_share"] = generation.memory_share;
+      settings["sleeps"] = generation.sleeps;
+      settings["generation_tensor_parallel"] = generation.tensor_parallel;
+    }
+  } else {
+    settings["precompute_reference"] = trainer.precompute_reference;
+    if (trainer.kind == TrainerKind::kto) {
+      settings["compares_mismatched"] = trainer.compares_mismatched;
+    }
+  }
+  return Json::object({{std::string(name(kTrainerKindNames, trainer.kind)), settings}});
+}
+
+Json evaluation_json(const EvaluationSettings& evaluation) {
+  Json settings = Json::object({{"batch_size", evaluation.batch_size}});
+  if (evaluation.accumulation_steps > 0) {
+    settings["accumulation_steps"] = evaluation.accumulation_steps;
+  }
+  if (evaluation.samples > 0) settings["samples"] = evaluation.samples;
+  return Json::object({{evaluation.keeps_logits ? "logits" : "loss", settings}});
+}
+
+// What was said of each, with its placement; the reference that a trainer makes by itself, too.
+Json models_json(const BesideModels& beside, const Scenario& scenario) {
+  const Said* said = scenario.find(ScenarioKey::models);
+  const std::size_t given = said == nullptr ? 0 : said->value.items().size();
+  const std::size_t made = beside.models.size() - given;
+  Json list = Json::array();
+  for (std::size_t i = 0; i < beside.models.size(); ++i) {
+    Json object = i < made ? Json::object() : said->value.items()[i - made];
+    object["role"] = name(kModelRoleNames, beside.models[i].role);
+    object["placement"] = name(kPlacementNames, beside.models[i].placement);
+    list.push_back(std::move(object));
+  }
+  return list;
+}
+
 // A name or a size stays as it was said; a path becomes the config itself, so that the document
 // stands alone.
 Json model_json(const Scenario& scenario) {
@@ -107,9 +158,17 @@ Json scenario_document(const Plan& plan, const Scenario& scenario) {
   document["cluster"] = to_json(plan.cluster);
   if (plan.profile != nullptr) document["profile"] = profile_json(*plan.profile);
   document["workload"] = workload_json(plan.workload);
+  if (plan.trainer != nullptr) document["workload"]["trainer"] = trainer_json(*plan.trainer);
+  if (plan.evaluation != nullptr) {
+    document["workload"]["evaluation"] = evaluation_json(*plan.evaluation);
+  }
+  if (plan.beside != nullptr && !plan.beside->models.empty()) {
+    document["workload"]["models"] = models_json(*plan.beside, scenario);
+  }
   document["software"] = Json::object({{"deepspeed", to_string(plan.software.deepspeed_release)},
                                        {"torch", to_string(plan.software.torch)},
                                        {"transformers", to_string(plan.software.transformers)}});
+  if (plan.trainer != nullptr) document["software"]["trl"] = to_string(plan.software.trl);
   document["ds_config"] = emit(plan.ds_config);
   return document;
 }

@@ -302,6 +302,33 @@ const std::array<ScenarioKeyInfo, kScenarioKeyCount> kScenarioKeys = {{
      0,
      0,
      "file with the tokens of each sample, one number a line: for the dataset"},
+    {ScenarioKey::trainer,
+     "/workload/trainer",
+     "--trainer",
+     "",
+     ScenarioType::text_or_object,
+     "",
+     0,
+     0,
+     "TRL's trainer: sft, dpo, kto, grpo, ppo, or {\"dpo\":{\"precompute_reference\":true}}"},
+    {ScenarioKey::models,
+     "/workload/models",
+     "--beside",
+     "",
+     ScenarioType::objects,
+     "",
+     0,
+     0,
+     "a model beside the trained one: reference, reward=MODEL, reference,sharded"},
+    {ScenarioKey::evaluation,
+     "/workload/evaluation",
+     "--evaluation",
+     "",
+     ScenarioType::text_or_object,
+     "",
+     0,
+     0,
+     "the Trainer's evaluation: loss, logits, or {\"logits\":{\"batch_size\":8}}"},
     {ScenarioKey::deepspeed_version,
      "/software/deepspeed",
      "--deepspeed",
@@ -329,6 +356,15 @@ const std::array<ScenarioKeyInfo, kScenarioKeyCount> kScenarioKeys = {{
      0,
      0,
      "transformers version"},
+    {ScenarioKey::trl_version,
+     "/software/trl",
+     "--trl",
+     "",
+     ScenarioType::text,
+     "",
+     0,
+     0,
+     "TRL version"},
 }};
 
 const ScenarioKeyInfo& info(ScenarioKey key) {
@@ -464,6 +500,8 @@ Json parse_flag(const ScenarioKeyInfo& key, std::string_view text, const std::st
     if (error == std::errc() && end == text.data() + text.size()) value = Json(number);
   } else if (key.type == ScenarioType::boolean) {
     if (const auto on = parse_switch(text)) value = Json(*on);
+  } else if (key.type == ScenarioType::objects) {
+    value = objects_of_flag(text, "command line " + pointer);
   } else if (key.type == ScenarioType::text_or_object && text.substr(0, 1) == "{") {
     JsonDocument document = parse_json(text, "command line " + pointer);
     std::vector<Diagnostic> problems = duplicate_key_problems(document);

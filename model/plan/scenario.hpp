@@ -50,13 +50,17 @@ enum class ScenarioKey {
   sequence_parallel,
   dataset,
   lengths,
+  trainer,
+  models,
+  evaluation,
   deepspeed_version,
   torch_version,
   transformers_version,
+  trl_version,
 };
 
 inline constexpr std::size_t kScenarioKeyCount =
-    static_cast<std::size_t>(ScenarioKey::transformers_version) + 1;
+    static_cast<std::size_t>(ScenarioKey::trl_version) + 1;
 
 enum class ScenarioType {
   text,            // a string
@@ -65,6 +69,7 @@ enum class ScenarioType {
   tokens,          // the same, also written 4k
   boolean,         //
   choice,          // one of `choices`
+  objects,         // an array of objects; by flags: one flag an object (models_of_flag)
 };
 
 struct ScenarioKeyInfo {

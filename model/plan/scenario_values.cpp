@@ -97,7 +97,54 @@ std::optional<Json> checked_method(const Json& value, Diagnostic& problem) {
   return Json::object({{std::string(*meant), value.members()[0].second}});
 }
 
+bool is_list_of_objects(const Json& value) {
+  return value.is_array() && std::all_of(value.items().begin(),
+                                         value.items().end(),
+                                         [](const Json& item) { return item.is_object(); });
+}
+
+// "reference", "reward=skywork-8b,cpu": the part before the first comma names the role and the
+// model, those behind it how it is kept or in which format.
+Json object_of_words(std::string_view text) {
+  Json object = Json::object();
+  const std::string_view first = text.substr(0, text.find(','));
+  const std::size_t equals = first.find('=');
+  object["role"] = std::string(first.substr(0, equals));
+  if (equals != std::string_view::npos) object["model"] = std::string(first.substr(equals + 1));
+  text.remove_prefix(std::min(first.size() + 1, text.size()));
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    const bool format = word == "bf16" || word == "fp16" || word == "fp32";
+    object[format ? "dtype" : "placement"] = std::string(word);
+  }
+  return object;
+}
+
 }  // namespace
+
+Json objects_of_flag(std::string_view text, const std::string& file) {
+  Json list = Json::array();
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (!line.starts_with('{') && !line.starts_with('[')) {
+      list.push_back(object_of_words(line));
+      continue;
+    }
+    JsonDocument document = parse_json(std::string(line), file);
+    std::vector<Diagnostic> problems = duplicate_key_problems(document);
+    if (!problems.empty()) throw InputError(std::move(problems));
+    if (!document.root.is_array()) {
+      list.push_back(std::move(document.root));
+      continue;
+    }
+    for (const Json& item : document.root.items()) {
+      list.push_back(item.is_string() ? object_of_words(item.as_string()) : item);
+    }
+  }
+  return list;
+}
 
 std::optional<Json> checked(const ScenarioKeyInfo& key, const Json& value, Diagnostic& problem) {
   problem.got = value.describe();
@@ -138,6 +185,10 @@ std::optional<Json> checked(const ScenarioKeyInfo& key, const Json& value, Diagn
       return std::nullopt;
     case ScenarioType::choice:
       return checked_choice(key, value, problem);
+    case ScenarioType::objects:
+      if (is_list_of_objects(value)) return value;
+      problem.expected = "an array of objects such as {\"role\": \"reference\"}";
+      return std::nullopt;
   }
   return std::nullopt;
 }

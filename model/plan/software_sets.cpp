@@ -23,6 +23,7 @@ struct SoftwareTable {
   std::vector<std::pair<std::string, Version>> first;  // by model type
   std::vector<OwnCode> own_code;
   std::vector<SoftwareReleases> compared;
+  std::vector<std::pair<Version, Version>> trl;  // from a transformers on, the newest first
 };
 
 // Our own file: anything unexpected is a programmer's error.
@@ -95,6 +96,9 @@ SoftwareTable read_table() {
                               version_of(member(row, "torch")),
                               version_of(member(row, "transformers"))});
   }
+  for (const Json& row : member(root, "trl").items()) {
+    table.trl.emplace_back(version_of(member(row, "transformers")), version_of(member(row, "trl")));
+  }
   return table;
 }
 
@@ -156,6 +160,13 @@ std::optional<Version> first_transformers(const Model& model) {
     if (type == model.model_type) return release;
   }
   return std::nullopt;
+}
+
+Version usual_trl(const Version& transformers) {
+  for (const auto& [since, trl] : table().trl) {
+    if (transformers >= since) return trl;
+  }
+  return table().trl.back().second;
 }
 
 std::vector<std::string> software_conflicts(const Model& model,

@@ -69,6 +69,10 @@ std::vector<std::string> software_conflicts(const Model& model,
                                             const Gpu& gpu,
                                             const SoftwareReleases& releases);
 
+// The TRL that is taken for a release of transformers where nobody says one: each asks for a
+// transformers of its time (Requires-Dist of its METADATA).
+Version usual_trl(const Version& transformers);
+
 // What the user said of releases.
 struct SoftwareSaid {
   std::optional<Version> deepspeed;

@@ -5,6 +5,7 @@
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/engine/partition.hpp"
 #include "model/predict/module_walk.hpp"
+#include "model/predict/run_phases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -176,6 +177,11 @@ GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph, int mi
   driver.micro_step(nullptr);  // records the trace
   driver.optimizer_step(timeline.brought_in_step);
   for (int before = 0; before < micro_step; ++before) driver.micro_step(nullptr);
+  // A step that begins with a generation has no trace until its first micro-step is over.
+  if (generates_itself(plan) && plan.workload.gradient_accumulation_steps == 1) {
+    FetchLog log;
+    coordinator.invalidate(log);
+  }
   driver.micro_step(&fold);
   timeline.after = fold.now();
   return timeline;

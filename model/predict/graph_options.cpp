@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "model/implementations/loss_chunks.hpp"
+#include "model/plan/beside.hpp"
+#include "model/plan/trainer.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -45,12 +48,45 @@ bool has_padded_rows(const Workload& workload) {
          (workload.dataset->padding == Padding::longest && !alone);
 }
 
+// What its trainer reads of the logits, by TRL's release.
+ScoreOptions score_options(const Plan& plan) {
+  ScoreOptions scores;
+  if (plan.trainer == nullptr || !plan.trainer->scores_tokens()) return scores;
+  const Software& software = plan.software;
+  scores.code = software.trl_acts(ReleaseRule::trl_scores_in_chunks)   ? TokenScores::chunks
+                : software.trl_acts(ReleaseRule::trl_scores_in_kernel) ? TokenScores::kernel
+                : software.trl_acts(ReleaseRule::trl_scores_by_rows)   ? TokenScores::rows
+                                                                       : TokenScores::whole;
+  // Of whole logits only GRPO asks for so many (logits_to_keep).
+  const TrainerSettings& trainer = *plan.trainer;
+  const std::int64_t prompt = trainer.prompt_length;
+  if (trainer.generates()) {
+    scores.tokens = trainer.generation.completion_length;
+  } else if (prompt > 0) {
+    scores.tokens = std::max<std::int64_t>(1, plan.workload.sequence_length - prompt);
+  }
+  scores.holds_outputs = !trainer.generates();
+  const bool dpo = trainer.kind == TrainerKind::dpo;
+  scores.copies_shifted = dpo && software.trl_acts(ReleaseRule::trl_copies_shifted_logits);
+  // Beside the logits of the reference, where one runs.
+  const bool last = plan.inference || plan.beside == nullptr || plan.beside->passes.empty();
+  const bool whole = scores.code != TokenScores::chunks;
+  scores.measures_entropy =
+      last && whole && software.trl_acts(ReleaseRule::trl_rewrites_dpo) && !trainer.generates();
+  // KTOTrainer selects the logits of chosen and of rejected rows, for the log: a copy of all.
+  if (trainer.kind == TrainerKind::kto && scores.measures_entropy) scores.copies_shifted = true;
+  return scores;
+}
+
 }  // namespace
 
 GraphOptions graph_options(const Plan& plan) {
   const Workload& workload = plan.workload;
   GraphOptions options;
   options.micro_batch = workload.micro_batch_size;
+  if (plan.trainer != nullptr) options.micro_batch *= plan.trainer->rows();
+  options.scores = score_options(plan);
+  options.adapters_off = plan.adapters_off;
   options.sequence_length = workload.sequence_length;
   options.sequence_parallel = workload.sequence_parallel;
   options.dtype = plan.engine.model_dtype;
@@ -67,7 +103,10 @@ GraphOptions graph_options(const Plan& plan) {
   const ComputeCapability& capability = plan.cluster.gpu.compute_capability;
   options.compute_capability = capability.major * 10 + capability.minor;
   options.card = reduction_card(plan, options.compute_capability);
-  options.mask = has_padded_rows(workload) ? MaskKind::padded : MaskKind::none;
+  // A chosen and a rejected answer are seldom equally long, nor are prompts and what is generated.
+  const bool pairs =
+      plan.trainer != nullptr && (plan.trainer->rows() > 1 || plan.trainer->generates());
+  options.mask = has_padded_rows(workload) || pairs ? MaskKind::padded : MaskKind::none;
   options.fused_loss = workload.fused_loss;
   options.tiled_mlp = workload.tiled_mlp;
   options.use_cache = workload.use_cache;

@@ -1,5 +1,6 @@
 #include "model/predict/io_checkpoint.hpp"
 
+#include "model/predict/io_run_phases.hpp"
 #include "model/predict/io_step_result.hpp"
 
 namespace zeroplan {
@@ -61,6 +62,7 @@ Json step_document(const Plan& plan, const StepResult& result, const CheckpointO
   Json document = to_json(result);
   const auto checkpoint = predict_checkpoint(plan, options);
   document["checkpoint"] = checkpoint ? to_json(*checkpoint) : Json();
+  if (const auto run = run_phases(plan, result)) add_run_phases(*run, document);
   return document;
 }
 

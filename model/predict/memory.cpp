@@ -7,6 +7,7 @@
 #include "model/cost/coefficients.hpp"
 #include "model/cost/context_memory.hpp"
 #include "model/engine/buffers.hpp"
+#include "model/predict/beside_memory.hpp"
 #include "model/predict/host_memory.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/predict/torch_memory.hpp"
@@ -246,6 +247,11 @@ MemoryPrediction predict_memory(const Plan& plan, const StepWork& work) {
     at(phase(outside_windows), MemoryCategory::parameters) += work.graph.buffers;
   }
   gpu.static_allocated = memory.window.between_steps;
+  BesideMemory beside;
+  if (plan.beside != nullptr) {
+    beside = beside_memory(plan);
+    add_beside(plan, work, beside, gpu);
+  }
   close_totals(plan, outside, memory.deferred, gpu);
   prediction.spread =
       spread_of(plan, outside, memory.deferred, quantization_sd(plan.engine, work, gpu), gpu);
@@ -253,6 +259,9 @@ MemoryPrediction predict_memory(const Plan& plan, const StepWork& work) {
   prediction.gpu_needed = gpu.peak_total - memory.deferred;
   predict_host(
       plan, memory.buffers, memory.outside, checkpoints_on_host(plan, work.graph), prediction);
+  const Bytes others = beside.host * plan.cluster.gpus_per_node();
+  prediction.host.pinned += others;
+  prediction.host.peak += others;
   if (plan.engine.stage == 3 && !plan.engine.embedded &&
       plan.engine.offload_parameter.device == OffloadDevice::nvme) {
     prediction.weights_pool = swap_pool_use(plan, work.graph, plan.engine);

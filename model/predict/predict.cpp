@@ -8,6 +8,7 @@
 
 #include "model/cost/coefficients.hpp"
 #include "model/predict/gather_timeline.hpp"
+#include "model/predict/inference_time.hpp"
 #include "model/predict/job_time.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/memory_intervals.hpp"
@@ -111,6 +112,7 @@ StepResult predict_ranks(const Plan& plan, const Ranks& ranks, const PredictOpti
   const StepPrediction step =
       options.likeliest_alone ? StepPrediction{ranks.likeliest_time(), 0.0} : ranks.time();
   result.step = step.time;
+  add_inference_time(plan, result.step);
   if (!options.likeliest_alone) add_networks(plan, ranks, result);
   judge(plan, memory, gpu_verdict(memory, options), options, result);
   take_memory_intervals(plan, memory, false, result);

@@ -7,6 +7,7 @@
 #include "model/cost/host_time.hpp"
 #include "model/cost/optimizer_time.hpp"
 #include "model/engine/optimizer_step.hpp"
+#include "model/plan/trainer.hpp"
 #include "model/predict/step_time.hpp"
 
 namespace zeroplan {
@@ -52,7 +53,9 @@ void fill_rates(const Plan& plan, StepTime& step) {
   const Workload& workload = plan.workload;
   const double sequences = static_cast<double>(workload.micro_batch_size) *
                            static_cast<double>(workload.gradient_accumulation_steps);
-  const double tokens = sequences * static_cast<double>(workload.sequence_length);
+  // A sample of DPO is two sequences.
+  const std::int64_t rows = plan.trainer == nullptr ? 1 : plan.trainer->rows();
+  const double tokens = sequences * static_cast<double>(rows * workload.sequence_length);
   const double seconds = step.total.seconds();
   const double ranks = static_cast<double>(plan.degrees.data);
   step.samples_per_second = sequences * ranks / seconds;

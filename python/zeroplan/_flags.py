@@ -71,10 +71,17 @@ class RunFlags(TypedDict, total=False):
     """{"samples": 20000, "epochs": 3, "mean_tokens": 512, "padding": "longest"}."""
     lengths: Union[File, List[int]]
     """Tokens of each sample, or a file of them."""
+    trainer: Union[str, Dict[str, Any]]
+    """TRL's: sft, dpo, kto, grpo, ppo, or {"dpo": {"precompute_reference": True}}."""
+    beside: Union[str, List[Union[str, Dict[str, Any]]]]
+    """Models beside the trained one: "reference,sharded", or [{"role": "reward", "model": "..."}]."""
+    evaluation: Union[str, Dict[str, Any]]
+    """loss, logits, or {"logits": {"batch_size": 8}}."""
     deepspeed: str
     """Release: "0.19.6"."""
     torch: str
     transformers: str
+    trl: str
     confidence: float
     """Probability that a fit must have (0.95)."""
 

@@ -31,6 +31,7 @@ DdpWriter::DdpWriter(const Plan& plan, const StepWork& work, std::span<const Mod
 }
 
 RankProgram DdpWriter::write() {
+  if (plan_.beside != nullptr) beside_.emplace(plan_, writer_, communicators_);
   write_initialisation();
   // The second step begins with new buckets (Reducer::rebuild_buckets).
   const std::size_t first_steps = std::max<std::size_t>(
@@ -39,6 +40,7 @@ RankProgram DdpWriter::write() {
     rank_.first_steps.push_back(write_step(i == 0, graphs_.varied() > 0));
   }
   graphs_.select(0);
+  if (beside_) beside_->keep_asleep();
   rank_.steady = write_step(false);
   return std::move(rank_);
 }
@@ -49,6 +51,7 @@ RankProgram DdpWriter::write() {
 void DdpWriter::write_initialisation() {
   const std::size_t begin = writer_.position();
   writer_.mark(Phase::load);
+  if (beside_) beside_->hold_weights();
   const std::vector<Bytes> states = load_module();
   writer_.mark(Phase::init);
   if (config_.ranks > 1) synchronize(states);
@@ -163,7 +166,16 @@ Section DdpWriter::write_micro_step(int micro_step, bool rebuilds) {
   for (Bucket& bucket : buckets_) bucket.missing = bucket.content.parameters.size();
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
   graphs_.current().begin_micro_batch();
-  for (const PassStep& pass : graphs_.current().passes()) write_pass(pass);
+  if (beside_ && micro_step == 0) beside_->begin_step();
+  if (beside_) beside_->write_passes(PassMoment::before_forward, graphs_.current());
+  bool ran_forward = false;
+  for (const PassStep& pass : graphs_.current().passes()) {
+    if (beside_ && !ran_forward && !in_forward_phase(pass.pass)) {
+      ran_forward = true;
+      beside_->write_passes(PassMoment::after_forward, graphs_.current());
+    }
+    write_pass(pass);
+  }
   // Autocast's copies that no backward pass has taken: of weights that are not trained.
   for (ParameterSlots& slots : slots_) drop_cast(slots);
   graphs_.current().release_loss();

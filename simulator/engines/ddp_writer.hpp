@@ -12,6 +12,7 @@
 #include "model/plan/plan.hpp"
 #include "model/predict/step_work.hpp"
 #include "model/predict/torch_memory.hpp"
+#include "simulator/engines/beside_writer.hpp"
 #include "simulator/engines/communicators.hpp"
 #include "simulator/engines/graph_writers.hpp"
 #include "simulator/engines/rank_program.hpp"
@@ -74,6 +75,7 @@ class DdpWriter {
   TaskTable tasks_;
   GraphWriters graphs_;
   Communicators communicators_;
+  std::optional<BesideWriter> beside_;  // other models of the process
   CollectiveGroup group_;
   std::vector<Bucket> buckets_;
   std::vector<ParameterSlots> slots_;  // by parameter

@@ -205,6 +205,10 @@ void DeepSpeedWriter::write_initialisation() {
   const std::size_t begin = writer_.position();
   const OptimizerWrapper wrapper = optimizer_wrapper(config_);
   const bool real = !config_.embedded;  // DeepSpeed's own code
+  if (beside_) {                        // the trainer prepares them before it trains
+    writer_.mark(Phase::load);
+    beside_->hold_weights();
+  }
   if (real && wrapper == OptimizerWrapper::zero12) {
     write_flattening(
         flattens_on_gpu(config_, plan_.engine_parameters, plan_.cluster.gpu.memory.value));

@@ -6,6 +6,7 @@
 #include "model/engine/optimizer_step.hpp"
 #include "model/engine/swapping.hpp"
 #include "model/implementations/embedded_memory.hpp"
+#include "model/predict/run_phases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -123,6 +124,7 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan,
 // --- the run
 
 RankProgram DeepSpeedWriter::write() {
+  if (plan_.beside != nullptr) beside_.emplace(plan_, writer_, communicators_);
   write_initialisation();
   // Stage 3 records its trace in the first step; the second is the first with persistent weights
   // resident (fetch_step.hpp). Elsewhere optimizer states appear in the first.
@@ -133,6 +135,7 @@ RankProgram DeepSpeedWriter::write() {
     rank_.first_steps.push_back(write_step(i == 0, graphs_.varied() > 0));
   }
   graphs_.select(0);
+  if (beside_) beside_->keep_asleep();
   rank_.steady = write_step(false);
   // Of the communicators, the one whose members' programs may differ: partitions cut through
   // parameters in stages 1 and 2 alone. Ulysses' and tensor-parallel peers are taken to keep up.
@@ -169,11 +172,18 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
   writer_.mark(Phase::forward);
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
   graph().begin_micro_batch();
+  if (beside_ && micro_step == 0) begin_step_beside();
+  write_passes_beside(PassMoment::before_forward);
   if (coordinator_) {
     coordinator_->begin_micro_step(log_);
     write_fetches();
   }
+  bool ran_forward = false;
   for (std::size_t i = 0; i < graph().passes().size(); ++i) {
+    if (!ran_forward && !in_forward_phase(graph().passes()[i].pass)) {
+      ran_forward = true;
+      write_passes_beside(PassMoment::after_forward);
+    }
     pass_ = static_cast<std::int32_t>(i);
     write_pass(graph().passes()[i]);
   }
@@ -228,6 +238,34 @@ void DeepSpeedWriter::begin_backward(int micro_step) {
   owned_ready_ = false;
   backward_began_ = false;
   reducer_.begin_backward(micro_step);
+}
+
+// Generation gathers the weights without the hooks of stage 3, which are put back behind it,
+// without a trace (TRL models/utils.py add_hooks).
+void DeepSpeedWriter::begin_step_beside() {
+  beside_->begin_step();
+  if (!coordinator_ || !generates_itself(plan_)) return;
+  coordinator_->invalidate(log_);
+  write_fetches();
+}
+
+// A trainer's forward passes without gradients. Those over the trained model's own weights run
+// under its coordinator, which takes each for the beginning of a step (parameter_offload.py
+// _start_of_forward_hook: reset_step).
+void DeepSpeedWriter::write_passes_beside(PassMoment moment) {
+  if (!beside_) return;
+  OwnEngine own;
+  if (coordinator_) {
+    const auto on_module = [this](const ModuleStep& step) { module_step(step); };
+    if (moment == PassMoment::after_forward) walk_->leave(FetchPass::forward, on_module);
+    pass_ = -1;
+    own.begin = [this] {
+      coordinator_->begin_micro_step(log_);
+      write_fetches();
+    };
+    own.step = on_module;
+  }
+  beside_->write_passes(moment, graph(), own);
 }
 
 // What the step of a group finds and makes. Stages 1 and 2 drop the gradients once the last group's

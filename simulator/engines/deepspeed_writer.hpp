@@ -29,6 +29,7 @@
 #include "model/predict/module_walk.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/predict/step_work.hpp"
+#include "simulator/engines/beside_writer.hpp"
 #include "simulator/engines/communicators.hpp"
 #include "simulator/engines/graph_writers.hpp"
 #include "simulator/engines/rank_program.hpp"
@@ -96,6 +97,8 @@ class DeepSpeedWriter {
   Section write_micro_step(int micro_step);
   Section write_pipeline();
   void begin_backward(int micro_step);
+  void write_passes_beside(PassMoment moment);
+  void begin_step_beside();
   Section write_optimizer_step(bool first);
   void write_pass(const PassStep& pass);
   void allocate_buffers(BufferLifetime lifetime);
@@ -180,6 +183,7 @@ class DeepSpeedWriter {
   GraphWriter& graph() { return graphs_.current(); }
   const GraphWriter& graph() const { return graphs_.current(); }
   Communicators communicators_;
+  std::optional<BesideWriter> beside_;  // other models of the process
 
   StreamId reduce_ = kComputeStream;
   StreamId gather_ = kComputeStream;

@@ -65,6 +65,7 @@ FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work, std::span<const M
 }
 
 RankProgram FsdpWriter::write() {
+  if (plan_.beside != nullptr) beside_.emplace(plan_, writer_, communicators_);
   write_initialisation();
   const std::size_t first_steps = std::max<std::size_t>(
       1, steps_of_varied(graphs_.varied(), config_.gradient_accumulation_steps));
@@ -72,6 +73,7 @@ RankProgram FsdpWriter::write() {
     rank_.first_steps.push_back(write_step(i == 0, graphs_.varied() > 0));
   }
   graphs_.select(0);
+  if (beside_) beside_->keep_asleep();
   rank_.steady = write_step(false);
   return std::move(rank_);
 }
@@ -79,6 +81,7 @@ RankProgram FsdpWriter::write() {
 void FsdpWriter::write_initialisation() {
   const std::size_t begin = writer_.position();
   writer_.mark(Phase::load);
+  if (beside_) beside_->hold_weights();
   writer_.mark(Phase::init);
   writer_.allocate(writer_.new_slot(), work_.graph.buffers, kParameters, kComputeStream);
   // The root is wrapped last. What the pieces leave in the allocator's cache is reserved from here
@@ -181,6 +184,9 @@ Section FsdpWriter::write_micro_step(int micro_step) {
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
   if (micro_step == 0 && !by_parameter()) drop_gradients();
   graphs_.current().begin_micro_batch();
+  ran_forward_ = false;
+  if (beside_ && micro_step == 0) beside_->begin_step();
+  if (beside_) beside_->write_passes(PassMoment::before_forward, graphs_.current());
   if (micro_step == 0 && rank_.first_steps.empty() && !by_parameter()) measure_gathered();
   const bool reduces = config_.reduces_every_micro_step || boundary;
   const auto events = fsdp_micro_step(config_, fsdp_.units, fsdp_.visits, boundary);
@@ -305,6 +311,10 @@ void FsdpWriter::compute(const FsdpEvent& event) {
   for (; next_pass_ < graphs_.current().passes().size(); ++next_pass_) {
     const PassStep& pass = graphs_.current().passes()[next_pass_];
     const bool between = pass.pass == Pass::drop_outputs;
+    if (beside_ && !ran_forward_ && !in_forward_phase(pass.pass)) {
+      ran_forward_ = true;
+      beside_->write_passes(PassMoment::after_forward, graphs_.current());
+    }
     const bool belongs =
         in_forward_phase(pass.pass) != event.backward &&
         fsdp_.unit_of_instance[static_cast<std::size_t>(pass.instance)] == event.unit;

@@ -13,6 +13,7 @@
 #include "model/predict/fsdp_work.hpp"
 #include "model/predict/step_work.hpp"
 #include "model/predict/torch_memory.hpp"
+#include "simulator/engines/beside_writer.hpp"
 #include "simulator/engines/communicators.hpp"
 #include "simulator/engines/graph_writers.hpp"
 #include "simulator/engines/rank_program.hpp"
@@ -109,6 +110,7 @@ class FsdpWriter {
   TaskTable tasks_;
   GraphWriters graphs_;
   Communicators communicators_;
+  std::optional<BesideWriter> beside_;  // other models of the process
   StreamId unshard_ = kComputeStream;
   StreamId prepare_ = kComputeStream;  // what is gathered is cast, or brought from the host
   StreamId reduce_ = kComputeStream;
@@ -120,6 +122,7 @@ class FsdpWriter {
   std::vector<bool> buffer_held_;
   std::size_t next_pass_ = 0;
   bool backward_began_ = false;
+  bool ran_forward_ = false;                    // and so have the passes of other models behind it
   std::vector<std::vector<Adapter>> adapters_;  // by block and module
   EventIndex adapter_ready_ = -1;
 };

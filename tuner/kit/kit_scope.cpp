@@ -60,6 +60,9 @@ std::vector<std::string> beyond_kit(const Plan& plan) {
   if (work.method == Method::qlora) {
     reasons.emplace_back("weights in four bits need bitsandbytes' loading and storage dtype");
   }
+  if (plan.trainer != nullptr || plan.beside != nullptr) {
+    reasons.emplace_back("a trainer with other models beside the trained one, which is TRL's");
+  }
   if (!work.lora.sub_targets.empty()) reasons.emplace_back("adapters on parts of a projection");
   add_parallel(plan, reasons);
   if (starts_with_accelerate(plan)) add_torch_engine(plan, reasons);

@@ -243,7 +243,11 @@ def main():
     torch.manual_seed(0)
     with open(sys.argv[1]) as file:
         run = Run(json.load(file))
-    if run.workload["frontend"] == "hf-trainer":
+    if run.workload.get("trainer", "sft") != "sft":
+        import train_trl
+
+        train_trl.train(run)
+    elif run.workload["frontend"] == "hf-trainer":
         run.trainer()
     elif run.engine == "deepspeed":
         run.deepspeed()

@@ -1,0 +1,94 @@
+#include "cli/from/trainer_meaning.hpp"
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include "cli/from/setting_roles.hpp"
+
+namespace zeroplan::from {
+namespace {
+
+constexpr std::array<std::string_view, 3> kKinds = {"dpo", "kto", "grpo"};
+
+std::string kind_of(const Setting& setting) {
+  std::string text = text_of(setting.value);
+  if (setting.name == "script") text = std::filesystem::path(text).stem().string();
+  for (const std::string_view kind : kKinds) {
+    if (text == kind) return text;
+  }
+  return "";
+}
+
+enum class Kind { text, number, count, on };
+struct Row {
+  std::string_view theirs, ours;
+  Kind kind;
+  bool generates;  // an argument of grpo alone
+};
+// trl/trainer/dpo_config.py, kto_config.py, grpo_config.py of 1.16.0.
+constexpr std::array kRows = {
+    Row{"precompute_ref_log_probs", "precompute_reference", Kind::on, false},
+    Row{"beta", "beta", Kind::number, false},
+    Row{"num_generations", "completions", Kind::count, true},
+    Row{"steps_per_generation", "generation_batches", Kind::count, true},
+    Row{"ds3_gather_for_generation", "gathers_model", Kind::on, true},
+    Row{"vllm_gpu_memory_utilization", "memory_share", Kind::number, true},
+    Row{"vllm_enable_sleep_mode", "sleeps", Kind::on, true},
+    Row{"vllm_tensor_parallel_size", "generation_tensor_parallel", Kind::count, true},
+};
+
+Json number_of(const Json& value) {
+  if (value.is_number()) return value;
+  try {
+    return Json(std::stod(text_of(value)));
+  } catch (const std::exception&) {
+    return value;  // refused where the scenario is resolved
+  }
+}
+
+}  // namespace
+
+bool TrainerMeaning::read(const Setting& setting) {
+  if (setting.name == "trl" || setting.name == "script") {
+    const std::string kind = kind_of(setting);
+    if (!kind.empty()) kind_ = kind;
+    return !kind.empty();
+  }
+  if (setting.name == "max_prompt_length") prompt_ = count_of(setting.value);
+  if (setting.name == "max_completion_length") completion_ = count_of(setting.value);
+  if (setting.name == "use_vllm") vllm_ = is_on(setting.value);
+  if (setting.name == "vllm_mode") vllm_mode_ = text_of(setting.value);
+  for (const Row& row : kRows) {
+    if (setting.name != row.theirs) continue;
+    if (row.generates && kind_ != "grpo") return true;  // no other trainer reads it
+    const std::string ours(row.ours);
+    if (row.kind == Kind::on) settings_[ours] = is_on(setting.value);
+    if (row.kind == Kind::count) settings_[ours] = count_of(setting.value);
+    if (row.kind == Kind::number) settings_[ours] = number_of(setting.value);
+    return true;
+  }
+  return setting.name == "max_prompt_length" || setting.name == "max_completion_length" ||
+         setting.name == "use_vllm" || setting.name == "vllm_mode";
+}
+
+Json TrainerMeaning::trainer() const {
+  if (kind_.empty()) return {};
+  Json settings = settings_;
+  if (kind_ == "grpo") {
+    settings.erase("precompute_reference");
+    if (!completion_.is_null()) settings["completion_length"] = completion_;
+    if (vllm_) settings["generation"] = vllm_mode_ == "server" ? "server" : "colocated";
+  }
+  return Json::object({{kind_, settings}});
+}
+
+// grpo_config.py: prompts of 512 tokens and completions of 256 where nobody says.
+Json TrainerMeaning::sequence_length() const {
+  if (kind_ != "grpo" || (prompt_.is_null() && completion_.is_null())) return {};
+  constexpr std::int64_t kPrompt = 512, kCompletion = 256;
+  return Json((prompt_.is_null() ? kPrompt : prompt_.as_integer()) +
+              (completion_.is_null() ? kCompletion : completion_.as_integer()));
+}
+
+}  // namespace zeroplan::from

@@ -1,0 +1,31 @@
+// TRL's trainers of preferences and rewards: `trl dpo …`, its example scripts dpo.py, kto.py and
+// grpo.py, and their arguments.
+#pragma once
+
+#include <string>
+
+#include "cli/from/settings.hpp"
+#include "model/json.hpp"
+
+namespace zeroplan::from {
+
+class TrainerMeaning {
+ public:
+  // Whether the setting is one of theirs; a name that other trainers have (beta) only counts
+  // where one of these runs.
+  bool read(const Setting& setting);
+
+  // `trainer` of a scenario (docs/contract.md section 1); null where none of them runs.
+  Json trainer() const;
+  // Prompt and completion together; null where grpo's are not said.
+  Json sequence_length() const;
+
+ private:
+  std::string kind_;
+  Json settings_ = Json::object();
+  Json prompt_, completion_;
+  bool vllm_ = false;
+  std::string vllm_mode_;
+};
+
+}  // namespace zeroplan::from

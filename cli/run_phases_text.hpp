@@ -1,0 +1,12 @@
+// Memory by phase and the models beside the trained one, as text.
+#pragma once
+
+#include <string>
+
+#include "model/predict/run_phases.hpp"
+
+namespace zeroplan {
+
+std::string run_phases_text(const RunPhases& run);
+
+}  // namespace zeroplan

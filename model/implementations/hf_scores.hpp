@@ -1,0 +1,13 @@
+// [B3] Losses of TRL's trainers, which read log-probabilities of tokens (GraphOptions::scores).
+#pragma once
+
+#include "model/implementations/hf_common.hpp"
+
+namespace zeroplan::hf {
+
+// From all logits (b, s, V): TokenScores whole, rows and kernel.
+Tensor scored_logits_loss(Tape& t, const Context& c, const Tensor& logits);
+// From hidden states (b, s, h) and the head's weight (V, h): TokenScores chunks.
+Tensor scored_tiles_loss(Tape& t, const Context& c, const Tensor& hidden, const Tensor& weight);
+
+}  // namespace zeroplan::hf

@@ -1,0 +1,55 @@
+// The models beside the trained one on its GPUs (docs/contract.md section 1, `workload.models`),
+// and the forward passes without gradients that a trainer makes with them and with the trained
+// model.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/enum_names.hpp"
+#include "model/plan/plan.hpp"
+
+namespace zeroplan {
+
+enum class ModelRole { reference, reward, critic, teacher };
+inline constexpr EnumNames<ModelRole, 4> kModelRoleNames{
+    {"reference", "reward", "critic", "teacher"}};
+
+enum class Placement {
+  replicated,      // whole on every GPU
+  sharded,         // ZeRO-3 or FSDP, as the trained model's engine does it
+  cpu,             // the same with its weights in host memory
+  policy_weights,  // none of its own: the trained model with its adapters switched off
+};
+inline constexpr EnumNames<Placement, 4> kPlacementNames{
+    {"replicated", "sharded", "cpu", "policy_weights"}};
+
+struct BesideModel {
+  ModelRole role = ModelRole::reference;
+  std::string name;  // as it was said; empty: a copy of the trained model
+  Placement placement = Placement::replicated;
+  // Its engine: the trained model's with every parameter frozen, under its own stage and offload.
+  // Graphs of it have no backward pass.
+  std::shared_ptr<const Plan> plan;
+};
+
+// When a trainer makes a forward pass without gradients.
+enum class PassMoment {
+  before_forward,  // of the trained model, in every micro-step
+  after_forward    // the same, while the trained model's activations are there
+};
+
+struct InferencePass {
+  PassMoment moment = PassMoment::after_forward;
+  std::shared_ptr<const Plan> plan;  // whose model runs
+  int model = -1;                    // index into BesideModels::models; -1: the trained model's
+                                     // weights, run by its own engine
+};
+
+struct BesideModels {
+  std::vector<BesideModel> models;
+  std::vector<InferencePass> passes;  // in their order
+};
+
+}  // namespace zeroplan

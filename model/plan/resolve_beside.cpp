@@ -1,0 +1,285 @@
+// `models` of a scenario and what a trainer brings: the models beside the trained one, their
+// engines and the forward passes without gradients.
+//
+// Sources: TRL 1.16.0 trainer/dpo_trainer.py and kto_trainer.py (_compute_loss), models/utils.py
+// (prepare_deepspeed, prepare_fsdp).
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/families/hf_config.hpp"
+#include "model/known_names.hpp"
+#include "model/plan/beside.hpp"
+#include "model/plan/resolver.hpp"
+#include "model/plan/trainer.hpp"
+
+namespace zeroplan {
+namespace {
+
+// One object of `models`.
+struct SaidModel {
+  Origin origin;
+  ModelRole role = ModelRole::reference;
+  const Json* model = nullptr;
+  std::optional<Placement> placement;
+  std::optional<Precision> dtype;
+  const Json* ds_config = nullptr;
+};
+
+template <typename Enum, std::size_t N>
+std::optional<Enum> read_name(Resolver& r,
+                              const Origin& origin,
+                              const Json& value,
+                              const EnumNames<Enum, N>& names,
+                              std::string_view expected) {
+  const auto found =
+      value.is_string() ? find(names, std::string_view(value.as_string())) : std::optional<Enum>();
+  if (!found) r.problem(origin, "one of " + std::string(expected), value.describe());
+  return found;
+}
+
+SaidModel read_object(Resolver& r, const Origin& origin, const Json& object) {
+  SaidModel said{origin};
+  constexpr std::string_view kKeys[] = {"role", "model", "placement", "dtype", "ds_config"};
+  for (const auto& [key, value] : object.members()) {
+    const Origin at{origin.file, origin.pointer + "/" + std::string(pointer_token(key))};
+    if (key == "role") {
+      const auto role =
+          read_name(r, at, value, kModelRoleNames, "reference, reward, critic, teacher");
+      said.role = role.value_or(ModelRole::reference);
+    } else if (key == "model") {
+      said.model = &value;
+    } else if (key == "placement") {
+      said.placement = read_name(r, at, value, kPlacementNames, "replicated, sharded, cpu");
+    } else if (key == "dtype") {
+      said.dtype = read_name(r, at, value, kPrecisionNames, "bf16, fp16, fp32");
+    } else if (key == "ds_config") {
+      said.ds_config = &value;
+    } else if (r.problems.size() < kMostProblems) {
+      r.problem(
+          at, "a key of a model beside the trained one", in_quotes(key), did_you_mean(key, kKeys));
+    }
+  }
+  if (object.find("role") == nullptr) {
+    r.problem(origin, "a role: reference, reward, critic, teacher", "none");
+  }
+  return said;
+}
+
+std::vector<SaidModel> read_models(Resolver& r) {
+  std::vector<SaidModel> models;
+  const Said* said = r.scenario.find(ScenarioKey::models);
+  if (said == nullptr) return models;
+  for (std::size_t i = 0; i < said->value.items().size(); ++i) {
+    const Origin origin{said->origin.file, said->origin.pointer + "/" + std::to_string(i)};
+    models.push_back(read_object(r, origin, said->value.items()[i]));
+  }
+  return models;
+}
+
+bool needs_reference(const TrainerSettings& trainer) {
+  if (trainer.kind == TrainerKind::dpo || trainer.kind == TrainerKind::kto) {
+    return !trainer.precompute_reference;
+  }
+  return trainer.beta > 0.0;
+}
+
+// What its trainer makes where nobody says a reference.
+void add_reference(const Plan& plan, std::vector<SaidModel>& models) {
+  if (plan.trainer == nullptr || !needs_reference(*plan.trainer)) return;
+  const bool said = std::any_of(models.begin(), models.end(), [](const SaidModel& model) {
+    return model.role == ModelRole::reference;
+  });
+  if (said) return;
+  SaidModel reference;
+  if (plan.workload.method != Method::full) reference.placement = Placement::policy_weights;
+  models.insert(models.begin(), reference);
+}
+
+std::shared_ptr<const Model> frozen(const Model& model) {
+  Model copy = model;
+  for (Parameter& parameter : copy.parameters) parameter.trainable = false;
+  return std::make_shared<const Model>(std::move(copy));
+}
+
+// The trained model's plan as that of passes without gradients.
+Plan without_gradients(const Plan& policy) {
+  Plan plan = policy;
+  plan.inference = true;
+  plan.beside = nullptr;
+  plan.model = frozen(*policy.model);
+  plan.workload.activation_checkpointing = ActivationCheckpointing::none;
+  plan.workload.activation_offload = ActivationOffload::none;
+  plan.workload.outputs_held = false;
+  plan.workload.use_cache = false;
+  return plan;
+}
+
+Placement usual_placement(const Plan& policy) {
+  if (runs_deepspeed(policy.workload)) {
+    if (policy.engine.stage < 3) return Placement::replicated;
+    const bool offloads = policy.engine.offload_parameter.device != OffloadDevice::none;
+    return offloads ? Placement::cpu : Placement::sharded;
+  }
+  return policy.workload.engine == TrainingEngine::fsdp ? Placement::sharded
+                                                        : Placement::replicated;
+}
+
+// Whether an engine of DeepSpeed, FSDP or none can hold weights like this.
+void check_placement(Resolver& r, const SaidModel& said, Placement placement) {
+  const Origin at{said.origin.file, said.origin.pointer + "/placement"};
+  const TrainingEngine engine = r.plan.workload.engine;
+  const bool deepspeed = runs_deepspeed(r.plan.workload);
+  if (placement == Placement::cpu && !deepspeed) {
+    r.problem(at, "replicated or sharded: weights in host memory are DeepSpeed's", "cpu");
+  }
+  if (placement == Placement::sharded && engine == TrainingEngine::ddp) {
+    r.problem(at, "replicated: DDP shards nothing", "sharded");
+  }
+  if (placement == Placement::policy_weights && r.plan.workload.method == Method::full) {
+    r.problem(
+        at, "replicated, sharded or cpu: there are no adapters to switch off", "policy_weights");
+  }
+}
+
+void set_dtype(Resolver& r, const SaidModel& said, Plan& plan) {
+  if (!said.dtype) return;
+  const DType dtype = dtype_of(*said.dtype);
+  if (runs_deepspeed(plan.workload) && dtype != plan.engine.model_dtype) {
+    r.problem({said.origin.file, said.origin.pointer + "/dtype"},
+              "the trained model's format: DeepSpeed casts every model to that of its ds_config",
+              std::string(name(kPrecisionNames, *said.dtype)));
+  }
+  plan.ddp.weight_dtype = dtype;
+  plan.fsdp.storage_dtype = dtype;
+}
+
+// prepare_deepspeed: the trained model's file without optimizer and scheduler, at stage 3 or 0; or
+// a file of its own.
+void set_deepspeed(const SaidModel& said, Placement placement, Plan& plan) {
+  if (said.ds_config != nullptr) {
+    plan.ds_config = read_ds_config_of(
+        {*said.ds_config, {said.origin.file, said.origin.pointer + "/ds_config"}});
+    plan.ds_config.set(Knob::train_micro_batch_size_per_gpu, plan.workload.micro_batch_size);
+  }
+  const bool stage3 = placement != Placement::replicated;
+  plan.ds_config.set(Knob::zero_stage, std::int64_t{stage3 ? 3 : 0});
+  plan.workload.gradient_accumulation_steps = 1;
+  plan.engine = engine_config(plan);
+  plan.engine.offload_optimizer = {};
+  plan.engine.gradient_accumulation_steps = 1;
+  if (placement == Placement::cpu) {
+    plan.engine.offload_parameter.device = OffloadDevice::cpu;
+  } else if (said.placement == Placement::sharded) {
+    plan.engine.offload_parameter.device = OffloadDevice::none;
+  }
+}
+
+// An engine of its own around `model`.
+std::shared_ptr<const Plan> own_engine(Resolver& r,
+                                       const SaidModel& said,
+                                       const std::shared_ptr<const Model>& model,
+                                       Placement placement) {
+  Plan plan = without_gradients(r.plan);
+  plan.model = plan.whole_model = plan.tensor_model = frozen(*model);
+  plan.workload.method = Method::full;
+  plan.workload.lora = {};
+  if (runs_deepspeed(plan.workload)) set_deepspeed(said, placement, plan);
+  plan.ddp.ranks = 1;
+  plan.ddp.gradient_accumulation_steps = plan.fsdp.gradient_accumulation_steps = 1;
+  set_dtype(r, said, plan);
+  plan.engine_parameters = engine_parameters(plan);
+  plan.wrapped_block = wrapped_blocks(*plan.model);
+  return std::make_shared<const Plan>(std::move(plan));
+}
+
+std::shared_ptr<const Model> model_of(const SaidModel& said,
+                                      const std::shared_ptr<const Model>& base) {
+  if (said.model == nullptr) return base;
+  const std::string pointer = said.origin.pointer + "/model";
+  return std::make_shared<const Model>(
+      load_model(*said.model, said.origin.file, pointer, ExpertLayout::modules));
+}
+
+BesideModel make_beside(Resolver& r,
+                        const SaidModel& said,
+                        const std::shared_ptr<const Model>& base) {
+  BesideModel beside;
+  beside.role = said.role;
+  beside.placement = said.placement.value_or(usual_placement(r.plan));
+  if (said.placement) check_placement(r, said, beside.placement);
+  if (said.model != nullptr && said.model->is_string()) beside.name = said.model->as_string();
+  if (beside.placement == Placement::policy_weights) {
+    Plan plan = without_gradients(r.plan);
+    plan.adapters_off = true;
+    beside.plan = std::make_shared<const Plan>(std::move(plan));
+  } else {
+    beside.plan = own_engine(r, said, model_of(said, base), beside.placement);
+  }
+  return beside;
+}
+
+// What a trainer's loss runs without gradients, in its order.
+std::vector<InferencePass> passes_of(const Plan& policy, const std::vector<BesideModel>& models) {
+  std::vector<InferencePass> passes;
+  const TrainerSettings* trainer = policy.trainer.get();
+  const bool mismatched =
+      trainer != nullptr && trainer->kind == TrainerKind::kto && trainer->compares_mismatched;
+  if (mismatched) {
+    passes.push_back(
+        {PassMoment::before_forward, std::make_shared<const Plan>(without_gradients(policy)), -1});
+  }
+  const bool in_step = trainer == nullptr || !trainer->generates();
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    const bool own = models[i].placement != Placement::policy_weights;
+    // What is generated is scored by the others as many rows at a time as a micro-batch has.
+    const InferencePass pass{in_step ? PassMoment::after_forward : PassMoment::before_forward,
+                             models[i].plan,
+                             own ? static_cast<int>(i) : -1};
+    if (mismatched && models[i].role == ModelRole::reference) passes.push_back(pass);
+    passes.push_back(pass);
+  }
+  return passes;
+}
+
+void say(Resolver& r, const BesideModel& beside) {
+  const std::string role(name(kModelRoleNames, beside.role));
+  const std::string what =
+      beside.placement == Placement::policy_weights
+          ? "the trained model with its adapters switched off"
+          : (beside.name.empty() ? "a frozen copy of the model" : beside.name) + ", " +
+                std::string(name(kPlacementNames, beside.placement));
+  r.assume(role + ": " + what);
+}
+
+}  // namespace
+
+void resolve_beside(Resolver& r, const std::shared_ptr<const Model>& base) {
+  std::vector<SaidModel> said = read_models(r);
+  add_reference(r.plan, said);
+  if (!r.problems.empty()) return;
+  if (said.empty() && r.plan.trainer == nullptr) return;
+  const Degrees& degrees = r.plan.degrees;
+  if (degrees.tensor > 1 || degrees.pipeline > 1 || degrees.sequence > 1) {
+    r.not_modelled(said.empty() ? ScenarioKey::trainer : ScenarioKey::models,
+                   "several models with tensor, pipeline or sequence parallelism");
+    return;
+  }
+  if (r.plan.workload.engine == TrainingEngine::embedded) {
+    r.not_modelled(ScenarioKey::models, "a second model in the embedded runtime");
+    return;
+  }
+  BesideModels beside;
+  for (const SaidModel& model : said) {
+    beside.models.push_back(make_beside(r, model, base));
+    say(r, beside.models.back());
+  }
+  if (!r.problems.empty()) return;
+  beside.passes = passes_of(r.plan, beside.models);
+  r.plan.beside = std::make_shared<const BesideModels>(std::move(beside));
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,233 @@
+// `trainer` and `evaluation` of a scenario: which of TRL's trainers runs, and its settings that
+// count for memory and time.
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "model/known_names.hpp"
+#include "model/plan/resolver.hpp"
+#include "model/plan/software_sets.hpp"
+#include "model/plan/trainer.hpp"
+
+namespace zeroplan {
+namespace {
+
+constexpr std::int64_t kMostTokens = 1LL << 24;
+constexpr std::int64_t kMostCount = 1LL << 30;
+
+// One of the objects, by its keys.
+class SettingsReader {
+ public:
+  SettingsReader(Resolver& resolver, const Json& object, Origin origin)
+      : r_(resolver), object_(object), origin_(std::move(origin)) {}
+
+  void refuse_others(std::span<const std::string_view> known) {
+    for (const auto& [key, value] : object_.members()) {
+      if (r_.problems.size() >= kMostProblems) return;
+      if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+      r_.problem(at(key), "a key of these settings", in_quotes(key), did_you_mean(key, known));
+    }
+  }
+  void read(std::string_view key, bool& value) {
+    const Json* said = object_.find(key);
+    if (said == nullptr) return;
+    if (said->is_boolean()) {
+      value = said->as_boolean();
+    } else {
+      r_.problem(at(key), "true or false", said->describe());
+    }
+  }
+  void read(std::string_view key, std::int64_t& value, std::int64_t least, std::int64_t most) {
+    const Json* said = object_.find(key);
+    if (said == nullptr) return;
+    if (said->is_integer() && said->as_integer() >= least && said->as_integer() <= most) {
+      value = said->as_integer();
+      return;
+    }
+    r_.problem(at(key),
+               "a whole number from " + std::to_string(least) + " to " + std::to_string(most),
+               said->describe());
+  }
+  void read(std::string_view key, double& value, double least, double most) {
+    const Json* said = object_.find(key);
+    if (said == nullptr) return;
+    if (said->is_number() && said->as_number() >= least && said->as_number() <= most) {
+      value = said->as_number();
+      return;
+    }
+    r_.problem(at(key),
+               "a number from " + Json(least).dump() + " to " + Json(most).dump(),
+               said->describe());
+  }
+  template <typename Enum, std::size_t N>
+  void read(std::string_view key, Enum& value, const EnumNames<Enum, N>& names) {
+    const Json* said = object_.find(key);
+    if (said == nullptr) return;
+    const auto found = said->is_string() ? find(names, std::string_view(said->as_string()))
+                                         : std::optional<Enum>();
+    if (found) {
+      value = *found;
+      return;
+    }
+    std::string expected;
+    for (const std::string_view name : names.names) {
+      expected += (expected.empty() ? "" : ", ") + std::string(name);
+    }
+    r_.problem(at(key), "one of " + expected, said->describe());
+  }
+
+ private:
+  Origin at(std::string_view key) const {
+    return {origin_.file, origin_.pointer + "/" + std::string(pointer_token(key))};
+  }
+
+  Resolver& r_;
+  const Json& object_;
+  Origin origin_;
+};
+
+// A name, or an object of one member: the name and what is said of it.
+struct NamedSettings {
+  std::string name;
+  const Json* settings = nullptr;
+};
+NamedSettings named_settings(const Json& value) {
+  if (value.is_string()) return {value.as_string(), nullptr};
+  if (value.members().size() != 1 || !value.members()[0].second.is_object()) return {};
+  return {value.members()[0].first, &value.members()[0].second};
+}
+
+void read_preferences(SettingsReader& reader, TrainerSettings& trainer) {
+  constexpr std::string_view kDpo[] = {"precompute_reference", "prompt_length", "beta"};
+  constexpr std::string_view kKto[] = {
+      "precompute_reference", "prompt_length", "beta", "compares_mismatched"};
+  const bool kto = trainer.kind == TrainerKind::kto;
+  reader.refuse_others(kto ? std::span<const std::string_view>(kKto)
+                           : std::span<const std::string_view>(kDpo));
+  reader.read("precompute_reference", trainer.precompute_reference);
+  reader.read("compares_mismatched", trainer.compares_mismatched);
+}
+
+void read_generation(SettingsReader& reader, TrainerSettings& trainer) {
+  constexpr std::string_view kKeys[] = {"prompt_length",
+                                        "beta",
+                                        "completion_length",
+                                        "completions",
+                                        "generation_batches",
+                                        "generation",
+                                        "gathers_model",
+                                        "memory_share",
+                                        "sleeps",
+                                        "generation_tensor_parallel"};
+  reader.refuse_others(kKeys);
+  GenerationSettings& generation = trainer.generation;
+  reader.read("completion_length", generation.completion_length, 1, kMostTokens);
+  reader.read("completions", generation.completions, 1, kMostCount);
+  reader.read("generation_batches", generation.batches, 1, kMostCount);
+  reader.read("generation", generation.by, kGenerationByNames);
+  reader.read("gathers_model", generation.gathers_model);
+  reader.read("memory_share", generation.memory_share, 0.01, 0.99);
+  reader.read("sleeps", generation.sleeps);
+  reader.read("generation_tensor_parallel", generation.tensor_parallel, 1, 1024);
+}
+
+// TRL's own defaults (trainer/grpo_config.py of 1.16.0: beta 0; ppo_config.py: kl_coef 0.05).
+TrainerSettings settings_of(TrainerKind kind) {
+  TrainerSettings trainer;
+  trainer.kind = kind;
+  if (kind == TrainerKind::grpo) trainer.beta = 0.0;
+  if (kind == TrainerKind::ppo) trainer.beta = 0.05;
+  if (kind == TrainerKind::ppo) trainer.generation.completions = 1;
+  return trainer;
+}
+
+void take_trl(Resolver& r) {
+  Software& software = r.plan.software;
+  const auto said = r.text(ScenarioKey::trl_version);
+  const Version usual = usual_trl(software.transformers);
+  software.trl = usual;
+  if (!said) {
+    r.assume("software: TRL " + to_string(usual));
+    return;
+  }
+  const auto parsed = parse_version(*said);
+  if (!parsed) {
+    r.problem(r.origin(ScenarioKey::trl_version),
+              "a version such as " + to_string(usual),
+              in_quotes(*said));
+  }
+  software.trl = parsed.value_or(usual);
+}
+
+void check_trainer(Resolver& r, TrainerKind kind) {
+  const Workload& workload = r.plan.workload;
+  const std::string trainer(name(kTrainerKindNames, kind));
+  if (kind == TrainerKind::ppo) {
+    r.not_modelled(ScenarioKey::trainer, "ppo, whose critic is trained by the policy's own engine");
+  }
+  if (workload.engine == TrainingEngine::embedded) {
+    r.not_modelled(ScenarioKey::trainer, trainer + " in the embedded runtime");
+  }
+  if (workload.frontend != Frontend::hf_trainer) {
+    r.problem(r.origin(ScenarioKey::frontend),
+              "hf-trainer: " + trainer + " is a trainer of TRL",
+              std::string(name(kFrontendNames, workload.frontend)));
+  }
+}
+
+}  // namespace
+
+void resolve_trainer(Resolver& r) {
+  const Said* said = r.scenario.find(ScenarioKey::trainer);
+  if (said == nullptr) return;
+  const NamedSettings named = named_settings(said->value);
+  const auto kind = find(kTrainerKindNames, std::string_view(named.name));
+  if (!kind) {
+    r.problem(
+        said->origin, "sft, dpo, kto, grpo, ppo, or {\"dpo\": {...}}", said->value.describe());
+    return;
+  }
+  if (*kind == TrainerKind::sft)
+    return;  // the Trainer's step, or SFTTrainer's: the model's own loss
+  check_trainer(r, *kind);
+  take_trl(r);
+  TrainerSettings trainer = settings_of(*kind);
+  if (named.settings != nullptr) {
+    SettingsReader reader(
+        r, *named.settings, {said->origin.file, said->origin.pointer + "/" + named.name});
+    reader.read("beta", trainer.beta, 0.0, 1e6);
+    reader.read("prompt_length", trainer.prompt_length, 0, kMostTokens);
+    if (trainer.generates()) {
+      read_generation(reader, trainer);
+    } else {
+      read_preferences(reader, trainer);
+    }
+  }
+  r.plan.trainer = std::make_shared<const TrainerSettings>(trainer);
+}
+
+void resolve_evaluation(Resolver& r) {
+  const Said* said = r.scenario.find(ScenarioKey::evaluation);
+  if (said == nullptr) return;
+  const NamedSettings named = named_settings(said->value);
+  EvaluationSettings evaluation;
+  evaluation.keeps_logits = named.name == "logits";
+  if (named.name != "loss" && named.name != "logits") {
+    r.problem(
+        said->origin, "loss, logits, or {\"logits\": {\"batch_size\": 8}}", said->value.describe());
+    return;
+  }
+  if (named.settings != nullptr) {
+    constexpr std::string_view kKeys[] = {"batch_size", "accumulation_steps", "samples"};
+    SettingsReader reader(
+        r, *named.settings, {said->origin.file, said->origin.pointer + "/" + named.name});
+    reader.refuse_others(kKeys);
+    reader.read("batch_size", evaluation.batch_size, 1, kMostCount);
+    reader.read("accumulation_steps", evaluation.accumulation_steps, 1, kMostCount);
+    reader.read("samples", evaluation.samples, 1, kMostCount);
+  }
+  r.plan.evaluation = std::make_shared<const EvaluationSettings>(evaluation);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,56 @@
+// The settings of a trainer that runs several models: TRL's DPOTrainer, KTOTrainer, GRPOTrainer and
+// PPOTrainer (docs/contract.md section 1, `workload.trainer`), and the evaluation of any Trainer.
+// Lengths in tokens, batch sizes in sequences per GPU.
+#pragma once
+
+#include <cstdint>
+
+#include "model/enum_names.hpp"
+
+namespace zeroplan {
+
+enum class TrainerKind { sft, dpo, kto, grpo, ppo };
+inline constexpr EnumNames<TrainerKind, 5> kTrainerKindNames{{"sft", "dpo", "kto", "grpo", "ppo"}};
+
+// Who generates the completions of grpo and ppo.
+enum class GenerationBy {
+  trainer,    // the model's own generate() in the training process
+  colocated,  // a vLLM engine on the training GPUs
+  server      // a vLLM server on other GPUs
+};
+inline constexpr EnumNames<GenerationBy, 3> kGenerationByNames{{"trainer", "colocated", "server"}};
+
+struct GenerationSettings {
+  GenerationBy by = GenerationBy::trainer;
+  std::int64_t completion_length = 256;  // max_completion_length
+  std::int64_t completions = 8;          // num_generations: of one prompt
+  std::int64_t batches = 0;  // steps_per_generation: micro-batches from one generation; 0: a step's
+  bool gathers_model = true;         // ds3_gather_for_generation
+  double memory_share = 0.3;         // vllm_gpu_memory_utilization, of the card
+  bool sleeps = false;               // vllm_enable_sleep_mode
+  std::int64_t tensor_parallel = 1;  // vllm_tensor_parallel_size
+};
+
+struct TrainerSettings {
+  TrainerKind kind = TrainerKind::sft;
+  bool precompute_reference = false;  // precompute_ref_log_probs: no reference while training
+  bool compares_mismatched = true;    // KTO's loss "kto" scores mismatched completions, too
+  double beta = 0.1;                  // 0 under grpo: no reference
+  std::int64_t prompt_length = 0;     // of the sequence; the rest is the completion
+  GenerationSettings generation;
+
+  // Rows of the forward pass for each sample of the micro-batch: chosen and rejected.
+  std::int64_t rows() const { return kind == TrainerKind::dpo ? 2 : 1; }
+  // Its loss reads log-probabilities of tokens, not the cross entropy of the model.
+  bool scores_tokens() const { return kind != TrainerKind::sft; }
+  bool generates() const { return kind == TrainerKind::grpo || kind == TrainerKind::ppo; }
+};
+
+struct EvaluationSettings {
+  bool keeps_logits = false;    // prediction_loss_only false: predictions are the model's logits
+  std::int64_t batch_size = 8;  // per_device_eval_batch_size
+  std::int64_t accumulation_steps = 0;  // eval_accumulation_steps; 0: all batches stay on the GPU
+  std::int64_t samples = 0;             // of the evaluation data; 0: not said
+};
+
+}  // namespace zeroplan

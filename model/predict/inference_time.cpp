@@ -1,0 +1,33 @@
+#include "model/predict/inference_time.hpp"
+
+#include "model/plan/beside.hpp"
+#include "model/predict/predict_work.hpp"
+#include "model/predict/step_time.hpp"
+#include "model/predict/step_traffic.hpp"
+
+namespace zeroplan {
+
+Seconds inference_seconds(const Plan& plan) {
+  const StepWork work = step_work(plan);
+  const StepTraffic traffic = step_traffic(plan, work);
+  return step_time(plan, work.graph, traffic).forward;
+}
+
+void add_inference_time(const Plan& policy, StepTime& step) {
+  if (policy.beside == nullptr) return;
+  Seconds passes;
+  for (const InferencePass& pass : policy.beside->passes) {
+    passes = passes + inference_seconds(*pass.plan);
+  }
+  passes = passes * static_cast<double>(policy.workload.gradient_accumulation_steps);
+  const double slower = step.total / (step.total + passes);
+  step.forward = step.forward + passes;
+  step.total = step.total + passes;
+  step.upper_bound = step.upper_bound + passes;
+  step.tokens_per_second_per_gpu *= slower;
+  step.samples_per_second *= slower;
+  step.model_flops_per_gpu = step.model_flops_per_gpu * slower;
+  step.mfu *= slower;
+}
+
+}  // namespace zeroplan

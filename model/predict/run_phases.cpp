@@ -1,0 +1,328 @@
+// Sources: TRL 1.16.0 trainer/grpo_trainer.py, generation/vllm_generation.py, models/utils.py
+// (unwrap_model_for_generation, prepare_deepspeed); transformers 5.17 generation/utils.py _sample,
+// cache_utils.py DynamicLayer.update, trainer.py evaluation_loop, trainer_pt_utils.py
+// EvalLoopContainer.
+#include "model/predict/run_phases.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "model/engine/partition.hpp"
+#include "model/plan/trainer.hpp"
+#include "model/predict/beside_memory.hpp"
+#include "model/predict/inference_time.hpp"
+
+namespace zeroplan {
+namespace {
+
+bool is_stage3(const Plan& plan) { return runs_deepspeed(plan.workload) && plan.engine.stage == 3; }
+
+DType weight_dtype(const Plan& plan) {
+  if (plan.workload.engine == TrainingEngine::ddp) return plan.ddp.weight_dtype;
+  if (plan.workload.engine == TrainingEngine::fsdp) return plan.fsdp.compute_dtype;
+  return plan.engine.model_dtype;
+}
+
+Bytes whole_weights(const Plan& plan) {
+  Elements elements;
+  for (const EngineParameter& parameter : plan.engine_parameters) elements += parameter.numel;
+  return elements * weight_dtype(plan);
+}
+
+Bytes largest_weight(const Plan& plan) {
+  Elements largest;
+  for (const EngineParameter& parameter : plan.engine_parameters) {
+    largest = std::max(largest, parameter.numel);
+  }
+  return largest * weight_dtype(plan);
+}
+
+bool has_server(const Plan& plan) {
+  return plan.trainer != nullptr && plan.trainer->generates() &&
+         plan.trainer->generation.by != GenerationBy::trainer;
+}
+
+RunPhase training_step(const Plan& plan, const StepResult& result) {
+  RunPhase phase;
+  Bytes peak;
+  for (const Phase which : {Phase::forward, Phase::backward, Phase::step}) {
+    // A generation stands in the forward phase of the simulation.
+    if (which == Phase::forward && plan.trainer != nullptr && plan.trainer->generates()) continue;
+    const CategoryBytes& bytes = result.gpu.by_phase[static_cast<std::size_t>(which)];
+    peak = std::max(peak, sum(bytes));
+  }
+  phase.allocated = peak;
+  phase.parts.push_back({"activations, gradients and copies", peak - result.gpu.static_allocated});
+  return phase;
+}
+
+// Passes within the training step are part of its forward phase.
+std::vector<RunPhase> inference_phases(const Plan& plan, const StepResult& result) {
+  std::vector<RunPhase> phases;
+  if (plan.beside == nullptr) return phases;
+  for (const InferencePass& pass : plan.beside->passes) {
+    RunPhase phase;
+    phase.kind = RunPhaseKind::inference;
+    phase.of =
+        pass.model < 0
+            ? (pass.plan->adapters_off ? "reference" : "")
+            : std::string(name(kModelRoleNames,
+                               plan.beside->models[static_cast<std::size_t>(pass.model)].role));
+    const bool seen = std::any_of(
+        phases.begin(), phases.end(), [&](const RunPhase& other) { return other.of == phase.of; });
+    if (seen) continue;
+    const Bytes rise = sum(inference_rise(*pass.plan));
+    phase.parts.push_back({"activations, logits and gathered weights", rise});
+    phase.allocated = result.gpu.static_allocated + rise;
+    if (pass.moment == PassMoment::after_forward) {
+      const Bytes forward = sum(result.gpu.by_phase[static_cast<std::size_t>(Phase::forward)]);
+      phase.parts.push_back({"what the trained model's forward pass has saved",
+                             std::max(Bytes::zero(), forward - phase.allocated)});
+      phase.allocated = std::max(phase.allocated, forward);
+    }
+    phases.push_back(std::move(phase));
+  }
+  return phases;
+}
+
+void add_generation(const Plan& plan, const StepResult& result, std::vector<RunPhase>& phases) {
+  if (plan.trainer == nullptr || !plan.trainer->generates()) return;
+  const GenerationSettings& settings = plan.trainer->generation;
+  RunPhase phase;
+  phase.kind = RunPhaseKind::generation;
+  if (settings.by == GenerationBy::trainer) {
+    const GenerationMemory memory = generation_memory(plan);
+    if (memory.gathered > Bytes::zero())
+      phase.parts.push_back({"gathered weights", memory.gathered});
+    phase.parts.push_back({"keys and values", memory.cache + memory.grown});
+    phase.parts.push_back({"logits of a token", memory.logits});
+    phase.allocated = result.gpu.static_allocated + memory.sum();
+    phases.push_back(std::move(phase));
+    return;
+  }
+  if (settings.by == GenerationBy::colocated) {
+    phase.parts.push_back({"vLLM: weights, keys and values", server_share(plan)});
+    // Without sleep it is there between steps, too.
+    phase.allocated = result.gpu.static_allocated;
+    if (settings.sleeps) phase.allocated = phase.allocated + server_share(plan);
+    phases.push_back(phase);
+  }
+  // One weight after the other is gathered and copied; with adapters all at once, to merge them.
+  RunPhase synchronisation;
+  synchronisation.kind = RunPhaseKind::synchronisation;
+  const bool adapters = plan.workload.method != Method::full;
+  const Bytes gathered = !is_stage3(plan) && plan.workload.engine != TrainingEngine::fsdp
+                             ? Bytes::zero()
+                             : (adapters ? whole_weights(plan) : largest_weight(plan));
+  synchronisation.parts.push_back({"gathered weights", gathered});
+  Bytes awake;
+  if (settings.sleeps && settings.by == GenerationBy::colocated) {
+    awake = whole_weights(plan) / settings.tensor_parallel;  // wake_up(tags=["weights"])
+    synchronisation.parts.push_back({"vLLM: weights", awake});
+  }
+  synchronisation.allocated = result.gpu.static_allocated + gathered + awake;
+  phases.push_back(std::move(synchronisation));
+}
+
+// The trained model on batches of its own, without gradients.
+Plan evaluation_plan(const Plan& plan) {
+  Plan evaluated = plan;
+  evaluated.beside = nullptr;
+  evaluated.inference = true;
+  Model frozen = *plan.model;
+  for (Parameter& parameter : frozen.parameters) parameter.trainable = false;
+  evaluated.model = std::make_shared<const Model>(std::move(frozen));
+  evaluated.workload.micro_batch_size = plan.evaluation->batch_size;
+  evaluated.workload.activation_checkpointing = ActivationCheckpointing::none;
+  return evaluated;
+}
+
+// Logits of all ranks are gathered on each GPU, in fp32 where accelerate's autocast returned them,
+// and joined to those before: the old, the new and both together for a moment.
+Bytes kept_logits(const Plan& plan, std::int64_t& batches) {
+  const EvaluationSettings& evaluation = *plan.evaluation;
+  const std::int64_t world = plan.degrees.data;
+  const std::int64_t all =
+      evaluation.samples > 0 ? ceil_div(evaluation.samples, evaluation.batch_size * world) : 1;
+  batches = evaluation.accumulation_steps > 0 ? std::min(all, evaluation.accumulation_steps) : all;
+  const bool autocast = !runs_deepspeed(plan.workload) && weight_dtype(plan) == DType::fp32;
+  const Elements batch = Elements::of(detail::checked_product(
+      detail::checked_product(evaluation.batch_size * world, plan.workload.sequence_length),
+      plan.model->shape.vocabulary));
+  return batch * (autocast ? DType::fp32 : plan.engine.model_dtype) * batches * 2;
+}
+
+void add_evaluation(const Plan& plan, const StepResult& result, std::vector<RunPhase>& phases) {
+  if (plan.evaluation == nullptr) return;
+  RunPhase phase;
+  phase.kind = RunPhaseKind::evaluation;
+  const Bytes rise = sum(inference_rise(evaluation_plan(plan)));
+  phase.parts.push_back({"activations, logits and gathered weights", rise});
+  phase.allocated = result.gpu.static_allocated + rise;
+  if (plan.evaluation->keeps_logits) {
+    std::int64_t batches = 1;
+    const Bytes kept = kept_logits(plan, batches);
+    phase.parts.push_back({fmt::format("logits of {} batches of all ranks", batches), kept});
+    phase.allocated = phase.allocated + kept;
+  }
+  phases.push_back(std::move(phase));
+}
+
+std::vector<ModelShare> shares_of(const Plan& plan) {
+  std::vector<ModelShare> shares;
+  if (plan.beside == nullptr) return shares;
+  for (const BesideModel& model : plan.beside->models) {
+    ModelShare share;
+    share.role = model.role;
+    share.name = model.name;
+    share.placement = model.placement;
+    for (const Parameter& parameter : model.plan->model->parameters) {
+      share.parameters += parameter.numel;
+    }
+    if (model.placement != Placement::policy_weights) {
+      const BesideWeights weights = weights_between_passes(*model.plan);
+      share.gpu = weights.gpu;
+      share.host = weights.host * plan.cluster.gpus_per_node();
+    }
+    share.forward = inference_seconds(*model.plan);
+    shares.push_back(std::move(share));
+  }
+  return shares;
+}
+
+// Passes of a model in an optimizer step.
+double passes_of_step(const Plan& plan, int model) {
+  const auto count = std::count_if(plan.beside->passes.begin(),
+                                   plan.beside->passes.end(),
+                                   [&](const InferencePass& pass) { return pass.model == model; });
+  return static_cast<double>(count * plan.workload.gradient_accumulation_steps);
+}
+
+void add_choices_of_models(const Plan& plan, std::vector<MemoryChoice>& choices) {
+  if (plan.beside == nullptr) return;
+  for (std::size_t i = 0; i < plan.beside->models.size(); ++i) {
+    const BesideModel& model = plan.beside->models[i];
+    if (model.placement == Placement::policy_weights) continue;
+    const std::string role(name(kModelRoleNames, model.role));
+    const Bytes held = weights_between_passes(*model.plan).gpu;
+    const Seconds now = inference_seconds(*model.plan);
+    const double passes = passes_of_step(plan, static_cast<int>(i));
+    const auto moved = [&](const std::string& what, const Plan& other) {
+      const Bytes left = weights_between_passes(other).gpu;
+      if (left >= held) return;
+      const Seconds more = inference_seconds(other) - now;
+      choices.push_back({what, held - left, std::max(Seconds(), more) * passes});
+    };
+    if (!runs_deepspeed(plan.workload)) continue;
+    Plan other = *model.plan;
+    if (model.placement == Placement::replicated) {
+      other.engine.stage = 3;
+      moved("shard the " + role + ": ZeRO stage 3, at which TRL shards it too", other);
+    }
+    other.engine.stage = 3;
+    other.engine.offload_parameter.device = OffloadDevice::cpu;
+    moved("keep the " + role + " in host memory: offload_param of its ds_config", other);
+  }
+}
+
+void add_other_choices(const Plan& plan,
+                       const StepResult& result,
+                       std::vector<MemoryChoice>& choices) {
+  const TrainerSettings* trainer = plan.trainer.get();
+  const bool preferences = trainer != nullptr && !trainer->generates();
+  if (preferences && plan.beside != nullptr && !plan.beside->models.empty()) {
+    Bytes weights;
+    for (const BesideModel& model : plan.beside->models) {
+      if (model.role == ModelRole::reference && model.placement != Placement::policy_weights) {
+        weights += weights_between_passes(*model.plan).gpu;
+      }
+    }
+    if (weights > Bytes::zero()) {
+      choices.push_back(
+          {"precompute_ref_log_probs: the reference scores all samples once, before "
+           "the training",
+           weights,
+           Seconds()});
+    }
+  }
+  if (has_server(plan) && !trainer->generation.sleeps && server_share(plan) > Bytes::zero()) {
+    choices.push_back({"vllm_enable_sleep_mode: vLLM gives its memory back while the model trains",
+                       server_share(plan),
+                       std::nullopt});
+  }
+  const bool on_gpu = runs_deepspeed(plan.workload) && plan.engine.stage > 0 &&
+                      plan.engine.offload_optimizer.device == OffloadDevice::none;
+  const Bytes states = at(result.gpu.by_phase[static_cast<std::size_t>(Phase::step)],
+                          MemoryCategory::optimizer_states);
+  if (on_gpu && states > Bytes::zero()) {
+    choices.push_back(
+        {"keep the optimizer in host memory: offload_optimizer", states, std::nullopt});
+  }
+}
+
+}  // namespace
+
+bool generates_itself(const Plan& plan) {
+  return plan.trainer != nullptr && plan.trainer->generates() &&
+         plan.trainer->generation.by == GenerationBy::trainer;
+}
+
+Bytes server_share(const Plan& plan) {
+  if (!has_server(plan) || plan.trainer->generation.by != GenerationBy::colocated) {
+    return Bytes::zero();
+  }
+  return Bytes::nearest(static_cast<double>(plan.cluster.gpu.memory.value.count()) *
+                        plan.trainer->generation.memory_share);
+}
+
+GenerationMemory generation_memory(const Plan& plan) {
+  const GenerationSettings& settings = plan.trainer->generation;
+  const TransformerShape& shape = plan.model->shape;
+  GenerationMemory memory;
+  const bool cut = is_stage3(plan) || plan.workload.engine == TrainingEngine::fsdp;
+  if (cut && settings.gathers_model) {
+    for (const EngineParameter& parameter : plan.engine_parameters) {
+      const int ranks = std::max(1, partition_ranks(plan.engine));
+      memory.gathered += partitioned_numel(parameter.numel, ranks) * ranks * weight_dtype(plan);
+    }
+  }
+  const std::int64_t batches =
+      settings.batches > 0 ? settings.batches : plan.workload.gradient_accumulation_steps;
+  const std::int64_t rows = detail::checked_product(plan.workload.micro_batch_size, batches);
+  const DType computed = plan.engine.model_dtype;
+  const Elements layer = Elements::of(
+      detail::checked_product(detail::checked_product(rows, plan.workload.sequence_length),
+                              2 * shape.kv_heads * shape.head_dim));
+  memory.cache = layer * computed * shape.layers;
+  memory.grown = layer * computed;
+  // logits[:, -1].to(float32), its softmax, both kept while the token is drawn.
+  const Elements words = Elements::of(detail::checked_product(rows, shape.vocabulary));
+  memory.logits = words * computed + words * DType::fp32 * 2;
+  return memory;
+}
+
+std::optional<RunPhases> run_phases(const Plan& plan, const StepResult& result) {
+  if (plan.beside == nullptr && plan.evaluation == nullptr && plan.trainer == nullptr) {
+    return std::nullopt;
+  }
+  RunPhases run;
+  run.models = shares_of(plan);
+  run.phases.push_back(training_step(plan, result));
+  for (RunPhase& phase : inference_phases(plan, result)) run.phases.push_back(std::move(phase));
+  add_generation(plan, result, run.phases);
+  add_evaluation(plan, result, run.phases);
+  const auto most = std::max_element(
+      run.phases.begin(), run.phases.end(), [](const RunPhase& a, const RunPhase& b) {
+        return a.allocated < b.allocated;
+      });
+  run.peak = static_cast<std::size_t>(most - run.phases.begin());
+  add_choices_of_models(plan, run.choices);
+  add_other_choices(plan, result, run.choices);
+  std::stable_sort(run.choices.begin(),
+                   run.choices.end(),
+                   [](const MemoryChoice& a, const MemoryChoice& b) { return a.freed > b.freed; });
+  return run;
+}
+
+}  // namespace zeroplan

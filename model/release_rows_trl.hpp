@@ -1,0 +1,50 @@
+// Rows of the table of releases: TRL. In the order of ReleaseRule (releases.hpp).
+#pragma once
+
+#include <array>
+
+#include "model/releases.hpp"
+
+namespace zeroplan::release_tables {
+
+inline constexpr std::array kTrlRows{
+    ReleaseRow{ReleaseRule::trl_rewrites_dpo,
+               Package::trl,
+               {0, 29, 0},
+               {},
+               "DPOTrainer holds the model's outputs until its loss is returned, and measures the "
+               "entropy of the logits",
+               "trl/trainer/dpo_trainer.py:_compute_loss of 0.29.0; concatenated_forward of 0.28"},
+    ReleaseRow{ReleaseRule::trl_copies_shifted_logits,
+               Package::trl,
+               {0, 29, 0},
+               {1, 6, 0},
+               "DPOTrainer makes a contiguous copy of the logits without the last position",
+               "trl/trainer/dpo_trainer.py:_compute_loss of 0.29.0 and 1.5.0"},
+    ReleaseRow{ReleaseRule::trl_scores_by_rows,
+               Package::trl,
+               {0, 13, 0},
+               {1, 14, 0},
+               "log-probabilities of tokens are taken row by row, in the logits' format",
+               "trl/trainer/utils.py:selective_log_softmax"},
+    ReleaseRow{ReleaseRule::trl_scores_in_kernel,
+               Package::trl,
+               {1, 14, 0},
+               {1, 15, 0},
+               "one Triton kernel reads the logits and leaves a number a token",
+               "trl/trainer/utils.py:selective_log_softmax_and_entropy of 1.14.0"},
+    ReleaseRow{ReleaseRule::trl_scores_in_chunks,
+               Package::trl,
+               {1, 15, 0},
+               {},
+               "logits exist in tiles of 4,096 tokens and 32,768 words alone, of completions only",
+               "trl/kernels/chunked_logprob.py, trl/trainer/utils.py:add_fused_lm_head of 1.15.0"},
+    ReleaseRow{ReleaseRule::trl_checkpoints_by_default,
+               Package::trl,
+               {0, 22, 0},
+               {},
+               "TRL's trainers checkpoint activations unless gradient_checkpointing is false",
+               "trl/trainer/dpo_config.py of 0.22.0, trl/trainer/base_config.py of 1.16.0"},
+};
+
+}  // namespace zeroplan::release_tables

@@ -1,0 +1,60 @@
+// The models beside the trained one, and a trainer's forward passes without gradients, as parts of
+// the program of whichever engine trains (model/plan/beside.hpp).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "model/plan/beside.hpp"
+#include "simulator/engines/frozen_weights.hpp"
+#include "simulator/engines/graph_writer.hpp"
+
+namespace zeroplan {
+
+// How the trained model's engine runs a pass over its own weights: below stage 3 nothing is to do.
+struct OwnEngine {
+  std::function<void()> begin;
+  std::function<void(const ModuleStep&)> step;
+};
+
+class BesideWriter {
+ public:
+  // All must outlive it. Nothing is written for a plan without other models.
+  BesideWriter(const Plan& policy, ProgramWriter& writer, Communicators& communicators);
+
+  // Weights that are on the GPU from the start, and what a server beside them keeps.
+  void hold_weights();
+  // What generates for the step that begins, and goes again.
+  void begin_step();
+  // A server that sleeps wakes in the steps before: its allocator is its own, so that what waking
+  // takes is no part of a steady step's time.
+  void keep_asleep() { asleep_ = true; }
+
+  // The passes of a moment. `trained`: whose workspaces of products the process has already.
+  void write_passes(PassMoment moment, GraphWriter& trained, const OwnEngine& own = {});
+
+ private:
+  // A model that runs: one of the others, or the trained one without gradients.
+  struct Runner {
+    std::shared_ptr<const Plan> plan;
+    bool own_weights = false;  // of the trained model
+    ModelGraph graph;
+    std::unique_ptr<TaskTable> tasks;
+    std::unique_ptr<GraphWriter> writer;
+    std::unique_ptr<FrozenWeights> weights;  // null: the trained model's engine has them
+    std::vector<SlotIndex> casts;            // autocast's copies, by parameter
+    std::vector<bool> cast;
+  };
+  Runner& runner_of(const InferencePass& pass);
+  void write_pass(Runner& runner, const OwnEngine& own);
+  void cast_weights(Runner& runner, const PassStep& pass);
+
+  const Plan& policy_;
+  ProgramWriter& writer_;
+  Communicators& communicators_;
+  std::vector<std::unique_ptr<Runner>> runners_;
+  bool asleep_ = false;
+};
+
+}  // namespace zeroplan

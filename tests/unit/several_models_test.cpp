@@ -1,0 +1,172 @@
+// `trainer` and `models` of a scenario: what becomes of them in a plan, and what they add to
+// memory.
+#include <string>
+
+#include "model/json.hpp"
+#include "model/plan/beside.hpp"
+#include "model/plan/trainer.hpp"
+#include "model/predict/io_run_phases.hpp"
+#include "model/predict/predict.hpp"
+#include "model/predict/run_phases.hpp"
+#include "simulator/simulate.hpp"
+#include "tests/catch.hpp"
+
+namespace zeroplan {
+namespace {
+
+// A small model on two cards; `workload`: more of its keys.
+Scenario scenario(int stage, const std::string& workload) {
+  const std::string text = R"({"model": {"model_type": "llama", "hidden_size": 512,
+      "intermediate_size": 1536, "num_hidden_layers": 2, "num_attention_heads": 8,
+      "vocab_size": 8000}, "cluster": "1x2xA100-80G", "ds_config": {"zero_optimization": {"stage": )" +
+                           std::to_string(stage) + R"(}}, "workload": {"sequence_length": 256)" +
+                           (workload.empty() ? "" : ", " + workload) + "}}";
+  return parse_scenario(parse_json(text, "test"));
+}
+
+Bytes weights(const Plan& plan) {
+  Elements elements;
+  for (const Parameter& parameter : plan.model->parameters) elements += parameter.numel;
+  return elements * DType::bf16;
+}
+
+std::string problem_of(const Scenario& said) {
+  try {
+    resolve(said);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("a scenario of one model has no others") {
+  for (const char* said : {"", R"("trainer": "sft")"}) {
+    const Plan plan = resolve(scenario(2, said));
+    CHECK(plan.beside == nullptr);
+    CHECK(plan.trainer == nullptr);
+    CHECK_FALSE(run_phases(plan, predict(plan, {})).has_value());
+  }
+}
+
+TEST_CASE("DPO's reference is a frozen copy, sharded as the trained model is") {
+  const Plan two = resolve(scenario(2, R"("trainer": "dpo")"));
+  REQUIRE(two.beside != nullptr);
+  REQUIRE(two.beside->models.size() == 1);
+  CHECK(two.beside->models[0].placement == Placement::replicated);
+  CHECK(two.beside->models[0].plan->engine.stage == 0);
+  CHECK(two.beside->passes.size() == 1);
+  const Plan three = resolve(scenario(3, R"("trainer": "dpo")"));
+  CHECK(three.beside->models[0].placement == Placement::sharded);
+  CHECK(three.beside->models[0].plan->engine.stage == 3);
+  for (const Parameter& parameter : three.beside->models[0].plan->model->parameters) {
+    CHECK_FALSE(parameter.trainable);
+  }
+}
+
+TEST_CASE("a replicated reference adds its weights to what stays between steps") {
+  const Plan with = resolve(scenario(2, R"("trainer": "dpo")"));
+  const Plan without =
+      resolve(scenario(2, R"("trainer": {"dpo": {"precompute_reference": true}})"));
+  const Bytes more =
+      simulate(with, {}).gpu.static_allocated - simulate(without, {}).gpu.static_allocated;
+  const double share = more / weights(with);
+  CHECK(share > 0.999);
+  CHECK(share < 1.02);  // whole blocks of the allocator
+}
+
+TEST_CASE("with adapters the reference is the trained model without them") {
+  const Plan plan = resolve(scenario(2, R"("trainer": "dpo", "method": "lora")"));
+  REQUIRE(plan.beside->models.size() == 1);
+  CHECK(plan.beside->models[0].placement == Placement::policy_weights);
+  CHECK(plan.beside->models[0].plan->adapters_off);
+  CHECK(plan.beside->passes[0].model == -1);
+}
+
+TEST_CASE("KTO scores mismatched completions with both models") {
+  const Plan plan = resolve(scenario(2, R"("trainer": "kto")"));
+  REQUIRE(plan.beside->passes.size() == 3);
+  CHECK(plan.beside->passes[0].moment == PassMoment::before_forward);
+  CHECK(plan.beside->passes[0].model == -1);
+  CHECK(plan.beside->passes[1].moment == PassMoment::after_forward);
+  CHECK(resolve(scenario(2, R"("trainer": {"kto": {"compares_mismatched": false}})"))
+            .beside->passes.size() == 1);
+}
+
+TEST_CASE("another model, in host memory, is named and its weights are the host's") {
+  const Plan plan = resolve(
+      scenario(3, R"("trainer": "dpo", "models": [{"role": "reference", "model": "qwen2.5-0.5b",
+            "placement": "cpu"}])"));
+  REQUIRE(plan.beside->models.size() == 1);
+  const auto run = run_phases(plan, predict(plan, {}));
+  REQUIRE(run.has_value());
+  CHECK(run->models[0].name == "qwen2.5-0.5b");
+  CHECK(run->models[0].host > run->models[0].gpu);
+}
+
+TEST_CASE("phases are ranked, and so is what to move off the GPUs") {
+  const Plan plan = resolve(scenario(
+      2, R"("trainer": "dpo", "evaluation": {"logits": {"batch_size": 64, "samples": 4096}})"));
+  const StepResult result = simulate(plan, {});
+  const auto run = run_phases(plan, result);
+  REQUIRE(run.has_value());
+  CHECK(run->phases[run->peak].kind == RunPhaseKind::evaluation);
+  for (const RunPhase& phase : run->phases) {
+    CHECK(phase.allocated <= run->phases[run->peak].allocated);
+  }
+  REQUIRE(run->choices.size() >= 2);
+  for (std::size_t i = 1; i < run->choices.size(); ++i) {
+    CHECK(run->choices[i].freed <= run->choices[i - 1].freed);
+  }
+  Json document = Json::object();
+  add_run_phases(*run, document);
+  CHECK(document.find("phases")->items().size() == run->phases.size());
+}
+
+TEST_CASE("generation by the model holds keys and values, and at stage 3 all weights") {
+  const std::string grpo = R"("trainer": {"grpo": {"completion_length": 128)";
+  const Plan two = resolve(scenario(2, grpo + "}}"));
+  const Plan three = resolve(scenario(3, grpo + "}}"));
+  const Plan apart = resolve(scenario(3, grpo + R"(, "gathers_model": false}})"));
+  CHECK(generation_memory(two).gathered == Bytes::zero());
+  CHECK(generation_memory(apart).gathered == Bytes::zero());
+  CHECK(generation_memory(three).gathered >= weights(three));
+  // 2 (keys, values) x 8 heads x 64 x 256 tokens x 2 layers x 2 bytes
+  CHECK(generation_memory(two).cache == Bytes::of(2 * 8 * 64 * 256 * 2 * 2));
+  CHECK(two.beside->models.empty());  // beta 0
+}
+
+TEST_CASE("a vLLM engine that sleeps gives its share back while the model trains") {
+  const std::string colocated =
+      R"("trainer": {"grpo": {"completion_length": 128, "generation": "colocated", "memory_share": 0.3)";
+  const Plan awake = resolve(scenario(2, colocated + "}}"));
+  const Plan asleep = resolve(scenario(2, colocated + R"(, "sleeps": true}})"));
+  const Bytes difference =
+      simulate(awake, {}).gpu.static_allocated - simulate(asleep, {}).gpu.static_allocated;
+  const double share = difference / server_share(awake);
+  CHECK(share > 0.999);
+  CHECK(share < 1.001);
+}
+
+TEST_CASE("what cannot be is refused with its place") {
+  CHECK(problem_of(scenario(2, R"("trainer": "dop")")).find("sft, dpo, kto") != std::string::npos);
+  CHECK(problem_of(scenario(2, R"("trainer": "ppo")")).find("critic") != std::string::npos);
+  CHECK(problem_of(scenario(2, R"("trainer": {"dpo": {"betta": 1}})")).find("beta") !=
+        std::string::npos);
+  CHECK(problem_of(scenario(2, R"("models": [{"role": "referee"}])")).find("reference, reward") !=
+        std::string::npos);
+  CHECK(problem_of(scenario(2, R"("trainer": "dpo", "frontend": "native")")).find("hf-trainer") !=
+        std::string::npos);
+  CHECK(
+      problem_of(scenario(2, R"("models": [{"role": "reference", "placement": "policy_weights"}])"))
+          .find("no adapters") != std::string::npos);
+}
+
+TEST_CASE("flags say models one by one") {
+  const Json list = parse_flag(info(ScenarioKey::models), "reference,sharded\nreward=10B,cpu", "");
+  REQUIRE(list.items().size() == 2);
+  CHECK(list.items()[0].find("placement")->as_string() == "sharded");
+  CHECK(list.items()[1].find("model")->as_string() == "10B");
+}
+
+}  // namespace
+}  // namespace zeroplan
