@@ -12,6 +12,7 @@
 
 #include "cli/language/language.hpp"
 #include "model/plan/scenario.hpp"
+#include "tuner/kit/form_text.hpp"
 
 namespace zeroplan {
 
@@ -46,9 +47,12 @@ struct Arguments {
   std::vector<std::string> positionals;
   Scenario flags;  // scenario keys that were said as flags or positionals
   std::vector<std::pair<const ClusterFlagInfo*, Json>> cluster_changes;
-  std::optional<std::string> scenario_file;    // --scenario
-  Scenario from;                               // what --from read: over the file, below the flags
-  std::string from_said;                       // the lines that say so, in English
+  std::optional<std::string> scenario_file;  // --scenario
+  Scenario from;                             // what --from read: over the file, below the flags
+  std::string from_said;                     // the lines that say so, in English
+  std::optional<std::string> from_file;      // --from itself
+  std::string from_tool;                     // whose file that is, as --form calls it; empty: none
+  FormSettings from_kept;                    // its settings without influence, of a document
   std::map<std::string, std::string> options;  // by long name without dashes; "" for a switch
   bool json = false;
   Language language = Language::en;

@@ -13,6 +13,12 @@ inline constexpr OptionInfo kConfidence = {
 inline constexpr OptionInfo kForce = {
     "--force", "", "", "with -o: also replace files that zeroplan did not write"};
 
+inline constexpr OptionInfo kForm = {
+    "--form",
+    "",
+    "TOOL",
+    "with -o: one file for llama-factory, axolotl, accelerate, trl, trainer, shell or sbatch"};
+
 inline constexpr OptionInfo kClusters = {
     "--clusters",
     "",
@@ -50,8 +56,10 @@ inline constexpr std::array kFitOptions = {
     kGoal,
     OptionInfo{"--output",
                "-o",
-               "DIR",
-               "write everything that starts the recommendation: see DIR/PLAN.md"}};
+               "DIR|FILE",
+               "write everything that starts the recommendation: see DIR/PLAN.md; with --form, or "
+               "to the tool of --from, one FILE"},
+    kForm};
 inline constexpr std::array kSimulateOptions = {
     kConfidence,
     OptionInfo{"--require-fit", "", "", "exit with 3 when it does not fit"},
@@ -114,7 +122,13 @@ inline constexpr std::array kTuneOptions = {
         "",
         "SECONDS",
         "stop then and answer with the best so far (none: a count of simulations ends the search)"},
-    OptionInfo{"--output", "-o", "DIR", "write everything that starts the best: see DIR/PLAN.md"},
+    OptionInfo{
+        "--output",
+        "-o",
+        "DIR|FILE",
+        "write everything that starts the best: see DIR/PLAN.md; with --form, or to the tool "
+        "of --from, one FILE"},
+    kForm,
     kForce};
 inline constexpr OptionInfo kReportObjective = {
     "--objective",

@@ -1,4 +1,5 @@
 // zeroplan fit: yes or no, every strategy, the recommended one and its ds_config.json.
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -10,10 +11,9 @@
 #include "cli/fit_text.hpp"
 #include "cli/freed_memory.hpp"
 #include "cli/which_gpu.hpp"
-#include "cli/write_kit.hpp"
+#include "cli/write_plan.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/io_fit_answer.hpp"
-#include "tuner/kit/kit.hpp"
 
 namespace zeroplan {
 namespace {
@@ -33,21 +33,6 @@ std::string cost_line(const Arguments& arguments,
                      cost.cost ? ", " + money_text(cost.cost, question.prices.currency) : "");
 }
 
-// The kit of the recommended strategy.
-void write_answer(const FitAnswer& answer,
-                  const Scenario& scenario,
-                  const std::string& folder,
-                  bool force,
-                  std::ostream& log,
-                  const Translation& words) {
-  const StrategyResult& best = answer.strategies[*answer.recommended];
-  write_kit(make_kit(best.plan, planned_document(best.plan, scenario), best.result),
-            folder,
-            force,
-            log,
-            words);
-}
-
 }  // namespace
 
 int run_fit(const Arguments& arguments, Streams streams) {
@@ -60,15 +45,15 @@ int run_fit(const Arguments& arguments, Streams streams) {
     return compare_fit(arguments, scenario, options, streams);
   }
   if (const auto code = answer_which_gpu(arguments, options, streams)) return *code;
+  const std::optional<Output> output = output_of(arguments);
   const FitAnswer answer =
       arguments.has("quick") ? quick_fit(scenario, options) : fit(scenario, options);
   // Files first: where they cannot be written, standard output holds the error alone.
-  if (const auto folder = arguments.text("output")) {
-    if (answer.recommended) {
-      write_answer(answer, scenario, *folder, arguments.has("force"), streams.log, words);
-    } else {
-      streams.log << words.text("nothing written to " + *folder + ": no strategy fits\n");
-    }
+  if (output && answer.recommended) {
+    const StrategyResult& best = answer.strategies[*answer.recommended];
+    write_plan(best.plan, scenario, best.result, arguments, *output, streams.log);
+  } else if (output) {
+    streams.log << words.text("nothing written to " + output->path + ": no strategy fits\n");
   }
   if (arguments.json) {
     streams.out << to_json(answer, scenario).dump(2) << "\n";

@@ -1,6 +1,7 @@
 #include "cli/flags.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 #include "cli/foreign_flags.hpp"
@@ -256,6 +257,18 @@ void take_scenario_flags(const WordReader& reader, Arguments& arguments) {
   if (!problems.empty()) throw InputError(problems);
 }
 
+// What --from read, and what of it a file for the same tool takes over.
+void take_meaning(const from::Meaning& meaning, const std::string& path, Arguments& arguments) {
+  constexpr std::array<std::string_view, 4> kTools = {"trainer", "llama-factory", "axolotl", ""};
+  arguments.from = meaning.scenario;
+  arguments.from_said = from::describe(meaning);
+  arguments.from_file = path;
+  arguments.from_tool = kTools[static_cast<std::size_t>(meaning.tool)];
+  for (const from::Setting& setting : meaning.kept) {
+    arguments.from_kept.push_back({setting.name, setting.value});
+  }
+}
+
 }  // namespace
 
 std::vector<Flag> flags_of(const CommandInfo& command) {
@@ -309,9 +322,11 @@ Arguments parse_words(const CommandInfo& command, const std::vector<std::string>
     }
   }
   if (const auto path = said("--from")) {
-    const from::Meaning meaning = from::read_from(*path);
-    arguments.from = meaning.scenario;
-    arguments.from_said = from::describe(meaning);
+    from::Meaning meaning = from::read_from(*path);
+    const bool other_engine = said("--engine") || said("--ds-config") || said("--scenario");
+    const bool one_configuration = command.name == "simulate" || command.name == "scenario";
+    if (one_configuration && !other_engine) from::assume_engine(meaning);
+    take_meaning(meaning, *path, arguments);
   }
   check_positionals(command, arguments);
   take_scenario_flags(reader, arguments);

@@ -11,7 +11,7 @@
 #include "cli/search_options.hpp"
 #include "cli/tune_text.hpp"
 #include "cli/write_file.hpp"
-#include "cli/write_kit.hpp"
+#include "cli/write_plan.hpp"
 #include "tuner/io_tune_answer.hpp"
 #include "tuner/tune.hpp"
 
@@ -19,16 +19,14 @@ namespace zeroplan {
 namespace {
 
 void write_answer(const TuneAnswer& answer,
-                  const std::string& folder,
-                  bool force,
-                  std::ostream& log,
-                  const Translation& words) {
-  if (!answer.plan) {
-    log << words.text("nothing written to " + folder + ": nothing fits\n");
-    return;
+                  const Arguments& arguments,
+                  const Output& output,
+                  std::ostream& log) {
+  if (answer.plan) {
+    return write_plan(*answer.plan, answer.scenario, answer.result, arguments, output, log);
   }
-  const Json scenario = planned_document(*answer.plan, answer.scenario);
-  write_kit(make_kit(*answer.plan, scenario, answer.result), folder, force, log, words);
+  const Translation words(arguments.language);
+  log << words.text("nothing written to " + output.path + ": nothing fits\n");
 }
 
 }  // namespace
@@ -37,9 +35,9 @@ int run_tune(const Arguments& arguments, Streams streams) {
   const Translation words(arguments.language);
   const Scenario scenario = scenario_of(arguments);
   TuneOptions options = tune_options_of(arguments, scenario, kTuneCounts);
-  const bool force = arguments.has("force");
   const auto price = arguments.real("price", 0.0, 1e9);
-  if (const auto folder = arguments.text("output")) require_kit_folder(*folder, force);
+  const std::optional<Output> output = output_of(arguments);
+  if (output) require_output(arguments, *output);
   keep_freed_memory();
   TuneAnswer answer;
   {
@@ -53,9 +51,7 @@ int run_tune(const Arguments& arguments, Streams streams) {
     answer = tune(scenario, options);
   }
   // Files first: where they cannot be written, standard output holds the error alone.
-  if (const auto folder = arguments.text("output")) {
-    write_answer(answer, *folder, force, streams.log, words);
-  }
+  if (output) write_answer(answer, arguments, *output, streams.log);
   if (arguments.json) {
     streams.out << to_json(answer, options, price).dump(2) << "\n";
   } else {

@@ -118,6 +118,7 @@ void add_accelerate(const Json& document, const std::string& file, Part& part) {
   }
   const Json* kind = document.find("distributed_type");
   if (kind != nullptr && text_of(*kind) == "FSDP") add("fsdp", Json("full_shard"), *kind);
+  if (kind != nullptr && text_of(*kind) == "MULTI_GPU") add("distributed_type", *kind, *kind);
   for (const char* name : {"mixed_precision", "fsdp_config"}) {
     const Json* found = document.find(name);
     if (found != nullptr) add(name, *found, *found);
@@ -134,7 +135,7 @@ Part part_of(const Json& document, const std::string& file) {
   for (const auto& [name, value] : document.members()) {
     std::string plain = name;
     std::replace(plain.begin(), plain.end(), '-', '_');
-    part.settings.push_back({plain, value, file, value.line()});
+    part.settings.push_back({plain, value, file, value.line(), true});
   }
   return part;
 }
@@ -249,6 +250,13 @@ Meaning read_from(const std::string& path) {
     meaning.scenario.set(ScenarioKey::cluster, cluster, {path, "GPUs"});
   }
   return meaning;
+}
+
+void assume_engine(Meaning& meaning) {
+  if (!runs_ddp(meaning)) return;
+  meaning.scenario.set(ScenarioKey::engine, "ddp", {meaning.training.file, ""});
+  if (meaning.says_ddp) return;
+  meaning.assumed.emplace_back("engine ddp: neither DeepSpeed nor FSDP is switched on");
 }
 
 std::string describe(const Meaning& meaning) {

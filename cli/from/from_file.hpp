@@ -15,6 +15,10 @@ namespace zeroplan::from {
 // there is one, and for what is not planned.
 Meaning read_from(const std::string& path);
 
+// For commands that predict what is set up: DDP where the file starts neither DeepSpeed nor FSDP.
+// Searches look for DeepSpeed's best strategy then.
+void assume_engine(Meaning& meaning);
+
 // What was read, line by line, what was assumed and what is not known: English sentences, a line
 // each.
 std::string describe(const Meaning& meaning);

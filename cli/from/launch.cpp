@@ -318,6 +318,7 @@ class CommandReader {
     part_.tool = tool;
     if (action != "train") --at_;
     read_arguments();
+    take_launcher_options();
     return true;
   }
 
@@ -326,7 +327,32 @@ class CommandReader {
     keep("trl", Json(words_[at_].text), words_[at_]);
     ++at_;
     read_arguments();
+    take_launcher_options();
     return true;
+  }
+
+  // `trl sft --num_processes 8`, `axolotl train a.yaml --launcher torchrun -- --nproc_per_node=8`:
+  // options that the tool hands on to the launcher.
+  void take_launcher_options() {
+    constexpr std::array<std::string_view, 6> kNames = {"num_processes",
+                                                        "num_machines",
+                                                        "nproc_per_node",
+                                                        "nnodes",
+                                                        "accelerate_config",
+                                                        "launcher"};
+    std::string_view launcher = part_.tool == Tool::axolotl ? "accelerate" : "";
+    std::erase_if(part_.settings, [&](const Setting& setting) {
+      if (std::find(kNames.begin(), kNames.end(), setting.name) == kNames.end()) return false;
+      const Word value{text_of(setting.value), setting.line, true};
+      if (setting.name == "launcher") {
+        launcher = value.text == "torchrun" ? "torchrun" : "accelerate";
+      } else {
+        launcher_option(setting.name == "accelerate_config" ? "config_file" : setting.name, value);
+      }
+      return true;
+    });
+    if (part_.settings.size() > 1 && part_.settings.front().name == "trl") launcher = "accelerate";
+    if (!launcher.empty()) set_threads(launcher);
   }
 
   void read_arguments() {

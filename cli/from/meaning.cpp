@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <optional>
 
+#include "cli/from/adapters.hpp"
 #include "cli/from/setting_roles.hpp"
+#include "cli/from/sharding.hpp"
 #include "cli/from/trainer_meaning.hpp"
 #include "cli/from/unplanned.hpp"
 #include "model/diagnostic.hpp"
@@ -21,7 +23,10 @@ class Reader {
 
   void read() {
     for (const Setting& setting : part_.settings) read_setting(setting);
-    finish_adapter();
+    adapters_.finish(part_.tool, meaning_);
+    sharding_.finish(meaning_);
+    finish_precision();
+    finish_dtype();
     finish_trainer();
     finish_tool();
   }
@@ -38,8 +43,9 @@ class Reader {
     const std::optional<Role> role = role_of(setting.name);
     if (role) {
       if (!apply(*role, setting)) note(setting, "");
-    } else if (!changes_nothing(setting.name)) {
-      meaning_.unknown.push_back(line_of(setting, ""));
+    } else {
+      if (!changes_nothing(setting.name)) meaning_.unknown.push_back(line_of(setting, ""));
+      if (setting.in_document) meaning_.kept.push_back(setting);
     }
   }
 
@@ -96,14 +102,14 @@ class Reader {
         return text_of(value) == "auto" ||
                set(ScenarioKey::gradient_accumulation_steps, value, setting);
       case Role::bf16:
-        return is_on(value) && set(ScenarioKey::precision, "bf16", setting);
+        return half("bf16", setting);
       case Role::fp16:
-        return is_on(value) && set(ScenarioKey::precision, "fp16", setting);
+        return half("fp16", setting);
       case Role::mixed_precision:
         return set(
             ScenarioKey::precision, text_of(value) == "no" ? "fp32" : text_of(value), setting);
       case Role::optimizer:
-        return set(ScenarioKey::optimizer, optimizer_of(text_of(value)), setting);
+        return optimizer(setting);
       case Role::attention:
         return attention(attention_of(text_of(value)), setting);
       case Role::flash:
@@ -126,6 +132,17 @@ class Reader {
         return fsdp(setting);
       case Role::fsdp_arguments:
         return fsdp_arguments(setting);
+      case Role::fsdp_version:
+        return set(ScenarioKey::fsdp_version, value, setting);
+      case Role::ddp:
+        meaning_.says_ddp = text_of(value) == "MULTI_GPU";
+        if (meaning_.says_ddp) note(setting, std::string(info(ScenarioKey::engine).flag) + " ddp");
+        return true;
+      case Role::dtype:
+        dtype_ = &setting;
+        return true;
+      case Role::tiled_mlp:
+        return set(ScenarioKey::tiled_mlp, is_on(value), setting);
       case Role::fused_loss:
         return set(ScenarioKey::fused_loss, is_on(value), setting);
       case Role::compile:
@@ -175,106 +192,75 @@ class Reader {
   }
 
   bool fsdp(const Setting& setting) {
-    const bool off =
-        setting.value.is_boolean() ? !setting.value.as_boolean() : names_in(setting.value).empty();
-    if (off) return false;
+    if (!sharding_.read_words(setting)) return false;
     engine("fsdp", setting);
-    for (const std::string& word : names_in(setting.value)) {
-      if (word == "shard_grad_op") stage(2, setting);
-      if (word == "no_shard") stage(0, setting);
-      if (word == "offload") offload_ = true;
-    }
-    if (offload_) stage(3, setting);
     note(setting, "--engine fsdp");
     return true;
   }
 
-  // FSDP's kind of sharding as zeroplan has it (docs/contract.md section 1).
-  void stage(int number, const Setting& setting) {
-    if (meaning_.scenario.find(ScenarioKey::ds_config) != nullptr) return;
-    Json zero = Json::object({{"stage", number}});
-    if (offload_) zero["offload_param"] = Json::object({{"device", "cpu"}});
-    meaning_.scenario.set(ScenarioKey::ds_config,
-                          Json::object({{"zero_optimization", zero}}),
-                          {setting.file, setting.name});
+  // On a command line it is JSON text, or the name of a file.
+  Json section_of(const Setting& setting) const {
+    if (!setting.value.is_string()) return setting.value;
+    const std::string& text = setting.value.as_string();
+    if (text.starts_with('{')) return parse_json(text, setting.file).root;
+    const std::string path = path_beside(setting).as_string();
+    return parse_json(read_text_file(path), path).root;
   }
 
-  bool fsdp_arguments(const Setting& setting) {
-    const auto find = [&](const char* name) {
-      const Json* found = setting.value.find(std::string("fsdp_") + name);
-      return found != nullptr ? found : setting.value.find(name);
-    };
-    if (const Json* version = find("version")) {
-      set(ScenarioKey::fsdp_version, *version, setting);
+  bool fsdp_arguments(const Setting& said) {
+    Setting setting = said;
+    setting.value = section_of(said);
+    for (const char* name : {"fsdp_version", "version"}) {
+      const Json* version = setting.value.find(name);
+      if (version != nullptr) set(ScenarioKey::fsdp_version, *version, setting);
     }
-    if (const Json* offload = find("offload_params"); offload != nullptr && is_on(*offload)) {
-      offload_ = true;
-      stage(3, setting);
-    }
-    if (const Json* kind = find("sharding_strategy")) {
-      const std::string name = folded(text_of(*kind), "_-");
-      if (name == "shardgradop" || name == "2") stage(2, setting);
-      if (name == "noshard" || name == "3") stage(0, setting);
-      if (name.find("hybrid") != std::string::npos) {
-        meaning_.unknown.push_back(line_of(setting, ""));
-        return true;
-      }
-    }
-    note(setting, "--engine fsdp");
+    sharding_.read_section(setting);
+    // The Trainer heeds the section where --fsdp is on, axolotl by itself.
+    if (part_.tool == Tool::axolotl && !setting.value.members().empty()) engine("fsdp", said);
+    note(said, "--engine fsdp");
     return true;
   }
 
-  // --- adapters, put together when all is read
+  // Both off: 32 bits, and a ds_config that says otherwise is the Trainer's error.
+  bool half(const char* name, const Setting& setting) {
+    if (is_on(setting.value)) return set(ScenarioKey::precision, name, setting);
+    (std::string_view(name) == "bf16" ? no_bf16_ : no_fp16_) = &setting;
+    return false;
+  }
+
+  void finish_precision() {
+    const bool open = meaning_.scenario.find(ScenarioKey::precision) == nullptr;
+    if (no_bf16_ != nullptr && no_fp16_ != nullptr && open) {
+      set(ScenarioKey::precision, "fp32", *no_bf16_);
+    }
+  }
+
+  // How torch.optim's AdamW goes over the tensors, where the name says it.
+  bool optimizer(const Setting& setting) {
+    const std::string said = text_of(setting.value);
+    const bool plain = said == "adamw_torch";
+    if (plain || said == "adamw_torch_fused") {
+      meaning_.scenario.set(ScenarioKey::optimizer_implementation,
+                            plain ? "foreach" : "fused",
+                            {setting.file, setting.name});
+    }
+    return set(ScenarioKey::optimizer, optimizer_of(said), setting);
+  }
 
   bool adapter(Role role, const Setting& setting) {
-    const Json& value = setting.value;
-    if (role == Role::adapter) method_ = text_of(value);
-    if (role == Role::use_adapter && is_on(value) && method_.empty()) method_ = "lora";
-    if (role == Role::rank) rank_ = value;
-    if (role == Role::targets) targets_ = names_in(value);
-    if (role == Role::all_targets && is_on(value)) targets_ = {"all"};
-    if (role == Role::four_bits) four_bits_ = is_on(value);
-    if (role == Role::bits) four_bits_ = count_of(value) == 4;
-    adapter_ = &setting;
+    adapters_.read(role, setting);
     note(setting, "--method");
     return true;
   }
 
-  void finish_adapter() {
-    if (method_.empty() && part_.tool == Tool::llama_factory && adapter_ != nullptr) {
-      method_ = "lora";
-      meaning_.assumed.push_back("finetuning_type lora: LLaMA-Factory's default");
-    }
-    const bool adapters = method_ == "lora" || method_ == "qlora";
-    if (method_.empty() || meaning_.scenario.find(ScenarioKey::method) != nullptr) return;
-    const Setting none{"finetuning_type", Json(), part_.settings.front().file, 0};
-    const Setting& at = adapter_ != nullptr ? *adapter_ : none;
-    const Origin origin{at.file, at.name};
-    if (!adapters) {
-      meaning_.scenario.set(
-          ScenarioKey::method, parse_flag(info(ScenarioKey::method), method_), origin);
-      return;
-    }
-    Json settings = Json::object();
-    const bool all = targets_.size() == 1 && (targets_[0] == "all" || targets_[0] == "all-linear");
-    if (part_.tool == Tool::llama_factory && rank_.is_null()) {
-      rank_ = 8;
-      meaning_.assumed.push_back("lora_rank 8: LLaMA-Factory's default");
-    }
-    if (!rank_.is_null()) settings["rank"] = count_of(rank_);
-    if (all || (targets_.empty() && part_.tool == Tool::llama_factory)) {
-      settings["targets"] = all_linear();
-      meaning_.assumed.push_back(
-          "LoRA on all linear layers: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
-          "down_proj; "
-          "a model that calls them otherwise wants --method with its names");
-    } else if (!targets_.empty()) {
-      Json names = Json::array();
-      for (const std::string& name : targets_) names.push_back(name);
-      settings["targets"] = names;
-    }
-    const char* method = method_ == "qlora" || four_bits_ ? "qlora" : "lora";
-    meaning_.scenario.set(ScenarioKey::method, Json::object({{method, settings}}), origin);
+  // What weights are loaded in: DeepSpeed casts them, and below adapters they are in 16 bits.
+  void finish_dtype() {
+    if (dtype_ == nullptr) return;
+    const Said* engine = meaning_.scenario.find(ScenarioKey::engine);
+    const bool casts = engine != nullptr && engine->value == Json("deepspeed");
+    const bool plain = text_of(dtype_->value) == "float32" || text_of(dtype_->value) == "auto";
+    if (casts || plain || meaning_.scenario.find(ScenarioKey::method) != nullptr) return;
+    meaning_.unknown.push_back(line_of(*dtype_, ""));
   }
 
   void finish_trainer() {
@@ -307,14 +293,13 @@ class Reader {
 
   const Part& part_;
   Meaning& meaning_;
+  AdapterWords adapters_;
+  ShardingWords sharding_;
+  const Setting* no_bf16_ = nullptr;
+  const Setting* no_fp16_ = nullptr;
+  const Setting* dtype_ = nullptr;
   TrainerMeaning trainer_;
-  std::string method_;
-  Json rank_;
-  std::vector<std::string> targets_;
-  bool four_bits_ = false;
-  bool offload_ = false;
   bool native_ = false;
-  const Setting* adapter_ = nullptr;
 };
 
 }  // namespace
@@ -334,6 +319,7 @@ void add_meaning(const Part& part, Meaning& meaning) {
 }
 
 void add_defaults(Meaning& meaning) {
+  finish_hybrid(meaning);
   if (meaning.training.name.empty()) return;
   const auto assume = [&](ScenarioKey key, Json value, const char* sentence) {
     if (meaning.scenario.find(key) != nullptr) return;
@@ -372,6 +358,11 @@ void add_defaults(Meaning& meaning) {
   assume(ScenarioKey::gradient_accumulation_steps,
          std::int64_t{1},
          "gradient_accumulation_steps 1: the tool's default");
+}
+
+bool runs_ddp(const Meaning& meaning) {
+  const bool trains = !meaning.training.name.empty() && !meaning.native;
+  return (trains || meaning.says_ddp) && meaning.scenario.find(ScenarioKey::engine) == nullptr;
 }
 
 std::string cluster_of(const Processes& processes) {

@@ -1,6 +1,7 @@
 // What the settings of other tools mean here: a scenario, with the line that each value came from.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,10 @@ struct Meaning {
   Processes processes;
   Setting training;  // the first setting of the tool that trains; no name: none was read
   Tool tool = Tool::accelerate;  // that tool
-  bool native = false;           // a loop of DeepSpeed's own
+  std::vector<Setting> kept;  // of documents: what changes neither memory nor time, or is not known
+  std::optional<Setting> hybrid;  // FSDP within nodes, until it is known how many GPUs these have
+  bool says_ddp = false;          // accelerate's MULTI_GPU
+  bool native = false;            // a loop of DeepSpeed's own
 };
 
 // Adds what a part says to `meaning`; what was there before counts where both say it. Throws
@@ -35,6 +39,9 @@ void add_meaning(const Part& part, Meaning& meaning);
 
 // The defaults of the tool that trains, for what no part said. Behind the last part.
 void add_defaults(Meaning& meaning);
+
+// Whether it trains by the Trainer with neither DeepSpeed nor FSDP: then DDP runs.
+bool runs_ddp(const Meaning& meaning);
 
 // The cluster's text, "2x8xa100"; empty where the number or the kind of the GPUs is not said.
 std::string cluster_of(const Processes& processes);

@@ -47,6 +47,14 @@ constexpr std::array kRows = {
     Row{"lora_target_linear", Role::all_targets},
     Row{"load_in_4bit|use_4bit", Role::four_bits},
     Row{"quantization_bit|bits", Role::bits},
+    Row{"lora_dropout", Role::dropout},
+    Row{"quantization_type|bnb_4bit_quant_type", Role::four_bit_code},
+    Row{"double_quantization|use_bnb_nested_quant|bnb_4bit_use_double_quant", Role::double_quant},
+    Row{"bnb_config_kwargs", Role::bnb_arguments},
+    Row{"fsdp_version", Role::fsdp_version},
+    Row{"tiled_mlp", Role::tiled_mlp},
+    Row{"distributed_type", Role::ddp},
+    Row{"dtype|torch_dtype", Role::dtype},
     Row{"torch_compile|compile", Role::compile},
 };
 

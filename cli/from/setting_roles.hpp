@@ -35,10 +35,18 @@ enum class Role {
   adapter,      // full, lora, qlora
   use_adapter,  // a switch
   rank,
+  dropout,
   targets,
   all_targets,
   four_bits,
   bits,
+  four_bit_code,
+  double_quant,
+  bnb_arguments,  // of transformers' BitsAndBytesConfig
+  fsdp_version,
+  tiled_mlp,
+  ddp,
+  dtype,
   compile,
 };
 

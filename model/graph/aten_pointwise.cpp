@@ -198,9 +198,10 @@ Tensor pow(Tape& t, const Tensor& input, int exponent) {
   Tensor out = unary_kernel(t, "pow", x);
   if (trains) {
     t.record({&out}, {&x}, [saved](Backward& b) {
-      // pow_backward: grad * (exponent * self.pow(exponent - 1))
-      Tensor factor = unary_kernel(b.tape, "pow", saved);
-      factor = unary_kernel(b.tape, "mul", factor);
+      // pow_backward: grad * (exponent * self.pow(exponent - 1)), one expression: C++ keeps what is
+      // in it until its end, and drops the later first.
+      const Tensor power = unary_kernel(b.tape, "pow", saved);
+      const Tensor factor = unary_kernel(b.tape, "mul", power);
       b.give(0, binary_kernel(b.tape, "mul", b.gradient(), factor));
     });
   }

@@ -6,6 +6,12 @@ import pathlib
 import sys
 
 
+FORMS = {
+    "axolotl.yaml": ("micro_batch_size", "gradient_accumulation_steps", "sequence_len"),
+    "trl.yaml": ("per_device_train_batch_size", "gradient_accumulation_steps", "max_length"),
+}
+
+
 def value(path, key):
     """The YAML files are flat enough to be read by their lines."""
     for line in path.read_text().splitlines():
@@ -32,13 +38,17 @@ def check(folder):
     else:
         assert int(value(accelerate, "num_processes")) == ranks
         assert int(value(accelerate, "num_machines")) == cluster["nodes"]
-        if workload["engine"] == "deepspeed":
+        if workload["frontend"] == "hf-trainer":
             assert int(value(factory, "per_device_train_batch_size")) == workload["micro_batch_size"]
             assert int(value(factory, "gradient_accumulation_steps")) == workload["gradient_accumulation_steps"]
             assert int(value(factory, "cutoff_len")) == workload["sequence_length"]
-        else:
+            for name, keys in FORMS.items():
+                batch, accumulation, length = (value(folder / name, key) for key in keys)
+                assert int(batch) == workload["micro_batch_size"]
+                assert int(accumulation) == workload["gradient_accumulation_steps"]
+                assert int(length) == workload["sequence_length"]
+        if workload["engine"] != "deepspeed":
             assert value(accelerate, "distributed_type") in ("FSDP", "MULTI_GPU")
-            assert not factory.exists()
     pins = dict(line.split("==") for line in (folder / "requirements.txt").read_text().splitlines() if "==" in line)
     for package, release in scenario["software"].items():
         assert pins.get(package, release) == release, f"{package} {pins}"

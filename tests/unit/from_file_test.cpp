@@ -152,8 +152,73 @@ TEST_CASE("axolotl's YAML: adapters in four bits under FSDP2") {
   const Json& method = meaning.scenario.find(ScenarioKey::method)->value;
   CHECK(method == Json::object({{"qlora",
                                  Json::object({{"rank", 32},
-                                               {"targets", Json::array({"q_proj", "v_proj"})}})}}));
+                                               {"targets", Json::array({"q_proj", "v_proj"})},
+                                               {"double_quant", true}})}}));
   CHECK(said(meaning, ScenarioKey::ds_config).find("offload_param") != std::string::npos);
+}
+
+TEST_CASE("adapters' dropout and how bits are stored are read, under each tool's names") {
+  if (!reads_yaml()) return;
+  Files files;
+  const auto method = [&](const std::string& name, const std::string& text) {
+    const std::string path = files.add(name, text);
+    const from::Meaning meaning = from::read_from(path);
+    return meaning.scenario.find(ScenarioKey::method)->value.find("qlora")->dump();
+  };
+  CHECK(method("lf.yaml",
+               "model_name_or_path: m\nfinetuning_type: lora\nlora_dropout: 0.1\n"
+               "lora_target: q_proj\nquantization_bit: 4\nquantization_type: fp4\n"
+               "double_quantization: false\n") ==
+        R"({"rank":8,"dropout":0.1,"targets":["q_proj"],"quant":"fp4","double_quant":false})");
+  CHECK(method("ax.yaml",
+               "base_model: m\nadapter: qlora\nload_in_4bit: true\nlora_r: 4\n"
+               "bnb_config_kwargs:\n  bnb_4bit_quant_type: nf4\n"
+               "  bnb_4bit_use_double_quant: false\n") ==
+        R"({"rank":4,"quant":"nf4","double_quant":false})");
+  CHECK(method("trl.sh",
+               "trl sft --model_name_or_path m --use_peft --lora_r 4 --load_in_4bit "
+               "--bnb_4bit_quant_type nf4 --use_bnb_nested_quant --max_length 512\n") ==
+        R"({"rank":4,"quant":"nf4","double_quant":true})");
+}
+
+TEST_CASE("FSDP's words, sections and numbers become a stage, groups and what is offloaded") {
+  if (!reads_yaml()) return;
+  Files files;
+  const auto config = [&](const std::string& text) {
+    const from::Meaning meaning = from::read_from(files.add("a.yaml", text));
+    CHECK(said(meaning, ScenarioKey::engine) == "fsdp");
+    return said(meaning, ScenarioKey::ds_config);
+  };
+  const std::string trainer = "output_dir: o\nper_device_train_batch_size: 1\n";
+  CHECK(config(trainer + "fsdp: full_shard auto_wrap\n").empty());
+  CHECK(config(trainer + "fsdp: shard_grad_op auto_wrap\n") ==
+        R"({"zero_optimization":{"stage":2}})");
+  CHECK(config(trainer + "fsdp: true\nfsdp_config: {version: 2, reshard_after_forward: false}\n") ==
+        R"({"zero_optimization":{"stage":2}})");
+  CHECK(config(trainer + "fsdp: full_shard offload auto_wrap\n") ==
+        R"({"zero_optimization":{"stage":3,"offload_param":{"device":"cpu"}}})");
+  const std::string accelerate =
+      "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_machines: 2\n"
+      "num_processes: 8\nfsdp_config:\n  fsdp_sharding_strategy: ";
+  CHECK(config(accelerate + "3\n") == R"({"zero_optimization":{"stage":0}})");
+  CHECK(config(accelerate + "HYBRID_SHARD\n") ==
+        R"({"zero_optimization":{"stage":3,"mics_shard_size":4}})");
+}
+
+TEST_CASE("a Trainer that starts neither DeepSpeed nor FSDP trains by DDP") {
+  if (!reads_yaml()) return;
+  Files files;
+  const auto engine = [&](const std::string& text) {
+    from::Meaning meaning = from::read_from(files.add("a.yaml", text));
+    from::assume_engine(meaning);
+    return said(meaning, ScenarioKey::engine);
+  };
+  CHECK(engine("model_name_or_path: m\nfinetuning_type: full\n") == "ddp");
+  CHECK(engine("model_name_or_path: m\nfinetuning_type: full\nfsdp: full_shard\n") == "fsdp");
+  CHECK(engine("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n"
+               "num_processes: 4\n") == "ddp");
+  CHECK(engine("compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n"
+               "deepspeed_config: {zero_stage: 2}\n") == "deepspeed");
 }
 
 TEST_CASE("accelerate's section becomes the ds_config that its plugin makes") {

@@ -11,6 +11,7 @@
 #include "model/families/hf_config.hpp"
 #include "model/hardware/hostfile.hpp"
 #include "model/plan/software_sets.hpp"
+#include "tuner/kit/forms.hpp"
 #include "tuner/kit/kit_scope.hpp"
 #include "tuner/kit/kit_template.hpp"
 #include "tuner/kit/kit_values.hpp"
@@ -32,8 +33,6 @@ constexpr std::array kForContainers = {Source{"Dockerfile", "Dockerfile.in"},
                                        Source{"OVERLAY.md", "OVERLAY.md.in"}};
 constexpr std::array kOfDeepSpeed = {Source{"run.sh", "run.sh.in", true},
                                      Source{"job.sbatch", "job.sbatch.in"},
-                                     Source{"accelerate.yaml", "accelerate.yaml.in"},
-                                     Source{"llamafactory.yaml", "llamafactory.yaml.in"},
                                      Source{"train.py", "train.py", true},
                                      Source{"train_native.py", "train_native.py", true},
                                      Source{"train_bert.py", "train_bert.py", true},
@@ -51,7 +50,6 @@ constexpr std::array kOfPipeline = {Source{"run.sh", "run.sh.in", true},
                                     Source{"measurement.py", "measurement.py"}};
 constexpr std::array kOfAccelerate = {Source{"run.sh", "run_accelerate.sh.in", true},
                                       Source{"job.sbatch", "job_accelerate.sbatch.in"},
-                                      Source{"accelerate.yaml", "accelerate_torch.yaml.in"},
                                       Source{"train.py", "train.py", true},
                                       Source{"common.py", "common.py"},
                                       Source{"measurement.py", "measurement.py"}};
@@ -62,6 +60,14 @@ void add(std::span<const Source> sources, const KitValues& values, std::vector<K
     std::string text = from.ends_with(".in") ? filled_in(from, values)
                                              : std::string(embedded_file("configs/kit/" + from));
     files.push_back({std::string(source.path), std::move(text), source.executable});
+  }
+}
+
+// The same plan for other tools, which take the model's folder and ds_config.json of the kit.
+void add_forms(const Plan& plan, std::vector<KitFile>& files) {
+  for (const KitForm& form : kit_forms(plan)) {
+    files.push_back(
+        {std::string(form.path), write_form(plan, form.form, kit_place(form.path)).text});
   }
 }
 
@@ -108,11 +114,14 @@ std::vector<KitFile> make_kit(const Plan& plan,
   files.push_back({"scenario.json", scenario.dump(2) + "\n"});
   files.push_back({"ds_config.json", emit(written_ds_config(plan)).dump(2) + "\n"});
   files.push_back({"PLAN.md", plan_page(plan, prediction)});
-  if (plan.workload.engine == TrainingEngine::embedded || !beyond_kit(plan).empty()) return files;
+  const bool scripts = plan.workload.engine != TrainingEngine::embedded && beyond_kit(plan).empty();
+  if (!scripts && kit_forms(plan).empty()) return files;
   files.push_back({"model/config.json", model_config(plan, scenario).dump(2) + "\n"});
+  add_forms(plan, files);
   files.push_back({"requirements.txt", requirements_text(plan)});
   files.push_back({"hostfile", hostfile_text(plan.cluster)});
   files.push_back({".deepspeed_env", environment_text(plan)});
+  if (!scripts) return files;
   const KitValues values = kit_values(plan);
   add(scripts_of(plan), values, files);
   add(kForContainers, values, files);

@@ -32,6 +32,10 @@ void add_torch_engine(const Plan& plan, std::vector<std::string>& reasons) {
     reasons.emplace_back("a loop of one's own under FSDP or DDP (the script is the Trainer's)");
   }
   if (work.tiled_mlp) reasons.emplace_back("a tiled feed-forward outside of DeepSpeed");
+}
+
+void add_hybrid_groups(const Plan& plan, std::vector<std::string>& reasons) {
+  const Workload& work = plan.workload;
   if (work.engine != TrainingEngine::fsdp || plan.fsdp.sharding == Sharding::no_shard) return;
   if (plan.fsdp.shard_ranks != plan.fsdp.ranks &&
       plan.fsdp.shard_ranks != static_cast<int>(plan.cluster.gpus_per_node())) {
@@ -46,7 +50,7 @@ bool starts_with_accelerate(const Plan& plan) {
          plan.workload.engine == TrainingEngine::ddp;
 }
 
-std::vector<std::string> beyond_kit(const Plan& plan) {
+std::vector<std::string> beyond_trainer(const Plan& plan) {
   const Workload& work = plan.workload;
   std::vector<std::string> reasons;
   if (work.implementation != Implementation::hf) {
@@ -57,14 +61,20 @@ std::vector<std::string> beyond_kit(const Plan& plan) {
   if (traced_graph_of(*plan.model) != nullptr) {
     reasons.emplace_back("a traced model, which the program that it was traced from builds");
   }
-  if (work.method == Method::qlora) {
-    reasons.emplace_back("weights in four bits need bitsandbytes' loading and storage dtype");
-  }
   if (plan.trainer != nullptr || plan.beside != nullptr) {
     reasons.emplace_back("a trainer with other models beside the trained one, which is TRL's");
   }
   if (!work.lora.sub_targets.empty()) reasons.emplace_back("adapters on parts of a projection");
   add_parallel(plan, reasons);
+  if (starts_with_accelerate(plan)) add_hybrid_groups(plan, reasons);
+  return reasons;
+}
+
+std::vector<std::string> beyond_kit(const Plan& plan) {
+  std::vector<std::string> reasons = beyond_trainer(plan);
+  if (plan.workload.method == Method::qlora) {
+    reasons.emplace_back("weights in four bits need bitsandbytes' loading and storage dtype");
+  }
   if (starts_with_accelerate(plan)) add_torch_engine(plan, reasons);
   return reasons;
 }

@@ -13,6 +13,10 @@ namespace zeroplan {
 // something else than was planned would be worse.
 std::vector<std::string> beyond_kit(const Plan& plan);
 
+// The same of transformers' Trainer, whoever starts it (forms.hpp). Four-bit weights are not among
+// them: other tools load those.
+std::vector<std::string> beyond_trainer(const Plan& plan);
+
 // Whether a plan runs under FSDP or DDP, whose kits start through accelerate.
 bool starts_with_accelerate(const Plan& plan);
 

@@ -93,10 +93,6 @@ std::string nvme_volumes(const Plan& plan) {
 
 bool consumer_card(const Cluster& cluster) { return !cluster.gpu.pcie_peer_to_peer; }
 
-std::int64_t threads_of_a_rank(const Cluster& cluster) {
-  return std::max<std::int64_t>(1, cluster.node.cpu_cores.value / cluster.gpus_per_node());
-}
-
 // Gathered batches and pinned queues of the data loader: what DeepSpeed's and NVIDIA's own
 // containers are started with is 1 GiB a GPU and more.
 std::string shared_memory(const Cluster& cluster) {
@@ -131,9 +127,6 @@ std::string_view yaml(bool value) { return value ? "true" : "false"; }
 void add_hosts(const Plan& plan, KitValues& values) {
   const Cluster& cluster = plan.cluster;
   const bool several = cluster.nodes > 1;
-  values["LLAMAFACTORY"] =
-      (several ? fmt::format("On each host, NODE_RANK 0 to {}:\n# ", cluster.nodes - 1) : "") +
-      llamafactory_line(cluster);
   const std::string head = sh_word(address(cluster, 0));
   values["NODES"] = several ? fmt::format("{} hosts", cluster.nodes) : "one host";
   values["NODE_COUNT"] = std::to_string(cluster.nodes);
@@ -164,42 +157,6 @@ void add_hosts(const Plan& plan, KitValues& values) {
                     "main_process_ip: {}\nmain_process_port: 29500\n",
                     yaml_string(address(cluster, 0)))
               : "";
-}
-
-void add_framework(const Plan& plan, KitValues& values) {
-  const Workload& work = plan.workload;
-  const bool encoder = plan.model->shape.kind == ModelKind::encoder;
-  values["MODEL_PATH"] = "model";
-  values["STAGE"] = encoder ? "pt" : "sft";
-  values["FINETUNING"] = work.method == Method::full ? "full" : "lora";
-  if (work.method != Method::full) {
-    std::string targets;
-    for (const std::string& target : work.lora.targets)
-      targets += (targets.empty() ? "" : ",") + target;
-    values["LORA"] = fmt::format("lora_rank: {}\nlora_dropout: {}\nlora_target: {}\n",
-                                 work.lora.rank,
-                                 work.lora.dropout,
-                                 yaml_string(targets.empty() ? "all" : targets));
-  } else {
-    values["LORA"] = "";
-  }
-  values["SEQUENCE"] = std::to_string(work.sequence_length);
-  values["MICRO_BATCH"] = std::to_string(work.micro_batch_size);
-  values["ACCUMULATION"] = std::to_string(work.gradient_accumulation_steps);
-  values["PRECISION"] = work.precision == Precision::bf16   ? "bf16: true\n"
-                        : work.precision == Precision::fp16 ? "fp16: true\n"
-                                                            : "";
-  constexpr std::array<std::string_view, 6> kOptimizers = {
-      "adamw_torch", "adamw_torch", "lion_32bit", "adafactor", "sgd", "adamw_bnb_8bit"};
-  values["OPTIM"] = kOptimizers[static_cast<std::size_t>(work.optimizer)];
-  values["FLASH"] = work.attention == Attention::flash  ? "fa2"
-                    : work.attention == Attention::sdpa ? "sdpa"
-                                                        : "disabled";
-  values["NO_CHECKPOINTING"] = yaml(work.activation_checkpointing == ActivationCheckpointing::none);
-  values["REENTRANT"] = yaml(work.checkpoint_reentrant);
-  values["LIGER"] = yaml(work.fused_loss);
-  values["EPOCHS"] = work.dataset ? fmt::format("{:.1f}", work.dataset->epochs) : "1.0";
-  values["ZERO3"] = yaml(plan.engine.stage == 3);
 }
 
 // accelerate's names, and what of FSDP a plan fixes (docs/model.md: whole blocks, backward
@@ -234,6 +191,19 @@ void add_accelerate(const Plan& plan, KitValues& values) {
                                    ? (hybrid ? "HYBRID_SHARD" : "FULL_SHARD")
                                    : (hybrid ? "HYBRID_SHARD_ZERO2" : "SHARD_GRAD_OP");
   values["DISTRIBUTED_TYPE"] = "FSDP";
+  if (fsdp.version == 2) {
+    values["FSDP"] = fmt::format(
+        "fsdp_config:\n"
+        "  fsdp_version: 2\n"
+        "  fsdp_reshard_after_forward: {}\n"
+        "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+        "  fsdp_offload_params: {}\n"
+        "  fsdp_cpu_ram_efficient_loading: true\n"
+        "  fsdp_state_dict_type: SHARDED_STATE_DICT\n",
+        yaml(fsdp.sharding == Sharding::full),
+        yaml(fsdp.offload));
+    return;
+  }
   values["FSDP"] = fmt::format(
       "fsdp_config:\n"
       "  fsdp_version: 1\n"
@@ -259,15 +229,21 @@ bool mixes_precision(const Plan& plan) {
   return true;
 }
 
+std::string first_address(const Cluster& cluster) { return address(cluster, 0); }
+
+std::int64_t threads_of_a_rank(const Cluster& cluster) {
+  return std::max<std::int64_t>(1, cluster.node.cpu_cores.value / cluster.gpus_per_node());
+}
+
 std::string requirements_text(const Plan& plan) { return pinned_packages(plan, "\n") + "\n"; }
 
-std::string llamafactory_line(const Cluster& cluster) {
+std::string llamafactory_line(const Cluster& cluster, const std::string& file) {
   const std::string hosts =
       cluster.nodes > 1 ? fmt::format("NNODES={} NODE_RANK=0 MASTER_ADDR={} MASTER_PORT=29500 ",
                                       cluster.nodes,
                                       sh_word(address(cluster, 0)))
                         : "";
-  return "FORCE_TORCHRUN=1 " + hosts + "llamafactory-cli train llamafactory.yaml";
+  return "FORCE_TORCHRUN=1 " + hosts + "llamafactory-cli train " + sh_word(file);
 }
 
 std::string hostfile_text(const Cluster& cluster) {
@@ -301,7 +277,8 @@ std::string environment_text(const Plan& plan) {
 KitValues kit_values(const Plan& plan) {
   KitValues values;
   add_hosts(plan, values);
-  add_framework(plan, values);
+  values["ZERO3"] = yaml(plan.engine.stage == 3);
+  values["DS_CONFIG"] = "deepspeed_config_file: ds_config.json\n";
   if (starts_with_accelerate(plan)) add_accelerate(plan, values);
   values["SCRIPT"] = script_of(plan);
   values["TORCH_IMAGE"] = torch_image(plan.software.torch);

@@ -18,7 +18,13 @@ std::string hostfile_text(const Cluster& cluster);
 
 // The command that trains under LLaMA-Factory; of several hosts it is given on each, and its
 // launcher.py hands the variables on to torchrun.
-std::string llamafactory_line(const Cluster& cluster);
+std::string llamafactory_line(const Cluster& cluster,
+                              const std::string& file = "llamafactory.yaml");
+
+// The first host without who logs in: what other processes connect to.
+std::string first_address(const Cluster& cluster);
+// The cores of a node over its GPUs, at least one.
+std::int64_t threads_of_a_rank(const Cluster& cluster);
 
 // requirements.txt: the releases of the plan.
 std::string requirements_text(const Plan& plan);

@@ -4,6 +4,8 @@
 
 #include "model/plan/software_sets.hpp"
 #include "model/predict/checkpoint.hpp"
+#include "tuner/kit/form_launch.hpp"
+#include "tuner/kit/forms.hpp"
 #include "tuner/kit/kit_scope.hpp"
 #include "tuner/kit/kit_values.hpp"
 #include "tuner/kit/quoting.hpp"
@@ -95,6 +97,20 @@ void memory(const Plan& plan, const StepResult& result, std::string& page) {
   }
 }
 
+// The files of the kit that other tools read.
+void other_tools(const Plan& plan, std::string& page) {
+  const std::vector<KitForm> forms = kit_forms(plan);
+  if (forms.empty()) return;
+  page +=
+      "\n## Under other tools\n\nThe same plan in the files of other tools, which lack your data; "
+      "what such a file cannot say stands at its top:\n\n```\n";
+  for (const KitForm& form : forms) {
+    page += start_line(plan, form.form, kit_place(form.path)) + "\n";
+  }
+  page += "```\n";
+  if (plan.cluster.nodes > 1) page += "\nOn each host, with NODE_RANK=0 on the first.\n";
+}
+
 // Plans that no script of ours trains.
 bool explains_why_not(const Plan& plan, std::string& page) {
   if (plan.workload.engine == TrainingEngine::embedded) {
@@ -107,6 +123,7 @@ bool explains_why_not(const Plan& plan, std::string& page) {
   if (reasons.empty()) return false;
   page += "This folder has no script, because the scripts of zeroplan lack:\n\n";
   for (const std::string& reason : reasons) page += fmt::format("- {}\n", reason);
+  other_tools(plan, page);
   page +=
       "\nscenario.json and ds_config.json are what was planned, for a program that does this; what "
       "else it sets:\n\n```\n" +
@@ -197,12 +214,12 @@ void start(const Plan& plan, std::string& page) {
     if (plan.workload.frontend == Frontend::hf_trainer &&
         plan.model->shape.kind != ModelKind::encoder) {
       page += "accelerate launch --config_file accelerate.yaml train.py --steps 20\n";
-      page += llamafactory_line(plan.cluster) + "\n";
     }
     page += "```\n";
   }
   page += "\nA script of your own is told the same by:\n\n```\n" + trainer_lines(plan).substr(1) +
           "```\n";
+  other_tools(plan, page);
   stages(plan, page);
   several_hosts(plan, page);
   page +=

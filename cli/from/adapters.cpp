@@ -1,0 +1,109 @@
+#include "cli/from/adapters.hpp"
+
+#include <charconv>
+#include <utility>
+
+namespace zeroplan::from {
+namespace {
+
+// A share as number or text; null where it is none.
+Json share_of(const Json& value) {
+  if (value.is_number()) return value.as_number();
+  const std::string text = text_of(value);
+  double share = 0.0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+  const bool whole = error == std::errc() && stop == text.data() + text.size();
+  return whole ? Json(share) : Json();
+}
+
+}  // namespace
+
+void AdapterWords::read(Role role, const Setting& setting) {
+  const Json& value = setting.value;
+  if (role == Role::adapter) method_ = text_of(value);
+  if (role == Role::use_adapter && is_on(value) && method_.empty()) method_ = "lora";
+  if (role == Role::rank) rank_ = value;
+  if (role == Role::dropout) dropout_ = share_of(value);
+  if (role == Role::targets) targets_ = names_in(value);
+  if (role == Role::all_targets && is_on(value)) targets_ = {"all"};
+  if (role == Role::four_bits) four_bits_ = is_on(value);
+  if (role == Role::bits) four_bits_ = count_of(value) == 4;
+  if (role == Role::four_bit_code) code_ = text_of(value);
+  if (role == Role::double_quant) double_quant_ = is_on(value);
+  if (role == Role::bnb_arguments) read_bits(setting);
+  said_ = setting;
+}
+
+// axolotl's bnb_config_kwargs: keywords of transformers' BitsAndBytesConfig.
+void AdapterWords::read_bits(const Setting& setting) {
+  if (const Json* code = setting.value.find("bnb_4bit_quant_type")) code_ = text_of(*code);
+  if (const Json* twice = setting.value.find("bnb_4bit_use_double_quant")) {
+    double_quant_ = is_on(*twice);
+  }
+}
+
+void AdapterWords::add_targets(Tool tool, Json& settings, Meaning& meaning) const {
+  const bool all = targets_.size() == 1 && (targets_[0] == "all" || targets_[0] == "all-linear");
+  if (all || (targets_.empty() && tool == Tool::llama_factory)) {
+    settings["targets"] = all_linear();
+    meaning.assumed.emplace_back(
+        "LoRA on all linear layers: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
+        "down_proj; "
+        "a model that calls them otherwise wants --method with its names");
+  } else if (!targets_.empty()) {
+    Json names = Json::array();
+    for (const std::string& name : targets_) names.push_back(name);
+    settings["targets"] = names;
+  }
+}
+
+// LLaMA-Factory (hparams/model_args.py) and axolotl (loaders/model.py) quantise scales again unless
+// they are told not to; transformers and TRL do not.
+void AdapterWords::add_quantization(Tool tool, Json& settings, Meaning& meaning) const {
+  if (!code_.is_null()) settings["quant"] = code_;
+  if (!double_quant_.is_null()) {
+    settings["double_quant"] = double_quant_;
+  } else if (tool == Tool::llama_factory || tool == Tool::axolotl) {
+    settings["double_quant"] = true;
+    meaning.assumed.emplace_back(
+        tool == Tool::axolotl
+            ? "scales of the four-bit weights are quantised again: axolotl's default"
+            : "scales of the four-bit weights are quantised again: LLaMA-Factory's default");
+  }
+}
+
+Json AdapterWords::settings(Tool tool, bool four_bits, Meaning& meaning) const {
+  Json settings = Json::object();
+  if (!rank_.is_null()) {
+    settings["rank"] = count_of(rank_);
+  } else if (tool == Tool::llama_factory) {
+    settings["rank"] = 8;
+    meaning.assumed.emplace_back("lora_rank 8: LLaMA-Factory's default");
+  }
+  if (!dropout_.is_null()) settings["dropout"] = dropout_;
+  add_targets(tool, settings, meaning);
+  if (four_bits) add_quantization(tool, settings, meaning);
+  return settings;
+}
+
+void AdapterWords::finish(Tool tool, Meaning& meaning) const {
+  std::string method = method_;
+  if (method.empty() && tool == Tool::llama_factory && said_) {
+    method = "lora";
+    meaning.assumed.emplace_back("finetuning_type lora: LLaMA-Factory's default");
+  }
+  if (method.empty() || meaning.scenario.find(ScenarioKey::method) != nullptr) return;
+  const Origin origin{said_->file, said_->name};
+  if (method != "lora" && method != "qlora") {
+    meaning.scenario.set(
+        ScenarioKey::method, parse_flag(info(ScenarioKey::method), method), origin);
+    return;
+  }
+  const bool four_bits = method == "qlora" || four_bits_;
+  Json settings = this->settings(tool, four_bits, meaning);
+  meaning.scenario.set(ScenarioKey::method,
+                       Json::object({{four_bits ? "qlora" : "lora", std::move(settings)}}),
+                       origin);
+}
+
+}  // namespace zeroplan::from

@@ -1,0 +1,135 @@
+#include "tuner/kit/form_launch.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "tuner/kit/form_settings.hpp"
+#include "tuner/kit/kit_values.hpp"
+#include "tuner/kit/quoting.hpp"
+
+namespace zeroplan {
+namespace {
+
+constexpr std::string_view kModule = "trl.scripts.sft";  // what `trl sft` starts
+
+bool several(const Plan& plan) { return plan.cluster.nodes > 1; }
+
+std::string head_host(const Plan& plan) { return sh_word(first_address(plan.cluster)); }
+
+// As the plan says it. torchrun and accelerate set 1 for several processes of a node, which makes
+// CPU Adam slow: what a plan of DeepSpeed leaves open is then the cores of a rank.
+std::string threads(const Plan& plan) {
+  const std::int64_t said = plan.workload.omp_num_threads;
+  const std::int64_t count = said > 0 ? said : threads_of_a_rank(plan.cluster);
+  const bool counts = said > 0 || plan.workload.engine == TrainingEngine::deepspeed;
+  return counts ? fmt::format("OMP_NUM_THREADS={}", count) : "";
+}
+
+std::string threads_before(const Plan& plan) {
+  const std::string text = threads(plan);
+  return text.empty() ? "" : text + " ";
+}
+
+std::string torchrun_hosts(const Plan& plan) {
+  if (!several(plan)) return "--standalone";
+  return fmt::format("--nnodes={} --node_rank=\"$NODE_RANK\" --master_addr={} --master_port=29500",
+                     plan.cluster.nodes,
+                     head_host(plan));
+}
+
+std::string accelerate_hosts(const Plan& plan) {
+  const std::int64_t all = plan.cluster.total_gpus();
+  if (!several(plan)) return fmt::format("--num_processes {}", all);
+  return fmt::format(
+      "--num_processes {} --num_machines {} --machine_rank \"$NODE_RANK\" --main_process_ip {} "
+      "--main_process_port 29500",
+      all,
+      plan.cluster.nodes,
+      head_host(plan));
+}
+
+std::string script_of_transformers(const Plan& plan) {
+  return plan.model->shape.kind == ModelKind::encoder ? "run_mlm.py" : "run_clm.py";
+}
+
+}  // namespace
+
+std::string start_line(const Plan& plan, Form form, const FormPlace& place) {
+  const std::string file = sh_word(place.file);
+  const std::string per_node = std::to_string(plan.cluster.gpus_per_node());
+  switch (form) {
+    case Form::llama_factory:
+      return threads_before(plan) + llamafactory_line(plan.cluster, place.file);
+    case Form::axolotl:
+      return fmt::format("{}axolotl train {} --launcher torchrun -- {} --nproc_per_node={}",
+                         threads_before(plan),
+                         file,
+                         torchrun_hosts(plan),
+                         per_node);
+    case Form::accelerate:
+      return threads_before(plan) + "accelerate launch --config_file " + file +
+             (several(plan) ? " --machine_rank \"$NODE_RANK\"" : "") + " train.py";
+    case Form::trl:
+      return fmt::format(
+          "{}trl sft --config {} {}", threads_before(plan), file, accelerate_hosts(plan));
+    case Form::trainer:
+      return fmt::format("{}torchrun {} --nproc_per_node={} {} {}",
+                         threads_before(plan),
+                         torchrun_hosts(plan),
+                         per_node,
+                         script_of_transformers(plan),
+                         file);
+    case Form::shell:
+      return "bash " + file;
+    case Form::sbatch:
+      return "sbatch " + file;
+  }
+  return "";
+}
+
+std::string shell_body(const Plan& plan, const FormPlace& place) {
+  const Workload& work = plan.workload;
+  std::string launcher;
+  if (work.engine == TrainingEngine::deepspeed) {
+    // This launcher leaves OMP_NUM_THREADS alone.
+    if (work.omp_num_threads > 0) launcher = threads_before(plan);
+    launcher += several(plan) ? fmt::format("deepspeed --hostfile=hostfile --num_nodes={} ",
+                                            plan.cluster.nodes)
+                              : "deepspeed ";
+    launcher += fmt::format("--num_gpus={} --module", plan.cluster.gpus_per_node());
+  } else {
+    launcher = fmt::format("{}torchrun {} --nproc_per_node={} -m",
+                           threads_before(plan),
+                           torchrun_hosts(plan),
+                           plan.cluster.gpus_per_node());
+  }
+  return launcher + fmt::format(" {} \\\n  ", kModule) +
+         argument_words(settings_of(plan, Form::trl, place), " \\\n  ") + "\n";
+}
+
+std::string sbatch_directives(const Plan& plan) {
+  return fmt::format(
+      "#SBATCH --job-name=zeroplan\n#SBATCH --nodes={}\n#SBATCH --ntasks-per-node=1\n"
+      "#SBATCH --gpus-per-node={}\n#SBATCH --cpus-per-task={}\n#SBATCH --exclusive\n"
+      "#SBATCH --output=%x-%j.log\n",
+      plan.cluster.nodes,
+      plan.cluster.gpus_per_node(),
+      std::max<std::int64_t>(1, plan.cluster.node.cpu_cores.value));
+}
+
+std::string sbatch_body(const Plan& plan, const FormPlace& place) {
+  std::string text = "# Account, partition and time limit are the site's.\n";
+  const std::string said = threads(plan);
+  if (!said.empty()) text += "export " + said + "\n";
+  text += "head=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n";
+  text += fmt::format(
+      "srun torchrun --nnodes={} --nproc_per_node={} --rdzv_id=\"$SLURM_JOB_ID\" "
+      "--rdzv_backend=c10d --rdzv_endpoint=\"$head:29500\" -m {} \\\n  ",
+      plan.cluster.nodes,
+      plan.cluster.gpus_per_node(),
+      kModule);
+  return text + argument_words(settings_of(plan, Form::trl, place), " \\\n  ") + "\n";
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,245 @@
+#include "tuner/kit/forms.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "model/check.hpp"
+#include "tuner/kit/form_launch.hpp"
+#include "tuner/kit/form_settings.hpp"
+#include "tuner/kit/kit_scope.hpp"
+#include "tuner/kit/kit_template.hpp"
+#include "tuner/kit/kit_values.hpp"
+
+namespace zeroplan {
+namespace {
+
+bool is_encoder(const Plan& plan) { return plan.model->shape.kind == ModelKind::encoder; }
+
+std::string adapters_text(const LoraSettings& lora) {
+  std::string targets;
+  for (const std::string& target : lora.targets) targets += (targets.empty() ? "" : ", ") + target;
+  return fmt::format("rank {}, dropout {}, on {}", lora.rank, lora.dropout, targets);
+}
+
+// What transformers' example scripts have no argument for.
+void add_notes_of_scripts(const Plan& plan, std::vector<std::string>& notes) {
+  const Workload& work = plan.workload;
+  if (work.attention != Attention::sdpa) {
+    notes.push_back(
+        fmt::format("attention {}: the script hands attn_implementation to "
+                    "from_pretrained()",
+                    name(kAttentionNames, work.attention)));
+  }
+  if (work.method == Method::full) return;
+  notes.push_back("adapters: the script makes them by peft, " + adapters_text(work.lora));
+  if (work.method == Method::qlora) {
+    notes.emplace_back(
+        "weights in four bits: the script hands quantization_config to from_pretrained()");
+  }
+}
+
+// What a launcher's configuration leaves to the script.
+void add_notes_of_accelerate(const Plan& plan, std::vector<std::string>& notes) {
+  const Workload& work = plan.workload;
+  notes.push_back(fmt::format(
+      "the model, sequences of {} tokens, micro-batch {}, accumulation {}, {}, attention {}, "
+      "checkpointing {}, optimizer {}: the script's own arguments",
+      work.sequence_length,
+      work.micro_batch_size,
+      work.gradient_accumulation_steps,
+      name(kMethodNames, work.method),
+      name(kAttentionNames, work.attention),
+      name(kActivationCheckpointingNames, work.activation_checkpointing),
+      name(kOptimizerNames, work.optimizer)));
+}
+
+void add_notes_of_optimizer(const Plan& plan, std::vector<std::string>& notes) {
+  const Workload& work = plan.workload;
+  if (runs_deepspeed(work) && plan.ds_config.is_set(Knob::optimizer_type)) return;
+  if (work.optimizer == OptimizerName::adam) {
+    notes.emplace_back("optimizer adam: the Trainer has AdamW, which needs the same memory");
+  }
+  const bool loops = work.optimizer_implementation == OptimizerImplementation::for_loop;
+  if (loops && is_torch_engine(work.engine)) {
+    notes.emplace_back("optimizer-implementation for-loop: the Trainer has no argument for it");
+  }
+}
+
+void add_notes_of_memory(const Plan& plan, Form form, std::vector<std::string>& notes) {
+  const Workload& work = plan.workload;
+  const bool half = work.method == Method::full && work.precision != Precision::fp32 &&
+                    is_torch_engine(work.engine) && !mixes_precision(plan);
+  if (half) {
+    notes.push_back(fmt::format("weights and optimizer states all in {}: the Trainer keeps fp32",
+                                name(kPrecisionNames, work.precision)));
+  }
+  if (work.tiled_mlp && form != Form::axolotl) {
+    notes.emplace_back("tiled-mlp: the script applies DeepSpeed's TiledMLP");
+  }
+  const bool max = work.dataset && work.dataset->padding == Padding::max;
+  if (max && form != Form::axolotl) {
+    notes.push_back(
+        fmt::format("samples padded to {} tokens: the tool pads to the longest of a "
+                    "micro-batch",
+                    work.sequence_length));
+  }
+  if (work.dataset && work.dataset->padding == Padding::packed && form == Form::trainer) {
+    notes.emplace_back("packed samples: run_clm.py packs, other scripts may not");
+  }
+}
+
+std::vector<std::string> notes_of(const Plan& plan, Form form) {
+  std::vector<std::string> notes;
+  if (form == Form::accelerate) {
+    add_notes_of_accelerate(plan, notes);
+    return notes;
+  }
+  if (form == Form::trainer) add_notes_of_scripts(plan, notes);
+  add_notes_of_optimizer(plan, notes);
+  add_notes_of_memory(plan, form, notes);
+  return notes;
+}
+
+std::string shards_text(const Plan& plan) {
+  switch (plan.workload.engine) {
+    case TrainingEngine::fsdp:
+      return fmt::format("FSDP{}", plan.fsdp.version);
+    case TrainingEngine::ddp:
+      return "DDP";
+    default:
+      return fmt::format("ZeRO-{}", plan.engine.stage);
+  }
+}
+
+// A comment of lines that people read without scrolling; `end` stands where a line goes on.
+std::string comment(const std::string& text, std::string_view end) {
+  constexpr std::size_t kWidth = 100;
+  std::string lines = "# ";
+  std::size_t begin = 0;  // of the line
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t space = std::min(text.find(' ', at), text.size());
+    if (lines.size() - begin + (space - at) > kWidth && lines.size() - begin > 4) {
+      lines += std::string(end) + "\n";
+      begin = lines.size();
+      lines += "#   ";
+    }
+    lines += text.substr(at, space - at) + (space < text.size() ? " " : "");
+    at = space + 1;
+  }
+  return lines + "\n";
+}
+
+// Comments at the top; sh and YAML have the same mark.
+std::string head(const Plan& plan, const WrittenForm& form) {
+  const Software& software = plan.software;
+  std::string text = fmt::format(
+      "# Planned by zeroplan for {}x{}x{}: {}, torch {}, transformers {}{}.\n",
+      plan.cluster.nodes,
+      plan.cluster.gpus_per_node(),
+      plan.cluster.gpu.name,
+      shards_text(plan),
+      to_string(software.torch),
+      to_string(software.transformers),
+      runs_deepspeed(plan.workload) ? ", DeepSpeed " + to_string(software.deepspeed_release) : "");
+  if (!form.start.empty()) text += comment("Start: " + form.start, "\\");
+  for (const std::string& note : form.notes) text += comment("Not said here: " + note, "");
+  return text;
+}
+
+std::string accelerate_text(const Plan& plan, const FormPlace& place) {
+  KitValues values = kit_values(plan);
+  values["DS_CONFIG"] = yaml_lines({{"deepspeed_config_file", place.ds_config}});
+  return filled_in(starts_with_accelerate(plan) ? "accelerate_torch.yaml.in" : "accelerate.yaml.in",
+                   values);
+}
+
+// The user's own over what no plan has; what the plan has stays.
+FormSettings with_kept(FormSettings settings, const FormSettings& kept) {
+  for (const FormSetting& own : kept) {
+    const auto same = [&](const FormSetting& setting) { return setting.name == own.name; };
+    const auto found = std::find_if(settings.begin(), settings.end(), same);
+    if (found == settings.end()) {
+      settings.push_back({own.name, own.value});
+    } else if (!found->planned) {
+      *found = {own.name, own.value};
+    }
+  }
+  return settings;
+}
+
+}  // namespace
+
+bool names_ds_config(const Plan& plan) { return plan.workload.engine == TrainingEngine::deepspeed; }
+
+std::vector<std::string> beyond_form(const Plan& plan, Form form) {
+  if (plan.workload.engine == TrainingEngine::embedded) return {"zeroplan's own runtime"};
+  std::vector<std::string> reasons = beyond_trainer(plan);
+  if (plan.workload.pipeline_parallel > 1) {
+    reasons.emplace_back("pipeline stages, which no Trainer starts");
+  }
+  if (form == Form::accelerate) return reasons;
+  if (plan.workload.frontend == Frontend::native) {
+    reasons.emplace_back("a loop of one's own: these tools train by transformers' Trainer");
+  }
+  if (is_encoder(plan) && form != Form::trainer) {
+    reasons.emplace_back("an encoder: these tools train decoders");
+  }
+  const FsdpConfig& fsdp = plan.fsdp;
+  const bool hybrid = plan.workload.engine == TrainingEngine::fsdp && fsdp.shard_ranks > 1 &&
+                      fsdp.shard_ranks < fsdp.ranks;
+  if (hybrid && fsdp.version == 2) reasons.emplace_back("fully_shard within groups of ranks");
+  return reasons;
+}
+
+std::vector<KitForm> kit_forms(const Plan& plan) {
+  constexpr std::array kForms = {KitForm{Form::accelerate, "accelerate.yaml"},
+                                 KitForm{Form::llama_factory, "llamafactory.yaml"},
+                                 KitForm{Form::axolotl, "axolotl.yaml"},
+                                 KitForm{Form::trl, "trl.yaml"},
+                                 KitForm{Form::trainer, "trainer.json"}};
+  // JSON has no comments: what run_clm.py cannot be told would stand nowhere.
+  const bool silent = plan.workload.method != Method::full;
+  std::vector<KitForm> forms;
+  for (const KitForm& form : kForms) {
+    if (form.form == Form::trainer && silent) continue;
+    // A loop of one's own under FSDP or DDP need not be accelerate's.
+    const bool own_loop =
+        plan.workload.frontend == Frontend::native && starts_with_accelerate(plan);
+    if (own_loop) continue;
+    if (beyond_form(plan, form.form).empty()) forms.push_back(form);
+  }
+  return forms;
+}
+
+FormPlace kit_place(std::string_view path) {
+  return {.file = std::string(path), .ds_config = "ds_config.json", .model = "model"};
+}
+
+WrittenForm write_form(const Plan& plan, Form form, const FormPlace& place) {
+  ZP_CHECK(beyond_form(plan, form).empty(), "a form that cannot say the plan");
+  WrittenForm written;
+  written.notes = notes_of(plan, form);
+  written.notes.insert(written.notes.end(), place.notes.begin(), place.notes.end());
+  written.start = start_line(plan, form, place);
+  if (form == Form::shell || form == Form::sbatch) {
+    written.executable = true;
+    const std::string directives = form == Form::sbatch ? sbatch_directives(plan) : "";
+    written.text = "#!/usr/bin/env bash\n" + directives + head(plan, written) +
+                   (form == Form::sbatch ? sbatch_body(plan, place) : shell_body(plan, place));
+    return written;
+  }
+  if (form == Form::accelerate) {
+    written.text = "---\n" + head(plan, written) + accelerate_text(plan, place);
+    return written;
+  }
+  const FormSettings settings = with_kept(settings_of(plan, form, place), place.kept);
+  written.text = place.file.ends_with(".json")
+                     ? json_text(settings)
+                     : "---\n" + head(plan, written) + yaml_lines(settings);
+  return written;
+}
+
+}  // namespace zeroplan

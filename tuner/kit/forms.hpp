@@ -1,0 +1,57 @@
+// A plan in the files of the tools that people train with: LLaMA-Factory's and axolotl's YAML,
+// accelerate's configuration, arguments of TRL and of transformers' scripts, a shell line, a job
+// script of Slurm. cli/from reads them back. Names of settings are those of the tools' argument
+// classes: LLaMA-Factory src/llamafactory/hparams/*_args.py, axolotl utils/schemas/*.py, accelerate
+// utils/dataclasses.py, trl/trainer/sft_config.py and model_config.py, transformers
+// training_args.py and examples/pytorch/language-modeling/run_clm.py.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/enum_names.hpp"
+#include "model/plan/plan.hpp"
+#include "tuner/kit/form_text.hpp"
+
+namespace zeroplan {
+
+enum class Form { llama_factory, axolotl, accelerate, trl, trainer, shell, sbatch };
+inline constexpr EnumNames<Form, 7> kFormNames{
+    {"llama-factory", "axolotl", "accelerate", "trl", "trainer", "shell", "sbatch"}};
+
+// How the file names what lies beside it, and itself.
+struct FormPlace {
+  std::string file;        // "llamafactory.yaml": in the line that starts it; "....json" is JSON
+  std::string ds_config;   // "ds_config.json"
+  std::string model;       // a folder, a name of the hub
+  FormSettings kept = {};  // of the user's own file, which no plan has: data, rates
+  std::vector<std::string> notes = {};  // more that the file does not say
+};
+
+struct WrittenForm {
+  std::string text;
+  std::string start;               // the command that trains by it
+  std::vector<std::string> notes;  // what of the plan the file does not say, a sentence each
+  bool executable = false;
+};
+
+// Why no file of this form starts the plan; empty where one does.
+std::vector<std::string> beyond_form(const Plan& plan, Form form);
+
+// Precondition: beyond_form() is empty. Notes stand in the text as comments, where it has comments.
+WrittenForm write_form(const Plan& plan, Form form, const FormPlace& place);
+
+// The forms that a kit's folder holds, and what they are called there.
+struct KitForm {
+  Form form;
+  std::string_view path;
+};
+std::vector<KitForm> kit_forms(const Plan& plan);
+// In the kit's folder the model lies in model/, and ds_config.json beside the file.
+FormPlace kit_place(std::string_view path);
+
+// Whether the file names a ds_config.json: whoever writes it writes that, too.
+bool names_ds_config(const Plan& plan);
+
+}  // namespace zeroplan
