@@ -84,7 +84,7 @@ Json trainer_json(const TrainerSettings& trainer) {
     const GenerationSettings& generation = trainer.generation;
     settings["completion_length"] = generation.completion_length;
     settings["completions"] = generation.completions;
-    settings["generation_batches"] = generation.batches;
+    if (generation.batches > 0) settings["generation_batches"] = generation.batches;
     settings["generation"] = name(kGenerationByNames, generation.by);
     settings["gathers_model"] = generation.gathers_model;
     if (generation.by == GenerationBy::colocated) {
