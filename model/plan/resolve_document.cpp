@@ -145,6 +145,21 @@ Json profile_json(const Profile& profile) {
 
 }  // namespace
 
+InputError with_origins(const InputError& error, const Plan& plan) {
+  std::vector<Diagnostic> diagnostics = error.diagnostics();
+  for (Diagnostic& diagnostic : diagnostics) {
+    if (!diagnostic.file.empty()) continue;
+    for (const ScenarioKeyInfo& row : kScenarioKeys) {
+      if (row.pointer != diagnostic.pointer) continue;
+      const Origin& origin = plan.origins[static_cast<std::size_t>(row.key)];
+      diagnostic.file = origin.file;
+      diagnostic.pointer = origin.pointer;
+      break;
+    }
+  }
+  return InputError(std::move(diagnostics));
+}
+
 DsConfig written_ds_config(const Plan& plan) {
   return in_style(plan.ds_config,
                   plan.workload.frontend == Frontend::hf_trainer ? ConfigStyle::hf_trainer
