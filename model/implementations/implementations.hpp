@@ -79,8 +79,8 @@ struct GraphOptions {
   bool deterministic = false;
   ScoreOptions scores;
   std::optional<LoraOptions> lora;  // none: full fine-tuning
-  bool adapters_off = false;        // peft's disable_adapter(): its modules are there and do not run
-  FourBitWeights weights;           // of parameters that are stored in four bits
+  bool adapters_off = false;  // peft's disable_adapter(): its modules are there and do not run
+  FourBitWeights weights;     // of parameters that are stored in four bits
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
   bool checkpoint_reentrant = true;
   bool checkpoint_offload = false;        // checkpoints wait for backward in host memory

@@ -83,7 +83,7 @@ struct Plan {
   std::vector<int> wrapped_block;  // of each parameter, -1: outside (wrapped_blocks)
   std::shared_ptr<const TrainerSettings> trainer;  // null: one model, trained on a loss of tokens
   std::shared_ptr<const EvaluationSettings> evaluation;  // null: none was said
-  std::shared_ptr<const BesideModels> beside;  // null: no other model is on these GPUs
+  std::shared_ptr<const BesideModels> beside;            // null: no other model is on these GPUs
   bool inference = false;     // of a model that is not trained: forward passes without gradients
   bool adapters_off = false;  // of the trained model without its adapters
   std::vector<std::string> assumptions;

@@ -239,15 +239,17 @@ void resolve_checkpointing(Resolver& r) {
   const bool embedded = workload.engine == TrainingEngine::embedded;  // recomputes whole blocks
   const bool trl = r.plan.trainer != nullptr &&
                    r.plan.software.trl_acts(ReleaseRule::trl_checkpoints_by_default);
-  const bool checkpoints = trl || (litgpt && workload.engine == TrainingEngine::fsdp);
+  const bool full = trl || (litgpt && workload.engine == TrainingEngine::fsdp);
+  const std::string assumed =
+      !full ? "no activation checkpointing: the default"
+      : trl ? "full activation checkpointing: the default of TRL's trainers"
+            : "full activation checkpointing: the default of litgpt under FSDP";
   workload.activation_checkpointing =
       choice(r,
              ScenarioKey::activation_checkpointing,
              kActivationCheckpointingNames,
-             checkpoints ? ActivationCheckpointing::full : ActivationCheckpointing::none,
-             trl           ? "full activation checkpointing: the default of TRL's trainers"
-             : checkpoints ? "full activation checkpointing: the default of litgpt under FSDP"
-                           : "no activation checkpointing: the default");
+             full ? ActivationCheckpointing::full : ActivationCheckpointing::none,
+             assumed);
   workload.checkpoint_reentrant =
       r.boolean(ScenarioKey::checkpoint_reentrant)
           .value_or(embedded || (!litgpt && (megatron || default_reentrant(r.plan.software))));
@@ -413,7 +415,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   r.plan.software.switched = prepared.switched;
   resolve_software(r);
   take_experts(r, prepared);
-  const std::shared_ptr<const Model> without_adapters = r.plan.model;
+  const auto without_adapters = r.plan.model;
   resolve_trainer(r);
   resolve_evaluation(r);
   resolve_training(r);
@@ -444,21 +446,6 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   r.throw_problems();
   warn_outside_profile(r);
   return std::move(r.plan);
-}
-
-InputError with_origins(const InputError& error, const Plan& plan) {
-  std::vector<Diagnostic> diagnostics = error.diagnostics();
-  for (Diagnostic& diagnostic : diagnostics) {
-    if (!diagnostic.file.empty()) continue;
-    for (const ScenarioKeyInfo& row : kScenarioKeys) {
-      if (row.pointer != diagnostic.pointer) continue;
-      const Origin& origin = plan.origins[static_cast<std::size_t>(row.key)];
-      diagnostic.file = origin.file;
-      diagnostic.pointer = origin.pointer;
-      break;
-    }
-  }
-  return InputError(std::move(diagnostics));
 }
 
 std::vector<EngineParameter> engine_parameters(const Model& model,

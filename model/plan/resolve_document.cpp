@@ -84,7 +84,7 @@ Json trainer_json(const TrainerSettings& trainer) {
     const GenerationSettings& generation = trainer.generation;
     settings["completion_length"] = generation.completion_length;
     settings["completions"] = generation.completions;
-    settings["generation_batches"] = generation.batches;
+    if (generation.batches > 0) settings["generation_batches"] = generation.batches;
     settings["generation"] = name(kGenerationByNames, generation.by);
     settings["gathers_model"] = generation.gathers_model;
     if (generation.by == GenerationBy::colocated) {
@@ -144,6 +144,21 @@ Json profile_json(const Profile& profile) {
 }
 
 }  // namespace
+
+InputError with_origins(const InputError& error, const Plan& plan) {
+  std::vector<Diagnostic> diagnostics = error.diagnostics();
+  for (Diagnostic& diagnostic : diagnostics) {
+    if (!diagnostic.file.empty()) continue;
+    for (const ScenarioKeyInfo& row : kScenarioKeys) {
+      if (row.pointer != diagnostic.pointer) continue;
+      const Origin& origin = plan.origins[static_cast<std::size_t>(row.key)];
+      diagnostic.file = origin.file;
+      diagnostic.pointer = origin.pointer;
+      break;
+    }
+  }
+  return InputError(std::move(diagnostics));
+}
 
 DsConfig written_ds_config(const Plan& plan) {
   return in_style(plan.ds_config,

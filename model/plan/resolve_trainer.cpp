@@ -1,5 +1,6 @@
 // `trainer` and `evaluation` of a scenario: which of TRL's trainers runs, and its settings that
 // count for memory and time.
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>

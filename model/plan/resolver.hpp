@@ -73,8 +73,8 @@ void check_model_parallel(Resolver& resolver);
 void require_stage_for_pipeline(Resolver& resolver);
 void divide_model(Resolver& resolver);
 
-// resolve_trainer.cpp: the trainer of several models, before the model is divided; the models beside
-// the trained one, once its engine is known. `base`: the trained model without adapters.
+// resolve_trainer.cpp: the trainer of several models, before the model is divided; the models
+// beside the trained one, once its engine is known. `base`: the trained model without adapters.
 void resolve_trainer(Resolver& resolver);
 void resolve_evaluation(Resolver& resolver);
 void resolve_beside(Resolver& resolver, const std::shared_ptr<const Model>& base);

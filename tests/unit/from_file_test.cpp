@@ -344,7 +344,7 @@ TEST_CASE("what is not planned is refused at its line") {
     const InputError error = refused(files.add("a.json", one.text));
     CHECK(error.diagnostics()[0].pointer == std::string("line 1: ") + one.pointer);
   }
-  CHECK_THROWS_AS(from::read_from(files.add("run.sh", "trl dpo --model_name_or_path a/b\n")),
+  CHECK_THROWS_AS(from::read_from(files.add("run.sh", "trl rloo --model_name_or_path a/b\n")),
                   InputError);
 }
 
