@@ -198,6 +198,20 @@ const std::set<std::string>& names() {
       "help",
       "models",
       "knobs",
+      // of trainers, tools and placements, as they are typed
+      "sft",
+      "dpo",
+      "kto",
+      "grpo",
+      "ppo",
+      "axolotl",
+      "trl",
+      "trainer",
+      "shell",
+      "sbatch",
+      "replicated",
+      "sharded",
+      "train",
       // of the words of others: ssh, Python
       "has",
       "unsupported",
@@ -216,6 +230,7 @@ bool is_translated(const std::string& name, const std::string& command) {
                             "--format",
                             "--batch",
                             "echo",
+                            "plan.yaml",  // a file for another tool
                             "zeroplan replay",
                             "--markdown",
                             "zeroplan calibrate",
