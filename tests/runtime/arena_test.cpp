@@ -69,19 +69,20 @@ TEST_CASE("blocks do not overlap, neighbours join, and segments go back in the e
   CHECK(backend.waits == 0);
 }
 
-// Addresses that nobody reads, one segment behind the other.
+// Addresses that nobody reads, one segment below the other, as drivers map them and as the
+// simulator's allocator has them.
 class Addresses : public Backend {
  public:
   std::byte* take_segment(Bytes bytes) override {
     if (bytes > room) return nullptr;
     room -= bytes;
-    next_ += std::uintptr_t{1} << 32;
+    next_ -= std::uintptr_t{1} << 32;
     return reinterpret_cast<std::byte*>(next_);
   }
   void return_segment(std::byte*, Bytes bytes) noexcept override { room += bytes; }
 
  private:
-  std::uintptr_t next_ = 0;
+  std::uintptr_t next_ = std::uintptr_t{1} << 46;
 };
 
 // Predictions of what the runtime reserves come from the simulator's allocator with this option.
