@@ -95,8 +95,8 @@ def held_gradients(trainer: Any, trainable: int) -> int:
     (loops/optimization/automatic.py Closure.closure); DeepSpeed's engine drops them itself, FSDP's flat ones are planned
     so."""
     kinds = [kind.__name__ for kind in type(trainer.strategy).__mro__]
-    if "DDPStrategy" not in kinds and "SingleDeviceStrategy" not in kinds:
-        return 0
+    if "DeepSpeedStrategy" in kinds or not {"DDPStrategy", "SingleDeviceStrategy"} & set(kinds):
+        return 0  # DeepSpeed's strategy is made of DDP's
     return trainable * (2 if _half_weights(trainer) else 4)
 
 

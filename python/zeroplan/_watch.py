@@ -250,6 +250,8 @@ class Watch:
             return
         if self.prediction is not None:
             self._tell(self._comparison(self.prediction, self.measured))
+        if self._read is not None and not self.flags:
+            return  # what runs is not known, and was said so
         if self._measurements is not None and self._lengths_vary():
             self._tell("zeroplan: no measurement is kept: lengths vary, and three steps show few of them")
         elif self._measurements is not None:

@@ -6,7 +6,7 @@ from enum import Enum
 from types import SimpleNamespace
 
 import zeroplan
-from zeroplan._lightning import flags_of_trainer
+from zeroplan._lightning import flags_of_trainer, held_gradients
 from zeroplan._models import model_of
 from zeroplan._runs import read_run, world_cluster
 
@@ -167,7 +167,11 @@ class Runs(unittest.TestCase):
         self.assertIsNone(world_cluster(8, None))
 
 
-class DeepSpeedStrategy:
+class DDPStrategy:
+    pass
+
+
+class DeepSpeedStrategy(DDPStrategy):
     root_device = SimpleNamespace(type="cpu")
 
     def __init__(self, **config):
@@ -179,10 +183,6 @@ class FSDPStrategy:
         self.sharding_strategy = SimpleNamespace(name=sharding)
         self.cpu_offload = SimpleNamespace(offload_params=offload)
         self._activation_checkpointing_kwargs = checkpointing
-
-
-class DDPStrategy:
-    pass
 
 
 class XLAStrategy:
@@ -233,6 +233,12 @@ class Lightning(unittest.TestCase):
         self.assertEqual("fp32", flags_of_trainer(lightning(DDPStrategy(), precision="32-true"))["precision"])
         fused = lightning(DDPStrategy(), optimizers=[AdamW(fused=True)])
         self.assertEqual("fused", flags_of_trainer(fused)["optimizer_implementation"])
+
+    def test_gradients_that_stay_through_the_next_forward_pass(self):
+        self.assertEqual(400, held_gradients(lightning(DDPStrategy()), 100))
+        self.assertEqual(200, held_gradients(lightning(DDPStrategy(), precision="bf16-true"), 100))
+        self.assertEqual(0, held_gradients(lightning(DeepSpeedStrategy()), 100))
+        self.assertEqual(0, held_gradients(lightning(FSDPStrategy("FULL_SHARD")), 100))
 
     def test_what_is_not_planned_is_refused_by_its_name(self):
         with self.assertRaisesRegex(TypeError, "XLAStrategy"):
