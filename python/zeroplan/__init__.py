@@ -28,10 +28,13 @@ from ._errors import InputError, Interrupted, ZeroplanError
 from ._program import program
 from .results import (
     Candidate,
+    Checkpoint,
     Explanation,
     Finding,
     Fit,
+    Job,
     Lint,
+    ParetoPoint,
     Reach,
     Rehearsal,
     Report,
@@ -45,12 +48,15 @@ from .results import (
 
 __all__ = [
     "Candidate",
+    "Checkpoint",
     "Explanation",
     "Finding",
     "Fit",
     "InputError",
     "Interrupted",
+    "Job",
     "Lint",
+    "ParetoPoint",
     "Reach",
     "Rehearsal",
     "Report",

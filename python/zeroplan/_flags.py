@@ -111,7 +111,9 @@ class FitFlags(Question, total=False):
     price: float
     """Of a GPU-hour."""
     output: File
-    """Folder to write everything that starts the recommendation to."""
+    """Folder to write everything that starts the recommendation to; with form, or to the tool of from_, one file."""
+    form: str
+    """llama-factory, axolotl, accelerate, trl, trainer, shell or sbatch."""
 
 
 class SearchFlags(Question, total=False):
@@ -139,6 +141,7 @@ class TuneFlags(SearchFlags, total=False):
 
     gap: float
     output: File
+    form: str
     force: bool
 
 

@@ -1,6 +1,6 @@
 """A training program that is watched: predicted before its first step, measured in its third, compared.
 
-Used by zeroplan.transformers and zeroplan.deepspeed; torch is imported when it is needed.
+Used by zeroplan.transformers, zeroplan.deepspeed and zeroplan.lightning; torch is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
 
 from . import _commands
 from . import results as r
@@ -54,7 +54,34 @@ def cluster_of_job() -> Optional[str]:
 
 def rank() -> int:
     """Of this process in the job; 0 outside of one."""
+    distributed = _distributed()  # not every launcher sets RANK
+    if distributed is not None:
+        return int(distributed.get_rank())
     return int(os.environ.get("RANK", "0"))
+
+
+_MOST_SAMPLES = 512
+
+
+def first_lengths(loader: Any) -> List[int]:
+    """Tokens of samples, evenly spread over data with indices, as they go into the collator; empty for others."""
+    dataset = getattr(loader, "dataset", None)
+    if dataset is None or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        return []
+    count = len(dataset)
+    lengths = []
+    for i in range(min(count, _MOST_SAMPLES)):
+        sample = dataset[i * count // min(count, _MOST_SAMPLES)]
+        ids: Any = None
+        if isinstance(sample, (list, tuple)):  # TensorDataset and the like
+            ids = sample[0] if sample else None
+        elif hasattr(sample, "get"):
+            ids = sample.get("input_ids")
+        try:
+            lengths.append(len(ids))
+        except TypeError:
+            return []
+    return lengths
 
 
 def from_first_rank(make: Callable[[], Any]) -> Any:
@@ -129,25 +156,32 @@ def _gib(count: float) -> str:
 
 
 class Watch:
-    """One run. `before()` predicts, `step()` after every optimizer step measures and compares."""
+    """One run. `before()` predicts, `step()` after every optimizer step measures and compares.
+
+    `held`: bytes of gradients that the framework keeps until the next backward pass, which no scenario says.
+    """
 
     def __init__(
         self,
-        flags: Dict[str, Any],
+        flags: Union[Dict[str, Any], Callable[[], Dict[str, Any]]],
         model: Any,
         *,
         on_misfit: str = "warn",
         measurements: Optional[str] = None,
+        held: Optional[Callable[[r.Simulation], int]] = None,
         say: Optional[Callable[[str], None]] = None,
     ) -> None:
         if on_misfit not in ("warn", "raise"):
             raise ValueError(f'on_misfit is "warn" or "raise", not {on_misfit!r}')
-        self.flags = flags
+        self.flags: Dict[str, Any] = {} if callable(flags) else flags
+        self._read = flags if callable(flags) else None
         self.prediction: Optional[r.Simulation] = None
         self.measured: Optional[Measured] = None
         self._model = model
         self._on_misfit = on_misfit
         self._measurements = measurements
+        self._held = held
+        self._held_bytes = 0
         self._say = say if say is not None else lambda text: print(text, file=sys.stderr, flush=True)
         self._steps = 0
         self._began: Optional[float] = None
@@ -157,17 +191,23 @@ class Watch:
 
         What cannot be planned is said, and the training goes on: None.
         """
+        if self._read is not None:
+            try:
+                self.flags = self._read()
+            except TypeError as error:
+                self._tell(f"zeroplan: this run is not predicted: {error}")
+                return None
         if self.flags.get("cluster") is None:
             self.flags["cluster"] = cluster_of_job()
         if self.flags["cluster"] is None:
             self._tell('zeroplan: no GPU here, so nothing is predicted; say cluster="8xH100" to predict for one')
             return None
         try:
-            self.prediction = from_first_rank(lambda: _commands.simulate(**self.flags))
+            step: r.Simulation = from_first_rank(lambda: _commands.simulate(**self.flags))
         except (InputError, ZeroplanError) as error:
             self._tell(f"zeroplan: this run is not predicted: {error}")
             return None
-        step = self.prediction
+        self.prediction = step
         text = (
             f"zeroplan: {'fits' if step.fits else 'DOES NOT FIT'} with probability {step.probability:.3f} on "
             f"{self.flags['cluster']}: peak {_gib(step.gpu.peak_total_bytes)} of {_gib(step.gpu.capacity_bytes)} in "
@@ -177,8 +217,17 @@ class Watch:
             text += f"\n  {limit.resource}: needs {_gib(limit.needed_bytes)}, has {_gib(limit.available_bytes)}; the largest part: {limit.largest_term}"
             if limit.cheapest_change:
                 text += f"; try: {limit.cheapest_change}"
+        fits = step.fits
+        if self._held is not None:
+            self._held_bytes = self._held(step)
+        if self._held_bytes:
+            need = step.gpu.peak_total_bytes + self._held_bytes
+            text += f"\n  gradients stay through the next forward pass: up to {_gib(self._held_bytes)} more, {_gib(need)}"
+            if fits and need > step.gpu.capacity_bytes:
+                fits = False
+                text += ", which DOES NOT FIT"
         self._tell(text)
-        if not step.fits and self._on_misfit == "raise":
+        if not fits and self._on_misfit == "raise":
             raise DoesNotFit(text, step)
         return step
 
@@ -201,6 +250,8 @@ class Watch:
             return
         if self.prediction is not None:
             self._tell(self._comparison(self.prediction, self.measured))
+        if self._read is not None and not self.flags:
+            return  # what runs is not known, and was said so
         if self._measurements is not None and self._lengths_vary():
             self._tell("zeroplan: no measurement is kept: lengths vary, and three steps show few of them")
         elif self._measurements is not None:
@@ -254,13 +305,13 @@ class Watch:
         return Measured(whole[0], whole[1], whole[2], whole[3], values[4] or None)
 
     def _comparison(self, predicted: r.Simulation, measured: Measured) -> str:
-        gpu = predicted.gpu
+        gpu, held = predicted.gpu, self._held_bytes
         parts = [
-            ("peak allocated", gpu.peak_allocated_bytes, measured.peak_allocated_bytes),
-            ("peak reserved", gpu.peak_reserved_bytes, measured.peak_reserved_bytes),
+            ("peak allocated", gpu.peak_allocated_bytes + held, measured.peak_allocated_bytes),
+            ("peak reserved", gpu.peak_reserved_bytes + held, measured.peak_reserved_bytes),
             (
-                "held between steps (weights, optimizer)",
-                gpu.static_allocated_bytes,
+                "held between steps (weights, optimizer)" if not held else "held between steps (weights, optimizer, gradients)",
+                gpu.static_allocated_bytes + held,
                 measured.static_allocated_bytes,
             ),
             (

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Dict, List, Mapping, Optional, Type
+from typing import Any, Dict, List, Mapping, Optional, Type, cast
 
 from ._models import Model, model_of
 from ._runs import read_run
@@ -46,10 +46,10 @@ class Words:
             elif value is False and name in _SWITCHES:
                 continue
             elif name in _REPEATED:
-                for key, one in dict(value).items():
+                for key, one in dict(cast(Any, value)).items():
                     self.list += [flag, f"{key}={_range(one)}"]
             elif name == "clusters" and not isinstance(value, str):
-                self.list += [flag, ",".join(value)]
+                self.list += [flag, ",".join(cast(Any, value))]
             else:
                 self.list += [flag, self._value(name, value)]
 

@@ -33,6 +33,8 @@ class GpuMemory(Result):
     """Whose memory it is, where ranks differ (stages 1 and 2)."""
     breakdown_at_peak: Dict[str, int] = field(default_factory=dict)
     """Bytes by category at the peak; they sum to peak_total_bytes."""
+    breakdown_by_phase: Dict[str, Dict[str, int]] = field(default_factory=dict)
+    """The same at the peak of each phase."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class HostMemory(Result):
     peak_bytes: int = 0
     pinned_bytes: int = 0
     load_peak_bytes: int = 0
+    peak_phase: str = ""
+    """Where the peak is: load, init, forward, backward, step or save."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class StepTime(Result):
     exposed_offload_seconds: float = 0.0
     bound: str = ""
     """What it waits for: compute, communication, host, pcie, cpu_optimizer, nvme or dispatch."""
+    bounds_seconds: Optional[Tuple[float, float]] = None
+    """What it cannot be below, and what it is when nothing overlaps."""
     tokens_per_second_per_gpu: float = 0.0
     samples_per_second: float = 0.0
     """Of the whole job."""
@@ -99,6 +105,108 @@ class Parameters(Result):
 
 
 @dataclass(frozen=True)
+class NvmeSpace(Result):
+    """What lies on the drives of one node."""
+
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Job(Result):
+    """The whole training, where the dataset is known."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    """Without loading and saving."""
+    padded_length: float = 0.0
+    """Tokens of a row of a micro-batch, in the mean."""
+    padding_share: float = 0.0
+    """Of these the part that is padding, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class NetworkSpeed(Result):
+    """Speed at another network between nodes than the assumed one."""
+
+    gigabits_per_second: float = 0.0
+    tokens_per_second_per_gpu: float = 0.0
+
+
+@dataclass(frozen=True)
+class CheckpointFile(Result):
+    """Files of one kind in a checkpoint."""
+
+    path: str = ""
+    """With {step} and {rank} in it."""
+    written_by: str = ""
+    """rank_0, first_replica, every_rank, first_shard_group or converter."""
+    files: int = 0
+    tensor_bytes: int = 0
+    """Of the largest, without what pickle adds."""
+    bytes: int = 0
+    """Of the largest."""
+    total_bytes: int = 0
+    """Of all."""
+
+
+@dataclass(frozen=True)
+class CheckpointFiles(Result):
+    """A checkpoint of one kind: native, the model alone, universal."""
+
+    bytes: Optional[int] = None
+    """None where it is not written; `problem` says why."""
+    files: List[CheckpointFile] = field(default_factory=list)
+    problem: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class CheckpointWork(Result):
+    """What saving, loading or converting takes."""
+
+    node_bytes: int = 0
+    """Written or read by a node."""
+    gpu_peak_bytes: Optional[int] = None
+    host_peak_bytes: int = 0
+    """Of a node."""
+    seconds: Optional[float] = None
+    """None where the storage's rate is not known."""
+    disk_peak_bytes: Optional[int] = None
+    """While converting: both kinds lie there."""
+
+
+@dataclass(frozen=True)
+class OtherRanks(Result):
+    """Whether another number of ranks goes on from the checkpoint."""
+
+    resume: str = ""
+    """directly, by_universal or never."""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Checkpoint(Result):
+    """What a checkpoint of this configuration is (docs/model.md, "Checkpoints")."""
+
+    native: CheckpointFiles = field(default_factory=CheckpointFiles)
+    """DeepSpeed's own."""
+    model: Optional[CheckpointFiles] = None
+    """What others can read: save_16bit_model, the Trainer's safetensors."""
+    universal: Optional[CheckpointFiles] = None
+    exclude_frozen_parameters: bool = False
+    native_written_twice: bool = False
+    save: Optional[CheckpointWork] = None
+    """Native and model together."""
+    load: Optional[CheckpointWork] = None
+    """By the same ranks."""
+    load_universal: Optional[CheckpointWork] = None
+    convert: Optional[CheckpointWork] = None
+    """From native to universal."""
+    other_ranks: Optional[OtherRanks] = None
+    storage_bytes_per_second: Optional[float] = None
+    """Of a node."""
+
+
+@dataclass(frozen=True)
 class Simulation(Result):
     """One configuration: memory, time, and the probability that it fits."""
 
@@ -113,6 +221,13 @@ class Simulation(Result):
     assumptions: List[str] = field(default_factory=list)
     """What nobody said and was taken to be so."""
     warnings: List[str] = field(default_factory=list)
+    nvme: NvmeSpace = field(default_factory=NvmeSpace)
+    job: Optional[Job] = None
+    """None without a dataset."""
+    checkpoint: Optional[Checkpoint] = None
+    """Of `simulate` alone, and of DeepSpeed's engine alone."""
+    at_network: Optional[List[NetworkSpeed]] = None
+    """Where the network between nodes was assumed: the speed at others."""
     id: Optional[str] = None
 
     @property
@@ -121,15 +236,8 @@ class Simulation(Result):
         return self.fit_probability
 
 
-class _Configured(Result):
-    """A configuration with its result."""
-
-    result: Simulation
-
-    @property
-    def probability(self) -> float:
-        """That GPU, host memory and NVMe suffice."""
-        return self.result.fit_probability
+class _Startable(Result):
+    """A configuration that can be started."""
 
     def training_arguments(self) -> Dict[str, Any]:
         """Keyword arguments for transformers.TrainingArguments that make this plan, the ds_config among them.
@@ -140,10 +248,23 @@ class _Configured(Result):
         return training_arguments(self._document)
 
 
+class _Configured(_Startable):
+    """A configuration with its result."""
+
+    result: Simulation
+
+    @property
+    def probability(self) -> float:
+        """That GPU, host memory and NVMe suffice."""
+        return self.result.fit_probability
+
+
 @dataclass(frozen=True)
 class Strategy(_Configured):
     """A ZeRO stage with its offload, in its best batch."""
 
+    name: str = ""
+    """"ZeRO-2, optimizer on cpu, full activation checkpointing"."""
     stage: int = 0
     offload_optimizer: str = "none"
     offload_param: str = "none"
@@ -153,6 +274,10 @@ class Strategy(_Configured):
     fits: bool = False
     at_limit: bool = False
     """It fits, and fills the card to within 5 %."""
+    simulated: bool = True
+    """False: by analytic estimates alone (`quick`)."""
+    host_memory_stated: bool = False
+    """False: nobody said how much a node has; then the need is a requirement."""
     ds_config: Dict[str, Any] = field(default_factory=dict)
     """Ready for TrainingArguments(deepspeed=...)."""
     workload: Dict[str, Any] = field(default_factory=dict)
@@ -161,10 +286,19 @@ class Strategy(_Configured):
 
 
 @dataclass(frozen=True)
+class FasterStrategy(Strategy):
+    """A strategy that wants more packages."""
+
+    packages: List[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Remedy(Result):
     """A change after which something fits."""
 
     change: str = ""
+    strategy: str = ""
+    ds_config: Optional[Dict[str, Any]] = None
     result: Optional[Simulation] = None
 
 
@@ -183,6 +317,11 @@ class Fit(Result):
     largest_micro_batch: Optional[int] = None
     longest_sequence: Optional[int] = None
     """Tokens, with everything else as recommended."""
+
+    needs_packages: Optional[List[str]] = None
+    """What pip has to install because nothing fits without it; None where something does."""
+    faster_with: Optional[FasterStrategy] = None
+    """The best strategy with packages that are not part of the plan, where it is clearly faster."""
 
     @property
     def probability(self) -> float:
@@ -231,7 +370,12 @@ class WhichGpu(Result):
     """Index into clusters."""
     cheapest: Optional[int] = None
     fastest: Optional[int] = None
+    tokens_assumed: bool = False
+    """Nobody said how many: what `tokens` has was taken."""
     refused: List[Dict[str, Any]] = field(default_factory=list)
+    """Clusters that cannot be planned: cluster, why."""
+    not_asked: List[str] = field(default_factory=list)
+    """Cards of the price list that are larger than what was asked."""
 
 
 @dataclass(frozen=True)
@@ -296,11 +440,26 @@ class Candidate(_Configured):
 
 
 @dataclass(frozen=True)
+class ParetoPoint(_Startable):
+    """A configuration than which no other is both faster and smaller."""
+
+    ds_config: Dict[str, Any] = field(default_factory=dict)
+    """Ready for TrainingArguments(deepspeed=...)."""
+    workload: Dict[str, Any] = field(default_factory=dict)
+    tokens_per_second_per_gpu: float = 0.0
+    step_seconds: float = 0.0
+    gpu_bytes: int = 0
+    """Peak of a GPU, as nvidia-smi has it."""
+    host_bytes: int = 0
+    """Peak of a node."""
+
+
+@dataclass(frozen=True)
 class Tuning(Result):
     """The best configuration of a search, and what the search did."""
 
     best: Optional[Candidate] = None
-    pareto: List[Candidate] = field(default_factory=list)
+    pareto: List[ParetoPoint] = field(default_factory=list)
     """No other is both faster and smaller."""
     evaluated: int = 0
     pruned: int = 0
@@ -311,6 +470,31 @@ class Tuning(Result):
     optimal: bool = False
     tally: List[Dict[str, Any]] = field(default_factory=list)
     """Why the others were left out: reason, count, a sample."""
+
+    objective: str = ""
+    """throughput, memory, gpus or cost."""
+    points: int = 0
+    """Of the space, before anything was left out."""
+    gap: float = 0.0
+    """How much faster a point that was left out may be."""
+    unseen_at_most: Optional[float] = None
+    """How much faster than the best any point can be that was not simulated: a share."""
+    cut_off: List[Dict[str, Any]] = field(default_factory=list)
+    """Values that were left out before the search."""
+    impacts: List[Dict[str, Any]] = field(default_factory=list)
+    """What each choice of the best is worth: key, value, other, speed_change."""
+    fewest_gpus: Optional[int] = None
+    """GPUs of the cluster on which something fits."""
+    gpu_hours_per_million_tokens: Optional[float] = None
+    largest_micro_batch: Optional[int] = None
+    longest_sequence: Optional[int] = None
+    """Tokens, with everything else as in the best."""
+    needs_packages: Optional[List[str]] = None
+    """What pip has to install because nothing fits without it."""
+    nearest: Optional[Dict[str, Any]] = None
+    """Where nothing fits: what comes nearest, with its result."""
+    remedies: List[Remedy] = field(default_factory=list)
+    """What to change, where nothing fits."""
 
     @property
     def fits(self) -> bool:
@@ -352,6 +536,8 @@ class Lint(Result):
     findings: List[Finding] = field(default_factory=list)
     skipped: List[Dict[str, Any]] = field(default_factory=list)
     """Rules that could not be judged, and what must be said for them."""
+    frontend: Optional[str] = None
+    """Whose rules counted: hf-trainer or native."""
 
     @property
     def ok(self) -> bool:
@@ -372,6 +558,23 @@ class Explanation(Result):
     changes: List[Dict[str, Any]] = field(default_factory=list)
     smallest_change: Optional[int] = None
     """Index into changes."""
+    file: Optional[str] = None
+    peak: Optional[Dict[str, Any]] = None
+    """Of a configuration: phase, allocated_bytes, and what is held then."""
+    largest_movers: Optional[Dict[str, List[int]]] = None
+    """Indices into moves, by gpu_memory, host_memory and step_time."""
+    refused: List[Dict[str, Any]] = field(default_factory=list)
+    """Changes that are not possible: change, reason."""
+    explained: Optional[int] = None
+    """Of an error: index into events."""
+    missing: Optional[str] = None
+    """Flags that would tell more."""
+    same_size: List[Dict[str, Any]] = field(default_factory=list)
+    """What has the size of the failed request: what, arithmetic, bytes."""
+    matches: List[Dict[str, Any]] = field(default_factory=list)
+    """Requests of the simulated step that the failed one can be."""
+    simulated_end: Optional[Dict[str, Any]] = None
+    """Where the simulated step ends, if it does."""
     symptoms: List[Dict[str, Any]] = field(default_factory=list)
 
 
@@ -388,6 +591,15 @@ class ValidationRow(Result):
     """(predicted - measured) / measured."""
     inside_interval: Optional[bool] = None
     probability: Optional[float] = None
+    interval: Optional[Tuple[float, float]] = None
+    """Of the prediction, 90 %."""
+    likely: Any = None
+    """The prediction with values a run that ran can have had in place of defaults."""
+    tier: Optional[str] = None
+    strategy: Optional[str] = None
+    why: Optional[str] = None
+    """What the prediction is made of."""
+    file: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -397,6 +609,9 @@ class Validation(Result):
     rows: List[ValidationRow] = field(default_factory=list)
     skipped: List[Dict[str, Any]] = field(default_factory=list)
     summary: List[Dict[str, Any]] = field(default_factory=list)
+    gates: Optional[Dict[str, Any]] = None
+    """What docs/design.md asks of the planner, and what these rows give."""
+    scenarios: int = 0
 
 
 @dataclass(frozen=True)
@@ -422,6 +637,30 @@ class Rehearsal(Result):
     prediction: Optional[Simulation] = None
     """The planner's own prediction of the same run."""
 
+    gpu: Optional[Dict[str, Any]] = None
+    """The emulated card: name, memory_bytes, context_bytes, compute_capability, multiprocessors."""
+    rank: Optional[int] = None
+    """Which one is shown: that with the largest peak."""
+    software: Optional[Dict[str, Any]] = None
+    host: Optional[Dict[str, Any]] = None
+    """peak_bytes that this machine touched, pinned_bytes."""
+    counts: Optional[Dict[str, int]] = None
+    """Kernels, products, collectives, copies, cuda_mallocs, refused."""
+    peak_reserved_range: Optional[Tuple[int, int]] = None
+    """Of the runs in which the GPU's work ends at once, or when something waits for it."""
+    ends: List[Dict[str, Any]] = field(default_factory=list)
+    """Peaks of each of these runs."""
+    ranks_seen: List[Dict[str, Any]] = field(default_factory=list)
+    unknown_values: List[Dict[str, Any]] = field(default_factory=list)
+    """Where the program read a value that a card would have computed."""
+    unknown_functions: List[str] = field(default_factory=list)
+    skipped_steps: Optional[int] = None
+    """By the loss scaler."""
+    work: Optional[Dict[str, Any]] = None
+    """With count_work=True."""
+    prediction_problem: Optional[str] = None
+    """Why there is no prediction."""
+
     @property
     def fits(self) -> bool:
         """Whether it ran to its end."""
@@ -438,6 +677,17 @@ class Report(Result):
     trade_offs: List[Dict[str, Any]] = field(default_factory=list)
     strategies: List[Dict[str, Any]] = field(default_factory=list)
     sensitivity: List[Dict[str, Any]] = field(default_factory=list)
+    sensitivity_complete: bool = False
+    """All of it was simulated before the time was over."""
+    memory_timeline: Optional[Dict[str, Any]] = None
+    """Bytes by category over the step."""
+    stream_timeline: Optional[Dict[str, Any]] = None
+    """What the GPU's streams do over the step."""
+    search: Optional[Dict[str, Any]] = None
+    """What the search did: points, evaluated, optimal."""
+    remedies: List[Dict[str, Any]] = field(default_factory=list)
+    assumptions: List[str] = field(default_factory=list)
+    warnings: List[str] = field(default_factory=list)
     html: str = field(default="", repr=False)
     """The page; it asks nothing of any network."""
 

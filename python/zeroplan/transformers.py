@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from ._runs import read_run
-from ._watch import DoesNotFit, Watch, releases
+from ._watch import DoesNotFit, Watch, first_lengths, releases
 from ._words import question
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class PlanCallback(TrainerCallback):
 
     def _flags(self, args: Any, model: Any, loader: Any) -> Dict[str, Any]:
         run = read_run(args)
-        lengths = _lengths_of_data(loader)
+        lengths = first_lengths(loader)
         if lengths and run.get("sequence_length") is None:
             run["sequence_length"] = max(lengths)
         if len(set(lengths)) > 1 and "lengths" not in self._said:
@@ -104,22 +104,3 @@ class _Hook:
         if kind.__name__ == "OutOfMemoryError":
             print(self._watch.explain(error), file=sys.stderr, flush=True)
 
-
-_MOST_SAMPLES = 512
-
-
-def _lengths_of_data(loader: Any) -> List[int]:
-    """Tokens of samples, evenly spread over data with indices, as they go into the collator; empty for others."""
-    dataset = getattr(loader, "dataset", None)
-    if dataset is None or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        return []
-    count = len(dataset)
-    lengths = []
-    for i in range(min(count, _MOST_SAMPLES)):
-        sample = dataset[i * count // min(count, _MOST_SAMPLES)]
-        ids = sample.get("input_ids") if hasattr(sample, "get") else None
-        try:
-            lengths.append(len(ids))  # type: ignore[arg-type,unused-ignore]
-        except TypeError:
-            return []
-    return lengths

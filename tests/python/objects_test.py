@@ -1,11 +1,12 @@
 """Models and runs that are objects: what is read of them. The classes here have the attributes of transformers', peft's
-and accelerate's; watched_test.py runs the Trainer itself."""
+and accelerate's; watched_test.py runs the Trainers themselves."""
 
 import unittest
 from enum import Enum
 from types import SimpleNamespace
 
 import zeroplan
+from zeroplan._lightning import flags_of_trainer, held_gradients
 from zeroplan._models import model_of
 from zeroplan._runs import read_run, world_cluster
 
@@ -164,6 +165,90 @@ class Runs(unittest.TestCase):
         self.assertEqual("2x8xH100", world_cluster(16, "H100", 8))
         self.assertEqual("1x3xH100", world_cluster(3, "H100", 2))
         self.assertIsNone(world_cluster(8, None))
+
+
+class DDPStrategy:
+    pass
+
+
+class DeepSpeedStrategy(DDPStrategy):
+    root_device = SimpleNamespace(type="cpu")
+
+    def __init__(self, **config):
+        self.config = config
+
+
+class FSDPStrategy:
+    def __init__(self, sharding, offload=False, checkpointing=None):
+        self.sharding_strategy = SimpleNamespace(name=sharding)
+        self.cpu_offload = SimpleNamespace(offload_params=offload)
+        self._activation_checkpointing_kwargs = checkpointing
+
+
+class XLAStrategy:
+    pass
+
+
+class AdamW:
+    def __init__(self, **defaults):
+        self.defaults = defaults
+
+
+def lightning(strategy, **changes):
+    """With the attributes of a Lightning Trainer that has been set up."""
+    values = dict(
+        accumulate_grad_batches=2,
+        precision="bf16-mixed",
+        strategy=strategy,
+        optimizers=[AdamW(foreach=None)],
+        train_dataloader=SimpleNamespace(batch_size=4),
+        world_size=8,
+        num_devices=4,
+    )
+    return SimpleNamespace(**{**values, **changes})
+
+
+class Lightning(unittest.TestCase):
+    def test_deepspeed(self):
+        flags = flags_of_trainer(lightning(DeepSpeedStrategy(zero_optimization={"stage": 2}, bf16={"enabled": True})))
+        self.assertEqual("deepspeed", flags["engine"])
+        self.assertEqual("native", flags["frontend"])
+        self.assertEqual(4, flags["ds_config"]["train_micro_batch_size_per_gpu"])
+        self.assertEqual(2, flags["gradient_accumulation_steps"])
+        self.assertEqual("adamw", flags["optimizer"])
+
+    def test_fsdp(self):
+        flags = flags_of_trainer(lightning(FSDPStrategy("HYBRID_SHARD", True, {"auto_wrap_policy": None})))
+        self.assertEqual("fsdp", flags["engine"])
+        zero = flags["ds_config"]["zero_optimization"]
+        self.assertEqual({"stage": 3, "mics_shard_size": 4, "offload_param": {"device": "cpu"}}, zero)
+        self.assertTrue(flags["recomputes"])
+        flags = flags_of_trainer(lightning(FSDPStrategy("SHARD_GRAD_OP")))
+        self.assertEqual({"zero_optimization": {"stage": 2}}, flags["ds_config"])
+
+    def test_ddp_and_weights_in_16_bits(self):
+        self.assertNotIn("ds_config", flags_of_trainer(lightning(DDPStrategy())))
+        flags = flags_of_trainer(lightning(DDPStrategy(), precision="bf16-true"))
+        self.assertTrue(flags["ds_config"]["bf16"]["bf16_master_weights_and_grads"])
+        self.assertEqual("fp32", flags_of_trainer(lightning(DDPStrategy(), precision="32-true"))["precision"])
+        fused = lightning(DDPStrategy(), optimizers=[AdamW(fused=True)])
+        self.assertEqual("fused", flags_of_trainer(fused)["optimizer_implementation"])
+
+    def test_gradients_that_stay_through_the_next_forward_pass(self):
+        self.assertEqual(400, held_gradients(lightning(DDPStrategy()), 100))
+        self.assertEqual(200, held_gradients(lightning(DDPStrategy(), precision="bf16-true"), 100))
+        self.assertEqual(0, held_gradients(lightning(DeepSpeedStrategy()), 100))
+        self.assertEqual(0, held_gradients(lightning(FSDPStrategy("FULL_SHARD")), 100))
+
+    def test_what_is_not_planned_is_refused_by_its_name(self):
+        with self.assertRaisesRegex(TypeError, "XLAStrategy"):
+            flags_of_trainer(lightning(XLAStrategy()))
+        with self.assertRaisesRegex(TypeError, "transformer-engine"):
+            flags_of_trainer(lightning(DDPStrategy(), precision="transformer-engine"))
+
+    def test_an_optimizer_of_the_file_is_deepspeeds(self):
+        flags = flags_of_trainer(lightning(DeepSpeedStrategy(optimizer={"type": "Lion"})))
+        self.assertNotIn("optimizer", flags)
 
 
 if __name__ == "__main__":

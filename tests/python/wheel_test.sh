@@ -52,7 +52,7 @@ for python in "${pythons[@]}"; do
   [ "$("$venv/bin/zeroplan" --version)" = "zeroplan $("$venv/bin/python" -c 'import zeroplan; print(zeroplan.__version__)')" ]
   [ -f "$("$venv/bin/python" -c 'import os, zeroplan; print(os.path.dirname(zeroplan.__file__))')/py.typed" ]
   # Everything once; of other Pythons what depends on Python.
-  tests=(doors_test calls_test objects_test docs_test)
+  tests=(doors_test calls_test objects_test docs_test fields_test)
   [ "$first" = yes ] || tests=(calls_test objects_test)
   first=no
   for test in "${tests[@]}"; do

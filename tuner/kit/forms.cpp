@@ -122,6 +122,7 @@ std::string comment(const std::string& text, std::string_view end) {
   while (at < text.size()) {
     const std::size_t space = std::min(text.find(' ', at), text.size());
     if (lines.size() - begin + (space - at) > kWidth && lines.size() - begin > 4) {
+      if (end.empty()) lines.pop_back();  // the space behind the last word
       lines += std::string(end) + "\n";
       begin = lines.size();
       lines += "#   ";
