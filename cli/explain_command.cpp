@@ -73,7 +73,7 @@ ConfigExplanation explain_config(const Arguments& arguments,
     const StepWork work = step_work(explanation.plan);
     const std::optional<int> shown = explanation.sensitivity.base.gpu.rank;
     const RankProgram rank = write_rank_program(explanation.plan, work, shown);
-    explanation.peak = HeldTensors(explanation.plan, work, rank).at_peak();
+    explanation.peak = PeakInventoryBuilder(explanation.plan, work, rank).at_peak();
   }
   return explanation;
 }
@@ -137,7 +137,7 @@ OomRun run_of(const Scenario& scenario, const OomEvent& event, PredictOptions op
     const StepWork work = step_work(run.plan);
     const RankProgram rank = write_rank_program(run.plan, work, run.result.gpu.rank);
     if (const auto question = question_of(event)) {
-      run.matches = HeldTensors(run.plan, work, rank).matches(*question);
+      run.matches = PeakInventoryBuilder(run.plan, work, rank).matches(*question);
     }
     run.end = end_on_card(rank, run.result, options.reserve);
   }

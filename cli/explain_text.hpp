@@ -11,7 +11,7 @@
 #include "model/json.hpp"
 #include "simulator/event_loop.hpp"
 #include "tuner/avoid_oom.hpp"
-#include "tuner/held_tensors.hpp"
+#include "tuner/peak_inventory.hpp"
 #include "tuner/sensitivity.hpp"
 #include "tuner/size_facts.hpp"
 

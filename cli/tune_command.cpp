@@ -60,7 +60,7 @@ int run_tune(const Arguments& arguments, Streams streams) {
   if (answer.interrupted) return interrupted().value_or(kInternalError);
   if (answer.plan) return kDone;
   // Nothing was found in the time, or in that many simulations: nobody knows.
-  const bool unknown = answer.search.out_of_time || answer.search.out_of_patience;
+  const bool unknown = answer.search.out_of_time || answer.search.stalled;
   return unknown ? kInternalError : kAnswerIsNo;
 }
 

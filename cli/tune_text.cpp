@@ -148,10 +148,10 @@ std::string proof_text(const TuneAnswer& answer, const TuneOptions& options) {
   const bool memory = options.objective == Objective::memory;
   if (search.interrupted) return text + "; interrupted, so this is the best so far\n";
   if (search.out_of_time) return text + "; cut by --time-limit, so this is the best so far\n";
-  if (search.out_of_patience && !search.best) {
+  if (search.stalled && !search.best) {
     return text + fmt::format(", {} not looked at\n", grouped(search.unseen));
   }
-  if (search.out_of_patience && !search.optimal) {
+  if (search.stalled && !search.optimal) {
     const double more = search.unseen_at_most;
     return text + (memory ? fmt::format(": at most {:.1f} % smaller, by a bound\n",
                                         more / (1.0 + more) * 100.0)
@@ -266,7 +266,7 @@ std::string pareto_text(const TuneAnswer& answer, const Translation& words) {
 
 std::string nothing_text(const TuneAnswer& answer) {
   const SearchResult& search = answer.search;
-  const bool unknown = search.interrupted || search.out_of_time || search.out_of_patience;
+  const bool unknown = search.interrupted || search.out_of_time || search.stalled;
   std::string text =
       unknown ? "nothing found so far that fits\n" : "no: nothing in the space fits\n";
   if (answer.nearest) {

@@ -32,8 +32,8 @@ bool runs_on_smaller(const RankProgram& rank, const Card& card, double factor) {
   return !simulate_rank(rank, trial).out_of_memory;
 }
 
-// What does not run on the deciding card does not fit: what is reserved without a limit is more
-// than that card has, or it would have run as it does without a limit.
+// What does not run at the capacity threshold does not fit: what is reserved without a limit is
+// more than that card has, or it would have run as it does without a limit.
 bool all_run_on_smaller(const std::vector<PlannedRank>& ranks, const CardQuestion& question) {
   return std::all_of(ranks.begin(), ranks.end(), [&](const PlannedRank& rank) {
     return rank.stands_in ||

@@ -30,7 +30,7 @@ struct CardQuestion {
   double decisive = 0.0;  // factor by which the card must be smaller for the plan to fit
   // Only on which side of `decisive` the answer lies; near the limit times are coarser.
   bool verdict_alone = false;
-  // The deciding card first, and nothing else where the ranks do not run there:
+  // The capacity threshold first, and nothing else where the ranks do not run there:
   // PlayedRank::stopped.
   bool decisive_first = false;
 };

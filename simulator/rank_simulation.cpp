@@ -33,7 +33,7 @@ RankProgram write_deepspeed(const Plan& plan,
         static_cast<int>(std::min<std::int64_t>(config.gradient_accumulation_steps, played));
   }
   DeepSpeedWriter writer(plan, work, varied, config);
-  if (stands_in) writer.stand_in_for_peers();
+  if (stands_in) writer.represent_peers();
   RankProgram program = writer.write();
   program.rank = rank;
   return program;
@@ -95,7 +95,7 @@ std::vector<PlannedRank> write_rank_programs(const Plan& plan,
   return ranks;
 }
 
-RankProgram write_stand_in(const Plan& plan, const StepWork& work) {
+RankProgram write_representative(const Plan& plan, const StepWork& work) {
   if (!ranks_differ(plan)) return write_rank_program(plan, work);
   const std::vector<ModelGraph> varied = varied_graphs(plan, work.graph);
   return write_deepspeed(plan, work, varied, heaviest_rank_of(plan), /*stands_in=*/true);

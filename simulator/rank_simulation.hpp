@@ -70,7 +70,7 @@ bool ranks_differ(const Plan& plan);
 int heaviest_rank_of(const Plan& plan);
 
 // One rank for all of them, where one has to do: the heaviest, which stands in for the others too.
-RankProgram write_stand_in(const Plan& plan, const StepWork& work);
+RankProgram write_representative(const Plan& plan, const StepWork& work);
 
 // One rank whose peers keep up.
 RankSimulation simulate_rank(const RankProgram& rank, const SimulationOptions& options = {});

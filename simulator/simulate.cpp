@@ -24,9 +24,9 @@
 namespace zeroplan {
 namespace {
 
-// Share of the deciding card from which on the analytic estimate's peak counts as near: what is
-// reserved is seldom less than the analytic estimate says, and where it is less the trial was for
-// nothing.
+// Share of the capacity threshold from which on the analytic estimate's peak counts as near: what
+// is reserved is seldom less than the analytic estimate says, and where it is less the trial was
+// for nothing.
 constexpr double kNear = 0.9;
 
 double normal(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
@@ -229,7 +229,7 @@ std::vector<PlannedRank> ranks_of(const Plan& plan,
                                   const SimulateOptions& options) {
   if (options.lockstep) return write_rank_programs(plan, work, shown_rank(plan, options));
   std::vector<PlannedRank> alone;
-  alone.push_back({false, write_stand_in(plan, work)});
+  alone.push_back({false, write_representative(plan, work)});
   return alone;
 }
 

@@ -25,11 +25,11 @@ struct SimulateOptions {
   // %). Where it does not fit, peaks and times are those of a card without a limit.
   bool verdict_alone = false;
   // With verdict_alone: a plan that the analytic estimate sees near the card's limit is played on
-  // the deciding card first, and nothing more where it does not run there. `fits` and the names of
-  // the limits are the same; peaks and times of such a plan are the analytic estimate's.
+  // the capacity threshold first, and nothing more where it does not run there. `fits` and the
+  // names of the limits are the same; peaks and times of such a plan are the analytic estimate's.
   bool stops_at_the_limit = false;
   // The ranks that differ are played in lockstep. Off: one of them is, the heaviest, which stands
-  // in for the others (write_stand_in); cheaper, for searches: times are a little longer, and
+  // in for the others (write_representative); cheaper, for searches: times are a little longer, and
   // memory is that of a rank that copies what the slowest owner of each bucket copies.
   bool lockstep = true;
   // Whose memory is told, of ranks that differ; the one that needs the most where none is asked

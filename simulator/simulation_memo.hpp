@@ -29,7 +29,8 @@ struct PlayedRank {
   RankSimulation run;   // on the card, or without a limit where it does not run there
   // By any rank, which is not always the one that has the least room, or by the one asked for.
   Bytes most_reserved;
-  bool stopped = false;  // not played: not even the deciding card, or no card at all, is enough
+  bool stopped =
+      false;  // not played: not even the capacity threshold, or no card at all, is enough
 };
 
 class SimulationMemo {

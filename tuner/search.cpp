@@ -10,8 +10,8 @@
 #include "model/parallel_for.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/search_branch.hpp"
+#include "tuner/search_equivalence.hpp"
 #include "tuner/search_record.hpp"
-#include "tuner/search_twins.hpp"
 
 namespace zeroplan {
 namespace {
@@ -401,7 +401,7 @@ class Search {
   // Asked by the workers, too.
   bool stopped() const {
     const bool found = options_.goal == SearchGoal::any_fit && record_.best().has_value();
-    return found || interrupted() || out_of_time() || record_.out_of_patience() ||
+    return found || interrupted() || out_of_time() || record_.stalled() ||
            record_.evaluated() >= options_.most_evaluated;
   }
   bool interrupted() const {

@@ -97,8 +97,8 @@ struct SearchResult {
   bool optimal = false;
   bool interrupted = false;
   bool out_of_time = false;
-  bool out_of_patience = false;  // a count of simulations ended it
-  double unseen_at_most = 0.0;   // better than the best by that share, what was not looked at
+  bool stalled = false;         // a count of simulations ended it
+  double unseen_at_most = 0.0;  // better than the best by that share, what was not looked at
   double seconds = 0.0;
   std::map<std::string, TallyRow> tally;  // why points lost
 };

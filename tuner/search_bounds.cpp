@@ -24,7 +24,7 @@
 #include "tuner/message_sum.hpp"
 #include "tuner/point_keys.hpp"
 #include "tuner/search_bounds_cache.hpp"
-#include "tuner/search_tail.hpp"
+#include "tuner/step_lower_bound.hpp"
 
 namespace zeroplan {
 namespace {

@@ -6,7 +6,7 @@
 //   G micro-steps; B seconds in which the host prepares them: the first one, or all where it waits
 //   for the device before each (the throughput timer); C seconds of a micro-batch's kernels, one
 //   after the other on the compute stream; R what follows them in the optimizer's step and its loop
-//   (search_tail.hpp); H all dispatch of the host, and the slower of host and kernels in each
+//   (step_lower_bound.hpp); H all dispatch of the host, and the slower of host and kernels in each
 //   micro-step; D the longest queue: collectives of one communicator, copies of offloaded weights
 //   before their gathers, NVMe.
 //   I, where the host waits before each micro-step: the gathers that its first kernel waits for,
@@ -22,7 +22,7 @@
 //   seconds of those with m < s runs beside compute-bound kernels and costs them s, the smallest
 //   s - m of all more: d, or 1 / S - k where the step gets longer instead.
 //
-// [S2] GPU memory      M >= buffers that always exist + hpZ's second copies (from the second
+// [S2] GPU memory      M >= buffers that always exist + hpZ's secondary partitions (from the second
 //                           micro-step on; of frozen weights always) + the highest moment of the
 //                           activations
 //                           + batch, cuBLAS workspaces, CUDA context, NCCL
@@ -93,7 +93,7 @@ class SearchBounds {
   const Messages& fewest_reductions(const Point& point) const;
   Bytes buffers(const Point& point) const;
   Bytes fewest_buffers(const Point& point, BoundDepth depth) const;
-  Bytes second_copies(const Point& point) const;
+  Bytes secondary_partitions(const Point& point) const;
   Bytes outside_torch(const Point& point) const;
   double memory_sd(const Point& point) const;  // of what is predicted, relative
 

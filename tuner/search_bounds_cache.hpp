@@ -11,7 +11,7 @@
 
 #include "tuner/message_sum.hpp"
 #include "tuner/search_bounds.hpp"
-#include "tuner/search_tail.hpp"
+#include "tuner/step_lower_bound.hpp"
 
 namespace zeroplan {
 
@@ -60,7 +60,7 @@ struct SearchBounds::Cache {
   ByPoint<Messages> reductions, fewest_reductions;
   ByPoint<Bytes> buffers, fewest_buffers;
   ByPoint<HostState> host;
-  ByPoint<Bytes> outside, second_copies;
+  ByPoint<Bytes> outside, secondary_partitions;
   ByPoint<double> memory_sd;
   ByPoint<ModelGraph> graphs;
   std::vector<std::int32_t> gathers_alike;  // by strategy: the first that gathers as it does

@@ -75,9 +75,9 @@ Bytes SearchBounds::fewest_buffers(const Point& point, BoundDepth depth) const {
   });
 }
 
-// hpZ: from the second micro-step on each parameter is gathered or has its second copy, which is
-// the smaller of the two. Those of frozen ones are always there.
-Bytes SearchBounds::second_copies(const Point& point) const {
+// hpZ: from the second micro-step on each parameter is gathered or has its secondary partition,
+// which is the smaller of the two. Those of frozen ones are always there.
+Bytes SearchBounds::secondary_partitions(const Point& point) const {
   const std::vector<Axis>& axes =
       space_.strategies()[static_cast<std::size_t>(point.strategy)].axes;
   Point key = with_first_batch(space_, point, /*same_micro_batch=*/false);
@@ -85,7 +85,7 @@ Bytes SearchBounds::second_copies(const Point& point) const {
   for (std::size_t a = 0; a < axes.size(); ++a) {
     if (axes[a].knob != Knob::zero_hpz_partition_size) key.at[a] = 0;
   }
-  return known(cache_->second_copies, key, [&] {
+  return known(cache_->secondary_partitions, key, [&] {
     const Plan plan = space_.plan(key);
     if (plan.engine.stage3.hpz_partition_size <= 1) return Bytes::zero();
     const bool all = plan.engine.gradient_accumulation_steps > 1;
@@ -123,7 +123,7 @@ Bytes SearchBounds::outside_torch(const Point& point) const {
 
 Bytes SearchBounds::gpu_memory(const Point& point, BoundDepth depth) const {
   const std::scoped_lock lock(cache_->mutex);
-  const Bytes engine = depth == BoundDepth::whole ? buffers(point) + second_copies(point)
+  const Bytes engine = depth == BoundDepth::whole ? buffers(point) + secondary_partitions(point)
                                                   : fewest_buffers(point, depth);
   return engine + head(point).memory + outside_torch(point);
 }

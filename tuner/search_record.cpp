@@ -183,8 +183,8 @@ SearchResult SearchRecord::finish(double seconds, bool interrupted, bool out_of_
   result_.out_of_time = !interrupted && out_of_time;
   result_.unseen = std::min(unseen_, result_.points - result_.evaluated);
   result_.pruned = result_.points - result_.evaluated - result_.unseen;
-  const bool counted_out = out_of_patience() || result_.evaluated >= options_.most_evaluated;
-  result_.out_of_patience = unseen_ > 0 && counted_out && !interrupted && !out_of_time;
+  const bool counted_out = stalled() || result_.evaluated >= options_.most_evaluated;
+  result_.stalled = unseen_ > 0 && counted_out && !interrupted && !out_of_time;
   if (unseen_ > 0 && result_.best) {
     result_.unseen_at_most = std::max(0.0, unseen_bound_ / score_of(*result_.best) - 1.0);
   }

@@ -41,7 +41,7 @@ class SearchRecord {
   // What a stop leaves: not looked at, and no better than `bound`.
   void drop_unseen(std::int64_t points, double bound);
   // Was none of the last simulated ones better?
-  bool out_of_patience() const { return result_.best && since_better_ >= options_.patience; }
+  bool stalled() const { return result_.best && since_better_ >= options_.patience; }
   // A point that a bound of its own leaves out.
   void take_bounded(const char* reason, const Point& point);
   // A point that was simulated.

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "model/transformer.hpp"
-#include "tuner/held_tensors.hpp"
+#include "tuner/peak_inventory.hpp"
 
 namespace zeroplan {
 

@@ -90,7 +90,7 @@ class FrontSearch {
     all_.evaluated += found.evaluated;
     all_.seconds += found.seconds;
     all_.complete = all_.complete && !was_cut(found);
-    all_.counted_out = all_.counted_out || found.out_of_patience;
+    all_.counted_out = all_.counted_out || found.stalled;
     add(std::exchange(found.fitting, {}), known_, all_);
     return found;
   }

@@ -26,7 +26,7 @@ void add(const SearchResult& part, SearchResult& sum) {
   sum.seconds += part.seconds;
   sum.interrupted = sum.interrupted || part.interrupted;
   sum.out_of_time = sum.out_of_time || part.out_of_time;
-  sum.out_of_patience = sum.out_of_patience || part.out_of_patience;
+  sum.stalled = sum.stalled || part.stalled;
   sum.unseen += part.unseen;
   sum.unseen_at_most = std::max(sum.unseen_at_most, part.unseen_at_most);
   for (const auto& [reason, row] : part.tally) {

@@ -66,7 +66,7 @@ struct PreparedStep {
   double played(const Coefficients& c) const {
     const Plan moved = with(c);
     if (!is_simulated(moved)) return closed_form(c).total.seconds();
-    const RankSimulation run = simulate_rank(write_stand_in(moved, work));
+    const RankSimulation run = simulate_rank(write_representative(moved, work));
     return scaling_factor(moved.cluster.nodes, c) * (run.step.end - run.step.begin);
   }
 };

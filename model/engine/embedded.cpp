@@ -132,16 +132,16 @@ std::vector<Diagnostic> not_embedded(const EngineConfig& config,
        "/zero_optimization/mics_hierarchical_params_gather",
        "false",
        "true");
-  const bool second_copies = second_copy_ranks(config) > 1;
-  need(!second_copies || ranks % second_copy_ranks(config) == 0,
+  const bool secondary_partitions = secondary_partition_ranks(config) > 1;
+  need(!secondary_partitions || ranks % secondary_partition_ranks(config) == 0,
        "/zero_optimization/zero_hpz_partition_size",
        divisor,
        std::to_string(stage3.hpz_partition_size));
-  need(!second_copies || config.offload_parameter.device != OffloadDevice::nvme,
+  need(!secondary_partitions || config.offload_parameter.device != OffloadDevice::nvme,
        "/zero_optimization/zero_hpz_partition_size",
        "1 with weights on nvme",
        std::to_string(stage3.hpz_partition_size));
-  need(!second_copies || !shards,
+  need(!secondary_partitions || !shards,
        "/zero_optimization/zero_hpz_partition_size",
        "1 with mics_shard_size",
        std::to_string(stage3.hpz_partition_size));

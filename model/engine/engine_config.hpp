@@ -183,8 +183,8 @@ inline int reduction_rank(const EngineConfig& config) {
   return config.rank % reduction_ranks(config);
 }
 
-// How many neighbours share a second copy of the weights (hpZ); 1: there is none.
-constexpr int second_copy_ranks(const EngineConfig& config) {
+// How many neighbours share a secondary partition of the weights (hpZ); 1: there is none.
+constexpr int secondary_partition_ranks(const EngineConfig& config) {
   return config.stage == 3 ? config.stage3.hpz_partition_size : 1;
 }
 

@@ -120,7 +120,7 @@ struct FetchEvent {
   DType dtype = DType::bf16;
   bool asynchronous = false;
   bool in_place = false;      // the own slice already stands in the output buffer
-  bool secondary = false;     // hpZ: a collective of the second copies
+  bool secondary = false;     // hpZ: a collective of the secondary partitions
   std::int32_t subject = -1;  // module or parameter
   std::int32_t step = 0;      // modules entered since the micro-step began
   std::int32_t first = 0;     // [first, first + count) of FetchLog::parameters

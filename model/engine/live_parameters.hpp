@@ -12,7 +12,8 @@ namespace zeroplan {
 
 struct LiveElements {
   Elements parameters;  // gathered, in flight and persistent: the sum of their numel
-  Elements buffers;     // what is allocated for them: padding, flat buckets, second copies included
+  Elements
+      buffers;  // what is allocated for them: padding, flat buckets, secondary partitions included
 };
 
 struct LiveSpan {

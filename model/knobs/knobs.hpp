@@ -584,7 +584,7 @@ inline constexpr std::array kKnobs = std::to_array<KnobRow>({
      .type = KnobType::integer, .unit = KnobUnit::ranks, .default_value = 1,
      .automatic = AutoRule::dropped, .range = kRankCount, .stages = kStage3,
      .affects = {.gpu_memory = true, .time = true}, .modelled = true,
-     .description = "Ranks that share a second copy of the parameters, usually those of one node "
+     .description = "Ranks that share a secondary partition of the parameters, usually those of one node "
                     "(ZeRO++ hpZ).",
      .source = "runtime/zero/config.py:DeepSpeedZeroConfig.zero_hpz_partition_size"},
     {.id = Knob::zero_quantized_weights, .pointer = "/zero_optimization/zero_quantized_weights",

@@ -68,7 +68,7 @@ void nvme_pipeline_buffers(const View& view, Report& report) {
 
 // _partition_param_sec makes the second copy on the device of the partitions by its name, and torch
 // has no device "nvme": read in 0.12.6 to 0.19.6, the call tried with torch 2.6.
-void nvme_second_copy(const View& view, Report& report) {
+void nvme_secondary_partition(const View& view, Report& report) {
   if (view.stage() != 3 || view.text(Knob::offload_param_device) != "nvme") return;
   if (view.integer(Knob::zero_hpz_partition_size).value_or(1) <= 1) return;
   report.at(Knob::zero_hpz_partition_size);
@@ -95,12 +95,12 @@ constexpr std::array kRules = {
         nvme_means_cpu},
     Rule{{.code = "nvme-second-copy",
           .severity = Severity::error,
-          .summary = "hpZ's second copy of the weights has a device",
+          .summary = "hpZ's secondary partition of the weights has a device",
           .cost = "DeepSpeed stops: torch knows no device nvme",
-          .texts = {{"hpZ's second copy would be made on the device nvme",
+          .texts = {{"hpZ's secondary partition would be made on the device nvme",
                      "remove zero_hpz_partition_size, or offload parameters to cpu"}},
           .source = "runtime/zero/partition_parameters.py:_partition_param_sec"},
-         nvme_second_copy},
+         nvme_secondary_partition},
     Rule{{.code = "nvme-buffers",
           .severity = Severity::error,
           .summary = "an optimizer on NVMe has a buffer for master, two states and gradient",

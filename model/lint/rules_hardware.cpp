@@ -116,13 +116,14 @@ constexpr std::array kRules = {
          .needs = kNeedsCluster,
          .summary = "zero_hpz_partition_size is the number of GPUs of a node, and there are "
                     "several nodes",
-         .cost = "a second copy of the weights is kept and saves no traffic between nodes",
-         .texts = {{"hpZ keeps a second copy of the weights to spare the network between nodes, "
-                    "and there is one node",
-                    "remove zero_hpz_partition_size"},
-                   {"zero_hpz_partition_size {0} spans nodes of {1} GPUs: its gathers cross the "
-                    "network it should spare",
-                    "set it to {1}"}},
+         .cost = "a secondary partition of the weights is kept and saves no traffic between nodes",
+         .texts =
+             {{"hpZ keeps a secondary partition of the weights to spare the network between nodes, "
+               "and there is one node",
+               "remove zero_hpz_partition_size"},
+              {"zero_hpz_partition_size {0} spans nodes of {1} GPUs: its gathers cross the "
+               "network it should spare",
+               "set it to {1}"}},
          .source = "runtime/zero/partition_parameters.py:ds_secondary_tensor"},
         hpz_node},
     RunRule{{.code = "quantized-gradients-one-node",

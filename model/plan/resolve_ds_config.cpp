@@ -84,14 +84,14 @@ void check_both_on(Resolver& r) {
 // Both cut stage 3's weights into groups; what DeepSpeed does of the two is described by nobody.
 void check_groupings(Resolver& r) {
   const DsConfig& config = r.plan.ds_config;
-  const std::int64_t second_copies = std::min(
+  const std::int64_t secondary_partitions = std::min(
       config.integer(Knob::zero_hpz_partition_size).value_or(1), r.plan.degrees.partition());
   const bool stage3 = config.integer(Knob::zero_stage) == 3;
   const bool shards = config.integer(Knob::mics_shard_size).value_or(-1) > 0;
-  if (!runs_deepspeed(r.plan.workload) || !stage3 || !shards || second_copies <= 1) return;
+  if (!runs_deepspeed(r.plan.workload) || !stage3 || !shards || secondary_partitions <= 1) return;
   r.problem({r.ds_config_file, std::string(pointer_of(Knob::zero_hpz_partition_size))},
             "1 with mics_shard_size: both together are not modelled",
-            std::to_string(second_copies),
+            std::to_string(secondary_partitions),
             "drop one of them");
 }
 

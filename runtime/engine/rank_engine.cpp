@@ -77,7 +77,7 @@ RankEngine::RankEngine(
   make_swappers();
   drawing_ = std::make_unique<ThreadPool>(setup_.threads);
   make_weights();
-  make_second_copies();
+  make_secondary_partitions();
   make_units();
   drawing_.reset();
   scaler_.scale = setup_.loss_scaling.initial;
@@ -122,7 +122,7 @@ void RankEngine::allocate_buffers(BufferLifetime lifetime) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const EngineBuffer& buffer = buffers_[i];
     if (buffer.lifetime != lifetime || held_[i]) continue;
-    // Gradients, persistent weights and second copies come one by one.
+    // Gradients, persistent weights and secondary partitions come one by one.
     if (buffer.name == BufferName::ds_secondary_tensor) continue;
     if (is_waiting_gradient(buffer) || is_unbuffered_gradient(buffer, config_)) continue;
     if (config_.stage == 3 && buffer.name == BufferName::persistent_parameters) continue;
@@ -227,7 +227,7 @@ StepOutcome RankEngine::step(std::span<const MicroBatch> batches) {
   if (coordinator_) {
     coordinator_->end_optimizer_step(log_);
     carry_out_fetches();
-    drop_second_copies();
+    drop_secondary_partitions();
   }
   return outcome;
 }

@@ -4,7 +4,8 @@
 // (simulator/engines/deepspeed_writer.hpp has the same shape); here they move data:
 //   graph passes -> storages, kernel calls, module hooks, finished gradients   (graph_runner.hpp)
 //     hooks      -> FetchCoordinator -> FetchLog      -> gathers, waits, releases (rank_fetch.cpp),
-//                                                        hpZ's copies (rank_second_copies.cpp)
+//                                                        hpZ's copies
+//                                                        (rank_secondary_partitions.cpp)
 //     gradients  -> GradientReducer  -> EngineActions -> buckets, collectives (rank_gradients.cpp),
 //                                                        the host (rank_offload.cpp),
 //                                                        drives (rank_swap.cpp)
@@ -198,7 +199,7 @@ class RankEngine {
     Elements elements;
     int waiting = 0;      // parameters nobody has waited for
     int views = 0;        // parameters that are views of it
-    bool second = false;  // of second copies
+    bool second = false;  // of secondary partitions
   };
   struct Gathered {
     Buffer buffer;
@@ -318,7 +319,8 @@ class RankEngine {
   void gather_flat(const FetchEvent& event, std::span<const ParameterIndex> parameters);
   // A weight's part on each rank of the group that a gather is of.
   Elements piece(std::int32_t p, bool second) const {
-    return second ? part(p) * partition_ranks(config_) / second_copy_ranks(config_) : part(p);
+    return second ? part(p) * partition_ranks(config_) / secondary_partition_ranks(config_)
+                  : part(p);
   }
   Elements real_piece(std::int32_t p, bool second, int rank) const;
   Communicator& group_of(bool second) { return second ? *second_group_ : *partition_group_; }
@@ -330,19 +332,20 @@ class RankEngine {
 
   // rank_groups.cpp
   void make_groups();
-  void make_second_copies();
-  void keep_second_copy(const FetchEvent& event);
-  void drop_second_copies();
-  std::byte* second_copy(std::int32_t parameter) const;
+  void make_secondary_partitions();
+  void keep_secondary_partition(const FetchEvent& event);
+  void drop_secondary_partitions();
+  std::byte* secondary_partition(std::int32_t parameter) const;
 
   EngineSetup setup_;
   EngineConfig config_;
   std::vector<EngineParameter> parameters_;
-  Communicator& group_;                         // all ranks
-  std::unique_ptr<Communicator> second_group_;  // hpZ: who share a second copy of the weights
-  std::unique_ptr<Communicator> shard_group_;   // MiCS: who share one copy of all
-  std::unique_ptr<Communicator> replicas_;      // MiCS: who have the same part of their copies
-  Communicator* partition_group_ = &group_;     // who share one copy of what is partitioned
+  Communicator& group_;  // all ranks
+  std::unique_ptr<Communicator>
+      second_group_;  // hpZ: who share a secondary partition of the weights
+  std::unique_ptr<Communicator> shard_group_;  // MiCS: who share one copy of all
+  std::unique_ptr<Communicator> replicas_;     // MiCS: who have the same part of their copies
+  Communicator* partition_group_ = &group_;    // who share one copy of what is partitioned
   Device& device_;
   Memory& memory_;
   GraphRunner runner_;
@@ -394,8 +397,8 @@ class RankEngine {
   std::optional<FetchCoordinator> coordinator_;
   std::optional<ModuleWalk> walk_;
   FetchLog log_;
-  std::vector<Gathered> gathered_;          // by parameter
-  std::vector<std::size_t> second_copies_;  // hpZ: indices of held_, by parameter
+  std::vector<Gathered> gathered_;                 // by parameter
+  std::vector<std::size_t> secondary_partitions_;  // hpZ: indices of held_, by parameter
   std::vector<Flat> flats_;
 
   // Offload to NVMe. A file goes before the memory it is read into and written from.

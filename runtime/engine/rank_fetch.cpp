@@ -49,7 +49,7 @@ void RankEngine::carry_out(const FetchEvent& event) {
       drop_flat(event.elements);
       break;
     case FetchEventKind::secondary:
-      keep_second_copy(event);
+      keep_secondary_partition(event);
       break;
     case FetchEventKind::release:
       release_weights(event.subject);
@@ -80,7 +80,8 @@ void RankEngine::gather(const FetchEvent& event) {
   // A part on the host goes to its place first: collectives are between devices.
   Communicator& group = group_of(event.secondary);
   const Elements share = piece(p, event.secondary);
-  const std::byte* own = event.secondary ? second_copy(p) : weights_[static_cast<std::size_t>(p)];
+  const std::byte* own =
+      event.secondary ? secondary_partition(p) : weights_[static_cast<std::size_t>(p)];
   if (config_.offload_parameter.device != OffloadDevice::none) {
     std::byte* place = advance(weight.data, share * group.rank(), event.dtype);
     copy_own_piece(p, event.secondary, event.dtype, place);

@@ -15,7 +15,7 @@ void RankEngine::make_groups() {
     for (int r = first; r < first + size; ++r) members.push_back(r);
     return group_.split(members);
   };
-  const int second = second_copy_ranks(config_);
+  const int second = secondary_partition_ranks(config_);
   if (second > 1) second_group_ = neighbours(second);
   const int shard = partition_ranks(config_);
   if (shard == all) return;

@@ -171,15 +171,15 @@ void DeepSpeedWriter::keep_own_part(ParameterIndex parameter, SlotIndex part, St
 }
 
 void DeepSpeedWriter::release_own_part(ParameterIndex parameter) {
-  const auto found = std::find_if(own_parts_.begin(),
-                                  own_parts_.end(),
-                                  [&](const OwnPart& part) { return part.parameter == parameter; });
+  const auto found = std::find_if(own_parts_.begin(), own_parts_.end(), [&](const OwnPart& part) {
+    return part.parameter == parameter;
+  });
   if (found == own_parts_.end()) return;
   release_slot(found->slot);
   own_parts_.erase(found);
 }
 
-// hpZ: the second copy stays where the partitions are, on the GPU or in host memory
+// hpZ: the secondary partition stays where the partitions are, on the GPU or in host memory
 // (partition_parameters.py _partition_param_sec: remote_device).
 void DeepSpeedWriter::keep_secondary(const FetchEvent& event) {
   const auto subject = static_cast<std::size_t>(event.subject);

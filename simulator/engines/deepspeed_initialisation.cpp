@@ -233,7 +233,7 @@ void DeepSpeedWriter::write_other_initialisation(bool zero3) {
   hold_kept(work_.graph.buffers);
   if (zero3) write_partitioned();
   allocate_buffers(BufferLifetime::resident);
-  make_second_copies();
+  make_secondary_partitions();
   if (zero3) {
     gather_for_hooks();
     return;

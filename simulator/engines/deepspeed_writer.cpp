@@ -314,7 +314,7 @@ Section DeepSpeedWriter::write_optimizer_step(bool first) {
   if (coordinator_) {
     coordinator_->end_optimizer_step(log_);
     write_fetches();
-    drop_second_copies();
+    drop_secondary_partitions();
   }
   // The loop reads the loss before it goes on.
   writer_.host_wait_device();
@@ -361,7 +361,7 @@ void DeepSpeedWriter::module_step(const ModuleStep& step) {
 
 // --- buffers of the engine
 
-// Gradients, persistent weights and hpZ's second copies are followed one by one.
+// Gradients, persistent weights and hpZ's secondary partitions are followed one by one.
 bool DeepSpeedWriter::is_followed(const EngineBuffer& buffer) const {
   return is_waiting_gradient(buffer) || is_outside_bucket(buffer) || is_kept_gradient(buffer) ||
          (config_.stage == 3 && buffer.name == BufferName::persistent_parameters) ||
@@ -404,8 +404,9 @@ void DeepSpeedWriter::release_buffers(BufferLifetime lifetime) {
   }
 }
 
-// Initialisation gathers every parameter and releases it, which makes its second copy (hpZ).
-void DeepSpeedWriter::make_second_copies() {
+// Initialisation gathers every parameter and releases it, which makes its secondary partition
+// (hpZ).
+void DeepSpeedWriter::make_secondary_partitions() {
   for (const EngineBuffer& buffer : buffers_) {
     if (buffer.name != BufferName::ds_secondary_tensor || buffer.place != BufferPlace::gpu)
       continue;
@@ -416,7 +417,7 @@ void DeepSpeedWriter::make_second_copies() {
 }
 
 // stage3.py invalidate_secondary_tensor: after the step, what is trained is out of date.
-void DeepSpeedWriter::drop_second_copies() {
+void DeepSpeedWriter::drop_secondary_partitions() {
   for (std::size_t p = 0; p < secondary_held_.size(); ++p) {
     if (!secondary_held_[p] || !plan_.engine_parameters[p].trainable) continue;
     writer_.release(secondary_slots_[p]);

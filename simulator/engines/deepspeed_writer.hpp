@@ -53,7 +53,7 @@ class DeepSpeedWriter {
                   const EngineConfig& config);
 
   // For the ranks that are not played (GradientReducer::keep_for_slowest_owner).
-  void stand_in_for_peers() { reducer_.keep_for_slowest_owner(); }
+  void represent_peers() { reducer_.keep_for_slowest_owner(); }
 
   RankProgram write();
 
@@ -159,8 +159,8 @@ class DeepSpeedWriter {
   void write_fetch(const FetchEvent& event);
   void write_gather(const FetchEvent& event);
   void keep_secondary(const FetchEvent& event);
-  void make_second_copies();
-  void drop_second_copies();
+  void make_secondary_partitions();
+  void drop_secondary_partitions();
   std::vector<SlotIndex> bring_own_parts(const FetchEvent& event);
   void keep_own_part(ParameterIndex parameter, SlotIndex part, StreamId nccl);
   void release_own_part(ParameterIndex parameter);

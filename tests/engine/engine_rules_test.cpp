@@ -193,7 +193,7 @@ TEST_CASE("stage 2's reduce-scatter is an all-reduce of the bucket behind a flat
 }
 
 // runtime/zero/stage_1_and_2.py allreduce_and_scatter: the sum of slices must exceed the bucket
-TEST_CASE("behind each bucket the stand-in does what that bucket's slowest owner does") {
+TEST_CASE("behind each bucket the representative rank does what that bucket's slowest owner does") {
   // Two ranks own 300 elements each: parameters 0, 1 and 60 of 2; 40 of 2, and 3, 4.
   const auto parameters = sized({120, 120, 100, 160, 100});
   EngineConfig config = zero(2, 2, /*bucket=*/260);

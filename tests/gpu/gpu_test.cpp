@@ -99,10 +99,11 @@ TEST_CASE("a GPU trains with bf16 masters and moments") {
   }
 }
 
-TEST_CASE("a GPU trains with second copies of the weights") {
+TEST_CASE("a GPU trains with secondary partitions of the weights") {
   if (no_gpu()) return;
-  check({.stage = 3, .ranks = 4, .second_copies = 2});
-  check({.stage = 3, .ranks = 2, .accumulation = 2, .precision = "bf16", .second_copies = 2});
+  check({.stage = 3, .ranks = 4, .secondary_partitions = 2});
+  check(
+      {.stage = 3, .ranks = 2, .accumulation = 2, .precision = "bf16", .secondary_partitions = 2});
 }
 
 TEST_CASE("GPUs train in shards and replicas") {

@@ -23,11 +23,11 @@ struct Point {
   const char* precision = "fp32";
   bool overlap = true;
   bool offload = false;
-  bool on_drive = false;    // what is offloaded, of a model whose embeddings are large enough
-  bool fused_loss = false;  // of sequences long enough for several chunks
-  int second_copies = 1;    // ranks that share one
-  int shard = -1;           // ranks that share one copy of all
-  bool pure = false;        // bf16 masters and moments
+  bool on_drive = false;         // what is offloaded, of a model whose embeddings are large enough
+  bool fused_loss = false;       // of sequences long enough for several chunks
+  int secondary_partitions = 1;  // ranks that share one
+  int shard = -1;                // ranks that share one copy of all
+  bool pure = false;             // bf16 masters and moments
 };
 
 inline Plan plan_of(const Point& point) {
@@ -36,7 +36,7 @@ inline Plan plan_of(const Point& point) {
                             {"reduce_bucket_size", 2'000},
                             {"stage3_prefetch_bucket_size", 1'000},
                             {"stage3_param_persistence_threshold", 40}});
-  zero["zero_hpz_partition_size"] = point.second_copies;
+  zero["zero_hpz_partition_size"] = point.secondary_partitions;
   zero["mics_shard_size"] = point.shard;
   Json offload = Json::object({{"device", point.on_drive ? "nvme" : "cpu"}});
   if (point.offload) zero["offload_optimizer"] = offload;

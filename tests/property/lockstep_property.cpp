@@ -103,7 +103,7 @@ TEST_CASE("one rank that stands in for all takes about their time") {
   double sum = 0.0;
   for_each_plan(82, kScenarios, [&](const Plan& plan, const StepWork& work, const auto& ranks) {
     const double error =
-        seconds(simulate_rank(write_stand_in(plan, work))) / longest(together(ranks)) - 1.0;
+        seconds(simulate_rank(write_representative(plan, work))) / longest(together(ranks)) - 1.0;
     CHECK(error >= -0.06);
     CHECK(error <= 0.025);
     sum += std::abs(error);

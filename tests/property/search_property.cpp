@@ -11,7 +11,7 @@
 #include "tests/catch.hpp"
 #include "tests/property/random_scenario.hpp"
 #include "tuner/search.hpp"
-#include "tuner/search_twins.hpp"
+#include "tuner/search_equivalence.hpp"
 
 using namespace zeroplan;
 using namespace zeroplan::testing;
@@ -221,7 +221,7 @@ TEST_CASE("a memo of equal ranks answers as playing them does") {
   CHECK(shared > 0);
 }
 
-TEST_CASE("the verdict is the same where a point is dropped on the deciding card") {
+TEST_CASE("the verdict is the same where a point is dropped at the capacity threshold") {
   ScenarioGenerator random(79);
   int dropped = 0;
   int fits = 0;
@@ -381,7 +381,7 @@ TEST_CASE("where patience ends a search, the rest is no better than is said") {
     options.use_bounds = false;
     const SearchResult all = search(space, options);
     if (!early.best || !all.best) continue;
-    ended += early.out_of_patience ? 1 : 0;
+    ended += early.stalled ? 1 : 0;
     CHECK(early.optimal == (early.unseen_at_most == 0.0));
     CHECK(all.best->tokens_per_second <=
           early.best->tokens_per_second * (1.0 + early.unseen_at_most) * (1.0 + 1e-9));

@@ -343,7 +343,7 @@ TEST_CASE("what asks for more at once than any device has does not fit") {
   }
 }
 
-TEST_CASE("hpZ's second copies are where the partitions are") {
+TEST_CASE("hpZ's secondary partitions are where the partitions are") {
   const bool frozen = GENERATE(false, true);  // all but the adapters
   for (const int shard : {2, 4}) {
     for (const bool offloaded : {false, true}) {

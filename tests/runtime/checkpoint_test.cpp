@@ -104,14 +104,14 @@ std::string refusal_of(const std::string& folder, const Model& model) {
   return "";
 }
 
-TEST_CASE("a checkpoint of shards, or of second copies, is one as any other") {
+TEST_CASE("a checkpoint of shards, or of secondary partitions, is one as any other") {
   Folder folder;
   Small whole = make(0, 1);
   const std::vector<double> expected = losses_of(whole, {.steps = 6});
-  const auto grouped = [](int ranks, int shard, int second_copies) {
+  const auto grouped = [](int ranks, int shard, int secondary_partitions) {
     Small run = make(3, ranks);
     run.setup.config.stage3.mics_shard_size = shard;
-    run.setup.config.stage3.hpz_partition_size = second_copies;
+    run.setup.config.stage3.hpz_partition_size = secondary_partitions;
     return run;
   };
   const auto resumed = [&](Small run) {
@@ -122,15 +122,15 @@ TEST_CASE("a checkpoint of shards, or of second copies, is one as any other") {
     }
   };
   struct Groups {
-    int ranks, shard, second_copies;
+    int ranks, shard, secondary_partitions;
   };
   const Groups all[] = {{4, 1, 1}, {4, 2, 1}, {8, 4, 1}, {2, 2, 1}, {4, -1, 2}, {8, -1, 8}};
   for (const Groups& from : all) {
-    CAPTURE(from.ranks, from.shard, from.second_copies);
-    Small first = grouped(from.ranks, from.shard, from.second_copies);
+    CAPTURE(from.ranks, from.shard, from.secondary_partitions);
+    Small first = grouped(from.ranks, from.shard, from.secondary_partitions);
     losses_of(first, {.steps = 3, .save = folder / "checkpoint"});
     for (const int stage : {0, 1, 3}) resumed(make(stage, stage == 0 ? 1 : 2));
-    for (const Groups& to : all) resumed(grouped(to.ranks, to.shard, to.second_copies));
+    for (const Groups& to : all) resumed(grouped(to.ranks, to.shard, to.secondary_partitions));
   }
 }
 

@@ -143,7 +143,7 @@ TEST_CASE("fetching, prefetching and persistence do not change the losses") {
   }
 }
 
-// Second copies, and shards: what is gathered, when, and how much of it on the way.
+// Secondary partitions, and shards: what is gathered, when, and how much of it on the way.
 template <typename Check>
 void under_fetching_knobs(Run run, Check&& check) {
   for (const int knobs : {0, 1, 2, 3, 4, 5}) {
@@ -158,7 +158,7 @@ void under_fetching_knobs(Run run, Check&& check) {
   }
 }
 
-TEST_CASE("second copies of the weights do not change the losses") {
+TEST_CASE("secondary partitions of the weights do not change the losses") {
   const int ranks = GENERATE(2, 4, 8);
   for (int shared_by = 2; shared_by <= ranks; shared_by *= 2) {
     for (const int accumulation : {1, 2}) {
@@ -176,7 +176,7 @@ TEST_CASE("second copies of the weights do not change the losses") {
   }
 }
 
-TEST_CASE("second copies round nothing, and take room") {
+TEST_CASE("secondary partitions round nothing, and take room") {
   Run run = make_run(3, 4, 2);
   run.config.stage3.hpz_partition_size = 2;
   const TrainingReport with = run.train();

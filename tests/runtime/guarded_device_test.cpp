@@ -37,7 +37,7 @@ struct Point {
   const char* checkpointing = "none";
   double clipping = 0.0;
   bool all_reduce_fetches = false;
-  int second_copies = 1;  // ranks that share one
+  int secondary_partitions = 1;  // ranks that share one
   int shard = -1;
   bool on_drive = false;    // what is offloaded, of a model whose embeddings are large enough
   bool fused_loss = false;  // of sequences long enough for several chunks
@@ -59,7 +59,7 @@ Plan plan_of(const Point& point) {
   if (point.on_drive) offload["max_in_cpu"] = 0;
   if (point.offload_weights) zero["offload_param"] = offload;
   if (point.all_reduce_fetches) zero["stage3_use_all_reduce_for_fetch_params"] = true;
-  if (point.second_copies > 1) zero["zero_hpz_partition_size"] = point.second_copies;
+  if (point.secondary_partitions > 1) zero["zero_hpz_partition_size"] = point.secondary_partitions;
   zero["mics_shard_size"] = point.shard;
   Json ds_config = Json::object({{"zero_optimization", zero}});
   if (point.clipping > 0.0) ds_config["gradient_clipping"] = point.clipping;
@@ -219,7 +219,7 @@ TEST_CASE("nor do shards and their replicas") {
   }
 }
 
-TEST_CASE("nor do second copies of the weights") {
+TEST_CASE("nor do secondary partitions of the weights") {
   for (const bool overlap : {false, true}) {
     for (const bool offload : {false, true}) {
       check({.stage = 3,
@@ -227,7 +227,7 @@ TEST_CASE("nor do second copies of the weights") {
              .accumulation = 2,
              .overlap = overlap,
              .offload_weights = offload,
-             .second_copies = 2});
+             .secondary_partitions = 2});
     }
   }
 }

@@ -217,7 +217,7 @@ TEST_CASE("memory is as predicted under random knobs") {
   }
 }
 
-// Second copies of the weights (hpZ) or shards and replicas (MiCS) under random knobs.
+// Secondary partitions of the weights (hpZ) or shards and replicas (MiCS) under random knobs.
 void check_groups(const char* key, std::initializer_list<std::int64_t> sizes, int seed) {
   std::vector<double> losses;
   std::mt19937 random(static_cast<std::mt19937::result_type>(seed));
@@ -243,7 +243,7 @@ void check_groups(const char* key, std::initializer_list<std::int64_t> sizes, in
   }
 }
 
-TEST_CASE("second copies of the weights take what is predicted, under random knobs") {
+TEST_CASE("secondary partitions of the weights take what is predicted, under random knobs") {
   check_groups("zero_hpz_partition_size", {2, 4, 8}, 20261125);
 }
 

@@ -106,7 +106,7 @@ TEST_CASE("a knob is an axis only where it acts") {
           (stage3 && strategy.strategy.offload_optimizer == OffloadDevice::cpu));
     CHECK(has_axis(strategy, Knob::offload_optimizer_pipeline_read) ==
           (strategy.strategy.offload_optimizer == OffloadDevice::nvme));
-    // One node: nothing is gained by a second copy of the weights inside it.
+    // One node: nothing is gained by a secondary partition of the weights inside it.
     CHECK_FALSE(has_axis(strategy, Knob::zero_hpz_partition_size));
     for (const Axis& axis : strategy.axes) {
       CHECK(has_effect(axis.knob,

@@ -1,4 +1,4 @@
-#include "tuner/held_tensors.hpp"
+#include "tuner/peak_inventory.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -36,7 +36,7 @@ TEST_CASE("what is held at the peak sums to what the simulation allocates, by ca
       const std::string config = R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": )" +
                                  std::to_string(stage) + "}}";
       const Walked run(plan_of(config.c_str(), accumulation));
-      const PeakInventory peak = HeldTensors(run.plan, run.work, run.rank).at_peak();
+      const PeakInventory peak = PeakInventoryBuilder(run.plan, run.work, run.rank).at_peak();
       const RankSimulation simulation = simulate_rank(run.rank);
       INFO("stage " << stage << ", accumulation " << accumulation);
       // The allocator leaves small rests at a block and counts them, the walk does not.
@@ -62,7 +62,7 @@ TEST_CASE("an engine's buffers are found by name, with their knob") {
   const Walked run(plan_of(
       R"({"bf16": {"enabled": true},
           "zero_optimization": {"stage": 3, "reduce_bucket_size": 300000000}})"));
-  const PeakInventory peak = HeldTensors(run.plan, run.work, run.rank).at_peak();
+  const PeakInventory peak = PeakInventoryBuilder(run.plan, run.work, run.rank).at_peak();
   const auto found = std::find_if(peak.held.begin(), peak.held.end(), [](const HeldSort& one) {
     return one.sort.name == "ipg_buckets[dtype].buffer";
   });
@@ -73,7 +73,7 @@ TEST_CASE("an engine's buffers are found by name, with their knob") {
 
 TEST_CASE("an allocation is found by the size of its segment, and another size finds none") {
   const Walked run(plan_of(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})"));
-  const HeldTensors held(run.plan, run.work, run.rank);
+  const PeakInventoryBuilder held(run.plan, run.work, run.rank);
   // The fp32 logits of 512 tokens: 512 * 50257 * 4 bytes = 98.2 MiB, in segments of 2 MiB 100.
   const std::vector<SizeMatch> matches = held.matches({Bytes::mib(100), Bytes::zero(), {}});
   REQUIRE_FALSE(matches.empty());
@@ -85,7 +85,7 @@ TEST_CASE("an allocation is found by the size of its segment, and another size f
 
 TEST_CASE("the match nearest to what was allocated comes first") {
   const Walked run(plan_of(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})"));
-  const HeldTensors held(run.plan, run.work, run.rank);
+  const PeakInventoryBuilder held(run.plan, run.work, run.rank);
   const SizeQuestion any{Bytes::mib(100), Bytes::zero(), {}};
   const std::vector<SizeMatch> matches = held.matches(any);
   REQUIRE(matches.size() > 1);

@@ -1,4 +1,4 @@
-#include "tuner/search_twins.hpp"
+#include "tuner/search_equivalence.hpp"
 
 #include <algorithm>
 #include <vector>

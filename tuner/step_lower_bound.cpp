@@ -1,4 +1,4 @@
-#include "tuner/search_tail.hpp"
+#include "tuner/step_lower_bound.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,5 @@
-// hpZ: a second copy of the weights, shared by few neighbours. Initialisation makes it, and the
-// first release of a weight whose copy went with the last update; gathers between are of it.
+// hpZ: a secondary partition of the weights, shared by few neighbours. Initialisation makes it, and
+// the first release of a weight whose copy went with the last update; gathers between are of it.
 // Source: DeepSpeed zero/partition_parameters.py _partition_param_sec, stage3.py
 // invalidate_secondary_tensor; the coordinator says when.
 #include <algorithm>
@@ -17,14 +17,14 @@ Elements RankEngine::real_piece(std::int32_t p, bool second, int rank) const {
 }
 
 // From where the weights come, as all that stays.
-void RankEngine::make_second_copies() {
+void RankEngine::make_secondary_partitions() {
   if (!second_group_) return;
   const int rank = second_group_->rank();
-  second_copies_.resize(parameters_.size());
+  secondary_partitions_.resize(parameters_.size());
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].name != BufferName::ds_secondary_tensor) continue;
     const auto p = static_cast<std::int32_t>(buffers_[i].index);
-    second_copies_[static_cast<std::size_t>(p)] = i;
+    secondary_partitions_[static_cast<std::size_t>(p)] = i;
     held_[i] = allocate(buffers_[i]);
     const Elements first = piece(p, true) * rank;
     const Elements real = real_piece(p, true, rank);
@@ -33,10 +33,10 @@ void RankEngine::make_second_copies() {
 }
 
 // A gathered weight is about to be released.
-void RankEngine::keep_second_copy(const FetchEvent& event) {
+void RankEngine::keep_secondary_partition(const FetchEvent& event) {
   const std::int32_t p = event.subject;
-  Buffer& copy = held_[second_copies_[static_cast<std::size_t>(p)]];
-  if (!copy) copy = allocate(buffers_[second_copies_[static_cast<std::size_t>(p)]]);
+  Buffer& copy = held_[secondary_partitions_[static_cast<std::size_t>(p)]];
+  if (!copy) copy = allocate(buffers_[secondary_partitions_[static_cast<std::size_t>(p)]]);
   const int rank = second_group_->rank();
   const std::byte* whole = gathered_[static_cast<std::size_t>(p)].data;
   const DType dtype = config_.model_dtype;
@@ -48,15 +48,15 @@ void RankEngine::keep_second_copy(const FetchEvent& event) {
 }
 
 // After an update: what is trained is out of date.
-void RankEngine::drop_second_copies() {
-  for (std::size_t p = 0; p < second_copies_.size(); ++p) {
-    if (parameters_[p].trainable) held_[second_copies_[p]].reset();
+void RankEngine::drop_secondary_partitions() {
+  for (std::size_t p = 0; p < secondary_partitions_.size(); ++p) {
+    if (parameters_[p].trainable) held_[secondary_partitions_[p]].reset();
   }
 }
 
-std::byte* RankEngine::second_copy(std::int32_t parameter) const {
-  const Buffer& copy = held_[second_copies_[static_cast<std::size_t>(parameter)]];
-  ZP_CHECK(static_cast<bool>(copy), "a second copy is gathered that is out of date");
+std::byte* RankEngine::secondary_partition(std::int32_t parameter) const {
+  const Buffer& copy = held_[secondary_partitions_[static_cast<std::size_t>(parameter)]];
+  ZP_CHECK(static_cast<bool>(copy), "a secondary partition is gathered that is out of date");
   return copy.data();
 }
 
@@ -66,7 +66,7 @@ void RankEngine::copy_own_piece(std::int32_t parameter, bool second, DType dtype
     copy_own_part(parameter, dtype, to);
     return;
   }
-  device_.convert(second_copy(parameter), dtype, to, dtype, piece(parameter, true));
+  device_.convert(secondary_partition(parameter), dtype, to, dtype, piece(parameter, true));
 }
 
 }  // namespace zeroplan::runtime

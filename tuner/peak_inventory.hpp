@@ -6,7 +6,7 @@
 // needed for that, so a walk costs little beside a simulation. Bytes are rounded as the allocator
 // rounds requests; the simulation allocates up to a percent more, the rests of blocks that are not
 // worth splitting.
-// Checked by tests/unit/held_tensors_test.cpp.
+// Checked by tests/unit/peak_inventory_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -65,9 +65,9 @@ struct SizeQuestion {
 };
 
 // The walk of one of a plan's ranks. Plan, work and program must outlive it.
-class HeldTensors {
+class PeakInventoryBuilder {
  public:
-  HeldTensors(const Plan& plan, const StepWork& work, const RankProgram& rank);
+  PeakInventoryBuilder(const Plan& plan, const StepWork& work, const RankProgram& rank);
 
   // What is held at the highest moment of the run, in the program's order.
   PeakInventory at_peak() const;

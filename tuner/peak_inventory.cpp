@@ -1,4 +1,4 @@
-#include "tuner/held_tensors.hpp"
+#include "tuner/peak_inventory.hpp"
 
 #include <algorithm>
 #include <array>
@@ -77,7 +77,7 @@ constexpr std::array kBufferMeanings = {
                   "frozen weights of this rank's partition",
                   {Knob::offload_param_device, Knob::offload_param_device}},
     BufferMeaning{BufferName::ds_secondary_tensor,
-                  "second copy of the weights inside the node",
+                  "secondary partition of the weights inside the node",
                   {Knob::zero_hpz_partition_size, Knob::zero_hpz_partition_size}},
     BufferMeaning{
         BufferName::persistent_parameters,
@@ -169,7 +169,7 @@ std::string momentary_meaning(std::string_view kernel) {
 
 Gathered gathered(SlotKind kind) {
   if (kind == SlotKind::secondary_parameter) {
-    return {"second copy of the weights inside the node", Knob::zero_hpz_partition_size};
+    return {"secondary partition of the weights inside the node", Knob::zero_hpz_partition_size};
   }
   if (kind == SlotKind::saved_parameter) {
     return {"gathered weights that autograd keeps for backward", Knob::memory_efficient_linear};
@@ -179,14 +179,16 @@ Gathered gathered(SlotKind kind) {
 
 }  // namespace
 
-HeldTensors::HeldTensors(const Plan& plan, const StepWork& work, const RankProgram& rank)
+PeakInventoryBuilder::PeakInventoryBuilder(const Plan& plan,
+                                           const StepWork& work,
+                                           const RankProgram& rank)
     : plan_(plan), work_(work), rank_(rank) {
   EngineConfig config = plan.engine;
   config.rank = rank.rank;
   buffers_ = engine_buffers(config, plan.engine_parameters);
 }
 
-const SlotRange* HeldTensors::range_of(SlotIndex slot) const {
+const SlotRange* PeakInventoryBuilder::range_of(SlotIndex slot) const {
   const std::vector<SlotRange>& ranges = rank_.program.slot_ranges;
   auto after =
       std::upper_bound(ranges.begin(), ranges.end(), slot, [](SlotIndex value, const SlotRange& r) {
@@ -199,7 +201,7 @@ const SlotRange* HeldTensors::range_of(SlotIndex slot) const {
 
 // --- names
 
-TensorSort HeldTensors::buffer_sort(const EngineBuffer& buffer) const {
+TensorSort PeakInventoryBuilder::buffer_sort(const EngineBuffer& buffer) const {
   TensorSort sort;
   sort.name = path(buffer);
   // Sub-groups and parameters of one list are one sort.
@@ -223,7 +225,7 @@ TensorSort HeldTensors::buffer_sort(const EngineBuffer& buffer) const {
   return sort;
 }
 
-TensorSort HeldTensors::storage_sort(std::int32_t instance, std::int32_t storage) const {
+TensorSort PeakInventoryBuilder::storage_sort(std::int32_t instance, std::int32_t storage) const {
   const BlockInstance& where = work_.graph.instances[static_cast<std::size_t>(instance)];
   const Block& block = work_.graph.block_of(where);
   const Storage& what = block.storages[static_cast<std::size_t>(storage)];
@@ -251,7 +253,7 @@ TensorSort HeldTensors::storage_sort(std::int32_t instance, std::int32_t storage
   return sort;
 }
 
-bool HeldTensors::is_registered_buffer(Bytes bytes) const {
+bool PeakInventoryBuilder::is_registered_buffer(Bytes bytes) const {
   const std::vector<RegisteredBuffer>& placed = work_.graph.registered;
   return bytes == work_.graph.buffers ||
          std::any_of(placed.begin(), placed.end(), [&](const RegisteredBuffer& buffer) {
@@ -260,7 +262,7 @@ bool HeldTensors::is_registered_buffer(Bytes bytes) const {
 }
 
 // What a kernel makes for itself is named by the kernel: the next one that is issued.
-TensorSort HeldTensors::momentary_sort(std::size_t instruction) const {
+TensorSort PeakInventoryBuilder::momentary_sort(std::size_t instruction) const {
   const std::vector<Instruction>& code = rank_.program.code;
   const Instruction& what = code[instruction];
   if (instruction < rank_.initialisation.end) {
@@ -297,7 +299,7 @@ TensorSort HeldTensors::momentary_sort(std::size_t instruction) const {
   return sort;
 }
 
-TensorSort HeldTensors::sort_of(std::size_t instruction) const {
+TensorSort PeakInventoryBuilder::sort_of(std::size_t instruction) const {
   const Instruction& what = rank_.program.code[instruction];
   const SlotRange* range = range_of(what.index);
   if (range == nullptr) return momentary_sort(instruction);
@@ -322,7 +324,7 @@ TensorSort HeldTensors::sort_of(std::size_t instruction) const {
   return {std::string(row.what), "", {pointer_of(row.knob)}};
 }
 
-std::string HeldTensors::place_of(std::size_t instruction) const {
+std::string PeakInventoryBuilder::place_of(std::size_t instruction) const {
   const Instruction& what = rank_.program.code[instruction];
   const SlotRange* range = range_of(what.index);
   if (range == nullptr || range->kind == SlotKind::batch) return "";
@@ -339,7 +341,7 @@ std::string HeldTensors::place_of(std::size_t instruction) const {
 // visit(instruction index, phase, times): every instruction in the order of the run. Micro-steps
 // that repeat are walked twice: from the second on they leave what they found.
 template <typename Visitor>
-void HeldTensors::walk(Visitor&& visit) const {
+void PeakInventoryBuilder::walk(Visitor&& visit) const {
   Phase phase = Phase::init;
   const auto section = [&](const Section& part) {
     for (std::size_t i = part.begin; i < part.end; ++i) {
@@ -403,7 +405,7 @@ class Ledger {
 
 }  // namespace
 
-PeakInventory HeldTensors::at_peak() const {
+PeakInventory PeakInventoryBuilder::at_peak() const {
   PeakInventory peak;
   std::vector<std::size_t> held;
   {
@@ -444,7 +446,7 @@ PeakInventory HeldTensors::at_peak() const {
   return peak;
 }
 
-std::vector<SizeMatch> HeldTensors::matches(const SizeQuestion& question) const {
+std::vector<SizeMatch> PeakInventoryBuilder::matches(const SizeQuestion& question) const {
   std::map<std::string, SizeMatch> found;
   const auto distance = [&](Bytes allocated) {
     if (!question.allocated) return Bytes::zero();
