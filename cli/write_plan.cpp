@@ -107,6 +107,17 @@ void refuse_own_file(const Arguments& arguments, const std::string& path) {
                     "name another one, or replace it with --force"});
 }
 
+// Beside a device or a pipe no ds_config.json can lie.
+void refuse_what_is_no_file(const std::string& path) {
+  std::error_code none;
+  if (!fs::exists(path, none) || fs::is_regular_file(path, none)) return;
+  throw InputError({path,
+                    "",
+                    "the name of a file",
+                    fs::is_directory(path, none) ? "a folder of that name" : "a device or a pipe",
+                    "a ds_config.json is written beside it"});
+}
+
 void write_form_file(const Plan& plan,
                      const Scenario& scenario,
                      const Arguments& arguments,
@@ -115,6 +126,7 @@ void write_form_file(const Plan& plan,
   const Translation words(arguments.language);
   const Form form = *output.form;
   refuse_beyond(plan, form);
+  refuse_what_is_no_file(output.path);
   refuse_own_file(arguments, output.path);
   FormPlace place{.file = output.path, .ds_config = ds_config_beside(output.path)};
   place.model = model_of(scenario, place.notes);
@@ -146,6 +158,7 @@ std::optional<Output> output_of(const Arguments& arguments) {
 
 void require_output(const Arguments& arguments, const Output& output) {
   if (!output.form) return require_kit_folder(output.path, arguments.has("force"));
+  refuse_what_is_no_file(output.path);
   refuse_own_file(arguments, output.path);
   require_writable(output.path);
 }
