@@ -12,6 +12,7 @@
 #include "model/predict/job_time.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/memory_intervals.hpp"
+#include "model/predict/phase_verdict.hpp"
 #include "model/predict/predict_work.hpp"
 #include "model/predict/stage_work.hpp"
 #include "model/predict/step_time.hpp"
@@ -114,7 +115,9 @@ StepResult predict_ranks(const Plan& plan, const Ranks& ranks, const PredictOpti
   result.step = step.time;
   add_inference_time(plan, result.step);
   if (!options.likeliest_alone) add_networks(plan, ranks, result);
-  judge(plan, memory, gpu_verdict(memory, options), options, result);
+  const GpuVerdict verdict = gpu_verdict(memory, options);
+  judge(plan, memory, verdict, options, result);
+  judge_phases(plan, memory, verdict, options, result);
   take_memory_intervals(plan, memory, false, result);
   const double time_spread = kNinetyPercent * step.relative_sd;
   result.step_interval = {result.step.total / (1.0 + time_spread),

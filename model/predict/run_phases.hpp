@@ -31,6 +31,7 @@ struct RunPhase {
   std::string of;                // whose pass it is: "reference"; empty: the trained model's
   Bytes allocated;               // on a GPU at its peak, all of what is there
   std::vector<PhasePart> parts;  // beside what stays between steps
+  Bytes host;                    // more than between steps, of a node
 };
 
 struct ModelShare {
@@ -72,6 +73,11 @@ GenerationMemory generation_memory(const Plan& plan);
 bool generates_itself(const Plan& plan);
 // Of a vLLM engine on the training GPUs; zero where there is none.
 Bytes server_share(const Plan& plan);
+
+// Those whose memory the result of a training step does not hold: synchronisation, evaluation.
+std::vector<RunPhase> phases_outside_step(const Plan& plan, const StepResult& result);
+// Precondition: the plan has an evaluation.
+RunPhase evaluation_phase(const Plan& plan, const StepResult& result);
 
 // [B4] Nothing where one model is trained and neither evaluation nor generation was said. `result`:
 // of the plan's training step.
