@@ -10,6 +10,7 @@
 #include "model/plan/resolver.hpp"
 #include "model/plan/software_sets.hpp"
 #include "model/plan/trainer.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -178,6 +179,26 @@ void check_trainer(Resolver& r, TrainerKind kind) {
 }
 
 }  // namespace
+
+bool forces_reentrance(const Plan& plan) {
+  return plan.trainer != nullptr && plan.workload.method != Method::full &&
+         runs_deepspeed(plan.workload) && plan.engine.stage == 3 &&
+         plan.workload.activation_checkpointing != ActivationCheckpointing::none &&
+         plan.software.trl_acts(ReleaseRule::trl_forces_reentrance);
+}
+
+void resolve_forced_reentrance(Resolver& r) {
+  bool& reentrant = r.plan.workload.checkpoint_reentrant;
+  if (reentrant || !forces_reentrance(r.plan)) return;
+  reentrant = true;
+  const std::string forced = "TRL " + to_string(r.plan.software.trl) +
+                             " checkpoints reentrantly with adapters at ZeRO stage 3";
+  if (r.scenario.find(ScenarioKey::checkpoint_reentrant) != nullptr) {
+    r.warn(forced + ", whatever use_reentrant says");
+  } else {
+    r.assume(forced);
+  }
+}
 
 void resolve_trainer(Resolver& r) {
   const Said* said = r.scenario.find(ScenarioKey::trainer);

@@ -46,6 +46,11 @@ struct TrainerSettings {
   bool generates() const { return kind == TrainerKind::grpo || kind == TrainerKind::ppo; }
 };
 
+struct Plan;
+// Whether its trainer checkpoints reentrantly whatever the arguments say: TRL with adapters at ZeRO
+// stage 3, where a recomputation that is not reentrant finds partitioned weights.
+bool forces_reentrance(const Plan& plan);
+
 struct EvaluationSettings {
   bool keeps_logits = false;    // prediction_loss_only false: predictions are the model's logits
   std::int64_t batch_size = 8;  // per_device_eval_batch_size

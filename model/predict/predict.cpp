@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "model/cost/coefficients.hpp"
+#include "model/plan/trainer.hpp"
 #include "model/predict/gather_timeline.hpp"
 #include "model/predict/inference_time.hpp"
 #include "model/predict/job_time.hpp"
@@ -147,11 +148,13 @@ StepResult predict_ranks(const Plan& plan, const Ranks& ranks, const PredictOpti
   }
   result.warnings = plan.warnings;
   if (const Bytes held = frozen_weights_held(plan); held > Bytes::zero()) {
+    // TRL overrides use_reentrant where it must be true.
     result.warnings.push_back(fmt::format(
         "DeepSpeed {} keeps {:.1f} GiB of frozen weights gathered to the end of backward under "
-        "reentrant checkpointing: use_reentrant=False spares them",
+        "reentrant checkpointing: {}",
         to_string(plan.software.deepspeed_release),
-        held.gib()));
+        held.gib(),
+        forces_reentrance(plan) ? "DeepSpeed 0.18 does not" : "use_reentrant=False spares them"));
   }
   return result;
 }
