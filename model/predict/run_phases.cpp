@@ -279,7 +279,8 @@ RunPhase evaluation_phase(const Plan& plan, const StepResult& result) {
   phase.allocated = result.gpu.static_allocated + rise;
   if (plan.evaluation->keeps_logits) {
     const KeptLogits kept = kept_logits(plan);
-    phase.parts.push_back({fmt::format("logits of {} batches of all ranks", kept.batches), kept.gpu});
+    phase.parts.push_back(
+        {fmt::format("logits of {} batches of all ranks", kept.batches), kept.gpu});
     phase.allocated = phase.allocated + kept.gpu;
     phase.host = kept.host;
   }
@@ -306,17 +307,22 @@ Bytes server_share(const Plan& plan) {
                         plan.trainer->generation.memory_share);
 }
 
+std::vector<Bytes> weights_for_generation(const Plan& plan) {
+  std::vector<Bytes> weights;
+  const bool cut = is_stage3(plan) || plan.workload.engine == TrainingEngine::fsdp;
+  if (!cut || !plan.trainer->generation.gathers_model) return weights;
+  const int ranks = std::max(1, partition_ranks(plan.engine));
+  for (const EngineParameter& parameter : plan.engine_parameters) {
+    weights.push_back(partitioned_numel(parameter.numel, ranks) * ranks * weight_dtype(plan));
+  }
+  return weights;
+}
+
 GenerationMemory generation_memory(const Plan& plan) {
   const GenerationSettings& settings = plan.trainer->generation;
   const TransformerShape& shape = plan.model->shape;
   GenerationMemory memory;
-  const bool cut = is_stage3(plan) || plan.workload.engine == TrainingEngine::fsdp;
-  if (cut && settings.gathers_model) {
-    for (const EngineParameter& parameter : plan.engine_parameters) {
-      const int ranks = std::max(1, partition_ranks(plan.engine));
-      memory.gathered += partitioned_numel(parameter.numel, ranks) * ranks * weight_dtype(plan);
-    }
-  }
+  for (const Bytes weight : weights_for_generation(plan)) memory.gathered += weight;
   const std::int64_t batches =
       settings.batches > 0 ? settings.batches : plan.workload.gradient_accumulation_steps;
   const std::int64_t rows = detail::checked_product(plan.workload.micro_batch_size, batches);

@@ -66,7 +66,10 @@ struct GenerationMemory {
   Bytes logits;    // of the last token, their fp32 copy and its softmax
   Bytes sum() const { return gathered + cache + grown + logits; }
 };
-// Precondition: the plan's trainer generates.
+// Whole weights, one by one, that generate() finds gathered; none where every rank has them.
+// Source: DeepSpeed 0.19.6 runtime/zero/partition_parameters.py _allgather_params_coalesced.
+std::vector<Bytes> weights_for_generation(const Plan& plan);
+// Precondition of both: the plan's trainer generates.
 GenerationMemory generation_memory(const Plan& plan);
 
 // Whether completions come from generate() of the trained model itself.
