@@ -10,6 +10,7 @@
 #include "model/knobs/rules.hpp"
 #include "model/plan/host_work.hpp"
 #include "model/plan/resolver.hpp"
+#include "model/plan/trainer.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan {
@@ -101,9 +102,13 @@ Enum choice(Resolver& r,
 }
 
 // transformers passes use_reentrant=True up to 4.x and False from 5.0 on (its pull request 43203).
+bool runs_trl(const Plan& plan) {
+  return plan.trainer != nullptr && plan.trainer->code == TrainerCode::trl;
+}
+
 bool default_reentrant(const Plan& plan) {
-  const bool trl = plan.trainer != nullptr &&
-                   plan.software.trl_acts(ReleaseRule::trl_checkpoints_without_reentrance);
+  const bool trl =
+      runs_trl(plan) && plan.software.trl_acts(ReleaseRule::trl_checkpoints_without_reentrance);
   return !trl && !plan.software.transformers_act(ReleaseRule::checkpoints_without_reentrance);
 }
 
@@ -239,8 +244,8 @@ void resolve_checkpointing(Resolver& r) {
   // deepspeed.checkpointing is reentrant.
   const bool megatron = workload.implementation == Implementation::megatron;
   const bool embedded = workload.engine == TrainingEngine::embedded;  // recomputes whole blocks
-  const bool trl = r.plan.trainer != nullptr &&
-                   r.plan.software.trl_acts(ReleaseRule::trl_checkpoints_by_default);
+  const bool trl =
+      runs_trl(r.plan) && r.plan.software.trl_acts(ReleaseRule::trl_checkpoints_by_default);
   const bool full = trl || (litgpt && workload.engine == TrainingEngine::fsdp);
   const std::string assumed =
       !full ? "no activation checkpointing: the default"
