@@ -27,6 +27,10 @@ std::string run_phases_text(const RunPhases& run) {
     for (const PhasePart& part : phase.parts) {
       text += fmt::format("  {}: {}\n", part.name, gib_text(part.bytes));
     }
+    if (phase.host > Bytes::zero()) {
+      text += fmt::format("  logits of all samples in every process: {} of each host\n",
+                          gib_text(phase.host));
+    }
   }
   if (!run.choices.empty()) text += "less memory on each GPU:\n";
   for (const MemoryChoice& choice : run.choices) {

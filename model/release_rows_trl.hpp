@@ -45,6 +45,28 @@ inline constexpr std::array kTrlRows{
                {},
                "TRL's trainers checkpoint activations unless gradient_checkpointing is false",
                "trl/trainer/dpo_config.py of 0.22.0, trl/trainer/base_config.py of 1.16.0"},
+    ReleaseRow{
+        ReleaseRule::trl_checkpoints_without_reentrance,
+        Package::trl,
+        {0, 28, 0},
+        {},
+        "trainers of preferences and rewards checkpoint with use_reentrant=False unless told "
+        "otherwise, beside transformers 4, too",
+        "trl/trainer/dpo_trainer.py:DPOTrainer.__init__ of 0.28.0"},
+    ReleaseRow{
+        ReleaseRule::trl_forces_reentrance,
+        Package::trl,
+        {1, 9, 0},
+        {},
+        "with adapters at ZeRO stage 3 checkpointing is reentrant, whatever the arguments say",
+        "trl/trainer/dpo_trainer.py, kto_trainer.py, grpo_trainer.py of 1.9.0; trl#2514"},
+    ReleaseRow{
+        ReleaseRule::trl_refuses_reference_with_adapters,
+        Package::trl,
+        {},
+        {0, 28, 0},
+        "DPOTrainer refuses a reference model beside adapters unless force_use_ref_model says so",
+        "trl/trainer/dpo_trainer.py:DPOTrainer.__init__ of 0.12.2 and 0.24.0"},
 };
 
 }  // namespace zeroplan::release_tables

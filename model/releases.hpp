@@ -165,6 +165,9 @@ enum class ReleaseRule : std::uint8_t {
   trl_scores_in_kernel,
   trl_scores_in_chunks,
   trl_checkpoints_by_default,
+  trl_checkpoints_without_reentrance,
+  trl_forces_reentrance,
+  trl_refuses_reference_with_adapters,
 };
 
 struct ReleaseRow {

@@ -14,6 +14,7 @@
 #include "model/cost/device_memory.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/memory_intervals.hpp"
+#include "model/predict/phase_verdict.hpp"
 #include "model/predict/predict_work.hpp"
 #include "model/predict/stage_work.hpp"
 #include "model/predict/verdict.hpp"
@@ -252,6 +253,7 @@ void take_played_memory(const Plan& plan,
   played.memory.host = result.host;
   result.limits.clear();
   judge(plan, played.memory, verdict, options, result);
+  judge_phases(plan, played.memory, verdict, options, result);
 }
 
 // Memory of a pipeline: that of the stage with the largest peak is shown, that of the first where

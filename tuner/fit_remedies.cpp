@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "model/hardware/cluster.hpp"
+#include "model/plan/trainer.hpp"
 #include "tuner/fit_batch.hpp"
 #include "tuner/fit_ranking.hpp"
 #include "tuner/headroom.hpp"
@@ -43,6 +44,40 @@ struct RemedySearch {
     if (best->result.fits) found.push_back({change, std::move(*best)});
   }
 };
+
+Json evaluation_json(const EvaluationSettings& settings) {
+  Json inside = Json::object({{"batch_size", settings.batch_size}});
+  if (settings.accumulation_steps > 0) inside["accumulation_steps"] = settings.accumulation_steps;
+  if (settings.samples > 0) inside["samples"] = settings.samples;
+  return Json::object({{settings.keeps_logits ? "logits" : "loss", inside}});
+}
+
+// Where the evaluation is what does not fit.
+void try_evaluation(RemedySearch& search) {
+  if (search.example.plan.evaluation == nullptr) return;
+  const EvaluationSettings now = *search.example.plan.evaluation;
+  const auto attempt = [&](const EvaluationSettings& settings, const std::string& change) {
+    Question changed = search.question;
+    set(changed, ScenarioKey::evaluation, evaluation_json(settings));
+    const std::size_t before = search.found.size();
+    search.keep("evaluate with " + change, best_strategy(changed, search.options));
+    return search.found.size() > before;
+  };
+  EvaluationSettings tried = now;
+  if (now.keeps_logits) {
+    tried.accumulation_steps = 1;
+    const bool is_change = now.accumulation_steps != 1;
+    if (is_change && attempt(tried, "eval_accumulation_steps 1")) return;
+    tried = now;
+    tried.keeps_logits = false;
+    if (attempt(tried, "prediction_loss_only")) return;
+  }
+  if (now.batch_size == 1) return;
+  tried.batch_size = 1;
+  attempt(tried,
+          now.keeps_logits ? "per_device_eval_batch_size 1 and prediction_loss_only"
+                           : "per_device_eval_batch_size 1");
+}
 
 void try_checkpointing(RemedySearch& search) {
   const Said* said = search.question.scenario.find(ScenarioKey::activation_checkpointing);
@@ -199,7 +234,8 @@ std::vector<Remedy> remedies(const Question& question,
                              const PredictOptions& options) {
   constexpr std::size_t kMost = 3;
   RemedySearch search{question, options, example, {}};
-  for (const auto attempt : {try_checkpointing,
+  for (const auto attempt : {try_evaluation,
+                             try_checkpointing,
                              try_not_reentrant,
                              try_fused_attention,
                              try_leaner_offload,

@@ -298,7 +298,7 @@ class Reader {
   const Setting* no_bf16_ = nullptr;
   const Setting* no_fp16_ = nullptr;
   const Setting* dtype_ = nullptr;
-  TrainerMeaning trainer_;
+  TrainerMeaning trainer_{part_.tool};
   bool native_ = false;
 };
 

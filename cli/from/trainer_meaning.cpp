@@ -47,9 +47,30 @@ Json number_of(const Json& value) {
   }
 }
 
+// llamafactory/hparams/finetuning_args.py: preferences without a reference.
+bool is_without_reference(const std::string& loss) { return loss == "orpo" || loss == "simpo"; }
+
 }  // namespace
 
+bool TrainerMeaning::read_llama_factory(const Setting& setting) {
+  if (setting.name == "stage") {
+    const std::string stage = text_of(setting.value);
+    if (stage != "dpo" && stage != "kto") return false;
+    kind_ = stage;
+    settings_["code"] = "llama-factory";
+    return true;
+  }
+  if (setting.name == "pref_loss") {
+    without_reference_ = is_without_reference(text_of(setting.value));
+    return true;
+  }
+  if (setting.name != "pref_beta") return false;
+  settings_["beta"] = number_of(setting.value);
+  return true;
+}
+
 bool TrainerMeaning::read(const Setting& setting) {
+  if (tool_ == Tool::llama_factory) return read_llama_factory(setting);
   if (setting.name == "trl" || setting.name == "script") {
     const std::string kind = kind_of(setting);
     if (!kind.empty()) kind_ = kind;
@@ -75,6 +96,7 @@ bool TrainerMeaning::read(const Setting& setting) {
 Json TrainerMeaning::trainer() const {
   if (kind_.empty()) return {};
   Json settings = settings_;
+  if (kind_ == "dpo" && without_reference_) settings["precompute_reference"] = true;
   if (kind_ == "grpo") {
     settings.erase("precompute_reference");
     if (!completion_.is_null()) settings["completion_length"] = completion_;

@@ -1,5 +1,5 @@
 // TRL's trainers of preferences and rewards: `trl dpo …`, its example scripts dpo.py, kto.py and
-// grpo.py, and their arguments.
+// grpo.py, and their arguments; LLaMA-Factory's `stage: dpo` and `stage: kto`.
 #pragma once
 
 #include <string>
@@ -11,6 +11,8 @@ namespace zeroplan::from {
 
 class TrainerMeaning {
  public:
+  explicit TrainerMeaning(Tool tool) : tool_(tool) {}
+
   // Whether the setting is one of theirs; a name that other trainers have (beta) only counts
   // where one of these runs.
   bool read(const Setting& setting);
@@ -21,10 +23,14 @@ class TrainerMeaning {
   Json sequence_length() const;
 
  private:
+  bool read_llama_factory(const Setting& setting);
+
+  Tool tool_;
   std::string kind_;
   Json settings_ = Json::object();
   Json prompt_, completion_;
   bool vllm_ = false;
+  bool without_reference_ = false;  // orpo, simpo
   std::string vllm_mode_;
 };
 

@@ -32,6 +32,8 @@ constexpr std::array kUnplanned = {
     Unplanned{"fp8", "fp8"},
     Unplanned{"freeze_trainable_layers|unfrozen_parameters", "a model that is frozen in part"},
     Unplanned{"context_parallel_size|cp_size", "context parallelism"},
+    Unplanned{"ref_model|ref_model_adapters|ref_model_quantization_bit",
+              "a reference of its own (--beside reference=MODEL says one)"},
     Unplanned{"tensor_parallel_size|tp_size", "tensor ranks under the Trainer"},
     Unplanned{"expert_parallel_size|ep_size", "expert parallelism"},
     Unplanned{"rl|relora_steps", "another kind of training than fine-tuning"},
@@ -106,7 +108,8 @@ void refuse_unplanned(const Setting& setting, Tool tool) {
     if (named && !is_off(setting.value)) refuse(setting, std::string(row.what));
   }
   const bool stage = setting.name == "stage" && tool == Tool::llama_factory;
-  if (stage && text != "sft" && text != "pt") refuse(setting, "the stage " + in_quotes(text));
+  const bool trained_stage = text == "sft" || text == "pt" || text == "dpo" || text == "kto";
+  if (stage && !trained_stage) refuse(setting, "the stage " + in_quotes(text));
   if (setting.name == "finetuning_type" && text != "full" && text != "lora") {
     refuse(setting, "finetuning_type " + in_quotes(text));
   }

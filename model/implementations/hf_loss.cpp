@@ -163,7 +163,9 @@ Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tens
     const auto scope = t.enter(head.module, in);
     return t.leave(scope, scored_tiles_loss(t, c, in, vocabulary_weight(t, c, head)));
   }
-  if (c.options.fused_loss) return fused_linear_loss(t, c, head, hidden);
+  // LLaMA-Factory asks Liger to leave logits to these trainers (require_logits).
+  const bool fused = c.options.fused_loss && c.options.scores.code != TokenScores::wide;
+  if (fused) return fused_linear_loss(t, c, head, hidden);
   Tensor kept_hidden = hidden;
   const ScoreOptions& scores = c.options.scores;
   if (scores.code != TokenScores::none && !scores.holds_outputs && scores.tokens > 0) {
@@ -184,7 +186,7 @@ Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tens
   if (scores.code != TokenScores::none) {
     // accelerate's convert_outputs_to_fp32 around the forward of a model under autocast
     if (t.autocast()) logits = aten::to(t, logits, DType::fp32);
-    return scored_logits_loss(t, c, logits);
+    return scored_logits_loss(t, c, std::move(logits));
   }
   t.hold(logits);
   if (head.code == LossCode::fused_outside) {

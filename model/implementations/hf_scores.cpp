@@ -75,11 +75,11 @@ Tensor log_sum_exp(Tape& t, const Tensor& x) {
   }
   if (!trains) return out;
   t.record({&out}, {&x}, [saved](Backward& b) {
-    Tensor powers = b.tape.empty(saved.shape().as_contiguous(), saved.dtype());
+    // One expression: C++ keeps its temporaries until its end, and drops the later first.
+    const Tensor powers = b.tape.empty(saved.shape().as_contiguous(), saved.dtype());
     b.tape.launch({.name = "sub", .traffic = saved.bytes() * 2});
-    Tensor exponentials = b.tape.empty(saved.shape().as_contiguous(), saved.dtype());
+    const Tensor exponentials = b.tape.empty(saved.shape().as_contiguous(), saved.dtype());
     b.tape.launch({.name = "exp", .traffic = saved.bytes() * 2});
-    powers = Tensor();
     Tensor gradient = b.tape.empty(saved.shape().as_contiguous(), saved.dtype());
     b.tape.launch({.name = "mul", .traffic = saved.bytes() * 2});
     b.give(0, std::move(gradient));
@@ -186,6 +186,30 @@ Tensor scores_of_logits(Tape& t, const Context& c, const Tensor& logits) {
     measure_means(t, c, shifted);
   }
   return out;
+}
+
+// LLaMA-Factory: logits.to(float32), whose 16-bit original goes at once; log_softmax of all but the
+// last position, which copies them to be dense while it runs; one number a token. The fp32 logits
+// are kept for the log until the trainer's function returns, under KTO as copies of chosen and of
+// rejected rows. Source: llamafactory/train/dpo/trainer.py concatenated_forward,
+// kto/trainer.py forward, train/trainer_utils.py get_batch_logps of 0.9.1 to 0.9.5.
+Tensor wide_loss(Tape& t, const Context& c, Tensor logits) {
+  const ScoreOptions& scores = c.options.scores;
+  Tensor others;
+  if (scores.beside_others) others = t.empty(logits.shape().as_contiguous(), DType::fp32);
+  const Tensor wide = aten::to(t, logits, DType::fp32);
+  logits = Tensor();
+  if (!scores.copies_rows) t.hold(wide);
+  const Tensor kept = aten::slice(t, wide, 1, wide.size(1) - 1);
+  const Tensor log_probabilities = aten::log_softmax(t, aten::contiguous(t, kept));
+  const Tensor loss = loss_of(t, gather_one(t, log_probabilities));
+  if (scores.copies_rows) {
+    const Tensor copies = t.empty(wide.shape().as_contiguous(), DType::fp32);
+    t.launch(
+        {.name = "index", .kind = OpKind::gather, .traffic = copies.bytes() * 2, .kernels = 8});
+    t.hold(copies);
+  }
+  return loss;
 }
 
 // --- from tiles of logits
@@ -310,7 +334,8 @@ Tensor scored_tiles_loss(Tape& t, const Context& c, const Tensor& hidden, const 
   return loss_of(t, scores);
 }
 
-Tensor scored_logits_loss(Tape& t, const Context& c, const Tensor& logits) {
+Tensor scored_logits_loss(Tape& t, const Context& c, Tensor logits) {
+  if (c.options.scores.code == TokenScores::wide) return wide_loss(t, c, std::move(logits));
   if (c.options.scores.holds_outputs) t.hold(logits);
   return loss_of(t, scores_of_logits(t, c, logits));
 }

@@ -1,12 +1,13 @@
-// [B3] Losses of TRL's trainers, which read log-probabilities of tokens (GraphOptions::scores).
+// [B3] Losses of TRL's trainers and LLaMA-Factory's, which read log-probabilities of tokens
+// (GraphOptions::scores).
 #pragma once
 
 #include "model/implementations/hf_common.hpp"
 
 namespace zeroplan::hf {
 
-// From all logits (b, s, V): TokenScores whole, rows and kernel.
-Tensor scored_logits_loss(Tape& t, const Context& c, const Tensor& logits);
+// From all logits (b, s, V): TokenScores whole, rows, kernel and wide.
+Tensor scored_logits_loss(Tape& t, const Context& c, Tensor logits);
 // From hidden states (b, s, h) and the head's weight (V, h): TokenScores chunks.
 Tensor scored_tiles_loss(Tape& t, const Context& c, const Tensor& hidden, const Tensor& weight);
 

@@ -48,7 +48,8 @@ enum class TokenScores {
   whole,   // logits, log_softmax of all of them, one number a token
   rows,    // the same row by row of the batch
   kernel,  // logits, one kernel
-  chunks   // tiles of logits, never all of them
+  chunks,  // tiles of logits, never all of them
+  wide     // all logits in fp32, log_softmax of all of them (LLaMA-Factory)
 };
 
 struct ScoreOptions {
@@ -57,6 +58,8 @@ struct ScoreOptions {
   bool holds_outputs = true;      // the trainer's function keeps the logits until it returns
   bool copies_shifted = false;    // logits[:, :-1] is made contiguous
   bool measures_entropy = false;  // of every token, for the log
+  bool copies_rows = false;       // logits of chosen and of rejected rows are copied and kept
+  bool beside_others = false;     // the same trainer's other logits are there meanwhile
 };
 
 struct GraphOptions {

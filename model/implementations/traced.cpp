@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,6 +40,20 @@ std::string_view last_part(std::string_view name, std::string_view around) {
   return name.size() > around.size() && name.starts_with(around) && name[around.size()] == '.'
              ? name.substr(around.size() + 1)
              : std::string_view();
+}
+
+// What an operation asks of its tensors and this document does not give: a precondition of the code
+// that plays it (ZP_CHECK), which only a document that somebody wrote can break.
+InputError refused(const std::string& where, const std::logic_error& broken) {
+  constexpr std::string_view kMark = "internal error: ";
+  std::string what = broken.what();
+  const std::size_t mark = what.find(kMark);
+  if (mark != std::string::npos) what = what.substr(mark + kMark.size());
+  return InputError(Diagnostic{"",
+                               "/model",
+                               "operations whose tensors fit together",
+                               where + ": " + what,
+                               "trace the model again"});
 }
 
 class Player {
@@ -159,7 +174,11 @@ class Player {
       const auto tie = place_.ties.find(operand.name);
       if (tie != place_.ties.end()) t_.tie(t_.parameter(operand.name), tie->second);
     }
-    play_operation(values_, e);
+    try {
+      play_operation(values_, e);
+    } catch (const std::logic_error& broken) {
+      throw refused(e.name + " in " + block_.name, broken);
+    }
     for (const std::int32_t out : e.out) {
       const Tensor& made = values_.at(out);
       if (made.defined() && !made.shape().same_sizes(values_.shape_of(out))) wrong_size(e);
@@ -457,7 +476,11 @@ void check_options(const TracedGraph& graph, const GraphOptions& options) {
 
 ModelGraph build_traced(const Model& model, const TracedGraph& graph, const GraphOptions& options) {
   check_options(graph, options);
-  return Builder(model, graph, options).build();
+  try {
+    return Builder(model, graph, options).build();
+  } catch (const std::logic_error& broken) {  // of a gradient
+    throw refused("the backward pass", broken);
+  }
 }
 
 }  // namespace zeroplan

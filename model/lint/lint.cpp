@@ -39,9 +39,12 @@ std::optional<std::int64_t> Run::size(Knob knob) const {
 
 namespace {
 
-std::array<std::span<const rules::RunRule>, 4> groups() {
-  return {
-      rules::hardware_rules(), rules::model_rules(), rules::script_rules(), rules::plan_rules()};
+std::array<std::span<const rules::RunRule>, 5> groups() {
+  return {rules::hardware_rules(),
+          rules::model_rules(),
+          rules::script_rules(),
+          rules::plan_rules(),
+          rules::trainer_rules()};
 }
 
 bool says_any_workload(const Scenario& scenario) {

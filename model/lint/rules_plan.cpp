@@ -5,6 +5,7 @@
 
 #include "model/diagnostic.hpp"
 #include "model/lint/run_view.hpp"
+#include "model/plan/trainer.hpp"
 #include "model/predict/gather_timeline.hpp"
 #include "model/predict/predict.hpp"
 #include "model/releases.hpp"
@@ -102,7 +103,7 @@ void offload_unneeded(const Run& run, Report& report) {
 void frozen_held(const Run& run, Report& report) {
   const Bytes held = frozen_weights_held(*run.plan);
   if (held == Bytes::zero()) return;
-  report.at(Knob::zero_stage, {gibibytes(bytes_of(held))});
+  report.at(Knob::zero_stage, {gibibytes(bytes_of(held))}, forces_reentrance(*run.plan) ? 1 : 0);
 }
 
 // What the release at hand gets wrong for this run (model/releases.hpp).
@@ -188,7 +189,10 @@ constexpr std::array kRules = {
              .texts = {{"reentrant checkpointing keeps {0} GiB of frozen weights gathered to the "
                         "end of backward since DeepSpeed 0.19",
                         "use_reentrant=False in gradient_checkpointing_kwargs "
-                        "(--checkpoint-reentrant false), or DeepSpeed 0.18"}},
+                        "(--checkpoint-reentrant false), or DeepSpeed 0.18"},
+                       {"reentrant checkpointing keeps {0} GiB of frozen weights gathered to the "
+                        "end of backward since DeepSpeed 0.19",
+                        "DeepSpeed 0.18: TRL sets use_reentrant=True with adapters at stage 3"}},
              .source = "runtime/zero/partitioned_param_coordinator.py:update_recompute_parameters"},
             frozen_held},
     RunRule{

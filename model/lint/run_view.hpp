@@ -41,5 +41,6 @@ std::span<const RunRule> hardware_rules();  // rules_hardware.cpp: GPUs, nodes, 
 std::span<const RunRule> model_rules();     // rules_model.cpp: sizes against the model's
 std::span<const RunRule> script_rules();    // rules_script.cpp: what the script was told
 std::span<const RunRule> plan_rules();      // rules_plan.cpp: what the prediction says
+std::span<const RunRule> trainer_rules();   // rules_trainer.cpp: what TRL's trainers refuse
 
 }  // namespace zeroplan::rules

@@ -10,6 +10,7 @@
 #include "model/knobs/rules.hpp"
 #include "model/plan/host_work.hpp"
 #include "model/plan/resolver.hpp"
+#include "model/plan/trainer.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan {
@@ -101,8 +102,14 @@ Enum choice(Resolver& r,
 }
 
 // transformers passes use_reentrant=True up to 4.x and False from 5.0 on (its pull request 43203).
-bool default_reentrant(const Software& software) {
-  return !software.transformers_act(ReleaseRule::checkpoints_without_reentrance);
+bool runs_trl(const Plan& plan) {
+  return plan.trainer != nullptr && plan.trainer->code == TrainerCode::trl;
+}
+
+bool default_reentrant(const Plan& plan) {
+  const bool trl =
+      runs_trl(plan) && plan.software.trl_acts(ReleaseRule::trl_checkpoints_without_reentrance);
+  return !trl && !plan.software.transformers_act(ReleaseRule::checkpoints_without_reentrance);
 }
 
 // FlashAttention kernels need compute capability 8.0; classes without a fused path run eager.
@@ -237,8 +244,8 @@ void resolve_checkpointing(Resolver& r) {
   // deepspeed.checkpointing is reentrant.
   const bool megatron = workload.implementation == Implementation::megatron;
   const bool embedded = workload.engine == TrainingEngine::embedded;  // recomputes whole blocks
-  const bool trl = r.plan.trainer != nullptr &&
-                   r.plan.software.trl_acts(ReleaseRule::trl_checkpoints_by_default);
+  const bool trl =
+      runs_trl(r.plan) && r.plan.software.trl_acts(ReleaseRule::trl_checkpoints_by_default);
   const bool full = trl || (litgpt && workload.engine == TrainingEngine::fsdp);
   const std::string assumed =
       !full ? "no activation checkpointing: the default"
@@ -252,7 +259,7 @@ void resolve_checkpointing(Resolver& r) {
              assumed);
   workload.checkpoint_reentrant =
       r.boolean(ScenarioKey::checkpoint_reentrant)
-          .value_or(embedded || (!litgpt && (megatron || default_reentrant(r.plan.software))));
+          .value_or(embedded || (!litgpt && (megatron || default_reentrant(r.plan))));
 }
 
 // TrainingArguments.use_cache is false since transformers 5 (training_args.py); until then the
@@ -442,6 +449,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   warn_of_release(r);
   resolve_torch_engine(r);
   resolve_host_threads(r);
+  resolve_forced_reentrance(r);
   resolve_beside(r, without_adapters);
   r.throw_problems();
   warn_outside_profile(r);

@@ -229,8 +229,10 @@ std::vector<InferencePass> passes_of(const Plan& policy, const std::vector<Besid
   const bool mismatched =
       trainer != nullptr && trainer->kind == TrainerKind::kto && trainer->compares_mismatched;
   if (mismatched) {
-    passes.push_back(
-        {PassMoment::before_forward, std::make_shared<const Plan>(without_gradients(policy)), -1});
+    // LLaMA-Factory scores them behind the trained model's own pass.
+    const PassMoment moment =
+        trainer->code == TrainerCode::trl ? PassMoment::before_forward : PassMoment::after_forward;
+    passes.push_back({moment, std::make_shared<const Plan>(without_gradients(policy)), -1});
   }
   const bool in_step = trainer == nullptr || !trainer->generates();
   for (std::size_t i = 0; i < models.size(); ++i) {

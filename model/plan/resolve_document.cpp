@@ -94,6 +94,7 @@ Json trainer_json(const TrainerSettings& trainer) {
     }
   } else {
     settings["precompute_reference"] = trainer.precompute_reference;
+    if (trainer.code != TrainerCode::trl) settings["code"] = name(kTrainerCodeNames, trainer.code);
     if (trainer.kind == TrainerKind::kto) {
       settings["compares_mismatched"] = trainer.compares_mismatched;
     }

@@ -10,6 +10,7 @@
 #include "model/plan/resolver.hpp"
 #include "model/plan/software_sets.hpp"
 #include "model/plan/trainer.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -100,14 +101,15 @@ NamedSettings named_settings(const Json& value) {
 }
 
 void read_preferences(SettingsReader& reader, TrainerSettings& trainer) {
-  constexpr std::string_view kDpo[] = {"precompute_reference", "prompt_length", "beta"};
+  constexpr std::string_view kDpo[] = {"precompute_reference", "prompt_length", "beta", "code"};
   constexpr std::string_view kKto[] = {
-      "precompute_reference", "prompt_length", "beta", "compares_mismatched"};
+      "precompute_reference", "prompt_length", "beta", "code", "compares_mismatched"};
   const bool kto = trainer.kind == TrainerKind::kto;
   reader.refuse_others(kto ? std::span<const std::string_view>(kKto)
                            : std::span<const std::string_view>(kDpo));
   reader.read("precompute_reference", trainer.precompute_reference);
   reader.read("compares_mismatched", trainer.compares_mismatched);
+  reader.read("code", trainer.code, kTrainerCodeNames);
 }
 
 void read_generation(SettingsReader& reader, TrainerSettings& trainer) {
@@ -143,13 +145,14 @@ TrainerSettings settings_of(TrainerKind kind) {
   return trainer;
 }
 
-void take_trl(Resolver& r) {
+// LLaMA-Factory's loss is its own, whatever TRL is there.
+void take_trl(Resolver& r, TrainerCode code) {
   Software& software = r.plan.software;
   const auto said = r.text(ScenarioKey::trl_version);
   const Version usual = usual_trl(software.transformers);
   software.trl = usual;
   if (!said) {
-    r.assume("software: TRL " + to_string(usual));
+    if (code == TrainerCode::trl) r.assume("software: TRL " + to_string(usual));
     return;
   }
   const auto parsed = parse_version(*said);
@@ -179,6 +182,27 @@ void check_trainer(Resolver& r, TrainerKind kind) {
 
 }  // namespace
 
+bool forces_reentrance(const Plan& plan) {
+  return plan.trainer != nullptr && plan.trainer->code == TrainerCode::trl &&
+         plan.workload.method != Method::full && runs_deepspeed(plan.workload) &&
+         plan.engine.stage == 3 &&
+         plan.workload.activation_checkpointing != ActivationCheckpointing::none &&
+         plan.software.trl_acts(ReleaseRule::trl_forces_reentrance);
+}
+
+void resolve_forced_reentrance(Resolver& r) {
+  bool& reentrant = r.plan.workload.checkpoint_reentrant;
+  if (reentrant || !forces_reentrance(r.plan)) return;
+  reentrant = true;
+  const std::string forced = "TRL " + to_string(r.plan.software.trl) +
+                             " checkpoints reentrantly with adapters at ZeRO stage 3";
+  if (r.scenario.find(ScenarioKey::checkpoint_reentrant) != nullptr) {
+    r.warn(forced + ", whatever use_reentrant says");
+  } else {
+    r.assume(forced);
+  }
+}
+
 void resolve_trainer(Resolver& r) {
   const Said* said = r.scenario.find(ScenarioKey::trainer);
   if (said == nullptr) return;
@@ -192,7 +216,6 @@ void resolve_trainer(Resolver& r) {
   if (*kind == TrainerKind::sft)
     return;  // the Trainer's step, or SFTTrainer's: the model's own loss
   check_trainer(r, *kind);
-  take_trl(r);
   TrainerSettings trainer = settings_of(*kind);
   if (named.settings != nullptr) {
     SettingsReader reader(
@@ -205,6 +228,7 @@ void resolve_trainer(Resolver& r) {
       read_preferences(reader, trainer);
     }
   }
+  take_trl(r, trainer.code);
   r.plan.trainer = std::make_shared<const TrainerSettings>(trainer);
 }
 

@@ -76,6 +76,8 @@ void divide_model(Resolver& resolver);
 // resolve_trainer.cpp: the trainer of several models, before the model is divided; the models
 // beside the trained one, once its engine is known. `base`: the trained model without adapters.
 void resolve_trainer(Resolver& resolver);
+// After the engine is known: TRL checkpoints reentrantly with adapters at stage 3.
+void resolve_forced_reentrance(Resolver& resolver);
 void resolve_evaluation(Resolver& resolver);
 void resolve_beside(Resolver& resolver, const std::shared_ptr<const Model>& base);
 

@@ -12,6 +12,10 @@ namespace zeroplan {
 enum class TrainerKind { sft, dpo, kto, grpo, ppo };
 inline constexpr EnumNames<TrainerKind, 5> kTrainerKindNames{{"sft", "dpo", "kto", "grpo", "ppo"}};
 
+// Whose code it is: its loss and its order of passes.
+enum class TrainerCode { trl, llama_factory };
+inline constexpr EnumNames<TrainerCode, 2> kTrainerCodeNames{{"trl", "llama-factory"}};
+
 // Who generates the completions of grpo and ppo.
 enum class GenerationBy {
   trainer,    // the model's own generate() in the training process
@@ -33,6 +37,7 @@ struct GenerationSettings {
 
 struct TrainerSettings {
   TrainerKind kind = TrainerKind::sft;
+  TrainerCode code = TrainerCode::trl;
   bool precompute_reference = false;  // precompute_ref_log_probs: no reference while training
   bool compares_mismatched = true;    // KTO's loss "kto" scores mismatched completions, too
   double beta = 0.1;                  // 0 under grpo: no reference
@@ -45,6 +50,11 @@ struct TrainerSettings {
   bool scores_tokens() const { return kind != TrainerKind::sft; }
   bool generates() const { return kind == TrainerKind::grpo || kind == TrainerKind::ppo; }
 };
+
+struct Plan;
+// Whether its trainer checkpoints reentrantly whatever the arguments say: TRL with adapters at ZeRO
+// stage 3, where a recomputation that is not reentrant finds partitioned weights.
+bool forces_reentrance(const Plan& plan);
 
 struct EvaluationSettings {
   bool keeps_logits = false;    // prediction_loss_only false: predictions are the model's logits

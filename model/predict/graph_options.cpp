@@ -52,6 +52,13 @@ bool has_padded_rows(const Workload& workload) {
 ScoreOptions score_options(const Plan& plan) {
   ScoreOptions scores;
   if (plan.trainer == nullptr || !plan.trainer->scores_tokens()) return scores;
+  if (plan.trainer->code == TrainerCode::llama_factory) {
+    const bool kto = plan.trainer->kind == TrainerKind::kto;
+    scores.code = TokenScores::wide;
+    scores.copies_rows = kto;
+    scores.beside_others = kto && plan.inference;
+    return scores;
+  }
   const Software& software = plan.software;
   scores.code = software.trl_acts(ReleaseRule::trl_scores_in_chunks)   ? TokenScores::chunks
                 : software.trl_acts(ReleaseRule::trl_scores_in_kernel) ? TokenScores::kernel

@@ -17,6 +17,7 @@ Json phase_json(const RunPhase& phase) {
   return Json::object({{"phase", name(kRunPhaseKindNames, phase.kind)},
                        {"of", text_or_null(phase.of)},
                        {"peak_allocated_bytes", phase.allocated.count()},
+                       {"host_bytes", phase.host.count()},
                        {"parts", parts}});
 }
 

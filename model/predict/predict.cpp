@@ -7,11 +7,13 @@
 #include <fmt/format.h>
 
 #include "model/cost/coefficients.hpp"
+#include "model/plan/trainer.hpp"
 #include "model/predict/gather_timeline.hpp"
 #include "model/predict/inference_time.hpp"
 #include "model/predict/job_time.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/memory_intervals.hpp"
+#include "model/predict/phase_verdict.hpp"
 #include "model/predict/predict_work.hpp"
 #include "model/predict/stage_work.hpp"
 #include "model/predict/step_time.hpp"
@@ -114,7 +116,9 @@ StepResult predict_ranks(const Plan& plan, const Ranks& ranks, const PredictOpti
   result.step = step.time;
   add_inference_time(plan, result.step);
   if (!options.likeliest_alone) add_networks(plan, ranks, result);
-  judge(plan, memory, gpu_verdict(memory, options), options, result);
+  const GpuVerdict verdict = gpu_verdict(memory, options);
+  judge(plan, memory, verdict, options, result);
+  judge_phases(plan, memory, verdict, options, result);
   take_memory_intervals(plan, memory, false, result);
   const double time_spread = kNinetyPercent * step.relative_sd;
   result.step_interval = {result.step.total / (1.0 + time_spread),
@@ -144,11 +148,13 @@ StepResult predict_ranks(const Plan& plan, const Ranks& ranks, const PredictOpti
   }
   result.warnings = plan.warnings;
   if (const Bytes held = frozen_weights_held(plan); held > Bytes::zero()) {
+    // TRL overrides use_reentrant where it must be true.
     result.warnings.push_back(fmt::format(
         "DeepSpeed {} keeps {:.1f} GiB of frozen weights gathered to the end of backward under "
-        "reentrant checkpointing: use_reentrant=False spares them",
+        "reentrant checkpointing: {}",
         to_string(plan.software.deepspeed_release),
-        held.gib()));
+        held.gib(),
+        forces_reentrance(plan) ? "DeepSpeed 0.18 does not" : "use_reentrant=False spares them"));
   }
   return result;
 }

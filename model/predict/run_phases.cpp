@@ -108,7 +108,15 @@ void add_generation(const Plan& plan, const StepResult& result, std::vector<RunP
     if (settings.sleeps) phase.allocated = phase.allocated + server_share(plan);
     phases.push_back(phase);
   }
-  // One weight after the other is gathered and copied; with adapters all at once, to merge them.
+}
+
+// With vLLM: one weight after the other is gathered and copied; with adapters all at once, to merge
+// them.
+void add_synchronisation(const Plan& plan,
+                         const StepResult& result,
+                         std::vector<RunPhase>& phases) {
+  if (!has_server(plan)) return;
+  const GenerationSettings& settings = plan.trainer->generation;
   RunPhase synchronisation;
   synchronisation.kind = RunPhaseKind::synchronisation;
   const bool adapters = plan.workload.method != Method::full;
@@ -138,35 +146,35 @@ Plan evaluation_plan(const Plan& plan) {
   return evaluated;
 }
 
+struct KeptLogits {
+  std::int64_t batches = 1;  // on the GPU at once
+  Bytes gpu;                 // of each
+  Bytes host;                // of a node, when all are there
+};
+
 // Logits of all ranks are gathered on each GPU, in fp32 where accelerate's autocast returned them,
-// and joined to those before: the old, the new and both together for a moment.
-Bytes kept_logits(const Plan& plan, std::int64_t& batches) {
+// and joined to those before: the old, the new and both together for a moment. Every process keeps
+// those of all samples as fp32 numpy arrays, joined in the same way where they come in parts; whole
+// ones stand beside their 16-bit copy.
+KeptLogits kept_logits(const Plan& plan) {
   const EvaluationSettings& evaluation = *plan.evaluation;
   const std::int64_t world = plan.degrees.data;
   const std::int64_t all =
       evaluation.samples > 0 ? ceil_div(evaluation.samples, evaluation.batch_size * world) : 1;
-  batches = evaluation.accumulation_steps > 0 ? std::min(all, evaluation.accumulation_steps) : all;
+  KeptLogits kept;
+  const bool in_parts = evaluation.accumulation_steps > 0 && evaluation.accumulation_steps < all;
+  kept.batches = in_parts ? evaluation.accumulation_steps : all;
   const bool autocast = !runs_deepspeed(plan.workload) && weight_dtype(plan) == DType::fp32;
+  const DType dtype = autocast ? DType::fp32 : plan.engine.model_dtype;
   const Elements batch = Elements::of(detail::checked_product(
       detail::checked_product(evaluation.batch_size * world, plan.workload.sequence_length),
       plan.model->shape.vocabulary));
-  return batch * (autocast ? DType::fp32 : plan.engine.model_dtype) * batches * 2;
-}
-
-void add_evaluation(const Plan& plan, const StepResult& result, std::vector<RunPhase>& phases) {
-  if (plan.evaluation == nullptr) return;
-  RunPhase phase;
-  phase.kind = RunPhaseKind::evaluation;
-  const Bytes rise = sum(inference_rise(evaluation_plan(plan)));
-  phase.parts.push_back({"activations, logits and gathered weights", rise});
-  phase.allocated = result.gpu.static_allocated + rise;
-  if (plan.evaluation->keeps_logits) {
-    std::int64_t batches = 1;
-    const Bytes kept = kept_logits(plan, batches);
-    phase.parts.push_back({fmt::format("logits of {} batches of all ranks", batches), kept});
-    phase.allocated = phase.allocated + kept;
-  }
-  phases.push_back(std::move(phase));
+  kept.gpu = batch * dtype * kept.batches * 2;
+  const Bytes arrays = batch * DType::fp32 * all;
+  const Bytes beside =
+      in_parts ? arrays : (dtype == DType::bf16 ? batch * dtype * all : Bytes::zero());
+  kept.host = (arrays + beside) * plan.cluster.gpus_per_node();
+  return kept;
 }
 
 std::vector<ModelShare> shares_of(const Plan& plan) {
@@ -263,6 +271,29 @@ void add_other_choices(const Plan& plan,
 
 }  // namespace
 
+RunPhase evaluation_phase(const Plan& plan, const StepResult& result) {
+  RunPhase phase;
+  phase.kind = RunPhaseKind::evaluation;
+  const Bytes rise = sum(inference_rise(evaluation_plan(plan)));
+  phase.parts.push_back({"activations, logits and gathered weights", rise});
+  phase.allocated = result.gpu.static_allocated + rise;
+  if (plan.evaluation->keeps_logits) {
+    const KeptLogits kept = kept_logits(plan);
+    phase.parts.push_back(
+        {fmt::format("logits of {} batches of all ranks", kept.batches), kept.gpu});
+    phase.allocated = phase.allocated + kept.gpu;
+    phase.host = kept.host;
+  }
+  return phase;
+}
+
+std::vector<RunPhase> phases_outside_step(const Plan& plan, const StepResult& result) {
+  std::vector<RunPhase> phases;
+  add_synchronisation(plan, result, phases);
+  if (plan.evaluation != nullptr) phases.push_back(evaluation_phase(plan, result));
+  return phases;
+}
+
 bool generates_itself(const Plan& plan) {
   return plan.trainer != nullptr && plan.trainer->generates() &&
          plan.trainer->generation.by == GenerationBy::trainer;
@@ -276,17 +307,22 @@ Bytes server_share(const Plan& plan) {
                         plan.trainer->generation.memory_share);
 }
 
+std::vector<Bytes> weights_for_generation(const Plan& plan) {
+  std::vector<Bytes> weights;
+  const bool cut = is_stage3(plan) || plan.workload.engine == TrainingEngine::fsdp;
+  if (!cut || !plan.trainer->generation.gathers_model) return weights;
+  const int ranks = std::max(1, partition_ranks(plan.engine));
+  for (const EngineParameter& parameter : plan.engine_parameters) {
+    weights.push_back(partitioned_numel(parameter.numel, ranks) * ranks * weight_dtype(plan));
+  }
+  return weights;
+}
+
 GenerationMemory generation_memory(const Plan& plan) {
   const GenerationSettings& settings = plan.trainer->generation;
   const TransformerShape& shape = plan.model->shape;
   GenerationMemory memory;
-  const bool cut = is_stage3(plan) || plan.workload.engine == TrainingEngine::fsdp;
-  if (cut && settings.gathers_model) {
-    for (const EngineParameter& parameter : plan.engine_parameters) {
-      const int ranks = std::max(1, partition_ranks(plan.engine));
-      memory.gathered += partitioned_numel(parameter.numel, ranks) * ranks * weight_dtype(plan);
-    }
-  }
+  for (const Bytes weight : weights_for_generation(plan)) memory.gathered += weight;
   const std::int64_t batches =
       settings.batches > 0 ? settings.batches : plan.workload.gradient_accumulation_steps;
   const std::int64_t rows = detail::checked_product(plan.workload.micro_batch_size, batches);
@@ -311,7 +347,7 @@ std::optional<RunPhases> run_phases(const Plan& plan, const StepResult& result) 
   run.phases.push_back(training_step(plan, result));
   for (RunPhase& phase : inference_phases(plan, result)) run.phases.push_back(std::move(phase));
   add_generation(plan, result, run.phases);
-  add_evaluation(plan, result, run.phases);
+  for (RunPhase& phase : phases_outside_step(plan, result)) run.phases.push_back(std::move(phase));
   const auto most = std::max_element(
       run.phases.begin(), run.phases.end(), [](const RunPhase& a, const RunPhase& b) {
         return a.allocated < b.allocated;

@@ -31,6 +31,7 @@ struct RunPhase {
   std::string of;                // whose pass it is: "reference"; empty: the trained model's
   Bytes allocated;               // on a GPU at its peak, all of what is there
   std::vector<PhasePart> parts;  // beside what stays between steps
+  Bytes host;                    // more than between steps, of a node
 };
 
 struct ModelShare {
@@ -65,13 +66,21 @@ struct GenerationMemory {
   Bytes logits;    // of the last token, their fp32 copy and its softmax
   Bytes sum() const { return gathered + cache + grown + logits; }
 };
-// Precondition: the plan's trainer generates.
+// Whole weights, one by one, that generate() finds gathered; none where every rank has them.
+// Source: DeepSpeed 0.19.6 runtime/zero/partition_parameters.py _allgather_params_coalesced.
+std::vector<Bytes> weights_for_generation(const Plan& plan);
+// Precondition of both: the plan's trainer generates.
 GenerationMemory generation_memory(const Plan& plan);
 
 // Whether completions come from generate() of the trained model itself.
 bool generates_itself(const Plan& plan);
 // Of a vLLM engine on the training GPUs; zero where there is none.
 Bytes server_share(const Plan& plan);
+
+// Those whose memory the result of a training step does not hold: synchronisation, evaluation.
+std::vector<RunPhase> phases_outside_step(const Plan& plan, const StepResult& result);
+// Precondition: the plan has an evaluation.
+RunPhase evaluation_phase(const Plan& plan, const StepResult& result);
 
 // [B4] Nothing where one model is trained and neither evaluation nor generation was said. `result`:
 // of the plan's training step.

@@ -9,37 +9,10 @@
 namespace zeroplan {
 namespace {
 
-// What a resource needs and what there is, both normal; what there is may be assumed.
-struct Demand {
-  Bytes mean;
-  double relative_sd = 0.0;
-  double capacity_sd = 0.0;  // relative
-};
-
-double probability_below(const Demand& demand, Bytes limit) {
-  if (limit.is_infinite() || demand.mean == Bytes::zero()) return 1.0;
-  const double mean = static_cast<double>(demand.mean.count());
-  const double room = static_cast<double>(limit.count());
-  const double sd = std::max(1.0, std::hypot(mean * demand.relative_sd, room * demand.capacity_sd));
-  return 0.5 * std::erfc((mean - room) / sd / std::sqrt(2.0));
-}
-
 std::string largest_category(const CategoryBytes& bytes) {
   const auto largest = std::max_element(bytes.begin(), bytes.end());
   return std::string(
       kMemoryCategoryNames[static_cast<std::size_t>(std::distance(bytes.begin(), largest))]);
-}
-
-// How much of a resource there must be for it to suffice with the asked probability, by bisection.
-Bytes needed_for(const Demand& demand, double confidence) {
-  double low = 0.0;
-  double high = 16.0;
-  for (int i = 0; i < 50; ++i) {
-    const double middle = 0.5 * (low + high);
-    const Bytes room = Bytes::nearest(static_cast<double>(demand.mean.count()) * middle);
-    (probability_below(demand, room) < confidence ? low : high) = middle;
-  }
-  return Bytes::nearest(static_cast<double>(demand.mean.count()) * high);
 }
 
 std::string cheapest_gpu_change(const Plan& plan, const GpuMemory& gpu) {
@@ -166,8 +139,36 @@ void judge_pool(const Plan& plan, const MemoryPrediction& memory, StepResult& re
 
 }  // namespace
 
+double probability_below(const NormalDemand& demand, Bytes limit) {
+  if (limit.is_infinite() || demand.mean == Bytes::zero()) return 1.0;
+  const double mean = static_cast<double>(demand.mean.count());
+  const double room = static_cast<double>(limit.count());
+  const double sd = std::max(1.0, std::hypot(mean * demand.relative_sd, room * demand.capacity_sd));
+  return 0.5 * std::erfc((mean - room) / sd / std::sqrt(2.0));
+}
+
+// By bisection.
+Bytes needed_for(const NormalDemand& demand, double confidence) {
+  double low = 0.0;
+  double high = 16.0;
+  for (int i = 0; i < 50; ++i) {
+    const double middle = 0.5 * (low + high);
+    const Bytes room = Bytes::nearest(static_cast<double>(demand.mean.count()) * middle);
+    (probability_below(demand, room) < confidence ? low : high) = middle;
+  }
+  return Bytes::nearest(static_cast<double>(demand.mean.count()) * high);
+}
+
+bool host_is_open(const Plan& plan,
+                  const MemoryPrediction& memory,
+                  const PredictOptions& options) {
+  const Node& node = plan.cluster.node;
+  return (options.host_is_open || std::isinf(node.host_memory.relative_sd)) &&
+         !memory.host.capacity.is_infinite() && node.host_memory.confidence == Confidence::assumed;
+}
+
 GpuVerdict gpu_verdict(const MemoryPrediction& memory, const PredictOptions& options) {
-  const Demand demand{memory.gpu_needed, memory.relative_sd};
+  const NormalDemand demand{memory.gpu_needed, memory.relative_sd};
   return {probability_below(demand, memory.gpu.capacity - options.reserve),
           needed_for(demand, options.confidence)};
 }
@@ -179,12 +180,9 @@ void judge(const Plan& plan,
            StepResult& result) {
   const GpuMemory& gpu = memory.gpu;
   const Bytes gpu_room = gpu.capacity - options.reserve;
-  // Nobody may have said how much memory a node has.
   const Node& node = plan.cluster.node;
-  const bool open = (options.host_is_open || std::isinf(node.host_memory.relative_sd)) &&
-                    !memory.host.capacity.is_infinite() &&
-                    node.host_memory.confidence == Confidence::assumed;
-  const Demand host_demand{
+  const bool open = host_is_open(plan, memory, options);
+  const NormalDemand host_demand{
       memory.host.peak, memory.host_relative_sd, open ? 0.0 : node.host_memory.relative_sd};
   const double on_host = probability_below(
       host_demand, open ? memory.host.capacity * kOpenHostMemory : memory.host.capacity);

@@ -8,6 +8,21 @@
 
 namespace zeroplan {
 
+// What a resource needs and what there is, both normal; what there is may be assumed.
+struct NormalDemand {
+  Bytes mean;
+  double relative_sd = 0.0;
+  double capacity_sd = 0.0;  // relative
+};
+// 1 where nothing is needed or the limit is infinite.
+double probability_below(const NormalDemand& demand, Bytes limit);
+// How much of a resource there must be for it to suffice with the asked probability.
+Bytes needed_for(const NormalDemand& demand, double confidence);
+// Whether nobody said how much host memory a node has, so that what is needed is a requirement.
+bool host_is_open(const Plan& plan,
+                  const MemoryPrediction& memory,
+                  const PredictOptions& options);
+
 struct GpuVerdict {
   double probability = 0.0;  // that the GPU's memory suffices
   Bytes needed;              // with which it would, at the asked confidence

@@ -59,10 +59,12 @@ void BesideWriter::begin_step() {
   };
   if (trainer->generation.by == GenerationBy::trainer) {
     const GenerationMemory memory = generation_memory(policy_);
-    take(memory.gathered, MemoryCategory::parameters);
-    const std::int64_t layers = std::max<std::int64_t>(1, policy_.model->shape.layers);
-    for (std::int64_t i = 0; i < layers; ++i) {
-      take(memory.cache / layers, MemoryCategory::activations);
+    for (const Bytes weight : weights_for_generation(policy_)) {
+      take(weight, MemoryCategory::parameters);
+    }
+    const std::int64_t tensors = 2 * std::max<std::int64_t>(1, policy_.model->shape.layers);
+    for (std::int64_t i = 0; i < tensors; ++i) {  // keys and values of each layer
+      take(memory.cache / tensors, MemoryCategory::activations);
     }
     take(memory.grown, MemoryCategory::activations);
     take(memory.logits, MemoryCategory::logits);

@@ -447,6 +447,46 @@ def doctor_seeds():
         write("doctor", path.name, compact(json.loads(path.read_text())))
 
 
+def trace_seeds():
+    """What `zeroplan trace` recorded, with one layer or with none, and a document of one product."""
+    for path in sorted((ROOT / "tests/reference/traced").glob("*.graph.json")):
+        document = json.loads(path.read_text())
+        layers = [call for call in document["calls"] if call["layer"]]
+        for name, kept in (("one", layers[:1]), ("none", [])):
+            gone = tuple(call["prefix"] for call in layers[len(kept):])
+            small = dict(document)
+            small["modules"] = [module for module in document["modules"]
+                                if not (module["name"] + ".").startswith(gone)]
+            calls = [call for call in document["calls"] if call in kept or not call["layer"]]
+            used = sorted({call["block"] for call in calls})
+            small["blocks"] = [document["blocks"][block] for block in used]
+            small["calls"] = [{**call, "block": used.index(call["block"])} for call in calls]
+            small["shape"] = {**document["shape"], "layers": len(kept)}
+            text = compact(small)
+            if len(text) <= LARGEST_SEED:
+                write("trace", f"{path.name.split('.')[0]}-{name}.json", text)
+    product = {
+        "schema": "zeroplan.graph/1", "name": "Toy", "model_type": "toy", "source": "by hand",
+        "software": {"torch": "2.11.0", "transformers": "5.17.0", "python": "3.11.7"}, "dtype": "bf16",
+        "attention": "sdpa", "traced": {"batches": [2, 3, 5], "sequences": [128, 256, 512]},
+        "shape": {"hidden": 64, "layers": 0, "heads": 1, "vocabulary": 100, "positions": 512},
+        "inputs": {"x": {"dtype": "model", "shape": [[0, 1, 0, 0], [0, 0, 1, 0], 64]}}, "buffers": {},
+        "modules": [{"name": "", "type": "Toy"},
+                    {"name": "fc", "type": "Linear", "parameters": {"weight": [64, 100]}}],
+        "slots": 0,
+        "blocks": [{"name": "all", "input": None, "output": 0, "takes": [], "gives": [], "held": [],
+                    "tensors": [{"dtype": "model", "shape": []},
+                                {"dtype": "model", "shape": [[0, 1, 0, 0], [0, 0, 1, 0], 100]}],
+                    "events": [{"enter": "fc", "tensor": None},
+                               {"op": "mm", "in": ["input:x", "parameter:fc.weight"], "out": [1],
+                                "saves": ["input:x"]},
+                               {"leave": "fc", "tensor": 1}, {"op": "sum", "in": [1], "out": [0]}]}],
+        "calls": [{"block": 0, "prefix": "", "layer": False}]}
+    write("trace", "product.json", compact(product))
+    product["modules"][1]["parameters"]["weight"] = [100, 64]
+    write("trace", "product-inner-sizes.json", compact(product))
+
+
 # Numbers at and beyond what types and readers hold.
 EXTREMES = ["0", "-1", "2147483648", "9007199254740993", "4611686018427387904",
             "9223372036854775807", "-9223372036854775808", "18446744073709551616", "1e308",
@@ -495,6 +535,7 @@ def main():
     calibrate_seeds()
     batch_line_seeds()
     doctor_seeds()
+    trace_seeds()
     for target in sorted(path.name for path in SEEDS.iterdir()):
         dictionary(target)
 

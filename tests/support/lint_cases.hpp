@@ -582,6 +582,54 @@ inline constexpr auto kLintCases = std::to_array<LintCase>({
         "optimizer": {"type": "AdamW"})",
      "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --mbs 1 --ckpt full "
      "--checkpoint-reentrant false --deepspeed 0.16.8"},
+    // --- trainers
+    {"trl-reentrant",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     R"(--mbs 1 --trainer dpo --method lora --ckpt full --checkpoint-reentrant false)",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})"},
+    {"trl-kto-batch",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     R"(--mbs 1 --trainer kto)",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})",
+     R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     R"(--mbs 2 --trainer kto)"},
+    {"trl-generation-batch",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     R"(--mbs 1 --trainer {"grpo":{"completion_length":128,"completions":3}})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     R"(--mbs 1 --trainer {"grpo":{"completion_length":128,"completions":4}})"},
+    {"trl-evaluation-batch",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     R"(--mbs 2 --trainer {"grpo":{"completion_length":128,"completions":16}} --evaluation {"loss":{"batch_size":3}})",
+     R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})",
+     R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     R"(--mbs 2 --trainer {"grpo":{"completion_length":128,"completions":16}} --evaluation {"loss":{"batch_size":4}})"},
+    {"trl-vllm-ranks",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     R"(--mbs 1 --trainer {"grpo":{"completion_length":128,"generation":"colocated","generation_tensor_parallel":3}})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     R"(--mbs 1 --trainer {"grpo":{"completion_length":128,"generation":"colocated","generation_tensor_parallel":4}})"},
+    {"trl-reference-with-adapters",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     R"(--mbs 1 --trainer dpo --method lora --beside reference,replicated --trl 0.24.0 --transformers 4.57.1)",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     R"(--mbs 1 --trainer dpo --method lora)"},
+    {"trl-gathers-for-generation",
+     "--model llama-2-70b --cluster 4x8xA100-80G --seq 512 --frontend hf-trainer --mbs 1 --trainer "
+     R"({"grpo":{"completion_length":128}})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3})",
+     "--model llama-2-70b --cluster 4x8xA100-80G --seq 512 --frontend hf-trainer --mbs 1 --trainer "
+     R"({"grpo":{"completion_length":128,"gathers_model":false}})"},
     {"offload-unneeded",
      "--model gpt2 --cluster 8xA100-80G --seq 512 --mbs 1",
      R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2,

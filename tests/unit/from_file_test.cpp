@@ -374,6 +374,25 @@ TEST_CASE("a command that is put together in variables") {
   CHECK(words[6].text == "--a");
 }
 
+TEST_CASE("LLaMA-Factory's stages of preferences are trainers with its own loss") {
+  Files files;
+  const auto read = [&](const std::string& more) {
+    return from::read_from(files.add("a.json",
+                                     R"({"model_name_or_path": "a/b", "finetuning_type": "full",
+                                         "cutoff_len": 512, "template": "qwen", )" +
+                                         more + "}"));
+  };
+  CHECK(said(read(R"("stage": "dpo", "pref_beta": 0.2)"), ScenarioKey::trainer) ==
+        R"({"dpo":{"code":"llama-factory","beta":0.2}})");
+  CHECK(said(read(R"("stage": "kto")"), ScenarioKey::trainer) ==
+        R"({"kto":{"code":"llama-factory"}})");
+  CHECK(said(read(R"("stage": "dpo", "pref_loss": "simpo")"), ScenarioKey::trainer) ==
+        R"({"dpo":{"code":"llama-factory","precompute_reference":true}})");
+  CHECK(read(R"("stage": "sft")").scenario.find(ScenarioKey::trainer) == nullptr);
+  CHECK_THROWS_AS(read(R"("stage": "ppo")"), InputError);
+  CHECK_THROWS_AS(read(R"("stage": "dpo", "ref_model": "c/d")"), InputError);
+}
+
 TEST_CASE("what LLaMA-Factory is told behind its file counts over it") {
   if (!reads_yaml()) return;
   Files files;

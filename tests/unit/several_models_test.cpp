@@ -122,6 +122,59 @@ TEST_CASE("phases are ranked, and so is what to move off the GPUs") {
   CHECK(document.find("phases")->items().size() == run->phases.size());
 }
 
+// How the verdict of a plan with an evaluation comes out.
+StepResult judged(const std::string& evaluation) {
+  return simulate(resolve(scenario(2, "\"evaluation\": " + evaluation)), {});
+}
+
+TEST_CASE("an evaluation that is larger than the card does not fit, and says what to set") {
+  const StepResult small = judged(R"({"logits": {"batch_size": 8, "samples": 16}})");
+  CHECK(small.fits);
+  CHECK(small.limits.empty());
+  // 65,536 samples x 256 tokens x 8000 words x 2 bytes x 2 (joined) are 500 GB on each card.
+  const StepResult large = judged(R"({"logits": {"batch_size": 8, "samples": 65536}})");
+  CHECK_FALSE(large.fits);
+  CHECK(large.fit_probability < 0.01);
+  REQUIRE_FALSE(large.limits.empty());
+  CHECK(large.limits[0].resource == Resource::gpu_memory);
+  CHECK(large.limits[0].needed.gib() > 450.0);
+  CHECK(large.limits[0].largest_term.find("evaluation: logits of 4096 batches") == 0);
+  // Every process keeps all of them on the host, so that parts of them do not help.
+  CHECK(large.limits[0].cheapest_change.find("prediction_loss_only") == 0);
+  CHECK(large.limits.back().resource == Resource::host_memory);
+  CHECK(judged(R"({"loss": {"batch_size": 8, "samples": 65536}})").fits);
+}
+
+TEST_CASE("an evaluation whose logits the host has room for asks for eval_accumulation_steps") {
+  const auto with_host = [](const std::string& evaluation) {
+    Plan plan = resolve(scenario(2, "\"evaluation\": " + evaluation));
+    plan.cluster.node.host_memory.value = Bytes::of(2'000'000'000'000);
+    plan.cluster.node.host_memory.relative_sd = 0.0;
+    plan.cluster.node.host_memory.confidence = Confidence::stated;
+    return simulate(plan, {});
+  };
+  const StepResult result = with_host(R"({"logits": {"batch_size": 32, "samples": 12288}})");
+  CHECK_FALSE(result.fits);
+  REQUIRE(result.limits.size() == 1);
+  CHECK(result.limits[0].cheapest_change == "eval_accumulation_steps 64");
+  const std::string in_parts =
+      R"({"logits": {"batch_size": 32, "samples": 12288, "accumulation_steps": 64}})";
+  CHECK(with_host(in_parts).fits);
+}
+
+TEST_CASE("a batch of evaluation that is too large asks for a smaller one") {
+  const StepResult result = judged(R"({"loss": {"batch_size": 65536}})");
+  CHECK_FALSE(result.fits);
+  REQUIRE_FALSE(result.limits.empty());
+  CHECK(result.limits[0].cheapest_change.find("per_device_eval_batch_size ") == 0);
+}
+
+TEST_CASE("the verdict of the analytic estimate knows the evaluation, too") {
+  const Plan plan =
+      resolve(scenario(2, R"("evaluation": {"logits": {"batch_size": 8, "samples": 65536}})"));
+  CHECK_FALSE(predict(plan, {}).fits);
+}
+
 TEST_CASE("generation by the model holds keys and values, and at stage 3 all weights") {
   const std::string grpo = R"("trainer": {"grpo": {"completion_length": 128)";
   const Plan two = resolve(scenario(2, grpo + "}}"));
@@ -133,6 +186,57 @@ TEST_CASE("generation by the model holds keys and values, and at stage 3 all wei
   // 2 (keys, values) x 8 heads x 64 x 256 tokens x 2 layers x 2 bytes
   CHECK(generation_memory(two).cache == Bytes::of(2 * 8 * 64 * 256 * 2 * 2));
   CHECK(two.beside->models.empty());  // beta 0
+}
+
+// Logits of the forward phase in units of all of them in fp32: 2 rows x 256 tokens x 8000 words.
+double wide_logits(const std::string& workload) {
+  const Plan plan = resolve(scenario(2, workload));
+  const GpuMemory gpu = predict(plan, {}).gpu;
+  const Bytes logits =
+      at(gpu.by_phase[static_cast<std::size_t>(Phase::forward)], MemoryCategory::logits);
+  return logits / Bytes::of(2 * 256 * 8000 * 4);
+}
+
+TEST_CASE("LLaMA-Factory's preferences have all logits in fp32") {
+  // Held, dense for log_softmax, and its result.
+  const double alone =
+      wide_logits(R"("trainer": {"dpo": {"code": "llama-factory", "precompute_reference": true}})");
+  CHECK(alone > 2.9);
+  CHECK(alone < 3.1);
+  // The trained model's are held and its log-probabilities saved while the reference has its three.
+  const double both = wide_logits(R"("trainer": {"dpo": {"code": "llama-factory"}})");
+  CHECK(both > 4.9);
+  CHECK(both < 5.1);
+  // Liger is asked to leave them (require_logits).
+  const double liger = wide_logits(
+      R"("fused_loss": true, "trainer": {"dpo": {"code": "llama-factory", "precompute_reference": true}})");
+  CHECK(liger > 2.9);
+  // No default of TRL: LLaMA-Factory says its checkpointing itself.
+  const Plan plan = resolve(scenario(2, R"("trainer": {"dpo": {"code": "llama-factory"}})"));
+  CHECK(plan.workload.activation_checkpointing == ActivationCheckpointing::none);
+}
+
+TEST_CASE("LLaMA-Factory's KTO keeps copies of its rows and scores mismatched ones behind them") {
+  const Plan plan = resolve(scenario(2, R"("trainer": {"kto": {"code": "llama-factory"}})"));
+  REQUIRE(plan.beside->passes.size() == 3);
+  CHECK(plan.beside->passes[0].model == -1);
+  CHECK(plan.beside->passes[0].moment == PassMoment::after_forward);
+  // Copies and log-probabilities of the trained model; the reference's earlier ones and three.
+  const double logits =
+      wide_logits(R"("micro_batch_size": 2, "trainer": {"kto": {"code": "llama-factory"}})");
+  CHECK(logits > 5.9);
+  CHECK(logits < 6.1);
+}
+
+TEST_CASE("TRL checkpoints reentrantly with adapters at stage 3, whatever it is told") {
+  const std::string lora =
+      R"("trainer": "dpo", "method": "lora", "activation_checkpointing": "full")";
+  CHECK_FALSE(resolve(scenario(2, lora)).workload.checkpoint_reentrant);
+  CHECK(resolve(scenario(3, lora)).workload.checkpoint_reentrant);
+  const Plan told = resolve(scenario(3, lora + R"(, "checkpoint_reentrant": false)"));
+  CHECK(told.workload.checkpoint_reentrant);
+  REQUIRE_FALSE(told.warnings.empty());
+  CHECK(told.warnings.back().find("whatever use_reentrant says") != std::string::npos);
 }
 
 TEST_CASE("a vLLM engine that sleeps gives its share back while the model trains") {

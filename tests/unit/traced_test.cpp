@@ -236,3 +236,19 @@ TEST_CASE("sizes are rounded up where a share of the tokens is no whole number")
   CHECK(share.at(2, 8) == 4);
   CHECK(SizeFormula{1.0, 0.0, 1.0, 0.0}.at(7, 10) == 11);
 }
+
+TEST_CASE("a document whose operation cannot be is bad input, with the operation's name") {
+  const Model model = read_model(read_json_file(std::string(ZEROPLAN_SOURCE_DIR) +
+                                                "/tests/fuzz/seeds/trace/product-inner-sizes.json")
+                                     .root,
+                                 "graph.json");
+  std::string said;
+  try {
+    build_graph(model, options_of(2, 96));
+  } catch (const InputError& error) {
+    said = error.diagnostics().front().got;
+  }
+  CHECK(said.find("mm in all: ") == 0);
+  CHECK(said.find("inner sizes do not match") != std::string::npos);
+  CHECK(said.find(".cpp") == std::string::npos);
+}

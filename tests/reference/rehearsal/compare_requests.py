@@ -104,9 +104,14 @@ def main():
     if not versions:
         sys.exit(shown.stderr[-2000:])
     software = json.loads(versions.group())
+    trl = subprocess.run([said.python, "-c", matrix.TRL], stdout=subprocess.PIPE, text=True).stdout.strip()
     os.makedirs(said.snapshots, exist_ok=True)
-    wanted = [line for line in matrix.lines_of(said.lines)
-              if line["scenario"].get("software", software) == software and re.search(said.only, line["id"])][:said.most]
+    wanted = []
+    for line in matrix.lines_of(said.lines):
+        runs = {**software, "trl": trl} if "trainer" in line["scenario"]["workload"] else software
+        if line["scenario"].get("software", runs) == runs and re.search(said.only, line["id"]):
+            wanted.append(line)
+    wanted = wanted[:said.most]
     with tempfile.TemporaryDirectory() as folder:
         server = None
         for line in wanted:

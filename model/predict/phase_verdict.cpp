@@ -1,0 +1,145 @@
+// Sources: transformers 5.17 trainer.py evaluation_loop, trainer_pt_utils.py EvalLoopContainer and
+// nested_numpify (16-bit bf16 logits become fp32 in host memory, in every process).
+#include "model/predict/phase_verdict.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "model/plan/trainer.hpp"
+#include "model/predict/run_phases.hpp"
+
+namespace zeroplan {
+namespace {
+
+// A phase's bytes and where they must fit.
+struct Demand {
+  NormalDemand gpu;
+  NormalDemand host;
+};
+
+class PhaseJudge {
+ public:
+  PhaseJudge(const Plan& plan,
+             const MemoryPrediction& memory,
+             const PredictOptions& options,
+             const StepResult& result)
+      : plan_(plan), memory_(memory), options_(options), result_(result) {}
+
+  Bytes gpu_room() const { return result_.gpu.capacity - options_.reserve; }
+  Bytes host_room() const {
+    const Bytes there = result_.host.capacity;
+    return host_is_open(plan_, memory_, options_) ? there * kOpenHostMemory : there;
+  }
+
+  Demand demand(const RunPhase& phase) const {
+    const Bytes outside = at(result_.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+    // What loading took of the host is gone by then.
+    const HostMemory& host = result_.host;
+    const Bytes stays = host.peak_phase == Phase::load ? host.pinned : host.peak;
+    const Bytes in_host = phase.host == Bytes::zero() ? Bytes::zero() : stays + phase.host;
+    const double host_sd = host_is_open(plan_, memory_, options_)
+                               ? 0.0
+                               : plan_.cluster.node.host_memory.relative_sd;
+    return {{phase.allocated + outside, memory_.relative_sd},
+            {in_host, memory_.host_relative_sd, host_sd}};
+  }
+
+  bool fits_gpu(const RunPhase& phase) const {
+    return probability_below(demand(phase).gpu, gpu_room()) >= options_.confidence;
+  }
+  bool fits(const RunPhase& phase) const {
+    return fits_gpu(phase) &&
+           probability_below(demand(phase).host, host_room()) >= options_.confidence;
+  }
+
+  // What to set so that an evaluation fits, the least change first; empty where nothing of it does.
+  std::string change_of_evaluation() const {
+    const EvaluationSettings& now = *plan_.evaluation;
+    EvaluationSettings tried = now;
+    if (now.keeps_logits) {
+      for (const std::int64_t steps : {64, 16, 4, 1}) {
+        if (now.accumulation_steps > 0 && steps >= now.accumulation_steps) continue;
+        tried.accumulation_steps = steps;
+        if (holds(tried)) return "eval_accumulation_steps " + std::to_string(steps);
+      }
+      tried = now;
+      tried.keeps_logits = false;
+      if (holds(tried)) return "prediction_loss_only, or preprocess_logits_for_metrics";
+    }
+    for (std::int64_t rows = now.batch_size / 2; rows >= 1; rows /= 2) {
+      tried.batch_size = rows;
+      if (!holds(tried)) continue;
+      const std::string size = "per_device_eval_batch_size " + std::to_string(rows);
+      return now.keeps_logits ? size + " with prediction_loss_only" : size;
+    }
+    return "";
+  }
+
+ private:
+  bool holds(const EvaluationSettings& settings) const {
+    Plan other = plan_;
+    other.evaluation = std::make_shared<const EvaluationSettings>(settings);
+    return fits(evaluation_phase(other, result_));
+  }
+
+  const Plan& plan_;
+  const MemoryPrediction& memory_;
+  const PredictOptions& options_;
+  const StepResult& result_;
+};
+
+std::string largest_part(const RunPhase& phase) {
+  const auto most = std::max_element(
+      phase.parts.begin(), phase.parts.end(), [](const PhasePart& a, const PhasePart& b) {
+        return a.bytes < b.bytes;
+      });
+  const std::string kind(name(kRunPhaseKindNames, phase.kind));
+  return most == phase.parts.end() ? kind : kind + ": " + most->name;
+}
+
+}  // namespace
+
+void judge_phases(const Plan& plan,
+                  const MemoryPrediction& memory,
+                  const GpuVerdict& step,
+                  const PredictOptions& options,
+                  StepResult& result) {
+  const PhaseJudge judge(plan, memory, options, result);
+  double on_gpu = step.probability;
+  double on_host = 1.0;
+  std::vector<Limit> limits;
+  for (const RunPhase& phase : phases_outside_step(plan, result)) {
+    const Demand demand = judge.demand(phase);
+    const double gpu = probability_below(demand.gpu, judge.gpu_room());
+    const double host = probability_below(demand.host, judge.host_room());
+    on_gpu = std::min(on_gpu, gpu);
+    on_host = std::min(on_host, host);
+    if (gpu >= options.confidence && host >= options.confidence) continue;
+    const std::string change =
+        phase.kind == RunPhaseKind::evaluation ? judge.change_of_evaluation() : "";
+    if (gpu < options.confidence) {
+      limits.push_back({Resource::gpu_memory,
+                        needed_for(demand.gpu, options.confidence),
+                        judge.gpu_room(),
+                        largest_part(phase),
+                        change});
+    }
+    if (host < options.confidence) {
+      limits.push_back({Resource::host_memory,
+                        needed_for(demand.host, options.confidence),
+                        result.host.capacity,
+                        "evaluation: logits of all samples in every process",
+                        change});
+    }
+  }
+  if (step.probability > 0.0) result.fit_probability *= on_gpu / step.probability;
+  result.fit_probability *= on_host;
+  result.fits = result.fits && result.fit_probability >= options.confidence;
+  for (Limit& limit : limits) result.limits.push_back(std::move(limit));
+}
+
+}  // namespace zeroplan
