@@ -331,7 +331,7 @@ TEST_CASE("what is not planned is refused at its line") {
   };
   const std::vector<Case> cases = {
       {R"({"model_name_or_path": "a/b", "use_unsloth": true})", "use_unsloth"},
-      {R"({"model_name_or_path": "a/b", "template": "x", "stage": "dpo"})", "stage"},
+      {R"({"model_name_or_path": "a/b", "template": "x", "stage": "rm"})", "stage"},
       {R"({"model_name_or_path": "a/b", "template": "x", "finetuning_type": "freeze"})",
        "finetuning_type"},
       {R"({"model_name_or_path": "a/b", "template": "x", "quantization_bit": 8})",
