@@ -148,7 +148,8 @@ std::optional<StrategyResult> found_roughly(const Question& question,
                                             const PredictOptions& options,
                                             int most_offload = std::numeric_limits<int>::max()) {
   std::vector<StrategyResult> roughly = all_roughly(question, options, most_offload);
-  // What fits, or is fastest, by the analytic estimate alone is not the answer: the next one may be.
+  // What fits, or is fastest, by the analytic estimate alone is not the answer: the next one may
+  // be.
   constexpr int kTries = 3;
   std::vector<StrategyResult> simulated;
   for (int i = 0; i < kTries; ++i) {
@@ -217,8 +218,8 @@ std::optional<WithPackages> faster_with(const Question& question,
   return WithPackages{choices.back(), std::move(*best)};
 }
 
-// Of rows by the analytic estimate the one that it likes best and the simulator takes, which is simulated
-// then; nothing where it takes none of the first few.
+// Of rows by the analytic estimate the one that it likes best and the simulator takes, which is
+// simulated then; nothing where it takes none of the first few.
 std::optional<std::size_t> first_that_fits(const Question& question,
                                            const PredictOptions& options,
                                            std::vector<StrategyResult>& rows) {

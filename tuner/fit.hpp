@@ -68,9 +68,9 @@ struct FitAnswer {
 FitAnswer fit(const Scenario& scenario, const PredictOptions& options = {});
 
 // A first answer in a small part of the time: the strategies that offload least, each with its best
-// batch, by the analytic estimate; the one that it likes best is simulated, the next where that does not
-// fit, and recommended. More offload where none fits. Another may be better once all are simulated.
-// Nothing but the strategies that were looked at and the recommendation is in it.
+// batch, by the analytic estimate; the one that it likes best is simulated, the next where that
+// does not fit, and recommended. More offload where none fits. Another may be better once all are
+// simulated. Nothing but the strategies that were looked at and the recommendation is in it.
 FitAnswer quick_fit(const Scenario& scenario, const PredictOptions& options = {});
 
 }  // namespace zeroplan

@@ -41,9 +41,8 @@ class PhaseJudge {
     const HostMemory& host = result_.host;
     const Bytes stays = host.peak_phase == Phase::load ? host.pinned : host.peak;
     const Bytes in_host = phase.host == Bytes::zero() ? Bytes::zero() : stays + phase.host;
-    const double host_sd = host_is_open(plan_, memory_, options_)
-                               ? 0.0
-                               : plan_.cluster.node.host_memory.relative_sd;
+    const double host_sd =
+        host_is_open(plan_, memory_, options_) ? 0.0 : plan_.cluster.node.host_memory.relative_sd;
     return {{phase.allocated + outside, memory_.relative_sd},
             {in_host, memory_.host_relative_sd, host_sd}};
   }

@@ -159,9 +159,7 @@ Bytes needed_for(const NormalDemand& demand, double confidence) {
   return Bytes::nearest(static_cast<double>(demand.mean.count()) * high);
 }
 
-bool host_is_open(const Plan& plan,
-                  const MemoryPrediction& memory,
-                  const PredictOptions& options) {
+bool host_is_open(const Plan& plan, const MemoryPrediction& memory, const PredictOptions& options) {
   const Node& node = plan.cluster.node;
   return (options.host_is_open || std::isinf(node.host_memory.relative_sd)) &&
          !memory.host.capacity.is_infinite() && node.host_memory.confidence == Confidence::assumed;

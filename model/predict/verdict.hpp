@@ -19,9 +19,7 @@ double probability_below(const NormalDemand& demand, Bytes limit);
 // How much of a resource there must be for it to suffice with the asked probability.
 Bytes needed_for(const NormalDemand& demand, double confidence);
 // Whether nobody said how much host memory a node has, so that what is needed is a requirement.
-bool host_is_open(const Plan& plan,
-                  const MemoryPrediction& memory,
-                  const PredictOptions& options);
+bool host_is_open(const Plan& plan, const MemoryPrediction& memory, const PredictOptions& options);
 
 struct GpuVerdict {
   double probability = 0.0;  // that the GPU's memory suffices

@@ -364,9 +364,8 @@ class NaiveAllocator {
       const bool had_pages = segment.expandable() && segment.mapped_bytes() > 0;
       if (segment.expandable()) unmap_free_pages(segment);
       if (!segment.expandable() && segment.used.empty()) ++device_frees;
-      const bool goes =
-          segment.used.empty() &&
-          (!segment.expandable() || (had_pages && segment.mapped_bytes() == 0));
+      const bool goes = segment.used.empty() &&
+                        (!segment.expandable() || (had_pages && segment.mapped_bytes() == 0));
       it = goes ? segments_.erase(it) : std::next(it);
     }
   }
