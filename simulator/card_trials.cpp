@@ -32,8 +32,9 @@ bool runs_on_smaller(const RankProgram& rank, const Card& card, double factor) {
   return !simulate_rank(rank, trial).out_of_memory;
 }
 
-// What does not run at the capacity threshold does not fit: what is reserved without a limit is
-// more than that card has, or it would have run as it does without a limit.
+// A rank that runs out of memory at the capacity threshold reserves more without a limit than the
+// GPU has there: else it would have made the same requests, and had room for them. So it does not
+// fit.
 bool all_run_on_smaller(const std::vector<PlannedRank>& ranks, const CardQuestion& question) {
   return std::all_of(ranks.begin(), ranks.end(), [&](const PlannedRank& rank) {
     return rank.stands_in ||

@@ -12,8 +12,8 @@ namespace zeroplan {
 
 struct LiveElements {
   Elements parameters;  // gathered, in flight and persistent: the sum of their numel
-  Elements
-      buffers;  // what is allocated for them: padding, flat buckets, secondary partitions included
+  // What is allocated for them: padding, flat buckets, secondary partitions included.
+  Elements buffers;
 };
 
 struct LiveSpan {

@@ -84,6 +84,13 @@ def first_lengths(loader: Any) -> List[int]:
     return lengths
 
 
+def check_misfit(on_misfit: str) -> str:
+    """Raises ValueError for what is not one of its two words."""
+    if on_misfit not in ("warn", "raise"):
+        raise ValueError(f'on_misfit is "warn" or "raise", not {on_misfit!r}')
+    return on_misfit
+
+
 def from_first_rank(make: Callable[[], Any]) -> Any:
     """What rank 0 makes, on every rank: all of them go on, or none."""
     distributed = _distributed()
@@ -171,8 +178,7 @@ class Watch:
         held: Optional[Callable[[r.Simulation], int]] = None,
         say: Optional[Callable[[str], None]] = None,
     ) -> None:
-        if on_misfit not in ("warn", "raise"):
-            raise ValueError(f'on_misfit is "warn" or "raise", not {on_misfit!r}')
+        check_misfit(on_misfit)
         self.flags: Dict[str, Any] = {} if callable(flags) else flags
         self._read = flags if callable(flags) else None
         self.prediction: Optional[r.Simulation] = None
@@ -359,3 +365,35 @@ class Watch:
 
 def _error(predicted: float, measured: float) -> str:
     return "" if measured <= 0 else f" ({100 * (predicted - measured) / measured:+.1f} %)"
+
+
+class WatchingCallback:
+    """What the callbacks of the Trainer and of Lightning share: what was said, and the run that is watched."""
+
+    def __init__(
+        self,
+        cluster: Optional[str],
+        sequence_length: Optional[int],
+        on_misfit: str,
+        measurements: Optional[str],
+        flags: Dict[str, Any],
+    ) -> None:
+        self.watch: Optional[Watch] = None
+        """The watched run, once it has begun: `prediction`, `measured`."""
+        self._said = {**flags, "cluster": cluster, "sequence_length": sequence_length}
+        self._on_misfit = check_misfit(on_misfit)
+        self._measurements = measurements
+
+    def explain(self, error: BaseException) -> str:
+        """What an out-of-memory error was: for programs that catch it, and notebooks."""
+        if self.watch is None:
+            raise ValueError("the training has not begun")
+        return self.watch.explain(error)
+
+    def _add_lengths(self, run: Dict[str, Any], loader: Any) -> None:
+        """Of the loader's samples, where neither the run nor the caller says other ones."""
+        lengths = first_lengths(loader)
+        if lengths and run.get("sequence_length") is None:
+            run["sequence_length"] = max(lengths)
+        if len(set(lengths)) > 1 and "lengths" not in self._said:
+            run.setdefault("dataset", {"samples": len(loader.dataset), "lengths": lengths, "padding": "longest"})

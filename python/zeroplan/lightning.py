@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from ._lightning import cluster_of, flags_of_trainer, held_gradients, loader_of, transformers_model
-from ._watch import DoesNotFit, Watch, first_lengths, releases
+from ._watch import DoesNotFit, Watch, WatchingCallback, releases
 from ._words import question
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ else:
 __all__ = ["DoesNotFit", "PlanCallback"]
 
 
-class PlanCallback(Callback):
+class PlanCallback(WatchingCallback, Callback):
     """Says before the first step whether this very run fits, after the third how far the prediction was off, and what
     an out-of-memory error was.
 
@@ -47,14 +47,8 @@ class PlanCallback(Callback):
         measurements: Optional[str] = None,
         **flags: Any,
     ) -> None:
-        if on_misfit not in ("warn", "raise"):
-            raise ValueError(f'on_misfit is "warn" or "raise", not {on_misfit!r}')
-        self.watch: Optional[Watch] = None
-        """The watched run, once it has begun: `prediction`, `measured`."""
-        self._said = {**flags, "cluster": cluster, "sequence_length": sequence_length}
+        super().__init__(cluster, sequence_length, on_misfit, measurements, flags)
         self._model = model
-        self._on_misfit = on_misfit
-        self._measurements = measurements
         self._steps = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -82,12 +76,6 @@ class PlanCallback(Callback):
         if self.watch is not None and type(exception).__name__ == "OutOfMemoryError":
             print(self.watch.explain(exception), file=sys.stderr, flush=True)
 
-    def explain(self, error: BaseException) -> str:
-        """What an out-of-memory error was: for programs that catch it, and notebooks."""
-        if self.watch is None:
-            raise ValueError("the training has not begun")
-        return self.watch.explain(error)
-
     def _flags(self, trainer: Any, pl_module: Any, module: Any) -> Dict[str, Any]:
         model = module if self._model is None else self._model
         if model is None:
@@ -98,9 +86,5 @@ class PlanCallback(Callback):
         recomputes = bool(run.pop("recomputes", False))
         checkpoints = recomputes or bool(getattr(module, "is_gradient_checkpointing", False))
         run["activation_checkpointing"] = "full" if checkpoints else "none"
-        lengths = first_lengths(loader_of(trainer))
-        if lengths:
-            run["sequence_length"] = max(lengths)
-        if len(set(lengths)) > 1 and "lengths" not in self._said:
-            run["dataset"] = {"samples": len(loader_of(trainer).dataset), "lengths": lengths, "padding": "longest"}
+        self._add_lengths(run, loader_of(trainer))
         return question(model, None, run, self._said)

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from ._runs import read_run
-from ._watch import DoesNotFit, Watch, first_lengths, releases
+from ._watch import DoesNotFit, Watch, WatchingCallback, releases
 from ._words import question
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ else:
 __all__ = ["DoesNotFit", "PlanCallback"]
 
 
-class PlanCallback(TrainerCallback):
+class PlanCallback(WatchingCallback, TrainerCallback):
     """Says before the first step whether this very run fits, after the third how far the prediction was off, and what
     an out-of-memory error was.
 
@@ -41,13 +41,7 @@ class PlanCallback(TrainerCallback):
         measurements: Optional[str] = None,
         **flags: Any,
     ) -> None:
-        if on_misfit not in ("warn", "raise"):
-            raise ValueError(f'on_misfit is "warn" or "raise", not {on_misfit!r}')
-        self.watch: Optional[Watch] = None
-        """The watched run, once it has begun: `prediction`, `measured`."""
-        self._said = {**flags, "cluster": cluster, "sequence_length": sequence_length}
-        self._on_misfit = on_misfit
-        self._measurements = measurements
+        super().__init__(cluster, sequence_length, on_misfit, measurements, flags)
         self._hook: Optional[_Hook] = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -70,19 +64,9 @@ class PlanCallback(TrainerCallback):
             sys.excepthook = self._hook.before
         self._hook = None
 
-    def explain(self, error: BaseException) -> str:
-        """What an out-of-memory error was: for programs that catch it, and notebooks."""
-        if self.watch is None:
-            raise ValueError("the training has not begun")
-        return self.watch.explain(error)
-
     def _flags(self, args: Any, model: Any, loader: Any) -> Dict[str, Any]:
         run = read_run(args)
-        lengths = first_lengths(loader)
-        if lengths and run.get("sequence_length") is None:
-            run["sequence_length"] = max(lengths)
-        if len(set(lengths)) > 1 and "lengths" not in self._said:
-            run.setdefault("dataset", {"samples": len(loader.dataset), "lengths": lengths, "padding": "longest"})
+        self._add_lengths(run, loader)
         return question(model, None, {**releases(), **run}, self._said)
 
     def _explain_what_ends_the_program(self) -> None:

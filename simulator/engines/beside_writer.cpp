@@ -124,7 +124,7 @@ void BesideWriter::write_pass(Runner& runner, const OwnEngine& own) {
     cast_weights(runner, pass);
     runner.writer->write(
         pass, [&](const Event& event) { on_event(pass, event); }, [](std::int32_t, SlotIndex) {});
-    if (runner.weights) runner.weights->end_block(pass);
+    if (runner.weights) runner.weights->end_block();
   }
   if (walk) walk->leave(FetchPass::forward, own.step);
   if (runner.weights) runner.weights->end_forward();

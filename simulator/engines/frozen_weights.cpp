@@ -105,8 +105,7 @@ void FrozenWeights::follow(const PassStep& pass, const Event& event) {
   walk_->follow(pass, event, [&](const ModuleStep& step) { module_step(step); });
 }
 
-void FrozenWeights::end_block(const PassStep& pass) {
-  static_cast<void>(pass);
+void FrozenWeights::end_block() {
   while (gathered_.size() > 1) {
     const std::size_t unit = gathered_.front();
     writer_.release(unit_slots_[unit]);

@@ -36,7 +36,7 @@ class FrozenWeights {
   void begin_forward();
   void begin_block(const PassStep& pass);
   void follow(const PassStep& pass, const Event& event);
-  void end_block(const PassStep& pass);
+  void end_block();
   void end_forward();
 
  private:

@@ -1,5 +1,6 @@
-// zeroplan.graph/1, what `zeroplan trace` writes: what is read has parameters, the same from its
-// own print, and its graph is played or refused.
+// zeroplan.graph/1, the document that `zeroplan trace` writes. A document that is read has
+// parameters, gives the same when it is written and read again, and its graph is simulated or
+// refused with an InputError.
 #include "model/families/hf_config.hpp"
 #include "model/families/traced_document.hpp"
 #include "model/implementations/implementations.hpp"
