@@ -69,6 +69,7 @@ int run_simulate(const Arguments& arguments, Streams streams) {
     throw InputError({kCommandLine, "--jobs", "--batch beside it", "no batch", ""});
   }
   const CheckpointOptions checkpoint = checkpoint_options_of(arguments);
+  options.predict.checkpoint_bandwidth = checkpoint.bandwidth;
   const Plan plan = resolve(scenario_of(arguments));
   const StepResult result = simulate(plan, options);
   write_recordings(arguments, plan, result, streams);

@@ -71,18 +71,34 @@ std::string time_text(const StepTime& step) {
 
 }  // namespace
 
-std::string job_text(const StepResult& result) {
-  const double hours = result.job_seconds.seconds() / 3600.0;
+std::string job_text(const JobTime& job) {
+  const double hours = job.seconds().seconds() / 3600.0;
   const double days = hours / 24.0;
   const std::string time = hours < 1.0  ? fmt::format("{:.1f} minutes", hours * 60.0)
                            : days < 3.0 ? fmt::format("{:.1f} hours", hours)
                                         : fmt::format("{:.1f} days", days);
-  const std::string text = fmt::format("{} steps, {}; sequences padded to {:.0f} tokens on average",
-                                       result.job_steps,
-                                       time,
-                                       result.job_padded_length);
-  if (!result.job_padding_share) return text;
-  return text + fmt::format(", {:.0f} % of them padding", 100.0 * *result.job_padding_share);
+  std::string text = fmt::format("{} steps, {}; sequences padded to {:.0f} tokens on average",
+                                 job.steps,
+                                 time,
+                                 job.padded_length);
+  if (job.padding_share) {
+    text += fmt::format(", {:.0f} % of them padding", 100.0 * *job.padding_share);
+  }
+  return text;
+}
+
+std::string job_shares_text(const JobTime& job) {
+  const auto share = [&](JobPart part) { return 100.0 * (job[part] / job.seconds()); };
+  return fmt::format(
+      "of its time {:.1f} % steps, {:.1f} % padding, {:.1f} % dataloader, {:.1f} % logging, {:.1f} "
+      "% "
+      "saving, {:.1f} % evaluation",
+      share(JobPart::steps),
+      share(JobPart::padding),
+      share(JobPart::dataloader),
+      share(JobPart::logging),
+      share(JobPart::saving),
+      share(JobPart::evaluation));
 }
 
 std::string simulate_text(const Plan& plan,
@@ -106,7 +122,10 @@ std::string simulate_text(const Plan& plan,
       gib_text(result.host.load_peak));
   text = words.text(text) + memory_text(gpu, words) + "\n";
   std::string rest = time_text(result.step);
-  if (result.job_steps > 0) rest += "job: " + job_text(result) + "\n";
+  if (result.job) {
+    rest += "job: " + job_text(*result.job) + "\n";
+    rest += "  " + job_shares_text(*result.job) + "\n";
+  }
   if (const auto run = run_phases(plan, result)) rest += run_phases_text(*run);
   if (checkpoint) rest += checkpoint_text(*checkpoint);
   for (const std::string& sentence : plan.assumptions) rest += "assumed: " + sentence + "\n";

@@ -15,7 +15,9 @@ namespace zeroplan {
 std::string limit_text(const Limit& limit);
 
 // Steps and time of the whole run, where the scenario has a dataset.
-std::string job_text(const StepResult& result);
+std::string job_text(const JobTime& job);
+// Which share of its time each part has.
+std::string job_shares_text(const JobTime& job);
 
 std::string simulate_text(const Plan& plan,
                           const StepResult& result,

@@ -154,8 +154,10 @@ v1::Simulation simulation_of(const StepResult& result, std::string json) {
                  text(name(kPhaseNames, result.host.peak_phase))};
   answer.nvme_bytes = result.nvme.count();
   answer.step = step_of(result.step);
-  answer.job_steps = result.job_steps;
-  answer.job_seconds = result.job_seconds.seconds();
+  if (result.job) {
+    answer.job_steps = result.job->steps;
+    answer.job_seconds = result.job->seconds().seconds();
+  }
   answer.peak_allocated_bytes_interval = counts(result.peak_allocated_interval);
   answer.peak_reserved_bytes_interval = counts(result.peak_reserved_interval);
   answer.peak_total_bytes_interval = counts(result.peak_total_interval);

@@ -55,6 +55,9 @@ constexpr std::array kTexts = {
     TextField{ScenarioKey::trainer, &Said1::trainer},
     TextField{ScenarioKey::models, &Said1::models},
     TextField{ScenarioKey::evaluation, &Said1::evaluation},
+    TextField{ScenarioKey::save_steps, &Said1::save_steps},
+    TextField{ScenarioKey::eval_steps, &Said1::eval_steps},
+    TextField{ScenarioKey::logging_steps, &Said1::logging_steps},
     TextField{ScenarioKey::deepspeed_version, &Said1::deepspeed_version},
     TextField{ScenarioKey::torch_version, &Said1::torch_version},
     TextField{ScenarioKey::transformers_version, &Said1::transformers_version},
@@ -66,6 +69,7 @@ constexpr std::array kNumbers = {
     NumberField{ScenarioKey::global_batch_size, &Said1::global_batch_size},
     NumberField{ScenarioKey::fsdp_version, &Said1::fsdp_version},
     NumberField{ScenarioKey::omp_num_threads, &Said1::omp_num_threads},
+    NumberField{ScenarioKey::dataloader_num_workers, &Said1::dataloader_num_workers},
     NumberField{ScenarioKey::pipeline_parallel, &Said1::pipeline_parallel},
     NumberField{ScenarioKey::tensor_parallel, &Said1::tensor_parallel},
     NumberField{ScenarioKey::sequence_parallel, &Said1::sequence_parallel}};

@@ -308,7 +308,11 @@ StepResult simulate(const Plan& plan, const SimulateOptions& options) {
   const double new_total = result.step.total.seconds();
   result.step_interval = around(result.step_interval, old_total, new_total);
   take_device_memory(plan.coefficients, played.rank->run.step, result);
-  result.job_seconds = result.job_seconds * (new_total / old_total);
+  if (result.job) {
+    for (const JobPart part : {JobPart::steps, JobPart::padding}) {
+      (*result.job)[part] = (*result.job)[part] * (new_total / old_total);
+    }
+  }
   take_played_memory(plan, std::move(played), outside, options.predict, result);
 
   if (!options.other_networks) {

@@ -22,7 +22,8 @@ inline constexpr double kSafeShare = 0.9;
 // longest and each size of them has its own share of padding.
 inline double speed_of(const StrategyResult& row) {
   const StepResult& result = row.result;
-  const double job = result.job_padding_share ? result.job_seconds.seconds() : 0.0;
+  const bool varies = result.job && result.job->padding_share;
+  const double job = varies ? result.job->seconds().seconds() : 0.0;
   return job > 0.0 ? 1.0 / job : result.step.tokens_per_second_per_gpu;
 }
 

@@ -16,12 +16,12 @@ TrainingCost training_cost(const CostQuestion& question,
   constexpr double kAssumedTokens = 1e9;
   constexpr double kSecondsInAnHour = 3600.0;
   TrainingCost cost;
-  cost.assumed = !question.tokens && result.job_steps == 0;
+  cost.assumed = !question.tokens && !result.job;
   cost.tokens = question.tokens.value_or(cost.assumed ? kAssumedTokens : 0.0);
   const double tokens_per_second =
       result.step.tokens_per_second_per_gpu * static_cast<double>(plan.cluster.total_gpus());
   const double seconds =
-      cost.tokens > 0.0 ? cost.tokens / tokens_per_second : result.job_seconds.seconds();
+      cost.tokens > 0.0 ? cost.tokens / tokens_per_second : result.job->seconds().seconds();
   cost.hours = seconds / kSecondsInAnHour;
   cost.price_per_hour = hourly_price(question, written, plan.cluster);
   if (cost.price_per_hour) cost.cost = *cost.price_per_hour * cost.hours;

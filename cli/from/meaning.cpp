@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cli/from/adapters.hpp"
+#include "cli/from/loop_words.hpp"
 #include "cli/from/setting_roles.hpp"
 #include "cli/from/sharding.hpp"
 #include "cli/from/trainer_meaning.hpp"
@@ -25,6 +26,7 @@ class Reader {
     for (const Setting& setting : part_.settings) read_setting(setting);
     adapters_.finish(part_.tool, meaning_);
     sharding_.finish(meaning_);
+    loop_.finish(meaning_);
     finish_precision();
     finish_dtype();
     finish_trainer();
@@ -41,7 +43,9 @@ class Reader {
     }
     if (setting.name == "script" || setting.name == "trl") return;
     const std::optional<Role> role = role_of(setting.name);
-    if (role) {
+    if (role && LoopWords::is_its(*role)) {
+      loop_.read(*role, setting);
+    } else if (role) {
       if (!apply(*role, setting)) note(setting, "");
     } else {
       if (!changes_nothing(setting.name)) meaning_.unknown.push_back(line_of(setting, ""));
@@ -147,6 +151,8 @@ class Reader {
         return set(ScenarioKey::fused_loss, is_on(value), setting);
       case Role::compile:
         return set(ScenarioKey::compile, is_on(value), setting);
+      case Role::dataloader_workers:
+        return set(ScenarioKey::dataloader_num_workers, value, setting);
       default:
         return adapter(role, setting);
     }
@@ -295,6 +301,7 @@ class Reader {
   Meaning& meaning_;
   AdapterWords adapters_;
   ShardingWords sharding_;
+  LoopWords loop_;
   const Setting* no_bf16_ = nullptr;
   const Setting* no_fp16_ = nullptr;
   const Setting* dtype_ = nullptr;

@@ -56,6 +56,13 @@ constexpr std::array kRows = {
     Row{"distributed_type", Role::ddp},
     Row{"dtype|torch_dtype", Role::dtype},
     Row{"torch_compile|compile", Role::compile},
+    Row{"save_strategy", Role::save_strategy},
+    Row{"save_steps", Role::save_steps},
+    Row{"eval_strategy|evaluation_strategy", Role::eval_strategy},
+    Row{"eval_steps", Role::eval_steps},
+    Row{"logging_strategy", Role::logging_strategy},
+    Row{"logging_steps", Role::logging_steps},
+    Row{"dataloader_num_workers", Role::dataloader_workers},
 };
 
 }  // namespace

@@ -48,6 +48,13 @@ enum class Role {
   ddp,
   dtype,
   compile,
+  save_strategy,  // "steps", "epoch", "no"
+  save_steps,
+  eval_strategy,
+  eval_steps,
+  logging_strategy,
+  logging_steps,
+  dataloader_workers,
 };
 
 // Nothing for a name that no tool is known to have.

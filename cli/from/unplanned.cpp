@@ -53,9 +53,8 @@ constexpr std::array kUnplanned = {
 
 // Known names without influence, of all tools together.
 constexpr std::string_view kNothing =
-    "|output_dir|overwrite_output_dir|overwrite_cache|do_train|do_eval|do_predict|eval_strategy|"
-    "evaluation_strategy|eval_steps|evals_per_epoch|save_strategy|save_steps|saves_per_epoch|"
-    "save_total_limit|save_only_model|save_safetensors|logging_steps|logging_strategy|logging_dir|"
+    "|output_dir|overwrite_output_dir|overwrite_cache|do_train|do_eval|do_predict|"
+    "evals_per_epoch|saves_per_epoch|save_total_limit|save_only_model|save_safetensors|logging_dir|"
     "logging_first_step|report_to|run_name|learning_rate|lr|lr_scheduler|lr_scheduler_type|"
     "warmup_ratio|warmup_steps|weight_decay|adam_beta1|adam_beta2|adam_epsilon|max_grad_norm|"
     "num_train_epochs|num_epochs|max_steps|max_samples|seed|data_seed|dataset|dataset_dir|datasets|"
@@ -65,7 +64,7 @@ constexpr std::string_view kNothing =
     "chat_template_path|prompt_template|special_tokens|tokens|tokenizer_type|tokenizer_name|model_"
     "type|"
     "trust_remote_code|use_fast_tokenizer|cache_dir|hub_model_id|hub_token|push_to_hub|"
-    "preprocessing_num_workers|dataloader_num_workers|dataloader_pin_memory|"
+    "preprocessing_num_workers|dataloader_pin_memory|"
     "dataloader_prefetch_factor|dataloader_drop_last|remove_unused_columns|label_names|"
     "group_by_length|train_on_inputs|shuffle_merged_datasets|packing|neat_packing|sample_packing|"
     "eval_sample_packing|pad_to_sequence_len|mask_prompt|train_on_prompt|stage|plot_loss|"

@@ -103,10 +103,15 @@ struct Scenario {
   std::optional<std::int64_t> tensor_parallel{};
   std::optional<std::int64_t> sequence_parallel{};
   std::optional<std::string> dataset{};
-  std::optional<std::string> lengths{};            // a file with the tokens of each sample
-  std::optional<std::string> trainer{};            // sft, dpo, kto, grpo, ppo, or {"dpo": {}}
-  std::optional<std::string> models{};             // beside the trained one: "reference", "[{...}]"
-  std::optional<std::string> evaluation{};         // loss, logits, or {"logits": {}}
+  std::optional<std::string> lengths{};     // a file with the tokens of each sample
+  std::optional<std::string> trainer{};     // sft, dpo, kto, grpo, ppo, or {"dpo": {}}
+  std::optional<std::string> models{};      // beside the trained one: "reference", "[{...}]"
+  std::optional<std::string> evaluation{};  // loss, logits, or {"logits": {}}
+  // How often in a whole run: "500" steps, "0.1" of all, "epoch", "no".
+  std::optional<std::string> save_steps{};
+  std::optional<std::string> eval_steps{};
+  std::optional<std::string> logging_steps{};
+  std::optional<std::int64_t> dataloader_num_workers{};
   std::optional<std::string> deepspeed_version{};  // "0.19.6"
   std::optional<std::string> torch_version{};
   std::optional<std::string> transformers_version{};

@@ -256,6 +256,17 @@ constexpr std::array<CoefficientInfo, kCoefficientCount - kTransferRows.size() -
     {Coefficient::composer_step_seconds, "composer_step_seconds", "s", 0.035, 0.4, 0.0, 0.2,
      "fitted: llm-foundry rows, data wait, clipping and unfused optimizer included",
      "every optimizer step of Composer"},
+    {Coefficient::dataloader_batch_seconds, "dataloader_batch_seconds", "s", 0.0005, 0.5, 0.0, 0.1,
+     "measured: .14-.46 ms, collators of transformers 5.17 and TRL 1.16 with datasets 5.2 on a core of 2024 "
+     "(scripts/time_dataloader.py); twice as long assumed on cores beside A100 and V100 with the Python of their days",
+     "a whole run: each micro-batch that the training process makes itself"},
+    {Coefficient::dataloader_token_seconds, "dataloader_token_seconds", "s", 1.2e-6, 0.5, 0.0, 1e-4,
+     "measured: .30 us (one column) to .74 us (three columns) by the same; the same factor assumed",
+     "a whole run: each token of such a micro-batch, padding included"},
+    {Coefficient::log_line_seconds, "log_line_seconds", "s", 0.0001, 1.0, 0.0, 10.0,
+     "measured: 7 us of Trainer.log with its default callbacks (scripts/time_dataloader.py); the rest assumed, for the "
+     "gather of the loss. Services that logs are sent to are not counted",
+     "a whole run: each log line"},
     {Coefficient::adam_foreach_traffic_ratio, "adam_foreach_traffic_ratio", "1", 2.0, 0.2, 1.0, 4.0,
      "derived: every foreach operation reads and writes its tensors",
      "unfused Adam: bytes over fused Adam's"},

@@ -20,6 +20,7 @@
 #include "model/hardware/hardware.hpp"
 #include "model/knobs/ds_config.hpp"
 #include "model/plan/scenario.hpp"
+#include "model/plan/training_loop.hpp"
 #include "model/release_rule.hpp"
 #include "model/software.hpp"
 #include "model/transformer.hpp"
@@ -83,6 +84,7 @@ struct Plan {
   std::vector<int> wrapped_block;  // of each parameter, -1: outside (wrapped_blocks)
   std::shared_ptr<const TrainerSettings> trainer;  // null: one model, trained on a loss of tokens
   std::shared_ptr<const EvaluationSettings> evaluation;  // null: none was said
+  TrainingLoop loop;                                     // beside its steps
   std::shared_ptr<const BesideModels> beside;            // null: no other model is on these GPUs
   bool inference = false;     // of a model that is not trained: forward passes without gradients
   bool adapters_off = false;  // of the trained model without its adapters

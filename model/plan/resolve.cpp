@@ -430,6 +430,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   resolve_degrees(r);
   resolve_sequence_parallel(r);
   resolve_dataset(r);
+  resolve_training_loop(r);
   load_ds_config(r, prepared);
   resolve_activation_offload(r);
   resolve_precision(r);

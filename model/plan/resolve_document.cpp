@@ -45,6 +45,28 @@ Json dataset_json(const Dataset& dataset) {
   return object;
 }
 
+// "500", "0.1", "epoch", "no".
+std::string every_text(const Every& every) {
+  switch (every.unit) {
+    case Every::Unit::never:
+      return "no";
+    case Every::Unit::epoch:
+      return "epoch";
+    case Every::Unit::steps:
+      return std::to_string(static_cast<std::int64_t>(every.count));
+    case Every::Unit::share:
+      return Json(every.count).dump();
+  }
+  return "no";
+}
+
+void add_loop(const TrainingLoop& loop, Json& workload) {
+  if (loop.save) workload["save_steps"] = every_text(*loop.save);
+  if (loop.evaluate) workload["eval_steps"] = every_text(*loop.evaluate);
+  if (loop.log) workload["logging_steps"] = every_text(*loop.log);
+  if (loop.dataloader_workers) workload["dataloader_num_workers"] = *loop.dataloader_workers;
+}
+
 Json workload_json(const Workload& workload) {
   Json object = Json::object(
       {{"sequence_length", workload.sequence_length},
@@ -174,6 +196,7 @@ Json scenario_document(const Plan& plan, const Scenario& scenario) {
   document["cluster"] = to_json(plan.cluster);
   if (plan.profile != nullptr) document["profile"] = profile_json(*plan.profile);
   document["workload"] = workload_json(plan.workload);
+  add_loop(plan.loop, document["workload"]);
   if (plan.trainer != nullptr) document["workload"]["trainer"] = trainer_json(*plan.trainer);
   if (plan.evaluation != nullptr) {
     document["workload"]["evaluation"] = evaluation_json(*plan.evaluation);

@@ -79,6 +79,9 @@ void resolve_trainer(Resolver& resolver);
 // After the engine is known: TRL checkpoints reentrantly with adapters at stage 3.
 void resolve_forced_reentrance(Resolver& resolver);
 void resolve_evaluation(Resolver& resolver);
+// resolve_training_loop.cpp: what the loop does beside its steps, after the dataset and the
+// evaluation.
+void resolve_training_loop(Resolver& resolver);
 void resolve_beside(Resolver& resolver, const std::shared_ptr<const Model>& base);
 
 // resolve_torch_engines.cpp: what of the ds_config FSDP and DDP take.

@@ -72,6 +72,20 @@ Json step_json(const StepTime& step) {
        {"mfu", step.mfu}});
 }
 
+Json job_json(const JobTime& job) {
+  Json parts = Json::object();
+  for (std::size_t i = 0; i < job.parts.size(); ++i) {
+    const std::string key = std::string(kJobPartNames.names[i]) + "_seconds";
+    parts[key] = number(job.parts[i].seconds());
+  }
+  return Json::object(
+      {{"steps", job.steps},
+       {"seconds", number(job.seconds().seconds())},
+       {"padded_length", job.padded_length},
+       {"padding_share", job.padding_share ? Json(number(*job.padding_share)) : Json()},
+       {"parts", parts}});
+}
+
 }  // namespace
 
 Json to_json(const StepResult& result) {
@@ -97,15 +111,7 @@ Json to_json(const StepResult& result) {
     }
     document["at_network"] = alternatives;
   }
-  document["job"] = result.job_steps == 0
-                        ? Json()
-                        : Json::object({{"steps", result.job_steps},
-                                        {"seconds", number(result.job_seconds.seconds())},
-                                        {"padded_length", result.job_padded_length},
-                                        {"padding_share",
-                                         result.job_padding_share
-                                             ? Json(number(*result.job_padding_share))
-                                             : Json()}});
+  document["job"] = result.job ? job_json(*result.job) : Json();
   document["intervals"] =
       Json::object({{"peak_allocated_bytes",
                      Json::array({result.peak_allocated_interval.low.count(),

@@ -6,6 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "model/plan/trainer.hpp"
+#include "model/predict/checkpoint.hpp"
+#include "model/predict/inference_time.hpp"
+#include "model/predict/run_phases.hpp"
 #include "model/predict/sample_lengths.hpp"
 #include "model/predict/step_time.hpp"
 #include "model/releases.hpp"
@@ -95,6 +99,91 @@ std::string padding_sentence(const Plan& plan, const JobTime& job) {
   return "";
 }
 
+// --- [J3] beside the steps
+
+Seconds dataloader_seconds(const Plan& plan, const JobTime& job, Seconds step) {
+  const Coefficients& c = plan.coefficients;
+  const Workload& workload = plan.workload;
+  const double tokens = static_cast<double>(workload.micro_batch_size) * job.padded_length;
+  const double batch =
+      c[Coefficient::dataloader_batch_seconds] + c[Coefficient::dataloader_token_seconds] * tokens;
+  const double batches =
+      static_cast<double>(workload.gradient_accumulation_steps) * static_cast<double>(job.steps);
+  const std::int64_t workers = plan.loop.dataloader_workers.value_or(0);
+  if (workers == 0) return Seconds::of(batch * batches);
+  const double slower = batch * batches / static_cast<double>(workers) -
+                        step.seconds() * static_cast<double>(job.steps);
+  return Seconds::of(std::max(0.0, slower));
+}
+
+void add_saving(const Plan& plan,
+                const JobQuestion& question,
+                double checkpoints,
+                JobTime& job,
+                std::vector<std::string>& sentences) {
+  if (checkpoints == 0.0) return;
+  const auto made =
+      predict_checkpoint(plan, CheckpointOptions{.bandwidth = question.checkpoint_bandwidth});
+  if (!made) {
+    sentences.push_back(fmt::format(
+        "job: saving {} times is not counted, because checkpoints of this engine are not planned",
+        whole(checkpoints)));
+  } else if (!made->saving.seconds) {
+    sentences.push_back(
+        fmt::format("job: saving {} times is not counted, because nobody said what the folder's "
+                    "storage takes a "
+                    "second (--checkpoint-bandwidth)",
+                    whole(checkpoints)));
+  } else {
+    job[JobPart::saving] = *made->saving.seconds * checkpoints;
+  }
+}
+
+void add_evaluation(const Plan& plan,
+                    double evaluations,
+                    JobTime& job,
+                    std::vector<std::string>& sentences) {
+  if (plan.evaluation == nullptr || evaluations == 0.0) return;
+  if (plan.evaluation->samples == 0) {
+    sentences.push_back(fmt::format(
+        "job: evaluating {} times is not counted, because the evaluation's samples are not said",
+        whole(evaluations)));
+    return;
+  }
+  const std::int64_t batches =
+      ceil_div(plan.evaluation->samples, plan.evaluation->batch_size * plan.degrees.data);
+  job[JobPart::evaluation] =
+      inference_seconds(evaluation_plan(plan)) * (evaluations * static_cast<double>(batches));
+}
+
+// `step`: the mean one.
+void add_beside_steps(const Plan& plan,
+                      const JobQuestion& question,
+                      Seconds step,
+                      JobTime& job,
+                      std::vector<std::string>& sentences) {
+  const TrainingLoop& loop = plan.loop;
+  const double epochs = plan.workload.dataset->epochs;
+  // A loop of the user's own saves when it says; the Trainer after its last step, too.
+  const bool at_the_end = plan.workload.frontend == Frontend::hf_trainer;
+  const auto often = [&](const std::optional<Every>& every) {
+    return every ? static_cast<double>(times(*every, job.steps, epochs, at_the_end)) : 0.0;
+  };
+  if (loop.dataloader_workers) {
+    job[JobPart::dataloader] = dataloader_seconds(plan, job, step);
+  } else {
+    sentences.emplace_back("job: making batches is not counted (--dataloader-num-workers)");
+  }
+  if (loop.log) {
+    job[JobPart::logging] =
+        Seconds::of(plan.coefficients[Coefficient::log_line_seconds]) * often(loop.log);
+  }
+  if (!loop.save) sentences.emplace_back("job: saving is not counted (--save-steps)");
+  add_saving(plan, question, often(loop.save), job, sentences);
+  add_evaluation(plan, often(loop.evaluate), job, sentences);
+  sentences.emplace_back("job: starting up is not counted");
+}
+
 }  // namespace
 
 std::int64_t job_steps(const Plan& plan) {
@@ -113,7 +202,9 @@ std::int64_t job_steps(const Plan& plan) {
   return std::max<std::int64_t>(1, whole(std::ceil(epochs * std::max(1.0, an_epoch))));
 }
 
-std::optional<JobTime> job_time(const Plan& plan, Seconds full_step) {
+std::optional<JobTime> job_time(const Plan& plan,
+                                const JobQuestion& question,
+                                std::vector<std::string>& sentences) {
   if (!plan.workload.dataset || plan.workload.dataset->samples == 0) return std::nullopt;
   const Dataset& dataset = *plan.workload.dataset;
   JobTime job;
@@ -122,17 +213,18 @@ std::optional<JobTime> job_time(const Plan& plan, Seconds full_step) {
   job.padding_share = padding_share(plan, job.padded_length);
   const double longest = static_cast<double>(plan.workload.sequence_length);
   const bool shorter = job.padded_length < longest - 0.5;
-  const Seconds step = shorter ? step_of_length(plan, job.padded_length) : full_step;
-  job.seconds = step * static_cast<double>(job.steps);
+  const Seconds step = shorter ? step_of_length(plan, job.padded_length) : question.full_step;
+  const Seconds all = step * static_cast<double>(job.steps);
+  job[JobPart::padding] = all * job.padding_share.value_or(0.0);
+  job[JobPart::steps] = all - job[JobPart::padding];
   if (dataset.tells_lengths() || dataset.padding == Padding::max) {
-    job.assumptions.push_back(padding_sentence(plan, job));
+    sentences.push_back(padding_sentence(plan, job));
   } else {
-    job.assumptions.push_back(fmt::format(
+    sentences.push_back(fmt::format(
         "job: every sample has {:.0f} tokens, because neither mean_tokens nor lengths are said",
         longest));
   }
-  job.assumptions.push_back(
-      "job: steps alone; evaluation, checkpoints and starting up are not counted");
+  add_beside_steps(plan, question, step, job, sentences);
   return job;
 }
 

@@ -1,5 +1,6 @@
 // Steps and hours of a whole training run from `dataset`: how many optimizer steps the frontend
-// makes of the samples, and how long one takes when most samples are shorter than the longest.
+// makes of the samples, how long one takes when most samples are shorter than the longest, and what
+// the loop does beside them.
 //
 // Memory follows the longest sample (sequence_length) and the lengths that came before it
 // (varied_lengths.hpp); speed follows the tokens that a micro-batch is padded to.
@@ -10,17 +11,9 @@
 #include <vector>
 
 #include "model/plan/plan.hpp"
+#include "model/predict/step_result.hpp"
 
 namespace zeroplan {
-
-struct JobTime {
-  std::int64_t steps = 0;
-  Seconds seconds;
-  double padded_length = 0.0;  // tokens a sequence of a micro-batch has, on average
-  // Of the tokens that are computed, those that only fill a sequence up; none: lengths not told.
-  std::optional<double> padding_share;
-  std::vector<std::string> assumptions;
-};
 
 // [J1] Optimizer steps. D samples, E epochs, N data-parallel ranks, b micro-batch, G accumulation.
 //   hf-trainer  batches of a rank and epoch B = ceil(ceil(D / N) / b)  (its sampler and loader
@@ -37,9 +30,27 @@ struct JobTime {
 // Checked by tests/unit/job_time_test.cpp.
 std::int64_t job_steps(const Plan& plan);
 
-// Without a dataset or samples: nothing. `full_step`: a step in which every sequence is
-// sequence_length long. Shorter ones are predicted at their own length (step_time of a plan whose
-// sequence_length is padded_length).
-std::optional<JobTime> job_time(const Plan& plan, Seconds full_step);
+struct JobQuestion {
+  // A step in which every sequence is sequence_length long. Shorter ones are predicted at their own
+  // length (step_time of a plan whose sequence_length is padded_length).
+  Seconds full_step;
+  // What the checkpoints' storage takes a second, per node; unspecified: the node's NVMe.
+  std::optional<BytesPerSecond> checkpoint_bandwidth;
+};
+
+// [J3] What the loop does beside its steps (model/plan/training_loop.hpp).
+//   dataloader  a micro-batch takes a + b m l seconds of the process that makes it (m sequences of
+//               l tokens, dataloader_batch_seconds and dataloader_token_seconds). Without workers
+//               the GPU waits for it: the Trainer reads each loss before it goes on
+//               (logging_nan_inf_filter). With w workers: what they are slower than the steps.
+//   logging     log_line_seconds a line
+//   saving      predict_checkpoint().saving a checkpoint: the GPU waits
+//   evaluation  forward passes of the evaluation's samples
+// Of each the times in the run: times(). What is not known is left out, and said. Sources:
+// transformers 5.17 trainer.py _inner_training_loop, trainer_callback.py DefaultFlowCallback.
+// Without a dataset or samples: nothing. `sentences` gets what was assumed.
+std::optional<JobTime> job_time(const Plan& plan,
+                                const JobQuestion& question,
+                                std::vector<std::string>& sentences);
 
 }  // namespace zeroplan

@@ -139,13 +139,8 @@ StepResult predict_ranks(const Plan& plan, const Ranks& ranks, const PredictOpti
         "1F1B "
         "schedule of all stages");
   }
-  if (const auto job = job_time(plan, result.step.total)) {
-    result.job_steps = job->steps;
-    result.job_seconds = job->seconds;
-    result.job_padded_length = job->padded_length;
-    result.job_padding_share = job->padding_share;
-    for (const std::string& sentence : job->assumptions) result.assumptions.push_back(sentence);
-  }
+  const JobQuestion question{result.step.total, options.checkpoint_bandwidth};
+  result.job = job_time(plan, question, result.assumptions);
   result.warnings = plan.warnings;
   if (const Bytes held = frozen_weights_held(plan); held > Bytes::zero()) {
     // TRL overrides use_reentrant where it must be true.

@@ -23,6 +23,9 @@ struct PredictOptions {
   // The likeliest numbers alone, for searches: the time's interval is a point, and other networks
   // are left out. These take most of a prediction's time.
   bool likeliest_alone = false;
+  // What the checkpoints' storage takes a second, per node, where the run's dataset is known;
+  // unspecified: the node's NVMe.
+  std::optional<BytesPerSecond> checkpoint_bandwidth;
 };
 
 StepResult predict(const Plan& plan, const PredictOptions& options = {});

@@ -133,19 +133,6 @@ void add_synchronisation(const Plan& plan,
   phases.push_back(std::move(synchronisation));
 }
 
-// The trained model on batches of its own, without gradients.
-Plan evaluation_plan(const Plan& plan) {
-  Plan evaluated = plan;
-  evaluated.beside = nullptr;
-  evaluated.inference = true;
-  Model frozen = *plan.model;
-  for (Parameter& parameter : frozen.parameters) parameter.trainable = false;
-  evaluated.model = std::make_shared<const Model>(std::move(frozen));
-  evaluated.workload.micro_batch_size = plan.evaluation->batch_size;
-  evaluated.workload.activation_checkpointing = ActivationCheckpointing::none;
-  return evaluated;
-}
-
 struct KeptLogits {
   std::int64_t batches = 1;  // on the GPU at once
   Bytes gpu;                 // of each
@@ -270,6 +257,18 @@ void add_other_choices(const Plan& plan,
 }
 
 }  // namespace
+
+Plan evaluation_plan(const Plan& plan) {
+  Plan evaluated = plan;
+  evaluated.beside = nullptr;
+  evaluated.inference = true;
+  Model frozen = *plan.model;
+  for (Parameter& parameter : frozen.parameters) parameter.trainable = false;
+  evaluated.model = std::make_shared<const Model>(std::move(frozen));
+  evaluated.workload.micro_batch_size = plan.evaluation->batch_size;
+  evaluated.workload.activation_checkpointing = ActivationCheckpointing::none;
+  return evaluated;
+}
 
 RunPhase evaluation_phase(const Plan& plan, const StepResult& result) {
   RunPhase phase;

@@ -79,7 +79,9 @@ Bytes server_share(const Plan& plan);
 
 // Those whose memory the result of a training step does not hold: synchronisation, evaluation.
 std::vector<RunPhase> phases_outside_step(const Plan& plan, const StepResult& result);
-// Precondition: the plan has an evaluation.
+// The trained model on batches of its evaluation, without gradients. Precondition of both: the plan
+// has an evaluation.
+Plan evaluation_plan(const Plan& plan);
 RunPhase evaluation_phase(const Plan& plan, const StepResult& result);
 
 // [B4] Nothing where one model is trained and neither evaluation nor generation was said. `result`:

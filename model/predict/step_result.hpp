@@ -110,6 +110,36 @@ struct StepTime {
   double mfu = 0.0;
 };
 
+// Where the time of a whole run goes.
+enum class JobPart {
+  steps,       // forward, backward, optimizer: tokens of samples
+  padding,     // the same: tokens that only fill sequences up
+  dataloader,  // batches that the training process makes itself while its GPU waits
+  logging,
+  saving,
+  evaluation
+};
+inline constexpr EnumNames<JobPart, 6> kJobPartNames{
+    {"steps", "padding", "dataloader", "logging", "saving", "evaluation"}};
+
+// A whole run of a dataset.
+struct JobTime {
+  std::int64_t steps = 0;
+  double padded_length = 0.0;  // tokens a sequence of a micro-batch has, on average
+  // Of the tokens that are computed, those that only fill a sequence up; absent: lengths not told.
+  std::optional<double> padding_share;
+  std::array<Seconds, kJobPartNames.names.size()> parts{};
+
+  Seconds& operator[](JobPart part) { return parts[static_cast<std::size_t>(part)]; }
+  Seconds operator[](JobPart part) const { return parts[static_cast<std::size_t>(part)]; }
+  // Of all parts.
+  Seconds seconds() const {
+    Seconds total;
+    for (const Seconds part : parts) total += part;
+    return total;
+  }
+};
+
 struct StepResult {
   std::string id;
   bool fits = false;
@@ -120,11 +150,7 @@ struct StepResult {
   Bytes nvme;  // per node
   StepTime step;
   std::vector<NetworkAlternative> at_network;  // where the network between nodes was assumed
-  std::int64_t job_steps = 0;                  // 0: no dataset given
-  Seconds job_seconds;
-  double job_padded_length = 0.0;  // tokens of a sequence, on average
-  // Of the tokens that are computed, those that only fill sequences up; none: lengths not told.
-  std::optional<double> job_padding_share;
+  std::optional<JobTime> job;                  // absent: no dataset given
   Interval<Bytes> peak_allocated_interval;
   Interval<Bytes> peak_reserved_interval;
   Interval<Bytes> peak_total_interval;

@@ -77,6 +77,12 @@ class RunFlags(TypedDict, total=False):
     """Models beside the trained one: "reference,sharded", or [{"role": "reward", "model": "..."}]."""
     evaluation: Union[str, Dict[str, Any]]
     """loss, logits, or {"logits": {"batch_size": 8}}."""
+    save_steps: Union[int, float, str]
+    """How often a whole run saves: 500 steps, 0.1 of all, "epoch", "no"."""
+    eval_steps: Union[int, float, str]
+    logging_steps: Union[int, float, str]
+    dataloader_num_workers: int
+    """Processes that make batches; 0: the training process."""
     deepspeed: str
     """Release: "0.19.6"."""
     torch: str

@@ -112,16 +112,32 @@ class NvmeSpace(Result):
 
 
 @dataclass(frozen=True)
+class JobParts(Result):
+    """Where the time of the whole training goes."""
+
+    steps_seconds: float = 0.0
+    """Forward, backward and optimizer on tokens of samples."""
+    padding_seconds: float = 0.0
+    """The same on tokens that only fill rows up."""
+    dataloader_seconds: float = 0.0
+    """Batches that the training process makes itself while its GPU waits."""
+    logging_seconds: float = 0.0
+    saving_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Job(Result):
     """The whole training, where the dataset is known."""
 
     steps: int = 0
     seconds: float = 0.0
-    """Without loading and saving."""
+    """Of all parts; without starting up."""
     padded_length: float = 0.0
     """Tokens of a row of a micro-batch, in the mean."""
-    padding_share: float = 0.0
-    """Of these the part that is padding, 0 to 1."""
+    padding_share: Optional[float] = None
+    """Of these the part that is padding, 0 to 1; None where lengths are not known."""
+    parts: JobParts = field(default_factory=JobParts)
 
 
 @dataclass(frozen=True)

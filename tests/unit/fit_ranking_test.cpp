@@ -50,10 +50,11 @@ TEST_CASE("the fastest that fits is recommended") {
 
 TEST_CASE("where lengths are told the shortest job is recommended") {
   std::vector<StrategyResult> rows = rows_of({{.speed = 1000}, {.speed = 900, .stage = 2}});
-  rows[0].result.job_seconds = Seconds::of(7200.0);
-  rows[1].result.job_seconds = Seconds::of(3600.0);
+  for (StrategyResult& row : rows) row.result.job.emplace();
+  (*rows[0].result.job)[JobPart::steps] = Seconds::of(7200.0);
+  (*rows[1].result.job)[JobPart::steps] = Seconds::of(3600.0);
   CHECK(best_of(rows) == 0U);
-  for (StrategyResult& row : rows) row.result.job_padding_share = 0.3;
+  for (StrategyResult& row : rows) row.result.job->padding_share = 0.3;
   CHECK(best_of(rows) == 1U);
   CHECK(is_preferred(rows[1], rows[0]));
 }

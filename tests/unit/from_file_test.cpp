@@ -135,6 +135,32 @@ TEST_CASE("LLaMA-Factory's YAML, with its own defaults") {
   CHECK(text.find("assumed: use_reentrant_gc true") != std::string::npos);
 }
 
+TEST_CASE("how often a run saves, evaluates and logs: a strategy counts over its steps") {
+  Files files;
+  const auto read = [&](const std::string& lines) {
+    return from::read_from(files.add("train.yaml",
+                                     "base_model: qwen3-8b\nlearning_rate: 1e-5\n"
+                                     "micro_batch_size: 1\n" +
+                                         lines));
+  };
+  const auto some = read(
+      "save_steps: 200\neval_steps: 50\nlogging_steps: 10\n"
+      "dataloader_num_workers: 4\n");
+  CHECK(said(some, ScenarioKey::save_steps) == "200");
+  CHECK(said(some, ScenarioKey::eval_steps) == "no");  // eval_strategy: no is the default
+  CHECK(said(some, ScenarioKey::logging_steps) == "10");
+  CHECK(said(some, ScenarioKey::dataloader_num_workers) == "4");
+  const auto words = read(
+      "save_strategy: epoch\nsave_steps: 200\neval_strategy: steps\n"
+      "eval_steps: 0.1\nlogging_strategy: steps\n");
+  CHECK(said(words, ScenarioKey::save_steps) == "epoch");
+  CHECK(said(words, ScenarioKey::eval_steps) == "0.1");
+  CHECK(said(words, ScenarioKey::logging_steps) == "500");
+  CHECK(said(read("save_strategy: 'no'\n"), ScenarioKey::save_steps) == "no");
+  CHECK(said(read("save_strategy: no\n"), ScenarioKey::save_steps) == "no");  // YAML's false
+  CHECK(said(read(""), ScenarioKey::save_steps).empty());
+}
+
 TEST_CASE("axolotl's YAML: adapters in four bits under FSDP2") {
   if (!reads_yaml()) return;
   Files files;

@@ -101,7 +101,7 @@ TEST_CASE(
                      {"test", ""});
   const ClusterChoice choice = which_gpu(asked).choices.at(0);
   CHECK_FALSE(choice.cost.assumed);
-  CHECK(choice.cost.hours == Approx(choice.best.result.job_seconds.seconds() / 3600.0));
+  CHECK(choice.cost.hours == Approx(choice.best.result.job->seconds().seconds() / 3600.0));
 }
 
 TEST_CASE("the longest sequence trains, and a longer one does not by the analytic estimate") {

@@ -112,13 +112,34 @@ void add_checkpointing(const Plan& plan, FormSettings& settings) {
                       Json::object({{"use_reentrant", plan.workload.checkpoint_reentrant}})});
 }
 
+// save_strategy with save_steps, and so on: a count that is said, else `unsaid`.
+void add_every(const char* strategy,
+               const char* steps,
+               const std::optional<Every>& every,
+               const FormSetting& unsaid,
+               FormSettings& settings) {
+  if (!every) {
+    add_own(unsaid, settings);
+  } else if (every->unit == Every::Unit::never || every->unit == Every::Unit::epoch) {
+    settings.push_back({strategy, every->unit == Every::Unit::never ? "no" : "epoch"});
+  } else if (every->unit == Every::Unit::steps) {
+    settings.push_back({steps, static_cast<std::int64_t>(every->count)});
+  } else {
+    settings.push_back({steps, every->count});
+  }
+}
+
 // What every run needs.
 void add_run(const Plan& plan, const char* epochs_name, FormSettings& settings) {
   const double rate = plan.ds_config.real(Knob::optimizer_lr).value_or(1.0e-5);
   add_own({"learning_rate", rate}, settings);
   add_own({epochs_name, epochs(plan)}, settings);
-  add_own({"logging_steps", 1}, settings);
-  add_own({"save_strategy", "no"}, settings);
+  const TrainingLoop& loop = plan.loop;
+  add_every("logging_strategy", "logging_steps", loop.log, {"logging_steps", 1}, settings);
+  add_every("save_strategy", "save_steps", loop.save, {"save_strategy", "no"}, settings);
+  if (loop.dataloader_workers) {
+    settings.push_back({"dataloader_num_workers", *loop.dataloader_workers});
+  }
   add_own({"output_dir", "out"}, settings);
 }
 

@@ -1,0 +1,34 @@
+// How often a file's training loop saves, evaluates and logs: the Trainer's strategies and steps.
+#pragma once
+
+#include <string>
+
+#include "cli/from/meaning.hpp"
+#include "cli/from/setting_roles.hpp"
+#include "cli/from/settings.hpp"
+
+namespace zeroplan::from {
+
+class LoopWords {
+ public:
+  // One of the roles that say it.
+  static bool is_its(Role role);
+  void read(Role role, const Setting& setting);
+  // Sets save_steps, eval_steps and logging_steps where nobody said them before. A strategy counts
+  // over a number: steps are those of `steps` alone, which is the default but for evaluation.
+  void finish(Meaning& meaning) const;
+
+ private:
+  struct Words {
+    const Setting* strategy = nullptr;
+    const Setting* steps = nullptr;
+  };
+  static void finish_one(const Words& words,
+                         ScenarioKey key,
+                         const std::string& unsaid,
+                         Meaning& meaning);
+
+  Words save_, evaluate_, log_;
+};
+
+}  // namespace zeroplan::from
