@@ -3,8 +3,10 @@
 #include <new>
 
 #include "cli/command_line.hpp"
+#include "model/process_memory.hpp"
 
 int main(int argc, char** argv) {
+  zeroplan::keep_freed_memory();
   try {
     // Nobody here writes by stdio; alone, a stream writes a line of any length in one call.
     std::ios::sync_with_stdio(false);

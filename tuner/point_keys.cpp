@@ -57,6 +57,16 @@ Point with_first_batch(const SearchSpace& space, Point point, bool same_micro_ba
   return point;
 }
 
+Point with_first_accumulating_alike(const SearchSpace& space, Point point) {
+  const std::vector<BatchSizes>& batches = space.batches();
+  const bool accumulates = batches[static_cast<std::size_t>(point.batch)].accumulation > 1;
+  const auto found = std::find_if(batches.begin(), batches.end(), [&](const BatchSizes& other) {
+    return (other.accumulation > 1) == accumulates;
+  });
+  point.batch = static_cast<std::int32_t>(found - batches.begin());
+  return point;
+}
+
 Point only_affecting(const SearchSpace& space, Point point, bool Effects::*what) {
   const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
   for (std::size_t a = 0; a < axes.size(); ++a) {

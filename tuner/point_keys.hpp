@@ -20,6 +20,10 @@ Point without_batch(Point point);
 // numbers do not matter to what is asked.
 Point with_first_batch(const SearchSpace& space, Point point, bool same_micro_batch);
 
+// The first batch of the list that accumulates if the point's does: the engine's buffers depend on
+// whether there are several micro-steps, not on how many (model/engine/buffers.hpp).
+Point with_first_accumulating_alike(const SearchSpace& space, Point point);
+
 // Axes at their first value whose knob does not change what is asked for.
 Point only_affecting(const SearchSpace& space, Point point, bool Effects::*what);
 

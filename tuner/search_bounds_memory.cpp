@@ -38,7 +38,7 @@ bool always_there(const EngineBuffer& buffer, const EngineConfig& config) {
 }  // namespace
 
 Bytes SearchBounds::buffers(const Point& point) const {
-  Point key = with_first_batch(space_, reset(space_, point, {AxisRole::gather}), false);
+  Point key = with_first_accumulating_alike(space_, reset(space_, point, {AxisRole::gather}));
   key = only_affecting(space_, key, &Effects::gpu_memory);
   key.checkpointing = 0;
   return known(cache_->buffers, key, [&] {
@@ -58,7 +58,7 @@ Bytes SearchBounds::fewest_buffers(const Point& point, BoundDepth depth) const {
   if (depth == BoundDepth::batch) key = reset(space_, key, {AxisRole::tail, AxisRole::other});
   key.checkpointing = 0;
   key = only_affecting(space_, key, &Effects::gpu_memory);
-  key = with_first_batch(space_, key, /*same_micro_batch=*/false);
+  key = with_first_accumulating_alike(space_, key);
   // One entry for each depth: the coarser one differs in a place no strategy uses.
   key.at.back() = depth == BoundDepth::batch ? 1 : 0;
   return known(cache_->fewest_buffers, key, [&] {
@@ -80,7 +80,7 @@ Bytes SearchBounds::fewest_buffers(const Point& point, BoundDepth depth) const {
 Bytes SearchBounds::secondary_partitions(const Point& point) const {
   const std::vector<Axis>& axes =
       space_.strategies()[static_cast<std::size_t>(point.strategy)].axes;
-  Point key = with_first_batch(space_, point, /*same_micro_batch=*/false);
+  Point key = with_first_accumulating_alike(space_, point);
   key.checkpointing = 0;
   for (std::size_t a = 0; a < axes.size(); ++a) {
     if (axes[a].knob != Knob::zero_hpz_partition_size) key.at[a] = 0;

@@ -66,8 +66,8 @@ struct ModelPreset {
   Json config;
 };
 
-// All presets by name. They are read once per call: keep the result.
-std::vector<ModelPreset> model_presets();
+// All presets by name, read at the first call.
+const std::vector<ModelPreset>& model_presets();
 
 // The model_type values that can be read, in alphabetical order, and which of them are planned.
 struct ModelFamily {

@@ -224,15 +224,18 @@ std::string same_series(const std::vector<ModelPreset>& presets, std::string_vie
 
 }  // namespace
 
-std::vector<ModelPreset> model_presets() {
-  std::vector<ModelPreset> presets;
-  for (const EmbeddedFile& file : embedded_files()) {
-    if (file.path.starts_with(kFolder)) presets.push_back(read_preset(file));
-  }
-  std::sort(presets.begin(), presets.end(), [](const ModelPreset& a, const ModelPreset& b) {
-    return a.name < b.name;
-  });
-  return presets;
+const std::vector<ModelPreset>& model_presets() {
+  static const std::vector<ModelPreset> all = [] {
+    std::vector<ModelPreset> presets;
+    for (const EmbeddedFile& file : embedded_files()) {
+      if (file.path.starts_with(kFolder)) presets.push_back(read_preset(file));
+    }
+    std::sort(presets.begin(), presets.end(), [](const ModelPreset& a, const ModelPreset& b) {
+      return a.name < b.name;
+    });
+    return presets;
+  }();
+  return all;
 }
 
 bool is_model_name(std::string_view text) {
@@ -291,7 +294,7 @@ Json config_of_size(std::int64_t parameters) {
 
 Json config_of_name(std::string_view name) {
   if (const auto size = parse_model_size(name)) return config_of_size(*size);
-  const std::vector<ModelPreset> presets = model_presets();
+  const std::vector<ModelPreset>& presets = model_presets();
   const ModelPreset* preset = find_preset(presets, name);
   ZP_CHECK(preset != nullptr, std::string(name) + " is no preset");
   return preset->config;
@@ -308,7 +311,7 @@ Model model_from_name(std::string_view name,
                                 .expected = "a size between 100M and 1T, or a model's name",
                                 .got = in_quotes(name)});
   }
-  const std::vector<ModelPreset> presets = model_presets();
+  const std::vector<ModelPreset>& presets = model_presets();
   if (const ModelPreset* preset = find_preset(presets, name)) {
     Model model = read_model(preset->config, preset->name, "", experts);
     if (key_of(preset->name, false) != key_of(name, false)) {

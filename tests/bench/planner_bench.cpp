@@ -5,6 +5,7 @@
 #include "model/predict/graph_options.hpp"
 #include "model/predict/predict.hpp"
 #include "model/predict/step_work.hpp"
+#include "model/process_memory.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/tune.hpp"
 
@@ -70,4 +71,11 @@ BENCHMARK(tune_7b)->Unit(benchmark::kMillisecond)->MeasureProcessCPUTime()->UseR
 
 }  // namespace
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  zeroplan::keep_freed_memory();  // as the program does
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
