@@ -27,8 +27,7 @@ bool names_gpu(const Scenario& scenario) {
   return !said->value.is_object() || said->value.find("gpu") != nullptr;
 }
 
-// --- one prediction
-// ------------------------------------------------------------------------------------
+}  // namespace
 
 std::string strategy_of(const Plan& plan) {
   switch (plan.workload.engine) {
@@ -50,6 +49,11 @@ std::string strategy_of(const Plan& plan) {
   offload("parameters", plan.engine.offload_parameter.device);
   return text;
 }
+
+namespace {
+
+// --- one prediction
+// ------------------------------------------------------------------------------------
 
 // Value and interval of each metric for one plan. That of what is held between steps is as wide,
 // relatively, as that of the allocated peak; rates are turned over.

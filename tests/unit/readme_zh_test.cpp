@@ -1,4 +1,4 @@
-// README.zh.md has README.md's accuracy table, in Chinese. UPDATE_GOLDEN=1 writes it.
+// README.zh.md has README.md's tables of accuracy, in Chinese. UPDATE_GOLDEN=1 writes them.
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -26,12 +26,12 @@ struct Range {
   std::size_t end = 0;
 };
 
-// Between the line that begins with "<!-- accuracy:" and the line that ends it.
-Range accuracy(const std::string& text) {
-  const std::size_t mark = text.find("<!-- accuracy:");
+// Between the line that begins with "<!-- NAME:" and the line that ends it.
+Range table(const std::string& text, const std::string& name) {
+  const std::size_t mark = text.find("<!-- " + name + ":");
   REQUIRE(mark != std::string::npos);
   const std::size_t begin = text.find('\n', mark) + 1;
-  const std::size_t end = text.find("<!-- end of accuracy -->", begin);
+  const std::size_t end = text.find("<!-- end of " + name + " -->", begin);
   REQUIRE(end != std::string::npos);
   return {begin, end};
 }
@@ -63,14 +63,16 @@ std::string translated(const std::string& text) {
 
 TEST_CASE("README.zh.md has the accuracy of README.md") {
   const std::string english = read(kEnglish);
-  std::string chinese = read(kChinese);
-  const Range from = accuracy(english);
-  const Range to = accuracy(chinese);
-  const std::string wanted = translated(english.substr(from.begin, from.end - from.begin));
-  if (std::getenv("UPDATE_GOLDEN") != nullptr) {
-    chinese.replace(to.begin, to.end - to.begin, wanted);
-    std::ofstream(kChinese, std::ios::binary) << chinese;
-    return;
+  for (const char* name : {"rehearsed", "accuracy"}) {
+    std::string chinese = read(kChinese);
+    const Range from = table(english, name);
+    const Range to = table(chinese, name);
+    const std::string wanted = translated(english.substr(from.begin, from.end - from.begin));
+    if (std::getenv("UPDATE_GOLDEN") != nullptr) {
+      chinese.replace(to.begin, to.end - to.begin, wanted);
+      std::ofstream(kChinese, std::ios::binary) << chinese;
+      continue;
+    }
+    CHECK(chinese.substr(to.begin, to.end - to.begin) == wanted);
   }
-  CHECK(chinese.substr(to.begin, to.end - to.begin) == wanted);
 }
