@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/remedies.hpp"
+#include "cli/simulate_text.hpp"
 #include "cli/step_text.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
@@ -61,6 +62,10 @@ std::string best_text(const TuneAnswer& answer,
       name(kPhaseNames, result.gpu.peak_phase),
       host_memory_text(plan, result),
       result.fit_probability);
+  if (result.job) {
+    text += "  job          " + job_text(*result.job) + "\n";
+    text += "               " + job_shares_text(*result.job) + "\n";
+  }
   text += at_limit_text(result);
   if (options.objective == Objective::cost || price) {
     text += "  cost         " + cost_text(result, price) + "\n";

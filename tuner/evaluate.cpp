@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/diagnostic.hpp"
+#include "model/predict/job_time.hpp"
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/fit_ranking.hpp"
@@ -44,6 +45,24 @@ StepResult searched(const Plan& plan,
   return of_all.fits ? std::move(result) : std::move(of_all);
 }
 
+// Steps of full sequences where nothing else is known of them.
+void take_speed(const SearchSpace& space,
+                const Plan& plan,
+                const StepResult& result,
+                SimulationMemo* memo,
+                Evaluated& item) {
+  item.tokens_per_second = result.step.tokens_per_second_per_gpu;
+  item.step = result.step.total;
+  const std::optional<Plan> shorter = result.fits ? mean_step_plan(plan) : std::nullopt;
+  if (!shorter) return;
+  SimulateOptions options{.other_networks = false, .lockstep = false, .memo = memo};
+  options.predict.likeliest_alone = true;
+  item.step = simulate(*shorter, options).step.total;
+  item.tokens_per_second =
+      space.tokens_of_a_sequence() * static_cast<double>(plan.workload.micro_batch_size) *
+      static_cast<double>(plan.workload.gradient_accumulation_steps) / item.step.seconds();
+}
+
 }  // namespace
 
 Evaluated evaluate(const SearchSpace& space,
@@ -60,8 +79,7 @@ Evaluated evaluate(const SearchSpace& space,
       return item;
     }
     const StepResult result = searched(plan, limits.predict, memo, numbers);
-    item.tokens_per_second = result.step.tokens_per_second_per_gpu;
-    item.step = result.step.total;
+    take_speed(space, plan, result, memo, item);
     item.gpu_memory = result.gpu.peak_total;
     item.host_memory = result.host.peak;
     item.fits = result.fits;

@@ -45,7 +45,7 @@ enum class SearchGoal {
 struct SearchLimits {
   PredictOptions predict;
   Bytes host_memory = Bytes::infinite();  // of a node, less than what there is
-  double tokens_per_second = 0.0;         // per GPU, at least
+  double tokens_per_second = 0.0;         // per GPU, at least; as Evaluated has it
 };
 
 // A point that was simulated.
@@ -53,8 +53,10 @@ struct Evaluated {
   Point point;
   bool fits = false;  // all limits hold
   std::string why_not;
-  double tokens_per_second = 0.0;  // per GPU
-  Seconds step;
+  // Per GPU. Where the dataset tells lengths and micro-batches are padded to their longest sample:
+  // the samples' own tokens, in a step as long as the mean one (mean_step_plan()).
+  double tokens_per_second = 0.0;
+  Seconds step;  // the same
   Bytes gpu_memory;
   Bytes host_memory;
   bool at_limit = false;  // of the card: fit_ranking.hpp

@@ -15,6 +15,7 @@
 #include "model/engine/swapping.hpp"
 #include "model/predict/gather_timeline.hpp"
 #include "model/predict/graph_options.hpp"
+#include "model/predict/job_time.hpp"
 #include "model/predict/module_walk.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/predict/step_traffic.hpp"
@@ -132,10 +133,14 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
                        /*same_micro_batch=*/true);
   return known(cache_->heads, key, [&] {
     const Plan plan = space_.plan(key);
-    const ModelGraph graph = build_graph(*plan.model, graph_options(plan));
+    const ModelGraph longest = build_graph(*plan.model, graph_options(plan));
+    // Time is that of the mean step, memory that of the longest sequences.
+    const std::optional<Plan> mean = mean_step_plan(plan);
+    const Plan& timed = mean ? *mean : plan;
+    const ModelGraph graph = mean ? build_graph(*timed.model, graph_options(timed)) : longest;
     Program program;
     ProgramWriter writer(program);
-    TaskTable tasks(plan, writer);
+    TaskTable tasks(timed, writer);
     Head head;
     const auto seconds_of = [&](const Block& block, Pass pass) {
       Head sum;
@@ -165,7 +170,7 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
       head.dispatch += sum->dispatch;
     }
     Bytes highest;
-    for (const ActivationStep& step : activation_timeline(graph).steps) {
+    for (const ActivationStep& step : activation_timeline(longest).steps) {
       const Bytes rise = std::max(step.before_gradients.total, step.from_first_gradient.total);
       highest = std::max(highest, zeroplan::sum(step.entry) + rise);
     }
@@ -173,7 +178,7 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
     head.rest = behind_gradients(graph, tasks, program);
     head.waits = waits_before_micro_steps(plan);
     head.tail_alone = head.waits && awaits_reductions(plan.engine);
-    head.memory = highest + graph.batch + graph.buffers + graph.kept_outputs +
+    head.memory = highest + longest.batch + longest.buffers + longest.kept_outputs +
                   kernel_workspaces(plan).total();
     return head;
   });

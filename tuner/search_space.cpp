@@ -5,6 +5,7 @@
 
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
+#include "model/predict/job_time.hpp"
 #include "tuner/knob_effect.hpp"
 #include "tuner/packages.hpp"
 #include "tuner/variations.hpp"
@@ -101,7 +102,7 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
   deepspeed_ = any.software.deepspeed;
   ranks_ = any.degrees.data;
   has_pipeline_ = any.degrees.pipeline > 1;
-  tokens_ = static_cast<double>(any.workload.sequence_length) * static_cast<double>(ranks_) /
+  tokens_ = zeroplan::tokens_of_a_sequence(any) * static_cast<double>(ranks_) /
             static_cast<double>(any.degrees.world);
   checkpointings_ = request.checkpointings;
   const Said* said = scenario.find(ScenarioKey::activation_checkpointing);

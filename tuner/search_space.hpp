@@ -84,7 +84,8 @@ class SearchSpace {
   const Prepared& prepared() const { return prepared_; }
 
   std::int64_t points() const;
-  // Of one data-parallel rank's micro-batch of one sequence, per GPU of the job.
+  // Of one data-parallel rank's micro-batch of one sequence, per GPU of the job; those of samples
+  // alone where micro-batches are padded to their longest (model/predict/job_time.hpp).
   double tokens_of_a_sequence() const { return tokens_; }
 
   // Throws InputError where the values contradict each other.

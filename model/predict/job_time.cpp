@@ -45,12 +45,8 @@ double padded_length(const Plan& plan) {
       .expected_longest(workload.micro_batch_size);
 }
 
-// A step whose sequences have that length. The slowest rank of a micro-step decides; lengths of
-// other ranks are left out.
-Seconds step_of_length(const Plan& plan, double length) {
-  Plan shorter = plan;
-  shorter.workload.dataset.reset();
-  shorter.workload.sequence_length = std::max<std::int64_t>(1, std::llround(length));
+// The slowest rank of a micro-step decides; lengths of other ranks are left out.
+Seconds step_of(const Plan& shorter) {
   if (!shorter.stages.empty()) return pipeline_time(shorter, stage_works(shorter)).total;
   const StepWork work = step_work(shorter);
   return step_time(shorter, work.graph, step_traffic(shorter, work)).total;
@@ -186,6 +182,24 @@ void add_beside_steps(const Plan& plan,
 
 }  // namespace
 
+std::optional<Plan> mean_step_plan(const Plan& plan) {
+  if (!plan.workload.dataset) return std::nullopt;
+  const double length = padded_length(plan);
+  if (length >= static_cast<double>(plan.workload.sequence_length) - 0.5) return std::nullopt;
+  Plan shorter = plan;
+  shorter.workload.dataset.reset();
+  shorter.workload.sequence_length = std::max<std::int64_t>(1, std::llround(length));
+  return shorter;
+}
+
+double tokens_of_a_sequence(const Plan& plan) {
+  const Workload& workload = plan.workload;
+  const bool padded = workload.dataset && workload.dataset->tells_lengths() &&
+                      workload.dataset->padding == Padding::longest;
+  if (!padded) return static_cast<double>(workload.sequence_length);
+  return SampleLengths(*workload.dataset, workload.sequence_length).mean();
+}
+
 std::int64_t job_steps(const Plan& plan) {
   const Workload& workload = plan.workload;
   const double ranks = static_cast<double>(plan.degrees.data);
@@ -212,8 +226,8 @@ std::optional<JobTime> job_time(const Plan& plan,
   job.padded_length = padded_length(plan);
   job.padding_share = padding_share(plan, job.padded_length);
   const double longest = static_cast<double>(plan.workload.sequence_length);
-  const bool shorter = job.padded_length < longest - 0.5;
-  const Seconds step = shorter ? step_of_length(plan, job.padded_length) : question.full_step;
+  const std::optional<Plan> shorter = mean_step_plan(plan);
+  const Seconds step = shorter ? step_of(*shorter) : question.full_step;
   const Seconds all = step * static_cast<double>(job.steps);
   job[JobPart::padding] = all * job.padding_share.value_or(0.0);
   job[JobPart::steps] = all - job[JobPart::padding];

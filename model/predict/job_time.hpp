@@ -30,6 +30,14 @@ namespace zeroplan {
 // Checked by tests/unit/job_time_test.cpp.
 std::int64_t job_steps(const Plan& plan);
 
+// Where micro-batches are padded to their longest sample: the plan of a step as long as the mean
+// one, whose sequences have the tokens that a micro-batch is padded to on average and no dataset.
+// Absent where every sequence has sequence_length tokens, or lengths are not told.
+std::optional<Plan> mean_step_plan(const Plan& plan);
+// Tokens of samples in a sequence, on average: without padding where mean_step_plan() is there,
+// else sequence_length.
+double tokens_of_a_sequence(const Plan& plan);
+
 struct JobQuestion {
   // A step in which every sequence is sequence_length long. Shorter ones are predicted at their own
   // length (step_time of a plan whose sequence_length is padded_length).

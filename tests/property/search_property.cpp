@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "model/predict/job_time.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "model/predict/step_work.hpp"
 #include "simulator/simulate.hpp"
@@ -341,6 +342,43 @@ TEST_CASE("with a gap of zero the answer is that of exhaustive enumeration") {
   }
   CHECK(answered > scenarios * 3 / 10);
   CHECK(left_out > 0);
+}
+
+TEST_CASE("where lengths are told, what is found is the fastest on these samples") {
+  ScenarioGenerator random(81);
+  int answered = 0;
+  for (int i = 0; i < 40; ++i) {
+    Json document = question(random);
+    const std::int64_t longest = document.find("workload")->find("sequence_length")->as_integer();
+    document["workload"]["dataset"] =
+        Json::object({{"mean_tokens", random.between(longest / 8, longest / 2)},
+                      {"tokens_sd", random.between(1, longest / 2)}});
+    const SearchSpace space(read(document), read_request(small_space(random)));
+    if (space.points() > 100) continue;
+    INFO(document.dump());
+    const SearchBounds bounds(space, {});
+    const Point point = random_point(space, random);
+    const Evaluated one = evaluate(space, point, {});
+    if (one.step > Seconds::zero()) check_bounds(bounds, point, one);
+    SearchOptions options;
+    options.gap = 0.0;
+    options.jobs = 2;
+    const SearchResult bounded = search(space, options);
+    options.use_bounds = false;
+    const SearchResult all = search(space, options);
+    REQUIRE(bounded.best.has_value() == all.best.has_value());
+    if (!all.best) continue;
+    ++answered;
+    CHECK(bounded.best->point == all.best->point);
+    // Its step is that of a plan whose sequences have the mean length; full ones take longer, but
+    // for a mask or two of small models.
+    const Plan plan = space.plan(all.best->point);
+    const std::optional<Plan> mean = mean_step_plan(plan);
+    REQUIRE(mean.has_value());
+    CHECK(mean->workload.sequence_length < plan.workload.sequence_length);
+    CHECK(all.best->step.seconds() <= simulate(plan).step.total.seconds() * 1.01);
+  }
+  CHECK(answered > 10);
 }
 
 TEST_CASE("with a gap nothing that was left out is better by more") {
