@@ -72,8 +72,11 @@ class Reader {
     const bool inline_value = value.is_object() || value.is_boolean();
     const Json checked = inline_value ? value : checked_value(key, text_of(value), origin);
     meaning_.scenario.set(key, checked, origin);
-    note(setting,
-         std::string(info(key).flag) + " " + (inline_value ? checked.dump() : text_of(value)));
+    const bool as_written = !inline_value && text_of(value).find('$') == std::string::npos;
+    const std::string taken = as_written     ? text_of(value)
+                              : inline_value ? checked.dump()
+                                             : text_of(checked);
+    note(setting, std::string(info(key).flag) + " " + taken);
     return true;
   }
 
