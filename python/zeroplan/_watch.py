@@ -255,9 +255,10 @@ class Watch:
         flags = question(self.flags.get("model"), self.flags.get("cluster"), None, self.flags)
         with Words("explain") as words:
             words.add_flags(flags)
-            words.add_files(words.file("error.txt", f"{type(error).__module__}.{type(error).__name__}: {error}\n"))
+            path = words.file("error.txt", f"{type(error).__module__}.{type(error).__name__}: {error}\n")
+            words.add_files(path)
             ended = run(words.list, progress=False)
-        return ended.out or ended.log
+        return (ended.out or ended.log).replace(f"{path}: line 1: ", "")  # nobody else sees that file
 
     # --- measuring
 
