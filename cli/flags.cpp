@@ -211,10 +211,12 @@ void take_positionals(const CommandInfo& command, Arguments& arguments) {
   for (std::size_t i = 0; i < std::min(wanted.size(), arguments.positionals.size()); ++i) {
     if (!is_scenario_key(command, wanted[i])) continue;  // the command's own
     std::string name(wanted[i].name);
-    // `fit --from train.yaml 8xH100`: the file names the model.
+    // `fit --from train.yaml 8xH100`: the file names the model; `fit 8xH100 --model 7B`: a flag.
+    const bool has_model = arguments.from.find(ScenarioKey::model) != nullptr ||
+                           (arguments.flags.find(ScenarioKey::model) != nullptr &&
+                            arguments.flags.find(ScenarioKey::cluster) == nullptr);
     const bool only_cluster = name == "MODEL" && arguments.positionals.size() == 1 &&
-                              wanted.size() > 1 && wanted[1].name == "CLUSTER" &&
-                              arguments.from.find(ScenarioKey::model) != nullptr;
+                              wanted.size() > 1 && wanted[1].name == "CLUSTER" && has_model;
     if (only_cluster) name = "CLUSTER";
     const ScenarioKey key = name == "MODEL" ? ScenarioKey::model : ScenarioKey::cluster;
     if (arguments.flags.find(key) != nullptr) {
@@ -322,7 +324,12 @@ Arguments parse_words(const CommandInfo& command, const std::vector<std::string>
     }
   }
   if (const auto path = said("--from")) {
-    from::Meaning meaning = from::read_from(*path);
+    std::map<ScenarioKey, std::string> flags;
+    for (const Flag& flag : reader.flags()) {
+      const auto value = said(flag.name);
+      if (flag.key != nullptr && value) flags[flag.key->key] = *value;
+    }
+    from::Meaning meaning = from::read_from(*path, std::move(flags));
     const bool other_engine = said("--engine") || said("--ds-config") || said("--scenario");
     const bool one_configuration = command.name == "simulate" || command.name == "scenario";
     if (one_configuration && !other_engine) from::assume_engine(meaning);

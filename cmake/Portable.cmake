@@ -15,20 +15,25 @@ endif()
 set(portable_include ${CMAKE_BINARY_DIR}/portable_include)
 file(MAKE_DIRECTORY ${portable_include})
 
-# zeroplan_headers(TARGET NAME SUFFIXES...): the interface library TARGET with the headers NAME/ of this machine.
-function(zeroplan_headers target header)
+# zeroplan_headers(TARGET HEADER PACKAGE SUFFIXES...): the interface library TARGET with the headers around HEADER of this
+# machine. PACKAGE is Debian's: who runs `pip install .` without it reads its name last.
+function(zeroplan_headers target header package)
   string(MAKE_C_IDENTIFIER "ZEROPLAN_${header}_FOLDER" folder)
-  find_path(${folder} ${header} PATH_SUFFIXES ${ARGN} REQUIRED)
+  find_path(${folder} ${header} PATH_SUFFIXES ${ARGN})
+  if(NOT ${folder})
+    message(FATAL_ERROR "${header} was not found, which the build needs. Debian and Ubuntu: sudo apt-get install "
+                        "nlohmann-json3-dev libfmt-dev libeigen3-dev libyaml-dev (${package} has this one)")
+  endif()
   get_filename_component(name ${header} DIRECTORY)
   file(CREATE_LINK ${${folder}}/${name} ${portable_include}/${name} SYMBOLIC)
   add_library(${target} INTERFACE IMPORTED GLOBAL)
   target_include_directories(${target} INTERFACE ${portable_include})
 endfunction()
 
-zeroplan_headers(nlohmann_json::nlohmann_json nlohmann/json.hpp)
-zeroplan_headers(fmt::fmt fmt/format.h)
+zeroplan_headers(nlohmann_json::nlohmann_json nlohmann/json.hpp nlohmann-json3-dev)
+zeroplan_headers(fmt::fmt fmt/format.h libfmt-dev)
 target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY=1)
-zeroplan_headers(Eigen3::Eigen Eigen/Core eigen3)
+zeroplan_headers(Eigen3::Eigen Eigen/Core libeigen3-dev eigen3)
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_link_options(-static-libstdc++ -static-libgcc)

@@ -79,7 +79,8 @@ constexpr std::array kSwitches = {
     SwitchField{ScenarioKey::tiled_mlp, &Said1::tiled_mlp},
     SwitchField{ScenarioKey::compile, &Said1::compile},
     SwitchField{ScenarioKey::use_cache, &Said1::use_cache},
-    SwitchField{ScenarioKey::outputs_held, &Said1::outputs_held}};
+    SwitchField{ScenarioKey::outputs_held, &Said1::outputs_held},
+    SwitchField{ScenarioKey::gradients_held, &Said1::gradients_held}};
 
 constexpr bool has_a_field(ScenarioKey key) {
   const auto is_its = [key](const auto& row) { return row.key == key; };

@@ -1,5 +1,5 @@
 // The question of the page: the fields of its form, the command line that they make, the link that holds them.
-// No document is touched here: tests/page/question_test.mjs runs it in Node.js.
+// No document is touched here: tests/page/question_test.cjs runs it in Node.js.
 "use strict";
 const zeroplanQuestion = (() => {
   // Each field by its name in the link, with what it is where nobody says otherwise. A field with `flag` is a flag of
@@ -15,6 +15,7 @@ const zeroplanQuestion = (() => {
     mbs: { value: "", flag: "--mbs" },
     method: { value: "full" },
     rank: { value: "" }, // of LoRA and QLoRA
+    trainer: { value: "", flag: "--trainer" },
     precision: { value: "", flag: "--precision" },
     optimizer: { value: "", flag: "--optimizer" },
     attention: { value: "", flag: "--attention" },

@@ -137,6 +137,10 @@ Json workload_of(const Facts& facts) {
   workload["engine"] = engine == "deepspeed" ? engine : engine.starts_with("fsdp") ? "fsdp" : "ddp";
   if (engine == "fsdp2") workload["fsdp_version"] = 2;
   workload["frontend"] = facts.text("frontend") == "hf-trainer" ? "hf-trainer" : "native";
+  if (facts.text("frontend") == "lightning") {
+    workload["outputs_held"] = false;
+    if (engine != "deepspeed") workload["gradients_held"] = true;
+  }
   workload["method"] = method_of(facts);
   for (const char* truth : {"fused_loss", "compile"}) {
     if (facts.truth(truth)) workload[truth] = true;

@@ -154,6 +154,9 @@ bool ends_with_any(const std::string& path, std::initializer_list<const char*> e
 
 class Collector {
  public:
+  explicit Collector(std::map<ScenarioKey, std::string> flags) {
+    meaning_.flags = std::move(flags);
+  }
   Meaning read(const std::string& path) {
     const std::string file = path == "-" ? "/dev/stdin" : path;
     read_file(file, read_text_file(file));
@@ -243,8 +246,8 @@ std::string place(const ReadLine& line) {
 
 }  // namespace
 
-Meaning read_from(const std::string& path) {
-  Meaning meaning = Collector().read(path);
+Meaning read_from(const std::string& path, std::map<ScenarioKey, std::string> flags) {
+  Meaning meaning = Collector(std::move(flags)).read(path);
   const std::string cluster = cluster_of(meaning.processes);
   if (!cluster.empty() && !meaning.processes.gpu.empty()) {
     meaning.scenario.set(ScenarioKey::cluster, cluster, {path, "GPUs"});

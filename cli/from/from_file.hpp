@@ -4,6 +4,7 @@
 // read, too.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "cli/from/meaning.hpp"
@@ -11,9 +12,9 @@
 namespace zeroplan::from {
 
 // Reads `path` ("-": standard input). A script that starts several trainings is read up to the
-// first. Throws InputError for a file of none of these kinds, with the option that takes it where
-// there is one, and for what is not planned.
-Meaning read_from(const std::string& path);
+// first. `flags`: what the command line says beside it. Throws InputError for a file of none of
+// these kinds, with the option that takes it where there is one, and for what is not planned.
+Meaning read_from(const std::string& path, std::map<ScenarioKey, std::string> flags = {});
 
 // For commands that predict what is set up: DDP where the file starts neither DeepSpeed nor FSDP.
 // Searches look for DeepSpeed's best strategy then.

@@ -74,23 +74,36 @@ class Reader {
                             ? "line " + std::to_string(setting.line) + ": " + setting.name
                             : setting.name};
     const bool inline_value = value.is_object() || value.is_boolean();
-    Json checked = value;
-    if (!inline_value) {
-      try {
-        checked = parse_flag(info(key), text_of(value), origin.pointer);
-      } catch (const InputError& error) {
-        std::vector<Diagnostic> problems = error.diagnostics();
-        for (Diagnostic& problem : problems) {
-          problem.file = origin.file;
-          problem.pointer = origin.pointer;
-        }
-        throw InputError(problems);
-      }
-    }
+    const Json checked = inline_value ? value : checked_value(key, text_of(value), origin);
     meaning_.scenario.set(key, checked, origin);
-    note(setting,
-         std::string(info(key).flag) + " " + (inline_value ? checked.dump() : text_of(value)));
+    const bool as_written = !inline_value && text_of(value).find('$') == std::string::npos;
+    const std::string taken = as_written     ? text_of(value)
+                              : inline_value ? checked.dump()
+                                             : text_of(checked);
+    note(setting, std::string(info(key).flag) + " " + taken);
     return true;
+  }
+
+  // "${SEQ}", "$SEQ" is filled in by whoever starts the training: nobody knows it here but the
+  // flags.
+  Json checked_value(ScenarioKey key, const std::string& text, const Origin& origin) const {
+    const bool is_variable = text.find('$') != std::string::npos;
+    const auto flag = meaning_.flags.find(key);
+    if (is_variable && flag != meaning_.flags.end()) {
+      return parse_flag(info(key), flag->second, std::string(info(key).flag));
+    }
+    try {
+      return parse_flag(info(key), text, origin.pointer);
+    } catch (const InputError& error) {
+      std::vector<Diagnostic> problems = error.diagnostics();
+      for (Diagnostic& problem : problems) {
+        problem.file = origin.file;
+        problem.pointer = origin.pointer;
+        if (!is_variable) continue;
+        problem.hint = "a variable that is not set here: say " + std::string(info(key).flag);
+      }
+      throw InputError(problems);
+    }
   }
 
   bool apply(Role role, const Setting& setting) {

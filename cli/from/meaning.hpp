@@ -1,6 +1,7 @@
 // What the settings of other tools mean here: a scenario, with the line that each value came from.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,8 +29,10 @@ struct Meaning {
   Tool tool = Tool::accelerate;  // that tool
   std::vector<Setting> kept;  // of documents: what changes neither memory nor time, or is not known
   std::optional<Setting> hybrid;  // FSDP within nodes, until it is known how many GPUs these have
-  bool says_ddp = false;          // accelerate's MULTI_GPU
-  bool native = false;            // a loop of DeepSpeed's own
+  // What the flags beside --from say: of a value that the file leaves to a variable they are asked.
+  std::map<ScenarioKey, std::string> flags;
+  bool says_ddp = false;  // accelerate's MULTI_GPU
+  bool native = false;    // a loop of DeepSpeed's own
 };
 
 // Adds what a part says to `meaning`; what was there before counts where both say it. Throws

@@ -17,10 +17,24 @@ std::size_t assigned_name(std::string_view word) {
   return std::all_of(name.begin(), name.end(), is_name) ? equals : 0;
 }
 
+// Windows ends lines with "\r\n"; a "\\" before that continues the command all the same.
+std::string with_unix_lines(std::string_view text) {
+  std::string lines;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\r' && i + 1 < text.size() && text[i + 1] == '\n') continue;
+    lines += text[i];
+  }
+  return lines;
+}
+
 class Reader {
  public:
+  Reader(const Reader&) = delete;  // text_ is a view of a member
+  Reader& operator=(const Reader&) = delete;
   Reader(std::string_view text, std::map<std::string, std::string> known)
-      : text_(text), known_(std::move(known)) {}
+      : without_returns_(with_unix_lines(text)),
+        text_(without_returns_),
+        known_(std::move(known)) {}
 
   Script read() {
     while (at_ < text_.size()) read_one();
@@ -225,6 +239,7 @@ class Reader {
     }
   }
 
+  std::string without_returns_;
   std::string_view text_;
   std::map<std::string, std::string> known_;
   std::size_t at_ = 0;

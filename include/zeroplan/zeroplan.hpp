@@ -96,6 +96,7 @@ struct Scenario {
   std::optional<bool> compile{};
   std::optional<bool> use_cache{};
   std::optional<bool> outputs_held{};
+  std::optional<bool> gradients_held{};
   std::optional<std::string> optimizer_implementation{};
   std::optional<std::int64_t> fsdp_version{};
   std::optional<std::int64_t> omp_num_threads{};

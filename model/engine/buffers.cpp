@@ -55,6 +55,10 @@ bool exists(BufferLifetime lifetime, EngineMoment moment, int gradient_accumulat
       return inside_window;
     case BufferLifetime::window_to_step:
       return inside_window || boundary_done;
+    case BufferLifetime::window_to_next_backward:
+      return moment != EngineMoment::initialised;
+    case BufferLifetime::boundary_to_next_backward:
+      return boundary_done || moment == EngineMoment::after_step;
     case BufferLifetime::boundary_to_step:
     case BufferLifetime::after_boundary:
       return boundary_done;

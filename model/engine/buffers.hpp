@@ -36,9 +36,12 @@ enum class BufferLifetime {
   window,             // from the first backward to the end of the boundary's backward
   window_to_step,     // from the first backward until the step consumes it
   boundary_to_step,   // from the boundary's backward until the step consumes it
-  after_boundary,     // a window buffer handed to the step: from the end of the boundary's backward
-                      // until the step consumes it
-  step                // while the step runs
+  // As the two above, but past the step until the next window's first backward begins:
+  window_to_next_backward,  // zero_grad() comes behind the forward pass there
+  boundary_to_next_backward,
+  after_boundary,  // a window buffer handed to the step: from the end of the boundary's backward
+                   // until the step consumes it
+  step             // while the step runs
 };
 
 // Moments between phases at which an engine can be looked at.

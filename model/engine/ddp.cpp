@@ -79,7 +79,8 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
           parameter.numel,
           trained_as,
           MemoryCategory::gradients,
-          BufferLifetime::window_to_step);
+          config.gradients_held ? BufferLifetime::window_to_next_backward
+                                : BufferLifetime::window_to_step);
     }
     for (const OptimizerState& state : optimizer_states(config.optimizer, parameter.numel)) {
       add(BufferName::state,

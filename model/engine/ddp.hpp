@@ -21,6 +21,7 @@ struct DdpConfig {
   Bytes first_bucket = Bytes::mib(1);   // dist._DEFAULT_FIRST_BUCKET_BYTES
   Bytes bucket = Bytes::mib(25);        // bucket_cap_mb
   bool gradient_as_bucket_view = false;
+  bool gradients_held = false;  // zero_grad() comes behind the next forward pass
   OptimizerKind optimizer = OptimizerKind::torch_adam;
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::foreach;
   bool double_quant = false;  // of scales, where weights are stored in four bits

@@ -324,6 +324,12 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
   }
   detail::BufferList list(engine);
   const bool waits = !config.reduces_every_micro_step && config.gradient_accumulation_steps > 1;
+  const BufferLifetime from_window = config.gradients_held ? BufferLifetime::window_to_next_backward
+                                                           : BufferLifetime::window_to_step;
+  const BufferLifetime from_boundary = config.gradients_held
+                                           ? BufferLifetime::boundary_to_next_backward
+                                           : BufferLifetime::boundary_to_step;
+  const BufferLifetime kept = waits ? from_boundary : from_window;
   // Offloaded shards and their gradients are pinned; the optimizer makes its states where they are
   // (_flat_param.py init_flat_param_attributes, _cpu_grad).
   const BufferPlace shards = config.offload ? BufferPlace::host_pinned : BufferPlace::gpu;
@@ -366,9 +372,7 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
         stored_dtype(config, unit),
         shards,
         kGradients,
-        config.offload
-            ? BufferLifetime::resident
-            : (waits ? BufferLifetime::boundary_to_step : BufferLifetime::window_to_step));
+        config.offload ? BufferLifetime::resident : kept);
     // no_sync: the whole gradient in the dtype of the computation, until the last micro-step.
     if (waits) {
       add(BufferName::flat_param_grad,

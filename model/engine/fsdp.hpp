@@ -42,6 +42,9 @@ struct FsdpConfig {
   bool backward_prefetch = true;      // BACKWARD_PRE, the default
   // false: gradients stay unsharded until the last micro-step (no_sync, which accelerate enters).
   bool reduces_every_micro_step = true;
+  // zero_grad() comes behind the next forward pass; FSDP lets go of what it clears when the root's
+  // backward pass begins (_runtime_utils.py _pre_backward_hook).
+  bool gradients_held = false;
   OptimizerKind optimizer = OptimizerKind::torch_adam;
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::foreach;
   // Trained leaf modules are wrapped alone, so that no flat parameter mixes them with frozen ones

@@ -417,6 +417,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   // The Trainer lets the outputs die before backward; a hand-written loop usually holds them.
   r.plan.workload.outputs_held =
       r.boolean(ScenarioKey::outputs_held).value_or(r.plan.workload.frontend == Frontend::native);
+  r.plan.workload.gradients_held = r.boolean(ScenarioKey::gradients_held).value_or(false);
   r.plan.workload.engine =
       choice(r, ScenarioKey::engine, kTrainingEngineNames, TrainingEngine::deepspeed);
   r.plan.software.switched = prepared.switched;

@@ -94,6 +94,7 @@ Json workload_json(const Workload& workload) {
        {"pipeline_parallel", workload.pipeline_parallel},
        {"tensor_parallel", workload.tensor_parallel},
        {"sequence_parallel", workload.sequence_parallel}});
+  if (workload.gradients_held) object["gradients_held"] = true;
   if (workload.omp_num_threads > 0) object["omp_num_threads"] = workload.omp_num_threads;
   if (workload.dataset) object["dataset"] = dataset_json(*workload.dataset);
   return object;

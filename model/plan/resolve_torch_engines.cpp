@@ -120,6 +120,7 @@ void resolve_fsdp(Resolver& r) {
   fsdp.reduce_dtype = reduce_dtype(r);
   // litgpt's recipes accumulate under fabric.no_backward_sync.
   fsdp.reduces_every_micro_step = plan.workload.frontend == Frontend::native && !litgpt;
+  fsdp.gradients_held = plan.workload.gradients_held;
   fsdp.double_quant = plan.workload.lora.weights.double_quant;
   fsdp.optimizer = torch_optimizer(plan.workload.optimizer);
   fsdp.optimizer_implementation = plan.workload.optimizer_implementation;
@@ -142,6 +143,7 @@ void resolve_ddp(Resolver& r) {
   ddp.ranks = static_cast<int>(plan.degrees.data);
   ddp.gradient_accumulation_steps = static_cast<int>(plan.workload.gradient_accumulation_steps);
   ddp.compute_dtype = plan.engine.model_dtype;
+  ddp.gradients_held = plan.workload.gradients_held;
   ddp.double_quant = plan.workload.lora.weights.double_quant;
   ddp.autocast_adapters = plan.workload.lora.autocast;
   const bool adapters = plan.workload.method != Method::full;

@@ -42,6 +42,7 @@ enum class ScenarioKey {
   compile,
   use_cache,
   outputs_held,
+  gradients_held,
   optimizer_implementation,
   fsdp_version,
   omp_num_threads,

@@ -221,6 +221,17 @@ const std::array<ScenarioKeyInfo, kScenarioKeyCount> kScenarioKeys = {{
      0,
      0,
      "the training loop keeps the model's outputs, logits among them, during backward"},
+    {ScenarioKey::gradients_held,
+     "/workload/gradients_held",
+     "--gradients-held",
+     "",
+     ScenarioType::boolean,
+     "",
+     0,
+     0,
+     "zero_grad() comes between the forward and the backward pass, as Lightning calls it: under "
+     "DDP "
+     "and FSDP gradients stay through the next forward pass"},
     {ScenarioKey::optimizer_implementation,
      "/workload/optimizer_implementation",
      "--optimizer-implementation",

@@ -10,7 +10,10 @@ bool alive(BufferLifetime lifetime, const WindowMoment& moment) {
     case BufferLifetime::resident:
     case BufferLifetime::first_backward_on:
     case BufferLifetime::first_step_on:
+    case BufferLifetime::window_to_next_backward:
       return true;
+    case BufferLifetime::boundary_to_next_backward:
+      return step || (backward ? moment.boundary : moment.first);
     case BufferLifetime::between_steps:
       return !step;
     case BufferLifetime::backward:

@@ -166,7 +166,10 @@ def explain(what: Any, *, model: Any = None, cluster: Any = None, run: Any = Non
         with Words("explain") as words:
             words.add_flags(said)
             words.add_files(words.file("text", what))
-            return decode(r.Explanation, document(words.list)[0])
+            try:
+                return decode(r.Explanation, document(words.list)[0])
+            except InputError as error:
+                raise _as_called(error) from None
     return _with_document(r.Explanation, "explain", what, said)
 
 

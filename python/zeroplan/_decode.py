@@ -16,6 +16,20 @@ class Result:
 
     _document: Dict[str, Any] = {}
 
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.__repr__ = Result.__repr__  # type: ignore[method-assign]  # a dataclass makes its own where there is none
+
+    def __repr__(self) -> str:
+        """The fields, one line: of what is nested its kind and size. print() gives str(): the tables."""
+        values = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(typing.cast(Any, self)))
+        return f"{type(self).__name__}({', '.join(f'{name}={_short(value)}' for name, value in values)})"
+
+    def __str__(self) -> str:
+        from ._notebook import text_of
+
+        return text_of(self)
+
     def to_dict(self) -> Dict[str, Any]:
         """The JSON document of the command line, key by key (docs/contract.md section 5)."""
         return copy.deepcopy(self._document)
@@ -30,6 +44,14 @@ class Result:
         from ._notebook import frame_of
 
         return frame_of(self)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Result):
+        return f"{type(value).__name__}(...)"
+    if isinstance(value, (list, dict)) and len(value) > 0:
+        return f"[{len(value)} items]" if isinstance(value, list) else f"{{{len(value)} keys}}"
+    return repr(value)
 
 
 def decode(kind: Type[T], document: Dict[str, Any]) -> T:

@@ -61,6 +61,7 @@ class RunFlags(TypedDict, total=False):
     compile: bool
     use_cache: bool
     outputs_held: bool
+    gradients_held: bool
     optimizer_implementation: str
     fsdp_version: int
     omp_num_threads: int

@@ -26,6 +26,10 @@ def flags_of_trainer(trainer: Any) -> Dict[str, Any]:
     flags.update(_precision(str(trainer.precision)))
     flags.update(_strategy(trainer))
     flags.update(_optimizer(trainer))
+    # Lightning's closure drops gradients behind the next forward pass (loops/optimization/automatic.py Closure.closure);
+    # DeepSpeed's engine drops its own. In manual optimization the module decides, mostly before its forward pass.
+    if flags["engine"] != "deepspeed" and getattr(trainer.lightning_module, "automatic_optimization", True):
+        flags["gradients_held"] = True
     return flags
 
 
@@ -88,16 +92,6 @@ def _fsdp(strategy: Any, trainer: Any) -> Dict[str, Any]:
     if getattr(strategy, "_activation_checkpointing_kwargs", None):
         flags.update(recomputes=True, checkpoint_reentrant=False)
     return flags
-
-
-def held_gradients(trainer: Any, trainable: int) -> int:
-    """Bytes of gradients that a rank has between steps. Lightning's closure drops them behind the next forward pass
-    (loops/optimization/automatic.py Closure.closure); DeepSpeed's engine drops them itself, FSDP's flat ones are planned
-    so."""
-    kinds = [kind.__name__ for kind in type(trainer.strategy).__mro__]
-    if "DeepSpeedStrategy" in kinds or not {"DDPStrategy", "SingleDeviceStrategy"} & set(kinds):
-        return 0  # DeepSpeed's strategy is made of DDP's
-    return trainable * (2 if _half_weights(trainer) else 4)
 
 
 # Classes of optimizers by the names that zeroplan has; DeepSpeed's own do as AdamW does.

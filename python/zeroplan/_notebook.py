@@ -1,4 +1,4 @@
-"""Results as tables: HTML for notebooks, rows for pandas. Nothing is loaded from any network."""
+"""Results as tables: HTML for notebooks, text for print(), rows for pandas. Nothing is loaded from any network."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ _CATEGORIES = {
 
 
 class _Table(NamedTuple):
+    caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
 
@@ -37,16 +38,26 @@ def _number(value: Optional[float], digits: int = 4) -> str:
     return "" if value is None else f"{value:.{digits}g}" if value < 10**digits else f"{value:,.0f}"
 
 
-def _escaped_table(table: _Table, caption: str) -> str:
+def _escaped_table(table: _Table) -> str:
     head = "".join(f"<th style='text-align:left'>{html.escape(column)}</th>" for column in table.columns)
     body = "".join(
         "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(str(cell))}</td>" for cell in row) + "</tr>"
         for row in table.rows
     )
     return (
-        f"<table><caption style='text-align:left;caption-side:top'>{html.escape(caption)}</caption>"
+        f"<table><caption style='text-align:left;caption-side:top'>{html.escape(table.caption)}</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
+
+
+def _plain_table(table: _Table) -> str:
+    """Columns side by side, the last one as long as it is."""
+    rows = [[str(cell) for cell in row] for row in table.rows]
+    if any(table.columns):
+        rows.insert(0, list(table.columns))
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(len(table.columns))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return "\n".join([table.caption, *(f"  {line}" for line in lines)])
 
 
 # --- one function a kind of result
@@ -73,7 +84,7 @@ def _bar(step: r.Simulation) -> str:
     )
 
 
-def _simulation(step: r.Simulation) -> str:
+def _simulation(step: r.Simulation) -> List[_Table]:
     verdict = "fits" if step.fits else "does not fit"
     interval = step.intervals.peak_total_bytes
     rows: List[Sequence[Any]] = [
@@ -86,7 +97,7 @@ def _simulation(step: r.Simulation) -> str:
     ]
     if interval is not None:
         rows.insert(2, ("90 % interval", f"{_gib(interval[0])} to {_gib(interval[1])}"))
-    return _escaped_table(_Table(("", ""), rows), verdict) + _bar(step)
+    return [_Table(verdict, ("", ""), rows)]
 
 
 def _strategy_row(row: Any) -> Sequence[Any]:
@@ -118,30 +129,30 @@ _STRATEGY_COLUMNS = (
 )
 
 
-def _fit(fit: r.Fit) -> str:
+def _fit(fit: r.Fit) -> List[_Table]:
     best = fit.recommended
     caption = "nothing fits" if best is None else (
         f"fits: ZeRO-{best.stage}, micro-batch {best.micro_batch_size} x {best.gradient_accumulation_steps}, "
         f"probability {best.probability:.3f}"
     )
-    text = _escaped_table(_Table(_STRATEGY_COLUMNS, [_strategy_row(row) for row in fit.strategies]), caption)
-    if best is not None:
-        return text + _bar(best.result)
+    tables = [_Table(caption, _STRATEGY_COLUMNS, [_strategy_row(row) for row in fit.strategies])]
     changes = [(remedy.change, _gib(remedy.result.gpu.peak_total_bytes) if remedy.result else "") for remedy in fit.remedies]
-    return text + (_escaped_table(_Table(("what makes it fit", "GPU memory"), changes), "") if changes else "")
+    if best is None and changes:
+        tables.append(_Table("", ("what makes it fit", "GPU memory"), changes))
+    return tables
 
 
-def _tuning(found: r.Tuning) -> str:
+def _tuning(found: r.Tuning) -> List[_Table]:
     if found.best is None:
         rows: List[Sequence[Any]] = [(one.get("reason", ""), one.get("count", "")) for one in found.tally]
-        return _escaped_table(_Table(("why not", "points"), rows), "nothing fits")
+        return [_Table("nothing fits", ("why not", "points"), rows)]
     caption = f"the best of {found.evaluated} simulations" + ("" if found.optimal else ", not proven to be the optimum")
-    return _escaped_table(_Table(("", ""), sorted(found.best.workload.items())), caption) + _simulation(found.best.result)
+    return [_Table(caption, ("", ""), sorted(found.best.workload.items())), *_simulation(found.best.result)]
 
 
-def _lint(found: r.Lint) -> str:
+def _lint(found: r.Lint) -> List[_Table]:
     rows = [(one.severity, one.pointer or "/", one.line or "", one.message, one.fix, one.code) for one in found.findings]
-    return _escaped_table(_Table(("severity", "key", "line", "finding", "fix", "code"), rows), f"{len(rows)} findings")
+    return [_Table(f"{len(rows)} findings", ("severity", "key", "line", "finding", "fix", "code"), rows)]
 
 
 def _report(report: r.Report) -> str:
@@ -154,24 +165,44 @@ def _report(report: r.Report) -> str:
     )
 
 
-def _document(result: Any) -> str:
+def _document(result: Any) -> List[_Table]:
     """Any other result: its plain values."""
     rows = [(key, value) for key, value in result.to_dict().items() if not isinstance(value, (dict, list))]
-    return _escaped_table(_Table(("", ""), rows), type(result).__name__)
+    return [_Table(type(result).__name__, ("", ""), rows)]
 
 
-_HTML: Dict[type, Callable[[Any], str]] = {
+_TABLES: Dict[type, Callable[[Any], List[_Table]]] = {
     r.Simulation: _simulation,
     r.Fit: _fit,
     r.Tuning: _tuning,
     r.Lint: _lint,
-    r.Report: _report,
 }
+
+
+def _tables_of(result: Any) -> List[_Table]:
+    return _TABLES.get(type(result), _document)(result)
+
+
+def _shown_step(result: Any) -> Optional[r.Simulation]:
+    """Whose memory is drawn as a bar."""
+    if isinstance(result, r.Fit):
+        return None if result.recommended is None else result.recommended.result
+    if isinstance(result, r.Tuning):
+        return None if result.best is None else result.best.result
+    return result if isinstance(result, r.Simulation) else None
 
 
 def html_of(result: Any) -> str:
     """What a notebook shows."""
-    return _HTML.get(type(result), _document)(result)
+    if isinstance(result, r.Report):
+        return _report(result)
+    step = _shown_step(result)
+    return "".join(_escaped_table(table) for table in _tables_of(result)) + ("" if step is None else _bar(step))
+
+
+def text_of(result: Any) -> str:
+    """What print() shows."""
+    return "\n".join(_plain_table(table) for table in _tables_of(result))
 
 
 # --- pandas

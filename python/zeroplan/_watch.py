@@ -163,10 +163,7 @@ def _gib(count: float) -> str:
 
 
 class Watch:
-    """One run. `before()` predicts, `step()` after every optimizer step measures and compares.
-
-    `held`: bytes of gradients that the framework keeps until the next backward pass, which no scenario says.
-    """
+    """One run. `before()` predicts, `step()` after every optimizer step measures and compares."""
 
     def __init__(
         self,
@@ -175,7 +172,6 @@ class Watch:
         *,
         on_misfit: str = "warn",
         measurements: Optional[str] = None,
-        held: Optional[Callable[[r.Simulation], int]] = None,
         say: Optional[Callable[[str], None]] = None,
     ) -> None:
         check_misfit(on_misfit)
@@ -186,8 +182,6 @@ class Watch:
         self._model = model
         self._on_misfit = on_misfit
         self._measurements = measurements
-        self._held = held
-        self._held_bytes = 0
         self._say = say if say is not None else lambda text: print(text, file=sys.stderr, flush=True)
         self._steps = 0
         self._began: Optional[float] = None
@@ -223,17 +217,8 @@ class Watch:
             text += f"\n  {limit.resource}: needs {_gib(limit.needed_bytes)}, has {_gib(limit.available_bytes)}; the largest part: {limit.largest_term}"
             if limit.cheapest_change:
                 text += f"; try: {limit.cheapest_change}"
-        fits = step.fits
-        if self._held is not None:
-            self._held_bytes = self._held(step)
-        if self._held_bytes:
-            need = step.gpu.peak_total_bytes + self._held_bytes
-            text += f"\n  gradients stay through the next forward pass: up to {_gib(self._held_bytes)} more, {_gib(need)}"
-            if fits and need > step.gpu.capacity_bytes:
-                fits = False
-                text += ", which DOES NOT FIT"
         self._tell(text)
-        if not fits and self._on_misfit == "raise":
+        if not step.fits and self._on_misfit == "raise":
             raise DoesNotFit(text, step)
         return step
 
@@ -270,9 +255,10 @@ class Watch:
         flags = question(self.flags.get("model"), self.flags.get("cluster"), None, self.flags)
         with Words("explain") as words:
             words.add_flags(flags)
-            words.add_files(words.file("error.txt", f"{type(error).__module__}.{type(error).__name__}: {error}\n"))
+            path = words.file("error.txt", f"{type(error).__module__}.{type(error).__name__}: {error}\n")
+            words.add_files(path)
             ended = run(words.list, progress=False)
-        return ended.out or ended.log
+        return (ended.out or ended.log).replace(f"{path}: line 1: ", "")  # nobody else sees that file
 
     # --- measuring
 
@@ -311,13 +297,14 @@ class Watch:
         return Measured(whole[0], whole[1], whole[2], whole[3], values[4] or None)
 
     def _comparison(self, predicted: r.Simulation, measured: Measured) -> str:
-        gpu, held = predicted.gpu, self._held_bytes
+        gpu = predicted.gpu
+        keeps = ", gradients" if self.flags.get("gradients_held") else ""
         parts = [
-            ("peak allocated", gpu.peak_allocated_bytes + held, measured.peak_allocated_bytes),
-            ("peak reserved", gpu.peak_reserved_bytes + held, measured.peak_reserved_bytes),
+            ("peak allocated", gpu.peak_allocated_bytes, measured.peak_allocated_bytes),
+            ("peak reserved", gpu.peak_reserved_bytes, measured.peak_reserved_bytes),
             (
-                "held between steps (weights, optimizer)" if not held else "held between steps (weights, optimizer, gradients)",
-                gpu.static_allocated_bytes + held,
+                f"held between steps (weights, optimizer{keeps})",
+                gpu.static_allocated_bytes,
                 measured.static_allocated_bytes,
             ),
             (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
-from ._lightning import cluster_of, flags_of_trainer, held_gradients, loader_of, transformers_model
+from ._lightning import cluster_of, flags_of_trainer, loader_of, transformers_model
 from ._watch import DoesNotFit, Watch, WatchingCallback, releases
 from ._words import question
 
@@ -60,7 +60,6 @@ class PlanCallback(WatchingCallback, Callback):
             pl_module,
             on_misfit=self._on_misfit,
             measurements=self._measurements,
-            held=lambda step: held_gradients(trainer, step.parameters.trainable),
         )
         self.watch.before()
 

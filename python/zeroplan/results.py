@@ -305,7 +305,8 @@ class Strategy(_Configured):
 class FasterStrategy(Strategy):
     """A strategy that wants more packages."""
 
-    packages: List[str] = field(default_factory=list)
+    packages: str = ""
+    """As pip takes them."""
 
 
 @dataclass(frozen=True)
@@ -334,7 +335,7 @@ class Fit(Result):
     longest_sequence: Optional[int] = None
     """Tokens, with everything else as recommended."""
 
-    needs_packages: Optional[List[str]] = None
+    needs_packages: Optional[str] = None
     """What pip has to install because nothing fits without it; None where something does."""
     faster_with: Optional[FasterStrategy] = None
     """The best strategy with packages that are not part of the plan, where it is clearly faster."""
@@ -505,7 +506,7 @@ class Tuning(Result):
     largest_micro_batch: Optional[int] = None
     longest_sequence: Optional[int] = None
     """Tokens, with everything else as in the best."""
-    needs_packages: Optional[List[str]] = None
+    needs_packages: Optional[str] = None
     """What pip has to install because nothing fits without it."""
     nearest: Optional[Dict[str, Any]] = None
     """Where nothing fits: what comes nearest, with its result."""

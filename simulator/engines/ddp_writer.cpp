@@ -159,6 +159,7 @@ Section DdpWriter::write_micro_step(int micro_step, bool rebuilds) {
   const std::size_t begin = writer_.position();
   reduces_ = config_.ranks > 1 && micro_step == config_.gradient_accumulation_steps - 1;
   backward_began_ = false;
+  drops_held_gradients_ = config_.gradients_held && micro_step == 0;
   writer_.set_label(-1);
   writer_.mark(Phase::forward);
   if (rebuilds) make_buckets(config_, work_.activations.gradient_order);
@@ -190,6 +191,7 @@ void DdpWriter::write_pass(const PassStep& pass) {
   if (turns && !backward_began_) {
     backward_began_ = true;
     drop_casts_of_checkpointed();
+    if (drops_held_gradients_) drop_gradients();
     writer_.mark(Phase::backward);
   }
   cast_weights(pass);
@@ -327,17 +329,21 @@ void DdpWriter::write_optimizer() {
   for (const SlotIndex slot : scratch) writer_.release(slot);
 }
 
+// zero_grad(set_to_none=True)
+void DdpWriter::drop_gradients() {
+  for (ParameterSlots& slots : slots_) {
+    if (slots.holds_gradient) writer_.release(slots.gradient);
+    slots.holds_gradient = false;
+  }
+}
+
 Section DdpWriter::write_optimizer_step(bool first) {
   const std::size_t begin = writer_.position();
   writer_.set_label(-1);
   writer_.mark(Phase::step);
   if (first) allocate_buffers(BufferLifetime::first_step_on);
   write_optimizer();
-  // zero_grad(set_to_none=True)
-  for (ParameterSlots& slots : slots_) {
-    if (slots.holds_gradient) writer_.release(slots.gradient);
-    slots.holds_gradient = false;
-  }
+  if (!config_.gradients_held) drop_gradients();
   // The loop reads the loss before it goes on.
   writer_.host_wait_device();
   writer_.issue(tasks_.host("step", tasks_.host_costs().step), kComputeStream);

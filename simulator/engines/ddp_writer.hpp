@@ -57,6 +57,7 @@ class DdpWriter {
   void drop_casts(const BlockInstance& block);
   void drop_casts_of_checkpointed();
   void drop_cast(ParameterSlots& slots);
+  void drop_gradients();
   void take_gradient(std::int32_t parameter, SlotIndex slot);
   void fill_bucket(std::int32_t parameter);
   void launch_full_buckets();
@@ -83,6 +84,7 @@ class DdpWriter {
   std::size_t next_bucket_ = 0;        // all before it are under way
   bool reduces_ = false;               // the last micro-step of a window
   bool backward_began_ = false;
+  bool drops_held_gradients_ = false;  // when the backward pass begins
 };
 
 }  // namespace zeroplan

@@ -1,6 +1,7 @@
 #include "simulator/engines/fsdp_writer.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "model/quantization.hpp"
 
@@ -182,7 +183,8 @@ Section FsdpWriter::write_micro_step(int micro_step) {
   writer_.set_label(-1);
   writer_.mark(Phase::forward);
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
-  if (micro_step == 0 && !by_parameter()) drop_gradients();
+  if (micro_step == 0 && !by_parameter() && !config_.gradients_held) drop_gradients();
+  drops_held_gradients_ = config_.gradients_held && micro_step == 0;
   graphs_.current().begin_micro_batch();
   ran_forward_ = false;
   if (beside_ && micro_step == 0) beside_->begin_step();
@@ -193,6 +195,7 @@ Section FsdpWriter::write_micro_step(int micro_step) {
   for (std::size_t i = 0; i < events.size(); ++i) {
     const FsdpEvent& event = events[i];
     if (event.backward) drop_gathered();
+    if (event.backward && std::exchange(drops_held_gradients_, false)) drop_gradients();
     switch (event.kind) {
       case FsdpEventKind::unshard:
         // fully_shard prefetches once the unit at hand is copied out (pre_backward).
@@ -456,7 +459,7 @@ Section FsdpWriter::write_optimizer_step(bool first) {
   } else {
     write_gpu_optimizer();
   }
-  if (by_parameter()) drop_gradients();  // by zero_grad()
+  if (by_parameter() && !config_.gradients_held) drop_gradients();  // by zero_grad()
   // The loop reads the loss before it goes on.
   writer_.host_wait_device();
   writer_.issue(tasks_.host("step", tasks_.host_costs().step), kComputeStream);

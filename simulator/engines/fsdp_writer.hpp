@@ -122,6 +122,7 @@ class FsdpWriter {
   std::vector<bool> buffer_held_;
   std::size_t next_pass_ = 0;
   bool backward_began_ = false;
+  bool drops_held_gradients_ = false;           // when the backward pass begins
   bool ran_forward_ = false;                    // and so have the passes of other models behind it
   std::vector<std::vector<Adapter>> adapters_;  // by block and module
   EventIndex adapter_ready_ = -1;

@@ -29,10 +29,10 @@ test("several nodes stand before the GPUs of one", () => {
 });
 
 test("every field of the form comes to the command line", () => {
-  const typed = { model: "10B", seq: "4k", batch: "64", mbs: "2", precision: "fp16", optimizer: "lion", attention: "flash",
+  const typed = { model: "10B", seq: "4k", batch: "64", mbs: "2", trainer: "dpo", precision: "fp16", optimizer: "lion", attention: "flash",
                   ckpt: "full", host: "512G", network: "100" };
   assert.deepEqual(commandOf(typed).words.slice(2), [
-    "--seq", "4k", "--global-batch", "64", "--mbs", "2", "--precision", "fp16", "--optimizer", "lion",
+    "--seq", "4k", "--global-batch", "64", "--mbs", "2", "--trainer", "dpo", "--precision", "fp16", "--optimizer", "lion",
     "--attention", "flash", "--ckpt", "full", "--host-memory", "512G", "--network", "100"]);
 });
 

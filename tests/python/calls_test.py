@@ -101,6 +101,19 @@ class Results(unittest.TestCase):
         self.assertIn("optimizer states", step._repr_html_())
         checked(zeroplan.lint({"zero_optimization": {"stge": 2}})._repr_html_())
 
+    def test_print_shows_the_tables_and_repr_one_line(self):
+        shown = str(self.fit).splitlines()
+        self.assertTrue(shown[0].startswith("fits: ZeRO-"))
+        self.assertEqual(len(self.fit.strategies) + 2, len(shown))
+        self.assertIn("ZeRO-3", shown[-1])
+        self.assertIn("GPU memory at the peak", str(self.fit.recommended.result))
+        self.assertIn("rejected-key", str(zeroplan.lint({"zero_optimization": {"stge": 2}})))
+        self.assertIn("nothing fits", str(self.none))
+        for result in (self.fit, self.fit.recommended, self.fit.recommended.result):
+            self.assertNotIn("\n", repr(result))
+            self.assertLess(len(repr(result)), 700)
+        self.assertIn("strategies=[", repr(self.fit))
+
     def test_names_from_files_are_no_markup(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "ds.json")

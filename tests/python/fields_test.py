@@ -54,11 +54,32 @@ def kind_of(hint):
     return None
 
 
+def holds(hint, value):
+    """Whether JSON's `value` is of the type that a field says: a list of texts is no text, though both have items."""
+    if value is None or hint is typing.Any:
+        return True  # what may be missing stands in the contract
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Union:
+        return any(holds(one, value) for one in inner if one is not type(None))
+    if origin is list:
+        return isinstance(value, list) and all(holds(inner[0], one) for one in value)
+    if origin is tuple:
+        return isinstance(value, list)
+    if origin is dict or dataclasses.is_dataclass(hint):
+        return isinstance(value, dict)
+    if hint is float:
+        return isinstance(value, (int, float))
+    if hint is int:
+        return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return isinstance(value, hint)
+
+
 class Seen:
-    """Members of documents that have no field, and fields that were in some document."""
+    """Members of documents that have no field or one of another type, and fields that were in some document."""
 
     def __init__(self):
         self.unknown = set()
+        self.other_type = set()
         self.known = set()
 
     def compare(self, kind, value, path):
@@ -77,6 +98,8 @@ class Seen:
                 self.unknown.add(f"{kind.__name__}: {path}/{name}")
                 continue
             self.known.add((kind.__name__, name))
+            if not holds(hints[name], member):
+                self.other_type.add(f"{kind.__name__}: {path}/{name}: {hints[name]}, {str(member)[:60]}")
             inner = kind_of(hints[name])
             if inner is not None:
                 self.compare(inner, member, f"{path}/{name}")
@@ -142,6 +165,7 @@ class Fields(unittest.TestCase):
         for kind, found in self.documents:
             seen.compare(kind, found, "")
         self.assertEqual([], sorted(seen.unknown))
+        self.assertEqual([], sorted(seen.other_type))
 
     def test_every_field_is_a_member_of_some_document(self):
         """A field that no document has is a wrong name, or one of a rehearsal that ran (docs/contract.md has these)."""

@@ -119,6 +119,11 @@ TEST_CASE("A run without an engine, of the Trainer and of FSDP2 say what they ar
   CHECK(text(trainer, "frontend") == "hf-trainer");
   CHECK(text(trainer, "precision") == "bf16");
   CHECK(text(trainer, "attention") == "flash");
+  const Json lightning = workload(fact("frontend", R"("lightning")") + fact("engine", R"("ddp")"));
+  CHECK(text(lightning, "frontend") == "native");
+  CHECK(lightning.find("gradients_held")->as_boolean());
+  CHECK_FALSE(lightning.find("outputs_held")->as_boolean());
+  CHECK(plain.find("gradients_held") == nullptr);
   const Json sharded =
       workload(fact("engine", R"("fsdp2")") + fact("lora", R"({"rank":8,"targets":["q_proj"]})"));
   CHECK(text(sharded, "engine") == "fsdp");
@@ -134,8 +139,9 @@ TEST_CASE("Weights in 16 bits without mixed precision have no others beside them
   const std::string half = fact("parameter_dtypes", R"(["bfloat16"])");
   CHECK(bf16(half).find("bf16_master_weights_and_grads")->as_boolean());
   CHECK(bf16(half).find("bf16_optimizer_states")->as_boolean());
-  CHECK(bf16(half + fact("mixed_precision", R"("bfloat16")"))
-            .find("bf16_master_weights_and_grads") == nullptr);
+  CHECK(
+      bf16(half + fact("mixed_precision", R"("bfloat16")")).find("bf16_master_weights_and_grads") ==
+      nullptr);
 }
 
 TEST_CASE("A run that is no scenario says what was not seen") {

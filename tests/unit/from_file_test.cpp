@@ -340,6 +340,41 @@ TEST_CASE("the command line counts over the file that it names") {
   CHECK(from::cluster_of(meaning.processes) == "1x4");
 }
 
+TEST_CASE("a value that is left to a variable is asked of the flags") {
+  if (!reads_yaml()) return;
+  Files files;
+  const std::string path = files.add("a.yaml",
+                                     "model_name_or_path: ${MODELS}/b\nfinetuning_type: full\n"
+                                     "per_device_train_batch_size: ${BATCH:-2}\nbf16: true\n");
+  const InputError error = refused(path);
+  CHECK(error.diagnostics().front().got == "\"${BATCH:-2}\"");
+  CHECK(error.diagnostics().front().hint ==
+        "a variable that is not set here: say --micro-batch-size");
+  const from::Meaning meaning = from::read_from(path, {{ScenarioKey::micro_batch_size, "4"}});
+  CHECK(said(meaning, ScenarioKey::micro_batch_size) == "4");
+  for (const from::ReadLine& line : meaning.read) {
+    if (line.line == 3) CHECK(line.taken == "--micro-batch-size 4");
+  }
+}
+
+TEST_CASE("a script with the line ends of Windows reads as any other") {
+  Files files;
+  const std::string unix_lines =
+      "export OMP_NUM_THREADS=8\ntorchrun --nproc_per_node 8 train.py \\\n"
+      "  --model_name_or_path a/b --bf16 True \\\n  --max_seq_length 4096\n";
+  std::string windows_lines;
+  for (const char c : unix_lines) windows_lines += c == '\n' ? "\r\n" : std::string(1, c);
+  const from::Meaning expected = from::read_from(files.add("unix.sh", unix_lines));
+  const from::Meaning meaning = from::read_from(files.add("windows.sh", windows_lines));
+  for (const ScenarioKey key : {ScenarioKey::model,
+                                ScenarioKey::sequence_length,
+                                ScenarioKey::precision,
+                                ScenarioKey::omp_num_threads}) {
+    CHECK_FALSE(said(expected, key).empty());
+    CHECK(said(meaning, key) == said(expected, key));
+  }
+}
+
 TEST_CASE("a loop of DeepSpeed's own keeps the batch of its ds_config") {
   Files files;
   const from::Meaning meaning = from::read_from(files.add(

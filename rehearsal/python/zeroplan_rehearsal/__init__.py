@@ -29,6 +29,8 @@ def begin():
     imports.after("torch.nn.parallel.distributed", _ddp)
     imports.after("torch.distributed.fsdp", _fsdp)
     imports.after("peft.peft_model", _peft)
+    for package in ("lightning.pytorch", "pytorch_lightning"):
+        imports.after(package + ".loops.optimization.automatic", _lightning)
 
 
 def _torch(torch):
@@ -102,6 +104,12 @@ def _fsdp(module):
     from . import facts
 
     facts.watch_fsdp(module)
+
+
+def _lightning(module):
+    from . import facts
+
+    facts.watch_lightning(module)
 
 
 def _peft(module):

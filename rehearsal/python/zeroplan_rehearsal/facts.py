@@ -161,6 +161,18 @@ def watch_trainer(trainer):
     _watch_constructor(trainer, note)
 
 
+def watch_lightning(module):
+    """Automatic optimization: zero_grad() between forward and backward, and training_step() returns the loss alone."""
+    original = module.Closure.closure
+
+    @functools.wraps(original)
+    def closure(self, *args, **kwargs):
+        once("frontend", "lightning")
+        return original(self, *args, **kwargs)
+
+    module.Closure.closure = closure
+
+
 def watch_peft(module):
     def note(model, args, kwargs):
         config = kwargs.get("peft_config", args[1] if len(args) > 1 else None)
