@@ -104,7 +104,7 @@ class Watched(unittest.TestCase):
 
     def test_lightning_misfit(self):
         found, log = self.lightning(
-            "--strategy", "ddp", "--layers", "24", "--hidden", "4096", "--on-misfit", "raise", gpu="RTX-4090"
+            "--strategy", "ddp", "--layers", "24", "--hidden", "2048", "--on-misfit", "raise", gpu="T4-16G"
         )
         self.assertFalse(found.ran)
         self.assertIn("DOES NOT FIT", log)
