@@ -162,15 +162,18 @@ def watch_trainer(trainer):
 
 
 def watch_lightning(module):
-    """Automatic optimization: zero_grad() between forward and backward, and training_step() returns the loss alone."""
-    original = module.Closure.closure
+    """Automatic optimization: zero_grad() between forward and backward, and training_step() returns the loss alone. All of
+    a step's last micro-batch runs within the optimizer's step(), so Lightning is asked how many there are."""
+    loop = module._AutomaticOptimization
+    original = loop.run
 
     @functools.wraps(original)
-    def closure(self, *args, **kwargs):
+    def run(self, *args, **kwargs):
         once("frontend", "lightning")
+        once("gradient_accumulation_steps", int(self.trainer.accumulate_grad_batches))
         return original(self, *args, **kwargs)
 
-    module.Closure.closure = closure
+    loop.run = run
 
 
 def watch_peft(module):
