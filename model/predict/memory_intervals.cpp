@@ -23,10 +23,10 @@ bool has_torch_allocator(const Plan& plan) {
 
 bool plays_every_request(const Plan& plan) {
   const Workload& workload = plan.workload;
-  // Published runs of adapters under FSDP kept 29 % beside the predicted peak, and nobody knows
+  // Published runs of adapters under FSDP1 kept 29 % beside the predicted peak, and nobody knows
   // why.
-  const bool adapters_sharded =
-      workload.engine == TrainingEngine::fsdp && workload.method != Method::full;
+  const bool adapters_sharded = workload.engine == TrainingEngine::fsdp &&
+                                workload.fsdp_version == 1 && workload.method != Method::full;
   return has_torch_allocator(plan) && workload.implementation == Implementation::hf &&
          !adapters_sharded && plan.stages.empty();
 }

@@ -199,7 +199,8 @@ class Run:
         for _ in range(self.steps):
             for i in range(self.micro_batches):
                 given = self.inputs()
-                waits = i + 1 < self.micro_batches and hasattr(model, "no_sync")
+                # FSDP reduces in every micro-step, as loops of one's own usually let it.
+                waits = i + 1 < self.micro_batches and self.engine == "ddp" and hasattr(model, "no_sync")
                 with model.no_sync() if waits else contextlib.nullcontext():
                     with torch.autocast("cuda", dtype=self.dtype) if mixes else contextlib.nullcontext():
                         out = model(**given)
