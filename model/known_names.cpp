@@ -41,7 +41,7 @@ constexpr std::array kModels = {
                "the router and expert kernels of this family are not modelled"},
     KnownNames{"whisper|clip|stablediffusion|sdxl|flux|wav2vec",
                "only language models are modelled"},
-    KnownNames{"internlm2|internlm3|commandrplus|commanda|stablelm|codegen|olmo3|"
+    KnownNames{"internlm3|commandrplus|commanda|stablelm|codegen|olmo3|"
                "nemotron|exaone|"
                "minicpm|solar|orion",
                "no config.json of it is built in: give the path of its own"},

@@ -13,7 +13,13 @@ constexpr std::array<std::string_view, 3> kKinds = {"dpo", "kto", "grpo"};
 
 std::string kind_of(const Setting& setting) {
   std::string text = text_of(setting.value);
-  if (setting.name == "script") text = std::filesystem::path(text).stem().string();
+  // A file, or the module that TRL's command starts: dpo.py, trl.scripts.dpo.
+  constexpr std::string_view kModules = "trl.scripts.";
+  if (text.starts_with(kModules)) {
+    text = text.substr(kModules.size());
+  } else if (setting.name == "script") {
+    text = std::filesystem::path(text).stem().string();
+  }
   for (const std::string_view kind : kKinds) {
     if (text == kind) return text;
   }

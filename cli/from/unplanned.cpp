@@ -58,7 +58,7 @@ constexpr std::string_view kNothing =
     "logging_first_step|report_to|run_name|learning_rate|lr|lr_scheduler|lr_scheduler_type|"
     "warmup_ratio|warmup_steps|weight_decay|adam_beta1|adam_beta2|adam_epsilon|max_grad_norm|"
     "num_train_epochs|num_epochs|max_steps|max_samples|seed|data_seed|dataset|dataset_dir|datasets|"
-    "dataset_name|dataset_config|dataset_path|dataset_prepared_path|dataset_num_proc|"
+    "reward_funcs|dataset_name|dataset_config|dataset_path|dataset_prepared_path|dataset_num_proc|"
     "dataset_text_field|dataset_train_split|dataset_test_split|data_path|train_file|"
     "validation_file|eval_data_path|eval_dataset|val_size|val_set_size|template|chat_template|"
     "chat_template_path|prompt_template|special_tokens|tokens|tokenizer_type|tokenizer_name|model_"

@@ -103,8 +103,37 @@ def model_settings(arguments, scenario):
     return config, settings
 
 
-def build_model(arguments, scenario, model_class):
-    """The model on its class's rules; under an active ZeRO-3 configuration it is born partitioned."""
+def trainer_choices(arguments, scenario):
+    """What TrainingArguments, and the classes made of it, are told."""
+    workload = scenario["workload"]
+    deepspeed = engine_of(workload) == "deepspeed"
+    mixes = mixes_precision(scenario)
+    choices = {"deepspeed": str(HERE / "ds_config.json")} if deepspeed else {}
+    # Where nobody names Adam the Trainer takes torch's, fused from some releases on; so does the plan.
+    named = scenario.get("ds_config", {}).get("optimizer")
+    if not deepspeed or (not named and workload["optimizer"] not in ("adamw", "adam")):
+        choices["optim"] = OPTIMIZERS[workload["optimizer"]]
+    return dict(
+        choices,
+        output_dir=arguments.output,
+        per_device_train_batch_size=workload["micro_batch_size"],
+        gradient_accumulation_steps=workload["gradient_accumulation_steps"],
+        bf16=mixes and workload["precision"] == "bf16",
+        fp16=mixes and workload["precision"] == "fp16",
+        gradient_checkpointing=workload["activation_checkpointing"] != "none",
+        gradient_checkpointing_kwargs=checkpointing_of(workload),
+        learning_rate=arguments.learning_rate,
+        max_steps=arguments.steps,
+        save_strategy="no",
+        logging_steps=1,
+        seed=arguments.seed,
+        report_to=[],
+    )
+
+
+def build_model(arguments, scenario, model_class, adapters=True):
+    """The model on its class's rules; under an active ZeRO-3 configuration it is born partitioned. Without `adapters`
+    somebody else adds them."""
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
     workload = scenario["workload"]
@@ -123,7 +152,7 @@ def build_model(arguments, scenario, model_class):
     model.config.use_cache = bool(workload.get("use_cache")) and workload["activation_checkpointing"] == "none"
     if workload["activation_checkpointing"] != "none":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=checkpointing_of(workload))
-    return with_adapters(model, workload)
+    return with_adapters(model, workload) if adapters else model
 
 
 def checkpointing_of(workload):
@@ -164,20 +193,30 @@ def tile_feed_forward(model):
         kind.forward = forward
 
 
-def with_adapters(model, workload):
+def adapters_of(model, workload):
+    """peft's settings; None where all weights are trained."""
     method = workload.get("method", "full")
     if method == "full":
-        return model
+        return None
     if "lora" not in method:
         raise SystemExit(f"these scripts train method full or lora, the scenario has {method}")
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig
 
     lora = method["lora"]
+    kind = "SEQ_2_SEQ_LM" if getattr(model.config, "is_encoder_decoder", False) else "CAUSAL_LM"
+    return LoraConfig(r=lora.get("rank", 8), lora_dropout=lora.get("dropout", 0.0),
+                      target_modules=lora.get("targets") or None, task_type=kind)
+
+
+def with_adapters(model, workload):
+    settings = adapters_of(model, workload)
+    if settings is None:
+        return model
+    from peft import get_peft_model
+
+    lora = workload["method"]["lora"]
     if workload["activation_checkpointing"] != "none":
         model.enable_input_require_grads()
-    kind = "SEQ_2_SEQ_LM" if getattr(model.config, "is_encoder_decoder", False) else "CAUSAL_LM"
-    settings = LoraConfig(r=lora.get("rank", 8), lora_dropout=lora.get("dropout", 0.0),
-                          target_modules=lora.get("targets") or None, task_type=kind)
     # DeepSpeed casts adapters as its release does; elsewhere peft from 0.12 on makes them fp32 unless it is told not to.
     told = "autocast_adapter_dtype" in inspect.signature(get_peft_model).parameters
     casts = {"autocast_adapter_dtype": lora.get("dtype") == "fp32"} if told and engine_of(workload) != "deepspeed" else {}

@@ -29,7 +29,7 @@ def used_on_card():
 def software():
     """What really ran, for the scenario's `software`."""
     found = {"torch": torch.__version__}
-    for name in ("deepspeed", "transformers"):
+    for name in ("deepspeed", "transformers", "trl"):
         try:
             found[name] = __import__(name).__version__
         except ImportError:
@@ -43,6 +43,20 @@ def relative_deviation(seconds):
         return None
     low, median, high = statistics.quantiles(seconds, n=4)
     return min(1.0, (high - low) / 1.349 * 1.2533 / len(seconds) ** 0.5 / median)
+
+
+def timer(recorder):
+    """The Trainer's callback that calls it."""
+    from transformers import TrainerCallback
+
+    class Timer(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            recorder.step_begins()
+
+        def on_step_end(self, args, state, control, **kwargs):
+            recorder.step_ends()
+
+    return Timer()
 
 
 class Recorder:

@@ -88,6 +88,7 @@ constexpr std::array kFamilies = {
     Family{"gptj", "GPTJConfig", true, build_gptj, ""},
     Family{"granite", "GraniteConfig", true, build_llama_like, ""},
     Family{"internlm", "InternLMConfig", true, build_llama_like, ""},
+    Family{"internlm2", "InternLM2Config", true, build_llama_like, ""},
     Family{"internvl_chat",
            "InternVLChatConfig",
            false,

@@ -29,6 +29,7 @@ void write_gated_mlp(ModelBuilder& builder, const GatedMlp& mlp) {
 
 constexpr std::array<std::string_view, 3> kGateUpDown = {"gate_proj", "up_proj", "down_proj"};
 constexpr std::array<std::string_view, 3> kGateDownUp = {"gate_proj", "down_proj", "up_proj"};
+constexpr std::array<std::string_view, 3> kInternLm2Order = {"w1", "w3", "w2"};
 constexpr std::array<std::string_view, 3> kMixtralOrder = {"w1", "w2", "w3"};
 
 std::string norm_class(const LlamaTraits& traits) {
@@ -108,7 +109,7 @@ void write_attention(ModelBuilder& builder, const LlamaLike& llama) {
   const AttentionSizes& sizes = llama.attention;
   const std::int64_t queries = sizes.heads * sizes.head_dim;
   const std::int64_t keys = sizes.kv_heads * sizes.head_dim;
-  const auto scope = builder.in("self_attn", attention_class(llama));
+  const auto scope = builder.in(traits.names.attention, attention_class(llama));
   switch (traits.projections) {
     case Projections::separate:
     case Projections::separate_gate_down_up:
@@ -127,6 +128,10 @@ void write_attention(ModelBuilder& builder, const LlamaLike& llama) {
       builder.linear("o_proj", queries, sizes.hidden, false);
       builder.linear("qkv_proj", sizes.hidden, queries + 2 * keys, false);
       break;
+    case Projections::wqkv:
+      builder.linear("wqkv", sizes.hidden, queries + 2 * keys, llama.qkv_bias);
+      builder.linear("wo", queries, sizes.hidden, llama.output_bias);
+      break;
   }
   write_head_norm(builder, llama, "q_norm", sizes.heads);
   write_head_norm(builder, llama, "k_norm", sizes.kv_heads);
@@ -139,7 +144,7 @@ void write_attention(ModelBuilder& builder, const LlamaLike& llama) {
 void write_dense_mlp(ModelBuilder& builder, const LlamaLike& llama) {
   const LlamaTraits& traits = *llama.traits;
   const std::int64_t hidden = llama.attention.hidden;
-  const auto scope = builder.in("mlp", mlp_class(traits));
+  const auto scope = builder.in(traits.names.mlp, mlp_class(traits));
   if (traits.projections == Projections::separate_two) {
     builder.linear("c_fc", hidden, llama.intermediate, llama.mlp_bias);
     builder.linear("c_proj", llama.intermediate, hidden, llama.mlp_bias);
@@ -153,7 +158,9 @@ void write_dense_mlp(ModelBuilder& builder, const LlamaLike& llama) {
     builder.leaf("activation_fn", llama.activation.class_name);
     return;
   }
-  const auto& order = traits.projections == Projections::separate ? kGateUpDown : kGateDownUp;
+  const auto& order = traits.projections == Projections::separate ? kGateUpDown
+                      : traits.projections == Projections::wqkv   ? kInternLm2Order
+                                                                  : kGateDownUp;
   write_gated_mlp(builder,
                   {mlp_class(traits),
                    order,
@@ -312,12 +319,12 @@ bool dense_layers_come_first(const LlamaLike& llama) {
 
 void write_language_head(ModelBuilder& builder, const LlamaLike& llama, int embedding) {
   if (llama.tied) {
-    builder.tied_linear("lm_head", embedding);
+    builder.tied_linear(llama.traits->names.head, embedding);
     return;
   }
   // Baichuan2 normalizes the rows of the output matrix; Baichuan 1 (64000 tokens) does not.
   const bool normalized = llama.traits->classes == "Baichuan" && llama.vocabulary == 125696;
-  builder.linear("lm_head",
+  builder.linear(llama.traits->names.head,
                  llama.attention.hidden,
                  llama.vocabulary,
                  false,
@@ -354,8 +361,8 @@ void write_model(ModelBuilder& builder,
 
 int write_llama_trunk(ModelBuilder& builder, const LlamaLike& llama) {
   const LlamaTraits& traits = *llama.traits;
-  const int embedding =
-      builder.embedding("embed_tokens", llama.vocabulary, llama.attention.hidden, traits.embedding);
+  const int embedding = builder.embedding(
+      traits.names.embedding, llama.vocabulary, llama.attention.hidden, traits.embedding);
   {
     const auto list = builder.in("layers", "ModuleList");
     for (std::size_t layer = 0; layer < llama.sparse.size(); ++layer) {

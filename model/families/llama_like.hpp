@@ -17,7 +17,7 @@ enum class AttentionBias {
   by_attention_bias,  // q, k, v, o where attention_bias is true (llama)
   query_key_value,    // q, k, v always (qwen2)
   by_qkv_bias,        // q, k, v unless qkv_bias is false (qwen2_moe)
-  by_bias,            // q, k, v, o unless bias is false (internlm)
+  by_bias,            // q, k, v, o unless bias is false (internlm, internlm2)
   by_use_bias,        // q, k, v, o and the feed-forward unless use_bias is false (starcoder2)
   not_output          // q, k, v unless attention_bias is false, o never (glm4)
 };
@@ -29,7 +29,8 @@ enum class Projections {
   w_pack,                 // W_pack (q, k, v), o_proj; gate_proj, down_proj, up_proj (baichuan)
   fused,                  // o_proj, qkv_proj; gate_up_proj, down_proj (phi3)
   separate_gate_up,       // q_proj, k_proj, v_proj, o_proj; gate_up_proj, down_proj (glm4)
-  separate_two            // q_proj, k_proj, v_proj, o_proj; c_fc, c_proj (starcoder2)
+  separate_two,           // q_proj, k_proj, v_proj, o_proj; c_fc, c_proj (starcoder2)
+  wqkv                    // wqkv, wo; w1, w3, w2 (internlm2)
 };
 
 // Which code a norm runs: RMSNorm as LLaMA, Gemma or OLMo 2 write it, nn.LayerNorm, a LayerNorm in
@@ -43,6 +44,14 @@ struct LayerNorms {
   std::string_view before_mlp = "post_attention_layernorm";
   std::string_view after_mlp = "";
   bool after_registered_last = false;  // behind the two others (glm4)
+};
+
+// Names of a layer's branches, and of the two ends of the model.
+struct LayerNames {
+  std::string_view attention = "self_attn";
+  std::string_view mlp = "mlp";
+  std::string_view embedding = "embed_tokens";
+  std::string_view head = "lm_head";
 };
 
 // What q_norm and k_norm normalize.
@@ -88,6 +97,7 @@ struct LlamaTraits {
   ExpertStyle experts = ExpertStyle::none;
   NormCode norm = NormCode::llama;
   LayerNorms norms = {};
+  LayerNames names = {};
   LayerTurns turns = LayerTurns::none;
   std::int64_t pattern = 0;                   // of layers that take turns, default of the class
   double rotated_share = 1.0;                 // default of partial_rotary_factor

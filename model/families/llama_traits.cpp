@@ -7,8 +7,9 @@ namespace zeroplan::families {
 
 namespace {
 
-// Sources: transformers 4.51.3 models/*/configuration_*.py; internlm and baichuan:
-// configuration_internlm.py and configuration_baichuan.py of internlm/internlm-7b and
+// Sources: transformers 4.51.3 models/*/configuration_*.py; internlm, internlm2 and baichuan:
+// configuration_internlm.py, configuration_internlm2.py and configuration_baichuan.py of
+// internlm/internlm-7b, internlm/internlm2-7b and
 // baichuan-inc/Baichuan2-7B-Base.
 constexpr std::array<LlamaTraits, 9> kTraits = {{
     {.model_type = "llama", .classes = "Llama", .bias = AttentionBias::by_attention_bias},
@@ -241,7 +242,7 @@ constexpr std::array<LlamaTraits, 10> kDecoderTraits = {{
      .implementation = "decoder"},
 }};
 
-constexpr std::array<LlamaTraits, 2> kRemoteTraits = {{
+constexpr std::array<LlamaTraits, 3> kRemoteTraits = {{
     {.model_type = "internlm",
      .classes = "InternLM",
      .vocabulary = 103168,
@@ -249,6 +250,19 @@ constexpr std::array<LlamaTraits, 2> kRemoteTraits = {{
      .projections = Projections::separate_gate_down_up,
      .rotary_in_attention = true,
      .rotary_in_model = false},
+    {.model_type = "internlm2",
+     .classes = "InternLM2",
+     .vocabulary = 103168,
+     .bias = AttentionBias::by_bias,
+     .projections = Projections::wqkv,
+     .rotary_in_attention = true,
+     .rotary_in_model = false,
+     .norms = {.before_attention = "attention_norm", .before_mlp = "ffn_norm"},
+     .names = {.attention = "attention",
+               .mlp = "feed_forward",
+               .embedding = "tok_embeddings",
+               .head = "output"},
+     .implementation = "internlm2"},
     {.model_type = "baichuan",
      .classes = "Baichuan",
      .vocabulary = 125696,

@@ -133,6 +133,7 @@ std::int32_t Tape::add_operation(const Launch& launch) {
   operation.kind = launch.kind;
   operation.traffic = launch.traffic;
   operation.kernels = launch.kernels;
+  operation.by_cublas = launch.by_cublas;
   operation.module = module_stack_.empty() ? -1 : module_stack_.back();
   block_.operations.push_back(operation);
   return index;

@@ -229,6 +229,7 @@ class Tape {
     OpKind kind = OpKind::pointwise;
     Bytes traffic = Bytes::zero();
     std::int32_t kernels = 1;
+    bool by_cublas = false;  // Operation::by_cublas
   };
   void launch(const Launch& launch);
   void launch(const Launch& launch, const MatrixProduct& product);

@@ -106,6 +106,8 @@ struct Operation {
   std::int32_t kernels = 0;  // CUDA kernels launched
   std::int32_t shape = -1;   // index into Block::products or Block::attentions
   std::int32_t module = -1;  // index into Block::modules of the innermost module running it
+  // cuBLAS runs it and wants its workspace, though it is no OpKind::matmul: a product of rank one.
+  bool by_cublas = false;
 };
 
 // A block of GPU memory: what views share.

@@ -7,6 +7,7 @@ namespace zeroplan::hf {
 
 // Each throws InputError where a member of the family is not modelled.
 void build_llama(GraphAssembler& assembler, const Context& context);
+void build_internlm2(GraphAssembler& assembler, const Context& context);
 void build_gpt2(GraphAssembler& assembler, const Context& context);
 void build_gpt_neox(GraphAssembler& assembler, const Context& context);
 void build_gpt_oss(GraphAssembler& assembler, const Context& context);

@@ -238,7 +238,6 @@ Tensor scored_rows(Tape& t, const Tensor& hidden, std::int64_t scored) {
 // Products of one tile of N x V: forward one; backward the tile again and two for its gradients,
 // which are added up in fp32.
 void launch_tiles(Tape& t,
-                  const Tensor& tile,
                   std::int64_t tokens,
                   std::int64_t hidden,
                   std::int64_t vocabulary,
@@ -250,7 +249,8 @@ void launch_tiles(Tape& t,
       const std::int64_t n = std::min(kTileWords, vocabulary - word);
       const Bytes operands = Bytes::of((m * hidden + n * hidden) * width(dtype));
       const auto product = [&](std::int64_t a, std::int64_t b, std::int64_t k) {
-        t.launch({.name = "mm", .kind = OpKind::matmul, .traffic = operands + tile.bytes()},
+        const Bytes logits = Bytes::of(m * n * width(dtype));
+        t.launch({.name = "mm", .kind = OpKind::matmul, .traffic = operands + logits},
                  MatrixProduct{1, a, b, k, dtype});
       };
       product(m, n, hidden);
@@ -268,28 +268,33 @@ void launch_tiles(Tape& t,
 struct TileCasts {
   Tensor hidden, weight;
 };
-TileCasts cast_tiles(Tape& t, const Shape& tile, std::int64_t h, DType stored, DType dtype) {
+TileCasts cast_tiles(Tape& t,
+                     const Shape& tile,
+                     std::int64_t h,
+                     std::int64_t vocabulary,
+                     DType stored,
+                     DType dtype) {
   TileCasts casts;
   if (stored == dtype) return casts;
   casts.hidden = t.empty(Shape{tile.size(0), h}, dtype);
-  casts.weight = t.empty(Shape{tile.size(1), h}, dtype);
+  casts.weight = t.empty(Shape{std::min(vocabulary, tile.size(1)), h}, dtype);
   t.launch({.name = "_to_copy", .kind = OpKind::copy, .traffic = casts.weight.bytes() * 3});
   return casts;
 }
 
-// ChunkedLogProbFunction.
+// ChunkedLogProbFunction. Its tile has all columns, however small the vocabulary is (mm_buf).
 Tensor scores_of_tiles(Tape& t, const Context& c, const Tensor& hidden, const Tensor& weight) {
   const std::int64_t n = hidden.size(0), h = hidden.size(1), v = weight.size(0);
   const DType dtype = c.compute_dtype();
-  const Shape tile_shape{std::min(n, kTileTokens), std::min(v, kTileWords)};
+  const Shape tile_shape{std::min(n, kTileTokens), kTileWords};
   const bool trains = t.trains({&hidden, &weight});
   std::vector<Tensor> sums;
   for (int i = 0; i < 7; ++i) sums.push_back(t.empty(Shape{n}, DType::fp32));
   t.launch({.name = "zeros", .kind = OpKind::fill, .traffic = sums[0].bytes() * 7, .kernels = 7});
   {
     const Tensor tile = t.empty(tile_shape, dtype);
-    const TileCasts casts = cast_tiles(t, tile_shape, h, weight.dtype(), dtype);
-    launch_tiles(t, tile, n, h, v, false, dtype);
+    const TileCasts casts = cast_tiles(t, tile_shape, h, v, weight.dtype(), dtype);
+    launch_tiles(t, n, h, v, false, dtype);
   }
   Tensor out = t.empty(Shape{n}, DType::fp32);
   const Tensor log_sums = t.empty(Shape{n}, DType::fp32);
@@ -311,8 +316,8 @@ Tensor scores_of_tiles(Tape& t, const Context& c, const Tensor& hidden, const Te
           weight_sum = b.tape.empty(Shape{v, h}, DType::fp32, MemoryCategory::gradients);
         }
         const Tensor tile = b.tape.empty(tile_shape, dtype);
-        const TileCasts casts = cast_tiles(b.tape, tile_shape, h, weight_dtype, dtype);
-        launch_tiles(b.tape, tile, n, h, v, true, dtype);
+        const TileCasts casts = cast_tiles(b.tape, tile_shape, h, v, weight_dtype, dtype);
+        launch_tiles(b.tape, n, h, v, true, dtype);
         if (b.needs(0)) b.give(0, aten::to(b.tape, hidden_sum, saved.dtype()));
         if (b.needs(1)) b.give(1, aten::to(b.tape, weight_sum, weight_dtype));
       });

@@ -23,6 +23,7 @@ struct Family {
 constexpr std::array kFamilies = {
     Family{"llama", hf::build_llama, false, embedded::build_llama},
     Family{"decoder", hf::build_decoder},
+    Family{"internlm2", hf::build_internlm2},
     Family{"gpt2", hf::build_gpt2, false, embedded::build_gpt2},
     Family{"gpt_neox", hf::build_gpt_neox},
     Family{"gpt_oss", hf::build_gpt_oss},

@@ -52,4 +52,8 @@ struct BesideModels {
   std::vector<InferencePass> passes;  // in their order
 };
 
+// Where a model beside the trained one is held when nobody says it: as TRL prepares it for the
+// trained model's engine.
+Placement usual_placement(const Plan& policy);
+
 }  // namespace zeroplan

@@ -118,16 +118,6 @@ Plan without_gradients(const Plan& policy) {
   return plan;
 }
 
-Placement usual_placement(const Plan& policy) {
-  if (runs_deepspeed(policy.workload)) {
-    if (policy.engine.stage < 3) return Placement::replicated;
-    const bool offloads = policy.engine.offload_parameter.device != OffloadDevice::none;
-    return offloads ? Placement::cpu : Placement::sharded;
-  }
-  return policy.workload.engine == TrainingEngine::fsdp ? Placement::sharded
-                                                        : Placement::replicated;
-}
-
 // Whether an engine of DeepSpeed, FSDP or none can hold weights like this.
 void check_placement(Resolver& r, const SaidModel& said, Placement placement) {
   const Origin at{said.origin.file, said.origin.pointer + "/placement"};
@@ -258,6 +248,16 @@ void say(Resolver& r, const BesideModel& beside) {
 }
 
 }  // namespace
+
+Placement usual_placement(const Plan& policy) {
+  if (runs_deepspeed(policy.workload)) {
+    if (policy.engine.stage < 3) return Placement::replicated;
+    const bool offloads = policy.engine.offload_parameter.device != OffloadDevice::none;
+    return offloads ? Placement::cpu : Placement::sharded;
+  }
+  return policy.workload.engine == TrainingEngine::fsdp ? Placement::sharded
+                                                        : Placement::replicated;
+}
 
 void resolve_beside(Resolver& r, const std::shared_ptr<const Model>& base) {
   std::vector<SaidModel> said = read_models(r);

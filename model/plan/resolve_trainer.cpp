@@ -164,6 +164,20 @@ void take_trl(Resolver& r, TrainerCode code) {
   software.trl = parsed.value_or(usual);
 }
 
+// What no rehearsal and no card has shown yet (docs/model.md, [B4]).
+void say_unmeasured(Resolver& r, GenerationBy by) {
+  r.assume("generation: its seconds are not part of the step");
+  if (by == GenerationBy::colocated) {
+    r.assume(
+        "vLLM takes the share of the GPU that it is told (vllm_gpu_memory_utilization): by its "
+        "rule, not measured; what it keeps while it sleeps, its context and CUDA graphs are left "
+        "out");
+  }
+  if (by == GenerationBy::server) {
+    r.assume("vLLM's server runs on other GPUs, which are not counted");
+  }
+}
+
 void check_trainer(Resolver& r, TrainerKind kind) {
   const Workload& workload = r.plan.workload;
   const std::string trainer(name(kTrainerKindNames, kind));
@@ -229,6 +243,7 @@ void resolve_trainer(Resolver& r) {
     }
   }
   take_trl(r, trainer.code);
+  if (trainer.generates()) say_unmeasured(r, trainer.generation.by);
   r.plan.trainer = std::make_shared<const TrainerSettings>(trainer);
 }
 

@@ -1,5 +1,6 @@
 #include "model/predict/module_walk.hpp"
 
+#include "model/plan/trainer.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan {
@@ -11,10 +12,34 @@ bool is_called(const Module& module) {
          module.type != "ParameterList";
 }
 
+// Does the class read its head's weight and never call the module? TRL's fused heads
+// (trainer/utils.py add_fused_lm_head).
+bool reads_head_itself(const Plan& plan) {
+  return plan.trainer != nullptr && plan.trainer->code == TrainerCode::trl &&
+         plan.trainer->scores_tokens() && plan.software.trl_acts(ReleaseRule::trl_scores_in_chunks);
+}
+
+// A weight that a module reads and does not own is external to it: from the next pass on it is
+// gathered when that module, here the whole model, begins, and stays until its pass is over
+// (parameter_offload.py ZeROOrderedDict.__getitem__: register_external_parameter).
+void make_head_external(const Model& model, FetchModel& fetched) {
+  std::vector<ParameterIndex>& whole = fetched.modules.front().parameters;
+  for (std::size_t m = 1; m < model.modules.size(); ++m) {
+    if (model.modules[m].parent != 0 || model.modules[m].type != "Linear") continue;
+    std::vector<ParameterIndex>& own = fetched.modules[m].parameters;
+    whole.insert(whole.end(), own.begin(), own.end());
+    own.clear();
+  }
+}
+
 }  // namespace
 
 FetchModel fetch_model(const Plan& plan) {
-  return make_fetch_model(*plan.model, plan.engine_parameters, plan.engine);
+  FetchModel fetched = make_fetch_model(*plan.model, plan.engine_parameters, plan.engine);
+  if (reads_head_itself(plan) && !fetched.modules.empty()) {
+    make_head_external(*plan.model, fetched);
+  }
+  return fetched;
 }
 
 bool misses_ends_of_recomputed(const EngineConfig& config) {

@@ -1,5 +1,6 @@
 #include "simulator/engines/beside_writer.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "model/plan/trainer.hpp"
@@ -46,6 +47,13 @@ void BesideWriter::hold_weights() {
   const Bytes share = server ? server_share(policy_) : Bytes::zero();
   if (share == Bytes::zero()) return;
   writer_.allocate(writer_.new_slot(), share, MemoryCategory::parameters, kComputeStream);
+}
+
+bool BesideWriter::records() const {
+  return std::any_of(runners_.begin(), runners_.end(), [](const auto& runner) {
+    return runner->weights && runner->plan->engine.stage == 3 &&
+           runs_deepspeed(runner->plan->workload);
+  });
 }
 
 void BesideWriter::begin_step() {

@@ -25,6 +25,8 @@ class BesideWriter {
 
   // Weights that are on the GPU from the start, and what a server beside them keeps.
   void hold_weights();
+  // Whether one of them is sharded by ZeRO-3, whose coordinator records its first pass.
+  bool records() const;
   // What generates for the step that begins, and goes again.
   void begin_step();
   // A server that sleeps wakes in the steps before: its allocator is its own, so that what waking

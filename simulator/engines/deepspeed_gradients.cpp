@@ -19,7 +19,7 @@ void DeepSpeedWriter::take_gradients_of_leaf() {
 }
 
 void DeepSpeedWriter::take_gradient(std::int32_t parameter, SlotIndex slot) {
-  release_saved_weight(parameter);  // its node has run
+  if (fetches_) fetches_->release_saved_weight(parameter);  // its node has run
   const bool waits = !leaf_of_.empty() && leaf_of_[static_cast<std::size_t>(parameter)] >= 0;
   if (!waits) {
     reduce_gradient(parameter, slot);

@@ -39,9 +39,17 @@ void DeepSpeedWriter::release_all(const std::vector<SlotIndex>& slots) {
   for (const SlotIndex slot : slots) writer_.release(slot);
 }
 
-// The module's trained weights come tensor by tensor (nn.Module.to): a slot for each, by group.
+// The module's weights come tensor by tensor in their order (nn.Module.to). What is frozen stays
+// where it is; of what is trained a slot for each, by group.
 std::vector<std::vector<SlotIndex>> DeepSpeedWriter::load_apart() {
   std::vector<std::vector<SlotIndex>> apart;
+  std::vector<int> frozen(plan_.engine_parameters.size(), -1);  // by parameter: its buffer
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].name != BufferName::module_parameters || !is_made_at_start(buffers_[i])) {
+      continue;
+    }
+    frozen[static_cast<std::size_t>(buffers_[i].index)] = static_cast<int>(i);
+  }
   const std::vector<RegisteredBuffer>& registered = work_.graph.registered;
   auto buffer = registered.begin();
   Bytes elsewhere = work_.graph.buffers;
@@ -51,6 +59,8 @@ std::vector<std::vector<SlotIndex>> DeepSpeedWriter::load_apart() {
       const auto group = static_cast<std::size_t>(parameter.group);
       if (apart.size() <= group) apart.resize(group + 1);
       apart[group].push_back(hold(parameter.numel * config_.model_dtype, kParameters));
+    } else if (frozen[p] >= 0) {
+      allocate_buffer(static_cast<std::size_t>(frozen[p]));
     }
     for (; buffer != registered.end() && buffer->behind == static_cast<int>(p); ++buffer) {
       hold(buffer->bytes, kParameters);
@@ -233,7 +243,7 @@ void DeepSpeedWriter::write_other_initialisation(bool zero3) {
   hold_kept(work_.graph.buffers);
   if (zero3) write_partitioned();
   allocate_buffers(BufferLifetime::resident);
-  make_secondary_partitions();
+  if (fetches_) fetches_->make_secondary_partitions(buffers_);
   if (zero3) {
     gather_for_hooks();
     return;

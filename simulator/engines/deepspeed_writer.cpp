@@ -97,28 +97,15 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan,
     nvme_.read = writer_.add_stream("NVMe read");
     nvme_.written = writer_.add_stream("NVMe write");
   }
+  fetches_.emplace(
+      plan, config_, writer_, tasks_, communicators_, gather_, FetchWriter::Of::trained);
   if (config_.offload_parameter.device == OffloadDevice::nvme) {
-    nvme_.weights_read = writer_.add_stream("NVMe read weights");
     nvme_.weights_written = writer_.add_stream("NVMe write weights");
-    weight_reads_ =
-        parameter_swap(config_, plan.engine_parameters, sub_groups(config_, plan.engine_parameters))
-            .read;
   }
   const FetchModel fetched = fetch_model(plan);
   leaf_of_ = leaves_by_parameter(fetched);
   coordinator_.emplace(fetched, config_);
   walk_.emplace(*plan.model, work.graph, !config_.embedded && misses_ends_of_recomputed(config_));
-  slots_of_parameters(parameter_slots_, SlotKind::gathered_parameter);
-  slots_of_parameters(secondary_slots_, SlotKind::secondary_parameter);
-  slots_of_parameters(saved_slots_, SlotKind::saved_parameter);
-  parameter_held_.resize(plan.engine_parameters.size(), false);
-  secondary_held_.resize(plan.engine_parameters.size(), false);
-  saved_held_.resize(plan.engine_parameters.size(), false);
-  saved_by_linear_ = weights_saved_by_linear(plan, config_);
-  saves_in_forward_ = !saved_by_linear_.empty();
-  if (!saves_in_forward_) saved_by_linear_ = weights_kept_by_recomputation(plan, config_);
-  for (std::int32_t p = 0; p < parameters; ++p) parameter_events_.push_back(writer_.new_event());
-  fetch_queue_ = writer_.new_queue();
 }
 
 // --- the run
@@ -126,10 +113,11 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan,
 RankProgram DeepSpeedWriter::write() {
   if (plan_.beside != nullptr) beside_.emplace(plan_, writer_, communicators_);
   write_initialisation();
-  // Stage 3 records its trace in the first step; the second is the first with persistent weights
-  // resident (fetch_step.hpp). Elsewhere optimizer states appear in the first.
+  // Stage 3 records its trace in the first step, of the trained model and of those beside it; the
+  // second is the first with persistent weights resident (fetch_step.hpp). Elsewhere optimizer
+  // states appear in the first.
   const std::size_t first_steps =
-      std::max<std::size_t>(config_.stage == 3 ? 2 : 1,
+      std::max<std::size_t>(config_.stage == 3 || (beside_ && beside_->records()) ? 2 : 1,
                             steps_of_varied(graphs_.varied(), config_.gradient_accumulation_steps));
   for (std::size_t i = 0; i < first_steps; ++i) {
     rank_.first_steps.push_back(write_step(i == 0, graphs_.varied() > 0));
@@ -184,7 +172,7 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
       ran_forward = true;
       write_passes_beside(PassMoment::after_forward);
     }
-    pass_ = static_cast<std::int32_t>(i);
+    if (fetches_) fetches_->begin_pass(graph().passes()[i].pass);
     write_pass(graph().passes()[i]);
   }
   graph().release_loss();
@@ -258,7 +246,7 @@ void DeepSpeedWriter::write_passes_beside(PassMoment moment) {
   if (coordinator_) {
     const auto on_module = [this](const ModuleStep& step) { module_step(step); };
     if (moment == PassMoment::after_forward) walk_->leave(FetchPass::forward, on_module);
-    pass_ = -1;
+    fetches_->begin_pass(Pass::forward_no_grad);
     own.begin = [this] {
       coordinator_->begin_micro_step(log_);
       write_fetches();
@@ -314,7 +302,7 @@ Section DeepSpeedWriter::write_optimizer_step(bool first) {
   if (coordinator_) {
     coordinator_->end_optimizer_step(log_);
     write_fetches();
-    drop_secondary_partitions();
+    fetches_->drop_secondary_partitions();
   }
   // The loop reads the loss before it goes on.
   writer_.host_wait_device();
@@ -344,8 +332,8 @@ void DeepSpeedWriter::write_pass(const PassStep& pass) {
         if (walk_) walk_->follow(pass, event, on_module);
       },
       [&](std::int32_t parameter, SlotIndex slot) { take_gradient(parameter, slot); });
-  if (pass.pass == Pass::backward) {
-    release_saved_weights(work_.graph.instances[static_cast<std::size_t>(pass.instance)]);
+  if (fetches_ && pass.pass == Pass::backward) {
+    fetches_->release_saved_weights(work_.graph.instances[static_cast<std::size_t>(pass.instance)]);
   }
 }
 
@@ -401,27 +389,6 @@ void DeepSpeedWriter::release_buffers(BufferLifetime lifetime) {
     if (buffers_[i].lifetime != lifetime || !buffer_held_[i]) continue;
     writer_.release(buffer_slots_[i]);
     buffer_held_[i] = false;
-  }
-}
-
-// Initialisation gathers every parameter and releases it, which makes its secondary partition
-// (hpZ).
-void DeepSpeedWriter::make_secondary_partitions() {
-  for (const EngineBuffer& buffer : buffers_) {
-    if (buffer.name != BufferName::ds_secondary_tensor || buffer.place != BufferPlace::gpu)
-      continue;
-    const auto p = static_cast<std::size_t>(buffer.index);
-    writer_.allocate(secondary_slots_[p], buffer.bytes, buffer.category, kComputeStream);
-    secondary_held_[p] = true;
-  }
-}
-
-// stage3.py invalidate_secondary_tensor: after the step, what is trained is out of date.
-void DeepSpeedWriter::drop_secondary_partitions() {
-  for (std::size_t p = 0; p < secondary_held_.size(); ++p) {
-    if (!secondary_held_[p] || !plan_.engine_parameters[p].trainable) continue;
-    writer_.release(secondary_slots_[p]);
-    secondary_held_[p] = false;
   }
 }
 

@@ -3,7 +3,7 @@
 // and the order in which the host issues them.
 //
 // Flow: graph passes -> allocations, launches, module hooks, finished gradients
-//         hooks      -> FetchCoordinator -> FetchLog      -> gathers, copies, waits, releases
+//         hooks      -> FetchCoordinator -> FetchWriter   -> gathers, copies, waits, releases
 //         gradients  -> GradientReducer  -> EngineActions -> buckets, collectives, offload copies
 //       optimizer_step -> EngineActions  -> scans, updates, gathers
 //
@@ -31,6 +31,7 @@
 #include "model/predict/step_work.hpp"
 #include "simulator/engines/beside_writer.hpp"
 #include "simulator/engines/communicators.hpp"
+#include "simulator/engines/fetch_writer.hpp"
 #include "simulator/engines/graph_writers.hpp"
 #include "simulator/engines/rank_program.hpp"
 #include "simulator/program_writer.hpp"
@@ -63,15 +64,6 @@ class DeepSpeedWriter {
     std::int32_t parameter = -1;
     SlotIndex slot = -1;
     bool is_flushed = false;  // its bucket has been, or is being, reduced
-  };
-  // The flat buffer of a gather of several parameters.
-  struct FlatBuffer {
-    SlotIndex slot = -1;
-    Elements elements;
-  };
-  struct OwnPart {
-    ParameterIndex parameter = -1;
-    SlotIndex slot = -1;
   };
 
   // deepspeed_initialisation.cpp: before the first step
@@ -154,23 +146,7 @@ class DeepSpeedWriter {
   void note_use_by_nccl(const CollectiveGroup& group);
   void host_blocks_on(StreamId stream);
 
-  // deepspeed_fetch.cpp: FetchLog
-  void write_fetches();
-  void write_fetch(const FetchEvent& event);
-  void write_gather(const FetchEvent& event);
-  void keep_secondary(const FetchEvent& event);
-  void make_secondary_partitions();
-  void drop_secondary_partitions();
-  std::vector<SlotIndex> bring_own_parts(const FetchEvent& event);
-  void keep_own_part(ParameterIndex parameter, SlotIndex part, StreamId nccl);
-  void release_own_part(ParameterIndex parameter);
-  void read_weights(const FetchEvent& event);
-  void release_parameter(std::int32_t parameter);
-  void release_saved_weight(std::int32_t parameter);
-  void release_saved_weights(const BlockInstance& instance);
-  StreamId stream_of(FetchStream stream) const {
-    return stream == FetchStream::gather ? gather_ : kComputeStream;
-  }
+  void write_fetches() { fetches_->write(log_); }
   StreamId stream_of(EngineStream stream) const;
 
   const Plan& plan_;
@@ -190,8 +166,8 @@ class DeepSpeedWriter {
   StreamId cpu_ = -1;
   // One for each of DeepSpeed's I/O handles: transfers of different ones share the drive.
   struct NvmeStreams {
-    StreamId read = -1, written = -1;                  // states and gradients
-    StreamId weights_read = -1, weights_written = -1;  // weights
+    StreamId read = -1, written = -1;  // states and gradients
+    StreamId weights_written = -1;     // FetchWriter reads them
   };
   NvmeStreams nvme_;
 
@@ -200,8 +176,6 @@ class DeepSpeedWriter {
   std::vector<SlotIndex> buffer_slots_;
   std::vector<bool> buffer_held_;
   bool keeps_gradients_ = false;  // some are is_kept_gradient()
-
-  std::int32_t pass_ = -1;  // index into the graph's passes
 
   // Gradients.
   GradientReducer reducer_;
@@ -235,29 +209,15 @@ class DeepSpeedWriter {
   std::optional<FetchCoordinator> coordinator_;
   std::optional<ModuleWalk> walk_;
   FetchLog log_;
+  std::optional<FetchWriter> fetches_;
   bool backward_began_ = false;
-  std::vector<SlotIndex> parameter_slots_;
-  std::vector<bool> parameter_held_;
-  std::vector<SlotIndex> secondary_slots_;
-  std::vector<bool> secondary_held_;
-  // Weights that stay gathered where their linear ran; `saves_in_forward_`: not in recomputation
-  // alone.
-  std::vector<bool> saved_by_linear_;
-  bool saves_in_forward_ = false;
-  std::vector<SlotIndex> saved_slots_;
-  std::vector<bool> saved_held_;
-  std::vector<EventIndex> parameter_events_;  // its gather is done
-  std::vector<FlatBuffer> flat_buffers_;      // alive, the oldest first
-  std::vector<OwnPart> own_parts_;            // of offloaded weights, whose gather is under way
-  QueueIndex fetch_queue_ = -1;
 
   // NVMe.
   std::vector<Bytes> reads_;  // of the step, in the order of its sub-groups
   std::size_t next_read_ = 0;
   std::vector<EventIndex> read_events_;
-  bool writes_ = false;                 // states, and nobody has waited for them
-  std::vector<SlotIndex> handed_;       // fp32 gradients of a bucket, until the swapper has them
-  std::vector<Elements> weight_reads_;  // by parameter, for each gather; empty: none are on NVMe
+  bool writes_ = false;            // states, and nobody has waited for them
+  std::vector<SlotIndex> handed_;  // fp32 gradients of a bucket, until the swapper has them
 };
 
 }  // namespace zeroplan

@@ -8,8 +8,6 @@
 namespace zeroplan {
 namespace {
 
-// partitioned_param_coordinator.py __max_ongoing_fetch_events
-constexpr std::int64_t kOutstandingFetches = 2;
 constexpr MemoryCategory kParameters = MemoryCategory::parameters;
 
 bool is_stage3(const Plan& plan) { return runs_deepspeed(plan.workload) && plan.engine.stage == 3; }
@@ -30,7 +28,6 @@ FrozenWeights::FrozenWeights(const Plan& plan,
                              TaskTable& tasks,
                              Communicators& communicators)
     : plan_(plan), graph_(graph), writer_(writer), tasks_(tasks), communicators_(communicators) {
-  const std::size_t parameters = plan.engine_parameters.size();
   if (plan.workload.engine == TrainingEngine::fsdp) {
     units_ = fsdp_units(plan.fsdp, plan.engine_parameters, plan.wrapped_block);
     for (std::size_t u = 0; u < units_.size(); ++u) unit_slots_.push_back(writer.new_slot());
@@ -39,13 +36,10 @@ FrozenWeights::FrozenWeights(const Plan& plan,
   if (!is_stage3(plan)) return;
   coordinator_.emplace(fetch_model(plan), plan.engine);
   walk_.emplace(*plan.model, graph);
-  if (plan.engine.overlap_comm) gather_ = writer.add_stream("gather beside");
-  for (std::size_t p = 0; p < parameters; ++p) {
-    slots_.push_back(writer.new_slot());
-    events_.push_back(writer.new_event());
-  }
-  held_.resize(parameters, false);
-  queue_ = writer.new_queue();
+  const StreamId gather =
+      plan.engine.overlap_comm ? writer.add_stream("gather beside") : kComputeStream;
+  fetches_.emplace(
+      plan, plan.engine, writer, tasks, communicators, gather, FetchWriter::Of::beside);
 }
 
 // Zero where it is not on the GPU.
@@ -74,7 +68,7 @@ void FrozenWeights::begin_forward() {
   if (!units_.empty()) gather_unit(0);
   if (!coordinator_) return;
   coordinator_->begin_micro_step(log_);
-  write_fetches();
+  fetches_->write(log_);
 }
 
 // FSDP gathers a block before its pass and lets go of the one before, so that two are there for a
@@ -130,102 +124,7 @@ void FrozenWeights::end_forward() {
 void FrozenWeights::module_step(const ModuleStep& step) {
   if (step.enters) coordinator_->enter(step.module, step.pass, log_);
   if (!step.enters) coordinator_->exit(step.module, step.pass, log_);
-  write_fetches();
-}
-
-void FrozenWeights::write_fetches() {
-  for (const FetchEvent& event : log_.events) write_fetch(event);
-  log_.clear();
-}
-
-// Offloaded weights come over the bus, and the host waits (partition_parameters.py
-// _all_gather_dtype).
-void FrozenWeights::bring(Bytes bytes, StreamId stream) {
-  writer_.issue(tasks_.copy(TaskKind::copy_to_device,
-                            bytes,
-                            plan_.engine.offload_parameter.pin_memory,
-                            plan_.cluster.gpus_per_node()),
-                stream);
-  writer_.host_wait_stream(stream);
-}
-
-void FrozenWeights::write_fetch(const FetchEvent& event) {
-  const auto subject = static_cast<std::size_t>(std::max(0, event.subject));
-  const StreamId stream = stream_of(event.stream);
-  const Bytes bytes = event.elements * event.dtype;
-  switch (event.kind) {
-    case FetchEventKind::collective:
-      write_gather(event);
-      break;
-    case FetchEventKind::load:
-    case FetchEventKind::copy:
-      writer_.allocate(slots_[subject], bytes, kParameters, stream);
-      held_[subject] = true;
-      if (event.kind == FetchEventKind::load) bring(bytes, stream);
-      if (event.kind == FetchEventKind::copy) {
-        writer_.issue(tasks_.kernel("join pieces", bytes * 2), stream);
-      }
-      break;
-    case FetchEventKind::throttle:
-      writer_.throttle(queue_, kOutstandingFetches);
-      break;
-    case FetchEventKind::wait:
-      writer_.stream_wait(stream, events_[subject]);
-      break;
-    case FetchEventKind::record:
-      writer_.queue_event(queue_, stream);
-      break;
-    case FetchEventKind::compute_waits:
-      writer_.wait_stream(kComputeStream, gather_);
-      break;
-    case FetchEventKind::bucket_done: {
-      const auto found = std::find_if(flat_.begin(), flat_.end(), [&](const FlatBuffer& flat) {
-        return flat.elements == event.elements;
-      });
-      ZP_CHECK(found != flat_.end(), "a bucket is dropped that was never gathered");
-      writer_.release(found->slot);
-      flat_.erase(found);
-      break;
-    }
-    case FetchEventKind::release:
-      if (!held_[subject]) break;
-      held_[subject] = false;
-      if (gather_ != kComputeStream) writer_.use_on_stream(slots_[subject], kComputeStream);
-      writer_.release(slots_[subject]);
-      break;
-    case FetchEventKind::host_waits_stream:
-      writer_.host_wait_stream(stream);
-      break;
-    case FetchEventKind::device_synchronize:
-      writer_.host_wait_device();
-      break;
-    default:
-      break;
-  }
-}
-
-void FrozenWeights::write_gather(const FetchEvent& event) {
-  const StreamId stream = stream_of(event.stream);
-  const Bytes bytes = event.elements * event.dtype;
-  const std::span<const ParameterIndex> parameters = log_.parameters_of(event);
-  const bool alone = parameters.size() == 1;
-  const auto first = static_cast<std::size_t>(parameters[0]);
-  const SlotIndex output = alone ? slots_[first] : writer_.new_slot();
-  writer_.issue(tasks_.host("fetch", tasks_.host_costs().zero3_event), kComputeStream);
-  writer_.allocate(
-      output, bytes, alone ? kParameters : MemoryCategory::communication_buffers, stream);
-  if (alone) held_[first] = true;
-  if (!alone) flat_.push_back({output, event.elements});
-  if (plan_.engine.offload_parameter.device != OffloadDevice::none) {
-    bring(bytes / std::max(1, event.group), stream);
-  }
-  const CollectiveGroup group = communicators_.group_of(event.group);
-  communicators_.launch(
-      stream, tasks_.collective(Collective::all_gather, bytes, group), group, true);
-  const StreamId nccl = group.ranks() > 1 ? communicators_.stream_of(group) : stream;
-  for (const ParameterIndex p : parameters) {
-    writer_.record_event(events_[static_cast<std::size_t>(p)], nccl);
-  }
+  fetches_->write(log_);
 }
 
 }  // namespace zeroplan

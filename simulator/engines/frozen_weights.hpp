@@ -15,6 +15,7 @@
 #include "model/plan/plan.hpp"
 #include "model/predict/module_walk.hpp"
 #include "simulator/engines/communicators.hpp"
+#include "simulator/engines/fetch_writer.hpp"
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
@@ -42,13 +43,6 @@ class FrozenWeights {
  private:
   // --- ZeRO-3
   void module_step(const ModuleStep& step);
-  void write_fetches();
-  void write_fetch(const FetchEvent& event);
-  void write_gather(const FetchEvent& event);
-  void bring(Bytes bytes, StreamId stream);
-  StreamId stream_of(FetchStream stream) const {
-    return stream == FetchStream::gather ? gather_ : kComputeStream;
-  }
   // --- FSDP
   void gather_unit(std::size_t unit);
 
@@ -63,16 +57,7 @@ class FrozenWeights {
   std::optional<FetchCoordinator> coordinator_;
   std::optional<ModuleWalk> walk_;
   FetchLog log_;
-  StreamId gather_ = kComputeStream;
-  std::vector<SlotIndex> slots_;  // by parameter: gathered
-  std::vector<bool> held_;
-  std::vector<EventIndex> events_;
-  struct FlatBuffer {
-    SlotIndex slot = -1;
-    Elements elements;
-  };
-  std::vector<FlatBuffer> flat_;
-  QueueIndex queue_ = -1;
+  std::optional<FetchWriter> fetches_;
 
   std::vector<FsdpUnit> units_;
   std::vector<SlotIndex> unit_slots_;

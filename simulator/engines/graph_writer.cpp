@@ -102,19 +102,16 @@ void GraphWriter::write_operation(const PassStep& pass, std::int32_t operation) 
       operation_tasks_[static_cast<std::size_t>(index)][pass.pass == Pass::backward ? 1 : 0];
   if (known.empty()) known.resize(block.operations.size(), -1);
   TaskIndex& task = known[static_cast<std::size_t>(operation)];
-  if (task < 0) {
-    task =
-        tasks_.operation(block, block.operations[static_cast<std::size_t>(operation)], pass.pass);
-  }
-  if (block.operations[static_cast<std::size_t>(operation)].kind == OpKind::matmul) {
+  const Operation& what = block.operations[static_cast<std::size_t>(operation)];
+  if (task < 0) task = tasks_.operation(block, what, pass.pass);
+  if (what.kind == OpKind::matmul || what.by_cublas) {
     const bool forward = in_forward_phase(pass.pass);
     make_workspace(forward ? forward_workspace_ : backward_workspace_,
                    forward ? workspaces_.forward : workspaces_.backward);
   }
   writer_.issue(task, kComputeStream);
   // Copies from and to pageable memory block the host (CUDA API synchronization behavior).
-  const OpKind kind = block.operations[static_cast<std::size_t>(operation)].kind;
-  if (kind == OpKind::host_copy) writer_.host_wait_stream(kComputeStream);
+  if (what.kind == OpKind::host_copy) writer_.host_wait_stream(kComputeStream);
 }
 
 // Where a tied weight gets its gradient in parts, the sum takes the first part's slot.

@@ -7,6 +7,7 @@ import sys
 
 
 FORMS = {
+    "llamafactory.yaml": ("per_device_train_batch_size", "gradient_accumulation_steps", "cutoff_len"),
     "axolotl.yaml": ("micro_batch_size", "gradient_accumulation_steps", "sequence_len"),
     "trl.yaml": ("per_device_train_batch_size", "gradient_accumulation_steps", "max_length"),
 }
@@ -18,6 +19,22 @@ def value(path, key):
         if line.strip().startswith(key + ":"):
             return line.split(":", 1)[1].strip()
     raise AssertionError(f"{path} has no {key}")
+
+
+def check_tools(folder, workload):
+    """What other tools are told. TRL's trainers of preferences are TRL's alone."""
+    batch, accumulation, length = (workload[key] for key in ("micro_batch_size", "gradient_accumulation_steps", "sequence_length"))
+    trainer = workload.get("trainer")
+    if trainer:
+        assert not any((folder / name).exists() for name in ("llamafactory.yaml", "axolotl.yaml", "trainer.json"))
+        said = trainer.get("grpo")
+        told = "max_completion_length" if said else "max_length"
+        wanted = {"trl.yaml": ("per_device_train_batch_size", "gradient_accumulation_steps", told)}
+        length = said["completion_length"] if said else length
+    else:
+        wanted = FORMS
+    for name, keys in wanted.items():
+        assert [int(value(folder / name, key)) for key in keys] == [batch, accumulation, length], name
 
 
 def check(folder):
@@ -39,14 +56,7 @@ def check(folder):
         assert int(value(accelerate, "num_processes")) == ranks
         assert int(value(accelerate, "num_machines")) == cluster["nodes"]
         if workload["frontend"] == "hf-trainer":
-            assert int(value(factory, "per_device_train_batch_size")) == workload["micro_batch_size"]
-            assert int(value(factory, "gradient_accumulation_steps")) == workload["gradient_accumulation_steps"]
-            assert int(value(factory, "cutoff_len")) == workload["sequence_length"]
-            for name, keys in FORMS.items():
-                batch, accumulation, length = (value(folder / name, key) for key in keys)
-                assert int(batch) == workload["micro_batch_size"]
-                assert int(accumulation) == workload["gradient_accumulation_steps"]
-                assert int(length) == workload["sequence_length"]
+            check_tools(folder, workload)
         if workload["engine"] != "deepspeed":
             assert value(accelerate, "distributed_type") in ("FSDP", "MULTI_GPU")
     pins = dict(line.split("==") for line in (folder / "requirements.txt").read_text().splitlines() if "==" in line)

@@ -31,6 +31,8 @@ kit fsdp llama-3.2-1b 2x4xA100-80G --engine fsdp --ckpt full
 kit ddp llama-3.2-1b 4xA100-80G --engine ddp --method lora
 kit own_code chatglm2-6b 8xA100-80G --method lora
 kit pipeline baichuan2-7b 2x4xV100-32G --frontend native --pipeline-parallel 2 --precision fp16
+kit dpo llama-3.2-1b 2x4xA100-80G --trainer dpo
+kit grpo llama-3.2-1b 4xA100-80G --trainer grpo --engine ddp --mbs 8
 kit bert bert-large-uncased 4xV100-16G --frontend native
 
 if have shellcheck; then

@@ -262,6 +262,48 @@ TEST_CASE("what is written for another tool reads back as the plan") {
   CHECK(impossible < compared / 10);
 }
 
+TEST_CASE("TRL's other trainers are written for TRL alone, and read back as they were") {
+  if (!reads_yaml()) return;
+  const Folder folder;
+  for (const char* trainer :
+       {R"({"dpo":{"beta":0.2}})",
+        R"({"dpo":{"precompute_reference":true}})",
+        R"({"kto":{"beta":0.05}})",
+        R"({"grpo":{"completion_length":128,"completions":4,"beta":0.04,"generation_batches":2}})",
+        R"({"grpo":{"completion_length":256,"completions":8,"generation":"colocated",
+                    "memory_share":0.4,"sleeps":true,"generation_tensor_parallel":2}})"}) {
+    const bool generates = std::string(trainer).find("grpo") != std::string::npos;
+    const std::string workload =
+        std::string(R"({"micro_batch_size":8,"trainer":)") + trainer +
+        (std::string(trainer).find("128") != std::string::npos ? R"(,"sequence_length":640})"
+         : generates                                           ? R"(,"sequence_length":768})"
+                                                               : R"(,"sequence_length":1024})");
+    const Planned before =
+        planned(case_of(workload.c_str(), R"({"zero_optimization":{"stage":2}})"));
+    for (const Form form : {Form::llama_factory, Form::axolotl, Form::trainer}) {
+      CHECK_FALSE(beyond_form(before.plan, form).empty());
+    }
+    const Json wanted = scenario_document(before.plan, before.scenario);
+    for (const Form form : {Form::shell, Form::sbatch}) {
+      std::string path;
+      const WrittenForm text = written(before, form, folder, path);
+      INFO(text.text);
+      from::Meaning meaning;
+      const Json after = scenario_document(read_back(path, before, meaning), before.scenario);
+      REQUIRE(after.find("workload")->find("trainer") != nullptr);
+      CHECK(differences(wanted, after).empty());
+      CHECK(after.find("workload")->find("trainer")->dump() ==
+            wanted.find("workload")->find("trainer")->dump());
+      // reward_funcs names code that the plan does not have.
+      CHECK(meaning.unknown.empty());
+    }
+    std::string path;
+    const std::string kind = wanted.find("workload")->find("trainer")->members()[0].first;
+    CHECK(written(before, Form::trl, folder, path).start.find("trl " + kind + " --config") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("a launcher's configuration reads back as engine, sharding and processes") {
   if (!reads_yaml()) return;
   const Folder folder;

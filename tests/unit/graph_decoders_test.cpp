@@ -1,8 +1,12 @@
 // What the layers of GPT-J, Phi, Falcon, GPTBigCode and MPT save, and how high they peak. The sums
 // were recorded with the classes of transformers 4.47, 4.50 and 4.57 on meta tensors (torch 2.6).
 #include <algorithm>
+#include <string>
+#include <string_view>
 
+#include "model/families/hf_config.hpp"
 #include "model/implementations/implementations.hpp"
+#include "model/json.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/graph_walk.hpp"
 #include "tests/support/small_decoders.hpp"
@@ -37,6 +41,37 @@ BlockMemory layer(const Model& model, Attention attention, Version version) {
 Bytes saved(const Model& model, Attention attention, Version version) {
   const BlockMemory memory = layer(model, attention, version);
   return memory.saved + (memory.saves_input ? memory.input : Bytes::zero());
+}
+
+std::string gated_decoder(std::string_view type, int kv_heads) {
+  return R"({"model_type": ")" + std::string(type) + R"(", "num_key_value_heads": )" +
+         std::to_string(kv_heads) +
+         R"(, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 2,
+             "num_attention_heads": 8, "vocab_size": 1000, "max_position_embeddings": 1024,
+             "bias": false})";
+}
+
+// Its code is remote and cannot be recorded here; where the two classes do the same, a LLaMA of
+// equal shape that makes its rotary tables in its layers (before transformers 4.45) has to agree.
+TEST_CASE("An InternLM2 layer saves what LLaMA's saves but for values that are views of wqkv") {
+  const auto made = [](std::string_view type, int kv_heads) {
+    return read_model(parse_json(gated_decoder(type, kv_heads), "test").root, "test");
+  };
+  const Version own_tables = {4, 44};
+  for (const Attention attention : {kEager, kSdpa, kFlash}) {
+    CAPTURE(static_cast<int>(attention));
+    const Bytes llama = saved(made("llama", 8), attention, own_tables);
+    // The value of every head is a view of the projection of all, which lives as long as it; eager
+    // attention multiplies by a copy.
+    const Bytes more = attention == kEager ? Bytes::zero() : Bytes::of(2 * U);
+    CHECK(saved(made("internlm2", 8), attention, own_tables) == llama + more);
+  }
+  // Heads that share keys get copies of them, and nothing of the projection is kept.
+  CHECK(saved(made("internlm2", 2), kSdpa, own_tables) ==
+        saved(made("llama", 2), kSdpa, own_tables));
+  // Transformers' newer releases do not change what the repository's code does.
+  CHECK(saved(made("internlm2", 2), kSdpa, {4, 57}) ==
+        saved(made("internlm2", 2), kSdpa, own_tables));
 }
 
 TEST_CASE("A GPT-J layer keeps fp32 queries, keys and scores, and rotary tables of its own") {

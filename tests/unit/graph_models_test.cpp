@@ -46,6 +46,8 @@ TEST_CASE("Graphs of small configs of each llama-like type are whole") {
       R"({"model_type": "gemma", "num_key_value_heads": 1, "head_dim": 64)" + sizes + "}",
       R"({"model_type": "phi3", "num_key_value_heads": 4, "pad_token_id": 0)" + sizes + "}",
       R"({"model_type": "internlm")" + sizes + "}",
+      R"({"model_type": "internlm2", "num_key_value_heads": 2)" + sizes + "}",
+      R"({"model_type": "internlm2", "bias": false, "tie_word_embeddings": true)" + sizes + "}",
       R"({"model_type": "baichuan")" + sizes + "}",
       R"({"model_type": "mixtral", "num_key_value_heads": 2, "num_local_experts": 4)" + sizes + "}",
       R"({"model_type": "qwen2_moe", "num_key_value_heads": 2, "num_experts": 4,

@@ -372,6 +372,31 @@ TEST_CASE("classes of model repositories have their parameters' names") {
   CHECK(names_of("internlm-7b")[2] == "model.layers.0.self_attn.q_proj.bias");
 }
 
+// https://huggingface.co/internlm/internlm2-7b and -20b: 7.74B and 19.86B parameters.
+TEST_CASE("InternLM2 has the parameters and modules of its own code") {
+  const Model model = model_from_name("internlm2-7b");
+  CHECK(count_parameters(model).total == Elements::of(7'737'708'544));
+  CHECK(count_parameters(model_from_name("internlm/internlm2_5-20b-chat")).total ==
+        Elements::of(19'861'149'696));
+  std::vector<std::string> names;
+  for (const Parameter& parameter : model.parameters) {
+    if (parameter.name.find(".1.") == std::string::npos) names.push_back(parameter.name);
+    if (names.size() == 8) break;
+  }
+  const std::vector<std::string> expected = {"model.tok_embeddings.weight",
+                                             "model.layers.0.attention.wqkv.weight",
+                                             "model.layers.0.attention.wo.weight",
+                                             "model.layers.0.feed_forward.w1.weight",
+                                             "model.layers.0.feed_forward.w3.weight",
+                                             "model.layers.0.feed_forward.w2.weight",
+                                             "model.layers.0.attention_norm.weight",
+                                             "model.layers.0.ffn_norm.weight"};
+  CHECK(names == expected);
+  CHECK(model.parameters.back().name == "output.weight");
+  CHECK(model.parameters[1].shape == std::vector<std::int64_t>{6144, 4096});
+  CHECK(model.parameters[3].shape == std::vector<std::int64_t>{14336, 4096});
+}
+
 TEST_CASE("the shapes of planned families say what their operations need") {
   const Model neox = model_from_name("pythia-1b");
   CHECK(neox.shape.parallel_residual);

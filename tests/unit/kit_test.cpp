@@ -84,6 +84,33 @@ TEST_CASE("the launcher starts the script that the model and the frontend need")
             "train_native.py"));
 }
 
+TEST_CASE("TRL's trainers have a script that makes the models which the plan counts") {
+  const Planned dpo = planned(R"({"model":"llama-3.2-1b","cluster":"2xA100-80G","workload":
+      {"trainer":{"dpo":{"prompt_length":256}}},"software":{"trl":"1.16.0"}})");
+  CHECK(has(dpo.text("run.sh"), "script=${SCRIPT:-train_trl.py}"));
+  CHECK(has(dpo.text("train_trl.py"), "DPOTrainer"));
+  CHECK(has(dpo.text("accelerate.yaml"), "train_trl.py"));
+  CHECK(has(dpo.text("requirements.txt"), "trl==1.16.0"));
+  CHECK(has(dpo.text("trl.yaml"), "max_length: "));
+  CHECK(has(dpo.text("PLAN.md"), "trl dpo --config trl.yaml"));
+  CHECK(dpo.text("train.py").empty());
+  CHECK(dpo.text("llamafactory.yaml").empty());
+  const Planned grpo = planned(R"({"model":"llama-3.2-1b","cluster":"2xA100-80G","workload":
+      {"engine":"ddp","micro_batch_size":8,"trainer":"grpo"}})");
+  CHECK(has(grpo.text("run.sh"), "accelerate.yaml train_trl.py"));
+  // A reference elsewhere than TRL puts it, and other models, need a program of one's own.
+  for (const char* models : {R"([{"role":"reference","placement":"sharded"}])",
+                             R"([{"role":"teacher","model":"llama-3-8b"}])"}) {
+    const std::string document =
+        std::string(R"({"model":"llama-3.2-1b","cluster":"2xA100-80G","workload":
+        {"trainer":"dpo","models":)") +
+        models + R"(},"ds_config":{"zero_optimization":{"stage":2}}})";
+    const Planned other = planned(document.c_str());
+    CHECK(other.text("run.sh").empty());
+    CHECK(has(other.text("PLAN.md"), "which is TRL's"));
+  }
+}
+
 TEST_CASE("the model's config stands in the kit, also for a bare size") {
   const Planned kit = planned(R"({"model":"1.3B","cluster":"8xA100-80G"})");
   const Json config = parse_json(kit.text("model/config.json"), "config.json").root;

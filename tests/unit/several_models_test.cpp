@@ -74,6 +74,20 @@ TEST_CASE("a replicated reference adds its weights to what stays between steps")
   CHECK(share < 1.02);  // whole blocks of the allocator
 }
 
+TEST_CASE("a reference is sharded beside a trained model that is not") {
+  const auto simulated = [](const char* placement) {
+    const std::string models = std::string(R"("trainer": "dpo", "models": [{"role": "reference",
+        "placement": ")") + placement +
+                               R"("}])";
+    return simulate(resolve(scenario(2, models)), {});
+  };
+  const StepResult whole = simulated("replicated"), sharded = simulated("sharded");
+  const Bytes all = weights(resolve(scenario(2, "")));
+  // Two ranks: half of each weight is elsewhere, but of the small ones that stay.
+  CHECK((whole.gpu.static_allocated - sharded.gpu.static_allocated) / (all / 2) > 0.98);
+  CHECK(whole.gpu.static_allocated - sharded.gpu.static_allocated <= all / 2);
+}
+
 TEST_CASE("with adapters the reference is the trained model without them") {
   const Plan plan = resolve(scenario(2, R"("trainer": "dpo", "method": "lora")"));
   REQUIRE(plan.beside->models.size() == 1);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "model/plan/trainer.hpp"
 #include "tuner/kit/form_settings.hpp"
 #include "tuner/kit/kit_values.hpp"
 #include "tuner/kit/quoting.hpp"
@@ -11,7 +12,13 @@
 namespace zeroplan {
 namespace {
 
-constexpr std::string_view kModule = "trl.scripts.sft";  // what `trl sft` starts
+// What `trl sft`, `trl dpo` and the others start.
+std::string trl_command(const Plan& plan) {
+  return std::string(
+      name(kTrainerKindNames, plan.trainer == nullptr ? TrainerKind::sft : plan.trainer->kind));
+}
+
+std::string trl_module(const Plan& plan) { return "trl.scripts." + trl_command(plan); }
 
 bool several(const Plan& plan) { return plan.cluster.nodes > 1; }
 
@@ -69,10 +76,13 @@ std::string start_line(const Plan& plan, Form form, const FormPlace& place) {
                          per_node);
     case Form::accelerate:
       return threads_before(plan) + "accelerate launch --config_file " + file +
-             (several(plan) ? " --machine_rank \"$NODE_RANK\"" : "") + " train.py";
+             (several(plan) ? " --machine_rank \"$NODE_RANK\"" : "") + " " + script_of(plan);
     case Form::trl:
-      return fmt::format(
-          "{}trl sft --config {} {}", threads_before(plan), file, accelerate_hosts(plan));
+      return fmt::format("{}trl {} --config {} {}",
+                         threads_before(plan),
+                         trl_command(plan),
+                         file,
+                         accelerate_hosts(plan));
     case Form::trainer:
       return fmt::format("{}torchrun {} --nproc_per_node={} {} {}",
                          threads_before(plan),
@@ -104,7 +114,7 @@ std::string shell_body(const Plan& plan, const FormPlace& place) {
                            torchrun_hosts(plan),
                            plan.cluster.gpus_per_node());
   }
-  return launcher + fmt::format(" {} \\\n  ", kModule) +
+  return launcher + fmt::format(" {} \\\n  ", trl_module(plan)) +
          argument_words(settings_of(plan, Form::trl, place), " \\\n  ") + "\n";
 }
 
@@ -128,7 +138,7 @@ std::string sbatch_body(const Plan& plan, const FormPlace& place) {
       "--rdzv_backend=c10d --rdzv_endpoint=\"$head:29500\" -m {} \\\n  ",
       plan.cluster.nodes,
       plan.cluster.gpus_per_node(),
-      kModule);
+      trl_module(plan));
   return text + argument_words(settings_of(plan, Form::trl, place), " \\\n  ") + "\n";
 }
 

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "model/plan/trainer.hpp"
 #include "model/quantization.hpp"
 #include "tuner/kit/kit_values.hpp"
 
@@ -269,6 +270,39 @@ void add_trl_adapters(const Plan& plan, FormSettings& settings) {
   }
 }
 
+void add_generation(const GenerationSettings& generation, FormSettings& settings) {
+  settings.push_back({"max_completion_length", generation.completion_length});
+  settings.push_back({"num_generations", generation.completions});
+  if (generation.batches > 0) settings.push_back({"steps_per_generation", generation.batches});
+  settings.push_back({"ds3_gather_for_generation", generation.gathers_model});
+  if (generation.by == GenerationBy::trainer) return;
+  const bool colocated = generation.by == GenerationBy::colocated;
+  settings.push_back({"use_vllm", true});
+  settings.push_back({"vllm_mode", colocated ? "colocate" : "server"});
+  if (!colocated) return;
+  settings.push_back({"vllm_gpu_memory_utilization", generation.memory_share});
+  settings.push_back({"vllm_tensor_parallel_size", generation.tensor_parallel});
+  settings.push_back({"vllm_enable_sleep_mode", generation.sleeps});
+}
+
+// What the commands sft, dpo, kto and grpo have of their own.
+void add_trl_trainer(const Plan& plan, FormSettings& settings) {
+  const TrainerSettings* trainer = plan.trainer.get();
+  if (trainer == nullptr) {
+    settings.push_back({"max_length", plan.workload.sequence_length});
+    settings.push_back({"packing", packs(plan)});
+    return;
+  }
+  settings.push_back({"beta", trainer->beta});
+  if (trainer->generates()) {
+    add_generation(trainer->generation, settings);
+    add_own({"reward_funcs", Json::array({"my_rewards.score"}), "yours"}, settings);
+    return;
+  }
+  settings.push_back({"max_length", plan.workload.sequence_length});
+  settings.push_back({"precompute_ref_log_probs", trainer->precompute_reference});
+}
+
 FormSettings of_trl(const Plan& plan, const FormPlace& place) {
   const Workload& work = plan.workload;
   FormSettings settings = {{"model_name_or_path", place.model}};
@@ -278,8 +312,7 @@ FormSettings of_trl(const Plan& plan, const FormPlace& place) {
   add_trl_adapters(plan, settings);
   add_engine(plan, place, settings);
   add_own({"dataset_name", "my_dataset", "yours"}, settings);
-  settings.push_back({"max_length", work.sequence_length});
-  settings.push_back({"packing", packs(plan)});
+  add_trl_trainer(plan, settings);
   add_batch(plan, settings);
   add_precision(plan, settings);
   add_optimizer(plan, "optim", settings);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "model/check.hpp"
+#include "model/plan/trainer.hpp"
 #include "tuner/kit/form_launch.hpp"
 #include "tuner/kit/form_settings.hpp"
 #include "tuner/kit/kit_scope.hpp"
@@ -84,6 +85,10 @@ void add_notes_of_memory(const Plan& plan, Form form, std::vector<std::string>& 
         fmt::format("samples padded to {} tokens: the tool pads to the longest of a "
                     "micro-batch",
                     work.sequence_length));
+  }
+  if (plan.trainer != nullptr && plan.trainer->prompt_length > 0) {
+    notes.push_back(
+        fmt::format("prompts of {} tokens: the data decide", plan.trainer->prompt_length));
   }
   if (work.dataset && work.dataset->padding == Padding::packed && form == Form::trainer) {
     notes.emplace_back("packed samples: run_clm.py packs, other scripts may not");
@@ -184,6 +189,10 @@ std::vector<std::string> beyond_form(const Plan& plan, Form form) {
   if (form == Form::accelerate) return reasons;
   if (plan.workload.frontend == Frontend::native) {
     reasons.emplace_back("a loop of one's own: these tools train by transformers' Trainer");
+  }
+  const bool by_trl = form == Form::trl || form == Form::shell || form == Form::sbatch;
+  if (plan.trainer != nullptr && !by_trl) {
+    reasons.emplace_back("a trainer with other models beside the trained one, which is TRL's");
   }
   if (is_encoder(plan) && form != Form::trainer) {
     reasons.emplace_back("an encoder: these tools train decoders");

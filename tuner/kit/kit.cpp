@@ -40,6 +40,16 @@ constexpr std::array kOfDeepSpeed = {Source{"run.sh", "run.sh.in", true},
                                      Source{"common.py", "common.py"},
                                      Source{"native.py", "native.py"},
                                      Source{"measurement.py", "measurement.py"}};
+constexpr std::array kOfTrl = {Source{"run.sh", "run.sh.in", true},
+                               Source{"job.sbatch", "job.sbatch.in"},
+                               Source{"train_trl.py", "train_trl.py", true},
+                               Source{"common.py", "common.py"},
+                               Source{"measurement.py", "measurement.py"}};
+constexpr std::array kOfTrlByAccelerate = {Source{"run.sh", "run_accelerate.sh.in", true},
+                                           Source{"job.sbatch", "job_accelerate.sbatch.in"},
+                                           Source{"train_trl.py", "train_trl.py", true},
+                                           Source{"common.py", "common.py"},
+                                           Source{"measurement.py", "measurement.py"}};
 constexpr std::array kOfPipeline = {Source{"run.sh", "run.sh.in", true},
                                     Source{"job.sbatch", "job.sbatch.in"},
                                     Source{"train_pipeline.py", "train_pipeline.py", true},
@@ -72,7 +82,10 @@ void add_forms(const Plan& plan, std::vector<KitFile>& files) {
 }
 
 std::span<const Source> scripts_of(const Plan& plan) {
-  if (starts_with_accelerate(plan)) return kOfAccelerate;
+  const bool accelerate = starts_with_accelerate(plan);
+  if (plan.trainer != nullptr && accelerate) return kOfTrlByAccelerate;
+  if (plan.trainer != nullptr) return kOfTrl;
+  if (accelerate) return kOfAccelerate;
   if (plan.workload.pipeline_parallel > 1) return kOfPipeline;
   return kOfDeepSpeed;
 }

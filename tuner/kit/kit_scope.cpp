@@ -1,6 +1,10 @@
 #include "tuner/kit/kit_scope.hpp"
 
+#include <algorithm>
+
 #include "model/graph/traced_graph.hpp"
+#include "model/plan/beside.hpp"
+#include "model/plan/trainer.hpp"
 
 namespace zeroplan {
 namespace {
@@ -50,6 +54,17 @@ bool starts_with_accelerate(const Plan& plan) {
          plan.workload.engine == TrainingEngine::ddp;
 }
 
+bool trains_with_trl(const Plan& plan) {
+  if (plan.trainer == nullptr || plan.trainer->code != TrainerCode::trl) return false;
+  if (plan.beside == nullptr) return true;
+  const bool full = plan.workload.method == Method::full;
+  const std::vector<BesideModel>& models = plan.beside->models;
+  return std::all_of(models.begin(), models.end(), [&](const BesideModel& model) {
+    return model.role == ModelRole::reference && model.name.empty() &&
+           model.placement == (full ? usual_placement(plan) : Placement::policy_weights);
+  });
+}
+
 std::vector<std::string> beyond_trainer(const Plan& plan) {
   const Workload& work = plan.workload;
   std::vector<std::string> reasons;
@@ -61,7 +76,7 @@ std::vector<std::string> beyond_trainer(const Plan& plan) {
   if (traced_graph_of(*plan.model) != nullptr) {
     reasons.emplace_back("a traced model, which the program that it was traced from builds");
   }
-  if (plan.trainer != nullptr || plan.beside != nullptr) {
+  if ((plan.trainer != nullptr || plan.beside != nullptr) && !trains_with_trl(plan)) {
     reasons.emplace_back("a trainer with other models beside the trained one, which is TRL's");
   }
   if (!work.lora.sub_targets.empty()) reasons.emplace_back("adapters on parts of a projection");

@@ -17,6 +17,10 @@ std::vector<std::string> beyond_kit(const Plan& plan);
 // them: other tools load those.
 std::vector<std::string> beyond_trainer(const Plan& plan);
 
+// Whether train_trl.py trains it: a trainer of TRL with the models that it makes by itself, where
+// it puts them.
+bool trains_with_trl(const Plan& plan);
+
 // Whether a plan runs under FSDP or DDP, whose kits start through accelerate.
 bool starts_with_accelerate(const Plan& plan);
 

@@ -99,11 +99,16 @@ std::string shared_memory(const Cluster& cluster) {
   return fmt::format("{}gb", std::max<std::int64_t>(8, 2 * cluster.gpus_per_node()));
 }
 
+}  // namespace
+
 std::string script_of(const Plan& plan) {
+  if (plan.trainer != nullptr) return "train_trl.py";
   if (plan.workload.pipeline_parallel > 1) return "train_pipeline.py";
   if (plan.model->shape.kind == ModelKind::encoder) return "train_bert.py";
   return plan.workload.frontend == Frontend::native ? "train_native.py" : "train.py";
 }
+
+namespace {
 
 // DeepSpeed's runner hands the folder and the arguments to a shell on every host as they are
 // (launcher/multinode_runner.py PDSHRunner.get_cmd): what that shell would split or execute is

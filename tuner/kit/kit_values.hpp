@@ -21,6 +21,9 @@ std::string hostfile_text(const Cluster& cluster);
 std::string llamafactory_line(const Cluster& cluster,
                               const std::string& file = "llamafactory.yaml");
 
+// The script of the kit that trains the plan, "train.py".
+std::string script_of(const Plan& plan);
+
 // The first host without who logs in: what other processes connect to.
 std::string first_address(const Cluster& cluster);
 // The cores of a node over its GPUs, at least one.

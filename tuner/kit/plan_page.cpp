@@ -213,7 +213,8 @@ void start(const Plan& plan, std::string& page) {
         "sbatch job.sbatch --steps 20        # Slurm\n";
     if (plan.workload.frontend == Frontend::hf_trainer &&
         plan.model->shape.kind != ModelKind::encoder) {
-      page += "accelerate launch --config_file accelerate.yaml train.py --steps 20\n";
+      page +=
+          "accelerate launch --config_file accelerate.yaml " + script_of(plan) + " --steps 20\n";
     }
     page += "```\n";
   }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "model/plan/software_sets.hpp"
+#include "model/plan/trainer.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan {
@@ -128,6 +129,9 @@ std::string pinned_packages(const Plan& plan, const char* separator) {
   if (runs_deepspeed(plan.workload)) add("deepspeed", to_string(software.deepspeed_release));
   add("torch", to_string(software.torch));
   add("transformers", to_string(software.transformers));
+  if (plan.trainer != nullptr && plan.trainer->code == TrainerCode::trl) {
+    add("trl", to_string(software.trl));
+  }
   add("accelerate", set != nullptr ? set->accelerate : "");
   if (plan.workload.method != Method::full) add("peft", set != nullptr ? set->peft : "");
   if (plan.workload.optimizer == OptimizerName::adamw8bit) add("bitsandbytes", "");

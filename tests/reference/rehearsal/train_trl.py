@@ -1,7 +1,8 @@
 """TRL's trainers on a scenario's model: what train.py runs where `workload.trainer` names one.
 
 Samples are tokens without meaning: a prompt of `prompt_length` tokens, a quarter of the sequence where nobody says, and
-completions that fill the sequence, of which the rejected one is a sixteenth shorter.
+completions that fill the sequence. DPO's rejected answer is a sixteenth of the sequence shorter than the chosen one, so
+that rows are padded; the prompt is as much shorter that both have as many tokens as the scenario says.
 """
 import tempfile
 
@@ -36,8 +37,9 @@ def samples(run, kind, said):
     prompt = said.get("prompt_length") or tokens - said.get("completion_length", tokens - tokens // 4)
     answer = tokens - prompt - 1
     if kind == "dpo":
-        row = {"prompt": text(prompt) + " ", "chosen": text(answer) + " </s>",
-               "rejected": text(answer - tokens // 16) + " </s>"}
+        less = min(tokens // 32, prompt - 1)
+        row = {"prompt": text(prompt - less) + " ", "chosen": text(answer + less) + " </s>",
+               "rejected": text(answer - less) + " </s>"}
         rows = [row] * 64
     elif kind == "kto":
         rows = [{"prompt": text(prompt) + " ", "completion": text(answer) + " </s>", "label": i % 2 == 0} for i in range(64)]
@@ -103,7 +105,8 @@ def generating_trainer(run, said):
 
     length = said["completion_length"]
     given = arguments(run, "grpo", said)
-    given.update(max_completion_length=length, num_generations=said["completions"], beta=said["beta"],
+    # In their order: each micro-batch has prompts of both lengths, and so rows that are padded.
+    given.update(shuffle_dataset=False, max_completion_length=length, num_generations=said["completions"], beta=said["beta"],
                  ds3_gather_for_generation=said.get("gathers_model", True), generation_kwargs={"min_new_tokens": length})
     dtype = run.dtype if run.engine == "deepspeed" or run.lora else torch.float32
     more = {}

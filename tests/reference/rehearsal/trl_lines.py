@@ -56,6 +56,12 @@ def lines():
     yield line(NEWEST, "kto", stage=2, ranks=2, batch=4, lora=16)
     yield line(NEWEST, "dpo", stage=2, ranks=2, batch=2, said={"precompute_reference": True})
     yield line(NEWEST, "dpo", "qwen2.5-0.5b", stage=3, offload="offall", ranks=4)
+    # References that are offloaded and sharded, in both ways of waiting for a gather's input.
+    for releases in (NEWEST, OTHERS[0]):
+        yield line(releases, "dpo", stage=3, offload="offall", ranks=2, batch=2, checkpointing="ckn")
+    yield line(NEWEST, "dpo", stage=3, offload="offall", ranks=2)
+    yield line(NEWEST, "kto", stage=3, offload="offall", ranks=8, batch=4)
+    yield line(NEWEST, "dpo", "qwen2.5-0.5b", stage=3, offload="offall", ranks=8, batch=2, checkpointing="ckn")
     yield line(NEWEST, "dpo", stage=2, ranks=2, micro_batches=2)
     grpo = {"prompt_length": None, "completion_length": 128, "completions": 4, "beta": 0.0}
     for stage in (2, 3):

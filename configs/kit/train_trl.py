@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Trains with TRL's DPOTrainer, KTOTrainer or GRPOTrainer as scenario.json and ds_config.json say, and records the run.
+
+--data is .jsonl as TRL reads it: prompt, chosen and rejected (DPO), prompt, completion and label (KTO), prompt (GRPO).
+Without it samples are made up that fill the planned sequence.
+"""
+
+import importlib.util
+from pathlib import Path
+
+from common import adapters_of, build_model, has_weights, parser, read_scenario, trainer_choices
+from measurement import Recorder, timer
+
+MADE_UP_WORDS = 1000
+ROWS = 256
+
+
+def read_trainer(workload):
+    """The trainer's name, and what the plan says of it."""
+    said = workload["trainer"]
+    return (said, {}) if isinstance(said, str) else next(iter(said.items()))
+
+
+def own_class(name):
+    """Of TRL, or of its experimental part, to which releases move some."""
+    import trl
+
+    if hasattr(trl, name):
+        return getattr(trl, name)
+    kind = name.replace("Trainer", "").replace("Config", "").lower()
+    return getattr(__import__(f"trl.experimental.{kind}", fromlist=[name]), name)
+
+
+def read_tokenizer(arguments, vocabulary):
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    folder = arguments.tokenizer or arguments.model
+    if arguments.tokenizer or (Path(folder) / "tokenizer_config.json").is_file():
+        found = AutoTokenizer.from_pretrained(folder)
+        if found.pad_token is None:
+            found.pad_token = found.eos_token
+        return found
+    if arguments.data:
+        raise SystemExit(f"{folder} has no tokenizer, which --data needs: name its folder with --tokenizer")
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    special = ["<pad>", "<s>", "</s>", "<unk>"]
+    count = min(MADE_UP_WORDS, vocabulary - len(special))
+    words = {word: i for i, word in enumerate(special + [f"w{i}" for i in range(count)])}
+    made = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
+                                   unk_token="<unk>")
+
+
+def text(words):
+    return " ".join(f"w{i % MADE_UP_WORDS}" for i in range(max(1, words)))
+
+
+def made_up(kind, said, sequence):
+    """Rows that fill the sequence: a prompt of `prompt_length` tokens, a quarter where the plan says none. Rejected answers
+    are shorter, so that rows are padded as real ones are."""
+    answer = said.get("completion_length", sequence - (said.get("prompt_length") or sequence // 4))
+    prompt = max(1, sequence - answer)
+    if kind == "grpo":
+        return [{"prompt": text(prompt)} for _ in range(ROWS)]
+    if kind == "kto":
+        return [{"prompt": text(prompt), "completion": " " + text(answer - 2), "label": i % 2 == 0} for i in range(ROWS)]
+    row = {"prompt": text(prompt), "chosen": " " + text(answer - 2), "rejected": " " + text(answer - 2 - sequence // 16)}
+    return [row] * ROWS
+
+
+def read_rows(arguments, kind, said, sequence):
+    from datasets import Dataset, load_dataset
+
+    if arguments.data:
+        return load_dataset("json", data_files=arguments.data, split="train")
+    return Dataset.from_list(made_up(kind, said, sequence))
+
+
+def length_of_completion(completions, **_):
+    return [float(len(completion)) for completion in completions]
+
+
+def read_reward(place):
+    """FILE.py:function, as GRPOTrainer calls it; without one the length of a completion is its reward."""
+    if not place:
+        return length_of_completion
+    file, _, name = place.partition(":")
+    spec = importlib.util.spec_from_file_location("reward", file)
+    if spec is None or not name or not Path(file).is_file():
+        raise SystemExit(f"--reward is FILE.py:function, got {place}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)
+
+
+def generation_choices(said):
+    choices = {
+        "max_completion_length": said["completion_length"],
+        "num_generations": said["completions"],
+        "ds3_gather_for_generation": said.get("gathers_model", True),
+    }
+    if said.get("generation_batches"):
+        choices["steps_per_generation"] = said["generation_batches"]
+    how = said.get("generation", "trainer")
+    if how != "trainer":
+        choices.update(use_vllm=True, vllm_mode="colocate" if how == "colocated" else "server")
+    if how == "colocated":
+        choices.update(vllm_gpu_memory_utilization=said["memory_share"], vllm_enable_sleep_mode=said["sleeps"],
+                       vllm_tensor_parallel_size=said["generation_tensor_parallel"])
+    return choices
+
+
+def choices_of(kind, said, workload):
+    """What each trainer's configuration has beside TrainingArguments."""
+    choices = {"beta": said["beta"]}
+    if kind == "grpo":
+        return {**choices, **generation_choices(said)}
+    choices["max_length"] = workload["sequence_length"]
+    choices["precompute_ref_log_probs"] = said.get("precompute_reference", False)
+    return choices
+
+
+def reference_of(arguments, scenario, kind, said, model_class):
+    """A copy that is trained no further; None where TRL has the reference without one."""
+    workload = scenario["workload"]
+    if workload.get("method", "full") != "full" or said.get("precompute_reference") or kind == "grpo":
+        return {}
+    return {"ref_model": build_model(arguments, scenario, model_class)}
+
+
+def has_own_reference(workload, kind, said):
+    return kind == "grpo" and said["beta"] > 0 and workload.get("method", "full") == "full"
+
+
+def main():
+    flags = parser(__doc__)
+    flags.add_argument("--reward", help="of GRPO: FILE.py:function; the length of a completion without it")
+    arguments = flags.parse_args()
+    scenario = read_scenario(arguments.scenario)
+    workload = scenario["workload"]
+    kind, said = read_trainer(workload)
+
+    from transformers import AutoModelForCausalLM
+
+    name = {"dpo": "DPO", "kto": "KTO", "grpo": "GRPO"}[kind]
+    configuration, trainer_class = own_class(name + "Config"), own_class(name + "Trainer")
+    choices = {**trainer_choices(arguments, scenario), **choices_of(kind, said, workload)}
+    unknown = sorted(set(choices) - set(configuration.__dataclass_fields__))
+    if unknown:
+        raise SystemExit(f"this release of TRL does not know {', '.join(unknown)} of {configuration.__name__}")
+    recorder = Recorder()
+    settings = configuration(**choices)  # before the model: ZeRO-3's zero.Init is switched on by it
+    model = build_model(arguments, scenario, AutoModelForCausalLM, adapters=False)
+    if has_own_reference(workload, kind, said):
+        if not has_weights(arguments.model):
+            raise SystemExit(f"beta is {said['beta']}: GRPOTrainer loads its reference from {arguments.model}, which has no weights")
+        model.config._name_or_path = arguments.model
+    given = reference_of(arguments, scenario, kind, said, AutoModelForCausalLM)
+    adapters = adapters_of(model, workload)
+    if adapters is not None:
+        given["peft_config"] = adapters
+    if kind == "grpo":
+        given["reward_funcs"] = read_reward(arguments.reward)
+    takes = trainer_class.__init__.__code__.co_varnames
+    given["processing_class" if "processing_class" in takes else "tokenizer"] = read_tokenizer(
+        arguments, model.config.vocab_size)
+    trainer = trainer_class(model=model, args=settings, callbacks=[timer(recorder)],
+                            train_dataset=read_rows(arguments, kind, said, workload["sequence_length"]), **given)
+    trainer.train()
+    if arguments.save:
+        trainer.save_model(arguments.output)
+    recorder.write(arguments.measure, scenario, "hf-trainer")
+
+
+if __name__ == "__main__":
+    main()
