@@ -4,8 +4,8 @@ buckets drawn at random, so that what holds for the matrix is seen on shapes tha
 
 drawn_lines.py SEED COUNT TORCH [ENGINES] > LINES.jsonl        TORCH: 2.11.0; ENGINES: deepspeed,fsdp,ddp
 
-scripts/rehearse_matrix.py rehearses them; a new seed gives new ones. matrix/drawn.jsonl has those of seeds 11, 21 and 22
-(2.11.0) and 12 (2.6.0).
+scripts/rehearse_matrix.py rehearses them; a new seed gives new ones. matrix/drawn.jsonl has 40 of seed 31 and, of DDP and FSDP, 16 of seed 33
+(2.11.0), and 20 of seed 32 (2.6.0, DeepSpeed).
 """
 import glob
 import json
