@@ -190,7 +190,6 @@ Section FsdpWriter::write_micro_step(int micro_step) {
   if (beside_ && micro_step == 0) beside_->begin_step();
   if (beside_) beside_->write_passes(PassMoment::before_forward, graphs_.current());
   if (micro_step == 0 && rank_.first_steps.empty() && !by_parameter()) measure_gathered();
-  const bool reduces = config_.reduces_every_micro_step || boundary;
   const auto events = fsdp_micro_step(config_, fsdp_.units, fsdp_.visits, boundary);
   for (std::size_t i = 0; i < events.size(); ++i) {
     const FsdpEvent& event = events[i];
@@ -204,9 +203,8 @@ Section FsdpWriter::write_micro_step(int micro_step) {
         break;
       case FsdpEventKind::compute:
         compute(event);
-        if (!by_parameter() && event.backward && !reduces && is_last_use(events, i)) {
-          join_views(event.unit);
-        }
+        // Autograd joins them before the post-backward hook frees what is gathered.
+        if (!by_parameter() && event.backward && is_last_use(events, i)) join_views(event.unit);
         break;
       case FsdpEventKind::reshard:
         reshard(event.unit);
