@@ -49,6 +49,9 @@ Json to_json(const FitAnswer& answer, const Scenario& scenario) {
   }
   if (answer.recommended) {
     document["recommended"] = strategies.items()[*answer.recommended];
+  }
+  // `fit --quick` has not looked for it.
+  if (answer.headroom) {
     document["largest_micro_batch"] = answer.headroom->largest_micro_batch;
     document["longest_sequence"] = answer.headroom->longest_sequence;
   }
