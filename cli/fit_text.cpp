@@ -380,10 +380,7 @@ std::string fit_text(const FitAnswer& answer, bool all, const Translation& words
   std::string text = words.text(question_line(best.plan) + "\n");
   if (answer.recommended) {
     std::string about = yes_text(answer);
-    if (best.result.job) {
-      about += "  job          " + job_text(*best.result.job) + "\n";
-      about += "               " + job_shares_text(*best.result.job) + "\n";
-    }
+    about += job_lines(best.result.job);
     about += headroom_text(answer, best) + one_node_text(answer) + runners_up_text(answer) +
              host_memory_text(answer) + trainer_lines(best.plan);
     text += words.text(about) + strategies_text(answer, all, words);

@@ -69,8 +69,7 @@ std::string time_text(const StepTime& step) {
       percent_text(step.mfu));
 }
 
-}  // namespace
-
+// Steps and time of the whole run.
 std::string job_text(const JobTime& job) {
   const double hours = job.seconds().seconds() / 3600.0;
   const double days = hours / 24.0;
@@ -87,18 +86,26 @@ std::string job_text(const JobTime& job) {
   return text;
 }
 
+// Which share of its time each part has.
 std::string job_shares_text(const JobTime& job) {
   const auto share = [&](JobPart part) { return 100.0 * (job[part] / job.seconds()); };
   return fmt::format(
-      "of its time {:.1f} % steps, {:.1f} % padding, {:.1f} % dataloader, {:.1f} % logging, {:.1f} "
-      "% "
-      "saving, {:.1f} % evaluation",
+      "of its time {:.1f} % steps, {:.1f} % padding, {:.1f} % dataloader, {:.1f} % logging, "
+      "{:.1f} % saving, {:.1f} % evaluation",
       share(JobPart::steps),
       share(JobPart::padding),
       share(JobPart::dataloader),
       share(JobPart::logging),
       share(JobPart::saving),
       share(JobPart::evaluation));
+}
+
+}  // namespace
+
+std::string job_lines(const std::optional<JobTime>& job) {
+  if (!job) return "";
+  return fmt::format(
+      "  job          {}\n               {}\n", job_text(*job), job_shares_text(*job));
 }
 
 std::string simulate_text(const Plan& plan,

@@ -14,10 +14,9 @@ namespace zeroplan {
 // A line: what there must be of a resource and what there is; of a pool of buffers, what is wrong.
 std::string limit_text(const Limit& limit);
 
-// Steps and time of the whole run, where the scenario has a dataset.
-std::string job_text(const JobTime& job);
-// Which share of its time each part has.
-std::string job_shares_text(const JobTime& job);
+// Steps and time of the whole run, and which share each part has, as lines of an answer; empty
+// where the scenario has no dataset.
+std::string job_lines(const std::optional<JobTime>& job);
 
 std::string simulate_text(const Plan& plan,
                           const StepResult& result,

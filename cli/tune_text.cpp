@@ -62,11 +62,7 @@ std::string best_text(const TuneAnswer& answer,
       name(kPhaseNames, result.gpu.peak_phase),
       host_memory_text(plan, result),
       result.fit_probability);
-  if (result.job) {
-    text += "  job          " + job_text(*result.job) + "\n";
-    text += "               " + job_shares_text(*result.job) + "\n";
-  }
-  text += at_limit_text(result);
+  text += job_lines(result.job) + at_limit_text(result);
   if (options.objective == Objective::cost || price) {
     text += "  cost         " + cost_text(result, price) + "\n";
   }

@@ -137,7 +137,9 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
     // Time is that of the mean step, memory that of the longest sequences.
     const std::optional<Plan> mean = mean_step_plan(plan);
     const Plan& timed = mean ? *mean : plan;
-    const ModelGraph graph = mean ? build_graph(*timed.model, graph_options(timed)) : longest;
+    std::optional<ModelGraph> shorter;
+    if (mean) shorter = build_graph(*mean->model, graph_options(*mean));
+    const ModelGraph& graph = shorter ? *shorter : longest;
     Program program;
     ProgramWriter writer(program);
     TaskTable tasks(timed, writer);

@@ -4,46 +4,31 @@
 
 namespace zeroplan::from {
 
-bool LoopWords::is_its(Role role) {
+const Setting** LoopWords::place_of(Role role) {
   switch (role) {
     case Role::save_strategy:
+      return &save_.strategy;
     case Role::save_steps:
+      return &save_.steps;
     case Role::eval_strategy:
+      return &evaluate_.strategy;
     case Role::eval_steps:
+      return &evaluate_.steps;
     case Role::logging_strategy:
+      return &log_.strategy;
     case Role::logging_steps:
-      return true;
+      return &log_.steps;
     default:
-      return false;
+      return nullptr;
   }
 }
 
-void LoopWords::read(Role role, const Setting& setting) {
-  const Setting** place = nullptr;
-  switch (role) {
-    case Role::save_strategy:
-      place = &save_.strategy;
-      break;
-    case Role::save_steps:
-      place = &save_.steps;
-      break;
-    case Role::eval_strategy:
-      place = &evaluate_.strategy;
-      break;
-    case Role::eval_steps:
-      place = &evaluate_.steps;
-      break;
-    case Role::logging_strategy:
-      place = &log_.strategy;
-      break;
-    case Role::logging_steps:
-      place = &log_.steps;
-      break;
-    default:
-      return;
-  }
+bool LoopWords::read(Role role, const Setting& setting) {
+  const Setting** place = place_of(role);
+  if (place == nullptr) return false;
   // The first counts, as everywhere.
   if (*place == nullptr) *place = &setting;
+  return true;
 }
 
 void LoopWords::finish_one(const Words& words,

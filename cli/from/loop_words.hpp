@@ -11,9 +11,8 @@ namespace zeroplan::from {
 
 class LoopWords {
  public:
-  // One of the roles that say it.
-  static bool is_its(Role role);
-  void read(Role role, const Setting& setting);
+  // False: the role says something else. Settings must outlive finish().
+  bool read(Role role, const Setting& setting);
   // Sets save_steps, eval_steps and logging_steps where nobody said them before. A strategy counts
   // over a number: steps are those of `steps` alone, which is the default but for evaluation.
   void finish(Meaning& meaning) const;
@@ -23,6 +22,7 @@ class LoopWords {
     const Setting* strategy = nullptr;
     const Setting* steps = nullptr;
   };
+  const Setting** place_of(Role role);
   static void finish_one(const Words& words,
                          ScenarioKey key,
                          const std::string& unsaid,

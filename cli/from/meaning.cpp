@@ -43,10 +43,8 @@ class Reader {
     }
     if (setting.name == "script" || setting.name == "trl") return;
     const std::optional<Role> role = role_of(setting.name);
-    if (role && LoopWords::is_its(*role)) {
-      loop_.read(*role, setting);
-    } else if (role) {
-      if (!apply(*role, setting)) note(setting, "");
+    if (role) {
+      if (!loop_.read(*role, setting) && !apply(*role, setting)) note(setting, "");
     } else {
       if (!changes_nothing(setting.name)) meaning_.unknown.push_back(line_of(setting, ""));
       if (setting.in_document) meaning_.kept.push_back(setting);

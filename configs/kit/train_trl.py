@@ -5,6 +5,7 @@
 Without it samples are made up that fill the planned sequence.
 """
 
+import importlib
 import importlib.util
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def own_class(name):
     if hasattr(trl, name):
         return getattr(trl, name)
     kind = name.replace("Trainer", "").replace("Config", "").lower()
-    return getattr(__import__(f"trl.experimental.{kind}", fromlist=[name]), name)
+    return getattr(importlib.import_module(f"trl.experimental.{kind}"), name)
 
 
 def read_tokenizer(arguments, vocabulary):
@@ -123,7 +124,7 @@ def choices_of(kind, said, workload):
 
 
 def reference_of(arguments, scenario, kind, said, model_class):
-    """A copy that is trained no further; None where TRL has the reference without one."""
+    """The arguments with a copy that is trained no further; none where TRL has the reference without one."""
     workload = scenario["workload"]
     if workload.get("method", "full") != "full" or said.get("precompute_reference") or kind == "grpo":
         return {}

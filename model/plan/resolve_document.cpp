@@ -45,25 +45,10 @@ Json dataset_json(const Dataset& dataset) {
   return object;
 }
 
-// "500", "0.1", "epoch", "no".
-std::string every_text(const Every& every) {
-  switch (every.unit) {
-    case Every::Unit::never:
-      return "no";
-    case Every::Unit::epoch:
-      return "epoch";
-    case Every::Unit::steps:
-      return std::to_string(static_cast<std::int64_t>(every.count));
-    case Every::Unit::share:
-      return Json(every.count).dump();
-  }
-  return "no";
-}
-
 void add_loop(const TrainingLoop& loop, Json& workload) {
-  if (loop.save) workload["save_steps"] = every_text(*loop.save);
-  if (loop.evaluate) workload["eval_steps"] = every_text(*loop.evaluate);
-  if (loop.log) workload["logging_steps"] = every_text(*loop.log);
+  if (loop.save) workload["save_steps"] = to_string(*loop.save);
+  if (loop.evaluate) workload["eval_steps"] = to_string(*loop.evaluate);
+  if (loop.log) workload["logging_steps"] = to_string(*loop.log);
   if (loop.dataloader_workers) workload["dataloader_num_workers"] = *loop.dataloader_workers;
 }
 

@@ -1,10 +1,6 @@
 // `save_steps`, `eval_steps`, `logging_steps` and `dataloader_num_workers` of a scenario.
 // Source of the defaults: transformers 5.17 training_args.py (save_steps 500, logging_steps 500,
 // eval_strategy no, dataloader_num_workers 0; the same since 4.40).
-#include <algorithm>
-#include <charconv>
-#include <cmath>
-
 #include <fmt/format.h>
 
 #include "model/plan/resolver.hpp"
@@ -14,24 +10,11 @@ namespace zeroplan {
 namespace {
 
 constexpr double kTrainersSteps = 500.0;
-constexpr double kMostSteps = 1e9;
-
-// "500", "0.1", "epoch", "no"; "500.0" is what YAML's writers make of 500.
-std::optional<Every> every_of(const std::string& text) {
-  if (text == "no" || text == "never" || text == "0") return Every{};
-  if (text == "epoch") return Every{Every::Unit::epoch, 0.0};
-  double count = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  if (count > 0.0 && count < 1.0) return Every{Every::Unit::share, count};
-  if (count < 1.0 || count > kMostSteps || count != std::floor(count)) return std::nullopt;
-  return Every{Every::Unit::steps, count};
-}
 
 std::optional<Every> read(Resolver& r, ScenarioKey key) {
   const Said* said = r.scenario.find(key);
   if (said == nullptr) return std::nullopt;
-  const auto every = every_of(said->value.as_string());
+  const auto every = parse_every(said->value.as_string());
   if (!every) {
     r.problem(said->origin,
               "a number of steps, a share of all below 1, epoch, or no",
@@ -41,24 +24,6 @@ std::optional<Every> read(Resolver& r, ScenarioKey key) {
 }
 
 }  // namespace
-
-std::int64_t times(const Every& every, std::int64_t steps, double epochs, bool at_the_end) {
-  switch (every.unit) {
-    case Every::Unit::never:
-      return 0;
-    case Every::Unit::epoch:
-      return static_cast<std::int64_t>(std::ceil(epochs));
-    case Every::Unit::steps:
-    case Every::Unit::share: {
-      const double count = every.unit == Every::Unit::steps
-                               ? every.count
-                               : std::ceil(every.count * static_cast<double>(steps));
-      const auto gap = std::max<std::int64_t>(1, static_cast<std::int64_t>(count));
-      return at_the_end ? (steps + gap - 1) / gap : steps / gap;
-    }
-  }
-  return 0;
-}
 
 void resolve_training_loop(Resolver& r) {
   TrainingLoop& loop = r.plan.loop;

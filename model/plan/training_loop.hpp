@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace zeroplan {
 
@@ -14,6 +15,10 @@ struct Every {
   Unit unit = Unit::never;
   double count = 0.0;  // of steps; of a share, 0 to 1
 };
+
+// "500", "0.1", "epoch", "no"; nothing for what is none of these.
+std::optional<Every> parse_every(const std::string& text);
+std::string to_string(const Every& every);
 
 // Unspecified members: what the loop does is not known, and is not counted.
 struct TrainingLoop {
