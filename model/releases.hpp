@@ -93,6 +93,8 @@ enum class ReleaseRule : std::uint8_t {
   drops_old_names,
   sorts_pinned_by_size,
   keeps_lt_workspace,
+  shares_lt_workspace,
+  makes_workspace_per_product,
   infers_list_annotations,
   holds_tensors_for_nccl,
   trusts_fused_adam,

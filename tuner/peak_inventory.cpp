@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "model/predict/kernel_workspaces.hpp"
 #include "model/predict/step_memory.hpp"
 #include "simulator/allocator_options.hpp"
 
@@ -87,6 +88,12 @@ constexpr std::array kBufferMeanings = {
                   "largest gradient on its way to the host",
                   {Knob::offload_optimizer_device, Knob::offload_optimizer_device}},
 };
+
+// Of cuBLAS or cublasLt, or of the runtime's kernels.
+bool is_workspace(const Plan& plan, Bytes bytes) {
+  const KernelWorkspaces kept = kernel_workspaces(plan);
+  return bytes == kept.forward || bytes == kept.lt;
+}
 
 void add_knob(std::vector<std::string_view>& knobs, std::string_view knob) {
   if (std::find(knobs.begin(), knobs.end(), knob) == knobs.end()) knobs.push_back(knob);
@@ -271,8 +278,7 @@ TensorSort PeakInventoryBuilder::momentary_sort(std::size_t instruction) const {
     if (!registered) return building_sort(what.category);
     return {"buffers registered by modules (masks, tables)", "", {}};
   }
-  if (what.category == MemoryCategory::temporaries &&
-      Bytes::of(what.bytes) == kernel_workspaces(plan_).forward) {
+  if (what.category == MemoryCategory::temporaries && is_workspace(plan_, Bytes::of(what.bytes))) {
     if (plan_.engine.embedded) return {"workspace of the runtime's kernels", "", {}};
     return {"workspace of cuBLAS", "CUBLAS_WORKSPACE_CONFIG", {}};
   }

@@ -17,6 +17,7 @@
 #include "model/predict/graph_options.hpp"
 #include "model/predict/job_time.hpp"
 #include "model/predict/module_walk.hpp"
+#include "model/predict/kernel_workspaces.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"

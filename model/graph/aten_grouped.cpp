@@ -15,7 +15,11 @@ void launch_grouped(Tape& t,
                     const MatrixProduct& product,
                     Bytes traffic) {
   if (products == GroupedProducts::one_kernel) {
-    t.launch({.name = "_grouped_mm", .kind = OpKind::matmul, .traffic = traffic}, product);
+    t.launch({.name = "_grouped_mm",
+              .kind = OpKind::matmul,
+              .traffic = traffic,
+              .library = Library::own},
+             product);
     return;
   }
   const std::int64_t groups = product.batch;

@@ -5,31 +5,27 @@
 #include "model/check.hpp"
 #include "model/graph/aten.hpp"
 #include "model/graph/aten_autocast.hpp"
+#include "model/graph/cublas_workspace.hpp"
 
 namespace zeroplan::aten {
 
 namespace {
 
-// Temporary of one cublasLt call with an epilogue: CUDABlas.cpp, _getWorkspaceSize, 1024 KiB.
-constexpr std::int64_t kLtWorkspace = 1 << 20;
-
-// `workspace`: elements of a byte that are asked for when the result is there.
-Tensor product_kernel(Tape& t,
-                      std::string_view name,
-                      const Tensor& a,
-                      const Tensor& b,
-                      Bytes extra,
-                      std::int64_t workspace = 0) {
+// `vector`: what cublasLt adds in the same kernel.
+Tensor product_kernel(
+    Tape& t, std::string_view name, const Tensor& a, const Tensor& b, Bytes extra, bool vector = false) {
   const bool batched = a.shape().rank() == 3;
   const std::int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
   ZP_CHECK(b.size(-2) == k, "matrix product: inner sizes do not match");
   Tensor out = t.empty(batched ? Shape{a.size(0), m, n} : Shape{m, n}, a.dtype());
-  const Tensor scratch = workspace > 0
-                             ? t.empty(Shape{workspace}, DType::uint8, MemoryCategory::temporaries)
-                             : Tensor();
+  const Tensor scratch =
+      vector && t.lt_workspace_per_call()
+          ? t.empty(Shape{kLtWorkspace}, DType::uint8, MemoryCategory::temporaries)
+          : Tensor();
   t.launch({.name = name,
             .kind = OpKind::matmul,
-            .traffic = distinct_bytes(a) + distinct_bytes(b) + out.bytes() + extra},
+            .traffic = distinct_bytes(a) + distinct_bytes(b) + out.bytes() + extra,
+            .library = vector ? Library::cublaslt : Library::cublas},
            MatrixProduct{batched ? a.size(0) : 1, m, n, k, a.dtype()});
   return out;
 }
@@ -104,8 +100,7 @@ Tensor addmm(Tape& t, const Tensor& addend, const Tensor& left, const Tensor& ri
   const Tensor b = autocast_lower(t, right);
   const SavedOperands saved = save_operands(t, a, b);
   // native/cuda/Blas.cpp: a one-dimensional bias goes through cublasLt with its workspace.
-  const std::int64_t workspace = t.lt_workspace_per_call() ? kLtWorkspace : 0;
-  Tensor out = product_kernel(t, "addmm", a, b, bias.bytes(), workspace);
+  Tensor out = product_kernel(t, "addmm", a, b, bias.bytes(), bias.shape().rank() == 1);
   if (t.trains({&bias, &a, &b})) {
     t.record({&out},
              {&bias, &a, &b},

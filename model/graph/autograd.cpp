@@ -133,7 +133,7 @@ std::int32_t Tape::add_operation(const Launch& launch) {
   operation.kind = launch.kind;
   operation.traffic = launch.traffic;
   operation.kernels = launch.kernels;
-  operation.by_cublas = launch.by_cublas;
+  operation.library = launch.library.value_or(Library::own);
   operation.module = module_stack_.empty() ? -1 : module_stack_.back();
   block_.operations.push_back(operation);
   return index;
@@ -142,9 +142,16 @@ std::int32_t Tape::add_operation(const Launch& launch) {
 void Tape::launch(const Launch& launch) { emit(EventKind::operation, add_operation(launch)); }
 
 void Tape::launch(const Launch& launch, const MatrixProduct& product) {
+  const Library library = launch.library.value_or(Library::cublas);
+  Tensor workspace;
+  if (library == Library::cublas && setup_.product_workspace > Bytes::zero()) {
+    const Shape shape{setup_.product_workspace.count()};
+    workspace = empty(shape, DType::uint8, MemoryCategory::temporaries);
+  }
   const std::int32_t index = add_operation(launch);
   Operation& operation = block_.operations.back();
   operation.kind = OpKind::matmul;
+  operation.library = library;
   operation.shape = static_cast<std::int32_t>(block_.products.size());
   operation.flops = flops_of(product);
   block_.products.push_back(product);

@@ -146,8 +146,10 @@ class Tape {
     bool checkpoint_offload = false;
     std::int64_t checkpoint_ranks = 1;  // each keeps its part of a checkpoint
     bool outputs_held_in_backward = false;
-    // torch < 2.7 allocates cublasLt's workspace anew for every call with an epilogue.
+    // Some releases allocate cublasLt's workspace anew for every call with an epilogue.
     bool lt_workspace_per_call = true;
+    // What every other product allocates and frees; zero where cuBLAS' workspace is kept.
+    Bytes product_workspace = Bytes::zero();
     ReductionCard card;  // what sums over rows take beside their result
   };
   explicit Tape(Setup setup);
@@ -229,9 +231,10 @@ class Tape {
     OpKind kind = OpKind::pointwise;
     Bytes traffic = Bytes::zero();
     std::int32_t kernels = 1;
-    bool by_cublas = false;  // Operation::by_cublas
+    std::optional<Library> library = {};  // cublas for a matrix product, else own
   };
   void launch(const Launch& launch);
+  // With a workspace of its own while it runs, where the release does that.
   void launch(const Launch& launch, const MatrixProduct& product);
   void launch(const Launch& launch, const AttentionCall& call);
   // A reference for a node's formula; counts as saved.

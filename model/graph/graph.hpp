@@ -95,6 +95,13 @@ struct AttentionCall {
 Flops flops_of(const MatrixProduct& product);
 Flops flops_of(const AttentionCall& call);
 
+// Whose kernels run an operation, which decides on the workspace that they get.
+enum class Library : std::uint8_t {
+  own,       // PyTorch's, cuDNN's, CUTLASS'
+  cublas,    // of matrix products
+  cublaslt,  // of those with an epilogue that adds a vector
+};
+
 // One ATen operation as the dispatcher sees it.
 struct Operation {
   std::string_view name;  // "mm"; static storage
@@ -106,8 +113,7 @@ struct Operation {
   std::int32_t kernels = 0;  // CUDA kernels launched
   std::int32_t shape = -1;   // index into Block::products or Block::attentions
   std::int32_t module = -1;  // index into Block::modules of the innermost module running it
-  // cuBLAS runs it and wants its workspace, though it is no OpKind::matmul: a product of rank one.
-  bool by_cublas = false;
+  Library library = Library::own;
 };
 
 // A block of GPU memory: what views share.

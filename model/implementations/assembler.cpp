@@ -127,6 +127,7 @@ Block GraphAssembler::record(const std::string& name,
   setup.checkpoint_ranks = options_.partitions_checkpoints ? options_.tensor_parallel : 1;
   setup.outputs_held_in_backward = options_.outputs_held_in_backward;
   setup.lt_workspace_per_call = !options_.torch_acts(ReleaseRule::keeps_lt_workspace);
+  setup.product_workspace = options_.product_workspace;
   setup.card = options_.card;
   return record_block(std::move(setup), forward);
 }

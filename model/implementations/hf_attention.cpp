@@ -188,7 +188,7 @@ RotaryTables make_rotary_tables(Tape& t, const Context& c, DType dtype) {
   const Shape half{1, c.sequence, c.shape().rotary_dim / 2};
   const Shape whole{1, c.sequence, c.shape().rotary_dim};
   Tensor table = t.empty(half, DType::fp32);
-  t.launch({.name = "bmm", .traffic = table.bytes(), .by_cublas = true});
+  t.launch({.name = "bmm", .traffic = table.bytes(), .library = Library::cublas});
   {
     Tensor angles = t.empty(whole, DType::fp32);
     t.launch({.name = "cat", .kind = OpKind::copy, .traffic = angles.bytes() * 2});

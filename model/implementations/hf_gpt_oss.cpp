@@ -17,7 +17,7 @@ Shape table_shape(const Context& c) { return Shape{1, c.sequence, c.shape().rota
 void share_tables(Tape& t, const Context& c) {
   const auto scope = t.enter("model.rotary_emb");
   const Tensor angles = t.empty(table_shape(c), DType::fp32);
-  t.launch({.name = "bmm", .traffic = angles.bytes(), .by_cublas = true});
+  t.launch({.name = "bmm", .traffic = angles.bytes(), .library = Library::cublas});
   const auto make = [&](std::string_view name) {
     Tensor values = t.empty(table_shape(c), DType::fp32);
     t.launch({.name = name, .traffic = values.bytes() * 2});

@@ -30,7 +30,7 @@ void share_tables(Tape& t, const Context& c) {
   const Shape grids{3, c.batch, c.sequence, half};
   const Shape whole{c.batch, c.sequence, c.shape().rotary_dim};
   Tensor angles = t.empty(grids, DType::fp32);
-  t.launch({.name = "bmm", .traffic = angles.bytes(), .by_cublas = true});
+  t.launch({.name = "bmm", .traffic = angles.bytes(), .library = Library::cublas});
   const auto make = [&](std::string_view name) {
     Tensor values = t.empty(grids, DType::fp32);
     t.launch({.name = name, .traffic = values.bytes() * 2});

@@ -7,7 +7,7 @@ void share_complex_table(Tape& t, const Context& c) {
   const Shape half{1, c.sequence, c.shape().rotary_dim / 2};
   const Shape pairs{1, c.sequence, c.shape().rotary_dim};
   const Tensor angles = t.empty(half, DType::fp32);
-  t.launch({.name = "bmm", .traffic = angles.bytes(), .by_cublas = true});
+  t.launch({.name = "bmm", .traffic = angles.bytes(), .library = Library::cublas});
   Tensor table = t.empty(pairs, DType::fp32);
   {
     const Tensor ones = t.empty(half, DType::fp32);

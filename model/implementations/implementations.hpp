@@ -74,6 +74,7 @@ struct GraphOptions {
   Version torch{2, 6};
   RuleSwitches switched;        // of the rules about the two
   int compute_capability = 80;  // 10 major + minor; below 80 there is no flash attention
+  Bytes product_workspace;      // of every matrix product; zero where cuBLAS' is kept
   ReductionCard card;           // none: temporaries of PyTorch's sums are not counted
   MaskKind mask = MaskKind::none;
   bool fused_loss = false;

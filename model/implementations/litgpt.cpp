@@ -61,7 +61,8 @@ Tensor grouped_conv1d(Tape& t, const Tensor& x, const Tensor& weight, std::int64
   Tensor out = t.empty(Shape{batch, width, positions}, x.dtype());
   t.launch({.name = "convolution",
             .kind = OpKind::matmul,
-            .traffic = x.bytes() + weight.bytes() + out.bytes()},
+            .traffic = x.bytes() + weight.bytes() + out.bytes(),
+            .library = Library::own},
            product);
   if (!trains) return out;
   t.record({&out}, {&x, &weight}, [saved_x, saved_weight, product](Backward& b) {
@@ -70,7 +71,8 @@ Tensor grouped_conv1d(Tape& t, const Tensor& x, const Tensor& weight, std::int64
       Tensor gradient = tape.empty(input.shape().as_contiguous(), input.dtype());
       tape.launch({.name = "convolution_backward",
                    .kind = OpKind::matmul,
-                   .traffic = b.gradient().bytes() + input.bytes() * 2},
+                   .traffic = b.gradient().bytes() + input.bytes() * 2,
+                   .library = Library::own},
                   product);
       return gradient;
     };

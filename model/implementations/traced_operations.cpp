@@ -223,7 +223,11 @@ void convolution(Call& call) {
   if (trains) saved = call.t.save(x);
   Tensor out = call.t.empty(out_shape, x.dtype());
   const Bytes traffic = x.bytes() + weight.bytes() + out.bytes();
-  call.t.launch({.name = "convolution", .kind = OpKind::matmul, .traffic = traffic}, product);
+  call.t.launch({.name = "convolution",
+                 .kind = OpKind::matmul,
+                 .traffic = traffic,
+                 .library = Library::own},
+                product);
   if (bias.defined()) call.t.launch({.name = "add_", .traffic = out.bytes() * 2});
   if (trains) {
     call.t.record(
@@ -235,7 +239,10 @@ void convolution(Call& call) {
             if (!b.needs(input)) return;
             Tensor result = b.tape.empty(shape.as_contiguous(), dtype);
             b.tape.launch(
-                {.name = "convolution_backward", .kind = OpKind::matmul, .traffic = traffic},
+                {.name = "convolution_backward",
+                 .kind = OpKind::matmul,
+                 .traffic = traffic,
+                 .library = Library::own},
                 product);
             b.give(input, std::move(result));
           };

@@ -7,6 +7,7 @@
 #include "model/plan/trainer.hpp"
 #include "model/predict/module_walk.hpp"
 #include "model/predict/run_phases.hpp"
+#include "model/predict/kernel_workspaces.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/predict/window_moment.hpp"
 
@@ -179,7 +180,7 @@ void add_beside(const Plan& policy,
   for (const MemoryCategory category : {kParameters, MemoryCategory::communication_buffers}) {
     at(moment, category) = std::min(at(moment, category), at(phase(Phase::step), category));
   }
-  at(moment, MemoryCategory::temporaries) = kernel_workspaces(policy).total();
+  at(moment, MemoryCategory::temporaries) = kept_workspaces(policy, work.graph);
   at(moment, MemoryCategory::activations) = work.graph.batch;
   CategoryBytes before = moment;
   add(before, beside.before_forward);

@@ -11,6 +11,7 @@
 #include "model/engine/transients.hpp"
 #include "model/predict/checkpoint_parts.hpp"
 #include "model/predict/host_memory.hpp"
+#include "model/predict/kernel_workspaces.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/releases.hpp"
 

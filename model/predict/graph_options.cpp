@@ -5,6 +5,7 @@
 #include "model/implementations/loss_chunks.hpp"
 #include "model/plan/beside.hpp"
 #include "model/plan/trainer.hpp"
+#include "model/predict/kernel_workspaces.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan {
@@ -109,6 +110,7 @@ GraphOptions graph_options(const Plan& plan) {
   options.switched = plan.software.switched;
   const ComputeCapability& capability = plan.cluster.gpu.compute_capability;
   options.compute_capability = capability.major * 10 + capability.minor;
+  options.product_workspace = product_workspace(plan);
   options.card = reduction_card(plan, options.compute_capability);
   // A chosen and a rejected answer are seldom equally long, nor are prompts and what is generated.
   const bool pairs =

@@ -66,17 +66,6 @@ OutsidePasses outside_passes(const Plan& plan,
   return outside;
 }
 
-KernelWorkspaces kernel_workspaces(const Plan& plan) {
-  if (plan.cluster.gpu.is_cpu()) return {};
-  if (plan.workload.engine == TrainingEngine::embedded)
-    return {Bytes::of(kEmbeddedWorkspace), Bytes::zero()};
-  if (plan.software.torch.major < 2) return {};
-  const bool hopper_or_newer = plan.cluster.gpu.compute_capability.major >= 9;
-  const Bytes each =
-      hopper_or_newer ? Bytes::kib(4096) * 8 : Bytes::kib(4096) * 2 + Bytes::kib(16) * 8;
-  return {each, each};
-}
-
 namespace {
 
 // Weights of linear modules that are gathered and let go of again.

@@ -30,17 +30,6 @@ OutsidePasses outside_passes(const Plan& plan,
                              const std::vector<EngineBuffer>& buffers,
                              Bytes gpu_room);
 
-// Scratch of the kernels, kept from its first use on. PyTorch: cuBLAS has a workspace for each
-// handle and stream, the forward pass's thread and autograd's have one each; torch 1 had none of
-// its own. Source: aten/src/ATen/cuda/CublasHandlePool.cpp (torch 2.6). The embedded runtime:
-// embedded_memory.hpp. Nothing on CPU ranks.
-struct KernelWorkspaces {
-  Bytes forward;   // from the first forward pass on
-  Bytes backward;  // from the first backward pass on
-  Bytes total() const { return forward + backward; }
-};
-KernelWorkspaces kernel_workspaces(const Plan& plan);
-
 // By parameter: does torch's own linear, where memory_efficient_linear does not replace it
 // (runtime/zero/linear.py), save a view of the gathered weight, which then outlives its release by
 // the engine? Persistent weights are never gathered again. Empty where no weight is saved.

@@ -4,6 +4,7 @@
 
 #include "model/engine/optimizer_states.hpp"
 #include "model/predict/fsdp_work.hpp"
+#include "model/predict/kernel_workspaces.hpp"
 #include "model/predict/window_moment.hpp"
 
 namespace zeroplan {
@@ -29,7 +30,7 @@ CategoryBytes buffers_at(const Plan& plan,
     if (!appears) at(bytes, buffer.category) += buffer.bytes;
   }
   at(bytes, kParameters) += work.graph.buffers;
-  at(bytes, kTemporaries) += kernel_workspaces(plan).total();
+  at(bytes, kTemporaries) += kept_workspaces(plan, work.graph);
   at(bytes, MemoryCategory::activations) += work.graph.batch;
   return bytes;
 }

@@ -5,6 +5,7 @@
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/partition.hpp"
 #include "model/engine/transients.hpp"
+#include "model/predict/kernel_workspaces.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/predict/window_moment.hpp"
 
@@ -35,7 +36,7 @@ class Walk {
         config_(config),
         buffers_(buffers),
         timeline_(work.activations),
-        workspaces_(kernel_workspaces(plan).total()),
+        workspaces_(kept_workspaces(plan, work.graph)),
         reducer_(config, plan.engine_parameters) {
     saved_by_linear_ = weights_saved_by_linear(plan, config);
     in_flight_ = activations_in_flight();

@@ -1,9 +1,11 @@
 // NCCL: communicators of any size, of which this process is one rank. Collectives are counted; of
 // small ones the values are what every other rank would have to hold if it held what this rank
 // does.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "rehearsal/libraries/card/memory.hpp"
 #include "rehearsal/libraries/card/record.hpp"
@@ -40,12 +42,33 @@ int create(Communicator** made, int ranks, int rank) {
   return kDone;
 }
 
+struct Broadcast {
+  const void* from;
+  void* to;
+  std::size_t bytes;
+  bool is_mine;
+};
+
 // Calls between ncclGroupStart and ncclGroupEnd are launched together.
 struct Group {
   int depth = 0;
   bool has_calls = false;
+  std::vector<Broadcast> broadcasts;
 };
 thread_local Group group;
+
+// torch 2.15 gathers into a list by one broadcast of each rank. Others send what this rank sends.
+void share_broadcasts() {
+  const auto mine = std::find_if(group.broadcasts.begin(),
+                                 group.broadcasts.end(),
+                                 [](const Broadcast& call) { return call.is_mine; });
+  if (mine != group.broadcasts.end()) {
+    for (const Broadcast& call : group.broadcasts) {
+      if (!call.is_mine && call.bytes == mine->bytes) copy_values(call.to, mine->from, call.bytes);
+    }
+  }
+  group.broadcasts.clear();
+}
 
 void collective(const char* name, std::size_t bytes, const Communicator& among, void* stream) {
   const bool joins = group.depth > 0 && group.has_calls;
@@ -145,7 +168,7 @@ int ncclGroupStart() {
   return kDone;
 }
 int ncclGroupEnd() {
-  if (group.depth > 0) --group.depth;
+  if (group.depth > 0 && --group.depth == 0) share_broadcasts();
   return kDone;
 }
 int ncclRedOpCreatePreMulSum(int* operation, void*, int, int, Communicator*) {
@@ -235,11 +258,13 @@ int ncclBroadcast(const void* from,
                   void* to,
                   std::size_t count,
                   int type,
-                  int,
+                  int root,
                   Communicator* comm,
                   void* stream) {
-  collective("broadcast", count * width(type), *comm, stream);
-  copy_values(to, from, count * width(type));
+  const std::size_t bytes = count * width(type);
+  collective("broadcast", bytes, *comm, stream);
+  copy_values(to, from, bytes);
+  if (group.depth > 0) group.broadcasts.push_back({from, to, bytes, root == comm->rank});
   return kDone;
 }
 int ncclBcast(void*, std::size_t count, int type, int, Communicator* comm, void* stream) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/predict/step_memory.hpp"
+#include "model/predict/kernel_workspaces.hpp"
 
 namespace zeroplan {
 
@@ -55,7 +55,7 @@ GraphWriter::GraphWriter(const Plan& plan,
 }
 
 void GraphWriter::begin_micro_batch() {
-  if (takes_workspace_at_start_) make_workspace(forward_workspace_, workspaces_.forward);
+  if (takes_workspace_at_start_) make_workspace(in_forward_.cublas, workspaces_.forward);
   writer_.allocate(batch_slot_, graph_.batch, MemoryCategory::activations, kComputeStream);
 }
 
@@ -104,10 +104,11 @@ void GraphWriter::write_operation(const PassStep& pass, std::int32_t operation) 
   TaskIndex& task = known[static_cast<std::size_t>(operation)];
   const Operation& what = block.operations[static_cast<std::size_t>(operation)];
   if (task < 0) task = tasks_.operation(block, what, pass.pass);
-  if (what.kind == OpKind::matmul || what.by_cublas) {
+  if (what.library != Library::own) {
     const bool forward = in_forward_phase(pass.pass);
-    make_workspace(forward ? forward_workspace_ : backward_workspace_,
-                   forward ? workspaces_.forward : workspaces_.backward);
+    ThreadWorkspaces& thread = forward ? in_forward_ : in_backward_;
+    make_workspace(thread.cublas, forward ? workspaces_.forward : workspaces_.backward);
+    if (what.library == Library::cublaslt) make_workspace(thread.lt, workspaces_.lt);
   }
   writer_.issue(task, kComputeStream);
   // Copies from and to pageable memory block the host (CUDA API synchronization behavior).

@@ -9,7 +9,7 @@
 
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
-#include "model/predict/step_memory.hpp"
+#include "model/predict/kernel_workspaces.hpp"
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
@@ -31,8 +31,8 @@ class GraphWriter {
   void end_micro_batch() { writer_.release(batch_slot_); }
   // The same process has them already.
   void take_workspaces(const GraphWriter& other) {
-    forward_workspace_ = other.forward_workspace_;
-    backward_workspace_ = other.backward_workspace_;
+    in_forward_ = other.in_forward_;
+    in_backward_ = other.in_backward_;
   }
 
   // Where autograd adds the parts of a tied weight's gradient: the stream that its weight was made
@@ -113,8 +113,12 @@ class GraphWriter {
   static std::vector<TiedSum> tied_sums(const Block& block);
   std::vector<std::vector<TiedSum>> tied_sums_;
   StreamId tied_stream_ = kComputeStream;
-  SlotIndex forward_workspace_ = -1;
-  SlotIndex backward_workspace_ = -1;
+  // The workspaces that a thread has by now; -1: not yet.
+  struct ThreadWorkspaces {
+    SlotIndex cublas = -1;
+    SlotIndex lt = -1;
+  };
+  ThreadWorkspaces in_forward_, in_backward_;
 };
 
 }  // namespace zeroplan
