@@ -108,6 +108,7 @@ enum class ReleaseRule : std::uint8_t {
   trainer_asks_for_fused,
   checkpoints_without_reentrance,
   checkpointing_requires_gradient,
+  checkpoints_inside_hooks,
   trainer_drops_cache,
   // --- transformers: attention ---
   masks_scores_once,
@@ -122,6 +123,7 @@ enum class ReleaseRule : std::uint8_t {
   gpt_neox_copies_heads,
   shares_attention_code,
   gemma2_has_sdpa,
+  gemma2_refuses_sdpa,
   phi_keeps_format,
   gpt_neox_rewritten,
   opt_keeps_heads,

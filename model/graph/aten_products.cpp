@@ -12,8 +12,12 @@ namespace zeroplan::aten {
 namespace {
 
 // `vector`: what cublasLt adds in the same kernel.
-Tensor product_kernel(
-    Tape& t, std::string_view name, const Tensor& a, const Tensor& b, Bytes extra, bool vector = false) {
+Tensor product_kernel(Tape& t,
+                      std::string_view name,
+                      const Tensor& a,
+                      const Tensor& b,
+                      Bytes extra,
+                      bool vector = false) {
   const bool batched = a.shape().rank() == 3;
   const std::int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
   ZP_CHECK(b.size(-2) == k, "matrix product: inner sizes do not match");

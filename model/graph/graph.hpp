@@ -277,6 +277,9 @@ struct ModelGraph {
   // Otherwise a recomputation runs inside the backward of the block, and ends at its last saved
   // tensor (torch/utils/checkpoint.py).
   bool checkpoint_reentrant = true;
+  // What is checkpointed is a layer's forward(), not its __call__(): hooks of the layer do not run
+  // again.
+  bool checkpoints_inside_hooks = false;
   std::vector<std::string> assumptions;  // what was assumed while building, one sentence each
 
   const Block& block_of(const BlockInstance& instance) const {

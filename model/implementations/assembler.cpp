@@ -77,6 +77,9 @@ GraphAssembler::GraphAssembler(const Model& model, const GraphOptions& options)
     : model_(model), options_(options) {
   graph_.outputs_held_in_backward = options.outputs_held_in_backward;
   graph_.checkpoint_reentrant = options.embedded || options.checkpoint_reentrant;
+  graph_.checkpoints_inside_hooks =
+      !options.embedded && options.implementation == Implementation::hf &&
+      options.transformers_act(ReleaseRule::checkpoints_inside_hooks);
   // input_ids, labels and attention_mask of the data collator, int64 each; the embedded runtime's
   // rows are full and need no mask.
   const std::int64_t tensors = options.embedded ? 2 : 3;

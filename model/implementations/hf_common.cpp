@@ -66,8 +66,10 @@ Tensor lora_call(Tape& t, const Context& c, LayerKind kind, const Tensor& x) {
   adapted = module("lora_A.default", LayerKind::linear, adapted);
   adapted = module("lora_B.default", LayerKind::linear, adapted);
   adapted = aten::scale(t, adapted);
-  result = aten::add(t, result, adapted);
+  // The scaled product is a temporary of the expression, which dies before `result` is bound again.
+  Tensor sum = aten::add(t, result, adapted);
   adapted = Tensor();
+  result = std::move(sum);
   return aten::to(t, result, dtype);
 }
 

@@ -5,7 +5,6 @@
 #include "model/families/hf_config.hpp"
 #include "model/families/litgpt.hpp"
 #include "model/families/megatron.hpp"
-#include "model/graph/traced_graph.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/knobs/rules.hpp"
 #include "model/plan/host_work.hpp"
@@ -110,47 +109,6 @@ bool default_reentrant(const Plan& plan) {
   const bool trl =
       runs_trl(plan) && plan.software.trl_acts(ReleaseRule::trl_checkpoints_without_reentrance);
   return !trl && !plan.software.transformers_act(ReleaseRule::checkpoints_without_reentrance);
-}
-
-// FlashAttention kernels need compute capability 8.0; classes without a fused path run eager.
-Attention default_attention(Resolver& r) {
-  const Model& model = *r.plan.model;
-  if (r.plan.workload.engine == TrainingEngine::embedded) {
-    r.assume("attention flash: the embedded runtime's kernel");
-    return Attention::flash;
-  }
-  if (r.plan.workload.implementation == Implementation::megatron) {
-    r.assume("attention eager: Megatron's scores in memory");
-    return Attention::eager;
-  }
-  if (r.plan.workload.implementation != Implementation::hf) {
-    r.assume("attention flash: what the model's code calls by default");
-    return Attention::flash;
-  }
-  if (const TracedGraph* traced = traced_graph_of(model)) {
-    const auto attention = find(kAttentionNames, std::string_view(traced->attention));
-    r.assume("attention " +
-             std::string(name(kAttentionNames, attention.value_or(Attention::sdpa))) +
-             ": as the model was traced");
-    return attention.value_or(Attention::sdpa);
-  }
-  if (model.shape.position == PositionKind::alibi ||
-      model.shape.position == PositionKind::relative_bias) {
-    r.assume("attention eager: " + model.architecture + " adds a bias to the scores");
-    return Attention::eager;
-  }
-  if (model.shape.attention_sinks) {
-    r.assume("attention eager: " + model.architecture + " adds sinks to the scores");
-    return Attention::eager;
-  }
-  // Gemma2PreTrainedModel._check_and_enable_sdpa: sdpa leaves the softcap of the scores out.
-  if (model.model_type == "gemma2" &&
-      !r.plan.software.transformers_act(ReleaseRule::gemma2_has_sdpa)) {
-    r.assume("attention eager: Gemma 2's default before transformers 4.48");
-    return Attention::eager;
-  }
-  r.assume("attention sdpa: the default of transformers");
-  return Attention::sdpa;
 }
 
 // Composer's code describes llm-foundry's MPT, fms's IBM's LLaMA; both call fused attention alone.
@@ -298,9 +256,7 @@ void resolve_training(Resolver& r) {
                                              kOptimizerImplementationNames,
                                              default_optimizer_implementation(r.plan));
   workload.fsdp_version = r.integer(ScenarioKey::fsdp_version).value_or(1);
-  workload.attention = r.scenario.find(ScenarioKey::attention) != nullptr
-                           ? choice(r, ScenarioKey::attention, kAttentionNames, Attention::sdpa)
-                           : default_attention(r);
+  resolve_attention(r);
   resolve_checkpointing(r);
   workload.activation_offload =
       choice(r, ScenarioKey::activation_offload, kActivationOffloadNames, ActivationOffload::none);

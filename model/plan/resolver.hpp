@@ -48,6 +48,9 @@ bool trainer_asks_for_fused(const Software& software);
 void warn_of_release(Resolver& resolver);
 void take_experts(Resolver& resolver, const Prepared& prepared);
 
+// resolve_attention.cpp: which code computes attention.
+void resolve_attention(Resolver& resolver);
+
 // resolve_dataset.cpp: the samples of a run and their lengths.
 void resolve_dataset(Resolver& resolver);
 

@@ -66,8 +66,8 @@ Bytes kept_workspaces(const Plan& plan, const ModelGraph& graph) {
 }
 
 Bytes product_workspace(const Plan& plan) {
-  const bool makes = has_workspaces(plan) &&
-                     plan.software.torch_acts(ReleaseRule::makes_workspace_per_product);
+  const bool makes =
+      has_workspaces(plan) && plan.software.torch_acts(ReleaseRule::makes_workspace_per_product);
   return makes ? of_cublas(plan) : Bytes::zero();
 }
 

@@ -58,16 +58,25 @@ ModuleWalk::ModuleWalk(const Model& model, const ModelGraph& graph, bool misses_
   is_open_.resize(model_.modules.size(), false);
 }
 
-// Nothing is entered ahead or unwound by a reentrant one, which is a whole forward pass before the
-// backward pass.
+// A reentrant one is a whole forward pass before the backward pass: nothing is unwound, and nothing
+// entered ahead but the layer whose hooks are outside.
 void ModuleWalk::begin_recomputation(std::int32_t instance) {
   recomputed_ = instance;
   ahead_.clear();
   met_ = 0;
   unwound_.clear();
-  if (graph_.checkpoint_reentrant) return;
+  layer_ = -1;
   const Block& block = graph_.block_of(graph_.instances[at(instance)]);
-  for (const Event& event : block.of(Pass::backward)) {
+  const std::vector<Event>& backward = block.of(Pass::backward);
+  if (graph_.checkpoints_inside_hooks) {
+    const auto first = std::find_if(backward.begin(), backward.end(), [](const Event& event) {
+      return event.kind == EventKind::module_enter;
+    });
+    if (first != backward.end()) layer_ = first->index;
+    if (layer_ >= 0 && graph_.checkpoint_reentrant) ahead_.push_back(*first);
+  }
+  if (graph_.checkpoint_reentrant) return;
+  for (const Event& event : backward) {
     if (event.kind == EventKind::operation) break;
     const bool hook = event.kind == EventKind::module_enter || event.kind == EventKind::module_exit;
     if (hook) ahead_.push_back(event);

@@ -39,7 +39,9 @@ class ModuleWalk {
   // A recomputation that is not reentrant runs where backward first needs a saved tensor: the
   // hooks before it have run backward by then. The exception that ends it unwinds
   // those same modules without their forward hooks (torch/utils/checkpoint.py
-  // _StopRecomputationError; torch/nn/modules/module.py runs only hooks with always_call). Checked
+  // _StopRecomputationError; torch/nn/modules/module.py runs only hooks with always_call). Where
+  // the checkpoint is inside the layer's hooks, the layer's backward begins before either kind, and
+  // a recomputation does not enter the layer. Checked
   // by tests/unit/module_walk_test.cpp against the rule of model/engine/module_calls.hpp.
   template <typename OnModule>
   void follow(const PassStep& pass, const Event& event, OnModule&& on_module) {
@@ -52,6 +54,7 @@ class ModuleWalk {
     const bool enters = event.kind == EventKind::module_enter;
     if (!enters && event.kind != EventKind::module_exit) return;
     if (pass.pass == Pass::recompute && !enters && is_unwound(event.index)) return;
+    if (pass.pass == Pass::recompute && event.index == layer_) return;
     if (pass.pass == Pass::backward && pass.instance == recomputed_ && met_ < ahead_.size()) {
       ++met_;
       return;
@@ -113,6 +116,7 @@ class ModuleWalk {
   std::vector<Event> ahead_;           // the first of its backward: announced before they come
   std::size_t met_ = 0;                // of these, how many have come since
   std::vector<std::int32_t> unwound_;  // its modules that were running when the recomputation ended
+  std::int32_t layer_ = -1;            // its outermost module, where that has hooks outside
 };
 
 }  // namespace zeroplan

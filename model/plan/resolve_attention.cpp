@@ -1,0 +1,72 @@
+// Which code computes attention: what is asked for, or the default of the model's class.
+#include <string>
+
+#include "model/graph/traced_graph.hpp"
+#include "model/plan/resolver.hpp"
+#include "model/releases.hpp"
+
+namespace zeroplan {
+namespace {
+
+// FlashAttention kernels need compute capability 8.0; classes without a fused path run eager.
+Attention default_attention(Resolver& r) {
+  const Model& model = *r.plan.model;
+  if (r.plan.workload.engine == TrainingEngine::embedded) {
+    r.assume("attention flash: the embedded runtime's kernel");
+    return Attention::flash;
+  }
+  if (r.plan.workload.implementation == Implementation::megatron) {
+    r.assume("attention eager: Megatron's scores in memory");
+    return Attention::eager;
+  }
+  if (r.plan.workload.implementation != Implementation::hf) {
+    r.assume("attention flash: what the model's code calls by default");
+    return Attention::flash;
+  }
+  if (const TracedGraph* traced = traced_graph_of(model)) {
+    const auto attention = find(kAttentionNames, std::string_view(traced->attention));
+    r.assume("attention " +
+             std::string(name(kAttentionNames, attention.value_or(Attention::sdpa))) +
+             ": as the model was traced");
+    return attention.value_or(Attention::sdpa);
+  }
+  if (model.shape.position == PositionKind::alibi ||
+      model.shape.position == PositionKind::relative_bias) {
+    r.assume("attention eager: " + model.architecture + " adds a bias to the scores");
+    return Attention::eager;
+  }
+  if (model.shape.attention_sinks) {
+    r.assume("attention eager: " + model.architecture + " adds sinks to the scores");
+    return Attention::eager;
+  }
+  // Gemma2PreTrainedModel._check_and_enable_sdpa: sdpa leaves the softcap of the scores out.
+  if (model.model_type == "gemma2" &&
+      !r.plan.software.transformers_act(ReleaseRule::gemma2_has_sdpa)) {
+    r.assume("attention eager: Gemma 2's default before transformers 4.48 and since 5.21");
+    return Attention::eager;
+  }
+  r.assume("attention sdpa: the default of transformers");
+  return Attention::sdpa;
+}
+
+}  // namespace
+
+void resolve_attention(Resolver& r) {
+  Attention& attention = r.plan.workload.attention;
+  const auto said = r.text(ScenarioKey::attention);
+  if (!said) {
+    attention = default_attention(r);
+    return;
+  }
+  attention = *find(kAttentionNames, std::string_view(*said));
+  const bool refused = attention == Attention::sdpa && r.plan.model->model_type == "gemma2" &&
+                       r.plan.workload.implementation == Implementation::hf &&
+                       r.plan.software.transformers_act(ReleaseRule::gemma2_refuses_sdpa);
+  if (!refused) return;
+  r.warn("transformers " + to_string(r.plan.software.transformers) +
+         " has no sdpa for Gemma 2, whose scores are capped: it ends with an error; planned with "
+         "eager");
+  attention = Attention::eager;
+}
+
+}  // namespace zeroplan
