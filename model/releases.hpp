@@ -124,6 +124,7 @@ enum class ReleaseRule : std::uint8_t {
   shares_attention_code,
   gemma2_has_sdpa,
   gemma2_refuses_sdpa,
+  gemma_scales_in_embedding,
   phi_keeps_format,
   gpt_neox_rewritten,
   opt_keeps_heads,

@@ -315,6 +315,11 @@ void Tape::share(std::int32_t slot, const Tensor& tensor) {
   block_.shared.push_back({slot, tensor.storage_, true, false, -1});
 }
 
+void Tape::hold_in_frame(std::int32_t slot, const Tensor& tensor) {
+  share(slot, tensor);
+  frame_slots_.push_back(slot);
+}
+
 std::int32_t Tape::find_parameter(std::string_view name) const {
   const auto& all = setup_.model->parameters;
   const std::size_t prefix = setup_.prefix.size();

@@ -166,6 +166,9 @@ class Tape {
   // A tensor that an earlier block shared under a slot of ModelGraph::shared.
   Tensor shared(std::int32_t slot, const Shape& shape, DType dtype);
   void share(std::int32_t slot, const Tensor& tensor);
+  // A variable of the model's forward() refers to the tensor until its layers have run. It may be
+  // what the block returns; else it stands in a slot.
+  void hold_in_frame(std::int32_t slot, const Tensor& tensor);
   // The same where gradients flow back. Each call of the first is a use with a gradient of its own;
   // `first_in_backward` says that no later block uses the tensor. The block may return what it
   // shares as its output: then no gradient comes from the next block.
@@ -301,6 +304,7 @@ class Tape {
   Block block_;
   std::size_t first_parameter_ = 0;       // of the prefix in Model::parameters
   std::vector<std::int32_t> references_;  // by storage
+  std::vector<std::int32_t> frame_slots_;
   std::vector<bool> released_elsewhere_;  // by storage: its last reference writes no event
   std::vector<Node> nodes_;
   std::vector<Tie> tied_;

@@ -23,6 +23,13 @@ void Tape::finish(Tensor output) {
   if (pass_ == Pass::forward || pass_ == Pass::forward_no_grad) {
     block_.output = output_.storage_;
     released_elsewhere_[static_cast<std::size_t>(block_.output)] = true;
+    for (const std::int32_t slot : frame_slots_) {
+      const std::int32_t use = use_of(slot);
+      if (block_.shared[static_cast<std::size_t>(use)].storage != block_.output) continue;
+      block_.output_is_held = true;
+      block_.shared.erase(block_.shared.begin() + use);
+    }
+    frame_slots_.clear();
   }
   if (pass_ == Pass::forward_no_grad) output_ = Tensor();
   if (pass_ == Pass::forward) input_ = Tensor();

@@ -213,7 +213,8 @@ struct Block {
   std::int32_t output = -1;
   std::int32_t output_gradient = -1;
   std::int32_t input_gradient = -1;
-  bool saves_input = false;  // backward, not forward, releases the input
+  bool saves_input = false;     // backward, not forward, releases the input
+  bool output_is_held = false;  // by a variable of the model's forward() (HeldInput)
 
   const std::vector<Event>& of(Pass pass) const { return events[static_cast<std::size_t>(pass)]; }
 };
@@ -257,6 +258,21 @@ struct StorageId {
   auto operator<=>(const StorageId&) const = default;
 };
 
+// What the model's forward() holds in a variable (inputs_embeds) until its layers have run, so that
+// the first layer does not free what it is given.
+struct HeldInput {
+  std::int32_t user = -1;  // the instance whose input it is; -1: nothing is held
+  std::int32_t last = -1;  // after whose forward pass it goes
+
+  // Whether the release of this instance's input does not happen in a pass.
+  bool keeps(const PassStep& step) const {
+    return step.instance == user && in_forward_phase(step.pass);
+  }
+  bool goes_after(const PassStep& step) const {
+    return user >= 0 && step.instance == last && in_forward_phase(step.pass);
+  }
+};
+
 // A buffer that a module registers: it comes to the GPU behind this parameter, the last of the
 // module and its children (nn.Module._apply).
 struct RegisteredBuffer {
@@ -268,6 +284,7 @@ struct ModelGraph {
   std::vector<Block> blocks;
   std::vector<BlockInstance> instances;
   std::vector<SharedTensor> shared;
+  HeldInput held_input;
   Bytes batch;    // token ids, labels and mask, alive through the micro-batch
   Bytes buffers;  // registered buffers of the modules on the GPU (causal masks), alive always
   std::vector<RegisteredBuffer> registered;  // those of them whose place is known, in its order
@@ -288,6 +305,16 @@ struct ModelGraph {
   const Storage& storage(StorageId id) const {
     return block_of(instances[static_cast<std::size_t>(id.instance)])
         .storages[static_cast<std::size_t>(id.storage)];
+  }
+  // Of held_input.
+  StorageId held() const {
+    const std::int32_t producer = held_input.user - 1;
+    return {producer, block_of(instances[static_cast<std::size_t>(producer)]).output};
+  }
+  // Whether a storage's release in a pass does not happen.
+  bool keeps(const PassStep& step, std::int32_t released) const {
+    return held_input.keeps(step) &&
+           block_of(instances[static_cast<std::size_t>(step.instance)]).input == released;
   }
 };
 
@@ -352,6 +379,7 @@ struct StepSink {
     sink.allocate(resolve(graph, step.instance, storage), what);
   }
   void release(int storage, const Storage& what) {
+    if (graph.keeps(step, storage)) return;
     sink.release(resolve(graph, step.instance, storage), what);
   }
   void saved(int) {}
@@ -377,6 +405,9 @@ void play_micro_batch(const ModelGraph& graph, Sink&& sink) {
       if (!shared.dies_after(step)) continue;
       sink.release({shared.producer, shared.storage},
                    graph.storage({shared.producer, shared.storage}));
+    }
+    if (graph.held_input.goes_after(step)) {
+      sink.release(graph.held(), graph.storage(graph.held()));
     }
   }
   const auto last = static_cast<std::int32_t>(graph.instances.size()) - 1;

@@ -23,7 +23,15 @@ constexpr std::array<std::string_view, kSlots> kSlotNames = {"cos",
                                                              "cross_position_bias",
                                                              "window_mask",
                                                              "local_cos",
-                                                             "local_sin"};
+                                                             "local_sin",
+                                                             "inputs_embeds",
+                                                             "position_embeds"};
+
+// Of the model's forward(), which lives until its layers have run.
+bool is_variable(std::int32_t slot) {
+  return slot == static_cast<std::int32_t>(Slot::embeddings) ||
+         slot == static_cast<std::int32_t>(Slot::positions);
+}
 
 struct Range {
   std::size_t first = 0, last = 0;
@@ -77,9 +85,9 @@ GraphAssembler::GraphAssembler(const Model& model, const GraphOptions& options)
     : model_(model), options_(options) {
   graph_.outputs_held_in_backward = options.outputs_held_in_backward;
   graph_.checkpoint_reentrant = options.embedded || options.checkpoint_reentrant;
-  graph_.checkpoints_inside_hooks =
-      !options.embedded && options.implementation == Implementation::hf &&
-      options.transformers_act(ReleaseRule::checkpoints_inside_hooks);
+  graph_.checkpoints_inside_hooks = !options.embedded &&
+                                    options.implementation == Implementation::hf &&
+                                    options.transformers_act(ReleaseRule::checkpoints_inside_hooks);
   // input_ids, labels and attention_mask of the data collator, int64 each; the embedded runtime's
   // rows are full and need no mask.
   const std::int64_t tensors = options.embedded ? 2 : 3;
@@ -320,6 +328,7 @@ void GraphAssembler::add_each_layer(const std::string& prefix,
     }
     instantiate(block, layer, checkpoint);
   }
+  last_layer_ = static_cast<std::int32_t>(graph_.instances.size()) - 1;
 }
 
 std::int32_t GraphAssembler::add_slots(std::int32_t count) {
@@ -364,6 +373,22 @@ std::vector<std::int64_t> GraphAssembler::layers_of_stage(std::int64_t count) co
   return numbers;
 }
 
+// The first layer's input, where that layer does not save it: saved it outlives the variable.
+void GraphAssembler::hold_input() {
+  for (std::size_t i = 1; i < graph_.instances.size(); ++i) {
+    const BlockInstance& user = graph_.instances[i];
+    if (!graph_.block_of(graph_.instances[i - 1]).output_is_held) continue;
+    const Block& block = graph_.block_of(user);
+    const std::vector<Event>& events =
+        block.of(user.checkpointed ? Pass::forward_no_grad : Pass::forward);
+    const bool frees = std::any_of(events.begin(), events.end(), [&](const Event& event) {
+      return event.kind == EventKind::release && event.index == block.input;
+    });
+    if (frees) graph_.held_input = {static_cast<std::int32_t>(i), last_layer_};
+    return;
+  }
+}
+
 void GraphAssembler::link_shared() {
   for (std::size_t i = 0; i < graph_.instances.size(); ++i) {
     const auto instance = static_cast<std::int32_t>(i);
@@ -373,7 +398,7 @@ void GraphAssembler::link_shared() {
         shared.producer = instance;
         shared.storage = use.storage;
       }
-      shared.last_user = instance;
+      shared.last_user = is_variable(use.slot) ? std::max(instance, last_layer_) : instance;
       if (!use.produced && use.gradient >= 0) {
         shared.gradient_maker = instance;
         shared.gradient_storage = use.gradient;
@@ -387,6 +412,7 @@ void GraphAssembler::link_shared() {
 
 ModelGraph GraphAssembler::take() {
   link_shared();
+  hold_input();
   return std::move(graph_);
 }
 

@@ -25,8 +25,11 @@ enum class Slot : std::int32_t {
   window_mask,  // of layers with a sliding window
   local_cos,    // of layers whose positions turn by another base
   local_sin,
+  // Variables of the model's forward() until its layers have run, which no layer uses.
+  embeddings,
+  positions,
 };
-inline constexpr std::int32_t kSlots = 11;
+inline constexpr std::int32_t kSlots = 13;
 
 class GraphAssembler {
  public:
@@ -113,6 +116,7 @@ class GraphAssembler {
   std::int32_t push(Block block);
   void instantiate(std::int32_t block, const std::string& prefix, bool checkpoint);
   void link_shared();
+  void hold_input();
   bool replaced_by_neighbour();
   std::vector<std::int64_t> layers_of_stage(std::int64_t count) const;
 
@@ -130,7 +134,8 @@ class GraphAssembler {
   };
   std::vector<KnownCall> known_calls_;
   bool has_layers_ = false;
-  bool has_neighbour_ = false;  // on the side of the layers where blocks are being added
+  std::int32_t last_layer_ = -1;  // of the stack added last
+  bool has_neighbour_ = false;    // on the side of the layers where blocks are being added
 };
 
 }  // namespace zeroplan

@@ -224,7 +224,9 @@ void build_bert(GraphAssembler& assembler, const Context& given) {
     } else if (needs_mask(c)) {
       share_mask(t, c);
     }
-    return embeddings(t, c, names);
+    const Tensor output = embeddings(t, c, names);
+    hold_embeddings(t, c, output);  // embedding_output
+    return output;
   });
   assembler.add_layers("BertLayer", names.trunk + "encoder.layer.", c.shape().layers, [&](Tape& t) {
     return layer(t, c);

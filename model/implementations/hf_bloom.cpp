@@ -103,6 +103,7 @@ void build_bloom(GraphAssembler& assembler, const Context& given) {
   assembler.set_hidden(c.hidden_shape(), beside);
   assembler.add("BloomModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "transformer.word_embeddings");
+    hold_embeddings(t, c, hidden);
     hidden = layer_norm(t, "transformer.word_embeddings_layernorm", hidden);
     beside(t);
     return hidden;

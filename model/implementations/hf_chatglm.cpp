@@ -203,6 +203,7 @@ Tensor inputs(Tape& t, const Context& c) {
     const Tensor rows = aten::transpose(t, words, 0, 1);
     hidden = aten::contiguous(t, rows);
   }
+  hold_embeddings(t, c, hidden);
   share_rotary_positions(t, c);
   return hidden;
 }

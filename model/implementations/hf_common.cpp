@@ -290,6 +290,25 @@ void keep_logits(GraphAssembler& assembler, const Context& c) {
                          c.compute_dtype());
 }
 
+void hold_embeddings(Tape& t, const Context& c, const Tensor& embeddings) {
+  if (c.options.stage.stages > 1) return;
+  t.hold_in_frame(static_cast<std::int32_t>(Slot::embeddings), embeddings);
+}
+
+// First by the model, which holds what it multiplies; then by the embedding's own class.
+Tensor scaled_embeddings(Tape& t, const Context& c, const Tensor& embeddings) {
+  const bool by_class = c.acts(ReleaseRule::gemma_scales_in_embedding);
+  if (!by_class) hold_embeddings(t, c, embeddings);
+  const Tensor scaled = aten::scale(t, embeddings);
+  if (by_class) hold_embeddings(t, c, scaled);
+  return scaled;
+}
+
+void hold_positions(Tape& t, const Context& c, const Tensor& positions) {
+  if (c.options.stage.stages > 1) return;
+  t.hold_in_frame(static_cast<std::int32_t>(Slot::positions), positions);
+}
+
 Tensor token_embedding(Tape& t, const Context& c, std::string_view module) {
   const auto scope = t.enter(module);
   const Tensor weight = t.module_parameter("weight");

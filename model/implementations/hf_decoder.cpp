@@ -342,10 +342,8 @@ Tensor layer(Tape& t, const Context& c, const LayerAttention& kind) {
 
 // --- model
 
-// Gemma's normalizer, Granite's embedding_multiplier.
-bool scales_embeddings(const Context& c) {
-  return is(c, "gemma2") || is(c, "gemma3_text") || is(c, "granite");
-}
+// Gemma 3's ScaledWordEmbedding, Granite's embedding_multiplier.
+bool scales_embeddings(const Context& c) { return is(c, "gemma3_text") || is(c, "granite"); }
 
 void share_beside(Tape& t, const Context& c) {
   share_window_masks(t, c);
@@ -370,7 +368,12 @@ void build_decoder(GraphAssembler& assembler, const Context& c) {
   const std::string classes(code_of(c).classes);
   assembler.add(classes + "Model inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "model.embed_tokens");
-    if (scales_embeddings(c)) hidden = aten::scale(t, hidden);
+    if (is(c, "gemma2")) {
+      hidden = scaled_embeddings(t, c, hidden);
+    } else {
+      if (scales_embeddings(c)) hidden = aten::scale(t, hidden);
+      hold_embeddings(t, c, hidden);
+    }
     share_beside(t, c);
     hidden = aten::dropout(t, hidden, c.shape().embedding_dropout);
     return hidden;

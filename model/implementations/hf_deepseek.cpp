@@ -213,6 +213,7 @@ void build_deepseek(GraphAssembler& assembler, const Context& c) {
   assembler.set_hidden(c.hidden_shape(), beside);
   assembler.add("DeepseekModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "model.embed_tokens");
+    hold_embeddings(t, c, hidden);
     beside(t);
     return hidden;
   });

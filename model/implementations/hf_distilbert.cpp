@@ -134,7 +134,9 @@ void build_distilbert(GraphAssembler& assembler, const Context& given) {
   const Context c = with_sdpa_where(given, ReleaseRule::distilbert_has_sdpa);
   assembler.add("DistilBertModel inputs", "", [&](Tape& t) {
     if (c.attention != Attention::eager && needs_mask(c)) share_mask(t, c);
-    return embeddings(t, c);
+    const Tensor output = embeddings(t, c);
+    hold_embeddings(t, c, output);
+    return output;
   });
   assembler.add_layers(
       "TransformerBlock", "distilbert.transformer.layer.", c.shape().layers, [&](Tape& t) {

@@ -256,6 +256,7 @@ void build_falcon(GraphAssembler& assembler, const Context& c) {
   }
   assembler.add("FalconModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "transformer.word_embeddings");
+    hold_embeddings(t, c, hidden);
     if (alibi(c)) {
       share_alibi_mask(t, c);
     } else {

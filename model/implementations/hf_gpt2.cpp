@@ -86,11 +86,13 @@ void build_gpt2(GraphAssembler& assembler, const Context& given) {
   const Context c = with_sdpa_where(given, ReleaseRule::gpt2_has_sdpa);
   assembler.add("GPT2Model inputs", "", [&](Tape& t) {
     const Tensor tokens = token_embedding(t, c, "transformer.wte");
+    hold_embeddings(t, c, tokens);
     const auto scope = t.enter("transformer.wpe");
     const Tensor numbers = t.empty(Shape{1, c.sequence}, DType::int64);
     t.launch({.name = "arange", .kind = OpKind::fill, .traffic = numbers.bytes()});
     Tensor positions = aten::embedding(t, numbers, t.module_parameter("weight"));
     positions = t.leave(scope, positions);
+    hold_positions(t, c, positions);
     const Tensor hidden = aten::add(t, tokens, positions);
     // Before 4.54 (create_causal_mask) an eager layer was given one row of the mask.
     if (needs_mask(c) && (c.attention != Attention::eager || c.acts(ReleaseRule::gpt2_adds_mask)))

@@ -268,11 +268,13 @@ void build_gpt_bigcode(GraphAssembler& assembler, const Context& c) {
   assembler.add("GPTBigCodeModel inputs", "", [&](Tape& t) {
     if (own) share_own_mask(t, c);
     const Tensor tokens = token_embedding(t, c, "transformer.wte");
+    hold_embeddings(t, c, tokens);
     const auto scope = t.enter("transformer.wpe");
     // Through 4.53 positions are counted in the attention mask, row by row.
     const std::int64_t rows = own_code(c) ? c.batch : 1;
     Tensor positions = aten::embedding(t, Shape{rows, c.sequence}, t.module_parameter("weight"));
     positions = t.leave(scope, positions);
+    hold_positions(t, c, positions);
     const Tensor hidden = aten::add(t, tokens, positions);
     if (!own && needs_mask(c)) share_mask(t, c);
     return dropout(t, "transformer.drop", hidden, shape.embedding_dropout);

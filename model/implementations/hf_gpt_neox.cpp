@@ -111,6 +111,7 @@ void build_gpt_neox(GraphAssembler& assembler, const Context& given) {
   }
   assembler.add("GPTNeoXModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "gpt_neox.embed_in");
+    hold_embeddings(t, c, hidden);
     hidden = dropout(t, "gpt_neox.emb_dropout", hidden, c.shape().hidden_dropout);
     if (needs_mask(c)) share_mask(t, c);
     if (shares_rotary_tables(c)) share_rotary_tables(t, c);

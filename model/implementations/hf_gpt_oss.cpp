@@ -189,6 +189,7 @@ void build_gpt_oss(GraphAssembler& assembler, const Context& given) {
   assembler.set_hidden(c.hidden_shape(), beside);
   assembler.add("GptOssModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "model.embed_tokens");
+    hold_embeddings(t, c, hidden);
     beside(t);
     return hidden;
   });

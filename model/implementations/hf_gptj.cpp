@@ -170,6 +170,7 @@ void build_gptj(GraphAssembler& assembler, const Context& given) {
   }
   assembler.add("GPTJModel inputs", "", [&](Tape& t) {
     const Tensor hidden = token_embedding(t, c, "transformer.wte");
+    hold_embeddings(t, c, hidden);
     if (needs_mask(c)) share_mask(t, c);
     return dropout(t, "transformer.drop", hidden, shape.embedding_dropout);
   });

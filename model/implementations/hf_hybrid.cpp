@@ -317,6 +317,7 @@ void build_hybrid(GraphAssembler& assembler, const Context& c) {
   note_assumptions(assembler, c);
   assembler.add("Qwen3_5TextModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "model.embed_tokens");
+    hold_embeddings(t, c, hidden);
     share_window_masks(t, c);
     share_tables(t, c);
     return hidden;

@@ -104,6 +104,7 @@ void build_internlm2(GraphAssembler& assembler, const Context& given) {
   assembler.set_hidden(c.hidden_shape(), beside);
   assembler.add("InternLM2Model inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "model.tok_embeddings");
+    hold_embeddings(t, c, hidden);
     beside(t);
     return hidden;
   });

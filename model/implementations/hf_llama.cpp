@@ -200,7 +200,8 @@ void build_llama(GraphAssembler& assembler, const Context& given) {
   assembler.set_hidden(c.hidden_shape(), beside);
   assembler.add("LlamaModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "model.embed_tokens");
-    if (is_gemma(c)) hidden = aten::scale(t, hidden);  // normalizer
+    hidden = is_gemma(c) ? scaled_embeddings(t, c, hidden) : hidden;
+    if (!is_gemma(c)) hold_embeddings(t, c, hidden);
     beside(t);
     return hidden;
   });

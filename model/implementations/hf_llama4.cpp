@@ -200,6 +200,7 @@ void build_llama4(GraphAssembler& assembler, const Context& c) {
   }
   assembler.add("Llama4TextModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "model.embed_tokens");
+    hold_embeddings(t, c, hidden);
     share_window_masks(t, c);
     share_complex_table(t, c);
     return hidden;

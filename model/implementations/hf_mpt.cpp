@@ -120,6 +120,7 @@ void build_mpt(GraphAssembler& assembler, const Context& given) {
   }
   assembler.add("MptModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "transformer.wte");
+    hold_embeddings(t, c, hidden);
     if (shape.position == PositionKind::learned) {
       const auto scope = t.enter("transformer.wpe");
       Tensor positions = aten::embedding(t, Shape{1, c.sequence}, t.module_parameter("weight"));

@@ -104,6 +104,7 @@ void build_phi(GraphAssembler& assembler, const Context& given) {
     Tensor hidden = token_embedding(t, c, "model.embed_tokens");
     if (needs_mask(c)) share_mask(t, c);
     hidden = dropout(t, "model.embed_dropout", hidden, c.shape().embedding_dropout);
+    hold_embeddings(t, c, hidden);
     if (shares_rotary_tables(c)) share_rotary_tables(t, c);
     return hidden;
   });

@@ -223,11 +223,9 @@ void convolution(Call& call) {
   if (trains) saved = call.t.save(x);
   Tensor out = call.t.empty(out_shape, x.dtype());
   const Bytes traffic = x.bytes() + weight.bytes() + out.bytes();
-  call.t.launch({.name = "convolution",
-                 .kind = OpKind::matmul,
-                 .traffic = traffic,
-                 .library = Library::own},
-                product);
+  call.t.launch(
+      {.name = "convolution", .kind = OpKind::matmul, .traffic = traffic, .library = Library::own},
+      product);
   if (bias.defined()) call.t.launch({.name = "add_", .traffic = out.bytes() * 2});
   if (trains) {
     call.t.record(
@@ -238,12 +236,11 @@ void convolution(Call& call) {
           const auto gradient = [&](std::size_t input, const Shape& shape) {
             if (!b.needs(input)) return;
             Tensor result = b.tape.empty(shape.as_contiguous(), dtype);
-            b.tape.launch(
-                {.name = "convolution_backward",
-                 .kind = OpKind::matmul,
-                 .traffic = traffic,
-                 .library = Library::own},
-                product);
+            b.tape.launch({.name = "convolution_backward",
+                           .kind = OpKind::matmul,
+                           .traffic = traffic,
+                           .library = Library::own},
+                          product);
             b.give(input, std::move(result));
           };
           gradient(0, saved.shape());

@@ -120,6 +120,15 @@ void drop_shared(const ModelGraph& graph, const PassStep& pass, CategoryBytes& a
   }
 }
 
+// What the model's forward holds is not released by the layer that gets it, but behind the last.
+void hold_input(const ModelGraph& graph, const PassStep& pass, CategoryBytes& alive) {
+  if (graph.held_input.user < 0) return;
+  const Storage& storage = graph.storage(graph.held());
+  Bytes& bytes = at(alive, storage.category);
+  if (graph.held_input.keeps(pass)) bytes += allocated_bytes(storage);
+  if (graph.held_input.goes_after(pass)) bytes -= allocated_bytes(storage);
+}
+
 // The weight gradients that a backward pass completes join the order. A tied weight's first part
 // waits in autograd until the last is added; then the engine gets the whole.
 class GradientOrder {
@@ -187,6 +196,7 @@ ActivationTimeline activation_timeline(const ModelGraph& graph) {
     timeline.steps.push_back(step);
     alive = plus(alive, effect.left);
     drop_shared(graph, pass, alive);
+    hold_input(graph, pass, alive);
     if (pass.pass == Pass::backward) order.read(block, instance, alive);
     timeline.weight_gradients += timeline.steps.back().weight_gradients;
   }

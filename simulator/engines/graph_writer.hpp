@@ -56,6 +56,7 @@ class GraphWriter {
           break;
         case EventKind::release:
           if (pass.pass == Pass::backward && is_tied_sum(instance.block, event.index)) break;
+          if (graph_.keeps(pass, event.index)) break;
           writer_.release(slot_of(resolve(graph_, pass.instance, event.index)));
           break;
         case EventKind::save:
@@ -78,6 +79,7 @@ class GraphWriter {
     for (const SharedTensor& shared : graph_.shared) {
       if (shared.dies_after(pass)) writer_.release(slot_of({shared.producer, shared.storage}));
     }
+    if (graph_.held_input.goes_after(pass)) writer_.release(slot_of(graph_.held()));
   }
 
  private:
