@@ -52,7 +52,7 @@ void DdpWriter::write_initialisation() {
   const std::size_t begin = writer_.position();
   writer_.mark(Phase::load);
   if (beside_) beside_->hold_weights();
-  const std::vector<Bytes> states = load_module();
+  const std::vector<State> states = load_module();
   writer_.mark(Phase::init);
   if (config_.ranks > 1) synchronize(states);
   DdpConfig whole = config_;
@@ -66,51 +66,64 @@ void DdpWriter::write_initialisation() {
 }
 
 // What the module's state is broadcast in: its parameters, then its buffers.
-std::vector<Bytes> DdpWriter::load_module() {
-  std::vector<Bytes> states, buffers;
+std::vector<DdpWriter::State> DdpWriter::load_module() {
+  std::vector<State> states, buffers;
   Bytes elsewhere = work_.graph.buffers;
-  const auto hold = [&](Bytes bytes, MemoryCategory category, std::vector<Bytes>& list) {
-    writer_.allocate(writer_.new_slot(), bytes, category, kComputeStream);
-    list.push_back(bytes);
+  const auto hold = [&](State state, MemoryCategory category, std::vector<State>& list) {
+    writer_.allocate(writer_.new_slot(), state.bytes, category, kComputeStream);
+    list.push_back(state);
   };
   auto registered = work_.graph.registered.begin();
   for (const EngineBuffer& buffer : memory_.buffers) {
     if (buffer.name != BufferName::module_parameters || buffer.place != BufferPlace::gpu) continue;
-    hold(buffer.bytes, buffer.category, states);
+    const auto& parameter = plan_.engine_parameters[static_cast<std::size_t>(buffer.index)];
+    hold({buffer.bytes, config_.dtype_of(parameter)}, buffer.category, states);
     for (; registered != work_.graph.registered.end() && registered->behind == buffer.index;
          ++registered) {
-      hold(registered->bytes, kParameters, buffers);
+      hold({registered->bytes, DType::fp32}, kParameters, buffers);
       elsewhere -= registered->bytes;
     }
   }
-  if (elsewhere > Bytes::zero()) hold(elsewhere, kParameters, buffers);
+  if (elsewhere > Bytes::zero()) hold({elsewhere, DType::fp32}, kParameters, buffers);
   states.insert(states.end(), buffers.begin(), buffers.end());
   return states;
 }
 
-// Flat copies of 250 MiB and what goes beyond with their last tensor, two at a time; a tensor that
-// fills one alone is sent as it is (torch/csrc/distributed/c10d/comm.cpp broadcast_coalesced,
-// utils/tensor_flatten.h).
-void DdpWriter::synchronize(const std::vector<Bytes>& states) {
+// Flat copies of tensors of one dtype, of 250 MiB and what goes beyond with their last tensor, in
+// the order of their first ones and two at a time; a tensor that fills one alone is sent as it is
+// (torch/csrc/distributed/c10d/comm.cpp broadcast_coalesced, reducer.cpp
+// compute_bucket_assignment_by_size, utils/tensor_flatten.h).
+void DdpWriter::synchronize(const std::vector<State>& states) {
   constexpr Bytes kPiece = Bytes::mib(250);
   constexpr std::size_t kInFlight = 2;
+  struct Piece {
+    DType dtype;
+    Bytes bytes;
+    int tensors = 0;
+  };
+  std::vector<Piece> pieces;
+  for (const State& state : states) {
+    const auto open = std::find_if(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+      return piece.dtype == state.dtype && piece.bytes < kPiece;
+    });
+    Piece& piece = open != pieces.end() ? *open : pieces.emplace_back(Piece{state.dtype, {}, 0});
+    piece.bytes += state.bytes;
+    ++piece.tensors;
+  }
   std::vector<SlotIndex> flying;
-  Bytes piece;
-  int tensors = 0;
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    piece += states[i];
-    ++tensors;
-    if (piece < kPiece && i + 1 < states.size()) continue;
+  for (const Piece& piece : pieces) {
     if (flying.size() == kInFlight) {
       writer_.release(flying.front());
       flying.erase(flying.begin());
     }
     flying.push_back(writer_.new_slot());
-    if (tensors > 1) writer_.allocate(flying.back(), piece, kTemporaries, kComputeStream);
-    communicators_.launch(
-        kComputeStream, tasks_.collective(Collective::broadcast, piece, group_), group_, false);
-    piece = Bytes::zero();
-    tensors = 0;
+    if (piece.tensors > 1) {
+      writer_.allocate(flying.back(), piece.bytes, kTemporaries, kComputeStream);
+    }
+    communicators_.launch(kComputeStream,
+                          tasks_.collective(Collective::broadcast, piece.bytes, group_),
+                          group_,
+                          false);
   }
   for (const SlotIndex slot : flying) writer_.release(slot);
 }

@@ -45,8 +45,12 @@ class DdpWriter {
   };
 
   void write_initialisation();
-  std::vector<Bytes> load_module();
-  void synchronize(const std::vector<Bytes>& states);
+  struct State {
+    Bytes bytes;
+    DType dtype = DType::fp32;
+  };
+  std::vector<State> load_module();
+  void synchronize(const std::vector<State>& states);
   void make_buckets(const DdpConfig& config, std::span<const std::int32_t> gradient_order);
   void allocate_buffers(BufferLifetime lifetime);
   StepSections write_step(bool first, bool varies = false);

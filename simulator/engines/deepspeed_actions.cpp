@@ -38,9 +38,10 @@ void DeepSpeedWriter::write_actions(const EngineActions& actions) {
     reads_.push_back(action.elements * action.dtype);
   }
   for (const EngineAction& action : actions.actions) {
-    if (config_.embedded && config_.stage < 3) follow_embedded(actions, action);
+    follow_pending(actions, action);
     write_action(actions, action);
   }
+  insert_pending();
   // With overlap a bucket's list of gradients is cleared by the next reduction
   // (stage_1_and_2.py _clear_previous_reduced_grads).
   const bool cleared_later = config_.overlap_comm && !reducer_.contiguous() && !config_.embedded;

@@ -62,12 +62,7 @@ void DeepSpeedWriter::take_waiting_gradient(std::int32_t parameter) {
         kComputeStream);
     return;
   }
-  if (config_.embedded && config_.stage > 0) {
-    pending_ = parameter;
-    return;
-  }
-  waits_[p] = false;
-  copy_into_bucket(parameter, waiting_slots_[p]);
+  pending_ = parameter;
 }
 
 // The Python of a gradient, in autograd's hook or in a loop after the pass.
@@ -76,20 +71,25 @@ void DeepSpeedWriter::write_gradient_hook() {
   writer_.issue(tasks_.host("gradient hook", tasks_.host_costs().gradient_hook), kComputeStream);
 }
 
-// The embedded runtime (runtime/engine/rank_gradients.cpp): a gradient joins the bucket behind the
-// flush that it causes, and one outside the bucket's buffer lives until what it gives is kept.
-void DeepSpeedWriter::follow_embedded(const EngineActions& actions, const EngineAction& action) {
+// A gradient that waited joins the bucket behind the flush that it causes (stage_1_and_2.py
+// reduce_independent_p_g_buckets_and_remove_grads). In the embedded runtime
+// (runtime/engine/rank_gradients.cpp) one outside the bucket's buffer lives until what it gives is
+// kept.
+void DeepSpeedWriter::follow_pending(const EngineActions& actions, const EngineAction& action) {
   const bool flush = action.kind == ActionKind::flush;
   if (!flush && action.kind != ActionKind::gradient_ready) return;
-  release_flushed();
+  if (config_.embedded && config_.stage < 3) release_flushed();
   const std::span<const int> members = actions.members_of(action);
   const bool its_own = std::find(members.begin(), members.end(), pending_) != members.end();
-  if (pending_ >= 0 && (!flush || its_own)) {
-    const auto p = static_cast<std::size_t>(pending_);
-    waits_[p] = false;
-    copy_into_bucket(pending_, waiting_slots_[p]);
-    pending_ = -1;
-  }
+  if (!flush || its_own) insert_pending();
+}
+
+void DeepSpeedWriter::insert_pending() {
+  if (pending_ < 0) return;
+  const auto p = static_cast<std::size_t>(pending_);
+  waits_[p] = false;
+  copy_into_bucket(pending_, waiting_slots_[p]);
+  pending_ = -1;
 }
 
 bool DeepSpeedWriter::separate_accumulation() const {

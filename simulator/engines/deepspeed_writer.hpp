@@ -119,7 +119,8 @@ class DeepSpeedWriter {
   void drop_kept(std::int32_t parameter);
   void release_held();
   void release_gradient(SlotIndex slot);
-  void follow_embedded(const EngineActions& actions, const EngineAction& action);
+  void follow_pending(const EngineActions& actions, const EngineAction& action);
+  void insert_pending();
   Elements cast_elements(const EngineAction& action) const;
 
   // deepspeed_actions.cpp: EngineActions
@@ -185,10 +186,10 @@ class DeepSpeedWriter {
   bool makes_states_ = false;       // in the first step
   bool micro_step_active_ = false;  // not the optimizer's step
   bool in_hooks_ = false;
-  bool flushes_ = false;                  // between a flush and its collective
-  std::int32_t pending_ = -1;             // embedded: joins the bucket behind the flush it causes
-  bool buffers_ready_ = false;            // of this backward
-  bool owned_ready_ = false;              // so are those that its flushes make
+  bool flushes_ = false;        // between a flush and its collective
+  std::int32_t pending_ = -1;   // a gradient that joins the bucket behind the flush it causes
+  bool buffers_ready_ = false;  // of this backward
+  bool owned_ready_ = false;    // so are those that its flushes make
   std::vector<SlotIndex> partial_slots_;  // by parameter: tied weights' sum so far
   std::vector<SlotIndex> waiting_slots_;  // by parameter: .grad or grad_accum
   std::vector<bool> waits_;               // by parameter: that slot is held
