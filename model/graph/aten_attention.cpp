@@ -5,6 +5,7 @@
 #include "model/check.hpp"
 #include "model/graph/aten.hpp"
 #include "model/graph/aten_autocast.hpp"
+#include "model/graph/flash_splits.hpp"
 
 namespace zeroplan::aten {
 
@@ -83,6 +84,29 @@ void flash_backward(Backward& b, const SavedAttention& saved, const Sdpa& option
   b.give(2, std::move(dv));
 }
 
+// What the parts of the keys are summed up in, until the call returns: logsumexp first.
+struct SplitAccumulators {
+  Tensor logsumexp, out;
+};
+
+SplitAccumulators split_accumulators(Tape& t,
+                                     const Tensor& q,
+                                     const Tensor& k,
+                                     const Sdpa& options) {
+  if (options.dropout > 0.0) return {};
+  const std::int64_t batch = q.size(0), heads = q.size(1), queries = q.size(2), dim = q.size(3);
+  const std::int64_t splits =
+      flash_splits(t.reduction_card().multiprocessors, batch, heads, queries, k.size(2), dim);
+  if (splits == 1) return {};
+  const auto accumulator = [&](const Shape& shape) {
+    return t.empty(shape, DType::fp32, MemoryCategory::temporaries);
+  };
+  SplitAccumulators sums;
+  sums.logsumexp = accumulator(Shape{splits * batch, heads, queries});
+  sums.out = accumulator(Shape{splits * batch, heads, queries, round_up(dim, 32)});
+  return sums;
+}
+
 // With values of another width than queries this is cuDNN's kernel, which is called as this one is.
 Tensor flash(Tape& t, const Tensor& q, const Tensor& k, const Tensor& v, const Sdpa& options) {
   const bool trains = t.trains({&q, &k, &v});
@@ -91,10 +115,16 @@ Tensor flash(Tape& t, const Tensor& q, const Tensor& k, const Tensor& v, const S
   const Shape wanted = q.shape().with_size(3, v.size(3));
   Tensor out = t.empty(wanted.transposed(1, 2).as_dense().transposed(1, 2), q.dtype());
   const Tensor logsumexp = t.empty(Shape{q.size(0), q.size(1), q.size(2)}, DType::fp32);
-  t.launch({.name = "_scaled_dot_product_flash_attention",
-            .kind = OpKind::attention,
-            .traffic = q.bytes() * 2 + k.bytes() * 2 + logsumexp.bytes()},
-           attention_call(q, k, options, false));
+  {
+    const bool by_cudnn = v.size(3) != q.size(3);
+    const SplitAccumulators sums =
+        by_cudnn ? SplitAccumulators{} : split_accumulators(t, q, k, options);
+    t.launch({.name = "_scaled_dot_product_flash_attention",
+              .kind = OpKind::attention,
+              .traffic = q.bytes() * 2 + k.bytes() * 2 + logsumexp.bytes(),
+              .kernels = sums.out.defined() ? 2 : 1},
+             attention_call(q, k, options, false));
+  }
   if (!trains) return out;
   saved.out = t.save(out);
   saved.logsumexp = t.save(logsumexp);
