@@ -232,12 +232,77 @@ void DeepSpeedWriter::write_initialisation() {
   rank_.initialisation = writer_.since(begin);
 }
 
+// Of weights in four bits, and of those kept on the host, other code is responsible.
+bool DeepSpeedWriter::builds_partitioned() const {
+  const auto& parameters = plan_.engine_parameters;
+  return config_.stage3.zero_init && config_.offload_parameter.device == OffloadDevice::none &&
+         std::none_of(parameters.begin(), parameters.end(), [](const EngineParameter& parameter) {
+           return parameter.quantized;
+         });
+}
+
+// zero.Init (partition_parameters.py _post_init_method, _partition_param): a module's parameters
+// are made whole, then each is replaced by its part. A tied head's own weight goes when it is tied.
+// Then every parameter is gathered once to be initialised or loaded (transformers'
+// integrations/deepspeed.py). Frozen parts stay where they were made; of what is trained the slots.
+std::vector<SlotIndex> DeepSpeedWriter::build_partitioned() {
+  const int ranks = partition_ranks(config_);
+  const auto& parameters = plan_.engine_parameters;
+  std::vector<int> frozen(parameters.size(), -1);  // by parameter: its buffer
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].name == BufferName::frozen_ds_tensor && is_made_at_start(buffers_[i])) {
+      frozen[static_cast<std::size_t>(buffers_[i].index)] = static_cast<int>(i);
+    }
+  }
+  const auto whole = [&](std::size_t p) { return parameters[p].numel * config_.model_dtype; };
+  const auto part = [&](std::size_t p) {
+    return partitioned_numel(parameters[p].numel, ranks) * config_.model_dtype;
+  };
+  const std::vector<Parameter>& names = plan_.model->parameters;
+  const auto module_of = [&](std::size_t p) {
+    return std::string_view(names[p].name).substr(0, names[p].name.rfind('.'));
+  };
+  std::vector<SlotIndex> trained;
+  for (std::size_t first = 0; first < parameters.size();) {
+    std::size_t end = first;
+    std::vector<SlotIndex> made;
+    for (; end < parameters.size() && module_of(end) == module_of(first); ++end) {
+      made.push_back(hold(whole(end), kParameters));
+    }
+    for (std::size_t p = first; p < end; ++p) {
+      if (frozen[p] >= 0) {
+        allocate_buffer(static_cast<std::size_t>(frozen[p]));
+      } else {
+        trained.push_back(hold(part(p), kParameters));
+      }
+      writer_.release(made[p - first]);
+    }
+    first = end;
+  }
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    for (int again = 1; again < parameters[p].tensors_built; ++again) {
+      const SlotIndex made = hold(whole(p), kParameters);
+      const SlotIndex own = hold(part(p), kParameters);
+      writer_.release(made);
+      writer_.release(own);
+    }
+  }
+  for (std::size_t p = 0; p < parameters.size(); ++p) pass_through(whole(p), kParameters);
+  return trained;
+}
+
 void DeepSpeedWriter::write_other_initialisation(bool zero3) {
   const OutsidePasses outside =
       outside_passes(plan_, config_, buffers_, plan_.cluster.gpu.memory.value);
   writer_.mark(Phase::load);
-  pass_through(outside.load_peak.gpu, kParameters);
+  std::vector<SlotIndex> parts;
+  if (zero3 && builds_partitioned()) {
+    parts = build_partitioned();
+  } else {
+    pass_through(outside.load_peak.gpu, kParameters);
+  }
   writer_.mark(Phase::init);
+  release_all(parts);
   // Stages 1 to 3 call it while they flatten (stage_1_and_2.py __init__, zero/utils.py defragment).
   if (config_.stage > 0) writer_.empty_cache();
   hold_kept(work_.graph.buffers);

@@ -72,6 +72,8 @@ class DeepSpeedWriter {
   void write_fused_flattening();
   void write_bf16_flattening();
   void write_other_initialisation(bool zero3);
+  bool builds_partitioned() const;
+  std::vector<SlotIndex> build_partitioned();
   void write_partitioned();
   void gather_for_hooks();
   std::vector<std::vector<SlotIndex>> load_apart();
