@@ -311,9 +311,9 @@ Tensor where_scalar(Tape& t, const Tensor& condition, const Tensor& x) {
 
 Tensor dropout(Tape& t, const Tensor& x, double probability) {
   if (probability == 0.0) return x;  // native/Dropout.cpp: is_fused needs 0 < p < 1
-  // native_dropout (cuda/Dropout.cu): the result and a bool mask
+  // native_dropout (cuda/Dropout.cu dropout_cuda): a bool mask, then the result
+  const Tensor mask = t.empty(x.shape().as_dense(), DType::boolean);
   Tensor out = t.empty(x.shape().as_dense(), x.dtype());
-  Tensor mask = t.empty(x.shape().as_dense(), DType::boolean);
   t.launch({.name = "native_dropout", .traffic = distinct_bytes(x) + out.bytes() + mask.bytes()});
   if (t.trains({&x})) {
     const Tensor saved = t.save(mask);

@@ -82,8 +82,9 @@ Tensor eager_attention(Tape& t,
     if (!c.acts(ReleaseRule::masks_scores_once)) scores = aten::maximum_scalar(t, scores);
   }
   if (arguments.fp32_softmax) {
-    scores = aten::softmax(t, scores, DType::fp32);
-    scores = aten::to(t, scores, q.dtype());
+    // One expression: the scores live until its value is bound to their variable.
+    const Tensor probabilities = aten::softmax(t, scores, DType::fp32);
+    scores = aten::to(t, probabilities, q.dtype());
   } else {
     scores = aten::softmax(t, scores);
   }
