@@ -196,6 +196,8 @@ class Tape {
   bool has_parameter(std::string_view module, std::string_view name) const;
   // Whether the parameter is stored in four bits: it is read with aten::linear_4bit.
   bool is_quantized(const Tensor& parameter) const;
+  // A variable of the layer's forward() refers to the tensor until that returns.
+  void hold_in_layer(const Tensor& tensor) { layer_frame_.push_back(tensor.detached()); }
   // The model's output object keeps a reference (logits, caches).
   void hold(const Tensor& tensor);
   DType dtype() const { return setup_.dtype; }
@@ -305,6 +307,7 @@ class Tape {
   std::size_t first_parameter_ = 0;       // of the prefix in Model::parameters
   std::vector<std::int32_t> references_;  // by storage
   std::vector<std::int32_t> frame_slots_;
+  std::vector<Tensor> layer_frame_;
   std::vector<bool> released_elsewhere_;  // by storage: its last reference writes no event
   std::vector<Node> nodes_;
   std::vector<Tie> tied_;

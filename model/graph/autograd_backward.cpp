@@ -31,6 +31,7 @@ void Tape::finish(Tensor output) {
     }
     frame_slots_.clear();
   }
+  layer_frame_.clear();
   if (pass_ == Pass::forward_no_grad) output_ = Tensor();
   if (pass_ == Pass::forward) input_ = Tensor();
   // A checkpointed block's input lives until its backward is done, see backward().

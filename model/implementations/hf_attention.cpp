@@ -89,6 +89,8 @@ Tensor eager_attention(Tape& t,
     scores = aten::softmax(t, scores);
   }
   scores = aten::dropout(t, scores, arguments.dropout);
+  // hidden_states, self_attn_weights = self.self_attn(...)
+  if (c.acts(arguments.shares_code)) t.hold_in_layer(scores);
   Tensor out = aten::matmul(t, scores, values);
   out = aten::transpose(t, out, 1, 2);
   return aten::contiguous(t, out);
