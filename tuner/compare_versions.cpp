@@ -7,6 +7,7 @@
 
 #include "model/knobs/knobs.hpp"
 #include "model/parallel_for.hpp"
+#include "model/release_table.hpp"
 #include "simulator/simulate.hpp"
 #include "simulator/simulation_memo.hpp"
 #include "tuner/variations.hpp"

@@ -7,7 +7,7 @@
 // points, as indices, and the plan of each.
 //
 // A knob without effect at a point's stage and offload is no axis there, so that points that differ
-// in it alone are one point. Checked by tests/unit/search_space_test.cpp.
+// in it alone are one point. Checked by tests/unit/tuner/search_space_test.cpp.
 #pragma once
 
 #include <array>

@@ -16,7 +16,7 @@ namespace zeroplan {
 //   memory   1 / (1 - min(p w / B, 1/2))  with p = `collective_memory_passes`, B memory bandwidth
 // Source: Galvatron's overlap coefficient 1.126; NCCL issue 1432 (HBM traffic 2-3 times the
 // wire's). NCCL issue 1428 saw 1.76-2.5 where more channels were set. Checked by
-// tests/unit/cluster_costs_test.cpp.
+// tests/unit/model/cost/cluster_costs_test.cpp.
 double kernel_slowdown(KernelBound bound,
                        BytesPerSecond wire_rate,
                        const Gpu& gpu,

@@ -9,7 +9,11 @@
 #include <variant>
 #include <vector>
 
-#include "model/knobs/rules.hpp"
+#include "model/knobs/ds_config.hpp"
+#include "model/knobs/finding.hpp"
+#include "model/knobs/rule_context.hpp"
+#include "model/knobs/rule_info.hpp"
+#include "model/release_table.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan::rules {

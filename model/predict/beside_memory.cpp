@@ -5,8 +5,8 @@
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/engine/partition.hpp"
 #include "model/plan/trainer.hpp"
+#include "model/predict/generation.hpp"
 #include "model/predict/module_walk.hpp"
-#include "model/predict/run_phases.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/predict/window_moment.hpp"
 

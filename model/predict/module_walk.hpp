@@ -40,7 +40,8 @@ class ModuleWalk {
   // hooks before it have run backward by then. The exception that ends it unwinds
   // those same modules without their forward hooks (torch/utils/checkpoint.py
   // _StopRecomputationError; torch/nn/modules/module.py runs only hooks with always_call). Checked
-  // by tests/unit/module_walk_test.cpp against the rule of model/engine/module_calls.hpp.
+  // by tests/unit/model/predict/module_walk_test.cpp against the rule of
+  // tests/engine/module_calls.hpp.
   template <typename OnModule>
   void follow(const PassStep& pass, const Event& event, OnModule&& on_module) {
     if (pass.pass == Pass::recompute && pass.instance != recomputed_) {

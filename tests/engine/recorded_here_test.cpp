@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "evidence/replay.hpp"
+#include "model/json.hpp"
 #include "tests/catch.hpp"
 
 namespace zeroplan {
