@@ -49,8 +49,6 @@ enum class ReleaseRule : std::uint8_t {
   makes_states_at_step,
   pins_master_always,
   pins_master_as_asked,
-  pins_by_default,
-  clips_by_default,
   casts_weights_on_host,
   flattens_on_gpu,
   clones_cast_master,

@@ -61,6 +61,19 @@ TEST_CASE("defaults follow stage and release") {
   CHECK(text(Knob::communication_data_type, 3, V::v0_19).empty());
 }
 
+TEST_CASE("a default that changed within a series changes with the release") {
+  const auto text = [](Knob knob, const Version& release) {
+    return to_string(default_literal(knob, 3, release));
+  };
+  CHECK(text(Knob::gradient_clipping, {0, 18, 9}) == "0.0");
+  CHECK(text(Knob::gradient_clipping, {0, 19, 2}) == "0.0");
+  CHECK(text(Knob::gradient_clipping, {0, 19, 3}) == "1.0");
+  CHECK(text(Knob::bf16_check_grad_overflow, {0, 19, 2}) == "false");
+  CHECK(text(Knob::offload_optimizer_pin_memory, {0, 19, 4}) == "false");
+  CHECK(text(Knob::offload_param_pin_memory, {0, 19, 5}) == "true");
+  CHECK(text(Knob::overlap_comm, {0, 19, 2}) == "true");
+}
+
 TEST_CASE("the Trainer's rules for auto stand in the table") {
   CHECK(knob_row(Knob::reduce_bucket_size).automatic == AutoRule::hidden_squared);
   CHECK(knob_row(Knob::stage3_prefetch_bucket_size).automatic == AutoRule::hidden_squared_0_9);
@@ -125,7 +138,7 @@ TEST_CASE("a reference row has the words of a table for people") {
   CHECK(row.stages == "1, 2, 3");
   CHECK(row.other_names == "`/zero_optimization/cpu_offload` (old)");
   CHECK(reference_row(knob_row(Knob::offload_param_pin_memory)).default_value ==
-        "`true`; up to 0.18 `false`");
+        "`true`; before 0.19.5 `false`");
 }
 
 TEST_CASE("versions are read from what people write") {
