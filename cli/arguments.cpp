@@ -6,6 +6,7 @@
 
 #include "model/diagnostic.hpp"
 #include "model/plan/cluster_parts.hpp"
+#include "model/plan/scenario_reader.hpp"
 
 namespace zeroplan {
 namespace {

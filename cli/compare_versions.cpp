@@ -9,6 +9,7 @@
 
 #include "cli/compare_versions_text.hpp"
 #include "model/diagnostic.hpp"
+#include "model/release_table.hpp"
 #include "tuner/compare_versions.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/fit_question.hpp"

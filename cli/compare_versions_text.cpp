@@ -7,6 +7,7 @@
 
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/release_table.hpp"
 
 namespace zeroplan {
 namespace {

@@ -7,6 +7,9 @@
 #include "cli/explain_text.hpp"
 #include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
+#include "model/plan/scenario_reader.hpp"
+#include "simulator/lockstep.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulate.hpp"
 

@@ -8,6 +8,7 @@
 #include "cli/from/from_file.hpp"
 #include "model/diagnostic.hpp"
 #include "model/knobs/knobs.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/plan/spellings.hpp"
 
 namespace zeroplan {

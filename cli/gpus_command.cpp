@@ -4,6 +4,7 @@
 #include "cli/commands.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/hardware.hpp"
+#include "model/hardware/known_hardware.hpp"
 
 namespace zeroplan {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "cli/arguments.hpp"
-#include "cli/embedded_run.hpp"
+#include "cli/embedded_plan.hpp"
 #include "model/diagnostic.hpp"
 
 namespace zeroplan {

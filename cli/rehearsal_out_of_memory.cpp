@@ -8,6 +8,7 @@
 #include "evidence/oom_text.hpp"
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
+#include "model/plan/scenario_reader.hpp"
 
 namespace zeroplan {
 namespace {

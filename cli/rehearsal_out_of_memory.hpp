@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/explain_text.hpp"
-#include "cli/rehearsal_document.hpp"
+#include "cli/rehearsed.hpp"
 
 namespace zeroplan {
 

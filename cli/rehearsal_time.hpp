@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/language/translation.hpp"
-#include "cli/rehearsal_document.hpp"
+#include "cli/rehearsed.hpp"
 #include "rehearsal/timed_step.hpp"
 
 namespace zeroplan {

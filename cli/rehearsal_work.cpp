@@ -4,8 +4,9 @@
 
 #include "cli/table.hpp"
 #include "model/plan/plan.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "rehearsal/counted_work.hpp"
-#include "simulator/rank_simulation.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"
 
 namespace zeroplan {

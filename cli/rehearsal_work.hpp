@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/language/translation.hpp"
-#include "cli/rehearsal_document.hpp"
+#include "cli/rehearsed.hpp"
 #include "simulator/work_count.hpp"
 
 namespace zeroplan {

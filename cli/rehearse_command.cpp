@@ -14,6 +14,7 @@
 #include "model/cost/context_memory.hpp"
 #include "model/diagnostic.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/hardware/known_hardware.hpp"
 
 namespace zeroplan {
 namespace {

@@ -10,7 +10,7 @@
 //   run.*          release, device, steps, what it starts from, when checkpoints are written
 #pragma once
 
-#include "cli/embedded_run.hpp"
+#include "cli/embedded_plan.hpp"
 #include "runtime/train/fingerprint.hpp"
 
 namespace zeroplan {

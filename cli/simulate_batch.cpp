@@ -20,6 +20,7 @@
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/parallel_for.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/io_checkpoint.hpp"
 #include "model/predict/io_step_result.hpp"
 #include "model/too_large.hpp"

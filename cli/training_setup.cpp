@@ -13,7 +13,6 @@
 #include "model/diagnostic.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/json.hpp"
-#include "model/parallel_for.hpp"
 #include "runtime/cuda/hardware.hpp"
 
 namespace zeroplan {
@@ -95,8 +94,6 @@ runtime::LossScaling loss_scaling_of(const Plan& plan) {
 }
 
 }  // namespace
-
-int hardware_threads() { return static_cast<int>(machine_threads()); }
 
 // What each rank's device has; a rank that needs more ends the run.
 Bytes device_memory(const Arguments& arguments) {

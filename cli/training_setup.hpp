@@ -5,14 +5,11 @@
 #include <memory>
 #include <ostream>
 
-#include "cli/embedded_run.hpp"
+#include "cli/embedded_plan.hpp"
 #include "runtime/data/tokens.hpp"
 #include "runtime/train/trainer.hpp"
 
 namespace zeroplan {
-
-// CPU threads of this machine, at least 1.
-int hardware_threads();
 
 // --device-memory: what each rank's device has; infinite where nobody says.
 Bytes device_memory(const Arguments& arguments);

@@ -22,6 +22,13 @@ file(WRITE "${WORK_DIR}/model/text.hpp" "#pragma once\n#include <fmt/format.h>\n
 file(WRITE "${WORK_DIR}/cli/names.hpp" "#pragma once\nusing namespace zeroplan;\n")
 file(WRITE "${WORK_DIR}/cli/gone.cpp" "#include \"good.hpp\"\n")
 
+# A circle of three modules, closed by a source.
+file(WRITE "${WORK_DIR}/model/first.hpp" "#pragma once\n#include \"model/second.hpp\"\n")
+file(WRITE "${WORK_DIR}/model/second.hpp" "#pragma once\n")
+file(WRITE "${WORK_DIR}/model/second.cpp" "#include \"model/second.hpp\"\n#include \"model/third.hpp\"\n")
+file(WRITE "${WORK_DIR}/model/third.hpp" "#pragma once\n#include \"model/first.hpp\"\n")
+file(WRITE "${WORK_DIR}/model/fourth.cpp" "#include \"model/first.hpp\"\n")
+
 file(WRITE "${WORK_DIR}/docs/design.md"
   "<!-- folders: made of cmake/folders.txt -->\n| an old map |\n<!-- end of folders -->\n")
 
@@ -49,7 +56,8 @@ foreach(expected
         "runtime/engine/on_gpu.cpp: includes <cuda_runtime_api.h>"
         "model/text.hpp: includes <fmt/format.h>"
         "cli/names.hpp: a header with"
-        "cli/gone.cpp: includes \"good.hpp\": no such file")
+        "cli/gone.cpp: includes \"good.hpp\": no such file"
+        "modules in a circle: model/first -> model/second -> model/third -> model/first")
   string(FIND "${output}" "${expected}" at)
   if(at EQUAL -1)
     message(FATAL_ERROR "not noticed: ${expected}\n${output}")

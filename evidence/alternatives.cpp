@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "model/hardware/known_hardware.hpp"
 #include "model/implementations/implementations.hpp"
 
 namespace zeroplan {

@@ -3,7 +3,8 @@
 //
 // In: any text, as oom_text.hpp. Out: one symptom of a kind, at its first line, with the numbers of
 // the text and an advice; in the order of the log. A log without any gives none.
-// Sources of the messages: log_symptoms.cpp.   Checked by tests/unit/log_symptoms_test.cpp.
+// Sources of the messages: log_symptoms.cpp.   Checked by
+// tests/unit/evidence/log_symptoms_test.cpp.
 #pragma once
 
 #include <string>

@@ -5,6 +5,7 @@
 
 #include "evidence/json_lines.hpp"
 #include "model/check.hpp"
+#include "model/plan/scenario_reader.hpp"
 
 namespace zeroplan {
 namespace {
@@ -468,6 +469,21 @@ std::string identity_of(const Measurement& measurement) {
   document.erase("id");
   const std::string rank = measurement.rank ? " rank " + std::to_string(*measurement.rank) : "";
   return in_order(document).dump() + rank;
+}
+
+bool is_peak(Metric metric) {
+  return metric == Metric::peak_allocated_bytes || metric == Metric::peak_reserved_bytes ||
+         metric == Metric::peak_total_bytes;
+}
+
+bool is_memory(Metric metric) {
+  return is_peak(metric) || metric == Metric::static_allocated_bytes ||
+         metric == Metric::host_peak_bytes;
+}
+
+bool is_time(Metric metric) {
+  return metric == Metric::step_seconds || metric == Metric::tokens_per_second_per_gpu ||
+         metric == Metric::samples_per_second;
 }
 
 }  // namespace zeroplan

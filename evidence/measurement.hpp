@@ -122,4 +122,9 @@ Json said_document(const Scenario& scenario);
 // Equal for repeats and for nothing else: the same scenario, and the same rank of it.
 std::string identity_of(const Measurement& measurement);
 
+// Is the metric scored, and as memory (peaks of the GPU, what it holds, the host) or time?
+bool is_memory(Metric metric);
+bool is_peak(Metric metric);  // the three of the accuracy gate
+bool is_time(Metric metric);
+
 }  // namespace zeroplan

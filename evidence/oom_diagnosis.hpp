@@ -2,7 +2,7 @@
 // fragmentation, other processes on the card, a limit, a card that is too small for the request.
 //
 // Every cause is a sentence with the numbers of the text and an advice. Order: the likeliest first.
-// Checked by tests/engine/oom_diagnosis_test.cpp.
+// Checked by tests/unit/evidence/oom_diagnosis_test.cpp.
 #pragma once
 
 #include <optional>

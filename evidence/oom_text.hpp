@@ -18,7 +18,7 @@
 //             allocated by PyTorch, with G allocated in private pools (e.g., CUDA Graphs), and R is
 //             reserved by PyTorch but unallocated.
 // Source: pytorch c10/cuda/CUDACachingAllocator.cpp:DeviceCachingAllocator::malloc of 1.13 and 2.6,
-// and users' logs.   Checked by tests/unit/oom_text_test.cpp.
+// and users' logs.   Checked by tests/unit/evidence/oom_text_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,11 @@
 #include "evidence/recorded_engine.hpp"
 
-#include <algorithm>
-#include <limits>
-#include <optional>
 #include <string_view>
+#include <utility>
 
 #include "model/diagnostic.hpp"
-#include "model/releases.hpp"
+#include "model/knobs/ds_config.hpp"
+#include "model/plan/engine_from_ds_config.hpp"
 #include "model/software.hpp"
 
 namespace zeroplan {
@@ -24,56 +23,9 @@ const Json* find(const Json* object, std::string_view key) {
   return object != nullptr && object->is_object() ? object->find(key) : nullptr;
 }
 
-void read(const Json* object, std::string_view key, Elements& into) {
-  const Json* value = find(object, key);
-  if (value == nullptr || !value->is_number()) return;
-  const double number = value->as_number();
-  into = number >= 9.2e18 ? Elements::infinite() : Elements::of(static_cast<std::int64_t>(number));
-}
-
-void read(const Json* object, std::string_view key, bool& into) {
-  const Json* value = find(object, key);
-  if (value != nullptr && value->is_boolean()) into = value->as_boolean();
-}
-
-void read(const Json* object, std::string_view key, int& into) {
-  const Json* value = find(object, key);
-  if (value == nullptr || !value->is_integer()) return;
-  constexpr std::int64_t kLargest = std::numeric_limits<int>::max();
-  into = static_cast<int>(std::clamp<std::int64_t>(value->as_integer(), -kLargest, kLargest));
-}
-
-void read(const Json* object, std::string_view key, double& into) {
-  const Json* value = find(object, key);
-  if (value != nullptr && value->is_number()) into = value->as_number();
-}
-
 std::string text(const Json* object, std::string_view key) {
   const Json* value = find(object, key);
   return value != nullptr && value->is_string() ? value->as_string() : std::string();
-}
-
-std::optional<DType> dtype_named(std::string_view name) {
-  if (name == "fp32" || name == "float32") return DType::fp32;
-  if (name == "bf16" || name == "bfloat16") return DType::bf16;
-  if (name == "fp16" || name == "float16") return DType::fp16;
-  return std::nullopt;
-}
-
-void read(const Json* object, std::string_view key, DType& into) {
-  if (const auto dtype = dtype_named(text(object, key))) into = *dtype;
-}
-
-void read(const Json* object, std::string_view key, OffloadDevice& into) {
-  const std::string device = text(find(object, key), "device");
-  if (device == "cpu") into = OffloadDevice::cpu;
-  if (device == "nvme") into = OffloadDevice::nvme;
-}
-
-bool enabled(const Json* ds_config, std::string_view section) {
-  bool value = false;
-  read(find(ds_config, section), "enabled", value);
-  return value;
 }
 
 // ---- version: "deepspeed 0.16.4, torch ..."; a source tree without a version says 0.0.0 ----
@@ -83,104 +35,30 @@ constexpr Version kRecordedFromSource{.major = 0, .minor = 19, .patch = 6};
 
 // ---- configuration ----
 
-void read_offload(const Json* zero, EngineConfig& config) {
-  const bool pins = config.acts(ReleaseRule::pins_by_default);
-  OffloadOptimizerConfig& optimizer = config.offload_optimizer;
-  const Json* section = find(zero, "offload_optimizer");
-  read(zero, "offload_optimizer", optimizer.device);
-  optimizer.pin_memory = pins;
-  read(section, "pin_memory", optimizer.pin_memory);
-  read(section, "ratio", optimizer.ratio);
-  read(section, "buffer_count", optimizer.buffer_count);
-  read(section, "pipeline_read", optimizer.pipeline_read);
-  read(section, "pipeline_write", optimizer.pipeline_write);
-  read(section, "fast_init", optimizer.fast_init);
-  OffloadParameterConfig& parameter = config.offload_parameter;
-  section = find(zero, "offload_param");
-  read(zero, "offload_param", parameter.device);
-  parameter.pin_memory = pins;
-  read(section, "pin_memory", parameter.pin_memory);
-  read(section, "buffer_count", parameter.buffer_count);
-  read(section, "buffer_size", parameter.buffer_size);
-  read(section, "max_in_cpu", parameter.max_in_cpu);
-}
-
-void read_stage3(const Json* zero, Stage3Config& stage3) {
-  read(zero, "stage3_prefetch_bucket_size", stage3.prefetch_bucket);
-  read(zero, "stage3_param_persistence_threshold", stage3.parameter_persistence_threshold);
-  read(zero, "stage3_model_persistence_threshold", stage3.model_persistence_threshold);
-  read(zero, "stage3_max_live_parameters", stage3.max_live_parameters);
-  read(zero, "stage3_max_reuse_distance", stage3.max_reuse_distance);
-  read(zero, "sub_group_size", stage3.sub_group_size);
-  read(zero, "stage3_module_granularity_threshold", stage3.module_granularity_threshold);
-  read(zero, "stage3_use_all_reduce_for_fetch_params", stage3.use_all_reduce_for_fetch);
-  read(zero, "stage3_allgather_sequential", stage3.allgather_sequential);
-  read(zero, "memory_efficient_linear", stage3.memory_efficient_linear);
-  read(zero, "zero_hpz_partition_size", stage3.hpz_partition_size);
-  read(zero, "mics_shard_size", stage3.mics_shard_size);
-  read(zero, "zero_quantized_weights", stage3.quantized_weights);
-  read(zero, "zero_quantized_gradients", stage3.quantized_gradients);
-}
-
 // Larger numbers are no recording, and their products would not fit.
 constexpr std::int64_t kMostRanks = 1'000'000;
 constexpr std::int64_t kMostElements = 1'000'000'000'000;
 constexpr int kMostMicroSteps = 1'000'000;
 
-EngineConfig read_config(const Json& recording, const Version& release) {
-  const Json& ds_config = recorded_member(recording, "", "ds_config");
-  const Json* zero = find(&ds_config, "zero_optimization");
-  EngineConfig config;
-  config.release = release;
-  read(zero, "stage", config.stage);
-  if (config.stage < 0 || config.stage > 3) {
-    fail("/ds_config/zero_optimization/stage", "0 to 3", find(zero, "stage"));
+// The file that DeepSpeed was given, read as every other one. What is wrong in it is reported at
+// its place in the recording.
+DsConfig recorded_ds_config(const Json& recording) {
+  JsonDocument document;
+  document.file = "recording";
+  document.root = recorded_member(recording, "", "ds_config");
+  try {
+    return parse_ds_config(document);
+  } catch (const InputError& error) {
+    std::vector<Diagnostic> problems = error.diagnostics();
+    for (Diagnostic& problem : problems) problem.pointer = "/ds_config" + problem.pointer;
+    throw InputError(std::move(problems));
   }
-  const std::int64_t ranks =
-      recorded_integer(recorded_member(recording, "", "world_size"), "/world_size");
-  const std::int64_t rank = recorded_integer(recorded_member(recording, "", "rank"), "/rank");
-  if (ranks < 1 || ranks > kMostRanks) {
-    fail("/world_size", "1 to 1000000 ranks", recording.find("world_size"));
-  }
-  if (rank < 0 || rank >= ranks) fail("/rank", "a rank below world_size", recording.find("rank"));
-  config.data_parallel_ranks = static_cast<int>(ranks);
-  config.rank = static_cast<int>(rank);
-  config.ranks_per_node = config.data_parallel_ranks;
-  read(&ds_config, "gradient_accumulation_steps", config.gradient_accumulation_steps);
-  if (config.gradient_accumulation_steps < 1 ||
-      config.gradient_accumulation_steps > kMostMicroSteps) {
-    fail("/ds_config/gradient_accumulation_steps",
-         "1 to 1000000 micro-steps",
-         ds_config.find("gradient_accumulation_steps"));
-  }
-  config.model_dtype = enabled(&ds_config, "bf16")   ? DType::bf16
-                       : enabled(&ds_config, "fp16") ? DType::fp16
-                                                     : DType::fp32;
-  config.communication_dtype = config.model_dtype;
-  read(&ds_config, "communication_data_type", config.communication_dtype);
-  config.gradient_accumulation_dtype = config.model_dtype;
-  if (config.stage == 0 && config.model_dtype == DType::bf16 &&
-      !config.acts(ReleaseRule::sums_bf16_in_bf16)) {
-    config.gradient_accumulation_dtype = DType::fp32;  // engine.py get_data_types
-  }
-  read(find(&ds_config, "data_types"), "grad_accum_dtype", config.gradient_accumulation_dtype);
-  read(zero, "reduce_bucket_size", config.reduce_bucket);
-  config.overlap_comm = config.stage == 3;
-  read(zero, "overlap_comm", config.overlap_comm);
-  read(zero, "reduce_scatter", config.reduce_scatter);
-  read(zero, "contiguous_gradients", config.contiguous_gradients);
-  read(zero, "use_multi_rank_bucket_allreduce", config.use_multi_rank_bucket_allreduce);
-  read(zero, "round_robin_gradients", config.round_robin_gradients);
-  read_offload(zero, config);
-  read_stage3(zero, config.stage3);
-  config.stage3.zero_init = find(recording.find("init"), "zero_init_events") != nullptr;
-  const bool clips = config.acts(ReleaseRule::clips_by_default);
-  config.gradient_clipping = clips ? 1.0 : 0.0;
-  read(&ds_config, "gradient_clipping", config.gradient_clipping);
-  config.check_gradient_overflow = clips;
-  read(find(&ds_config, "bf16"), "check_grad_overflow", config.check_gradient_overflow);
-  drop_what_is_ignored(config);
-  return config;
+}
+
+DType model_dtype(const DsConfig& file) {
+  if (file.boolean(Knob::bf16_enabled).value_or(false)) return DType::bf16;
+  if (file.boolean(Knob::fp16_enabled).value_or(false)) return DType::fp16;
+  return DType::fp32;
 }
 
 // ---- parameters and their optimizer groups ----
@@ -331,13 +209,46 @@ std::int64_t recorded_integer(const Json& value, const std::string& pointer) {
   return value.as_integer();
 }
 
+EngineConfig read_recorded_config(const Json& recording) {
+  const DsConfig file = recorded_ds_config(recording);
+  const std::int64_t ranks =
+      recorded_integer(recorded_member(recording, "", "world_size"), "/world_size");
+  const std::int64_t rank = recorded_integer(recorded_member(recording, "", "rank"), "/rank");
+  if (ranks < 1 || ranks > kMostRanks) {
+    fail("/world_size", "1 to 1000000 ranks", recording.find("world_size"));
+  }
+  if (rank < 0 || rank >= ranks) fail("/rank", "a rank below world_size", recording.find("rank"));
+  const std::int64_t micro_steps = file.integer(Knob::gradient_accumulation_steps).value_or(1);
+  if (micro_steps < 1 || micro_steps > kMostMicroSteps) {
+    fail("/ds_config/gradient_accumulation_steps",
+         "1 to 1000000 micro-steps",
+         recording.find("ds_config")->find("gradient_accumulation_steps"));
+  }
+  EngineConfig config =
+      engine_from_ds_config(file,
+                            {.release = recorded_release(text(&recording, "software")),
+                             .switched = {},
+                             .data_parallel_ranks = static_cast<int>(ranks),
+                             .model_dtype = model_dtype(file)});
+  config.rank = static_cast<int>(rank);
+  config.ranks_per_node = config.data_parallel_ranks;
+  config.gradient_accumulation_steps = static_cast<int>(micro_steps);
+  config.stage3.zero_init = find(recording.find("init"), "zero_init_events") != nullptr;
+  if (config.data_parallel_ranks % config.stage3.hpz_partition_size != 0) {
+    fail(
+        "/ds_config/zero_optimization/zero_hpz_partition_size", "a divisor of world_size", nullptr);
+  }
+  drop_what_is_ignored(config);
+  return config;
+}
+
 RecordedEngine read_recorded_engine(const Json& recording) {
   if (!recording.is_object()) fail("", "an object", &recording);
   RecordedEngine engine;
   engine.id = text(&recording, "id");
   engine.wrapper = text(&recording, "wrapper");
   const std::string software = text(&recording, "software");
-  engine.config = read_config(recording, recorded_release(software));
+  engine.config = read_recorded_config(recording);
   engine.parameters = read_parameters(recording);
   // The recorder hands DeepSpeed a torch optimizer; FP16_Optimizer exists only around a fused one.
   engine.config.optimizer =

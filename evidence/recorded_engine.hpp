@@ -28,6 +28,10 @@ struct RecordedEngine {
 // Throws InputError where the document does not have the form of a recording.
 RecordedEngine read_recorded_engine(const Json& recording);
 
+// The engine of its run: what the ds_config says, with the defaults of the release that it was
+// recorded with, and the place of the rank. Throws InputError naming the pointer.
+EngineConfig read_recorded_config(const Json& recording);
+
 // The release in "deepspeed 0.16.4, torch …"; a source tree calls itself 0.0.0 and counts as the
 // one that was recorded so.
 Version recorded_release(const std::string& software);

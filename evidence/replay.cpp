@@ -1,7 +1,5 @@
 #include "evidence/replay.hpp"
 
-#include <iterator>
-
 #include "evidence/json_lines.hpp"
 #include "evidence/replay_fetch.hpp"
 #include "evidence/replay_reduce.hpp"
@@ -25,16 +23,6 @@ ReplayReport replay_text(std::string_view text, const std::string& file) {
     for (ReplayMismatch& mismatch : found) report.mismatches.push_back(std::move(mismatch));
   });
   return report;
-}
-
-ReplayReport replay_stream(std::istream& lines, const std::string& file) {
-  const std::string text(std::istreambuf_iterator<char>(lines), {});
-  return replay_text(text, file);
-}
-
-ReplayReport replay_file(const std::string& path) {
-  constexpr std::int64_t kLargest = std::int64_t{1} << 30;
-  return replay_text(read_text_file(path, kLargest), path);
 }
 
 Json to_json(const ReplayReport& report) {

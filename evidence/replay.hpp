@@ -1,7 +1,6 @@
 // `zeroplan replay TRACES.jsonl`: every recording of a file against the engine policies.
 #pragma once
 
-#include <istream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,10 +23,6 @@ std::vector<ReplayMismatch> replay_recording(const Json& recording);
 
 // Reads recordings, one JSON object a line; empty lines are skipped. `file`: name for messages.
 ReplayReport replay_text(std::string_view lines, const std::string& file);
-ReplayReport replay_stream(std::istream& lines, const std::string& file);
-
-// Throws InputError where the file cannot be read.
-ReplayReport replay_file(const std::string& path);
 
 // {"schema":"zeroplan.replay/1","configurations":n,"reproduced":n,"mismatches":[...]}
 Json to_json(const ReplayReport& report);

@@ -10,6 +10,7 @@
 #include "model/check.hpp"
 #include "model/plan/software_sets.hpp"
 #include "model/predict/memory.hpp"
+#include "model/predict/model_flops.hpp"
 #include "model/predict/step_time.hpp"
 #include "model/predict/step_work.hpp"
 

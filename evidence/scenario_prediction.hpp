@@ -6,24 +6,14 @@
 // (scenario_variants.hpp).
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "evidence/measurement.hpp"
+#include "evidence/predicted_metric.hpp"
 #include "simulator/simulate.hpp"
 
 namespace zeroplan {
-
-// In the metric's own unit.
-struct PredictedMetric {
-  double value = 0.0;
-  double low = 0.0;
-  double high = 0.0;
-};
-
-using MetricArray = std::array<std::optional<PredictedMetric>, kMetricCount>;
 
 struct ScenarioPrediction {
   MetricArray metrics;  // `fits` has none

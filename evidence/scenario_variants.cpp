@@ -8,8 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "evidence/measurement.hpp"
 #include "evidence/mixture_interval.hpp"
-#include "evidence/validate.hpp"
 #include "model/check.hpp"
 
 namespace zeroplan {

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "evidence/alternatives.hpp"
-#include "evidence/scenario_prediction.hpp"
+#include "evidence/predicted_metric.hpp"
+#include "model/plan/plan.hpp"
+#include "model/predict/step_result.hpp"
 
 namespace zeroplan {
 

@@ -89,11 +89,6 @@ struct ValidationReport {
 ValidationReport validate(const std::vector<MeasurementFile>& files,
                           const ValidateOptions& options = {});
 
-// Is the metric scored, and as memory (peaks of the GPU, what it holds, the host) or time?
-bool is_memory(Metric metric);
-bool is_peak(Metric metric);  // the three of the accuracy gate
-bool is_time(Metric metric);
-
 // The rows that count: one for each scenario and scored metric, with the median of the repeats as
 // its measured value.
 std::vector<ValidatedRow> scored_rows(const std::vector<ValidatedRow>& rows);

@@ -58,21 +58,6 @@ std::vector<ValidatedRow> without_repeats(const std::vector<ValidatedRow>& rows)
 
 }  // namespace
 
-bool is_peak(Metric metric) {
-  return metric == Metric::peak_allocated_bytes || metric == Metric::peak_reserved_bytes ||
-         metric == Metric::peak_total_bytes;
-}
-
-bool is_memory(Metric metric) {
-  return is_peak(metric) || metric == Metric::static_allocated_bytes ||
-         metric == Metric::host_peak_bytes;
-}
-
-bool is_time(Metric metric) {
-  return metric == Metric::step_seconds || metric == Metric::tokens_per_second_per_gpu ||
-         metric == Metric::samples_per_second;
-}
-
 std::vector<ValidatedRow> scored_rows(const std::vector<ValidatedRow>& rows) {
   constexpr Metric kInOrder[] = {
       Metric::step_seconds, Metric::tokens_per_second_per_gpu, Metric::samples_per_second};

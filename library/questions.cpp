@@ -9,6 +9,7 @@
 #include "model/hardware/cluster.hpp"
 #include "model/plan/cluster_parts.hpp"
 #include "model/plan/plan.hpp"
+#include "model/plan/scenario_reader.hpp"
 
 namespace zeroplan::library {
 namespace {

@@ -1,6 +1,6 @@
 // bf16 and fp16 as numbers: conversions from and to float, rounded to nearest even as hardware
 // does. Source: IEEE 754-2019 binary16; bfloat16 is the upper half of binary32.
-// Checked by tests/unit/half_floats_test.cpp against every bit pattern.
+// Checked by tests/unit/model/half_floats_test.cpp against every bit pattern.
 #pragma once
 
 #include <bit>

@@ -2,7 +2,7 @@
 // that, and not the nearest name of something else: a 4080 is no misspelled 4090.
 //
 // Names are compared folded: lower case, without separators, maker and organisation.
-// Checked by tests/unit/known_names_test.cpp.
+// Checked by tests/unit/model/known_names_test.cpp.
 #pragma once
 
 #include <span>

@@ -10,7 +10,6 @@
 // release reads in PYTORCH_CUDA_ALLOC_CONF).
 #pragma once
 
-#include <span>
 #include <string_view>
 
 #include "model/release_rule.hpp"
@@ -50,8 +49,6 @@ enum class ReleaseRule : std::uint8_t {
   makes_states_at_step,
   pins_master_always,
   pins_master_as_asked,
-  pins_by_default,
-  clips_by_default,
   casts_weights_on_host,
   flattens_on_gpu,
   clones_cast_master,
@@ -183,16 +180,5 @@ struct ReleaseRow {
   std::string_view does;    // what such a release does, one sentence without its stop
   std::string_view source;  // where it was seen: a file and its symbol, a pull request, a recording
 };
-
-// All rows, in the order of ReleaseRule. Where a row begins or ends with a series of DeepSpeed
-// (0.17.0), the last release of the series was read (software.cpp) and stands for all of it.
-std::span<const ReleaseRow> release_rows();
-const ReleaseRow& release_row(ReleaseRule rule);
-
-// "DeepSpeed", as its users write it.
-std::string_view display_name(Package package);
-
-// The first release of a described behaviour: what a configuration file's rules are asked with.
-Version first_release(DeepSpeedVersion version);
 
 }  // namespace zeroplan

@@ -2,7 +2,7 @@
 //
 // Units: Bytes. Sources: c10/cuda/CUDACachingAllocator.cpp, c10/cuda/CUDAAllocatorConfig.cpp (up to
 // torch 2.8) and c10/core/AllocatorConfig.cpp (since 2.9); symbols stand with each statement.
-// Checked by tests/unit/allocator_options_test.cpp.
+// Checked by tests/unit/simulator/allocator_options_test.cpp.
 #pragma once
 
 #include <array>

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "simulator/lockstep.hpp"
+#include "simulator/planned_ranks.hpp"
 
 namespace zeroplan {
 namespace {

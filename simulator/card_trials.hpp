@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "simulator/rank_simulation.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/simulation_memo.hpp"
 
 namespace zeroplan {

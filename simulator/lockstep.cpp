@@ -174,4 +174,10 @@ std::vector<RankSimulation> simulate_ranks(std::span<const LockstepRank> ranks,
   return Lockstep(ranks, options).run();
 }
 
+RankSimulation simulate_rank(const RankProgram& rank, const SimulationOptions& options) {
+  const LockstepRank alone{
+      .program = &rank, .observer = options.observer, .allocator_events = options.allocator_events};
+  return std::move(simulate_ranks({&alone, 1}, options).front());
+}
+
 }  // namespace zeroplan

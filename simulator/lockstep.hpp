@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "simulator/engines/rank_program.hpp"
 #include "simulator/rank_simulation.hpp"
 
 namespace zeroplan {
@@ -34,5 +35,8 @@ struct LockstepRank {
 // memory, all stop: its result says so, and the others hold what was seen until there.
 std::vector<RankSimulation> simulate_ranks(std::span<const LockstepRank> ranks,
                                            const SimulationOptions& options = {});
+
+// One rank whose peers keep up.
+RankSimulation simulate_rank(const RankProgram& rank, const SimulationOptions& options = {});
 
 }  // namespace zeroplan

@@ -7,6 +7,7 @@
 #include "model/hardware/cluster.hpp"
 #include "simulator/lockstep.hpp"
 #include "simulator/memory_snapshot.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/rank_simulation.hpp"
 #include "simulator/trace.hpp"
 

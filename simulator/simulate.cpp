@@ -19,6 +19,7 @@
 #include "model/predict/stage_work.hpp"
 #include "model/predict/verdict.hpp"
 #include "simulator/card_trials.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulation_memo.hpp"
 

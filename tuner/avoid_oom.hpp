@@ -5,7 +5,7 @@
 // batch in smaller parts, the optimizer on the host, both on the host), then what changes the
 // training (shorter sequences). Each is a simulation on the card; the first that fits is the
 // smallest. Where no single change fits, they are added up in the same order until the run fits.
-// Checked by tests/unit/avoid_oom_test.cpp.
+// Checked by tests/unit/tuner/avoid_oom_test.cpp.
 #pragma once
 
 #include <string>

@@ -7,6 +7,7 @@
 
 #include "model/knobs/knobs.hpp"
 #include "model/parallel_for.hpp"
+#include "model/release_table.hpp"
 #include "simulator/simulate.hpp"
 #include "simulator/simulation_memo.hpp"
 #include "tuner/variations.hpp"
@@ -41,11 +42,6 @@ Version release_of(const ReleaseSet& set, Package package) {
   return {};
 }
 
-// As the plan asks: configuration files are read by the described behaviour.
-KnobValue default_of(Knob knob, int stage, const Version& deepspeed) {
-  return default_value(knob, stage, nearest_described(deepspeed).version);
-}
-
 std::vector<Difference> differences(const ReleaseSet& older,
                                     const ReleaseSet& newer,
                                     const DsConfig& written,
@@ -61,8 +57,8 @@ std::vector<Difference> differences(const ReleaseSet& older,
   const int stage = static_cast<int>(written.integer(Knob::zero_stage).value_or(0));
   for (const KnobRow& row : kKnobs) {
     if (written.is_set(row.id)) continue;
-    const KnobValue before = default_of(row.id, stage, older.deepspeed);
-    const KnobValue after = default_of(row.id, stage, newer.deepspeed);
+    const KnobValue before = default_value(row.id, stage, older.deepspeed);
+    const KnobValue after = default_value(row.id, stage, newer.deepspeed);
     if (before == after || std::holds_alternative<Unset>(before)) continue;
     found.push_back(
         {.changed = ChangedDefault{row.id, to_json(before).dump(), to_json(after).dump()},

@@ -5,7 +5,7 @@
 
 #include "model/diagnostic.hpp"
 #include "model/predict/job_time.hpp"
-#include "simulator/rank_simulation.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/fit_ranking.hpp"
 #include "tuner/search.hpp"

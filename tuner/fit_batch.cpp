@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "simulator/rank_simulation.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/fit_ranking.hpp"
 

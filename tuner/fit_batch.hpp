@@ -1,13 +1,13 @@
 // The batch and the checkpointing of a strategy: of the ways to make the question's batch, the
 // micro-batch with which it is fastest and has room. The analytic estimate looks at all of them,
 // the simulator decides about the one it finds, and about the next one where that does not fit or
-// fills the card. Checked by tests/unit/fit_test.cpp and tests/property/fit_property.cpp.
+// fills the card. Checked by tests/unit/tuner/fit_test.cpp and tests/property/fit_property.cpp.
 #pragma once
 
 #include <span>
 #include <vector>
 
-#include "tuner/fit.hpp"
+#include "tuner/fit_answer.hpp"
 #include "tuner/fit_question.hpp"
 
 namespace zeroplan {

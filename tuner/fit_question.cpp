@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "model/diagnostic.hpp"
+#include "model/predict/predict.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/packages.hpp"
 

@@ -2,14 +2,14 @@
 //
 // The fastest that fits, with room on the card where that costs little; of those that are about as
 // fast the one that offloads least and needs the fewest knobs. Checked by
-// tests/unit/fit_ranking_test.cpp.
+// tests/unit/tuner/fit_ranking_test.cpp.
 #pragma once
 
 #include <cstddef>
 #include <optional>
 #include <vector>
 
-#include "tuner/fit.hpp"
+#include "tuner/fit_answer.hpp"
 
 namespace zeroplan {
 

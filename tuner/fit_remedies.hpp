@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tuner/fit.hpp"
+#include "tuner/fit_answer.hpp"
 #include "tuner/fit_question.hpp"
 
 namespace zeroplan {

@@ -1,7 +1,7 @@
 // Where a knob does something: what the table's stages leave open, because it hangs on another
 // knob or on the machine. A point of the search that differs only in knobs without effect is the
 // same point; a move along such a knob is no move.
-// Checked by tests/unit/search_space_test.cpp.
+// Checked by tests/unit/tuner/search_space_test.cpp.
 #pragma once
 
 #include <vector>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/implementations/hf_liger.hpp"
+#include "model/implementations/implementations.hpp"
 #include "model/predict/graph_options.hpp"
 
 namespace zeroplan {

@@ -5,7 +5,7 @@
 // Tried are those that nobody said anything about, that make a difference to the class and that
 // the card can run: where logits decide (large vocabulary, long sequences) Liger's loss, where the
 // class has no attention of PyTorch's (GPT-J; older releases of transformers) flash-attn.
-// Checked by tests/unit/packages_test.cpp.
+// Checked by tests/unit/tuner/packages_test.cpp.
 #pragma once
 
 #include <string>

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tuner/search.hpp"
+#include "tuner/search_result.hpp"
 
 namespace zeroplan {
 

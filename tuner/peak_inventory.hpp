@@ -6,7 +6,7 @@
 // needed for that, so a walk costs little beside a simulation. Bytes are rounded as the allocator
 // rounds requests; the simulation allocates up to a percent more, the rests of blocks that are not
 // worth splitting.
-// Checked by tests/unit/peak_inventory_test.cpp.
+// Checked by tests/unit/tuner/peak_inventory_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include "model/diagnostic.hpp"
 #include "model/embedded.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/hardware/known_hardware.hpp"
 
 namespace zeroplan {
 namespace {

@@ -5,7 +5,7 @@
 //     {"cluster": "2xaws_p4d.24xlarge", "per_hour": 65.5}]}
 //
 // `counts` are the clusters of that card which can be had (1, 2, 4 and 8 where nothing is said).
-// Checked by tests/unit/which_gpu_test.cpp.
+// Checked by tests/unit/tuner/which_gpu_test.cpp.
 #pragma once
 
 #include <optional>

@@ -13,6 +13,7 @@
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/swapping.hpp"
+#include "model/implementations/implementations.hpp"
 #include "model/predict/gather_timeline.hpp"
 #include "model/predict/graph_options.hpp"
 #include "model/predict/job_time.hpp"
@@ -112,7 +113,7 @@ std::vector<std::int32_t> gradients_of(const ModelGraph& graph) {
 }  // namespace
 
 SearchBounds::SearchBounds(const SearchSpace& space, const PredictOptions& options)
-    : space_(space), options_(options), cache_(std::make_unique<Cache>()) {
+    : space_(space), options_(options), cache_(std::make_unique<BoundsCache>()) {
   const std::vector<StrategySpace>& all = space.strategies();
   for (const StrategySpace& one : all) {
     const auto first = std::find_if(all.begin(), all.end(), [&](const StrategySpace& other) {
@@ -126,7 +127,7 @@ SearchBounds::~SearchBounds() = default;
 
 // --- parts
 
-const SearchBounds::Head& SearchBounds::head(const Point& point) const {
+const BoundsHead& SearchBounds::head(const Point& point) const {
   // Accumulation and knobs of engines do not change the graph; stage 3 and other axes may.
   const Point key =
       with_first_batch(space_,
@@ -144,9 +145,9 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
     Program program;
     ProgramWriter writer(program);
     TaskTable tasks(timed, writer);
-    Head head;
+    BoundsHead head;
     const auto seconds_of = [&](const Block& block, Pass pass) {
-      Head sum;
+      BoundsHead sum;
       for (const Event& event : block.of(pass)) {
         if (event.kind != EventKind::operation) continue;
         const Operation& operation = block.operations[static_cast<std::size_t>(event.index)];
@@ -161,10 +162,10 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
       }
       return sum;
     };
-    std::vector<std::array<std::optional<Head>, kPassCount>> sums(graph.blocks.size());
+    std::vector<std::array<std::optional<BoundsHead>, kPassCount>> sums(graph.blocks.size());
     for (const PassStep& step : micro_batch(graph)) {
       const std::int32_t block = graph.instances[static_cast<std::size_t>(step.instance)].block;
-      std::optional<Head>& sum =
+      std::optional<BoundsHead>& sum =
           sums[static_cast<std::size_t>(block)][static_cast<std::size_t>(step.pass)];
       if (!sum) sum = seconds_of(graph.blocks[static_cast<std::size_t>(block)], step.pass);
       head.busy += sum->busy;
@@ -187,11 +188,11 @@ const SearchBounds::Head& SearchBounds::head(const Point& point) const {
   });
 }
 
-const SearchBounds::Tail& SearchBounds::tail(const Point& point) const {
+const TailWork& SearchBounds::tail(const Point& point) const {
   Point key = without_batch(reset(space_, point, {AxisRole::gather, AxisRole::reduce}));
   key = only_affecting(space_, key, &Effects::time);
   key.checkpointing = 0;
-  return known(cache_->tails, key, [&] { return Tail{tail_work(space_.plan(key))}; });
+  return known(cache_->tails, key, [&] { return tail_work(space_.plan(key)); });
 }
 
 // Offloaded weights come as fast as pinning and aio's requests let them: axes of the tail, which
@@ -396,7 +397,7 @@ Seconds SearchBounds::step_time(const Point& point, BoundDepth depth) const {
   const std::scoped_lock lock(cache_->mutex);
   const double G =
       static_cast<double>(space_.batches()[static_cast<std::size_t>(point.batch)].accumulation);
-  const Head& head = this->head(point);
+  const BoundsHead& head = this->head(point);
   // The host prepares the first micro-step before anything runs; where it waits for the device,
   // every one.
   double kernels = (head.waits ? G : 1.0) * head.before + G * head.busy;
@@ -404,8 +405,8 @@ Seconds SearchBounds::step_time(const Point& point, BoundDepth depth) const {
   double slowest = head.waits ? (G - 1.0) * std::max(0.0, head.dispatch - head.busy) : 0.0;
   double after = 0.0;
   if (depth != BoundDepth::batch) {
-    after = tail(point).work.seconds;
-    host += tail(point).work.dispatch;
+    after = tail(point).seconds;
+    host += tail(point).dispatch;
   }
   kernels += after;
   slowest += kernels;  // of host and kernels in each micro-step

@@ -37,13 +37,17 @@
 #include <vector>
 
 #include "model/predict/predict.hpp"
+#include "tuner/host_state.hpp"
 #include "tuner/search_space.hpp"
 
 namespace zeroplan {
 
+struct BoundsCache;
+struct BoundsHead;
 struct CopyWay;
 struct GatherTimeline;
 struct MessageTimes;
+struct TailWork;
 
 // How much of a point is decided.
 enum class BoundDepth {
@@ -51,12 +55,6 @@ enum class BoundDepth {
   tail,      // and all axes but those of gathers and reductions
   messages,  // the same, with the least that any gathers and reductions send
   whole,
-};
-
-// Of one node.
-struct HostState {
-  double probability = 1.0;  // that host memory and drives suffice
-  Bytes peak;
 };
 
 class SearchBounds {
@@ -78,13 +76,10 @@ class SearchBounds {
   const HostState& host(const Point& point) const;
 
  private:
-  struct Head;
-  struct Tail;
   using Messages = MessageTimes;
-  struct Cache;
 
-  const Head& head(const Point& point) const;
-  const Tail& tail(const Point& point) const;
+  const BoundsHead& head(const Point& point) const;
+  const TailWork& tail(const Point& point) const;
   const Messages& gathers(const Point& point) const;
   const std::vector<CopyWay>& copy_ways(const Point& point) const;
   double fastest_copies(const Point& point, const GatherTimeline& timeline) const;
@@ -99,7 +94,7 @@ class SearchBounds {
 
   const SearchSpace& space_;
   PredictOptions options_;
-  std::unique_ptr<Cache> cache_;
+  std::unique_ptr<BoundsCache> cache_;
 };
 
 }  // namespace zeroplan

@@ -9,8 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "model/graph/graph.hpp"
+#include "model/plan/plan.hpp"
+#include "tuner/host_state.hpp"
 #include "tuner/message_sum.hpp"
-#include "tuner/search_bounds.hpp"
+#include "tuner/search_space.hpp"
 #include "tuner/step_lower_bound.hpp"
 
 namespace zeroplan {
@@ -28,7 +31,7 @@ template <typename T>
 using ByPoint = std::unordered_map<Point, std::unique_ptr<const T>, PointHash>;
 
 // One micro-batch of the graph.
-struct SearchBounds::Head {
+struct BoundsHead {
   double busy = 0.0;          // s of kernels on the compute stream
   double neutral = 0.0;       // of these, of kernels that share nothing
   double memory_bound = 0.0;  // of these, of kernels that take the memory's rate
@@ -40,24 +43,20 @@ struct SearchBounds::Head {
   Bytes memory;  // highest moment of activations, with batch, workspaces and registered buffers
 };
 
-struct SearchBounds::Tail {
-  TailWork work;
-};
-
 // One way in which offloaded weights may come to the GPU.
 struct CopyWay {
   std::unique_ptr<const Plan> plan;
   std::vector<Elements> reads;  // by parameter, from NVMe; empty where none is there
 };
 
-struct SearchBounds::Cache {
+struct BoundsCache {
   std::recursive_mutex mutex;
-  ByPoint<Head> heads;
-  ByPoint<Tail> tails;
-  ByPoint<Messages> gathers, fewest_gathers;
-  std::map<std::pair<Point, std::vector<std::int64_t>>, Messages> gathers_by_rules;
+  ByPoint<BoundsHead> heads;
+  ByPoint<TailWork> tails;
+  ByPoint<MessageTimes> gathers, fewest_gathers;
+  std::map<std::pair<Point, std::vector<std::int64_t>>, MessageTimes> gathers_by_rules;
   ByPoint<std::vector<CopyWay>> copy_ways;
-  ByPoint<Messages> reductions, fewest_reductions;
+  ByPoint<MessageTimes> reductions, fewest_reductions;
   ByPoint<Bytes> buffers, fewest_buffers;
   ByPoint<HostState> host;
   ByPoint<Bytes> outside, secondary_partitions;

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "tuner/search.hpp"
 #include "tuner/search_branch.hpp"
+#include "tuner/search_result.hpp"
 
 namespace zeroplan {
 

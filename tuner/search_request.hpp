@@ -4,7 +4,7 @@
 // Keys are those of ds_config.json, by pointer (/zero_optimization/stage), by its end
 // (offload_optimizer.device) or by name alone where one key has it (reduce_bucket_size), and the
 // workload's micro_batch_size, gradient_accumulation_steps and activation_checkpointing. Values are
-// checked against the knob table. Checked by tests/unit/search_space_test.cpp.
+// checked against the knob table. Checked by tests/unit/tuner/search_space_test.cpp.
 #pragma once
 
 #include <map>

@@ -99,7 +99,7 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
   alone.ds_config = std::make_shared<const DsConfig>(stage);
   const Plan any = resolve(scenario_, alone);
   optimizer_ = any.workload.optimizer;
-  deepspeed_ = any.software.deepspeed;
+  deepspeed_ = any.software.deepspeed_release;
   ranks_ = any.degrees.data;
   has_pipeline_ = any.degrees.pipeline > 1;
   tokens_ = zeroplan::tokens_of_a_sequence(any) * static_cast<double>(ranks_) /

@@ -7,7 +7,7 @@
 // points, as indices, and the plan of each.
 //
 // A knob without effect at a point's stage and offload is no axis there, so that points that differ
-// in it alone are one point. Checked by tests/unit/search_space_test.cpp.
+// in it alone are one point. Checked by tests/unit/tuner/search_space_test.cpp.
 #pragma once
 
 #include <array>
@@ -118,7 +118,7 @@ class SearchSpace {
   Prepared prepared_;
   std::optional<DsConfig> base_;  // the user's
   OptimizerName optimizer_ = OptimizerName::adamw;
-  DeepSpeedVersion deepspeed_ = kNewestDeepSpeed;
+  Version deepspeed_;          // whose defaults count
   std::int64_t ranks_ = 1;     // data-parallel
   bool has_pipeline_ = false;  // which runs with stage 0 or 1
   double tokens_ = 0.0;

@@ -5,7 +5,7 @@
 // point below and above its value and to the ends of its grid; the workload's micro-batch,
 // accumulation, sequence length (halved, doubled), checkpointing and attention are moved too. A
 // value that the run cannot have is listed with the reason.
-// Checked by tests/unit/sensitivity_test.cpp.
+// Checked by tests/unit/tuner/sensitivity_test.cpp.
 #pragma once
 
 #include <string>

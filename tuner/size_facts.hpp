@@ -3,7 +3,7 @@
 // converting.
 //
 // Sizes are compared as PyTorch's allocator would ask for them: in whole segments.
-// Checked by tests/unit/size_facts_test.cpp.
+// Checked by tests/unit/tuner/size_facts_test.cpp.
 #pragma once
 
 #include <optional>

@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "tuner/search.hpp"
+
 namespace zeroplan {
 namespace {
 

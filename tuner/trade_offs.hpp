@@ -4,7 +4,8 @@
 // memory and of more for speed under falling ceilings of GPU memory, what all of them simulated and
 // its front. A ceiling is kept as a reserve, so that every point stays below it with the search's
 // confidence. Each search ends by its own count of simulations; they share the time limit, where
-// there is one, and `complete` says that it cut none. Checked by tests/unit/trade_offs_test.cpp.
+// there is one, and `complete` says that it cut none. Checked by
+// tests/unit/tuner/trade_offs_test.cpp.
 #pragma once
 
 #include <cstddef>

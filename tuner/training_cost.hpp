@@ -1,5 +1,5 @@
 // Hours and money of a whole training on a cluster, from a prediction of its step.
-// Checked by tests/unit/which_gpu_test.cpp.
+// Checked by tests/unit/tuner/which_gpu_test.cpp.
 #pragma once
 
 #include <optional>

@@ -4,7 +4,9 @@
 
 #include "model/diagnostic.hpp"
 #include "simulator/simulate.hpp"
+#include "tuner/fit.hpp"
 #include "tuner/fit_ranking.hpp"
+#include "tuner/search.hpp"
 #include "tuner/tune_reasons.hpp"
 
 namespace zeroplan {

@@ -5,7 +5,9 @@
 
 #include "model/diagnostic.hpp"
 #include "model/parallel_for.hpp"
+#include "model/predict/predict.hpp"
 #include "simulator/simulate.hpp"
+#include "tuner/search.hpp"
 #include "tuner/variations.hpp"
 
 namespace zeroplan {

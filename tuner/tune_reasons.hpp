@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tuner/deadline.hpp"
-#include "tuner/tune.hpp"
+#include "tuner/tune_answer.hpp"
 
 namespace zeroplan {
 

@@ -100,7 +100,7 @@ Json value_of(const Plan& plan, Knob knob) {
   if (plan.ds_config.is_set(knob) && !plan.ds_config.is_auto(knob)) {
     return to_json(plan.ds_config.value(knob));
   }
-  return to_json(default_value(knob, plan.engine.stage, plan.software.deepspeed));
+  return to_json(default_value(knob, plan.engine.stage, plan.software.deepspeed_release));
 }
 
 Json value_of(const Plan& plan, ScenarioKey key) {

@@ -4,7 +4,7 @@
 // Strategy changes (stage, offload) take what belongs to them along, as `fit` does. Batch sizes are
 // changed in the workload; a ds_config that fixes them loses those keys. Simulations run in
 // parallel; results keep the order of the variations and do not depend on the number of threads.
-// Checked by tests/unit/sensitivity_test.cpp.
+// Checked by tests/unit/tuner/sensitivity_test.cpp.
 #pragma once
 
 #include <memory>

@@ -10,6 +10,8 @@
 
 #include "model/diagnostic.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/predict/predict.hpp"
+#include "tuner/fit.hpp"
 #include "tuner/headroom.hpp"
 
 namespace zeroplan {

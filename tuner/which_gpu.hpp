@@ -3,7 +3,7 @@
 //
 // The analytic estimate looks at every cluster and every strategy; of each objective its best few
 // are asked properly (fit()), and the answer comes from these alone. Clusters that were named are
-// all asked. Checked by tests/unit/which_gpu_test.cpp.
+// all asked. Checked by tests/unit/tuner/which_gpu_test.cpp.
 #pragma once
 
 #include <cstdint>

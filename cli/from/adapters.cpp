@@ -3,6 +3,8 @@
 #include <charconv>
 #include <utility>
 
+#include "model/plan/scenario_reader.hpp"
+
 namespace zeroplan::from {
 namespace {
 

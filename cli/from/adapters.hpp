@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/from/meaning.hpp"
+#include "cli/from/said_elsewhere.hpp"
 #include "cli/from/setting_roles.hpp"
 
 namespace zeroplan::from {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cli/from/launch.hpp"
+#include "cli/from/meaning.hpp"
 #include "cli/from/yaml.hpp"
 #include "model/diagnostic.hpp"
 #include "model/written_names.hpp"

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "cli/from/meaning.hpp"
+#include "cli/from/said_elsewhere.hpp"
 
 namespace zeroplan::from {
 

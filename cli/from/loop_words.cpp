@@ -1,5 +1,6 @@
 #include "cli/from/loop_words.hpp"
 
+#include "model/plan/scenario_reader.hpp"
 #include "model/written_names.hpp"
 
 namespace zeroplan::from {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cli/from/meaning.hpp"
+#include "cli/from/said_elsewhere.hpp"
 #include "cli/from/setting_roles.hpp"
 #include "cli/from/settings.hpp"
 

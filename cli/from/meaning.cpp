@@ -11,6 +11,7 @@
 #include "cli/from/trainer_meaning.hpp"
 #include "cli/from/unplanned.hpp"
 #include "model/diagnostic.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/written_names.hpp"
 
 namespace zeroplan::from {

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "cli/from/meaning.hpp"
+#include "cli/from/said_elsewhere.hpp"
 
 namespace zeroplan::from {
 

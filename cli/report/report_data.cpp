@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/plan/scenario_reader.hpp"
 #include "simulator/simulate.hpp"
+#include "tuner/fit.hpp"
 
 namespace zeroplan {
 namespace {

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "evidence/calibrate/observe.hpp"
 #include "model/diagnostic.hpp"
 
 namespace zeroplan {

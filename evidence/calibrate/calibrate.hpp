@@ -9,6 +9,7 @@
 
 #include "evidence/calibrate/coefficient_fit.hpp"
 #include "evidence/calibrate/observation.hpp"
+#include "evidence/measurement.hpp"
 #include "model/cost/profile.hpp"
 #include "model/json.hpp"
 

@@ -1,17 +1,11 @@
-// Measurements as a fit takes them: each a time or a peak of memory, and a function that predicts
-// it from coefficients.
-//
-// A scenario counts once with one time metric and once with each peak (GPU: allocated, reserved,
-// total; host), against the median of its repeats; a line's collectives count each. Keys that the
-// source leaves open have their defaults, and the row a wider spread: where its tier says that
-// something is missing, and for memory by what the keys' other values change.
+// One measurement as a fit takes it: a time or a peak of memory, and a function that predicts it
+// from coefficients. Which lines become one, with what spread: observe.hpp.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "evidence/measurement.hpp"
 #include "model/cost/coefficients.hpp"
 #include "model/units.hpp"
 
@@ -58,10 +52,5 @@ struct Observations {
   std::vector<Observation> rows;
   std::vector<UnusedMeasurement> unused;
 };
-
-// `tiers`: letters of those that count, empty for all; `jobs`: threads.
-Observations observe(const std::vector<MeasurementFile>& files,
-                     const std::string& tiers,
-                     std::int64_t jobs);
 
 }  // namespace zeroplan

@@ -11,6 +11,8 @@
 #include "model/predict/step_time.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "model/predict/step_work.hpp"
+#include "simulator/lockstep.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulate.hpp"
 

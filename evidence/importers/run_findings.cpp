@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "model/plan/scenario_reader.hpp"
+
 namespace zeroplan {
 namespace {
 

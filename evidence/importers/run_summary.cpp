@@ -10,6 +10,7 @@
 
 #include "model/hardware/cluster.hpp"
 #include "model/hardware/hardware.hpp"
+#include "model/hardware/known_hardware.hpp"
 
 namespace zeroplan {
 namespace {
@@ -20,7 +21,9 @@ bool is_bytes(Metric metric) {
          metric == Metric::host_peak_bytes;
 }
 
-bool is_peak(Metric metric) { return is_bytes(metric) && metric != Metric::static_allocated_bytes; }
+bool takes_highest(Metric metric) {
+  return is_bytes(metric) && metric != Metric::static_allocated_bytes;
+}
 
 // Linear between the two nearest of ascending values.
 double quantile(const std::vector<double>& ascending, double share) {
@@ -88,7 +91,7 @@ void Summary::add(Metric metric) {
   std::stable_sort(sources.begin(), sources.end(), [](const Series* a, const Series* b) {
     return a->info.preference < b->info.preference;
   });
-  if (is_peak(metric)) {
+  if (takes_highest(metric)) {
     add_peak(metric, sources);
   } else if (is_bytes(metric)) {
     add_held(*sources.front());

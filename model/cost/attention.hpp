@@ -58,7 +58,7 @@ struct AttentionSoftware {
 //      too, of what it gives to cuDNN: 16 bits, no ALiBi, head_dim a multiple of 8 up to 128
 //      (docs/gpu.md).
 //   7. flash2. FlashAttention-3 is a package of its own that no workload key names.
-// Checked by tests/unit/kernel_time_test.cpp.
+// Checked by tests/unit/model/cost/kernel_time_test.cpp.
 AttentionKernel attention_kernel(const AttentionCall& call,
                                  const AttentionSoftware& software,
                                  const Gpu& gpu);

@@ -27,15 +27,6 @@ double collective_slowdown(const Coefficients& c) {
   return 1.0 + c[Coefficient::collective_slowdown_under_compute];
 }
 
-double host_memory_slowdown(BytesPerSecond adam_rate,
-                            BytesPerSecond copy_rate,
-                            const Node& node,
-                            const Coefficients& c) {
-  const double wanted = adam_rate.value() + copy_rate.value() * c[Coefficient::copy_memory_passes];
-  const double given = node.host_memory_bandwidth.value.value() * c[Coefficient::copy_dram_share];
-  return std::max(1.0, wanted / given);
-}
-
 double scaling_factor(std::int64_t nodes, const Coefficients& c) {
   return 1.0 + c[Coefficient::scaling_loss_per_doubling] *
                    std::log2(static_cast<double>(std::max<std::int64_t>(1, nodes)));

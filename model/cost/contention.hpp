@@ -1,5 +1,5 @@
 // What work at the same time costs: a collective takes multiprocessors and memory bandwidth from
-// kernels, kernels delay the collective, copies take host memory from the CPU's optimizer.
+// kernels, kernels delay the collective.
 //
 // Each function answers a factor on the time of the work named first (1: undisturbed), to be
 // applied while both run.
@@ -16,7 +16,7 @@ namespace zeroplan {
 //   memory   1 / (1 - min(p w / B, 1/2))  with p = `collective_memory_passes`, B memory bandwidth
 // Source: Galvatron's overlap coefficient 1.126; NCCL issue 1432 (HBM traffic 2-3 times the
 // wire's). NCCL issue 1428 saw 1.76-2.5 where more channels were set. Checked by
-// tests/unit/cluster_costs_test.cpp.
+// tests/unit/model/cost/cluster_costs_test.cpp.
 double kernel_slowdown(KernelBound bound,
                        BytesPerSecond wire_rate,
                        const Gpu& gpu,
@@ -24,14 +24,6 @@ double kernel_slowdown(KernelBound bound,
 
 // A collective while kernels run: 1 + `collective_slowdown_under_compute`.
 double collective_slowdown(const Coefficients& coefficients);
-
-// CPU Adam and copies share the DRAM: each is slowed by what their rates want together over what
-// the memory gives, never below 1. `adam_rate` and `copy_rate` are DRAM bytes a second of the node
-// when alone.
-double host_memory_slowdown(BytesPerSecond adam_rate,
-                            BytesPerSecond copy_rate,
-                            const Node& node,
-                            const Coefficients& coefficients);
 
 // The factor of [T4] on a step of many nodes, whose ranks wait for the slowest: 1 + l log2 nodes, l
 // `scaling_loss_per_doubling`.

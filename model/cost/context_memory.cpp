@@ -51,7 +51,7 @@ double share_of_channels(const Gpu& gpu) {
 //   e: 1 where kernels are loaded lazily, and before that cuda_context_split_ratio (PyTorch 1.13)
 //      and cuda_context_eager_ratio.
 // Left out: kernels a process loads beyond the usual ones (custom CUDA extensions).
-// Checked by tests/unit/context_memory_test.cpp.
+// Checked by tests/unit/model/cost/context_memory_test.cpp.
 UncertainBytes cuda_context(const Gpu& gpu, Version torch, const Coefficients& coefficients) {
   if (gpu.is_cpu()) return {};
   double bytes =

@@ -24,7 +24,7 @@ struct CopyLoad {
 // `numa_remote_share`. Copying GPUs spread over the uplinks: a = ceil(g / uplinks). Source:
 // nvbandwidth and bandwidthTest tables (.83-.88 of the link), DGX A100's switches; DeepSpeed pull
 // request 5301 for pageable memory. Left out: both directions at once (full duplex). Checked by
-// tests/unit/cluster_costs_test.cpp.
+// tests/unit/model/cost/cluster_costs_test.cpp.
 BytesPerSecond copy_rate(const Node& node, const CopyLoad& load, const Coefficients& coefficients);
 
 // n copies of together so many bytes: n `copy_fixed_seconds` + bytes / r. Source: 4 KiB .5, 64 KiB

@@ -34,7 +34,7 @@ double threads_at_work(const Node& node, const HostLoad& load);
 // machine's cores reach e of its memory's rate; a job on a slice of it is not held below what the
 // slice is a share of. Source: STREAM triad by one thread on two machines; ZeRO-Offload tutorial
 // (gradients of 10B scaled in 1.1 s). Left out: caches. Checked by
-// tests/published/cpu_adam_test.cpp, tests/unit/cluster_costs_test.cpp.
+// tests/published/cpu_adam_test.cpp, tests/unit/model/cost/cluster_costs_test.cpp.
 BytesPerSecond host_pass_rate(const Node& node,
                               const HostLoad& load,
                               const Coefficients& coefficients);
@@ -74,7 +74,7 @@ struct CpuAdamWork {
 // have no foreach kernels. Sources: csrc/includes/cpu_adam.h; arXiv:2101.06840, table 4;
 // profiles/measured. Left out: the scalar loop that DeepSpeed's kernel takes for bf16 masters on
 // processors without AVX-512, five times slower by one thread. Checked by
-// tests/published/cpu_adam_test.cpp, tests/unit/cluster_costs_test.cpp.
+// tests/published/cpu_adam_test.cpp, tests/unit/model/cost/cluster_costs_test.cpp.
 double cpu_adam_parameters_per_second(DType dtype,  // one pass
                                       const Node& node,
                                       const HostLoad& load,

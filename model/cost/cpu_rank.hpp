@@ -43,7 +43,7 @@ class CpuRankTimes {
   // runtime/kernels/cpu_*.cpp, whose tiles, blocks and grains these are; 670 timings of them, one
   // thread, fp32, bf16 and fp16: median error 6 %, 95th percentile 50 % (lookups and sums in
   // caches). Left out: pages and huge pages, clocks that fall under AVX-512, the L1's
-  // associativity. Checked by tests/unit/cpu_rank_test.cpp.
+  // associativity. Checked by tests/unit/model/cost/cpu_rank_test.cpp.
   Seconds kernel(const KernelCall& call, DType dtype) const;
 
   // [T20] M bytes read and written by each rank, of which E elements change between fp32 and a

@@ -21,7 +21,7 @@ namespace zeroplan {
 // (llama.cpp pull request 5429); 1 GiB taken and given back in 31 ms (vortex pull request 7831); an
 // emptied cache of about 10 GB 80 ms a step (peft pull request 2894). Left out: pages of expandable
 // segments, each of which is several calls; memory that is taken for the first time. Checked by
-// tests/unit/cluster_costs_test.cpp.
+// tests/unit/model/cost/cluster_costs_test.cpp.
 struct DeviceMemoryCost {
   Seconds call;
   BytesPerSecond rate = BytesPerSecond::infinite();

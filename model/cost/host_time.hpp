@@ -26,7 +26,7 @@ struct HostSoftware {
 // modules, with everything persistent, with and without a reduction for every gradient. Public
 // microbenchmarks for the rest; FSDP's units likewise, a chain of small wrapped layers against the
 // same layers alone. Left out: the CPU's speed, garbage collection. Checked by
-// tests/unit/kernel_time_test.cpp.
+// tests/unit/model/cost/kernel_time_test.cpp.
 struct HostCosts {
   Seconds forward_operation;   // an ATen operation with kernels, from Python
   Seconds backward_operation;  // the same from autograd's thread

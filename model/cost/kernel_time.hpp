@@ -48,7 +48,7 @@ class KernelTimes {
   // operation (`*_bandwidth_efficiency`), r = 1, or `l2_bandwidth_ratio` where the bytes of one
   // kernel are less than `l2_resident_share` of L2: its operands were just written. Products and
   // attention: [T6], [T8]. Source: vidur's and LLMServingSim's kernel profiles. Left out: strides,
-  // index patterns. Checked by tests/unit/kernel_time_test.cpp.
+  // index patterns. Checked by tests/unit/model/cost/kernel_time_test.cpp.
   KernelTime of(const Block& block, const Operation& operation) const;
 
   bool on_cpu() const { return cpu_.has_value(); }

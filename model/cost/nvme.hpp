@@ -29,7 +29,7 @@ struct NvmeLoad {
 // Reading and writing add up; what overlaps says the engine ([T15b], step_tail.hpp). Source:
 // DeepNVMe reports (4 drives of PCIe 4: 10 and 5 GB/s; 8 of PCIe 5: 48 and 26). Infinite where the
 // node has no drive. Left out: file systems, wear, GPUDirect. Checked by
-// tests/unit/cluster_costs_test.cpp.
+// tests/unit/model/cost/cluster_costs_test.cpp.
 Seconds nvme_time(const NvmeLoad& load, const Node& node, const Coefficients& coefficients);
 
 }  // namespace zeroplan

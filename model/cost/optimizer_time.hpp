@@ -27,7 +27,7 @@ struct GpuAdamWork {
 // `adam_foreach_traffic_ratio` as many. P parameters; w, g widths of states and gradients: weight,
 // momentum and variance are read and written. Source: derived; 30 bytes a parameter for fp32 states
 // (DeepSpeed csrc/adam/multi_tensor_adam.cu reads and writes each once).
-// Checked by tests/unit/cluster_costs_test.cpp.
+// Checked by tests/unit/model/cost/cluster_costs_test.cpp.
 Bytes gpu_adam_bytes(const GpuAdamWork& work, const Coefficients& coefficients);
 
 // M over the memory's rate times `adam_bandwidth_efficiency`.

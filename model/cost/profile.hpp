@@ -1,6 +1,6 @@
 // A profile: what was measured of a machine or fitted to measurements, to be used instead of the
 // tables' values. Written by `zeroplan profile` and `zeroplan calibrate`, read by every command
-// through --profile or the scenario's "profile" (docs/profile.md).
+// through --profile or the scenario's "profile" (docs/calibrate.md).
 //
 //   {"schema": "zeroplan.profile/1", "name": "...", "date": "2026-11-22", "provenance": "...",
 //    "values": [{"name": "cpu_adam_process_rate", "value": 9e8, "unit": "1/s",

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "model/engine/buffers.hpp"
+#include "model/engine/engine_buffer.hpp"
 #include "model/engine/optimizer_states.hpp"
 #include "model/engine/partition.hpp"
 #include "model/releases.hpp"

@@ -6,7 +6,10 @@ namespace zeroplan::aten {
 namespace {
 
 Tensor cast(Tape& t, const Tensor& x, DType dtype) {
-  return x.parameter() >= 0 ? t.autocast_copy(x, dtype) : to(t, x, dtype);
+  if (x.parameter() < 0) return to(t, x, dtype);
+  return t.autocast_copy(x, dtype, [original = x.dtype()](Backward& b) {
+    b.give(0, to(b.tape, b.gradient(), original));
+  });
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <new>
 
 #include "model/check.hpp"
-#include "model/graph/aten.hpp"
 
 namespace zeroplan {
 
@@ -354,7 +353,7 @@ Tensor Tape::parameter(std::string_view name) {
   return result;
 }
 
-Tensor Tape::autocast_copy(const Tensor& parameter, DType dtype) {
+Tensor Tape::autocast_copy(const Tensor& parameter, DType dtype, BackwardFormula formula) {
   ZP_CHECK(parameter.parameter_ >= 0, "autocast's copy is of a parameter");
   if (width(dtype) < width(parameter.dtype_)) {
     block_.parameters[static_cast<std::size_t>(parameter.parameter_)].autocast = true;
@@ -362,9 +361,7 @@ Tensor Tape::autocast_copy(const Tensor& parameter, DType dtype) {
   Tensor copy = parameter.detached();
   copy.parameter_ = -1;
   copy.dtype_ = dtype;
-  record({&copy}, {&parameter}, [original = parameter.dtype_](Backward& b) {
-    b.give(0, aten::to(b.tape, b.gradient(), original));
-  });
+  record({&copy}, {&parameter}, std::move(formula));
   return copy;
 }
 

@@ -205,9 +205,9 @@ class Tape {
   std::optional<DType> autocast() const {
     return pass_ == Pass::backward || inside_operation_ ? std::nullopt : setup_.autocast;
   }
-  // Autocast's copy of a parameter: the engine holds it (BlockParameter::autocast); its gradient
-  // comes back in the parameter's own dtype.
-  Tensor autocast_copy(const Tensor& parameter, DType dtype);
+  // Autocast's copy of a parameter: the engine holds it (BlockParameter::autocast). `formula`
+  // brings its gradient back in the parameter's own dtype (aten_autocast.hpp).
+  Tensor autocast_copy(const Tensor& parameter, DType dtype, BackwardFormula formula);
   // What one dispatched operation is composed of runs without autocast (ExcludeDispatchKeyGuard of
   // autocast_mode.h).
   class InsideOperation {

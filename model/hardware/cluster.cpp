@@ -9,6 +9,7 @@
 #include "model/check.hpp"
 #include "model/hardware/cluster_document.hpp"
 #include "model/hardware/hostfile.hpp"
+#include "model/hardware/known_hardware.hpp"
 #include "model/hardware/node_names.hpp"
 
 namespace zeroplan {

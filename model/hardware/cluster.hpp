@@ -20,8 +20,6 @@
 
 namespace zeroplan {
 
-inline constexpr std::int64_t kMostGpus = 100'000;  // of one cluster; more is taken for a mistake
-
 // `value` is a string or an object; `file` and `pointer` say where it stands, for messages. A path
 // is looked for from the working directory, then from the folder of `file`.
 Cluster parse_cluster(const Json& value, const std::string& file, const std::string& pointer);

@@ -12,11 +12,11 @@
 
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
-#include "model/hardware/cluster.hpp"
 #include "model/hardware/cluster_fields.hpp"
 #include "model/hardware/cluster_fill.hpp"
 #include "model/hardware/hardware_catalog.hpp"
 #include "model/hardware/hostfile.hpp"
+#include "model/hardware/known_hardware.hpp"
 #include "model/hardware/node_names.hpp"
 
 namespace zeroplan {

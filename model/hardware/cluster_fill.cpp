@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "model/check.hpp"
+#include "model/hardware/known_hardware.hpp"
 
 namespace zeroplan {
 namespace {

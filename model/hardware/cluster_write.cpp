@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "model/hardware/cluster.hpp"
+#include "model/hardware/known_hardware.hpp"
 
 namespace zeroplan {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "model/hardware/hardware.hpp"
 #include "model/hardware/hardware_catalog.hpp"
+#include "model/hardware/known_hardware.hpp"
 #include "model/hardware/node_names.hpp"
 #include "model/known_names.hpp"
 

@@ -18,7 +18,6 @@
 #include <string_view>
 #include <vector>
 
-#include "model/diagnostic.hpp"
 #include "model/dtype.hpp"
 #include "model/enum_names.hpp"
 #include "model/units.hpp"
@@ -173,6 +172,8 @@ struct Node {
   std::optional<Nvme> nvme;
 };
 
+inline constexpr std::int64_t kMostGpus = 100'000;  // of one cluster; more is taken for a mistake
+
 struct Cluster {
   std::int64_t nodes = 1;
   Gpu gpu;
@@ -185,54 +186,5 @@ struct Cluster {
   std::int64_t gpus_per_node() const { return node.gpus_per_node; }
   std::int64_t total_gpus() const { return nodes * node.gpus_per_node; }
 };
-
-// --- what is known
-
-// All GPUs and machines of the profiles, in their order. CPU ranks are not among them.
-std::vector<Gpu> all_gpus();
-std::vector<NodeProfile> all_nodes();
-
-// The GPU and the machine of that key. Precondition: they exist.
-Gpu gpu_of_key(std::string_view key);
-NodeProfile node_of_key(std::string_view key);
-
-// The machine a GPU is mostly found in, for a node of so many: among profiles with that GPU and as
-// many of them the usual one, else Gpu::usual_node.
-NodeProfile usual_node(const Gpu& gpu, std::int64_t gpus_per_node);
-
-// What somebody said of a machine.
-struct HostGiven {
-  std::optional<Bytes> memory;
-  std::optional<std::int64_t> cpu_cores;
-};
-
-// Where something was said, the machine with at least as many of the GPUs that is nearest to all of
-// it, each within 10 %. A job on some of a machine's GPUs may have all of its host, where memory
-// and cores both say so; one of them may be a share. Where there is none, or the usual machine's
-// share of the GPUs is nearer, usual_node().
-NodeProfile likely_node(const Gpu& gpu, std::int64_t gpus_per_node, const HostGiven& given);
-
-// Of one message on such a link, without software above it.
-Quantity<Seconds> usual_latency(LinkKind kind);
-
-// What is taken for a CPU rank of the embedded runtime; its memory is set by the cluster.
-Gpu cpu_rank();
-
-// A GPU and, where the name left something open, what was taken for it.
-struct GpuMatch {
-  Gpu gpu;
-  std::string assumption;  // "A100 is taken as A100-80G-SXM: ..."; empty where nothing was open
-};
-
-// The GPU a name stands for, without regard to case, spaces, '-', '_', '.' and parentheses: keys,
-// product names as nvidia-smi prints them, and family with size and form factor in any order
-// (A800-80G-SXM, NVIDIA A800-SXM4-80GB, 4090, H100 NVL 96G). An open size is the family's most
-// common one; an open form factor is SXM for 4, 8 and 16 GPUs a node and PCIe otherwise. `cpu` is a
-// CPU rank. Absent for a name nobody knows.
-std::optional<GpuMatch> find_gpu(std::string_view text, std::int64_t gpus_per_node);
-
-// What to answer for a name that find_gpu() does not know: got and hint are filled, `expected` is
-// "the name of a GPU".
-Diagnostic unknown_gpu(std::string_view text, std::string file, std::string pointer);
 
 }  // namespace zeroplan

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "model/hardware/hardware_catalog.hpp"
+#include "model/hardware/known_hardware.hpp"
 
 namespace zeroplan {
 namespace {

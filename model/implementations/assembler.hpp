@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "model/graph/autograd.hpp"
-#include "model/implementations/implementations.hpp"
+#include "model/graph/graph.hpp"
+#include "model/implementations/graph_options.hpp"
 
 namespace zeroplan {
 

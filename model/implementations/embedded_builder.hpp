@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "model/graph/graph.hpp"
-#include "model/implementations/implementations.hpp"
+#include "model/implementations/graph_options.hpp"
 #include "model/transformer.hpp"
 
 namespace zeroplan::embedded {

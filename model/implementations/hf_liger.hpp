@@ -3,7 +3,7 @@
 // rotary positions and the gated feed-forward together with the loss, and all of them keep less for
 // backward than the classes do.
 // Source: liger_kernel 0.5 transformers/monkey_patch.py apply_liger_kernel_to_*.
-// Checked by tests/unit/graph_liger_test.cpp.
+// Checked by tests/unit/model/implementations/graph_liger_test.cpp.
 #pragma once
 
 #include <string_view>

@@ -19,7 +19,7 @@ std::int64_t mlp_tiles(std::int64_t tokens, std::int64_t hidden);
 // of a weight lives beside them. Tensors of one tile are written; the work is that of all.
 // Source: DeepSpeed deepspeed/runtime/sequence_parallel/ulysses_sp.py:TiledMLP.
 // Left out: that stage 3 may fetch a weight anew for every tile. Checked by
-// tests/unit/graph_tiled_test.cpp.
+// tests/unit/model/implementations/graph_tiled_test.cpp.
 Tensor tiled_gated_mlp(Tape& t, const Tensor& x);
 
 }  // namespace zeroplan::hf

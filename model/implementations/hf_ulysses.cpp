@@ -3,7 +3,7 @@
 // back. n ranks share the sequence; with fewer key heads than ranks each is repeated first.
 // Source: deepspeed/runtime/sequence_parallel/ulysses_sp.py UlyssesSPAttentionHF (0.17 and later),
 // sequence/layer.py _DimZeroAllToAll. Left out: the all-gather of position ids, 8 bytes a token.
-// Checked by tests/unit/graph_ulysses_test.cpp.
+// Checked by tests/unit/model/implementations/graph_ulysses_test.cpp.
 #include <algorithm>
 #include <utility>
 

@@ -2,7 +2,7 @@
 // beside every targeted layer.
 #pragma once
 
-#include "model/implementations/implementations.hpp"
+#include "model/implementations/graph_options.hpp"
 #include "model/transformer.hpp"
 
 namespace zeroplan {

@@ -1,8 +1,10 @@
 // A traced model's graph: its blocks played on a Tape, as forward code that was written by hand is.
 #pragma once
 
+#include "model/graph/graph.hpp"
 #include "model/graph/traced_graph.hpp"
-#include "model/implementations/implementations.hpp"
+#include "model/implementations/graph_options.hpp"
+#include "model/transformer.hpp"
 
 namespace zeroplan {
 

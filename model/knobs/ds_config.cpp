@@ -168,6 +168,10 @@ KnobValue to_value(const KnobLiteral& literal) {
   return Unset{};
 }
 
+KnobValue default_value(Knob knob, int stage, const Version& release) {
+  return to_value(default_literal(knob, stage, release));
+}
+
 KnobValue default_value(Knob knob, int stage, DeepSpeedVersion version) {
   return to_value(default_literal(knob, stage, version));
 }

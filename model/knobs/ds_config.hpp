@@ -121,7 +121,9 @@ DsConfig in_style(const DsConfig& config, ConfigStyle style);
 
 // A literal of the table as a value, e.g. a point of a grid; Unset for none.
 KnobValue to_value(const KnobLiteral& literal);
-// The table's default as a value; Unset where it is derived or absent.
+// The table's default as a value; Unset where it is derived or absent. Of a series: as its last
+// release has it.
+KnobValue default_value(Knob knob, int stage, const Version& release);
 KnobValue default_value(Knob knob, int stage, DeepSpeedVersion version);
 
 }  // namespace zeroplan

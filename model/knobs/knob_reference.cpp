@@ -39,8 +39,9 @@ std::string default_text(const KnobRow& row) {
     append(text, "; ", code(to_string(row.stage3_default)) + " with stage 3");
   }
   for (const OlderDefault& older : row.older) {
-    append(
-        text, "; ", "up to " + std::string(name(older.until)) + " " + code(to_string(older.value)));
+    const std::string until = older.before == Version{} ? "up to " + std::string(name(older.until))
+                                                        : "before " + to_string(older.before);
+    append(text, "; ", until + " " + code(to_string(older.value)));
   }
   if (row.added != Version{}) {
     append(text, "; ", "since " + to_string(row.added));

@@ -87,10 +87,12 @@ class ShortList {
   std::size_t size_ = 0;
 };
 
-// A default that held up to and including `until`.
+// A default that held up to and including `until`; where it changed within the series behind that,
+// up to the release `before`.
 struct OlderDefault {
   DeepSpeedVersion until = DeepSpeedVersion::v0_12;
   KnobLiteral value;
+  Version before{};  // 0.0.0: the series behind `until` has another default from the start
 };
 
 enum class AliasKind {

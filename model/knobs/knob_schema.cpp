@@ -91,11 +91,11 @@ std::string meaning(const KnobRow& row) {
   return text;
 }
 
-Json knob_property(const KnobRow& row, DeepSpeedVersion version) {
+Json knob_property(const KnobRow& row, const Version& release) {
   Json schema = Json::object({{"description", meaning(row)}});
   const Json values = with_other_values(row);
   for (const auto& [key, value] : values.members()) schema[key] = value;
-  const KnobLiteral standard = default_literal(row.id, 0, version);
+  const KnobLiteral standard = default_literal(row.id, 0, release);
   if (!standard.is_none()) schema["default"] = to_json(standard);
   if (!row.grid.empty()) {
     Json examples = Json::array();
@@ -110,9 +110,9 @@ std::string key_of(std::string_view pointer) {
 }
 
 // An older name, or one more.
-Json alias_property(const KnobRow& row, const KnobAlias& alias, DeepSpeedVersion version) {
+Json alias_property(const KnobRow& row, const KnobAlias& alias, const Version& release) {
   const bool flag = alias.kind == AliasKind::cpu_flag || alias.kind == AliasKind::pinned_flag;
-  Json schema = knob_property(row, version);
+  Json schema = knob_property(row, release);
   const std::string canonical = std::string(row.pointer.substr(1));
   if (flag) {
     schema = Json::object({{"type", "boolean"}});
@@ -170,9 +170,9 @@ class SchemaWriter {
       place(row.pointer, refused_property(row));
       return;
     }
-    place(row.pointer, knob_property(row, version_));
+    place(row.pointer, knob_property(row, release_));
     for (const KnobAlias& alias : row.aliases) {
-      place(alias.pointer, alias_property(row, alias, version_));
+      place(alias.pointer, alias_property(row, alias, release_));
     }
   }
 

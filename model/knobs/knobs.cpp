@@ -124,13 +124,30 @@ void for_each_pointer(Visit visit) {
 
 }  // namespace
 
+namespace {
+
+KnobLiteral newest_literal(const KnobRow& row, int stage) {
+  if (stage == 3 && !row.stage3_default.is_none()) return row.stage3_default;
+  return row.default_value;
+}
+
+}  // namespace
+
+KnobLiteral default_literal(Knob knob, int stage, const Version& release) {
+  const KnobRow& row = knob_row(knob);
+  const DeepSpeedVersion series = nearest_described(release).version;
+  for (const OlderDefault& older : row.older) {
+    if (series <= older.until || release < older.before) return older.value;
+  }
+  return newest_literal(row, stage);
+}
+
 KnobLiteral default_literal(Knob knob, int stage, DeepSpeedVersion version) {
   const KnobRow& row = knob_row(knob);
   for (const OlderDefault& older : row.older) {
     if (version <= older.until) return older.value;
   }
-  if (stage == 3 && !row.stage3_default.is_none()) return row.stage3_default;
-  return row.default_value;
+  return newest_literal(row, stage);
 }
 
 std::optional<Knob> find_knob(std::string_view pointer) {

@@ -359,7 +359,7 @@ inline constexpr std::array kKnobs = std::to_array<KnobRow>({
      .description = "Whether the loader drops a last batch that is too small.",
      .source = "runtime/constants.py:DATALOADER_DROP_LAST"},
     {.id = Knob::gradient_clipping, .pointer = "/gradient_clipping", .type = KnobType::real,
-     .default_value = 1.0, .older = {{DeepSpeedVersion::v0_18, 0.0}},
+     .default_value = 1.0, .older = {{DeepSpeedVersion::v0_18, 0.0, {0, 19, 3}}},
      .automatic = AutoRule::max_grad_norm, .trainer_owned = true, .range = kNotNegative,
      .affects = {.time = true}, .modelled = true,
      .description = "Largest norm of the gradient; 0 turns clipping off. Any value but 0 makes "
@@ -716,7 +716,7 @@ inline constexpr std::array kKnobs = std::to_array<KnobRow>({
      .source = "runtime/zero/offload_config.py:DeepSpeedZeroOffloadParamConfig.max_in_cpu"},
     {.id = Knob::offload_param_pin_memory,
      .pointer = "/zero_optimization/offload_param/pin_memory", .type = KnobType::boolean,
-     .default_value = true, .older = {{DeepSpeedVersion::v0_18, false}},
+     .default_value = true, .older = {{DeepSpeedVersion::v0_18, false, {0, 19, 5}}},
      .automatic = AutoRule::dropped,
      .aliases = {{"/zero_optimization/cpu_offload_use_pin_memory", AliasKind::pinned_flag}},
      .stages = kStage3, .affects = {.host_memory = true, .time = true}, .modelled = true,
@@ -748,7 +748,7 @@ inline constexpr std::array kKnobs = std::to_array<KnobRow>({
      .source = "runtime/zero/offload_config.py:DeepSpeedZeroOffloadOptimizerConfig.buffer_count"},
     {.id = Knob::offload_optimizer_pin_memory,
      .pointer = "/zero_optimization/offload_optimizer/pin_memory", .type = KnobType::boolean,
-     .default_value = true, .older = {{DeepSpeedVersion::v0_18, false}},
+     .default_value = true, .older = {{DeepSpeedVersion::v0_18, false, {0, 19, 5}}},
      .automatic = AutoRule::dropped, .stages = kStages123,
      .affects = {.host_memory = true, .time = true}, .modelled = true,
      .description = "Page-locked host memory: faster and asynchronous copies, sizes rounded up to "
@@ -880,7 +880,8 @@ inline constexpr std::array kKnobs = std::to_array<KnobRow>({
                     "the pass (BF16_Optimizer).",
      .source = "runtime/precision_config.py:DeepSpeedBF16Config.immediate_grad_update"},
     {.id = Knob::bf16_check_grad_overflow, .pointer = "/bf16/check_grad_overflow",
-     .type = KnobType::boolean, .default_value = true, .older = {{DeepSpeedVersion::v0_18, false}},
+     .type = KnobType::boolean, .default_value = true,
+     .older = {{DeepSpeedVersion::v0_18, false, {0, 19, 3}}},
      .since = DeepSpeedVersion::v0_19, .automatic = AutoRule::dropped,
      .aliases = {{"/bfloat16/check_grad_overflow", AliasKind::deprecated}}, .stages = kStages12,
      .affects = {.gpu_memory = true, .time = true}, .modelled = true,
@@ -1779,6 +1780,8 @@ constexpr const KnobRow& knob_row(Knob knob) { return kKnobs[static_cast<std::si
 constexpr std::string_view pointer_of(Knob knob) { return knob_row(knob).pointer; }
 
 // The default of a release at a ZeRO stage; a literal of kind none where it is derived or absent.
+KnobLiteral default_literal(Knob knob, int stage, const Version& release);
+// The same of a series, as its last release has it.
 KnobLiteral default_literal(Knob knob, int stage, DeepSpeedVersion version);
 
 // The knob of a canonical JSON pointer.

@@ -9,7 +9,11 @@
 #include <variant>
 #include <vector>
 
-#include "model/knobs/rules.hpp"
+#include "model/knobs/ds_config.hpp"
+#include "model/knobs/finding.hpp"
+#include "model/knobs/rule_context.hpp"
+#include "model/knobs/rule_info.hpp"
+#include "model/release_table.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan::rules {
@@ -47,6 +51,13 @@ class View {
     return context_.style == ConfigStyle::hf_trainer ? "" : "fp32";
   }
   bool is_at_least(DeepSpeedVersion version) const { return context_.deepspeed >= version; }
+  // What DeepSpeed takes for a knob that the file does not say.
+  KnobLiteral default_of(Knob knob) const {
+    const int stage = static_cast<int>(stage_);
+    return context_.deepspeed == kNewestDeepSpeed
+               ? default_literal(knob, stage, context_.release)
+               : default_literal(knob, stage, context_.deepspeed);
+  }
   // Whether the described behaviour does what the rule says.
   bool acts(ReleaseRule rule) const {
     return zeroplan::acts(rule, first_release(context_.deepspeed));
@@ -62,7 +73,7 @@ class View {
     KnobValue value = config_.value(knob);
     const bool dropped = knob_row(knob).automatic <= AutoRule::accelerate_default;
     if (std::holds_alternative<Unset>(value) || (std::holds_alternative<Auto>(value) && dropped)) {
-      value = default_value(knob, static_cast<int>(stage_), context_.deepspeed);
+      value = to_value(default_of(knob));
     }
     if (const T* given = std::get_if<T>(&value)) return *given;
     return std::nullopt;

@@ -11,21 +11,10 @@
 
 #include "model/knobs/ds_config.hpp"
 #include "model/knobs/finding.hpp"
+#include "model/knobs/rule_context.hpp"
 #include "model/knobs/rule_info.hpp"
 
 namespace zeroplan {
-
-// The run that a configuration is for. Degrees are ranks; all at least 1.
-struct RuleContext {
-  std::int64_t world_size = 1;  // GPUs of the job
-  std::int64_t tensor_parallel = 1;
-  std::int64_t sequence_parallel = 1;
-  std::int64_t pipeline_parallel = 1;
-  ConfigStyle style = ConfigStyle::native;  // who reads the file: DeepSpeed, or the Trainer first
-  DeepSpeedVersion deepspeed = kNewestDeepSpeed;
-  bool ranks_known = true;    // false: world_size stands for nothing
-  Version release{0, 19, 6};  // decides about keys that came or went within `deepspeed`
-};
 
 // The table: notes of reading, then rules, in the order of the documentation.
 std::vector<RuleInfo> knob_rules();

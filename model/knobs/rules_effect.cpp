@@ -53,7 +53,7 @@ void key_at_other_stage(const View& view, Report& report) {
       continue;
     }
     // A default that is written out misleads nobody.
-    if (value == default_value(knob, stage, view.context().deepspeed)) continue;
+    if (value == to_value(view.default_of(knob))) continue;
     report.at(knob, {quoted(knob), std::to_string(stage), stages_text(row.stages)});
   }
 }
@@ -79,10 +79,7 @@ void switched_off_key(const View& view, Report& report) {
   for (const Switch& row : kSwitches) {
     if (!view.is_given(row.key) || view.config().is_auto(row.needs)) continue;
     if (view.text(row.needs) == row.value) continue;
-    const int stage = static_cast<int>(view.stage());
-    if (view.config().value(row.key) == default_value(row.key, stage, view.context().deepspeed)) {
-      continue;
-    }
+    if (view.config().value(row.key) == to_value(view.default_of(row.key))) continue;
     report.at(
         row.key,
         {quoted(row.key), std::string(pointer_of(row.needs).substr(1)), std::string(row.value)});

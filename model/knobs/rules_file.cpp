@@ -97,8 +97,7 @@ void auto_without_trainer(const View& view, Report& report) {
 void auto_means_default(const View& view, Report& report) {
   for_each_stray_auto(view, [&](const KnobRow& row, bool dropped) {
     if (!dropped) return;
-    const std::string counts = to_string(
-        default_literal(row.id, static_cast<int>(view.stage()), view.context().deepspeed));
+    const std::string counts = to_string(view.default_of(row.id));
     report.at(row.id, {quoted(row.id), counts.empty() ? "none" : counts});
   });
 }

@@ -10,18 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "model/enum_names.hpp"
 #include "model/knobs/rules.hpp"
+#include "model/lint/launch.hpp"
 #include "model/plan/scenario.hpp"
 
 namespace zeroplan {
-
-enum class Launcher { torchrun, deepspeed, accelerate, mpirun, srun };
-inline constexpr EnumNames<Launcher, 5> kLauncherNames{
-    {"torchrun", "deepspeed", "accelerate", "mpirun", "srun"}};
-
-enum class RunTask { train, evaluate, generate };
-inline constexpr EnumNames<RunTask, 3> kRunTaskNames{{"train", "evaluate", "generate"}};
 
 struct LintRequest {
   DsConfig config;

@@ -8,6 +8,7 @@
 #include "model/plan/trainer.hpp"
 #include "model/predict/gather_timeline.hpp"
 #include "model/predict/predict.hpp"
+#include "model/release_table.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan::rules {

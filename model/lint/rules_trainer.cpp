@@ -8,6 +8,7 @@
 #include "model/lint/run_view.hpp"
 #include "model/plan/beside.hpp"
 #include "model/plan/trainer.hpp"
+#include "model/predict/generation.hpp"
 #include "model/predict/predict.hpp"
 #include "model/predict/run_phases.hpp"
 #include "model/releases.hpp"

@@ -1,11 +1,14 @@
 // Shared by the rules of model/lint: what is known of the run. Not for other code.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string>
 
 #include "model/knobs/rule_view.hpp"
-#include "model/lint/lint.hpp"
+#include "model/lint/launch.hpp"
 #include "model/plan/plan.hpp"
+#include "model/plan/scenario.hpp"
 #include "model/predict/step_result.hpp"
 
 namespace zeroplan::rules {

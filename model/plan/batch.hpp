@@ -3,7 +3,7 @@
 // A command that predicts one configuration (simulate, explain, verify) takes micro-batch 1 without
 // accumulation: resolve(). One that looks for a configuration (fit, tune, report) gets the batch
 // that people fine-tune with, and chooses how a step makes it: batch_choices(). Both are said as
-// assumptions. Batches are in sequences. Checked by tests/unit/batch_test.cpp.
+// assumptions. Batches are in sequences. Checked by tests/unit/model/plan/batch_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ const char* host_pass_name(ActionKind kind);
 // under DeepSpeed, whose launcher leaves OMP_NUM_THREADS alone without --bind_cores_to_rank
 // (launcher/launch.py), and 1 for several ranks under FSDP, which torchrun starts
 // (torch/distributed/run.py config_from_args). The embedded runtime divides the cores. Warns where
-// more threads would step clearly faster. Checked by tests/unit/host_work_test.cpp.
+// more threads would step clearly faster. Checked by tests/unit/model/plan/host_work_test.cpp.
 void resolve_host_threads(Resolver& resolver);
 
 }  // namespace zeroplan

@@ -2,7 +2,7 @@
 // PyTorch's, Hugging Face's and DeepSpeed's names (bfloat16, flash_attention_2, adamw_torch), other
 // cases (LoRA), and names of things that exist and are not modelled.
 //
-// Compared without case and separators.   Checked by tests/unit/spellings_test.cpp.
+// Compared without case and separators.   Checked by tests/unit/model/plan/spellings_test.cpp.
 #pragma once
 
 #include <optional>

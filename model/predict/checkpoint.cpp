@@ -9,7 +9,6 @@
 #include "model/engine/optimizer_states.hpp"
 #include "model/engine/partition.hpp"
 #include "model/engine/transients.hpp"
-#include "model/predict/checkpoint_parts.hpp"
 #include "model/predict/host_memory.hpp"
 #include "model/predict/kernel_workspaces.hpp"
 #include "model/predict/step_memory.hpp"

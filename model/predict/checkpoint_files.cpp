@@ -5,6 +5,8 @@
 // runtime/zero/stage_1_and_2.py, stage3.py, runtime/bf16_optimizer.py, runtime/fp16/*.py
 // state_dict; runtime/pipe/module.py save_state_dict; checkpoint/ds_to_universal.py. transformers
 // trainer.py save_model, _save_optimizer_and_scheduler; modeling_utils.py save_pretrained.
+#include "model/predict/checkpoint_files.hpp"
+
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -13,11 +15,19 @@
 #include "model/engine/buffers.hpp"
 #include "model/engine/optimizer_states.hpp"
 #include "model/engine/partition.hpp"
-#include "model/predict/checkpoint_parts.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
+
+class ContentList {
+ public:
+  void add(CheckpointFiles entry) { files_.push_back(std::move(entry)); }
+  std::vector<CheckpointFiles> take() { return std::move(files_); }
+
+ private:
+  std::vector<CheckpointFiles> files_;
+};
 
 // What torch.save adds to tensors. Per storage a record of its zip file, aligned to 64 bytes, with
 // an entry of its directory (caffe2/serialize/inline_container.cc) and of the pickle; per name of a

@@ -4,8 +4,8 @@
 
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/engine/partition.hpp"
+#include "model/predict/generation.hpp"
 #include "model/predict/module_walk.hpp"
-#include "model/predict/run_phases.hpp"
 
 namespace zeroplan {
 namespace {

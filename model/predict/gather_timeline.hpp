@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/engine/fetch_swap.hpp"
-#include "model/engine/live_parameters.hpp"
+#include "model/engine/live_elements.hpp"
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
 
@@ -53,7 +53,7 @@ GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph, int mi
 // Frozen weights of the checkpointed blocks, where all of them stand gathered at the end of a
 // backward pass: reentrant recomputation runs under the model itself, whose backward never ends
 // (its inputs are integers), and DeepSpeed from 0.19 on leaves them with it. Zero elsewhere.
-// Checked by tests/unit/module_walk_test.cpp.
+// Checked by tests/unit/model/predict/module_walk_test.cpp.
 Bytes frozen_weights_held(const Plan& plan);
 
 // What the first three steps ask of the pool of buffers behind weights on NVMe, under an engine

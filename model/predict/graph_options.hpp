@@ -1,7 +1,7 @@
 // Plan -> the options under which its model's graph is built.
 #pragma once
 
-#include "model/implementations/implementations.hpp"
+#include "model/implementations/graph_options.hpp"
 #include "model/plan/plan.hpp"
 
 namespace zeroplan {

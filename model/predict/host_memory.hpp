@@ -6,7 +6,8 @@
 
 #include "model/engine/buffers.hpp"
 #include "model/graph/graph.hpp"
-#include "model/predict/memory.hpp"
+#include "model/plan/plan.hpp"
+#include "model/predict/memory_prediction.hpp"
 #include "model/predict/step_memory.hpp"
 
 namespace zeroplan {

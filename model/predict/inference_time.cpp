@@ -1,9 +1,9 @@
 #include "model/predict/inference_time.hpp"
 
 #include "model/plan/beside.hpp"
-#include "model/predict/predict_work.hpp"
 #include "model/predict/step_time.hpp"
 #include "model/predict/step_traffic.hpp"
+#include "model/predict/step_work.hpp"
 
 namespace zeroplan {
 

@@ -27,7 +27,7 @@ namespace zeroplan {
 // Packed: D = ceil(samples x mean tokens / sequence_length) sequences. Source: transformers
 // trainer.py _inner_training_loop (4.46 and 4.48: len_dataloader // G, then ceil), torch
 // utils/data/distributed.py, deepspeed/runtime/engine.py is_gradient_accumulation_boundary.
-// Checked by tests/unit/job_time_test.cpp.
+// Checked by tests/unit/model/predict/job_time_test.cpp.
 std::int64_t job_steps(const Plan& plan);
 
 // Where micro-batches are padded to their longest sample: the plan of a step as long as the mean

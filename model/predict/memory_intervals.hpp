@@ -13,7 +13,7 @@
 #pragma once
 
 #include "model/plan/plan.hpp"
-#include "model/predict/memory.hpp"
+#include "model/predict/memory_prediction.hpp"
 #include "model/predict/step_result.hpp"
 
 namespace zeroplan {
@@ -31,7 +31,8 @@ bool plays_every_request(const Plan& plan);
 // then. What the allocator keeps beside the peak turns on the order of every allocation, and
 // replaying those that are known says less of what a run of Megatron's code showed than this share
 // does (docs/validate.md has both errors by source). Of plans with PyTorch's allocator. Left out:
-// its settings, PYTORCH_CUDA_ALLOC_CONF. Checked by tests/unit/memory_intervals_test.cpp.
+// its settings, PYTORCH_CUDA_ALLOC_CONF. Checked by
+// tests/unit/model/predict/memory_intervals_test.cpp.
 Bytes usually_reserved(const Plan& plan, Bytes allocated);
 
 // Fills the three intervals of `result` around its gpu's peaks. `closed`: the analytic estimate,

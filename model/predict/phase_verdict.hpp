@@ -3,8 +3,8 @@
 #pragma once
 
 #include "model/plan/plan.hpp"
-#include "model/predict/memory.hpp"
-#include "model/predict/predict.hpp"
+#include "model/predict/memory_prediction.hpp"
+#include "model/predict/predict_options.hpp"
 #include "model/predict/step_result.hpp"
 #include "model/predict/verdict.hpp"
 

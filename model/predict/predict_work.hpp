@@ -2,7 +2,9 @@
 // gathers, and those of a model with thousands of experts take a good part of a prediction's time.
 #pragma once
 
-#include "model/predict/predict.hpp"
+#include "model/plan/plan.hpp"
+#include "model/predict/predict_options.hpp"
+#include "model/predict/step_result.hpp"
 #include "model/predict/step_work.hpp"
 
 namespace zeroplan {

@@ -8,21 +8,13 @@
 
 #include <fmt/format.h>
 
-#include "model/engine/partition.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/beside_memory.hpp"
+#include "model/predict/generation.hpp"
 #include "model/predict/inference_time.hpp"
 
 namespace zeroplan {
 namespace {
-
-bool is_stage3(const Plan& plan) { return runs_deepspeed(plan.workload) && plan.engine.stage == 3; }
-
-DType weight_dtype(const Plan& plan) {
-  if (plan.workload.engine == TrainingEngine::ddp) return plan.ddp.weight_dtype;
-  if (plan.workload.engine == TrainingEngine::fsdp) return plan.fsdp.compute_dtype;
-  return plan.engine.model_dtype;
-}
 
 Bytes whole_weights(const Plan& plan) {
   Elements elements;
@@ -36,11 +28,6 @@ Bytes largest_weight(const Plan& plan) {
     largest = std::max(largest, parameter.numel);
   }
   return largest * weight_dtype(plan);
-}
-
-bool has_server(const Plan& plan) {
-  return plan.trainer != nullptr && plan.trainer->generates() &&
-         plan.trainer->generation.by != GenerationBy::trainer;
 }
 
 RunPhase training_step(const Plan& plan, const StepResult& result) {
@@ -120,9 +107,8 @@ void add_synchronisation(const Plan& plan,
   RunPhase synchronisation;
   synchronisation.kind = RunPhaseKind::synchronisation;
   const bool adapters = plan.workload.method != Method::full;
-  const Bytes gathered = !is_stage3(plan) && plan.workload.engine != TrainingEngine::fsdp
-                             ? Bytes::zero()
-                             : (adapters ? whole_weights(plan) : largest_weight(plan));
+  const Bytes gathered =
+      !cuts_weights(plan) ? Bytes::zero() : (adapters ? whole_weights(plan) : largest_weight(plan));
   synchronisation.parts.push_back({"gathered weights", gathered});
   Bytes awake;
   if (settings.sleeps && settings.by == GenerationBy::colocated) {
@@ -291,50 +277,6 @@ std::vector<RunPhase> phases_outside_step(const Plan& plan, const StepResult& re
   add_synchronisation(plan, result, phases);
   if (plan.evaluation != nullptr) phases.push_back(evaluation_phase(plan, result));
   return phases;
-}
-
-bool generates_itself(const Plan& plan) {
-  return plan.trainer != nullptr && plan.trainer->generates() &&
-         plan.trainer->generation.by == GenerationBy::trainer;
-}
-
-Bytes server_share(const Plan& plan) {
-  if (!has_server(plan) || plan.trainer->generation.by != GenerationBy::colocated) {
-    return Bytes::zero();
-  }
-  return Bytes::nearest(static_cast<double>(plan.cluster.gpu.memory.value.count()) *
-                        plan.trainer->generation.memory_share);
-}
-
-std::vector<Bytes> weights_for_generation(const Plan& plan) {
-  std::vector<Bytes> weights;
-  const bool cut = is_stage3(plan) || plan.workload.engine == TrainingEngine::fsdp;
-  if (!cut || !plan.trainer->generation.gathers_model) return weights;
-  const int ranks = std::max(1, partition_ranks(plan.engine));
-  for (const EngineParameter& parameter : plan.engine_parameters) {
-    weights.push_back(partitioned_numel(parameter.numel, ranks) * ranks * weight_dtype(plan));
-  }
-  return weights;
-}
-
-GenerationMemory generation_memory(const Plan& plan) {
-  const GenerationSettings& settings = plan.trainer->generation;
-  const TransformerShape& shape = plan.model->shape;
-  GenerationMemory memory;
-  for (const Bytes weight : weights_for_generation(plan)) memory.gathered += weight;
-  const std::int64_t batches =
-      settings.batches > 0 ? settings.batches : plan.workload.gradient_accumulation_steps;
-  const std::int64_t rows = detail::checked_product(plan.workload.micro_batch_size, batches);
-  const DType computed = plan.engine.model_dtype;
-  const Elements layer = Elements::of(
-      detail::checked_product(detail::checked_product(rows, plan.workload.sequence_length),
-                              2 * shape.kv_heads * shape.head_dim));
-  memory.cache = layer * computed * shape.layers;
-  memory.grown = layer * computed;
-  // logits[:, -1].to(float32), its softmax, both kept while the token is drawn.
-  const Elements words = Elements::of(detail::checked_product(rows, shape.vocabulary));
-  memory.logits = words * computed + words * DType::fp32 * 2;
-  return memory;
 }
 
 std::optional<RunPhases> run_phases(const Plan& plan, const StepResult& result) {

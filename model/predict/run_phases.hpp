@@ -58,25 +58,6 @@ struct RunPhases {
   std::vector<MemoryChoice> choices;  // the one that frees most first
 };
 
-// What generate() of the training process holds beside the trained model.
-struct GenerationMemory {
-  Bytes gathered;  // all weights at once (ds3_gather_for_generation)
-  Bytes cache;     // keys and values at the last token
-  Bytes grown;     // one layer's, which are copied to grow
-  Bytes logits;    // of the last token, their fp32 copy and its softmax
-  Bytes sum() const { return gathered + cache + grown + logits; }
-};
-// Whole weights, one by one, that generate() finds gathered; none where every rank has them.
-// Source: DeepSpeed 0.19.6 runtime/zero/partition_parameters.py _allgather_params_coalesced.
-std::vector<Bytes> weights_for_generation(const Plan& plan);
-// Precondition of both: the plan's trainer generates.
-GenerationMemory generation_memory(const Plan& plan);
-
-// Whether completions come from generate() of the trained model itself.
-bool generates_itself(const Plan& plan);
-// Of a vLLM engine on the training GPUs; zero where there is none.
-Bytes server_share(const Plan& plan);
-
 // Those whose memory the result of a training step does not hold: synchronisation, evaluation.
 std::vector<RunPhase> phases_outside_step(const Plan& plan, const StepResult& result);
 // The trained model on batches of its evaluation, without gradients. Precondition of both: the plan

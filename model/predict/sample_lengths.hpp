@@ -15,7 +15,8 @@ namespace zeroplan {
 //   mean alone            exponential: of all distributions with that mean it assumes least
 // Longer ones are cut at S, as tokenizers truncate them, or dropped. A mean without a deviation is
 // that of what is left, one with a deviation that of the samples as they are.
-// Checked by tests/unit/sample_lengths_test.cpp and tests/unit/job_time_test.cpp.
+// Checked by tests/unit/model/predict/sample_lengths_test.cpp and
+// tests/unit/model/predict/job_time_test.cpp.
 class SampleLengths {
  public:
   // Precondition: dataset.tells_lengths(), sequence_length > 0.

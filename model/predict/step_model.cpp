@@ -8,7 +8,7 @@
 #include "model/cost/optimizer_time.hpp"
 #include "model/engine/optimizer_step.hpp"
 #include "model/plan/trainer.hpp"
-#include "model/predict/step_time.hpp"
+#include "model/predict/model_flops.hpp"
 
 namespace zeroplan {
 namespace {

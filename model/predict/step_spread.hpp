@@ -7,9 +7,14 @@
 #include <span>
 
 #include "model/predict/step_model.hpp"
-#include "model/predict/step_time.hpp"
+#include "model/predict/step_result.hpp"
 
 namespace zeroplan {
+
+struct StepPrediction {
+  StepTime time;
+  double relative_sd = 0.0;
+};
 
 // A step under moved coefficients and passes; links_moved: those of collectives are among them.
 using StepEvaluation =
@@ -23,7 +28,7 @@ StepPrediction with_spread(const StepEvaluation& evaluate,
 // What is moved one by one, besides the classes of kernels and of host work (coefficient_of).
 // Without: what shapes a kernel's curve (matmul_prologue_depth, matmul_tile_*,
 // nccl_small_protocol_bytes, ...), whose level has the spread of all, and what is memory's. Checked
-// by tests/unit/step_spread_test.cpp.
+// by tests/unit/model/predict/step_spread_test.cpp.
 std::span<const Coefficient> moved_coefficients();
 
 }  // namespace zeroplan

@@ -34,7 +34,7 @@ struct StepTail {
 // Source: swap_tensor/pipelined_optimizer_swapper.py swap_in_optimizer_state (the next read is
 // begun when the one at hand is there), swap_out_optimizer_state (a write is waited for before the
 // next, the last one at once). Sub-groups are taken as equal. Checked by
-// tests/unit/step_time_test.cpp.
+// tests/unit/model/predict/step_time_test.cpp.
 struct SwappedUpdate {
   std::int64_t groups = 1;
   Seconds read, update, write;  // of all

@@ -12,7 +12,7 @@
 //                        (1 + l log2 nodes)
 //
 // Bounds: the longest of the resources (perfect overlap), and all of them one after the other. What
-// is left out: docs/model.md. Checked by tests/unit/step_time_test.cpp,
+// is left out: docs/model.md. Checked by tests/unit/model/predict/step_time_test.cpp,
 // tests/property/predict_property.cpp, tests/published/fsdp_step_time_test.cpp.
 #pragma once
 
@@ -20,27 +20,15 @@
 #include "model/plan/plan.hpp"
 #include "model/predict/stage_work.hpp"
 #include "model/predict/step_result.hpp"
+#include "model/predict/step_spread.hpp"
 #include "model/predict/step_traffic.hpp"
 
 namespace zeroplan {
 
-// [T5] c = 6 N_t + 4 N_f + 12 L h s: floating-point operations that one token's training counts as
-// (docs/contract.md section 4). N_t trained, N_f frozen parameters (of routed experts those that a
-// token uses), L layers, h hidden size, s
-// sequence length; no causal halving, no recomputation. Source: Chowdhery et al. 2022,
-// arXiv:2204.02311, appendix B. Checked by tests/published/mfu.json.
-Flops model_flops_per_token(const Model& model, std::int64_t sequence_length);
-
 // With plan.coefficients as they are.
 StepTime step_time(const Plan& plan, const ModelGraph& graph, const StepTraffic& traffic);
 
-// The same, and the relative standard deviation: each coefficient that takes part is moved by one
-// of its own and the changes are added as squares, with `step_time_model_sd` for what no
-// coefficient stands for.
-struct StepPrediction {
-  StepTime time;
-  double relative_sd = 0.0;
-};
+// The same, and the relative standard deviation (step_spread.hpp).
 StepPrediction predict_step_time(const Plan& plan,
                                  const ModelGraph& graph,
                                  const StepTraffic& traffic);
@@ -53,7 +41,7 @@ StepPrediction predict_step_time(const Plan& plan,
 // (runtime/pipe/p2p.py, blocking), and no reduction: those follow the last micro-batch. tied: the
 // all-reduce of a tied embedding's gradient between first and last stage. s: [T4]'s factor. Left
 // out: a stage that waits for a neighbour to take what it sends. Checked by
-// tests/unit/megatron_test.cpp.
+// tests/unit/model/families/megatron_test.cpp.
 StepTime pipeline_time(const Plan& plan, const std::vector<StageWork>& stages);
 StepPrediction predict_pipeline_time(const Plan& plan, const std::vector<StageWork>& stages);
 

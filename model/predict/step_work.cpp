@@ -1,5 +1,6 @@
 #include "model/predict/step_work.hpp"
 
+#include "model/implementations/implementations.hpp"
 #include "model/predict/graph_options.hpp"
 
 namespace zeroplan {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "model/plan/plan.hpp"
-#include "model/predict/memory.hpp"
-#include "model/predict/predict.hpp"
+#include "model/predict/memory_prediction.hpp"
+#include "model/predict/predict_options.hpp"
 #include "model/predict/step_result.hpp"
 
 namespace zeroplan {

@@ -1,6 +1,6 @@
 """The keyword arguments, for type checkers and editors: the flags of the command line (`zeroplan fit --help --all`).
 
-tests/python/test_flags.py holds these classes against the program's own help.
+tests/python/calls_test.py holds these classes against the program's own help.
 """
 
 from __future__ import annotations

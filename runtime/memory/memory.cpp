@@ -157,16 +157,6 @@ void Memory::begin(Phase phase) {
   for (std::size_t place = 0; place < kPlaceCount; ++place) note(static_cast<Place>(place));
 }
 
-void Memory::forget_peaks() {
-  for (PlaceAccount& account : account_.places) {
-    account.peak = Bytes::zero();
-    account.peak_of_category = {};
-    account.phase_peak = {};
-    account.at_phase_peak = {};
-  }
-  begin(phase_);
-}
-
 void Memory::out_of_memory(Bytes bytes,
                            MemoryCategory category,
                            Place place,

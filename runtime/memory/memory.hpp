@@ -134,8 +134,6 @@ class Memory {
 
   // What is alive counts for the phase that begins.
   void begin(Phase phase);
-  // Forgets the peaks of the phases so far; what is alive stays counted.
-  void forget_peaks();
   const MemoryAccount& account() const { return account_; }
   // Is told of what the device holds whenever that changes; may be empty.
   void observe(std::function<void(const CategoryBytes&)> observer) {

@@ -8,8 +8,8 @@
 
 #include "model/dtype.hpp"
 #include "model/graph/kernel_call.hpp"
-#include "runtime/profile/machine_profile.hpp"
 #include "runtime/profile/profile_row.hpp"
+#include "runtime/profile/profile_scale.hpp"
 
 namespace zeroplan::runtime {
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "model/cost/gemm.hpp"
+#include "model/hardware/known_hardware.hpp"
 #include "runtime/profile/coefficient_fit.hpp"
 #include "runtime/profile/gpu_profile.hpp"
 

@@ -29,16 +29,6 @@ std::size_t operands_of(Kernel kernel) {
   }
 }
 
-double sum_of(const KernelCall& call, DType model, bool traffic) {
-  double bytes = 0.0;
-  for (const OperandUse& use : operand_uses(call)) {
-    const double once =
-        static_cast<double>(use.elements) * static_cast<double>(width(dtype_of(use.type, model)));
-    bytes += traffic && use.access == Access::update ? 2.0 * once : once;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 KernelCall linear_call(Kernel kernel, std::int64_t tokens, std::int64_t out, std::int64_t in) {
@@ -115,8 +105,15 @@ DType dtype_of(OperandUse::Type type, DType model) {
   return model;
 }
 
-double operand_bytes(const KernelCall& call, DType model) { return sum_of(call, model, false); }
-double traffic_bytes(const KernelCall& call, DType model) { return sum_of(call, model, true); }
+double traffic_bytes(const KernelCall& call, DType model) {
+  double bytes = 0.0;
+  for (const OperandUse& use : operand_uses(call)) {
+    const double once =
+        static_cast<double>(use.elements) * static_cast<double>(width(dtype_of(use.type, model)));
+    bytes += use.access == Access::update ? 2.0 * once : once;
+  }
+  return bytes;
+}
 
 std::string_view text_of(DType dtype) {
   return dtype == DType::fp32 ? "fp32" : dtype == DType::bf16 ? "bf16" : "fp16";

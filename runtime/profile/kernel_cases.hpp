@@ -35,8 +35,7 @@ double attention_flops(const KernelCall& call);
 
 // Of an operand of a call whose model is in that format.
 DType dtype_of(OperandUse::Type type, DType model);
-// What a call's operands hold, and what it reads and writes of them.
-double operand_bytes(const KernelCall& call, DType model);
+// What a call reads and writes of its operands.
 double traffic_bytes(const KernelCall& call, DType model);
 
 std::string_view text_of(DType dtype);  // "fp32", "bf16", "fp16"

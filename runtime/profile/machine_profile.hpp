@@ -14,6 +14,7 @@
 #include "model/json.hpp"
 #include "runtime/profile/gpu_profile.hpp"
 #include "runtime/profile/profile_row.hpp"
+#include "runtime/profile/profile_scale.hpp"
 
 namespace zeroplan::runtime {
 
@@ -45,20 +46,9 @@ MachineFacts machine_facts();
 // Throws InputError where nvme_path is no folder that can be written to.
 Json measure_machine(const MachineOptions& options);
 
-// The parts, each a list of rows.
-struct ProfileScale {
-  Repetition repetition;
-  std::int64_t memory_bytes = 0;  // of each of the three arrays
-  std::int64_t parameters = 0;    // of an Adam step
-  std::int64_t file_bytes = 0;
-  std::int64_t largest_message = 0;
-  std::vector<std::int64_t> threads;
-  std::vector<std::int64_t> hidden;  // of the transformers whose products are measured
-  std::int64_t tokens = 0;
-  Seconds sustained;
-};
 ProfileScale scale_of(const MachineOptions& options, const MachineFacts& facts);
 
+// The parts, each a list of rows.
 std::vector<ProfileRow> measure_host_memory(const ProfileScale& scale);
 std::vector<ProfileRow> measure_cpu_adam(const ProfileScale& scale);
 std::vector<ProfileRow> measure_kernels(const ProfileScale& scale);

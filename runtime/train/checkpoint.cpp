@@ -12,6 +12,7 @@
 #include "model/json.hpp"
 #include "runtime/data/safetensors.hpp"
 #include "runtime/train/checkpoint_folder.hpp"
+#include "runtime/train/checkpoint_state.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -178,17 +179,6 @@ void check_file(const std::string& path, const FileFacts& expected) {
 }
 
 }  // namespace
-
-bool holds_checkpoint(const std::string& folder) {
-  const std::string path = folder + "/" + kStateFile;
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return false;
-  try {
-    return claims_to_be_state(read_json_file(path).root);
-  } catch (const InputError&) {
-    return false;
-  }
-}
 
 Checkpoint open_checkpoint(const std::string& said_folder, const Model& model) {
   const std::string folder = find_checkpoint(said_folder);

@@ -5,7 +5,6 @@
 // state.json holds size and CRC-32 of the other two files, and a CRC-32 of itself.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 
@@ -15,11 +14,6 @@
 namespace zeroplan::runtime {
 
 class CheckpointFolder;
-
-inline constexpr const char* kStateFile = "state.json";
-// state.json first: without it the others are no checkpoint.
-inline constexpr std::array<const char*, 3> kCheckpointFiles = {
-    kStateFile, "model.safetensors", "optimizer.safetensors"};
 
 // All ranks call it together; rank 0 writes, and has the folder, the others null. One parameter at
 // a time is whole in host memory. Where writing fails, rank 0 throws WriteError, having removed
@@ -47,9 +41,6 @@ Checkpoint open_checkpoint(const std::string& folder, const Model& model);
 void require_same_curve(const Checkpoint& checkpoint,
                         const Fingerprint& curve,
                         const std::string& folder);
-
-// Whether the folder itself has a state.json of ours, whole or not.
-bool holds_checkpoint(const std::string& folder);
 
 // Weights alone, from a .safetensors file with the model's names.
 ValueReader open_weights(const std::string& file, const Model& model);

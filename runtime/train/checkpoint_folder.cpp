@@ -22,7 +22,7 @@
 #include "model/diagnostic.hpp"
 #include "model/json.hpp"
 #include "model/output_file.hpp"
-#include "runtime/train/checkpoint.hpp"
+#include "runtime/train/checkpoint_state.hpp"
 
 namespace zeroplan::runtime {
 namespace {

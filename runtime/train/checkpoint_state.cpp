@@ -1,14 +1,15 @@
 #include "runtime/train/checkpoint_state.hpp"
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "model/diagnostic.hpp"
-#include "runtime/train/checkpoint.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -189,6 +190,17 @@ CheckpointState parse_state(const std::string& text, const std::string& file) {
   state.weights = facts_in(file, root, kWeights);
   state.moments = facts_in(file, root, kMoments);
   return state;
+}
+
+bool holds_checkpoint(const std::string& folder) {
+  const std::string path = folder + "/" + kStateFile;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  try {
+    return claims_to_be_state(read_json_file(path).root);
+  } catch (const InputError&) {
+    return false;
+  }
 }
 
 }  // namespace zeroplan::runtime

@@ -1,11 +1,12 @@
 // state.json of a checkpoint: where the run stands and what its files were, as text and back.
-// Pure functions; whatever a file says, what is read is within bounds.
+// Whatever a file says, what is read is within bounds.
 //
 //   {"schema": "zeroplan.checkpoint/2", "run": ..., "steps": ..., "rows": ..., "updates": ...,
 //    "loss_scaler": {...} or null, "curve": {key: value}, "files": {...}, "crc32": of all before
 //    it}
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,6 +18,11 @@
 #include "runtime/train/fingerprint.hpp"
 
 namespace zeroplan::runtime {
+
+inline constexpr const char* kStateFile = "state.json";
+// state.json first: without it the others are no checkpoint.
+inline constexpr std::array<const char*, 3> kCheckpointFiles = {
+    kStateFile, "model.safetensors", "optimizer.safetensors"};
 
 struct Progress {
   std::int64_t steps = 0;  // of the run, skipped ones included
@@ -46,6 +52,9 @@ CheckpointState parse_state(const std::string& text, const std::string& file);
 
 // Whether a document says that it is one, of whatever content.
 bool claims_to_be_state(const Json& document);
+
+// Whether the folder itself has a state.json of ours, whole or not.
+bool holds_checkpoint(const std::string& folder);
 
 // The document as text with a checksum of itself behind its other members.
 std::string with_own_checksum(const Json& document);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/plan/trainer.hpp"
+#include "model/predict/generation.hpp"
 #include "model/predict/run_phases.hpp"
 #include "model/predict/step_work.hpp"
 

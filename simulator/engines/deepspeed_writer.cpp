@@ -6,6 +6,7 @@
 #include "model/engine/optimizer_step.hpp"
 #include "model/engine/swapping.hpp"
 #include "model/implementations/embedded_memory.hpp"
+#include "model/predict/generation.hpp"
 #include "model/predict/run_phases.hpp"
 
 namespace zeroplan {

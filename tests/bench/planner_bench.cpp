@@ -2,6 +2,8 @@
 // build/release/bin/planner_bench.
 #include <benchmark/benchmark.h>
 
+#include "model/implementations/implementations.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/graph_options.hpp"
 #include "model/predict/predict.hpp"
 #include "model/predict/step_work.hpp"

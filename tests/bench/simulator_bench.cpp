@@ -4,8 +4,10 @@
 #include <benchmark/benchmark.h>
 
 #include "model/plan/plan.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_work.hpp"
-#include "simulator/rank_simulation.hpp"
+#include "simulator/lockstep.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"
 
 namespace {

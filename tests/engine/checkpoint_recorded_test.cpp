@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/json.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/checkpoint.hpp"
 #include "tests/catch.hpp"
 

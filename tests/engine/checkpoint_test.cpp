@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/io_checkpoint.hpp"
 #include "model/predict/predict.hpp"
 #include "tests/catch.hpp"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "model/engine/fetch_step.hpp"
 #include "tests/catch.hpp"
+#include "tests/engine/fetch_step.hpp"
 
 namespace zeroplan {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "model/engine/fetch_step.hpp"
-#include "model/engine/live_parameters.hpp"
 #include "tests/catch.hpp"
+#include "tests/engine/fetch_step.hpp"
+#include "tests/engine/live_parameters.hpp"
 #include "tests/engine/llama_like.hpp"
 
 namespace zeroplan {

@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
-#include "model/engine/module_calls.hpp"
 #include "tests/catch.hpp"
+#include "tests/engine/module_calls.hpp"
 
 namespace zeroplan {
 namespace {

@@ -5,9 +5,9 @@
 #include "evidence/recorded_fetch.hpp"
 #include "evidence/replay_fetch.hpp"
 #include "model/diagnostic.hpp"
-#include "model/engine/module_calls.hpp"
 #include "tests/catch.hpp"
 #include "tests/engine/llama_like.hpp"
+#include "tests/engine/module_calls.hpp"
 #include "tests/engine/recordings.hpp"
 
 namespace zeroplan {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "model/engine/fetch_coordinator.hpp"
-#include "model/engine/fetch_step.hpp"
 #include "tests/catch.hpp"
+#include "tests/engine/fetch_step.hpp"
 
 namespace zeroplan {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/engine/fetch_schedule.hpp"
-#include "model/engine/module_calls.hpp"
+#include "tests/engine/module_calls.hpp"
 
 namespace zeroplan {
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "evidence/calibrate/calibrate.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/plan/software_sets.hpp"
 #include "model/predict/memory.hpp"
 #include "simulator/simulate.hpp"

@@ -9,7 +9,9 @@
 
 #include <fmt/format.h>
 
+#include "evidence/calibrate/observe.hpp"
 #include "model/cost/collective.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/plan/software_sets.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"

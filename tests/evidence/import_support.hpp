@@ -10,6 +10,7 @@
 #include "evidence/measurement.hpp"
 #include "model/json.hpp"
 #include "model/plan/scenario.hpp"
+#include "model/plan/scenario_reader.hpp"
 
 namespace zeroplan::test {
 

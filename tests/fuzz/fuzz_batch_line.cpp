@@ -2,6 +2,7 @@
 // answer says is finite, and the line is JSON.
 #include <cmath>
 
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/io_step_result.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/fuzz/fuzz_support.hpp"

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "evidence/calibrate/observation.hpp"
+#include "evidence/calibrate/observe.hpp"
 #include "tests/fuzz/fuzz_support.hpp"
 #include "tests/fuzz/small_plans.hpp"
 

@@ -1,4 +1,5 @@
 // Scenarios resolved to plans: model, cluster and ds_config inline or by name, never by path.
+#include "model/plan/scenario_reader.hpp"
 #include "tests/fuzz/fuzz_support.hpp"
 #include "tests/fuzz/small_plans.hpp"
 

@@ -1,6 +1,7 @@
 // Scenario documents and flags: what was said is said again.
 #include "evidence/measurement.hpp"
 #include "model/plan/scenario.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "tests/fuzz/fuzz_support.hpp"
 
 namespace fuzz = zeroplan::fuzz;

@@ -1,6 +1,6 @@
 // Golden tests: a command in, exact text, errors and exit code out.
 //
-// A case is a file cases/NAME.txt:
+// A case is a file cases/COMMAND/NAME.txt:
 //   $ zeroplan ARGUMENTS        run by the shell in tests/golden, with `zeroplan` on the path
 //   exit CODE
 //   --- stdout
@@ -99,7 +99,7 @@ bool matches(const std::vector<std::string>& expected, const std::vector<std::st
 
 TEST_CASE("golden cases print what they printed before") {
   std::vector<fs::path> cases;
-  for (const auto& entry : fs::directory_iterator(kFolder / "cases")) {
+  for (const auto& entry : fs::recursive_directory_iterator(kFolder / "cases")) {
     if (entry.path().extension() == ".txt") cases.push_back(entry.path());
   }
   std::sort(cases.begin(), cases.end());

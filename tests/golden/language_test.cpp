@@ -283,7 +283,9 @@ std::vector<std::string> english_words(const std::string& line) {
 
 TEST_CASE("under a Chinese locale the translated commands leave no English") {
   std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(kFolder / "cases")) paths.push_back(entry.path());
+  for (const auto& entry : fs::recursive_directory_iterator(kFolder / "cases")) {
+    if (entry.path().extension() == ".txt") paths.push_back(entry.path());
+  }
   std::sort(paths.begin(), paths.end());
   std::size_t cases = 0;
   for (const fs::path& path : paths) {

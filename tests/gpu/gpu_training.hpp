@@ -6,6 +6,7 @@
 
 #include "model/json.hpp"
 #include "model/plan/plan.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_work.hpp"
 #include "runtime/cuda/hardware.hpp"
 #include "runtime/train/trainer.hpp"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kits of users' files whose names mean something to a shell, YAML or a terminal: check_hostile.py PROGRAM
 
-Hosts, modules, models and folders are given every name of HOSTILE (drives: tests/unit/kit_test.cpp). What the program refuses, it
+Hosts, modules, models and folders are given every name of HOSTILE (drives: tests/unit/tuner/kit/kit_test.cpp). What the program refuses, it
 refuses with a message that a terminal can show; what it takes comes back, exactly, from who reads the
 written files: bash with stubs for the launchers, PyYAML, json. Nothing of a name is executed.
 """

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/hardware/cluster.hpp"
+#include "model/hardware/known_hardware.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

@@ -8,6 +8,7 @@
 #include "model/cost/gemm.hpp"
 #include "model/cost/kernel_time.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/hardware/known_hardware.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

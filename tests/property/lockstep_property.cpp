@@ -7,6 +7,7 @@
 #include "model/engine/buffers.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 #include "simulator/lockstep.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/recording.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"

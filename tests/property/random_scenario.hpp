@@ -12,6 +12,7 @@
 
 #include "model/json.hpp"
 #include "model/plan/scenario.hpp"
+#include "model/plan/scenario_reader.hpp"
 
 namespace zeroplan::testing {
 

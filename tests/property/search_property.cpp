@@ -7,11 +7,13 @@
 #include "model/predict/job_time.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "model/predict/step_work.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"
 #include "simulator/simulation_memo.hpp"
 #include "tests/catch.hpp"
 #include "tests/property/random_scenario.hpp"
 #include "tuner/search.hpp"
+#include "tuner/search_bounds.hpp"
 #include "tuner/search_equivalence.hpp"
 
 using namespace zeroplan;

@@ -6,6 +6,8 @@
 
 #include "model/engine/buffers.hpp"
 #include "model/predict/predict.hpp"
+#include "simulator/lockstep.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"

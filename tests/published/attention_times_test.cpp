@@ -1,5 +1,6 @@
 // Fused attention by kernel against the charts of FlashAttention-2 and -3.
 #include "model/cost/attention.hpp"
+#include "model/hardware/known_hardware.hpp"
 #include "tests/published/published_data.hpp"
 #include "tests/published/timing_errors.hpp"
 
@@ -40,7 +41,7 @@ TEST_CASE("fused attention: errors per card and kernel stay within the recorded 
   for (const Json& group : table.find("groups")->items()) {
     const auto kernel = find(kAttentionKernelNames, text(group, "kernel"));
     REQUIRE(kernel.has_value());
-    if (*kernel == AttentionKernel::math) continue;  // tests/unit/eager_attention_test.cpp
+    if (*kernel == AttentionKernel::math) continue;  // tests/published/eager_attention_test.cpp
     const std::string& key = text(group, "gpu");
     const Gpu gpu = gpu_of_key(key);
     const Coefficients coefficients(key);

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "model/engine/buffers.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/plan/software_sets.hpp"
 #include "model/predict/predict.hpp"
 #include "tests/catch.hpp"

@@ -1,6 +1,7 @@
 // Eager attention has no formula of its own: its time is that of the operations it is made of.
 // Here they are set beside the charts that show PyTorch's products and softmax.
 #include "model/cost/kernel_time.hpp"
+#include "model/hardware/known_hardware.hpp"
 #include "model/implementations/implementations.hpp"
 #include "tests/published/published_data.hpp"
 #include "tests/published/timing_errors.hpp"

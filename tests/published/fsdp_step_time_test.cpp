@@ -13,9 +13,9 @@
 
 #include <fmt/format.h>
 
-#include "evidence/step_time_fit.hpp"
 #include "tests/catch.hpp"
 #include "tests/published/published_data.hpp"
+#include "tests/published/step_time_fit.hpp"
 #include "tests/support/data.hpp"
 
 using namespace zeroplan;

@@ -1,6 +1,7 @@
 // Matrix products by shape against published timings: single kernels against isolated(), profiles
 // of busy cards against sustained().
 #include "model/cost/gemm.hpp"
+#include "model/hardware/known_hardware.hpp"
 #include "tests/published/published_data.hpp"
 #include "tests/published/timing_errors.hpp"
 

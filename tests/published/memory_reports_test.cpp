@@ -1,5 +1,6 @@
 // Memory of whole runs as users reported it: what nvidia-smi showed, which sequence lengths ran,
 // how much host memory did and did not do. memory_reports.json names the source of each row.
+#include "model/plan/scenario_reader.hpp"
 #include "model/plan/software_sets.hpp"
 #include "model/predict/predict.hpp"
 #include "tests/catch.hpp"

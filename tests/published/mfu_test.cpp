@@ -1,5 +1,6 @@
 // Model FLOPs of a token, 6 N + 12 L h s, through published pairs of throughput and MFU.
 #include "model/families/hf_config.hpp"
+#include "model/predict/model_flops.hpp"
 #include "model/predict/step_time.hpp"
 #include "tests/catch.hpp"
 #include "tests/published/published_data.hpp"

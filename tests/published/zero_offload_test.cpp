@@ -7,6 +7,7 @@
 // the releases up to 0.12 moved it first), so on one GPU it needs the weights twice for a moment.
 #include <algorithm>
 
+#include "model/plan/scenario_reader.hpp"
 #include "model/plan/software_sets.hpp"
 #include "model/predict/predict.hpp"
 #include "tests/catch.hpp"

@@ -1,6 +1,7 @@
 // What a rehearsed program writes, read back: phases, what is held between steps, and the scenario
 // of what ran.
 #include "model/plan/scenario.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "rehearsal/recorded_scenario.hpp"
 #include "rehearsal/rehearse.hpp"
 #include "tests/catch.hpp"

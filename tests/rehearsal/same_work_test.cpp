@@ -7,7 +7,8 @@
 
 #include "model/json.hpp"
 #include "model/plan/plan.hpp"
-#include "simulator/rank_simulation.hpp"
+#include "model/plan/scenario_reader.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/work_count.hpp"
 #include "tests/catch.hpp"
 

@@ -17,6 +17,7 @@
 
 #include "model/diagnostic.hpp"
 #include "model/engine/embedded.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "runtime/data/disk_file.hpp"
 #include "runtime/data/safetensors.hpp"
 #include "runtime/train/checkpoint_folder.hpp"

@@ -7,6 +7,7 @@
 #include "model/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/predict.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"

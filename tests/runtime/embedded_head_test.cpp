@@ -8,11 +8,13 @@
 
 #include "model/cost/gemm.hpp"
 #include "model/families/hf_config.hpp"
+#include "model/hardware/known_hardware.hpp"
 #include "model/implementations/implementations.hpp"
 #include "model/implementations/loss_chunks.hpp"
 #include "model/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/graph_options.hpp"
 #include "model/predict/predict.hpp"
 #include "runtime/kernels/kernels.hpp"

@@ -10,6 +10,7 @@
 #include "model/cost/kernel_time.hpp"
 #include "model/cost/profile.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/hardware/known_hardware.hpp"
 #include "runtime/profile/gpu_profile.hpp"
 #include "tests/catch.hpp"
 

@@ -11,6 +11,7 @@
 
 #include "model/json.hpp"
 #include "model/plan/plan.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_work.hpp"
 #include "runtime/collectives/in_process.hpp"
 #include "runtime/train/trainer.hpp"

@@ -9,6 +9,7 @@
 #include "model/cost/profile.hpp"
 #include "model/diagnostic.hpp"
 #include "model/plan/plan.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "runtime/device/device.hpp"
 #include "tests/catch.hpp"
 

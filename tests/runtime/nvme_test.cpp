@@ -16,6 +16,7 @@
 #include "model/diagnostic.hpp"
 #include "model/json.hpp"
 #include "model/plan/plan.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_work.hpp"
 #include "runtime/train/trainer.hpp"
 #include "simulator/recording.hpp"

@@ -7,6 +7,7 @@
 
 #include "model/json.hpp"
 #include "model/plan/plan.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_work.hpp"
 #include "runtime/train/trainer.hpp"
 #include "simulator/recording.hpp"

@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "model/cost/nvme.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_traffic.hpp"
-#include "simulator/rank_simulation.hpp"
+#include "simulator/planned_ranks.hpp"
 #include "simulator/recording.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"

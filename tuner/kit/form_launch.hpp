@@ -5,7 +5,7 @@
 #include <string>
 
 #include "model/plan/plan.hpp"
-#include "tuner/kit/forms.hpp"
+#include "tuner/kit/form.hpp"
 
 namespace zeroplan {
 

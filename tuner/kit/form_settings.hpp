@@ -4,8 +4,8 @@
 #include <string>
 
 #include "model/plan/plan.hpp"
+#include "tuner/kit/form.hpp"
 #include "tuner/kit/form_text.hpp"
-#include "tuner/kit/forms.hpp"
 
 namespace zeroplan {
 

@@ -10,24 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "model/enum_names.hpp"
 #include "model/plan/plan.hpp"
-#include "tuner/kit/form_text.hpp"
+#include "tuner/kit/form.hpp"
 
 namespace zeroplan {
-
-enum class Form { llama_factory, axolotl, accelerate, trl, trainer, shell, sbatch };
-inline constexpr EnumNames<Form, 7> kFormNames{
-    {"llama-factory", "axolotl", "accelerate", "trl", "trainer", "shell", "sbatch"}};
-
-// How the file names what lies beside it, and itself.
-struct FormPlace {
-  std::string file;        // "llamafactory.yaml": in the line that starts it; "....json" is JSON
-  std::string ds_config;   // "ds_config.json"
-  std::string model;       // a folder, a name of the hub
-  FormSettings kept = {};  // of the user's own file, which no plan has: data, rates
-  std::vector<std::string> notes = {};  // more that the file does not say
-};
 
 struct WrittenForm {
   std::string text;

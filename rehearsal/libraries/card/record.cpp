@@ -197,6 +197,12 @@ void zeroplan_card_leave_out(std::uint64_t nanoseconds) {
   zeroplan::card::record().leave_out(nanoseconds);
 }
 
+// A process that forked before it used the card: with its own settings, and lines of its own.
+void zeroplan_card_read_settings() {
+  zeroplan::card::read_settings_again();
+  zeroplan::card::record().write_to(zeroplan::card::settings().work_file);
+}
+
 void zeroplan_card_lock(std::size_t bytes) { zeroplan::card::memory().lock(bytes); }
 void zeroplan_card_unlock(std::size_t bytes) { zeroplan::card::memory().unlock(bytes); }
 

@@ -4,8 +4,6 @@
 #include <set>
 #include <sstream>
 
-#include "rehearsal/libraries/card/record.hpp"
-
 namespace zeroplan::card {
 namespace {
 
@@ -134,10 +132,6 @@ Settings& own_settings() {
 
 const Settings& settings() { return own_settings(); }
 
-}  // namespace zeroplan::card
+void read_settings_again() { own_settings() = settings_from(from_environment); }
 
-// For Python, by ctypes: a process that forked before it used the card is another one from here on.
-extern "C" void zeroplan_card_read_settings() {
-  zeroplan::card::own_settings() = zeroplan::card::settings_from(zeroplan::card::from_environment);
-  zeroplan::card::record().write_to(zeroplan::card::settings().work_file);
-}
+}  // namespace zeroplan::card

@@ -50,6 +50,8 @@ int visible_devices(const std::string& text, int cards);
 
 // Read when first called.
 const Settings& settings();
+// Read anew: a process that forked before it used the card is another one from here on.
+void read_settings_again();
 
 // The same from a given reader of variables, for tests. `read` returns null for one that is not
 // set.

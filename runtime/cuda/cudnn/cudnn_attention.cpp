@@ -9,6 +9,7 @@
 #include "model/diagnostic.hpp"
 #include "runtime/cuda/cudnn/cudnn_graph.hpp"
 #include "runtime/cuda/cudnn/slices.hpp"
+#include "runtime/cuda/kernels/cuda_kernels.hpp"
 #include "runtime/cuda/kernels/workspace.hpp"
 
 namespace zeroplan::runtime::cuda {

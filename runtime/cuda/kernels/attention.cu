@@ -4,6 +4,8 @@
 #include <mutex>
 #include <set>
 
+#include "runtime/cuda/kernels/cuda_kernels.hpp"
+
 #include "runtime/cuda/kernels/attention.cuh"
 
 namespace zeroplan::runtime::cuda {

@@ -15,6 +15,7 @@
 #include <cuda_runtime_api.h>
 
 #include "model/check.hpp"
+#include "runtime/cuda/kernels/cuda_kernels.hpp"
 #include "runtime/cuda/kernels/gemm.hpp"
 #include "runtime/cuda/kernels/workspace.hpp"
 

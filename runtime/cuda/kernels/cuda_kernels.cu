@@ -2,6 +2,7 @@
 #include <map>
 #include <mutex>
 
+#include "runtime/cuda/kernels/cuda_kernels.hpp"
 #include "runtime/cuda/kernels/groups.cuh"
 
 namespace zeroplan::runtime::cuda {

@@ -15,28 +15,11 @@
 #include "model/dtype.hpp"
 #include "model/engine/engine_action.hpp"
 #include "model/units.hpp"
+#include "runtime/cuda/kernels/stream.hpp"
 #include "runtime/kernels/kernels.hpp"
 #include "runtime/optimizer/adamw.hpp"
 
-struct CUstream_st;
-
 namespace zeroplan::runtime::cuda {
-
-using Stream = CUstream_st*;
-
-// Who computes attention of 16-bit formats without ALiBi, head_dim a multiple of 8 up to 128.
-// asked: as the environment's ZEROPLAN_ATTENTION says, by name; where it says nothing, the
-// library where it is found. The library never where it has no plan in the stream's workspace.
-// reproducible: as where nothing is said, but of the library those plans alone whose sums have one
-// order.
-enum class AttentionBy { asked, own, library, reproducible };
-
-struct KernelOptions {
-  // Matrix products of fp32 by TF32 tensor cores: a 10-bit fraction, so no comparison with a CPU
-  // holds. PyTorch's default for linear layers is off, too.
-  bool tf32 = false;
-  AttentionBy attention = AttentionBy::asked;
-};
 
 // On the device that is current, where `stream` is. Limits (ZP_CHECK): head_dim <= 256.
 std::unique_ptr<Kernels> cuda_kernels(Stream stream, const KernelOptions& options = {});

@@ -1,4 +1,5 @@
 // A kernel that does nothing: what is left is its launch.
+#include "runtime/cuda/kernels/cuda_kernels.hpp"
 #include "runtime/cuda/kernels/device.cuh"
 
 namespace zeroplan::runtime::cuda {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "model/dtype.hpp"
-#include "runtime/cuda/kernels/cuda_kernels.hpp"
+#include "runtime/cuda/kernels/stream.hpp"
 
 namespace zeroplan::runtime::cuda {
 

@@ -8,6 +8,7 @@
 #include "runtime/cuda/kernels/gemm.hpp"
 #include "runtime/cuda/kernels/library_attention.hpp"
 #include "runtime/cuda/kernels/numbers.cuh"
+#include "runtime/kernels/kernels.hpp"
 
 namespace zeroplan::runtime::cuda {
 

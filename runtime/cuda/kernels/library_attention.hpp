@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "model/dtype.hpp"
-#include "runtime/cuda/kernels/cuda_kernels.hpp"
+#include "runtime/cuda/kernels/stream.hpp"
 
 namespace zeroplan::runtime::cuda {
 

@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "model/check.hpp"
+#include "runtime/cuda/kernels/cuda_kernels.hpp"
 #include "runtime/cuda/kernels/each.cuh"
 
 namespace zeroplan::runtime::cuda {

@@ -2,8 +2,11 @@
 // stream follow each other, so they may share it. Internal to runtime/cuda/kernels.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "model/implementations/embedded_memory.hpp"
-#include "runtime/cuda/kernels/cuda_kernels.hpp"
+#include "runtime/cuda/kernels/stream.hpp"
 
 namespace zeroplan::runtime::cuda {
 

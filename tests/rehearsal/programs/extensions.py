@@ -1,4 +1,4 @@
-"""Small training programs with the extensions that people use: extensions.py CASE, for tests/rehearsal/extensions.py.
+"""Small training programs with the extensions that people use: extensions.py CASE, for tests/rehearsal/check_extensions.py.
 
 Each trains a llama of two layers for a few steps, as somebody writes it who knows nothing of rehearsals.
 """

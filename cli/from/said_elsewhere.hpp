@@ -1,0 +1,40 @@
+// What was read of a training that was set up elsewhere: a scenario, and the line that each of its
+// values came from. The parts that settings are read by (adapters.hpp, sharding.hpp,
+// loop_words.hpp) write into it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/from/settings.hpp"
+#include "model/plan/scenario.hpp"
+
+namespace zeroplan::from {
+
+// One line for the user: where it stands, what stands there, what it was taken for.
+struct ReadLine {
+  std::string file;
+  int line = 0;
+  std::string said;   // "per_device_train_batch_size: 4"
+  std::string taken;  // "--micro-batch-size 4"
+};
+
+struct Meaning {
+  Scenario scenario;
+  std::vector<ReadLine> read;
+  std::vector<ReadLine> unknown;     // names that nobody here knows; `taken` is empty
+  std::vector<std::string> assumed;  // the tool's own defaults
+  Processes processes;
+  Setting training;  // the first setting of the tool that trains; no name: none was read
+  Tool tool = Tool::accelerate;  // that tool
+  std::vector<Setting> kept;  // of documents: what changes neither memory nor time, or is not known
+  std::optional<Setting> hybrid;  // FSDP within nodes, until it is known how many GPUs these have
+  // What the flags beside --from say: of a value that the file leaves to a variable they are asked.
+  std::map<ScenarioKey, std::string> flags;
+  bool says_ddp = false;  // accelerate's MULTI_GPU
+  bool native = false;    // a loop of DeepSpeed's own
+};
+
+}  // namespace zeroplan::from

@@ -1,0 +1,145 @@
+#include "model/plan/scenario_reader.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <limits>
+
+#include "model/diagnostic.hpp"
+#include "model/plan/said_in_ds_config.hpp"
+#include "model/plan/scenario_values.hpp"
+#include "model/plan/spellings.hpp"
+
+namespace zeroplan {
+
+Scenario overlay(const Scenario& base, const Scenario& flags) {
+  Scenario result = base;
+  for (const ScenarioKeyInfo& row : kScenarioKeys) {
+    if (const Said* said = flags.find(row.key)) result.set(row.key, said->value, said->origin);
+  }
+  if (flags.find(ScenarioKey::ds_config) == nullptr) say_in_ds_config(flags, result);
+  return result;
+}
+
+// --- documents and flags
+// ---------------------------------------------------------------------------------------------
+
+namespace {
+
+const Json* at_pointer(const Json& document, std::string_view pointer) {
+  const Json* value = &document;
+  while (!pointer.empty() && value != nullptr) {
+    const std::size_t end = pointer.find('/', 1);
+    value = value->find(pointer.substr(1, end == std::string_view::npos ? end : end - 1));
+    pointer = end == std::string_view::npos ? "" : pointer.substr(end);
+  }
+  return value;
+}
+
+// Paths in a scenario file are meant from its folder.
+void rebase_path(ScenarioKey key, Json& value, const std::string& file) {
+  const bool may_be_path = key == ScenarioKey::model || key == ScenarioKey::cluster ||
+                           key == ScenarioKey::profile || key == ScenarioKey::ds_config;
+  if (!may_be_path || !value.is_string()) return;
+  const std::filesystem::path path = value.as_string();
+  if (path.is_absolute()) return;
+  std::error_code error;
+  const std::filesystem::path beside = std::filesystem::path(file).parent_path() / path;
+  if (std::filesystem::exists(beside, error) && !std::filesystem::exists(path, error)) {
+    value = Json(beside.string());
+  }
+}
+
+void report_unknown(const Json& section,
+                    const std::string& prefix,
+                    const std::string& file,
+                    std::vector<Diagnostic>& problems) {
+  std::vector<std::string_view> known;
+  for (const ScenarioKeyInfo& row : kScenarioKeys) {
+    if (row.pointer.substr(0, prefix.size()) != prefix) continue;
+    const std::string_view rest = row.pointer.substr(prefix.size() + 1);
+    known.push_back(rest.substr(0, rest.find('/')));
+  }
+  for (const auto& [key, value] : section.members()) {
+    if (std::find(known.begin(), known.end(), key) != known.end() || value.is_null()) continue;
+    if (problems.size() >= kMostProblems) return;
+    problems.push_back({file,
+                        prefix + "/" + pointer_token(key),
+                        "a key of the scenario document",
+                        in_quotes(key),
+                        did_you_mean(key, known)});
+  }
+}
+
+void require_object(const Json& document,
+                    std::string_view pointer,
+                    const std::string& file,
+                    std::vector<Diagnostic>& problems) {
+  const Json* section = at_pointer(document, pointer);
+  if (section != nullptr && !section->is_object() && !section->is_null()) {
+    problems.push_back({file, std::string(pointer), "an object", section->describe(), ""});
+  }
+}
+
+}  // namespace
+
+Scenario parse_scenario(const Json& document, const std::string& file) {
+  if (!document.is_object()) {
+    throw InputError({file, "", "a scenario object", document.describe(), ""});
+  }
+  std::vector<Diagnostic> problems;
+  require_object(document, "/workload", file, problems);
+  require_object(document, "/software", file, problems);
+  report_unknown(document, "", file, problems);
+  for (const std::string section : {"/workload", "/software"}) {
+    if (const Json* found = at_pointer(document, section)) {
+      report_unknown(*found, section, file, problems);
+    }
+  }
+  Scenario scenario;
+  for (const ScenarioKeyInfo& row : kScenarioKeys) {
+    const Json* value = at_pointer(document, row.pointer);
+    if (value == nullptr || value->is_null()) continue;
+    Diagnostic problem{file, std::string(row.pointer), "", "", ""};
+    std::optional<Json> good = checked(row, *value, problem);
+    if (!good) {
+      problems.push_back(problem);
+      continue;
+    }
+    rebase_path(row.key, *good, file);
+    scenario.set(row.key, std::move(*good), {file, std::string(row.pointer)});
+  }
+  if (!problems.empty()) throw InputError(problems);
+  return scenario;
+}
+
+Scenario parse_scenario(const JsonDocument& document) {
+  std::vector<Diagnostic> problems = duplicate_key_problems(document);
+  if (!problems.empty()) throw InputError(std::move(problems));
+  return parse_scenario(document.root, document.file);
+}
+
+Json parse_flag(const ScenarioKeyInfo& key, std::string_view text, const std::string& said_as) {
+  const std::string pointer = said_as.empty() ? std::string(key.flag) : said_as;
+  Json value{std::string(text)};
+  if (key.type == ScenarioType::integer) {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error == std::errc() && end == text.data() + text.size()) value = Json(number);
+  } else if (key.type == ScenarioType::boolean) {
+    if (const auto on = parse_switch(text)) value = Json(*on);
+  } else if (key.type == ScenarioType::objects) {
+    value = objects_of_flag(text, "command line " + pointer);
+  } else if (key.type == ScenarioType::text_or_object && text.substr(0, 1) == "{") {
+    JsonDocument document = parse_json(text, "command line " + pointer);
+    std::vector<Diagnostic> problems = duplicate_key_problems(document);
+    if (!problems.empty()) throw InputError(std::move(problems));
+    value = std::move(document.root);
+  }
+  Diagnostic problem{"command line", pointer, "", "", ""};
+  std::optional<Json> good = checked(key, value, problem);
+  if (!good) throw InputError(problem);
+  return *good;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,72 @@
+// Sources: TRL 1.16.0 trainer/grpo_trainer.py, generation/vllm_generation.py, models/utils.py
+// (unwrap_model_for_generation, prepare_deepspeed); transformers 5.17 generation/utils.py _sample,
+// cache_utils.py DynamicLayer.update.
+#include "model/predict/generation.hpp"
+
+#include <algorithm>
+
+#include "model/engine/partition.hpp"
+#include "model/plan/trainer.hpp"
+
+namespace zeroplan {
+
+bool cuts_weights(const Plan& plan) {
+  const bool stage3 = runs_deepspeed(plan.workload) && plan.engine.stage == 3;
+  return stage3 || plan.workload.engine == TrainingEngine::fsdp;
+}
+
+DType weight_dtype(const Plan& plan) {
+  if (plan.workload.engine == TrainingEngine::ddp) return plan.ddp.weight_dtype;
+  if (plan.workload.engine == TrainingEngine::fsdp) return plan.fsdp.compute_dtype;
+  return plan.engine.model_dtype;
+}
+
+bool has_server(const Plan& plan) {
+  return plan.trainer != nullptr && plan.trainer->generates() &&
+         plan.trainer->generation.by != GenerationBy::trainer;
+}
+
+bool generates_itself(const Plan& plan) {
+  return plan.trainer != nullptr && plan.trainer->generates() &&
+         plan.trainer->generation.by == GenerationBy::trainer;
+}
+
+Bytes server_share(const Plan& plan) {
+  if (!has_server(plan) || plan.trainer->generation.by != GenerationBy::colocated) {
+    return Bytes::zero();
+  }
+  return Bytes::nearest(static_cast<double>(plan.cluster.gpu.memory.value.count()) *
+                        plan.trainer->generation.memory_share);
+}
+
+std::vector<Bytes> weights_for_generation(const Plan& plan) {
+  std::vector<Bytes> weights;
+  if (!cuts_weights(plan) || !plan.trainer->generation.gathers_model) return weights;
+  const int ranks = std::max(1, partition_ranks(plan.engine));
+  for (const EngineParameter& parameter : plan.engine_parameters) {
+    weights.push_back(partitioned_numel(parameter.numel, ranks) * ranks * weight_dtype(plan));
+  }
+  return weights;
+}
+
+GenerationMemory generation_memory(const Plan& plan) {
+  const GenerationSettings& settings = plan.trainer->generation;
+  const TransformerShape& shape = plan.model->shape;
+  GenerationMemory memory;
+  for (const Bytes weight : weights_for_generation(plan)) memory.gathered += weight;
+  const std::int64_t batches =
+      settings.batches > 0 ? settings.batches : plan.workload.gradient_accumulation_steps;
+  const std::int64_t rows = detail::checked_product(plan.workload.micro_batch_size, batches);
+  const DType computed = plan.engine.model_dtype;
+  const Elements layer = Elements::of(
+      detail::checked_product(detail::checked_product(rows, plan.workload.sequence_length),
+                              2 * shape.kv_heads * shape.head_dim));
+  memory.cache = layer * computed * shape.layers;
+  memory.grown = layer * computed;
+  // logits[:, -1].to(float32), its softmax, both kept while the token is drawn.
+  const Elements words = Elements::of(detail::checked_product(rows, shape.vocabulary));
+  memory.logits = words * computed + words * DType::fp32 * 2;
+  return memory;
+}
+
+}  // namespace zeroplan

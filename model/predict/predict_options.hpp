@@ -1,0 +1,29 @@
+// What a prediction is asked with.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "model/units.hpp"
+
+namespace zeroplan {
+
+// Boards take about so many times the host memory that nodes usually have: 192 GB where 64 are
+// usual, 1.5 TB where 512 are. Assumed.
+inline constexpr std::int64_t kOpenHostMemory = 3;
+
+struct PredictOptions {
+  double confidence = 0.95;  // a plan fits when it does with at least this probability
+  Bytes reserve;             // GPU memory kept free for others
+  // Where nobody said how much host memory a node has, what is needed is a requirement for the
+  // reader and no verdict, up to kOpenHostMemory times what is usual for such a node.
+  bool host_is_open = false;
+  // The likeliest numbers alone, for searches: the time's interval is a point, and other networks
+  // are left out. These take most of a prediction's time.
+  bool likeliest_alone = false;
+  // What the checkpoints' storage takes a second, per node, where the run's dataset is known;
+  // unspecified: the node's NVMe.
+  std::optional<BytesPerSecond> checkpoint_bandwidth;
+};
+
+}  // namespace zeroplan

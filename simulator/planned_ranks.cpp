@@ -1,0 +1,103 @@
+#include "simulator/planned_ranks.hpp"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "model/engine/buffers.hpp"
+#include "model/predict/varied_lengths.hpp"
+#include "simulator/engines/ddp_writer.hpp"
+#include "simulator/engines/deepspeed_writer.hpp"
+#include "simulator/engines/fsdp_writer.hpp"
+#include "simulator/simulation_memo.hpp"
+
+namespace zeroplan {
+namespace {
+
+// A pipeline's micro-batches that are played besides those it has alive.
+constexpr std::int64_t kSteadyMicroBatches = 3;
+
+RankProgram write_deepspeed(const Plan& plan,
+                            const StepWork& work,
+                            std::span<const ModelGraph> varied,
+                            int rank,
+                            bool stands_in) {
+  EngineConfig config = plan.engine;
+  config.rank = rank;
+  if (!plan.stages.empty()) {
+    // Between the first micro-batches and the last a pipeline's memory repeats itself.
+    const std::int64_t played = live_micro_batches(plan) + kSteadyMicroBatches;
+    config.gradient_accumulation_steps =
+        static_cast<int>(std::min<std::int64_t>(config.gradient_accumulation_steps, played));
+  }
+  DeepSpeedWriter writer(plan, work, varied, config);
+  if (stands_in) writer.represent_peers();
+  RankProgram program = writer.write();
+  program.rank = rank;
+  return program;
+}
+
+}  // namespace
+
+bool ranks_differ(const Plan& plan) {
+  return runs_deepspeed(plan.workload) && plan.stages.empty() &&
+         optimizer_wrapper(plan.engine) == OptimizerWrapper::zero12 &&
+         partition_ranks(plan.engine) > 1;
+}
+
+int heaviest_rank_of(const Plan& plan) {
+  return runs_deepspeed(plan.workload) ? heaviest_rank(plan.engine, plan.engine_parameters) : 0;
+}
+
+RankProgram write_rank_program(const Plan& plan, const StepWork& work, std::optional<int> rank) {
+  const std::vector<ModelGraph> varied = varied_graphs(plan, work.graph);
+  if (plan.workload.engine == TrainingEngine::fsdp) return FsdpWriter(plan, work, varied).write();
+  if (plan.workload.engine == TrainingEngine::ddp) return DdpWriter(plan, work, varied).write();
+  const int written = rank.value_or(heaviest_rank_of(plan));
+  return write_deepspeed(plan, work, varied, written, /*stands_in=*/false);
+}
+
+std::vector<PlannedRank> write_rank_programs(const Plan& plan,
+                                             const StepWork& work,
+                                             std::optional<int> shown) {
+  std::vector<PlannedRank> ranks;
+  if (!ranks_differ(plan)) {
+    ranks.push_back({false, write_rank_program(plan, work)});
+    return ranks;
+  }
+  const std::vector<ModelGraph> varied = varied_graphs(plan, work.graph);
+  std::vector<Fingerprint> prints;
+  const auto add = [&](int rank, bool stands_in) {
+    RankProgram program = write_deepspeed(plan, work, varied, rank, stands_in);
+    const Fingerprint print = fingerprint(program);
+    const auto same = std::find(prints.begin(), prints.end(), print) - prints.begin();
+    if (same == std::ssize(prints)) {
+      prints.push_back(print);
+      ranks.push_back({stands_in, std::move(program)});
+    }
+    if (!stands_in && rank == shown) ranks[static_cast<std::size_t>(same)].is_shown = true;
+  };
+  const int all = partition_ranks(plan.engine);
+  std::vector<int> distinct = distinct_ranks(plan.engine, plan.engine_parameters);
+  const auto also = [&](int rank) {
+    const auto at = std::lower_bound(distinct.begin(), distinct.end(), rank);
+    if (at == distinct.end() || *at != rank) distinct.insert(at, rank);
+  };
+  if (shown) also(*shown);
+  // A single remaining rank is simulated itself and needs no representative rank.
+  if (std::ssize(distinct) + 1 == all) {
+    for (int rank = 0; rank < all; ++rank) also(rank);
+  }
+  for (const int rank : distinct) add(rank, false);
+  if (std::ssize(distinct) < all) add(heaviest_rank_of(plan), true);
+  return ranks;
+}
+
+RankProgram write_representative(const Plan& plan, const StepWork& work) {
+  if (!ranks_differ(plan)) return write_rank_program(plan, work);
+  const std::vector<ModelGraph> varied = varied_graphs(plan, work.graph);
+  return write_deepspeed(plan, work, varied, heaviest_rank_of(plan), /*stands_in=*/true);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,506 @@
+// --from: files of other tools as scenarios.
+#include "cli/from/from_file.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include <unistd.h>
+
+#include "cli/from/launch.hpp"
+#include "cli/from/meaning.hpp"
+#include "cli/from/shell.hpp"
+#include "cli/from/yaml.hpp"
+#include "cli/from/yaml_scalar.hpp"
+#include "model/diagnostic.hpp"
+#include "tests/catch.hpp"
+
+using namespace zeroplan;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder of files that goes with the test.
+class Files {
+ public:
+  Files() : folder_(fs::temp_directory_path() / ("zeroplan_from_" + std::to_string(getpid()))) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  Files(const Files&) = delete;
+  Files& operator=(const Files&) = delete;
+  ~Files() { fs::remove_all(folder_); }
+  std::string add(const std::string& name, const std::string& text) {
+    const fs::path path = folder_ / name;
+    std::ofstream(path) << text;
+    return path.string();
+  }
+
+ private:
+  fs::path folder_;
+};
+
+std::string said(const from::Meaning& meaning, ScenarioKey key) {
+  const Said* found = meaning.scenario.find(key);
+  if (found == nullptr) return "";
+  return found->value.is_string() ? found->value.as_string() : found->value.dump();
+}
+
+InputError refused(const std::string& path) {
+  try {
+    from::read_from(path);
+  } catch (const InputError& error) {
+    return error;
+  }
+  FAIL("nothing was refused");
+  throw;
+}
+
+}  // namespace
+
+TEST_CASE("plain scalars are what PyYAML's safe_load makes of them") {
+  const std::map<std::string, Json> cases = {
+      {"1", Json(1)},         {"-7", Json(-7)},         {"1_000", Json(1000)},
+      {"0x10", Json(16)},     {"010", Json(8)},         {"0b11", Json(3)},
+      {"1.5", Json(1.5)},     {"1.0e-4", Json(1e-4)},   {".5", Json(0.5)},
+      {"1e-4", Json("1e-4")}, {"1.5e4", Json("1.5e4")}, {"yes", Json(true)},
+      {"Off", Json(false)},   {"y", Json("y")},         {"~", Json()},
+      {"", Json()},           {"null", Json()},         {"NULL", Json()},
+      {"nUll", Json("nUll")}, {"1.2.3", Json("1.2.3")}, {"2024-01-01", Json("2024-01-01")},
+      {"08", Json("08")},     {"-", Json("-")},         {"+5", Json(5)}};
+  for (const auto& [text, value] : cases) {
+    INFO(text);
+    CHECK(plain_scalar(text) == value);
+    CHECK(plain_scalar(text).type() == value.type());
+  }
+}
+
+TEST_CASE("a YAML document keeps lines, copies aliases and merges") {
+  if (!reads_yaml()) return;
+  const Json root = parse_yaml(
+      "# note\na: 1\nb: &x\n  - q_proj\n  - 'yes'\nc: *x\nd: {<<: {e: 1, f: 2}, f: 3}\n", "f");
+  CHECK(root.find("a")->line() == 2);
+  CHECK(root.find("b")->line() == 3);
+  CHECK(*root.find("b") == *root.find("c"));
+  CHECK(root.find("b")->items()[1] == Json("yes"));
+  CHECK(*root.find("d") == Json::object({{"e", 1}, {"f", 3}}));
+  CHECK(parse_yaml("", "f").is_null());
+  CHECK(parse_yaml("# nothing\n", "f").is_null());
+}
+
+TEST_CASE("YAML that is none, or too much, is refused with its place") {
+  if (!reads_yaml()) return;
+  for (const char* text : {"a: [1, 2", "a: *missing", "{{ x }}: 1", "a: b: c", "\t- a"}) {
+    INFO(text);
+    CHECK_THROWS_AS(parse_yaml(text, "f"), InputError);
+  }
+  std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 9; ++i) {
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
+    for (int j = 0; j < 10; ++j) bomb += (j == 0 ? "*a" : ", *a") + std::to_string(i - 1);
+    bomb += "]\n";
+  }
+  CHECK_THROWS_AS(parse_yaml(bomb, "f"), InputError);
+  CHECK_THROWS_AS(parse_yaml(std::string(200, '['), "f"), InputError);
+}
+
+TEST_CASE("LLaMA-Factory's YAML, with its own defaults") {
+  if (!reads_yaml()) return;
+  Files files;
+  const std::string path =
+      files.add("train.yaml",
+                "model_name_or_path: Qwen/Qwen2.5-7B\nstage: sft\ncutoff_len: 4096\n"
+                "lora_rank: 16\nper_device_train_batch_size: 2\nbf16: true\nflash_attn: fa2\n"
+                "learning_rate: 1.0e-4\nmine: 1\n");
+  const from::Meaning meaning = from::read_from(path);
+  CHECK(said(meaning, ScenarioKey::model) == "Qwen/Qwen2.5-7B");
+  CHECK(said(meaning, ScenarioKey::sequence_length) == "4096");
+  CHECK(said(meaning, ScenarioKey::micro_batch_size) == "2");
+  CHECK(said(meaning, ScenarioKey::precision) == "bf16");
+  CHECK(said(meaning, ScenarioKey::attention) == "flash");
+  CHECK(said(meaning, ScenarioKey::activation_checkpointing) == "full");
+  CHECK(said(meaning, ScenarioKey::checkpoint_reentrant) == "true");
+  const Said* method = meaning.scenario.find(ScenarioKey::method);
+  REQUIRE(method != nullptr);
+  CHECK(*method->value.find("lora")->find("rank") == Json(16));
+  CHECK(method->value.find("lora")->find("targets")->items().size() == 7);
+  REQUIRE(meaning.unknown.size() == 1);
+  CHECK(meaning.unknown[0].said == "mine: 1");
+  CHECK(meaning.unknown[0].line == 9);
+  CHECK(meaning.scenario.find(ScenarioKey::sequence_length)->origin.pointer ==
+        "line 3: cutoff_len");
+  const std::string text = from::describe(meaning);
+  CHECK(text.find("train.yaml:3: cutoff_len: 4096 -> --sequence-length 4096\n") !=
+        std::string::npos);
+  CHECK(text.find("assumed: use_reentrant_gc true") != std::string::npos);
+}
+
+TEST_CASE("how often a run saves, evaluates and logs: a strategy counts over its steps") {
+  Files files;
+  const auto read = [&](const std::string& lines) {
+    return from::read_from(files.add("train.yaml",
+                                     "base_model: qwen3-8b\nlearning_rate: 1e-5\n"
+                                     "micro_batch_size: 1\n" +
+                                         lines));
+  };
+  const auto some = read(
+      "save_steps: 200\neval_steps: 50\nlogging_steps: 10\n"
+      "dataloader_num_workers: 4\n");
+  CHECK(said(some, ScenarioKey::save_steps) == "200");
+  CHECK(said(some, ScenarioKey::eval_steps) == "no");  // eval_strategy: no is the default
+  CHECK(said(some, ScenarioKey::logging_steps) == "10");
+  CHECK(said(some, ScenarioKey::dataloader_num_workers) == "4");
+  const auto words = read(
+      "save_strategy: epoch\nsave_steps: 200\neval_strategy: steps\n"
+      "eval_steps: 0.1\nlogging_strategy: steps\n");
+  CHECK(said(words, ScenarioKey::save_steps) == "epoch");
+  CHECK(said(words, ScenarioKey::eval_steps) == "0.1");
+  CHECK(said(words, ScenarioKey::logging_steps) == "500");
+  CHECK(said(read("save_strategy: 'no'\n"), ScenarioKey::save_steps) == "no");
+  CHECK(said(read("save_strategy: no\n"), ScenarioKey::save_steps) == "no");  // YAML's false
+  CHECK(said(read(""), ScenarioKey::save_steps).empty());
+}
+
+TEST_CASE("axolotl's YAML: adapters in four bits under FSDP2") {
+  if (!reads_yaml()) return;
+  Files files;
+  const std::string path = files.add(
+      "a.yml",
+      "base_model: NousResearch/Llama-2-7b-hf\nadapter: qlora\nload_in_4bit: true\nlora_r: 32\n"
+      "lora_target_modules: [q_proj, v_proj]\nsequence_len: 2048\nmicro_batch_size: 2\n"
+      "optimizer: adamw_bnb_8bit\nbf16: auto\nsdp_attention: true\nfsdp: [full_shard, auto_wrap]\n"
+      "fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n");
+  const from::Meaning meaning = from::read_from(path);
+  CHECK(said(meaning, ScenarioKey::engine) == "fsdp");
+  CHECK(said(meaning, ScenarioKey::fsdp_version) == "2");
+  CHECK(said(meaning, ScenarioKey::attention) == "sdpa");
+  CHECK(said(meaning, ScenarioKey::optimizer) == "adamw8bit");
+  const Json& method = meaning.scenario.find(ScenarioKey::method)->value;
+  CHECK(method == Json::object({{"qlora",
+                                 Json::object({{"rank", 32},
+                                               {"targets", Json::array({"q_proj", "v_proj"})},
+                                               {"double_quant", true}})}}));
+  CHECK(said(meaning, ScenarioKey::ds_config).find("offload_param") != std::string::npos);
+}
+
+TEST_CASE("adapters' dropout and how bits are stored are read, under each tool's names") {
+  if (!reads_yaml()) return;
+  Files files;
+  const auto method = [&](const std::string& name, const std::string& text) {
+    const std::string path = files.add(name, text);
+    const from::Meaning meaning = from::read_from(path);
+    return meaning.scenario.find(ScenarioKey::method)->value.find("qlora")->dump();
+  };
+  CHECK(method("lf.yaml",
+               "model_name_or_path: m\nfinetuning_type: lora\nlora_dropout: 0.1\n"
+               "lora_target: q_proj\nquantization_bit: 4\nquantization_type: fp4\n"
+               "double_quantization: false\n") ==
+        R"({"rank":8,"dropout":0.1,"targets":["q_proj"],"quant":"fp4","double_quant":false})");
+  CHECK(method("ax.yaml",
+               "base_model: m\nadapter: qlora\nload_in_4bit: true\nlora_r: 4\n"
+               "bnb_config_kwargs:\n  bnb_4bit_quant_type: nf4\n"
+               "  bnb_4bit_use_double_quant: false\n") ==
+        R"({"rank":4,"quant":"nf4","double_quant":false})");
+  CHECK(method("trl.sh",
+               "trl sft --model_name_or_path m --use_peft --lora_r 4 --load_in_4bit "
+               "--bnb_4bit_quant_type nf4 --use_bnb_nested_quant --max_length 512\n") ==
+        R"({"rank":4,"quant":"nf4","double_quant":true})");
+}
+
+TEST_CASE("FSDP's words, sections and numbers become a stage, groups and what is offloaded") {
+  if (!reads_yaml()) return;
+  Files files;
+  const auto config = [&](const std::string& text) {
+    const from::Meaning meaning = from::read_from(files.add("a.yaml", text));
+    CHECK(said(meaning, ScenarioKey::engine) == "fsdp");
+    return said(meaning, ScenarioKey::ds_config);
+  };
+  const std::string trainer = "output_dir: o\nper_device_train_batch_size: 1\n";
+  CHECK(config(trainer + "fsdp: full_shard auto_wrap\n").empty());
+  CHECK(config(trainer + "fsdp: shard_grad_op auto_wrap\n") ==
+        R"({"zero_optimization":{"stage":2}})");
+  CHECK(config(trainer + "fsdp: true\nfsdp_config: {version: 2, reshard_after_forward: false}\n") ==
+        R"({"zero_optimization":{"stage":2}})");
+  CHECK(config(trainer + "fsdp: full_shard offload auto_wrap\n") ==
+        R"({"zero_optimization":{"stage":3,"offload_param":{"device":"cpu"}}})");
+  const std::string accelerate =
+      "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_machines: 2\n"
+      "num_processes: 8\nfsdp_config:\n  fsdp_sharding_strategy: ";
+  CHECK(config(accelerate + "3\n") == R"({"zero_optimization":{"stage":0}})");
+  CHECK(config(accelerate + "HYBRID_SHARD\n") ==
+        R"({"zero_optimization":{"stage":3,"mics_shard_size":4}})");
+}
+
+TEST_CASE("a Trainer that starts neither DeepSpeed nor FSDP trains by DDP") {
+  if (!reads_yaml()) return;
+  Files files;
+  const auto engine = [&](const std::string& text) {
+    from::Meaning meaning = from::read_from(files.add("a.yaml", text));
+    from::assume_engine(meaning);
+    return said(meaning, ScenarioKey::engine);
+  };
+  CHECK(engine("model_name_or_path: m\nfinetuning_type: full\n") == "ddp");
+  CHECK(engine("model_name_or_path: m\nfinetuning_type: full\nfsdp: full_shard\n") == "fsdp");
+  CHECK(engine("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n"
+               "num_processes: 4\n") == "ddp");
+  CHECK(engine("compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n"
+               "deepspeed_config: {zero_stage: 2}\n") == "deepspeed");
+}
+
+TEST_CASE("accelerate's section becomes the ds_config that its plugin makes") {
+  if (!reads_yaml()) return;
+  Files files;
+  const std::string path =
+      files.add("accelerate.yaml",
+                "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n"
+                "deepspeed_config:\n  zero_stage: 3\n  offload_optimizer_device: cpu\n"
+                "  offload_param_device: none\n  gradient_accumulation_steps: 4\n"
+                "mixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\n");
+  const from::Meaning meaning = from::read_from(path);
+  const Json& config = meaning.scenario.find(ScenarioKey::ds_config)->value;
+  CHECK(*config.find("zero_optimization")->find("stage") == Json(3));
+  CHECK(*config.find("zero_optimization")->find("offload_optimizer")->find("device") ==
+        Json("cpu"));
+  CHECK(config.find("zero_optimization")->find("offload_param") == nullptr);
+  CHECK(said(meaning, ScenarioKey::gradient_accumulation_steps) == "4");
+  CHECK(said(meaning, ScenarioKey::precision) == "bf16");
+  CHECK(from::cluster_of(meaning.processes) == "2x8");
+}
+
+TEST_CASE("a job script: Slurm's lines, the script's variables, continued lines") {
+  Files files;
+  const std::string path = files.add(
+      "job.sbatch",
+      "#!/bin/bash\n#SBATCH --nodes=2   # two\n#SBATCH --gres=gpu:a100:8\n"
+      "MODEL=org/name\nB=${B:-4}\npython prepare.py --model_name_or_path other\n"
+      "srun -n 2 torchrun --nnodes $SLURM_NNODES --nproc-per-node=$SLURM_GPUS_ON_NODE \\\n"
+      "  --rdzv_endpoint \"$(hostname):29500\" train.py --model_name_or_path \"$MODEL\" \\\n"
+      "  --per_device_train_batch_size $B --bf16 --gradient_checkpointing True \\\n"
+      "  --output_dir \"out/$RUN\" --max_length 2048 --deepspeed ds.json\n");
+  const std::vector<from::Part> parts = from::read_launches(read_text_file(path), path);
+  REQUIRE(parts.size() == 2);  // prepare.py has a model, too
+  const from::Part& part = parts[1];
+  CHECK(part.processes.nodes == 2);
+  CHECK(part.processes.per_node == 8);
+  CHECK(part.processes.gpu == "a100");
+  std::map<std::string, std::string> values;
+  for (const from::Setting& setting : part.settings)
+    values[setting.name] = from::text_of(setting.value);
+  CHECK(values["model_name_or_path"] == "org/name");
+  CHECK(values["per_device_train_batch_size"] == "4");
+  CHECK(values["bf16"] == "true");
+  CHECK(values["max_length"] == "2048");
+  CHECK(values["deepspeed"] == "ds.json");
+  CHECK(part.unread.size() == 1);  // output_dir
+}
+
+TEST_CASE("launchers and what they count") {
+  struct Case {
+    const char* line;
+    const char* cluster;
+    const char* micro_batch;
+  };
+  const std::vector<Case> cases = {
+      {"deepspeed --num_gpus 4 t.py --per_device_train_batch_size 2", "1x4", "2"},
+      {"deepspeed --include localhost:0,1,2 t.py --per_device_train_batch_size=3", "1x3", "3"},
+      {"CUDA_VISIBLE_DEVICES=0,1 python t.py --per-device-train-batch-size 5", "1x2", "5"},
+      {"python -m torch.distributed.run --standalone --nproc_per_node 8 t.py "
+       "--per_device_train_batch_size 1",
+       "1x8",
+       "1"},
+      {"accelerate launch --multi_gpu --num_processes 16 --num_machines 2 t.py "
+       "--per_device_train_batch_size 1",
+       "2x8",
+       "1"},
+      {"nohup torchrun --nproc_per_node=2 -m pkg.train --per_device_train_batch_size 7 > log 2>&1 "
+       "&",
+       "1x2",
+       "7"},
+      {"trl sft --per_device_train_batch_size 6 --model_name_or_path a/b", "", "6"}};
+  Files files;
+  for (const Case& one : cases) {
+    INFO(one.line);
+    const from::Meaning meaning = from::read_from(files.add("line.sh", one.line));
+    CHECK(from::cluster_of(meaning.processes) == one.cluster);
+    CHECK(said(meaning, ScenarioKey::micro_batch_size) == one.micro_batch);
+  }
+}
+
+TEST_CASE("the command line counts over the file that it names") {
+  if (!reads_yaml()) return;
+  Files files;
+  files.add("acc.yaml",
+            "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nnum_machines: 1\n");
+  const std::string path = files.add(
+      "run.sh",
+      "accelerate launch --config_file acc.yaml --num_processes 4 t.py --fp16 --max_length 512\n");
+  const from::Meaning meaning = from::read_from(path);
+  CHECK(said(meaning, ScenarioKey::precision) == "fp16");
+  CHECK(said(meaning, ScenarioKey::engine) == "fsdp");
+  CHECK(from::cluster_of(meaning.processes) == "1x4");
+}
+
+TEST_CASE("a value that is left to a variable is asked of the flags") {
+  if (!reads_yaml()) return;
+  Files files;
+  const std::string path = files.add("a.yaml",
+                                     "model_name_or_path: ${MODELS}/b\nfinetuning_type: full\n"
+                                     "per_device_train_batch_size: ${BATCH:-2}\nbf16: true\n");
+  const InputError error = refused(path);
+  CHECK(error.diagnostics().front().got == "\"${BATCH:-2}\"");
+  CHECK(error.diagnostics().front().hint ==
+        "a variable that is not set here: say --micro-batch-size");
+  const from::Meaning meaning = from::read_from(path, {{ScenarioKey::micro_batch_size, "4"}});
+  CHECK(said(meaning, ScenarioKey::micro_batch_size) == "4");
+  for (const from::ReadLine& line : meaning.read) {
+    if (line.line == 3) CHECK(line.taken == "--micro-batch-size 4");
+  }
+}
+
+TEST_CASE("a script with the line ends of Windows reads as any other") {
+  Files files;
+  const std::string unix_lines =
+      "export OMP_NUM_THREADS=8\ntorchrun --nproc_per_node 8 train.py \\\n"
+      "  --model_name_or_path a/b --bf16 True \\\n  --max_seq_length 4096\n";
+  std::string windows_lines;
+  for (const char c : unix_lines) windows_lines += c == '\n' ? "\r\n" : std::string(1, c);
+  const from::Meaning expected = from::read_from(files.add("unix.sh", unix_lines));
+  const from::Meaning meaning = from::read_from(files.add("windows.sh", windows_lines));
+  for (const ScenarioKey key : {ScenarioKey::model,
+                                ScenarioKey::sequence_length,
+                                ScenarioKey::precision,
+                                ScenarioKey::omp_num_threads}) {
+    CHECK_FALSE(said(expected, key).empty());
+    CHECK(said(meaning, key) == said(expected, key));
+  }
+}
+
+TEST_CASE("a loop of DeepSpeed's own keeps the batch of its ds_config") {
+  Files files;
+  const from::Meaning meaning = from::read_from(files.add(
+      "run.sh", "deepspeed train.py --deepspeed --deepspeed_config ds.json --max_seq_len 1024\n"));
+  CHECK(said(meaning, ScenarioKey::frontend) == "native");
+  CHECK(said(meaning, ScenarioKey::ds_config) == "ds.json");
+  CHECK(said(meaning, ScenarioKey::micro_batch_size).empty());
+}
+
+TEST_CASE("what is not planned is refused at its line") {
+  Files files;
+  struct Case {
+    const char* text;
+    const char* pointer;
+  };
+  const std::vector<Case> cases = {
+      {R"({"model_name_or_path": "a/b", "use_unsloth": true})", "use_unsloth"},
+      {R"({"model_name_or_path": "a/b", "template": "x", "stage": "rm"})", "stage"},
+      {R"({"model_name_or_path": "a/b", "template": "x", "finetuning_type": "freeze"})",
+       "finetuning_type"},
+      {R"({"model_name_or_path": "a/b", "template": "x", "quantization_bit": 8})",
+       "quantization_bit"},
+      {R"({"output_dir": "o", "per_device_train_batch_size": "many"})",
+       "per_device_train_batch_size"},
+      {R"({"output_dir": "o", "optim": "paged_adamw_8bit"})", "optim"}};
+  for (const Case& one : cases) {
+    INFO(one.text);
+    const InputError error = refused(files.add("a.json", one.text));
+    CHECK(error.diagnostics()[0].pointer == std::string("line 1: ") + one.pointer);
+  }
+  CHECK_THROWS_AS(from::read_from(files.add("run.sh", "trl rloo --model_name_or_path a/b\n")),
+                  InputError);
+}
+
+TEST_CASE("files of another kind are refused with the option that takes them") {
+  Files files;
+  CHECK(refused(files.add("ds.json", R"({"zero_optimization": {}})"))
+            .diagnostics()[0]
+            .hint.find("--ds-config") != std::string::npos);
+  CHECK(refused(files.add("s.json", R"({"workload": {}, "model": "7B"})"))
+            .diagnostics()[0]
+            .hint.find("--scenario") != std::string::npos);
+  CHECK(
+      refused(files.add("c.json", R"({"hidden_size": 1})")).diagnostics()[0].hint.find("--model") !=
+      std::string::npos);
+  CHECK_THROWS_AS(from::read_from(files.add("empty.yaml", "")), InputError);
+  CHECK_THROWS_AS(from::read_from(files.add("x.sh", "echo hello\n")), InputError);
+}
+
+TEST_CASE("a command that is put together in variables") {
+  const from::Script script = from::read_script(
+      "L=\"accelerate launch \\\n  --num_processes 8\"\nARGS=\"--a 'b c'\"\nCMD=\"$L train.py "
+      "$ARGS\"\nsrun $CMD");
+  const std::vector<from::Word>& words = script.commands.back().words;
+  REQUIRE(words.size() == 9);
+  CHECK(words[1].text == "accelerate");
+  CHECK(words[4].text == "8");
+  CHECK(words[6].text == "--a");
+}
+
+TEST_CASE("LLaMA-Factory's stages of preferences are trainers with its own loss") {
+  Files files;
+  const auto read = [&](const std::string& more) {
+    return from::read_from(files.add("a.json",
+                                     R"({"model_name_or_path": "a/b", "finetuning_type": "full",
+                                         "cutoff_len": 512, "template": "qwen", )" +
+                                         more + "}"));
+  };
+  CHECK(said(read(R"("stage": "dpo", "pref_beta": 0.2)"), ScenarioKey::trainer) ==
+        R"({"dpo":{"code":"llama-factory","beta":0.2}})");
+  CHECK(said(read(R"("stage": "kto")"), ScenarioKey::trainer) ==
+        R"({"kto":{"code":"llama-factory"}})");
+  CHECK(said(read(R"("stage": "dpo", "pref_loss": "simpo")"), ScenarioKey::trainer) ==
+        R"({"dpo":{"code":"llama-factory","precompute_reference":true}})");
+  CHECK(read(R"("stage": "sft")").scenario.find(ScenarioKey::trainer) == nullptr);
+  CHECK_THROWS_AS(read(R"("stage": "ppo")"), InputError);
+  CHECK_THROWS_AS(read(R"("stage": "dpo", "ref_model": "c/d")"), InputError);
+}
+
+TEST_CASE("what LLaMA-Factory is told behind its file counts over it") {
+  if (!reads_yaml()) return;
+  Files files;
+  files.add("a.yaml", "model_name_or_path: a/b\nfinetuning_type: full\ncutoff_len: 1024\n");
+  const from::Meaning meaning = from::read_from(files.add(
+      "run.sh",
+      "FORCE_TORCHRUN=1 NPROC_PER_NODE=8 llamafactory-cli train a.yaml cutoff_len=512\n"));
+  CHECK(said(meaning, ScenarioKey::sequence_length) == "512");
+  CHECK(said(meaning, ScenarioKey::model) == "a/b");
+  CHECK(said(meaning, ScenarioKey::method) == "full");
+  CHECK(from::cluster_of(meaning.processes) == "1x8");
+}
+
+TEST_CASE("words of a shell") {
+  const from::Script script = from::read_script(
+      "A=1 B='x y'\nexport C=\"$B z\"\nrun $A \"$C\" a\\ b 'it''s' \"q\\\"q\" # no\nD=$(date)\nrun "
+      "${D} ${E:-e} `w`; next");
+  REQUIRE(script.commands.size() == 6);
+  const std::vector<from::Word>& words = script.commands[2].words;
+  REQUIRE(words.size() == 6);
+  CHECK(words[1].text == "1");
+  CHECK(words[2].text == "x y z");
+  CHECK(words[3].text == "a b");
+  CHECK(words[4].text == "its");
+  CHECK(words[5].text == "q\"q");
+  CHECK(words[5].line == 3);
+  const std::vector<from::Word>& open = script.commands[4].words;
+  CHECK_FALSE(open[1].whole);
+  CHECK(open[2].text == "e");
+  CHECK(open[2].whole);
+  CHECK_FALSE(open[3].whole);
+}
+
+TEST_CASE("a script's launcher says how many threads each process has") {
+  const auto threads = [](const std::string& text) {
+    Files files;
+    return said(from::read_from(files.add("run.sh", text)), ScenarioKey::omp_num_threads);
+  };
+  const std::string train = " train.py --per_device_train_batch_size 1 --model_name_or_path m\n";
+  CHECK(threads("torchrun --nproc_per_node 8" + train) == "1");
+  CHECK(threads("torchrun --nproc_per_node 1" + train).empty());
+  CHECK(threads("accelerate launch --num_processes 8" + train) == "1");
+  CHECK(threads("accelerate launch --num_processes 1" + train).empty());
+  CHECK(threads("accelerate launch" + train).empty());
+  CHECK(threads("deepspeed --num_gpus 8" + train).empty());
+  CHECK(threads("export OMP_NUM_THREADS=12\ntorchrun --nproc_per_node 8" + train) == "12");
+  CHECK(threads("OMP_NUM_THREADS=4 deepspeed --num_gpus 8" + train) == "4");
+  CHECK(threads("N=3\nexport OMP_NUM_THREADS=$N\ndeepspeed --num_gpus 8" + train) == "3");
+}

@@ -1,0 +1,259 @@
+#include <algorithm>
+#include <memory>
+
+#include "model/diagnostic.hpp"
+#include "model/plan/plan.hpp"
+#include "model/plan/scenario_reader.hpp"
+#include "model/predict/predict.hpp"
+#include "tests/catch.hpp"
+
+using namespace zeroplan;
+
+namespace {
+
+Scenario scenario(const std::string& text) {
+  return parse_scenario(parse_json(text, "s.json").root, "s.json");
+}
+
+// A scenario of llama-2-7b on eight A100 with these workload and ds_config texts.
+Scenario seven_b(const std::string& workload, const std::string& ds_config = "") {
+  std::string text = R"({"model":"llama-2-7b","cluster":"8xA100-80G-SXM","workload":)" + workload;
+  if (!ds_config.empty()) text += ",\"ds_config\":" + ds_config;
+  return scenario(text + "}");
+}
+
+std::string error_of(const Scenario& said) {
+  try {
+    resolve(said);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::vector<std::string>& lines, const std::string& part) {
+  for (const std::string& line : lines) {
+    if (line.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a ds_config that is ours states 16 bits to a native loop, a user's silent one means fp32") {
+  const auto precision_on = [](const char* cluster, bool users) {
+    Json document = Json::object({{"model", "llama-2-7b"}, {"cluster", cluster}});
+    document["workload"] = Json::object({{"frontend", "native"}});
+    if (users) {
+      document["ds_config"] = Json::object({{"zero_optimization", Json::object({{"stage", 2}})}});
+    }
+    const Scenario scenario = parse_scenario(document, "s.json");
+    Prepared parts = prepare(scenario);
+    if (!users) {
+      DsConfig ours;
+      ours.set(Knob::zero_stage, std::int64_t{2});
+      parts.ds_config = std::make_shared<const DsConfig>(ours);
+    }
+    const Plan plan = resolve(scenario, parts);
+    const bool bf16 = written_ds_config(plan).boolean(Knob::bf16_enabled).value_or(false);
+    const bool fp16 = written_ds_config(plan).boolean(Knob::fp16_enabled).value_or(false);
+    CHECK(bf16 == (plan.workload.precision == Precision::bf16));
+    CHECK(fp16 == (plan.workload.precision == Precision::fp16));
+    return plan.workload.precision;
+  };
+  CHECK(precision_on("4xA100-80G", false) == Precision::bf16);
+  CHECK(precision_on("4xV100-32G", false) == Precision::fp16);
+  CHECK(precision_on("4xA100-80G", true) == Precision::fp32);
+}
+
+TEST_CASE("every default that is used is listed") {
+  const Plan plan = resolve(seven_b("{}"));
+  CHECK(plan.workload.sequence_length == 2048);
+  CHECK(plan.workload.micro_batch_size == 1);
+  CHECK(plan.workload.gradient_accumulation_steps == 1);
+  CHECK(plan.workload.precision == Precision::bf16);
+  CHECK(plan.workload.frontend == Frontend::hf_trainer);
+  CHECK(plan.engine.stage == 3);
+  for (const char* part : {"sequence length 2048",
+                           "micro-batch 1",
+                           "accumulation",
+                           "full fine-tuning",
+                           "attention sdpa",
+                           "checkpointing",
+                           "precision bf16",
+                           "stage 3",
+                           "software"}) {
+    INFO(part);
+    CHECK(contains(plan.assumptions, part));
+  }
+}
+
+TEST_CASE("the sequence default is the model's longest where that is below 2048") {
+  const Plan plan = resolve(scenario(R"({"model":"gpt2","cluster":"1xA100-80G-SXM"})"));
+  CHECK(plan.workload.sequence_length == 1024);
+}
+
+TEST_CASE("a card without bf16 trains in fp16") {
+  const Plan plan = resolve(scenario(R"({"model":"gpt2","cluster":"4xV100-16G-SXM2"})"));
+  CHECK(plan.workload.precision == Precision::fp16);
+  CHECK(plan.engine.model_dtype == DType::fp16);
+}
+
+TEST_CASE("a native ds_config without fp16 and bf16 means fp32") {
+  const Plan plan =
+      resolve(seven_b(R"({"frontend":"native"})", R"({"zero_optimization":{"stage":2}})"));
+  CHECK(plan.workload.precision == Precision::fp32);
+  CHECK(plan.engine.model_dtype == DType::fp32);
+}
+
+TEST_CASE("a native ds_config that only switches bf16 off means fp32") {
+  const Plan plan = resolve(seven_b(R"({"frontend":"native"})", R"({"bf16":{"enabled":false}})"));
+  CHECK(plan.workload.precision == Precision::fp32);
+}
+
+TEST_CASE("the optimizer of the file counts, and a different one said is a warning") {
+  const Plan plan = resolve(seven_b(R"({"optimizer":"sgd"})", R"({"optimizer":{"type":"AdamW"}})"));
+  CHECK(plan.workload.optimizer == OptimizerName::adamw);
+  CHECK(contains(plan.warnings, "/optimizer/type AdamW"));
+}
+
+TEST_CASE("keys that change the run and are not modelled are reported") {
+  const Plan plan = resolve(seven_b("{}", R"({"zero_optimization":{"stage":3,"offload_optimizer":
+      {"device":"cpu","super_offload":true}},"tensor_parallel":{"autotp_size":2}})"));
+  CHECK(contains(plan.warnings, "/zero_optimization/offload_optimizer/super_offload"));
+}
+
+TEST_CASE("a schedule that the embedded runtime does not follow is a warning") {
+  const std::string config =
+      R"({"scheduler":{"type":"WarmupLR","params":{"warmup_num_steps":10}}})";
+  const Plan embedded = resolve(seven_b(R"({"engine":"embedded"})", config));
+  CHECK(contains(embedded.warnings, "/scheduler/type: the embedded runtime keeps"));
+  CHECK_FALSE(contains(resolve(seven_b("{}", config)).warnings, "the embedded runtime keeps"));
+}
+
+TEST_CASE("auto follows the Trainer's rules") {
+  const Plan plan =
+      resolve(seven_b(R"({"micro_batch_size":2,"gradient_accumulation_steps":4})",
+                      R"({"train_batch_size":"auto","train_micro_batch_size_per_gpu":"auto",
+      "gradient_accumulation_steps":"auto","gradient_clipping":"auto","bf16":{"enabled":"auto"},
+      "fp16":{"enabled":"auto"},"zero_optimization":{"stage":3,"reduce_bucket_size":"auto",
+      "stage3_prefetch_bucket_size":"auto","stage3_param_persistence_threshold":"auto"}})"));
+  CHECK(plan.ds_config.integer(Knob::train_batch_size) == 64);
+  CHECK(plan.engine.reduce_bucket == Elements::of(4096 * 4096));
+  CHECK(plan.engine.stage3.prefetch_bucket == Elements::of(15099494));
+  CHECK(plan.engine.stage3.parameter_persistence_threshold == Elements::of(40960));
+  CHECK(plan.ds_config.boolean(Knob::bf16_enabled) == true);
+  CHECK(plan.ds_config.boolean(Knob::fp16_enabled) == false);
+}
+
+TEST_CASE("two explicit values that disagree are an error with the Trainer, a warning without") {
+  const std::string config = R"({"train_micro_batch_size_per_gpu":2,"bf16":{"enabled":true}})";
+  const std::string error = error_of(seven_b(R"({"micro_batch_size":4})", config));
+  CHECK(error.find("/train_micro_batch_size_per_gpu") != std::string::npos);
+  const Plan plan = resolve(seven_b(R"({"micro_batch_size":4,"frontend":"native"})", config));
+  CHECK(plan.workload.micro_batch_size == 2);
+  CHECK(contains(plan.warnings, "ds_config.json counts"));
+}
+
+TEST_CASE("missing batch sizes follow from the others as in DeepSpeed") {
+  const std::string workload = R"({"frontend":"native"})";
+  CHECK(resolve(seven_b(workload, R"({"train_batch_size":64,"train_micro_batch_size_per_gpu":2})"))
+            .workload.gradient_accumulation_steps == 4);
+  CHECK(resolve(seven_b(workload, R"({"train_batch_size":64,"gradient_accumulation_steps":8})"))
+            .workload.micro_batch_size == 1);
+  CHECK(resolve(seven_b(workload, R"({"train_batch_size":64})")).workload.micro_batch_size == 8);
+  CHECK(error_of(seven_b(workload, R"({"train_batch_size":63})")).find("/train_batch_size") !=
+        std::string::npos);
+}
+
+TEST_CASE("resolving the resolved document changes nothing") {
+  for (
+      const char* text :
+      {R"({"model":"llama-2-7b","cluster":"8xA100-80G"})",
+       R"({"model":"10B","cluster":"2x4xA800-80G","workload":{"activation_checkpointing":"full"}})",
+       R"({"id":"x","model":"gpt2","cluster":"4xV100-16G","workload":{"frontend":"native"},
+                               "ds_config":{"zero_optimization":{"stage":2},"fp16":{"enabled":true}}})"}) {
+    const Scenario first = scenario(text);
+    const Json document = scenario_document(resolve(first), first);
+    const Scenario second = parse_scenario(document, "resolved.json");
+    const Json again = scenario_document(resolve(second), second);
+    CHECK(again.dump(1) == document.dump(1));
+  }
+}
+
+TEST_CASE("what is not modelled is said, not guessed") {
+  CHECK(error_of(seven_b(R"({"tensor_parallel":2})")).find("not modelled") != std::string::npos);
+  CHECK(error_of(seven_b(R"({"engine":"megatron"})")).find("not modelled") != std::string::npos);
+}
+
+TEST_CASE("LoRA freezes the model and trains the adapters") {
+  const Plan plan =
+      resolve(seven_b(R"({"method":{"lora":{"rank":16,"targets":["q_proj","v_proj"]}}})"));
+  const ParameterCounts counts = count_parameters(*plan.model);
+  CHECK(counts.trainable == Elements::of(32LL * 2 * 16 * (4096 + 4096)));
+  CHECK(counts.total == Elements::of(6738415616LL) + counts.trainable);
+  CHECK(contains(resolve(seven_b(R"({"method":"lora"})")).assumptions, "LoRA rank 8"));
+  CHECK(error_of(seven_b(R"({"method":{"lora":{"rang":8}}})")).find("rank") != std::string::npos);
+}
+
+TEST_CASE("what is found wrong later names where it was said") {
+  const Plan plan = resolve(seven_b(R"({"attention":"sdpa"})"));
+  const InputError model = with_origins(InputError({"", "/model", "x", "y", ""}), plan);
+  CHECK(std::string(model.what()).find("error: s.json: /model: ") == 0);
+  const InputError flag = with_origins(InputError({"", "/software/torch", "x", "y", ""}), plan);
+  CHECK(std::string(flag.what()).find("error: command line: --torch: ") == 0);
+  const std::string none = error_of(seven_b(R"({"method":{"lora":{"targets":["nothing"]}}})"));
+  CHECK(none.find("error: s.json: /workload/method/lora/targets: ") == 0);
+}
+
+TEST_CASE("a gradient that a fused loss makes in forward is never counted below nothing") {
+  const StepResult result = predict(resolve(scenario(
+      R"({"model":"qwen3-0.6b","cluster":"H100","workload":{"sequence_length":1,"frontend":"native",
+          "fused_loss":true},"ds_config":{"train_micro_batch_size_per_gpu":1,
+          "bf16":{"enabled":true},"optimizer":{"type":"AdamW"},"zero_optimization":{"stage":1,
+          "offload_optimizer":{"device":"cpu"}}}})")));
+  for (const Bytes bytes : result.gpu.breakdown_at_peak) CHECK(bytes >= 0_B);
+}
+
+TEST_CASE("below stage 3 offload_param does nothing, and that is said") {
+  const std::string with = R"({"zero_optimization":{"stage":2,"offload_param":{"device":"cpu"}}})";
+  const Plan plan = resolve(seven_b("{}", with));
+  CHECK(plan.engine.offload_parameter.device == OffloadDevice::none);
+  const bool said = std::any_of(plan.warnings.begin(), plan.warnings.end(), [](const auto& text) {
+    return text.find("offload_param does nothing at stage 2") != std::string::npos;
+  });
+  CHECK(said);
+  CHECK(predict(plan).gpu.peak_total ==
+        predict(resolve(seven_b("{}", R"({"zero_optimization":{"stage":2}})"))).gpu.peak_total);
+}
+
+TEST_CASE("the pool behind weights on NVMe is judged over all micro-steps of a step") {
+  const auto run = [](int accumulation, int buffers) {
+    return predict(resolve(scenario(
+        R"({"model":"bloom-1b1","cluster":"2xA100-80G","workload":{"micro_batch_size":1,
+            "gradient_accumulation_steps":)" +
+        std::to_string(accumulation) +
+        R"(},"ds_config":{"bf16":{"enabled":true},"zero_optimization":{"stage":3,
+            "stage3_max_reuse_distance":0,"stage3_param_persistence_threshold":3000000,
+            "stage3_prefetch_bucket_size":50000000,"offload_optimizer":{"device":"cpu"},
+            "offload_param":{"device":"nvme","nvme_path":"/n","buffer_size":300000000,
+            "max_in_cpu":0,"buffer_count":)" +
+        std::to_string(buffers) + "}}}}")));
+  };
+  // With accumulation the first complete trace comes before persistent weights are resident.
+  CHECK(run(1, 25).fits);
+  const StepResult short_of = run(3, 25);
+  CHECK_FALSE(short_of.fits);
+  REQUIRE(short_of.limits.size() == 1);
+  CHECK(short_of.limits[0].pool == Limit::Pool::few);
+  // What is advised was tried: more buffers are read into ahead, and do not do here.
+  CHECK_FALSE(run(3, 43).fits);
+  CHECK(short_of.limits[0].cheapest_change.find("buffer count") == std::string::npos);
+}
+
+TEST_CASE("a learned position table bounds the sequence") {
+  const std::string error = error_of(
+      scenario(R"({"model":"gpt2","cluster":"8xA100-80G","workload":{"sequence_length":4096}})"));
+  CHECK(error.find("1024") != std::string::npos);
+}

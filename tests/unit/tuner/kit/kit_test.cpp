@@ -1,0 +1,331 @@
+// tuner/kit: what is written for a plan.
+#include "tuner/kit/kit.hpp"
+
+#include <algorithm>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/language/translation.hpp"
+#include "model/diagnostic.hpp"
+#include "model/families/hf_config.hpp"
+#include "model/plan/plan.hpp"
+#include "model/plan/scenario_reader.hpp"
+#include "simulator/simulate.hpp"
+#include "tests/catch.hpp"
+#include "tuner/kit/kit_template.hpp"
+#include "tuner/kit/kit_values.hpp"
+#include "tuner/kit/quoting.hpp"
+
+using namespace zeroplan;
+
+namespace {
+
+struct Planned {
+  Plan plan;
+  std::vector<KitFile> files;
+
+  std::string text(std::string_view path) const {
+    const auto found = std::find_if(
+        files.begin(), files.end(), [&](const KitFile& file) { return file.path == path; });
+    return found == files.end() ? "" : found->text;
+  }
+};
+
+Planned planned(const char* document) {
+  const Scenario scenario = parse_scenario(parse_json(document, "test").root, "test");
+  Planned result;
+  result.plan = resolve(scenario);
+  result.files =
+      make_kit(result.plan, scenario_document(result.plan, scenario), simulate(result.plan, {}));
+  return result;
+}
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a kit for several hosts reaches them, one for a single host needs no names") {
+  const Planned two = planned(R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G"})");
+  CHECK(two.text("hostfile") == "node-1 slots=4\nnode-2 slots=4\n");
+  CHECK(has(two.text("run.sh"), "deepspeed --hostfile=hostfile "));
+  CHECK(has(two.text("run.sh"), "--nnodes=2 "));
+  CHECK(has(two.text("accelerate.yaml"), "num_processes: 8\n"));
+  CHECK(has(two.text(".deepspeed_env"), "NCCL_SOCKET_IFNAME="));
+  for (const std::string_view file : {"PLAN.md", "llamafactory.yaml"}) {
+    // A comment's line goes on in the next one.
+    const std::string text = std::regex_replace(two.text(file), std::regex(R"(\\\n#   )"), "");
+    CHECK(has(text,
+              "FORCE_TORCHRUN=1 NNODES=2 NODE_RANK=0 MASTER_ADDR=node-1 MASTER_PORT=29500 "
+              "llamafactory-cli"));
+  }
+  const Planned one = planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G"})");
+  CHECK(has(one.text("run.sh"), "deepspeed --num_gpus=4 "));
+  CHECK(has(one.text("run.sh"), "--standalone"));
+  CHECK_FALSE(has(one.text(".deepspeed_env"), "NCCL_SOCKET_IFNAME"));
+  CHECK(has(one.text("PLAN.md"), "FORCE_TORCHRUN=1 llamafactory-cli"));
+}
+
+TEST_CASE("GeForce cards get the variables without which NCCL hangs on them") {
+  const Planned kit = planned(R"({"model":"llama-3.2-1b","cluster":"4xRTX4090"})");
+  CHECK(has(kit.text(".deepspeed_env"), "NCCL_P2P_DISABLE=1\n"));
+  CHECK(has(kit.text(".deepspeed_env"), "NCCL_IB_DISABLE=1\n"));
+}
+
+TEST_CASE("the launcher starts the script that the model and the frontend need") {
+  CHECK(has(planned(R"({"model":"bert-base-uncased","cluster":"1xA100-80G"})").text("run.sh"),
+            "train_bert.py"));
+  CHECK(has(planned(R"({"model":"llama-3.2-1b","cluster":"1xA100-80G",
+                        "workload":{"frontend":"native"}})")
+                .text("run.sh"),
+            "train_native.py"));
+}
+
+TEST_CASE("TRL's trainers have a script that makes the models which the plan counts") {
+  const Planned dpo = planned(R"({"model":"llama-3.2-1b","cluster":"2xA100-80G","workload":
+      {"trainer":{"dpo":{"prompt_length":256}}},"software":{"trl":"1.16.0"}})");
+  CHECK(has(dpo.text("run.sh"), "script=${SCRIPT:-train_trl.py}"));
+  CHECK(has(dpo.text("train_trl.py"), "DPOTrainer"));
+  CHECK(has(dpo.text("accelerate.yaml"), "train_trl.py"));
+  CHECK(has(dpo.text("requirements.txt"), "trl==1.16.0"));
+  CHECK(has(dpo.text("trl.yaml"), "max_length: "));
+  CHECK(has(dpo.text("PLAN.md"), "trl dpo --config trl.yaml"));
+  CHECK(dpo.text("train.py").empty());
+  CHECK(dpo.text("llamafactory.yaml").empty());
+  const Planned grpo = planned(R"({"model":"llama-3.2-1b","cluster":"2xA100-80G","workload":
+      {"engine":"ddp","micro_batch_size":8,"trainer":"grpo"}})");
+  CHECK(has(grpo.text("run.sh"), "accelerate.yaml train_trl.py"));
+  // A reference elsewhere than TRL puts it, and other models, need a program of one's own.
+  for (const char* models : {R"([{"role":"reference","placement":"sharded"}])",
+                             R"([{"role":"teacher","model":"llama-3-8b"}])"}) {
+    const std::string document =
+        std::string(R"({"model":"llama-3.2-1b","cluster":"2xA100-80G","workload":
+        {"trainer":"dpo","models":)") +
+        models + R"(},"ds_config":{"zero_optimization":{"stage":2}}})";
+    const Planned other = planned(document.c_str());
+    CHECK(other.text("run.sh").empty());
+    CHECK(has(other.text("PLAN.md"), "which is TRL's"));
+  }
+}
+
+TEST_CASE("the model's config stands in the kit, also for a bare size") {
+  const Planned kit = planned(R"({"model":"1.3B","cluster":"8xA100-80G"})");
+  const Json config = parse_json(kit.text("model/config.json"), "config.json").root;
+  const Model model = read_model(config, "config.json");
+  CHECK(count_parameters(model).total == count_parameters(*kit.plan.model).total);
+}
+
+TEST_CASE("a drive's path stands in the kit as it was said, whatever a shell or YAML makes of it") {
+  for (const std::string path : {"/local_nvme",
+                                 "/my drives/nvme 0",
+                                 "/nvme/$(touch x)",
+                                 "/nvme/`x`",
+                                 "/nvme/a: b #c",
+                                 "/nvme/$HOME",
+                                 "/nvme/'\"",
+                                 "/nvme/{a,b}",
+                                 "/nvme/%s",
+                                 "/nvme/\u202e",
+                                 "/nvme/-x/.."}) {
+    Json document = parse_json(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","ds_config":
+        {"zero_optimization":{"stage":3,"offload_param":{"device":"nvme","nvme_path":"PATH"}}}})",
+                               "test")
+                        .root;
+    document["ds_config"]["zero_optimization"]["offload_param"]["nvme_path"] = path;
+    const Planned kit = planned(document.dump().c_str());
+    INFO(path);
+    CHECK(has(kit.text("docker-compose.yml"), "source: " + compose_string(path) + "\n"));
+    CHECK(has(kit.text("docker-compose.yml"), "target: " + compose_string(path) + "\n"));
+    const Json written = parse_json(kit.text("ds_config.json"), "ds_config.json").root;
+    CHECK(*written.find("zero_optimization")->find("offload_param")->find("nvme_path") ==
+          Json(path));
+  }
+}
+
+TEST_CASE("hosts that no launcher takes are in no kit, whoever named them") {
+  const Scenario scenario = parse_scenario(
+      parse_json(R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G"})", "test").root, "test");
+  Plan plan = resolve(scenario);
+  const StepResult result = simulate(plan, {});
+  const Json document = scenario_document(plan, scenario);
+  plan.cluster.hosts = {"root@gpu-1.example.com", "node_2"};
+  const std::vector<KitFile> files = make_kit(plan, document, result);
+  const auto text = [&](std::string_view path) {
+    return std::find_if(
+               files.begin(), files.end(), [&](const KitFile& file) { return file.path == path; })
+        ->text;
+  };
+  CHECK(text("hostfile") == "root@gpu-1.example.com slots=4\nnode_2 slots=4\n");
+  CHECK(has(text("run.sh"), "MASTER_ADDR=${MASTER_ADDR:-gpu-1.example.com}\n"));
+  CHECK(has(text("accelerate.yaml"), "main_process_ip: gpu-1.example.com\n"));
+  for (const char* host :
+       {"node$(touch${IFS}x)", "", "-oProxyCommand=x", "a b", "a\nb", "fe80::1"}) {
+    plan.cluster.hosts = {host, "node_2"};
+    INFO(host);
+    CHECK_THROWS_AS(make_kit(plan, document, result), InputError);
+  }
+}
+
+TEST_CASE("FSDP and DDP start through accelerate with what was planned") {
+  const Planned kit = planned(R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G","workload":
+      {"engine":"fsdp"},"ds_config":{"zero_optimization":{"stage":2},"bf16":{"enabled":true}}})");
+  const std::string yaml = kit.text("accelerate.yaml");
+  CHECK(has(yaml, "distributed_type: FSDP\n"));
+  CHECK(has(yaml, "  fsdp_sharding_strategy: SHARD_GRAD_OP\n"));
+  CHECK(has(yaml, "mixed_precision: bf16\n"));
+  CHECK(has(yaml, "num_processes: 8\n"));
+  CHECK(has(yaml, "main_process_ip: node-1\n"));
+  CHECK(has(kit.text("run.sh"), "accelerate launch --config_file accelerate.yaml --machine_rank "));
+  CHECK_FALSE(has(kit.text("requirements.txt"), "deepspeed"));
+  CHECK(kit.text("train_native.py").empty());
+  const Planned adapters = planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
+      {"engine":"fsdp","method":"lora"}})");
+  CHECK(has(adapters.text("accelerate.yaml"), "mixed_precision: 'no'\n"));
+  const Planned ddp =
+      planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":{"engine":"ddp"}})");
+  CHECK(has(ddp.text("accelerate.yaml"), "distributed_type: MULTI_GPU\n"));
+}
+
+TEST_CASE("a plan that no script trains has documents and says why") {
+  for (const auto& [document, reason] :
+       {std::pair(R"({"model":"bloom-1b7","cluster":"8xA100-80G","workload":
+            {"frontend":"native","implementation":"megatron","pipeline_parallel":2},"ds_config":{"zero_optimization":{"stage":1}}})",
+                  "the code of megatron"),
+        std::pair(R"({"model":"llama-2-7b","cluster":"8xA100-80G","workload":
+            {"frontend":"native","pipeline_parallel":2,"fused_loss":true},"ds_config":{"zero_optimization":{"stage":1}}})",
+                  "a fused loss in a pipeline"),
+        std::pair(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
+            {"engine":"fsdp","frontend":"native"}})",
+                  "under FSDP or DDP"),
+        std::pair(R"({"model":"llama-2-7b","cluster":"4xA100-80G","workload":
+            {"engine":"fsdp","frontend":"native","implementation":"litgpt"}})",
+                  "the code of litgpt")}) {
+    const Planned kit = planned(document);
+    INFO(document);
+    CHECK(kit.files.size() == 3);
+    CHECK(has(kit.text("PLAN.md"), reason));
+    CHECK(has(kit.text("PLAN.md"), "has no script"));
+  }
+}
+
+TEST_CASE("a pipeline's kit has a program of layers, dealt out as they were planned") {
+  const Planned kit = planned(R"({"model":"baichuan2-7b","cluster":"2x4xV100-32G","workload":
+      {"frontend":"native","pipeline_parallel":2,"activation_checkpointing":"full"},
+      "ds_config":{"zero_optimization":{"stage":1},"fp16":{"enabled":true}}})");
+  CHECK(has(kit.text("run.sh"), "script=${SCRIPT:-train_pipeline.py}"));
+  for (const char* path : {"train_pipeline.py", "pipeline.py", "weights.py"}) {
+    CHECK_FALSE(kit.text(path).empty());
+  }
+  for (const char* path : {"train.py", "accelerate.yaml", "llamafactory.yaml"}) {
+    CHECK(kit.text(path).empty());
+  }
+  CHECK(has(kit.text("PLAN.md"), "| 0 | 0 to 3 | 0 to 15 | embedding |"));
+  CHECK(has(kit.text("PLAN.md"), "| 1 | 4 to 7 | 16 to 31 | norm, head |"));
+  CHECK(has(kit.text("PLAN.md"),
+            "PipelineModule(num_stages=2, partition_method=\"type:transformer\", "
+            "activation_checkpoint_interval=1)"));
+  const Json config = parse_json(kit.text("ds_config.json"), "ds_config.json").root;
+  const Json* section = config.find("pipeline");
+  REQUIRE(section != nullptr);
+  CHECK(section->find("partition")->as_string() == "type:transformer");
+  CHECK(section->find("activation_checkpoint_interval")->as_integer() == 1);
+}
+
+TEST_CASE("where embedding and head count as layers, both classes are named") {
+  // 30 layers on 4 stages: 7, 8, 8, 7 beside the ends.
+  const Planned kit = planned(R"({"model":"bloom-7b1","cluster":"4xA100-80G","workload":
+      {"frontend":"native","pipeline_parallel":4},"ds_config":{"zero_optimization":{"stage":1}}})");
+  CHECK(has(kit.text("ds_config.json"), "\"type:transformer|embedding|head\""));
+  CHECK(has(kit.text("PLAN.md"), "| 0 | 0 to 0 | 0 to 6 | embedding |"));
+  CHECK(has(kit.text("PLAN.md"), "| 3 | 3 to 3 | 23 to 29 | norm, head |"));
+}
+
+TEST_CASE("a kit installs the releases that its plan counts on") {
+  const Planned newest = planned(R"({"model":"qwen3-8b","cluster":"8xA100-80G"})");
+  CHECK(has(newest.text("requirements.txt"),
+            "deepspeed==0.19.6\ntorch==2.11.0\ntransformers==5.17.0\naccelerate=="));
+  CHECK(has(newest.text("Dockerfile"), "pytorch:2.11.0-cuda13.0"));
+  const Planned volta = planned(R"({"model":"qwen3-8b","cluster":"8xV100-32G"})");
+  CHECK(has(volta.text("requirements.txt"), "torch==2.7.1\n"));
+  CHECK(has(volta.text("Dockerfile"), "pytorch:2.7.1-cuda12.6"));
+  const Planned said = planned(R"({"model":"llama-3.2-1b","cluster":"1xA100-80G",
+      "software":{"deepspeed":"0.16.4","torch":"2.4"}})");
+  CHECK(has(said.text("requirements.txt"), "deepspeed==0.16.4\ntorch==2.4.0\n"));
+  CHECK(has(said.text("Dockerfile"), "pytorch:2.4.1-cuda12.4"));
+}
+
+TEST_CASE("a model of its own code gets its classes' places, and its files are asked for") {
+  const Planned kit = planned(R"({"model":"chatglm2-6b","cluster":"8xA100-80G"})");
+  CHECK(has(kit.text("model/config.json"), "modeling_chatglm.ChatGLMForConditionalGeneration"));
+  CHECK(has(kit.text("PLAN.md"), "modeling_chatglm.py"));
+  CHECK(has(kit.text("PLAN.md"), "trust_remote_code"));
+  CHECK(has(kit.text("requirements.txt"), "transformers==4.50.3\n"));
+}
+
+TEST_CASE("keys and weights stay out of images") {
+  const std::string ignored =
+      planned(R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G"})").text(".dockerignore");
+  for (const char* line : {"\nssh\n", "\nmodel/*.safetensors\n", "\nmodel/*.bin\n"}) {
+    CHECK(has(ignored, line));
+  }
+}
+
+TEST_CASE("hosts of a hostfile are in the kit of its scenario") {
+  const Scenario scenario = parse_scenario(parse_json(R"({"model":"llama-3.2-1b","cluster":
+          {"nodes":2,"hosts":["gpu-a","gpu-b"],"gpus_per_node":4,"gpu":"A100-80G"}})",
+                                                      "test")
+                                               .root,
+                                           "test");
+  const Plan plan = resolve(scenario);
+  const Json document = scenario_document(plan, scenario);
+  const Plan again = resolve(parse_scenario(document, "kit"));
+  CHECK(again.cluster.hosts == std::vector<std::string>{"gpu-a", "gpu-b"});
+  CHECK(hostfile_text(again.cluster) == "gpu-a slots=4\ngpu-b slots=4\n");
+}
+
+TEST_CASE("the pages of a kit are Chinese for who asks in Chinese") {
+  static const std::regex code("`[^`]*`");
+  static const std::regex english("[a-z]{2,} [a-z]{2,}");
+  for (const char* document : {R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G"})",
+                               R"({"model":"chatglm2-6b","cluster":"A100-80G"})",
+                               R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G","workload":
+                                   {"engine":"fsdp"}})",
+                               R"({"model":"llama-3-8b","cluster":"8xA100-80G","workload":
+                                   {"activation_offload":"cpu","activation_checkpointing":"full"},
+                                   "ds_config":{"zero_optimization":{"stage":3,
+                                   "offload_optimizer":{"device":"cpu"}}}})"}) {
+    const Planned kit = planned(document);
+    for (const char* page : {"PLAN.md", "OVERLAY.md"}) {
+      std::istringstream lines(Translation(Language::zh).text(kit.text(page)));
+      bool fenced = false;
+      for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with("```")) fenced = !fenced;
+        if (fenced) continue;
+        INFO(page << ": " << line);
+        CHECK_FALSE(std::regex_search(std::regex_replace(line, code, ""), english));
+      }
+    }
+  }
+}
+
+TEST_CASE("the Trainer's line has what the plan depends on") {
+  const Planned kit = planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
+      {"micro_batch_size":2,"gradient_accumulation_steps":3,"activation_checkpointing":"full",
+       "checkpoint_reentrant":false,"optimizer":"adafactor","attention":"eager"}})");
+  const std::string page = kit.text("PLAN.md");
+  CHECK(has(page,
+            "With the Trainer: --deepspeed ds_config.json --per_device_train_batch_size 2 "
+            "--gradient_accumulation_steps 3 --bf16 --gradient_checkpointing "
+            "--gradient_checkpointing_kwargs '{\"use_reentrant\": false}' --optim adafactor\n"));
+  CHECK(has(page, "In the script: sequences of 2048 tokens, attn_implementation=\"eager\"\n"));
+  CHECK(has(page, "Installed: deepspeed==0.19.6 torch==2.11.0 transformers==5.17.0 "));
+}
+
+TEST_CASE("shell's \"$@\" is no name of a template") {
+  KitValues values = kit_values(planned(R"({"model":"llama-3.2-1b","cluster":"1xA100-80G"})").plan);
+  CHECK(has(filled_in("run.sh.in", values), "\"$script\" \"$@\"\n"));
+}

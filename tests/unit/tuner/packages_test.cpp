@@ -1,0 +1,58 @@
+#include "tuner/packages.hpp"
+
+#include "model/plan/scenario_reader.hpp"
+#include "tests/catch.hpp"
+
+using namespace zeroplan;
+
+namespace {
+
+Scenario scenario_of(const std::string& model,
+                     const std::string& cluster,
+                     const std::string& workload,
+                     const std::string& more = "") {
+  const std::string text = R"({"model":")" + model + R"(","cluster":")" + cluster +
+                           R"(","workload":)" + workload + more + "}";
+  return parse_scenario(parse_json(text, "s.json").root, "s.json");
+}
+
+std::vector<Packages> tried(const Scenario& scenario) {
+  return packages_to_try(scenario, resolve(scenario));
+}
+
+const Packages kLoss{.fused_loss = true};
+const Packages kAttention{.flash_attention = true};
+
+}  // namespace
+
+TEST_CASE("Liger's loss is tried where it patches the class and nobody decided") {
+  CHECK(tried(scenario_of("llama-3.1-8b", "1xRTX4090", "{}")) == std::vector{kLoss});
+  CHECK(tried(scenario_of("qwen3-8b", "8xA100-40G", "{}")) == std::vector{kLoss});
+  CHECK(tried(scenario_of("llama-3.1-8b", "1xRTX4090", R"({"fused_loss":false})")).empty());
+  CHECK(tried(scenario_of("bloom-7b1", "8xA100-40G", "{}")).empty());
+  CHECK(tried(scenario_of("starcoder", "3xRTX3090", R"({"method":"lora"})")).empty());
+}
+
+TEST_CASE("cards before Ampere, CPU ranks, fp32 and plans without a kit get no package") {
+  CHECK(tried(scenario_of("llama-3.1-8b", "8xV100-32G", "{}")).empty());
+  CHECK(tried(scenario_of("llama-3.1-8b", "8xA100-80G", R"({"precision":"fp32"})")).empty());
+  CHECK(tried(scenario_of("llama-3.1-8b", "8xA100-80G", R"({"sequence_parallel":2})")).empty());
+}
+
+TEST_CASE("flash-attn is tried where the class has no attention of PyTorch's") {
+  CHECK(tried(scenario_of("gpt-j-6b", "8xA100-80G", "{}")) == std::vector{kAttention});
+  CHECK(tried(scenario_of("gpt-j-6b", "8xA100-80G", R"({"attention":"eager"})")).empty());
+  CHECK(tried(scenario_of("gpt-j-6b", "8xV100-32G", "{}")).empty());
+}
+
+TEST_CASE("packages that were chosen are known from those that somebody said") {
+  const Scenario plain = scenario_of("llama-3.1-8b", "1xRTX4090", "{}");
+  CHECK_FALSE(chosen_packages(plain).any());
+  const Scenario chosen = with_packages(plain, kLoss);
+  CHECK(chosen_packages(chosen) == kLoss);
+  CHECK(resolve(chosen).workload.fused_loss);
+  CHECK_FALSE(
+      chosen_packages(scenario_of("llama-3.1-8b", "1xRTX4090", R"({"fused_loss":true})")).any());
+  CHECK(sentences_of(kLoss).size() == 1);
+  CHECK(names_of({.fused_loss = true, .flash_attention = true}) == "flash-attn, liger-kernel");
+}

@@ -1,0 +1,207 @@
+#include "tuner/tune.hpp"
+
+#include <atomic>
+
+#include "model/diagnostic.hpp"
+#include "model/plan/scenario_reader.hpp"
+#include "simulator/simulate.hpp"
+#include "tests/catch.hpp"
+#include "tuner/pareto.hpp"
+#include "tuner/search.hpp"
+#include "tuner/tune_reasons.hpp"
+
+using namespace zeroplan;
+
+namespace {
+
+Scenario scenario_of(const char* model, const char* cluster) {
+  return parse_scenario(Json::object({{"model", model},
+                                      {"cluster", cluster},
+                                      {"workload", Json::object({{"sequence_length", 512}})}}),
+                        "test");
+}
+
+// A space of a few points.
+TuneOptions small_options() {
+  TuneOptions options;
+  options.words.search = {"stage=1,3",
+                          "micro_batch_size=1,4",
+                          "gas=1",
+                          "reduce_bucket_size=5e7,5e8",
+                          "overlap_comm=true",
+                          "round_robin_gradients=false",
+                          "sub_group_size=1e9",
+                          "stage3_prefetch_bucket_size=5e7",
+                          "stage3_param_persistence_threshold=1e5",
+                          "stage3_max_live_parameters=1e9",
+                          "stage3_max_reuse_distance=1e9",
+                          "offload_optimizer.device=none",
+                          "offload_param.device=none"};
+  return options;
+}
+
+Evaluated point_of(double speed, std::int64_t gpu, std::int64_t host) {
+  Evaluated item;
+  item.fits = true;
+  item.tokens_per_second = speed;
+  item.gpu_memory = Bytes::gib(gpu);
+  item.host_memory = Bytes::gib(host);
+  return item;
+}
+
+}  // namespace
+
+TEST_CASE("the answer is a plan that simulate confirms") {
+  const TuneAnswer answer = tune(scenario_of("gpt2", "4xA100-40G"), small_options());
+  REQUIRE(answer.plan);
+  // As the search plays it, one rank that stands in for all; and as it is shown, side by side.
+  const StepResult again = simulate(*answer.plan, {.lockstep = false});
+  CHECK(again.fits);
+  CHECK(again.step.total.seconds() == answer.search.best->step.seconds());
+  CHECK(again.gpu.peak_total == answer.search.best->gpu_memory);
+  const StepResult shown = simulate(*answer.plan);
+  CHECK(shown.fits);
+  CHECK(shown.step.total.seconds() == answer.result.step.total.seconds());
+  CHECK(shown.step.total.seconds() == Approx(answer.search.best->step.seconds()).epsilon(0.02));
+  CHECK(answer.search.optimal);
+  CHECK(answer.search.evaluated + answer.search.pruned == answer.search.points);
+}
+
+TEST_CASE("the written scenario plans the same run again") {
+  const TuneAnswer answer = tune(scenario_of("gpt2", "4xA100-40G"), small_options());
+  REQUIRE(answer.plan);
+  const Plan again =
+      resolve(parse_scenario(scenario_document(*answer.plan, answer.scenario), "written"));
+  CHECK(simulate(again).step.total.seconds() == answer.result.step.total.seconds());
+}
+
+TEST_CASE("headroom is the largest micro-batch that fits") {
+  const TuneAnswer answer = tune(scenario_of("gpt2", "4xA100-40G"), small_options());
+  REQUIRE(answer.headroom);
+  const SearchSpace space(scenario_of("gpt2", "4xA100-40G"), read_request(small_options().words));
+  const Point point = answer.search.best->point;
+  const auto fits = [&](std::int64_t n) {
+    return simulate(space.plan_with(point, ScenarioKey::micro_batch_size, n)).fits;
+  };
+  CHECK(fits(answer.headroom->largest_micro_batch));
+  CHECK_FALSE(fits(answer.headroom->largest_micro_batch + 1));
+}
+
+TEST_CASE("what matters names at most three keys, the strongest first") {
+  const TuneAnswer answer = tune(scenario_of("gpt2", "4xA100-40G"), small_options());
+  REQUIRE_FALSE(answer.impacts.empty());
+  CHECK(answer.impacts.size() <= 3);
+  for (std::size_t i = 1; i < answer.impacts.size(); ++i) {
+    CHECK(std::abs(answer.impacts[i - 1].speed_change) >= std::abs(answer.impacts[i].speed_change));
+  }
+}
+
+TEST_CASE("a wish that no point grants is given up first") {
+  TuneOptions options = small_options();
+  options.search.limits.tokens_per_second = 1e9;
+  const TuneAnswer answer = tune(scenario_of("gpt2", "4xA100-40G"), options);
+  CHECK_FALSE(answer.plan);
+  CHECK_FALSE(answer.search.optimal);
+  REQUIRE(answer.nearest);
+  CHECK(answer.nearest->change == "without --min-throughput");
+  CHECK(answer.nearest->result.fits);
+}
+
+TEST_CASE("the least memory is found, and more throughput costs more of it") {
+  TuneOptions options = small_options();
+  options.objective = Objective::memory;
+  const TuneAnswer least = tune(scenario_of("gpt2", "4xA100-40G"), options);
+  const TuneAnswer fastest = tune(scenario_of("gpt2", "4xA100-40G"), small_options());
+  REQUIRE(least.search.best);
+  REQUIRE(fastest.search.best);
+  CHECK(least.search.best->gpu_memory <= fastest.search.best->gpu_memory);
+  CHECK(least.search.best->tokens_per_second <= fastest.search.best->tokens_per_second);
+}
+
+TEST_CASE("the fewest GPUs are those with which something fits") {
+  TuneOptions options = small_options();
+  options.objective = Objective::gpus;
+  const TuneAnswer answer = tune(scenario_of("gpt2", "4xA100-40G"), options);
+  REQUIRE(answer.plan);
+  CHECK(answer.plan->degrees.world == 1);
+  CHECK(answer.fewest_gpus == 1);
+}
+
+TEST_CASE("the cheapest cluster is the one with the fastest GPUs") {
+  TuneOptions options = small_options();
+  options.objective = Objective::cost;
+  const TuneAnswer answer = tune(scenario_of("gpt2", "2x4xA100-40G"), options);
+  REQUIRE(answer.plan);
+  CHECK(answer.plan->cluster.nodes == 1);
+}
+
+TEST_CASE("an interrupted search says so and claims nothing") {
+  const std::atomic<bool> interrupted = true;
+  TuneOptions options = small_options();
+  options.search.interrupted = &interrupted;
+  const TuneAnswer answer = tune(scenario_of("gpt2", "4xA100-40G"), options);
+  CHECK(answer.search.interrupted);
+  CHECK_FALSE(answer.search.optimal);
+}
+
+TEST_CASE("no row of the front is as fast and as small as the answer") {
+  const TuneAnswer answer = tune(scenario_of("gpt2", "4xA100-40G"), small_options());
+  REQUIRE(answer.search.best);
+  const Evaluated& best = *answer.search.best;
+  bool there = false;
+  for (const FrontPoint& row : answer.pareto) {
+    there = there || row.seen.point == best.point;
+    if (row.seen.point == best.point) continue;
+    CHECK_FALSE((row.seen.tokens_per_second >= best.tokens_per_second &&
+                 row.seen.gpu_memory <= best.gpu_memory));
+  }
+  CHECK(there);
+}
+
+TEST_CASE("what beats the answer within the gap counts as equal and leaves the front") {
+  Evaluated best = point_of(100, 40, 10);
+  Evaluated faster = point_of(103, 30, 50);
+  faster.point.batch = 1;
+  Evaluated larger = point_of(104, 60, 10);
+  larger.point.batch = 2;
+  const std::vector<Evaluated> front = front_beside(best, {best, faster, larger});
+  REQUIRE(front.size() == 2);
+  CHECK(front[0].point == larger.point);
+  CHECK(front[1].point == best.point);
+}
+
+TEST_CASE("what stands beside the answer is left out when its time is over") {
+  const Scenario said = scenario_of("gpt2", "2xA100-40G");
+  const Prepared prepared = prepare(said);
+  const SearchSpace space(said, {}, prepared);
+  const Evaluated best = evaluate(space, Point{}, {});
+  SearchOptions options;
+  const Deadline over(0.0, nullptr);
+  CHECK_FALSE(knob_impacts(space, best, options, 3, over));
+  CHECK_FALSE(headroom_of(space, best, options, over));
+  CHECK_FALSE(fewest_gpus(said, {}, prepared, options, over));
+  options.limits.tokens_per_second = 1e12;
+  CHECK_FALSE(nearest_fit(said, {}, prepared, options, over));
+  const std::atomic<bool> interrupted = true;
+  CHECK_FALSE(headroom_of(space, best, options, Deadline(&interrupted)));
+}
+
+TEST_CASE("clusters get smaller by halves of a node and by nodes") {
+  const Plan plan = resolve(scenario_of("gpt2", "3x4xA100-40G"));
+  std::vector<std::int64_t> gpus;
+  for (const Cluster& cluster : smaller_clusters(plan.cluster))
+    gpus.push_back(cluster.total_gpus());
+  CHECK(gpus == std::vector<std::int64_t>{1, 2, 4, 8});
+}
+
+TEST_CASE("a front holds what nothing else beats in speed and both memories") {
+  const std::vector<Evaluated> front = pareto_front({point_of(10.0, 5, 5),
+                                                     point_of(9.0, 6, 6),
+                                                     point_of(8.0, 4, 9),
+                                                     point_of(8.0, 4, 9),
+                                                     point_of(7.0, 9, 1)});
+  REQUIRE(front.size() == 3);
+  CHECK(front[0].tokens_per_second == 10.0);
+  CHECK(front[1].tokens_per_second == 8.0);
+  CHECK(front[2].tokens_per_second == 7.0);
+}

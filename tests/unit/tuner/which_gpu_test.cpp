@@ -1,0 +1,127 @@
+#include "tuner/which_gpu.hpp"
+
+#include "model/diagnostic.hpp"
+#include "model/families/hf_config.hpp"
+#include "model/hardware/cluster.hpp"
+#include "model/plan/scenario_reader.hpp"
+#include "tests/catch.hpp"
+
+using namespace zeroplan;
+
+namespace {
+
+Scenario scenario_of(const std::string& text) {
+  return parse_scenario(parse_json(text, "s.json").root, "s.json");
+}
+
+PriceList prices(const std::string& rows) {
+  return read_price_list(
+      parse_json(R"({"currency":"EUR","source":"ours","prices":)" + rows + "}", "p.json"));
+}
+
+std::vector<Diagnostic> problems(const std::string& rows) {
+  try {
+    prices(rows);
+  } catch (const InputError& error) {
+    return error.diagnostics();
+  }
+  return {};
+}
+
+WhichQuestion question(const std::vector<std::string>& clusters) {
+  WhichQuestion asked;
+  asked.scenario =
+      scenario_of(R"({"model":"gpt2","workload":{"sequence_length":256,"micro_batch_size":1}})");
+  for (const std::string& text : clusters) asked.clusters.push_back({text, Json(text)});
+  asked.cost.prices = built_in_prices();
+  asked.ask_all = true;
+  return asked;
+}
+
+}  // namespace
+
+TEST_CASE("the built-in price list names known cards and clusters that can be read") {
+  const PriceList list = built_in_prices();
+  CHECK_FALSE(list.source.empty());
+  for (const std::string& cluster : offered_clusters(list)) {
+    CAPTURE(cluster);
+    CHECK(price_of(list, cluster, parse_cluster_text(cluster)));
+  }
+}
+
+TEST_CASE("a price is of a card and its number, or of a cluster as it is written") {
+  const PriceList list = prices(
+      R"([{"gpu":"4090","per_gpu_hour":0.5,"counts":[1,"2x2"]},{"cluster":"8xT4","per_hour":3}])");
+  CHECK(offered_clusters(list) == std::vector<std::string>{"1x4090", "2x2x4090", "8xT4"});
+  CHECK(price_of(list, "", parse_cluster_text("2x4xRTX-4090")) == 4.0);
+  CHECK(price_of(list, "8xT4", parse_cluster_text("8xT4")) == 3.0);
+  CHECK_FALSE(price_of(list, "", parse_cluster_text("4xT4")));
+}
+
+TEST_CASE("what is wrong in a price list is told with its place") {
+  const auto found = problems(
+      R"([{"gpu":"4099","per_gpu_hour":1},{"gpu":"T4","per_gpu_hour":-1},{"cluster":"8xT4"}])");
+  REQUIRE(found.size() == 3);
+  CHECK(found[0].pointer == "/prices/0/gpu");
+  CHECK(found[1].pointer == "/prices/1/per_gpu_hour");
+  CHECK(found[2].pointer == "/prices/2/per_hour");
+  CHECK(problems("7").front().expected == "a list of prices");
+}
+
+TEST_CASE("of clusters that were named the smallest, the cheapest and the fastest are told") {
+  WhichQuestion asked = question({"8xH100-80G-SXM", "1xRTX-3090", "2xA100-80G-SXM"});
+  asked.cost.tokens = 1e9;
+  const WhichAnswer answer = which_gpu(asked);
+  REQUIRE(answer.choices.size() == 3);
+  CHECK(answer.choices[*answer.smallest].asked.text == "1xRTX-3090");
+  CHECK(answer.choices[*answer.fastest].asked.text == "8xH100-80G-SXM");
+  REQUIRE(answer.cheapest);
+  for (const ClusterChoice& choice : answer.choices) {
+    CHECK(choice.cost.cost >= answer.choices[*answer.cheapest].cost.cost);
+    CHECK(choice.cost.hours == Approx(1e9 / choice.tokens_per_second / 3600.0));
+    CHECK(*choice.cost.cost == Approx(*choice.cost.price_per_hour * choice.cost.hours));
+  }
+}
+
+TEST_CASE("a cluster that is too small is refused with what it lacks") {
+  WhichQuestion asked = question({"1xT4", "1xRTX-4090"});
+  asked.scenario.set(ScenarioKey::model, Json("65B"), {"test", ""});
+  const WhichAnswer answer = which_gpu(asked);
+  CHECK(answer.choices.empty());
+  REQUIRE(answer.refusals.size() == 2);
+  CHECK(answer.refusals[0].why.find("needs") != std::string::npos);
+  CHECK_FALSE(answer.smallest);
+}
+
+TEST_CASE(
+    "hours are of a billion tokens where nobody said how many, and of the dataset where one is") {
+  WhichQuestion asked = question({"1xRTX-3090"});
+  CHECK(which_gpu(asked).choices.at(0).cost.assumed);
+  asked.scenario.set(ScenarioKey::dataset,
+                     parse_json(R"({"samples":1000,"epochs":1,"padding":"max"})", "d").root,
+                     {"test", ""});
+  const ClusterChoice choice = which_gpu(asked).choices.at(0);
+  CHECK_FALSE(choice.cost.assumed);
+  CHECK(choice.cost.hours == Approx(choice.best.result.job->seconds().seconds() / 3600.0));
+}
+
+TEST_CASE("the longest sequence trains, and a longer one does not by the analytic estimate") {
+  const Scenario scenario =
+      scenario_of(R"({"model":"llama-2-7b","cluster":"1xRTX-4090","workload":{"method":"lora"}})");
+  const auto longest = longest_sequence(scenario);
+  REQUIRE(longest);
+  CHECK(longest->tokens % 1024 == 0);
+  REQUIRE(longest->answer.recommended);
+  CHECK(longest->answer.strategies[*longest->answer.recommended].plan.workload.sequence_length ==
+        longest->tokens);
+}
+
+TEST_CASE("the largest model grows with the card") {
+  const auto size = [](const char* cluster) {
+    const auto found = largest_model(scenario_of(std::string(R"({"cluster":")") + cluster +
+                                                 R"(","workload":{"sequence_length":512}})"));
+    REQUIRE(found);
+    return *parse_model_size(found->size);
+  };
+  CHECK(size("1xT4") < size("1xA100-80G-SXM"));
+}

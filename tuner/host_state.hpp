@@ -1,0 +1,14 @@
+// Whether a node's host memory and drives suffice for a plan.
+#pragma once
+
+#include "model/units.hpp"
+
+namespace zeroplan {
+
+// Of one node.
+struct HostState {
+  double probability = 1.0;  // that host memory and drives suffice
+  Bytes peak;
+};
+
+}  // namespace zeroplan
