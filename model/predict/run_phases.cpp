@@ -12,6 +12,7 @@
 #include "model/plan/trainer.hpp"
 #include "model/predict/beside_memory.hpp"
 #include "model/predict/inference_time.hpp"
+#include "model/predict/rollout_memory.hpp"
 
 namespace zeroplan {
 namespace {
@@ -66,7 +67,9 @@ std::vector<RunPhase> inference_phases(const Plan& plan, const StepResult& resul
     phase.kind = RunPhaseKind::inference;
     phase.of =
         pass.model < 0
-            ? (pass.plan->adapters_off ? "reference" : "")
+            ? (pass.plan->adapters_off               ? "reference"
+               : pass.plan->part == ModelPart::value ? "critic"
+                                                     : "")
             : std::string(name(kModelRoleNames,
                                plan.beside->models[static_cast<std::size_t>(pass.model)].role));
     const bool seen = std::any_of(
@@ -97,6 +100,7 @@ void add_generation(const Plan& plan, const StepResult& result, std::vector<RunP
       phase.parts.push_back({"gathered weights", memory.gathered});
     phase.parts.push_back({"keys and values", memory.cache + memory.grown});
     phase.parts.push_back({"logits of a token", memory.logits});
+    if (memory.kept > Bytes::zero()) phase.parts.push_back({"logits of all tokens", memory.kept});
     phase.allocated = result.gpu.static_allocated + memory.sum();
     phases.push_back(std::move(phase));
     return;
@@ -172,10 +176,12 @@ std::vector<ModelShare> shares_of(const Plan& plan) {
     share.role = model.role;
     share.name = model.name;
     share.placement = model.placement;
+    const bool values = model.plan->part == ModelPart::value;
     for (const Parameter& parameter : model.plan->model->parameters) {
+      if (values && !parameter.name.starts_with(kValuePrefix)) continue;
       share.parameters += parameter.numel;
     }
-    if (model.placement != Placement::policy_weights) {
+    if (has_own_weights(model.placement)) {
       const BesideWeights weights = weights_between_passes(*model.plan);
       share.gpu = weights.gpu;
       share.host = weights.host * plan.cluster.gpus_per_node();
@@ -191,6 +197,11 @@ double passes_of_step(const Plan& plan, int model) {
   const auto count = std::count_if(plan.beside->passes.begin(),
                                    plan.beside->passes.end(),
                                    [&](const InferencePass& pass) { return pass.model == model; });
+  // Of a rollout as many as it has chunks, for all its steps.
+  if (plan.trainer != nullptr && plan.trainer->trains_values()) {
+    const std::int64_t chunks = ceil_div(samples_of_rollout(plan), rollout_rows(plan));
+    return static_cast<double>(count * chunks) / static_cast<double>(plan.trainer->rollout.epochs);
+  }
   return static_cast<double>(count * plan.workload.gradient_accumulation_steps);
 }
 
@@ -198,7 +209,7 @@ void add_choices_of_models(const Plan& plan, std::vector<MemoryChoice>& choices)
   if (plan.beside == nullptr) return;
   for (std::size_t i = 0; i < plan.beside->models.size(); ++i) {
     const BesideModel& model = plan.beside->models[i];
-    if (model.placement == Placement::policy_weights) continue;
+    if (!has_own_weights(model.placement)) continue;
     const std::string role(name(kModelRoleNames, model.role));
     const Bytes held = weights_between_passes(*model.plan).gpu;
     const Seconds now = inference_seconds(*model.plan);
@@ -221,6 +232,22 @@ void add_choices_of_models(const Plan& plan, std::vector<MemoryChoice>& choices)
   }
 }
 
+// Passes of a rollout over one row at a time: logits and hidden states of the others go.
+void add_smaller_rollout(const Plan& plan, std::vector<MemoryChoice>& choices) {
+  if (plan.beside == nullptr || plan.trainer == nullptr || !plan.trainer->trains_values() ||
+      rollout_rows(plan) == 1)
+    return;
+  Bytes freed;
+  for (const InferencePass& pass : plan.beside->passes) {
+    Plan single = *pass.plan;
+    single.workload.micro_batch_size = 1;
+    freed = std::max(freed, sum(inference_rise(*pass.plan)) - sum(inference_rise(single)));
+  }
+  choices.push_back({"local_rollout_forward_batch_size 1: the rollout is scored row by row",
+                     freed,
+                     std::nullopt});
+}
+
 void add_other_choices(const Plan& plan,
                        const StepResult& result,
                        std::vector<MemoryChoice>& choices) {
@@ -241,6 +268,7 @@ void add_other_choices(const Plan& plan,
            Seconds()});
     }
   }
+  add_smaller_rollout(plan, choices);
   if (has_server(plan) && !trainer->generation.sleeps && server_share(plan) > Bytes::zero()) {
     choices.push_back({"vllm_enable_sleep_mode: vLLM gives its memory back while the model trains",
                        server_share(plan),
@@ -324,7 +352,10 @@ GenerationMemory generation_memory(const Plan& plan) {
   for (const Bytes weight : weights_for_generation(plan)) memory.gathered += weight;
   const std::int64_t batches =
       settings.batches > 0 ? settings.batches : plan.workload.gradient_accumulation_steps;
-  const std::int64_t rows = detail::checked_product(plan.workload.micro_batch_size, batches);
+  const bool rolls_out = plan.trainer->trains_values();
+  const std::int64_t rows = rolls_out
+                                ? rollout_rows(plan)
+                                : detail::checked_product(plan.workload.micro_batch_size, batches);
   const DType computed = plan.engine.model_dtype;
   const Elements layer = Elements::of(
       detail::checked_product(detail::checked_product(rows, plan.workload.sequence_length),
@@ -334,6 +365,15 @@ GenerationMemory generation_memory(const Plan& plan) {
   // logits[:, -1].to(float32), its softmax, both kept while the token is drawn.
   const Elements words = Elements::of(detail::checked_product(rows, shape.vocabulary));
   memory.logits = words * computed + words * DType::fp32 * 2;
+  if (!rolls_out) return memory;
+  const GenerationPeak peak = generation_peak(plan);
+  if (peak.stacked + memory.cache > peak.padded) {
+    memory.kept = peak.stacked;
+    memory.grown = memory.logits = Bytes::zero();
+  } else {
+    memory.kept = peak.padded;
+    memory.cache = memory.grown = memory.logits = Bytes::zero();
+  }
   return memory;
 }
 
