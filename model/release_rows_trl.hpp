@@ -67,6 +67,13 @@ inline constexpr std::array kTrlRows{
         {0, 28, 0},
         "DPOTrainer refuses a reference model beside adapters unless force_use_ref_model says so",
         "trl/trainer/dpo_trainer.py:DPOTrainer.__init__ of 0.12.2 and 0.24.0"},
+    ReleaseRow{ReleaseRule::trl_has_ppo,
+               Package::trl,
+               {0, 12, 0},
+               {1, 13, 0},
+               "there is a PPOTrainer that trains policy and value model in one engine",
+               "trl/trainer/ppo_trainer.py of 0.12.2 to 0.28; trl/experimental/ppo of 0.27.2 to "
+               "1.12.0, gone in 1.13.0"},
 };
 
 }  // namespace zeroplan::release_tables

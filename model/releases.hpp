@@ -170,6 +170,7 @@ enum class ReleaseRule : std::uint8_t {
   trl_checkpoints_without_reentrance,
   trl_forces_reentrance,
   trl_refuses_reference_with_adapters,
+  trl_has_ppo,
 };
 
 struct ReleaseRow {

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/units.hpp"
@@ -121,6 +123,12 @@ struct TransformerShape {
       0;  // mixture of experts: the first layers that have a dense feed-forward
 };
 
+// Prefixes of the two in their parameters' names.
+inline constexpr std::string_view kPolicyPrefix = "policy.", kValuePrefix = "value_model.";
+
+// Which of two models that one engine trains (Model::policy, Model::value_model).
+enum class ModelPart { whole, policy, value };
+
 struct Model {
   std::string name;          // preset, path or id as the user gave it
   std::string model_type;    // "llama"
@@ -134,6 +142,10 @@ struct Model {
   std::string not_planned_reason;  // what is not modelled, for the message when !planned
   std::optional<std::string> torch_dtype;  // "bfloat16" where the config names one
   std::vector<std::string> notes;  // what was assumed while reading the config, one sentence each
+  // Two models that one engine trains as one module (TRL's PolicyAndValueWrapper): parameters and
+  // modules of both stand above, under "policy." and "value_model."; of these two the shape and the
+  // class count, the shape above is the policy's. Null: one model.
+  std::shared_ptr<const Model> policy, value_model;
 };
 
 ParameterCounts count_parameters(const Model& model);

@@ -292,6 +292,8 @@ class Reader {
     };
     add(ScenarioKey::trainer, trainer);
     add(ScenarioKey::sequence_length, trainer_.sequence_length());
+    add(ScenarioKey::models, trainer_.models());
+    add(ScenarioKey::model, trainer_.policy());
   }
 
   bool says_a_training() const {

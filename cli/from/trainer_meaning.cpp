@@ -5,11 +5,12 @@
 #include <string_view>
 
 #include "cli/from/setting_roles.hpp"
+#include "model/written_names.hpp"
 
 namespace zeroplan::from {
 namespace {
 
-constexpr std::array<std::string_view, 3> kKinds = {"dpo", "kto", "grpo"};
+constexpr std::array<std::string_view, 4> kKinds = {"dpo", "kto", "grpo", "ppo"};
 
 std::string kind_of(const Setting& setting) {
   std::string text = text_of(setting.value);
@@ -19,6 +20,7 @@ std::string kind_of(const Setting& setting) {
     text = text.substr(kModules.size());
   } else if (setting.name == "script") {
     text = std::filesystem::path(text).stem().string();
+    if (text == "ppo_tldr") text = "ppo";
   }
   for (const std::string_view kind : kKinds) {
     if (text == kind) return text;
@@ -30,19 +32,29 @@ enum class Kind { text, number, count, on };
 struct Row {
   std::string_view theirs, ours;
   Kind kind;
-  bool generates;  // an argument of grpo alone
+  std::string_view of;  // the trainers that have the argument; empty: all
 };
-// trl/trainer/dpo_config.py, kto_config.py, grpo_config.py of 1.16.0.
+// trl/trainer/dpo_config.py, kto_config.py, grpo_config.py of 1.16.0; ppo_config.py of 1.12.0.
 constexpr std::array kRows = {
-    Row{"precompute_ref_log_probs", "precompute_reference", Kind::on, false},
-    Row{"beta", "beta", Kind::number, false},
-    Row{"num_generations", "completions", Kind::count, true},
-    Row{"steps_per_generation", "generation_batches", Kind::count, true},
-    Row{"ds3_gather_for_generation", "gathers_model", Kind::on, true},
-    Row{"vllm_gpu_memory_utilization", "memory_share", Kind::number, true},
-    Row{"vllm_enable_sleep_mode", "sleeps", Kind::on, true},
-    Row{"vllm_tensor_parallel_size", "generation_tensor_parallel", Kind::count, true},
+    Row{"precompute_ref_log_probs", "precompute_reference", Kind::on, ""},
+    Row{"beta", "beta", Kind::number, ""},
+    Row{"num_generations", "completions", Kind::count, "grpo"},
+    Row{"steps_per_generation", "generation_batches", Kind::count, "grpo"},
+    Row{"ds3_gather_for_generation", "gathers_model", Kind::on, "grpo|ppo"},
+    Row{"vllm_gpu_memory_utilization", "memory_share", Kind::number, "grpo"},
+    Row{"vllm_enable_sleep_mode", "sleeps", Kind::on, "grpo"},
+    Row{"vllm_tensor_parallel_size", "generation_tensor_parallel", Kind::count, "grpo"},
+    Row{"kl_coef", "beta", Kind::number, "ppo"},
+    Row{"response_length", "completion_length", Kind::count, "ppo"},
+    Row{"local_rollout_forward_batch_size", "rollout_rows", Kind::count, "ppo"},
+    Row{"num_ppo_epochs", "epochs", Kind::count, "ppo"},
+    Row{"num_mini_batches", "mini_batches", Kind::count, "ppo"},
 };
+
+bool is_of(const Row& row, std::string_view kind) {
+  if (row.of.empty()) return true;
+  return !first_name(row.of, [&](std::string_view one) { return one == kind; }).empty();
+}
 
 Json number_of(const Json& value) {
   if (value.is_number()) return value;
@@ -86,9 +98,11 @@ bool TrainerMeaning::read(const Setting& setting) {
   if (setting.name == "max_completion_length") completion_ = count_of(setting.value);
   if (setting.name == "use_vllm") vllm_ = is_on(setting.value);
   if (setting.name == "vllm_mode") vllm_mode_ = text_of(setting.value);
+  if (kind_ == "ppo" && setting.name == "reward_model_path") reward_ = setting.value;
+  if (kind_ == "ppo" && setting.name == "sft_model_path") policy_ = setting.value;
   for (const Row& row : kRows) {
     if (setting.name != row.theirs) continue;
-    if (row.generates && kind_ != "grpo") return true;  // no other trainer reads it
+    if (!is_of(row, kind_)) return true;  // no other trainer reads it
     const std::string ours(row.ours);
     if (row.kind == Kind::on) settings_[ours] = is_on(setting.value);
     if (row.kind == Kind::count) settings_[ours] = count_of(setting.value);
@@ -96,7 +110,9 @@ bool TrainerMeaning::read(const Setting& setting) {
     return true;
   }
   return setting.name == "max_prompt_length" || setting.name == "max_completion_length" ||
-         setting.name == "use_vllm" || setting.name == "vllm_mode";
+         setting.name == "use_vllm" || setting.name == "vllm_mode" ||
+         (kind_ == "ppo" &&
+          (setting.name == "reward_model_path" || setting.name == "sft_model_path"));
 }
 
 Json TrainerMeaning::trainer() const {
@@ -108,7 +124,16 @@ Json TrainerMeaning::trainer() const {
     if (!completion_.is_null()) settings["completion_length"] = completion_;
     if (vllm_) settings["generation"] = vllm_mode_ == "server" ? "server" : "colocated";
   }
+  if (kind_ == "ppo") settings.erase("precompute_reference");
   return Json::object({{kind_, settings}});
+}
+
+// ppo.py loads the reward model and the value model from one place.
+Json TrainerMeaning::models() const {
+  if (reward_.is_null()) return {};
+  Json models = Json::array();
+  models.push_back(Json::object({{"role", "reward"}, {"model", reward_}}));
+  return models;
 }
 
 // grpo_config.py: prompts of 512 tokens and completions of 256 where nobody says.

@@ -1,5 +1,5 @@
-// TRL's trainers of preferences and rewards: `trl dpo …`, its example scripts dpo.py, kto.py and
-// grpo.py, and their arguments; LLaMA-Factory's `stage: dpo` and `stage: kto`.
+// TRL's trainers of preferences and rewards: `trl dpo …`, its example scripts dpo.py, kto.py,
+// grpo.py and ppo.py, and their arguments; LLaMA-Factory's `stage: dpo` and `stage: kto`.
 #pragma once
 
 #include <string>
@@ -21,6 +21,9 @@ class TrainerMeaning {
   Json trainer() const;
   // Prompt and completion together; null where grpo's are not said.
   Json sequence_length() const;
+  // Of ppo: `models` of a scenario, and the policy (sft_model_path); null where they are not said.
+  Json models() const;
+  const Json& policy() const { return policy_; }
 
  private:
   bool read_llama_factory(const Setting& setting);
@@ -29,6 +32,7 @@ class TrainerMeaning {
   std::string kind_;
   Json settings_ = Json::object();
   Json prompt_, completion_;
+  Json reward_, policy_;
   bool vllm_ = false;
   bool without_reference_ = false;  // orpo, simpo
   std::string vllm_mode_;

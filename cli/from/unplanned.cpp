@@ -94,6 +94,8 @@ constexpr std::string_view kNothing =
     "tokenizer_use_mistral_common|max_new_tokens|pretraining_dataset|dataset_mixture|loss_type|"
     "lr_scheduler_kwargs|lr_quadratic_warmup|cosine_min_lr_ratio|cosine_constant_lr_ratio|"
     "revision_of_model|eos_token|dataset_kwargs|tokenizer_legacy|tokenizer_use_fast|"
+    "total_episodes|missing_eos_penalty|stop_token|stop_token_id|num_sample_generations|kl_"
+    "estimator|cliprange|cliprange_value|vf_coef|gamma|lam|whiten_rewards|exp_name|"
     "streaming_multipack_buffer_size|infer_backend|xformers_attention|flash_attn_rms_norm|flash_"
     "attn_cross_entropy|";
 

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Trains with TRL's DPOTrainer, KTOTrainer or GRPOTrainer as scenario.json and ds_config.json say, and records the run.
+"""Trains with TRL's DPOTrainer, KTOTrainer, GRPOTrainer or PPOTrainer as scenario.json and ds_config.json say, and records
+the run.
 
---data is .jsonl as TRL reads it: prompt, chosen and rejected (DPO), prompt, completion and label (KTO), prompt (GRPO).
+--data is .jsonl as TRL reads it: prompt, chosen and rejected (DPO), prompt, completion and label (KTO), prompt (GRPO, PPO).
 Without it samples are made up that fill the planned sequence.
 """
 
 import importlib
 import importlib.util
+import os
 from pathlib import Path
 
-from common import adapters_of, build_model, has_weights, parser, read_scenario, trainer_choices
+from common import DTYPES, HERE, adapters_of, build_model, has_weights, parser, read_scenario, trainer_choices
 from measurement import Recorder, timer
 
 MADE_UP_WORDS = 1000
@@ -63,7 +65,7 @@ def made_up(kind, said, sequence):
     are shorter, so that rows are padded as real ones are."""
     answer = said.get("completion_length", sequence - (said.get("prompt_length") or sequence // 4))
     prompt = max(1, sequence - answer)
-    if kind == "grpo":
+    if kind in ("grpo", "ppo"):
         return [{"prompt": text(prompt)} for _ in range(ROWS)]
     if kind == "kto":
         return [{"prompt": text(prompt), "completion": " " + text(answer - 2), "label": i % 2 == 0} for i in range(ROWS)]
@@ -113,8 +115,61 @@ def generation_choices(said):
     return choices
 
 
-def choices_of(kind, said, workload):
+def rollout_choices(said, workload, steps):
+    """PPO counts in episodes: so many samples that the rollouts make `steps` optimizer steps."""
+    batch = workload["micro_batch_size"] * workload["gradient_accumulation_steps"] * int(os.environ.get("WORLD_SIZE", 1))
+    return {
+        "kl_coef": said["beta"],
+        "response_length": said["completion_length"],
+        "local_rollout_forward_batch_size": said["rollout_rows"],
+        "num_ppo_epochs": said["epochs"],
+        "num_mini_batches": said["mini_batches"],
+        "ds3_gather_for_generation": said["gathers_model"],
+        "total_episodes": -(-steps // said["epochs"]) * batch,
+        "num_sample_generations": 0,
+    }
+
+
+def launch_by_environment(scenario):
+    """PPOTrainer makes an Accelerator of its own. It reads what `accelerate launch` leaves in the environment, and nothing
+    of the arguments' `deepspeed` and `bf16`."""
+    workload = scenario["workload"]
+    precision = workload["precision"]
+    os.environ["ACCELERATE_MIXED_PRECISION"] = "no" if precision == "fp32" else precision
+    if workload.get("engine", "deepspeed") != "deepspeed":
+        return
+    stage = scenario["ds_config"].get("zero_optimization", {}).get("stage", 0)
+    os.environ.update(ACCELERATE_USE_DEEPSPEED="true", ACCELERATE_DEEPSPEED_CONFIG_FILE=str(HERE / "ds_config.json"),
+                      ACCELERATE_DEEPSPEED_ZERO3_INIT=str(stage == 3).lower())
+
+
+def scoring_models(arguments, scenario):
+    """The reward model and, from the same weights, the value model that is trained. Without --reward-model both are random,
+    of the policy's size."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    folder = arguments.reward_model or arguments.model
+    dtype = DTYPES["fp32" if scenario["workload"].get("engine") == "ddp" and
+                   scenario["workload"].get("method", "full") == "full" else scenario["workload"]["precision"]]
+    made = {}
+    for name in ("reward_model", "value_model"):
+        if arguments.reward_model and has_weights(folder):
+            made[name] = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1, torch_dtype=dtype)
+        else:
+            config = AutoConfig.from_pretrained(folder, num_labels=1)
+            made[name] = AutoModelForSequenceClassification.from_config(config, torch_dtype=dtype)
+    return made
+
+
+def prompts(rows, words):
+    """Token ids alone, as PPOTrainer's collator takes them."""
+    return rows.map(lambda row: {"input_ids": words(row["prompt"])["input_ids"]}, remove_columns=rows.column_names)
+
+
+def choices_of(kind, said, workload, steps):
     """What each trainer's configuration has beside TrainingArguments."""
+    if kind == "ppo":
+        return rollout_choices(said, workload, steps)
     choices = {"beta": said["beta"]}
     if kind == "grpo":
         return {**choices, **generation_choices(said)}
@@ -138,6 +193,7 @@ def has_own_reference(workload, kind, said):
 def main():
     flags = parser(__doc__)
     flags.add_argument("--reward", help="of GRPO: FILE.py:function; the length of a completion without it")
+    flags.add_argument("--reward-model", help="of PPO: folder of a model that scores, the value model's first weights, too")
     arguments = flags.parse_args()
     scenario = read_scenario(arguments.scenario)
     workload = scenario["workload"]
@@ -145,9 +201,12 @@ def main():
 
     from transformers import AutoModelForCausalLM
 
-    name = {"dpo": "DPO", "kto": "KTO", "grpo": "GRPO"}[kind]
+    name = {"dpo": "DPO", "kto": "KTO", "grpo": "GRPO", "ppo": "PPO"}[kind]
     configuration, trainer_class = own_class(name + "Config"), own_class(name + "Trainer")
-    choices = {**trainer_choices(arguments, scenario), **choices_of(kind, said, workload)}
+    choices = {**trainer_choices(arguments, scenario), **choices_of(kind, said, workload, arguments.steps)}
+    if kind == "ppo":
+        launch_by_environment(scenario)
+        choices = {key: value for key, value in choices.items() if key not in ("deepspeed", "max_steps")}
     unknown = sorted(set(choices) - set(configuration.__dataclass_fields__))
     if unknown:
         raise SystemExit(f"this release of TRL does not know {', '.join(unknown)} of {configuration.__name__}")
@@ -165,10 +224,15 @@ def main():
     if kind == "grpo":
         given["reward_funcs"] = read_reward(arguments.reward)
     takes = trainer_class.__init__.__code__.co_varnames
-    given["processing_class" if "processing_class" in takes else "tokenizer"] = read_tokenizer(
-        arguments, model.config.vocab_size)
-    trainer = trainer_class(model=model, args=settings, callbacks=[timer(recorder)],
-                            train_dataset=read_rows(arguments, kind, said, workload["sequence_length"]), **given)
+    words = read_tokenizer(arguments, model.config.vocab_size)
+    given["processing_class" if "processing_class" in takes else "tokenizer"] = words
+    rows = read_rows(arguments, kind, said, workload["sequence_length"])
+    if kind == "ppo":
+        words.padding_side = "left"
+        rows = prompts(rows, words)
+        given.update(scoring_models(arguments, scenario), eval_dataset=rows)
+        given.setdefault("ref_model", None)
+    trainer = trainer_class(model=model, args=settings, callbacks=[timer(recorder)], train_dataset=rows, **given)
     trainer.train()
     if arguments.save:
         trainer.save_model(arguments.output)

@@ -244,12 +244,14 @@ Tensor Tape::input(const Shape& shape, DType dtype) {
     nodes_.push_back(std::move(leaf));
   }
   input_ = result;
+  if (setup_.holds_input) hold(result);
   return result;
 }
 
 void Tape::forget_input() { input_ = Tensor(); }
 
-Tensor Tape::shared(std::int32_t slot, const Shape& shape, DType dtype) {
+Tensor Tape::shared(std::int32_t in_stack, const Shape& shape, DType dtype) {
+  const std::int32_t slot = in_stack + setup_.first_slot;
   Tensor result;
   result.tape_ = this;
   result.shape_ = shape;
@@ -266,7 +268,8 @@ Tensor Tape::shared(std::int32_t slot, const Shape& shape, DType dtype) {
   return result;
 }
 
-std::int32_t Tape::use_of(std::int32_t slot) const {
+std::int32_t Tape::use_of(std::int32_t in_stack) const {
+  const std::int32_t slot = in_stack + setup_.first_slot;
   for (std::size_t i = 0; i < block_.shared.size(); ++i) {
     if (block_.shared[i].slot == slot) return static_cast<std::int32_t>(i);
   }
@@ -309,7 +312,8 @@ void Tape::share_with_gradient(std::int32_t slot, const Tensor& tensor) {
   shared_outputs_.push_back(std::move(output));
 }
 
-void Tape::share(std::int32_t slot, const Tensor& tensor) {
+void Tape::share(std::int32_t in_stack, const Tensor& tensor) {
+  const std::int32_t slot = in_stack + setup_.first_slot;
   released_elsewhere_[static_cast<std::size_t>(tensor.storage_)] = true;
   block_.shared.push_back({slot, tensor.storage_, true, false, -1});
 }

@@ -146,6 +146,8 @@ class Tape {
     bool checkpoint_offload = false;
     std::int64_t checkpoint_ranks = 1;  // each keeps its part of a checkpoint
     bool outputs_held_in_backward = false;
+    bool holds_input = false;     // output_hidden_states: the output object keeps a layer's input
+    std::int32_t first_slot = 0;  // of ModelGraph::shared: stacks beside each other have their own
     // Some releases allocate cublasLt's workspace anew for every call with an epilogue.
     bool lt_workspace_per_call = true;
     // What every other product allocates and frees; zero where cuBLAS' workspace is kept.
@@ -177,6 +179,8 @@ class Tape {
                               DType dtype,
                               bool first_in_backward);
   void share_with_gradient(std::int32_t slot, const Tensor& tensor);
+  // The same number in every stack, for what one gives to the other.
+  std::int32_t slot_of_all(std::int32_t slot) const { return slot - setup_.first_slot; }
   // The parameter `prefix + name` of the model; undefined where the model has none of that name.
   Tensor parameter(std::string_view name);
   // A constant that lives as long as the model (a registered buffer): no storage of the graph.

@@ -153,15 +153,16 @@ std::vector<PassStep> micro_batch(const ModelGraph& graph) {
   for (std::int32_t i = 0; i < count; ++i) {
     steps.push_back({i, checkpointed(i) ? Pass::forward_no_grad : Pass::forward});
   }
-  const auto drop_outputs = [&] {
-    for (std::int32_t i = 0; i < count; ++i) steps.push_back({i, Pass::drop_outputs});
+  const auto drop_outputs = [&](std::int32_t first, std::int32_t last) {
+    for (std::int32_t i = first; i < last; ++i) steps.push_back({i, Pass::drop_outputs});
   };
-  if (!graph.outputs_held_in_backward) drop_outputs();
+  const std::int32_t early = graph.outputs_held_in_backward ? graph.dropped_before_backward : count;
+  drop_outputs(0, early);
   for (std::int32_t i = count - 1; i >= 0; --i) {
     if (checkpointed(i)) steps.push_back({i, Pass::recompute});
     steps.push_back({i, Pass::backward});
   }
-  if (graph.outputs_held_in_backward) drop_outputs();
+  drop_outputs(early, count);
   return steps;
 }
 

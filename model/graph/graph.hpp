@@ -291,6 +291,9 @@ struct ModelGraph {
   Bytes
       kept_outputs;  // of earlier micro-batches, which a pipeline's last stage holds in its buffers
   bool outputs_held_in_backward = false;  // the output object outlives backward (native loops)
+  // Where it does: of so many first instances it goes before (of a value model, whose values alone
+  // are kept).
+  std::int32_t dropped_before_backward = 0;
   // Otherwise a recomputation runs inside the backward of the block, and ends at its last saved
   // tensor (torch/utils/checkpoint.py).
   bool checkpoint_reentrant = true;

@@ -25,7 +25,8 @@ constexpr std::array<std::string_view, kSlots> kSlotNames = {"cos",
                                                              "local_cos",
                                                              "local_sin",
                                                              "inputs_embeds",
-                                                             "position_embeds"};
+                                                             "position_embeds",
+                                                             "values"};
 
 // Of the model's forward(), which lives until its layers have run.
 bool is_variable(std::int32_t slot) {
@@ -102,10 +103,21 @@ GraphAssembler::GraphAssembler(const Model& model, const GraphOptions& options)
   }
 }
 
+void GraphAssembler::begin_part(const std::string& root, const GraphOptions& options) {
+  root_ = root;
+  options_ = options;
+  gradient_flows_ = has_layers_ = false;
+  graph_.outputs_held_in_backward = options.outputs_held_in_backward;
+  if (graph_.instances.empty()) return;
+  graph_.dropped_before_backward = static_cast<std::int32_t>(graph_.instances.size());
+  first_slot_ = add_slots(kSlots);
+}
+
 void GraphAssembler::add_buffers_of(std::string_view module, const std::vector<Bytes>& buffers) {
   const std::string inside = "." + std::string(module) + ".";
   const auto owner_of = [&](std::size_t parameter) {
     const std::string& name = model_.parameters[parameter].name;
+    if (!name.starts_with(root_)) return std::string_view();
     const std::size_t at = name.find(inside);
     return at == std::string::npos ? std::string_view() : std::string_view(name).substr(0, at);
   };
@@ -137,6 +149,8 @@ Block GraphAssembler::record(const std::string& name,
   setup.checkpoint_offload = options_.checkpoint_offload;
   setup.checkpoint_ranks = options_.partitions_checkpoints ? options_.tensor_parallel : 1;
   setup.outputs_held_in_backward = options_.outputs_held_in_backward;
+  setup.first_slot = first_slot_;
+  setup.holds_input = options_.scores.holds_hidden && prefix != root_;  // of layers
   setup.lt_workspace_per_call = !options_.torch_acts(ReleaseRule::keeps_lt_workspace);
   setup.product_workspace = options_.product_workspace;
   setup.card = options_.card;
@@ -233,7 +247,7 @@ void GraphAssembler::add(const std::string& name,
                          const std::string& prefix,
                          const Forward& forward) {
   if (replaced_by_neighbour()) return;
-  instantiate(push(record(name, prefix, false, forward)), prefix, false);
+  instantiate(push(record(name, root_ + prefix, false, forward)), root_ + prefix, false);
 }
 
 void GraphAssembler::add_written(const std::string& prefix, const Written& written) {
@@ -307,7 +321,7 @@ void GraphAssembler::add_each_layer(const std::string& prefix,
   for (const std::int64_t number : layers_of_stage(static_cast<std::int64_t>(places.size()))) {
     const auto i = static_cast<std::size_t>(number);
     const Place place = places[i];
-    std::string layer = prefix;
+    std::string layer = root_ + prefix;
     layer.append(std::to_string(i)).append(".");
     const Range range = parameters_of(model_, layer, from);
     // Where nothing wants a gradient a checkpoint keeps nothing and runs nothing again.

@@ -29,8 +29,9 @@ enum class Slot : std::int32_t {
   // Variables of the model's forward() until its layers have run, which no layer uses.
   embeddings,
   positions,
+  values,  // of a value model, which the policy's loss reads
 };
-inline constexpr std::int32_t kSlots = 13;
+inline constexpr std::int32_t kSlots = 14;
 
 class GraphAssembler {
  public:
@@ -71,6 +72,9 @@ class GraphAssembler {
   void add_written_layers(const std::string& prefix, std::int64_t count, const Written& written);
   // The next block starts a stack of its own: it gets nothing from the block before.
   void begin_stack() { gradient_flows_ = false; }
+  // One of two models of this graph: its parameters and modules stand under `root` ("policy.").
+  // What it shares stays within it.
+  void begin_part(const std::string& root, const GraphOptions& options);
   // The shape of what goes from block to block, and what a stage that receives it makes besides
   // (masks, tables of positions). Needed in a pipeline.
   void set_hidden(const Shape& shape, const std::function<void(Tape&)>& beside = {}) {
@@ -122,7 +126,9 @@ class GraphAssembler {
   std::vector<std::int64_t> layers_of_stage(std::int64_t count) const;
 
   const Model& model_;
-  const GraphOptions& options_;
+  GraphOptions options_;
+  std::string root_;
+  std::int32_t first_slot_ = 0;
   ModelGraph graph_;
   bool gradient_flows_ = false;
   Shape hidden_;

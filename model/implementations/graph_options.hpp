@@ -47,7 +47,8 @@ enum class TokenScores {
   rows,    // the same row by row of the batch
   kernel,  // logits, one kernel
   chunks,  // tiles of logits, never all of them
-  wide     // all logits in fp32, log_softmax of all of them (LLaMA-Factory)
+  wide,    // all logits in fp32, log_softmax of all of them (LLaMA-Factory)
+  values   // one number a token of a head of its own: models of values and rewards
 };
 
 struct ScoreOptions {
@@ -58,6 +59,9 @@ struct ScoreOptions {
   bool measures_entropy = false;  // of every token, for the log
   bool copies_rows = false;       // logits of chosen and of rejected rows are copied and kept
   bool beside_others = false;     // the same trainer's other logits are there meanwhile
+  bool scales_logits = false;     // logits are divided in place, in a view of what is scored
+  bool reads_values = false;      // the policy's loss reads the values of a model beside it
+  bool holds_hidden = false;      // output_hidden_states: every layer's input is an output
 };
 
 struct GraphOptions {
@@ -80,7 +84,8 @@ struct GraphOptions {
   bool tiled_mlp = false;      // where has_tiled_mlp()
   bool deterministic = false;
   ScoreOptions scores;
-  std::optional<LoraOptions> lora;  // none: full fine-tuning
+  ModelPart part = ModelPart::whole;  // of a model of two
+  std::optional<LoraOptions> lora;    // none: full fine-tuning
   bool adapters_off = false;  // peft's disable_adapter(): its modules are there and do not run
   FourBitWeights weights;     // of parameters that are stored in four bits
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;

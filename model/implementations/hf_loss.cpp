@@ -157,6 +157,8 @@ void metric(Tape& t, const Tensor& rows) {
 }  // namespace
 
 Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tensor& hidden) {
+  if (c.options.scores.holds_hidden) t.hold(hidden);
+  if (c.options.scores.code == TokenScores::values) return score_tokens(t, c, hidden);
   t.set_category(MemoryCategory::logits);
   if (c.options.scores.code == TokenScores::chunks) {
     Tensor in = hidden;

@@ -324,7 +324,82 @@ Tensor scores_of_tiles(Tape& t, const Context& c, const Tensor& hidden, const Te
   return out;
 }
 
+constexpr auto kValues = static_cast<std::int32_t>(Slot::values);
+
+// logits[:, first:-1] /= temperature: a view of the scored positions is divided in place. Backward
+// (autograd's CopySlices, torch/csrc/autograd/functions/tensor.cpp): a gradient of the view is
+// written into zeros of the whole, which are copied, as is the view's part, for the division.
+Tensor scaled_in_place(Tape& t, const Tensor& logits, std::int64_t scored) {
+  Tensor changed = t.alias(logits, logits.shape(), "");
+  const Shape part = logits.shape().with_size(1, scored).as_contiguous();
+  t.launch(
+      {.name = "div_", .traffic = Bytes::of(part.numel().count() * width(logits.dtype()) * 2)});
+  if (!t.trains({&logits})) return changed;
+  t.record({&changed}, {&logits}, [part](Backward& b) {
+    const Tensor& gradient = b.gradient();
+    Tensor whole = b.tape.empty(gradient.shape().as_contiguous(), gradient.dtype());
+    b.tape.launch({.name = "copy_", .kind = OpKind::copy, .traffic = whole.bytes() * 2});
+    const Tensor copied = b.tape.empty(part, gradient.dtype());
+    b.tape.launch({.name = "clone", .kind = OpKind::copy, .traffic = copied.bytes() * 2});
+    const Tensor divided = b.tape.empty(part, gradient.dtype());
+    b.tape.launch({.name = "div", .traffic = copied.bytes() * 2});
+    b.tape.launch({.name = "copy_", .kind = OpKind::copy, .traffic = copied.bytes() * 2});
+    b.give(0, std::move(whole));
+  });
+  return changed;
+}
+
+// PPOTrainer's loss of the policy and of the values: clipped ratios of log-probabilities and
+// clipped differences of values, which are numbers a token.
+Tensor loss_with_values(Tape& t, const Context& c, const Tensor& scores) {
+  if (!t.grad_enabled()) return loss_of(t, scores);
+  const Tensor values = t.shared_with_gradient(
+      t.slot_of_all(kValues), Shape{c.batch, c.sequence, 1}, t.dtype(), true);
+  Tensor loss = t.empty(Shape{}, DType::fp32);
+  t.launch({.name = "sum", .kind = OpKind::reduction, .traffic = scores.bytes(), .kernels = 30});
+  t.record(
+      {&loss},
+      {&scores, &values},
+      [s = scores.shape(), v = values.shape(), d = scores.dtype(), e = values.dtype()](
+          Backward& b) {
+        Tensor of_scores = b.tape.empty(s.as_contiguous(), d);
+        Tensor of_values = b.tape.empty(v, e);
+        b.tape.launch(
+            {.name = "mul", .kind = OpKind::fill, .traffic = of_scores.bytes(), .kernels = 40});
+        b.give(0, std::move(of_scores));
+        b.give(1, std::move(of_values));
+      });
+  return loss;
+}
+
+// ppo_trainer.py of 0.12 to 1.12: log-probabilities of the response's tokens from all logits, which
+// are divided by the temperature before.
+Tensor ppo_loss(Tape& t, const Context& c, const Tensor& logits) {
+  const ScoreOptions& scores = c.options.scores;
+  t.hold(logits);
+  const std::int64_t scored = scored_of_each_row(c);
+  const Tensor scaled = scaled_in_place(t, logits, scored);
+  const Tensor kept = aten::slice(t, scaled, 1, scored);
+  Tensor numbers;
+  if (scores.code == TokenScores::rows) {
+    numbers = scores_by_rows(t, kept);
+  } else {
+    const Tensor log_probabilities = aten::log_softmax(t, kept);
+    numbers = gather_one(t, log_probabilities);
+  }
+  return scores.reads_values ? loss_with_values(t, c, numbers) : loss_of(t, numbers);
+}
+
 }  // namespace
+
+Tensor score_tokens(Tape& t, const Context& c, const Tensor& hidden) {
+  t.set_category(MemoryCategory::logits);
+  Tensor values = linear(t, c, "score", hidden);
+  if (c.options.scores.reads_values && t.grad_enabled()) {
+    t.share_with_gradient(t.slot_of_all(kValues), values);
+  }
+  return values;
+}
 
 Tensor scored_tiles_loss(Tape& t, const Context& c, const Tensor& hidden, const Tensor& weight) {
   const std::int64_t scored = c.batch * scored_of_each_row(c);
@@ -341,6 +416,7 @@ Tensor scored_tiles_loss(Tape& t, const Context& c, const Tensor& hidden, const 
 
 Tensor scored_logits_loss(Tape& t, const Context& c, Tensor logits) {
   if (c.options.scores.code == TokenScores::wide) return wide_loss(t, c, std::move(logits));
+  if (c.options.scores.scales_logits) return ppo_loss(t, c, logits);
   if (c.options.scores.holds_outputs) t.hold(logits);
   return loss_of(t, scores_of_logits(t, c, logits));
 }

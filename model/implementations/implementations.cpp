@@ -65,49 +65,90 @@ Build build_of(const Family& family, const GraphOptions& options) {
   return nullptr;
 }
 
+[[noreturn]] void fail(const std::string& pointer,
+                       const std::string& expected,
+                       const std::string& got) {
+  throw InputError(Diagnostic{"", pointer, expected, got, ""});
+}
+
+const Family& family_of(const Model& model) {
+  for (const Family& family : kFamilies) {
+    if (family.name == model.implementation_family) return family;
+  }
+  fail("/model", "a family with a description of its forward pass", model.implementation_family);
+}
+
+// The forward pass of one model, into the assembler.
+void build_model(GraphAssembler& assembler, const Model& model, const GraphOptions& options) {
+  const Family& family = family_of(model);
+  const Build build = build_of(family, options);
+  if (build == nullptr && options.embedded) {
+    fail("/workload/engine", "a model that the embedded runtime trains", model.model_type);
+  }
+  if (build == nullptr) {
+    fail("/workload/implementation",
+         "an implementation that is modelled for " + model.model_type,
+         std::string(name(kImplementationNames, options.implementation)));
+  }
+  const bool all_heads =
+      family.any_head && options.implementation == Implementation::hf && !options.embedded;
+  const bool values = options.scores.code == TokenScores::values;
+  if (!model.shape.has_logits && !all_heads && !values) {
+    fail("/model", "a model with a vocabulary head", model.architecture + ", not modelled");
+  }
+  const hf::Context context{model,
+                            options,
+                            options.micro_batch,
+                            options.sequence_length / options.sequence_parallel,
+                            options.attention};
+  if (options.checkpointing == ActivationCheckpointing::selective &&
+      options.implementation != Implementation::fms && !options.embedded) {
+    assembler.assume("selective checkpointing is not described for this code: none is applied.");
+  }
+  build(assembler, context);
+}
+
+// A value model's: adapters, checkpoints and fused losses are the policy's alone, and of its
+// outputs the values alone outlive the forward pass.
+GraphOptions value_options(const GraphOptions& options) {
+  GraphOptions value = options;
+  value.scores.code = TokenScores::values;
+  value.lora.reset();
+  value.weights = {};
+  value.fused_loss = false;
+  value.checkpointing = ActivationCheckpointing::none;
+  value.outputs_held_in_backward = false;
+  return value;
+}
+
+// PolicyAndValueWrapper.forward: the value model first, then the policy, whose loss reads the
+// values.
+ModelGraph build_two(const Model& model, const GraphOptions& options) {
+  GraphAssembler assembler(model, options);
+  if (options.part != ModelPart::policy) {
+    const GraphOptions value = value_options(options);
+    assembler.begin_part(std::string(kValuePrefix), value);
+    build_model(assembler, *model.value_model, value);
+  }
+  if (options.part != ModelPart::value) {
+    assembler.begin_part(std::string(kPolicyPrefix), options);
+    build_model(assembler, *model.policy, options);
+  }
+  return assembler.take();
+}
+
 }  // namespace
 
 ModelGraph build_graph(const Model& model, const GraphOptions& options) {
-  const auto fail =
-      [](const std::string& pointer, const std::string& expected, const std::string& got) {
-        throw InputError(Diagnostic{"", pointer, expected, got, ""});
-      };
   if (!model.planned)
     fail("/model", "a model whose operations are known", model.not_planned_reason);
   if (const TracedGraph* traced = traced_graph_of(model)) {
     return build_traced(model, *traced, options);
   }
-  for (const Family& family : kFamilies) {
-    if (family.name != model.implementation_family) continue;
-    const Build build = build_of(family, options);
-    if (build == nullptr && options.embedded) {
-      fail("/workload/engine", "a model that the embedded runtime trains", model.model_type);
-    }
-    if (build == nullptr) {
-      fail("/workload/implementation",
-           "an implementation that is modelled for " + model.model_type,
-           std::string(name(kImplementationNames, options.implementation)));
-    }
-    const bool all_heads =
-        family.any_head && options.implementation == Implementation::hf && !options.embedded;
-    if (!model.shape.has_logits && !all_heads) {
-      fail("/model", "a model with a vocabulary head", model.architecture + ", not modelled");
-    }
-    const hf::Context context{model,
-                              options,
-                              options.micro_batch,
-                              options.sequence_length / options.sequence_parallel,
-                              options.attention};
-    GraphAssembler assembler(model, options);
-    if (options.checkpointing == ActivationCheckpointing::selective &&
-        options.implementation != Implementation::fms && !options.embedded) {
-      assembler.assume("selective checkpointing is not described for this code: none is applied.");
-    }
-    build(assembler, context);
-    return assembler.take();
-  }
-  fail("/model", "a family with a description of its forward pass", model.implementation_family);
-  return {};
+  if (model.policy != nullptr) return build_two(model, options);
+  GraphAssembler assembler(model, options);
+  build_model(assembler, model, options);
+  return assembler.take();
 }
 
 }  // namespace zeroplan

@@ -54,6 +54,30 @@ void generation_groups(const Run& run, Report& report) {
       {text(workload.micro_batch_size), text(ranks), text(batches), text(batch), text(group)});
 }
 
+// exact_div(local_batch_size, num_mini_batches)
+void mini_batches(const Run& run, Report& report) {
+  const TrainerSettings* trainer = trainer_of(run);
+  if (trainer == nullptr || !trainer->trains_values()) return;
+  const std::int64_t count = trainer->rollout.mini_batches;
+  const std::int64_t samples = samples_of_rollout(*run.plan);
+  const std::int64_t micro_batches = run.plan->workload.gradient_accumulation_steps;
+  if (samples % count != 0) {
+    report.at(Knob::train_micro_batch_size_per_gpu, {text(samples), text(count)});
+  } else if (count > 1 && micro_batches > 1) {
+    report.as(Severity::warning,
+              Knob::gradient_accumulation_steps,
+              {text(count), text(micro_batches)},
+              1);
+  }
+}
+
+void optimizer_in_file(const Run& run, Report& report) {
+  const TrainerSettings* trainer = trainer_of(run);
+  if (trainer == nullptr || !trainer->trains_values()) return;
+  if (!run.plan->ds_config.text(Knob::optimizer_type)) return;
+  report.at(Knob::optimizer_type);
+}
+
 void evaluation_groups(const Run& run, Report& report) {
   const TrainerSettings* trainer = trainer_of(run);
   if (trainer == nullptr || trainer->kind != TrainerKind::grpo) return;
@@ -143,6 +167,35 @@ constexpr std::array kRules = {
                         "num_generations 2 or more"}},
              .source = "trl/trainer/grpo_config.py:GRPOConfig.__post_init__"},
             generation_groups},
+    RunRule{{.code = "trl-ppo-mini-batches",
+             .severity = Severity::error,
+             .use = RuleUse::advice,
+             .needs = kNeedsPlan,
+             .summary = "num_mini_batches divides the samples of a rollout, and makes no steps",
+             .cost = "the trainer stops: \"`local_batch_size` must be a multiple of "
+                     "`num_mini_batches`\"; or fewer optimizer steps than one thinks",
+             .texts = {{"{0} samples of a rank are no multiple of num_mini_batches {1}",
+                        "a micro-batch, gradient_accumulation_steps or num_mini_batches that makes "
+                        "them one"},
+                       {"num_mini_batches {0} makes no more optimizer steps: the optimizer steps "
+                        "after {1} micro-batches, which are a whole epoch",
+                        "leave it at 1, or know that it only drops tensors earlier"}},
+             .source = "trl/experimental/ppo/ppo_trainer.py:PPOTrainer.__init__, train of 1.10.0; "
+                       "accelerate accelerator.py:_do_sync"},
+            mini_batches},
+    RunRule{
+        {.code = "trl-ppo-optimizer",
+         .severity = Severity::error,
+         .use = RuleUse::advice,
+         .needs = kNeedsPlan,
+         .summary = "under PPOTrainer the optimizer is the trainer's, not the file's",
+         .cost = "accelerate stops: \"You cannot specify an optimizer in the config file and in "
+                 "the code at the same time\"",
+         .texts = {{"PPOTrainer makes its optimizer, and accelerate refuses a second one here",
+                    "take the optimizer out of the file; optim says which"}},
+         .source = "trl/experimental/ppo/ppo_trainer.py:PPOTrainer.__init__ of 1.10.0; "
+                   "accelerate accelerator.py:_prepare_deepspeed of 1.15.0"},
+        optimizer_in_file},
     RunRule{
         {.code = "trl-evaluation-batch",
          .severity = Severity::error,

@@ -21,9 +21,15 @@ enum class Placement {
   sharded,         // ZeRO-3 or FSDP, as the trained model's engine does it
   cpu,             // the same with its weights in host memory
   policy_weights,  // none of its own: the trained model with its adapters switched off
+  policy_engine,   // trained together with the policy, whose engine has its weights (PPO's critic)
 };
-inline constexpr EnumNames<Placement, 4> kPlacementNames{
-    {"replicated", "sharded", "cpu", "policy_weights"}};
+inline constexpr EnumNames<Placement, 5> kPlacementNames{
+    {"replicated", "sharded", "cpu", "policy_weights", "policy_engine"}};
+
+// Whether it has weights of its own beside the trained model's engine.
+constexpr bool has_own_weights(Placement placement) {
+  return placement != Placement::policy_weights && placement != Placement::policy_engine;
+}
 
 struct BesideModel {
   ModelRole role = ModelRole::reference;
@@ -36,6 +42,7 @@ struct BesideModel {
 
 // When a trainer makes a forward pass without gradients.
 enum class PassMoment {
+  rollout,         // behind a generation, before the step that it is for
   before_forward,  // of the trained model, in every micro-step
   after_forward    // the same, while the trained model's activations are there
 };

@@ -88,6 +88,7 @@ struct Plan {
   std::shared_ptr<const BesideModels> beside;            // null: no other model is on these GPUs
   bool inference = false;     // of a model that is not trained: forward passes without gradients
   bool adapters_off = false;  // of the trained model without its adapters
+  ModelPart part = ModelPart::whole;  // of a trained model of two, the one that runs
   std::vector<std::string> assumptions;
   std::vector<std::string> warnings;
   std::array<Origin, kScenarioKeyCount> origins;  // where each key was said, for messages

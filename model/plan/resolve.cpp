@@ -202,8 +202,8 @@ void resolve_checkpointing(Resolver& r) {
   // deepspeed.checkpointing is reentrant.
   const bool megatron = workload.implementation == Implementation::megatron;
   const bool embedded = workload.engine == TrainingEngine::embedded;  // recomputes whole blocks
-  const bool trl =
-      runs_trl(r.plan) && r.plan.software.trl_acts(ReleaseRule::trl_checkpoints_by_default);
+  const bool trl = runs_trl(r.plan) && !trains_values(r.plan) &&
+                   r.plan.software.trl_acts(ReleaseRule::trl_checkpoints_by_default);
   const bool full = trl || (litgpt && workload.engine == TrainingEngine::fsdp);
   const std::string assumed =
       !full ? "no activation checkpointing: the default"
@@ -215,6 +215,13 @@ void resolve_checkpointing(Resolver& r) {
              kActivationCheckpointingNames,
              full ? ActivationCheckpointing::full : ActivationCheckpointing::none,
              assumed);
+  if (trains_values(r.plan)) {
+    // Its train() is its own and never calls gradient_checkpointing_enable().
+    if (workload.activation_checkpointing != ActivationCheckpointing::none) {
+      r.warn("PPOTrainer checkpoints nothing, whatever gradient_checkpointing says");
+    }
+    workload.activation_checkpointing = ActivationCheckpointing::none;
+  }
   workload.checkpoint_reentrant =
       r.boolean(ScenarioKey::checkpoint_reentrant)
           .value_or(embedded || (!litgpt && (megatron || default_reentrant(r.plan))));
@@ -399,6 +406,8 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
     if (r.problems.empty() && r.has_ds_config) report_startup(r);
   }
   r.throw_problems();
+  join_value_model(r);
+  r.throw_problems();
   r.plan.whole_model = r.plan.model;
   r.plan.tensor_model = r.plan.model;
   divide_model(r);
@@ -446,8 +455,11 @@ std::vector<EngineParameter> engine_parameters(const Plan& plan) {
     }
   }
   if (workload.method == Method::full || workload.lora.dtype == workload.precision) return result;
-  for (EngineParameter& parameter : result) {
-    if (parameter.trainable) parameter.own_dtype = dtype_of(workload.lora.dtype);
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    // A value model beside the adapters has none.
+    const bool value =
+        plan.model->policy != nullptr && plan.model->parameters[i].name.starts_with(kValuePrefix);
+    if (result[i].trainable && !value) result[i].own_dtype = dtype_of(workload.lora.dtype);
   }
   return result;
 }

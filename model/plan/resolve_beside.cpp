@@ -84,16 +84,32 @@ bool needs_reference(const TrainerSettings& trainer) {
   if (trainer.kind == TrainerKind::dpo || trainer.kind == TrainerKind::kto) {
     return !trainer.precompute_reference;
   }
-  return trainer.beta > 0.0;
+  return trainer.trains_values() || trainer.beta > 0.0;
+}
+
+bool has_role(const std::vector<SaidModel>& models, ModelRole role) {
+  return std::any_of(
+      models.begin(), models.end(), [=](const SaidModel& model) { return model.role == role; });
+}
+
+// PPO's reward model and critic, where nobody says them: of the trained model's size.
+void add_scoring_models(const Plan& plan, std::vector<SaidModel>& models) {
+  if (plan.trainer == nullptr || !plan.trainer->trains_values()) return;
+  for (const ModelRole role : {ModelRole::reward, ModelRole::critic}) {
+    if (has_role(models, role)) continue;
+    SaidModel model;
+    model.role = role;
+    models.insert(models.begin(), model);
+  }
+  for (SaidModel& model : models) {
+    if (model.role == ModelRole::critic) model.placement = Placement::policy_engine;
+  }
 }
 
 // What its trainer makes where nobody says a reference.
 void add_reference(const Plan& plan, std::vector<SaidModel>& models) {
   if (plan.trainer == nullptr || !needs_reference(*plan.trainer)) return;
-  const bool said = std::any_of(models.begin(), models.end(), [](const SaidModel& model) {
-    return model.role == ModelRole::reference;
-  });
-  if (said) return;
+  if (has_role(models, ModelRole::reference)) return;
   SaidModel reference;
   if (plan.workload.method != Method::full) reference.placement = Placement::policy_weights;
   models.insert(models.begin(), reference);
@@ -115,6 +131,14 @@ Plan without_gradients(const Plan& policy) {
   plan.workload.activation_offload = ActivationOffload::none;
   plan.workload.outputs_held = false;
   plan.workload.use_cache = false;
+  if (plan.trainer != nullptr && plan.trainer->trains_values()) {
+    plan.workload.micro_batch_size = rollout_rows(policy);
+    // They run outside of the wrapper's forward, which accelerate puts under autocast.
+    if (plan.workload.engine == TrainingEngine::ddp) {
+      plan.ddp.compute_dtype = plan.engine.model_dtype = plan.ddp.weight_dtype;
+      plan.workload.lora.autocast = false;
+    }
+  }
   return plan;
 }
 
@@ -128,6 +152,9 @@ void check_placement(Resolver& r, const SaidModel& said, Placement placement) {
   }
   if (placement == Placement::sharded && engine == TrainingEngine::ddp) {
     r.problem(at, "replicated: DDP shards nothing", "sharded");
+  }
+  if (placement == Placement::policy_engine && !trains_values(r.plan)) {
+    r.problem(at, "replicated, sharded or cpu: only ppo trains a second model", "policy_engine");
   }
   if (placement == Placement::policy_weights && r.plan.workload.method == Method::full) {
     r.problem(
@@ -202,12 +229,18 @@ BesideModel make_beside(Resolver& r,
   beside.placement = said.placement.value_or(usual_placement(r.plan));
   if (said.placement) check_placement(r, said, beside.placement);
   if (said.model != nullptr && said.model->is_string()) beside.name = said.model->as_string();
-  if (beside.placement == Placement::policy_weights) {
+  if (!has_own_weights(beside.placement)) {
     Plan plan = without_gradients(r.plan);
-    plan.adapters_off = true;
+    const bool values = beside.placement == Placement::policy_engine;
+    plan.adapters_off = !values;
+    if (plan.model->policy != nullptr) plan.part = values ? ModelPart::value : ModelPart::policy;
     beside.plan = std::make_shared<const Plan>(std::move(plan));
   } else {
-    beside.plan = own_engine(r, said, model_of(said, base), beside.placement);
+    const bool scores = said.role == ModelRole::reward && trains_values(r.plan);
+    beside.plan = own_engine(r,
+                             said,
+                             scores ? scoring_model(r, ModelRole::reward) : model_of(said, base),
+                             beside.placement);
   }
   return beside;
 }
@@ -225,10 +258,13 @@ std::vector<InferencePass> passes_of(const Plan& policy, const std::vector<Besid
     passes.push_back({moment, std::make_shared<const Plan>(without_gradients(policy)), -1});
   }
   const bool in_step = trainer == nullptr || !trainer->generates();
+  const bool rolls_out = trainer != nullptr && trainer->trains_values();
   for (std::size_t i = 0; i < models.size(); ++i) {
-    const bool own = models[i].placement != Placement::policy_weights;
+    const bool own = has_own_weights(models[i].placement);
     // What is generated is scored by the others as many rows at a time as a micro-batch has.
-    const InferencePass pass{in_step ? PassMoment::after_forward : PassMoment::before_forward,
+    const InferencePass pass{rolls_out ? PassMoment::rollout
+                             : in_step ? PassMoment::after_forward
+                                       : PassMoment::before_forward,
                              models[i].plan,
                              own ? static_cast<int>(i) : -1};
     if (mismatched && models[i].role == ModelRole::reference) passes.push_back(pass);
@@ -242,6 +278,9 @@ void say(Resolver& r, const BesideModel& beside) {
   const std::string what =
       beside.placement == Placement::policy_weights
           ? "the trained model with its adapters switched off"
+      : beside.placement == Placement::policy_engine
+          ? (beside.name.empty() ? "a model of the policy's size" : beside.name) +
+                ", trained by the policy's engine"
           : (beside.name.empty() ? "a frozen copy of the model" : beside.name) + ", " +
                 std::string(name(kPlacementNames, beside.placement));
   r.assume(role + ": " + what);
@@ -261,6 +300,7 @@ Placement usual_placement(const Plan& policy) {
 
 void resolve_beside(Resolver& r, const std::shared_ptr<const Model>& base) {
   std::vector<SaidModel> said = read_models(r);
+  add_scoring_models(r.plan, said);
   add_reference(r.plan, said);
   if (!r.problems.empty()) return;
   if (said.empty() && r.plan.trainer == nullptr) return;

@@ -88,7 +88,13 @@ Json workload_json(const Workload& workload) {
 Json trainer_json(const TrainerSettings& trainer) {
   Json settings = Json::object({{"beta", trainer.beta}});
   if (trainer.prompt_length > 0) settings["prompt_length"] = trainer.prompt_length;
-  if (trainer.generates()) {
+  if (trainer.trains_values()) {
+    settings["completion_length"] = trainer.generation.completion_length;
+    settings["rollout_rows"] = trainer.rollout.rows;
+    settings["epochs"] = trainer.rollout.epochs;
+    settings["mini_batches"] = trainer.rollout.mini_batches;
+    settings["gathers_model"] = trainer.generation.gathers_model;
+  } else if (trainer.generates()) {
     const GenerationSettings& generation = trainer.generation;
     settings["completion_length"] = generation.completion_length;
     settings["completions"] = generation.completions;

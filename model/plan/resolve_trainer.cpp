@@ -135,21 +135,43 @@ void read_generation(SettingsReader& reader, TrainerSettings& trainer) {
   reader.read("generation_tensor_parallel", generation.tensor_parallel, 1, 1024);
 }
 
+void read_rollout(SettingsReader& reader, TrainerSettings& trainer) {
+  constexpr std::string_view kKeys[] = {"prompt_length",
+                                        "beta",
+                                        "completion_length",
+                                        "rollout_rows",
+                                        "epochs",
+                                        "mini_batches",
+                                        "gathers_model"};
+  reader.refuse_others(kKeys);
+  reader.read("completion_length", trainer.generation.completion_length, 1, kMostTokens);
+  reader.read("rollout_rows", trainer.rollout.rows, 1, kMostCount);
+  reader.read("epochs", trainer.rollout.epochs, 1, kMostCount);
+  reader.read("mini_batches", trainer.rollout.mini_batches, 1, kMostCount);
+  reader.read("gathers_model", trainer.generation.gathers_model);
+}
+
 // TRL's own defaults (trainer/grpo_config.py of 1.16.0: beta 0; ppo_config.py: kl_coef 0.05).
 TrainerSettings settings_of(TrainerKind kind) {
   TrainerSettings trainer;
   trainer.kind = kind;
   if (kind == TrainerKind::grpo) trainer.beta = 0.0;
   if (kind == TrainerKind::ppo) trainer.beta = 0.05;
-  if (kind == TrainerKind::ppo) trainer.generation.completions = 1;
+  if (kind == TrainerKind::ppo) {
+    trainer.generation.completions = 1;
+    trainer.generation.completion_length = 53;
+  }
   return trainer;
 }
 
 // LLaMA-Factory's loss is its own, whatever TRL is there.
-void take_trl(Resolver& r, TrainerCode code) {
+void take_trl(Resolver& r, const TrainerSettings& trainer) {
   Software& software = r.plan.software;
+  const TrainerCode code = trainer.code;
   const auto said = r.text(ScenarioKey::trl_version);
-  const Version usual = usual_trl(software.transformers);
+  constexpr Version kLastWithPpo{1, 12, 0};
+  Version usual = usual_trl(software.transformers);
+  if (trainer.trains_values()) usual = std::min(usual, kLastWithPpo);
   software.trl = usual;
   if (!said) {
     if (code == TrainerCode::trl) r.assume("software: TRL " + to_string(usual));
@@ -162,6 +184,11 @@ void take_trl(Resolver& r, TrainerCode code) {
               in_quotes(*said));
   }
   software.trl = parsed.value_or(usual);
+  if (trainer.trains_values() && !software.trl_acts(ReleaseRule::trl_has_ppo)) {
+    r.problem(r.origin(ScenarioKey::trl_version),
+              "TRL 0.12 to 1.12: this PPOTrainer came with 0.12 and went with 1.13",
+              to_string(software.trl));
+  }
 }
 
 // What no rehearsal and no card has shown yet (docs/model.md, [B4]).
@@ -181,8 +208,8 @@ void say_unmeasured(Resolver& r, GenerationBy by) {
 void check_trainer(Resolver& r, TrainerKind kind) {
   const Workload& workload = r.plan.workload;
   const std::string trainer(name(kTrainerKindNames, kind));
-  if (kind == TrainerKind::ppo) {
-    r.not_modelled(ScenarioKey::trainer, "ppo, whose critic is trained by the policy's own engine");
+  if (kind == TrainerKind::ppo && workload.engine == TrainingEngine::fsdp) {
+    r.not_modelled(ScenarioKey::trainer, "ppo under FSDP");
   }
   if (workload.engine == TrainingEngine::embedded) {
     r.not_modelled(ScenarioKey::trainer, trainer + " in the embedded runtime");
@@ -195,6 +222,15 @@ void check_trainer(Resolver& r, TrainerKind kind) {
 }
 
 }  // namespace
+
+std::int64_t samples_of_rollout(const Plan& plan) {
+  return detail::checked_product(plan.workload.micro_batch_size,
+                                 plan.workload.gradient_accumulation_steps);
+}
+
+std::int64_t rollout_rows(const Plan& plan) {
+  return std::min(plan.trainer->rollout.rows, samples_of_rollout(plan));
+}
 
 bool forces_reentrance(const Plan& plan) {
   return plan.trainer != nullptr && plan.trainer->code == TrainerCode::trl &&
@@ -236,14 +272,22 @@ void resolve_trainer(Resolver& r) {
         r, *named.settings, {said->origin.file, said->origin.pointer + "/" + named.name});
     reader.read("beta", trainer.beta, 0.0, 1e6);
     reader.read("prompt_length", trainer.prompt_length, 0, kMostTokens);
-    if (trainer.generates()) {
+    if (trainer.trains_values()) {
+      read_rollout(reader, trainer);
+    } else if (trainer.generates()) {
       read_generation(reader, trainer);
     } else {
       read_preferences(reader, trainer);
     }
   }
-  take_trl(r, trainer.code);
+  take_trl(r, trainer);
   if (trainer.generates()) say_unmeasured(r, trainer.generation.by);
+  if (trainer.trains_values()) {
+    // `output` is a variable of the training loop.
+    r.plan.workload.outputs_held = true;
+    r.assume("ppo: a step is an optimizer step; a rollout stands before every " +
+             std::to_string(trainer.rollout.epochs) + ", and its seconds are not part of the step");
+  }
   r.plan.trainer = std::make_shared<const TrainerSettings>(trainer);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/diagnostic.hpp"
+#include "model/plan/beside.hpp"
 #include "model/plan/plan.hpp"
 
 namespace zeroplan {
@@ -86,6 +87,12 @@ void resolve_evaluation(Resolver& resolver);
 // evaluation.
 void resolve_training_loop(Resolver& resolver);
 void resolve_beside(Resolver& resolver, const std::shared_ptr<const Model>& base);
+
+// resolve_value_model.cpp: PPO's critic, which the policy's engine trains; replaces plan.model by
+// both. The critic or the reward model: the class that scores tokens of what was said for it.
+void join_value_model(Resolver& resolver);
+std::shared_ptr<const Model> scoring_model(Resolver& resolver, ModelRole role);
+bool trains_values(const Plan& plan);
 
 // resolve_torch_engines.cpp: what of the ds_config FSDP and DDP take.
 void resolve_torch_engine(Resolver& resolver);

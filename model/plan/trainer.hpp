@@ -26,13 +26,20 @@ inline constexpr EnumNames<GenerationBy, 3> kGenerationByNames{{"trainer", "colo
 
 struct GenerationSettings {
   GenerationBy by = GenerationBy::trainer;
-  std::int64_t completion_length = 256;  // max_completion_length
+  std::int64_t completion_length = 256;  // max_completion_length, response_length
   std::int64_t completions = 8;          // num_generations: of one prompt
   std::int64_t batches = 0;  // steps_per_generation: micro-batches from one generation; 0: a step's
   bool gathers_model = true;         // ds3_gather_for_generation
   double memory_share = 0.3;         // vllm_gpu_memory_utilization, of the card
   bool sleeps = false;               // vllm_enable_sleep_mode
   std::int64_t tensor_parallel = 1;  // vllm_tensor_parallel_size
+};
+
+// PPOTrainer's rollout: what one generation and its forward passes make, and how often they do.
+struct RolloutSettings {
+  std::int64_t rows = 64;         // local_rollout_forward_batch_size: generated and scored at once
+  std::int64_t epochs = 4;        // num_ppo_epochs: optimizer steps from one rollout
+  std::int64_t mini_batches = 1;  // num_mini_batches: after each the trainer drops its tensors
 };
 
 struct TrainerSettings {
@@ -43,15 +50,22 @@ struct TrainerSettings {
   double beta = 0.1;                  // 0 under grpo: no reference
   std::int64_t prompt_length = 0;     // of the sequence; the rest is the completion
   GenerationSettings generation;
+  RolloutSettings rollout;  // of ppo
 
   // Rows of the forward pass for each sample of the micro-batch: chosen and rejected.
   std::int64_t rows() const { return kind == TrainerKind::dpo ? 2 : 1; }
   // Its loss reads log-probabilities of tokens, not the cross entropy of the model.
   bool scores_tokens() const { return kind != TrainerKind::sft; }
+  // One engine trains the policy and a value model.
+  bool trains_values() const { return kind == TrainerKind::ppo; }
   bool generates() const { return kind == TrainerKind::grpo || kind == TrainerKind::ppo; }
 };
 
 struct Plan;
+// [B6] Samples of a rank's rollout, and those of them that are generated and scored at once.
+// Precondition: its trainer trains values.
+std::int64_t samples_of_rollout(const Plan& plan);
+std::int64_t rollout_rows(const Plan& plan);
 // Whether its trainer checkpoints reentrantly whatever the arguments say: TRL with adapters at ZeRO
 // stage 3, where a recomputation that is not reentrant finds partitioned weights.
 bool forces_reentrance(const Plan& plan);

@@ -8,6 +8,7 @@
 #include "model/predict/generation.hpp"
 #include "model/predict/module_walk.hpp"
 #include "model/predict/kernel_workspaces.hpp"
+#include "model/predict/rollout_memory.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/predict/window_moment.hpp"
 
@@ -76,6 +77,19 @@ Bytes gathered_units(const Plan& plan) {
   return root + largest * 2;
 }
 
+// Those of the micro-batch before: its outputs until this one's are there, its probabilities until
+// the step has its own. Those of this one while the optimizer steps.
+void add_loop_variables(const Plan& policy, GpuMemory& gpu) {
+  const LoopVariables variables = loop_variables(policy);
+  const auto phase = [&](Phase which) -> Bytes& {
+    return at(gpu.by_phase[static_cast<std::size_t>(which)], MemoryCategory::logits);
+  };
+  phase(Phase::step) += variables.sum();
+  if (!any_finds_variables(policy)) return;
+  phase(Phase::forward) += variables.sum();
+  phase(Phase::backward) += variables.probabilities;
+}
+
 CategoryBytes larger(const CategoryBytes& a, const CategoryBytes& b) {
   return sum(a) < sum(b) ? b : a;
 }
@@ -138,6 +152,7 @@ BesideMemory beside_memory(const Plan& policy) {
   const TrainerSettings* trainer = policy.trainer.get();
   if (trainer != nullptr && trainer->generates()) {
     CategoryBytes generation{};
+    if (trainer->trains_values()) memory.logits = rollout_logits(policy).all();
     if (trainer->generation.by == GenerationBy::trainer) {
       at(generation, MemoryCategory::activations) = generation_memory(policy).sum();
     } else if (trainer->generation.sleeps) {
@@ -148,14 +163,14 @@ BesideMemory beside_memory(const Plan& policy) {
     memory.before_forward = generation;
   }
   for (const BesideModel& model : policy.beside->models) {
-    if (model.placement == Placement::policy_weights) continue;
+    if (!has_own_weights(model.placement)) continue;
     const BesideWeights weights = weights_between_passes(*model.plan);
     memory.gpu += weights.gpu;
     memory.host += weights.host;
   }
   for (const InferencePass& pass : policy.beside->passes) {
     CategoryBytes& rise =
-        pass.moment == PassMoment::before_forward ? memory.before_forward : memory.after_forward;
+        pass.moment == PassMoment::after_forward ? memory.after_forward : memory.before_forward;
     rise = larger(rise, inference_rise(*pass.plan));
   }
   return memory;
@@ -168,8 +183,11 @@ void add_beside(const Plan& policy,
   const auto phase = [&](Phase which) -> CategoryBytes& {
     return gpu.by_phase[static_cast<std::size_t>(which)];
   };
-  for (CategoryBytes& bytes : gpu.by_phase) at(bytes, kParameters) += beside.gpu;
-  gpu.static_allocated += beside.gpu;
+  for (CategoryBytes& bytes : gpu.by_phase) {
+    at(bytes, kParameters) += beside.gpu;
+    at(bytes, MemoryCategory::logits) += beside.logits;
+  }
+  gpu.static_allocated += beside.gpu + beside.logits;
   // The engine's part of the forward phase, with the activations of the moment.
   CategoryBytes moment = phase(Phase::forward);
   for (const MemoryCategory category :
@@ -180,6 +198,7 @@ void add_beside(const Plan& policy,
   for (const MemoryCategory category : {kParameters, MemoryCategory::communication_buffers}) {
     at(moment, category) = std::min(at(moment, category), at(phase(Phase::step), category));
   }
+  at(moment, MemoryCategory::logits) = beside.logits;
   at(moment, MemoryCategory::temporaries) = kept_workspaces(policy, work.graph);
   at(moment, MemoryCategory::activations) = work.graph.batch;
   CategoryBytes before = moment;
@@ -190,6 +209,9 @@ void add_beside(const Plan& policy,
   });
   if (turn != steps.end()) add(moment, turn->entry);
   add(moment, beside.after_forward);
+  if (policy.trainer != nullptr && policy.trainer->trains_values()) {
+    add_loop_variables(policy, gpu);
+  }
   keep_larger(phase(Phase::forward), before);
   keep_larger(phase(Phase::forward), moment);
 }

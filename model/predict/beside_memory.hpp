@@ -26,6 +26,7 @@ CategoryBytes inference_rise(const Plan& plan);
 struct BesideMemory {
   Bytes gpu;                       // weights
   Bytes host;                      //
+  Bytes logits;                    // of the last rollout
   CategoryBytes before_forward{};  // highest rise of the passes of that moment
   CategoryBytes after_forward{};   //
 };

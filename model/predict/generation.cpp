@@ -7,6 +7,7 @@
 
 #include "model/engine/partition.hpp"
 #include "model/plan/trainer.hpp"
+#include "model/predict/rollout_memory.hpp"
 
 namespace zeroplan {
 
@@ -56,7 +57,10 @@ GenerationMemory generation_memory(const Plan& plan) {
   for (const Bytes weight : weights_for_generation(plan)) memory.gathered += weight;
   const std::int64_t batches =
       settings.batches > 0 ? settings.batches : plan.workload.gradient_accumulation_steps;
-  const std::int64_t rows = detail::checked_product(plan.workload.micro_batch_size, batches);
+  const bool rolls_out = plan.trainer->trains_values();
+  const std::int64_t rows = rolls_out
+                                ? rollout_rows(plan)
+                                : detail::checked_product(plan.workload.micro_batch_size, batches);
   const DType computed = plan.engine.model_dtype;
   const Elements layer = Elements::of(
       detail::checked_product(detail::checked_product(rows, plan.workload.sequence_length),
@@ -66,6 +70,15 @@ GenerationMemory generation_memory(const Plan& plan) {
   // logits[:, -1].to(float32), its softmax, both kept while the token is drawn.
   const Elements words = Elements::of(detail::checked_product(rows, shape.vocabulary));
   memory.logits = words * computed + words * DType::fp32 * 2;
+  if (!rolls_out) return memory;
+  const GenerationPeak peak = generation_peak(plan);
+  if (peak.stacked + memory.cache > peak.padded) {
+    memory.kept = peak.stacked;
+    memory.grown = memory.logits = Bytes::zero();
+  } else {
+    memory.kept = peak.padded;
+    memory.cache = memory.grown = memory.logits = Bytes::zero();
+  }
   return memory;
 }
 

@@ -22,7 +22,8 @@ struct GenerationMemory {
   Bytes cache;     // keys and values at the last token
   Bytes grown;     // one layer's, which are copied to grow
   Bytes logits;    // of the last token, their fp32 copy and its softmax
-  Bytes sum() const { return gathered + cache + grown + logits; }
+  Bytes kept;      // of all tokens, by ppo
+  Bytes sum() const { return gathered + cache + grown + logits + kept; }
 };
 // Whole weights, one by one, that generate() finds gathered; none where every rank has them.
 // Source: DeepSpeed 0.19.6 runtime/zero/partition_parameters.py _allgather_params_coalesced.

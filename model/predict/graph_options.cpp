@@ -49,6 +49,19 @@ bool has_padded_rows(const Workload& workload) {
          (workload.dataset->padding == Padding::longest && !alone);
 }
 
+// PPOTrainer's: the policy's and the reference's logits of the response, divided in place; a value
+// or a reward model's numbers. Every pass returns the hidden states of all layers.
+ScoreOptions rollout_scores(const Plan& plan) {
+  ScoreOptions scores;
+  const bool rows = plan.software.trl_acts(ReleaseRule::trl_scores_by_rows);
+  scores.code = rows ? TokenScores::rows : TokenScores::whole;
+  if (!plan.model->shape.has_logits) scores.code = TokenScores::values;
+  scores.tokens = plan.trainer->generation.completion_length;
+  scores.scales_logits = scores.holds_hidden = true;
+  scores.reads_values = plan.part == ModelPart::whole && plan.model->policy != nullptr;
+  return scores;
+}
+
 // What its trainer reads of the logits, by TRL's release.
 ScoreOptions score_options(const Plan& plan) {
   ScoreOptions scores;
@@ -61,6 +74,7 @@ ScoreOptions score_options(const Plan& plan) {
     return scores;
   }
   const Software& software = plan.software;
+  if (plan.trainer->trains_values()) return rollout_scores(plan);
   scores.code = software.trl_acts(ReleaseRule::trl_scores_in_chunks)   ? TokenScores::chunks
                 : software.trl_acts(ReleaseRule::trl_scores_in_kernel) ? TokenScores::kernel
                 : software.trl_acts(ReleaseRule::trl_scores_by_rows)   ? TokenScores::rows
@@ -95,6 +109,7 @@ GraphOptions graph_options(const Plan& plan) {
   if (plan.trainer != nullptr) options.micro_batch *= plan.trainer->rows();
   options.scores = score_options(plan);
   options.adapters_off = plan.adapters_off;
+  options.part = plan.part;
   options.sequence_length = workload.sequence_length;
   options.sequence_parallel = workload.sequence_parallel;
   options.dtype = plan.engine.model_dtype;

@@ -17,6 +17,7 @@ void add_inference_time(const Plan& policy, StepTime& step) {
   if (policy.beside == nullptr) return;
   Seconds passes;
   for (const InferencePass& pass : policy.beside->passes) {
+    if (pass.moment == PassMoment::rollout) continue;  // no part of the step
     passes = passes + inference_seconds(*pass.plan);
   }
   passes = passes * static_cast<double>(policy.workload.gradient_accumulation_steps);

@@ -12,6 +12,7 @@
 #include "model/predict/beside_memory.hpp"
 #include "model/predict/generation.hpp"
 #include "model/predict/inference_time.hpp"
+#include "model/predict/rollout_memory.hpp"
 
 namespace zeroplan {
 namespace {
@@ -53,7 +54,9 @@ std::vector<RunPhase> inference_phases(const Plan& plan, const StepResult& resul
     phase.kind = RunPhaseKind::inference;
     phase.of =
         pass.model < 0
-            ? (pass.plan->adapters_off ? "reference" : "")
+            ? (pass.plan->adapters_off               ? "reference"
+               : pass.plan->part == ModelPart::value ? "critic"
+                                                     : "")
             : std::string(name(kModelRoleNames,
                                plan.beside->models[static_cast<std::size_t>(pass.model)].role));
     const bool seen = std::any_of(
@@ -84,6 +87,7 @@ void add_generation(const Plan& plan, const StepResult& result, std::vector<RunP
       phase.parts.push_back({"gathered weights", memory.gathered});
     phase.parts.push_back({"keys and values", memory.cache + memory.grown});
     phase.parts.push_back({"logits of a token", memory.logits});
+    if (memory.kept > Bytes::zero()) phase.parts.push_back({"logits of all tokens", memory.kept});
     phase.allocated = result.gpu.static_allocated + memory.sum();
     phases.push_back(std::move(phase));
     return;
@@ -158,10 +162,12 @@ std::vector<ModelShare> shares_of(const Plan& plan) {
     share.role = model.role;
     share.name = model.name;
     share.placement = model.placement;
+    const bool values = model.plan->part == ModelPart::value;
     for (const Parameter& parameter : model.plan->model->parameters) {
+      if (values && !parameter.name.starts_with(kValuePrefix)) continue;
       share.parameters += parameter.numel;
     }
-    if (model.placement != Placement::policy_weights) {
+    if (has_own_weights(model.placement)) {
       const BesideWeights weights = weights_between_passes(*model.plan);
       share.gpu = weights.gpu;
       share.host = weights.host * plan.cluster.gpus_per_node();
@@ -177,6 +183,11 @@ double passes_of_step(const Plan& plan, int model) {
   const auto count = std::count_if(plan.beside->passes.begin(),
                                    plan.beside->passes.end(),
                                    [&](const InferencePass& pass) { return pass.model == model; });
+  // Of a rollout as many as it has chunks, for all its steps.
+  if (plan.trainer != nullptr && plan.trainer->trains_values()) {
+    const std::int64_t chunks = ceil_div(samples_of_rollout(plan), rollout_rows(plan));
+    return static_cast<double>(count * chunks) / static_cast<double>(plan.trainer->rollout.epochs);
+  }
   return static_cast<double>(count * plan.workload.gradient_accumulation_steps);
 }
 
@@ -184,7 +195,7 @@ void add_choices_of_models(const Plan& plan, std::vector<MemoryChoice>& choices)
   if (plan.beside == nullptr) return;
   for (std::size_t i = 0; i < plan.beside->models.size(); ++i) {
     const BesideModel& model = plan.beside->models[i];
-    if (model.placement == Placement::policy_weights) continue;
+    if (!has_own_weights(model.placement)) continue;
     const std::string role(name(kModelRoleNames, model.role));
     const Bytes held = weights_between_passes(*model.plan).gpu;
     const Seconds now = inference_seconds(*model.plan);
@@ -207,6 +218,22 @@ void add_choices_of_models(const Plan& plan, std::vector<MemoryChoice>& choices)
   }
 }
 
+// Passes of a rollout over one row at a time: logits and hidden states of the others go.
+void add_smaller_rollout(const Plan& plan, std::vector<MemoryChoice>& choices) {
+  if (plan.beside == nullptr || plan.trainer == nullptr || !plan.trainer->trains_values() ||
+      rollout_rows(plan) == 1)
+    return;
+  Bytes freed;
+  for (const InferencePass& pass : plan.beside->passes) {
+    Plan single = *pass.plan;
+    single.workload.micro_batch_size = 1;
+    freed = std::max(freed, sum(inference_rise(*pass.plan)) - sum(inference_rise(single)));
+  }
+  choices.push_back({"local_rollout_forward_batch_size 1: the rollout is scored row by row",
+                     freed,
+                     std::nullopt});
+}
+
 void add_other_choices(const Plan& plan,
                        const StepResult& result,
                        std::vector<MemoryChoice>& choices) {
@@ -227,6 +254,7 @@ void add_other_choices(const Plan& plan,
            Seconds()});
     }
   }
+  add_smaller_rollout(plan, choices);
   if (has_server(plan) && !trainer->generation.sleeps && server_share(plan) > Bytes::zero()) {
     choices.push_back({"vllm_enable_sleep_mode: vLLM gives its memory back while the model trains",
                        server_share(plan),

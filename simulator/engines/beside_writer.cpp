@@ -5,6 +5,7 @@
 
 #include "model/plan/trainer.hpp"
 #include "model/predict/generation.hpp"
+#include "model/predict/rollout_memory.hpp"
 #include "model/predict/run_phases.hpp"
 #include "model/predict/step_work.hpp"
 
@@ -50,49 +51,142 @@ void BesideWriter::hold_weights() {
   writer_.allocate(writer_.new_slot(), share, MemoryCategory::parameters, kComputeStream);
 }
 
-bool BesideWriter::records() const {
-  return std::any_of(runners_.begin(), runners_.end(), [](const auto& runner) {
-    return runner->weights && runner->plan->engine.stage == 3 &&
-           runs_deepspeed(runner->plan->workload);
-  });
+bool BesideWriter::needs_two_steps() const {
+  return is_ppo() || std::any_of(runners_.begin(), runners_.end(), [](const auto& runner) {
+           return runner->weights && runner->plan->engine.stage == 3 &&
+                  runs_deepspeed(runner->plan->workload);
+         });
+}
+
+SlotIndex BesideWriter::take(Bytes bytes, MemoryCategory category) {
+  const SlotIndex slot = writer_.new_slot();
+  writer_.allocate(slot, bytes, category, kComputeStream);
+  return slot;
+}
+
+void BesideWriter::drop(std::vector<SlotIndex>& slots) {
+  for (const SlotIndex slot : slots) writer_.release(slot);
+  slots.clear();
+}
+
+bool BesideWriter::is_ppo() const {
+  return policy_.trainer != nullptr && policy_.trainer->trains_values();
+}
+
+bool BesideWriter::rolls_out() const { return is_ppo() && !asleep_; }
+
+bool BesideWriter::generates() const {
+  return generates_itself(policy_) && (rolls_out() || !is_ppo());
 }
 
 void BesideWriter::begin_step() {
   const TrainerSettings* trainer = policy_.trainer.get();
   if (trainer == nullptr || !trainer->generates()) return;
-  std::vector<SlotIndex> held;
-  const auto take = [&](Bytes bytes, MemoryCategory category) {
-    if (bytes == Bytes::zero()) return;
-    held.push_back(writer_.new_slot());
-    writer_.allocate(held.back(), bytes, category, kComputeStream);
-  };
-  if (trainer->generation.by == GenerationBy::trainer) {
-    const GenerationMemory memory = generation_memory(policy_);
-    for (const Bytes weight : weights_for_generation(policy_)) {
-      take(weight, MemoryCategory::parameters);
-    }
-    const std::int64_t tensors = 2 * std::max<std::int64_t>(1, policy_.model->shape.layers);
-    for (std::int64_t i = 0; i < tensors; ++i) {  // keys and values of each layer
-      take(memory.cache / tensors, MemoryCategory::activations);
-    }
-    take(memory.grown, MemoryCategory::activations);
-    take(memory.logits, MemoryCategory::logits);
+  if (is_ppo()) {
+    if (rolls_out()) roll_out();
+  } else if (trainer->generation.by == GenerationBy::trainer) {
+    generate();
   } else if (trainer->generation.sleeps && !asleep_) {
-    take(server_share(policy_), MemoryCategory::parameters);
+    writer_.release(take(server_share(policy_), MemoryCategory::parameters));
+    writer_.empty_cache();
   }
-  for (const SlotIndex slot : held) writer_.release(slot);
-  if (!held.empty() && trainer->generation.by == GenerationBy::colocated) writer_.empty_cache();
+}
+
+// The weights that it gathers, keys and values of each layer, logits of the last token.
+void BesideWriter::generate() {
+  const GenerationMemory memory = generation_memory(policy_);
+  std::vector<SlotIndex> held;
+  for (const Bytes weight : weights_for_generation(policy_)) {
+    held.push_back(take(weight, MemoryCategory::parameters));
+  }
+  const std::int64_t tensors = 2 * std::max<std::int64_t>(1, policy_.model->shape.layers);
+  for (std::int64_t i = 0; i < tensors; ++i) {
+    held.push_back(take(memory.cache / tensors, MemoryCategory::activations));
+  }
+  held.push_back(take(memory.grown, MemoryCategory::activations));
+  held.push_back(take(memory.logits, MemoryCategory::logits));
+  drop(held);
+}
+
+// batch_generation: of each chunk the scores of every token, stacked when it is done; then all
+// chunks in one tensor, which is there until the next rollout has its own.
+void BesideWriter::roll_out() {
+  const RolloutLogits logits = rollout_logits(policy_);
+  std::vector<SlotIndex> weights, chunks;
+  for (const Bytes weight : weights_for_generation(policy_)) {
+    weights.push_back(take(weight, MemoryCategory::parameters));
+  }
+  const RolloutCache cache = rollout_cache(policy_);
+  for (std::int64_t row = 0; row < logits.rows; row += logits.chunk) {
+    std::vector<SlotIndex> held;
+    for (std::int64_t i = 0; i < cache.tensors; ++i) {
+      held.push_back(take(cache.tensor, MemoryCategory::activations));
+    }
+    for (std::int64_t i = 0; i < logits.tokens; ++i) {
+      held.push_back(take(logits.token, MemoryCategory::logits));
+    }
+    chunks.push_back(take(logits.of_chunk(), MemoryCategory::logits));
+    drop(held);
+  }
+  const SlotIndex padded = take(logits.all(), MemoryCategory::logits);
+  drop(chunks);
+  drop(weights);
+  drop(logits_);
+  logits_.push_back(padded);
+}
+
+void BesideWriter::hold_outputs() {
+  const LoopVariables variables = loop_variables(policy_);
+  for (const Bytes bytes : variables.outputs) {
+    outputs_.push_back(take(bytes, MemoryCategory::logits));
+  }
+}
+
+// prob_dist, and the entropy: torch.logsumexp(logits) - sum(prob_dist * logits).
+void BesideWriter::measure() {
+  const Bytes bytes = loop_variables(policy_).probabilities;
+  const SlotIndex made = take(bytes, MemoryCategory::logits);
+  drop(probabilities_);
+  probabilities_.push_back(made);
+  writer_.release(take(bytes, MemoryCategory::logits));
+  writer_.release(take(bytes, MemoryCategory::logits));
+}
+
+void BesideWriter::end_forward() {
+  if (is_ppo()) drop(outputs_);
+}
+
+void BesideWriter::end_backward(int micro_step, bool steps) {
+  if (!is_ppo()) return;
+  hold_outputs();
+  if (steps) return;
+  measure();
+  if (finds_variables(policy_, micro_step + 1)) return;
+  drop(outputs_);
+  drop(probabilities_);
+  writer_.empty_cache();
+}
+
+void BesideWriter::end_step() {
+  if (!is_ppo()) return;
+  measure();
+  drop(outputs_);
+  drop(probabilities_);
+  writer_.empty_cache();
 }
 
 void BesideWriter::write_passes(PassMoment moment, GraphWriter& trained, const OwnEngine& own) {
   if (policy_.beside == nullptr) return;
+  if (moment == PassMoment::rollout && !rolls_out()) return;
   for (const InferencePass& pass : policy_.beside->passes) {
     if (pass.moment != moment) continue;
+    if (moment == PassMoment::rollout) writer_.empty_cache();
     Runner& runner = runner_of(pass);
     runner.writer->take_workspaces(trained);
     write_pass(runner, own);
     trained.take_workspaces(*runner.writer);
   }
+  if (moment == PassMoment::rollout) writer_.empty_cache();
 }
 
 // A weight in fp32 that autocast reads is cast once and kept until autocast ends, which is with the

@@ -25,13 +25,25 @@ class BesideWriter {
 
   // Weights that are on the GPU from the start, and what a server beside them keeps.
   void hold_weights();
-  // Whether one of them is sharded by ZeRO-3, whose coordinator records its first pass.
-  bool records() const;
+  // Whether the first step is not all: ZeRO-3's coordinator records a model's first pass, and PPO's
+  // second rollout finds the logits of the first and the optimizer's states.
+  bool needs_two_steps() const;
   // What generates for the step that begins, and goes again.
   void begin_step();
+  // Whether the step that begins stands behind a rollout of PPO, and behind any generation by the
+  // model itself. Of PPO's steps the first ones do; the steady one, whose time counts, does not.
+  bool rolls_out() const;
+  bool generates() const;
   // A server that sleeps wakes in the steps before: its allocator is its own, so that what waking
   // takes is no part of a steady step's time.
   void keep_asleep() { asleep_ = true; }
+
+  // PPO's training loop: its variables hold a micro-batch's outputs until the next one's are there.
+  // After the forward pass; after the backward pass, whose graph has let go of them; after the
+  // step.
+  void end_forward();
+  void end_backward(int micro_step, bool steps);
+  void end_step();
 
   // The passes of a moment. `trained`: whose workspaces of products the process has already.
   void write_passes(PassMoment moment, GraphWriter& trained, const OwnEngine& own = {});
@@ -50,6 +62,13 @@ class BesideWriter {
   };
   Runner& runner_of(const InferencePass& pass);
   void write_pass(Runner& runner, const OwnEngine& own);
+  bool is_ppo() const;
+  void generate();
+  void roll_out();
+  void hold_outputs();
+  void measure();
+  void drop(std::vector<SlotIndex>& slots);
+  SlotIndex take(Bytes bytes, MemoryCategory category);
   void cast_weights(Runner& runner, const PassStep& pass);
 
   const Plan& policy_;
@@ -57,6 +76,9 @@ class BesideWriter {
   Communicators& communicators_;
   std::vector<std::unique_ptr<Runner>> runners_;
   bool asleep_ = false;
+  std::vector<SlotIndex> logits_;         // of the last rollout
+  std::vector<SlotIndex> outputs_;        // of the last micro-batch
+  std::vector<SlotIndex> probabilities_;  //
 };
 
 }  // namespace zeroplan

@@ -180,12 +180,16 @@ Section DdpWriter::write_micro_step(int micro_step, bool rebuilds) {
   for (Bucket& bucket : buckets_) bucket.missing = bucket.content.parameters.size();
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
   graphs_.current().begin_micro_batch();
-  if (beside_ && micro_step == 0) beside_->begin_step();
+  if (beside_ && micro_step == 0) {
+    beside_->begin_step();
+    beside_->write_passes(PassMoment::rollout, graphs_.current());
+  }
   if (beside_) beside_->write_passes(PassMoment::before_forward, graphs_.current());
   bool ran_forward = false;
   for (const PassStep& pass : graphs_.current().passes()) {
     if (beside_ && !ran_forward && !in_forward_phase(pass.pass)) {
       ran_forward = true;
+      beside_->end_forward();
       beside_->write_passes(PassMoment::after_forward, graphs_.current());
     }
     write_pass(pass);
@@ -196,6 +200,9 @@ Section DdpWriter::write_micro_step(int micro_step, bool rebuilds) {
   if (reduces_) finish_buckets();
   graphs_.current().release_outputs();
   graphs_.current().end_micro_batch();
+  if (beside_) {
+    beside_->end_backward(micro_step, micro_step + 1 == config_.gradient_accumulation_steps);
+  }
   return writer_.since(begin);
 }
 
@@ -357,6 +364,7 @@ Section DdpWriter::write_optimizer_step(bool first) {
   if (first) allocate_buffers(BufferLifetime::first_step_on);
   write_optimizer();
   if (!config_.gradients_held) drop_gradients();
+  if (beside_) beside_->end_step();
   // The loop reads the loss before it goes on.
   writer_.host_wait_device();
   writer_.issue(tasks_.host("step", tasks_.host_costs().step), kComputeStream);

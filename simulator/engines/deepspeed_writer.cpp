@@ -118,7 +118,7 @@ RankProgram DeepSpeedWriter::write() {
   // second is the first with persistent weights resident (fetch_step.hpp). Elsewhere optimizer
   // states appear in the first.
   const std::size_t first_steps =
-      std::max<std::size_t>(config_.stage == 3 || (beside_ && beside_->records()) ? 2 : 1,
+      std::max<std::size_t>(config_.stage == 3 || (beside_ && beside_->needs_two_steps()) ? 2 : 1,
                             steps_of_varied(graphs_.varied(), config_.gradient_accumulation_steps));
   for (std::size_t i = 0; i < first_steps; ++i) {
     rank_.first_steps.push_back(write_step(i == 0, graphs_.varied() > 0));
@@ -161,7 +161,10 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
   writer_.mark(Phase::forward);
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
   graph().begin_micro_batch();
-  if (beside_ && micro_step == 0) begin_step_beside();
+  if (beside_ && micro_step == 0) {
+    begin_step_beside();
+    if (beside_->rolls_out()) write_passes_beside(PassMoment::rollout);
+  }
   write_passes_beside(PassMoment::before_forward);
   if (coordinator_) {
     coordinator_->begin_micro_step(log_);
@@ -171,6 +174,7 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
   for (std::size_t i = 0; i < graph().passes().size(); ++i) {
     if (!ran_forward && !in_forward_phase(graph().passes()[i].pass)) {
       ran_forward = true;
+      if (beside_) beside_->end_forward();
       write_passes_beside(PassMoment::after_forward);
     }
     if (fetches_) fetches_->begin_pass(graph().passes()[i].pass);
@@ -186,6 +190,9 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
   graph().release_outputs();
   graph().end_micro_batch();
   micro_step_active_ = false;
+  if (beside_) {
+    beside_->end_backward(micro_step, micro_step + 1 == config_.gradient_accumulation_steps);
+  }
   return writer_.since(begin);
 }
 
@@ -233,7 +240,7 @@ void DeepSpeedWriter::begin_backward(int micro_step) {
 // without a trace (TRL models/utils.py add_hooks).
 void DeepSpeedWriter::begin_step_beside() {
   beside_->begin_step();
-  if (!coordinator_ || !generates_itself(plan_)) return;
+  if (!coordinator_ || !beside_->generates()) return;
   coordinator_->invalidate(log_);
   write_fetches();
 }
@@ -248,7 +255,9 @@ void DeepSpeedWriter::write_passes_beside(PassMoment moment) {
     const auto on_module = [this](const ModuleStep& step) { module_step(step); };
     if (moment == PassMoment::after_forward) walk_->leave(FetchPass::forward, on_module);
     fetches_->begin_pass(Pass::forward_no_grad);
-    own.begin = [this] {
+    own.begin = [this, moment] {
+      // PPO calls the value model and the policy inside of the wrapper, whose hook never fires.
+      if (moment == PassMoment::rollout) return;
       coordinator_->begin_micro_step(log_);
       write_fetches();
     };
@@ -305,6 +314,7 @@ Section DeepSpeedWriter::write_optimizer_step(bool first) {
     write_fetches();
     fetches_->drop_secondary_partitions();
   }
+  if (beside_) beside_->end_step();
   // The loop reads the loss before it goes on.
   writer_.host_wait_device();
   writer_.issue(tasks_.host("step", tasks_.host_costs().step), kComputeStream);

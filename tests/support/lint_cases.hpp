@@ -602,6 +602,19 @@ inline constexpr auto kLintCases = std::to_array<LintCase>({
      R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})",
      "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
      R"(--mbs 1 --trainer {"grpo":{"completion_length":128,"completions":4}})"},
+    {"trl-ppo-mini-batches",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     R"(--mbs 4 --trainer {"ppo":{"mini_batches":3}})",
+     R"({"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})",
+     R"({"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     R"(--mbs 4 --trainer {"ppo":{"mini_batches":2}})"},
+    {"trl-ppo-optimizer",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer --mbs 1 --trainer "
+     "ppo",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2},
+        "optimizer": {"type": "AdamW"})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})"},
     {"trl-evaluation-batch",
      "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
      R"(--mbs 2 --trainer {"grpo":{"completion_length":128,"completions":16}} --evaluation {"loss":{"batch_size":3}})",

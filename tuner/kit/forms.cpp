@@ -194,6 +194,9 @@ std::vector<std::string> beyond_form(const Plan& plan, Form form) {
   if (plan.trainer != nullptr && !by_trl) {
     reasons.emplace_back("a trainer with other models beside the trained one, which is TRL's");
   }
+  if (plan.trainer != nullptr && plan.trainer->trains_values()) {
+    reasons.emplace_back("ppo, for which TRL has a class and no command");
+  }
   if (is_encoder(plan) && form != Form::trainer) {
     reasons.emplace_back("an encoder: these tools train decoders");
   }

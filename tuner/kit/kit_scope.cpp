@@ -60,8 +60,12 @@ bool trains_with_trl(const Plan& plan) {
   const bool full = plan.workload.method == Method::full;
   const std::vector<BesideModel>& models = plan.beside->models;
   return std::all_of(models.begin(), models.end(), [&](const BesideModel& model) {
-    return model.role == ModelRole::reference && model.name.empty() &&
-           model.placement == (full ? usual_placement(plan) : Placement::policy_weights);
+    const bool shares = model.role == ModelRole::reference && !full;
+    const Placement usual = model.role == ModelRole::critic ? Placement::policy_engine
+                            : shares                        ? Placement::policy_weights
+                                                            : usual_placement(plan);
+    const bool its_own = model.role == ModelRole::reference || plan.trainer->trains_values();
+    return its_own && model.name.empty() && model.placement == usual;
   });
 }
 

@@ -4,6 +4,9 @@ Samples are tokens without meaning: a prompt of `prompt_length` tokens, a quarte
 completions that fill the sequence. DPO's rejected answer is a sixteenth of the sequence shorter than the chosen one, so
 that rows are padded; the prompt is as much shorter that both have as many tokens as the scenario says.
 """
+import json
+import os
+import sys
 import tempfile
 
 import datasets
@@ -126,7 +129,80 @@ def generating_trainer(run, said):
                            train_dataset=samples(run, "grpo", said), processing_class=tokenizer(), **more)
 
 
+def as_launched(run):
+    """What `accelerate launch --config_file` says to a process. PPOTrainer makes an Accelerator of its own, which reads
+    that alone, and nothing of the arguments' `deepspeed` and `bf16`."""
+    precision = run.workload["precision"]
+    os.environ["ACCELERATE_MIXED_PRECISION"] = "no" if precision == "fp32" else precision
+    if run.engine != "deepspeed":
+        return
+    place = os.path.join(tempfile.mkdtemp(), "ds_config.json")
+    with open(place, "w") as file:
+        json.dump(run.ds, file)
+    os.environ.update(ACCELERATE_USE_DEEPSPEED="true", ACCELERATE_DEEPSPEED_CONFIG_FILE=place,
+                      ACCELERATE_DEEPSPEED_ZERO3_INIT=str(run.ds["zero_optimization"]["stage"] == 3).lower())
+
+
+def scoring_model(run, dtype):
+    """A value or a reward model: the trained model's layers and one number a token."""
+    config = transformers.AutoConfig.for_model(**run.scenario["model"])
+    config.num_labels, config.use_cache = 1, False
+    try:
+        made = transformers.AutoModelForSequenceClassification.from_config(config, dtype=dtype)
+    except TypeError:  # before transformers 4.56
+        made = transformers.AutoModelForSequenceClassification.from_config(config, torch_dtype=dtype)
+    return made.train()
+
+
+def variance_of_any_mask(masked_mean):
+    """TRL's masked_var, which stops where a mask is empty: what is drawn in a rehearsal has no values, so that all are."""
+    def masked_var(values, mask, unbiased=True):
+        centred = values - masked_mean(values, mask)
+        variance, count = masked_mean(centred**2, mask), mask.sum()
+        return variance * (count / (count - 1))
+
+    return masked_var
+
+
+def ppo_trainer(run, said):
+    """PPO, whose completions are all as long as they may be: no token ends them (stop_token None)."""
+    try:
+        from trl import PPOConfig, PPOTrainer
+    except ImportError:
+        from trl.experimental.ppo import PPOConfig, PPOTrainer
+
+    as_launched(run)
+    whitens = sys.modules[sys.modules[PPOTrainer.__module__].masked_whiten.__module__]
+    whitens.masked_var = variance_of_any_mask(whitens.masked_mean)
+    given = arguments(run, "ppo", said)
+    for name in ("deepspeed", "max_steps", "gradient_checkpointing", "gradient_checkpointing_kwargs"):
+        given.pop(name, None)
+    args = PPOConfig(**given, gradient_checkpointing=False, response_length=said["completion_length"],
+                     local_rollout_forward_batch_size=said["rollout_rows"], num_ppo_epochs=said["epochs"],
+                     num_mini_batches=said["mini_batches"], total_episodes=1 << 16, num_sample_generations=0,
+                     ds3_gather_for_generation=said.get("gathers_model", True))
+    dtype = run.dtype if run.engine == "deepspeed" or run.lora else torch.float32
+    more = {}
+    adapters, run.lora = run.lora, None
+    if adapters:
+        import peft
+
+        more["peft_config"] = peft.LoraConfig(r=adapters["rank"], target_modules=adapters["targets"], task_type="CAUSAL_LM")
+    policy, value, reward = run.model(dtype), scoring_model(run, dtype), scoring_model(run, dtype)
+    copy = None if adapters else run.model(dtype)
+    run.lora = adapters
+    words = tokenizer()
+    words.padding_side, words.pad_token = "left", "<unk>"  # what is drawn in a rehearsal is word 0, which is no padding then
+    rows = [{"input_ids": words(row["prompt"])["input_ids"]} for row in samples(run, "ppo", said)]
+    data = datasets.Dataset.from_list(rows)
+    return PPOTrainer(args=args, processing_class=words, model=policy, ref_model=copy, reward_model=reward,
+                      value_model=value, train_dataset=data, eval_dataset=data, **more)
+
+
 def train(run):
     kind, said = settings(run)
+    if kind == "ppo":
+        ppo_trainer(run, said).train()
+        return
     made = generating_trainer(run, said) if kind == "grpo" else preference_trainer(run, kind, said)
     made.train()

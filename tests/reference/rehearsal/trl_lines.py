@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Configurations of TRL's trainers, as lines for scripts/rehearse_matrix.py: trl_lines.py > LINES.jsonl
 
-DPO, KTO and GRPO (which generates itself) of TRL 1.16.0 on four layers of 1,024 and on Qwen2.5-0.5B, under DeepSpeed's stages and DDP, full and with
+DPO, KTO and GRPO (which generates itself) of TRL 1.16.0, PPO of 1.10.0 and 0.17.0 on four layers of 1,024 and on Qwen2.5-0.5B, under DeepSpeed's stages and DDP, full and with
 adapters, with and without checkpoints; the reference as TRL makes it (train_trl.py). A few of each release that makes
 log-probabilities in another way.
 """
@@ -11,6 +11,7 @@ import adapters_lines
 import matrix_lines
 
 NEWEST = "t211", "1.16.0"
+PPO = ("t211", "1.10.0"), ("t26", "0.17.0")  # which TRL 1.13 took away
 OTHERS = (("t211", "1.14.0"), ("t211", "1.10.0"))
 
 
@@ -38,6 +39,37 @@ def line(releases, trainer, name="", said=None, **more):
     made["id"] = "-".join(filter(None, marks))
     made["group"] = "rehearsal/%s/%s" % (trainer, made["group"].split("/")[-1])
     return made
+
+
+def rollout(releases, name="", said=None, sequence=512, **more):
+    """PPO with two epochs, and so much that there are two rollouts: the first's logits are there in the second."""
+    settings = {"prompt_length": None, "completion_length": 48, "rollout_rows": 8, "epochs": 2, "mini_batches": 1, **(said or {})}
+    made = line(releases, "ppo", name, said=settings, sequence=sequence, **{"batch": 4, "micro_batches": 2, **more})
+    made["scenario"].get("ds_config", {}).pop("optimizer", None)  # PPOTrainer's own, beside which accelerate takes none
+    lora = made["scenario"]["workload"]["method"]
+    if lora != "full" and made["scenario"]["workload"]["engine"] == "deepspeed":
+        lora["lora"].pop("dtype", None)
+    if settings["mini_batches"] > 1:
+        made["id"] += "-minis%d" % settings["mini_batches"]
+    made["program"] = {"steps": 3}
+    return made
+
+
+def lines_of_ppo():
+    newest, before = PPO
+    for stage in (0, 1, 2, 3):
+        yield rollout(newest, stage=stage, ranks=2)
+    yield rollout(newest, engine="ddp", ranks=1)
+    for stage in (0, 2, 3):
+        yield rollout(newest, stage=stage, ranks=2, lora=16)
+    yield rollout(newest, stage=2, offload="off", ranks=2)
+    yield rollout(newest, stage=3, offload="offall", ranks=2)
+    yield rollout(newest, stage=2, ranks=2, said={"rollout_rows": 4, "mini_batches": 2})
+    for stage in (2, 3):
+        yield rollout(newest, "qwen2.5-0.5b", stage=stage, ranks=4)
+    for stage in (2, 3):
+        yield rollout(before, stage=stage, ranks=2)
+    yield rollout(before, engine="ddp", ranks=1)
 
 
 def lines():
@@ -78,5 +110,5 @@ def lines():
 
 
 if __name__ == "__main__":
-    for row in lines():
+    for row in (*lines(), *lines_of_ppo()):
         print(json.dumps(row))

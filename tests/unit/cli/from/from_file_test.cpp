@@ -455,6 +455,21 @@ TEST_CASE("LLaMA-Factory's stages of preferences are trainers with its own loss"
   CHECK_THROWS_AS(read(R"("stage": "dpo", "ref_model": "c/d")"), InputError);
 }
 
+TEST_CASE("TRL's ppo.py says the rollout and the reward model") {
+  Files files;
+  const auto meaning = from::read_from(
+      files.add("run.sh",
+                "accelerate launch ppo.py --sft_model_path a/b --reward_model_path c/d "
+                "--per_device_train_batch_size 8 --response_length 128 "
+                "--local_rollout_forward_batch_size 2 --num_ppo_epochs 1 --num_mini_batches 1 "
+                "--kl_coef 0.1 --total_episodes 10000 --missing_eos_penalty 1.0\n"));
+  CHECK(
+      said(meaning, ScenarioKey::trainer) ==
+      R"({"ppo":{"completion_length":128,"rollout_rows":2,"epochs":1,"mini_batches":1,"beta":0.1}})");
+  CHECK(said(meaning, ScenarioKey::models) == R"([{"role":"reward","model":"c/d"}])");
+  CHECK(said(meaning, ScenarioKey::model) == "a/b");
+}
+
 TEST_CASE("what LLaMA-Factory is told behind its file counts over it") {
   if (!reads_yaml()) return;
   Files files;

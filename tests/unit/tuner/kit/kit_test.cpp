@@ -99,6 +99,11 @@ TEST_CASE("TRL's trainers have a script that makes the models which the plan cou
   const Planned grpo = planned(R"({"model":"llama-3.2-1b","cluster":"2xA100-80G","workload":
       {"engine":"ddp","micro_batch_size":8,"trainer":"grpo"}})");
   CHECK(has(grpo.text("run.sh"), "accelerate.yaml train_trl.py"));
+  const Planned ppo = planned(R"({"model":"llama-3.2-1b","cluster":"2xA100-80G","workload":
+      {"micro_batch_size":4,"trainer":"ppo"},"ds_config":{"zero_optimization":{"stage":2}}})");
+  CHECK(has(ppo.text("run.sh"), "script=${SCRIPT:-train_trl.py}"));
+  CHECK(has(ppo.text("requirements.txt"), "trl==1.12.0"));
+  CHECK(ppo.text("trl.yaml").empty());  // there is no `trl ppo`
   // A reference elsewhere than TRL puts it, and other models, need a program of one's own.
   for (const char* models : {R"([{"role":"reference","placement":"sharded"}])",
                              R"([{"role":"teacher","model":"llama-3-8b"}])"}) {
