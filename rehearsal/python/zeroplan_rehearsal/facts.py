@@ -65,7 +65,9 @@ def _note_model(model, args, kwargs):
     once("trainable", sum(count for count, trained in counts if trained))
     dtypes = {str(p.dtype).replace("torch.", "") for p in model.parameters()}
     once("parameter_dtypes", sorted(dtypes))
-    checkpointing = bool(getattr(model, "is_gradient_checkpointing", False))
+    # transformers 5.23 renamed it, and warns of the old name.
+    names = ("is_activation_checkpointing", "is_gradient_checkpointing")
+    checkpointing = bool(next((getattr(model, name) for name in names if hasattr(model, name)), False))
     once("checkpointing", checkpointing)
     if checkpointing:
         once("reentrant", _reentrant(model))
