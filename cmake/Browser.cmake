@@ -13,7 +13,7 @@ function(zeroplan_browser)
   set(cli ${CMAKE_SOURCE_DIR}/cli)
   file(GLOB cli_sources CONFIGURE_DEPENDS ${cli}/*.cpp ${cli}/from/*.cpp ${cli}/language/*.cpp ${cli}/report/*.cpp
        ${cli}/browser/*.cpp)
-  list(FILTER cli_sources EXCLUDE REGEX "/cli/(rehears|calibrate_|validate_|run_command|run_fingerprint|host_memory|embedded_run|training_setup|said_gpus)")
+  list(FILTER cli_sources EXCLUDE REGEX "/cli/(rehears|calibrate_|validate_|run_command|run_fingerprint|host_memory|embedded_|training_setup|said_gpus)")
   list(FILTER cli_sources EXCLUDE REGEX "/cli/(doctor|import|plot|profile|replay|trace|verify)_command")
   list(FILTER cli_sources EXCLUDE REGEX "/cli/(main|interrupt|rank_end|from/yaml|report/draw|report/validation_plot)[.]cpp")
   add_executable(zeroplan_browser ${cli_sources} ${CMAKE_SOURCE_DIR}/runtime/data/disk_file.cpp)

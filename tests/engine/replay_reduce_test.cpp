@@ -72,8 +72,7 @@ TEST_CASE("every compared event and buffer of the small recordings is reproduced
 TEST_CASE("every compared event and buffer of the full set of recordings is reproduced") {
   const char* other = std::getenv("ZEROPLAN_REDUCE_TRACES");
   const std::string path =
-      other != nullptr ? other
-                       : testing::unpacked_data_path("engine_traces.jsonl");
+      other != nullptr ? other : testing::unpacked_data_path("engine_traces.jsonl");
   CHECK(expect_reproduced(path) >= (other != nullptr ? 1 : 100));
 }
 

@@ -4,9 +4,8 @@
 #include <mutex>
 #include <set>
 
-#include "runtime/cuda/kernels/cuda_kernels.hpp"
-
 #include "runtime/cuda/kernels/attention.cuh"
+#include "runtime/cuda/kernels/cuda_kernels.hpp"
 
 namespace zeroplan::runtime::cuda {
 namespace {
