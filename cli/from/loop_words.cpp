@@ -32,9 +32,15 @@ bool LoopWords::read(Role role, const Setting& setting) {
   return true;
 }
 
+std::string LoopWords::Words::steps_or(const std::string& otherwise) const {
+  return steps == nullptr ? otherwise : text_of(steps->value);
+}
+
+// `unsaid`: the strategy where none is said; `steps`: their number.
 void LoopWords::finish_one(const Words& words,
                            ScenarioKey key,
                            const std::string& unsaid,
+                           const std::string& steps,
                            Meaning& meaning) {
   if (words.strategy == nullptr && words.steps == nullptr) return;
   if (meaning.scenario.find(key) != nullptr) return;
@@ -47,7 +53,7 @@ void LoopWords::finish_one(const Words& words,
   if (strategy == "epoch") {
     value = "epoch";
   } else if (strategy == "steps") {
-    value = words.steps == nullptr ? "500" : text_of(words.steps->value);
+    value = words.steps_or(steps);
   } else {
     value = "no";  // "no", YAML's false, and "best", which saves after some evaluations
   }
@@ -60,9 +66,11 @@ void LoopWords::finish_one(const Words& words,
 }
 
 void LoopWords::finish(Meaning& meaning) const {
-  finish_one(save_, ScenarioKey::save_steps, "steps", meaning);
-  finish_one(evaluate_, ScenarioKey::eval_steps, "no", meaning);
-  finish_one(log_, ScenarioKey::logging_steps, "steps", meaning);
+  const std::string default_steps = "500";
+  finish_one(save_, ScenarioKey::save_steps, "steps", default_steps, meaning);
+  // training_args.py __post_init__: eval_steps is logging_steps where it is not said.
+  finish_one(evaluate_, ScenarioKey::eval_steps, "no", log_.steps_or(default_steps), meaning);
+  finish_one(log_, ScenarioKey::logging_steps, "steps", default_steps, meaning);
 }
 
 }  // namespace zeroplan::from

@@ -21,11 +21,14 @@ class LoopWords {
   struct Words {
     const Setting* strategy = nullptr;
     const Setting* steps = nullptr;
+    // What the Trainer takes where a strategy counts steps and nobody says how many.
+    std::string steps_or(const std::string& otherwise) const;
   };
   const Setting** place_of(Role role);
   static void finish_one(const Words& words,
                          ScenarioKey key,
                          const std::string& unsaid,
+                         const std::string& steps,
                          Meaning& meaning);
 
   Words save_, evaluate_, log_;

@@ -157,6 +157,10 @@ TEST_CASE("how often a run saves, evaluates and logs: a strategy counts over its
   CHECK(said(words, ScenarioKey::save_steps) == "epoch");
   CHECK(said(words, ScenarioKey::eval_steps) == "0.1");
   CHECK(said(words, ScenarioKey::logging_steps) == "500");
+  const auto unsaid = read("eval_strategy: steps\nlogging_steps: 25\n");
+  CHECK(said(unsaid, ScenarioKey::eval_steps) == "25");  // the Trainer takes logging_steps
+  const auto renamed = read("activation_checkpointing: true\n");  // since transformers 5.23
+  CHECK(said(renamed, ScenarioKey::activation_checkpointing) == "full");
   CHECK(said(read("save_strategy: 'no'\n"), ScenarioKey::save_steps) == "no");
   CHECK(said(read("save_strategy: no\n"), ScenarioKey::save_steps) == "no");  // YAML's false
   CHECK(said(read(""), ScenarioKey::save_steps).empty());
