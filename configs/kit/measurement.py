@@ -79,7 +79,9 @@ class Recorder:
 
     def step_ends(self):
         self.synchronize()
-        self.seconds.append(time.perf_counter() - self.started)
+        # PPOTrainer says when a rollout and all its steps have ended, and of no step when it begins.
+        if self.started is not None:
+            self.seconds.append(time.perf_counter() - self.started)
         if on_gpu():
             self.used = max(self.used, used_on_card())
 
@@ -119,7 +121,7 @@ class Recorder:
             "source": f"{platform.node()} {time.strftime('%Y-%m-%d')}",
             "scenario": ran,
             "measured": {"fits": True, **self.measured(ranks, scenario)},
-            "notes": f"median of {max(1, len(self.seconds) - WARM_UP_STEPS)} steps on {len(ranks)} ranks",
+            "notes": f"median of {max(0, len(self.seconds) - WARM_UP_STEPS) or len(self.seconds)} steps on {len(ranks)} ranks",
         }
         if ranks[0]["deviation"] is not None:
             line["uncertainty"] = {"step_seconds": ranks[0]["deviation"]}

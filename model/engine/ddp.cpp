@@ -51,7 +51,6 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
                                       std::span<const EngineParameter> parameters) {
   EngineConfig engine;
   const DType trained_as = trained_dtype(parameters, config.weight_dtype);
-  engine.optimizer_state_dtype = trained_as;
   detail::BufferList list(engine);
   const auto add = [&](BufferName name,
                        int index,
@@ -77,7 +76,7 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
       add(BufferName::module_gradients,
           index,
           parameter.numel,
-          trained_as,
+          config.dtype_of(parameter),
           MemoryCategory::gradients,
           config.gradients_held ? BufferLifetime::window_to_next_backward
                                 : BufferLifetime::window_to_step);
@@ -86,7 +85,7 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
       add(BufferName::state,
           index,
           state_numel(state, parameter.numel),
-          state_dtype(state, engine),
+          state.in_state_dtype ? config.dtype_of(parameter) : state.dtype,
           MemoryCategory::optimizer_states,
           BufferLifetime::first_step_on)
           .suffix = state.suffix;

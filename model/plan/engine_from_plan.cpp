@@ -34,10 +34,12 @@ std::optional<OptimizerKind> named_optimizer(const KnobReader& knobs, bool offlo
 }
 
 // Hugging Face's Trainer makes its own optimizer where the file names none: torch's AdamW, fused
-// or not by release. DeepSpeed keeps it as it is.
-OptimizerKind trainers_adam(const Plan& plan) {
-  return trainer_asks_for_fused(plan.software) ? OptimizerKind::fused_adam
-                                               : OptimizerKind::torch_adam;
+// or not by release. DeepSpeed keeps it as it is; without ZeRO only its own FusedAdam gets flat
+// masters, torch's a master a parameter (engine.py _configure_fp16_optimizer: fused_opts).
+OptimizerKind trainers_adam(const Plan& plan, const Knobs& knobs) {
+  const bool zero = knobs.stage() > 0;
+  return zero && trainer_asks_for_fused(plan.software) ? OptimizerKind::fused_adam
+                                                       : OptimizerKind::torch_adam;
 }
 
 // Which class updates the parameters: the one that the file names, else the script's. With offload,
@@ -50,7 +52,7 @@ OptimizerKind optimizer_kind(const Plan& plan, const KnobReader& knobs, bool off
     case OptimizerName::adamw:
     case OptimizerName::adam:
       if (offloaded) return OptimizerKind::cpu_adam;
-      return plan.workload.frontend == Frontend::hf_trainer ? trainers_adam(plan)
+      return plan.workload.frontend == Frontend::hf_trainer ? trainers_adam(plan, knobs)
                                                             : OptimizerKind::fused_adam;
     case OptimizerName::lion:
       return offloaded ? OptimizerKind::cpu_lion : OptimizerKind::fused_lion;

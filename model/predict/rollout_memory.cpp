@@ -70,7 +70,7 @@ LoopVariables loop_variables(const Plan& plan) {
 }
 
 bool finds_variables(const Plan& plan, int micro_step) {
-  return micro_step % micro_batches_of_mini_batch(plan) != 0;
+  return micro_step > 0 && any_finds_variables(plan);
 }
 
 bool any_finds_variables(const Plan& plan) { return micro_batches_of_mini_batch(plan) > 1; }

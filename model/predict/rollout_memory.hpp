@@ -51,7 +51,8 @@ struct LoopVariables {
   Bytes sum() const;
 };
 LoopVariables loop_variables(const Plan& plan);
-// Whether a micro-batch of a step finds those of the one before.
+// Whether a micro-batch of a step finds those of the one before. The first ones of later
+// mini-batches, which do not, are taken for others: what is highest stays.
 bool finds_variables(const Plan& plan, int micro_step);
 bool any_finds_variables(const Plan& plan);
 

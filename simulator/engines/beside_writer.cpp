@@ -137,23 +137,44 @@ void BesideWriter::roll_out() {
 
 void BesideWriter::hold_outputs() {
   const LoopVariables variables = loop_variables(policy_);
-  for (const Bytes bytes : variables.outputs) {
-    outputs_.push_back(take(bytes, MemoryCategory::logits));
+  while (outputs_.size() < variables.outputs.size()) outputs_.push_back(writer_.new_slot());
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    writer_.allocate(outputs_[i], variables.outputs[i], MemoryCategory::logits, kComputeStream);
   }
+  holds_outputs_ = true;
+}
+
+void BesideWriter::drop_outputs() {
+  if (!holds_outputs_) return;
+  for (const SlotIndex slot : outputs_) writer_.release(slot);
+  holds_outputs_ = false;
 }
 
 // prob_dist, and the entropy: torch.logsumexp(logits) - sum(prob_dist * logits).
 void BesideWriter::measure() {
   const Bytes bytes = loop_variables(policy_).probabilities;
-  const SlotIndex made = take(bytes, MemoryCategory::logits);
-  drop(probabilities_);
-  probabilities_.push_back(made);
+  if (made_ < 0) {
+    made_ = writer_.new_slot();
+    probabilities_ = writer_.new_slot();
+  }
+  writer_.allocate(made_, bytes, MemoryCategory::logits, kComputeStream);
+  if (holds_probabilities_) writer_.release(probabilities_);
+  writer_.move(made_, probabilities_);
+  holds_probabilities_ = true;
   writer_.release(take(bytes, MemoryCategory::logits));
   writer_.release(take(bytes, MemoryCategory::logits));
 }
 
+// What ends a mini-batch: `del` of all of them, and torch.cuda.empty_cache().
+void BesideWriter::drop_variables() {
+  drop_outputs();
+  if (holds_probabilities_) writer_.release(probabilities_);
+  holds_probabilities_ = false;
+  writer_.empty_cache();
+}
+
 void BesideWriter::end_forward() {
-  if (is_ppo()) drop(outputs_);
+  if (is_ppo()) drop_outputs();
 }
 
 void BesideWriter::end_backward(int micro_step, bool steps) {
@@ -161,18 +182,13 @@ void BesideWriter::end_backward(int micro_step, bool steps) {
   hold_outputs();
   if (steps) return;
   measure();
-  if (finds_variables(policy_, micro_step + 1)) return;
-  drop(outputs_);
-  drop(probabilities_);
-  writer_.empty_cache();
+  if (!finds_variables(policy_, micro_step + 1)) drop_variables();
 }
 
 void BesideWriter::end_step() {
   if (!is_ppo()) return;
   measure();
-  drop(outputs_);
-  drop(probabilities_);
-  writer_.empty_cache();
+  drop_variables();
 }
 
 void BesideWriter::write_passes(PassMoment moment, GraphWriter& trained, const OwnEngine& own) {

@@ -66,7 +66,9 @@ class BesideWriter {
   void generate();
   void roll_out();
   void hold_outputs();
+  void drop_outputs();
   void measure();
+  void drop_variables();
   void drop(std::vector<SlotIndex>& slots);
   SlotIndex take(Bytes bytes, MemoryCategory category);
   void cast_weights(Runner& runner, const PassStep& pass);
@@ -76,9 +78,11 @@ class BesideWriter {
   Communicators& communicators_;
   std::vector<std::unique_ptr<Runner>> runners_;
   bool asleep_ = false;
-  std::vector<SlotIndex> logits_;         // of the last rollout
-  std::vector<SlotIndex> outputs_;        // of the last micro-batch
-  std::vector<SlotIndex> probabilities_;  //
+  std::vector<SlotIndex> logits_;  // of the last rollout
+  // The loop's variables, the same slots in every micro-step, which may be repeated.
+  std::vector<SlotIndex> outputs_;
+  SlotIndex probabilities_ = -1, made_ = -1;
+  bool holds_outputs_ = false, holds_probabilities_ = false;
 };
 
 }  // namespace zeroplan

@@ -269,8 +269,7 @@ void DdpWriter::drop_casts_of_checkpointed() {
 // AccumulateGrad: kept as it comes, or added to what earlier micro-steps left.
 void DdpWriter::take_gradient(std::int32_t index, SlotIndex slot) {
   ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
-  const Elements numel = parameter(index).numel;
-  const Bytes bytes = numel * trained_;
+  const Bytes bytes = parameter(index).numel * config_.dtype_of(parameter(index));
   if (config_.gradient_as_bucket_view) {
     writer_.issue(tasks_.kernel("gradient to bucket", bytes * 2), kComputeStream);
     writer_.release(slot);
@@ -288,7 +287,7 @@ void DdpWriter::take_gradient(std::int32_t index, SlotIndex slot) {
 void DdpWriter::fill_bucket(std::int32_t index) {
   writer_.issue(tasks_.host("gradient hook", tasks_.host_costs().gradient_hook), kComputeStream);
   if (!config_.gradient_as_bucket_view) {
-    const Bytes bytes = parameter(index).numel * trained_;
+    const Bytes bytes = parameter(index).numel * config_.dtype_of(parameter(index));
     writer_.issue(tasks_.kernel("gradient to bucket", bytes * 2), kComputeStream);
   }
   --buckets_[slots_[static_cast<std::size_t>(index)].bucket].missing;
@@ -340,7 +339,8 @@ void DdpWriter::write_optimizer() {
     for (const EngineParameter& weight : plan_.engine_parameters) {
       if (!weight.trainable) continue;
       scratch.push_back(writer_.new_slot());
-      writer_.allocate(scratch.back(), weight.numel * trained_, kTemporaries, kComputeStream);
+      writer_.allocate(
+          scratch.back(), weight.numel * config_.dtype_of(weight), kTemporaries, kComputeStream);
     }
   }
   writer_.issue(

@@ -31,6 +31,7 @@ struct Deviation {
 // What people call their run: how it is divided, but for what is a kind of its own.
 std::string group_of(const std::string& file, const Plan& plan) {
   if (file == "trl") return "DPO, KTO and GRPO (TRL)";
+  if (file == "ppo") return "PPO (TRL)";
   if (file == "lengths") return "lengths that vary";
   if (plan.workload.method != Method::full) return "LoRA and QLoRA";
   return strategy_of(plan);

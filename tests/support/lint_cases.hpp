@@ -615,6 +615,11 @@ inline constexpr auto kLintCases = std::to_array<LintCase>({
      R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2},
         "optimizer": {"type": "AdamW"})",
      R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})"},
+    {"trl-ppo-adapters",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer --mbs 1 --trainer "
+     "ppo --method lora",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})"},
     {"trl-evaluation-batch",
      "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
      R"(--mbs 2 --trainer {"grpo":{"completion_length":128,"completions":16}} --evaluation {"loss":{"batch_size":3}})",

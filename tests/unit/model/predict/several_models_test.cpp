@@ -337,6 +337,22 @@ TEST_CASE("the logits of PPO's rollout stay while the policy trains") {
   CHECK(more < logits + Bytes::mib(1));
 }
 
+TEST_CASE("PPO's micro-steps repeat, many of them and in several mini-batches") {
+  const auto allocated = [](int accumulation, const char* mini_batches) {
+    const std::string workload =
+        R"("gradient_accumulation_steps": )" + std::to_string(accumulation) +
+        R"(, "trainer": {"ppo": {"rollout_rows": 1, "mini_batches": )" + mini_batches + "}}";
+    return simulate(resolve(scenario(2, workload)), {}).gpu.peak_allocated;
+  };
+  // 6 samples more: logits of 53 tokens of 8,000 words in fp32, once in what stays.
+  const Bytes more = allocated(12, "1") - allocated(6, "1"),
+              logits = Bytes::of(6LL * 53 * 8000 * 4);
+  CHECK(more > logits - Bytes::mib(2));
+  CHECK(more < logits * 2 + Bytes::mib(2));
+  CHECK(allocated(12, "12") < allocated(12, "1"));
+  CHECK(allocated(12, "3") > Bytes::zero());
+}
+
 TEST_CASE("a PPO scenario resolves again to itself") {
   const Scenario said = scenario(3, R"("trainer": {"ppo": {"rollout_rows": 2, "epochs": 1}})");
   const Plan plan = resolve(said);
