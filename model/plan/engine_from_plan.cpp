@@ -36,7 +36,7 @@ std::optional<OptimizerKind> named_optimizer(const KnobReader& knobs, bool offlo
 // Hugging Face's Trainer makes its own optimizer where the file names none: torch's AdamW, fused
 // or not by release. DeepSpeed keeps it as it is; without ZeRO only its own FusedAdam gets flat
 // masters, torch's a master a parameter (engine.py _configure_fp16_optimizer: fused_opts).
-OptimizerKind trainers_adam(const Plan& plan, const Knobs& knobs) {
+OptimizerKind trainers_adam(const Plan& plan, const KnobReader& knobs) {
   const bool zero = knobs.stage() > 0;
   return zero && trainer_asks_for_fused(plan.software) ? OptimizerKind::fused_adam
                                                        : OptimizerKind::torch_adam;
