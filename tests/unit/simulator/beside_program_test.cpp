@@ -111,7 +111,8 @@ TEST_CASE("cuBLAS's workspace is there when the rotary tables are made, before t
 
 TEST_CASE("The weights under adapters are on the GPU before the adapters are flattened") {
   constexpr const char* kAdapters = R"("method": {"lora": {"rank": 8, "targets": ["q_proj"]}})";
-  for (const char* zero : {R"({"stage": 0})", R"({"stage": 1})", R"({"stage": 2})"}) {
+  // Without ZeRO the Trainer's own optimizer is not flattened: a master a parameter.
+  for (const char* zero : {R"({"stage": 1})", R"({"stage": 2})"}) {
     CAPTURE(zero);
     const RankProgram rank = program_of(plan_of(zero, kAdapters, kNow));
     std::vector<std::int64_t> asked;
