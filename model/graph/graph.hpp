@@ -18,6 +18,7 @@
 // Built by implementations/*.cpp through autograd.hpp; see build_graph in implementations.hpp.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -261,7 +262,7 @@ struct StorageId {
 // What the model's forward() holds in a variable (inputs_embeds) until its layers have run, so that
 // the first layer does not free what it is given.
 struct HeldInput {
-  std::int32_t user = -1;  // the instance whose input it is; -1: nothing is held
+  std::int32_t user = -1;  // the instance whose input it is
   std::int32_t last = -1;  // after whose forward pass it goes
 
   // Whether the release of this instance's input does not happen in a pass.
@@ -269,7 +270,7 @@ struct HeldInput {
     return step.instance == user && in_forward_phase(step.pass);
   }
   bool goes_after(const PassStep& step) const {
-    return user >= 0 && step.instance == last && in_forward_phase(step.pass);
+    return step.instance == last && in_forward_phase(step.pass);
   }
 };
 
@@ -284,8 +285,8 @@ struct ModelGraph {
   std::vector<Block> blocks;
   std::vector<BlockInstance> instances;
   std::vector<SharedTensor> shared;
-  HeldInput held_input;
-  Bytes batch;    // token ids, labels and mask, alive through the micro-batch
+  std::vector<HeldInput> held_inputs;  // of each stack of layers, at most one
+  Bytes batch;                         // token ids, labels and mask, alive through the micro-batch
   Bytes buffers;  // registered buffers of the modules on the GPU (causal masks), alive always
   std::vector<RegisteredBuffer> registered;  // those of them whose place is known, in its order
   Bytes
@@ -309,15 +310,26 @@ struct ModelGraph {
     return block_of(instances[static_cast<std::size_t>(id.instance)])
         .storages[static_cast<std::size_t>(id.storage)];
   }
-  // Of held_input.
-  StorageId held() const {
-    const std::int32_t producer = held_input.user - 1;
+  StorageId storage_of(const HeldInput& held) const {
+    const std::int32_t producer = held.user - 1;
     return {producer, block_of(instances[static_cast<std::size_t>(producer)]).output};
   }
   // Whether a storage's release in a pass does not happen.
   bool keeps(const PassStep& step, std::int32_t released) const {
-    return held_input.keeps(step) &&
-           block_of(instances[static_cast<std::size_t>(step.instance)]).input == released;
+    return std::any_of(held_inputs.begin(), held_inputs.end(), [&](const HeldInput& held) {
+      return held.keeps(step) &&
+             block_of(instances[static_cast<std::size_t>(step.instance)]).input == released;
+    });
+  }
+  // free(StorageId): what goes behind a pass, which no event of its block says.
+  template <typename Free>
+  void free_behind(const PassStep& step, Free&& free) const {
+    for (const SharedTensor& tensor : shared) {
+      if (tensor.dies_after(step)) free(StorageId{tensor.producer, tensor.storage});
+    }
+    for (const HeldInput& held : held_inputs) {
+      if (held.goes_after(step)) free(storage_of(held));
+    }
   }
 };
 
@@ -404,14 +416,7 @@ void play_micro_batch(const ModelGraph& graph, Sink&& sink) {
     play(graph.block_of(instance),
          step.pass,
          detail::StepSink<std::remove_reference_t<Sink>>{graph, step, sink});
-    for (const SharedTensor& shared : graph.shared) {
-      if (!shared.dies_after(step)) continue;
-      sink.release({shared.producer, shared.storage},
-                   graph.storage({shared.producer, shared.storage}));
-    }
-    if (graph.held_input.goes_after(step)) {
-      sink.release(graph.held(), graph.storage(graph.held()));
-    }
+    graph.free_behind(step, [&](StorageId id) { sink.release(id, graph.storage(id)); });
   }
   const auto last = static_cast<std::int32_t>(graph.instances.size()) - 1;
   const StorageId loss{last, graph.block_of(graph.instances.back()).output};

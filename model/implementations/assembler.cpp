@@ -28,12 +28,6 @@ constexpr std::array<std::string_view, kSlots> kSlotNames = {"cos",
                                                              "position_embeds",
                                                              "values"};
 
-// Of the model's forward(), which lives until its layers have run.
-bool is_variable(std::int32_t slot) {
-  return slot == static_cast<std::int32_t>(Slot::embeddings) ||
-         slot == static_cast<std::int32_t>(Slot::positions);
-}
-
 struct Range {
   std::size_t first = 0, last = 0;
 };
@@ -318,6 +312,7 @@ void GraphAssembler::add_each_layer(const std::string& prefix,
   std::size_t from = 0;
   has_layers_ = true;
   has_neighbour_ = false;
+  const auto first = static_cast<std::int32_t>(graph_.instances.size());
   for (const std::int64_t number : layers_of_stage(static_cast<std::int64_t>(places.size()))) {
     const auto i = static_cast<std::size_t>(number);
     const Place place = places[i];
@@ -342,7 +337,7 @@ void GraphAssembler::add_each_layer(const std::string& prefix,
     }
     instantiate(block, layer, checkpoint);
   }
-  last_layer_ = static_cast<std::int32_t>(graph_.instances.size()) - 1;
+  end_stack(first);
 }
 
 std::int32_t GraphAssembler::add_slots(std::int32_t count) {
@@ -387,20 +382,27 @@ std::vector<std::int64_t> GraphAssembler::layers_of_stage(std::int64_t count) co
   return numbers;
 }
 
-// The first layer's input, where that layer does not save it: saved it outlives the variable.
-void GraphAssembler::hold_input() {
-  for (std::size_t i = 1; i < graph_.instances.size(); ++i) {
-    const BlockInstance& user = graph_.instances[i];
-    if (!graph_.block_of(graph_.instances[i - 1]).output_is_held) continue;
-    const Block& block = graph_.block_of(user);
-    const std::vector<Event>& events =
-        block.of(user.checkpointed ? Pass::forward_no_grad : Pass::forward);
-    const bool frees = std::any_of(events.begin(), events.end(), [&](const Event& event) {
-      return event.kind == EventKind::release && event.index == block.input;
-    });
-    if (frees) graph_.held_input = {static_cast<std::int32_t>(i), last_layer_};
-    return;
+// Where variables of the model's forward() go that live until its layers have run; of the first
+// layer's input where that layer does not save it: saved it outlives the variable.
+void GraphAssembler::end_stack(std::int32_t first) {
+  const std::int32_t last = static_cast<std::int32_t>(graph_.instances.size()) - 1;
+  if (first == 0 || last < first) return;
+  const auto i = static_cast<std::size_t>(first);
+  const Block& inputs = graph_.block_of(graph_.instances[i - 1]);
+  for (const SharedUse& use : inputs.shared) {
+    const auto slot = static_cast<Slot>(use.slot - first_slot_);
+    if (slot != Slot::embeddings && slot != Slot::positions) continue;
+    graph_.shared[static_cast<std::size_t>(use.slot)].last_user = last;
   }
+  if (!inputs.output_is_held) return;
+  const BlockInstance& user = graph_.instances[i];
+  const Block& block = graph_.block_of(user);
+  const std::vector<Event>& events =
+      block.of(user.checkpointed ? Pass::forward_no_grad : Pass::forward);
+  const bool frees = std::any_of(events.begin(), events.end(), [&](const Event& event) {
+    return event.kind == EventKind::release && event.index == block.input;
+  });
+  if (frees) graph_.held_inputs.push_back({first, last});
 }
 
 void GraphAssembler::link_shared() {
@@ -412,7 +414,7 @@ void GraphAssembler::link_shared() {
         shared.producer = instance;
         shared.storage = use.storage;
       }
-      shared.last_user = is_variable(use.slot) ? std::max(instance, last_layer_) : instance;
+      shared.last_user = std::max(shared.last_user, instance);
       if (!use.produced && use.gradient >= 0) {
         shared.gradient_maker = instance;
         shared.gradient_storage = use.gradient;
@@ -426,7 +428,6 @@ void GraphAssembler::link_shared() {
 
 ModelGraph GraphAssembler::take() {
   link_shared();
-  hold_input();
   return std::move(graph_);
 }
 

@@ -121,7 +121,7 @@ class GraphAssembler {
   std::int32_t push(Block block);
   void instantiate(std::int32_t block, const std::string& prefix, bool checkpoint);
   void link_shared();
-  void hold_input();
+  void end_stack(std::int32_t first);  // an instance, the first of the layers added last
   bool replaced_by_neighbour();
   std::vector<std::int64_t> layers_of_stage(std::int64_t count) const;
 
@@ -141,8 +141,7 @@ class GraphAssembler {
   };
   std::vector<KnownCall> known_calls_;
   bool has_layers_ = false;
-  std::int32_t last_layer_ = -1;  // of the stack added last
-  bool has_neighbour_ = false;    // on the side of the layers where blocks are being added
+  bool has_neighbour_ = false;  // on the side of the layers where blocks are being added
 };
 
 }  // namespace zeroplan

@@ -290,9 +290,13 @@ void keep_logits(GraphAssembler& assembler, const Context& c) {
                          c.compute_dtype());
 }
 
-void hold_embeddings(Tape& t, const Context& c, const Tensor& embeddings) {
+void hold_variable(Tape& t, const Context& c, Slot slot, const Tensor& tensor) {
   if (c.options.stage.stages > 1) return;
-  t.hold_in_frame(static_cast<std::int32_t>(Slot::embeddings), embeddings);
+  t.hold_in_frame(static_cast<std::int32_t>(slot), tensor);
+}
+
+void hold_embeddings(Tape& t, const Context& c, const Tensor& embeddings) {
+  hold_variable(t, c, Slot::embeddings, embeddings);
 }
 
 // First by the model, which holds what it multiplies; then by the embedding's own class.
@@ -302,11 +306,6 @@ Tensor scaled_embeddings(Tape& t, const Context& c, const Tensor& embeddings) {
   const Tensor scaled = aten::scale(t, embeddings);
   if (by_class) hold_embeddings(t, c, scaled);
   return scaled;
-}
-
-void hold_positions(Tape& t, const Context& c, const Tensor& positions) {
-  if (c.options.stage.stages > 1) return;
-  t.hold_in_frame(static_cast<std::int32_t>(Slot::positions), positions);
 }
 
 Tensor token_embedding(Tape& t, const Context& c, std::string_view module) {

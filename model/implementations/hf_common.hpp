@@ -118,12 +118,12 @@ bool is_tied_here(const Context& c);
 void keep_logits(GraphAssembler& assembler, const Context& c);
 // nn.Embedding of the tokens; the gradient can go up to it where peft asks for that.
 Tensor token_embedding(Tape& t, const Context& c, std::string_view module);
-// inputs_embeds and position_embeds, variables of the model's forward() that live until its layers
-// have run. A pipeline's first stage has no such frame.
+// A variable of the model's forward() that lives until its layers have run: inputs_embeds,
+// position_embeds. A pipeline's first stage has no such frame.
+void hold_variable(Tape& t, const Context& c, Slot slot, const Tensor& tensor);
 void hold_embeddings(Tape& t, const Context& c, const Tensor& embeddings);
 // Gemma and Gemma 2: inputs_embeds times the normalizer.
 Tensor scaled_embeddings(Tape& t, const Context& c, const Tensor& embeddings);
-void hold_positions(Tape& t, const Context& c, const Tensor& positions);
 // --- masks ---
 // Whether the layers are given a mask tensor.
 bool needs_mask(const Context& c);

@@ -92,7 +92,7 @@ void build_gpt2(GraphAssembler& assembler, const Context& given) {
     t.launch({.name = "arange", .kind = OpKind::fill, .traffic = numbers.bytes()});
     Tensor positions = aten::embedding(t, numbers, t.module_parameter("weight"));
     positions = t.leave(scope, positions);
-    hold_positions(t, c, positions);
+    hold_variable(t, c, Slot::positions, positions);
     const Tensor hidden = aten::add(t, tokens, positions);
     // Before 4.54 (create_causal_mask) an eager layer was given one row of the mask.
     if (needs_mask(c) && (c.attention != Attention::eager || c.acts(ReleaseRule::gpt2_adds_mask)))

@@ -274,7 +274,7 @@ void build_gpt_bigcode(GraphAssembler& assembler, const Context& c) {
     const std::int64_t rows = own_code(c) ? c.batch : 1;
     Tensor positions = aten::embedding(t, Shape{rows, c.sequence}, t.module_parameter("weight"));
     positions = t.leave(scope, positions);
-    hold_positions(t, c, positions);
+    hold_variable(t, c, Slot::positions, positions);
     const Tensor hidden = aten::add(t, tokens, positions);
     if (!own && needs_mask(c)) share_mask(t, c);
     return dropout(t, "transformer.drop", hidden, shape.embedding_dropout);

@@ -200,8 +200,11 @@ void build_llama(GraphAssembler& assembler, const Context& given) {
   assembler.set_hidden(c.hidden_shape(), beside);
   assembler.add("LlamaModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "model.embed_tokens");
-    hidden = is_gemma(c) ? scaled_embeddings(t, c, hidden) : hidden;
-    if (!is_gemma(c)) hold_embeddings(t, c, hidden);
+    if (is_gemma(c)) {
+      hidden = scaled_embeddings(t, c, hidden);
+    } else {
+      hold_embeddings(t, c, hidden);
+    }
     beside(t);
     return hidden;
   });

@@ -121,7 +121,7 @@ void build_opt(GraphAssembler& assembler, const Context& given) {
     t.launch({.name = "cumsum", .traffic = numbers.bytes() * 5, .kernels = 4});
     Tensor positions = aten::embedding(t, numbers, t.module_parameter("weight"));
     positions = t.leave(scope, positions);
-    hold_positions(t, c, positions);
+    hold_variable(t, c, Slot::positions, positions);
     tokens = project(t, c, "model.decoder.project_in", tokens);
     hold_embeddings(t, c, tokens);
     return aten::add(t, tokens, positions);

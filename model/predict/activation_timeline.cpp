@@ -111,22 +111,17 @@ CategoryBytes plus(const CategoryBytes& a, const CategoryBytes& b) {
   return sum;
 }
 
-// Releases the shared tensors whose last use this pass was.
-void drop_shared(const ModelGraph& graph, const PassStep& pass, CategoryBytes& alive) {
-  for (const SharedTensor& tensor : graph.shared) {
-    if (!tensor.dies_after(pass)) continue;
-    const Storage& storage = graph.storage({tensor.producer, tensor.storage});
-    alive[static_cast<std::size_t>(storage.category)] -= allocated_bytes(storage);
+// What a pass releases that no event of its block says, and what its events say that it keeps.
+void end_pass(const ModelGraph& graph, const PassStep& pass, CategoryBytes& alive) {
+  for (const HeldInput& held : graph.held_inputs) {
+    if (!held.keeps(pass)) continue;
+    const Storage& storage = graph.storage(graph.storage_of(held));
+    at(alive, storage.category) += allocated_bytes(storage);
   }
-}
-
-// What the model's forward holds is not released by the layer that gets it, but behind the last.
-void hold_input(const ModelGraph& graph, const PassStep& pass, CategoryBytes& alive) {
-  if (graph.held_input.user < 0) return;
-  const Storage& storage = graph.storage(graph.held());
-  Bytes& bytes = at(alive, storage.category);
-  if (graph.held_input.keeps(pass)) bytes += allocated_bytes(storage);
-  if (graph.held_input.goes_after(pass)) bytes -= allocated_bytes(storage);
+  graph.free_behind(pass, [&](StorageId id) {
+    const Storage& storage = graph.storage(id);
+    at(alive, storage.category) -= allocated_bytes(storage);
+  });
 }
 
 // The weight gradients that a backward pass completes join the order. A tied weight's first part
@@ -195,8 +190,7 @@ ActivationTimeline activation_timeline(const ModelGraph& graph) {
     step.weight_gradient_count = effect.weight_gradient_count;
     timeline.steps.push_back(step);
     alive = plus(alive, effect.left);
-    drop_shared(graph, pass, alive);
-    hold_input(graph, pass, alive);
+    end_pass(graph, pass, alive);
     if (pass.pass == Pass::backward) order.read(block, instance, alive);
     timeline.weight_gradients += timeline.steps.back().weight_gradients;
   }

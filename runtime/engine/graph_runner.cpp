@@ -91,9 +91,7 @@ void GraphRunner::run(const PassStep& pass, const Hooks& hooks, double loss_grad
         break;
     }
   }
-  for (const SharedTensor& shared : graph_.shared) {
-    if (shared.dies_after(pass)) buffer_of(shared.producer, shared.storage).reset();
-  }
+  graph_.free_behind(pass, [this](StorageId id) { buffer_of(id.instance, id.storage).reset(); });
 }
 
 void GraphRunner::announce(const PassStep& pass,

@@ -39,17 +39,21 @@ void DeepSpeedWriter::release_all(const std::vector<SlotIndex>& slots) {
   for (const SlotIndex slot : slots) writer_.release(slot);
 }
 
+// By parameter: the buffer of this name that is made for it at the start; -1: none.
+std::vector<int> DeepSpeedWriter::made_by_parameter(BufferName name) const {
+  std::vector<int> made(plan_.engine_parameters.size(), -1);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].name != name || !is_made_at_start(buffers_[i])) continue;
+    made[static_cast<std::size_t>(buffers_[i].index)] = static_cast<int>(i);
+  }
+  return made;
+}
+
 // The module's weights come tensor by tensor in their order (nn.Module.to). What is frozen stays
 // where it is; of what is trained a slot for each, by group.
 std::vector<std::vector<SlotIndex>> DeepSpeedWriter::load_apart() {
   std::vector<std::vector<SlotIndex>> apart;
-  std::vector<int> frozen(plan_.engine_parameters.size(), -1);  // by parameter: its buffer
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].name != BufferName::module_parameters || !is_made_at_start(buffers_[i])) {
-      continue;
-    }
-    frozen[static_cast<std::size_t>(buffers_[i].index)] = static_cast<int>(i);
-  }
+  const std::vector<int> frozen = made_by_parameter(BufferName::module_parameters);
   const std::vector<RegisteredBuffer>& registered = work_.graph.registered;
   auto buffer = registered.begin();
   Bytes elsewhere = work_.graph.buffers;
@@ -248,12 +252,7 @@ bool DeepSpeedWriter::builds_partitioned() const {
 std::vector<SlotIndex> DeepSpeedWriter::build_partitioned() {
   const int ranks = partition_ranks(config_);
   const auto& parameters = plan_.engine_parameters;
-  std::vector<int> frozen(parameters.size(), -1);  // by parameter: its buffer
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].name == BufferName::frozen_ds_tensor && is_made_at_start(buffers_[i])) {
-      frozen[static_cast<std::size_t>(buffers_[i].index)] = static_cast<int>(i);
-    }
-  }
+  const std::vector<int> frozen = made_by_parameter(BufferName::frozen_ds_tensor);
   const auto whole = [&](std::size_t p) { return parameters[p].numel * config_.model_dtype; };
   const auto part = [&](std::size_t p) {
     return partitioned_numel(parameters[p].numel, ranks) * config_.model_dtype;

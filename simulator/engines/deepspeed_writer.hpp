@@ -72,6 +72,7 @@ class DeepSpeedWriter {
   void write_fused_flattening();
   void write_bf16_flattening();
   void write_other_initialisation(bool zero3);
+  std::vector<int> made_by_parameter(BufferName name) const;
   bool builds_partitioned() const;
   std::vector<SlotIndex> build_partitioned();
   void write_partitioned();

@@ -76,10 +76,7 @@ class GraphWriter {
           break;
       }
     }
-    for (const SharedTensor& shared : graph_.shared) {
-      if (shared.dies_after(pass)) writer_.release(slot_of({shared.producer, shared.storage}));
-    }
-    if (graph_.held_input.goes_after(pass)) writer_.release(slot_of(graph_.held()));
+    graph_.free_behind(pass, [this](StorageId id) { writer_.release(slot_of(id)); });
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/json.hpp"
@@ -111,10 +112,13 @@ TEST_CASE("cuBLAS's workspace is there when the rotary tables are made, before t
 
 TEST_CASE("The weights under adapters are on the GPU before the adapters are flattened") {
   constexpr const char* kAdapters = R"("method": {"lora": {"rank": 8, "targets": ["q_proj"]}})";
-  // Without ZeRO the Trainer's own optimizer is not flattened: a master a parameter.
-  for (const char* zero : {R"({"stage": 1})", R"({"stage": 2})"}) {
+  // Without ZeRO only DeepSpeed's own optimizer is flattened, not the Trainer's.
+  const std::string native = std::string(R"("frontend": "native", )") + kAdapters;
+  const std::pair<const char*, std::string> cases[] = {
+      {R"({"stage": 0})", native}, {R"({"stage": 1})", kAdapters}, {R"({"stage": 2})", kAdapters}};
+  for (const auto& [zero, workload] : cases) {
     CAPTURE(zero);
-    const RankProgram rank = program_of(plan_of(zero, kAdapters, kNow));
+    const RankProgram rank = program_of(plan_of(zero, workload, kNow));
     std::vector<std::int64_t> asked;
     for (const Instruction& each : rank.program.of(rank.initialisation)) {
       if (each.opcode == Opcode::allocate) asked.push_back(each.bytes);
