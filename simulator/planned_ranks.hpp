@@ -17,9 +17,9 @@ RankProgram write_rank_program(const Plan& plan,
                                const StepWork& work,
                                std::optional<int> rank = std::nullopt);
 
-// A rank of those that are played beside each other.
+// One of the ranks that are simulated together.
 struct PlannedRank {
-  // For the ranks that are not played: in backward it does what the slowest owner of each bucket
+  // For the ranks that are not simulated: in backward it does what the slowest owner of each bucket
   // does, in the step what its rank does. Its time is theirs; its memory is nobody's.
   bool stands_in = false;
   RankProgram program;
@@ -42,7 +42,7 @@ bool ranks_differ(const Plan& plan);
 // The one with the most memory where ranks differ, else 0.
 int heaviest_rank_of(const Plan& plan);
 
-// One rank for all of them, where one has to do: the heaviest, which stands in for the others too.
+// The representative rank of a step that is simulated for one rank: the one with the most memory.
 RankProgram write_representative(const Plan& plan, const StepWork& work);
 
 }  // namespace zeroplan

@@ -1,6 +1,6 @@
-// What one optimizer step puts on a rank's card, counted by phase: the common language in which a
-// simulated program and a rehearsed one (cli/rehearsal_work.hpp) are held against each
-// other. What a step is made of, not how long it takes.
+// What one optimizer step puts on a rank's card, counted by phase: the form in which a simulated
+// program and a rehearsed one (cli/rehearsal_work.hpp) are compared. What a step is made of, not
+// how long it takes.
 #pragma once
 
 #include <array>

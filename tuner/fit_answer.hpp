@@ -53,8 +53,8 @@ struct FitAnswer {
   std::vector<std::size_t> runners_up;     // the next two that fit and differ in their numbers
   std::optional<Headroom> headroom;        // of the recommended one
   std::vector<Remedy> remedies;            // cheapest first, at most three, where none fits
-  // Where nobody said how much host memory a node has: faster ones that need more than a node of
-  // the kind can have, and the best one that does with what is usual (indices).
+  // Where a node's host memory is unspecified: faster candidates that need more than a node of the
+  // kind can have, and the best one within the usual host memory (indices).
   std::vector<std::size_t> behind_host_memory;
   std::optional<std::size_t> with_usual_host_memory;
   std::optional<StrategyResult> one_node;  // of a cluster of several, where one is enough

@@ -1,4 +1,4 @@
-// What rules about a ds_config.json are told of the run around it.
+// What the rules about a ds_config.json know of its run: ranks, who reads the file, releases.
 #pragma once
 
 #include <cstdint>

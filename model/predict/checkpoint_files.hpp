@@ -42,8 +42,8 @@ struct CheckpointContent {
 };
 
 struct CheckpointOptions {
-  // engine.save_checkpoint(exclude_frozen_parameters=). Unspecified: as the Trainer does with
-  // adapters, else false, DeepSpeed's default.
+  // engine.save_checkpoint(exclude_frozen_parameters=). Unspecified: true with
+  // adapters, as the Trainer passes it, else false, DeepSpeed's default.
   std::optional<bool> exclude_frozen;
   // What the folder's storage writes and reads, per node. Unspecified: the node's NVMe.
   std::optional<BytesPerSecond> bandwidth;

@@ -13,7 +13,7 @@ namespace zeroplan {
 inline constexpr std::int64_t kOpenHostMemory = 3;
 
 struct PredictOptions {
-  double confidence = 0.95;  // a plan fits when it does with at least this probability
+  double confidence = 0.95;  // the probability from which on a plan is said to fit
   Bytes reserve;             // GPU memory kept free for others
   // Where nobody said how much host memory a node has, what is needed is a requirement for the
   // reader and no verdict, up to kOpenHostMemory times what is usual for such a node.

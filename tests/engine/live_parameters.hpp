@@ -1,5 +1,5 @@
 // How many parameter elements are on the GPU in the course of a micro-step, and what was gathered
-// for it, folded from a FetchLog: what recordings are held against.
+// for it, summed up from a FetchLog: what is compared with recordings.
 #pragma once
 
 #include <cstdint>
