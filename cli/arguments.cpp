@@ -145,7 +145,7 @@ Json with_cluster_parts(const Json& said, const Origin& origin, const Arguments&
 
 Scenario with_flags(const Scenario& base, const Arguments& arguments) {
   Scenario scenario = overlay(base, arguments.flags);
-  const Said* said = scenario.find(ScenarioKey::cluster);
+  const ExplicitValue* said = scenario.find(ScenarioKey::cluster);
   if (said == nullptr) return scenario;  // resolve() asks for it
   const Origin origin = said->origin;
   scenario.set(ScenarioKey::cluster, with_cluster_parts(said->value, origin, arguments), origin);

@@ -16,7 +16,7 @@ using Lines = std::vector<std::vector<std::string>>;
 
 std::string number(double value) { return fmt::format("{:.4g}", value); }
 std::string signed_percent(double ratio) { return fmt::format("{:+.1f} %", 100.0 * ratio); }
-std::string card_text(const std::string& card) { return card.empty() ? "any" : card; }
+std::string gpu_text(const std::string& gpu) { return gpu.empty() ? "any" : gpu; }
 
 std::string errors_text(const RelativeErrors& errors) {
   return fmt::format("{} / {}", percent_text(errors.median), percent_text(errors.p95));
@@ -49,7 +49,7 @@ std::string coefficients(const CoefficientFit& fit) {
   Lines lines;
   for (const FittedValue& value : fit.fitted) {
     lines.push_back({std::string(info(value.id).name),
-                     card_text(value.card),
+                     gpu_text(value.gpu),
                      std::string(info(value.id).unit),
                      number(value.prior),
                      percent_text(value.prior_relative_sd),
@@ -76,7 +76,7 @@ std::string entangled(const CoefficientFit& fit) {
   if (fit.entangled.empty()) return "";
   const auto name_of = [&](std::size_t i) {
     const FittedValue& value = fit.fitted[i];
-    return std::string(info(value.id).name) + (value.card.empty() ? "" : " of " + value.card);
+    return std::string(info(value.id).name) + (value.gpu.empty() ? "" : " of " + value.gpu);
   };
   Lines lines;
   for (const Entanglement& pair : fit.entangled) {
@@ -95,10 +95,10 @@ std::string undetermined(const CoefficientFit& fit) {
       fit.undetermined.size());
   std::map<std::string, std::string> by_name;
   for (const UndeterminedValue& value : fit.undetermined) {
-    std::string& cards = by_name[std::string(info(value.id).name)];
-    cards += (cards.empty() ? "" : ", ") + card_text(value.card);
+    std::string& gpus = by_name[std::string(info(value.id).name)];
+    gpus += (gpus.empty() ? "" : ", ") + gpu_text(value.gpu);
   }
-  for (const auto& [name, cards] : by_name) text += "  " + name + " (" + cards + ")\n";
+  for (const auto& [name, gpus] : by_name) text += "  " + name + " (" + gpus + ")\n";
   return text;
 }
 
@@ -121,7 +121,7 @@ std::string worst_rows(const CoefficientFit& fit, std::size_t count, ValueText* 
                      text_of(row.measured),
                      fmt::format("{:.2f}", row.weight),
                      row.id,
-                     row.card,
+                     row.gpu,
                      row.origin});
   }
   return "\nLargest residuals (weight below 1: counted as outliers):\n" +
@@ -182,8 +182,8 @@ std::string range(const Calibration& calibration) {
   for (const SeenRange& seen : calibration.range) {
     text += fmt::format("  {} {:.4g} to {:.4g}\n", seen.what, seen.low, seen.high);
   }
-  text += "  cards";
-  for (const std::string& card : calibration.cards) text += " " + card;
+  text += "  GPUs";
+  for (const std::string& gpu : calibration.gpus) text += " " + gpu;
   return text + "\n";
 }
 

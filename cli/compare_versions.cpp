@@ -58,7 +58,7 @@ void reject_beside(const Arguments& arguments, const Scenario& scenario) {
   for (const ScenarioKey key : {ScenarioKey::deepspeed_version,
                                 ScenarioKey::torch_version,
                                 ScenarioKey::transformers_version}) {
-    const Said* said = scenario.find(key);
+    const ExplicitValue* said = scenario.find(key);
     if (said == nullptr || said->origin.file != kCommandLine) continue;
     throw InputError({kCommandLine,
                       std::string(info(key).flag),

@@ -48,7 +48,7 @@ CostQuestion cost_question_of(const Arguments& arguments) {
 }
 
 std::string written_cluster(const Scenario& scenario) {
-  const Said* said = scenario.find(ScenarioKey::cluster);
+  const ExplicitValue* said = scenario.find(ScenarioKey::cluster);
   return said != nullptr && said->value.is_string() ? said->value.as_string() : "";
 }
 

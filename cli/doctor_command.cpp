@@ -25,8 +25,8 @@ std::optional<PlanNeeds> needs_of(const Arguments& arguments) {
   const Plan plan = resolve(scenario);
   const StepResult result = simulate(plan, {});
   PlanNeeds needs;
-  needs.cards = plan.cluster.gpus_per_node();
-  needs.card_name = plan.cluster.gpu.product_name;
+  needs.gpus = plan.cluster.gpus_per_node();
+  needs.gpu_name = plan.cluster.gpu.product_name;
   needs.nodes = plan.cluster.nodes;
   needs.host_memory = result.host.peak;
   needs.pinned_memory = result.host.pinned;
@@ -78,7 +78,7 @@ void print(const std::vector<DoctorFinding>& findings,
   if (findings.empty()) out << words.text("nothing found\n");
   if (!planned) {
     out << words.text(
-        "not checked without a plan (--scenario, or --model and --cluster): number of cards, host "
+        "not checked without a plan (--scenario, or --model and --cluster): number of GPUs, host "
         "memory, bf16, CPU optimizer, NVMe\n");
   }
 }

@@ -25,7 +25,7 @@ struct EmbeddedRun {
   Json cluster;                 // what the ranks are
 
   bool on_gpus() const { return !gpus.found.empty(); }
-  // Ranks as threads of which several have one GPU: what a step takes says nothing about the card.
+  // Ranks as threads of which several have one GPU: what a step takes says nothing about the GPU.
   bool shares_gpu() const;
   // "4 CPU ranks", "2 ranks that share NVIDIA A100-SXM4-80GB"
   std::string device_text() const;

@@ -97,8 +97,8 @@ std::optional<SizeQuestion> question_of(const OomEvent& event) {
   return question;
 }
 
-// What the message says about the card: memory that this process cannot have.
-Bytes taken_from_card(const OomEvent& event) {
+// What the message says about the GPU: memory that this process cannot have.
+Bytes taken_from_gpu(const OomEvent& event) {
   Bytes taken = memory_of_others(event).value_or(Bytes::zero());
   if (event.limit && event.capacity && event.limit->bytes < event.capacity->bytes) {
     taken = std::max(taken, event.capacity->bytes - event.limit->bytes);
@@ -106,9 +106,9 @@ Bytes taken_from_card(const OomEvent& event) {
   return taken;
 }
 
-std::optional<SimulatedEnd> end_on_card(const RankProgram& rank,
-                                        const StepResult& result,
-                                        Bytes taken) {
+std::optional<SimulatedEnd> end_on_gpu(const RankProgram& rank,
+                                       const StepResult& result,
+                                       Bytes taken) {
   const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
   if (result.gpu.capacity <= outside + taken) return std::nullopt;
   SimulationOptions options;
@@ -134,7 +134,7 @@ OomRun run_of(const Scenario& scenario, const OomEvent& event, PredictOptions op
   const Variations variations(scenario, capacity);
   OomRun run;
   run.plan = variations.base();
-  options.reserve = std::min(taken_from_card(event), run.plan.cluster.gpu.memory.value);
+  options.reserve = std::min(taken_from_gpu(event), run.plan.cluster.gpu.memory.value);
   run.result = simulate(run.plan, {.predict = options, .other_networks = false});
   if (runs_deepspeed(run.plan.workload) && is_simulated(run.plan)) {
     const StepWork work = step_work(run.plan);
@@ -142,7 +142,7 @@ OomRun run_of(const Scenario& scenario, const OomEvent& event, PredictOptions op
     if (const auto question = question_of(event)) {
       run.matches = PeakInventoryBuilder(run.plan, work, rank).matches(*question);
     }
-    run.end = end_on_card(rank, run.result, options.reserve);
+    run.end = end_on_gpu(rank, run.result, options.reserve);
   }
   if (!run.result.fits) run.changes = avoid_oom(variations, resource_of(event), options);
   return run;
@@ -164,7 +164,7 @@ SymptomExplanation explain_symptoms(const Arguments& arguments, const std::strin
   SymptomExplanation explanation;
   explanation.file = arguments.positionals.front();
   const Scenario scenario = scenario_of(arguments);
-  const Said* model = scenario.find(ScenarioKey::model);
+  const ExplicitValue* model = scenario.find(ScenarioKey::model);
   if (model == nullptr) {
     explanation.symptoms = read_log_symptoms(text);
   } else {

@@ -153,7 +153,7 @@ std::string event_line(const OomEvent& event) {
   std::string numbers;
   for (const std::string& part :
        {size_line("asked for ", event.tried),
-        size_line("card ", event.capacity),
+        size_line("GPU ", event.capacity),
         size_line("free ", event.free),
         size_line("allocated ", event.allocated),
         size_line("reserved and unallocated ", event.reserved_unallocated),
@@ -183,7 +183,7 @@ std::string shared_segment_note(const OomEvent& event) {
   if (!event.tried) return "";
   if (event.tried->bytes == kSmallBuffer) {
     return "2.00 MiB is what PyTorch asks for any tensor of up to 1 MiB: the size tells nothing "
-           "more; the card was full\n";
+           "more; the GPU was full\n";
   }
   if (event.tried->bytes == kLargeBuffer) {
     return "20.00 MiB is what PyTorch asks for any tensor of 1 to 10 MiB: the size tells little\n";
@@ -236,15 +236,15 @@ std::string facts_text(const std::vector<SizeFact>& facts) {
 
 std::string end_text(const OomRun& run) {
   if (!run.end && !run.result.fits) {
-    return "simulated on this card the run has no sure room: what is predicted is above or close "
+    return "simulated on this GPU the run has no sure room: what is predicted is above or close "
            "to "
-           "what the card has\n";
+           "what the GPU has\n";
   }
   if (!run.end) {
-    return "simulated on this card the run does not run out of memory: look for what differs "
+    return "simulated on this GPU the run does not run out of memory: look for what differs "
            "(longer sequences, other versions, memory of others)\n";
   }
-  return fmt::format("simulated on this card the run ends in {}{}, over {} of {}\n",
+  return fmt::format("simulated on this GPU the run ends in {}{}, over {} of {}\n",
                      name(kPhaseNames, run.end->end.phase),
                      run.end->label.empty() ? "" : " at " + run.end->label,
                      gib_text(run.end->end.numbers.requested),

@@ -25,7 +25,7 @@ struct ConfigExplanation {
   std::optional<PeakInventory> peak;  // absent for engines that are not simulated
 };
 
-// Where the simulated run on that card ends.
+// Where the simulated run on that GPU ends.
 struct SimulatedEnd {
   LoopOutOfMemory end;
   std::string label;
@@ -34,7 +34,7 @@ struct SimulatedEnd {
 // The part that needs a scenario.
 struct OomRun {
   Plan plan;
-  StepResult result;  // on the card of the message
+  StepResult result;  // on the GPU of the message
   std::vector<SizeMatch> matches;
   std::optional<SimulatedEnd> end;
   AvoidOom changes;

@@ -64,7 +64,7 @@ const char* if_assumed(Confidence confidence) {
   return confidence == Confidence::assumed ? " (assumed)" : "";
 }
 
-// A plan that fills the card: what that costs and what does not.
+// A plan that fills the GPU: what that costs and what does not.
 std::string limit_and_safer_text(const FitAnswer& answer) {
   const StrategyResult& best = answer.strategies[*answer.recommended];
   const std::string text = at_limit_text(best.result);
@@ -199,7 +199,7 @@ std::string runner_up_line(const StrategyResult& other, const StrategyResult& be
       "  - {}: {}{}{}{}\n",
       full_name(other),
       speed,
-      is_at_limit(other.result) ? ", at the card's limit" : "",
+      is_at_limit(other.result) ? ", at the GPU's limit" : "",
       difference(other.result.gpu.peak_total, best.result.gpu.peak_total, "GPU memory"),
       difference(other.result.host.peak, best.result.host.peak, "host memory"));
 }

@@ -28,7 +28,7 @@ struct Imported {
 // Paths of documents become the documents, so that the measurements stand alone.
 Scenario inlined(Scenario scenario) {
   for (const ScenarioKey key : {ScenarioKey::model, ScenarioKey::ds_config, ScenarioKey::cluster}) {
-    const Said* said = scenario.find(key);
+    const ExplicitValue* said = scenario.find(key);
     if (said == nullptr || !said->value.is_string()) continue;
     const std::string& text = said->value.as_string();
     std::error_code error;
@@ -79,7 +79,7 @@ Imported import_all(const Arguments& arguments) {
   for (const Run& run : runs) {
     const std::vector<Diagnostic>& bad = run.findings.bad_lines();
     imported.problems.insert(imported.problems.end(), bad.begin(), bad.end());
-    const Said* id = given.find(ScenarioKey::id);
+    const ExplicitValue* id = given.find(ScenarioKey::id);
     std::string name = run.id;
     if (id != nullptr) name = id->value.as_string() + (runs.size() > 1 ? "/" + run.id : "");
     if (auto measurement = measurement_of(run.findings, name, source)) {

@@ -95,14 +95,14 @@ Json ends_json(const Rehearsed& rehearsed) {
   return ends;
 }
 
-Json gpu_json(const rehearsal::Card& card) {
-  const ComputeCapability& capability = card.gpu.compute_capability;
-  return Json::object({{"name", card.gpu.name},
-                       {"memory_bytes", card.gpu.memory.value.count()},
-                       {"context_bytes", card.context.count()},
+Json gpu_json(const rehearsal::EmulatedGpu& gpu) {
+  const ComputeCapability& capability = gpu.gpu.compute_capability;
+  return Json::object({{"name", gpu.gpu.name},
+                       {"memory_bytes", gpu.gpu.memory.value.count()},
+                       {"context_bytes", gpu.context.count()},
                        {"compute_capability",
                         std::to_string(capability.major) + "." + std::to_string(capability.minor)},
-                       {"multiprocessors", card.gpu.sm_count.value}});
+                       {"multiprocessors", gpu.gpu.sm_count.value}});
 }
 
 Json error_of(const Rehearsed& rehearsed) {
@@ -135,7 +135,7 @@ Json to_json(const Rehearsed& rehearsed, const Findings& findings) {
   document["ran"] = outcome == Outcome::ran;
   document["outcome"] = kOutcomeNames[static_cast<std::size_t>(outcome)];
   document["exit"] = rehearsed.runs.back().exit;
-  document["gpu"] = gpu_json(rehearsed.request.card);
+  document["gpu"] = gpu_json(rehearsed.request.gpu);
   document["ranks"] = rehearsed.request.ranks;
   document["software"] =
       Json::object({{"torch", rehearsed.torch.version}, {"cuda", rehearsed.torch.cuda}});

@@ -29,9 +29,9 @@ std::string measurement_line(const Rehearsed& rehearsed, const Prediction& predi
     line["uncertainty"] =
         Json::object({{"peak_reserved_bytes", range / rehearsed.most_reserved() / 2.0}});
   }
-  std::string notes = "PyTorch itself on an emulated card of " +
-                      std::to_string(rehearsed.request.card.gpu.memory.value.count()) +
-                      " bytes, of which " + std::to_string(rehearsed.request.card.context.count()) +
+  std::string notes = "PyTorch itself on an emulated GPU of " +
+                      std::to_string(rehearsed.request.gpu.gpu.memory.value.count()) +
+                      " bytes, of which " + std::to_string(rehearsed.request.gpu.context.count()) +
                       " are context and NCCL; rank " + std::to_string(rehearsed.request.rank) +
                       " of " + std::to_string(rehearsed.request.ranks);
   if (rehearsed.runs.size() > 1) {

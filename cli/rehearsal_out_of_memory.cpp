@@ -39,11 +39,11 @@ std::string shortened(const std::string& path) {
 }
 
 Bytes reserve_for(const rehearsal::OutOfMemory& found, const Plan& plan, const StepResult& base) {
-  const Bytes card = plan.cluster.gpu.memory.value;
+  const Bytes gpu = plan.cluster.gpu.memory.value;
   const Bytes missing = found.requested > found.free ? found.requested - found.free : Bytes::zero();
-  const Bytes needed = card + missing;
+  const Bytes needed = gpu + missing;
   const Bytes predicted = base.gpu.peak_total;
-  return predicted < needed ? std::min(needed - predicted, card) : Bytes::zero();
+  return predicted < needed ? std::min(needed - predicted, gpu) : Bytes::zero();
 }
 
 void add_changes_of(const Prediction& prediction, RehearsedOom& oom) {

@@ -1,4 +1,4 @@
-// Why a rehearsal ran out of memory, what lived on the card at that moment, and what would have
+// Why a rehearsal ran out of memory, what lived on the GPU at that moment, and what would have
 // avoided it: causes read from PyTorch's own message, changes tried by the prediction.
 #pragma once
 
@@ -21,7 +21,7 @@ struct RehearsedOom {
 };
 
 // Absent where no run ended so. What the prediction counts too little beside the rehearsal is taken
-// off the card before changes are tried, so that what fits there makes up for what was missing
+// off the GPU before changes are tried, so that what fits there makes up for what was missing
 // here.
 std::optional<RehearsedOom> out_of_memory_of(const Rehearsed& rehearsed,
                                              const Prediction& prediction);

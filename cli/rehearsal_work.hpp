@@ -1,4 +1,4 @@
-// What a step of a rehearsed program put on the card, beside what the simulated program of the same
+// What a step of a rehearsed program put on the GPU, beside what the simulated program of the same
 // scenario does: zeroplan.rehearsal/1 "work", and a list of differences.
 #pragma once
 

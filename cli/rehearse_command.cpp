@@ -33,7 +33,7 @@ std::string cluster_text(const std::string& gpu, std::int64_t ranks) {
   return std::to_string(ranks / node) + "x" + std::to_string(node) + "x" + gpu;
 }
 
-// What runs on which card.
+// What runs on which GPU.
 struct Place {
   std::string cluster_said;
   Cluster cluster;
@@ -92,8 +92,8 @@ std::vector<Events> ends_of(const Arguments& arguments) {
 Request request_of(const Arguments& arguments, const Cluster& cluster) {
   Request request;
   request.command = arguments.positionals;
-  request.card.gpu = cluster.gpu;
-  request.card.cards_a_node = cluster.gpus_per_node();
+  request.gpu.gpu = cluster.gpu;
+  request.gpu.gpus_a_node = cluster.gpus_per_node();
   request.ranks = cluster.total_gpus();
   request.steps = arguments.integer("steps", 0).value_or(kUsualSteps);
   request.work_file = arguments.text("work").value_or("");
@@ -189,7 +189,7 @@ class Rehearser {
   // Before anything is run.
   void prepare() {
     torch_ = rehearsal::find_torch(rehearsal::python_of_command(request_.command));
-    request_.card.context = context_of(place_.cluster, torch_.version);
+    request_.gpu.context = context_of(place_.cluster, torch_.version);
     emulation_ = rehearsal::emulation_for(torch_);
   }
 

@@ -34,16 +34,16 @@ std::string verdict_text(const Rehearsed& rehearsed) {
   return "";
 }
 
-std::string card_text(const Rehearsed& rehearsed) {
-  const rehearsal::Card& card = rehearsed.request.card;
+std::string gpu_text(const Rehearsed& rehearsed) {
+  const rehearsal::EmulatedGpu& gpu = rehearsed.request.gpu;
   const ProcessRecord* process = rehearsed.process();
   const bool known = process != nullptr && process->end;
   return fmt::format("rank {} of {} on {}: {}, of which {} are context and NCCL\n",
                      known ? process->end->rank : rehearsed.request.rank,
                      rehearsed.request.ranks,
-                     card.gpu.name,
-                     gib_text(card.gpu.memory.value),
-                     gib_text(card.context));
+                     gpu.gpu.name,
+                     gib_text(gpu.gpu.memory.value),
+                     gib_text(gpu.context));
 }
 
 // The micro-batches of a step's phase in one row.
@@ -203,7 +203,7 @@ std::string rehearse_text(const Rehearsed& rehearsed,
                           const Findings& findings,
                           const Translation& words) {
   const Prediction& prediction = findings.prediction;
-  std::string text = words.text(card_text(rehearsed)) + words.text(verdict_text(rehearsed)) +
+  std::string text = words.text(gpu_text(rehearsed)) + words.text(verdict_text(rehearsed)) +
                      words.text(error_text(rehearsed));
   if (findings.oom != nullptr) text += out_of_memory_text(*findings.oom, words);
   if (const ProcessRecord* process = rehearsed.process()) {

@@ -25,7 +25,7 @@ struct Rehearsed {
   // The worst of the runs.
   Outcome outcome() const;
   // The process with the largest allocated peak, of runs with the first one's end of events; null
-  // where none used the card.
+  // where none used the GPU.
   const rehearsal::ProcessRecord* process() const;
   std::int64_t rank() const;  // of that process
   // What the worst process reserves, at the end of events where that is least, and most.

@@ -51,7 +51,7 @@ Objective objective_of(const Arguments& arguments) {
                     did_you_mean(*said, kObjectiveNames.names)});
 }
 
-// --max-gpu-memory is the card's memory less what is reserved.
+// --max-gpu-memory is the GPU's memory less what is reserved.
 void take_gpu_limits(const Arguments& arguments, Bytes capacity, PredictOptions& predict) {
   predict.reserve = bytes(arguments, "reserve").value_or(Bytes::zero());
   const auto most = bytes(arguments, "max-gpu-memory");
@@ -83,7 +83,7 @@ void check_said_once(const Scenario& scenario, const SearchWords& words) {
       const std::size_t begin = word.starts_with('/') ? 1 : 0;
       const std::string name = word.substr(begin, word.find('=') - begin);
       for (const Same& same : kSame) {
-        const Said* there = scenario.find(same.key);
+        const ExplicitValue* there = scenario.find(same.key);
         const bool meant = name == same.name || name == same.short_name || name == same.key_of_file;
         if (!meant || there == nullptr || there->origin.file != kCommandLine) continue;
         const std::string value = there->value.dump();

@@ -21,7 +21,7 @@ std::string at_limit_text(const StepResult& result) {
   const double share = 100.0 * (result.step.device_memory / result.step.total);
   if (is_at_limit(result)) {
     return fmt::format(
-        "  at limit     within the model's error of the card's memory; giving memory back takes "
+        "  at limit     within the model's error of the GPU's memory; giving memory back takes "
         "{:.0f} % of a step\n",
         share);
   }

@@ -12,7 +12,7 @@ namespace zeroplan {
 // beside what such nodes usually have.
 std::string host_memory_text(const Plan& plan, const StepResult& result);
 
-// For a plan that fills its card, or whose allocator gives memory back in every step: what that
+// For a plan that fills its GPU, or whose allocator gives memory back in every step: what that
 // costs. Else nothing.
 std::string at_limit_text(const StepResult& result);
 

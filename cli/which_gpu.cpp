@@ -160,7 +160,7 @@ int answer_reach(const Arguments& arguments,
 
 // With --goal largest-model the one word is the cluster.
 Scenario without_model(const Scenario& scenario) {
-  const Said* model = scenario.find(ScenarioKey::model);
+  const ExplicitValue* model = scenario.find(ScenarioKey::model);
   if (model == nullptr) return scenario;
   if (scenario.find(ScenarioKey::cluster) != nullptr) {
     throw InputError({kCommandLine,

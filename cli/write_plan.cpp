@@ -57,7 +57,7 @@ std::string ds_config_beside(const std::string& path) {
 
 // What the file names as model: a folder or a name; a config alone has no weights.
 std::string model_of(const Scenario& scenario, std::vector<std::string>& notes) {
-  const Said& said = *scenario.find(ScenarioKey::model);
+  const ExplicitValue& said = *scenario.find(ScenarioKey::model);
   if (!said.value.is_string()) {
     notes.emplace_back("the model: it was planned from a document; name the folder of its weights");
     return "model";

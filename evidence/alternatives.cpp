@@ -56,10 +56,10 @@ double peak_without(const StepResult& result, std::initializer_list<MemoryCatego
   return most;
 }
 
-// r^2 / (1 + r^2), r what is needed over the room beside `rest` on the card.
+// r^2 / (1 + r^2), r what is needed over the room beside `rest` on the GPU.
 double need_weight(double needed, double rest, const StepResult& result) {
-  const double card = static_cast<double>(result.gpu.capacity.count());
-  const double ratio = needed / std::max(card - rest, card / 20.0);
+  const double gpu = static_cast<double>(result.gpu.capacity.count());
+  const double ratio = needed / std::max(gpu - rest, gpu / 20.0);
   return ratio * ratio / (1.0 + ratio * ratio);
 }
 
@@ -159,7 +159,7 @@ class OpenKeys {
 
   // peft's defaults are rank 8 on the attention's inputs; recipes take up to 64 on every layer.
   void adapters() {
-    const Said* said = scenario_.find(ScenarioKey::method);
+    const ExplicitValue* said = scenario_.find(ScenarioKey::method);
     if (said == nullptr || plan_.workload.method != Method::lora) return;
     if (plan_.model->implementation_family != "llama") return;
     const Json* lora = said->value.is_object() ? said->value.find("lora") : nullptr;
@@ -201,7 +201,7 @@ class OpenKeys {
     result_.push_back({"stage", {{0.5, "first", nullptr, change}}, true});
   }
 
-  // A machine that is rented by the card gives a share of its host, one of one's own all of it;
+  // A machine that is rented by the GPU gives a share of its host, one of one's own all of it;
   // workstations are sold with once and with twice as much.
   void host() {
     const Quantity<Bytes>& memory = plan_.cluster.node.host_memory;
@@ -233,7 +233,7 @@ double OpenKey::default_weight() const {
 }
 
 DsConfig ds_config_of(const Scenario& scenario) {
-  const Said* said = scenario.find(ScenarioKey::ds_config);
+  const ExplicitValue* said = scenario.find(ScenarioKey::ds_config);
   if (said == nullptr) return {};
   try {
     return read_ds_config_of(*said);

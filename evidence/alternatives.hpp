@@ -47,7 +47,7 @@ DsConfig ds_config_of(const Scenario& scenario);
 //
 //   w = r^2 / (1 + r^2), from 0.1 to 0.95;  r = 6 L / max(C - M, C / 20)
 //
-// L the logits in 16 bits, 6 L with log-softmax and two gradients of it in fp32, C the card, M the
+// L the logits in 16 bits, 6 L with log-softmax and two gradients of it in fp32, C the GPU, M the
 // peak of the default without logits. Who meets logits that do not fit beside the rest (r > 1)
 // takes a fused loss, which costs nothing; where they are small few care. Assumed: the form and the
 // bounds come from no measurement.

@@ -94,7 +94,7 @@ Told loss_scale(std::string_view, const Model*) {
   return {
       "fp16 gradients overflow at every loss scale: the weights come from a bf16 run, or the "
       "training diverges",
-      "bf16 where the card has it (A100 and newer), else fp32; a lower learning rate"};
+      "bf16 where the GPU has it (A100 and newer), else fp32; a lower learning rate"};
 }
 
 // deepspeed/ops/op_builder/builder.py assert_no_cuda_mismatch: releases of one major version pass.
@@ -128,7 +128,7 @@ Told cache_flushes(std::string_view line, const Model*) {
   while (begin > 0 && std::isdigit(static_cast<unsigned char>(before[begin - 1])) != 0) --begin;
   const std::string count(before.substr(begin, end - begin));
   return {
-      fmt::format("{} times in a step the card was full and PyTorch gave its cache back: the run "
+      fmt::format("{} times in a step the GPU was full and PyTorch gave its cache back: the run "
                   "is slow and close to running out of memory",
                   count.empty() ? "several" : count),
       "a smaller micro-batch or buckets, activation checkpointing, or "

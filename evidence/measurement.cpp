@@ -406,7 +406,7 @@ MeasurementFile read_measurements(const std::string& path) {
 Json said_document(const Scenario& scenario) {
   Json document = Json::object();
   for (const ScenarioKeyInfo& key : kScenarioKeys) {
-    if (const Said* said = scenario.find(key.key)) put(document, key.pointer, said->value);
+    if (const ExplicitValue* said = scenario.find(key.key)) put(document, key.pointer, said->value);
   }
   return document;
 }

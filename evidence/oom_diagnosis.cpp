@@ -6,7 +6,7 @@
 namespace zeroplan {
 namespace {
 
-// A CUDA context without libraries' workspaces is a few hundred MiB, by card and driver.
+// A CUDA context without libraries' workspaces is a few hundred MiB, by GPU and driver.
 constexpr Bytes kContextAtMost = Bytes::mib(700);
 // What context, NCCL and libraries of one process take at most; more belongs to somebody else.
 constexpr Bytes kOutsideTorchAtMost = Bytes::gib(3);
@@ -24,11 +24,11 @@ std::optional<Bytes> unallocated(const OomEvent& event) {
   return event.reserved->bytes - event.allocated->bytes;
 }
 
-void note_too_small_card(const OomEvent& event, std::vector<OomCause>& causes) {
+void note_too_small_gpu(const OomEvent& event, std::vector<OomCause>& causes) {
   if (!event.tried || !event.capacity || event.tried->bytes <= event.capacity->bytes) return;
   causes.push_back({"larger-than-card",
                     "the one request of " + printed(event.tried->bytes) +
-                        " is larger than the card (" + printed(event.capacity->bytes) + ")",
+                        " is larger than the GPU (" + printed(event.capacity->bytes) + ")",
                     "make this tensor smaller or split it; nothing else helps"});
 }
 
@@ -37,7 +37,7 @@ void note_limit(const OomEvent& event, std::vector<OomCause>& causes) {
   causes.push_back({"process-limit",
                     "torch.cuda.set_per_process_memory_fraction allows " +
                         printed(event.limit->bytes) + " of " +
-                        (event.capacity ? printed(event.capacity->bytes) : "the card"),
+                        (event.capacity ? printed(event.capacity->bytes) : "the GPU"),
                     "raise or drop the limit"});
 }
 
@@ -46,7 +46,7 @@ void note_free_memory(const OomEvent& event, std::vector<OomCause>& causes) {
   if (event.limit || !(event.tried->bytes > Bytes::zero())) return;
   causes.push_back({"free-memory-left",
                     printed(event.free->bytes) + " are free and " + printed(event.tried->bytes) +
-                        " were asked for: the card is not full",
+                        " were asked for: the GPU is not full",
                     "look for what else limits the process: another process that took the memory "
                     "at that moment, "
                     "page-locked memory under WSL, ulimit or a container's limit"});
@@ -84,7 +84,7 @@ void note_others(const OomEvent& event, std::vector<OomCause>& causes) {
   }
   causes.push_back({"other-processes",
                     who,
-                    "look with nvidia-smi for runs that never ended; several ranks share the card "
+                    "look with nvidia-smi for runs that never ended; several ranks share the GPU "
                     "where each does not set its device"});
 }
 
@@ -101,7 +101,7 @@ void note_rest(const OomEvent& event, std::vector<OomCause>& causes) {
       causes.begin(),
       {"card-full",
        printed(event.allocated->bytes) + " are allocated by tensors" +
-           (event.capacity ? " of " + printed(event.capacity->bytes) : "") + ": the card is full",
+           (event.capacity ? " of " + printed(event.capacity->bytes) : "") + ": the GPU is full",
        ""});
 }
 
@@ -114,7 +114,7 @@ void note_kind(const OomEvent& event, std::vector<OomCause>& causes) {
           {"driver",
            "CUDA itself found no memory: a context, a kernel's module or an allocation "
            "outside PyTorch",
-           "leave the driver room: smaller peaks, or fewer processes on the card"});
+           "leave the driver room: smaller peaks, or fewer processes on the GPU"});
       return;
     case OomKind::gpu_library:
       causes.push_back(
@@ -185,7 +185,7 @@ std::optional<Bytes> memory_of_others(const OomEvent& event) {
 std::vector<OomCause> diagnose(const OomEvent& event) {
   std::vector<OomCause> causes;
   note_kind(event, causes);
-  note_too_small_card(event, causes);
+  note_too_small_gpu(event, causes);
   note_limit(event, causes);
   note_free_memory(event, causes);
   note_fragmentation(event, causes);

@@ -1,5 +1,5 @@
 // What the text of an out-of-memory error says by itself, before anything is known about the run:
-// fragmentation, other processes on the card, a limit, a card that is too small for the request.
+// fragmentation, other processes on the GPU, a limit, a GPU that is too small for the request.
 //
 // Every cause is a sentence with the numbers of the text and an advice. Order: the likeliest first.
 // Checked by tests/unit/evidence/oom_diagnosis_test.cpp.
@@ -22,7 +22,7 @@ struct OomCause {
 
 std::vector<OomCause> diagnose(const OomEvent& event);
 
-// Memory of other processes on the card, as stated, or what capacity, free and this process leave.
+// Memory of other processes on the GPU, as stated, or what capacity, free and this process leave.
 // Absent where the text does not tell this process from others.
 std::optional<Bytes> memory_of_others(const OomEvent& event);
 

@@ -23,7 +23,7 @@ namespace {
 bool is_said(const Scenario& scenario, ScenarioKey key) { return scenario.find(key) != nullptr; }
 
 bool names_gpu(const Scenario& scenario) {
-  const Said* said = scenario.find(ScenarioKey::cluster);
+  const ExplicitValue* said = scenario.find(ScenarioKey::cluster);
   if (said == nullptr) return false;
   return !said->value.is_object() || said->value.find("gpu") != nullptr;
 }

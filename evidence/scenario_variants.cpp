@@ -242,7 +242,7 @@ const Combination& likeliest(const std::vector<Combination>& combinations, std::
   return combinations.front();  // a combination that does not exist
 }
 
-// How much of the card's memory a metric may show at most; infinite where it has no such limit.
+// How much of the GPU's memory a metric may show at most; infinite where it has no such limit.
 double most_of(Metric metric, const StepResult& result) {
   const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
   const Bytes capacity = result.gpu.capacity;

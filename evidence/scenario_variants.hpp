@@ -39,7 +39,7 @@ struct VariantsAnswer {
 
 // The keys that matter most are varied together, in at most 32 combinations. Of a time the interval
 // is the hull of theirs; of memory the 90 % interval of their mixture (mixture_interval.hpp), each
-// as likely as it is given that it ran, and no more than the card has. Each other key widens it by
+// as likely as it is given that it ran, and no more than the GPU has. Each other key widens it by
 // the factor of its own values.
 //
 // What was measured of a run tells that it ran. Each combination is then as likely as its weight

@@ -133,7 +133,7 @@ std::string why(const ScenarioPrediction& prediction, Metric metric) {
 // --- rows
 // ----------------------------------------------------------------------------------------------
 
-// The share of the card that stayed free: from what nvidia-smi showed, else from what the allocator
+// The share of the GPU that stayed free: from what nvidia-smi showed, else from what the allocator
 // had reserved and the context that is predicted.
 double free_share(const Measured& measured, const StepResult& result) {
   Bytes used;

@@ -38,7 +38,7 @@ struct ValidatedRow {
   double high = 0.0;
   bool inside_interval = false;  // for fits: the likelier verdict is what was measured
   double probability = 0.0;      // that the scenario fits
-  double free_share = 0.0;       // of the card's memory, as far as measured; 0 where unknown
+  double free_share = 0.0;       // of the GPU's memory, as far as measured; 0 where unknown
   double step_seconds = 0.0;     // predicted, whatever the metric: turns rates into times
   std::string why;               // what is largest, and the keys nobody stated
 };

@@ -246,7 +246,8 @@ Scenario scenario_of(const v1::Scenario& said) {
     scenario = overlay(parse_scenario(parse_json(*said.document, said.document_name)), scenario);
   }
   const std::vector<ClusterPart> parts = parts_of(said);
-  if (const Said* cluster = scenario.find(ScenarioKey::cluster); cluster && !parts.empty()) {
+  if (const ExplicitValue* cluster = scenario.find(ScenarioKey::cluster);
+      cluster && !parts.empty()) {
     const Origin origin = cluster->origin;
     scenario.set(ScenarioKey::cluster, with_cluster_parts(cluster->value, origin, parts), origin);
   }

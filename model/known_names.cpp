@@ -47,15 +47,15 @@ constexpr std::array kModels = {
                "no config.json of it is built in: give the path of its own"},
 };
 
-// A card's name, without maker and size, begins with one of these: other makers' accelerators.
+// A GPU's name, without maker and size, begins with one of these: other makers' accelerators.
 constexpr std::string_view kOtherMakers =
     "mi50|mi60|mi100|mi210|mi250|mi300|mi325|mi350|mi355|instinct|radeon|rx6|rx7|rx9|gaudi|hpu|tpu|"
     "trainium|trn|inferentia|inf|ascend|910|npu|mlu|kunlun|dcu|br100|mtt|cerebras|ipu|groq|arc|"
     "max1550|pvc";
 
-// Other makers' cards that people train on. Sizes are those of AMD's data sheets; Huawei publishes
+// Other makers' GPUs that people train on. Sizes are those of AMD's data sheets; Huawei publishes
 // none, its are those of press and benchmarks.
-constexpr std::array kOtherCardsSaid = {
+constexpr std::array kOtherGpusSaid = {
     KnownNames{
         "mi300x|instinctmi300x",
         "AMD's MI300X has 192 GB, 5.3 TB/s and 1307 TFLOP/s in bf16; what PyTorch for ROCm "
@@ -83,8 +83,8 @@ constexpr std::array kOtherCardsSaid = {
         "kernels and NCCL do not exist for it"},
 };
 
-// Or it is one of these whole: NVIDIA's cards whose numbers nobody collected here.
-constexpr std::string_view kOtherCards =
+// Or it is one of these whole: NVIDIA's GPUs whose numbers nobody collected here.
+constexpr std::string_view kOtherGpus =
     "k40|k80|m40|m60|p4|p6|p40|a2|a16|a4000|a4500|a5000|a5500|100x|a100x|1060|1070|1070ti|1080|"
     "1080ti|1650|1660|1660ti|2060|2070|2080|2080super|3050|3060|3060ti|3070|3070ti|3080|3080ti|"
     "3090ti|4050|4060|4060ti|4070|4070ti|4070super|4070tisuper|4080super|4090d|5050|5060|5070|"
@@ -164,16 +164,15 @@ std::string why_no_model(std::string_view name) {
 
 std::string why_no_gpu(std::string_view name) {
   const std::string key = without_maker(key_of(name));
-  for (const KnownNames& row : kOtherCardsSaid) {
+  for (const KnownNames& row : kOtherGpusSaid) {
     const auto begins = [&](std::string_view known) { return key.starts_with(known); };
     if (any_name(row.names, begins)) return std::string(row.reason);
   }
   if (any_name(kOtherMakers, [&](std::string_view known) { return key.starts_with(known); })) {
     return "only NVIDIA's GPUs are modelled";
   }
-  const std::string card = without_size(key);
-  if (any_name(kOtherCards,
-               [&](std::string_view known) { return key == known || card == known; })) {
+  const std::string gpu = without_size(key);
+  if (any_name(kOtherGpus, [&](std::string_view known) { return key == known || gpu == known; })) {
     return "its numbers are not built in; say them: --cluster "
            "'{\"gpus_per_node\":4,\"gpu\":{\"name\":\"...\",\"memory_bytes\":17e9,"
            "\"memory_bandwidth\":7e11,\"peak_flops\":1e14}}'";

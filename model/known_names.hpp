@@ -11,7 +11,7 @@
 
 namespace zeroplan {
 
-// Why a model or a card of that name is not planned; empty where the name is not known either.
+// Why a model or a GPU of that name is not planned; empty where the name is not known either.
 std::string why_no_model(std::string_view name);
 std::string why_no_gpu(std::string_view name);
 

@@ -88,7 +88,7 @@ std::string key_of(const TorchInstall& torch, const std::vector<SharedLibrary>& 
 // emulates
 
 StubLibrary stubs_of(const WantedLibrary& library, const std::set<std::string>& emulated) {
-  StubLibrary stubs{library.soname, {kEmulator}, {}, {}, "zeroplan_card_unknown_called"};
+  StubLibrary stubs{library.soname, {kEmulator}, {}, {}, "zeroplan_gpu_unknown_called"};
   for (const auto& [name, version] : library.functions) {
     if (!version.empty()) stubs.versions.push_back(version);
     if (emulated.count(name) > 0) continue;

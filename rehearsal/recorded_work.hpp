@@ -1,5 +1,5 @@
-// What a rehearsed program put on its card's streams, in its order, and the host's own time
-// between: the lines of the work file (rehearsal/libraries/card/record.hpp says their form).
+// What a rehearsed program put on its GPU's streams, in its order, and the host's own time
+// between: the lines of the work file (rehearsal/libraries/gpu/record.hpp says their form).
 //
 // Units: bytes, nanoseconds of the host. Left out: allocations, which the record of phases has.
 #pragma once

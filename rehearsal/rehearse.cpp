@@ -23,38 +23,38 @@ std::map<std::string, std::string> variables_of(const Request& request,
                                                 const TorchInstall& torch,
                                                 const Emulation& emulation,
                                                 const std::string& folder) {
-  const Gpu& gpu = request.card.gpu;
+  const Gpu& gpu = request.gpu.gpu;
   const auto number = [](std::int64_t value) { return std::to_string(value); };
   std::map<std::string, std::string> all = {
       {"LD_PRELOAD", with_own_first(emulation.preload, "LD_PRELOAD")},
       {"PYTHONPATH", with_own_first(emulation.python, "PYTHONPATH")},
       {"PYTHONDONTWRITEBYTECODE", "1"},
       // Triton links what it launches kernels with; and what it and torch.compile keep stays apart
-      // from what was chosen by the clock of a real card.
+      // from what was chosen by the clock of a real GPU.
       {"TRITON_LIBCUDA_PATH", emulation.libraries},
       {"TRITON_CACHE_DIR", cache_folder() + "/triton"},
       {"TORCHINDUCTOR_CACHE_DIR", cache_folder() + "/inductor"},
-      {"ZEROPLAN_CARD_MEMORY", number(gpu.memory.value.count())},
-      {"ZEROPLAN_CARD_CONTEXT", number(request.card.context.count())},
-      {"ZEROPLAN_CARD_CAPABILITY",
+      {"ZEROPLAN_GPU_MEMORY", number(gpu.memory.value.count())},
+      {"ZEROPLAN_GPU_CONTEXT", number(request.gpu.context.count())},
+      {"ZEROPLAN_GPU_CAPABILITY",
        number(gpu.compute_capability.major) + "." + number(gpu.compute_capability.minor)},
-      {"ZEROPLAN_CARD_MULTIPROCESSORS", number(gpu.sm_count.value)},
-      {"ZEROPLAN_CARD_L2", number(gpu.l2.value.count())},
-      {"ZEROPLAN_CARD_NAME", gpu.product_name},
-      {"ZEROPLAN_CARD_COUNT", number(request.card.cards_a_node)},
-      {"ZEROPLAN_CARD_EVENTS", request.events == Events::pending ? "pending" : "done"},
-      {"ZEROPLAN_CARD_CUDA", number(torch.cuda_number)},
-      {"ZEROPLAN_CARD_CUDNN", number(torch.cudnn_number)},
-      {"ZEROPLAN_CARD_NCCL", number(torch.nccl_number)},
+      {"ZEROPLAN_GPU_MULTIPROCESSORS", number(gpu.sm_count.value)},
+      {"ZEROPLAN_GPU_L2", number(gpu.l2.value.count())},
+      {"ZEROPLAN_GPU_NAME", gpu.product_name},
+      {"ZEROPLAN_GPU_COUNT", number(request.gpu.gpus_a_node)},
+      {"ZEROPLAN_GPU_EVENTS", request.events == Events::pending ? "pending" : "done"},
+      {"ZEROPLAN_GPU_CUDA", number(torch.cuda_number)},
+      {"ZEROPLAN_GPU_CUDNN", number(torch.cudnn_number)},
+      {"ZEROPLAN_GPU_NCCL", number(torch.nccl_number)},
       {"ZEROPLAN_REHEARSAL", folder},
       {"ZEROPLAN_REHEARSAL_STEPS", number(request.steps)},
       {"ZEROPLAN_REHEARSAL_RANKS", number(is_launcher(request.command) ? 0 : request.ranks)},
       {"ZEROPLAN_REHEARSAL_RANK", number(request.rank)},
   };
   if (!request.work_file.empty()) {
-    all["ZEROPLAN_CARD_WORK"] = fs::absolute(request.work_file).string();
+    all["ZEROPLAN_GPU_WORK"] = fs::absolute(request.work_file).string();
   }
-  if (request.keep_work != Request::KeepWork::no) all["ZEROPLAN_CARD_WORK"] = folder + "/work-%p";
+  if (request.keep_work != Request::KeepWork::no) all["ZEROPLAN_GPU_WORK"] = folder + "/work-%p";
   if (request.keep_work == Request::KeepWork::with_operations) {
     all["ZEROPLAN_REHEARSAL_OPERATIONS"] = "1";
   }
@@ -172,7 +172,7 @@ void read_line(const Json& line, ProcessRecord& process) {
   }
 }
 
-bool used_the_card(const ProcessRecord& process) {
+bool used_the_gpu(const ProcessRecord& process) {
   return !process.rows.empty() || process.out_of_memory.has_value();
 }
 
@@ -198,7 +198,7 @@ void read_records(const std::string& folder, RunRecord& record) {
         read_process_record(read_text_file(path.string(), kLargestFile), path.string());
     process.work = work_beside(path);
     if (process.error && !record.error) record.error = process.error;
-    if (used_the_card(process)) record.processes.push_back(std::move(process));
+    if (used_the_gpu(process)) record.processes.push_back(std::move(process));
   }
   const auto rank = [](const ProcessRecord& process) {
     return process.end ? process.end->rank : std::int64_t{0};

@@ -1,4 +1,4 @@
-// A training program run on a card that is not there, and what it did to that card's memory.
+// A training program run on a GPU that is not there, and what it did to that GPU's memory.
 //
 // The program is the user's own, with its own Python and PyTorch; the emulated libraries stand
 // before CUDA's (emulation.hpp), and rehearsal/python says which phase is running. Units: bytes.
@@ -21,15 +21,15 @@ namespace zeroplan::rehearsal {
 // When enqueued work ends, which nobody knows without a clock: the two ends of what can be.
 enum class Events { done, pending };
 
-struct Card {
+struct EmulatedGpu {
   Gpu gpu;
   Bytes context;  // gone before the first allocation
-  std::int64_t cards_a_node = 1;
+  std::int64_t gpus_a_node = 1;
 };
 
 struct Request {
   std::vector<std::string> command;
-  Card card;
+  EmulatedGpu gpu;
   std::int64_t ranks = 1;
   std::int64_t rank = 0;
   std::int64_t steps = 4;  // 0: until the program ends
@@ -75,7 +75,7 @@ struct OutOfMemory {
   std::vector<Frame> frames;  // the innermost last
 };
 
-// What lived on the card when memory ran out, summed by what it is and where it was asked for.
+// What lived on the GPU when memory ran out, summed by what it is and where it was asked for.
 struct LivingRow {
   std::string kind;    // parameters, gradients, optimizer states, buffers, backward, other
   std::string module;  // the class around the line; empty: none
@@ -109,7 +109,7 @@ struct ProcessEnd {
   std::vector<std::string> unknown_functions;
 };
 
-// One process that used the card.
+// One process that used the GPU.
 struct ProcessRecord {
   std::vector<PhaseRow> rows;
   std::map<std::string, Json> facts;
@@ -128,7 +128,7 @@ struct RunRecord {
   std::int64_t rank = 0;
   int exit = 127;
   bool interrupted = false;
-  std::vector<ProcessRecord> processes;  // by rank; those that never used the card are left out
+  std::vector<ProcessRecord> processes;  // by rank; those that never used the GPU are left out
   std::optional<ProgramError> error;     // of any process, the first
 };
 

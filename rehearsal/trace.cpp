@@ -69,9 +69,9 @@ std::optional<Said> said_in(const fs::path& errors) {
   if (!fs::exists(errors, ignored)) return std::nullopt;
   const Json root = parse_json(read_text_file(errors.string()), errors.string()).root;
   return Said{text_of(root, "kind"),
-              text_of(root, "expected"),
-              printable(text_of(root, "got")),
-              printable(text_of(root, "hint"))};
+                       text_of(root, "expected"),
+                       printable(text_of(root, "got")),
+                       printable(text_of(root, "hint"))};
 }
 
 // The last line that says something: of a Python that died.
@@ -84,7 +84,7 @@ std::string last_line(std::string_view text) {
 Output run(const TraceRequest& request,
            const fs::path& folder,
            const std::vector<std::string>& variables) {
-  // Its own modules alone: PYTHONPATH of a rehearsal would watch this program. No card is asked.
+  // Its own modules alone: PYTHONPATH of a rehearsal would watch this program. No GPU is asked.
   std::vector<std::string> words = {
       "/usr/bin/env", "PYTHONDONTWRITEBYTECODE=1", "CUDA_VISIBLE_DEVICES="};
   words.insert(words.end(), variables.begin(), variables.end());
@@ -116,7 +116,7 @@ std::string trace(const TraceRequest& request) {
     const Emulation emulation = emulation_for(find_torch(request.python));
     std::error_code ignored;
     fs::remove(folder / "errors.json", ignored);
-    output = run(request, folder, {"LD_PRELOAD=" + emulation.preload, "ZEROPLAN_CARD_COUNT=0"});
+    output = run(request, folder, {"LD_PRELOAD=" + emulation.preload, "ZEROPLAN_GPU_COUNT=0"});
   }
   if (output.exit == 0) return read_text_file((folder / "graph.json").string());
   const std::optional<Said> said = said_in(folder / "errors.json");

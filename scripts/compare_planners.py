@@ -145,7 +145,7 @@ class Calculon:
 
 
 class SimuMax:
-    """Llama-like models under Megatron-core with a distributed optimizer. Its A100 is the PCIe card; the cards' links and
+    """Llama-like models under Megatron-core with a distributed optimizer. Its A100 is the PCIe GPU; the GPUs' links and
     the network are the row's."""
 
     name = "SimuMax"

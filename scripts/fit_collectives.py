@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Fits collectives over NVLink (equation [T12]) to published nccl-tests curves.
 
-One set of numbers a card describes all-gather, reduce-scatter, all-reduce and all-to-all of 2, 4
-and 8 ranks. Prints the values of card_coefficients.cpp with the errors of each curve; --sample
+One set of numbers a GPU describes all-gather, reduce-scatter, all-reduce and all-to-all of 2, 4
+and 8 ranks. Prints the values of gpu_coefficients.cpp with the errors of each curve; --sample
 writes tests/published/collective_times.json.
 
     fit_collectives.py nccl_curves.csv practical.json [--sample tests/published/collective_times.json]
@@ -18,7 +18,7 @@ from collections import Counter
 import numpy as np
 from scipy.optimize import least_squares
 
-# Names in the table, NVLink GB/s a direction, larger curves, key of the card, NVLink SHARP.
+# Names in the table, NVLink GB/s a direction, larger curves, key of the GPU, NVLink SHARP.
 CARDS = {
     "a100": (["a100_sxm"], 300.0, ["a100_sxm_x8_1node", "a100_sxm_x8_1node_azure"], "8xA100-80G-SXM", False),
     "h100": (["h100_sxm"], 450.0, ["h100_sxm_x8_1node_azure", "h100_sxm_x8_1node_aws_p5"], "8xH100-80G-SXM", True),

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Fits the shape curve of matrix products (equation [T6]) to published timings.
 
-One shape set a card, one level a source: tables of single kernels differ from profiles of busy
-cards in level, hardly in shape. Prints the lines of kMatmulSets (model/cost/card_coefficients.cpp)
+One shape set a GPU, one level a source: tables of single kernels differ from profiles of busy
+GPUs in level, hardly in shape. Prints the lines of kMatmulSets (model/cost/gpu_coefficients.cpp)
 with the errors of each source; --sample writes tests/published/gemm_times.json, whose bounds are then set from what the test finds
 (ZEROPLAN_SHOW_ERRORS=1).
 
     fit_kernels.py gemm_shapes.csv [--card A100-SXM] [--sample tests/published/gemm_times.json]
 
 Needs numpy and scipy. The table has a row a timing: gpu, op, b, m, n, k, dtype, out_dtype, layout,
-time_us, ..., source. A fit takes half a minute a card.
+time_us, ..., source. A fit takes half a minute a GPU.
 """
 import argparse
 import csv
@@ -125,7 +125,7 @@ def fit(card, by_source):
             best = found
     levels, k0, wave, t0, factors, memory = unpack(best.x, len(names))
     size = np.abs(errors(best.x))
-    print(f'    {{"{card}", {k0:.0f}, {wave:.2f}, {t0:.2f}, {factors[1]:.2f}, {factors[2]:.2f}, '
+    print(f'    {{"{GPU}", {k0:.0f}, {wave:.2f}, {t0:.2f}, {factors[1]:.2f}, {factors[2]:.2f}, '
           f"{factors[3]:.2f}, {memory:.3f}}},")
     for i, name in enumerate(names):
         mine = index == i

@@ -11,8 +11,8 @@
 #                the largest in 8 steps; the fastest again in 60, with all logits at once in 8, and with CUDA graphs in 60;
 #                these and 7B with bf16 masters and moments
 #   pytorch      the same by PyTorch, eager and compiled (scripts/gpu_pytorch.py), and both in a table
-#   rehearse     scripts on the card and in `zeroplan rehearse`, byte by byte; on all cards, where there are several
-#   activations  what transformers keeps for the backward pass, on the card (tests/reference)
+#   rehearse     scripts on the GPU and in `zeroplan rehearse`, byte by byte; on all GPUs, where there are several
+#   activations  what transformers keeps for the backward pass, on the GPU (tests/reference)
 #   deepspeed    real DeepSpeed on scripts/gpu_scenarios.py's list (configs/kit/measure.py)
 #   calibrate    on half of DeepSpeed's lines; validate before and after on the other half
 # What is measured goes to profiles/measured/<gpu>/, with --quick to its folder quick. A part takes N minutes (9) and
@@ -195,7 +195,7 @@ part_sanitizer() {
   # Tests let calls of CUDA fail on purpose. Those with CUPTI are left out: it and the sanitizer want the same hooks.
   local tools=(memcheck initcheck synccheck racecheck) tool name to status
   local how=(--report-api-errors no --error-exitcode 9)
-  # On one card: kernels that wait for each other's on several, as NCCL's, do not end where they are run one by one.
+  # On one GPU: kernels that wait for each other's on several, as NCCL's, do not end where they are run one by one.
   local card=${CUDA_VISIBLE_DEVICES:-0}
   if ! command -v compute-sanitizer >/dev/null 2>&1; then
     skip "sanitizer: compute-sanitizer comes with the toolkit"
@@ -338,7 +338,7 @@ part_rehearse() {
   [ "$gpus" -lt 2 ] || clusters+=("1x${gpus}x$product")
   for on in "${clusters[@]}"; do
     status=0
-    bounded "$python" tests/reference/rehearsal/hold_to_card.py --cluster "$on" --zeroplan "$zeroplan" \
+    bounded "$python" tests/reference/rehearsal/hold_to_gpu.py --cluster "$on" --zeroplan "$zeroplan" \
       -o "$out/rehearsals.jsonl" "${small[@]}" || status=$?
     settle "rehearse, $on" "$status"
   done

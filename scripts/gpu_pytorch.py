@@ -41,8 +41,8 @@ WORSE = 0.97  # of the best tokens a second: the sweep ends
 def flags():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", required=True, help="measurement lines are added here")
-    parser.add_argument("--cluster", required=True, help="the card, as zeroplan takes it")
-    parser.add_argument("--zeroplan", help="the program: says the card's peak; no MFU without it")
+    parser.add_argument("--cluster", required=True, help="the GPU, as zeroplan takes it")
+    parser.add_argument("--zeroplan", help="the program: says the GPU's peak; no MFU without it")
     parser.add_argument("--models", default="qwen2.5-0.5b,qwen2.5-1.5b,qwen2.5-3b",
                         help="of configs/models, or paths to a config.json")
     parser.add_argument("--modes", default="eager,compile")
@@ -277,7 +277,7 @@ def flops_per_token(config, parameters, sequence):
 
 
 def peak_flops(arguments):
-    """The card's dense bf16 peak as zeroplan has it, or None."""
+    """The GPU's dense bf16 peak as zeroplan has it, or None."""
     if not arguments.zeroplan:
         return None
     command = [arguments.zeroplan, "simulate", "qwen2.5-0.5b", arguments.cluster, "--precision", "bf16", "--json"]

@@ -1,4 +1,4 @@
-# Sourced by gpu.sh: its part runtime, what the embedded runtime reaches on a card.
+# Sourced by gpu.sh: its part runtime, what the embedded runtime reaches on a GPU.
 # shellcheck shell=bash
 # shellcheck disable=SC2154
 # runtime_point MODEL SEQUENCE SIZE FUSED GRAPHS STATES STEPS: tried once; of 60 steps the first ten are not counted.
@@ -30,7 +30,7 @@ runtime_point() {
     return 2
   fi
   # Not to fit is an answer; anything else is a failure, and is tried again.
-  # What a library cannot load or a launch cannot get is the card's end as well as the account's.
+  # What a library cannot load or a launch cannot get is the GPU's end as well as the account's.
   if grep -qE 'out of .* memory in phase|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|out of memory' \
     "$work/run.log"; then
     echo "$point: out of memory" | tee -a "$out/runtime_points.txt"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes one-GPU scenarios for configs/kit/measure.py, one a line: what DeepSpeed is asked on a real card.
+"""Writes one-GPU scenarios for configs/kit/measure.py, one a line: what DeepSpeed is asked on a real GPU.
 
     gpu_scenarios.py --cluster "1x1xNVIDIA H100 80GB HBM3" --zeroplan build/cuda/bin/zeroplan -o scenarios.jsonl
 
 Models of 0.1B to 3B under every stage and with CPU offload, 7B under stage 3 alone; three sequence lengths,
 eager and sdpa, with and without checkpointing, buckets, sub-groups, live parameters. The micro-batches at the
-card's limit are asked of zeroplan: the points whose predicted memory is next to LIMITS of the card's.
+GPU's limit are asked of zeroplan: the points whose predicted memory is next to LIMITS of the GPU's.
 The order is shuffled the same way every time, so that a part of the list is a part of everything.
 """
 
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-LIMITS = (0.90, 0.97, 1.03, 1.15)  # of the card's memory
+LIMITS = (0.90, 0.97, 1.03, 1.15)  # of the GPU's memory
 MOST_MICRO_BATCH = 512
 
 
@@ -100,7 +100,7 @@ def scenario(cluster, model, stage, sequence=1024, micro_batch=1, attention="sdp
 
 
 def small_models(cluster):
-    """Every stage, sequence length, attention and checkpointing at sizes that fit every card."""
+    """Every stage, sequence length, attention and checkpointing at sizes that fit every GPU."""
     for model in ("0.1B", "0.4B"):
         for stage in (0, 1, 2, 3):
             yield scenario(cluster, model, stage, 1024, 4)
@@ -151,7 +151,7 @@ def seven_billion(cluster):
     yield scenario(cluster, "7B", 3, 1024, 1)
 
 
-# What is pushed to the card's limit by its micro-batch.
+# What is pushed to the GPU's limit by its micro-batch.
 FAMILIES = (
     ("0.4B", 1, 1024, "sdpa", "none", {}),
     ("0.4B", 2, 1024, "eager", "none", {}),
@@ -162,7 +162,7 @@ FAMILIES = (
 
 
 def memory_shares(zeroplan, scenarios):
-    """Predicted memory over the card's, in the order of the scenarios."""
+    """Predicted memory over the GPU's, in the order of the scenarios."""
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
         file.writelines(json.dumps(each) + "\n" for each in scenarios)
         file.flush()
@@ -208,7 +208,7 @@ def main():
     with open(arguments.output, "w", encoding="utf-8") as file:
         file.writelines(json.dumps(each) + "\n" for each in scenarios)
     past = sum(share > 1.0 for share in shares)
-    print(f"{len(scenarios)} scenarios, {past} of them past the card's memory as zeroplan predicts")
+    print(f"{len(scenarios)} scenarios, {past} of them past the GPU's memory as zeroplan predicts")
     return 0
 
 

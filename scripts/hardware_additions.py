@@ -1,11 +1,11 @@
-"""What import_hardware.py adds to the collected tables: names, cards that measurements name and the
+"""What import_hardware.py adds to the collected tables: names, GPUs that measurements name and the
 tables lack, generic machines, latencies. Every number has its source here."""
 
 import json
 
 GIB = 2**30
 
-# The family that a memory in GB stands for where no card is named ("24G"): a usual one, and not the
+# The family that a memory in GB stands for where no GPU is named ("24G"): a usual one, and not the
 # fastest of its size.
 USUAL_OF_SIZE_GB = {
     "11": "RTX 2080 Ti", "15": "T4", "16": "V100", "24": "RTX 3090", "32": "V100", "40": "A100",
@@ -185,7 +185,7 @@ GRACE = "NVIDIA Grace Hopper superchip data sheet"
 DEEPNVME = "DeepSpeed blogs/deepnvme/08-2024: four Gen4 drives"
 CPU_BOX = "assumed for a machine without GPU; state yours"
 
-# Machines for cards whose own machine nobody described, and for gaps of described ones.
+# Machines for GPUs whose own machine nobody described, and for gaps of described ones.
 GENERIC_NODES = {
     "generic_pcie_server": {
         "name": "a two-socket PCIe server", "gpus": [], "gpus_per_node": 8, "topology": "pcie",
@@ -238,7 +238,7 @@ GENERIC_NODES = {
         "cpu_cores": leaf(72, "datasheet", GRACE, 0.0, seen=False), "cpu_sockets": 1,
         "gpus_per_pcie_uplink": 1,
         "inter_node": {"link": "ib", "cards": 1,
-                       "bandwidth": leaf(400e9 / 8, "assumed", "one NDR card a superchip", 0.5)},
+                       "bandwidth": leaf(400e9 / 8, "assumed", "one NDR GPU a superchip", 0.5)},
     },
     "generic_cpu": {
         "name": "a machine without GPU", "gpus": ["cpu"], "gpus_per_node": 1,
@@ -284,7 +284,7 @@ def sheet(value, source, seen=False, count=False):
 
 def card(name, product, family, size, architecture, capability, node, memory, figures, source,
          pcie=(3, 16), nvlink=None, bf16=True, peer_to_peer=True, seen=False, form="PCIe"):
-    """A card from its data sheet; figures = (GB/s, peaks in TFLOPS, L2 MiB, SMs, W)."""
+    """A GPU from its data sheet; figures = (GB/s, peaks in TFLOPS, L2 MiB, SMs, W)."""
     bandwidth, peaks, l2, sms, watts = figures
     new = {"name": name, "product_name": product, "family": family, "sizes_gb": [size],
            "form": form, "architecture": architecture, "compute_capability": capability,
@@ -298,7 +298,7 @@ def card(name, product, family, size, architecture, capability, node, memory, fi
     new["bf16_supported"] = bf16
     if nvlink:
         new["nvlink"] = sheet(nvlink * 1e9, source)
-        new["nvlink"]["note"] = "bridge joins 2 cards"
+        new["nvlink"]["note"] = "bridge joins 2 GPUs"
     new["pcie"] = {"generation": pcie[0], "lanes": pcie[1]}
     new["l2_bytes"] = sheet(int(l2 * 2**20), source, seen, count=True)
     new["sm_count"] = sheet(sms, source, seen, count=True)
@@ -307,12 +307,12 @@ def card(name, product, family, size, architecture, capability, node, memory, fi
 
 
 def nominal_without_ecc(size):
-    """Nobody's message with this card was read: 15.47 of 16 GiB is what an RTX 5060 Ti has, the least of 16 GB."""
+    """Nobody's message with this GPU was read: 15.47 of 16 GiB is what an RTX 5060 Ti has, the least of 16 GB."""
     return leaf(round(15.47 / 16 * size * GIB), "derived", "as RTX 5060 Ti of 16 GB: " + OOM, 0.01)
 
 
 def from_others(cards):
-    """Cards that differ from collected ones in little: `cards` are those of the tables."""
+    """GPUs that differ from collected ones in little: `GPUs` are those of the tables."""
     large = json.loads(json.dumps(cards["h20"]))
     large.update(name="H20-141G-SXM", product_name="NVIDIA H20-3e", sizes_gb=[141, 144])
     large["memory_bytes"] = dict(cards["h200_sxm"]["memory_bytes"], confidence="derived",
@@ -328,7 +328,7 @@ def from_others(cards):
 
 
 def gpus():
-    """Cards the tables lack. `seen` where the figures were read in public pages, not from memory."""
+    """GPUs the tables lack. `seen` where the figures were read in public pages, not from memory."""
     pro = "public specification pages (hmc-tech.com, tomshardware.com) of NVIDIA RTX PRO 6000 Blackwell"
     ada = "NVIDIA Ada GPU architecture whitepaper, appendix: GeForce RTX 4080"
     blackwell = "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix: GeForce RTX "

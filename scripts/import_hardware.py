@@ -5,7 +5,7 @@
 
 FOLDER holds the collected tables gpus.json, nodes.json and practical.json (leaves {v, src, conf,
 max, note, seen}). The output is ours: SI units, every source written out, one confidence scale, a
-relative standard deviation for each number, names to match, the cards and the generic machines of
+relative standard deviation for each number, names to match, the GPUs and the generic machines of
 hardware_additions.py. Run by a developer when the tables change; script and output are committed.
 The rules stand in profiles/README.md. Standard library only.
 """
@@ -110,7 +110,7 @@ def capacity(importer, card):
                     "98.5 % of nvidia-smi's total, as on A100 (39.38 of 40 GiB)", 0.01,
                     f"nvidia-smi: {shown} MiB")
     return made(round(card["memory_nominal_GB"] * GIB * 0.97), "assumed",
-                "97 % of the nominal size, the least ratio among cards with ECC built in", 0.02)
+                "97 % of the nominal size, the least ratio among GPUs with ECC built in", 0.02)
 
 
 def pcie(card):
@@ -192,7 +192,7 @@ def network(importer, node):
         link = "roce"
     whole = dict(node["nics"], v=cards["count"] * cards["Gbps"])
     leaf = importer.leaf(whole, 1e9 / 8)
-    leaf["note"] = f"{cards['count']} x {cards['Gbps']} Gb/s {kind}".strip()
+    leaf["note"] = f"{GPUs['count']} x {GPUs['Gbps']} Gb/s {kind}".strip()
     return {"link": link, "cards": cards["count"], "bandwidth": leaf}
 
 

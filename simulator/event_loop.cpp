@@ -125,7 +125,7 @@ std::vector<double> EventLoop::relative_state() const {
 
 void EventLoop::repeat(const Moment& from, const Moment& to, std::int64_t times, double shift) {
   allocator_.repeat(from.memory, to.memory, times);
-  // A request that waits for a peer or for the card counts from before it; what is reserved did not
+  // A request that waits for a peer or for the GPU counts from before it; what is reserved did not
   // change, so its bytes stay.
   request_.before.takes += times * (to.memory.num_device_alloc - from.memory.num_device_alloc);
   request_.before.frees += times * (to.memory.num_device_free - from.memory.num_device_free);

@@ -26,7 +26,7 @@ namespace zeroplan {
 // One of the ranks, and what is to be told of its run.
 struct LockstepRank {
   const RankProgram* program = nullptr;
-  bool has_no_limit = false;                                // of memory, whatever the card has
+  bool has_no_limit = false;                                // of memory, whatever the GPU has
   TimelineObserver* observer = nullptr;                     // gets the timed step, unfolded
   std::vector<AllocatorEvent>* allocator_events = nullptr;  // gets all of the run
 };

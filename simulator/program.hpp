@@ -66,7 +66,7 @@ inline constexpr std::size_t kSharedResourceCount = 10;
 // running tasks exceed 1, all that use the resource slow down by the excess.
 using Demands = std::array<float, kSharedResourceCount>;
 
-// What a task stands for of what a real program puts on the card: counted beside that
+// What a task stands for of what a real program puts on the GPU: counted beside that
 // (work_count.hpp), it costs no time.
 struct TaskWork {
   std::int32_t kernels = 0;  // without the product and fused attention

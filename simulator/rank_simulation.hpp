@@ -12,11 +12,11 @@
 namespace zeroplan {
 
 struct SimulationOptions {
-  // Of the card for this process's tensors; infinite: the peaks without a limit.
+  // Of the GPU for this process's tensors; infinite: the peaks without a limit.
   Bytes available = Bytes::infinite();
   // Equal micro-steps in a row are played until the state repeats, then counted. Off: all played.
   bool fold = true;
-  // Near a card's limit every flush leaves the allocator in another state, so that nothing folds,
+  // Near a GPU's limit every flush leaves the allocator in another state, so that nothing folds,
   // while what one micro-step needs does not grow. After so many equal micro-steps in a row the
   // rest are taken to be as the last one. Absent: all are played that do not fold.
   std::optional<std::int64_t> most_repetitions = std::nullopt;

@@ -18,7 +18,7 @@ Bytes outside_torch(const StepResult& result) {
   return at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
 }
 
-// Of the card for tensors; where the plan does not fit, there is no limit.
+// Of the GPU for tensors; where the plan does not fit, there is no limit.
 Bytes available(const StepResult& result) {
   if (result.gpu.peak_total > result.gpu.capacity) return Bytes::infinite();
   return result.gpu.capacity - outside_torch(result);

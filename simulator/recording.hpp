@@ -14,7 +14,7 @@ struct Recording {
   std::string memory_snapshot;  // of that rank's whole run: memory_snapshot.hpp
 };
 
-// Plays the plan's ranks again, on the card of `result` where it fits on it, else on one without a
+// Plays the plan's ranks again, on the GPU of `result` where it fits on it, else on one without a
 // limit. Precondition: is_simulated(plan).
 Recording record_run(const Plan& plan, const StepResult& result);
 

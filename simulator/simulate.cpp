@@ -18,7 +18,7 @@
 #include "model/predict/predict_work.hpp"
 #include "model/predict/stage_work.hpp"
 #include "model/predict/verdict.hpp"
-#include "simulator/card_trials.hpp"
+#include "simulator/capacity_trials.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulation_memo.hpp"
@@ -47,7 +47,7 @@ double quantile(double probability) {
 double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
 // What is reserved at the peak, beside context and NCCL: what was played where every request is
-// known, or another allocator than PyTorch's. Else as runs usually have it, at most what the card
+// known, or another allocator than PyTorch's. Else as runs usually have it, at most what the GPU
 // has where the rank runs on it, at least what was played where it does not.
 Bytes reserved_at_peak(const Plan& plan,
                        const PlayedRank& played,
@@ -55,7 +55,7 @@ Bytes reserved_at_peak(const Plan& plan,
                        const GpuMemory& gpu) {
   if (!has_torch_allocator(plan)) return gpu.replayed_reserved;
   if (plays_every_request(plan)) {
-    // Where the rank runs on its card the allocator gives back what the card does not have.
+    // Where the rank runs on its GPU the allocator gives back what the GPU does not have.
     const bool runs = played.factor >= 1.0;
     return runs ? std::max(gpu.peak_allocated, std::min(gpu.replayed_reserved, room))
                 : gpu.replayed_reserved;
@@ -65,7 +65,7 @@ Bytes reserved_at_peak(const Plan& plan,
   return std::max(gpu.peak_allocated, std::min(usual, room));
 }
 
-// `reserve`: of the card, for others; `outside`: context and libraries.
+// `reserve`: of the GPU, for others; `outside`: context and libraries.
 void take_memory(
     const Plan& plan, const PlayedRank& played, Bytes reserve, Bytes outside, GpuMemory& gpu) {
   const RankSimulation& simulation = played.run;
@@ -153,10 +153,10 @@ void take_device_memory(const Coefficients& c, const TimeAccount& time, StepResu
                           center * (1.0 + wider(result.step_interval.high))};
   const double share = time.device_memory / (time.end - time.begin);
   if (share < kWorthAWord) return;
-  result.warnings.push_back(fmt::format(
-      "the card is nearly full: PyTorch's allocator gives memory back to the driver and "
-      "takes it again in every step, {:.0f} % of its time",
-      100.0 * share));
+  result.warnings.push_back(
+      fmt::format("the GPU is nearly full: PyTorch's allocator gives memory back to the driver and "
+                  "takes it again in every step, {:.0f} % of its time",
+                  100.0 * share));
 }
 
 template <typename T>
@@ -193,13 +193,13 @@ Played play(const Plan& plan,
   Played played;
   played.memory = predict_memory(plan, work);
   played.sd = std::max(1e-6, played.memory.relative_sd);
-  CardQuestion question{{plan.cluster.gpu.memory.value - options.predict.reserve, outside},
-                        played.sd,
-                        decisive_factor(plan, played.memory, options.predict),
-                        options.verdict_alone};
+  CapacityQuestion question{{plan.cluster.gpu.memory.value - options.predict.reserve, outside},
+                            played.sd,
+                            decisive_factor(plan, played.memory, options.predict),
+                            options.verdict_alone};
   question.decisive_first =
       options.verdict_alone && options.stops_at_the_limit && std::isfinite(question.decisive) &&
-      count(played.memory.gpu.peak_total) * question.decisive >= kNear * count(question.card.room);
+      count(played.memory.gpu.peak_total) * question.decisive >= kNear * count(question.gpu.room);
   if (options.memo == nullptr) {
     played.rank = std::make_shared<const PlayedRank>(play_on(ranks, question));
     return played;
@@ -258,7 +258,7 @@ void take_played_memory(const Plan& plan,
 }
 
 // Memory of a pipeline: that of the stage with the largest peak is shown, that of the first where
-// the plan asks for it; the verdict is that of the stage whose card could be least smaller, which
+// the plan asks for it; the verdict is that of the stage whose GPU could be least smaller, which
 // may be another. The time of a step is the analytic estimate's: what stages wait for each other is
 // not played.
 StepResult simulate_pipeline(const Plan& plan, SimulateOptions options) {

@@ -1,4 +1,4 @@
-// A prediction in which the engine is played: memory through the allocator on a card of finite
+// A prediction in which the engine is played: memory through the allocator on a GPU of finite
 // size, time through streams and what they share.
 //
 // The analytic estimate (model/predict) still answers what is not played: host memory, NVMe space,
@@ -19,12 +19,12 @@ class SimulationMemo;
 struct SimulateOptions {
   PredictOptions predict;
   bool other_networks = true;  // play the usual networks too, where the plan's was assumed
-  // Cards of other sizes are tried only until it is known whether the plan fits: `fits` is the
-  // same, its probability and what would be needed are coarser; near the card's limit times are,
+  // GPUs of other sizes are tried only until it is known whether the plan fits: `fits` is the
+  // same, its probability and what would be needed are coarser; near the GPU's limit times are,
   // too (of many equal micro-steps four are played: 0.1 % off in the median, small models up to 9
-  // %). Where it does not fit, peaks and times are those of a card without a limit.
+  // %). Where it does not fit, peaks and times are those of a GPU without a limit.
   bool verdict_alone = false;
-  // With verdict_alone: a plan that the analytic estimate sees near the card's limit is played on
+  // With verdict_alone: a plan that the analytic estimate sees near the GPU's limit is played on
   // the capacity threshold first, and nothing more where it does not run there. `fits` and the
   // names of the limits are the same; peaks and times of such a plan are the analytic estimate's.
   bool stops_at_the_limit = false;
@@ -42,7 +42,7 @@ struct SimulateOptions {
 bool is_simulated(const Plan& plan);
 
 // The GPU fits with the probability that what is needed, uncertain by the analytic estimate's
-// relative deviation d, is at most what there is: with x* the largest factor by which the card can
+// relative deviation d, is at most what there is: with x* the largest factor by which the GPU can
 // be smaller and the rank still runs (flushes and retries allowed), Phi((x* - 1) / d). Throws
 // InputError for a rank that the plan has not.
 StepResult simulate(const Plan& plan, const SimulateOptions& options = {});

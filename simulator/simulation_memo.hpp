@@ -2,7 +2,7 @@
 // the same, because the knob they differ in has no effect beside their other knobs.
 //
 // Two runs are the same where the programs of their ranks are (instructions, durations, demands)
-// and the cards they are tried on; nothing else reaches the simulation. Names are left out. May be
+// and the GPUs they are tried on; nothing else reaches the simulation. Names are left out. May be
 // called by several threads; answers do not depend on who was first, because equal programs have
 // equal runs. Checked by tests/property/search_property.cpp.
 #pragma once
@@ -18,19 +18,18 @@
 
 namespace zeroplan {
 
-// Of everything that decides a rank's run but the card.
+// Of everything that decides a rank's run but the GPU.
 Fingerprint fingerprint(const RankProgram& rank);
 
-// How the rank that needs the most, or the one that was asked for, ran on cards of several sizes,
+// How the rank that needs the most, or the one that was asked for, ran on GPUs of several sizes,
 // beside its peers.
 struct PlayedRank {
   int rank = 0;
-  double factor = 0.0;  // by which the card can be smaller, for all of them
-  RankSimulation run;   // on the card, or without a limit where it does not run there
+  double factor = 0.0;  // by which the GPU can be smaller, for all of them
+  RankSimulation run;   // on the GPU, or without a limit where it does not run there
   // By any rank, which is not always the one that has the least room, or by the one asked for.
   Bytes most_reserved;
-  bool stopped =
-      false;  // not played: not even the capacity threshold, or no card at all, is enough
+  bool stopped = false;  // not played: not even the capacity threshold, or no GPU at all, is enough
 };
 
 class SimulationMemo {

@@ -1,4 +1,4 @@
-// What one optimizer step puts on a rank's card, counted by phase: the form in which a simulated
+// What one optimizer step puts on a rank's GPU, counted by phase: the form in which a simulated
 // program and a rehearsed one (cli/rehearsal_work.hpp) are compared. What a step is made of, not
 // how long it takes.
 #pragma once

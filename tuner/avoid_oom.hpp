@@ -3,7 +3,7 @@
 // Changes are tried in a stated order: first what costs no or little speed and trains the same
 // (buckets, full checkpointing, 16-bit weights, more partitioning), then what costs speed (the same
 // batch in smaller parts, the optimizer on the host, both on the host), then what changes the
-// training (shorter sequences). Each is a simulation on the card; the first that fits is the
+// training (shorter sequences). Each is a simulation on the GPU; the first that fits is the
 // smallest. Where no single change fits, they are added up in the same order until the run fits.
 // Checked by tests/unit/tuner/avoid_oom_test.cpp.
 #pragma once

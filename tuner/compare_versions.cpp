@@ -74,7 +74,7 @@ class Comparison {
              const std::vector<ReleaseSet>& sets,
              const PredictOptions& options)
       : scenario_(scenario), prepared_(prepared), sets_(sets), options_(options) {
-    const Said* said = scenario.find(ScenarioKey::ds_config);
+    const ExplicitValue* said = scenario.find(ScenarioKey::ds_config);
     if (prepared_.ds_config == nullptr && said != nullptr) {
       prepared_.ds_config = std::make_shared<const DsConfig>(read_ds_config_of(*said));
     }

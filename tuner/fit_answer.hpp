@@ -16,7 +16,7 @@
 
 namespace zeroplan {
 
-// A smaller micro-batch than the chosen one, with which the card does not run full.
+// A smaller micro-batch than the chosen one, with which the GPU does not run full.
 struct SaferBatch {
   BatchSizes sizes;
   double tokens_per_second_per_gpu = 0.0;
@@ -28,7 +28,7 @@ struct StrategyResult {
   Strategy strategy;
   Plan plan;
   StepResult result;
-  std::optional<SaferBatch> safer;  // where the plan runs at the card's limit and this is slower
+  std::optional<SaferBatch> safer;  // where the plan runs at the GPU's limit and this is slower
   // The analytic estimate alone saw it: it surely does not fit, or the same with the other
   // checkpointing is better. It is not recommended.
   bool simulated = false;

@@ -14,7 +14,7 @@ namespace {
 
 // Speeds that are taken to be equal: then the smaller micro-batch, which leaves more room.
 constexpr double kAsFast = 0.02;
-// The analytic estimate's peak over the card's memory from which on nobody asks the simulator.
+// The analytic estimate's peak over the GPU's memory from which on nobody asks the simulator.
 constexpr double kHopeless = 1.25;
 
 StrategyResult row_of(const Question& question,
@@ -47,7 +47,7 @@ class Ladder {
   const StrategyResult& best() const { return rungs_[at_]; }
   StrategyResult take() { return std::move(rungs_[at_]); }
 
-  // Simulates the best, and smaller ones where that does not fit or fills the card.
+  // Simulates the best, and smaller ones where that does not fit or fills the GPU.
   void decide() {
     if (hopeless()) return;
     play(at_);

@@ -1,7 +1,7 @@
 // The batch and the checkpointing of a strategy: of the ways to make the question's batch, the
 // micro-batch with which it is fastest and has room. The analytic estimate looks at all of them,
 // the simulator decides about the one it finds, and about the next one where that does not fit or
-// fills the card. Checked by tests/unit/tuner/fit_test.cpp and tests/property/fit_property.cpp.
+// fills the GPU. Checked by tests/unit/tuner/fit_test.cpp and tests/property/fit_property.cpp.
 #pragma once
 
 #include <span>
@@ -15,9 +15,9 @@ namespace zeroplan {
 enum class Depth { closed_form, simulated };
 
 // Strategies that differ in checkpointing alone, each planned with its best batch. Simulated is the
-// better one; another where that does not fit or fills the card; none that surely does not fit.
+// better one; another where that does not fit or fills the GPU; none that surely does not fit.
 // It is simulated as searches do: one rank stands in for those that differ, and how probable it is
-// that a plan near the card's limit fits is coarse.
+// that a plan near the GPU's limit fits is coarse.
 std::vector<StrategyResult> settle(const Question& question,
                                    std::span<const Strategy> alike,
                                    const PredictOptions& options,

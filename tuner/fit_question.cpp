@@ -13,7 +13,7 @@ namespace {
 const Origin kFit = {"fit", ""};
 
 OptimizerName optimizer_of(const Scenario& scenario) {
-  const Said* said = scenario.find(ScenarioKey::optimizer);
+  const ExplicitValue* said = scenario.find(ScenarioKey::optimizer);
   if (said == nullptr) return OptimizerName::adamw;
   return find(kOptimizerNames, std::string_view(said->value.as_string()))
       .value_or(OptimizerName::adamw);
@@ -65,7 +65,7 @@ Question ask(const Scenario& scenario) {
   const Plan plan = resolve(scenario, before_strategies(scenario, question.prepared));
   question.not_reentrant =
       scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr && holds_frozen_weights(plan);
-  if (const Said* said = scenario.find(ScenarioKey::ds_config)) {
+  if (const ExplicitValue* said = scenario.find(ScenarioKey::ds_config)) {
     question.base = std::make_shared<const DsConfig>(read_ds_config_of(*said));
   }
   read_batches(question);

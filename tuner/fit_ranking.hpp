@@ -1,6 +1,6 @@
 // Which strategy an expert would take of those that were planned, and what to say of the others.
 //
-// The fastest that fits, with room on the card where that costs little; of those that are about as
+// The fastest that fits, with room on the GPU where that costs little; of those that are about as
 // fast the one that offloads least and needs the fewest knobs. Checked by
 // tests/unit/tuner/fit_ranking_test.cpp.
 #pragma once
@@ -27,7 +27,7 @@ inline double speed_of(const StrategyResult& row) {
   return job > 0.0 ? 1.0 / job : result.step.tokens_per_second_per_gpu;
 }
 
-// Is the card so full that the model's error (5 % of peak memory in the median) decides?
+// Is the GPU so full that the model's error (5 % of peak memory in the median) decides?
 bool is_at_limit(const StepResult& result);
 
 // Would an expert take `a` rather than `b`?

@@ -80,7 +80,7 @@ void try_evaluation(RemedySearch& search) {
 }
 
 void try_checkpointing(RemedySearch& search) {
-  const Said* said = search.question.scenario.find(ScenarioKey::activation_checkpointing);
+  const ExplicitValue* said = search.question.scenario.find(ScenarioKey::activation_checkpointing);
   if (said == nullptr || said->value.as_string() == "full") return;
   Question changed = search.question;
   changed.scenario.unset(ScenarioKey::activation_checkpointing);

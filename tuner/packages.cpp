@@ -12,7 +12,7 @@ namespace {
 const Origin kPackages = {"packages", ""};
 
 // Triton compiles for sm 8.0 and newer, flash-attn 2 is built for them.
-constexpr ComputeCapability kOldestCard = {8, 0};
+constexpr ComputeCapability kOldestGpu = {8, 0};
 
 // Does a kit start it? (kit/kit_scope.hpp)
 bool runs_in_a_kit(const Plan& plan) {
@@ -55,7 +55,7 @@ std::string joined(const Packages& packages,
 }  // namespace
 
 std::vector<Packages> packages_to_try(const Scenario& scenario, const Plan& plan) {
-  const bool can = runs_in_a_kit(plan) && !(plan.cluster.gpu.compute_capability < kOldestCard) &&
+  const bool can = runs_in_a_kit(plan) && !(plan.cluster.gpu.compute_capability < kOldestGpu) &&
                    !plan.cluster.gpu.is_cpu();
   if (!can) return {};
   const bool flash = may_flash(scenario, plan);
@@ -77,7 +77,7 @@ Scenario with_packages(Scenario scenario, const Packages& packages) {
 
 Packages chosen_packages(const Scenario& scenario) {
   const auto chosen = [&](ScenarioKey key) {
-    const Said* said = scenario.find(key);
+    const ExplicitValue* said = scenario.find(key);
     return said != nullptr && said->origin.file == kPackages.file;
   };
   return {chosen(ScenarioKey::fused_loss), chosen(ScenarioKey::attention)};

@@ -3,7 +3,7 @@
 // without them come first, and an answer that needs them names them.
 //
 // Tried are those that nobody said anything about, that make a difference to the class and that
-// the card can run: where logits decide (large vocabulary, long sequences) Liger's loss, where the
+// the GPU can run: where logits decide (large vocabulary, long sequences) Liger's loss, where the
 // class has no attention of PyTorch's (GPT-J; older releases of transformers) flash-attn.
 // Checked by tests/unit/tuner/packages_test.cpp.
 #pragma once

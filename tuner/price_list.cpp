@@ -67,8 +67,8 @@ class Reader {
       entry.cluster = cluster;
       entry.clusters = {cluster};
       entry.per_hour = per_hour.value_or(0.0);
-    } else if (const auto card = find_gpu(gpu, 8); card && !gpu.empty()) {
-      entry.gpu_key = card->gpu.key;
+    } else if (const auto found = find_gpu(gpu, 8); found && !gpu.empty()) {
+      entry.gpu_key = found->gpu.key;
       entry.per_hour = price(row, "per_gpu_hour", pointer).value_or(0.0);
       for (const std::string& count : counts_of(row, pointer)) {
         entry.clusters.push_back(count + "x" + gpu);

@@ -4,7 +4,7 @@
 //     {"gpu": "RTX-4090", "per_gpu_hour": 0.6, "counts": ["1", "2", "4", "2x8"]},
 //     {"cluster": "2xaws_p4d.24xlarge", "per_hour": 65.5}]}
 //
-// `counts` are the clusters of that card which can be had (1, 2, 4 and 8 where nothing is said).
+// `counts` are the clusters of that GPU which can be had (1, 2, 4 and 8 where nothing is said).
 // Checked by tests/unit/tuner/which_gpu_test.cpp.
 #pragma once
 
@@ -18,7 +18,7 @@
 namespace zeroplan {
 
 struct PriceRow {
-  std::string gpu_key;  // of a card: the price of one of them
+  std::string gpu_key;  // of a GPU: the price of one of them
   std::string cluster;  // of a cluster as it is written: the price of all of it
   double per_hour = 0.0;
   std::vector<std::string> clusters;  // as they are written, that this row offers
@@ -30,11 +30,11 @@ struct PriceList {
   std::vector<PriceRow> rows;
 };
 
-// Throws InputError for what is no price list, unknown cards and prices that are no numbers.
+// Throws InputError for what is no price list, unknown GPUs and prices that are no numbers.
 PriceList read_price_list(const JsonDocument& document);
 PriceList built_in_prices();
 
-// Of the whole cluster, an hour; absent where its card stands in no row. `text` is how it was
+// Of the whole cluster, an hour; absent where its GPU stands in no row. `text` is how it was
 // written.
 std::optional<double> price_of(const PriceList& list,
                                const std::string& text,

@@ -9,10 +9,10 @@
 //
 // The answer: of the points whose score is within `gap` of the best one simulated, which is as good
 // as a prediction tells them apart, the simplest: the least offloaded, then the one with the fewest
-// knobs that differ from the default; one that does not fill its card before all that do.
+// knobs that differ from the default; one that does not fill its GPU before all that do.
 // `optimal`: no point that was left out can be better than the best one by more than `gap`; with a
 // gap of 0 the answer is that of exhaustive enumeration, and so it is where few points come into
-// question: the gap leaves nothing out before 48 were simulated. Near a card's limit the bounds
+// question: the gap leaves nothing out before 48 were simulated. Near a GPU's limit the bounds
 // cannot know which points give memory back in every step, and thousands would have to be played
 // one by one: after `patience` simulations without a better point, or `most_evaluated` in all, the
 // search ends and says how much better, by a bound, the rest can be. Both count simulations, so the
@@ -29,7 +29,7 @@ namespace zeroplan {
 SearchResult search(const SearchSpace& space, const SearchOptions& options);
 
 // What is asked about a point: all of its numbers, or those alone of a point that fits. Then one
-// near the card's limit is dropped where it runs out of memory.
+// near the GPU's limit is dropped where it runs out of memory.
 enum class Numbers { all, of_what_fits };
 
 // One point, simulated. Refusals of a plan are a reason not to fit.

@@ -137,7 +137,7 @@ bool SearchBounds::may_fit(const Point& point) const {
     beside = host(point).probability;
   }
   const Bytes room = space_.prepared().cluster->gpu.memory.value - options_.reserve;
-  // simulate(): the probability is that of a card smaller by the factor the allocator bears.
+  // simulate(): the probability is that of a GPU smaller by the factor the allocator bears.
   const double factor = static_cast<double>(room.count()) / static_cast<double>(least.count());
   const double z = (factor - 1.0) / memory_sd(point);
   return 0.5 * std::erfc(-z / std::sqrt(2.0)) * beside >= options_.confidence;

@@ -40,7 +40,7 @@ struct Evaluated {
   Seconds step;  // the same
   Bytes gpu_memory;
   Bytes host_memory;
-  bool at_limit = false;  // of the card: fit_ranking.hpp
+  bool at_limit = false;  // of the GPU: fit_ranking.hpp
 };
 
 struct SearchProgress {

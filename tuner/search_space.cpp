@@ -81,7 +81,7 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request)
 
 SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request, Prepared prepared)
     : scenario_(scenario), prepared_(std::move(prepared)) {
-  if (const Said* said = scenario.find(ScenarioKey::engine)) {
+  if (const ExplicitValue* said = scenario.find(ScenarioKey::engine)) {
     if (said->value.as_string() != "deepspeed") {
       throw InputError({said->origin.file,
                         said->origin.pointer,
@@ -90,7 +90,7 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
                         ""});
     }
   }
-  if (const Said* said = scenario.find(ScenarioKey::ds_config)) {
+  if (const ExplicitValue* said = scenario.find(ScenarioKey::ds_config)) {
     base_ = read_ds_config_of(*said);
   }
   Prepared alone = prepared_;
@@ -105,7 +105,7 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
   tokens_ = zeroplan::tokens_of_a_sequence(any) * static_cast<double>(ranks_) /
             static_cast<double>(any.degrees.world);
   checkpointings_ = request.checkpointings;
-  const Said* said = scenario.find(ScenarioKey::activation_checkpointing);
+  const ExplicitValue* said = scenario.find(ScenarioKey::activation_checkpointing);
   if (checkpointings_.empty() && said != nullptr) {
     checkpointings_ = {any.workload.activation_checkpointing};
   } else if (checkpointings_.empty()) {
@@ -355,7 +355,7 @@ Plan SearchSpace::plan(const Point& point) const {
 }
 
 Plan SearchSpace::plan_with(const Point& point, ScenarioKey key, std::int64_t value) const {
-  const Said changed{Json(value), kTune};
+  const ExplicitValue changed{Json(value), kTune};
   return plan_of(config_of(point),
                  batches_[static_cast<std::size_t>(point.batch)],
                  checkpointings_[static_cast<std::size_t>(point.checkpointing)],
@@ -366,7 +366,7 @@ Plan SearchSpace::plan_with(const Point& point, ScenarioKey key, std::int64_t va
 Plan SearchSpace::plan_of(const DsConfig& config,
                           const BatchSizes& batch,
                           ActivationCheckpointing kind,
-                          const Said* changed,
+                          const ExplicitValue* changed,
                           ScenarioKey key) const {
   Scenario scenario = scenario_;
   scenario.set(ScenarioKey::micro_batch_size, Json(batch.micro_batch), kTune);

@@ -109,7 +109,7 @@ class SearchSpace {
   Plan plan_of(const DsConfig& config,
                const BatchSizes& batch,
                ActivationCheckpointing kind,
-               const Said* changed = nullptr,
+               const ExplicitValue* changed = nullptr,
                ScenarioKey key = ScenarioKey::micro_batch_size) const;
   DsConfig config_of(const Strategy& strategy, const std::vector<Axis>& axes) const;
   void drop_refused(StrategySpace& space);

@@ -237,7 +237,7 @@ std::vector<Placement> placements(TrainingEngine engine, bool has_pipeline) {
 }
 
 TrainingEngine engine_of(const Scenario& scenario) {
-  const Said* said = scenario.find(ScenarioKey::engine);
+  const ExplicitValue* said = scenario.find(ScenarioKey::engine);
   if (said == nullptr) return TrainingEngine::deepspeed;
   return find(kTrainingEngineNames, said->value.as_string()).value_or(TrainingEngine::deepspeed);
 }
@@ -247,10 +247,10 @@ TrainingEngine engine_of(const Scenario& scenario) {
 std::vector<Strategy> strategies(const Scenario& scenario) {
   std::vector<ActivationCheckpointing> checkpointing = {ActivationCheckpointing::none,
                                                         ActivationCheckpointing::full};
-  if (const Said* said = scenario.find(ScenarioKey::activation_checkpointing)) {
+  if (const ExplicitValue* said = scenario.find(ScenarioKey::activation_checkpointing)) {
     checkpointing = {*find(kActivationCheckpointingNames, said->value.as_string())};
   }
-  const Said* stages = scenario.find(ScenarioKey::pipeline_parallel);
+  const ExplicitValue* stages = scenario.find(ScenarioKey::pipeline_parallel);
   const bool has_pipeline = stages != nullptr && stages->value.as_integer() > 1;
   const TrainingEngine engine = engine_of(scenario);
   std::vector<Strategy> result;

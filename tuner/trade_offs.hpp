@@ -1,4 +1,4 @@
-// Speed against GPU memory: how fast a model trains with less of each card.
+// Speed against GPU memory: how fast a model trains with less of each GPU.
 //
 // In: a space and the options of a search. Out: the answer of that search; of one for the least
 // memory and of more for speed under falling ceilings of GPU memory, what all of them simulated and

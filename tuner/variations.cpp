@@ -144,7 +144,7 @@ Variations::Variations(const Scenario& scenario, std::optional<Bytes> capacity)
     prepared_.cluster = std::make_shared<const Cluster>(std::move(cluster));
   }
   base_ = resolve(scenario_, prepared_);
-  if (const Said* said = scenario.find(ScenarioKey::ds_config)) {
+  if (const ExplicitValue* said = scenario.find(ScenarioKey::ds_config)) {
     config_ = read_ds_config_of(*said);
   } else {
     config_.set(Knob::zero_stage, std::int64_t{base_.engine.stage});

@@ -45,7 +45,7 @@ struct VariedResult {
 
 class Variations {
  public:
-  // Reads the scenario's parts once. `capacity`: of the card, where a message states it. Throws
+  // Reads the scenario's parts once. `capacity`: of the GPU, where a message states it. Throws
   // InputError as resolve() does.
   explicit Variations(const Scenario& scenario, std::optional<Bytes> capacity = {});
 

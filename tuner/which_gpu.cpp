@@ -20,7 +20,7 @@ namespace {
 const Origin kWhich = {"command line", "--clusters"};
 constexpr std::size_t kAskedPerObjective = 3;
 // Who trains longer than that has no answer: an offload to NVMe makes nearly anything "fit" one
-// card.
+// GPU.
 constexpr double kMostHours = 30.0 * 24.0;
 
 Scenario on_cluster(const Scenario& scenario, const AskedCluster& asked) {
@@ -39,7 +39,7 @@ struct Estimate {
 Estimate estimate(const Scenario& scenario, PredictOptions options) {
   options.likeliest_alone = true;
   Prepared prepared = prepare(scenario);
-  const Said* said = scenario.find(ScenarioKey::ds_config);
+  const ExplicitValue* said = scenario.find(ScenarioKey::ds_config);
   std::optional<DsConfig> base;
   if (said != nullptr) base = read_ds_config_of(*said);
   Estimate found;

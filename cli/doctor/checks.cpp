@@ -17,7 +17,7 @@ class Examination {
       : machine_(machine), needs_(needs) {}
 
   std::vector<DoctorFinding> all() {
-    cards();
+    gpus();
     processes();
     toolkit();
     libraries();
@@ -45,39 +45,39 @@ class Examination {
         {severity, std::move(code), std::move(message), std::move(reason), std::move(fix)});
   }
 
-  std::int64_t cards_wanted() const { return needs_ ? needs_->cards : 1; }
+  std::int64_t gpus_wanted() const { return needs_ ? needs_->gpus : 1; }
 
-  void cards() {
+  void gpus() {
     if (!machine_.driver) {
       say(Severity::error,
           "no-driver",
-          "nvidia-smi does not answer: no driver, or no card in this container",
+          "nvidia-smi does not answer: no driver, or no GPU in this container",
           "nothing runs on the GPU",
           machine_.container ? "start the container with --gpus all"
                              : "install the driver, then: nvidia-smi");
       return;
     }
-    const auto count = static_cast<std::int64_t>(machine_.cards.size());
-    if (count < cards_wanted()) {
+    const auto count = static_cast<std::int64_t>(machine_.gpus.size());
+    if (count < gpus_wanted()) {
       say(Severity::error,
           "too-few-cards",
-          fmt::format("{} of {} cards are visible", count, cards_wanted()),
-          "the launcher refuses more ranks than cards",
+          fmt::format("{} of {} GPUs are visible", count, gpus_wanted()),
+          "the launcher refuses more ranks than GPUs",
           "nvidia-smi -L; check CUDA_VISIBLE_DEVICES and the container's device list");
     }
-    const std::string planned = needs_ ? needs_->card_name : "";
-    if (count > 0 && !planned.empty() && machine_.cards.front().name != planned) {
+    const std::string planned = needs_ ? needs_->gpu_name : "";
+    if (count > 0 && !planned.empty() && machine_.gpus.front().name != planned) {
       say(Severity::warning,
           "other-card",
-          fmt::format("planned for {}, found {}", planned, machine_.cards.front().name),
-          "memory and speed were predicted for the planned card",
+          fmt::format("planned for {}, found {}", planned, machine_.gpus.front().name),
+          "memory and speed were predicted for the planned GPU",
           "plan again for this one: zeroplan gpus lists the names");
     }
   }
 
-  // A card that somebody else uses has less memory than the plan counts on.
+  // A GPU that somebody else uses has less memory than the plan counts on.
   void processes() {
-    for (const CardProcess& process : machine_.processes) {
+    for (const GpuProcess& process : machine_.processes) {
       const std::string used = process.used ? fmt::format(", {:.1f} GiB", process.used->gib()) : "";
       say(Severity::warning,
           "stray-process",
@@ -86,14 +86,14 @@ class Examination {
           fmt::format("ps -fp {0}; kill {0}", process.pid));
     }
     if (!machine_.processes.empty()) return;
-    for (const CardState& card : machine_.cards) {
+    for (const GpuState& gpu : machine_.gpus) {
       constexpr double kQuietGib = 1.0;
-      if (card.used.gib() <= kQuietGib) continue;
+      if (gpu.used.gib() <= kQuietGib) continue;
       say(Severity::warning,
           "card-in-use",
-          fmt::format("card {} has {:.1f} GiB in use and no process to show for it",
-                      card.index,
-                      card.used.gib()),
+          fmt::format("GPU {} has {:.1f} GiB in use and no process to show for it",
+                      gpu.index,
+                      gpu.used.gib()),
           "another container's process, or one that died",
           "fuser -v /dev/nvidia*");
     }
@@ -246,15 +246,15 @@ class Examination {
     if (machine_.variable("NCCL_P2P_DISABLE") == "1" && machine_.peer_to_peer == true) {
       say(Severity::warning,
           "p2p-disabled",
-          "NCCL_P2P_DISABLE=1, though the cards reach each other",
+          "NCCL_P2P_DISABLE=1, though the GPUs reach each other",
           "collectives go through host memory: ZeRO-3 was 60 times slower (LLaMA-Factory #3499)",
           "unset NCCL_P2P_DISABLE");
     }
-    if (machine_.peer_to_peer == false && machine_.cards.size() > 1) {
+    if (machine_.peer_to_peer == false && machine_.gpus.size() > 1) {
       say(Severity::info,
           "no-p2p",
-          "the cards do not reach each other directly",
-          "collectives go through host memory; the plan knows it for GeForce cards",
+          "the GPUs do not reach each other directly",
+          "collectives go through host memory; the plan knows it for GeForce GPUs",
           "nvidia-smi topo -m");
     }
   }
@@ -380,7 +380,7 @@ class Examination {
           "OMP_NUM_THREADS=1",
           "CPU Adam runs on one core a rank",
           fmt::format("export OMP_NUM_THREADS={}",
-                      std::max<std::int64_t>(1, machine_.cores / cards_wanted())));
+                      std::max<std::int64_t>(1, machine_.cores / gpus_wanted())));
     }
     if (heavy && !machine_.numactl) {
       say(Severity::warning,

@@ -14,8 +14,8 @@ namespace zeroplan {
 
 // What a plan needs of the machine.
 struct PlanNeeds {
-  std::int64_t cards = 1;  // of this host
-  std::string card_name;
+  std::int64_t gpus = 1;  // of this host
+  std::string gpu_name;
   std::int64_t nodes = 1;
   Bytes host_memory;    // of this host, at the peak
   Bytes pinned_memory;  // of it

@@ -10,7 +10,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr const char* kCards =
+constexpr const char* kGpus =
     "nvidia-smi --query-gpu=index,name,driver_version,memory.used,memory.total "
     "--format=csv,noheader,nounits";
 constexpr const char* kProcesses =
@@ -78,17 +78,17 @@ std::optional<std::string> word_after(const std::string& text, std::string_view 
   return text.substr(begin, end == std::string::npos ? std::string::npos : end - begin);
 }
 
-void read_cards(Probe& probe, MachineState& machine) {
-  const CommandOutput cards = probe.run(kCards);
-  if (!cards.worked()) return;
-  for (const std::string& line : lines_of(cards.text)) {
+void read_gpus(Probe& probe, MachineState& machine) {
+  const CommandOutput gpus = probe.run(kGpus);
+  if (!gpus.worked()) return;
+  for (const std::string& line : lines_of(gpus.text)) {
     const std::vector<std::string> fields = fields_of(line);
     if (fields.size() < 5) continue;
     machine.driver = fields[2];
-    machine.cards.push_back({static_cast<int>(integer_of(fields[0]).value_or(0)),
-                             fields[1],
-                             Bytes::mib(integer_of(fields[3]).value_or(0)),
-                             Bytes::mib(integer_of(fields[4]).value_or(0))});
+    machine.gpus.push_back({static_cast<int>(integer_of(fields[0]).value_or(0)),
+                            fields[1],
+                            Bytes::mib(integer_of(fields[3]).value_or(0)),
+                            Bytes::mib(integer_of(fields[4]).value_or(0))});
   }
   machine.driver_cuda = word_after(probe.run(kDriver).text, "CUDA Version");
   const CommandOutput processes = probe.run(kProcesses);
@@ -97,12 +97,12 @@ void read_cards(Probe& probe, MachineState& machine) {
       const std::vector<std::string> fields = fields_of(line);
       if (fields.size() < 3 || !integer_of(fields[0])) continue;
       // The number alone: it stands in a command that is proposed.
-      CardProcess process{std::to_string(*integer_of(fields[0])), fields[2], std::nullopt};
+      GpuProcess process{std::to_string(*integer_of(fields[0])), fields[2], std::nullopt};
       if (const auto used = integer_of(fields[1])) process.used = Bytes::mib(*used);
       machine.processes.push_back(process);
     }
   }
-  if (machine.cards.size() < 2) return;
+  if (machine.gpus.size() < 2) return;
   const CommandOutput peers = probe.run(kPeers);
   if (!peers.worked()) return;
   const bool refused = peers.text.find("NS") != std::string::npos;
@@ -237,7 +237,7 @@ std::optional<std::string> MachineState::variable(std::string_view name) const {
 
 MachineState look_at(Probe& probe, const Questions& questions) {
   MachineState machine;
-  read_cards(probe, machine);
+  read_gpus(probe, machine);
   const CommandOutput nvcc =
       probe.run("${CUDA_HOME:-/usr/local/cuda}/bin/nvcc --version || nvcc --version");
   if (nvcc.worked()) machine.nvcc = word_after(nvcc.text, "release");

@@ -13,14 +13,14 @@
 
 namespace zeroplan {
 
-struct CardState {
+struct GpuState {
   int index = 0;
   std::string name;
   Bytes used;
   Bytes total;
 };
 
-struct CardProcess {
+struct GpuProcess {
   std::string pid;
   std::string name;
   std::optional<Bytes> used;  // containers hide it
@@ -52,9 +52,9 @@ struct NvmeState {
 struct MachineState {
   std::optional<std::string> driver;       // "550.54.15"
   std::optional<std::string> driver_cuda;  // newest CUDA the driver runs, "12.4"
-  std::vector<CardState> cards;
-  std::vector<CardProcess> processes;
-  std::optional<bool> peer_to_peer;  // can every pair copy directly? absent: one card, or not said
+  std::vector<GpuState> gpus;
+  std::vector<GpuProcess> processes;
+  std::optional<bool> peer_to_peer;  // can every pair copy directly? absent: one GPU, or not said
   std::optional<std::string> nvcc;   // "12.4"
   Libraries libraries;
   bool ninja = false;

@@ -274,7 +274,7 @@ class Reader {
   // What weights are loaded in: DeepSpeed casts them, and below adapters they are in 16 bits.
   void finish_dtype() {
     if (dtype_ == nullptr) return;
-    const Said* engine = meaning_.scenario.find(ScenarioKey::engine);
+    const ExplicitValue* engine = meaning_.scenario.find(ScenarioKey::engine);
     const bool casts = engine != nullptr && engine->value == Json("deepspeed");
     const bool plain = text_of(dtype_->value) == "float32" || text_of(dtype_->value) == "auto";
     if (casts || plain || meaning_.scenario.find(ScenarioKey::method) != nullptr) return;

@@ -67,7 +67,7 @@ void finish_hybrid(Meaning& meaning) {
   const std::int64_t per_node = processes.per_node > 0 ? processes.per_node
                                 : nodes > 0            ? processes.all / nodes
                                                        : 0;
-  const Said* config = meaning.scenario.find(ScenarioKey::ds_config);
+  const ExplicitValue* config = meaning.scenario.find(ScenarioKey::ds_config);
   if (per_node == 0 || config == nullptr || !config->value.is_object()) {
     meaning.unknown.push_back({said.file, said.line, said.name + ": " + text_of(said.value), ""});
     return;

@@ -4,7 +4,7 @@
     ./measure.py scenarios.jsonl --ranks 8 -o measurements.jsonl
 
 Every scenario is a process group of its own: one that runs out of memory becomes a line that says so, and
-the next one starts on empty cards. A scenario's model is an inline Hugging Face config or a folder. Lines
+the next one starts on empty GPUs. A scenario's model is an inline Hugging Face config or a folder. Lines
 that are already in the output are not run again; what failed is. With --once what failed before comes after
 the rest, so that a call that is cut short gets on. With --fork scenarios of one rank begin with torch,
 transformers and DeepSpeed imported, which takes longer than the steps of a small model.

@@ -20,8 +20,8 @@ def on_gpu():
     return torch.cuda.is_available()
 
 
-def used_on_card():
-    """Bytes in use on this rank's card by anybody, as nvidia-smi shows them."""
+def used_on_gpu():
+    """Bytes in use on this rank's GPU by anybody, as nvidia-smi shows them."""
     free, total = torch.cuda.mem_get_info()
     return total - free
 
@@ -83,7 +83,7 @@ class Recorder:
         if self.started is not None:
             self.seconds.append(time.perf_counter() - self.started)
         if on_gpu():
-            self.used = max(self.used, used_on_card())
+            self.used = max(self.used, used_on_gpu())
 
     @staticmethod
     def synchronize():

@@ -112,7 +112,7 @@ const zeroplanPlots = (() => {
             ["micro-batch", String(row.micro_batch_size)],
             ["fits", row.fits ? say("yes") : say("no, probability {}", row.fit_probability.toFixed(2))]],
     }));
-    // Far beyond the card, and faster than anything that fits, there is nothing to choose.
+    // Far beyond the GPU, and faster than anything that fits, there is nothing to choose.
     const fastest = Math.max(0, ...searched.map((row) => row.speed),
                              ...strategies.filter((row) => row.kind !== "does not fit").map((row) => row.speed));
     const rows = strategies.filter((row) => row.memory < 1.5 * capacity

@@ -34,12 +34,12 @@ void describe_range(const std::vector<Observation>& rows, Calibration& calibrati
     }
     if (range.high > 0.0) calibration.range.push_back(range);
   }
-  std::set<std::string> cards, origins;
+  std::set<std::string> gpus, origins;
   for (const Observation& row : rows) {
-    cards.insert(row.card);
+    gpus.insert(row.gpu);
     origins.insert(row.origin);
   }
-  calibration.cards.assign(cards.begin(), cards.end());
+  calibration.gpus.assign(gpus.begin(), gpus.end());
   calibration.sources = origins.size();
 }
 

@@ -26,7 +26,7 @@ struct Calibration {
   CoefficientFit times;
   CoefficientFit memory;
   std::vector<UnusedMeasurement> unused;
-  std::vector<std::string> cards;
+  std::vector<std::string> gpus;
   std::vector<SeenRange> range;
   std::size_t sources = 0;  // of both
 };

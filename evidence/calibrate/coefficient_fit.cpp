@@ -25,7 +25,7 @@ constexpr std::size_t kEnoughRows = 10;  // for a spread
 // A row of the coefficient table that the data depend on.
 struct Unknown {
   Coefficient id;
-  std::string card;
+  std::string gpu;
   double prior = 0.0;  // log
   double sd = 0.0;
   double low = 0.0, high = 0.0;
@@ -84,17 +84,17 @@ class Fit {
         const double sd = row.table.relative_sd(entry.id);
         const double value = row.table[entry.id];
         if (sd <= 0.0 || value <= 0.0 || is_memory_coefficient(entry.id) != of_memory) continue;
-        const std::string card(deciding_row(entry.id, row.card));
-        const auto [at, is_new] = known.emplace(std::pair(entry.id, card), unknowns_.size());
+        const std::string gpu(deciding_row(entry.id, row.gpu));
+        const auto [at, is_new] = known.emplace(std::pair(entry.id, gpu), unknowns_.size());
         if (is_new) {
           constexpr double kLeastShare = 1e-3;  // where the table's bound is 0
           unknowns_.push_back({entry.id,
-                               card,
+                               gpu,
                                std::log(value),
                                sd,
                                std::log(std::max(entry.low, kLeastShare * value)),
                                std::log(entry.high)});
-          Unknown& added = unknowns_.back();  // a card's row may lie outside
+          Unknown& added = unknowns_.back();  // a GPU's row may lie outside
           added.low = std::min(added.low, added.prior);
           added.high = std::max(added.high, added.prior);
         }
@@ -125,7 +125,7 @@ class Fit {
     return all;
   }
 
-  // The coefficients of a row's card under values of all unknowns.
+  // The coefficients of a row's GPU under values of all unknowns.
   Coefficients moved(std::size_t i, const std::vector<double>& x) const {
     Coefficients set = rows_[i].table;
     for (const std::size_t k : of_row_[i]) {
@@ -259,7 +259,7 @@ class Fit {
         active_.push_back(touched[j]);
       } else {
         result_.undetermined.push_back(
-            {unknown.id, unknown.card, judged.determined[j], count_[touched[j]]});
+            {unknown.id, unknown.gpu, judged.determined[j], count_[touched[j]]});
       }
     }
   }
@@ -348,7 +348,7 @@ class Fit {
       const Unknown& unknown = unknowns_[active_[j]];
       FittedValue value;
       value.id = unknown.id;
-      value.card = unknown.card;
+      value.gpu = unknown.gpu;
       value.prior = std::exp(unknown.prior);
       value.prior_relative_sd = unknown.sd;
       value.value = std::exp(fit_.x[j]);
@@ -412,7 +412,7 @@ class Fit {
                               row.source,
                               row.origin,
                               row.what,
-                              row.card,
+                              row.gpu,
                               row.measured,
                               value(before_[i]),
                               value(after_[i]),

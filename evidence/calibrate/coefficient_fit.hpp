@@ -5,7 +5,7 @@
 //
 // m_i what was measured, t_i what `simulate` says, s_i its spread, prior_k and d_k value and
 // relative sd of the coefficient table, within the table's bounds; rho Huber's loss. A row of the
-// table is one coefficient: cards that share a row share its fit. Rows of one origin share errors:
+// table is one coefficient: GPUs that share a row share its fit. Rows of one origin share errors:
 // with n of them each has the spread s sqrt(1 + (n - 1) r) (Kish 1965, design effect), where there
 // are several origins.
 //
@@ -28,7 +28,7 @@ namespace zeroplan {
 
 struct FittedValue {
   Coefficient id;
-  std::string card;  // prefix of the card's row; empty: the general row
+  std::string gpu;  // prefix of the GPU's row; empty: the general row
   double prior = 0.0;
   double prior_relative_sd = 0.0;
   double value = 0.0;
@@ -42,7 +42,7 @@ struct FittedValue {
 // What the data did not determine: the value stays.
 struct UndeterminedValue {
   Coefficient id;
-  std::string card;
+  std::string gpu;
   double determined = 0.0;
   std::size_t rows = 0;
 };
@@ -54,7 +54,7 @@ struct Entanglement {
 };
 
 struct FittedRow {
-  std::string id, file, source, origin, what, card;
+  std::string id, file, source, origin, what, gpu;
   double measured = 0.0, before = 0.0, after = 0.0;  // seconds or bytes
   double left_out = 0.0;                             // 0 where nothing could be left out
   double weight = 1.0;                               // less than 1: an outlier

@@ -37,9 +37,9 @@ Json range_json(const Calibration& calibration) {
   for (const SeenRange& seen : calibration.range) {
     range[seen.what] = Json::array({seen.low, seen.high});
   }
-  Json cards = Json::array();
-  for (const std::string& card : calibration.cards) cards.push_back(card);
-  range["cards"] = cards;
+  Json gpus = Json::array();
+  for (const std::string& gpu : calibration.gpus) gpus.push_back(gpu);
+  range["cards"] = gpus;
   return range;
 }
 
@@ -48,7 +48,7 @@ Json fitted_json(const CoefficientFit& fit) {
   for (const FittedValue& value : fit.fitted) {
     rows.push_back(Json::object(
         {{"name", info(value.id).name},
-         {"gpu", value.card.empty() ? Json() : Json(value.card)},
+         {"gpu", value.gpu.empty() ? Json() : Json(value.gpu)},
          {"unit", info(value.id).unit},
          {"value", value.value},
          {"standard_error", value.value * value.relative_sd},
@@ -75,14 +75,14 @@ Json sources_json(const CoefficientFit& fit) {
   return rows;
 }
 
-Json name_json(Coefficient id, const std::string& card) {
-  return Json::object({{"name", info(id).name}, {"gpu", card.empty() ? Json() : Json(card)}});
+Json name_json(Coefficient id, const std::string& gpu) {
+  return Json::object({{"name", info(id).name}, {"gpu", gpu.empty() ? Json() : Json(gpu)}});
 }
 
 Json undetermined_json(const CoefficientFit& fit) {
   Json undetermined = Json::array();
   for (const UndeterminedValue& value : fit.undetermined) {
-    Json row = name_json(value.id, value.card);
+    Json row = name_json(value.id, value.gpu);
     row["determined"] = value.determined;
     row["rows"] = value.rows;
     undetermined.push_back(row);
@@ -94,7 +94,7 @@ Json entangled_json(const CoefficientFit& fit) {
   Json entangled = Json::array();
   for (const Entanglement& pair : fit.entangled) {
     const auto name_of = [&](std::size_t i) {
-      return name_json(fit.fitted[i].id, fit.fitted[i].card);
+      return name_json(fit.fitted[i].id, fit.fitted[i].gpu);
     };
     entangled.push_back(Json::object({{"first", name_of(pair.first)},
                                       {"second", name_of(pair.second)},
@@ -148,7 +148,7 @@ void add_values(const CoefficientFit& fit, Json& values) {
                                 info(value.id).unit,
                                 value.relative_sd,
                                 provenance_of(value),
-                                value.card));
+                                value.gpu));
   }
   for (const FittedDeviation& deviation : fit.deviations) {
     const CoefficientInfo& row = info(deviation.id);

@@ -21,8 +21,8 @@ struct Observation {
   std::string source;     // as the line says
   std::string origin;     // what is left out together: the repository or site of `source`
   std::string what;       // "step_seconds", "all_gather", "peak_total_bytes"
-  std::string card;       // key of the GPU
-  Coefficients table;     // of the card, without a profile
+  std::string gpu;        // key of the GPU
+  Coefficients table;     // of the GPU, without a profile
   double measured = 0.0;  // seconds or bytes
   double sd = 0.0;        // of log(measured), as far as it is known beforehand
   double open_sd = 0.0;   // of it, what keys that is unspecified may change

@@ -28,14 +28,14 @@ std::string origin_of(const std::string& source) {
 
 }  // namespace
 
-Observation header(const MeasurementFile& file, const Measurement& line, const std::string& card) {
+Observation header(const MeasurementFile& file, const Measurement& line, const std::string& gpu) {
   Observation row;
   row.id = line.id;
   row.file = file.file;
   row.source = line.source;
   row.origin = origin_of(line.source);
-  row.card = card;
-  row.table = Coefficients(card);
+  row.gpu = gpu;
+  row.table = Coefficients(gpu);
   return row;
 }
 

@@ -19,7 +19,7 @@ struct ObservedScenario {
 };
 
 // Everything but the value and what predicts it. `spread_of`: tier and stated uncertainty.
-Observation header(const MeasurementFile& file, const Measurement& line, const std::string& card);
+Observation header(const MeasurementFile& file, const Measurement& line, const std::string& gpu);
 double spread_of(const Measurement& measurement, Metric metric);
 double median_of(const std::vector<const Measurement*>& lines, Metric metric);
 // Whether a fit can work with predicted / measured: not where it overflows.

@@ -114,7 +114,7 @@ Observation observed_step(const ObservedScenario& observed) {
 void observe_collectives(const MeasurementFile& file,
                          const Measurement& line,
                          Observations& observations) {
-  const Said* said = line.scenario.find(ScenarioKey::cluster);
+  const ExplicitValue* said = line.scenario.find(ScenarioKey::cluster);
   const auto unused = [&](std::string reason) {
     observations.unused.push_back({file.file, line.id, std::move(reason)});
   };

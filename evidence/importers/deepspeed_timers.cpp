@@ -164,10 +164,11 @@ LineOutcome TimerLines::read(std::string_view line, const Place& place, RunFindi
 std::optional<std::size_t> TimerLines::micro_steps_of_a_step(const RunFindings& findings) const {
   constexpr std::int64_t kMost = 1'000'000;
   const auto within = [&](std::int64_t count) { return count > 0 && count <= kMost; };
-  if (const Said* said = findings.scenario().find(ScenarioKey::gradient_accumulation_steps)) {
+  if (const ExplicitValue* said =
+          findings.scenario().find(ScenarioKey::gradient_accumulation_steps)) {
     if (within(said->value.as_integer())) return static_cast<std::size_t>(said->value.as_integer());
   }
-  if (const Said* said = findings.scenario().find(ScenarioKey::ds_config)) {
+  if (const ExplicitValue* said = findings.scenario().find(ScenarioKey::ds_config)) {
     const Json* steps = said->value.find("gradient_accumulation_steps");
     if (steps != nullptr && steps->is_integer() && within(steps->as_integer())) {
       return static_cast<std::size_t>(steps->as_integer());

@@ -23,7 +23,8 @@ constexpr std::int64_t kLargestFile = std::int64_t{1} << 30;
 RunFindings findings_with(const Scenario& given, const std::string& file) {
   RunFindings findings(file);
   for (const ScenarioKeyInfo& key : kScenarioKeys) {
-    if (const Said* said = given.find(key.key)) findings.state_value(key.key, said->value, Place{});
+    if (const ExplicitValue* said = given.find(key.key))
+      findings.state_value(key.key, said->value, Place{});
   }
   return findings;
 }

@@ -28,7 +28,7 @@ void RunFindings::sample(const SeriesInfo& info, double value, const Place& plac
 }
 
 void RunFindings::keep(ScenarioKey key, Json value, const Place& place) {
-  const Said* said = scenario_.find(key);
+  const ExplicitValue* said = scenario_.find(key);
   if (said == nullptr) {
     scenario_.set(key, std::move(value), {file_, line_pointer(place)});
   } else if (!(said->value == value)) {
@@ -77,7 +77,7 @@ void RunFindings::merge(const RunFindings& other) {
     }
   }
   for (const ScenarioKeyInfo& key : kScenarioKeys) {
-    if (const Said* said = other.scenario_.find(key.key)) keep(key.key, said->value, {});
+    if (const ExplicitValue* said = other.scenario_.find(key.key)) keep(key.key, said->value, {});
   }
   for (const std::string& text : other.notes_) note(text);
   bad_.insert(bad_.end(), other.bad_.begin(), other.bad_.end());

@@ -191,7 +191,7 @@ std::string gpus_text(std::int64_t count) {
 }
 
 // What the file says of the number of GPUs where the given cluster has another.
-std::string other_gpus(const RunFindings& findings, const Said& said) {
+std::string other_gpus(const RunFindings& findings, const ExplicitValue& said) {
   if (!findings.gpus) return "";
   try {
     const Cluster cluster = parse_cluster(said.value, said.origin.file, said.origin.pointer);
@@ -205,7 +205,8 @@ std::string other_gpus(const RunFindings& findings, const Said& said) {
 
 // The cluster from its parts; a note where they do not make one.
 std::string add_cluster(const RunFindings& findings, Scenario& scenario) {
-  if (const Said* said = scenario.find(ScenarioKey::cluster)) return other_gpus(findings, *said);
+  if (const ExplicitValue* said = scenario.find(ScenarioKey::cluster))
+    return other_gpus(findings, *said);
   const auto& gpus = findings.gpus;
   const auto& per_node = findings.gpus_per_node;
   if (!findings.gpu_name) return gpus ? "it ran on " + gpus_text(*gpus) : "";
@@ -228,7 +229,7 @@ std::string add_cluster(const RunFindings& findings, Scenario& scenario) {
 
 bool has_micro_batch(const Scenario& scenario) {
   if (scenario.find(ScenarioKey::micro_batch_size) != nullptr) return true;
-  const Said* config = scenario.find(ScenarioKey::ds_config);
+  const ExplicitValue* config = scenario.find(ScenarioKey::ds_config);
   if (config == nullptr || !config->value.is_object()) return false;
   const Json* size = config->value.find("train_micro_batch_size_per_gpu");
   return size != nullptr && size->is_number();

@@ -258,7 +258,7 @@ struct StepTime {
   double tokens_per_second_per_gpu = 0.0;
   double samples_per_second = 0.0;  // of the whole job
   double model_flops_per_second_per_gpu = 0.0;
-  double mfu = 0.0;  // of the card's dense peak
+  double mfu = 0.0;  // of the GPU's dense peak
 };
 
 // One configuration: memory, time, and the probability that it fits.
@@ -298,7 +298,7 @@ struct Strategy {
   std::int64_t gradient_accumulation_steps = 1;
   bool fits = false;
   bool simulated = false;  // else the analytic estimate alone saw it, and it is not recommended
-  bool at_limit = false;   // it fits, and fills the card to within 5 %
+  bool at_limit = false;   // it fits, and fills the GPU to within 5 %
   std::string ds_config;   // JSON, ready to be written to a file
   Simulation result;
 };

@@ -75,16 +75,17 @@ AttentionKernel attention_kernel(const AttentionCall& call,
                                  const Gpu& gpu) {
   const SdpaBackend backend = call.backend;
   if (backend == SdpaBackend::math) return AttentionKernel::math;
-  const ComputeCapability& card = gpu.compute_capability;
+  const ComputeCapability& capability = gpu.compute_capability;
   const bool sdpa_flash1 = !software.acts(ReleaseRule::sdpa_has_flash_2) && !software.embedded;
-  if (card < ComputeCapability{7, 5}) return AttentionKernel::cutlass;
-  if (card < ComputeCapability{8, 0} && !sdpa_flash1) return AttentionKernel::cutlass;
+  if (capability < ComputeCapability{7, 5}) return AttentionKernel::cutlass;
+  if (capability < ComputeCapability{8, 0} && !sdpa_flash1) return AttentionKernel::cutlass;
   if (backend == SdpaBackend::mem_efficient) return AttentionKernel::cutlass;
   if (software.implementation == Implementation::composer &&
       (!software.torch_said || !software.acts(ReleaseRule::composer_has_flash_2))) {
     return AttentionKernel::triton;
   }
-  const bool hopper_or_b200 = card == ComputeCapability{9, 0} || card == ComputeCapability{10, 0};
+  const bool hopper_or_b200 =
+      capability == ComputeCapability{9, 0} || capability == ComputeCapability{10, 0};
   if (software.embedded) {
     const bool half = call.dtype == DType::bf16 || call.dtype == DType::fp16;
     const bool for_cudnn = half && !call.alibi && call.head_dim <= 128 && call.head_dim % 8 == 0;
@@ -95,7 +96,8 @@ AttentionKernel attention_kernel(const AttentionCall& call,
                                                               : AttentionKernel::flash1;
   }
   if (sdpa_flash1) return AttentionKernel::flash1;
-  const bool first_cudnn = software.acts(ReleaseRule::first_cudnn_attention) && card.major >= 9;
+  const bool first_cudnn =
+      software.acts(ReleaseRule::first_cudnn_attention) && capability.major >= 9;
   if (first_cudnn || (software.acts(ReleaseRule::prefers_cudnn_attention) && hopper_or_b200)) {
     return AttentionKernel::cudnn;
   }

@@ -43,7 +43,7 @@ struct AttentionSoftware {
 
 // [T7] Which kernel a call is. Rules, first that applies:
 //   1. backend math: math.
-//   2. cards before sm 7.5, or sm 7.5 without FlashAttention-1: cutlass (FlashAttention needs
+//   2. GPUs before sm 7.5, or sm 7.5 without FlashAttention-1: cutlass (FlashAttention needs
 //      sm 8.0, version 1 in torch 2.0 and 2.1 sm 7.5).
 //   3. backend mem_efficient: cutlass.
 //   4. Composer before it has FlashAttention-2, or where nobody said which: triton (llm-foundry's
@@ -54,7 +54,7 @@ struct AttentionSoftware {
 //   6. SDPA of torch 2.5.0 on sm 9.0 and newer, and of 2.11 and newer on sm 9.0 and 10.0: cudnn.
 //      check_prefer_cudnn_attention of aten/native/transformers/cuda/sdp_utils.cpp asks for a cuDNN
 //      behind 9.15.0, which 2.11 is the first to bring (transformers' pull request 48163); seen
-//      with 2.11.0 on an H200 (profiles/measured/NVIDIA_H200). The embedded runtime on these cards,
+//      with 2.11.0 on an H200 (profiles/measured/NVIDIA_H200). The embedded runtime on these GPUs,
 //      too, of what it gives to cuDNN: 16 bits, no ALiBi, head_dim a multiple of 8 up to 128
 //      (docs/gpu.md).
 //   7. flash2. FlashAttention-3 is a package of its own that no workload key names.

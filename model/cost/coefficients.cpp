@@ -19,14 +19,14 @@ Coefficients::Coefficients(std::string_view gpu_key, std::span<const Coefficient
   for (const CoefficientValue& row : profile) {
     if (row.gpu_key_prefix.empty()) set(row.id, row.value, row.relative_sd);
   }
-  if (const CardAnalogue* analogue = card_analogue(gpu_key)) take_card(analogue->like, profile);
-  take_card(gpu_key, profile);
+  if (const GpuAnalogue* analogue = gpu_analogue(gpu_key)) take_gpu(analogue->like, profile);
+  take_gpu(gpu_key, profile);
 }
 
 // The longest prefix that fits decides, coefficient by coefficient; the profile's over the table's.
-void Coefficients::take_card(std::string_view gpu_key, std::span<const CoefficientValue> profile) {
+void Coefficients::take_gpu(std::string_view gpu_key, std::span<const CoefficientValue> profile) {
   std::array<std::size_t, kCoefficientCount> longest{};
-  for (const CardCoefficient& row : card_coefficients()) {
+  for (const GpuCoefficient& row : gpu_coefficients()) {
     std::size_t& length = longest[index(row.id)];
     if (!gpu_key.starts_with(row.gpu_key_prefix) || row.gpu_key_prefix.size() <= length) continue;
     length = row.gpu_key_prefix.size();
@@ -51,7 +51,7 @@ std::optional<Coefficient> find_coefficient(std::string_view name) {
 std::string_view deciding_row(Coefficient id, std::string_view gpu_key) {
   const auto longest = [&](std::string_view key) {
     std::string_view prefix;
-    for (const CardCoefficient& row : card_coefficients()) {
+    for (const GpuCoefficient& row : gpu_coefficients()) {
       const bool fits = row.id == id && key.starts_with(row.gpu_key_prefix);
       if (fits && row.gpu_key_prefix.size() > prefix.size()) prefix = row.gpu_key_prefix;
     }
@@ -59,13 +59,13 @@ std::string_view deciding_row(Coefficient id, std::string_view gpu_key) {
   };
   const std::string_view own = longest(gpu_key);
   if (!own.empty()) return own;
-  const CardAnalogue* const analogue = card_analogue(gpu_key);
+  const GpuAnalogue* const analogue = gpu_analogue(gpu_key);
   return analogue != nullptr ? longest(analogue->like) : std::string_view();
 }
 
-const CardAnalogue* card_analogue(std::string_view gpu_key) {
-  const CardAnalogue* best = nullptr;
-  for (const CardAnalogue& row : card_analogues()) {
+const GpuAnalogue* gpu_analogue(std::string_view gpu_key) {
+  const GpuAnalogue* best = nullptr;
+  for (const GpuAnalogue& row : gpu_analogues()) {
     const std::string_view words = row.gpu_key_words;
     if (!gpu_key.starts_with(words)) continue;
     if (gpu_key.size() > words.size() && gpu_key[words.size()] != '_') continue;

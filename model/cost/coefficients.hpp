@@ -1,9 +1,9 @@
 // THE table of constants that were measured, fitted or assumed: name, unit, value, spread, bounds,
 // where it comes from and who uses it. A formula never holds such a number itself.
 //
-// kCoefficients has a row for each, with the value for a card that nobody measured;
-// kCardCoefficients has what is known of single cards. Coefficients is the set for one machine:
-// card rows over general ones, then what a measured profile or a calibration says. Every cost
+// kCoefficients has a row for each, with the value for a GPU that nobody measured;
+// kGpuCoefficients has what is known of single GPUs. Coefficients is the set for one machine:
+// GPU rows over general ones, then what a measured profile or a calibration says. Every cost
 // function takes such a set, so that moving one value and asking again gives its share of an
 // interval.
 //
@@ -217,37 +217,37 @@ extern const std::array<CoefficientInfo, kCoefficientCount> kCoefficients;
 
 const CoefficientInfo& info(Coefficient id);
 
-// What is known of one kind of card: keys of profiles/gpus.json that begin so. The longest prefix
+// What is known of one kind of GPU: keys of profiles/gpus.json that begin so. The longest prefix
 // that fits decides.
-struct CardCoefficient {
+struct GpuCoefficient {
   Coefficient id;
   std::string_view gpu_key_prefix;
   double value;
   double relative_sd;
   std::string_view provenance;
 };
-std::span<const CardCoefficient> card_coefficients();
+std::span<const GpuCoefficient> gpu_coefficients();
 
-// A card without measurements of its own takes the rows of one that is built alike; its own rows
+// A GPU without measurements of its own takes the rows of one that is built alike; its own rows
 // stand over them.
-struct CardAnalogue {
+struct GpuAnalogue {
   std::string_view gpu_key_words;  // the key, or its first words: "h200" of h200_sxm
   std::string_view like;           // a key or the prefix of keys
   std::string_view reason;
 };
-std::span<const CardAnalogue> card_analogues();
-const CardAnalogue* card_analogue(std::string_view gpu_key);  // null where there is none
+std::span<const GpuAnalogue> gpu_analogues();
+const GpuAnalogue* gpu_analogue(std::string_view gpu_key);  // null where there is none
 
 std::optional<Coefficient> find_coefficient(std::string_view name);
 
-// The row of the tables that a card's value comes from: the prefix of its row in
-// kCardCoefficients, its analogue's too, or "" for the row of kCoefficients. Cards with the same
+// The row of the tables that a GPU's value comes from: the prefix of its row in
+// kGpuCoefficients, its analogue's too, or "" for the row of kCoefficients. GPUs with the same
 // row share one value, and a fit fits it once.
 std::string_view deciding_row(Coefficient id, std::string_view gpu_key);
 
 // What a measured profile or a calibration says of a coefficient. With a prefix it stands in for
 // the tables' row of that prefix, or is a new one; without it for the row of kCoefficients, which
-// rows of cards stand over.
+// rows of GPUs stand over.
 struct CoefficientValue {
   Coefficient id;
   std::string gpu_key_prefix;
@@ -258,7 +258,7 @@ struct CoefficientValue {
 // The values in force on one machine.
 class Coefficients {
  public:
-  Coefficients();  // of a card that nobody measured
+  Coefficients();  // of a GPU that nobody measured
   explicit Coefficients(std::string_view gpu_key, std::span<const CoefficientValue> profile = {});
 
   double operator[](Coefficient id) const { return values_[index(id)]; }
@@ -272,7 +272,7 @@ class Coefficients {
 
  private:
   static constexpr std::size_t index(Coefficient id) { return static_cast<std::size_t>(id); }
-  void take_card(std::string_view gpu_key, std::span<const CoefficientValue> profile);
+  void take_gpu(std::string_view gpu_key, std::span<const CoefficientValue> profile);
 
   std::array<double, kCoefficientCount> values_;
   std::array<double, kCoefficientCount> relative_sd_;

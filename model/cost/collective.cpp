@@ -170,7 +170,7 @@ bool over_sockets(const Cluster& cluster) {
   return cluster.inter_node.kind == LinkKind::tcp || cluster.inter_node.kind == LinkKind::vxlan;
 }
 
-// NCCL has no transport of its own for Omni-Path, whose cards do the work of verbs on the host.
+// NCCL has no transport of its own for Omni-Path, whose GPUs do the work of verbs on the host.
 C efficiency_between_nodes(const Cluster& cluster) {
   if (cluster.inter_node.kind == LinkKind::opa) return C::omnipath_collective_efficiency;
   return over_sockets(cluster) ? C::tcp_collective_efficiency : C::network_collective_efficiency;

@@ -1,6 +1,6 @@
 // GPU memory that is used outside PyTorch's allocator: the CUDA context with the loaded kernels,
 // and NCCL's buffers. nvidia-smi shows both, torch.cuda.memory_allocated() neither; what is left of
-// the card's capacity after them is what the allocator can reserve.
+// the GPU's capacity after them is what the allocator can reserve.
 //
 // Units: Bytes, on one GPU. The numbers are coefficients, with their sources.
 #pragma once

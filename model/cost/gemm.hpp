@@ -1,11 +1,11 @@
 // Time of a matrix product by its shape: waves of tiles over the multiprocessors against the
 // memory's rate, the best of a few tile sizes and splits of k.
 //
-// Two numbers are kept apart, because single kernels on a cool card are 10-40 % faster than the
-// same card at work for minutes: isolated() is what kernel tables show, sustained() what training
+// Two numbers are kept apart, because single kernels on a cool GPU are 10-40 % faster than the
+// same GPU at work for minutes: isolated() is what kernel tables show, sustained() what training
 // sees, longer by `matmul_sustained_derate`.
 //
-// Units: Seconds; sizes in elements. A MatmulTimes belongs to one card and is cheap to ask: some
+// Units: Seconds; sizes in elements. A MatmulTimes belongs to one GPU and is cheap to ask: some
 // hundred nanoseconds a shape.
 #pragma once
 
@@ -28,14 +28,14 @@ class MatmulTimes {
   // allow_tf32: fp32 products may use tensor cores (torch.backends.cuda.matmul.allow_tf32).
   MatmulTimes(const Gpu& gpu, const Coefficients& coefficients, bool allow_tf32 = false);
 
-  // [T6] batch times C[m, n] = A[m, k] B[k, n], alone on a cool card:
+  // [T6] batch times C[m, n] = A[m, k] B[k, n], alone on a cool GPU:
   //
   //   t = t_0 + min over tiles (T_m, T_n) and splits s in {1, 2, 4} of max(t_comp, t_mem)
   //   x = batch ceil(m / T_m) ceil(n / T_n) s / SM,   w = max(1, x + alpha (ceil(x) - x))
   //   t_comp = w 2 T_m T_n (ceil(k / s) + k_0) / (P / SM  e f_tile)
   //   t_mem  = (batch ((m + n) k b + m n b_out) + [s > 1] 8 s batch m n) / (B e_mem)
   //
-  // P dense peak of the type (bf16 where the card lacks it: a share of the fp32 peak), B memory
+  // P dense peak of the type (bf16 where the GPU lacks it: a share of the fp32 peak), B memory
   // bandwidth, b width; e, f, k_0, alpha, t_0, e_mem: coefficients `matmul_*`. Tiles 256x128,
   // 128x128, 128x64, 64x64 and their transposes. Source: the wave model of tiled matrix products,
   // fitted to 13,000 published timings (aiconfigurator, vidur, SimuMax, DeepBench, LLMServingSim).
@@ -43,7 +43,7 @@ class MatmulTimes {
   // without elements takes no time. Checked by tests/published/gemm_times_test.cpp.
   Seconds isolated(const MatrixProduct& product, ProductUse use = ProductUse::forward) const;
 
-  // The same on a card at work: isolated times `matmul_sustained_derate`.
+  // The same on a GPU at work: isolated times `matmul_sustained_derate`.
   Seconds sustained(const MatrixProduct& product, ProductUse use = ProductUse::forward) const;
 
  private:
@@ -66,7 +66,7 @@ class MatmulTimes {
   double batched_;       // slowdown of batched products
   double accumulation_;  // slowdown of accumulation in fp32
   double derate_;
-  bool emulates_bf16_;  // products in bf16 on a card without them
+  bool emulates_bf16_;  // products in bf16 on a GPU without them
 };
 
 // One product, where no MatmulTimes is at hand.

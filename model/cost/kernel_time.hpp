@@ -1,7 +1,7 @@
 // Time of any operation of a graph on the GPU, host work aside: matrix products by shape, fused
 // attention by kernel, and everything else by the memory's rate with a floor for every kernel.
 //
-// Units: Seconds, Bytes. A KernelTimes belongs to one card and one software; blocks repeat, so
+// Units: Seconds, Bytes. A KernelTimes belongs to one GPU and one software; blocks repeat, so
 // callers keep what it answered for a block.
 #pragma once
 
@@ -30,7 +30,7 @@ struct Transfers {
   std::int64_t tensor_ranks = 1;     // that reduce and gather among each other
   std::int64_t stage_distance = 0;   // ranks between neighbours in a pipeline; 0: no pipeline
   // The embedded runtime on the cluster's CPU ranks: its model's type. Operations are then its
-  // calls ([T19]), and no kernels of a card.
+  // calls ([T19]), and no kernels of a GPU.
   std::optional<DType> cpu_calls = std::nullopt;
 };
 

@@ -1,5 +1,5 @@
-// Rows of kCoefficients for memory: what the allocator keeps, what contexts, NCCL and host processes
-// take, and how far each figure may be off. In the order of the enum.
+// Rows of kCoefficients for memory: what the allocator keeps, what contexts, NCCL and host
+// processes take, and how far each figure may be off. In the order of the enum.
 #pragma once
 
 #include <array>
@@ -55,7 +55,7 @@ inline constexpr std::array<CoefficientInfo, 21> kMemoryCoefficientRows = {{
      "reserved memory in stage 3"},
     {Coefficient::cuda_context_bytes_per_sm,
      "cuda_context_bytes_per_sm", "bytes", 4.1 * (1 << 20), 0.20, 1e6, 2e7,
-     "measured: the mean of the cards with a reading, 3.2 to 4.8 MiB",
+     "measured: the mean of the GPUs with a reading, 3.2 to 4.8 MiB",
      "CUDA context of a process, for each multiprocessor, kernels loaded lazily"},
     {Coefficient::cuda_context_split_ratio, "cuda_context_split_ratio", "1", 1.77, 0.12, 1.0, 4.0,
      "measured: A100, torch 1.13 922 MiB against 522 (ml-engineering training/performance)",

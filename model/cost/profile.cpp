@@ -141,7 +141,7 @@ class ProfileReader {
     for (const auto& [what, ends] : range->members()) {
       const std::string at = "/range/" + pointer_token(what);
       if (what == "cards") {
-        read_cards(ends, at, profile);
+        read_gpus(ends, at, profile);
         continue;
       }
       const bool two = ends.is_array() && ends.items().size() == 2 && ends.items()[0].is_number() &&
@@ -155,13 +155,13 @@ class ProfileReader {
     }
   }
 
-  void read_cards(const Json& list, const std::string& at, Profile& profile) {
+  void read_gpus(const Json& list, const std::string& at, Profile& profile) {
     const bool texts = list.is_array() &&
                        std::all_of(list.items().begin(), list.items().end(), [](const Json& one) {
                          return one.is_string();
                        });
     if (!texts) return wrong(at, "an array of strings", list.describe());
-    for (const Json& card : list.items()) profile.cards.push_back(card.as_string());
+    for (const Json& gpu : list.items()) profile.gpus.push_back(gpu.as_string());
   }
 
   const Json& root_;

@@ -8,7 +8,7 @@
 //    "range": {"parameters": [1e8, 3e10], ...}}
 //
 // A value's name is a coefficient (model/cost/coefficients.hpp) or a figure of the machine
-// (kMachineFigures); `gpu` limits a coefficient to cards whose key begins so. `range` says what a
+// (kMachineFigures); `gpu` limits a coefficient to GPUs whose key begins so. `range` says what a
 // fit has seen; a plan outside it is warned of. Anything else in the document is for people.
 #pragma once
 
@@ -67,8 +67,8 @@ struct Profile {
   std::vector<CoefficientValue> coefficients;
   std::vector<MachineValue> machine;
   std::vector<SeenRange> range;
-  std::vector<std::string> cards;  // keys of the cards a fit has seen; empty: no fit
-  Json document;                   // as read
+  std::vector<std::string> gpus;  // keys of the GPUs a fit has seen; empty: no fit
+  Json document;                  // as read
 };
 
 // The document at a path or in a scenario. Throws InputError with all that is wrong: an unknown

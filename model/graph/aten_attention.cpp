@@ -60,7 +60,7 @@ void flash_backward(Backward& b, const SavedAttention& saved, const Sdpa& option
   Tensor dk = t.empty(like_queries(saved.k), saved.k.dtype());
   Tensor dv = t.empty(like_queries(saved.v), saved.v.dtype());
   {
-    // deterministic: one accumulator a split; the number of splits depends on the card's
+    // deterministic: one accumulator a split; the number of splits depends on the GPU's
     // multiprocessors, one is taken here.
     const Tensor row_sums =
         t.empty(Shape{batch, heads, rows}, DType::fp32, MemoryCategory::temporaries);
@@ -96,7 +96,7 @@ SplitAccumulators split_accumulators(Tape& t,
   if (options.dropout > 0.0) return {};
   const std::int64_t batch = q.size(0), heads = q.size(1), queries = q.size(2), dim = q.size(3);
   const std::int64_t splits =
-      flash_splits(t.reduction_card().multiprocessors, batch, heads, queries, k.size(2), dim);
+      flash_splits(t.reduction_gpu().multiprocessors, batch, heads, queries, k.size(2), dim);
   if (splits == 1) return {};
   const auto accumulator = [&](const Shape& shape) {
     return t.empty(shape, DType::fp32, MemoryCategory::temporaries);

@@ -301,7 +301,7 @@ Tensor row_sum_buffer_of(Tape& t, const Tensor& gradient, const Shape& kept) {
   if (!gradient.shape().contiguous() || !keeps_last_dimensions(kept, gradient.shape())) return {};
   const std::int64_t columns = kept.numel().count();
   const std::int64_t rows = gradient.numel().count() / columns;
-  const Bytes bytes = row_sum_buffer(t.reduction_card(), rows, columns, gradient.dtype());
+  const Bytes bytes = row_sum_buffer(t.reduction_gpu(), rows, columns, gradient.dtype());
   if (bytes == Bytes::zero()) return {};
   return t.empty(Shape{bytes.count()}, DType::uint8, MemoryCategory::temporaries);
 }

@@ -152,7 +152,7 @@ class Tape {
     bool lt_workspace_per_call = true;
     // What every other product allocates and frees; zero where cuBLAS' workspace is kept.
     Bytes product_workspace = Bytes::zero();
-    ReductionCard card;  // what sums over rows take beside their result
+    ReductionGpu gpu;  // what sums over rows take beside their result
   };
   explicit Tape(Setup setup);
   ~Tape();
@@ -226,7 +226,7 @@ class Tape {
     bool before_;
   };
   bool lt_workspace_per_call() const { return setup_.lt_workspace_per_call; }
-  const ReductionCard& reduction_card() const { return setup_.card; }
+  const ReductionGpu& reduction_gpu() const { return setup_.gpu; }
 
   bool grad_enabled() const { return grad_enabled_; }
   bool trains(std::initializer_list<const Tensor*> inputs) const;

@@ -27,11 +27,11 @@ std::int64_t columns_a_thread(std::int64_t columns) {
 
 }  // namespace
 
-Bytes row_sum_buffer(const ReductionCard& card,
+Bytes row_sum_buffer(const ReductionGpu& gpu,
                      std::int64_t rows,
                      std::int64_t columns,
                      DType dtype) {
-  if (card.multiprocessors <= 0 || rows <= 1 || columns <= 0) return Bytes::zero();
+  if (gpu.multiprocessors <= 0 || rows <= 1 || columns <= 0) return Bytes::zero();
   // Beyond 32-bit offsets the larger dimension is halved, and the halves run one after the other.
   constexpr std::int64_t kMostBytes = std::numeric_limits<std::int32_t>::max();
   while (rows > 1 && rows * columns * width(dtype) > kMostBytes) rows = ceil_div(rows, 2);
@@ -46,7 +46,7 @@ Bytes row_sum_buffer(const ReductionCard& card,
   const std::int64_t per_thread = ceil_div(rows, block_height);
   const std::int64_t grid = ceil_div(columns / vector, block_width);
   const std::int64_t target =
-      card.multiprocessors * (card.threads_per_multiprocessor / (block_width * block_height));
+      gpu.multiprocessors * (gpu.threads_per_multiprocessor / (block_width * block_height));
   if (per_thread < kMostPerThread || grid > target) return Bytes::zero();
   const std::int64_t blocks =
       std::max(std::min(ceil_div(target, grid), ceil_div(per_thread, kLeastPerThread)),

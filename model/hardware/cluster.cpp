@@ -69,7 +69,7 @@ std::optional<std::string_view> take_count(std::string_view& text) {
     separated = true;
     break;
   }
-  // "8 A100", "2 nodes of 8 H100"; the numbers of cards that stand alone have four digits: 2080 Ti.
+  // "8 A100", "2 nodes of 8 H100"; the numbers of GPUs that stand alone have four digits: 2080 Ti.
   constexpr std::size_t kMostDigits = 3;
   const bool loose = counted && end <= kMostDigits && !rest.empty() && !find_gpu(text, 1);
   separated = separated || loose;  // "24 GB" is no count

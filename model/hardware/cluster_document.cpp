@@ -275,7 +275,7 @@ class DocumentReader {
     return std::nullopt;
   }
 
-  // The card that fills the gaps: the one named, the one it is said to be like, or the nearest.
+  // The GPU that fills the gaps: the one named, the one it is said to be like, or the nearest.
   bool choose_base(Fields& gpu,
                    const std::optional<std::string>& name,
                    const std::optional<std::string>& like,
@@ -288,16 +288,16 @@ class DocumentReader {
       gpu.complain("name", "the name of a GPU", "nothing", "\"name\": \"A100-80G\"");
       return false;
     }
-    given_.gpu = nearest_card(numbers);
+    given_.gpu = nearest_gpu(numbers);
     given_.assumptions.push_back((name ? *name + " is no known GPU: " : std::string("GPU: ")) +
                                  "what is not given is assumed as for " + given_.gpu.name +
-                                 ", the nearest known card");
+                                 ", the nearest known GPU");
     if (name) given_.gpu.name = printable(*name);  // a page shows it, too
     return true;
   }
 
   // Least distance in the given numbers, each as a ratio; a generation counts as a factor of e.
-  static Gpu nearest_card(const GpuNumbers& numbers) {
+  static Gpu nearest_gpu(const GpuNumbers& numbers) {
     const auto ratio = [](double a, double b) { return std::abs(std::log(a / b)); };
     const Gpu* best = nullptr;
     double least = 0.0;

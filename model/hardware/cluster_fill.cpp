@@ -47,7 +47,7 @@ bool outgrows_workstation(const ClusterGiven& given) {
 constexpr std::string_view kWorkstation = "generic_workstation";
 constexpr std::string_view kPcieServer = "generic_pcie_server";
 
-// The machine that answers for cards whose own machine has a gap.
+// The machine that answers for GPUs whose own machine has a gap.
 std::string_view generic_node(const ClusterGiven& given) {
   if (given.gpu.is_cpu()) return "generic_cpu";
   if (given.gpu.form == FormFactor::sxm) return "generic_hgx_server";
@@ -213,7 +213,7 @@ class Filler {
         as(like));
   }
 
-  // Of a desktop processor's 16 lanes for graphics two cards get half each; a board for more cards
+  // Of a desktop processor's 16 lanes for graphics two GPUs get half each; a board for more GPUs
   // has another processor, with lanes for all of them.
   int lanes_of_a_gpu() const {
     const int own = given_.gpu.pcie_lanes;
@@ -222,7 +222,7 @@ class Filler {
     return std::min(own, *host.host_pcie_lanes / 2);
   }
 
-  // The slower of the card's side and the host's side.
+  // The slower of the GPU's side and the host's side.
   void fill_pcie() {
     Node& node = cluster_.node;
     const NodeProfile* sharing = first_with(&NodeProfile::gpus_per_pcie_uplink);
@@ -239,7 +239,7 @@ class Filler {
     }
     const Gpu& gpu = given_.gpu;
     BytesPerSecond rate = gpu.host_link.value;
-    std::string why = "the card's own link to the host";
+    std::string why = "the GPU's own link to the host";
     const NodeProfile* like = first_with(&NodeProfile::host_pcie_generation);
     const int generation = like == nullptr
                                ? gpu.pcie_generation
@@ -341,11 +341,11 @@ class Filler {
     return text;
   }
 
-  // NICs come whole: a job on 4 of 8 GPUs has 4 of 8 cards, one on 1 of 8 at least one.
+  // NICs come whole: a job on 4 of 8 GPUs has 4 of 8 GPUs, one on 1 of 8 at least one.
   BytesPerSecond network_share(const NodeProfile& node) const {
-    const auto cards = static_cast<double>(node.network_cards.value_or(1));
-    const double used = std::max(1.0, std::round(cards * share(node)));
-    return node.inter_node->bandwidth.value * (used / cards);
+    const auto gpus = static_cast<double>(node.network_cards.value_or(1));
+    const double used = std::max(1.0, std::round(gpus * share(node)));
+    return node.inter_node->bandwidth.value * (used / gpus);
   }
 
   static bool is_rdma(LinkKind kind) {

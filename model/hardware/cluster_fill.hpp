@@ -44,14 +44,14 @@ struct ClusterGiven {
   std::vector<std::string> assumptions;  // made so far
 };
 
-// One standard deviation over the value of what was filled in: two machines with the same cards
+// One standard deviation over the value of what was filled in: two machines with the same GPUs
 // differ by about that much in host memory and cores; of the network less is known. These are
 // judgements (docs/model.md, assumed constants).
 inline constexpr double kAssumedSpread = 0.2;
 inline constexpr double kAssumedNetworkSpread = 0.5;
 
 // The cluster without gaps. Precondition: counts are positive, and NVLink was not said without a
-// bandwidth for a card that has none.
+// bandwidth for a GPU that has none.
 Cluster fill_cluster(ClusterGiven given);
 
 }  // namespace zeroplan

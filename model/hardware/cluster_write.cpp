@@ -45,7 +45,7 @@ Json peaks_json(const PeakFlops& peak) {
   return json;
 }
 
-// The name, and what differs from the card of that name.
+// The name, and what differs from the GPU of that name.
 Json gpu_json(const Gpu& gpu) {
   const Gpu base = gpu_of_key(gpu.key);
   if (gpu.is_cpu()) return Json(base.name);

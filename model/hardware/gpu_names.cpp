@@ -18,7 +18,7 @@ namespace {
 struct NameRest {
   std::optional<std::int64_t> size_gb;
   std::optional<FormFactor> form;
-  bool hbm3 = false;  // nvidia-smi calls the SXM card "NVIDIA H100 80GB HBM3"
+  bool hbm3 = false;  // nvidia-smi calls the SXM GPU "NVIDIA H100 80GB HBM3"
 };
 
 bool consume(std::string_view& text, std::string_view prefix) {
@@ -84,10 +84,10 @@ std::optional<NameRest> parse_rest(std::string_view text) {
 struct ParsedName {
   const GpuFamily* family = nullptr;
   NameRest rest;
-  bool by_size = false;  // nobody named a card
+  bool by_size = false;  // nobody named a GPU
 };
 
-// "24G": a card of that memory that many have.
+// "24G": a GPU of that memory that many have.
 std::optional<ParsedName> parse_size_alone(std::string_view name) {
   const std::optional<NameRest> rest = parse_rest(name);
   if (!rest || !rest->size_gb) return std::nullopt;
@@ -143,7 +143,7 @@ bool has_several_forms(const Candidates& candidates) {
   });
 }
 
-// Boards with SXM sockets carry 4, 8 or 16; everything else is more often built from PCIe cards.
+// Boards with SXM sockets carry 4, 8 or 16; everything else is more often built from PCIe GPUs.
 FormFactor usual_form(std::int64_t gpus_per_node) {
   const bool board = gpus_per_node == 4 || gpus_per_node == 8 || gpus_per_node == 16;
   return board ? FormFactor::sxm : FormFactor::pcie;
@@ -158,11 +158,11 @@ std::string joined(const std::vector<std::string>& parts, std::string_view separ
   return text;
 }
 
-// Narrows to one card; each choice the name did not make is added to `reasons`.
+// Narrows to one GPU; each choice the name did not make is added to `reasons`.
 const CatalogGpu* choose(const ParsedName& parsed,
                          std::int64_t gpus_per_node,
                          std::vector<std::string>& reasons) {
-  if (parsed.by_size) reasons.push_back("a usual card of that memory");
+  if (parsed.by_size) reasons.push_back("a usual GPU of that memory");
   Candidates candidates = family_members(*parsed.family);
   const NameRest& rest = parsed.rest;
   if (rest.size_gb) {

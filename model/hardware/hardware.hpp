@@ -52,7 +52,7 @@ struct ComputeCapability {
   friend auto operator<=>(const ComputeCapability&, const ComputeCapability&) = default;
 };
 
-// Peaks without sparsity, with fp32 accumulation (half rate on GeForce cards).
+// Peaks without sparsity, with fp32 accumulation (half rate on GeForce GPUs).
 struct PeakFlops {
   Quantity<FlopsPerSecond> fp32;                 // outside the tensor cores
   std::optional<Quantity<FlopsPerSecond>> tf32;  // absent before Ampere
@@ -75,7 +75,7 @@ struct Gpu {
   std::optional<Quantity<BytesPerSecond>> nvlink;  // per direction, sum over the links
   int pcie_generation = 0;                         // 0: not by PCIe (superchips, CPU ranks)
   int pcie_lanes = 0;
-  Quantity<BytesPerSecond> host_link;  // per direction, the card's own side
+  Quantity<BytesPerSecond> host_link;  // per direction, the GPU's own side
   Quantity<Bytes> l2;
   Quantity<std::int64_t> sm_count;
   Quantity<double> power_watts;
@@ -85,7 +85,7 @@ struct Gpu {
   bool is_cpu() const { return form == FormFactor::cpu; }
 };
 
-// The dense peak for matrix products of that type; bf16 where the card lacks it counts as fp32
+// The dense peak for matrix products of that type; bf16 where the GPU lacks it counts as fp32
 // (PyTorch upcasts). fp32 is without TF32, PyTorch's default.
 const Quantity<FlopsPerSecond>& dense_peak(const Gpu& gpu, DType type);
 
@@ -144,7 +144,7 @@ struct NodeProfile {
   std::optional<Quantity<BytesPerSecond>> host_memory_bandwidth;  // DRAM peak, all sockets
   std::optional<Quantity<std::int64_t>> cpu_cores;
   std::optional<std::int64_t> cpu_sockets;
-  std::optional<int> host_pcie_generation;  // where the host is older than the card
+  std::optional<int> host_pcie_generation;  // where the host is older than the GPU
   std::optional<int> host_pcie_lanes;       // of the processor, for all GPUs together
   std::optional<std::int64_t> gpus_per_pcie_uplink;
   std::optional<bool> has_nvme;  // absent: not known

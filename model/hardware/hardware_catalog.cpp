@@ -97,7 +97,7 @@ PeakFlops peaks(const Json& object) {
   return result;
 }
 
-// The card's own side of its link to the host: PCIe by generation and lanes, or as given.
+// The GPU's own side of its link to the host: PCIe by generation and lanes, or as given.
 void read_host_link(const Json& object, Gpu& gpu) {
   if (const Json* pcie = object.find("pcie")) {
     gpu.pcie_generation = static_cast<int>(member(*pcie, "generation").as_integer());

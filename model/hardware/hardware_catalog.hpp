@@ -12,7 +12,7 @@
 
 namespace zeroplan {
 
-// Cards that one name stands for when size and form factor are left out.
+// GPUs that one name stands for when size and form factor are left out.
 struct GpuFamily {
   std::string name;
   std::vector<std::string> spellings;   // folded

@@ -54,7 +54,7 @@ std::optional<NodeMatch> find_node(std::string_view text) {
   } else if (match.node.gpus.size() > 1) {
     match.assumption = match.node.key + " is taken with " +
                        gpu_of_key(match.node.gpus.front()).name +
-                       ": it was sold with either of two cards";
+                       ": it was sold with either of two GPUs";
   }
   return match;
 }

@@ -147,7 +147,7 @@ Block GraphAssembler::record(const std::string& name,
   setup.holds_input = options_.scores.holds_hidden && prefix != root_;  // of layers
   setup.lt_workspace_per_call = !options_.torch_acts(ReleaseRule::keeps_lt_workspace);
   setup.product_workspace = options_.product_workspace;
-  setup.card = options_.card;
+  setup.gpu = options_.gpu;
   return record_block(std::move(setup), forward);
 }
 

@@ -77,7 +77,7 @@ struct GraphOptions {
   RuleSwitches switched;        // of the rules about the two
   int compute_capability = 80;  // 10 major + minor; below 80 there is no flash attention
   Bytes product_workspace;      // of every matrix product; zero where cuBLAS' is kept
-  ReductionCard card;           // none: temporaries of PyTorch's sums are not counted
+  ReductionGpu gpu;             // none: temporaries of PyTorch's sums are not counted
   MaskKind mask = MaskKind::none;
   bool fused_loss = false;
   std::int64_t loss_rows = 0;  // of a chunk of the embedded runtime's fused loss; 0: all

@@ -9,7 +9,7 @@ namespace zeroplan::hf {
 namespace {
 
 // ops/rms_norm.py rms_norm_backward adds up a row of fp32 weight gradients on each multiprocessor;
-// cards have 72 to 148.
+// GPUs have 72 to 148.
 constexpr std::int64_t kPartialRows = 132;
 
 }  // namespace

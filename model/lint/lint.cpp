@@ -14,12 +14,12 @@ namespace zeroplan {
 namespace rules {
 
 std::optional<std::int64_t> Run::said_integer(ScenarioKey key) const {
-  const Said* said = scenario.find(key);
+  const ExplicitValue* said = scenario.find(key);
   return said == nullptr ? std::nullopt : std::optional(said->value.as_integer());
 }
 
 std::optional<std::string> Run::said_text(ScenarioKey key) const {
-  const Said* said = scenario.find(key);
+  const ExplicitValue* said = scenario.find(key);
   if (said == nullptr || !said->value.is_string()) return std::nullopt;
   return said->value.as_string();
 }
@@ -58,7 +58,7 @@ bool says_any_workload(const Scenario& scenario) {
 
 // Of the transformers that the scenario names.
 ExpertLayout experts_of(const Scenario& scenario) {
-  const Said* said = scenario.find(ScenarioKey::transformers_version);
+  const ExplicitValue* said = scenario.find(ScenarioKey::transformers_version);
   const std::optional<Version> release =
       said != nullptr ? parse_version(said->value.as_string()) : std::nullopt;
   return release && acts(ReleaseRule::fuses_experts, *release) ? ExpertLayout::fused
@@ -70,7 +70,7 @@ class Facts {
  public:
   explicit Facts(const LintRequest& request) : request_(request) {
     const Scenario& scenario = request.scenario;
-    if (const Said* said = scenario.find(ScenarioKey::model)) {
+    if (const ExplicitValue* said = scenario.find(ScenarioKey::model)) {
       model_ = std::make_shared<const Model>(
           load_model(said->value, said->origin.file, said->origin.pointer, experts_of(scenario)));
     }
@@ -120,7 +120,7 @@ class Facts {
  private:
   void read_release() {
     context_.release = kNewestJudgedDeepSpeed;
-    const Said* said = request_.scenario.find(ScenarioKey::deepspeed_version);
+    const ExplicitValue* said = request_.scenario.find(ScenarioKey::deepspeed_version);
     if (said == nullptr) return;
     release_ = parse_version(said->value.as_string());
     if (!release_) {
@@ -135,7 +135,7 @@ class Facts {
   }
 
   void read_style() {
-    const Said* said = request_.scenario.find(ScenarioKey::frontend);
+    const ExplicitValue* said = request_.scenario.find(ScenarioKey::frontend);
     style_was_said_ = said != nullptr;
     const auto& values = request_.config.values();
     const bool any_auto = std::any_of(values.begin(), values.end(), [](const auto& entry) {
@@ -147,7 +147,7 @@ class Facts {
 
   void read_degrees() {
     const auto degree = [&](ScenarioKey key) {
-      const Said* said = request_.scenario.find(key);
+      const ExplicitValue* said = request_.scenario.find(key);
       return said == nullptr ? std::int64_t{1} : said->value.as_integer();
     };
     context_.tensor_parallel = degree(ScenarioKey::tensor_parallel);

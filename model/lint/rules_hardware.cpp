@@ -27,7 +27,7 @@ void bf16_gpu(const Run& run, Report& report) {
 // parameters.  Source:
 // runtime/zero/stage_1_and_2.py:reduce_independent_p_g_buckets_and_remove_grads,
 // runtime/comm/coalesced_collectives.py:reduce_scatter_coalesced.
-void bucket_eats_card(const Run& run, Report& report) {
+void bucket_eats_gpu(const Run& run, Report& report) {
   constexpr double kShare = 0.15;
   const std::int64_t stage = run.file.stage();
   if (stage == 0 || run.cluster->gpu.is_cpu()) return;
@@ -36,14 +36,14 @@ void bucket_eats_card(const Run& run, Report& report) {
   const double width = run.format() == "fp32" ? 4.0 : 2.0;
   const bool twice = stage < 3 && run.file.is_on(Knob::overlap_comm);
   const double bytes = static_cast<double>(*size) * width * (twice ? 3.0 : 2.0);
-  const double card = static_cast<double>(run.cluster->gpu.memory.value.count());
-  if (bytes < kShare * card) return;
-  const double fitting = 0.05 * card / width;
+  const double gpu = static_cast<double>(run.cluster->gpu.memory.value.count());
+  if (bytes < kShare * gpu) return;
+  const double fitting = 0.05 * gpu / width;
   const std::int64_t better = fitting > 5e8   ? 500'000'000
                               : fitting > 2e8 ? 200'000'000
                                               : 50'000'000;
   report.at(Knob::reduce_bucket_size,
-            {std::to_string(*size), gigabytes(bytes), gigabytes(card), std::to_string(better)},
+            {std::to_string(*size), gigabytes(bytes), gigabytes(gpu), std::to_string(better)},
             run.file.config().is_set(Knob::reduce_bucket_size) ? 0 : 1);
 }
 
@@ -96,20 +96,19 @@ constexpr std::array kRules = {
          .texts = {{"{0} has no bf16", "use fp16 with a model that was trained in fp16, or fp32"}},
          .source = "runtime/engine.py:_do_sanity_check"},
         bf16_gpu},
-    RunRule{
-        {.code = "bucket-eats-card",
-         .use = RuleUse::advice,
-         .needs = kNeedsCluster,
-         .summary = "the buffers of gradient reduction are a small part of the card",
-         .cost = "memory that activations or a larger micro-batch could use",
-         .texts = {{"reduce_bucket_size {0} takes {1} GB of the card's {2} GB in buffers "
-                    "(overlap_comm doubles it at stages 1 and 2)",
-                    "use {3} elements"},
-                   {"reduce_bucket_size is {0} by default and takes {1} GB of the card's {2} GB "
-                    "in buffers (overlap_comm doubles it at stages 1 and 2)",
-                    "set it to {3} elements"}},
-         .source = "runtime/zero/stage_1_and_2.py; DeepSpeed#467"},
-        bucket_eats_card},
+    RunRule{{.code = "bucket-eats-card",
+             .use = RuleUse::advice,
+             .needs = kNeedsCluster,
+             .summary = "the buffers of gradient reduction are a small part of the GPU",
+             .cost = "memory that activations or a larger micro-batch could use",
+             .texts = {{"reduce_bucket_size {0} takes {1} GB of the GPU's {2} GB in buffers "
+                        "(overlap_comm doubles it at stages 1 and 2)",
+                        "use {3} elements"},
+                       {"reduce_bucket_size is {0} by default and takes {1} GB of the GPU's {2} GB "
+                        "in buffers (overlap_comm doubles it at stages 1 and 2)",
+                        "set it to {3} elements"}},
+             .source = "runtime/zero/stage_1_and_2.py; DeepSpeed#467"},
+            bucket_eats_gpu},
     RunRule{
         {.code = "hpz-node",
          .use = RuleUse::advice,

@@ -93,7 +93,7 @@ void replaced_optimizer(const Run& run, Report& report) {
 // --- method and checkpointing
 
 void quantised_base(const Run& run, Report& report) {
-  const Said* said = run.scenario.find(ScenarioKey::method);
+  const ExplicitValue* said = run.scenario.find(ScenarioKey::method);
   if (said == nullptr || run.file.stage() != 3) return;
   const bool qlora = said->value.is_string() ? said->value.as_string() == "qlora"
                                              : said->value.find("qlora") != nullptr;

@@ -21,7 +21,7 @@ const TrainerSettings* trainer_of(const Run& run) { return run.plan->trainer.get
 std::string text(std::int64_t number) { return std::to_string(number); }
 
 void forced_reentrance(const Run& run, Report& report) {
-  const Said* said = run.scenario.find(ScenarioKey::checkpoint_reentrant);
+  const ExplicitValue* said = run.scenario.find(ScenarioKey::checkpoint_reentrant);
   if (said == nullptr || said->value.as_boolean() || !forces_reentrance(*run.plan)) return;
   report.at(Knob::zero_stage, {to_string(run.plan->software.trl)});
 }

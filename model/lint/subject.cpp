@@ -11,7 +11,7 @@ LintSubject read_lint_subject(const std::string& path) {
 }
 
 LintSubject lint_subject_of(const Scenario& scenario) {
-  const Said& said = *scenario.find(ScenarioKey::ds_config);
+  const ExplicitValue& said = *scenario.find(ScenarioKey::ds_config);
   if (said.value.is_string()) return read_lint_subject(said.value.as_string());
   return {said.origin.file, said.value, read_ds_config_of(said)};
 }

@@ -8,7 +8,7 @@
 namespace zeroplan {
 namespace {
 
-// Beyond it a micro-batch is no faster: its kernels fill the card long before.
+// Beyond it a micro-batch is no faster: its kernels fill the GPU long before.
 constexpr std::int64_t kMostSearched = 256;
 
 std::int64_t usual_batch(std::int64_t sequence_length) {
@@ -54,7 +54,7 @@ BatchChoices of_global(const SaidBatch& said, std::int64_t ranks) {
 
 SaidBatch said_batch(const Scenario& scenario, const DsConfig* file) {
   const auto said = [&](ScenarioKey key, Knob knob) -> std::optional<std::int64_t> {
-    if (const Said* value = scenario.find(key)) return value->value.as_integer();
+    if (const ExplicitValue* value = scenario.find(key)) return value->value.as_integer();
     return file != nullptr ? file->integer(knob) : std::nullopt;
   };
   return {said(ScenarioKey::micro_batch_size, Knob::train_micro_batch_size_per_gpu),

@@ -71,7 +71,7 @@ struct Plan {
   std::int64_t stage = 0;                     // whose rank `model` and `engine_parameters` are
   bool shows_first_stage = false;  // GPU memory of the first stage, not of that with least room
   Cluster cluster;
-  Coefficients coefficients;               // of the cluster's cards, the profile's over them
+  Coefficients coefficients;               // of the cluster's GPUs, the profile's over them
   std::shared_ptr<const Profile> profile;  // null: the built-in one
   Workload workload;
   Software software;
@@ -148,7 +148,7 @@ std::shared_ptr<const Profile> read_profile_of(const Scenario& scenario);
 // Precondition: the scenario has a cluster.
 std::shared_ptr<const Cluster> read_cluster_of(const Scenario& scenario, const Profile* profile);
 // The ds_config a scenario names or holds.
-DsConfig read_ds_config_of(const Said& said);
+DsConfig read_ds_config_of(const ExplicitValue& said);
 
 // The ds_config as it is written for the plan's frontend: the Trainer's keys are "auto" there.
 DsConfig written_ds_config(const Plan& plan);

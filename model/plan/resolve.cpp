@@ -22,25 +22,25 @@ void Resolver::throw_problems() const {
 }
 
 std::optional<std::int64_t> Resolver::integer(ScenarioKey key) const {
-  const Said* said = scenario.find(key);
+  const ExplicitValue* said = scenario.find(key);
   if (said == nullptr) return std::nullopt;
   return said->value.as_integer();
 }
 
 std::optional<bool> Resolver::boolean(ScenarioKey key) const {
-  const Said* said = scenario.find(key);
+  const ExplicitValue* said = scenario.find(key);
   if (said == nullptr) return std::nullopt;
   return said->value.as_boolean();
 }
 
 std::optional<std::string> Resolver::text(ScenarioKey key) const {
-  const Said* said = scenario.find(key);
+  const ExplicitValue* said = scenario.find(key);
   if (said == nullptr || !said->value.is_string()) return std::nullopt;
   return said->value.as_string();
 }
 
 Origin Resolver::origin(ScenarioKey key) const {
-  const Said* said = scenario.find(key);
+  const ExplicitValue* said = scenario.find(key);
   return said != nullptr ? said->origin : Origin{"command line", std::string(info(key).flag)};
 }
 
@@ -54,7 +54,7 @@ namespace {
 // ----------------------------------------------------------------------------------
 
 std::shared_ptr<const Model> load_model_of(const Scenario& scenario, ExpertLayout experts) {
-  const Said* said = scenario.find(ScenarioKey::model);
+  const ExplicitValue* said = scenario.find(ScenarioKey::model);
   if (said == nullptr) {
     throw InputError({"command line",
                       "MODEL",
@@ -158,7 +158,7 @@ void resolve_implementation(Resolver& r) {
                   "eager under megatron: scores in memory, softmax in one kernel",
                   *attention);
       }
-      if (const Said* said = r.scenario.find(ScenarioKey::method);
+      if (const ExplicitValue* said = r.scenario.find(ScenarioKey::method);
           said != nullptr && !(said->value.is_string() && said->value.as_string() == "full")) {
         r.not_modelled(ScenarioKey::method, "adapters in Megatron's code");
       }

@@ -14,7 +14,7 @@ namespace zeroplan {
 namespace {
 
 const Json* setting(const Resolver& r, std::string_view key) {
-  const Said* said = r.scenario.find(ScenarioKey::method);
+  const ExplicitValue* said = r.scenario.find(ScenarioKey::method);
   if (said == nullptr || said->value.is_string() || said->value.members().size() != 1) {
     return nullptr;
   }

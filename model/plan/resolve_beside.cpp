@@ -71,7 +71,7 @@ SaidModel read_object(Resolver& r, const Origin& origin, const Json& object) {
 
 std::vector<SaidModel> read_models(Resolver& r) {
   std::vector<SaidModel> models;
-  const Said* said = r.scenario.find(ScenarioKey::models);
+  const ExplicitValue* said = r.scenario.find(ScenarioKey::models);
   if (said == nullptr) return models;
   for (std::size_t i = 0; i < said->value.items().size(); ++i) {
     const Origin origin{said->origin.file, said->origin.pointer + "/" + std::to_string(i)};

@@ -193,7 +193,7 @@ std::vector<std::int64_t> read_lengths(const std::string& path) {
 }  // namespace
 
 void resolve_dataset(Resolver& r) {
-  const Said* said = r.scenario.find(ScenarioKey::dataset);
+  const ExplicitValue* said = r.scenario.find(ScenarioKey::dataset);
   const std::optional<std::string> file = r.text(ScenarioKey::lengths);
   if (said == nullptr && !file) {
     if (r.plan.workload.engine != TrainingEngine::embedded) {

@@ -127,7 +127,7 @@ Json evaluation_json(const EvaluationSettings& evaluation) {
 
 // What was said of each, with its placement; the reference that a trainer makes by itself, too.
 Json models_json(const BesideModels& beside, const Scenario& scenario) {
-  const Said* said = scenario.find(ScenarioKey::models);
+  const ExplicitValue* said = scenario.find(ScenarioKey::models);
   const std::size_t given = said == nullptr ? 0 : said->value.items().size();
   const std::size_t made = beside.models.size() - given;
   Json list = Json::array();
@@ -143,7 +143,7 @@ Json models_json(const BesideModels& beside, const Scenario& scenario) {
 // A name or a size stays as it was said; a path becomes the config itself, so that the document
 // stands alone.
 Json model_json(const Scenario& scenario) {
-  const Said* said = scenario.find(ScenarioKey::model);
+  const ExplicitValue* said = scenario.find(ScenarioKey::model);
   if (!said->value.is_string()) return said->value;
   const auto config = config_of_path(said->value.as_string(), said->origin.file);
   return config ? *config : said->value;

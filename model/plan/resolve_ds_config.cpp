@@ -107,7 +107,7 @@ void check_filled(Resolver& r, ScenarioKey key, std::string_view what, std::int6
 }  // namespace
 
 void load_ds_config(Resolver& r, const Prepared& prepared) {
-  const Said* said = r.scenario.find(ScenarioKey::ds_config);
+  const ExplicitValue* said = r.scenario.find(ScenarioKey::ds_config);
   r.has_ds_config = said != nullptr || prepared.ds_config != nullptr;
   if (prepared.ds_config != nullptr) {
     r.plan.ds_config = *prepared.ds_config;
@@ -141,7 +141,7 @@ void load_ds_config(Resolver& r, const Prepared& prepared) {
   if (runs_deepspeed(r.plan.workload)) report_unmodelled(r);
 }
 
-DsConfig read_ds_config_of(const Said& said) {
+DsConfig read_ds_config_of(const ExplicitValue& said) {
   if (said.value.is_string()) return read_ds_config(said.value.as_string());
   JsonDocument document;
   document.file = said.origin.file;

@@ -277,7 +277,7 @@ void store_in_four_bits(Resolver& r, bool double_said) {
 
 void resolve_method(Resolver& r) {
   const bool litgpt = r.plan.workload.implementation == Implementation::litgpt;
-  const Said* said = r.scenario.find(ScenarioKey::method);
+  const ExplicitValue* said = r.scenario.find(ScenarioKey::method);
   if (said == nullptr) {
     r.assume("full fine-tuning: every parameter is trained");
     if (litgpt && r.problems.empty()) build_litgpt(r, {});

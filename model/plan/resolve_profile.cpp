@@ -63,14 +63,14 @@ std::string short_number(double value) {
 }  // namespace
 
 std::shared_ptr<const Profile> read_profile_of(const Scenario& scenario) {
-  const Said* said = scenario.find(ScenarioKey::profile);
+  const ExplicitValue* said = scenario.find(ScenarioKey::profile);
   if (said == nullptr) return nullptr;
   return std::make_shared<const Profile>(
       parse_profile(said->value, said->origin.file, said->origin.pointer));
 }
 
 std::shared_ptr<const Cluster> read_cluster_of(const Scenario& scenario, const Profile* profile) {
-  const Said* said = scenario.find(ScenarioKey::cluster);
+  const ExplicitValue* said = scenario.find(ScenarioKey::cluster);
   ZP_CHECK(said != nullptr, "a cluster of a scenario without one");
   const Origin& origin = said->origin;
   if (profile == nullptr || profile->machine.empty()) {
@@ -86,13 +86,13 @@ std::shared_ptr<const Cluster> read_cluster_of(const Scenario& scenario, const P
 
 void take_profile(Resolver& r, const Prepared& prepared) {
   r.plan.profile = prepared.profile != nullptr ? prepared.profile : read_profile_of(r.scenario);
-  const std::string& card = r.plan.cluster.gpu.key;
+  const std::string& gpu = r.plan.cluster.gpu.key;
   if (r.plan.profile == nullptr) {
-    r.plan.coefficients = Coefficients(card);
+    r.plan.coefficients = Coefficients(gpu);
     return;
   }
   const Profile& profile = *r.plan.profile;
-  r.plan.coefficients = Coefficients(card, profile.coefficients);
+  r.plan.coefficients = Coefficients(gpu, profile.coefficients);
   take_passes(profile, r.plan.coefficients);
   r.assume(
       fmt::format("profile {}{}: {} coefficients and {} figures of the machine instead of the "
@@ -127,12 +127,12 @@ void warn_outside_profile(Resolver& r) {
                        short_number(seen.high)));
     }
   }
-  const std::string& card = r.plan.cluster.gpu.key;
-  if (!profile.cards.empty() &&
-      std::find(profile.cards.begin(), profile.cards.end(), card) == profile.cards.end()) {
+  const std::string& gpu = r.plan.cluster.gpu.key;
+  if (!profile.gpus.empty() &&
+      std::find(profile.gpus.begin(), profile.gpus.end(), gpu) == profile.gpus.end()) {
     std::string known;
-    for (const std::string& each : profile.cards) known += (known.empty() ? "" : ", ") + each;
-    warn("card " + card + ", fitted on " + printable(known));
+    for (const std::string& each : profile.gpus) known += (known.empty() ? "" : ", ") + each;
+    warn("GPU " + gpu + ", fitted on " + printable(known));
   }
 }
 

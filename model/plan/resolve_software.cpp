@@ -35,7 +35,7 @@ void resolve_software(Resolver& r) {
   software.deepspeed_release = said.deepspeed.value_or(set.deepspeed);
   software.torch = said.torch.value_or(set.torch);
   software.transformers = said.transformers.value_or(set.transformers);
-  const Said* torch = r.scenario.find(ScenarioKey::torch_version);
+  const ExplicitValue* torch = r.scenario.find(ScenarioKey::torch_version);
   const bool reported = torch != nullptr && torch->origin.file == kReportedOrigin;
   software.torch_said = torch != nullptr && !reported;
   const DeepSpeedChoice choice = nearest_described(software.deepspeed_release);

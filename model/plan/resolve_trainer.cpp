@@ -191,7 +191,7 @@ void take_trl(Resolver& r, const TrainerSettings& trainer) {
   }
 }
 
-// What no rehearsal and no card has shown yet (docs/model.md, [B4]).
+// What no rehearsal and no GPU has shown yet (docs/model.md, [B4]).
 void say_unmeasured(Resolver& r, GenerationBy by) {
   r.assume("generation: its seconds are not part of the step");
   if (by == GenerationBy::colocated) {
@@ -254,7 +254,7 @@ void resolve_forced_reentrance(Resolver& r) {
 }
 
 void resolve_trainer(Resolver& r) {
-  const Said* said = r.scenario.find(ScenarioKey::trainer);
+  const ExplicitValue* said = r.scenario.find(ScenarioKey::trainer);
   if (said == nullptr) return;
   const NamedSettings named = named_settings(said->value);
   const auto kind = find(kTrainerKindNames, std::string_view(named.name));
@@ -292,7 +292,7 @@ void resolve_trainer(Resolver& r) {
 }
 
 void resolve_evaluation(Resolver& r) {
-  const Said* said = r.scenario.find(ScenarioKey::evaluation);
+  const ExplicitValue* said = r.scenario.find(ScenarioKey::evaluation);
   if (said == nullptr) return;
   const NamedSettings named = named_settings(said->value);
   EvaluationSettings evaluation;

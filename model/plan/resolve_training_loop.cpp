@@ -12,7 +12,7 @@ namespace {
 constexpr double kTrainersSteps = 500.0;
 
 std::optional<Every> read(Resolver& r, ScenarioKey key) {
-  const Said* said = r.scenario.find(key);
+  const ExplicitValue* said = r.scenario.find(key);
   if (said == nullptr) return std::nullopt;
   const auto every = parse_every(said->value.as_string());
   if (!every) {

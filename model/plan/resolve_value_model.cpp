@@ -25,7 +25,7 @@ struct SaidConfig {
 // What was said of a role; of a critic else what was said of the reward model, from which TRL's
 // script loads both; else the trained model.
 SaidConfig said_of(const Resolver& r, ModelRole role) {
-  const Said* models = r.scenario.find(ScenarioKey::models);
+  const ExplicitValue* models = r.scenario.find(ScenarioKey::models);
   const std::size_t count = models == nullptr ? 0 : models->value.items().size();
   SaidConfig found;
   for (const ModelRole wanted : {ModelRole::reward, role}) {
@@ -41,7 +41,7 @@ SaidConfig said_of(const Resolver& r, ModelRole role) {
     }
   }
   if (found.model != nullptr) return found;
-  const Said* trained = r.scenario.find(ScenarioKey::model);
+  const ExplicitValue* trained = r.scenario.find(ScenarioKey::model);
   return {&trained->value, trained->origin};
 }
 

@@ -21,7 +21,7 @@ Json* at(Json& document, std::string_view pointer) {
 
 // Replaces what is there; what the document does not say the workload's value says.
 void replace(Json& document, Knob knob, const Scenario& flags, ScenarioKey key) {
-  const Said* said = flags.find(key);
+  const ExplicitValue* said = flags.find(key);
   Json* value = at(document, pointer_of(knob));
   if (said != nullptr && value != nullptr) *value = said->value;
 }
@@ -47,13 +47,13 @@ bool says(const Json* value) { return value != nullptr && value->is_integer(); }
 }  // namespace
 
 void say_in_ds_config(const Scenario& flags, Scenario& result) {
-  const Said* said = result.find(ScenarioKey::ds_config);
+  const ExplicitValue* said = result.find(ScenarioKey::ds_config);
   if (said == nullptr || !said->value.is_object()) return;
   Json document = said->value;
   replace(document, Knob::train_micro_batch_size_per_gpu, flags, ScenarioKey::micro_batch_size);
   replace(
       document, Knob::gradient_accumulation_steps, flags, ScenarioKey::gradient_accumulation_steps);
-  if (const Said* precision = flags.find(ScenarioKey::precision)) {
+  if (const ExplicitValue* precision = flags.find(ScenarioKey::precision)) {
     replace_precision(document, precision->value.as_string());
   }
   if (flags.find(ScenarioKey::optimizer) != nullptr) {

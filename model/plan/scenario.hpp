@@ -98,7 +98,7 @@ struct Origin {
   std::string pointer;  // flag or JSON pointer
 };
 
-struct Said {
+struct ExplicitValue {
   Json value;  // checked against the table's type and range
   Origin origin;
 };
@@ -106,12 +106,12 @@ struct Said {
 class Scenario {
  public:
   // What was said for `key`, or null.
-  const Said* find(ScenarioKey key) const;
+  const ExplicitValue* find(ScenarioKey key) const;
   void set(ScenarioKey key, Json value, Origin origin);
   void unset(ScenarioKey key);
 
  private:
-  std::array<std::optional<Said>, kScenarioKeyCount> said_;
+  std::array<std::optional<ExplicitValue>, kScenarioKeyCount> said_;
 };
 
 }  // namespace zeroplan

@@ -15,7 +15,8 @@ namespace zeroplan {
 Scenario overlay(const Scenario& base, const Scenario& flags) {
   Scenario result = base;
   for (const ScenarioKeyInfo& row : kScenarioKeys) {
-    if (const Said* said = flags.find(row.key)) result.set(row.key, said->value, said->origin);
+    if (const ExplicitValue* said = flags.find(row.key))
+      result.set(row.key, said->value, said->origin);
   }
   if (flags.find(ScenarioKey::ds_config) == nullptr) say_in_ds_config(flags, result);
   return result;

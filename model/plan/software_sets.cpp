@@ -136,9 +136,9 @@ bool not_newer(const SoftwareSet& set, const SoftwareSaid& said) {
 
 bool SoftwareSet::has_kernels_for(const Gpu& gpu) const {
   if (gpu.is_cpu()) return true;
-  const ComputeCapability& card = gpu.compute_capability;
+  const ComputeCapability& capability = gpu.compute_capability;
   return std::any_of(kernels.begin(), kernels.end(), [&](const ComputeCapability& kernel) {
-    return kernel.major == card.major && kernel.minor <= card.minor;
+    return kernel.major == capability.major && kernel.minor <= capability.minor;
   });
 }
 

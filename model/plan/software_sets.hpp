@@ -63,7 +63,7 @@ struct SoftwareReleases {
 // Releases that people have or had together, oldest first: what `fit --compare-versions` compares.
 std::span<const SoftwareReleases> compared_software();
 
-// Why these do not train the model on the card, one sentence each; empty where nothing is known
+// Why these do not train the model on the GPU, one sentence each; empty where nothing is known
 // against them.
 std::vector<std::string> software_conflicts(const Model& model,
                                             const Gpu& gpu,
@@ -80,9 +80,9 @@ struct SoftwareSaid {
   std::optional<Version> transformers;
 };
 
-// Of the sets that train, one whose torch has kernels for the card, before one whose transformers
+// Of the sets that train, one whose torch has kernels for the GPU, before one whose transformers
 // loads the model; of these the newest that is not newer than what was said, and where all are
-// newer the oldest. `gpu` null: any card.
+// newer the oldest. `gpu` null: any GPU.
 const SoftwareSet& software_for(const Model& model, const Gpu* gpu, const SoftwareSaid& said);
 
 // The origin of releases that a measurement does not state.

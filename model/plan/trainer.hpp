@@ -30,7 +30,7 @@ struct GenerationSettings {
   std::int64_t completions = 8;          // num_generations: of one prompt
   std::int64_t batches = 0;  // steps_per_generation: micro-batches from one generation; 0: a step's
   bool gathers_model = true;         // ds3_gather_for_generation
-  double memory_share = 0.3;         // vllm_gpu_memory_utilization, of the card
+  double memory_share = 0.3;         // vllm_gpu_memory_utilization, of the GPU
   bool sleeps = false;               // vllm_enable_sleep_mode
   std::int64_t tensor_parallel = 1;  // vllm_tensor_parallel_size
 };

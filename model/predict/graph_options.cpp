@@ -35,7 +35,7 @@ std::int64_t threads_per_multiprocessor(int capability) {
 }
 
 // Of PyTorch's kernels: the embedded runtime has its own.
-ReductionCard reduction_card(const Plan& plan, int capability) {
+ReductionGpu reduction_gpu(const Plan& plan, int capability) {
   const bool is_torch = plan.workload.engine != TrainingEngine::embedded;
   if (!is_torch || plan.cluster.gpu.is_cpu()) return {};
   return {plan.cluster.gpu.sm_count.value, threads_per_multiprocessor(capability)};
@@ -126,7 +126,7 @@ GraphOptions graph_options(const Plan& plan) {
   const ComputeCapability& capability = plan.cluster.gpu.compute_capability;
   options.compute_capability = capability.major * 10 + capability.minor;
   options.product_workspace = product_workspace(plan);
-  options.card = reduction_card(plan, options.compute_capability);
+  options.gpu = reduction_gpu(plan, options.compute_capability);
   // A chosen and a rejected answer are seldom equally long, nor are prompts and what is generated.
   const bool pairs =
       plan.trainer != nullptr && (plan.trainer->rows() > 1 || plan.trainer->generates());

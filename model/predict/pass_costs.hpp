@@ -46,7 +46,7 @@ AttentionSoftware attention_software(const Plan& plan);
 Transfers transfers_of(const Plan& plan);
 PassCosts pass_costs(const Plan& plan, const ModelGraph& graph);
 
-// The coefficient behind a class on this plan's card and graph, and how its time follows it.
+// The coefficient behind a class on this plan's GPU and graph, and how its time follows it.
 struct ClassCoefficient {
   Coefficient id;
   bool inverse = false;  // time goes with 1 / coefficient

@@ -141,7 +141,7 @@ class Spread {
 };
 
 // Deviation of a class of kernels; matrix products have a level for single kernels and a derating
-// for cards at work.
+// for GPUs at work.
 double class_sd(CostClass cost, const Plan& plan, const ModelGraph& graph) {
   const Coefficients& c = plan.coefficients;
   const double sd = c.relative_sd(coefficient_of(cost, plan, graph).id);

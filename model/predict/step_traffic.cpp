@@ -81,7 +81,7 @@ void add_actions(const Plan& plan,
           StepTask task;
           task.kind = StepTaskKind::reduce;
           task.message = message;
-          // Gradients are divided by the ranks first, all of them on the card.
+          // Gradients are divided by the ranks first, all of them on the GPU.
           const bool divides =
               !plan.engine.embedded && action.collective.kind != CollectiveKind::all_gather;
           task.copied_before = divides ? copied + bytes * 2 : copied;

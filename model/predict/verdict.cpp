@@ -37,7 +37,7 @@ std::string cheapest_gpu_change(const Plan& plan, const GpuMemory& gpu) {
 }
 
 // What spares host memory without another machine: offloading less where the GPUs have the room,
-// by the model states alone and with a tenth of the card to spare; else the drives, which stage 3
+// by the model states alone and with a tenth of the GPU to spare; else the drives, which stage 3
 // has for the optimizer. Each where what leaves the host is enough of the `needed` bytes.
 std::string cheapest_host_change(const Plan& plan, const MemoryPrediction& memory, Bytes needed) {
   constexpr double kUsable = 0.9;

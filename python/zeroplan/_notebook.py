@@ -64,7 +64,7 @@ def _plain_table(table: _Table) -> str:
 
 
 def _bar(step: r.Simulation) -> str:
-    """Memory at the peak, stacked by category; the whole width is the card, or the need where that is larger."""
+    """Memory at the peak, stacked by category; the whole width is the GPU, or the need where that is larger."""
     gpu = step.gpu
     whole = max(gpu.capacity_bytes, gpu.peak_total_bytes, 1)
     parts, words = [], []

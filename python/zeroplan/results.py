@@ -69,7 +69,7 @@ class StepTime(Result):
     """Of the whole job."""
     model_tflops_per_gpu: float = 0.0
     mfu: float = 0.0
-    """Model FLOPs over the card's dense peak."""
+    """Model FLOPs over the GPU's dense peak."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ class Strategy(_Configured):
     gradient_accumulation_steps: int = 1
     fits: bool = False
     at_limit: bool = False
-    """It fits, and fills the card to within 5 %."""
+    """It fits, and fills the GPU to within 5 %."""
     simulated: bool = True
     """False: by analytic estimates alone (`quick`)."""
     host_memory_stated: bool = False
@@ -392,7 +392,7 @@ class WhichGpu(Result):
     refused: List[Dict[str, Any]] = field(default_factory=list)
     """Clusters that cannot be planned: cluster, why."""
     not_asked: List[str] = field(default_factory=list)
-    """Cards of the price list that are larger than what was asked."""
+    """GPUs of the price list that are larger than what was asked."""
 
 
 @dataclass(frozen=True)
@@ -655,7 +655,7 @@ class Rehearsal(Result):
     """The planner's own prediction of the same run."""
 
     gpu: Optional[Dict[str, Any]] = None
-    """The emulated card: name, memory_bytes, context_bytes, compute_capability, multiprocessors."""
+    """The emulated GPU: name, memory_bytes, context_bytes, compute_capability, multiprocessors."""
     rank: Optional[int] = None
     """Which one is shown: that with the largest peak."""
     software: Optional[Dict[str, Any]] = None
@@ -669,7 +669,7 @@ class Rehearsal(Result):
     """Peaks of each of these runs."""
     ranks_seen: List[Dict[str, Any]] = field(default_factory=list)
     unknown_values: List[Dict[str, Any]] = field(default_factory=list)
-    """Where the program read a value that a card would have computed."""
+    """Where the program read a value that a GPU would have computed."""
     unknown_functions: List[str] = field(default_factory=list)
     skipped_steps: Optional[int] = None
     """By the loss scaler."""

@@ -1,12 +1,12 @@
 // cuBLAS: handles with their state; products are counted and not computed.
 #include <cstddef>
 
-#include "rehearsal/libraries/card/record.hpp"
-#include "rehearsal/libraries/card/settings.hpp"
+#include "rehearsal/libraries/gpu/record.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
 
 namespace {
 
-using namespace zeroplan::card;
+using namespace zeroplan::gpu;
 
 struct Handle {
   void* stream = nullptr;

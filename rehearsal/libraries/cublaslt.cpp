@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <cstring>
 
-#include "rehearsal/libraries/card/record.hpp"
-#include "rehearsal/libraries/card/settings.hpp"
+#include "rehearsal/libraries/gpu/record.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
 
 namespace {
 
-using namespace zeroplan::card;
+using namespace zeroplan::gpu;
 
 constexpr int kDone = 0;                   // CUBLAS_STATUS_SUCCESS
 constexpr int kLayoutBatch = 5;            // CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT

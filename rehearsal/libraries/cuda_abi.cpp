@@ -1,8 +1,8 @@
 #include "rehearsal/libraries/cuda_abi.hpp"
 
-#include "rehearsal/libraries/card/settings.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
 
-namespace zeroplan::card {
+namespace zeroplan::gpu {
 
 const char* status_name(int status) {
   switch (status) {
@@ -34,12 +34,12 @@ const char* status_text(int status) {
     case kNotSupported:
       return "operation not supported (zeroplan rehearse does not emulate it)";
     default:
-      return "an error of zeroplan rehearse's emulated card";
+      return "an error of zeroplan rehearse's emulated GPU";
   }
 }
 
 int attribute(Attribute asked, int device) {
-  const Settings& card = settings();
+  const Settings& gpu = settings();
   switch (asked) {
     case Attribute::threads_per_block:
     case Attribute::block_x:
@@ -66,25 +66,25 @@ int attribute(Attribute asked, int device) {
     case Attribute::memory_clock_khz:
       return 1593000;
     case Attribute::processors:
-      return card.multiprocessors;
+      return gpu.multiprocessors;
     case Attribute::bus:
       return 1 + device;
     case Attribute::bus_width:
       return kBusWidth;
     case Attribute::l2:
-      return static_cast<int>(card.l2);
+      return static_cast<int>(gpu.l2);
     case Attribute::threads_per_processor:
-      return card.threads_per_multiprocessor();
+      return gpu.threads_per_multiprocessor();
     case Attribute::copy_engines:
       return kCopyEngines;
     case Attribute::major:
-      return card.major;
+      return gpu.major;
     case Attribute::minor:
-      return card.minor;
+      return gpu.minor;
     case Attribute::shared_per_processor:
-      return card.shared_per_multiprocessor();
+      return gpu.shared_per_multiprocessor();
     case Attribute::shared_opted_in:
-      return card.shared_per_block();
+      return gpu.shared_per_block();
     case Attribute::blocks_per_processor:
       return kBlocksPerProcessor;
     case Attribute::reserved_shared:
@@ -106,4 +106,4 @@ int attribute(Attribute asked, int device) {
   return 0;
 }
 
-}  // namespace zeroplan::card
+}  // namespace zeroplan::gpu

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace zeroplan::card {
+namespace zeroplan::gpu {
 
 // cudaError_t, CUresult: the same numbers for what is used here.
 enum Status : int {
@@ -128,7 +128,7 @@ enum class Attribute : int {
   reserved_shared = 111,
   memory_pools = 115,
 };
-// Of the emulated card; 0 for what it does not have.
+// Of the emulated GPU; 0 for what it does not have.
 int attribute(Attribute asked, int device);
 
 inline constexpr int kThreadsPerBlock = 1024;
@@ -144,4 +144,4 @@ inline constexpr int kCopyEngines = 3;
 inline constexpr int kBlocksPerProcessor = 32;
 inline constexpr int kAccessWindow = 134213632;
 
-}  // namespace zeroplan::card
+}  // namespace zeroplan::gpu

@@ -8,20 +8,20 @@
 
 #include <dlfcn.h>
 
-#include "rehearsal/libraries/card/memory.hpp"
-#include "rehearsal/libraries/card/record.hpp"
-#include "rehearsal/libraries/card/settings.hpp"
 #include "rehearsal/libraries/cuda_abi.hpp"
+#include "rehearsal/libraries/gpu/memory.hpp"
+#include "rehearsal/libraries/gpu/record.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
 
 namespace {
 
-using namespace zeroplan::card;
+using namespace zeroplan::gpu;
 
 constexpr std::size_t kGranularity = std::size_t{2} << 20;
 char only_context[64];
 char only_module[64];
 
-// Memory of the card without an address, by the driver's handle.
+// Memory of the GPU without an address, by the driver's handle.
 class Handles {
  public:
   int create(unsigned long long* handle, std::size_t bytes) {
@@ -198,7 +198,7 @@ int cuPointerGetAttribute(void* value, int asked, void* address) {
       *static_cast<void**>(value) = only_context;
       return kSuccess;
     case kPointerMemoryType:
-      *static_cast<int*>(value) = where.place == Place::card ? 2 : 1;
+      *static_cast<int*>(value) = where.place == Place::gpu ? 2 : 1;
       return kSuccess;
     case kPointerDevicePointer:
     case kPointerHostPointer:

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "rehearsal/libraries/card/record.hpp"
-#include "rehearsal/libraries/card/settings.hpp"
+#include "rehearsal/libraries/gpu/record.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
 
 namespace {
 
-using namespace zeroplan::card;
+using namespace zeroplan::gpu;
 
 constexpr int kDone = 0;  // CUDNN_STATUS_SUCCESS
 // cudnnBackendAttributeName_t and cudnnBackendAttributeType_t.

@@ -7,13 +7,13 @@
 #include <cstring>
 #include <vector>
 
-#include "rehearsal/libraries/card/memory.hpp"
-#include "rehearsal/libraries/card/record.hpp"
-#include "rehearsal/libraries/card/settings.hpp"
+#include "rehearsal/libraries/gpu/memory.hpp"
+#include "rehearsal/libraries/gpu/record.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
 
 namespace {
 
-using namespace zeroplan::card;
+using namespace zeroplan::gpu;
 
 constexpr int kDone = 0;  // ncclSuccess
 constexpr std::size_t kIdBytes = 128;

@@ -1,20 +1,20 @@
-// NVML: what nvidia-smi's library says of the emulated cards.
+// NVML: what nvidia-smi's library says of the emulated GPUs.
 #include <cstdint>
 #include <cstdio>
 
-#include "rehearsal/libraries/card/memory.hpp"
-#include "rehearsal/libraries/card/settings.hpp"
+#include "rehearsal/libraries/gpu/memory.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
 
 namespace {
 
-using namespace zeroplan::card;
+using namespace zeroplan::gpu;
 
 constexpr int kNvmlSuccess = 0;
 constexpr int kNvmlNotSupported = 3;
 constexpr unsigned kNoRemoteDevice = 255;
 
 int handle_of(unsigned index, void** device) {
-  if (index >= static_cast<unsigned>(settings().cards)) return 2;  // NVML_ERROR_INVALID_ARGUMENT
+  if (index >= static_cast<unsigned>(settings().gpus)) return 2;  // NVML_ERROR_INVALID_ARGUMENT
   *device = reinterpret_cast<void*>(static_cast<std::uintptr_t>(index) + 1);
   return kNvmlSuccess;
 }
@@ -35,10 +35,10 @@ int nvmlInit_v2() { return kNvmlSuccess; }
 int nvmlInitWithFlags(unsigned) { return kNvmlSuccess; }
 int nvmlShutdown() { return kNvmlSuccess; }
 const char* nvmlErrorString(int status) {
-  return status == kNvmlSuccess ? "Success" : "Not Supported by zeroplan rehearse's emulated card";
+  return status == kNvmlSuccess ? "Success" : "Not Supported by zeroplan rehearse's emulated GPU";
 }
 int nvmlDeviceGetCount_v2(unsigned* count) {
-  *count = static_cast<unsigned>(settings().cards);
+  *count = static_cast<unsigned>(settings().gpus);
   return kNvmlSuccess;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {

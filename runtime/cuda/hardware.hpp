@@ -14,7 +14,7 @@ namespace zeroplan::runtime::cuda {
 
 struct Gpu {
   std::string name;          // as the driver calls it
-  Bytes memory;              // of the card
+  Bytes memory;              // of the GPU
   int major = 0, minor = 0;  // compute capability
 };
 

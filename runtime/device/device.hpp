@@ -1,4 +1,4 @@
-// What a rank's engine does with memory that the host may not touch: the card's, or on CPU ranks
+// What a rank's engine does with memory that the host may not touch: the GPU's, or on CPU ranks
 // the memory that stands for it.
 //
 // Flow: Memory takes bytes here and keeps their account; RankEngine and GraphRunner order work on

@@ -24,7 +24,7 @@ void RankEngine::fill_weights(
 }
 
 // Read and converted on the host, block by block; by threads where the reader may be called by
-// several at once: to draw a number takes as long as tens of bytes' copy, and the card waits.
+// several at once: to draw a number takes as long as tens of bytes' copy, and the GPU waits.
 void RankEngine::fill(const ValueReader& reader,
                       std::int32_t parameter,
                       Elements first,

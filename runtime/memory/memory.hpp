@@ -3,7 +3,7 @@
 // Flow: allocate() gives a Buffer, which takes its bytes back when it dies; the account is what
 // `run` and `verify` report beside the plan's prediction. Bytes are counted as taken: in multiples
 // of 512, as PyTorch's allocator counts on a GPU, so that a prediction of either means the same.
-// Capacities make running out of memory testable and let a CPU rank behave like a card.
+// Capacities make running out of memory testable and let a CPU rank behave like a GPU.
 //
 // A Memory belongs to one rank and is used by that rank's thread alone.
 #pragma once
@@ -25,7 +25,7 @@
 
 namespace zeroplan::runtime {
 
-// device: the rank's card; on CPU ranks the memory that stands for it. pinned and pageable: the
+// device: the rank's GPU; on CPU ranks the memory that stands for it. pinned and pageable: the
 // host's, of offloaded state. file: space on a drive.
 enum class Place { device, pinned, pageable, file };
 inline constexpr std::size_t kPlaceCount = 4;

@@ -4,7 +4,7 @@
 // Minimised is  sum rho(log(t / m) / s) + sum ((theta / prior - 1) / d)^2  by Levenberg-Marquardt
 // with bounds: t the formula, m the measurement, s 5 % (assumed: what a formula with these few
 // terms misses of single kernels), rho Huber's from 1.345 s on, d three times the table's spread,
-// because a measurement of the very card says more than the table of all; bounds are the table's.
+// because a measurement of the very GPU says more than the table of all; bounds are the table's.
 // evidence/calibrate does the same for whole training runs, and is not seen from here.
 #pragma once
 

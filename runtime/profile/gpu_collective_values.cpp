@@ -1,4 +1,4 @@
-// Collectives between the cards of one machine as coefficients of [T12]: fitted together, because
+// Collectives between the GPUs of one machine as coefficients of [T12]: fitted together, because
 // start, steps, ramp and rate of a curve are not known one by one.
 #include <algorithm>
 #include <optional>
@@ -31,7 +31,7 @@ bool by_nvlink(Topology topology) {
          topology == Topology::nvlink_pairs;
 }
 
-// The unknowns of a machine's way between its cards.
+// The unknowns of a machine's way between its GPUs.
 std::vector<C> unknowns(Topology topology, bool several_sizes, bool sharp) {
   std::vector<C> free;
   const auto add = [&](std::initializer_list<C> more) { free.insert(free.end(), more); };
@@ -61,15 +61,15 @@ std::vector<C> unknowns(Topology topology, bool several_sizes, bool sharp) {
   return free;
 }
 
-// Empty where the model's way between the cards is the machine's, else why not.
+// Empty where the model's way between the GPUs is the machine's, else why not.
 std::string other_way(Topology topology, int nvlinks) {
   if (topology == Topology::hybrid_cube_mesh) return "of a cube mesh no curve is fitted";
-  if (nvlinks < 0) return "NVML does not say whether NVLink joins the cards";
+  if (nvlinks < 0) return "NVML does not say whether NVLink joins the GPUs";
   if (by_nvlink(topology) && nvlinks == 0) {
-    return "the card's usual machine has NVLink, and here no link is up";
+    return "the GPU's usual machine has NVLink, and here no link is up";
   }
   if (!by_nvlink(topology) && nvlinks > 0) {
-    return "the card's usual machine has no NVLink, and here links are up";
+    return "the GPU's usual machine has no NVLink, and here links are up";
   }
   return "";
 }
@@ -77,7 +77,7 @@ std::string other_way(Topology topology, int nvlinks) {
 }  // namespace
 
 void gpu_collective_values(const GpuFindings& findings,
-                           const Gpu& card,
+                           const Gpu& gpu,
                            double pcie_bandwidth,
                            double host_memory_bandwidth,
                            ValueList& to) {
@@ -87,7 +87,7 @@ void gpu_collective_values(const GpuFindings& findings,
       });
   if (!any) return;
   Cluster cluster =
-      parse_cluster_text(fmt::format("1x{}x{}", findings.facts.visible, card.name), "profile", "");
+      parse_cluster_text(fmt::format("1x{}x{}", findings.facts.visible, gpu.name), "profile", "");
   const Topology topology = cluster.node.topology;
   if (const std::string why = other_way(topology, findings.facts.nvlinks); !why.empty()) {
     return to.note("collectives stay rows: " + why);
@@ -112,7 +112,7 @@ void gpu_collective_values(const GpuFindings& findings,
     };
     rows.push_back({seconds, row.spread.median});
   }
-  const Coefficients prior(card.key);
+  const Coefficients prior(gpu.key);
   const bool sharp = topology == Topology::nvswitch && most > 4 && prior[C::nccl_sharp_gain] > 1.0;
   const std::vector<C> free = unknowns(topology, fewest < most, sharp);
   if (rows.size() < free.size()) return;
@@ -123,12 +123,12 @@ void gpu_collective_values(const GpuFindings& findings,
         found.id,
         found.value,
         found.relative_sd,
-        fmt::format("fitted to {} collectives of {} to {} cards here, median error {:.1f} %",
+        fmt::format("fitted to {} collectives of {} to {} GPUs here, median error {:.1f} %",
                     rows.size(),
                     fewest,
                     most,
                     100.0 * fit.median_error),
-        card.key);
+        gpu.key);
   }
   to.note(
       fmt::format("collectives: the model's formula gives {} measurements within {:.1f} % "

@@ -15,7 +15,7 @@
 
 namespace zeroplan::runtime {
 
-// What CUDA and NVML say of the card that is measured; 0, empty or -1 where nobody says.
+// What CUDA and NVML say of the GPU that is measured; 0, empty or -1 where nobody says.
 struct GpuFacts {
   std::string name;   // as the driver calls it
   int visible = 0;    // GPUs of this process; the first is measured, collectives use all
@@ -25,7 +25,7 @@ struct GpuFacts {
   int multiprocessors = 0;
   Bytes l2;
   std::string driver, libraries;            // "580.65", "CUDA 13.0, NCCL 2.28.9, CUPTI"
-  int pcie_generation = 0, pcie_lanes = 0;  // what card and slot can do together
+  int pcie_generation = 0, pcie_lanes = 0;  // what GPU and slot can do together
   int nvlinks = -1;                         // that are up
   double clock_limit_megahertz = 0.0;       // of the multiprocessors
   double power_limit_watts = 0.0;
@@ -43,7 +43,7 @@ struct GpuScale {
   Repetition isolated;  // of one call between two events
   Seconds pause;        // before each of them
   Seconds sustained;    // a loop without pauses
-  // Cleared before each isolated call: the L2 is cold, and the host is ahead of the card.
+  // Cleared before each isolated call: the L2 is cold, and the host is ahead of the GPU.
   std::int64_t cover = 0;
 
   struct Width {
@@ -80,13 +80,13 @@ std::vector<GpuCase> attention_cases(const GpuScale& scale, bool has_bf16);
 std::vector<GpuCase> memory_cases(const GpuScale& scale, bool has_bf16);
 
 // What the rows say as coefficients and figures: with them the model gives the measured rates. A
-// card that profiles/gpus.json lacks gets none, and a note. host_memory_bandwidth: bytes/s as the
+// GPU that profiles/gpus.json lacks gets none, and a note. host_memory_bandwidth: bytes/s as the
 // same profile says, 0 where it does not.
 void gpu_values(const GpuFindings& findings, double host_memory_bandwidth, ValueList& to);
 
-// Its part about collectives; `to` gets values where the way between the cards is known.
+// Its part about collectives; `to` gets values where the way between the GPUs is known.
 void gpu_collective_values(const GpuFindings& findings,
-                           const Gpu& card,
+                           const Gpu& gpu,
                            double pcie_bandwidth,
                            double host_memory_bandwidth,
                            ValueList& to);

@@ -31,15 +31,15 @@ double both_ways(double to_gpu, double to_host) { return 2.0 / (1.0 / to_gpu + 1
 class GpuValues {
  public:
   GpuValues(const GpuFindings& findings,
-            const Gpu& card,
+            const Gpu& gpu,
             double host_memory_bandwidth,
             ValueList& to)
       : findings_(findings),
         rows_(findings.rows),
-        card_(card),
+        gpu_(gpu),
         host_memory_bandwidth_(host_memory_bandwidth),
         to_(to),
-        coefficients_(card.key) {}
+        coefficients_(gpu.key) {}
 
   void make() {
     derate();
@@ -50,12 +50,12 @@ class GpuValues {
     device_memory();
     const double link = link_rate();
     copies(link);
-    gpu_collective_values(findings_, card_, link, host_memory_bandwidth_, to_);
+    gpu_collective_values(findings_, gpu_, link, host_memory_bandwidth_, to_);
   }
 
  private:
-  void card_value(C id, double value, double sd, const std::string& provenance) {
-    if (to_.coefficient(id, value, sd, provenance, card_.key)) coefficients_.set(id, value, sd);
+  void gpu_value(C id, double value, double sd, const std::string& provenance) {
+    if (to_.coefficient(id, value, sd, provenance, gpu_.key)) coefficients_.set(id, value, sd);
   }
 
   // --- [T6] matrix products
@@ -69,23 +69,21 @@ class GpuValues {
     }
     return found;
   }
-  std::string_view half() const {
-    return text_of(card_.bf16_supported ? DType::bf16 : DType::fp16);
-  }
+  std::string_view half() const { return text_of(gpu_.bf16_supported ? DType::bf16 : DType::fp16); }
 
   FitRow fit_row(const ProfileRow& row, DType dtype) const {
     const std::vector<std::int64_t> shape = shape_of(row);
     const MatrixProduct product =
         matrix_product(*product_of(row), shape[0], shape[1], shape[2], dtype);
     return {[this, product](const Coefficients& c) {
-              return MatmulTimes(card_, c).isolated(product).seconds();
+              return MatmulTimes(gpu_, c).isolated(product).seconds();
             },
             product_flops(shape[0], shape[1], shape[2]) / row.spread.median};
   }
 
-  // A loop's time over that of the same product alone: `sustained` is `isolated` times it. A card
+  // A loop's time over that of the same product alone: `sustained` is `isolated` times it. A GPU
   // holds its power limit on the average of about a second, so a shorter loop still runs at the
-  // clock of a card at rest, and would say that training is as fast.
+  // clock of a GPU at rest, and would say that training is as fast.
   void derate() {
     constexpr double kShortest = 2.0;  // seconds, assumed
     std::vector<double> ratios;
@@ -105,20 +103,20 @@ class GpuValues {
     }
     if (short_loops) {
       to_.note(
-          "matmul_sustained_derate stays the table's: loops of less than 2 s do not show a card at "
+          "matmul_sustained_derate stays the table's: loops of less than 2 s do not show a GPU at "
           "work");
     }
     if (ratios.empty()) return;
     const Spread spread = spread_of(ratios, 0);
-    // A card that holds its clock is as fast in the loop, and noise must not make it faster.
-    card_value(C::matmul_sustained_derate,
-               std::max(1.0, spread.median),
-               std::max({sd, spread.relative_sd(), 0.01}),
-               fmt::format("measured: {} products alone and in a loop", ratios.size()));
+    // A GPU that holds its clock is as fast in the loop, and noise must not make it faster.
+    gpu_value(C::matmul_sustained_derate,
+              std::max(1.0, spread.median),
+              std::max({sd, spread.relative_sd(), 0.01}),
+              fmt::format("measured: {} products alone and in a loop", ratios.size()));
   }
 
   void half_products() {
-    const DType dtype = card_.bf16_supported ? DType::bf16 : DType::fp16;
+    const DType dtype = gpu_.bf16_supported ? DType::bf16 : DType::fp16;
     std::vector<FitRow> rows;
     for (const ProfileRow* row : products(half(), "isolated")) rows.push_back(fit_row(*row, dtype));
     constexpr std::size_t kFewest = 8;  // as many unknowns
@@ -147,13 +145,13 @@ class GpuValues {
   void take(const std::string& what, const CoefficientFit& fit, std::size_t rows) {
     for (const FittedCoefficient& found : fit.found) {
       if (!found.informed) continue;
-      card_value(found.id,
-                 found.value,
-                 found.relative_sd,
-                 fmt::format("fitted to {} {} of this card, median error {:.1f} %",
-                             rows,
-                             what,
-                             100.0 * fit.median_error));
+      gpu_value(found.id,
+                found.value,
+                found.relative_sd,
+                fmt::format("fitted to {} {} of this GPU, median error {:.1f} %",
+                            rows,
+                            what,
+                            100.0 * fit.median_error));
     }
     to_.note(
         fmt::format("{}: the model's formula gives {} measurements within {:.1f} % (median), "
@@ -168,10 +166,10 @@ class GpuValues {
 
   void memory() {
     if (const ProfileRow* floor = best(rows_, "gpu_kernel_floor")) {
-      card_value(C::kernel_floor_seconds,
-                 floor->spread.median,
-                 floor->spread.relative_sd(),
-                 "measured: additions of a few elements in a row, each");
+      gpu_value(C::kernel_floor_seconds,
+                floor->spread.median,
+                floor->spread.relative_sd(),
+                "measured: additions of a few elements in a row, each");
     }
     const auto share = [&](const char* what, C id, const char* provenance) {
       const ProfileRow* const row = best(rows_, what);
@@ -179,17 +177,17 @@ class GpuValues {
       const auto bytes = static_cast<double>(whole_setting(*row, "traffic_bytes"));
       const double streaming = bytes / row->spread.median - coefficients_[C::kernel_floor_seconds];
       if (bytes <= 0.0 || streaming <= 0.0) return;
-      card_value(id,
-                 bytes / streaming / card_.memory_bandwidth.value.value(),
-                 row->spread.relative_sd(),
-                 provenance);
+      gpu_value(id,
+                bytes / streaming / gpu_.memory_bandwidth.value.value(),
+                row->spread.relative_sd(),
+                provenance);
     };
     share("gpu_add",
           C::pointwise_bandwidth_efficiency,
-          "measured: addition of two large tensors, over the card's memory rate");
+          "measured: addition of two large tensors, over the GPU's memory rate");
     share("gpu_device_copy",
           C::copy_bandwidth_efficiency,
-          "measured: the driver's copy on the card, read and written");
+          "measured: the driver's copy on the GPU, read and written");
   }
 
   // [T10]
@@ -244,13 +242,13 @@ class GpuValues {
 
   // --- [T13] r = e P, t = n t_0 + bytes / r
 
-  // What card and slot do together, where NVML says so; else the card's own side.
+  // What GPU and slot do together, where NVML says so; else the GPU's own side.
   double link_rate() const {
-    const bool by_pcie = card_.pcie_generation > 0;
+    const bool by_pcie = gpu_.pcie_generation > 0;
     if (by_pcie && findings_.facts.pcie_generation > 0 && findings_.facts.pcie_lanes > 0) {
       return pcie_line_rate(findings_.facts.pcie_generation, findings_.facts.pcie_lanes).value();
     }
-    return card_.host_link.value.value();
+    return gpu_.host_link.value.value();
   }
 
   // Of the largest or the smallest copy.
@@ -279,11 +277,11 @@ class GpuValues {
   void copies(double link) {
     const std::optional<Copy> large = copy_of("gpu_pinned_copy", true);
     if (!large) return;
-    const std::string way = findings_.facts.pcie_generation > 0 && card_.pcie_generation > 0
+    const std::string way = findings_.facts.pcie_generation > 0 && gpu_.pcie_generation > 0
                                 ? fmt::format("PCIe {}.0, {} lanes, as NVML says",
                                               findings_.facts.pcie_generation,
                                               findings_.facts.pcie_lanes)
-                                : "the card's own side, NVML does not say what the slot does";
+                                : "the GPU's own side, NVML does not say what the slot does";
     const bool taken = to_.coefficient(C::pcie_copy_efficiency,
                                        large->rate / link,
                                        large->sd,
@@ -313,7 +311,7 @@ class GpuValues {
 
   const GpuFindings& findings_;
   const std::vector<ProfileRow>& rows_;
-  const Gpu& card_;
+  const Gpu& gpu_;
   double host_memory_bandwidth_;
   ValueList& to_;
   Coefficients coefficients_;
@@ -327,7 +325,7 @@ void gpu_values(const GpuFindings& findings, double host_memory_bandwidth, Value
   const std::optional<GpuMatch> match = find_gpu(facts.name, std::max(1, facts.visible));
   if (!match || match->gpu.is_cpu()) {
     to.note(facts.name +
-            " is not among the cards of profiles/gpus.json: its measurements stand in the table, "
+            " is not among the GPUs of profiles/gpus.json: its measurements stand in the table, "
             "and no coefficient was made of them");
     return;
   }

@@ -173,7 +173,7 @@ Json measure_gpu_part(const MachineOptions& options,
       why = problem.what();
     }
   }
-  list.note("no GPU was measured (" + why + "): coefficients of cards stay the built-in ones");
+  list.note("no GPU was measured (" + why + "): coefficients of GPUs stay the built-in ones");
   return "not measured";
 }
 

@@ -18,7 +18,7 @@ struct ProfileRow {
   std::vector<std::pair<std::string, Json>> settings;  // threads, bytes, dtype ...
   std::string unit;
   Spread spread;
-  // Of the card that was measured, 0 where nobody says; without it the processor's is noted.
+  // Of the GPU that was measured, 0 where nobody says; without it the processor's is noted.
   std::optional<double> megahertz = std::nullopt;
   std::vector<std::pair<std::string, Json>> beside = {};  // what else was seen: CUPTI's time ...
 };

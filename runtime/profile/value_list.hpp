@@ -12,7 +12,7 @@ namespace zeroplan::runtime {
 
 class ValueList {
  public:
-  // A figure of the machine (kMachineFigures) or a coefficient, of cards whose key begins with
+  // A figure of the machine (kMachineFigures) or a coefficient, of GPUs whose key begins with
   // `gpu`. Outside its bounds it is left out, and a note says so: then false.
   bool figure(std::string_view name, double value, double sd, const std::string& provenance);
   bool coefficient(Coefficient id,

@@ -188,7 +188,7 @@ RankReport run_rank(const TrainingSetup& setup,
   for (std::size_t i = 0; i < kPhaseCount; ++i) {
     report.steady[i] = engine.seconds()[i] / static_cast<double>(report.steady_steps);
   }
-  // The driver counts a card's memory for all: nobody gives back what another still measures.
+  // The driver counts a GPU's memory for all: nobody gives back what another still measures.
   report.use = device.measured_use();
   plain_group.barrier();
   if (curve != nullptr) curve->stopped = done < options.steps;

@@ -371,7 +371,7 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
       }
       return;
     case ActionKind::norm:
-      // In backward its root is squared again, on the card (_constant_buffered_norm2).
+      // In backward its root is squared again, on the GPU (_constant_buffered_norm2).
       transient_for_a_kernel(
           scratch, stream, tasks_.kernel("norm", bytes + scratch * 2, micro_step_active_ ? 5 : 3));
       break;

@@ -80,7 +80,7 @@ void simulate_ranks_that_differ(benchmark::State& state) {
 }
 BENCHMARK(simulate_ranks_that_differ)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
 
-// On a card on which the allocator gives cached memory back all the time: 16 micro-steps that leave
+// On a GPU on which the allocator gives cached memory back all the time: 16 micro-steps that leave
 // different states behind.
 void simulate_near_the_limit(benchmark::State& state) {
   const Plan plan = resolve(parse_scenario(

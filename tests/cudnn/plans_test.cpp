@@ -14,7 +14,7 @@ namespace zeroplan::runtime::cuda {
 namespace {
 
 // What cuDNN writes and reads as CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION. Numbers: CUDA C++
-// Programming Guide, "Technical Specifications per Compute Capability"; the cards' data sheets.
+// Programming Guide, "Technical Specifications per Compute Capability"; the GPUs' data sheets.
 std::string properties(int version, int processors, int shared, std::int64_t memory, int l2) {
   const auto number = [](const char* name, std::int64_t value) {
     return std::string("\"") + name + "\":" + std::to_string(value) + ",";
@@ -29,7 +29,7 @@ std::string properties(int version, int processors, int shared, std::int64_t mem
          number("supportCoopLaunch", 1) + number("totalGlobalMem", memory) +
          number("smClockRateKHz", 1410000) + number("memClockRateKHz", 1593000) +
          number("l2CacheSize", l2) + number("cudaDeviceId", 0) + number("deviceVer", version) +
-         number("driverVer", 13000) + "\"deviceName\":\"no card\"}";
+         number("driverVer", 13000) + "\"deviceName\":\"no GPU\"}";
 }
 const std::string& a100() {
   static const std::string text =
@@ -71,12 +71,12 @@ AttentionProblem problem(std::int64_t batch,
 
 std::int64_t workspace_of(const CudnnLibrary& cudnn,
                           const AttentionProblem& asked,
-                          const std::string& card) {
+                          const std::string& gpu) {
   INFO("heads " << asked.heads << "/" << asked.kv_heads << " of " << asked.head_dim << ", "
                 << asked.sequence << " queries, backward " << asked.backward << ", causal "
                 << asked.causal);
   try {
-    const CudnnPlan plan(cudnn, asked, {nullptr, card});
+    const CudnnPlan plan(cudnn, asked, {nullptr, gpu});
     CHECK(plan.engine() >= 0);
     return plan.workspace_bytes();
   } catch (const CudnnError& error) {
@@ -129,17 +129,17 @@ TEST_CASE("cuDNN has plans for attention on an A100 and an H100") {
   AttentionProblem full = problem(1, 200, 4, 4, 80);
   full.causal = false;
   full.dtype = DType::fp16;
-  for (const std::string& card : {a100(), h100()}) {
+  for (const std::string& gpu : {a100(), h100()}) {
     for (AttentionProblem asked : {problem(1, 1024, 16, 16, 64),
                                    problem(1, 77, 6, 2, 40),
                                    problem(2, 512, 8, 8, 128),
                                    fused,
                                    full}) {
-      const std::int64_t forward = workspace_of(*cudnn, asked, card);
+      const std::int64_t forward = workspace_of(*cudnn, asked, gpu);
       CHECK(forward >= 0);
       CHECK(forward <= 4096);
       asked.backward = true;
-      const std::int64_t backward = workspace_of(*cudnn, asked, card);
+      const std::int64_t backward = workspace_of(*cudnn, asked, gpu);
       CHECK(backward >= least_workspace(asked));
     }
   }
@@ -165,7 +165,7 @@ TEST_CASE("cuDNN's backward with sums in any order keeps those of queries' gradi
   const CudnnLibrary* cudnn = library();
   if (cudnn == nullptr) return;
   for (const std::string* known : {&a100(), &h100()}) {
-    const std::string& card = *known;
+    const std::string& gpu = *known;
     for (AttentionProblem asked : {problem(1, 4096, 8, 1, 128),
                                    problem(1, 4096, 4, 4, 128),
                                    problem(3, 1024, 14, 2, 64),
@@ -174,15 +174,15 @@ TEST_CASE("cuDNN's backward with sums in any order keeps those of queries' gradi
       asked.ordered = false;
       const std::int64_t sums = bytes_of_sums(asked);
       CHECK(sums >= asked.batch * asked.heads * asked.sequence * asked.head_dim * 4);
-      const std::int64_t taken = workspace_of(*cudnn, asked, card);
+      const std::int64_t taken = workspace_of(*cudnn, asked, gpu);
       CAPTURE(taken, sums, asked.heads, asked.sequence);
       // Beside them dK and dV of every head where heads share keys; on an A100 the sums once more.
       const std::int64_t by_head = asked.heads == asked.kv_heads ? 0 : sums;
-      const std::int64_t again = &card == &a100() ? sums : 0;
+      const std::int64_t again = &gpu == &a100() ? sums : 0;
       CHECK(least_workspace(asked) == sums + by_head);
       CHECK(taken >= sums + by_head);
       CHECK(taken <= sums + by_head + again + 4096);
-      if (&card == &h100()) CHECK(taken <= kWorkspace);
+      if (&gpu == &h100()) CHECK(taken <= kWorkspace);
     }
   }
 }

@@ -87,7 +87,7 @@ Elements frozen_elements(const Plan& plan) {
 }
 
 // On CPU ranks frozen_param_fragments of stage 2 are the weights themselves, which the pickle names
-// twice and the file holds once; a card's are copies.
+// twice and the file holds once; a GPU's are copies.
 Bytes shared_on_cpu(const Line& line, const CheckpointFiles& entry) {
   const bool module = entry.path.find("model_states") != std::string::npos;
   if (line.device != "cpu" || line.plan.engine.stage != 2 || !module) return Bytes::zero();

@@ -120,7 +120,7 @@ TEST_CASE("calibrate finds the coefficients of memory that made the peaks") {
     INFO(info(truth.id).name);
     const FittedValue* const value = found(fit, truth.id);
     REQUIRE(value != nullptr);
-    CHECK(value->card == truth.gpu_key_prefix);
+    CHECK(value->gpu == truth.gpu_key_prefix);
     CHECK(value->value == Approx(truth.value).epsilon(0.05));
     CHECK(value->determined > 0.5);
   }
@@ -133,7 +133,7 @@ TEST_CASE("calibrate finds the coefficients of memory that made the peaks") {
   // Lines without a time: nothing of times.
   CHECK(exact().times.rows.empty());
   CHECK(exact().times.fitted.empty());
-  CHECK(exact().cards == std::vector<std::string>{"h100_sxm", "v100_sxm2_32gb"});
+  CHECK(exact().gpus == std::vector<std::string>{"h100_sxm", "v100_sxm2_32gb"});
 }
 
 TEST_CASE("noise and outliers leave the coefficients of memory within their standard errors") {

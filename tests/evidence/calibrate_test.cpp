@@ -172,7 +172,7 @@ TEST_CASE("a calibrated profile reaches a prediction, and its range is held agai
         });
   };
   CHECK(warned("parameters"));
-  CHECK(warned("card h100"));
+  CHECK(warned("GPU h100"));
   CHECK_FALSE(warned("sequence_length"));
 }
 

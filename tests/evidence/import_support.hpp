@@ -33,7 +33,7 @@ inline double value_of(const Measurement& measurement, Metric metric) {
 }
 
 inline std::string scenario_text(const Measurement& measurement, ScenarioKey key) {
-  const Said* said = measurement.scenario.find(key);
+  const ExplicitValue* said = measurement.scenario.find(key);
   return said == nullptr ? "nothing" : said->value.dump();
 }
 

@@ -83,7 +83,7 @@ TEST_CASE("an open key widens the interval to its other values and leaves the de
 }
 
 TEST_CASE("the probability that a scenario fits is the mean over its open keys' values") {
-  // 18 sequences of 1024 tokens: without checkpointing too much for the card, with it not.
+  // 18 sequences of 1024 tokens: without checkpointing too much for the GPU, with it not.
   const std::string open =
       R"("micro_batch_size":18,"gradient_accumulation_steps":1,"precision":"bf16",)"
       R"("attention":"sdpa","frontend":"hf-trainer","fused_loss":false)";
@@ -108,7 +108,7 @@ TEST_CASE("the probability that a scenario fits is the mean over its open keys' 
 }
 
 TEST_CASE("of a run it is likely that it had a value with which it can run") {
-  // 40 sequences of 1024 tokens without checkpointing are far too much for the card.
+  // 40 sequences of 1024 tokens without checkpointing are far too much for the GPU.
   const std::string open =
       R"("micro_batch_size":40,"gradient_accumulation_steps":1,"precision":"bf16",)"
       R"("attention":"sdpa","frontend":"hf-trainer","fused_loss":true)";

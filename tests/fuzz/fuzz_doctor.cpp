@@ -21,8 +21,8 @@ using zeroplan::RecordingProbe;
 
 PlanNeeds large_plan() {
   PlanNeeds needs;
-  needs.cards = 8;
-  needs.card_name = "H100-80G-SXM";
+  needs.gpus = 8;
+  needs.gpu_name = "H100-80G-SXM";
   needs.nodes = 2;
   needs.host_memory = Bytes::of(std::int64_t{1} << 40);
   needs.pinned_memory = Bytes::of(std::int64_t{1} << 38);

@@ -13,11 +13,11 @@ namespace zeroplan::fuzz {
 // Whether resolving would open a file: a fuzzer must not read whatever it finds.
 inline bool opens_files(const Scenario& scenario) {
   for (const ScenarioKey key : {ScenarioKey::profile, ScenarioKey::ds_config}) {
-    const Said* said = scenario.find(key);
+    const ExplicitValue* said = scenario.find(key);
     if (said != nullptr && said->value.is_string()) return true;
   }
   for (const ScenarioKey key : {ScenarioKey::model, ScenarioKey::cluster}) {
-    const Said* said = scenario.find(key);
+    const ExplicitValue* said = scenario.find(key);
     if (said == nullptr || !said->value.is_string()) continue;
     const std::string& text = said->value.as_string();
     std::error_code error;

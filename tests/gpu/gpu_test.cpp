@@ -41,7 +41,7 @@ void check(const Point& point) {
     CHECK(account.at_peak == expected);
     CHECK(gpu.ranks[r].use.reserved >= account.peak);
   }
-  // What a shared card lost since a rank began misses what others gave back meanwhile: it holds for
+  // What a shared GPU lost since a rank began misses what others gave back meanwhile: it holds for
   // the rank that began first.
   const auto less_measured = [](const RankReport& a, const RankReport& b) {
     return a.use.measured < b.use.measured;

@@ -175,7 +175,7 @@ TEST_CASE("a machine's document holds the GPU's part and is read as a profile", 
   CHECK(rows == findings().rows.size());
   CHECK_NOTHROW(parse_profile(document, "profile.json", ""));
   if (emulated()) {
-    CHECK(document.find("notes")->dump().find("emulated is not among the cards") !=
+    CHECK(document.find("notes")->dump().find("emulated is not among the GPUs") !=
           std::string::npos);
   }
 }

@@ -51,7 +51,7 @@ kit tensor bloom-1b7 8xA100-80G --frontend native --implementation megatron --te
   fail "a kit for tensor parallelism has $(ls "$work/tensor")"
 grep -q Megatron-DeepSpeed "$work/tensor/PLAN.md" || fail "PLAN.md of tensor parallelism does not say what it lacks"
 if have python3; then python3 "$here/check_hostile.py" "$program" || fail "names that mean something to a shell"; fi
-# What scripts/gpu.sh asks of DeepSpeed on a card: zeroplan takes every scenario, or the script ends.
+# What scripts/gpu.sh asks of DeepSpeed on a GPU: zeroplan takes every scenario, or the script ends.
 scripts=$here/../../scripts
 if have python3; then
   python3 "$scripts/gpu_scenarios.py" --cluster 1x1xH100-80G-SXM --zeroplan "$program" -o "$work/gpu.jsonl" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A kit runs its plan: check_read_back.py PROGRAM PYTHON [KIND...]
 
-Kits of every kind are started as PLAN.md says, on rehearsed cards (docs/rehearsal.md) with the Python that is named.
+Kits of every kind are started as PLAN.md says, on rehearsed GPUs (docs/rehearsal.md) with the Python that is named.
 What ran is read back into a scenario by `rehearse`: model, batch, precision, attention, checkpointing, adapters,
 optimizer, engine, ds_config, releases. Predicted, it must give the plan's numbers. And the line for the Trainer goes through
 transformers' own parser, accelerate.yaml through accelerate's.
@@ -102,11 +102,11 @@ class Kit:
         self.plan = json.loads((self.kit / "scenario.json").read_text())
 
     def rehearsed(self, words):
-        """Under one rank of two on cards that are not there."""
+        """Under one rank of two on GPUs that are not there."""
         return run([self.program, "rehearse", "--gpu", self.gpu, "--ranks", "2", "--events", "done", "--json", *words], self.kit)
 
     def printed(self, code, *words):
-        """What a snippet prints behind PARSED, with a card to look at."""
+        """What a snippet prints behind PARSED, with a GPU to look at."""
         done = run([self.program, "rehearse", "--gpu", self.gpu, "--ranks", "2", "--steps", "0", "--", self.python, "-c", code, *words], self.kit)
         found = [line for line in (done[1] + done[2]).splitlines() if line.startswith("PARSED ")]
         check(bool(found), f"{self.name}: {' '.join(words)[:200]}: {(done[1] + done[2])[-600:]}")
@@ -149,7 +149,7 @@ class Kit:
 
     def check_package(self, package):
         """A plan that needs a package: it is listed, the script asks for it and for what was planned, and without it
-        it does not train something else. What the package computes needs a card."""
+        it does not train something else. What the package computes needs a GPU."""
         listed = [line.split("==")[0] for line in (self.kit / "requirements.txt").read_text().split()]
         check(package in listed, f"{self.name}: requirements.txt lacks {package}: {listed}")
         module = MODULES[package]

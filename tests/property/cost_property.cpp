@@ -23,7 +23,7 @@ constexpr Collective kKinds[] = {Collective::all_gather,
 
 }  // namespace
 
-TEST_CASE("collectives take longer for more bytes, on every card and any shape of cluster") {
+TEST_CASE("collectives take longer for more bytes, on every GPU and any shape of cluster") {
   std::mt19937_64 random(20261121);
   for (const Gpu& gpu : all_gpus()) {
     for (const std::int64_t nodes : {1, 2, 16}) {
@@ -48,7 +48,7 @@ TEST_CASE("collectives take longer for more bytes, on every card and any shape o
 }
 
 TEST_CASE(
-    "every card computes products and copies in finite time, and deeper products take longer") {
+    "every GPU computes products and copies in finite time, and deeper products take longer") {
   std::mt19937_64 random(7);
   for (const Gpu& gpu : all_gpus()) {
     INFO(gpu.key);

@@ -56,7 +56,7 @@ TEST_CASE("what is recommended fits, and nothing that fits is clearly faster") {
     for (const StrategyResult& other : answer.strategies) {
       if (!other.result.fits || !other.simulated) continue;  // the analytic estimate is rougher
       INFO(describe(other.strategy) << " against " << describe(best.strategy));
-      // Ties within 2 % go to less offload and the simpler file; a full card is left for a tenth.
+      // Ties within 2 % go to less offload and the simpler file; a full GPU is left for a tenth.
       const double allowed = is_at_limit(other.result) ? 1.0 / (kSafeShare * 0.98) : 1.0 / 0.98;
       CHECK(speed_of(other) <= speed_of(best) * allowed);
     }

@@ -207,7 +207,7 @@ TEST_CASE("a prediction in lockstep has the memory of the rank that needs the mo
     const StepResult result = simulate(plan, {.other_networks = false});
     const auto runs = together(ranks);
     REQUIRE(result.gpu.rank.has_value());
-    // Far from the card's limit the one that holds the most, near it the one that is nearest.
+    // Far from the GPU's limit the one that holds the most, near it the one that is nearest.
     if (result.gpu.peak_total.gib() < 0.5 * result.gpu.capacity.gib()) {
       const Bytes most = std::max(most_memory(ranks, runs), sum(result.gpu.by_phase[5]));
       CHECK(result.gpu.peak_allocated == most);

@@ -159,7 +159,7 @@ TEST_CASE("checkpointing never needs more memory, and never less time") {
   }
 }
 
-TEST_CASE("a slower link, slower memory or a slower card never make a step faster") {
+TEST_CASE("a slower link, slower memory or a slower GPU never make a step faster") {
   ScenarioGenerator random(9);
   for (int i = 0; i < kScenarios / 2; ++i) {
     Json document = random.scenario();
@@ -203,7 +203,7 @@ TEST_CASE("overlapping never costs more than one after the other, nor less than 
   }
 }
 
-TEST_CASE("a bigger card fits at least as probably") {
+TEST_CASE("a bigger GPU fits at least as probably") {
   ScenarioGenerator random(10);
   for (int i = 0; i < kScenarios / 2; ++i) {
     const Json document = random.scenario();

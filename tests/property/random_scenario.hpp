@@ -1,4 +1,4 @@
-// Seeded random scenarios: llama-like models of a few blocks, clusters of named cards, every stage
+// Seeded random scenarios: llama-like models of a few blocks, clusters of named GPUs, every stage
 // and offload, random sizes of buckets and limits. Everything drawn is accepted by resolve(): a
 // property has no cases to skip.
 #pragma once

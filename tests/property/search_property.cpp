@@ -21,7 +21,7 @@ using namespace zeroplan::testing;
 
 namespace {
 
-// A question without knobs; the cards are cut so that memory decides in about half of them.
+// A question without knobs; the GPUs are cut so that memory decides in about half of them.
 Json question(ScenarioGenerator& random) {
   const std::int64_t nodes = random.one_of<std::int64_t>({1, 1, 2});
   const std::int64_t gpus = random.one_of<std::int64_t>({1, 2, 4});
@@ -235,13 +235,13 @@ TEST_CASE("the verdict is the same where a point is dropped at the capacity thre
       const Point point = random_point(space, random);
       SearchLimits limits;
       limits.predict.confidence = random.one_of<double>({0.5, 0.8, 0.95, 0.99});
-      // Near the limit: the card is about as large as the point needs.
+      // Near the limit: the GPU is about as large as the point needs.
       const Evaluated anywhere = evaluate(space, point, limits);
       if (anywhere.step == Seconds::zero()) continue;
-      const Bytes card = space.prepared().cluster->gpu.memory.value;
+      const Bytes gpu = space.prepared().cluster->gpu.memory.value;
       const auto wanted = Bytes::nearest(random.between(80, 125) * 0.01 *
                                          static_cast<double>(anywhere.gpu_memory.count()));
-      if (wanted < card) limits.predict.reserve = card - wanted;
+      if (wanted < gpu) limits.predict.reserve = gpu - wanted;
       INFO(document.dump() << "\n" << space.describe(point).dump());
       const Evaluated all = evaluate(space, point, limits);
       const Evaluated alone = evaluate(space, point, limits, nullptr, Numbers::of_what_fits);

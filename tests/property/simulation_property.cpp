@@ -215,7 +215,7 @@ TEST_CASE("folded micro-steps flush as often as all of them, and end as they do"
     INFO(document.dump());
     const Simulated run = simulated(document);
     const MemoryStats& free = run.simulation.stats;
-    // Between what is allocated and what an unlimited card reserves, where flushes decide.
+    // Between what is allocated and what an unlimited GPU reserves, where flushes decide.
     const Bytes gap = free.peak_reserved() - free.peak_allocated();
     SimulationOptions folded;
     folded.available =
@@ -235,7 +235,7 @@ TEST_CASE("folded micro-steps flush as often as all of them, and end as they do"
   CHECK(flushed > 0);
 }
 
-TEST_CASE("four of many equal micro-steps decide whether a card suffices") {
+TEST_CASE("four of many equal micro-steps decide whether a GPU suffices") {
   ScenarioGenerator random(79);
   int close = 0, other = 0;
   for (int i = 0; i < kScenarios; ++i) {
@@ -258,7 +258,7 @@ TEST_CASE("four of many equal micro-steps decide whether a card suffices") {
       if (runs != seems_to_run) ++other;
     }
   }
-  INFO(other << " of " << close << " cards near the limit are judged otherwise");
+  INFO(other << " of " << close << " GPUs near the limit are judged otherwise");
   CHECK(other * 50 <= close);
 }
 
@@ -291,8 +291,8 @@ TEST_CASE("near the limit the time of many equal micro-steps is that of four of 
   CHECK(*middle < 0.001);
 }
 
-TEST_CASE("what does not run on the card fits with no confidence") {
-  // Which smaller cards run is not monotone: at some factors above 1 this one does.
+TEST_CASE("what does not run on the GPU fits with no confidence") {
+  // Which smaller GPUs run is not monotone: at some factors above 1 this one does.
   const Plan plan = resolve(
       read(Json::object({{"model", "llama-2-7b"},
                          {"cluster", "4xA100-40G-SXM"},
@@ -314,10 +314,10 @@ TEST_CASE("what does not run on the card fits with no confidence") {
       INFO("confidence " << confidence << " verdict alone " << verdict_alone << " probability "
                          << result.fit_probability);
       const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
-      // Played on the card, or not said to fit.
-      const bool on_card = result.gpu.replayed_reserved + outside <= result.gpu.capacity;
-      CHECK((on_card || !result.fits));
-      if (!on_card) CHECK(result.fit_probability <= 0.5);
+      // Played on the GPU, or not said to fit.
+      const bool on_gpu = result.gpu.replayed_reserved + outside <= result.gpu.capacity;
+      CHECK((on_gpu || !result.fits));
+      if (!on_gpu) CHECK(result.fit_probability <= 0.5);
     }
   }
 }

@@ -36,7 +36,7 @@ Point point_of(const Json& row, bool with_backward) {
 
 }  // namespace
 
-TEST_CASE("fused attention: errors per card and kernel stay within the recorded bounds") {
+TEST_CASE("fused attention: errors per GPU and kernel stay within the recorded bounds") {
   const Json table = published("attention_times.json");
   for (const Json& group : table.find("groups")->items()) {
     const auto kernel = find(kAttentionKernelNames, text(group, "kernel"));

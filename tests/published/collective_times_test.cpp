@@ -25,7 +25,7 @@ TimingErrors errors_of(const Json& group, const Cluster& cluster, const Collecti
 }  // namespace
 
 TEST_CASE(
-    "collectives inside a node: errors per card, kind and ranks stay within the recorded bounds") {
+    "collectives inside a node: errors per GPU, kind and ranks stay within the recorded bounds") {
   const Json table = published("collective_times.json");
   for (const Json& group : table.find("groups")->items()) {
     const Cluster cluster = parse_cluster(*group.find("cluster"), "published", "/groups");

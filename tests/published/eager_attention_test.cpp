@@ -38,7 +38,7 @@ Seconds chain(const KernelTimes& times, const Scores& s, bool with_backward) {
 }  // namespace
 
 TEST_CASE(
-    "eager attention as its operations: errors per card and pass stay within the recorded bounds") {
+    "eager attention as its operations: errors per GPU and pass stay within the recorded bounds") {
   const Json table = published("attention_times.json");
   for (const Json& group : table.find("groups")->items()) {
     if (text(group, "kernel") != "math") continue;

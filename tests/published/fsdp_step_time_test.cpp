@@ -2,7 +2,7 @@
 // coefficient table as it is, and with each model left out of a fit of the rest.
 //
 // fsdp_step_time.json is a sample of the rows with their sources; the fit takes all of them
-// (data/groundtruth). FSDP_FIT=1 prints the fitted values and a table by model and card.
+// (data/groundtruth). FSDP_FIT=1 prints the fitted values and a table by model and GPU.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

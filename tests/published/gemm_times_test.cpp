@@ -1,5 +1,5 @@
 // Matrix products by shape against published timings: single kernels against isolated(), profiles
-// of busy cards against sustained().
+// of busy GPUs against sustained().
 #include "model/cost/gemm.hpp"
 #include "model/hardware/known_hardware.hpp"
 #include "tests/published/published_data.hpp"
@@ -24,7 +24,7 @@ Seconds predicted(const MatmulTimes& times,
 
 }  // namespace
 
-TEST_CASE("products by shape: errors per card and source stay within the recorded bounds") {
+TEST_CASE("products by shape: errors per GPU and source stay within the recorded bounds") {
   const Json table = published("gemm_times.json");
   for (const Json& group : table.find("groups")->items()) {
     const std::string& key = text(group, "gpu");
@@ -42,7 +42,7 @@ TEST_CASE("products by shape: errors per card and source stay within the recorde
 }
 
 // zzc0721/torch-performance-test-data, square products up to 10,000: V100 10 TFLOP/s, T4 2.3.
-TEST_CASE("bf16 on cards without it: no faster than fp32, as users measured it") {
+TEST_CASE("bf16 on GPUs without it: no faster than fp32, as users measured it") {
   constexpr std::int64_t kSide = 8192;
   for (const auto& [key, teraflops] : {std::pair{"v100_sxm2_32gb", 10.0}, std::pair{"t4", 2.3}}) {
     const MatmulTimes times(gpu_of_key(key), Coefficients(key));
@@ -59,8 +59,8 @@ TEST_CASE("bf16 on cards without it: no faster than fp32, as users measured it")
 
 namespace {
 
-// The card and source of a row of the full table; empty where the card is not known.
-std::pair<std::string, std::string> card_and_source(const std::map<std::string, std::string>& row) {
+// The GPU and source of a row of the full table; empty where the GPU is not known.
+std::pair<std::string, std::string> gpu_and_source(const std::map<std::string, std::string>& row) {
   static const std::map<std::string, std::string> kKeys = {{"V100-SXM2", "v100_sxm2_16gb"},
                                                            {"T4", "t4"},
                                                            {"A100-SXM", "a100_sxm_80gb"},
@@ -86,16 +86,16 @@ TEST_CASE(
     "products from 1,024 on: the full tables stay within 10 % median and 32 % at the 95th "
     "percentile") {
   std::map<std::pair<std::string, std::string>, TimingErrors> groups;
-  std::map<std::string, MatmulTimes> cards;
+  std::map<std::string, MatmulTimes> gpus;
   for (const auto& row : read_table(measured_times("gemm_shapes.csv"))) {
-    const auto group = card_and_source(row);
+    const auto group = gpu_and_source(row);
     if (group.first.empty()) continue;
     const auto whole_of = [&](const char* column) { return std::stoll(row.at(column)); };
     const MatrixProduct product{
         whole_of("b"), whole_of("m"), whole_of("n"), whole_of("k"), DType::fp16};
     if (std::min({product.m, product.n, product.k}) < 1024) continue;
     const auto& times =
-        cards.try_emplace(group.first, gpu_of_key(group.first), Coefficients(group.first))
+        gpus.try_emplace(group.first, gpu_of_key(group.first), Coefficients(group.first))
             .first->second;
     groups[group].add(predicted(times, product, row.at("out_dtype") == "fp32", group.second),
                       std::stod(row.at("time_us")));

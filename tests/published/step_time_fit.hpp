@@ -33,7 +33,7 @@ MeasuredStep measured_step(const std::string& id,
                            const Json& scenario,
                            double tokens_per_second_per_gpu);
 
-// A coefficient to fit, for the cards whose key begins so ("": for all).
+// A coefficient to fit, for the GPUs whose key begins so ("": for all).
 struct FittedCoefficient {
   Coefficient id;
   std::string_view gpu_key_prefix;

@@ -115,7 +115,7 @@ class Watched(unittest.TestCase):
         self.assertIn("DoesNotFit", found.error["type"])
 
     def test_lightning_out_of_memory(self):
-        """PyTorch's own error on a card that is too small: said before, explained behind."""
+        """PyTorch's own error on a GPU that is too small: said before, explained behind."""
         found, log = self.lightning(
             "--strategy", "auto", "--devices", "1", "--layers", "24", "--hidden", "2048", gpu="T4-16G", ranks=1
         )
@@ -123,7 +123,7 @@ class Watched(unittest.TestCase):
         self.assertEqual("out_of_memory", found.outcome)
         self.assertIn("DOES NOT FIT", log)
         explained = log[log.index("DOES NOT FIT") :]
-        self.assertIn("the card is full", explained)
+        self.assertIn("the GPU is full", explained)
         self.assertIn("in use without a limit", explained)
         self.assertNotIn("error.txt", explained)
 

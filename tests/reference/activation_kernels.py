@@ -1,6 +1,6 @@
 """Fused attention as CUDA's F.scaled_dot_product_attention chooses it, callable on meta tensors.
 
-On meta the function takes its math backend. These are the choices of a card of compute capability
+On meta the function takes its math backend. These are the choices of a GPU of compute capability
 8.0 and later (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, attention.cpp); the kernels'
 meta functions give the shapes and strides that CUDA gives.
 """

@@ -65,7 +65,7 @@ CONFIGURATIONS = [
     ("expandable_fraction", "expandable_segments:True", 300),
 ]
 STREAMS = 3
-# At the 1.0 to 2.0 GHz of today's cards the spin lasts at least SPIN_SECONDS.
+# At the 1.0 to 2.0 GHz of today's GPUs the spin lasts at least SPIN_SECONDS.
 SPIN_CYCLES = 400_000_000
 SPIN_SECONDS = 0.2
 

@@ -10,7 +10,7 @@
 
 #include "tests/catch.hpp"
 
-using namespace zeroplan::card;
+using namespace zeroplan::gpu;
 
 TEST_CASE("Releases of CUDA differ where the table says so") {
   CHECK(kProperties11.size < kProperties12.size);

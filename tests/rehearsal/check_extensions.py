@@ -51,7 +51,7 @@ def wrong(case, found, python):
     if document["unknown_functions"]:
         return "called what nobody emulates: %s" % document["unknown_functions"]
     if case == "paged_adam8bit" and "adam8bit" in found:
-        # Two states of a byte for each parameter, with a scale for 256 of them, against none on the card; a block that is
+        # Two states of a byte for each parameter, with a scale for 256 of them, against none on the GPU; a block that is
         # less than a MiB too large is not split.
         bytes_each = (found["adam8bit"]["static_allocated_bytes"] - document["static_allocated_bytes"]) / PARAMETERS
         return None if 2 < bytes_each < 2.3 else "8-bit states of %.3f bytes a parameter" % bytes_each
@@ -59,7 +59,7 @@ def wrong(case, found, python):
         # Sixteen bytes for each parameter over eight ranks, and what is whole beside them.
         return None if document["static_allocated_bytes"] > 16 * PARAMETERS / 8 else "less than a rank's states"
     if case == "zero3_nvme" and "zero3_offload" in found:
-        # Where states are makes no difference to the card; five buffers of 1e8 elements are locked for the weights (buffer_count,
+        # Where states are makes no difference to the GPU; five buffers of 1e8 elements are locked for the weights (buffer_count,
         # buffer_size).
         peaks = [found[other]["peak_allocated_bytes"] for other in ("zero3_offload", case)]
         locked = max(phase["peak_pinned_bytes"] for phase in document["phases"])

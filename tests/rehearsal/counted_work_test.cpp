@@ -1,4 +1,4 @@
-// What a rehearsed step put on the card, counted by phase.
+// What a rehearsed step put on the GPU, counted by phase.
 #include "rehearsal/counted_work.hpp"
 
 #include "tests/catch.hpp"

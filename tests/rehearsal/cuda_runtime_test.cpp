@@ -1,5 +1,5 @@
 // The emulated runtime as torch calls it (rehearsal/libraries/cuda_runtime): on this program's own
-// card, an A100 of 80 GiB.
+// GPU, an A100 of 80 GiB.
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -7,7 +7,7 @@
 #include "rehearsal/libraries/cuda_abi.hpp"
 #include "tests/catch.hpp"
 
-using namespace zeroplan::card;
+using namespace zeroplan::gpu;
 
 extern "C" {
 int cudaMalloc(void** address, std::size_t bytes);
@@ -49,7 +49,7 @@ TEST_CASE("cudaMalloc takes of what cudaMemGetInfo reports, and cudaFree gives i
   CHECK(cudaFree(nullptr) == kSuccess);
 }
 
-TEST_CASE("What is larger than the card is out of memory, which is the last error once") {
+TEST_CASE("What is larger than the GPU is out of memory, which is the last error once") {
   void* address = &address;
   CHECK(cudaMalloc(&address, std::size_t{81} << 30) == kOutOfMemory);
   CHECK(address == nullptr);
@@ -59,7 +59,7 @@ TEST_CASE("What is larger than the card is out of memory, which is the last erro
 }
 
 TEST_CASE(
-    "Managed memory takes nothing of the card, may be larger than it, and is freed like the rest") {
+    "Managed memory takes nothing of the GPU, may be larger than it, and is freed like the rest") {
   std::size_t before = 0;
   std::size_t total = 0;
   cudaMemGetInfo(&before, &total);
@@ -82,7 +82,7 @@ TEST_CASE("A kernel of Triton's may have as many threads as a block, and spills 
   CHECK(value == 32);
 }
 
-TEST_CASE("Small copies carry values, and there is one card") {
+TEST_CASE("Small copies carry values, and there is one GPU") {
   void* address = nullptr;
   REQUIRE(cudaMalloc(&address, 64) == kSuccess);
   const std::int64_t said = 42;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Values that programs branch on, and two runs of PyTorch and DeepSpeed themselves on an emulated card, compared with the kept lines, to the byte.
+# Values that programs branch on, and two runs of PyTorch and DeepSpeed themselves on an emulated GPU, compared with the kept lines, to the byte.
 #
 # usage: ZEROPLAN_REHEARSAL_PYTHON=ENVIRONMENT/bin/python tests/rehearsal/end_to_end.sh ZEROPLAN
 #

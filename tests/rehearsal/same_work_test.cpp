@@ -1,4 +1,4 @@
-// The same work: what the simulated program of a scenario puts on the card beside what the real
+// The same work: what the simulated program of a scenario puts on the GPU beside what the real
 // program did when it was rehearsed (tests/reference/rehearsal/work.jsonl, made by
 // scripts/rehearse_matrix.py --count-work of the lines that work_lines.py writes).
 #include <cmath>

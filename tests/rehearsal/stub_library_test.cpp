@@ -9,7 +9,7 @@
 
 #include "rehearsal/elf.hpp"
 #include "rehearsal/embedded.hpp"
-#include "rehearsal/libraries/card/record.hpp"
+#include "rehearsal/libraries/gpu/record.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;
@@ -43,10 +43,10 @@ Function find(void* library, const char* name, const char* version = nullptr) {
 }
 
 bool was_called(const std::string& name) {
-  return (" " + card::record().unknown_names() + " ").find(" " + name + " ") != std::string::npos;
+  return (" " + gpu::record().unknown_names() + " ").find(" " + name + " ") != std::string::npos;
 }
 
-constexpr const char* kCallback = "zeroplan_card_unknown_called";  // this program's own
+constexpr const char* kCallback = "zeroplan_gpu_unknown_called";  // this program's own
 
 }  // namespace
 

@@ -87,7 +87,7 @@ TEST_CASE("Copies say their way and whether the host's memory is pinned") {
   const RecordedWork work = read(
       "copy\t4\t1\t1 4096 pinned\n"
       "copy\t4\t1\t2 8192 elsewhere\n"
-      "copy\t0\t1\t3 16384 card\n");
+      "copy\t0\t1\t3 16384 GPU\n");
   CHECK(work.calls[0].way == CopyWay::to_device);
   CHECK(work.calls[0].pinned);
   CHECK(work.calls[1].way == CopyWay::to_host);
@@ -165,7 +165,7 @@ TEST_CASE("One update alone is no step that could be timed") {
   CHECK_FALSE(time_step(read(step("1")), parse_cluster_text("1x8xH100"), Version{2, 6, 0}));
 }
 
-TEST_CASE("Files are read while the card computes, and the host waits for a handle's own") {
+TEST_CASE("Files are read while the GPU computes, and the host waits for a handle's own") {
   const std::string begun = "file\t0\t0\t1 read 35000000000 1048576 8 1\n";
   const auto seconds_with = [&](const std::string& lines) {
     const std::string one = step("3000").insert(step("3000").find("event\t3"), lines);

@@ -88,7 +88,7 @@ class Addresses : public Backend {
 // Predictions of what the runtime reserves come from the simulator's allocator with this option.
 TEST_CASE("the simulator reserves what the arena does") {
   for (const unsigned seed : {1U, 2U, 3U, 4U}) {
-    // The second half meets the end of the card.
+    // The second half meets the end of the GPU.
     const Bytes room = seed > 2 ? Bytes::mib(900) : Bytes::gib(64);
     Addresses backend;
     backend.room = room;

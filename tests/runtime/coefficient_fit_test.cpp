@@ -1,6 +1,6 @@
-// The fitter of `zeroplan profile` on timings of real cards: it begins at the values of a card that
-// nobody measured, and has to come as close to a card's published matrix products as the tables'
-// row of that card, which another program fitted to many more of them. The same for collectives.
+// The fitter of `zeroplan profile` on timings of real GPUs: it begins at the values of a GPU that
+// nobody measured, and has to come as close to a GPU's published matrix products as the tables'
+// row of that GPU, which another program fitted to many more of them. The same for collectives.
 #include "runtime/profile/coefficient_fit.hpp"
 
 #include <algorithm>
@@ -64,11 +64,11 @@ struct Curves {
   Cluster cluster;
   GpuFindings findings;
 };
-Curves curves_of(const Json& table, const std::string& card, int nvlinks) {
+Curves curves_of(const Json& table, const std::string& gpu, int nvlinks) {
   Curves curves;
   for (const Json& group : table.find("groups")->items()) {
     const Cluster cluster = parse_cluster(*group.find("cluster"), "published", "/groups");
-    if (cluster.gpu.key != card) continue;
+    if (cluster.gpu.key != gpu) continue;
     curves.cluster = cluster;
     for (const Json& row : group.find("rows")->items()) {
       curves.findings.rows.push_back(
@@ -102,12 +102,12 @@ double median_error(const Curves& curves, const Coefficients& coefficients) {
 
 TEST_CASE("collectives of real machines become values that are as close as the tables'") {
   const Json table = published("collective_times.json");
-  for (const auto& [card, nvlinks] : {std::pair{"a100_sxm_80gb", 12},
-                                      std::pair{"h100_sxm", 18},
-                                      std::pair{"h200_sxm", 18},
-                                      std::pair{"b200", 18},
-                                      std::pair{"rtx_pro_6000_server", 0}}) {
-    const Curves curves = curves_of(table, card, nvlinks);
+  for (const auto& [gpu, nvlinks] : {std::pair{"a100_sxm_80gb", 12},
+                                     std::pair{"h100_sxm", 18},
+                                     std::pair{"h200_sxm", 18},
+                                     std::pair{"b200", 18},
+                                     std::pair{"rtx_pro_6000_server", 0}}) {
+    const Curves curves = curves_of(table, gpu, nvlinks);
     REQUIRE(curves.findings.rows.size() >= 100);
     ValueList list;
     gpu_collective_values(curves.findings,
@@ -120,14 +120,14 @@ TEST_CASE("collectives of real machines become values that are as close as the t
     const double tables = median_error(curves, Coefficients(curves.cluster.gpu.key));
     const double fitted =
         median_error(curves, Coefficients(curves.cluster.gpu.key, profile.coefficients));
-    CAPTURE(card, curves.findings.rows.size(), tables, fitted, list.notes.dump());
+    CAPTURE(gpu, curves.findings.rows.size(), tables, fitted, list.notes.dump());
     CHECK(profile.coefficients.size() >= 4);
     CHECK(fitted <= tables + 0.005);
     CHECK(fitted < 0.1);
   }
 }
 
-TEST_CASE("a fit to a card's published products is as close as the tables' row of the card") {
+TEST_CASE("a fit to a GPU's published products is as close as the tables' row of the GPU") {
   const Json table = published("gemm_times.json");
   int fitted = 0;
   for (const Json& group : table.find("groups")->items()) {

@@ -18,14 +18,14 @@ namespace zeroplan::runtime {
 namespace {
 
 using C = Coefficient;
-constexpr const char* kCard = "NVIDIA H100 80GB HBM3";
+constexpr const char* kGpu = "NVIDIA H100 80GB HBM3";
 constexpr double kHostMemory = 4e11;
 
-Gpu card() { return find_gpu(kCard, 8)->gpu; }
+Gpu gpu() { return find_gpu(kGpu, 8)->gpu; }
 
 // Unlike the tables': another level, other tiles, a slower host.
 Coefficients truth() {
-  Coefficients c(card().key);
+  Coefficients c(gpu().key);
   c.set(C::matmul_isolated_efficiency, 0.74);
   c.set(C::matmul_prologue_depth, 210.0);
   c.set(C::matmul_wave_share, 0.5);
@@ -61,8 +61,8 @@ ProfileRow row_of(const std::string& what,
 }
 
 void add_products(const GpuScale& scale, const Coefficients& c, std::vector<ProfileRow>& rows) {
-  const MatmulTimes times(card(), c);
-  const MatmulTimes fast(card(), c, true);
+  const MatmulTimes times(gpu(), c);
+  const MatmulTimes fast(gpu(), c, true);
   for (const GpuCase& each : product_cases(scale, true)) {
     const MatrixProduct product =
         matrix_product(each.call.kernel, each.shape[0], each.shape[1], each.shape[2], each.dtype);
@@ -79,7 +79,7 @@ void add_products(const GpuScale& scale, const Coefficients& c, std::vector<Prof
   }
 }
 
-KernelTimes kernels(const Coefficients& c) { return {card(), c, AttentionSoftware{}}; }
+KernelTimes kernels(const Coefficients& c) { return {gpu(), c, AttentionSoftware{}}; }
 
 void add_memory(const Coefficients& c, std::vector<ProfileRow>& rows) {
   const Bytes bytes = Bytes::of(400'000'000);
@@ -136,7 +136,7 @@ void add_copies(const Coefficients& c, std::vector<ProfileRow>& rows) {
 }
 
 void add_collectives(const Coefficients& c, std::vector<ProfileRow>& rows) {
-  const Cluster cluster = parse_cluster_text("1x8x" + card().name);
+  const Cluster cluster = parse_cluster_text("1x8x" + gpu().name);
   for (const std::int64_t ranks : {2, 4, 8}) {
     for (const Collective kind : {Collective::all_gather,
                                   Collective::reduce_scatter,
@@ -157,7 +157,7 @@ void add_collectives(const Coefficients& c, std::vector<ProfileRow>& rows) {
 
 GpuFindings invented(bool quick = false) {
   GpuFindings findings;
-  findings.facts.name = kCard;
+  findings.facts.name = kGpu;
   findings.facts.visible = 8;
   findings.facts.nvlinks = 18;
   findings.facts.pcie_generation = 5;
@@ -185,7 +185,7 @@ Made made_of(const GpuFindings& findings) {
   Made made;
   gpu_values(findings, kHostMemory, made.list);
   made.profile = profile_of(made.list);
-  made.coefficients = Coefficients(card().key, made.profile.coefficients);
+  made.coefficients = Coefficients(gpu().key, made.profile.coefficients);
   return made;
 }
 
@@ -205,7 +205,7 @@ void check_products(const Made& made,
                     const GpuFindings& findings,
                     double tolerance,
                     bool loops = true) {
-  const MatmulTimes times(card(), made.coefficients);
+  const MatmulTimes times(gpu(), made.coefficients);
   int compared = 0;
   for (const ProfileRow& row : findings.rows) {
     const std::string dtype = text_setting(row, "dtype");
@@ -240,7 +240,7 @@ TEST_CASE("the profile of a GPU gives the products it was made of") {
   CHECK(made.coefficients[C::matmul_fp32_efficiency] == Approx(0.7).epsilon(0.03));
 }
 
-TEST_CASE("so does the quick one, whose loops are too short to show a card at work") {
+TEST_CASE("so does the quick one, whose loops are too short to show a GPU at work") {
   const GpuFindings findings = invented(true);
   const Made made = made_of(findings);
   INFO(notes_of(made.list));
@@ -298,7 +298,7 @@ TEST_CASE("the profile of a machine gives the collectives of its GPUs") {
   const GpuFindings findings = invented();
   const Made made = made_of(findings);
   INFO(notes_of(made.list));
-  const Cluster cluster = parse_cluster_text("1x8x" + card().name);
+  const Cluster cluster = parse_cluster_text("1x8x" + gpu().name);
   int compared = 0;
   for (const ProfileRow& row : findings.rows) {
     if (!row.what.starts_with("gpu_nccl_")) continue;
@@ -327,13 +327,13 @@ TEST_CASE("kernels that are not PyTorch's give no coefficient") {
   CHECK(names_of(made.list).size() >= 15);
 }
 
-TEST_CASE("a card that nobody knows gives rows and a note, no coefficients") {
+TEST_CASE("a GPU that nobody knows gives rows and a note, no coefficients") {
   GpuFindings findings = invented();
   findings.facts.name = "Graphcore 9000";
   ValueList list;
   gpu_values(findings, kHostMemory, list);
   CHECK(list.values.items().empty());
-  CHECK(notes_of(list).find("Graphcore 9000 is not among the cards") != std::string::npos);
+  CHECK(notes_of(list).find("Graphcore 9000 is not among the GPUs") != std::string::npos);
 }
 
 TEST_CASE("a value outside its bounds is left out and noted") {
@@ -347,7 +347,7 @@ TEST_CASE("a value outside its bounds is left out and noted") {
         std::string::npos);
 }
 
-TEST_CASE("collectives are no coefficients where the way between the cards is another") {
+TEST_CASE("collectives are no coefficients where the way between the GPUs is another") {
   for (const auto& [links, why] :
        {std::pair{0, "no link is up"}, std::pair{-1, "NVML does not say"}}) {
     GpuFindings findings = invented();
@@ -398,8 +398,8 @@ TEST_CASE("NCCL over PCIe becomes the coefficients of PCIe") {
   }
 }
 
-// 20 TFLOP/s, 300 GB/s and 6 GB/s are less than any card with tensor cores and its slot reach: T4.
-TEST_CASE("a quick profile of a slow card stays within its share of a minute") {
+// 20 TFLOP/s, 300 GB/s and 6 GB/s are less than any GPU with tensor cores and its slot reach: T4.
+TEST_CASE("a quick profile of a slow GPU stays within its share of a minute") {
   const GpuScale scale = gpu_scale(true, false);
   const double calls = static_cast<double>(scale.isolated.discard + scale.isolated.most);
   const double least = static_cast<double>(scale.isolated.discard + scale.isolated.least);

@@ -199,7 +199,7 @@ TEST_CASE("a tensor used on another stream is reused only when that stream is do
   CHECK(loop.allocator().stats().peak_reserved() == size * 2);
 }
 
-TEST_CASE("a full card makes the host wait for deferred frees before it gives up") {
+TEST_CASE("a full GPU makes the host wait for deferred frees before it gives up") {
   Script script;
   const StreamId side = script.writer.add_stream("side");
   const Bytes size = Bytes::mib(64);
@@ -291,12 +291,12 @@ TEST_CASE("memory that goes back to the driver and is taken again takes the host
   hold_for_a_kernel(100);
   CHECK(run_ms(script) == Approx(2 * 7.0));  // taken once, for the first time
 
-  // A card with no room for both: the 100 MiB go back, which waits for the kernels and is a call,
+  // A GPU with no room for both: the 100 MiB go back, which waits for the kernels and is a call,
   // and of the 120 MiB 100 are taken again, which is one too.
   hold_for_a_kernel(120);
-  AllocatorOptions card;
-  card.device_total = card.available = Bytes::mib(200);
-  EventLoop loop(script.program, card);
+  AllocatorOptions gpu;
+  gpu.device_total = gpu.available = Bytes::mib(200);
+  EventLoop loop(script.program, gpu);
   REQUIRE(loop.play({0, script.program.code.size()}));
   loop.drain();
   const double again_ms = 2.0 + 100.0 * 1024 * 1024 / 1e8;
@@ -314,7 +314,7 @@ TEST_CASE("memory that goes back to the driver and is taken again takes the host
   CHECK(roomy.time().device_calls == 0);
 }
 
-TEST_CASE("an emptied cache waits for the card and pays for what goes back") {
+TEST_CASE("an emptied cache waits for the GPU and pays for what goes back") {
   Script script;
   script.program.device_memory = {Seconds::of(1e-3), BytesPerSecond::infinite()};
   const SlotIndex slot = script.writer.new_slot();

@@ -186,7 +186,7 @@ TEST_CASE("where one rank runs out of memory, all stop, and its result says so")
 
 TEST_CASE("a rank whose peers keep up is played as it was before there was a lockstep") {
   // Seconds as the event loop had them before ranks could meet: step, lost to sharing, and the step
-  // on a card of little room (-1: out of memory).
+  // on a GPU of little room (-1: out of memory).
   struct Played {
     double step, contention, limited;
   };
@@ -226,7 +226,7 @@ TEST_CASE("equal ranks in lockstep run as one alone, to the last bit") {
     const RankProgram rank = random_rank(static_cast<std::uint64_t>(seed));
     SimulationOptions options;
     const RankSimulation free = simulate_rank(rank);
-    // And on a card on which the allocator waits for streams in the middle of an allocation.
+    // And on a GPU on which the allocator waits for streams in the middle of an allocation.
     for (const bool limited : {false, true}) {
       if (limited) options.available = free.stats.peak_allocated() + Bytes::mib(20);
       for (const bool fold : {true, false}) {
@@ -300,7 +300,7 @@ TEST_CASE("repetitions that are counted give what all of them give, for ranks th
   CHECK(counted > kRandom / 2);  // rounding tells that the sum was taken in another order
 }
 
-TEST_CASE("repetitions that are counted pay for each of the driver's calls once, on a full card") {
+TEST_CASE("repetitions that are counted pay for each of the driver's calls once, on a full GPU") {
   int calls = 0;
   for (int seed = 600; seed < 800; ++seed) {
     CAPTURE(seed);

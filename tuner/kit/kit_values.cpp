@@ -91,7 +91,7 @@ std::string nvme_volumes(const Plan& plan) {
   return text;
 }
 
-bool consumer_card(const Cluster& cluster) { return !cluster.gpu.pcie_peer_to_peer; }
+bool consumer_gpu(const Cluster& cluster) { return !cluster.gpu.pcie_peer_to_peer; }
 
 // Gathered batches and pinned queues of the data loader: what DeepSpeed's and NVIDIA's own
 // containers are started with is 1 GiB a GPU and more.
@@ -265,10 +265,10 @@ std::string environment_text(const Plan& plan) {
   const LinkKind network = cluster.inter_node.kind;
   std::string text =
       fmt::format("OMP_NUM_THREADS={}\nNCCL_DEBUG=WARN\n", threads_of_a_rank(cluster));
-  // GeForce drivers refuse peer-to-peer copies; accelerate sets both for the same cards
+  // GeForce drivers refuse peer-to-peer copies; accelerate sets both for the same GPUs
   // (utils/environment.py check_cuda_p2p_ib_support).
-  if (consumer_card(cluster)) text += "NCCL_P2P_DISABLE=1\n";
-  if (consumer_card(cluster) ||
+  if (consumer_gpu(cluster)) text += "NCCL_P2P_DISABLE=1\n";
+  if (consumer_gpu(cluster) ||
       (several && (network == LinkKind::tcp || network == LinkKind::vxlan))) {
     text += "NCCL_IB_DISABLE=1\n";
   }

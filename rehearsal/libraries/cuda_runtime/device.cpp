@@ -2,14 +2,14 @@
 #include <cstdio>
 #include <cstring>
 
-#include "rehearsal/libraries/card/memory.hpp"
-#include "rehearsal/libraries/card/record.hpp"
-#include "rehearsal/libraries/card/settings.hpp"
-#include "rehearsal/libraries/card/streams.hpp"
 #include "rehearsal/libraries/cuda_abi.hpp"
 #include "rehearsal/libraries/cuda_runtime/last_error.hpp"
+#include "rehearsal/libraries/gpu/memory.hpp"
+#include "rehearsal/libraries/gpu/record.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
+#include "rehearsal/libraries/gpu/streams.hpp"
 
-namespace zeroplan::card {
+namespace zeroplan::gpu {
 
 thread_local int last_error = kSuccess;
 
@@ -37,9 +37,9 @@ class Properties {
   char* memory_;
 };
 
-void fill_common(Properties& to, const Settings& card) {
+void fill_common(Properties& to, const Settings& gpu) {
   constexpr CommonPropertyPlaces at = kCommonPropertyPlaces;
-  to.size(at.memory, card.memory);
+  to.size(at.memory, gpu.memory);
   to.size(at.shared_per_block, kSharedPerBlock);
   to.number(at.registers_per_block, kRegisters);
   to.number(at.warp, kWarp);
@@ -52,23 +52,23 @@ void fill_common(Properties& to, const Settings& card) {
     to.number(at.grid_shape + i * sizeof(int), grid[i]);
   }
   to.size(at.constant, kConstant);
-  to.number(at.major, card.major);
-  to.number(at.minor, card.minor);
+  to.number(at.major, gpu.major);
+  to.number(at.minor, gpu.minor);
   to.size(at.texture_alignment, 512);
   to.size(at.texture_pitch_alignment, 32);
 }
 
-void fill(Properties& to, const PropertyPlaces& at, const Settings& card, int device) {
-  to.number(at.processors, card.multiprocessors);
+void fill(Properties& to, const PropertyPlaces& at, const Settings& gpu, int device) {
+  to.number(at.processors, gpu.multiprocessors);
   to.number(at.bus, 1 + device);
   to.number(at.copy_engines, kCopyEngines);
   to.number(at.bus_width, kBusWidth);
-  to.number(at.l2, static_cast<int>(card.l2));
-  to.number(at.persisting_l2, static_cast<int>(card.l2 / 8 * 5));
-  to.number(at.threads_per_processor, card.threads_per_multiprocessor());
-  to.size(at.shared_per_processor, static_cast<std::size_t>(card.shared_per_multiprocessor()));
+  to.number(at.l2, static_cast<int>(gpu.l2));
+  to.number(at.persisting_l2, static_cast<int>(gpu.l2 / 8 * 5));
+  to.number(at.threads_per_processor, gpu.threads_per_multiprocessor());
+  to.size(at.shared_per_processor, static_cast<std::size_t>(gpu.shared_per_multiprocessor()));
   to.number(at.registers_per_processor, kRegisters);
-  to.size(at.shared_opted_in, static_cast<std::size_t>(card.shared_per_block()));
+  to.size(at.shared_opted_in, static_cast<std::size_t>(gpu.shared_per_block()));
   to.number(at.blocks_per_processor, kBlocksPerProcessor);
   to.number(at.access_window, kAccessWindow);
   to.size(at.reserved_shared, kReservedShared);
@@ -102,11 +102,11 @@ int properties(void* memory, int device) {
 }
 
 }  // namespace
-}  // namespace zeroplan::card
+}  // namespace zeroplan::gpu
 
 extern "C" {
 
-using namespace zeroplan::card;
+using namespace zeroplan::gpu;
 
 int cudaGetDeviceCount(int* count) {
   *count = settings().devices;

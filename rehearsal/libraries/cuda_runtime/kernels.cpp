@@ -6,14 +6,14 @@
 
 #include <dlfcn.h>
 
-#include "rehearsal/libraries/card/record.hpp"
-#include "rehearsal/libraries/card/settings.hpp"
 #include "rehearsal/libraries/cuda_abi.hpp"
 #include "rehearsal/libraries/cuda_runtime/last_error.hpp"
+#include "rehearsal/libraries/gpu/record.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
 
 namespace {
 
-using namespace zeroplan::card;
+using namespace zeroplan::gpu;
 
 thread_local std::vector<LaunchConfiguration> pushed;
 

@@ -1,8 +1,8 @@
 // The thread's last error, as cudaGetLastError() reports it.
 #pragma once
 
-namespace zeroplan::card {
+namespace zeroplan::gpu {
 
 int failed(int status);  // remembers and returns it
 
-}  // namespace zeroplan::card
+}  // namespace zeroplan::gpu

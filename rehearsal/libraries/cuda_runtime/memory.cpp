@@ -1,18 +1,18 @@
 // The runtime's allocations and copies.
-#include "rehearsal/libraries/card/memory.hpp"
+#include "rehearsal/libraries/gpu/memory.hpp"
 
 #include <cstring>
 
-#include "rehearsal/libraries/card/record.hpp"
-#include "rehearsal/libraries/card/streams.hpp"
 #include "rehearsal/libraries/cuda_abi.hpp"
 #include "rehearsal/libraries/cuda_runtime/last_error.hpp"
+#include "rehearsal/libraries/gpu/record.hpp"
+#include "rehearsal/libraries/gpu/streams.hpp"
 
 namespace {
 
-using namespace zeroplan::card;
+using namespace zeroplan::gpu;
 
-constexpr int kToCard = 1;    // cudaMemcpyHostToDevice
+constexpr int kToGpu = 1;     // cudaMemcpyHostToDevice
 constexpr int kToHost = 2;    // cudaMemcpyDeviceToHost
 constexpr int kPeerCopy = 3;  // cudaMemcpyDeviceToDevice
 constexpr int kByAddresses = 4;
@@ -20,8 +20,8 @@ constexpr int kByAddresses = 4;
 // cudaMemcpyDefault: the addresses say.
 int direction(const void* to, const void* from, int kind) {
   if (kind != kByAddresses) return kind;
-  if (memory().where(to).place != Place::card) return kToHost;
-  return memory().where(from).place != Place::card ? kToCard : kPeerCopy;
+  if (memory().where(to).place != Place::gpu) return kToHost;
+  return memory().where(from).place != Place::gpu ? kToGpu : kPeerCopy;
 }
 
 // What is copied where; of the host's memory, whether it is pinned.
@@ -32,9 +32,9 @@ void copy_enqueued(const void* to, const void* from, std::size_t bytes, int kind
   }
   const int way = direction(to, from, kind);
   constexpr const char* kPlaces[] = {"elsewhere", "card", "pinned"};
-  const Place host = way == kToCard   ? memory().where(from).place
+  const Place host = way == kToGpu    ? memory().where(from).place
                      : way == kToHost ? memory().where(to).place
-                                      : Place::card;
+                                      : Place::gpu;
   enqueue(Work::copy, stream, "%d %zu %s", way, bytes, kPlaces[static_cast<std::size_t>(host)]);
 }
 
@@ -68,7 +68,7 @@ int cudaFree(void* address) {
 }
 int cudaMallocAsync(void** address, std::size_t bytes, void*) { return cudaMalloc(address, bytes); }
 int cudaFreeAsync(void* address, void*) { return cudaFree(address); }
-// Managed memory leaves the card when something else needs room there, so that it counts for
+// Managed memory leaves the GPU when something else needs room there, so that it counts for
 // nothing (bitsandbytes' paged optimizers).
 int cudaMallocManaged(void** address, std::size_t bytes, unsigned) {
   *address = memory().reserve_addresses(current_device(), bytes);
@@ -99,7 +99,7 @@ int cudaPointerGetAttributes(PointerAttributes* attributes, const void* address)
   const Where where = memory().where(address);
   void* const plain = const_cast<void*>(address);
   switch (where.place) {
-    case Place::card:
+    case Place::gpu:
       *attributes = {2, where.device, plain, nullptr};
       break;
     case Place::pinned:
@@ -152,7 +152,7 @@ int cudaMemsetAsync(void* to, int value, std::size_t bytes, void* stream) {
   return kSuccess;
 }
 
-// A variable of the card: some place that can be written to.
+// A variable of the GPU: some place that can be written to.
 int cudaGetSymbolAddress(void** address, const void*) {
   static void* const area = map_address_space(kSymbolBytes);
   *address = area;

@@ -1,13 +1,13 @@
 // The runtime's streams and events.
-#include "rehearsal/libraries/card/streams.hpp"
+#include "rehearsal/libraries/gpu/streams.hpp"
 
-#include "rehearsal/libraries/card/record.hpp"
 #include "rehearsal/libraries/cuda_abi.hpp"
 #include "rehearsal/libraries/cuda_runtime/last_error.hpp"
+#include "rehearsal/libraries/gpu/record.hpp"
 
 namespace {
 
-using namespace zeroplan::card;
+using namespace zeroplan::gpu;
 
 // Functions of the host that stand in a stream run where they are enqueued.
 using HostFunction = void (*)(void*);

@@ -1,6 +1,6 @@
-"""What PyTorch and DeepSpeed need of Python when the card computes nothing, and what they say of themselves.
+"""What PyTorch and DeepSpeed need of Python when the GPU computes nothing, and what they say of themselves.
 
-Nothing here allocates on the card. `begin` is called when Python starts (sitecustomize.py); each part is put in place
+Nothing here allocates on the GPU. `begin` is called when Python starts (sitecustomize.py); each part is put in place
 when the module it is about has been imported, so that a Python that imports no torch is left alone.
 
 Variables, set by `zeroplan rehearse`:
@@ -8,7 +8,7 @@ Variables, set by `zeroplan rehearse`:
   ZEROPLAN_REHEARSAL_STEPS   optimizer steps after which the program ends; 0: it ends by itself
   ZEROPLAN_REHEARSAL_RANKS   this one process is a rank of so many; 0: a launcher starts a process a rank
   ZEROPLAN_REHEARSAL_RANK    and which
-  ZEROPLAN_REHEARSAL_OPERATIONS  not empty: each operation of torch is written to the card's work file (operations.py)
+  ZEROPLAN_REHEARSAL_OPERATIONS  not empty: each operation of torch is written to the GPU's work file (operations.py)
   ZEROPLAN_REHEARSAL_ANSWERS  file for what the program asks its tensors, or nothing (answers.py)
   ZEROPLAN_REHEARSAL_GIVE_ANSWERS  not empty: they are given again, and no values are computed from the first forward pass on
   ZEROPLAN_REHEARSAL_SNAPSHOT  file for torch's memory snapshot, or nothing
@@ -119,17 +119,17 @@ def _peft(module):
 
 
 def begin_again(environment):
-    """In a child that a process forked after its imports and before it used the card: a run of its own, in that environment.
+    """In a child that a process forked after its imports and before it used the GPU: a run of its own, in that environment.
 
     tests/reference/rehearsal/warm.py makes hundreds of runs so.
     """
     import os
 
-    from . import card, facts, phases, timing, unknown, world
+    from . import gpu, facts, phases, timing, unknown, world
 
     os.environ.clear()
     os.environ.update(environment)
-    card.read_settings()
+    gpu.read_settings()
     facts.forget()
     timing.forget()
     unknown.forget()

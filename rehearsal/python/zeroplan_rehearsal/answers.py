@@ -1,4 +1,4 @@
-"""What a program asks its tensors on the card: kept in a run where values are computed (values.py), and given again in a run
+"""What a program asks its tensors on the GPU: kept in a run where values are computed (values.py), and given again in a run
 where they are not from the first forward pass on, so that it goes the same way.
 
 That second run is for the host's time alone: without values.py nothing stands between the program and torch. The file

@@ -1,7 +1,7 @@
 """torch.compile: what watches torch's functions steps aside while compiled code is traced or runs.
 
 Its tracer would inline the watcher, or compile for a mode that is not the program's. Values of small tensors are not
-followed within; what it allocates is what its code, compiled for the emulated card, allocates.
+followed within; what it allocates is what its code, compiled for the emulated GPU, allocates.
 """
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""Results as large as a count that the card would make: how many elements of a mask are true.
+"""Results as large as a count that the GPU would make: how many elements of a mask are true.
 
 torch asks for them deep within C++, too (an index that is a mask, and its gradient), so that its own kernel for `nonzero`
 is replaced. Of masks that nobody computed it counts what memory holds, which is the same at each use.
@@ -27,7 +27,7 @@ def install(torch, values):
 
 
 def repeated(values, args, kwargs):
-    """repeat_interleave's arguments, with the sum that the card would make of the counts."""
+    """repeat_interleave's arguments, with the sum that the GPU would make of the counts."""
     tensors = [a for a in (*args, kwargs.get("repeats")) if hasattr(a, "is_cuda")]
     counts = tensors[-1] if tensors and (len(tensors) > 1 or len(args) == 1) else None
     if counts is None or kwargs.get("output_size") is not None or not counts.is_cuda or not values.is_small(counts):

@@ -6,7 +6,7 @@ import sys
 import threading
 import traceback
 
-from . import card, facts, living, phases, records, world
+from . import gpu, facts, living, phases, records, world
 
 _MOST_FRAMES = 40
 _SNAPSHOT = "ZEROPLAN_REHEARSAL_SNAPSHOT"  # the file for one, or nothing
@@ -44,7 +44,7 @@ def _watch_memory(torch):
         )
         try:
             records.write("living", rows=living.rows(torch, device))
-        except Exception as error:  # the error that the program gets is the one of the card
+        except Exception as error:  # the error that the program gets is the one of the GPU
             records.write("living", rows=[], problem=repr(error))
         _save_snapshot(torch)
 
@@ -96,13 +96,13 @@ def _end(torch):
         ranks=int(os.environ.get("WORLD_SIZE", 1)),
         peak_allocated=tracker.peaks.of_run("allocated_bytes"),
         peak_reserved=tracker.peaks.of_run("reserved_bytes"),
-        kernels=card.number("kernels"),
-        products=card.number("products"),
-        collectives=card.number("collectives"),
-        copies=card.number("copies"),
-        cuda_mallocs=card.number("allocations"),
-        refused=card.number("refused"),
-        unknown_functions=card.unknown_functions(),
+        kernels=gpu.number("kernels"),
+        products=gpu.number("products"),
+        collectives=gpu.number("collectives"),
+        copies=gpu.number("copies"),
+        cuda_mallocs=gpu.number("allocations"),
+        refused=gpu.number("refused"),
+        unknown_functions=gpu.unknown_functions(),
     )
     if world.RANKS and world.RANK:
         _end_at_once()

@@ -4,25 +4,25 @@ What they allocate is allocated by DeepSpeed's Python around them, which is real
 """
 
 
-from . import card, nvme
+from . import gpu, nvme
 
 
-def _update_on_card(chunk, overflow, lists, *_):
+def _update_on_gpu(chunk, overflow, lists, *_):
     """csrc/adam/multi_tensor_adam.cu: gradients are read, weights and both moments read and written."""
-    if card.writes():
+    if gpu.writes():
         sizes = [sum(tensor.numel() * tensor.element_size() for tensor in part) for part in lists]
-        card.note("op", "multi_tensor_adam")
-        card.note("kernel", "0,0,0 0,0,0 0 multi_tensor_adam")
-        card.note("op_end", "%d %d" % (sum(sizes), sum(sizes[1:])))
+        gpu.note("op", "multi_tensor_adam")
+        gpu.note("kernel", "0,0,0 0,0,0 0 multi_tensor_adam")
+        gpu.note("op_end", "%d %d" % (sum(sizes), sum(sizes[1:])))
 
 
 def _update_on_host(optimizer, step, lr, beta1, beta2, eps, weight_decay, bias_correction, params, *_):
-    if card.writes():
-        card.note("adam", str(params.numel()))
+    if gpu.writes():
+        gpu.note("adam", str(params.numel()))
 
 
 _FUNCTIONS = {
-    "multi_tensor_adam": _update_on_card,
+    "multi_tensor_adam": _update_on_gpu,
     "adam_update": _update_on_host,
     "aio_handle": nvme.AsyncIOHandle,
     "gds_handle": nvme.AsyncIOHandle,

@@ -22,7 +22,7 @@ class Host:
         self.torch = torch
         self.plain = (torch.Tensor, torch.nn.Parameter)
         self.left_out = True  # does the last result stand for a pass over the host's memory
-        # torch's own: zero.Init puts others in their place, which allocate on the card.
+        # torch's own: zero.Init puts others in their place, which allocate on the GPU.
         self.empty, self.empty_strided = torch.empty, torch.empty_strided
 
     def _default_device(self):
@@ -67,7 +67,7 @@ class Host:
             return None
         devices = [self._to_host(value) for value in (*args[1:], *kwargs.values())]
         if any(device is not None and device.type != "cpu" for device in devices):
-            return None  # a copy to the card
+            return None  # a copy to the GPU
 
         def on_meta(value):
             return value if self._to_host(value) is None else torch.device("meta")
@@ -82,7 +82,7 @@ class Host:
         return self.empty_strided(done.size(), done.stride(), dtype=done.dtype, device="cpu")
 
     def _sent(self, func, args, kwargs):
-        """A copy to the card in another dtype, which torch would cast here, and then send what came of it."""
+        """A copy to the GPU in another dtype, which torch would cast here, and then send what came of it."""
         to, source = args[0], args[1] if len(args) > 1 else kwargs.get("src")
         if not isinstance(source, self.torch.Tensor) or not to.is_cuda or source.device.type != "cpu":
             return None
@@ -94,7 +94,7 @@ class Host:
         return func(to, self.empty(to.shape, dtype=to.dtype, device="cpu"))
 
     def _brought(self, func, args, kwargs):
-        """A copy from the card, which moves no values of that size; what torch would cast here behind it is left out."""
+        """A copy from the GPU, which moves no values of that size; what torch would cast here behind it is left out."""
         to, source = args[0], args[1] if len(args) > 1 else kwargs.get("src")
         if not isinstance(source, self.torch.Tensor) or not source.is_cuda or source.shape != to.shape:
             return None

@@ -1,4 +1,4 @@
-"""What lives on the card at a moment, by kind, module and line: from PyTorch's own memory history.
+"""What lives on the GPU at a moment, by kind, module and line: from PyTorch's own memory history.
 
 torch remembers for every block that lives the Python frames that asked for it. Kinds come of the objects that hold a
 block: parameters and buffers of modules, gradients, an optimizer's states and its own copies; the rest is "other":

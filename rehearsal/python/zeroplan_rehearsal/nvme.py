@@ -3,7 +3,7 @@
 Files hold nothing and are not made: what is read is what the buffer held. Which tensors are read and written, when, and
 into which buffers, is DeepSpeed's. An operation ends when it is waited for.
 """
-from . import card
+from . import gpu
 
 
 class Locked:
@@ -17,14 +17,14 @@ class Locked:
 
         tensor = torch.zeros(int(count), dtype=example.dtype, device="cpu")
         self.bytes_at[tensor.data_ptr()] = (tensor.nbytes, tensor)
-        card.lock(tensor.nbytes)
+        gpu.lock(tensor.nbytes)
         return tensor
 
     def free_at(self, address):
         count, _ = self.bytes_at.pop(address, (None, None))
         if count is None:
             return False
-        card.unlock(count)
+        gpu.unlock(count)
         return True
 
     def holds(self, tensor):
@@ -83,9 +83,9 @@ class AsyncIOHandle(PinHandle):
 
     def _begin(self, way, buffer):
         self.pending += 1
-        if card.writes():
+        if gpu.writes():
             block, depth, _, _, threads = self.settings
-            card.note("file", "%d %s %d %d %d %d" % (self.number, way, buffer.nbytes, block, depth, threads))
+            gpu.note("file", "%d %s %d %d %d %d" % (self.number, way, buffer.nbytes, block, depth, threads))
         return 0
 
     def async_pread(self, buffer, filename, file_offset=0):
@@ -120,8 +120,8 @@ class AsyncIOHandle(PinHandle):
 
     def wait(self):
         done, self.pending = self.pending, 0
-        if card.writes():
-            card.note("file_wait", str(self.number))
+        if gpu.writes():
+            gpu.note("file_wait", str(self.number))
         return done
 
     def pin_device_tensor(self, tensor):

@@ -5,11 +5,11 @@ passes, optimizers and recomputation are among it. This costs the program time, 
 little longer: neither a run's host seconds nor its memory are taken where it is watched.
 
   op      NAME
-  op_end  READ WRITTEN [attention B HEADS KV-HEADS QUERIES KEYS HEAD-DIM CAUSAL BACKWARD DTYPE]     (bytes of the card)
+  op_end  READ WRITTEN [attention B HEADS KV-HEADS QUERIES KEYS HEAD-DIM CAUSAL BACKWARD DTYPE]     (bytes of the GPU)
 """
 import os
 
-from . import card
+from . import gpu
 
 _VARIABLE = "ZEROPLAN_REHEARSAL_OPERATIONS"
 # What is only written of an argument that is changed, and what is read of a large one only as far as it is looked up.
@@ -18,7 +18,7 @@ _LOOKS_UP = {"embedding", "index", "index_select", "gather", "nll_loss_forward",
 
 
 def watch(torch):
-    if os.environ.get(_VARIABLE) and card.writes():
+    if os.environ.get(_VARIABLE) and gpu.writes():
         _watcher(torch).__enter__()  # for as long as the program runs
 
 
@@ -97,7 +97,7 @@ def _watcher(torch):
             kwargs = kwargs or {}
             name = getattr(func, "__name__", str(func))
             given = _Traffic(torch).addresses((*args, *kwargs.values()))
-            card.note("op", name)
+            gpu.note("op", name)
             traffic, attention = _Traffic(torch), ""
             try:
                 out = func(*args, **kwargs)
@@ -105,6 +105,6 @@ def _watcher(torch):
                 traffic, attention = _traffic_of(torch, name, schema, args, kwargs, out, given)
                 return out
             finally:
-                card.note("op_end", "%d %d%s" % (traffic.read, traffic.written, attention))
+                gpu.note("op_end", "%d %d%s" % (traffic.read, traffic.written, attention))
 
     return Watcher()

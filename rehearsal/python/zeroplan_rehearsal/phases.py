@@ -14,7 +14,7 @@ import importlib
 import os
 import time
 
-from . import answers, card, facts, operations, records, values
+from . import answers, gpu, facts, operations, records, values
 
 STEPS = 0
 
@@ -46,9 +46,9 @@ class _Tracker:
 
     def mark(self, phase):
         began = time.thread_time_ns()
-        card.mark(phase)
+        gpu.mark(phase)
         self._write(phase)
-        card.leave_out(time.thread_time_ns() - began)
+        gpu.leave_out(time.thread_time_ns() - began)
 
     def _write(self, phase):
         stats = self.peaks.take()
@@ -59,8 +59,8 @@ class _Tracker:
             numbers = stats[name + "_bytes"]["all"]
             row[name], row["peak_" + name] = numbers["current"], numbers["peak"]
         row["retries"] = stats.get("num_alloc_retries", 0)
-        row["cuda_mallocs"] = card.number("allocations")
-        row["pinned"], row["peak_pinned"] = card.number("pinned"), card.number("pinned_peak")
+        row["cuda_mallocs"] = gpu.number("allocations")
+        row["pinned"], row["peak_pinned"] = gpu.number("pinned"), gpu.number("pinned_peak")
         row["host"], row["peak_host"] = _host_bytes()
         records.write("phase", **row)
 

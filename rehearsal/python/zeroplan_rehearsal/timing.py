@@ -5,7 +5,7 @@ begins and behind its end is the same for all calls and is measured once.
 """
 import time
 
-from . import card
+from . import gpu
 
 _clock = time.thread_time_ns
 _detour = 0  # ns a call
@@ -15,7 +15,7 @@ _watches = None
 def watches():
     global _watches
     if _watches is None:
-        _watches = card.writes()
+        _watches = gpu.writes()
     return _watches
 
 
@@ -39,14 +39,14 @@ class Call:
         if self.called:
             return self.func(*args, **kwargs)
         self.called = True
-        card.leave_out(_clock() - self.began + _detour)
+        gpu.leave_out(_clock() - self.began + _detour)
         try:
             return self.func(*args, **kwargs)
         finally:
             self.began = _clock()
 
     def __exit__(self, *_):
-        card.leave_out(_clock() - self.began + (0 if self.called else _detour))
+        gpu.leave_out(_clock() - self.began + (0 if self.called else _detour))
 
 
 def _seconds_of(torch, calls):
@@ -63,17 +63,17 @@ def calibrate(torch, calls=2000):
     if not watches():
         return
     _seconds_of(torch, calls)  # warm
-    left_out, leave_out = [0], card.leave_out
+    left_out, leave_out = [0], gpu.leave_out
 
     def counting(nanoseconds):
         left_out[0] += nanoseconds
         leave_out(nanoseconds)
 
-    card.leave_out = counting
+    gpu.leave_out = counting
     try:
         with_detour = _seconds_of(torch, calls)
     finally:
-        card.leave_out = leave_out
+        gpu.leave_out = leave_out
     with torch._C.DisableTorchFunction():
         plain = _seconds_of(torch, calls)
     _detour = max(0, int(with_detour - plain - left_out[0] / calls))

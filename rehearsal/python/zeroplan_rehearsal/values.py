@@ -1,4 +1,4 @@
-"""Values of the card's small tensors, computed on the host.
+"""Values of the GPU's small tensors, computed on the host.
 
 Whole numbers and truths that come of small whole numbers, or of nothing, are true. Floating point numbers of a few
 elements are computed where all they come of is as small; what comes of large tensors is zero, and a norm is one, so
@@ -9,12 +9,12 @@ import ctypes
 import functools
 import os
 
-from . import card, counts, timing, unknown
+from . import gpu, counts, timing, unknown
 from .host import NAMES, PASSES, Host
 
 MOST_WHOLE = 1 << 20  # elements
 MOST_FLOAT = 64
-_COPIED_BYTES = 65536  # what the libraries copy themselves: kMostCopied in libraries/card/record.hpp
+_COPIED_BYTES = 65536  # what the libraries copy themselves: kMostCopied in libraries/gpu/record.hpp
 _ZEROED_BYTES = 8 * MOST_FLOAT
 # What only hands its argument on, or gets its values by a real copy.
 _HANDED_ON = {
@@ -130,11 +130,11 @@ class _Values:
         return True
 
     def is_copied(self, source, dtype):
-        """Whether the libraries copied the values of a tensor between host and card themselves."""
+        """Whether the libraries copied the values of a tensor between host and GPU themselves."""
         return source.is_contiguous() and source.dtype is dtype and source.nbytes <= _COPIED_BYTES
 
     def bring(self, out, name, args):
-        """To the host: what torch gathers or casts on the card before it copies has not been gathered there."""
+        """To the host: what torch gathers or casts on the GPU before it copies has not been gathered there."""
         source = args[1] if name == "copy_" and len(args) > 1 else args[0] if args else None
         if name not in _BROUGHT or not isinstance(source, self.torch.Tensor) or not source.is_cuda:
             return out
@@ -181,8 +181,8 @@ class _Values:
 
 def _note_host_pass(out, name):
     """What the host would have read and written; memory that is only given costs it nothing yet."""
-    if name in PASSES and card.writes():
-        card.note("cpu", str(2 * out.numel() * out.element_size()))
+    if name in PASSES and gpu.writes():
+        gpu.note("cpu", str(2 * out.numel() * out.element_size()))
 
 
 def _follow_into_hooks(torch, mode):

@@ -16,7 +16,7 @@ def read_settings():
     global RANKS, RANK, PER_NODE
     RANKS = int(os.environ.get("ZEROPLAN_REHEARSAL_RANKS", 0))
     RANK = int(os.environ.get("ZEROPLAN_REHEARSAL_RANK", 0))
-    PER_NODE = int(os.environ.get("ZEROPLAN_CARD_COUNT", 1))
+    PER_NODE = int(os.environ.get("ZEROPLAN_GPU_COUNT", 1))
     if RANKS > 1:
         _say(RANKS, RANK)
 

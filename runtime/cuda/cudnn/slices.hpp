@@ -27,7 +27,7 @@ std::int64_t least_workspace(const AttentionProblem& problem);
 
 // The plans to try, best first: slices, with their sums in one order and, where the problem leaves
 // that open, in any, that may fit into `room` bytes. The fewer parts the better, since the parts of
-// a card's work do not fill it as the whole does; of as many, those whose sums have one order.
+// a GPU's work do not fill it as the whole does; of as many, those whose sums have one order.
 std::vector<AttentionProblem> candidates(const AttentionProblem& problem, std::int64_t room);
 
 // Where each slice's operands are.

@@ -173,7 +173,7 @@ std::string attention_by() {
 namespace {
 
 // mma of 16 x 8 x 16 and cp.async: the code that this device got was compiled for 8.0 or more,
-// which a card may be without its code being.
+// which a GPU may be without its code being.
 template <typename T>
 bool has_tensor_cores() {
 #if defined(__CUDACC__)

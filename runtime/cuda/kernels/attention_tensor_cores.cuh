@@ -46,7 +46,7 @@ struct QueryTile {
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-// Cards before 8.0 have neither these products nor cp.async, and never get here (attention.cu).
+// GPUs before 8.0 have neither these products nor cp.async, and never get here (attention.cu).
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kAttentionThreads) forward_kernel(Attention<T>) {
   __trap();

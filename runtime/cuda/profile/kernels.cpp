@@ -1,4 +1,4 @@
-// Kernels of the runtime at the shapes of transformers. Operands are noise: a card that multiplies
+// Kernels of the runtime at the shapes of transformers. Operands are noise: a GPU that multiplies
 // zeros draws less power and is faster than in training.
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-// What a launch costs the host, there and back, and the least that a kernel takes of the card.
+// What a launch costs the host, there and back, and the least that a kernel takes of the GPU.
 #include <utility>
 #include <vector>
 

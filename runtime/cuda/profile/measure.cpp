@@ -59,14 +59,14 @@ ProfileRow once(const char* what, const char* how, std::int64_t bytes) {
   return row;
 }
 
-// What the card counts more after the context was made: only NVML saw it before.
+// What the GPU counts more after the context was made: only NVML saw it before.
 void context_row(GpuFindings& findings,
                  const std::optional<Bytes>& before,
                  const std::optional<Bytes>& after) {
   const GpuFacts& facts = findings.facts;
   if (before && after) {
     findings.rows.push_back(
-        once("gpu_context", "NVML, the card's memory in use", (*after - *before).count()));
+        once("gpu_context", "NVML, the GPU's memory in use", (*after - *before).count()));
     if (before->count() > facts.memory.count() / 20) {
       findings.notes.push_back(fmt::format(
           "{:.1f} GB of the GPU were in use before: another process works on it, times may be its",

@@ -105,7 +105,7 @@ std::optional<int> Nvml::pcie_lanes() const {
   return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
 }
 
-// A card without NVLink refuses every link.
+// A GPU without NVLink refuses every link.
 std::optional<int> Nvml::active_nvlinks() const {
   auto* const ask = function<int(void*, unsigned, int*)>("nvmlDeviceGetNvLinkState");
   if (!found() || ask == nullptr) return std::nullopt;

@@ -26,8 +26,8 @@ class Nvml {
   std::optional<double> power_watts() const;            // now
   std::optional<double> power_limit_watts() const;
   std::optional<double> temperature_celsius() const;  // of the die
-  std::optional<Bytes> used_memory() const;           // of the card, by all processes
-  std::optional<int> pcie_generation() const;         // that card and slot can do together
+  std::optional<Bytes> used_memory() const;           // of the GPU, by all processes
+  std::optional<int> pcie_generation() const;         // that GPU and slot can do together
   std::optional<int> pcie_lanes() const;
   std::optional<int> active_nvlinks() const;
   std::string driver() const;  // "580.65.06"; empty where it is not said

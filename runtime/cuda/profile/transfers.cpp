@@ -1,4 +1,4 @@
-// Copies between host and card by size, direction and kind of host memory, and what it takes to get
+// Copies between host and GPU by size, direction and kind of host memory, and what it takes to get
 // memory.
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // NVML without a driver: a library of its name with as much of its interface as runtime/cuda asks,
-// for the tests that find it in LD_LIBRARY_PATH. The card's memory in use grows by a context's at
+// for the tests that find it in LD_LIBRARY_PATH. The GPU's memory in use grows by a context's at
 // the second question, which is asked when there is one.
 #include <cstdio>
 #include <cstring>
@@ -9,12 +9,12 @@ namespace {
 constexpr int kSuccess = 0;
 constexpr int kNotSupported = 3;
 
-int one_card = 0;
+int one_gpu = 0;
 
-bool is_card(const void* device) { return device == &one_card; }
+bool is_gpu(const void* device) { return device == &one_gpu; }
 
 int put(const void* device, unsigned* value, unsigned what) {
-  if (!is_card(device)) return kNotSupported;
+  if (!is_gpu(device)) return kNotSupported;
   *value = what;
   return kSuccess;
 }
@@ -31,7 +31,7 @@ int nvmlInit_v2() { return kSuccess; }
 int nvmlShutdown() { return kSuccess; }
 int nvmlDeviceGetHandleByPciBusId_v2(const char* bus, void** device) {
   if (std::strcmp(bus, "0000:00:00.0") != 0) return kNotSupported;
-  *device = &one_card;
+  *device = &one_gpu;
   return kSuccess;
 }
 int nvmlDeviceGetClockInfo(void* device, int type, unsigned* megahertz) {
@@ -51,7 +51,7 @@ int nvmlDeviceGetTemperature(void* device, int sensor, unsigned* celsius) {
 }
 int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
   static int asked = 0;
-  if (!is_card(device)) return kNotSupported;
+  if (!is_gpu(device)) return kNotSupported;
   *memory = {.total = 1ULL << 30, .free = 0, .used = asked++ == 0 ? 1'000'000ULL : 401'000'000ULL};
   memory->free = memory->total - memory->used;
   return kSuccess;
@@ -61,7 +61,7 @@ int nvmlDeviceGetMaxPcieLinkGeneration(void* device, unsigned* generation) {
 }
 int nvmlDeviceGetMaxPcieLinkWidth(void* device, unsigned* lanes) { return put(device, lanes, 16); }
 int nvmlDeviceGetNvLinkState(void* device, unsigned link, int* active) {
-  if (!is_card(device) || link >= 6) return kNotSupported;
+  if (!is_gpu(device) || link >= 6) return kNotSupported;
   *active = link < 4 ? 1 : 0;
   return kSuccess;
 }

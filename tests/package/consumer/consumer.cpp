@@ -50,7 +50,7 @@ void check_fit() {
          "the ds_config has the strategy's stage");
   const zeroplan::Fit no =
       zeroplan::fit({.model = "70B", .cluster = "1xRTX-4090", .micro_batch_size = 1});
-  expect(!no.fits && !no.recommended, "70B does not fit a card of 24 GB");
+  expect(!no.fits && !no.recommended, "70B does not fit a GPU of 24 GB");
 }
 
 // The same said as fields, as a document, and as a document with fields over it.

@@ -4,7 +4,7 @@
 usage: record.py FOLDER LINES.jsonl [--rehearse ZEROPLAN]
 
 Without --rehearse: CPU ranks by gloo (DS_ACCELERATOR=cpu), two and four of them. With it: every rank on an emulated
-A100, where copies to the host are copies as on a card.
+A100, where copies to the host are copies as on a GPU.
 --reload, after a run without --rehearse: ds_to_universal of each, and what two and four ranks say when they load it.
 A line: {"id", "device": "cpu|cuda", "software", "ranks", "scenario", "exclude_frozen", "files": [{"path", "bytes",
 "storage_bytes", "storages", "scalars"}]}; of --reload "universal" files, "universal_error", or "resume".

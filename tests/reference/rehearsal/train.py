@@ -175,7 +175,7 @@ class Run:
         return DTYPES[self.ds.get("communication_data_type", self.workload["precision"])]
 
     def parallel(self, model):
-        """The model for its engine, on its card."""
+        """The model for its engine, on its GPU."""
         if self.engine == "fsdp":
             blocks = next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList))
             return (self.shard_modules if self.program.get("fsdp") == 2 else self.wrap_modules)(model, blocks)

@@ -21,14 +21,14 @@ _LONGEST = 1 << 20  # bytes of a request
 
 
 def _import_all():
-    """What a training script imports, without asking the card: it would be the server's, not the child's."""
+    """What a training script imports, without asking the GPU: it would be the server's, not the child's."""
     import types
 
     import torch
 
     asked = {name: getattr(torch.cuda, name) for name in ("get_device_properties", "device_count", "is_available")}
     counted = torch._C._cuda_getDeviceCount
-    # DeepSpeed's and transformers' tables of what a card can do.
+    # DeepSpeed's and transformers' tables of what a GPU can do.
     torch.cuda.get_device_properties = lambda device=0: types.SimpleNamespace(major=8, minor=0)
     torch.cuda.device_count = torch._C._cuda_getDeviceCount = lambda: 1
     torch.cuda.is_available = lambda: True

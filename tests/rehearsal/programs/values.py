@@ -1,9 +1,9 @@
-"""Values of whole numbers that a program may branch on are those of a card: an AssertionError names what is not."""
+"""Values of whole numbers that a program may branch on are those of a GPU: an AssertionError names what is not."""
 import torch
 
 
 def moved(tokens, dtype):
-    """Copied to the card, cast there or on the way, and brought back: all of it stays as it was."""
+    """Copied to the GPU, cast there or on the way, and brought back: all of it stays as it was."""
     host = torch.arange(2 * tokens, dtype=torch.int64).remainder(7).to(dtype).reshape(2, tokens)
     expected = int(host.sum())
     on_card = {

@@ -54,9 +54,9 @@ std::string coefficient_table() {
              Json(row.value).dump() + " | " + Json(row.relative_sd).dump() + " | " +
              std::string(row.provenance) + " | " + std::string(row.used_by) + " |\n";
   }
-  table += "\nOf single cards (keys of profiles/gpus.json that begin so):\n\n";
-  table += "| card | values, with relative sd | where they come from |\n|---|---|---|\n";
-  const std::span<const CardCoefficient> rows = card_coefficients();
+  table += "\nOf single GPUs (keys of profiles/gpus.json that begin so):\n\n";
+  table += "| GPU | values, with relative sd | where they come from |\n|---|---|---|\n";
+  const std::span<const GpuCoefficient> rows = gpu_coefficients();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const bool opens = i == 0 || rows[i].gpu_key_prefix != rows[i - 1].gpu_key_prefix ||
                        rows[i].provenance != rows[i - 1].provenance;
@@ -69,8 +69,8 @@ std::string coefficient_table() {
     table += closes ? " | " + std::string(rows[i].provenance) + " |\n" : ", ";
   }
   table +=
-      "\nCards that take the rows of one built alike:\n\n| card | like | why |\n|---|---|---|\n";
-  for (const CardAnalogue& row : card_analogues()) {
+      "\nCards that take the rows of one built alike:\n\n| GPU | like | why |\n|---|---|---|\n";
+  for (const GpuAnalogue& row : gpu_analogues()) {
     table += "| " + std::string(row.gpu_key_words) + " | " + std::string(row.like) + " | " +
              std::string(row.reason) + " |\n";
   }
@@ -130,8 +130,8 @@ TEST_CASE("every coefficient has a unit, bounds around its value and an origin")
   }
 }
 
-TEST_CASE("a card's coefficients stay within the bounds and belong to a card that is known") {
-  for (const CardCoefficient& row : card_coefficients()) {
+TEST_CASE("a GPU's coefficients stay within the bounds and belong to a GPU that is known") {
+  for (const GpuCoefficient& row : gpu_coefficients()) {
     INFO(info(row.id).name << " of " << row.gpu_key_prefix);
     CHECK(info(row.id).low <= row.value);
     CHECK(row.value <= info(row.id).high);
@@ -143,40 +143,40 @@ TEST_CASE("a card's coefficients stay within the bounds and belong to a card tha
   }
 }
 
-TEST_CASE("the longest prefix decides which row a card takes") {
+TEST_CASE("the longest prefix decides which row a GPU takes") {
   const Coefficient id = Coefficient::matmul_fp32_efficiency;
   CHECK(Coefficients("a100_pcie_80gb")[id] == 0.90);
   CHECK(Coefficients("a100_sxm_80gb")[id] == 0.93);
-  CHECK(Coefficients("no such card")[id] == info(id).value);
+  CHECK(Coefficients("no such GPU")[id] == info(id).value);
 }
 
 TEST_CASE(
-    "a card without measurements takes the rows of its analogue, and its own stand over them") {
+    "a GPU without measurements takes the rows of its analogue, and its own stand over them") {
   const Coefficient wave = Coefficient::matmul_wave_share;
   CHECK(Coefficients("h800_sxm")[wave] == Coefficients("h100_sxm")[wave]);
   CHECK(Coefficients("rtx_a6000")[wave] == Coefficients("a40")[wave]);
   const Coefficient level = Coefficient::matmul_isolated_efficiency;
   CHECK(Coefficients("h20")[level] != Coefficients("h100_sxm")[level]);
   // "a10" is no word of "a100_sxm_80gb".
-  CHECK(card_analogue("a100_sxm_80gb") == nullptr);
-  CHECK(card_analogue("a10") != nullptr);
+  CHECK(gpu_analogue("a100_sxm_80gb") == nullptr);
+  CHECK(gpu_analogue("a10") != nullptr);
 }
 
 TEST_CASE(
-    "analogues name cards that are known, and every card has products of its own or like another") {
+    "analogues name GPUs that are known, and every GPU has products of its own or like another") {
   const std::vector<Gpu> gpus = all_gpus();
-  for (const CardAnalogue& row : card_analogues()) {
+  for (const GpuAnalogue& row : gpu_analogues()) {
     INFO(row.gpu_key_words);
     CHECK(std::any_of(
-        gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return card_analogue(gpu.key) == &row; }));
+        gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu_analogue(gpu.key) == &row; }));
     CHECK(std::any_of(
         gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.key.starts_with(row.like); }));
   }
   for (const Gpu& gpu : gpus) {
     INFO(gpu.key);
-    const CardAnalogue* analogue = card_analogue(gpu.key);
-    const std::span<const CardCoefficient> rows = card_coefficients();
-    CHECK(std::any_of(rows.begin(), rows.end(), [&](const CardCoefficient& row) {
+    const GpuAnalogue* analogue = gpu_analogue(gpu.key);
+    const std::span<const GpuCoefficient> rows = gpu_coefficients();
+    CHECK(std::any_of(rows.begin(), rows.end(), [&](const GpuCoefficient& row) {
       return row.id == Coefficient::matmul_wave_share &&
              (gpu.key.starts_with(row.gpu_key_prefix) ||
               (analogue != nullptr && analogue->like.starts_with(row.gpu_key_prefix)));

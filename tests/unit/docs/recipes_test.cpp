@@ -1,5 +1,5 @@
 // The recipes of docs/recipes.md, followed: the files that they name are there, the family that was
-// added last stands only where its recipe says, and the card of the GPU's recipe is planned.
+// added last stands only where its recipe says, and the GPU of the GPU's recipe is planned.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -101,10 +101,10 @@ TEST_CASE("the family that was added last touched the files of its recipe") {
   CHECK(touched >= 5);  // builder, its row, forward pass, declaration, its row
 }
 
-TEST_CASE("the card of the GPU's recipe is planned from its document") {
+TEST_CASE("the GPU of the GPU's recipe is planned from its document") {
   const std::string text = recipe("A GPU");
   const std::size_t from = text.find("```json\n") + 8;
-  const fs::path folder = fs::temp_directory_path() / "zeroplan_recipe_card";
+  const fs::path folder = fs::temp_directory_path() / "zeroplan_recipe_gpu";
   fs::create_directories(folder);
   const fs::path file = folder / "n1.json";
   std::ofstream(file) << text.substr(from, text.find("```", from) - from);

@@ -29,7 +29,7 @@ TEST_CASE("more unallocated memory than was asked for is fragmentation") {
               "PyTorch)") == Codes{"card-full"});
 }
 
-TEST_CASE("a card that is not full is told, unless a limit explains it") {
+TEST_CASE("a GPU that is not full is told, unless a limit explains it") {
   CHECK(codes("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 47.54 GiB total capacity; "
               "6.15 GiB already allocated; 37.32 GiB free; 6.40 GiB reserved in total by PyTorch)")
             .front() == "free-memory-left");
@@ -57,7 +57,7 @@ TEST_CASE("contexts of other ranks and other runs are told apart") {
   CHECK(others->gib() == Approx(23.65 - 90.0 / 1024 - 11.0).margin(0.01));
 }
 
-TEST_CASE("a request larger than the card is told") {
+TEST_CASE("a request larger than the GPU is told") {
   CHECK(codes("CUDA out of memory. Tried to allocate 128.00 GiB (GPU 0; 39.59 GiB total capacity; "
               "1.00 GiB already allocated; 38.00 GiB free; 1.10 GiB reserved in total by PyTorch)")
             .front() == "larger-than-card");

@@ -11,7 +11,7 @@
 
 using namespace zeroplan;
 
-TEST_CASE("no known preset or card is said to be unknown") {
+TEST_CASE("no known preset or GPU is said to be unknown") {
   for (const ModelPreset& preset : model_presets()) {
     CAPTURE(preset.name);
     // A reason is given for a name that is not found: of a family that has presets it names them.
@@ -25,7 +25,7 @@ TEST_CASE("no known preset or card is said to be unknown") {
   }
 }
 
-TEST_CASE("other makers' cards and cards without numbers have their reasons") {
+TEST_CASE("other makers' GPUs and GPUs without numbers have their reasons") {
   for (const char* other : {"AMD Instinct MI250", "Gaudi2", "TPU v4", "Ascend 910A"}) {
     CAPTURE(other);
     CHECK(why_no_gpu(other) == "only NVIDIA's GPUs are modelled");
@@ -34,9 +34,9 @@ TEST_CASE("other makers' cards and cards without numbers have their reasons") {
     CAPTURE(said);
     CHECK(why_no_gpu(said).find("rehearsals emulate CUDA alone") != std::string::npos);
   }
-  for (const char* card : {"RTX 4070", "NVIDIA GeForce RTX 3060 12GB", "4090D", "GTX 1080 Ti"}) {
-    CAPTURE(card);
-    CHECK(why_no_gpu(card).starts_with("its numbers are not built in"));
+  for (const char* gpu : {"RTX 4070", "NVIDIA GeForce RTX 3060 12GB", "4090D", "GTX 1080 Ti"}) {
+    CAPTURE(gpu);
+    CHECK(why_no_gpu(gpu).starts_with("its numbers are not built in"));
   }
   CHECK(why_no_gpu("A900-80G").empty());
 }
@@ -57,7 +57,7 @@ TEST_CASE("a machine is found by its key, without its provider and by its produc
   CHECK_FALSE(find_node(""));
 }
 
-TEST_CASE("every machine with cards can be named, and its key is its own") {
+TEST_CASE("every machine with GPUs can be named, and its key is its own") {
   for (const NodeProfile& node : all_nodes()) {
     if (node.gpus.empty() || node.key.starts_with("generic_")) continue;
     CAPTURE(node.key);

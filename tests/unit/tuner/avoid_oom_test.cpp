@@ -30,7 +30,7 @@ TEST_CASE("the smallest change is the first that fits, and those before it do no
   CHECK(answer.tried[answer.that_fit.front()].fits());
 }
 
-TEST_CASE("a smaller card than the catalog's needs a larger change") {
+TEST_CASE("a smaller GPU than the catalog's needs a larger change") {
   const Variations whole(scenario_of("8xA100-80G"));
   const Variations small(scenario_of("8xA100-80G"), Bytes::gib(20));
   const AvoidOom easy = avoid_oom(whole, Resource::gpu_memory);

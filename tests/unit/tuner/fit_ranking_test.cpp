@@ -10,7 +10,7 @@ struct Row {
   double speed = 1000.0;
   bool fits = true;
   OffloadDevice optimizer = OffloadDevice::none;
-  double gpu_share = 0.5;  // of the card
+  double gpu_share = 0.5;  // of the GPU
   double host_gib = 10.0;  // of a node that usually has 64
   int stage = 3;
 };
@@ -66,7 +66,7 @@ TEST_CASE("of what is about as fast the less offloaded is recommended") {
         0U);
 }
 
-TEST_CASE("a full card is recommended only where room costs much") {
+TEST_CASE("a full GPU is recommended only where room costs much") {
   CHECK(best_of(rows_of({{.speed = 1000, .gpu_share = 0.99}, {.speed = 950}})) == 1U);
   CHECK(best_of(rows_of({{.speed = 1000, .gpu_share = 0.99}, {.speed = 800}})) == 0U);
   CHECK_FALSE(is_at_limit(row_of({.gpu_share = 0.94}).result));

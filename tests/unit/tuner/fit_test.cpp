@@ -33,7 +33,7 @@ const std::string kSmall =
 
 }  // namespace
 
-TEST_CASE("a small model on a large card fits as it is, with room to spare") {
+TEST_CASE("a small model on a large GPU fits as it is, with room to spare") {
   const FitAnswer answer = ask(kSmall, "1x1xA100-80G-SXM", R"({"sequence_length":512})");
   REQUIRE(answer.recommended.has_value());
   const StrategyResult& best = answer.strategies[*answer.recommended];

@@ -33,7 +33,7 @@ TEST_CASE("Liger's loss is tried where it patches the class and nobody decided")
   CHECK(tried(scenario_of("starcoder", "3xRTX3090", R"({"method":"lora"})")).empty());
 }
 
-TEST_CASE("cards before Ampere, CPU ranks, fp32 and plans without a kit get no package") {
+TEST_CASE("GPUs before Ampere, CPU ranks, fp32 and plans without a kit get no package") {
   CHECK(tried(scenario_of("llama-3.1-8b", "8xV100-32G", "{}")).empty());
   CHECK(tried(scenario_of("llama-3.1-8b", "8xA100-80G", R"({"precision":"fp32"})")).empty());
   CHECK(tried(scenario_of("llama-3.1-8b", "8xA100-80G", R"({"sequence_parallel":2})")).empty());

@@ -40,7 +40,7 @@ WhichQuestion question(const std::vector<std::string>& clusters) {
 
 }  // namespace
 
-TEST_CASE("the built-in price list names known cards and clusters that can be read") {
+TEST_CASE("the built-in price list names known GPUs and clusters that can be read") {
   const PriceList list = built_in_prices();
   CHECK_FALSE(list.source.empty());
   for (const std::string& cluster : offered_clusters(list)) {
@@ -49,7 +49,7 @@ TEST_CASE("the built-in price list names known cards and clusters that can be re
   }
 }
 
-TEST_CASE("a price is of a card and its number, or of a cluster as it is written") {
+TEST_CASE("a price is of a GPU and its number, or of a cluster as it is written") {
   const PriceList list = prices(
       R"([{"gpu":"4090","per_gpu_hour":0.5,"counts":[1,"2x2"]},{"cluster":"8xT4","per_hour":3}])");
   CHECK(offered_clusters(list) == std::vector<std::string>{"1x4090", "2x2x4090", "8xT4"});
@@ -116,7 +116,7 @@ TEST_CASE("the longest sequence trains, and a longer one does not by the analyti
         longest->tokens);
 }
 
-TEST_CASE("the largest model grows with the card") {
+TEST_CASE("the largest model grows with the GPU") {
   const auto size = [](const char* cluster) {
     const auto found = largest_model(scenario_of(std::string(R"({"cluster":")") + cluster +
                                                  R"(","workload":{"sequence_length":512}})"));

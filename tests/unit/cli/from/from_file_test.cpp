@@ -42,7 +42,7 @@ class Files {
 };
 
 std::string said(const from::Meaning& meaning, ScenarioKey key) {
-  const Said* found = meaning.scenario.find(key);
+  const ExplicitValue* found = meaning.scenario.find(key);
   if (found == nullptr) return "";
   return found->value.is_string() ? found->value.as_string() : found->value.dump();
 }
@@ -121,7 +121,7 @@ TEST_CASE("LLaMA-Factory's YAML, with its own defaults") {
   CHECK(said(meaning, ScenarioKey::attention) == "flash");
   CHECK(said(meaning, ScenarioKey::activation_checkpointing) == "full");
   CHECK(said(meaning, ScenarioKey::checkpoint_reentrant) == "true");
-  const Said* method = meaning.scenario.find(ScenarioKey::method);
+  const ExplicitValue* method = meaning.scenario.find(ScenarioKey::method);
   REQUIRE(method != nullptr);
   CHECK(*method->value.find("lora")->find("rank") == Json(16));
   CHECK(method->value.find("lora")->find("targets")->items().size() == 7);
@@ -158,7 +158,7 @@ TEST_CASE("how often a run saves, evaluates and logs: a strategy counts over its
   CHECK(said(words, ScenarioKey::eval_steps) == "0.1");
   CHECK(said(words, ScenarioKey::logging_steps) == "500");
   const auto unsaid = read("eval_strategy: steps\nlogging_steps: 25\n");
-  CHECK(said(unsaid, ScenarioKey::eval_steps) == "25");  // the Trainer takes logging_steps
+  CHECK(said(unsaid, ScenarioKey::eval_steps) == "25");           // the Trainer takes logging_steps
   const auto renamed = read("activation_checkpointing: true\n");  // since transformers 5.23
   CHECK(said(renamed, ScenarioKey::activation_checkpointing) == "full");
   CHECK(said(read("save_strategy: 'no'\n"), ScenarioKey::save_steps) == "no");

@@ -14,7 +14,7 @@ double mib(const UncertainBytes& bytes) {
   return static_cast<double>(bytes.value.count()) / (1 << 20);
 }
 
-// With the table's coefficients of the card.
+// With the table's coefficients of the GPU.
 UncertainBytes context_of(std::string_view gpu, Version torch = {2, 6}) {
   return cuda_context(gpu_of_key(gpu), torch, Coefficients(gpu));
 }
@@ -33,7 +33,7 @@ TEST_CASE("the CUDA context is as published") {
   CHECK(mib(context_of("v100_sxm2_32gb", {1, 8})) == Approx(1113).epsilon(0.15));
 }
 
-TEST_CASE("the context grows with the multiprocessors of cards of one kind") {
+TEST_CASE("the context grows with the multiprocessors of GPUs of one kind") {
   // A800 is A100's silicon; A40 with 84 SM takes 348 MiB, RTX 3090 has 82, A10 72.
   CHECK(context_of("a800_sxm_80gb").value == context_of("a100_sxm_80gb").value);
   CHECK(mib(context_of("rtx_3090")) == Approx(348.0 / 84 * 82));
@@ -44,10 +44,10 @@ TEST_CASE("the context grows with the multiprocessors of cards of one kind") {
   const double between = 0.5 * (256.0 / 58 + 430.0 / 128);
   CHECK(mib(context_of("l40s")) == Approx(between * 142).epsilon(1e-3));
   CHECK(mib(context_of("l4")) == Approx(256));
-  // Nobody read P100's: all cards' mean.
+  // Nobody read P100's: all GPUs' mean.
   CHECK(mib(context_of("p100_pcie_16gb")) == Approx(4.1 * 56));
   CHECK(context_of("p100_pcie_16gb").relative_sd == Approx(0.2));
-  // The rule for every card against its own value: within two of its deviations.
+  // The rule for every GPU against its own value: within two of its deviations.
   for (const Gpu& gpu : all_gpus()) {
     CAPTURE(gpu.key);
     CHECK(mib(context_of(gpu.key)) ==
@@ -72,7 +72,7 @@ TEST_CASE("what a profile says of context and NCCL counts, with its deviation") 
 
 TEST_CASE("NCCL takes nothing alone and more over NVLink than over PCIe") {
   const Gpu a100 = gpu_of_key("a100_sxm_80gb");
-  const Gpu card = gpu_of_key("rtx_3090");
+  const Gpu gpu = gpu_of_key("rtx_3090");
   CHECK(nccl_of(a100, Topology::nvswitch, {.ranks = 1}).value == Bytes::zero());
   CHECK(nccl_of(cpu_rank(), Topology::shared_memory, {.ranks = 4}).value == Bytes::zero());
   CHECK(mib(nccl_of(a100, Topology::nvswitch, {.ranks = 2})) == Approx(544));
@@ -80,7 +80,7 @@ TEST_CASE("NCCL takes nothing alone and more over NVLink than over PCIe") {
   // Six NVLinks, not twelve: half the channels.
   const Gpu v100 = gpu_of_key("v100_sxm2_32gb");
   CHECK(mib(nccl_of(v100, Topology::nvlink_mesh, {.ranks = 4})) == Approx(344));
-  CHECK(mib(nccl_of(card, Topology::pcie_no_p2p, {.ranks = 3})) == Approx(228));
+  CHECK(mib(nccl_of(gpu, Topology::pcie_no_p2p, {.ranks = 3})) == Approx(228));
 }
 
 TEST_CASE("every further group, node and peer adds to NCCL's memory") {

@@ -60,7 +60,7 @@ TEST_CASE("fp32 runs at the peak outside tensor cores unless TF32 is allowed") {
   CHECK(tf32 > 5.0 * fp32);
 }
 
-TEST_CASE("which attention kernel runs follows backend, versions and card") {
+TEST_CASE("which attention kernel runs follows backend, versions and GPU") {
   AttentionSoftware software{Attention::sdpa, Implementation::hf, {2, 6, 0}, true};
   AttentionCall call;
   call.head_dim = 128;

@@ -95,7 +95,7 @@ TEST_CASE("The vocabulary is padded to a multiple of 128 for each rank") {
   CHECK(megatron_vocabulary(50304, 1) == 50304);
 }
 
-// BLOOM's model card: 176,247,271,424 parameters, 3,596,615,680 of them in the embedding.
+// BLOOM's model GPU: 176,247,271,424 parameters, 3,596,615,680 of them in the embedding.
 TEST_CASE("BLOOM's parameters are those it was published with") {
   const Model whole = megatron_model(model_of(kBloom), 1);
   const Model padded = model_of(R"({"model_type":"bloom","hidden_size":14336,"n_layer":70,

@@ -7,7 +7,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr ReductionCard kA100{108, 2048};
+constexpr ReductionGpu kA100{108, 2048};
 
 TEST_CASE("sums over rows take what PyTorch's kernel takes") {
   // RMSNorm's weight, 4 x 2048 tokens of 896 (Qwen2.5-0.5B); a bias of 3072 and one of 4096 over
@@ -18,7 +18,7 @@ TEST_CASE("sums over rows take what PyTorch's kernel takes") {
   CHECK(row_sum_buffer(kA100, 2048, 4096, DType::bf16) == Bytes::mib(64));
 }
 
-TEST_CASE("few rows are summed by one block, and nothing is taken without a card") {
+TEST_CASE("few rows are summed by one block, and nothing is taken without a GPU") {
   CHECK(row_sum_buffer(kA100, 64, 4096, DType::bf16) == Bytes::zero());
   CHECK(row_sum_buffer(kA100, 1, 4096, DType::bf16) == Bytes::zero());
   CHECK(row_sum_buffer({}, 8192, 4096, DType::bf16) == Bytes::zero());

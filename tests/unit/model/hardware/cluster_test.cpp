@@ -155,7 +155,7 @@ TEST_CASE("what is said of a host says how much of the machine a job has") {
 }
 
 TEST_CASE("the slower side decides the rate between GPU and host") {
-  // p4d: a card of generation 4 behind a host of generation 3.
+  // p4d: a GPU of generation 4 behind a host of generation 3.
   CHECK(parse_cluster_text("8xA100-40G").node.pcie_bandwidth.value == pcie_line_rate(3, 16));
   CHECK(parse_cluster_text("8xA100-80G").node.pcie_bandwidth.value == pcie_line_rate(4, 16));
   CHECK(parse_cluster_text("8xA100-80G").node.gpus_per_pcie_uplink == 2);
@@ -176,7 +176,7 @@ TEST_CASE("an SXM board whose network nobody described has 100 Gb/s") {
   CHECK(cluster.network_assumed);
 }
 
-TEST_CASE("GeForce cards reach each other through host memory") {
+TEST_CASE("GeForce GPUs reach each other through host memory") {
   const Cluster cluster = parse_cluster_text("3xRTX3090");
   CHECK(cluster.node.topology == Topology::pcie_no_p2p);
   CHECK(cluster.node.intra_node.kind == LinkKind::pcie);
@@ -259,7 +259,7 @@ TEST_CASE("slow networks are taken for TCP, fast ones for remote memory access")
   CHECK(named.network_assumed);
 }
 
-TEST_CASE("a described GPU takes its gaps from the nearest named card") {
+TEST_CASE("a described GPU takes its gaps from the nearest named GPU") {
   const Cluster known = inline_cluster(
       R"({"gpus_per_node":1,"nodes":1,"gpu":{"name":"A100-80G-SXM","memory_bytes":42949672960}})");
   CHECK(known.gpu.memory.value == Bytes::gib(40));
@@ -302,7 +302,7 @@ TEST_CASE("errors of an inline cluster are all reported with their pointer") {
   }
 }
 
-TEST_CASE("a cluster needs a GPU, and NVLink a rate where the card has none") {
+TEST_CASE("a cluster needs a GPU, and NVLink a rate where the GPU has none") {
   CHECK(contains(inline_error(R"({"nodes":1})"), "/cluster/gpu: expected the name of a GPU"));
   CHECK(contains(inline_error(R"({"gpu":{}})"), "/cluster/gpu/name"));
   CHECK(contains(inline_error(R"({"gpu":{"name":"nothing"}})"), "/cluster/gpu/name"));
@@ -389,10 +389,10 @@ TEST_CASE("the clusters of published measurements are readable") {
   CHECK(rows > 500);
 }
 
-TEST_CASE("a consumer card's host is a workstation until it is said to have more") {
+TEST_CASE("a consumer GPU's host is a workstation until it is said to have more") {
   const Cluster pair = inline_cluster(R"({"gpu":"RTX4090","gpus_per_node":2})");
   CHECK(pair.node.host_memory_bandwidth.value.value() == Approx(51.2e9));
-  // Two cards share 16 lanes of the fourth generation.
+  // Two GPUs share 16 lanes of the fourth generation.
   CHECK(pair.node.pcie_bandwidth.value.value() == Approx(8 * 16e9 * 128 / 130 / 8));
   const Cluster one = inline_cluster(R"({"gpu":"RTX4090","gpus_per_node":1})");
   CHECK(one.node.pcie_bandwidth.value.value() == Approx(16 * 16e9 * 128 / 130 / 8));
@@ -444,11 +444,11 @@ TEST_CASE("clusters are read as people write them") {
     CHECK(cluster.gpus_per_node() == one.gpus);
     CHECK(cluster.gpu.key == one.key);
   }
-  CHECK(assumes(parse_cluster_text("4x24G"), "a usual card of that memory"));
+  CHECK(assumes(parse_cluster_text("4x24G"), "a usual GPU of that memory"));
   CHECK(contains(error_of("4x25G"), "the name of a GPU"));
 }
 
-TEST_CASE("cards of 2024 and 2025 are known by the names that people write") {
+TEST_CASE("GPUs of 2024 and 2025 are known by the names that people write") {
   CHECK(parse_cluster_text("4xRTX-4080").gpu.key == "rtx_4080");
   CHECK(parse_cluster_text("2xRTX5070Ti").gpu.key == "rtx_5070_ti");
   CHECK(parse_cluster_text("1x5080").gpu.key == "rtx_5080");
@@ -457,7 +457,7 @@ TEST_CASE("cards of 2024 and 2025 are known by the names that people write") {
   CHECK(parse_cluster_text("4xGB300").gpu.key == "gb300");
 }
 
-TEST_CASE("a card that exists and is not known is no misspelling of another") {
+TEST_CASE("a GPU that exists and is not known is no misspelling of another") {
   CHECK(contains(error_of("4xRTX-4070"), "known and not modelled"));
   CHECK_FALSE(contains(error_of("4xRTX-4070"), "4090"));
   CHECK(contains(error_of("8xMI300X"), "PyTorch for ROCm"));

@@ -97,7 +97,7 @@ TEST_CASE("gradients of ranks that share a sequence travel as the file says") {
   CHECK(plan.engine.communication_dtype == DType::bf16);
 }
 
-TEST_CASE("A sequence shared by more ranks takes less of each card") {
+TEST_CASE("A sequence shared by more ranks takes less of each GPU") {
   Bytes last = Bytes::infinite();
   for (const char* ranks : {"1", "2", "4", "8"}) {
     const Plan plan =

@@ -94,7 +94,7 @@ TEST_CASE("the sequence default is the model's longest where that is below 2048"
   CHECK(plan.workload.sequence_length == 1024);
 }
 
-TEST_CASE("a card without bf16 trains in fp16") {
+TEST_CASE("a GPU without bf16 trains in fp16") {
   const Plan plan = resolve(scenario(R"({"model":"gpt2","cluster":"4xV100-16G-SXM2"})"));
   CHECK(plan.workload.precision == Precision::fp16);
   CHECK(plan.engine.model_dtype == DType::fp16);

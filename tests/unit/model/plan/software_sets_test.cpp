@@ -33,7 +33,7 @@ bool warns(const Plan& plan, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("what nobody states is the newest set that has the card and the model") {
+TEST_CASE("what nobody states is the newest set that has the GPU and the model") {
   CHECK(releases_of(plan_of("llama-3-8b", "8xA100-80G")) == "0.19.6 2.11.0 5.17.0");
   CHECK(releases_of(plan_of("qwen3-8b", "8xB200-180G")) == "0.19.6 2.11.0 5.17.0");
   CHECK(releases_of(plan_of("qwen3-8b", "8xV100-32G")) == "0.19.6 2.7.1 5.17.0");
@@ -65,7 +65,7 @@ TEST_CASE("releases that do not go together are said") {
               "does not know qwen3: 4.51.0 is the first"));
   CHECK(warns(plan_of("llama-3-8b", "8xV100-32G", R"({"torch":"2.11"})"), "has no kernels"));
   CHECK(warns(plan_of("chatglm2-6b", "8xA100-80G", R"({"transformers":"5.17"})"), "max_length"));
-  // No set has both the card and the model: the card goes first.
+  // No set has both the GPU and the model: the GPU goes first.
   CHECK(warns(plan_of("chatglm2-6b", "8xB200-180G"), "max_length"));
 }
 

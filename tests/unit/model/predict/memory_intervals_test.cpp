@@ -61,7 +61,7 @@ TEST_CASE("the interval of reserved memory stands around the usual gap") {
 }
 
 TEST_CASE(
-    "of Megatron's code reserved is what is allocated and the usual share, at most the card's") {
+    "of Megatron's code reserved is what is allocated and the usual share, at most the GPU's") {
   Plan plan = plan_of("8xA100-80G-SXM", R"(,"implementation":"megatron")", "gpt2-xl");
   const auto reserved = [&](double share) {
     plan.coefficients.set(Coefficient::reserved_gap_share, share, 0.5);

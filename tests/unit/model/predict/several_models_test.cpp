@@ -16,7 +16,7 @@
 namespace zeroplan {
 namespace {
 
-// A small model on two cards; `workload`: more of its keys.
+// A small model on two GPUs; `workload`: more of its keys.
 Scenario scenario(int stage, const std::string& workload) {
   const std::string text = R"({"model": {"model_type": "llama", "hidden_size": 512,
       "intermediate_size": 1536, "num_hidden_layers": 2, "num_attention_heads": 8,
@@ -143,11 +143,11 @@ StepResult judged(const std::string& evaluation) {
   return simulate(resolve(scenario(2, "\"evaluation\": " + evaluation)), {});
 }
 
-TEST_CASE("an evaluation that is larger than the card does not fit, and says what to set") {
+TEST_CASE("an evaluation that is larger than the GPU does not fit, and says what to set") {
   const StepResult small = judged(R"({"logits": {"batch_size": 8, "samples": 16}})");
   CHECK(small.fits);
   CHECK(small.limits.empty());
-  // 65,536 samples x 256 tokens x 8000 words x 2 bytes x 2 (joined) are 500 GB on each card.
+  // 65,536 samples x 256 tokens x 8000 words x 2 bytes x 2 (joined) are 500 GB on each GPU.
   const StepResult large = judged(R"({"logits": {"batch_size": 8, "samples": 65536}})");
   CHECK_FALSE(large.fits);
   CHECK(large.fit_probability < 0.01);

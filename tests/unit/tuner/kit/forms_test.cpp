@@ -85,7 +85,8 @@ Plan read_back(const std::string& path, const Planned& before, from::Meaning& me
                                 ScenarioKey::deepspeed_version,
                                 ScenarioKey::torch_version,
                                 ScenarioKey::transformers_version}) {
-    if (const Said* said = before.scenario.find(key)) scenario.set(key, said->value, said->origin);
+    if (const ExplicitValue* said = before.scenario.find(key))
+      scenario.set(key, said->value, said->origin);
   }
   return resolve(scenario);
 }
@@ -322,12 +323,12 @@ TEST_CASE("a launcher's configuration reads back as engine, sharding and process
     INFO(document.dump() << "\n" << text.text);
     from::Meaning meaning = from::read_from(path);
     from::assume_engine(meaning);
-    const Said* engine = meaning.scenario.find(ScenarioKey::engine);
+    const ExplicitValue* engine = meaning.scenario.find(ScenarioKey::engine);
     REQUIRE(engine != nullptr);
     CHECK(engine->value == Json(name(kTrainingEngineNames, before.plan.workload.engine)));
     CHECK(from::cluster_of(meaning.processes) == "2x4");
     CHECK(text.notes.size() == 1);  // all the rest is the script's
-    const Said* config = meaning.scenario.find(ScenarioKey::ds_config);
+    const ExplicitValue* config = meaning.scenario.find(ScenarioKey::ds_config);
     if (before.plan.workload.engine != TrainingEngine::fsdp) continue;
     const std::int64_t stage = before.plan.ds_config.integer(Knob::zero_stage).value_or(3);
     if (config == nullptr) {

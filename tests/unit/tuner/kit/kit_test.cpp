@@ -70,7 +70,7 @@ TEST_CASE("a kit for several hosts reaches them, one for a single host needs no 
   CHECK(has(one.text("PLAN.md"), "FORCE_TORCHRUN=1 llamafactory-cli"));
 }
 
-TEST_CASE("GeForce cards get the variables without which NCCL hangs on them") {
+TEST_CASE("GeForce GPUs get the variables without which NCCL hangs on them") {
   const Planned kit = planned(R"({"model":"llama-3.2-1b","cluster":"4xRTX4090"})");
   CHECK(has(kit.text(".deepspeed_env"), "NCCL_P2P_DISABLE=1\n"));
   CHECK(has(kit.text(".deepspeed_env"), "NCCL_IB_DISABLE=1\n"));

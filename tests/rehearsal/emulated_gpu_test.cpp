@@ -1,15 +1,15 @@
-// The emulated card's memory, streams and events (rehearsal/libraries/card).
+// The emulated GPU's memory, streams and events (rehearsal/libraries/gpu).
 #include <cstring>
 #include <map>
 #include <string>
 
-#include "rehearsal/libraries/card/memory.hpp"
-#include "rehearsal/libraries/card/record.hpp"
-#include "rehearsal/libraries/card/settings.hpp"
-#include "rehearsal/libraries/card/streams.hpp"
+#include "rehearsal/libraries/gpu/memory.hpp"
+#include "rehearsal/libraries/gpu/record.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
+#include "rehearsal/libraries/gpu/streams.hpp"
 #include "tests/catch.hpp"
 
-using namespace zeroplan::card;
+using namespace zeroplan::gpu;
 
 namespace {
 
@@ -32,7 +32,7 @@ TEST_CASE("An allocation takes whole pages of 2 MiB, a small one units of 512 by
   CHECK(taken_by(2 * kMiB + 1) == 4 * kMiB);
 }
 
-TEST_CASE("The card's memory is counted, and what does not fit is refused") {
+TEST_CASE("The GPU's memory is counted, and what does not fit is refused") {
   Memory memory(10 * kMiB, 1 * kMiB, 1);
   void* const first = memory.allocate(0, 4 * kMiB);
   void* const second = memory.allocate(0, 3 * kMiB);  // takes 4
@@ -51,7 +51,7 @@ TEST_CASE("The card's memory is counted, and what does not fit is refused") {
   CHECK(memory.allocate(0, 4 * kMiB) != nullptr);
 }
 
-TEST_CASE("Each card of a node has its own memory") {
+TEST_CASE("Each GPU of a node has its own memory") {
   Memory memory(4 * kMiB, 0, 2);
   CHECK(memory.allocate(0, 4 * kMiB) != nullptr);
   CHECK(memory.allocate(0, 2 * kMiB) == nullptr);
@@ -59,14 +59,14 @@ TEST_CASE("Each card of a node has its own memory") {
   CHECK(memory.use(1).refused == 0);
 }
 
-TEST_CASE("Addresses of the card can be read and written, cost nothing until then, and are known") {
+TEST_CASE("Addresses of the GPU can be read and written, cost nothing until then, and are known") {
   Memory memory(200 * kGiB, 0, 1);
   char* const address = static_cast<char*>(memory.allocate(0, 100 * kGiB));
   REQUIRE(address != nullptr);
   CHECK(reinterpret_cast<std::uintptr_t>(address) % (2 * kMiB) == 0);
   std::memset(address + 50 * kGiB, 7, 64);
   CHECK(address[50 * kGiB + 63] == 7);
-  CHECK(memory.where(address + 100 * kGiB - 1).place == Place::card);
+  CHECK(memory.where(address + 100 * kGiB - 1).place == Place::gpu);
   CHECK(memory.where(address + 100 * kGiB - 1).device == 0);
   CHECK(memory.where(address + 100 * kGiB).place == Place::elsewhere);
   CHECK(memory.where(&memory).place == Place::elsewhere);
@@ -81,7 +81,7 @@ TEST_CASE("Pinned memory is counted apart, also where the program had it already
   CHECK(memory.where(own).place == Place::pinned);
   CHECK(memory.pinned().used == 3 * kMiB + sizeof own);
   CHECK(memory.unpin(own));
-  CHECK_FALSE(memory.free(made));  // not the card's
+  CHECK_FALSE(memory.free(made));  // not the GPU's
   CHECK(memory.free_pinned(made));
   CHECK(memory.pinned().used == 0);
   CHECK(memory.pinned().peak == 3 * kMiB + sizeof own);
@@ -103,7 +103,7 @@ TEST_CASE("Reserved addresses do not count, memory without addresses does") {
   Memory memory(8 * kMiB, 0, 1);
   void* const range = memory.reserve_addresses(0, 64 * kMiB);
   REQUIRE(range != nullptr);
-  CHECK(memory.where(range).place == Place::card);
+  CHECK(memory.where(range).place == Place::gpu);
   CHECK(memory.free_bytes(0) == 8 * kMiB);
   CHECK(memory.take(0, 6 * kMiB));
   CHECK_FALSE(memory.take(0, 4 * kMiB));
@@ -159,25 +159,24 @@ TEST_CASE(
   CHECK(streams.has_ended(Streams::kDefault));
 }
 
-TEST_CASE("The card is what the environment says, and an A100 where it says nothing") {
+TEST_CASE("The GPU is what the environment says, and an A100 where it says nothing") {
   variables = {};
   CHECK(settings_from(said).capability() == 80);
-  variables = {{"ZEROPLAN_CARD_MEMORY", "25331892224"},
-               {"ZEROPLAN_CARD_CAPABILITY", "8.9"},
-               {"ZEROPLAN_CARD_EVENTS", "pending"},
-               {"ZEROPLAN_CARD_NAME", ""}};
-  const Settings card = settings_from(said);
-  CHECK(card.memory == 25331892224);
-  CHECK(card.capability() == 89);
-  CHECK(card.kernel_capability() == 86);  // what PyTorch's wheels have for it
-  CHECK(card.threads_per_multiprocessor() == 1536);
-  CHECK(card.shared_per_block() == 99 * 1024);
-  CHECK(card.ending == Ending::pending);
-  CHECK(card.name == "NVIDIA A100-SXM4-80GB");
+  variables = {{"ZEROPLAN_GPU_MEMORY", "25331892224"},
+               {"ZEROPLAN_GPU_CAPABILITY", "8.9"},
+               {"ZEROPLAN_GPU_EVENTS", "pending"},
+               {"ZEROPLAN_GPU_NAME", ""}};
+  const Settings gpu = settings_from(said);
+  CHECK(gpu.memory == 25331892224);
+  CHECK(gpu.capability() == 89);
+  CHECK(gpu.kernel_capability() == 86);  // what PyTorch's wheels have for it
+  CHECK(gpu.threads_per_multiprocessor() == 1536);
+  CHECK(gpu.shared_per_block() == 99 * 1024);
+  CHECK(gpu.ending == Ending::pending);
+  CHECK(gpu.name == "NVIDIA A100-SXM4-80GB");
 }
 
-TEST_CASE(
-    "A program sees the cards that CUDA_VISIBLE_DEVICES names, until the first that is none") {
+TEST_CASE("A program sees the GPUs that CUDA_VISIBLE_DEVICES names, until the first that is none") {
   CHECK(visible_devices("0,1", 8) == 2);
   CHECK(visible_devices("7", 8) == 1);
   CHECK(visible_devices("2,8,3", 8) == 1);
@@ -185,10 +184,10 @@ TEST_CASE(
   CHECK(visible_devices("-1", 8) == 0);
   CHECK(visible_devices("1,1", 8) == 0);
   CHECK(visible_devices("GPU-8932f937,GPU-1a2b", 8) == 2);
-  variables = {{"ZEROPLAN_CARD_COUNT", "4"}, {"CUDA_VISIBLE_DEVICES", "3,0"}};
+  variables = {{"ZEROPLAN_GPU_COUNT", "4"}, {"CUDA_VISIBLE_DEVICES", "3,0"}};
   CHECK(settings_from(said).devices == 2);
-  CHECK(settings_from(said).cards == 4);
-  variables = {{"ZEROPLAN_CARD_COUNT", "4"}};
+  CHECK(settings_from(said).gpus == 4);
+  variables = {{"ZEROPLAN_GPU_COUNT", "4"}};
   CHECK(settings_from(said).devices == 4);
 }
 

@@ -1,4 +1,4 @@
-// A plan's ranks on cards of different sizes: how much smaller the card can be, and how they run on
+// A plan's ranks on GPUs of different sizes: how much smaller the GPU can be, and how they run on
 // it.
 //
 // Pure; one thread. Cost: a few simulations of each rank. Checked by
@@ -17,17 +17,17 @@ namespace zeroplan {
 // Standard deviations beyond which nobody asks whether it fits.
 inline constexpr double kFarTail = 3.5;
 
-// A card, of which context and libraries take `outside`.
-struct Card {
+// A GPU, of which context and libraries take `outside`.
+struct GpuCapacity {
   Bytes room;
   Bytes outside;
 };
 
-// The card, and how closely it is asked for.
-struct CardQuestion {
-  Card card;
+// The GPU, and how closely it is asked for.
+struct CapacityQuestion {
+  GpuCapacity gpu;
   double sd = 0.0;        // relative, of what is needed
-  double decisive = 0.0;  // factor by which the card must be smaller for the plan to fit
+  double decisive = 0.0;  // factor by which the GPU must be smaller for the plan to fit
   // Only on which side of `decisive` the answer lies; near the limit times are coarser.
   bool verdict_alone = false;
   // The capacity threshold first, and nothing else where the ranks do not run there:
@@ -35,14 +35,14 @@ struct CardQuestion {
   bool decisive_first = false;
 };
 
-// The ranks side by side, and the one that needs the most of its card. Precondition: one of them
+// The ranks side by side, and the one that needs the most of its GPU. Precondition: one of them
 // does not stand in for others.
-PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& question);
+PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question);
 
 // Of everything that decides what play_on() answers.
-Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks, const CardQuestion& question);
+Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question);
 
-// The step of the ranks side by side, on cards without a limit.
+// The step of the ranks side by side, on GPUs without a limit.
 TimeAccount unlimited_step(const std::vector<PlannedRank>& ranks);
 
 }  // namespace zeroplan

@@ -1,11 +1,11 @@
-// What was put on the card's streams: counted, and written down where somebody asked for it.
+// What was put on the GPU's streams: counted, and written down where somebody asked for it.
 //
-// A line of the file (ZEROPLAN_CARD_WORK) is KIND, stream, nanoseconds and what the kind says,
+// A line of the file (ZEROPLAN_GPU_WORK) is KIND, stream, nanoseconds and what the kind says,
 // between tabs:
 // - kernel GRID BLOCK SHARED-BYTES NAME
 // - product TYPE TRANSPOSES M N K BATCH
 // - collective NAME BYTES RANKS GROUPED
-// - copy KIND BYTES PLACE: between card, pinned, elsewhere
+// - copy KIND BYTES PLACE: between GPU, pinned, elsewhere
 // - memset BYTES
 // - host: a function of the host, which runs in the stream
 // - event NUMBER: recorded on the stream
@@ -32,7 +32,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace zeroplan::card {
+namespace zeroplan::gpu {
 
 enum class Work { kernel, product, collective, copy, memset, host_function };
 constexpr std::size_t kWorkKinds = 6;
@@ -48,7 +48,7 @@ class Record {
   bool writes() const { return file_ != nullptr; }
   // The thread's next line counts its time until now: what follows is the record's own work.
   void stop_clock();
-  // Of this thread, until the next line: time that the program would not take on a card.
+  // Of this thread, until the next line: time that the program would not take on a GPU.
   void leave_out(std::uint64_t nanoseconds);
   void count(Work kind) { ++counts_[static_cast<std::size_t>(kind)]; }
   std::size_t counted(Work kind) const { return counts_[static_cast<std::size_t>(kind)]; }
@@ -98,4 +98,4 @@ void set_current_device(int device);
 void copy_values(void* to, const void* from, std::size_t bytes);
 constexpr std::size_t kMostCopied = 65536;
 
-}  // namespace zeroplan::card
+}  // namespace zeroplan::gpu

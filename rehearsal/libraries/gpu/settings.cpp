@@ -1,10 +1,10 @@
-#include "rehearsal/libraries/card/settings.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
 
 #include <cstdlib>
 #include <set>
 #include <sstream>
 
-namespace zeroplan::card {
+namespace zeroplan::gpu {
 namespace {
 
 constexpr int kKiB = 1024;
@@ -30,11 +30,11 @@ const char* from_environment(const char* name) { return std::getenv(name); }
 
 int Settings::kernel_capability() const {
   constexpr struct {
-    int card, kernels;
+    int gpu, kernels;
   } kRuns[] = {
       {61, 60}, {62, 60}, {72, 70}, {87, 86}, {89, 86}, {101, 100}, {103, 100}, {121, 120}};
   for (const auto& row : kRuns) {
-    if (row.card == capability()) return row.kernels;
+    if (row.gpu == capability()) return row.kernels;
   }
   return capability();
 }
@@ -79,17 +79,17 @@ int Settings::shared_per_block() const {
   return major < 8 ? whole : whole - kReservedPerBlock;
 }
 
-int visible_devices(const std::string& text, int cards) {
+int visible_devices(const std::string& text, int gpus) {
   std::set<int> seen;
   std::istringstream names(text);
   for (std::string name; std::getline(names, name, ',');) {
     char* end = nullptr;
-    // Names of cards ("GPU-1f...") are not told apart: each is the next.
+    // Names of GPUs ("GPU-1f...") are not told apart: each is the next.
     const bool named = name.compare(0, 4, "GPU-") == 0 || name.compare(0, 4, "MIG-") == 0;
     const long index = named ? static_cast<long>(seen.size()) : std::strtol(name.c_str(), &end, 10);
-    const bool is_card = (named || end != name.c_str()) && index >= 0 && index < cards;
-    if (!is_card) break;
-    if (!seen.insert(static_cast<int>(index)).second) return 0;  // a card twice: CUDA shows none
+    const bool is_gpu = (named || end != name.c_str()) && index >= 0 && index < gpus;
+    if (!is_gpu) break;
+    if (!seen.insert(static_cast<int>(index)).second) return 0;  // a GPU twice: CUDA shows none
   }
   return static_cast<int>(seen.size());
 }
@@ -97,27 +97,27 @@ int visible_devices(const std::string& text, int cards) {
 Settings settings_from(const char* (*read)(const char*)) {
   const Reader from{read};
   Settings made;
-  from.number("ZEROPLAN_CARD_MEMORY", made.memory);
-  from.number("ZEROPLAN_CARD_CONTEXT", made.context);
-  from.number("ZEROPLAN_CARD_MULTIPROCESSORS", made.multiprocessors);
-  from.number("ZEROPLAN_CARD_L2", made.l2);
-  from.number("ZEROPLAN_CARD_COUNT", made.cards);
-  from.number("ZEROPLAN_CARD_CUDA", made.cuda);
-  from.number("ZEROPLAN_CARD_CUDNN", made.cudnn);
-  from.number("ZEROPLAN_CARD_NCCL", made.nccl);
-  from.text("ZEROPLAN_CARD_NAME", made.name);
-  from.text("ZEROPLAN_CARD_WORK", made.work_file);
+  from.number("ZEROPLAN_GPU_MEMORY", made.memory);
+  from.number("ZEROPLAN_GPU_CONTEXT", made.context);
+  from.number("ZEROPLAN_GPU_MULTIPROCESSORS", made.multiprocessors);
+  from.number("ZEROPLAN_GPU_L2", made.l2);
+  from.number("ZEROPLAN_GPU_COUNT", made.gpus);
+  from.number("ZEROPLAN_GPU_CUDA", made.cuda);
+  from.number("ZEROPLAN_GPU_CUDNN", made.cudnn);
+  from.number("ZEROPLAN_GPU_NCCL", made.nccl);
+  from.text("ZEROPLAN_GPU_NAME", made.name);
+  from.text("ZEROPLAN_GPU_WORK", made.work_file);
   const char* const visible = read("CUDA_VISIBLE_DEVICES");
-  made.devices = visible == nullptr ? made.cards : visible_devices(visible, made.cards);
+  made.devices = visible == nullptr ? made.gpus : visible_devices(visible, made.gpus);
   std::string capability;
-  from.text("ZEROPLAN_CARD_CAPABILITY", capability);
+  from.text("ZEROPLAN_GPU_CAPABILITY", capability);
   const std::size_t dot = capability.find('.');
   if (dot != std::string::npos) {
     made.major = std::atoi(capability.c_str());
     made.minor = std::atoi(capability.c_str() + dot + 1);
   }
   std::string ending;
-  from.text("ZEROPLAN_CARD_EVENTS", ending);
+  from.text("ZEROPLAN_GPU_EVENTS", ending);
   if (ending == "pending") made.ending = Ending::pending;
   return made;
 }
@@ -134,4 +134,4 @@ const Settings& settings() { return own_settings(); }
 
 void read_settings_again() { own_settings() = settings_from(from_environment); }
 
-}  // namespace zeroplan::card
+}  // namespace zeroplan::gpu

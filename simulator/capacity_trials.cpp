@@ -1,4 +1,4 @@
-#include "simulator/card_trials.hpp"
+#include "simulator/capacity_trials.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -15,7 +15,7 @@ namespace {
 // (tests/property/simulation_property.cpp compares with all of them).
 constexpr std::int64_t kPlayedMicroSteps = 4;
 
-// Of a factor by which a card can be smaller, between two ways to say that it is enough.
+// Of a factor by which a GPU can be smaller, between two ways to say that it is enough.
 constexpr double kRounding = 1e-9;
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
@@ -24,9 +24,9 @@ double waited(const TimeAccount& time) {
   return time.idle[static_cast<std::size_t>(IdleCause::communication)];
 }
 
-// Does it run on a card smaller by `factor`?
-bool runs_on_smaller(const RankProgram& rank, const Card& card, double factor) {
-  const double available = count(card.room) / factor - count(card.outside);
+// Does it run on a GPU smaller by `factor`?
+bool runs_on_smaller(const RankProgram& rank, const GpuCapacity& gpu, double factor) {
+  const double available = count(gpu.room) / factor - count(gpu.outside);
   if (available <= 0.0) return false;
   const SimulationOptions trial{
       .available = Bytes::nearest(available), .most_repetitions = kPlayedMicroSteps, .trial = true};
@@ -36,23 +36,23 @@ bool runs_on_smaller(const RankProgram& rank, const Card& card, double factor) {
 // A rank that runs out of memory at the capacity threshold reserves more without a limit than the
 // GPU has there: else it would have made the same requests, and had room for them. So it does not
 // fit.
-bool all_run_on_smaller(const std::vector<PlannedRank>& ranks, const CardQuestion& question) {
+bool all_run_on_smaller(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question) {
   return std::all_of(ranks.begin(), ranks.end(), [&](const PlannedRank& rank) {
     return rank.stands_in ||
-           runs_on_smaller(rank.program, question.card, question.decisive + kRounding);
+           runs_on_smaller(rank.program, question.gpu, question.decisive + kRounding);
   });
 }
 
-// Plays one rank on cards of different size, its peers taken to keep up.
+// Plays one rank on GPUs of different size, its peers taken to keep up.
 class Trials {
  public:
   // `unlimited`: how it ran without a limit.
-  Trials(const RankProgram& rank, const RankSimulation& unlimited, const Card& card)
-      : rank_(rank), unlimited_(unlimited), card_(card) {}
+  Trials(const RankProgram& rank, const RankSimulation& unlimited, const GpuCapacity& gpu)
+      : rank_(rank), unlimited_(unlimited), gpu_(gpu) {}
 
-  // A factor by which the card can be smaller for sure: whatever is reserved without a limit runs.
+  // A factor by which the GPU can be smaller for sure: whatever is reserved without a limit runs.
   double surely_runs() const {
-    return count(card_.room) / count(unlimited_.stats.peak_reserved() + card_.outside);
+    return count(gpu_.room) / count(unlimited_.stats.peak_reserved() + gpu_.outside);
   }
 
   struct Asked {
@@ -63,26 +63,25 @@ class Trials {
     bool verdict_alone = false;     // it is enough to know on which side of it the answer lies
     bool runs_at_decisive = false;  // is known already
   };
-  // Largest factor by which the card can be smaller, between `asked.low` and `asked.high`. Which
+  // Largest factor by which the GPU can be smaller, between `asked.low` and `asked.high`. Which
   // factors run is not monotone to the last byte: on which side of the decisive one the answer lies
   // is tried at that one, whoever asks.
   double largest_factor(const Asked& asked) const {
     // Less than what is allocated never runs.
     const double runs = surely_runs();
-    const double fails =
-        count(card_.room) / count(unlimited_.stats.peak_allocated() + card_.outside);
+    const double fails = count(gpu_.room) / count(unlimited_.stats.peak_allocated() + gpu_.outside);
     if (fails <= asked.low) return fails;
     if (runs >= asked.high || fails <= runs) return runs;
     double low = std::max(runs, asked.low);
     double high = std::min(fails, asked.high);
-    if (low > runs && !runs_on_smaller(rank_, card_, low)) return low;
+    if (low > runs && !runs_on_smaller(rank_, gpu_, low)) return low;
     const double decisive = asked.decisive + kRounding;
     const bool open = low < decisive && decisive < high;
-    const bool fits = open && (asked.runs_at_decisive || runs_on_smaller(rank_, card_, decisive));
+    const bool fits = open && (asked.runs_at_decisive || runs_on_smaller(rank_, gpu_, decisive));
     if (asked.verdict_alone) return fits ? decisive : low;
     while (high - low > asked.precision) {
       const double middle = 0.5 * (low + high);
-      (runs_on_smaller(rank_, card_, middle) ? low : high) = middle;
+      (runs_on_smaller(rank_, gpu_, middle) ? low : high) = middle;
     }
     if (!open) return low;
     return fits ? std::max(low, decisive) : std::min(low, asked.decisive - kRounding);
@@ -91,10 +90,10 @@ class Trials {
  private:
   const RankProgram& rank_;
   const RankSimulation& unlimited_;
-  Card card_;
+  GpuCapacity gpu_;
 };
 
-// Every rank on a card of its own; the one that stands in for others has no memory to count.
+// Every rank on a GPU of its own; the one that stands in for others has no memory to count.
 // `coarse`: of many equal micro-steps that do not fold, the rest are taken to be as one of them.
 std::vector<RankSimulation> run_together(const std::vector<PlannedRank>& ranks,
                                          Bytes available,
@@ -114,8 +113,8 @@ bool all_ran(const std::vector<RankSimulation>& runs) {
   });
 }
 
-// The rank that needs the most of its card, of those that have memory: the smallest factor where
-// one is near the card's limit, else the one that holds the most.
+// The rank that needs the most of its GPU, of those that have memory: the smallest factor where
+// one is near the GPU's limit, else the one that holds the most.
 struct Tightest {
   std::size_t index = 0;
   double factor = 0.0;
@@ -123,7 +122,7 @@ struct Tightest {
 
 Tightest tightest_of(const std::vector<PlannedRank>& ranks,
                      const std::vector<RankSimulation>& unlimited,
-                     const CardQuestion& question) {
+                     const CapacityQuestion& question) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (!ranks[i].stands_in) order.push_back(i);
@@ -135,7 +134,7 @@ Tightest tightest_of(const std::vector<PlannedRank>& ranks,
   const double roomy = 1.0 + kFarTail * sd;
   std::optional<Tightest> tightest;
   for (const std::size_t i : order) {
-    const Trials trials(ranks[i].program, unlimited[i], question.card);
+    const Trials trials(ranks[i].program, unlimited[i], question.gpu);
     if (tightest && trials.surely_runs() >= std::min(tightest->factor, roomy)) continue;
     const double factor = trials.largest_factor({1.0 - kFarTail * sd,
                                                  roomy,
@@ -165,20 +164,20 @@ TimeAccount step_of(const std::vector<RankSimulation>& runs) {
 }
 
 // A rank that asks for more at once than any device has, 1 TiB: how much smaller than that the
-// card is. Absent: no rank does.
-std::optional<double> factor_of_what_no_card_has(const std::vector<RankSimulation>& unlimited,
-                                                 const Card& card) {
+// GPU is. Absent: no rank does.
+std::optional<double> factor_of_what_no_gpu_has(const std::vector<RankSimulation>& unlimited,
+                                                const GpuCapacity& gpu) {
   for (const RankSimulation& run : unlimited) {
     if (!run.out_of_memory) continue;
     const OutOfMemory& asked = run.out_of_memory->numbers;
-    return count(card.room) / count(asked.allocated + asked.tried + card.outside);
+    return count(gpu.room) / count(asked.allocated + asked.tried + gpu.outside);
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& question) {
+PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question) {
   PlayedRank played;
   if (question.decisive_first && !all_run_on_smaller(ranks, question)) {
     played.factor =
@@ -187,7 +186,7 @@ PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& qu
     return played;
   }
   std::vector<RankSimulation> runs = run_together(ranks, Bytes::infinite(), /*coarse=*/false);
-  if (const auto factor = factor_of_what_no_card_has(runs, question.card)) {
+  if (const auto factor = factor_of_what_no_gpu_has(runs, question.gpu)) {
     played.factor = *factor;
     played.stopped = true;
     return played;
@@ -196,16 +195,16 @@ PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& qu
   played.factor = tightest.factor;
   const bool unlimited_fits = std::all_of(runs.begin(), runs.end(), [&](const RankSimulation& run) {
     const bool stands_in = ranks[static_cast<std::size_t>(&run - runs.data())].stands_in;
-    return stands_in || run.stats.peak_reserved() + question.card.outside <= question.card.room;
+    return stands_in || run.stats.peak_reserved() + question.gpu.outside <= question.gpu.room;
   });
   const bool wanted = !question.verdict_alone || played.factor >= question.decisive - kRounding;
   if (!unlimited_fits && played.factor >= 1.0 && wanted) {
     auto limited =
-        run_together(ranks, question.card.room - question.card.outside, question.verdict_alone);
+        run_together(ranks, question.gpu.room - question.gpu.outside, question.verdict_alone);
     if (all_ran(limited)) {
       runs = std::move(limited);
     } else {
-      played.factor = 1.0 - kRounding;  // it runs on a smaller card by luck alone
+      played.factor = 1.0 - kRounding;  // it runs on a smaller GPU by luck alone
     }
   }
   const auto shown = std::find_if(
@@ -226,7 +225,8 @@ PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CardQuestion& qu
   return played;
 }
 
-Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks, const CardQuestion& question) {
+Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks,
+                           const CapacityQuestion& question) {
   Fingerprint print = fingerprint(ranks.front().program);
   for (std::size_t i = 1; i < ranks.size(); ++i) {
     const Fingerprint other = fingerprint(ranks[i].program);
@@ -238,8 +238,8 @@ Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks, const CardQues
     print.add(static_cast<std::uint64_t>(rank.program.rank));
     print.add(rank.is_shown ? 1 : 0);
   }
-  print.add(static_cast<std::uint64_t>(question.card.room.count()));
-  print.add(static_cast<std::uint64_t>(question.card.outside.count()));
+  print.add(static_cast<std::uint64_t>(question.gpu.room.count()));
+  print.add(static_cast<std::uint64_t>(question.gpu.outside.count()));
   print.add(std::bit_cast<std::uint64_t>(question.sd));
   print.add(std::bit_cast<std::uint64_t>(question.decisive));
   print.add(static_cast<std::uint64_t>(question.verdict_alone));

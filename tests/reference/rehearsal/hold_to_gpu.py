@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the same scripts on this machine's cards and in rehearsals, and says where their bytes differ.
+"""Runs the same scripts on this machine's GPUs and in rehearsals, and says where their bytes differ.
 
-hold_to_card.py --cluster 1x2xH100-80G --zeroplan PROGRAM -o OUT.jsonl [--small]
-One line for each configuration, with what the cards said, what the rehearsals said at both ends of events, and whether
+hold_to_gpu.py --cluster 1x2xH100-80G --zeroplan PROGRAM -o OUT.jsonl [--small]
+One line for each configuration, with what the GPUs said, what the rehearsals said at both ends of events, and whether
 the allocated peak is equal and the reserved one equal to an end or between them. What OUT has already is left out. A
 difference is a result, not a failure; 1 where a program fails. Optimizers are torch's own: DeepSpeed's would have to
 be compiled.
@@ -43,11 +43,11 @@ def on_cards(line, spec, ranks, folder):
     out = os.path.join(folder, "card.json")
     if os.path.exists(out):
         os.remove(out)
-    script = [os.path.join(HERE, "card_peaks.py"), out, TRAIN, spec]
+    script = [os.path.join(HERE, "gpu_peaks.py"), out, TRAIN, spec]
     done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *script],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder)
     if not os.path.exists(out):
-        print(line["id"], "failed on the card:", done.stdout[-3000:], file=sys.stderr)
+        print(line["id"], "failed on the GPU:", done.stdout[-3000:], file=sys.stderr)
         return None
     with open(out) as file:
         return json.load(file)

@@ -1,7 +1,7 @@
-// The card's memory, counted; and pinned memory of the host.
+// The GPU's memory, counted; and pinned memory of the host.
 //
 // What is allocated is address space of this machine that costs nothing until it is touched, so
-// that small tensors can hold true values. What counts against the card is what the driver would
+// that small tensors can hold true values. What counts against the GPU is what the driver would
 // take: whole pages of 2 MiB, below 1 MiB whole units of 512 bytes (PyTorch asks for 2 MiB at
 // least). Thread-safe. Units: bytes.
 #pragma once
@@ -12,23 +12,23 @@
 #include <mutex>
 #include <vector>
 
-namespace zeroplan::card {
+namespace zeroplan::gpu {
 
-// What an allocation of so many bytes takes of the card.
+// What an allocation of so many bytes takes of the GPU.
 std::size_t taken_by(std::size_t bytes);
 
 // Readable and writable address space at a multiple of 2 MiB; null where the kernel has none.
 void* map_address_space(std::size_t bytes);
 void unmap_address_space(void* address, std::size_t bytes);
 
-enum class Place { elsewhere, card, pinned };
+enum class Place { elsewhere, gpu, pinned };
 
 struct Where {
   Place place = Place::elsewhere;
   int device = -1;
 };
 
-struct CardUse {
+struct GpuUse {
   std::size_t used = 0;  // the context not among it
   std::size_t peak = 0;
   std::size_t allocations = 0;
@@ -49,14 +49,14 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // Null where the card has not so much left, or the kernel no address space.
+  // Null where the GPU has not so much left, or the kernel no address space.
   void* allocate(int device, std::size_t bytes);
   bool free(void* address);  // false: not one of these
 
-  // The card's memory without addresses, for the driver's virtual memory (expandable segments).
+  // The GPU's memory without addresses, for the driver's virtual memory (expandable segments).
   bool take(int device, std::size_t bytes);
   void give_back(int device, std::size_t bytes);
-  // Addresses of the card to which such memory is mapped.
+  // Addresses of the GPU to which such memory is mapped.
   void* reserve_addresses(int device, std::size_t bytes);
   bool release_addresses(void* address);
 
@@ -72,27 +72,27 @@ class Memory {
   Where where(const void* address) const;
   std::size_t total() const { return total_; }
   std::size_t free_bytes(int device) const;
-  CardUse use(int device) const;
+  GpuUse use(int device) const;
   PinnedUse pinned() const;
 
  private:
   struct Range {
     std::size_t bytes = 0;
     int device = -1;       // -1: of the host
-    bool counted = false;  // against the card's memory when it is freed
+    bool counted = false;  // against the GPU's memory when it is freed
     bool ours = false;     // to be unmapped
   };
   using Ranges = std::map<std::uintptr_t, Range>;
 
   bool take_locked(int device, std::size_t bytes);
   void* keep(const Range& range);
-  bool forget(void* address, bool of_card);
+  bool forget(void* address, bool of_gpu);
   void count_pinned(std::size_t bytes);
 
   mutable std::mutex mutex_;
   std::size_t total_;
   std::size_t context_;
-  std::vector<CardUse> cards_;
+  std::vector<GpuUse> gpus_;
   PinnedUse pinned_;
   Ranges ranges_;
 };
@@ -100,4 +100,4 @@ class Memory {
 // The process's own.
 Memory& memory();
 
-}  // namespace zeroplan::card
+}  // namespace zeroplan::gpu

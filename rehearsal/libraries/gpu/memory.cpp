@@ -1,12 +1,12 @@
-#include "rehearsal/libraries/card/memory.hpp"
+#include "rehearsal/libraries/gpu/memory.hpp"
 
 #include <algorithm>
 
 #include <sys/mman.h>
 
-#include "rehearsal/libraries/card/settings.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
 
-namespace zeroplan::card {
+namespace zeroplan::gpu {
 namespace {
 
 constexpr std::size_t kPage = std::size_t{2} << 20;
@@ -49,7 +49,7 @@ void unmap_address_space(void* address, std::size_t bytes) {
 }
 
 Memory::Memory(std::size_t total, std::size_t context, int devices)
-    : total_(total), context_(context), cards_(static_cast<std::size_t>(std::max(devices, 1))) {}
+    : total_(total), context_(context), gpus_(static_cast<std::size_t>(std::max(devices, 1))) {}
 
 Memory::~Memory() {
   for (const auto& [address, range] : ranges_) {
@@ -58,14 +58,14 @@ Memory::~Memory() {
 }
 
 bool Memory::take_locked(int device, std::size_t bytes) {
-  CardUse& card = cards_.at(static_cast<std::size_t>(device));
-  if (context_ + card.used + bytes > total_) {
-    ++card.refused;
+  GpuUse& gpu = gpus_.at(static_cast<std::size_t>(device));
+  if (context_ + gpu.used + bytes > total_) {
+    ++gpu.refused;
     return false;
   }
-  ++card.allocations;
-  card.used += bytes;
-  card.peak = std::max(card.peak, card.used);
+  ++gpu.allocations;
+  gpu.used += bytes;
+  gpu.peak = std::max(gpu.peak, gpu.used);
   return true;
 }
 
@@ -79,22 +79,22 @@ void* Memory::allocate(int device, std::size_t bytes) {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (!take_locked(device, taken_by(bytes))) return nullptr;
   void* const address = keep({bytes, device, true, true});
-  if (address == nullptr) cards_[static_cast<std::size_t>(device)].used -= taken_by(bytes);
+  if (address == nullptr) gpus_[static_cast<std::size_t>(device)].used -= taken_by(bytes);
   return address;
 }
 
-bool Memory::forget(void* address, bool of_card) {
+bool Memory::forget(void* address, bool of_gpu) {
   const auto found = ranges_.find(number(address));
-  if (found == ranges_.end() || (found->second.device >= 0) != of_card) return false;
+  if (found == ranges_.end() || (found->second.device >= 0) != of_gpu) return false;
   const Range range = found->second;
   ranges_.erase(found);
   if (range.counted) {
-    CardUse& card = cards_[static_cast<std::size_t>(range.device)];
-    card.used -= taken_by(range.bytes);
-    ++card.frees;
+    GpuUse& gpu = gpus_[static_cast<std::size_t>(range.device)];
+    gpu.used -= taken_by(range.bytes);
+    ++gpu.frees;
   }
   if (range.ours) unmap_address_space(address, range.bytes);
-  if (!of_card) pinned_.used -= range.bytes;
+  if (!of_gpu) pinned_.used -= range.bytes;
   return true;
 }
 
@@ -110,9 +110,9 @@ bool Memory::take(int device, std::size_t bytes) {
 
 void Memory::give_back(int device, std::size_t bytes) {
   const std::lock_guard<std::mutex> guard(mutex_);
-  CardUse& card = cards_.at(static_cast<std::size_t>(device));
-  card.used -= bytes;
-  ++card.frees;
+  GpuUse& gpu = gpus_.at(static_cast<std::size_t>(device));
+  gpu.used -= bytes;
+  ++gpu.frees;
 }
 
 void* Memory::reserve_addresses(int device, std::size_t bytes) {
@@ -167,18 +167,18 @@ Where Memory::where(const void* address) const {
   --found;
   if (number(address) >= found->first + found->second.bytes) return {};
   const int device = found->second.device;
-  return {device >= 0 ? Place::card : Place::pinned, device};
+  return {device >= 0 ? Place::gpu : Place::pinned, device};
 }
 
 std::size_t Memory::free_bytes(int device) const {
   const std::lock_guard<std::mutex> guard(mutex_);
-  const std::size_t gone = context_ + cards_.at(static_cast<std::size_t>(device)).used;
+  const std::size_t gone = context_ + gpus_.at(static_cast<std::size_t>(device)).used;
   return gone < total_ ? total_ - gone : 0;
 }
 
-CardUse Memory::use(int device) const {
+GpuUse Memory::use(int device) const {
   const std::lock_guard<std::mutex> guard(mutex_);
-  return cards_.at(static_cast<std::size_t>(device));
+  return gpus_.at(static_cast<std::size_t>(device));
 }
 
 PinnedUse Memory::pinned() const {
@@ -188,8 +188,8 @@ PinnedUse Memory::pinned() const {
 
 Memory& memory() {
   // Never destroyed: threads of torch outlive static objects.
-  static Memory* const made = new Memory(settings().memory, settings().context, settings().cards);
+  static Memory* const made = new Memory(settings().memory, settings().context, settings().gpus);
   return *made;
 }
 
-}  // namespace zeroplan::card
+}  // namespace zeroplan::gpu

@@ -1,8 +1,8 @@
-#include "rehearsal/libraries/card/streams.hpp"
+#include "rehearsal/libraries/gpu/streams.hpp"
 
 #include <algorithm>
 
-namespace zeroplan::card {
+namespace zeroplan::gpu {
 
 std::size_t Streams::create(int priority) {
   const std::lock_guard<std::mutex> guard(mutex_);
@@ -63,4 +63,4 @@ Streams& streams() {
   return *made;
 }
 
-}  // namespace zeroplan::card
+}  // namespace zeroplan::gpu

@@ -1,4 +1,4 @@
-#include "rehearsal/libraries/card/record.hpp"
+#include "rehearsal/libraries/gpu/record.hpp"
 
 #include <cstdarg>
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 #include <unistd.h>
 
-#include "rehearsal/libraries/card/memory.hpp"
-#include "rehearsal/libraries/card/settings.hpp"
-#include "rehearsal/libraries/card/streams.hpp"
+#include "rehearsal/libraries/gpu/memory.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
+#include "rehearsal/libraries/gpu/streams.hpp"
 
-namespace zeroplan::card {
+namespace zeroplan::gpu {
 namespace {
 
 constexpr const char* kWorkNames[kWorkKinds] = {
@@ -152,25 +152,25 @@ void copy_values(void* to, const void* from, std::size_t bytes) {
   std::memmove(to, from, bytes);
 }
 
-}  // namespace zeroplan::card
+}  // namespace zeroplan::gpu
 
 // For Python, by ctypes, and for the functions that exist for the linker's sake.
 extern "C" {
 
-std::size_t zeroplan_card_number(const char* name) {
-  using zeroplan::card::Work;
+std::size_t zeroplan_gpu_number(const char* name) {
+  using zeroplan::gpu::Work;
   const std::string wanted = name;
-  const auto& record = zeroplan::card::record();
-  const int device = zeroplan::card::current_device();
-  const zeroplan::card::CardUse use = zeroplan::card::memory().use(device);
+  const auto& record = zeroplan::gpu::record();
+  const int device = zeroplan::gpu::current_device();
+  const zeroplan::gpu::GpuUse use = zeroplan::gpu::memory().use(device);
   const std::pair<const char*, std::size_t> numbers[] = {
       {"used", use.used},
       {"peak", use.peak},
       {"allocations", use.allocations},
       {"frees", use.frees},
       {"refused", use.refused},
-      {"pinned", zeroplan::card::memory().pinned().used},
-      {"pinned_peak", zeroplan::card::memory().pinned().peak},
+      {"pinned", zeroplan::gpu::memory().pinned().used},
+      {"pinned_peak", zeroplan::gpu::memory().pinned().peak},
       {"kernels", record.counted(Work::kernel)},
       {"products", record.counted(Work::product)},
       {"collectives", record.counted(Work::collective)},
@@ -183,30 +183,28 @@ std::size_t zeroplan_card_number(const char* name) {
 }
 
 // The text's length; so much of it as there is room for, ended by 0.
-std::size_t zeroplan_card_unknown(char* text, std::size_t room) {
-  const std::string names = zeroplan::card::record().unknown_names();
+std::size_t zeroplan_gpu_unknown(char* text, std::size_t room) {
+  const std::string names = zeroplan::gpu::record().unknown_names();
   if (room > 0) std::snprintf(text, room, "%s", names.c_str());
   return names.size();
 }
 
-void zeroplan_card_note(const char* kind, const char* text) {
-  zeroplan::card::record().note(kind, text);
+void zeroplan_gpu_note(const char* kind, const char* text) {
+  zeroplan::gpu::record().note(kind, text);
 }
-int zeroplan_card_writes() { return zeroplan::card::record().writes() ? 1 : 0; }
-void zeroplan_card_leave_out(std::uint64_t nanoseconds) {
-  zeroplan::card::record().leave_out(nanoseconds);
-}
-
-// A process that forked before it used the card: with its own settings, and lines of its own.
-void zeroplan_card_read_settings() {
-  zeroplan::card::read_settings_again();
-  zeroplan::card::record().write_to(zeroplan::card::settings().work_file);
+int zeroplan_gpu_writes() { return zeroplan::gpu::record().writes() ? 1 : 0; }
+void zeroplan_gpu_leave_out(std::uint64_t nanoseconds) {
+  zeroplan::gpu::record().leave_out(nanoseconds);
 }
 
-void zeroplan_card_lock(std::size_t bytes) { zeroplan::card::memory().lock(bytes); }
-void zeroplan_card_unlock(std::size_t bytes) { zeroplan::card::memory().unlock(bytes); }
-
-void zeroplan_card_unknown_called(const char* name) {
-  zeroplan::card::record().called_unknown(name);
+// A process that forked before it used the GPU: with its own settings, and lines of its own.
+void zeroplan_gpu_read_settings() {
+  zeroplan::gpu::read_settings_again();
+  zeroplan::gpu::record().write_to(zeroplan::gpu::settings().work_file);
 }
+
+void zeroplan_gpu_lock(std::size_t bytes) { zeroplan::gpu::memory().lock(bytes); }
+void zeroplan_gpu_unlock(std::size_t bytes) { zeroplan::gpu::memory().unlock(bytes); }
+
+void zeroplan_gpu_unknown_called(const char* name) { zeroplan::gpu::record().called_unknown(name); }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a script on a real card and writes its peaks: card_peaks.py OUT.json SCRIPT ARGUMENTS...; of rank 0 alone."""
+"""Runs a script on a real GPU and writes its peaks: gpu_peaks.py OUT.json SCRIPT ARGUMENTS...; of rank 0 alone."""
 import json
 import os
 import runpy

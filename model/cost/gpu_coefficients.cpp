@@ -1,4 +1,4 @@
-// What is known of single cards: the rows of card_coefficients() and of card_analogues().
+// What is known of single GPUs: the rows of gpu_coefficients() and of gpu_analogues().
 //
 // NVLink numbers: nccl-tests curves of aiconfigurator, larger all-reduces of ml-engineering, Azure
 // and AWS. Numbers that were fitted together stand in one line and are used together: the tile
@@ -14,7 +14,7 @@ using C = Coefficient;
 
 // Matrix products by shape, of one source of isolated kernels, and the sustained derate.
 struct MatmulSet {
-  std::string_view card;
+  std::string_view gpu;
   double isolated, prologue, wave, fixed_us, tile_128, tile_128x64, tile_64, memory, derate;
   double derate_sd;
   std::string_view provenance;
@@ -50,18 +50,18 @@ constexpr MatmulSet kMatmulSets[] = {
 constexpr std::size_t kMatmulFields = 9;
 
 constexpr auto matmul_rows() {
-  std::array<CardCoefficient, std::size(kMatmulSets) * kMatmulFields> rows{};
+  std::array<GpuCoefficient, std::size(kMatmulSets) * kMatmulFields> rows{};
   std::size_t i = 0;
   for (const MatmulSet& s : kMatmulSets) {
-    rows[i++] = {C::matmul_isolated_efficiency, s.card, s.isolated, .05, s.provenance};
-    rows[i++] = {C::matmul_prologue_depth, s.card, s.prologue, .3, s.provenance};
-    rows[i++] = {C::matmul_wave_share, s.card, s.wave, .3, s.provenance};
-    rows[i++] = {C::matmul_fixed_seconds, s.card, s.fixed_us * 1e-6, .3, s.provenance};
-    rows[i++] = {C::matmul_tile_128x128, s.card, s.tile_128, .1, s.provenance};
-    rows[i++] = {C::matmul_tile_128x64, s.card, s.tile_128x64, .2, s.provenance};
-    rows[i++] = {C::matmul_tile_64x64, s.card, s.tile_64, .2, s.provenance};
-    rows[i++] = {C::matmul_memory_efficiency, s.card, s.memory, .1, s.provenance};
-    rows[i++] = {C::matmul_sustained_derate, s.card, s.derate, s.derate_sd, s.provenance};
+    rows[i++] = {C::matmul_isolated_efficiency, s.gpu, s.isolated, .05, s.provenance};
+    rows[i++] = {C::matmul_prologue_depth, s.gpu, s.prologue, .3, s.provenance};
+    rows[i++] = {C::matmul_wave_share, s.gpu, s.wave, .3, s.provenance};
+    rows[i++] = {C::matmul_fixed_seconds, s.gpu, s.fixed_us * 1e-6, .3, s.provenance};
+    rows[i++] = {C::matmul_tile_128x128, s.gpu, s.tile_128, .1, s.provenance};
+    rows[i++] = {C::matmul_tile_128x64, s.gpu, s.tile_128x64, .2, s.provenance};
+    rows[i++] = {C::matmul_tile_64x64, s.gpu, s.tile_64, .2, s.provenance};
+    rows[i++] = {C::matmul_memory_efficiency, s.gpu, s.memory, .1, s.provenance};
+    rows[i++] = {C::matmul_sustained_derate, s.gpu, s.derate, s.derate_sd, s.provenance};
   }
   return rows;
 }
@@ -70,7 +70,7 @@ constexpr auto matmul_rows() {
 // out-of-memory messages of public repositories, memory in use by the process minus what PyTorch
 // has allocated and reserved.
 struct MeasuredContext {
-  std::string_view card;
+  std::string_view gpu;
   double mib;
   double multiprocessors;
   double relative_sd;
@@ -92,7 +92,7 @@ constexpr MeasuredContext kMeasuredContexts[] = {
     {"rtx_pro_6000", 694, 188, .05, "measured: two out-of-memory messages"},
     {"rtx_5090", 563, 170, .10, "measured: two out-of-memory messages"},
     // Compute capability counts for the context more than the generation of the tensor cores.
-    {"p100", 4.1, 1, .20, "derived: the mean of all cards with a reading"},
+    {"p100", 4.1, 1, .20, "derived: the mean of all GPUs with a reading"},
     {"rtx_3090", 348, 84, .12, "derived: as A40, of the same compute capability"},
     {"l40", 3.887, 1, .12, "derived: between L4 and RTX 4090, of the same compute capability"},
 };
@@ -100,11 +100,11 @@ constexpr MeasuredContext kMeasuredContexts[] = {
 
 constexpr auto context_rows() {
   constexpr double kMiB = 1 << 20;
-  std::array<CardCoefficient, std::size(kMeasuredContexts)> rows{};
+  std::array<GpuCoefficient, std::size(kMeasuredContexts)> rows{};
   std::size_t i = 0;
   for (const MeasuredContext& m : kMeasuredContexts) {
     rows[i++] = {C::cuda_context_bytes_per_sm,
-                 m.card,
+                 m.gpu,
                  m.mib * kMiB / m.multiprocessors,
                  m.relative_sd,
                  m.provenance};
@@ -113,13 +113,13 @@ constexpr auto context_rows() {
 }
 
 // clang-format off
-constexpr CardCoefficient kSingleRows[] = {
-    // Level of cards whose shape curve is another's.
+constexpr GpuCoefficient kSingleRows[] = {
+    // Level of GPUs whose shape curve is another's.
     {C::matmul_isolated_efficiency, "h100_pcie", .63, .06,
      "measured: user-submitted square products"},
     {C::matmul_isolated_efficiency, "h20", .96, .03, "measured: user-submitted square products"},
     {C::matmul_sustained_derate, "h20", 1.03, .03,
-     "assumed: the tensor rate is capped below what the card can feed"},
+     "assumed: the tensor rate is capped below what the GPU can feed"},
     {C::matmul_isolated_efficiency, "rtx_a6000", .79, .04,
      "measured: user-submitted square products"},
     {C::matmul_sustained_derate, "rtx_a6000", 1.07, .07, "assumed: power limit"},
@@ -180,7 +180,7 @@ constexpr CardCoefficient kSingleRows[] = {
      "assumed: half-rate tensor cores are easy to fill"},
     {C::flash2_efficiency_64, "rtx_3090", .73, .2, "assumed: A100's ratio to 128"},
     {C::flash2_efficiency_128, "b200", .17, .3,
-     "assumed: H100's rate by clock and multiprocessors, the kernel is older than the card"},
+     "assumed: H100's rate by clock and multiprocessors, the kernel is older than the GPU"},
     {C::flash2_efficiency_64, "b200", .15, .3, "assumed: H100's ratio to 128"},
     {C::cudnn_attention_efficiency_128, "b200", .47, .15,
      "fitted: SimuMax, 64 heads; kernel not named"},
@@ -196,7 +196,7 @@ constexpr CardCoefficient kSingleRows[] = {
     {C::l2_bandwidth_ratio, "rtx_4090", 1.8, .3, "measured: LLMServingSim, kernels below 72 MB"},
     {C::l2_bandwidth_ratio, "rtx_6000_ada", 1.8, .3, "assumed as RTX 4090"},
 
-    // Collectives over NVLink; each card fitted to twelve curves at once.
+    // Collectives over NVLink; each GPU fitted to twelve curves at once.
     {C::nccl_base_seconds, "a100", 8.92e-6, .1, "fitted: nccl-tests, twelve curves at once"},
     {C::nccl_hop_seconds, "a100", .71e-6, .1, "fitted: nccl-tests, twelve curves at once"},
     {C::nccl_gather_efficiency, "a100", .729, .04, "fitted: nccl-tests, twelve curves at once"},
@@ -264,9 +264,9 @@ constexpr CardCoefficient kSingleRows[] = {
     {C::pcie_peer_pair_efficiency, "rtx_pro_6000", .54, .10,
      "fitted: nccl-tests of aiconfigurator"},
     {C::pcie_peer_efficiency, "a100_pcie", .65, .15,
-     "measured: SimuMax, four cards 20.7 of 31.5 GB/s"},
+     "measured: SimuMax, four GPUs 20.7 of 31.5 GB/s"},
     {C::pcie_cross_socket_efficiency, "a100_pcie", .40, .2,
-     "measured: SimuMax, eight cards 11-13.5 of 31.5 GB/s"},
+     "measured: SimuMax, eight GPUs 11-13.5 of 31.5 GB/s"},
     {C::pcie_peer_pair_efficiency, "l40s", .65, .10, "fitted: nccl-tests of aiconfigurator"},
     {C::pcie_peer_efficiency, "l40s", .25, .7,
      "measured: one host, 4.8 of 31.5 GB/s with four; other hosts assumed better"},
@@ -274,7 +274,7 @@ constexpr CardCoefficient kSingleRows[] = {
      "measured: one host, 1.2-2 of 31.5 GB/s with eight; other hosts assumed better"},
 };
 
-constexpr CardAnalogue kAnalogues[] = {
+constexpr GpuAnalogue kAnalogues[] = {
     {"a800", "a100", "same chip, fewer NVLinks"},
     {"a800_pcie", "a100_pcie", "same chip, fewer NVLinks"},
     {"a30", "a100", "half of the same chip"},
@@ -309,18 +309,18 @@ constexpr CardAnalogue kAnalogues[] = {
 constexpr auto all_rows() {
   constexpr auto kMatmul = matmul_rows();
   constexpr auto kContexts = context_rows();
-  std::array<CardCoefficient, kMatmul.size() + kContexts.size() + std::size(kSingleRows)> rows{};
+  std::array<GpuCoefficient, kMatmul.size() + kContexts.size() + std::size(kSingleRows)> rows{};
   std::size_t i = 0;
-  for (const CardCoefficient& row : kMatmul) rows[i++] = row;
-  for (const CardCoefficient& row : kContexts) rows[i++] = row;
-  for (const CardCoefficient& row : kSingleRows) rows[i++] = row;
+  for (const GpuCoefficient& row : kMatmul) rows[i++] = row;
+  for (const GpuCoefficient& row : kContexts) rows[i++] = row;
+  for (const GpuCoefficient& row : kSingleRows) rows[i++] = row;
   return rows;
 }
-constexpr auto kCardRows = all_rows();
+constexpr auto kGpuRows = all_rows();
 
 }  // namespace
 
-std::span<const CardCoefficient> card_coefficients() { return kCardRows; }
-std::span<const CardAnalogue> card_analogues() { return kAnalogues; }
+std::span<const GpuCoefficient> gpu_coefficients() { return kGpuRows; }
+std::span<const GpuAnalogue> gpu_analogues() { return kAnalogues; }
 
 }  // namespace zeroplan

@@ -4,7 +4,7 @@
 // Nothing says when a kernel that is not run would end, so there are two ends of what can be.
 // Ending::done: all work has ended when it is enqueued. Ending::pending: it ends when the host
 // waits - for it, or for work of any stream that was enqueued later, because streams run side by
-// side and none of them falls far behind. A card lies between them. Thread-safe.
+// side and none of them falls far behind. A GPU lies between them. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -13,9 +13,9 @@
 #include <deque>
 #include <mutex>
 
-#include "rehearsal/libraries/card/settings.hpp"
+#include "rehearsal/libraries/gpu/settings.hpp"
 
-namespace zeroplan::card {
+namespace zeroplan::gpu {
 
 struct Event {
   std::uint64_t after =
@@ -63,4 +63,4 @@ float milliseconds_between(const Event& first, const Event& second);
 // The process's own.
 Streams& streams();
 
-}  // namespace zeroplan::card
+}  // namespace zeroplan::gpu
