@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/language/language.hpp"
+#include "model/phrase.hpp"
 #include "model/plan/scenario.hpp"
 #include "tuner/kit/form_text.hpp"
 
@@ -49,7 +50,7 @@ struct Arguments {
   std::vector<std::pair<const ClusterFlagInfo*, Json>> cluster_changes;
   std::optional<std::string> scenario_file;  // --scenario
   Scenario from;                             // what --from read: over the file, below the flags
-  std::string from_said;                     // the lines that say so, in English
+  Phrase from_said;                          // the lines that say so
   std::optional<std::string> from_file;      // --from itself
   std::string from_tool;                     // whose file that is, as --form calls it; empty: none
   FormSettings from_kept;                    // its settings without influence, of a document

@@ -53,7 +53,7 @@ std::string_view only_pointer(const std::string& key) {
 // Of a flag that is a key of ds_config.json, where that goes; empty for others. "--stage",
 // "--reduce-bucket-size", "--max-live-parameters" without its stage3_; "--zero" and "--zero-stage"
 // are what people call the stage.
-std::string place_in_ds_config(std::string_view flag) {
+Phrase place_in_ds_config(std::string_view flag) {
   std::string key(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())));
   std::replace(key.begin(), key.end(), '-', '_');
   if (key == "zero" || key == "zero_stage") key = "stage";
@@ -69,7 +69,7 @@ std::string place_in_ds_config(std::string_view flag) {
     text = "{\"" + std::string(rest.substr(slash + 1)) + "\":" + text + "}";
     rest = rest.substr(0, slash);
   }
-  return "a key of ds_config.json: --ds-config FILE or --ds-config '" + text + "'";
+  return phrase("a key of ds_config.json: --ds-config FILE or --ds-config '{}'", text);
 }
 
 // What the words of one command say, by long flag.
@@ -126,11 +126,11 @@ class WordReader {
     }
     const std::string ours = our_flag_for(name);
     const bool taken = !ours.empty() && find(ours.substr(0, ours.find(' '))) != nullptr;
-    std::string hint = taken ? "say it with " + ours : did_you_mean(name, names);
+    Phrase hint = taken ? phrase("say it with {}", ours) : did_you_mean(name, names);
     if (hint.empty() && find("--ds-config") != nullptr) hint = place_in_ds_config(name);
     throw InputError({kCommandLine,
                       name,
-                      "a flag of zeroplan " + std::string(command_.name),
+                      phrase("a flag of zeroplan {}", command_.name),
                       in_quotes(name),
                       hint});
   }
@@ -168,14 +168,14 @@ class WordReader {
     const bool more = at_ < words_.size();
     if (boolean && (!more || !parse_switch(words_[at_]))) return "true";
     if (flag.value.starts_with('[') && (!more || !is_release_list(words_[at_]))) return "";
-    if (!more) fail(flag, "a value, " + flag.value, "nothing");
+    if (!more) fail(flag, phrase("a value, {}", flag.value), "nothing");
     if (looks_like_flag(words_[at_]) && find(words_[at_].substr(0, words_[at_].find('=')))) {
-      fail(flag, "a value, " + flag.value, "the flag " + words_[at_]);
+      fail(flag, phrase("a value, {}", flag.value), phrase("the flag {}", words_[at_]));
     }
     return words_[at_++];
   }
 
-  [[noreturn]] void fail(const Flag& flag, const std::string& expected, const std::string& got) {
+  [[noreturn]] void fail(const Flag& flag, const Phrase& expected, const Phrase& got) {
     throw InputError({kCommandLine, std::string(flag.name), expected, got, ""});
   }
 
@@ -193,10 +193,10 @@ bool is_scenario_key(const CommandInfo& command, const Positional& positional) {
 void check_positionals(const CommandInfo& command, const Arguments& arguments) {
   const std::vector<Positional> wanted = positionals_of(command);
   const std::size_t got = arguments.positionals.size();
-  const std::string help = "see zeroplan " + std::string(command.name) + " --help";
+  const Phrase help = phrase("see zeroplan {} --help", command.name);
   const bool many = !wanted.empty() && wanted.back().many;
   if (got > wanted.size() && !many) {
-    std::string expected = "nothing behind " + std::string(command.name);
+    Phrase expected = phrase("nothing behind {}", command.name);
     for (const Positional& positional : wanted) expected += " " + std::string(positional.name);
     throw InputError(
         {kCommandLine, "", expected, in_quotes(arguments.positionals[wanted.size()]), help});
@@ -224,7 +224,7 @@ void take_positionals(const CommandInfo& command, Arguments& arguments) {
       throw InputError({kCommandLine,
                         std::string(info(key).flag),
                         "one value",
-                        "two: " + in_quotes(arguments.positionals[i]) + " and the flag's",
+                        phrase("two: {} and the flag's", in_quotes(arguments.positionals[i])),
                         ""});
     }
     arguments.flags.set(
