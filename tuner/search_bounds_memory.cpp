@@ -101,19 +101,30 @@ Bytes SearchBounds::secondary_partitions(const Point& point) const {
   });
 }
 
-// hpZ brings a communicator of its own: the smallest group counts, wherever it stands on its axis.
+namespace {
+
+// The value of hpZ's axis, wherever it stands there, of which `cost(group)` is least.
+template <typename Cost>
+Point with_least_hpz(const SearchSpace& space, Point point, Cost&& cost) {
+  const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
+  for (std::size_t a = 0; a < axes.size(); ++a) {
+    if (axes[a].knob != Knob::zero_hpz_partition_size) continue;
+    const auto least = std::min_element(
+        axes[a].values.begin(), axes[a].values.end(), [&](const KnobValue& x, const KnobValue& y) {
+          return cost(std::get<std::int64_t>(x)) < cost(std::get<std::int64_t>(y));
+        });
+    point.at[a] = static_cast<std::uint8_t>(least - axes[a].values.begin());
+  }
+  return point;
+}
+
+}  // namespace
+
+// hpZ brings a communicator of its own: the smallest group's takes least.
 Bytes SearchBounds::outside_torch(const Point& point) const {
   Point key = without_batch(
       reset(space_, point, {AxisRole::tail, AxisRole::other, AxisRole::gather, AxisRole::reduce}));
-  const std::vector<Axis>& axes = space_.strategies()[static_cast<std::size_t>(key.strategy)].axes;
-  for (std::size_t a = 0; a < axes.size(); ++a) {
-    if (axes[a].knob != Knob::zero_hpz_partition_size) continue;
-    const auto smallest = std::min_element(
-        axes[a].values.begin(), axes[a].values.end(), [](const KnobValue& x, const KnobValue& y) {
-          return std::get<std::int64_t>(x) < std::get<std::int64_t>(y);
-        });
-    key.at[a] = static_cast<std::uint8_t>(smallest - axes[a].values.begin());
-  }
+  key = with_least_hpz(space_, key, [](std::int64_t group) { return group; });
   return known(cache_->outside, key, [&] {
     const Plan plan = space_.plan(key);
     const MemoryPrediction memory = predict_memory(plan, step_work(plan));
@@ -123,8 +134,9 @@ Bytes SearchBounds::outside_torch(const Point& point) const {
 
 Bytes SearchBounds::gpu_memory(const Point& point, BoundDepth depth) const {
   const std::scoped_lock lock(cache_->mutex);
-  const Bytes engine = depth == BoundDepth::whole ? buffers(point) + secondary_partitions(point)
-                                                  : fewest_buffers(point, depth);
+  const bool whole = depth == BoundDepth::whole || depth == BoundDepth::clocks;
+  const Bytes engine =
+      whole ? buffers(point) + secondary_partitions(point) : fewest_buffers(point, depth);
   return engine + head(point).memory + outside_torch(point);
 }
 
@@ -161,6 +173,10 @@ const HostState& SearchBounds::host(const Point& point) const {
   const std::scoped_lock lock(cache_->mutex);
   Point key = with_first_batch(space_, point, /*same_micro_batch=*/false);
   key = only_affecting(space_, key, &Effects::host_memory);
+  // The larger the group, the smaller a rank's part; of one rank there is none.
+  key = with_least_hpz(space_, key, [](std::int64_t group) {
+    return group > 1 ? 1.0 / static_cast<double>(group) : 0.0;
+  });
   key.checkpointing = 0;
   return known(cache_->host, key, [&] {
     const Plan plan = space_.plan(key);

@@ -135,6 +135,19 @@ RankProgram DeepSpeedWriter::write() {
   return std::move(rank_);
 }
 
+RankProgram DeepSpeedWriter::write_steady_step() {
+  if (plan_.beside != nullptr) beside_.emplace(plan_, writer_, communicators_);
+  write_initialisation();
+  for (int step = 0; step < (config_.stage == 3 ? 2 : 1); ++step) {
+    const int last = config_.gradient_accumulation_steps - 1;
+    if (last > 0) write_micro_step(0);
+    write_micro_step(last);
+    write_optimizer_step(/*first=*/step == 0);
+  }
+  rank_.steady = write_step(/*first=*/false);
+  return std::move(rank_);
+}
+
 StepSections DeepSpeedWriter::write_step(bool first, bool varies) {
   StepSections step;
   if (!plan_.stages.empty()) {

@@ -57,6 +57,9 @@ class DeepSpeedWriter {
   void represent_peers() { reducer_.keep_for_slowest_owner(); }
 
   RankProgram write();
+  // Its steady step alone, for what counts time and not memory: of the steps before it the last
+  // micro-step is written, and not kept. Precondition: no pipeline, nothing beside.
+  RankProgram write_steady_step();
 
  private:
   // A gradient that autograd has finished and nobody has consumed.
