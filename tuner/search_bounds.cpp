@@ -77,7 +77,7 @@ const BoundsHead& SearchBounds::head(const Point& point) const {
   // Accumulation and knobs of engines do not change the graph; stage 3 and other axes may.
   const Point key =
       with_first_batch(space_,
-                       reset(space_, point, {AxisRole::tail, AxisRole::gather, AxisRole::reduce}),
+                       reset(space_, point, {KnobRole::step, KnobRole::gather, KnobRole::reduce}),
                        /*same_micro_batch=*/true);
   return known(cache_->heads, key, [&] {
     const Plan plan = space_.plan(key);
@@ -135,7 +135,7 @@ const BoundsHead& SearchBounds::head(const Point& point) const {
 }
 
 const TailWork& SearchBounds::tail(const Point& point) const {
-  Point key = without_batch(reset(space_, point, {AxisRole::gather, AxisRole::reduce}));
+  Point key = without_batch(reset(space_, point, {KnobRole::gather, KnobRole::reduce}));
   key = only_affecting(space_, key, &Effects::time);
   key.checkpointing = 0;
   return known(cache_->tails, key, [&] { return tail_work(space_.plan(key)); });

@@ -42,9 +42,9 @@ bool has_clocks(const Plan& plan) {
 // Zero where the plan has none. Choices of the gathers' knobs that come to the same gathers have
 // one program between them.
 Seconds SearchBounds::passes(const Point& point) const {
-  const Point key = with_pinned_memory(space_, reset(space_, point, {AxisRole::tail}));
-  const Point alike = reset(space_, key, {AxisRole::gather});
-  const Point graph_key = reset(space_, alike, {AxisRole::reduce});
+  const Point key = with_pinned_memory(space_, reset(space_, point, {KnobRole::step}));
+  const Point alike = reset(space_, key, {KnobRole::gather});
+  const Point graph_key = reset(space_, alike, {KnobRole::reduce});
   std::optional<Plan> plan;
   const StepWork* work = nullptr;
   std::tuple<Point, std::uint64_t, std::uint64_t> print;

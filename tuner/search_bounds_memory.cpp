@@ -38,7 +38,7 @@ bool always_there(const EngineBuffer& buffer, const EngineConfig& config) {
 }  // namespace
 
 Bytes SearchBounds::buffers(const Point& point) const {
-  Point key = with_first_accumulating_alike(space_, reset(space_, point, {AxisRole::gather}));
+  Point key = with_first_accumulating_alike(space_, reset(space_, point, {KnobRole::gather}));
   key = only_affecting(space_, key, &Effects::gpu_memory);
   key.checkpointing = 0;
   return known(cache_->buffers, key, [&] {
@@ -54,8 +54,8 @@ Bytes SearchBounds::buffers(const Point& point) const {
 }
 
 Bytes SearchBounds::fewest_buffers(const Point& point, BoundDepth depth) const {
-  Point key = reset(space_, point, {AxisRole::gather, AxisRole::reduce});
-  if (depth == BoundDepth::batch) key = reset(space_, key, {AxisRole::tail, AxisRole::other});
+  Point key = reset(space_, point, {KnobRole::gather, KnobRole::reduce});
+  if (depth == BoundDepth::batch) key = reset(space_, key, {KnobRole::step, KnobRole::other});
   key.checkpointing = 0;
   key = only_affecting(space_, key, &Effects::gpu_memory);
   key = with_first_accumulating_alike(space_, key);
@@ -66,8 +66,8 @@ Bytes SearchBounds::fewest_buffers(const Point& point, BoundDepth depth) const {
     from.at.back() = 0;
     Bytes least = Bytes::infinite();
     const auto wanted = [&](const Axis& axis) {
-      const bool free = axis.role == AxisRole::reduce || depth == BoundDepth::batch;
-      return free && axis.role != AxisRole::gather && effects_of(axis.knob).gpu_memory;
+      const bool free = axis.role == KnobRole::reduce || depth == BoundDepth::batch;
+      return free && axis.role != KnobRole::gather && knob_row(axis.knob).affects.gpu_memory;
     };
     for_each(
         space_, from, wanted, [&](const Point& one) { least = std::min(least, buffers(one)); });
@@ -123,7 +123,7 @@ Point with_least_hpz(const SearchSpace& space, Point point, Cost&& cost) {
 // hpZ brings a communicator of its own: the smallest group's takes least.
 Bytes SearchBounds::outside_torch(const Point& point) const {
   Point key = without_batch(
-      reset(space_, point, {AxisRole::tail, AxisRole::other, AxisRole::gather, AxisRole::reduce}));
+      reset(space_, point, {KnobRole::step, KnobRole::other, KnobRole::gather, KnobRole::reduce}));
   key = with_least_hpz(space_, key, [](std::int64_t group) { return group; });
   return known(cache_->outside, key, [&] {
     const Plan plan = space_.plan(key);

@@ -84,11 +84,11 @@ std::vector<std::int32_t> gradients_of(const ModelGraph& graph) {
 // Offloaded weights come as fast as pinning and aio's requests let them: axes of the tail, which
 // gathers do not decide. Other axes of the tail, and those of gathers, do not matter to the copies.
 const std::vector<CopyWay>& SearchBounds::copy_ways(const Point& point) const {
-  Point key = without_batch(reset(space_, point, {AxisRole::tail, AxisRole::reduce}));
+  Point key = without_batch(reset(space_, point, {KnobRole::step, KnobRole::reduce}));
   const StrategySpace& all = space_.strategies()[static_cast<std::size_t>(point.strategy)];
   for (std::size_t a = 0; a < all.axes.size(); ++a) {
     const bool gathers =
-        all.axes[a].role == AxisRole::gather && all.axes[a].knob != Knob::zero_hpz_partition_size;
+        all.axes[a].role == KnobRole::gather && all.axes[a].knob != Knob::zero_hpz_partition_size;
     if (gathers) key.at[a] = 0;
   }
   key.checkpointing = 0;
@@ -161,7 +161,7 @@ GatherTimes gather_times(const Plan& plan,
 Point SearchBounds::gather_key(const Point& point) const {
   const std::vector<Axis>& axes =
       space_.strategies()[static_cast<std::size_t>(point.strategy)].axes;
-  Point key = without_batch(reset(space_, point, {AxisRole::tail, AxisRole::reduce}));
+  Point key = without_batch(reset(space_, point, {KnobRole::step, KnobRole::reduce}));
   for (std::size_t a = 0; a < axes.size(); ++a) {  // without overlap nothing is prefetched
     const bool decides =
         axes[a].knob == Knob::overlap_comm || decides_drive(space_, point, axes[a]);
@@ -204,7 +204,7 @@ void SearchBounds::make_gathers(const std::vector<Point>& keys) const {
         cache_->gathers.emplace(key, std::make_unique<const GatherTimes>());
         continue;
       }
-      const Point alike = reset(space_, key, {AxisRole::gather, AxisRole::reduce, AxisRole::tail});
+      const Point alike = reset(space_, key, {KnobRole::gather, KnobRole::reduce, KnobRole::step});
       std::pair rules{alike, FetchCoordinator::decided_by(fetch_model(plan), plan.engine)};
       if (cache_->gathers_by_rules.count(rules) == 0 && fresh.count(rules) == 0) {
         const ModelGraph& graph = known(
@@ -229,11 +229,11 @@ void SearchBounds::make_gathers(const std::vector<Point>& keys) const {
 // Of a whole step.
 const SearchBounds::Messages& SearchBounds::reductions(const Point& point) const {
   const Point key = with_first_batch(
-      space_, reset(space_, point, {AxisRole::tail, AxisRole::gather}), /*same_micro_batch=*/false);
+      space_, reset(space_, point, {KnobRole::step, KnobRole::gather}), /*same_micro_batch=*/false);
   const std::int64_t steps = space_.batches()[static_cast<std::size_t>(key.batch)].accumulation;
   return known(cache_->reductions, key, [&] {
     const Plan plan = space_.plan(key);
-    Point graph_key = without_batch(reset(space_, key, {AxisRole::reduce}));
+    Point graph_key = without_batch(reset(space_, key, {KnobRole::reduce}));
     const ModelGraph& graph = known(
         cache_->graphs, graph_key, [&] { return build_graph(*plan.model, graph_options(plan)); });
     EngineConfig config = plan.engine;
@@ -304,7 +304,7 @@ void keep_least(const MessageTimes& other, bool first, MessageTimes& least) {
 
 const GatherTimes& SearchBounds::fewest_gathers(const Point& point) const {
   Point key =
-      without_batch(reset(space_, point, {AxisRole::tail, AxisRole::gather, AxisRole::reduce}));
+      without_batch(reset(space_, point, {KnobRole::step, KnobRole::gather, KnobRole::reduce}));
   const std::vector<Axis>& axes =
       space_.strategies()[static_cast<std::size_t>(point.strategy)].axes;
   for (std::size_t a = 0; a < axes.size(); ++a) {
@@ -315,7 +315,7 @@ const GatherTimes& SearchBounds::fewest_gathers(const Point& point) const {
     GatherTimes least;
     bool first = true;
     const auto wanted = [](const Axis& axis) {
-      return axis.role == AxisRole::gather || axis.knob == Knob::overlap_comm;
+      return axis.role == KnobRole::gather || axis.knob == Knob::overlap_comm;
     };
     std::vector<Point> missing;
     for_each(space_, key, wanted, [&](const Point& one) {
@@ -333,11 +333,11 @@ const GatherTimes& SearchBounds::fewest_gathers(const Point& point) const {
 }
 
 const SearchBounds::Messages& SearchBounds::fewest_reductions(const Point& point) const {
-  const Point key = reset(space_, point, {AxisRole::tail, AxisRole::gather, AxisRole::reduce});
+  const Point key = reset(space_, point, {KnobRole::step, KnobRole::gather, KnobRole::reduce});
   return known(cache_->fewest_reductions, key, [&] {
     Messages least;
     bool first = true;
-    const auto wanted = [](const Axis& axis) { return axis.role == AxisRole::reduce; };
+    const auto wanted = [](const Axis& axis) { return axis.role == KnobRole::reduce; };
     for_each(space_, key, wanted, [&](const Point& one) {
       keep_least(reductions(one), first, least);
       first = false;

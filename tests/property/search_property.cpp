@@ -302,7 +302,7 @@ TEST_CASE("points of equal tails have equal programs") {
       const std::vector<Axis>& axes =
           space.strategies()[static_cast<std::size_t>(one.strategy)].axes;
       for (std::size_t a = 0; a < axes.size(); ++a) {
-        if (axes[a].role == AxisRole::tail) other.at[a] = values.at[a];
+        if (axes[a].role == KnobRole::step) other.at[a] = values.at[a];
       }
       if (one == other) continue;
       const bool same = tail_fingerprint(space, one) == tail_fingerprint(space, other);
