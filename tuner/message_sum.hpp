@@ -66,7 +66,7 @@ class MessageSum {
       : plan_(plan),
         writer_(program_),
         tasks_(plan, writer_),
-        communicators_(plan.cluster, writer_, plan.degrees.tensor) {}
+        communicators_(plan.layout(), writer_) {}
 
   // `alone`: how many of the `times` run beside no kernel.
   void add(Collective kind,

@@ -17,8 +17,9 @@ CollectiveGroup group_of(const Plan& plan, const EngineCollective& collective) {
   const std::int64_t shard = plan.engine.stage3.mics_shard_size;
   const bool across =
       plan.engine.stage == 3 && shard > 0 && collective.kind == CollectiveKind::all_reduce;
-  return across ? group_across(plan, collective.ranks, shard)
-                : contiguous_group(plan, collective.ranks);
+  const ParallelLayout layout = plan.layout();
+  return across ? layout.group_across_shards(collective.ranks)
+                : layout.shard_group(collective.ranks);
 }
 
 // The message of a collective, -1 for a barrier; its volume joins the sums.
@@ -161,7 +162,7 @@ MicroStep micro_step(const Plan& plan,
       task.ahead = gather->ahead;
       const Bytes bytes = gather->elements * plan.engine.model_dtype;
       task.message =
-          traffic.message({Collective::all_gather, bytes, contiguous_group(plan, gather->ranks)});
+          traffic.message({Collective::all_gather, bytes, plan.layout().shard_group(gather->ranks)});
       if (offloads) task.from_host = bytes / partition_ranks(plan.engine);
       result.tasks.push_back(task);
     }
@@ -295,24 +296,6 @@ std::int32_t StepTraffic::message(const Message& wanted) {
   }
   messages.push_back(wanted);
   return static_cast<std::int32_t>(messages.size()) - 1;
-}
-
-CollectiveGroup contiguous_group(const Plan& plan, std::int64_t ranks) {
-  const std::int64_t per_node = std::max<std::int64_t>(1, plan.cluster.gpus_per_node());
-  if (plan.degrees.tensor > 1) return strided_group(ranks, plan.degrees.tensor, per_node);
-  CollectiveGroup group;
-  group.ranks_per_node = std::min(ranks, per_node);
-  group.nodes = ceil_div(ranks, per_node);
-  return group;
-}
-
-CollectiveGroup group_across(const Plan& plan, std::int64_t copies, std::int64_t shard_ranks) {
-  const std::int64_t per_node = std::max<std::int64_t>(1, plan.cluster.gpus_per_node());
-  CollectiveGroup group;
-  group.ranks_per_node = std::clamp<std::int64_t>(per_node / shard_ranks, 1, copies);
-  group.nodes = std::max<std::int64_t>(1, copies / group.ranks_per_node);
-  group.concurrent = std::min(shard_ranks, per_node);
-  return group;
 }
 
 StepTraffic step_traffic(const Plan& plan, const StepWork& work) {

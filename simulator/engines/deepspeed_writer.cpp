@@ -62,7 +62,7 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan,
       writer_(rank_.program),
       tasks_(plan, writer_),
       graphs_(plan, work.graph, varied, writer_, tasks_, played_micro_batches(plan, config)),
-      communicators_(plan.cluster, writer_, plan.degrees.tensor),
+      communicators_(plan.layout(), writer_),
       buffers_(engine_buffers(config, plan.engine_parameters)),
       reducer_(config, plan.engine_parameters) {
   writer_.add_stream("compute");
