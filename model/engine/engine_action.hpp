@@ -45,12 +45,15 @@ enum class ActionKind {
   flatten,         // `pieces` tensors copied into a new flat buffer of elements
   concatenate,     // the same by torch.cat
   cast,            // a new buffer of elements in dtype (the source stays alive)
+  divide,          // in place by the number of ranks, before the sum
   collective,      // elements: of the tensor; all_gather: of the full output; reduce_scatter: input
-  keep_owned,      // stages 1, 2: reduced gradient of `parameter` kept by this rank (elements: all
-                   // of the parameter, copied to the owned-gradient buffer unless offloaded)
+  copy_back,   // the sum, from the flat copy (or cast) to where the gradients are; the copy goes
+  keep_owned,  // stages 1, 2: reduced gradient of `parameter` kept by this rank (elements: all
+               // of the parameter, copied to the owned-gradient buffer unless offloaded)
   keep_partitions,  // stage 3: reduced partitions of the members stored in or added to the flat
                     // gradient buffer; pieces: index of the micro-step (0 stores, later ones add)
-  accumulate_on_host,  // stage 2 offload: host accumulator of `parameter` updated through the GPU
+  accumulate_on_host,  // stage 2 offload: host accumulator of `parameter` updated through the GPU;
+                       // pieces as above
   gradient_to_master,  // offload: `parameter`'s owned gradient cast to dtype, copied into the
                        // optimizer's host gradient (NVMe: into the swapper's buffer, group: the
                        // sub-group)
@@ -87,6 +90,7 @@ struct EngineAction {
   bool on_host = false;
   bool pinned = false;
   bool host_waits = false;
+  bool in_step = false;  // of the optimizer's step, not of a micro-step
   EngineCollective collective;
   std::int64_t first_member = 0;  // members: [first_member, first_member + member_count)
   std::int64_t member_count = 0;

@@ -30,7 +30,9 @@ GradientReducer::GradientReducer(const EngineConfig& config,
       slice_of_[static_cast<std::size_t>(owned_[i].parameter)] = static_cast<int>(i);
     }
   }
-  if (config_.overlap_comm && !config_.pipeline) reduce_stream_ = EngineStream::reduce;
+  if (config_.overlap_comm && !config_.pipeline && has_zero_wrapper(config_)) {
+    reduce_stream_ = EngineStream::reduce;
+  }
   if (config_.stage != 3 || config_.offload_optimizer.device != OffloadDevice::nvme) return;
   const std::vector<SubGroup> groups = sub_groups(config_, parameters_);
   const OptimizerSwap swap = optimizer_swap(config_, parameters_, groups);
@@ -70,15 +72,27 @@ EngineAction GradientReducer::action(ActionKind kind, EngineStream stream) const
   return result;
 }
 
+// Gradients are divided by the ranks before they are reduced (coalesced_collectives.py
+// reduce_scatter_coalesced "pre-divide", stage_1_and_2.py average_tensor, engine.py
+// allreduce_bucket); the embedded runtime multiplies the sum.
 void GradientReducer::collective(CollectiveKind kind,
                                  Elements elements,
                                  DType dtype,
                                  EngineActions& out) const {
-  EngineAction result = action(ActionKind::collective, reduce_stream_);
+  EngineAction result = action(ActionKind::divide, reduce_stream_);
   result.elements = elements;
   result.dtype = dtype;
+  if (!config_.embedded) out.actions.push_back(result);
+  result.kind = ActionKind::collective;
   result.collective.kind = kind;
   result.collective.ranks = partition_ranks(config_);
+  out.actions.push_back(result);
+}
+
+void GradientReducer::copy_back(Elements elements, DType dtype, EngineActions& out) const {
+  EngineAction result = action(ActionKind::copy_back, reduce_stream_);
+  result.elements = elements;
+  result.dtype = dtype;
   out.actions.push_back(result);
 }
 
@@ -191,12 +205,10 @@ void GradientReducer::reduce_dense(std::span<const Elements> tensors,
     cast.dtype = config_.communication_dtype;
     out.actions.push_back(cast);
   }
-  EngineAction reduce = action(ActionKind::collective, EngineStream::compute);
-  reduce.elements = sum;
-  reduce.dtype = config_.communication_dtype;
-  reduce.collective.kind = CollectiveKind::all_reduce;
-  reduce.collective.ranks = partition_ranks(config_);
-  out.actions.push_back(reduce);
+  collective(CollectiveKind::all_reduce, sum, config_.communication_dtype, out);
+  if (tensors.size() > 1 || dtype != config_.communication_dtype) {
+    copy_back(sum, config_.communication_dtype, out);
+  }
 }
 
 }  // namespace zeroplan

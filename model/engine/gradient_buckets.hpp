@@ -70,7 +70,9 @@ class GradientReducer {
     return parameters_[static_cast<std::size_t>(parameter)].numel;
   }
   EngineAction action(ActionKind kind, EngineStream stream) const;
+  // Divides by the ranks first.
   void collective(CollectiveKind kind, Elements elements, DType dtype, EngineActions& out) const;
+  void copy_back(Elements elements, DType dtype, EngineActions& out) const;
   void flush_event(EngineActions& out);
   void clear_bucket();
 

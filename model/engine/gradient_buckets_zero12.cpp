@@ -101,7 +101,9 @@ void GradientReducer::reduce_runs(const std::vector<OwnerRun>& runs, int root, E
 }
 
 // allreduce_bucket: a new flat buffer where there is more than one piece, a cast where the
-// communication dtype differs (fp32 with sequence parallelism), the collective.
+// communication dtype differs (fp32 with sequence parallelism), the collective. The sum goes back
+// to the owner's pieces alone (allreduce_and_copy_with_multiple_ranks), an Nth of them in the mean;
+// without reduce_scatter to all.
 void GradientReducer::reduce_pieces(int pieces, Elements elements, int root, EngineActions& out) {
   if (root >= 0 && reduce_stream_ == EngineStream::reduce) {
     out.actions.push_back(action(ActionKind::host_wait_device, EngineStream::compute));
@@ -124,6 +126,9 @@ void GradientReducer::reduce_pieces(int pieces, Elements elements, int root, Eng
   }
   collective(root < 0 ? CollectiveKind::all_reduce : CollectiveKind::reduce, elements, dtype, out);
   out.actions.back().collective.root = root;
+  if (pieces == 1 && dtype == config_.model_dtype) return;
+  const bool own_alone = config_.reduce_scatter && !config_.embedded;
+  copy_back(own_alone ? elements / std::max(1, partition_ranks(config_)) : elements, dtype, out);
 }
 
 // buffered_reduce_fallback (contiguous_gradients false): one flattened all-reduce per bucket, with
@@ -192,6 +197,7 @@ void GradientReducer::offload_zero12(const OwnedSlice& slice, EngineActions& out
   step.pinned = config_.offload_optimizer.pin_memory;
   step.dtype = config_.model_dtype;
   if (accumulates) {
+    step.pieces = window_step;
     step.elements = numel;
     out.actions.push_back(step);
     if (window_step > 0) {
@@ -200,6 +206,7 @@ void GradientReducer::offload_zero12(const OwnedSlice& slice, EngineActions& out
     }
     step.kind = ActionKind::copy_to_host;
     out.actions.push_back(step);
+    step.pieces = 0;
   }
   if (!at_boundary()) return;
   step.elements = slice.numel;

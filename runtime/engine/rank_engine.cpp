@@ -196,7 +196,6 @@ StepOutcome RankEngine::step(std::span<const MicroBatch> batches) {
   }
   enter_phase(Phase::step);
   release_buffers(BufferLifetime::between_steps);
-  stepping_ = true;
   squares_ = 0.0;
   next_gather_ = 0;
   step_gradients_.clear();
@@ -212,7 +211,6 @@ StepOutcome RankEngine::step(std::span<const MicroBatch> batches) {
   finish_swapping();
   outcome.gradient_norm = gradient_norm();
   transients_.clear();
-  stepping_ = false;
   (void)device_.take(Scalar::group_squares);
   for (const BufferLifetime lifetime : {BufferLifetime::window_to_step,
                                         BufferLifetime::boundary_to_step,

@@ -265,6 +265,7 @@ class RankEngine {
   void concatenate(const EngineAction& action);
   void cast(const EngineAction& action);
   void reduce(const EngineAction& action);
+  void copy_back(const EngineAction& action);
   void keep_owned(std::int32_t parameter);
   void keep_partitions(std::span<const int> members, int window_step);
   void sum_replicas(const EngineAction& action);
@@ -365,7 +366,6 @@ class RankEngine {
   bool in_hooks_ = false;
   bool buffers_ready_ = false;
   bool backward_began_ = false;
-  bool stepping_ = false;
   std::vector<Buffer> waiting_;  // by parameter: .grad until the boundary
   std::int32_t pending_ = -1;    // waiting gradient that joins the bucket next
   std::vector<Piece> bucket_;    // filled, not yet flushed

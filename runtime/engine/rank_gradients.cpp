@@ -110,7 +110,7 @@ Queue RankEngine::reducing_queue() const {
 }
 
 void RankEngine::carry_out(const EngineActions& actions, const EngineAction& action) {
-  const bool reduces = !stepping_ && action.kind != ActionKind::gradient_ready;
+  const bool reduces = !action.in_step && action.kind != ActionKind::gradient_ready;
   const OnQueue queue(device_, reduces ? reducing_queue() : Queue::compute);
   switch (action.kind) {
     case ActionKind::gradient_ready:
@@ -124,7 +124,7 @@ void RankEngine::carry_out(const EngineActions& actions, const EngineAction& act
       break;
     case ActionKind::flatten:
     case ActionKind::cast:
-      if (stepping_) {
+      if (action.in_step) {
         update(action);
       } else if (action.kind == ActionKind::flatten) {
         flatten(action);
@@ -136,13 +136,16 @@ void RankEngine::carry_out(const EngineActions& actions, const EngineAction& act
       concatenate(action);
       break;
     case ActionKind::collective:
-      if (stepping_) {
+      if (action.in_step) {
         update(action);
       } else if (action.collective.across) {
         sum_replicas(action);
       } else {
         reduce(action);
       }
+      break;
+    case ActionKind::copy_back:
+      copy_back(action);
       break;
     case ActionKind::keep_owned:
       keep_owned(action.parameter);
@@ -164,7 +167,7 @@ void RankEngine::carry_out(const EngineActions& actions, const EngineAction& act
     case ActionKind::swap_in:
     case ActionKind::swap_out:
     case ActionKind::swap_out_weights:
-      if (stepping_) {
+      if (action.in_step) {
         update(action);
       } else {
         offload(action);
@@ -367,8 +370,12 @@ void RankEngine::reduce(const EngineAction& action) {
     scattered_ = scatters;
     return;
   }
-  // The mean goes back from the flat copy to where the gradients are.
-  if (reduced_ != nullptr) copy_runs(next_run_, last, reduced_, true);
+  if (reduced_ == nullptr) next_run_ = last;  // else they are copied back first
+}
+
+void RankEngine::copy_back(const EngineAction& action) {
+  const std::size_t last = runs_of(action.elements);
+  copy_runs(next_run_, last, reduced_, true);
   next_run_ = last;
   reduced_ = nullptr;
   transients_.clear();

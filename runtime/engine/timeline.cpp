@@ -69,6 +69,8 @@ std::string_view trace_name(ActionKind kind) {
       return "flatten";
     case ActionKind::cast:
       return "cast";
+    case ActionKind::copy_back:
+      return "copy back";
     case ActionKind::keep_owned:
       return "keep gradient";
     case ActionKind::keep_partitions:

@@ -124,11 +124,11 @@ class DeepSpeedWriter {
   void release_gradient(SlotIndex slot);
   void follow_pending(const EngineActions& actions, const EngineAction& action);
   void insert_pending();
-  Elements cast_elements(const EngineAction& action) const;
 
   // deepspeed_actions.cpp: EngineActions
   void write_actions(const EngineActions& actions);
   void write_action(const EngineActions& actions, const EngineAction& action);
+  void issue(const EngineAction& action);  // its task, where it takes something
   void write_cast(const EngineAction& action);
   void write_collective(const EngineAction& action);
   void write_copy(const EngineAction& action);
@@ -185,9 +185,8 @@ class DeepSpeedWriter {
   GradientReducer reducer_;
   EngineActions actions_;
   int micro_step_ = 0;
-  int groups_ = 0;                  // of the optimizer, in stages 1 and 2
-  bool makes_states_ = false;       // in the first step
-  bool micro_step_active_ = false;  // not the optimizer's step
+  int groups_ = 0;             // of the optimizer, in stages 1 and 2
+  bool makes_states_ = false;  // in the first step
   bool in_hooks_ = false;
   bool flushes_ = false;        // between a flush and its collective
   std::int32_t pending_ = -1;   // a gradient that joins the bucket behind the flush it causes
@@ -217,7 +216,7 @@ class DeepSpeedWriter {
   bool backward_began_ = false;
 
   // NVMe.
-  std::vector<Bytes> reads_;  // of the step, in the order of its sub-groups
+  std::vector<TaskIndex> reads_;  // of the step, in the order of its sub-groups
   std::size_t next_read_ = 0;
   std::vector<EventIndex> read_events_;
   bool writes_ = false;            // states, and nobody has waited for them
