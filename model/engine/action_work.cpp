@@ -112,10 +112,32 @@ ActionWork update(const EngineAction& action) {
   return work;
 }
 
+// Of the type that autograd makes, or of another; nothing where it stays what autograd made.
+ActionWork accumulate(const EngineConfig& config, const EngineAction& action) {
+  const Bytes own = action.elements * config.model_dtype;
+  if (action.pieces > 0) return kernels("add gradient", own + bytes_of(action) * 2);
+  if (action.dtype == config.model_dtype) return {};
+  return kernels("cast gradient", own + bytes_of(action));
+}
+
+// A sum of another type is cast first.
+ActionWork insert(const EngineConfig& config, const EngineAction& action) {
+  const Bytes own = action.elements * config.model_dtype;
+  if (!action.keeps_source) return kernels("copy gradient", own + bytes_of(action));
+  const Bytes sum = action.elements * config.gradient_accumulation_dtype;
+  return kernels("cast gradient", sum + own * 3, 2);
+}
+
 // What the GPU itself does with tensors.
 ActionWork on_gpu(const EngineConfig& config, const EngineAction& action) {
   const Bytes bytes = bytes_of(action);
   switch (action.kind) {
+    case ActionKind::accumulate_gradient:
+      return accumulate(config, action);
+    case ActionKind::insert_gradient:
+      return insert(config, action);
+    case ActionKind::add_to_master_gradient:  // hp += lp.to(fp32)
+      return kernels("accumulate gradient", action.elements * config.model_dtype + bytes * 4, 2);
     case ActionKind::flatten:
     case ActionKind::concatenate:
       return copied("flatten", action, cast_by_flat_copy(config, action));

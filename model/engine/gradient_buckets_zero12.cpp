@@ -9,20 +9,24 @@ namespace zeroplan {
 
 // reduce_independent_p_g_buckets_and_remove_grads: the test is strict, so a bucket may fill
 // exactly; a parameter larger than the bucket is held outside it and reduced alone at the next
-// flush. The flush before it happens even where the bucket is empty.
-void GradientReducer::add_zero12(int parameter, EngineActions& out) {
+// flush. The flush before it happens even where the bucket is empty. `joins_sum`: earlier
+// micro-steps have left some of it.
+void GradientReducer::add_zero12(int parameter, bool joins_sum, EngineActions& out) {
   const Elements numel = numel_of(parameter);
   EngineAction ready = action(ActionKind::gradient_ready, EngineStream::compute);
   ready.parameter = parameter;
   ready.elements = numel;
   out.actions.push_back(ready);
-  if (numel == Elements::zero()) return;
-  if (bucket_elements_ + numel > config_.reduce_bucket) {
+  const bool flushes = bucket_elements_ + numel > config_.reduce_bucket;
+  if (numel > Elements::zero() && flushes) {
     flush_zero12(out);
     // 0.17.5 to 0.18.4 (#7371, #7805): the compute stream waits for the reduction just launched, so
     // that nothing overlaps.
     if (contiguous() && config_.acts(ReleaseRule::waits_for_every_bucket)) wait_for_each_other(out);
   }
+  if (joins_sum) accumulate(parameter, /*first=*/false, out);
+  join_bucket(parameter, !reduces_in_hooks(micro_step_), out);
+  if (numel == Elements::zero()) return;
   bucket_.push_back(parameter);
   bucket_elements_ += numel;
 }

@@ -232,7 +232,6 @@ StepOutcome RankEngine::step(std::span<const MicroBatch> batches) {
 
 void RankEngine::micro_step(const MicroBatch& batch, int index) {
   micro_step_ = index;
-  in_hooks_ = reducer_.reduces_in_hooks(index);
   buffers_ready_ = false;
   backward_began_ = false;
   enter_phase(Phase::forward);

@@ -64,6 +64,8 @@ class RecordedGroup : public Communicator {
 
 std::string_view trace_name(ActionKind kind) {
   switch (kind) {
+    case ActionKind::insert_gradient:
+      return "copy gradient";
     case ActionKind::flatten:
     case ActionKind::concatenate:
       return "flatten";

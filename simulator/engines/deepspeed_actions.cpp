@@ -35,11 +35,7 @@ void DeepSpeedWriter::write_actions(const EngineActions& actions) {
     if (action.kind != ActionKind::swap_in) continue;
     reads_.push_back(tasks_.action(config_, action));
   }
-  for (const EngineAction& action : actions.actions) {
-    follow_pending(actions, action);
-    write_action(actions, action);
-  }
-  insert_pending();
+  for (const EngineAction& action : actions.actions) write_action(actions, action);
   // With overlap a bucket's list of gradients is cleared by the next reduction
   // (stage_1_and_2.py _clear_previous_reduced_grads).
   const bool cleared_later = config_.overlap_comm && !reducer_.contiguous() && !config_.embedded;
@@ -50,8 +46,25 @@ void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAct
   const StreamId stream = stream_of(action.stream);
   switch (action.kind) {
     case ActionKind::gradient_ready:
-      // From end_backward(): a gradient that waited goes into the bucket.
-      take_waiting_gradient(action.parameter);
+      // In the embedded runtime (runtime/engine/rank_gradients.cpp) a gradient outside the bucket's
+      // buffer lives until what it gives is kept.
+      if (config_.embedded && config_.stage < 3) release_flushed();
+      write_gradient_hook();
+      break;
+    case ActionKind::accumulate_gradient:
+      accumulate_gradient(action);
+      break;
+    case ActionKind::insert_gradient:
+    case ActionKind::list_gradient:
+    case ActionKind::keep_outside:
+      join_bucket(action);
+      break;
+    case ActionKind::release_gradients:
+      release_waiting_gradients();
+      break;
+    case ActionKind::add_to_master_gradient:
+      transient_for_a_kernel(
+          action.elements * action.dtype, stream, tasks_.action(config_, action));
       break;
     case ActionKind::flush:
       release_transients();

@@ -226,7 +226,6 @@ Section DeepSpeedWriter::write_pipeline() {
 
 void DeepSpeedWriter::begin_backward(int micro_step) {
   micro_step_ = micro_step;
-  in_hooks_ = reducer_.reduces_in_hooks(micro_step);
   buffers_ready_ = false;
   owned_ready_ = false;
   backward_began_ = false;
