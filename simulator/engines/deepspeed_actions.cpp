@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "model/engine/action_work.hpp"
-#include "model/engine/optimizer_step.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "model/releases.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
