@@ -23,6 +23,7 @@ class Print {
   void add_action(const EngineAction& action) {
     add(action.kind, action.stream, action.other, action.parameter, action.group, action.pieces);
     add(action.elements.count(), action.dtype, action.on_host, action.pinned, action.host_waits);
+    add(action.keeps_source);
     const EngineCollective& sent = action.collective;
     add(sent.kind, sent.ranks, sent.root, sent.operation, sent.asynchronous, sent.in_place);
   }

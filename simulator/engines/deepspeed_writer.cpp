@@ -202,7 +202,6 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
   finish_backward(micro_step);
   graph().release_outputs();
   graph().end_micro_batch();
-  micro_step_active_ = false;
   if (beside_) {
     beside_->end_backward(micro_step, micro_step + 1 == config_.gradient_accumulation_steps);
   }
@@ -234,15 +233,12 @@ Section DeepSpeedWriter::write_pipeline() {
     finish_backward(micro_step_);
     graph().release_outputs();
     graph().end_micro_batch();
-    micro_step_active_ = false;
   }
   return writer_.since(begin);
 }
 
 void DeepSpeedWriter::begin_backward(int micro_step) {
   micro_step_ = micro_step;
-  micro_step_active_ = true;
-  in_hooks_ = reducer_.reduces_in_hooks(micro_step);
   buffers_ready_ = false;
   owned_ready_ = false;
   backward_began_ = false;
