@@ -145,6 +145,11 @@ Json with_cluster_parts(const Json& said, const Origin& origin, const Arguments&
 
 Scenario with_flags(const Scenario& base, const Arguments& arguments) {
   Scenario scenario = overlay(base, arguments.flags);
+  if (!arguments.ds_config.empty()) {
+    ExplicitValue whole =
+        with_ds_config_flags(scenario.find(ScenarioKey::ds_config), arguments.ds_config);
+    scenario.set(ScenarioKey::ds_config, std::move(whole.value), whole.origin);
+  }
   const ExplicitValue* said = scenario.find(ScenarioKey::cluster);
   if (said == nullptr) return scenario;  // resolve() asks for it
   const Origin origin = said->origin;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/ds_config_flags.hpp"
 #include "cli/language/language.hpp"
 #include "model/phrase.hpp"
 #include "model/plan/scenario.hpp"
@@ -48,6 +49,7 @@ struct Arguments {
   std::vector<std::string> positionals;
   Scenario flags;  // scenario keys that were said as flags or positionals
   std::vector<std::pair<const ClusterFlagInfo*, Json>> cluster_changes;
+  std::vector<DsConfigFlag> ds_config;       // its keys that were said as flags
   std::optional<std::string> scenario_file;  // --scenario
   Scenario from;                             // what --from read: over the file, below the flags
   Phrase from_said;                          // the lines that say so

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 
+#include "cli/ds_config_flags.hpp"
 #include "cli/foreign_flags.hpp"
 #include "cli/from/from_file.hpp"
 #include "model/diagnostic.hpp"
@@ -38,38 +39,10 @@ std::string_view group_of(const ScenarioKeyInfo& key) {
   return "Model and cluster";
 }
 
-// The pointer of the one key of ds_config.json with that name, or with that end of its pointer;
-// empty where there is none, or are several ("device", "enabled").
-std::string_view only_pointer(const std::string& key) {
-  std::string_view found;
-  for (const KnobRow& row : kKnobs) {
-    if (!row.pointer.ends_with("/" + key)) continue;
-    if (!found.empty()) return "";
-    found = row.pointer;
-  }
-  return found;
-}
-
-// Of a flag that is a key of ds_config.json, where that goes; empty for others. "--stage",
-// "--reduce-bucket-size", "--max-live-parameters" without its stage3_; "--zero" and "--zero-stage"
-// are what people call the stage.
-Phrase place_in_ds_config(std::string_view flag) {
-  std::string key(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())));
-  std::replace(key.begin(), key.end(), '-', '_');
-  if (key == "zero" || key == "zero_stage") key = "stage";
-  if (key == "offload_optimizer" || key == "offload_param") key += "/device";
-  std::string_view rest;
-  for (const char* prefix : {"", "stage3_", "zero_"}) {
-    if (rest.empty()) rest = only_pointer(prefix + key);
-  }
-  if (rest.empty()) return "";
-  std::string text = "...";
-  while (!rest.empty()) {
-    const std::size_t slash = rest.rfind('/');
-    text = "{\"" + std::string(rest.substr(slash + 1)) + "\":" + text + "}";
-    rest = rest.substr(0, slash);
-  }
-  return phrase("a key of ds_config.json: --ds-config FILE or --ds-config '{}'", text);
+// Does the command look for a ds_config.json?
+bool searches(const CommandInfo& command) {
+  constexpr std::array<std::string_view, 4> kSearches = {"fit", "tune", "report", "plot"};
+  return std::find(kSearches.begin(), kSearches.end(), command.name) != kSearches.end();
 }
 
 // What the words of one command say, by long flag.
@@ -96,6 +69,7 @@ class WordReader {
 
   std::vector<std::string> positionals;
   std::map<std::string_view, std::string> values;  // by long flag
+  std::vector<DsConfigFlag> ds_config;
 
  private:
   // "-1" is a number and "-" a name.
@@ -124,15 +98,48 @@ class WordReader {
       names.push_back(flag.name);
       if (flag.short_name.starts_with("--")) names.push_back(flag.short_name);
     }
-    const std::string ours = our_flag_for(name);
-    const bool taken = !ours.empty() && find(ours.substr(0, ours.find(' '))) != nullptr;
-    Phrase hint = taken ? phrase("say it with {}", ours) : did_you_mean(name, names);
-    if (hint.empty() && find("--ds-config") != nullptr) hint = place_in_ds_config(name);
+    const std::string ours = ours_for(name);
+    Phrase hint = ours.empty() ? did_you_mean(name, names) : phrase("say it with {}", ours);
+    if (hint.empty() && searches(command_) && knob_of_flag(name)) hint = fixed_in_search(name);
     throw InputError({kCommandLine,
                       name,
                       phrase("a flag of zeroplan {}", command_.name),
                       in_quotes(name),
                       hint});
+  }
+
+  // The flag of this command that says what a foreign one says; empty: there is none.
+  std::string ours_for(const std::string& name) const {
+    const std::string ours = our_flag_for(name);
+    return find(ours.substr(0, ours.find(' '))) != nullptr ? ours : "";
+  }
+
+  Phrase fixed_in_search(const std::string& name) const {
+    const std::string pointer(knob_row(*knob_of_flag(name)).pointer.substr(1));
+    const std::string fix = "--fix " + pointer + "=VALUE";
+    if (command_.name == "tune") return phrase("say it with {}", fix);
+    return phrase("zeroplan tune {} searches with it, zeroplan simulate takes it as it is", fix);
+  }
+
+  // A key of ds_config.json, where the command takes one.
+  std::optional<Knob> knob_of(const std::string& name) const {
+    const bool takes = find("--ds-config") != nullptr && !searches(command_);
+    if (!takes || !ours_for(name).empty()) return std::nullopt;
+    return knob_of_flag(name);
+  }
+
+  void read_knob(Knob knob, const std::string& name, std::optional<std::string> value) {
+    const bool boolean = knob_row(knob).type == KnobType::boolean;
+    const bool more = at_ < words_.size();
+    if (!value && boolean && (!more || !parse_switch(words_[at_]))) value = "true";
+    if (!value && !more) {
+      throw InputError({kCommandLine, name, "a value of the key of ds_config.json", "nothing", ""});
+    }
+    if (!value) value = words_[at_++];
+    for (const DsConfigFlag& other : ds_config) {
+      if (other.knob == knob) throw InputError({kCommandLine, name, "one value", "two", ""});
+    }
+    ds_config.push_back({name, knob, ds_config_value(knob, name, *value)});
   }
 
   void read_flag(const std::string& word) {
@@ -141,9 +148,14 @@ class WordReader {
     if (one_letter && word.size() > 2 && end != 2) end = 2;  // -oDIR
     const std::string name = word.substr(0, end);
     const Flag* flag = find_as_typed(name);
-    if (flag == nullptr) unknown(one_letter ? word : name);
     std::optional<std::string> value;
     if (end < word.size()) value = word.substr(word[end] == '=' ? end + 1 : end);
+    if (flag == nullptr) {
+      const std::optional<Knob> knob = one_letter ? std::nullopt : knob_of(name);
+      if (!knob) unknown(one_letter ? word : name);
+      read_knob(*knob, name, std::move(value));
+      return;
+    }
     if (flag->value.empty() && value) fail(*flag, "no value", in_quotes(*value));
     if (!flag->value.empty() && !value) value = next_value(*flag);
     const auto [at, is_new] = values.emplace(flag->name, value.value_or(""));
@@ -297,6 +309,10 @@ std::vector<Flag> flags_of(const CommandInfo& command) {
     for (const ScenarioKeyInfo& key : kScenarioKeys) {
       if (group_of(key) != group) continue;
       flags.push_back({key.flag, key.short_flag, value_name(key), key.help, group, &key});
+      if (key.key == ScenarioKey::ds_config && !searches(command)) {
+        flags.back().help =
+            "path to a ds_config.json; its keys are flags, too: --stage 3 --offload-optimizer cpu";
+      }
       if (key.key != ScenarioKey::cluster) continue;
       for (const ClusterFlagInfo& part : cluster_flags()) {
         flags.push_back({part.flag, "", std::string(part.value), part.help, group, nullptr, &part});
@@ -316,6 +332,7 @@ Arguments parse_words(const CommandInfo& command, const std::vector<std::string>
   };
   Arguments arguments;
   arguments.positionals = reader.positionals;
+  arguments.ds_config = reader.ds_config;
   arguments.json = said("--json").has_value();
   arguments.language = language_of(said("--lang"));
   arguments.scenario_file = said("--scenario");
@@ -331,7 +348,8 @@ Arguments parse_words(const CommandInfo& command, const std::vector<std::string>
       if (flag.key != nullptr && value) flags[flag.key->key] = *value;
     }
     from::Meaning meaning = from::read_from(*path, std::move(flags));
-    const bool other_engine = said("--engine") || said("--ds-config") || said("--scenario");
+    const bool other_engine = said("--engine") || said("--ds-config") || said("--scenario") ||
+                              !arguments.ds_config.empty();
     const bool one_configuration = command.name == "simulate" || command.name == "scenario";
     if (one_configuration && !other_engine) from::assume_engine(meaning);
     take_meaning(meaning, *path, arguments);

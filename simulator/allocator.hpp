@@ -26,7 +26,7 @@
 
 #include "simulator/allocator_options.hpp"
 #include "simulator/allocator_stats.hpp"
-#include "simulator/fingerprint.hpp"
+#include "model/fingerprint.hpp"
 #include "simulator/free_list.hpp"
 #include "simulator/stream_clock.hpp"
 

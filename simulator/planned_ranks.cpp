@@ -100,4 +100,12 @@ RankProgram write_representative(const Plan& plan, const StepWork& work) {
   return write_deepspeed(plan, work, varied, heaviest_rank_of(plan), /*stands_in=*/true);
 }
 
+RankProgram write_steady_step(const Plan& plan, const StepWork& work) {
+  EngineConfig config = plan.engine;
+  config.rank = heaviest_rank_of(plan);
+  DeepSpeedWriter writer(plan, work, {}, config);
+  if (ranks_differ(plan)) writer.represent_peers();
+  return writer.write_steady_step();
+}
+
 }  // namespace zeroplan

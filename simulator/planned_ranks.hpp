@@ -45,4 +45,7 @@ int heaviest_rank_of(const Plan& plan);
 // The representative rank of a step that is simulated for one rank: the one with the most memory.
 RankProgram write_representative(const Plan& plan, const StepWork& work);
 
+// The steady step of that program, of a DeepSpeed engine whose sequences are of one length.
+RankProgram write_steady_step(const Plan& plan, const StepWork& work);
+
 }  // namespace zeroplan

@@ -13,7 +13,7 @@
 #include <unordered_map>
 
 #include "simulator/engines/rank_program.hpp"
-#include "simulator/fingerprint.hpp"
+#include "model/fingerprint.hpp"
 #include "simulator/rank_simulation.hpp"
 
 namespace zeroplan {

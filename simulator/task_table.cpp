@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/cost/optimizer_time.hpp"
+#include "model/engine/action_work.hpp"
 #include "model/plan/host_work.hpp"
 #include "model/predict/pass_costs.hpp"
 
@@ -198,6 +199,38 @@ TaskIndex TaskTable::nvme(bool reads, Bytes bytes) {
     task.dispatch = host_.forward_operation;
     return task;
   });
+}
+
+TaskIndex TaskTable::action(const EngineConfig& config, const EngineAction& action) {
+  const ActionWork work = action_work(config, action);
+  switch (work.kind) {
+    case WorkKind::none:
+      break;
+    case WorkKind::kernels:
+      return kernel(work.name, work.bytes, work.kernels, work.cast);
+    case WorkKind::gpu_update:
+      return gpu_optimizer(
+          work.updated, config.master_dtype, config.optimizer, config.optimizer_implementation);
+    case WorkKind::cpu_update:
+      return cpu_optimizer(work.updated);
+    case WorkKind::host_pass:
+      return host_memory(work.name, {work.bytes, work.new_pages}, work.cast);
+    case WorkKind::copy_to_host:
+    case WorkKind::copy_to_device: {
+      const bool to_device = work.kind == WorkKind::copy_to_device;
+      // Stage 3 on CPU ranks updates the weights where they are gathered from.
+      if (cpu_ && config.stage == 3 && action.in_step && to_device) break;
+      return copy(to_device ? TaskKind::copy_to_device : TaskKind::copy_to_host,
+                  work.bytes,
+                  action.pinned,
+                  work.copies_alone ? 1 : plan_.cluster.gpus_per_node());
+    }
+    case WorkKind::nvme_read:
+      return nvme(true, work.bytes);
+    case WorkKind::nvme_write:
+      return nvme(false, work.bytes);
+  }
+  return kNoTask;
 }
 
 TaskIndex TaskTable::host(const char* name, Seconds seconds) {

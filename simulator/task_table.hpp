@@ -10,12 +10,16 @@
 #include "model/cost/collective.hpp"
 #include "model/cost/host_time.hpp"
 #include "model/cost/kernel_time.hpp"
+#include "model/engine/engine_action.hpp"
+#include "model/engine/engine_config.hpp"
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
 #include "simulator/program_writer.hpp"
 #include "simulator/task_costs.hpp"
 
 namespace zeroplan {
+
+constexpr TaskIndex kNoTask = -1;
 
 class TaskTable {
  public:
@@ -48,6 +52,12 @@ class TaskTable {
   // One pass over host memory by each rank of the node.
   TaskIndex host_memory(const char* name, const HostPass& pass, Elements cast = {});
   TaskIndex nvme(bool reads, Bytes bytes);
+
+  // What an action of a DeepSpeed engine takes (action_work.hpp): kernels, a pass of the CPU, an
+  // optimizer's update, a copy or a transfer of the drive; kNoTask where it takes nothing.
+  // Collectives are apart: their group decides.
+  TaskIndex action(const EngineConfig& config, const EngineAction& action);
+
   // Issues what a new tensor costs on CPU ranks beside its contents: nothing where it is small.
   void touch(Bytes tensor);
 

@@ -9,41 +9,15 @@ bool stands_under(const KnobRow& row, std::string_view section) {
   return row.pointer.starts_with(section);
 }
 
-struct SearchedGrid {
-  Knob knob;
-  ShortList<KnobLiteral, 8> grid;
-};
-constexpr SearchedGrid kSearchedBeyondTheTable[] = {
-    {Knob::zero_hpz_partition_size, {1, 2, 4, 8, 16}},
-    {Knob::offload_param_buffer_count, {5, 10, 20}},
-    {Knob::offload_param_pin_memory, {true, false}},
-    {Knob::offload_optimizer_buffer_count, {4, 8, 12}},
-    {Knob::offload_optimizer_pin_memory, {true, false}},
-    {Knob::offload_optimizer_pipeline_read, {false, true}},
-    {Knob::offload_optimizer_pipeline_write, {false, true}},
-    {Knob::aio_block_size, {1 << 20, 8 << 20}},
-    {Knob::aio_intra_op_parallelism, {1, 4, 8}}};
-
 }  // namespace
 
 std::vector<KnobValue> search_grid(Knob knob) {
+  const KnobRow& row = knob_row(knob);
   std::vector<KnobValue> values;
-  for (const KnobLiteral& point : knob_row(knob).grid) values.push_back(to_value(point));
-  if (!values.empty()) return values;
-  for (const SearchedGrid& row : kSearchedBeyondTheTable) {
-    if (row.knob != knob) continue;
-    for (const KnobLiteral& point : row.grid) values.push_back(to_value(point));
+  for (const KnobLiteral& point : row.grid.empty() ? row.searched_grid : row.grid) {
+    values.push_back(to_value(point));
   }
   return values;
-}
-
-Effects effects_of(Knob knob) {
-  Effects effects = knob_row(knob).affects;
-  if (knob == Knob::aio_block_size || knob == Knob::aio_intra_op_parallelism) {
-    effects.host_memory = true;
-    effects.gpu_memory = true;  // a gradient that is not aligned to it stays there
-  }
-  return effects;
 }
 
 bool has_effect(Knob knob, const KnobSurroundings& around) {

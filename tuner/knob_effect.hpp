@@ -21,13 +21,8 @@ struct KnobSurroundings {
 
 bool has_effect(Knob knob, const KnobSurroundings& around);
 
-// What a search tries: the row's grid, and for keys whose rows have none (hpZ, pinning, NVMe
-// buffers and requests) the values of kSearchedBeyondTheTable.
+// What a search tries: the row's grid, else its searched_grid.
 std::vector<KnobValue> search_grid(Knob knob);
-
-// The row's effects; aio's request size and threads decide how NVMe's pinned buffers are aligned,
-// so they change host memory, too.
-Effects effects_of(Knob knob);
 
 // Values of the grid that a cluster cannot have, or that mean the same there: drives without NVMe,
 // hpZ groups that do not divide a node, hpZ at all inside one node.

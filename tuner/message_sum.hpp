@@ -28,7 +28,35 @@ struct MessageTimes {
   double everyone = 0.0;  // s of collectives of all ranks
   double others = 0.0;    // s of the busiest other communicator
   double copies = 0.0;    // s of the busier queue of offloaded weights
+  double blocked = 0.0;   // s in which the host waits for copies of offloaded weights
   int communicators = 0;  // besides that of all ranks
+};
+
+// Stage 3: of the window's first micro-step, and of each later one. With hpZ these find secondary
+// partitions, and gather from fewer ranks.
+struct GatherTimes {
+  MessageTimes first;
+  MessageTimes later;
+
+  // Of a step of so many micro-steps.
+  MessageTimes of(double micro_steps) const {
+    MessageTimes sum = first;
+    for (auto member : {&MessageTimes::taken,
+                        &MessageTimes::beside,
+                        &MessageTimes::alone,
+                        &MessageTimes::lighter,
+                        &MessageTimes::everyone,
+                        &MessageTimes::others,
+                        &MessageTimes::copies,
+                        &MessageTimes::blocked}) {
+      sum.*member += (micro_steps - 1.0) * later.*member;
+    }
+    if (micro_steps <= 1.0) return sum;
+    sum.largest = std::max(first.largest, later.largest);
+    sum.heavier = std::min(first.heavier, later.heavier);
+    sum.communicators = std::max(first.communicators, later.communicators);
+    return sum;
+  }
 };
 
 // Adds up collectives as the simulator's tasks.
@@ -38,7 +66,7 @@ class MessageSum {
       : plan_(plan),
         writer_(program_),
         tasks_(plan, writer_),
-        communicators_(plan.cluster, writer_, plan.degrees.tensor) {}
+        communicators_(plan.layout(), writer_) {}
 
   // `alone`: how many of the `times` run beside no kernel.
   void add(Collective kind,
@@ -76,7 +104,8 @@ class MessageSum {
   // So many of those alone stand behind kernels that follow the last gradient.
   void note_end(std::int64_t times) { ends_ += static_cast<double>(times); }
 
-  // What comes over the bus before a gather, on a queue of its own; `read` from NVMe first.
+  // This rank's part of a weight comes over the bus before its gather, on a queue of its own;
+  // `read` of it from NVMe first (simulator/engines/fetch_writer.cpp, bring_own_parts).
   void bring(Bytes part, Bytes read) {
     const EngineConfig& config = plan_.engine;
     if (config.offload_parameter.device == OffloadDevice::none) return;
@@ -91,6 +120,7 @@ class MessageSum {
   }
 
   double copies() const { return std::max(copies_, reads_); }
+  double blocked() const { return copies_; }
 
   MessageTimes take() const {
     MessageTimes sum;

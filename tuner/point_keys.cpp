@@ -8,7 +8,7 @@
 namespace zeroplan {
 namespace {
 
-bool is_tail(const Axis& axis) { return axis.role == AxisRole::tail; }
+bool is_tail(const Axis& axis) { return axis.role == KnobRole::step; }
 
 const Axis* find_axis(const StrategySpace& space, Knob knob) {
   const auto found = std::find_if(
@@ -31,10 +31,10 @@ bool has_axes_of(const StrategySpace& one, const StrategySpace& other) {
 
 }  // namespace
 
-Point reset(const SearchSpace& space, Point point, std::initializer_list<AxisRole> roles) {
+Point reset(const SearchSpace& space, Point point, std::initializer_list<KnobRole> roles) {
   const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
   for (std::size_t a = 0; a < axes.size(); ++a) {
-    for (const AxisRole role : roles) {
+    for (const KnobRole role : roles) {
       if (axes[a].role == role) point.at[a] = 0;
     }
   }
@@ -70,7 +70,7 @@ Point with_first_accumulating_alike(const SearchSpace& space, Point point) {
 Point only_affecting(const SearchSpace& space, Point point, bool Effects::*what) {
   const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
   for (std::size_t a = 0; a < axes.size(); ++a) {
-    if (!(effects_of(axes[a].knob).*what)) point.at[a] = 0;
+    if (!(knob_row(axes[a].knob).affects.*what)) point.at[a] = 0;
   }
   return point;
 }

@@ -12,7 +12,7 @@
 namespace zeroplan {
 
 // Axes of these roles at their first value.
-Point reset(const SearchSpace& space, Point point, std::initializer_list<AxisRole> roles);
+Point reset(const SearchSpace& space, Point point, std::initializer_list<KnobRole> roles);
 
 Point without_batch(Point point);
 

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t kRound = 16;      // points that are simulated before the next decision
 constexpr std::size_t kFirstRound = 4;  // of a branch
+constexpr std::size_t kLookedAt = 256;  // leaves whose bounds are asked for at once
 constexpr std::int64_t kPatience = 24;  // simulations without one that fits before a branch waits
 constexpr const char* kSlowerByBound = "slower than the best, by a bound";
 constexpr const char* kLargerByBound = "more GPU memory than the best, by a bound";
@@ -31,7 +32,7 @@ class Search {
   Search(const SearchSpace& space, const SearchOptions& options)
       : space_(space),
         options_(options),
-        bounds_(space, options.limits.predict),
+        bounds_(space, options.limits.predict, threads(options.jobs)),
         pool_(threads(options.jobs)),
         began_(std::chrono::steady_clock::now()),
         memo_(options.memo != nullptr ? *options.memo : own_memo_),
@@ -237,7 +238,7 @@ class Search {
   void explore(const std::vector<Branch>& branches) {
     for (const Branch& branch : branches) {
       if (drop_as_hopeless(branch)) continue;
-      if (stopped()) {
+      if (interrupted() || out_of_time()) {
         record_.drop_unseen(branch.points, branch.bound);
       } else if (!drop_as_twin(branch)) {
         open_leaves(branch);
@@ -277,6 +278,10 @@ class Search {
       leaves.points.emplace_back(leaf.cost, point);
     });
     std::stable_sort(leaves.points.begin(), leaves.points.end());
+    if (stopped()) {
+      close(leaves);
+      return;
+    }
     work_through(leaves, options_.use_bounds ? kPatience : std::numeric_limits<int>::max());
     if (leaves.next >= leaves.points.size()) return;
     doubtful_.push_back(std::move(leaves));
@@ -286,22 +291,54 @@ class Search {
   // Until the branch is done, or nothing of it fitted `patience` times.
   void work_through(Leaves& leaves, std::int64_t patience) {
     while (leaves.next < leaves.points.size() && !stopped()) {
-      std::vector<Point> taken;
       const std::size_t round = leaves.tried == 0 ? kFirstRound : kRound;
-      while (leaves.next < leaves.points.size() && taken.size() < round) {
-        const auto& [cost, point] = leaves.points[leaves.next++];
-        Branch leaf{point, BoundDepth::whole, leaves.bound, cost, 1};
-        if (options_.use_bounds) {
-          leaf.bound = std::min(leaf.bound, bound_of(point, BoundDepth::whole));
-          if (drop_as_hopeless(leaf)) continue;
-        }
-        taken.push_back(point);
-      }
+      std::vector<Point> taken;
+      for (const Branch& leaf : next_open(leaves, round)) taken.push_back(leaf.point);
       if (taken.empty()) continue;
       const std::int64_t fitted = simulate_all(taken);
       leaves.tried += static_cast<std::int64_t>(taken.size());
       leaves.fitted += fitted;
       if (leaves.fitted == 0 && leaves.tried >= patience) return;
+    }
+  }
+
+  // The closest bound of each.
+  void ask_clocks(std::vector<Branch>& leaves) {
+    if (options_.goal != SearchGoal::throughput) return;
+    pool_.run(leaves.size(), [&](std::size_t i) {
+      leaves[i].bound = std::min(leaves[i].bound, bound_of(leaves[i].point, BoundDepth::clocks));
+    });
+  }
+
+  // Up to `most` leaves that no bound leaves out, the next ones.
+  std::vector<Branch> next_open(Leaves& leaves, std::size_t most) {
+    std::vector<Branch> open;
+    while (leaves.next < leaves.points.size() && open.size() < most) {
+      const auto& [cost, point] = leaves.points[leaves.next++];
+      Branch leaf{point, BoundDepth::whole, leaves.bound, cost, 1};
+      if (options_.use_bounds) {
+        leaf.bound = std::min(leaf.bound, bound_of(point, BoundDepth::whole));
+        if (drop_as_hopeless(leaf)) continue;
+      }
+      open.push_back(leaf);
+    }
+    if (!options_.use_bounds) return open;
+    ask_clocks(open);
+    const auto closed = std::remove_if(
+        open.begin(), open.end(), [&](const Branch& leaf) { return drop_as_hopeless(leaf); });
+    open.erase(closed, open.end());
+    return open;
+  }
+
+  // What is not simulated any more: what bounds leave out of it is, the rest stays unseen.
+  void close(Leaves& leaves) {
+    while (leaves.next < leaves.points.size()) {
+      if (interrupted() || out_of_time()) {
+        record_.drop_unseen(static_cast<std::int64_t>(leaves.points.size() - leaves.next),
+                            leaves.bound);
+        return;
+      }
+      for (const Branch& leaf : next_open(leaves, kLookedAt)) record_.drop_unseen(1, leaf.bound);
     }
   }
 
@@ -312,8 +349,7 @@ class Search {
     });
     for (Leaves& leaves : doubtful_) {
       work_through(leaves, std::numeric_limits<std::int64_t>::max());
-      record_.drop_unseen(static_cast<std::int64_t>(leaves.points.size() - leaves.next),
-                          leaves.bound);
+      close(leaves);
     }
   }
 

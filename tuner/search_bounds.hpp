@@ -6,28 +6,34 @@
 //   G micro-steps; B seconds in which the host prepares them: the first one, or all where it waits
 //   for the device before each (the throughput timer); C seconds of a micro-batch's kernels, one
 //   after the other on the compute stream; R what follows them in the optimizer's step and its loop
-//   (step_lower_bound.hpp); H all dispatch of the host, and the slower of host and kernels in each
-//   micro-step; D the longest queue: collectives of one communicator, copies of offloaded weights
-//   before their gathers, NVMe.
-//   I, where the host waits before each micro-step: the gathers that its first kernel waits for,
-//   reductions on the compute stream, and the last reduction behind its last gradient.
-//   K = sum over the other collectives of min(s, m) t: tasks that share a resource get on at rates
-//   that sum to at most 1 (simulator/event_loop.hpp), a kernel takes all of the multiprocessors or
-//   of the memory's rate, and a collective of t seconds takes s of the former, m of the latter; so
-//   beside kernels it costs them at least that much. k the largest min(s, m), S communicators,
-//   F = G N + B + I + R: N seconds of kernels that share nothing; R only where the optimizer's step
-//   may begin before the last reduction is done. What runs then is free.
-//   X = max(0, L - S (G M + F)) d: memory-bound kernels, M seconds a micro-batch, have no room for
-//   more than S M seconds of collectives, because both go at the same rate. What is left of the L
-//   seconds of those with m < s runs beside compute-bound kernels and costs them s, the smallest
-//   s - m of all more: d, or 1 / S - k where the step gets longer instead.
+//   (step_lower_bound.hpp); H all dispatch of the host and the copies that it waits for, and the
+//   slower of host and kernels in each micro-step; D the longest queue: collectives of one
+//   communicator, copies of offloaded weights before their gathers, NVMe. I, where the host waits
+//   before each micro-step: the gathers that its first kernel waits for, reductions on the compute
+//   stream, and the last reduction behind its last gradient. K = sum over the other collectives of
+//   min(s, m) t: tasks that share a resource get on at rates that sum to at most 1
+//   (simulator/event_loop.hpp), a kernel takes all of the multiprocessors or of the memory's rate,
+//   and a collective of t seconds takes s of the former, m of the latter; so beside kernels it
+//   costs them at least that much. k the largest min(s, m), S communicators, F = G N + B + I + R: N
+//   seconds of kernels that share nothing; R only where the optimizer's step may begin before the
+//   last reduction is done. What runs then is free. X = max(0, L - S (G M + F)) d: memory-bound
+//   kernels, M seconds a micro-batch, have no room for more than S M seconds of collectives,
+//   because both go at the same rate. What is left of the L seconds of those with m < s runs beside
+//   compute-bound kernels and costs them s, the smallest s - m of all more: d, or 1 / S - k where
+//   the step gets longer instead.
+//
+//   With the program's clocks T >= P + R, too: P what the passes take at least on the host's and
+//   the streams' clocks, with every wait between them (simulator/least_step_time.hpp). For
+//   DeepSpeed without NVMe, of the rank that stands in for all where they differ.
 //
 // [S2] GPU memory      M >= buffers that always exist + hpZ's secondary partitions (from the second
 //                           micro-step on; of frozen weights always) + the highest moment of the
 //                           activations
 //                           + batch, cuBLAS workspaces, CUDA context, NCCL
 //
-// [S3] Host memory and NVMe hang on few knobs and are not bounded but known (predict_host).
+// [S3] Host memory and NVMe hang on few knobs and are not bounded but known (predict_host), but for
+//      hpZ's secondary partitions of offloaded weights, which stay there: the group with the least
+//      counts.
 //
 // Checked by tests/property/search_property.cpp: over random scenarios no simulation is faster or
 // smaller. All functions may be called by several threads.
@@ -45,7 +51,7 @@ namespace zeroplan {
 struct BoundsCache;
 struct BoundsHead;
 struct CopyWay;
-struct GatherTimeline;
+struct GatherTimes;
 struct MessageTimes;
 struct TailWork;
 
@@ -55,12 +61,13 @@ enum class BoundDepth {
   tail,      // and all axes but those of gathers and reductions
   messages,  // the same, with the least that any gathers and reductions send
   whole,
+  clocks,  // by the clocks of its program, written and followed: some milliseconds
 };
 
 class SearchBounds {
  public:
-  // Both must outlive the bounds.
-  SearchBounds(const SearchSpace& space, const PredictOptions& options);
+  // Both must outlive the bounds. `threads` work out what many points need at once.
+  SearchBounds(const SearchSpace& space, const PredictOptions& options, std::size_t threads = 1);
   ~SearchBounds();
 
   // [S1] of every point that agrees with this one in what `depth` says.
@@ -80,11 +87,13 @@ class SearchBounds {
 
   const BoundsHead& head(const Point& point) const;
   const TailWork& tail(const Point& point) const;
-  const Messages& gathers(const Point& point) const;
+  Point gather_key(const Point& point) const;
+  const GatherTimes& gathers(const Point& point) const;
+  void make_gathers(const std::vector<Point>& keys) const;
   const std::vector<CopyWay>& copy_ways(const Point& point) const;
-  double fastest_copies(const Point& point, const GatherTimeline& timeline) const;
   const Messages& reductions(const Point& point) const;
-  const Messages& fewest_gathers(const Point& point) const;
+  Seconds passes(const Point& point) const;
+  const GatherTimes& fewest_gathers(const Point& point) const;
   const Messages& fewest_reductions(const Point& point) const;
   Bytes buffers(const Point& point) const;
   Bytes fewest_buffers(const Point& point, BoundDepth depth) const;

@@ -5,12 +5,16 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "model/fingerprint.hpp"
 #include "model/graph/graph.hpp"
+#include "model/parallel_for.hpp"
 #include "model/plan/plan.hpp"
+#include "model/predict/step_work.hpp"
 #include "tuner/host_state.hpp"
 #include "tuner/message_sum.hpp"
 #include "tuner/search_space.hpp"
@@ -50,16 +54,22 @@ struct CopyWay {
 };
 
 struct BoundsCache {
+  explicit BoundsCache(std::size_t threads) : pool(threads) {}
+
+  WorkerPool pool;
   std::recursive_mutex mutex;
   ByPoint<BoundsHead> heads;
   ByPoint<TailWork> tails;
-  ByPoint<MessageTimes> gathers, fewest_gathers;
-  std::map<std::pair<Point, std::vector<std::int64_t>>, MessageTimes> gathers_by_rules;
+  ByPoint<GatherTimes> gathers, fewest_gathers;
+  std::map<std::pair<Point, std::vector<std::int64_t>>, GatherTimes> gathers_by_rules;
   ByPoint<std::vector<CopyWay>> copy_ways;
   ByPoint<MessageTimes> reductions, fewest_reductions;
   ByPoint<Bytes> buffers, fewest_buffers;
   ByPoint<HostState> host;
   ByPoint<Bytes> outside, secondary_partitions;
+  ByPoint<Fingerprint> gather_prints;
+  ByPoint<StepWork> works;
+  std::map<std::tuple<Point, std::uint64_t, std::uint64_t>, Seconds> passes;
   ByPoint<double> memory_sd;
   ByPoint<ModelGraph> graphs;
   std::vector<std::int32_t> gathers_alike;  // by strategy: the first that gathers as it does

@@ -38,7 +38,7 @@ bool always_there(const EngineBuffer& buffer, const EngineConfig& config) {
 }  // namespace
 
 Bytes SearchBounds::buffers(const Point& point) const {
-  Point key = with_first_accumulating_alike(space_, reset(space_, point, {AxisRole::gather}));
+  Point key = with_first_accumulating_alike(space_, reset(space_, point, {KnobRole::gather}));
   key = only_affecting(space_, key, &Effects::gpu_memory);
   key.checkpointing = 0;
   return known(cache_->buffers, key, [&] {
@@ -54,8 +54,8 @@ Bytes SearchBounds::buffers(const Point& point) const {
 }
 
 Bytes SearchBounds::fewest_buffers(const Point& point, BoundDepth depth) const {
-  Point key = reset(space_, point, {AxisRole::gather, AxisRole::reduce});
-  if (depth == BoundDepth::batch) key = reset(space_, key, {AxisRole::tail, AxisRole::other});
+  Point key = reset(space_, point, {KnobRole::gather, KnobRole::reduce});
+  if (depth == BoundDepth::batch) key = reset(space_, key, {KnobRole::step, KnobRole::other});
   key.checkpointing = 0;
   key = only_affecting(space_, key, &Effects::gpu_memory);
   key = with_first_accumulating_alike(space_, key);
@@ -66,8 +66,8 @@ Bytes SearchBounds::fewest_buffers(const Point& point, BoundDepth depth) const {
     from.at.back() = 0;
     Bytes least = Bytes::infinite();
     const auto wanted = [&](const Axis& axis) {
-      const bool free = axis.role == AxisRole::reduce || depth == BoundDepth::batch;
-      return free && axis.role != AxisRole::gather && effects_of(axis.knob).gpu_memory;
+      const bool free = axis.role == KnobRole::reduce || depth == BoundDepth::batch;
+      return free && axis.role != KnobRole::gather && knob_row(axis.knob).affects.gpu_memory;
     };
     for_each(
         space_, from, wanted, [&](const Point& one) { least = std::min(least, buffers(one)); });
@@ -101,19 +101,30 @@ Bytes SearchBounds::secondary_partitions(const Point& point) const {
   });
 }
 
-// hpZ brings a communicator of its own: the smallest group counts, wherever it stands on its axis.
-Bytes SearchBounds::outside_torch(const Point& point) const {
-  Point key = without_batch(
-      reset(space_, point, {AxisRole::tail, AxisRole::other, AxisRole::gather, AxisRole::reduce}));
-  const std::vector<Axis>& axes = space_.strategies()[static_cast<std::size_t>(key.strategy)].axes;
+namespace {
+
+// The value of hpZ's axis, wherever it stands there, of which `cost(group)` is least.
+template <typename Cost>
+Point with_least_hpz(const SearchSpace& space, Point point, Cost&& cost) {
+  const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
   for (std::size_t a = 0; a < axes.size(); ++a) {
     if (axes[a].knob != Knob::zero_hpz_partition_size) continue;
-    const auto smallest = std::min_element(
-        axes[a].values.begin(), axes[a].values.end(), [](const KnobValue& x, const KnobValue& y) {
-          return std::get<std::int64_t>(x) < std::get<std::int64_t>(y);
+    const auto least = std::min_element(
+        axes[a].values.begin(), axes[a].values.end(), [&](const KnobValue& x, const KnobValue& y) {
+          return cost(std::get<std::int64_t>(x)) < cost(std::get<std::int64_t>(y));
         });
-    key.at[a] = static_cast<std::uint8_t>(smallest - axes[a].values.begin());
+    point.at[a] = static_cast<std::uint8_t>(least - axes[a].values.begin());
   }
+  return point;
+}
+
+}  // namespace
+
+// hpZ brings a communicator of its own: the smallest group's takes least.
+Bytes SearchBounds::outside_torch(const Point& point) const {
+  Point key = without_batch(
+      reset(space_, point, {KnobRole::step, KnobRole::other, KnobRole::gather, KnobRole::reduce}));
+  key = with_least_hpz(space_, key, [](std::int64_t group) { return group; });
   return known(cache_->outside, key, [&] {
     const Plan plan = space_.plan(key);
     const MemoryPrediction memory = predict_memory(plan, step_work(plan));
@@ -123,8 +134,9 @@ Bytes SearchBounds::outside_torch(const Point& point) const {
 
 Bytes SearchBounds::gpu_memory(const Point& point, BoundDepth depth) const {
   const std::scoped_lock lock(cache_->mutex);
-  const Bytes engine = depth == BoundDepth::whole ? buffers(point) + secondary_partitions(point)
-                                                  : fewest_buffers(point, depth);
+  const bool whole = depth == BoundDepth::whole || depth == BoundDepth::clocks;
+  const Bytes engine =
+      whole ? buffers(point) + secondary_partitions(point) : fewest_buffers(point, depth);
   return engine + head(point).memory + outside_torch(point);
 }
 
@@ -161,6 +173,10 @@ const HostState& SearchBounds::host(const Point& point) const {
   const std::scoped_lock lock(cache_->mutex);
   Point key = with_first_batch(space_, point, /*same_micro_batch=*/false);
   key = only_affecting(space_, key, &Effects::host_memory);
+  // The larger the group, the smaller a rank's part; of one rank there is none.
+  key = with_least_hpz(space_, key, [](std::int64_t group) {
+    return group > 1 ? 1.0 / static_cast<double>(group) : 0.0;
+  });
   key.checkpointing = 0;
   return known(cache_->host, key, [&] {
     const Plan plan = space_.plan(key);

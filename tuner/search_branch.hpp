@@ -36,7 +36,7 @@ inline double score_of_memory(Bytes bytes) { return 1e18 / static_cast<double>(b
 
 // Axes of the lowest level: gathers and reductions.
 inline bool is_inner(const Axis& axis) {
-  return axis.role == AxisRole::gather || axis.role == AxisRole::reduce;
+  return axis.role == KnobRole::gather || axis.role == KnobRole::reduce;
 }
 
 }  // namespace zeroplan

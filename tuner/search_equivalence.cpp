@@ -23,6 +23,7 @@ class Print {
   void add_action(const EngineAction& action) {
     add(action.kind, action.stream, action.other, action.parameter, action.group, action.pieces);
     add(action.elements.count(), action.dtype, action.on_host, action.pinned, action.host_waits);
+    add(action.keeps_source);
     const EngineCollective& sent = action.collective;
     add(sent.kind, sent.ranks, sent.root, sent.operation, sent.asynchronous, sent.in_place);
   }
@@ -75,7 +76,7 @@ void add_backward(const EngineConfig& config,
 }  // namespace
 
 Fingerprint tail_fingerprint(const SearchSpace& space, const Point& point) {
-  const Point key = reset(space, point, {AxisRole::gather, AxisRole::reduce});
+  const Point key = reset(space, point, {KnobRole::gather, KnobRole::reduce});
   const Plan plan = space.plan(key);
   EngineConfig config = plan.engine;
   config.rank = heaviest_rank(config, plan.engine_parameters);
@@ -84,7 +85,7 @@ Fingerprint tail_fingerprint(const SearchSpace& space, const Point& point) {
   // Axes of other roles may do anything.
   const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(key.strategy)].axes;
   for (std::size_t a = 0; a < axes.size(); ++a) {
-    if (axes[a].role == AxisRole::other) print.add(a, key.at[a]);
+    if (axes[a].role == KnobRole::other) print.add(a, key.at[a]);
   }
   if (config.stage == 3) print.add_sub_groups(config, plan.engine_parameters);
   const std::vector<EngineBuffer> buffers = engine_buffers(config, plan.engine_parameters);

@@ -25,36 +25,6 @@ bool is_strategy_key(Knob knob) {
          knob == Knob::offload_param_device;
 }
 
-AxisRole role_of(Knob knob) {
-  switch (knob) {
-    case Knob::stage3_prefetch_bucket_size:
-    case Knob::stage3_param_persistence_threshold:
-    case Knob::stage3_max_live_parameters:
-    case Knob::stage3_max_reuse_distance:
-    case Knob::zero_hpz_partition_size:
-      return AxisRole::gather;
-    case Knob::reduce_bucket_size:
-    case Knob::overlap_comm:
-      return AxisRole::reduce;
-    case Knob::sub_group_size:
-    case Knob::offload_optimizer_ratio:
-    case Knob::offload_optimizer_pin_memory:
-    case Knob::offload_optimizer_buffer_count:
-    case Knob::offload_optimizer_pipeline_read:
-    case Knob::offload_optimizer_pipeline_write:
-    case Knob::offload_param_pin_memory:
-    case Knob::offload_param_buffer_count:
-    case Knob::offload_param_buffer_size:
-    case Knob::offload_param_max_in_cpu:
-    case Knob::aio_block_size:
-    case Knob::aio_queue_depth:
-    case Knob::aio_intra_op_parallelism:
-      return AxisRole::tail;
-    default:
-      return AxisRole::other;
-  }
-}
-
 KnobSurroundings around(const Strategy& strategy) {
   return {strategy.stage, strategy.offload_optimizer, strategy.offload_parameter};
 }
@@ -234,10 +204,10 @@ void SearchSpace::add_strategy(const Strategy& strategy, const SearchRequest& re
   space.strategy = strategy;
   // Less offload is simpler than any choice of other knobs.
   space.cost = (strategy.stage != 0 ? 1 : 0) + static_cast<int>(kMostAxes) * offload_of(strategy);
-  for (const AxisRole role :
-       {AxisRole::tail, AxisRole::other, AxisRole::gather, AxisRole::reduce}) {
+  for (const KnobRole role :
+       {KnobRole::step, KnobRole::other, KnobRole::gather, KnobRole::reduce}) {
     for (const KnobRow& row : kKnobs) {
-      if (is_batch_key(row.id) || is_strategy_key(row.id) || role_of(row.id) != role) continue;
+      if (is_batch_key(row.id) || is_strategy_key(row.id) || row.role != role) continue;
       const bool asked = request.knobs.contains(row.id);
       if (!asked && search_grid(row.id).empty()) continue;
       if (!has_effect(row.id, around(strategy))) continue;

@@ -25,16 +25,9 @@
 namespace zeroplan {
 
 // What a knob decides, for the bounds of a search (search_bounds.hpp).
-enum class AxisRole {
-  tail,    // the optimizer's step and host memory
-  gather,  // which weights stage 3 gathers and when
-  reduce,  // how gradients are put together and reduced
-  other,   // several of these, or anything: it has its own bounds
-};
-
 struct Axis {
   Knob knob{};
-  AxisRole role = AxisRole::other;
+  KnobRole role = KnobRole::other;
   std::vector<KnobValue> values;   // the simplest first: DeepSpeed's default where it is there
   std::vector<std::uint8_t> cost;  // of each value: 0 for the default, 1 for all others
 };

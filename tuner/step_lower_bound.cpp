@@ -6,8 +6,6 @@
 
 #include "model/engine/buffers.hpp"
 #include "model/engine/optimizer_step.hpp"
-#include "model/engine/transients.hpp"
-#include "model/plan/host_work.hpp"
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
@@ -26,8 +24,7 @@ class TailWalk {
     EngineActions actions;
     optimizer_step(config_, plan_.engine_parameters, /*overflowed=*/false, actions);
     for (const EngineAction& action : actions.actions) {
-      if (action.kind != ActionKind::swap_in) continue;
-      reads_.push_back(action.elements * action.dtype);
+      if (action.kind == ActionKind::swap_in) reads_.push_back(tasks_.action(config_, action));
     }
     for (const EngineAction& action : actions.actions) add(action);
     // The loop reads the loss, so that the device is idle, and goes on (write_optimizer_step).
@@ -39,7 +36,6 @@ class TailWalk {
   static constexpr double kUnknown = -std::numeric_limits<double>::infinity();
 
   void add(const EngineAction& action) {
-    const Bytes bytes = action.elements * action.dtype;
     switch (action.kind) {
       case ActionKind::host_wait_device:
         wait_for_compute();
@@ -50,83 +46,33 @@ class TailWalk {
       case ActionKind::collective:  // a norm's sum, whose value the host asks for
         if (action.host_waits && on_compute(action)) wait_for_compute();
         break;
-      case ActionKind::flatten:
-      case ActionKind::concatenate:
-        kernel(action, tasks_.kernel("flatten", bytes * 2));
-        break;
-      case ActionKind::cast:
-        kernel(action, tasks_.kernel("cast", bytes * 2));
-        break;
-      case ActionKind::norm:
-      case ActionKind::overflow_scan:
-      case ActionKind::scale:
-      case ActionKind::optimizer_step:
-      case ActionKind::update_weights:
-        update(action, bytes);
-        break;
-      case ActionKind::copy_to_host:
-      case ActionKind::copy_to_device:
-        copy(action, bytes);
-        break;
       case ActionKind::swap_in:
         swap_in();
         break;
       case ActionKind::swap_out:
         host_ = std::max(host_, written_);
-        queue(tasks_.nvme(false, bytes), written_);
+        queue(tasks_.action(config_, action), written_);
         if (action.host_waits) host_ = std::max(host_, written_);
         break;
-      case ActionKind::swap_out_weights:
-        on_host(tasks_.nvme(false, bytes));
-        break;
       default:
+        work(action);
         break;
     }
   }
 
-  void update(const EngineAction& action, Bytes bytes) {
-    if (action.on_host) {
-      host_update(action);
+  void work(const EngineAction& action) {
+    const TaskIndex index = tasks_.action(config_, action);
+    if (index == kNoTask) return;
+    // The dispatch thread itself updates and casts, and waits for new weights to be written.
+    if (action.on_host || action.kind == ActionKind::swap_out_weights) {
+      on_host(index);
       return;
     }
-    const Bytes scratch = action_temporaries(config_, action);
-    const Bytes both = bytes + action.elements * config_.master_dtype;
-    switch (action.kind) {
-      case ActionKind::norm:
-        kernel(action, tasks_.kernel("norm", bytes + scratch * 2, 3));
-        break;
-      case ActionKind::overflow_scan:
-        kernel(action, tasks_.kernel("overflow scan", bytes + scratch * 2, 5));
-        break;
-      case ActionKind::scale:
-        kernel(action, tasks_.kernel("scale gradient", bytes * 2));
-        break;
-      case ActionKind::optimizer_step:
-        kernel(action,
-               tasks_.gpu_optimizer(action.elements,
-                                    config_.master_dtype,
-                                    config_.optimizer,
-                                    config_.optimizer_implementation));
-        break;
-      default:
-        kernel(action, tasks_.kernel("update weights", both));
-        break;
-    }
-    if (action.host_waits && on_compute(action)) wait_for_compute();
-  }
-
-  // The dispatch thread itself does it.
-  void host_update(const EngineAction& action) {
-    on_host(action.kind == ActionKind::optimizer_step
-                ? tasks_.cpu_optimizer(action.elements)
-                : tasks_.host_memory(host_pass_name(action.kind), host_pass(config_, action)));
-  }
-
-  void copy(const EngineAction& action, Bytes bytes) {
-    const TaskKind direction =
-        action.kind == ActionKind::copy_to_host ? TaskKind::copy_to_host : TaskKind::copy_to_device;
-    kernel(action, tasks_.copy(direction, bytes, action.pinned, plan_.cluster.gpus_per_node()));
-    if ((action.host_waits || !action.pinned) && on_compute(action)) wait_for_compute();
+    kernel(action, index);
+    const bool copies =
+        action.kind == ActionKind::copy_to_host || action.kind == ActionKind::copy_to_device;
+    const bool waits = action.host_waits || (copies && !action.pinned);
+    if (waits && on_compute(action)) wait_for_compute();
   }
 
   // Reads are one sub-group ahead where pipeline_read says so.
@@ -139,7 +85,7 @@ class TailWalk {
   }
   void read() {
     if (next_read_ >= reads_.size()) return;
-    queue(tasks_.nvme(true, reads_[next_read_]), read_);
+    queue(reads_[next_read_], read_);
     read_done_ = read_;
   }
 
@@ -163,6 +109,7 @@ class TailWalk {
   }
   // On a stream of NVMe.
   void queue(TaskIndex index, double& stream) {
+    if (index == kNoTask) return;
     issue(task(index));
     stream = std::max(stream, host_) + task(index).duration.seconds();
   }
@@ -173,7 +120,7 @@ class TailWalk {
   Program program_;
   ProgramWriter writer_;
   TaskTable tasks_;
-  std::vector<Bytes> reads_;
+  std::vector<TaskIndex> reads_;
   std::size_t next_read_ = 0;
   double host_ = kUnknown;
   double compute_ = 0.0;

@@ -274,14 +274,6 @@ CollectiveGroup whole_cluster(const Cluster& cluster) {
   return {cluster.gpus_per_node(), cluster.nodes, 1};
 }
 
-CollectiveGroup strided_group(std::int64_t ranks, std::int64_t stride, std::int64_t local) {
-  CollectiveGroup group;
-  group.ranks_per_node = std::clamp<std::int64_t>(local / stride, 1, ranks);
-  group.nodes = ceil_div(ranks, group.ranks_per_node);
-  group.concurrent = std::max<std::int64_t>(1, local / group.ranks_per_node);
-  return group;
-}
-
 CollectiveCost collective_cost(Collective kind,
                                Bytes message,
                                const CollectiveGroup& group,

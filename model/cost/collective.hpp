@@ -30,10 +30,6 @@ struct CollectiveGroup {
 // All ranks of a cluster as one group, or as many as there are of them.
 CollectiveGroup whole_cluster(const Cluster& cluster);
 
-// `ranks` ranks of a job, each `stride` behind the one before, and the other groups like it on
-// nodes of `local` GPUs.
-CollectiveGroup strided_group(std::int64_t ranks, std::int64_t stride, std::int64_t local);
-
 // What a collective keeps busy.
 enum class CollectiveLink { none, nvlink, pcie, host_memory, network };
 

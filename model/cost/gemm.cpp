@@ -116,10 +116,4 @@ Seconds MatmulTimes::sustained(const MatrixProduct& product, ProductUse use) con
   return isolated(product, use) * derate_;
 }
 
-Seconds matmul_time(const MatrixProduct& product,
-                    const Gpu& gpu,
-                    const Coefficients& coefficients) {
-  return MatmulTimes(gpu, coefficients).sustained(product);
-}
-
 }  // namespace zeroplan

@@ -69,7 +69,4 @@ class MatmulTimes {
   bool emulates_bf16_;  // products in bf16 on a GPU without them
 };
 
-// One product, where no MatmulTimes is at hand.
-Seconds matmul_time(const MatrixProduct& product, const Gpu& gpu, const Coefficients& coefficients);
-
 }  // namespace zeroplan

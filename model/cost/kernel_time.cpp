@@ -71,41 +71,32 @@ Seconds KernelTimes::streaming(OpKind kind, Bytes traffic, std::int64_t kernels)
   return Seconds::of(static_cast<double>(kernels) * floor_ + seconds);
 }
 
-// Consecutive ranks exchange, so that a group fills a node before it leaves it.
 Seconds KernelTimes::exchange(Bytes bytes) const {
   ZP_CHECK(transfers_.cluster != nullptr, "an exchange needs a cluster");
-  const std::int64_t in_node =
-      std::min(transfers_.sequence_ranks, transfers_.cluster->gpus_per_node());
-  const CollectiveGroup group{.ranks_per_node = in_node,
-                              .nodes = transfers_.sequence_ranks / in_node};
-  return collective_time(Collective::all_to_all, bytes, group, *transfers_.cluster, coefficients_);
+  return collective_time(Collective::all_to_all,
+                         bytes,
+                         transfers_.layout.sequence_group(),
+                         *transfers_.cluster,
+                         coefficients_);
 }
 
-// Ranks of tensor parallelism are neighbours; as many groups as fill a node run at once. A
-// reduction stands between two stretches of computation that no rank ends at the same time as the
+// A reduction stands between two stretches of computation that no rank ends at the same time as the
 // others.
 Seconds KernelTimes::among_tensor_ranks(Collective kind, Bytes bytes) const {
   ZP_CHECK(transfers_.cluster != nullptr, "tensor parallelism needs a cluster");
-  const std::int64_t in_node =
-      std::min(transfers_.tensor_ranks, transfers_.cluster->gpus_per_node());
-  const CollectiveGroup group{
-      .ranks_per_node = in_node,
-      .nodes = transfers_.tensor_ranks / in_node,
-      .concurrent = std::max<std::int64_t>(1, transfers_.cluster->gpus_per_node() / in_node)};
+  const CollectiveGroup group = transfers_.layout.tensor_group();
   const Seconds time = collective_time(kind, bytes, group, *transfers_.cluster, coefficients_);
-  if (kind != Collective::all_reduce || transfers_.tensor_ranks <= 1) return time;
+  if (kind != Collective::all_reduce || group.ranks() <= 1) return time;
   return time + Seconds::of(coefficients_[Coefficient::tensor_rank_wait_seconds]);
 }
 
-// A rank's counterpart in the next stage is `stage_distance` ranks away: on the same node, or all
-// ranks of the node send to other nodes at once.
 Seconds KernelTimes::stage_transfer(Bytes bytes) const {
   ZP_CHECK(transfers_.cluster != nullptr, "a pipeline needs a cluster");
-  const std::int64_t local = transfers_.cluster->gpus_per_node();
-  const bool inside = transfers_.stage_distance < local;
-  const CollectiveGroup group{
-      .ranks_per_node = inside ? 2 : 1, .nodes = inside ? 1 : 2, .concurrent = inside ? 1 : local};
-  return collective_time(Collective::broadcast, bytes, group, *transfers_.cluster, coefficients_);
+  return collective_time(Collective::broadcast,
+                         bytes,
+                         transfers_.layout.adjacent_stages(),
+                         *transfers_.cluster,
+                         coefficients_);
 }
 
 // Tensor.cpu() and Tensor.to(device): pageable memory, all GPUs of the node at once.

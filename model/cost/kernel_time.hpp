@@ -8,6 +8,7 @@
 #include <array>
 #include <optional>
 
+#include "model/cost/parallel_layout.hpp"
 #include "model/cost/attention.hpp"
 #include "model/cost/collective.hpp"
 #include "model/cost/cpu_rank.hpp"
@@ -26,9 +27,7 @@ struct KernelTime {
 // What operations that leave the GPU go through.
 struct Transfers {
   const Cluster* cluster = nullptr;  // must outlive its user; null: nothing leaves the GPU
-  std::int64_t sequence_ranks = 1;   // that exchange among each other
-  std::int64_t tensor_ranks = 1;     // that reduce and gather among each other
-  std::int64_t stage_distance = 0;   // ranks between neighbours in a pipeline; 0: no pipeline
+  ParallelLayout layout;             // who exchanges, reduces and hands on with whom
   // The embedded runtime on the cluster's CPU ranks: its model's type. Operations are then its
   // calls ([T19]), and no kernels of a GPU.
   std::optional<DType> cpu_calls = std::nullopt;

@@ -40,17 +40,29 @@ struct EngineCollective {
 };
 
 enum class ActionKind {
-  gradient_ready,  // autograd finished the gradient of `parameter`
-  flush,           // a bucket is reduced: members, elements
-  flatten,         // `pieces` tensors copied into a new flat buffer of elements
-  concatenate,     // the same by torch.cat
-  cast,            // a new buffer of elements in dtype (the source stays alive)
-  collective,      // elements: of the tensor; all_gather: of the full output; reduce_scatter: input
-  keep_owned,      // stages 1, 2: reduced gradient of `parameter` kept by this rank (elements: all
-                   // of the parameter, copied to the owned-gradient buffer unless offloaded)
+  gradient_ready,  // the engine takes the gradient of `parameter`: from autograd's hook, or behind
+                   // the pass in the order of its groups
+  accumulate_gradient,     // joins what earlier micro-steps left of it. pieces: 0 where there is
+                           // nothing; then it stays where autograd made it, or is cast to dtype
+  insert_gradient,         // joins the bucket: copied into the buffer, whose numbers are of dtype.
+                           // keeps_source: the sum, of another type, stays to the end of the window
+  list_gradient,           // joins a bucket without a buffer: stays in its own storage
+  keep_outside,            // the same, for it is larger than the bucket: the next flush takes it
+  release_gradients,       // sums of accumulate_gradient go
+  add_to_master_gradient,  // BF16_Optimizer: `parameter`'s gradient joins the fp32 sum
+  flush,                   // a bucket is reduced: members, elements
+  flatten,                 // `pieces` tensors copied into a new flat buffer of elements
+  concatenate,             // the same by torch.cat
+  cast,                    // a new buffer of elements in dtype (the source stays alive)
+  divide,                  // in place by the number of ranks, before the sum
+  collective,  // elements: of the tensor; all_gather: of the full output; reduce_scatter: input
+  copy_back,   // the sum, from the flat copy (or cast) to where the gradients are; the copy goes
+  keep_owned,  // stages 1, 2: reduced gradient of `parameter` kept by this rank (elements: all
+               // of the parameter, copied to the owned-gradient buffer unless offloaded)
   keep_partitions,  // stage 3: reduced partitions of the members stored in or added to the flat
                     // gradient buffer; pieces: index of the micro-step (0 stores, later ones add)
-  accumulate_on_host,  // stage 2 offload: host accumulator of `parameter` updated through the GPU
+  accumulate_on_host,  // stage 2 offload: host accumulator of `parameter` updated through the GPU;
+                       // pieces as above
   gradient_to_master,  // offload: `parameter`'s owned gradient cast to dtype, copied into the
                        // optimizer's host gradient (NVMe: into the swapper's buffer, group: the
                        // sub-group)
@@ -87,6 +99,8 @@ struct EngineAction {
   bool on_host = false;
   bool pinned = false;
   bool host_waits = false;
+  bool keeps_source = false;
+  bool in_step = false;  // of the optimizer's step, not of a micro-step
   EngineCollective collective;
   std::int64_t first_member = 0;  // members: [first_member, first_member + member_count)
   std::int64_t member_count = 0;

@@ -30,7 +30,9 @@ GradientReducer::GradientReducer(const EngineConfig& config,
       slice_of_[static_cast<std::size_t>(owned_[i].parameter)] = static_cast<int>(i);
     }
   }
-  if (config_.overlap_comm && !config_.pipeline) reduce_stream_ = EngineStream::reduce;
+  if (config_.overlap_comm && !config_.pipeline && has_zero_wrapper(config_)) {
+    reduce_stream_ = EngineStream::reduce;
+  }
   if (config_.stage != 3 || config_.offload_optimizer.device != OffloadDevice::nvme) return;
   const std::vector<SubGroup> groups = sub_groups(config_, parameters_);
   const OptimizerSwap swap = optimizer_swap(config_, parameters_, groups);
@@ -70,15 +72,27 @@ EngineAction GradientReducer::action(ActionKind kind, EngineStream stream) const
   return result;
 }
 
+// Gradients are divided by the ranks before they are reduced (coalesced_collectives.py
+// reduce_scatter_coalesced "pre-divide", stage_1_and_2.py average_tensor, engine.py
+// allreduce_bucket); the embedded runtime multiplies the sum.
 void GradientReducer::collective(CollectiveKind kind,
                                  Elements elements,
                                  DType dtype,
                                  EngineActions& out) const {
-  EngineAction result = action(ActionKind::collective, reduce_stream_);
+  EngineAction result = action(ActionKind::divide, reduce_stream_);
   result.elements = elements;
   result.dtype = dtype;
+  if (!config_.embedded) out.actions.push_back(result);
+  result.kind = ActionKind::collective;
   result.collective.kind = kind;
   result.collective.ranks = partition_ranks(config_);
+  out.actions.push_back(result);
+}
+
+void GradientReducer::copy_back(Elements elements, DType dtype, EngineActions& out) const {
+  EngineAction result = action(ActionKind::copy_back, reduce_stream_);
+  result.elements = elements;
+  result.dtype = dtype;
   out.actions.push_back(result);
 }
 
@@ -103,11 +117,49 @@ void GradientReducer::begin_backward(int micro_step) {
   if (micro_step == 0 || arrived_.empty()) arrived_.assign(parameters_.size(), false);
 }
 
+bool GradientReducer::separate_accumulation() const {
+  return wrapper_ == OptimizerWrapper::zero12 &&
+         config_.gradient_accumulation_dtype != config_.model_dtype;
+}
+
+// Until the boundary: the first micro-step's gradient stays where autograd made it, later ones are
+// added to it. Stage 1 with another accumulation dtype keeps a sum of its own.
+void GradientReducer::accumulate(int parameter, bool first, EngineActions& out) const {
+  EngineAction result = action(ActionKind::accumulate_gradient, EngineStream::compute);
+  result.parameter = parameter;
+  result.pieces = first ? 0 : 1;
+  result.elements = numel_of(parameter);
+  result.dtype =
+      separate_accumulation() ? config_.gradient_accumulation_dtype : config_.model_dtype;
+  out.actions.push_back(result);
+}
+
+// Stages 1 and 2 copy on the compute stream (stage_1_and_2.py
+// reduce_independent_p_g_buckets_and_remove_grads), stage 3 on the reduce stream (stage3.py
+// __add_grad_to_ipg_bucket).
+void GradientReducer::join_bucket(int parameter, bool from_sum, EngineActions& out) const {
+  EngineAction result = action(ActionKind::insert_gradient,
+                               config_.stage == 3 ? reduce_stream_ : EngineStream::compute);
+  result.parameter = parameter;
+  result.elements = numel_of(parameter);
+  result.dtype = config_.stage == 3 ? config_.communication_dtype : config_.model_dtype;
+  result.keeps_source = from_sum && separate_accumulation();
+  if (!result.keeps_source && (!contiguous() || result.elements > config_.reduce_bucket)) {
+    result.dtype = config_.model_dtype;
+    result.kind = result.elements > config_.reduce_bucket ? ActionKind::keep_outside
+                                                          : ActionKind::list_gradient;
+  }
+  out.actions.push_back(result);
+}
+
 void GradientReducer::gradient_ready(int parameter, EngineActions& out) {
+  const bool first = !arrived_[static_cast<std::size_t>(parameter)];
   arrived_[static_cast<std::size_t>(parameter)] = true;
-  if (!reduces_in_hooks(micro_step_)) return;
-  if (wrapper_ == OptimizerWrapper::zero12) {
-    add_zero12(parameter, out);
+  if (!reduces_in_hooks(micro_step_)) {
+    accumulate(parameter, first, out);
+  } else if (wrapper_ == OptimizerWrapper::zero12) {
+    // Stage 1 with overlap: what earlier micro-steps left is reduced with it.
+    add_zero12(parameter, config_.stage == 1 && !first, out);
   } else {
     add_zero3(parameter, out);
   }
@@ -122,13 +174,16 @@ void GradientReducer::end_backward(EngineActions& out) {
         // without a gradient are left out.
         for (const FlatGroup& group : partition_.groups) {
           for (int parameter : group.declared) {
-            if (arrived_[static_cast<std::size_t>(parameter)]) add_zero12(parameter, out);
+            if (arrived_[static_cast<std::size_t>(parameter)]) add_zero12(parameter, false, out);
           }
         }
       }
       flush_zero12(out);
       if (reduce_stream_ == EngineStream::reduce) {
         out.actions.push_back(action(ActionKind::host_wait_device, EngineStream::compute));
+      }
+      if (at_boundary() && separate_accumulation()) {
+        out.actions.push_back(action(ActionKind::release_gradients, EngineStream::compute));
       }
       return;
     case OptimizerWrapper::zero3:
@@ -139,11 +194,24 @@ void GradientReducer::end_backward(EngineActions& out) {
       if (gradient_batches_ && at_boundary()) write_gradients(gradient_batches_->flush(), out);
       return;
     default:
+      if (wrapper_ == OptimizerWrapper::bf16_optimizer) add_to_master_gradients(out);
       if (at_boundary()) end_dense(out);
   }
 }
 
 // ---- stage 0 and BF16_Optimizer ----
+
+// bf16_optimizer.py update_hp_grads: hp += lp.to(fp32), one parameter after the other.
+void GradientReducer::add_to_master_gradients(EngineActions& out) const {
+  EngineAction add = action(ActionKind::add_to_master_gradient, EngineStream::compute);
+  add.dtype = config_.gradient_accumulation_dtype;
+  for (std::size_t p = 0; p < arrived_.size(); ++p) {
+    if (!arrived_[p]) continue;
+    add.parameter = static_cast<int>(p);
+    add.elements = parameters_[p].numel;
+    out.actions.push_back(add);
+  }
+}
 
 // engine.py _get_gradients_for_reduction: every trainable parameter in order, unused ones as zeros.
 // BF16_Optimizer hands over its fp32 gradient buffers instead, one tensor per group.
@@ -191,12 +259,10 @@ void GradientReducer::reduce_dense(std::span<const Elements> tensors,
     cast.dtype = config_.communication_dtype;
     out.actions.push_back(cast);
   }
-  EngineAction reduce = action(ActionKind::collective, EngineStream::compute);
-  reduce.elements = sum;
-  reduce.dtype = config_.communication_dtype;
-  reduce.collective.kind = CollectiveKind::all_reduce;
-  reduce.collective.ranks = partition_ranks(config_);
-  out.actions.push_back(reduce);
+  collective(CollectiveKind::all_reduce, sum, config_.communication_dtype, out);
+  if (tensors.size() > 1 || dtype != config_.communication_dtype) {
+    copy_back(sum, config_.communication_dtype, out);
+  }
 }
 
 }  // namespace zeroplan

@@ -47,7 +47,7 @@ class GradientReducer {
 
   void begin_backward(int micro_step);
   // Autograd finished a trainable parameter's gradient. To be called in every micro-step; where the
-  // hooks reduce nothing it only notes that there is a gradient.
+  // hooks reduce nothing it joins the sum of the window.
   void gradient_ready(int parameter, EngineActions& out);
   // The end of a micro-step's backward: what is left is reduced, streams are joined.
   void end_backward(EngineActions& out);
@@ -70,12 +70,18 @@ class GradientReducer {
     return parameters_[static_cast<std::size_t>(parameter)].numel;
   }
   EngineAction action(ActionKind kind, EngineStream stream) const;
+  // Divides by the ranks first.
   void collective(CollectiveKind kind, Elements elements, DType dtype, EngineActions& out) const;
+  void copy_back(Elements elements, DType dtype, EngineActions& out) const;
   void flush_event(EngineActions& out);
   void clear_bucket();
+  // Does the window's sum have another type than autograd's gradients?
+  bool separate_accumulation() const;
+  void accumulate(int parameter, bool first, EngineActions& out) const;
+  void join_bucket(int parameter, bool from_sum, EngineActions& out) const;
 
   // stages 1 and 2
-  void add_zero12(int parameter, EngineActions& out);
+  void add_zero12(int parameter, bool joins_sum, EngineActions& out);
   void flush_zero12(EngineActions& out);
   void wait_for_each_other(EngineActions& out) const;
   void average_zero12(EngineActions& out);
@@ -100,6 +106,7 @@ class GradientReducer {
   void replicate_mics(const std::vector<int>& members, EngineActions& out);
 
   // stage 0 and BF16_Optimizer
+  void add_to_master_gradients(EngineActions& out) const;
   void end_dense(EngineActions& out);
   void reduce_dense(std::span<const Elements> tensors, DType dtype, EngineActions& out);
 

@@ -9,20 +9,24 @@ namespace zeroplan {
 
 // reduce_independent_p_g_buckets_and_remove_grads: the test is strict, so a bucket may fill
 // exactly; a parameter larger than the bucket is held outside it and reduced alone at the next
-// flush. The flush before it happens even where the bucket is empty.
-void GradientReducer::add_zero12(int parameter, EngineActions& out) {
+// flush. The flush before it happens even where the bucket is empty. `joins_sum`: earlier
+// micro-steps have left some of it.
+void GradientReducer::add_zero12(int parameter, bool joins_sum, EngineActions& out) {
   const Elements numel = numel_of(parameter);
   EngineAction ready = action(ActionKind::gradient_ready, EngineStream::compute);
   ready.parameter = parameter;
   ready.elements = numel;
   out.actions.push_back(ready);
-  if (numel == Elements::zero()) return;
-  if (bucket_elements_ + numel > config_.reduce_bucket) {
+  const bool flushes = bucket_elements_ + numel > config_.reduce_bucket;
+  if (numel > Elements::zero() && flushes) {
     flush_zero12(out);
     // 0.17.5 to 0.18.4 (#7371, #7805): the compute stream waits for the reduction just launched, so
     // that nothing overlaps.
     if (contiguous() && config_.acts(ReleaseRule::waits_for_every_bucket)) wait_for_each_other(out);
   }
+  if (joins_sum) accumulate(parameter, /*first=*/false, out);
+  join_bucket(parameter, !reduces_in_hooks(micro_step_), out);
+  if (numel == Elements::zero()) return;
   bucket_.push_back(parameter);
   bucket_elements_ += numel;
 }
@@ -101,7 +105,9 @@ void GradientReducer::reduce_runs(const std::vector<OwnerRun>& runs, int root, E
 }
 
 // allreduce_bucket: a new flat buffer where there is more than one piece, a cast where the
-// communication dtype differs (fp32 with sequence parallelism), the collective.
+// communication dtype differs (fp32 with sequence parallelism), the collective. The sum goes back
+// to the owner's pieces alone (allreduce_and_copy_with_multiple_ranks), an Nth of them in the mean;
+// without reduce_scatter to all.
 void GradientReducer::reduce_pieces(int pieces, Elements elements, int root, EngineActions& out) {
   if (root >= 0 && reduce_stream_ == EngineStream::reduce) {
     out.actions.push_back(action(ActionKind::host_wait_device, EngineStream::compute));
@@ -124,6 +130,9 @@ void GradientReducer::reduce_pieces(int pieces, Elements elements, int root, Eng
   }
   collective(root < 0 ? CollectiveKind::all_reduce : CollectiveKind::reduce, elements, dtype, out);
   out.actions.back().collective.root = root;
+  if (pieces == 1 && dtype == config_.model_dtype) return;
+  const bool own_alone = config_.reduce_scatter && !config_.embedded;
+  copy_back(own_alone ? elements / std::max(1, partition_ranks(config_)) : elements, dtype, out);
 }
 
 // buffered_reduce_fallback (contiguous_gradients false): one flattened all-reduce per bucket, with
@@ -192,6 +201,7 @@ void GradientReducer::offload_zero12(const OwnedSlice& slice, EngineActions& out
   step.pinned = config_.offload_optimizer.pin_memory;
   step.dtype = config_.model_dtype;
   if (accumulates) {
+    step.pieces = window_step;
     step.elements = numel;
     out.actions.push_back(step);
     if (window_step > 0) {
@@ -200,6 +210,7 @@ void GradientReducer::offload_zero12(const OwnedSlice& slice, EngineActions& out
     }
     step.kind = ActionKind::copy_to_host;
     out.actions.push_back(step);
+    step.pieces = 0;
   }
   if (!at_boundary()) return;
   step.elements = slice.numel;

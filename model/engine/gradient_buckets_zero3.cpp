@@ -29,7 +29,8 @@ void GradientReducer::add_zero3(int parameter, EngineActions& out) {
     wait.other = EngineStream::compute;
     out.actions.push_back(wait);
   }
-  outside_buffer_.push_back(!contiguous() || bucket_elements_ + numel > config_.reduce_bucket);
+  join_bucket(parameter, /*from_sum=*/false, out);
+  outside_buffer_.push_back(out.actions.back().kind != ActionKind::insert_gradient);
   bucket_.push_back(parameter);
   bucket_elements_ += numel;
 }

@@ -27,6 +27,7 @@ class StepWriter {
   EngineAction& add(ActionKind kind) {
     EngineAction action;
     action.kind = kind;
+    action.in_step = true;
     out_.actions.push_back(action);
     return out_.actions.back();
   }
@@ -44,6 +45,10 @@ class StepWriter {
     action.collective.kind = kind;
     action.collective.ranks = partition_ranks(config_);
     return action;
+  }
+  // The embedded runtime multiplies inside its update (runtime/engine/rank_step.cpp).
+  void scale(int group, Elements elements, DType dtype, bool on_host = false) {
+    if (!config_.embedded) add(ActionKind::scale, group, elements, dtype).on_host = on_host;
   }
   void agree_on_overflow() {
     EngineAction& action = collective(CollectiveKind::all_reduce, Elements::of(1), DType::uint8);
@@ -90,7 +95,7 @@ void StepWriter::plain() {
   if (config_.gradient_clipping > 0.0) {
     add(ActionKind::norm, -1, total, config_.model_dtype);
     collective(CollectiveKind::all_reduce, Elements::of(1), DType::fp32);
-    add(ActionKind::scale, -1, total, config_.model_dtype);
+    scale(-1, total, config_.model_dtype);
   }
   add(ActionKind::optimizer_step, 0, total, config_.model_dtype);
 }
@@ -124,7 +129,7 @@ void StepWriter::dense(OptimizerWrapper wrapper) {
           static_cast<int>(group.declared.size());
     }
     add(ActionKind::norm, index, group.numel, config_.master_dtype);
-    add(ActionKind::scale, index, group.numel, config_.master_dtype);
+    scale(index, group.numel, config_.master_dtype);
   }
   for (std::size_t g = 0; g < partition.groups.size(); ++g) {
     const FlatGroup& group = partition.groups[g];
@@ -141,7 +146,7 @@ void StepWriter::bf16_optimizer() {
     // Norm and clipping run over the gradients of the whole model, on every rank.
     add(ActionKind::norm, index, group.numel, config_.gradient_accumulation_dtype);
     if (config_.gradient_clipping > 0.0) {
-      add(ActionKind::scale, index, group.numel, config_.gradient_accumulation_dtype);
+      scale(index, group.numel, config_.gradient_accumulation_dtype);
     }
     if (config_.gradient_accumulation_dtype != config_.master_dtype) {
       add(ActionKind::cast, index, group.partition, config_.master_dtype);
@@ -167,7 +172,7 @@ void StepWriter::gather_groups(const FlatPartition& partition) {
 }
 
 void StepWriter::update_zero12_on_host(const FlatGroup& group, int index) {
-  add(ActionKind::scale, index, group.partition, config_.master_dtype).on_host = true;
+  scale(index, group.partition, config_.master_dtype, /*on_host=*/true);
   add(ActionKind::optimizer_step, index, group.partition, config_.master_dtype).on_host = true;
   const bool pinned = config_.offload_optimizer.pin_memory;
   if (config_.acts(ReleaseRule::casts_weights_on_host)) {
@@ -210,7 +215,7 @@ void StepWriter::update_zero12_group(const FlatPartition& partition,
   if (dtype != config_.master_dtype) {
     add(ActionKind::cast, group, flat.partition, config_.master_dtype);
   }
-  add(ActionKind::scale, group, flat.partition, config_.master_dtype);
+  scale(group, flat.partition, config_.master_dtype);
   add(ActionKind::optimizer_step, group, flat.partition, config_.master_dtype);
   add(ActionKind::update_weights, group, flat.partition, config_.model_dtype);
 }
@@ -294,7 +299,7 @@ void StepWriter::update_sub_group(const SubGroup& group, int index, const Swappe
       add(ActionKind::cast, index, group.numel, master);
     }
   }
-  add(ActionKind::scale, index, group.numel, master).on_host = group.on_host;
+  scale(index, group.numel, master, group.on_host);
   add(ActionKind::optimizer_step, index, group.numel, master).on_host = group.on_host;
   const bool weights_on_host = config_.offload_parameter.device != OffloadDevice::none;
   EngineAction& update = add(ActionKind::update_weights, index, group.numel, config_.model_dtype);

@@ -145,17 +145,6 @@ Elements partition_padding(const FlatPartition& partition, int group, int rank) 
   return flat.partition - Elements::of(real);
 }
 
-bool owns_part(const FlatPartition& partition, int parameter, int rank) {
-  const auto i = static_cast<std::size_t>(parameter);
-  const ParameterPlace& place = partition.places[i];
-  if (place.group < 0 || partition.numels[i] == Elements::zero()) return false;
-  const std::int64_t size =
-      partition.groups[static_cast<std::size_t>(place.group)].partition.count();
-  const std::int64_t first = place.offset.count() / size;
-  const std::int64_t last = (place.offset.count() + partition.numels[i].count() - 1) / size;
-  return first <= rank && rank <= last;
-}
-
 void append_owner_runs(const FlatPartition& partition, int parameter, std::vector<OwnerRun>& runs) {
   const auto i = static_cast<std::size_t>(parameter);
   const ParameterPlace& place = partition.places[i];

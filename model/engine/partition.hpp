@@ -79,9 +79,6 @@ std::vector<OwnedSlice> owned_slices(const FlatPartition& partition, int rank);
 // Elements of alignment padding that a rank's partition of a group holds.
 Elements partition_padding(const FlatPartition& partition, int group, int rank);
 
-// Does the rank own a part of the parameter?
-bool owns_part(const FlatPartition& partition, int parameter, int rank);
-
 // A run of elements with one owner.
 struct OwnerRun {
   int owner = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/engine/action_work.hpp"
 #include "model/engine/buffers.hpp"
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/optimizer_states.hpp"
@@ -11,18 +12,6 @@
 namespace zeroplan {
 
 namespace {
-
-// stage_1_and_2.py _has_inf_or_nan: fp32 copy (where it is not fp32), three masks of one byte, the
-// mask as fp32.
-Bytes overflow_scan_bytes(Elements elements, DType dtype) {
-  const std::int64_t copy = dtype == DType::fp32 ? 0 : width(DType::fp32);
-  return elements.times_width(copy + 3 + width(DType::fp32));
-}
-
-// stage3.py _constant_buffered_norm2, buffer_size
-constexpr Elements kNormPiece = Elements::of(250'000'000);
-
-Bytes norm_copy_bytes(Elements elements) { return elements * DType::fp64; }
 
 Bytes optimizer_temporaries(const EngineConfig& config, Elements elements, DType dtype) {
   return elements * dtype * update_temporaries(config.optimizer, config.optimizer_implementation);
@@ -180,37 +169,6 @@ HostAndGpu zero3_peak(const EngineConfig& config,
 }
 
 }  // namespace
-
-Bytes action_temporaries(const EngineConfig& config, const EngineAction& action) {
-  if (action.on_host) return Bytes::zero();
-  if (config.embedded && action.kind != ActionKind::gradient_to_master) return Bytes::zero();
-  switch (action.kind) {
-    case ActionKind::norm:
-      // Stage 0 takes norms of the tensors themselves; stage 3 goes piece by piece
-      // (stage3.py _constant_buffered_norm2).
-      if (config.stage == 0) return Bytes::zero();
-      if (optimizer_wrapper(config) == OptimizerWrapper::bf16_optimizer) {
-        // runtime/utils.py get_global_norm_of_tensors: t.float(), which copies no fp32.
-        return action.dtype == DType::fp32 ? Bytes::zero() : action.elements * DType::fp32;
-      }
-      return norm_copy_bytes(config.stage == 3 ? std::min(action.elements, kNormPiece)
-                                               : action.elements);
-    case ActionKind::overflow_scan:
-      // Stage 3: isinf(...).any(), which compares absolute values: a copy and one mask. Stages 0 to
-      // 2 up to 0.18: x.float().sum() (runtime/utils.py CheckOverflow._has_inf_or_nan), and
-      // overflow_scan_bytes. 0.19.6 reduces first (runtime/utils.py has_inf_or_nan).
-      if (config.stage == 3) return action.elements.times_width(1 + width(action.dtype));
-      if (config.acts(ReleaseRule::scan_reduces_first)) return Bytes::zero();
-      if (config.stage == 0) return action.elements * DType::fp32;
-      return overflow_scan_bytes(action.elements, action.dtype);
-    case ActionKind::optimizer_step:
-      return optimizer_temporaries(config, action.elements, action.dtype);
-    case ActionKind::gradient_to_master:
-      return action.elements * action.dtype;
-    default:
-      return Bytes::zero();
-  }
-}
 
 HostAndGpu load_peak(const EngineConfig& config,
                      std::span<const EngineParameter> parameters,

@@ -52,10 +52,6 @@ struct BackwardTemporaries {
   Bytes largest_scan;
 };
 
-// Bytes that one action makes on the GPU while it runs: the fp64 copy of a norm, copies and masks
-// of an overflow scan, the optimizer's own temporaries, the cast of an offloaded gradient.
-Bytes action_temporaries(const EngineConfig& config, const EngineAction& action);
-
 // Most bytes on the GPU that the reductions in `actions` (GradientReducer) make beside buckets and
 // gradients: flat copies, concatenations, casts, scans.
 Bytes reduction_peak(const EngineConfig& config, const EngineActions& actions);

@@ -121,6 +121,14 @@ inline constexpr StageSet kStage2{0b0100};
 inline constexpr StageSet kStage3{0b1000};
 inline constexpr StageSet kStage0{0b0001};
 
+// Which part of a step a knob decides: a search takes the knobs of one part together.
+enum class KnobRole {
+  step,    // the optimizer's step and host memory
+  gather,  // which weights stage 3 gathers and when
+  reduce,  // how gradients are put together and reduced
+  other,   // several of these, or anything
+};
+
 // What a knob changes.
 struct Effects {
   bool gpu_memory = false;
@@ -167,6 +175,9 @@ struct KnobRow {
   Effects affects{};
   bool modelled = false;             // false: accepted, reported, without influence on predictions
   ShortList<KnobLiteral, 8> grid{};  // values that the tuner tries
+  // The same where only a search tries them; what is said of single knobs leaves them alone.
+  ShortList<KnobLiteral, 8> searched_grid{};
+  KnobRole role = KnobRole::other;
   std::string_view description{};
   std::string_view source{};  // file under deepspeed/ and symbol
 };

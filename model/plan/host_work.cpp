@@ -50,33 +50,6 @@ CpuAdamWork cpu_adam_work(const Plan& plan, Elements parameters) {
           .dtype = sharded ? plan.fsdp.storage_dtype : plan.engine.master_dtype};
 }
 
-HostPass host_pass(const EngineConfig& config, const EngineAction& action) {
-  const Bytes bytes = action.elements * action.dtype;
-  switch (action.kind) {
-    case ActionKind::scale:
-      return {.traffic = bytes * 2, .new_pages = {}};
-    case ActionKind::update_weights: {
-      const bool goes_to_the_gpu =
-          config.stage == 3 && config.offload_parameter.device == OffloadDevice::none;
-      return {.traffic = bytes + action.elements * config.master_dtype,
-              .new_pages = goes_to_the_gpu ? bytes : Bytes::zero()};
-    }
-    default:
-      return {.traffic = bytes, .new_pages = {}};
-  }
-}
-
-const char* host_pass_name(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::scale:
-      return "scale gradient on the host";
-    case ActionKind::update_weights:
-      return "cast weights on the host";
-    default:
-      return "scan on the host";
-  }
-}
-
 void resolve_host_threads(Resolver& r) {
   Workload& workload = r.plan.workload;
   Node& node = r.plan.cluster.node;

@@ -1,9 +1,8 @@
 // The CPU's part of an offloaded step, as the plan says it: who updates the weights, with how many
-// threads a rank, and what the engine's other work on the host reads and writes.
+// threads a rank.
 #pragma once
 
 #include "model/cost/cpu_optimizer.hpp"
-#include "model/engine/engine_action.hpp"
 #include "model/plan/plan.hpp"
 
 namespace zeroplan {
@@ -13,14 +12,6 @@ struct Resolver;
 // The update of one rank's parameters on the CPU: in one pass by DeepSpeedCPUAdam and by torch's
 // fused AdamW, in a loop of passes by torch's others (FSDP, zero_force_ds_cpu_optimizer false).
 CpuAdamWork cpu_adam_work(const Plan& plan, Elements parameters);
-
-// What an action of the engine on the host, other than the update itself, does to host memory. New
-// pages: stage 3 copies its fp32 masters to 16-bit weights on the GPU in one call (zero/stage3.py
-// _reassign_or_swap_out_partitioned_parameters), for which torch casts on the CPU into a temporary
-// (aten/src/ATen/native/cuda/Copy.cu copy_kernel_cuda, a blocking copy of two types). Stages 1 and
-// 2 have a buffer for it since 0.17 and cast on the GPU before.
-HostPass host_pass(const EngineConfig& config, const EngineAction& action);
-const char* host_pass_name(ActionKind kind);
 
 // Threads of a rank where its optimizer steps on the CPU: what `omp_num_threads` says; else not set
 // under DeepSpeed, whose launcher leaves OMP_NUM_THREADS alone without --bind_cores_to_rank

@@ -12,6 +12,7 @@
 
 #include "model/cost/coefficients.hpp"
 #include "model/cost/profile.hpp"
+#include "model/cost/parallel_layout.hpp"
 #include "model/diagnostic.hpp"
 #include "model/engine/ddp.hpp"
 #include "model/engine/engine_config.hpp"
@@ -28,17 +29,6 @@
 #include "model/workload.hpp"
 
 namespace zeroplan {
-
-// Ranks of each kind of parallelism. Ranks run tensor, sequence, data, pipeline from inner to
-// outer.
-struct Degrees {
-  std::int64_t world = 1;  // all GPUs
-  std::int64_t tensor = 1;
-  std::int64_t sequence = 1;
-  std::int64_t pipeline = 1;
-  std::int64_t data = 1;  // world / (tensor * sequence * pipeline)
-  std::int64_t partition() const { return data * sequence; }  // what ZeRO shards over
-};
 
 struct Software {
   DeepSpeedVersion deepspeed = kNewestDeepSpeed;
@@ -93,6 +83,8 @@ struct Plan {
   std::vector<Phrase> assumptions;
   std::vector<Phrase> warnings;
   std::array<Origin, kScenarioKeyCount> origins;  // where each key was said, for messages
+
+  ParallelLayout layout() const { return {cluster, degrees}; }
 };
 
 // The embedded runtime without GPUs: its kernels are calls, and nothing runs beside anything else.

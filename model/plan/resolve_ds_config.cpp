@@ -125,6 +125,13 @@ void load_ds_config(Resolver& r, const Prepared& prepared) {
       if (note.severity == Severity::info) continue;
       r.warn(said_in_file(r.ds_config_file, note));
     }
+    // Keys that were said as flags, without a file: the stage is the one of no file at all.
+    const bool of_flags = said->origin.file == "command line" && said->origin.pointer.empty();
+    const bool deepspeed = runs_deepspeed(r.plan.workload);
+    if (of_flags && deepspeed && !r.plan.ds_config.is_set(Knob::zero_stage)) {
+      r.plan.ds_config.set(Knob::zero_stage, std::int64_t{3});
+      r.assume("ZeRO stage 3: no ds_config was given");
+    }
     const bool embedded = r.plan.workload.engine == TrainingEngine::embedded;
     if (embedded && r.plan.ds_config.is_set(Knob::scheduler_type)) {
       r.warn(phrase("{}: {}: the embedded runtime keeps the optimizer's lr and has no schedulers",

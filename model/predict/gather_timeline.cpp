@@ -98,6 +98,25 @@ class Fold {
   bool ran_ = false;  // an operation of the micro-step
 };
 
+void add_log(const FetchLog& log, Fingerprint& print) {
+  for (const FetchEvent& event : log.events) {
+    for (const std::int64_t word : {static_cast<std::int64_t>(event.kind),
+                                    static_cast<std::int64_t>(event.pass),
+                                    static_cast<std::int64_t>(event.stream),
+                                    static_cast<std::int64_t>(event.op),
+                                    static_cast<std::int64_t>(event.asynchronous),
+                                    static_cast<std::int64_t>(event.secondary),
+                                    static_cast<std::int64_t>(event.subject),
+                                    static_cast<std::int64_t>(event.group),
+                                    event.elements.count()}) {
+      print.add(static_cast<std::uint64_t>(word));
+    }
+    for (const ParameterIndex p : log.parameters_of(event)) {
+      print.add(static_cast<std::uint64_t>(p));
+    }
+  }
+}
+
 bool launches(const Block& block, const Event& event) {
   return event.kind == EventKind::operation &&
          block.operations[static_cast<std::size_t>(event.index)].kernels > 0;
@@ -109,7 +128,25 @@ class Driver {
   Driver(const Plan& plan, const ModelGraph& graph, FetchCoordinator& coordinator)
       : graph_(graph), walk_(*plan.model, graph), coordinator_(coordinator) {}
 
-  void micro_step(Fold* fold) {
+  void micro_step(Fold* fold) { run(fold, nullptr); }
+  // Every event of it joins `print`.
+  void micro_step(Fingerprint& print) { run(nullptr, &print); }
+
+  // brought: by parameter, what the step gathers.
+  void optimizer_step(std::vector<std::int32_t>& brought) {
+    coordinator_.begin_optimizer_step(log_);
+    coordinator_.end_optimizer_step(log_);
+    for (const FetchEvent& event : log_.events) count_brought(log_, event, brought);
+    log_.clear();
+  }
+
+ private:
+  void run(Fold* fold, Fingerprint* print) {
+    const auto drain = [&](Fold* to) {
+      if (print != nullptr) add_log(log_, *print);
+      if (to != nullptr) to->read(log_);
+      log_.clear();
+    };
     coordinator_.begin_micro_step(log_);
     drain(fold);
     const auto on_module = [&](const ModuleStep& step) {
@@ -140,23 +177,6 @@ class Driver {
     drain(fold);
   }
 
-  // brought: by parameter, what the step gathers.
-  void optimizer_step(std::vector<std::int32_t>& brought) {
-    coordinator_.begin_optimizer_step(log_);
-    coordinator_.end_optimizer_step(log_);
-    for (const FetchEvent& event : log_.events) count_brought(log_, event, brought);
-    log_.clear();
-  }
-
- private:
-  void drain(Fold* fold) {
-    if (fold != nullptr) {
-      fold->read(log_);
-    } else {
-      log_.clear();
-    }
-  }
-
   const ModelGraph& graph_;
   ModuleWalk walk_;
   FetchCoordinator& coordinator_;
@@ -185,6 +205,18 @@ GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph, int mi
   driver.micro_step(&fold);
   timeline.after = fold.now();
   return timeline;
+}
+
+Fingerprint gathers_fingerprint(const Plan& plan, const ModelGraph& graph) {
+  const FetchModel model = fetch_model(plan);
+  FetchCoordinator coordinator(model, plan.engine);
+  Driver driver(plan, graph, coordinator);
+  std::vector<std::int32_t> brought(model.parameters.size());
+  driver.micro_step(nullptr);  // records the trace
+  driver.optimizer_step(brought);
+  Fingerprint print;
+  for (int micro_step = 0; micro_step < 3; ++micro_step) driver.micro_step(print);
+  return print;
 }
 
 Bytes frozen_weights_held(const Plan& plan) {

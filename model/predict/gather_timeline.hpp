@@ -10,6 +10,7 @@
 
 #include "model/engine/fetch_swap.hpp"
 #include "model/engine/live_elements.hpp"
+#include "model/fingerprint.hpp"
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
 
@@ -49,6 +50,10 @@ struct GatherTimeline {
 // gathered until the step, so that later ones gather less (FetchCoordinator::Rules). Precondition:
 // ZeRO stage 3.
 GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph, int micro_step = 0);
+
+// Of all that the coordinator does in the first three micro-steps of a window, event by event:
+// plans of one graph that agree in it gather, wait and release alike. Precondition: ZeRO stage 3.
+Fingerprint gathers_fingerprint(const Plan& plan, const ModelGraph& graph);
 
 // Frozen weights of the checkpointed blocks, where all of them stand gathered at the end of a
 // backward pass: reentrant recomputation runs under the model itself, whose backward never ends

@@ -23,20 +23,18 @@ struct OutsideTorch {
 
 // Groups of Megatron and of PipelineModule beside the one of all ranks, each with a communicator
 // (megatron/core/parallel_state.py, runtime/pipe/topology.py), and the stages before and after,
-// with which a rank only exchanges tensors. Ranks count up along tensors, then data, then stages:
-// how far a group's ranks lie apart says whether a node has two.
+// with which a rank only exchanges tensors. How far a group's ranks lie apart says whether a node
+// has two.
 void add_model_parallel_groups(const Plan& plan, CommunicatorUse& use) {
   const Degrees& degrees = plan.degrees;
-  const std::int64_t data_stride = degrees.tensor * degrees.sequence;
-  const std::int64_t stage_stride = data_stride * degrees.data;
+  const ParallelLayout layout = plan.layout();
   const auto add = [&](bool used, std::int64_t stride) {
     if (!used) return;
-    const bool in_node = stride < plan.cluster.gpus_per_node();
-    ++(in_node ? use.communicators : use.light_communicators);
+    ++(layout.share_a_node(stride) ? use.communicators : use.light_communicators);
   };
   add(degrees.tensor > 1, 1);
-  add(degrees.data > 1, data_stride);
-  add(degrees.tensor * degrees.pipeline > 1, degrees.tensor > 1 ? 1 : stage_stride);
+  add(degrees.data > 1, layout.data_stride());
+  add(degrees.tensor * degrees.pipeline > 1, degrees.tensor > 1 ? 1 : layout.stage_stride());
   use.light_communicators += std::min<std::int64_t>(degrees.pipeline - 1, 2);
 }
 

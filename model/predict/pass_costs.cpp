@@ -173,11 +173,8 @@ AttentionSoftware attention_software(const Plan& plan) {
 }
 
 Transfers transfers_of(const Plan& plan) {
-  const Degrees& degrees = plan.degrees;
   return {&plan.cluster,
-          degrees.sequence,
-          degrees.tensor,
-          degrees.pipeline > 1 ? degrees.tensor * degrees.partition() : 0,
+          plan.layout(),
           runs_on_cpu_ranks(plan) ? std::optional(plan.engine.model_dtype) : std::nullopt};
 }
 

@@ -79,11 +79,7 @@ class PipelineModel {
  private:
   double tied_reduction(const Coefficients& c) const {
     if (tied_ == Bytes::zero()) return 0.0;
-    const std::int64_t local = plan_.cluster.gpus_per_node();
-    const bool inside = plan_.degrees.world <= local;
-    const CollectiveGroup ends{.ranks_per_node = inside ? 2 : 1,
-                               .nodes = inside ? 1 : 2,
-                               .concurrent = inside ? 1 : local};
+    const CollectiveGroup ends = plan_.layout().first_and_last_stage();
     return collective_time(Collective::all_reduce, tied_, ends, plan_.cluster, c).seconds();
   }
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "model/engine/action_work.hpp"
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/optimizer_step.hpp"
 #include "model/engine/partition.hpp"
 #include "model/engine/swapping.hpp"
-#include "model/plan/host_work.hpp"
 
 namespace zeroplan {
 namespace {
@@ -17,8 +17,9 @@ CollectiveGroup group_of(const Plan& plan, const EngineCollective& collective) {
   const std::int64_t shard = plan.engine.stage3.mics_shard_size;
   const bool across =
       plan.engine.stage == 3 && shard > 0 && collective.kind == CollectiveKind::all_reduce;
-  return across ? group_across(plan, collective.ranks, shard)
-                : contiguous_group(plan, collective.ranks);
+  const ParallelLayout layout = plan.layout();
+  return across ? layout.group_across_shards(collective.ranks)
+                : layout.shard_group(collective.ranks);
 }
 
 // The message of a collective, -1 for a barrier; its volume joins the sums.
@@ -59,6 +60,45 @@ void count_after(std::int32_t message, StepTraffic& traffic) {
   traffic.after.push_back({message, 1});
 }
 
+// What an action moves, beside its kernels and its message.
+void add_work(const EngineAction& action, const ActionWork& work, StepTraffic& traffic) {
+  switch (work.kind) {
+    case WorkKind::host_pass:
+      traffic.host_passes += work.bytes;
+      traffic.host_pages += work.new_pages;
+      break;
+    case WorkKind::gpu_update:
+      traffic.gpu_optimizer += work.updated;
+      break;
+    case WorkKind::cpu_update:
+      traffic.cpu_optimizer += work.updated;
+      break;
+    case WorkKind::copy_to_host:  // also behind every gradient_to_master
+      traffic.device_to_host += work.bytes;
+      if (!action.pinned) traffic.device_to_host_pageable += work.bytes;
+      break;
+    case WorkKind::copy_to_device:
+      (action.pinned ? traffic.host_to_device : traffic.host_to_device_pageable) += work.bytes;
+      break;
+    case WorkKind::nvme_read:
+      traffic.nvme_read += work.bytes;
+      ++traffic.nvme_groups;
+      break;
+    case WorkKind::nvme_write:
+      traffic.nvme_write += work.bytes;
+      if (action.kind == ActionKind::swap_out_weights) {
+        traffic.nvme_weights_written += work.bytes;
+      } else if (action.group < 0) {
+        traffic.nvme_gradients += work.bytes;
+        if (action.host_waits) traffic.nvme_gradients_waited += work.bytes;
+      }
+      break;
+    case WorkKind::kernels:
+    case WorkKind::none:
+      break;
+  }
+}
+
 // `tasks`: where the collectives of a micro-step go; null in the optimizer step.
 void add_actions(const Plan& plan,
                  const EngineActions& actions,
@@ -66,12 +106,8 @@ void add_actions(const Plan& plan,
                  StepTraffic& traffic) {
   Bytes copied;  // by kernels since the last collective
   for (const EngineAction& action : actions.actions) {
-    const Bytes bytes = action.elements * action.dtype;
-    if (action.on_host && action.kind != ActionKind::optimizer_step) {
-      const HostPass pass = host_pass(plan.engine, action);
-      traffic.host_passes += pass.traffic;
-      traffic.host_pages += pass.new_pages;
-    }
+    const ActionWork work = action_work(plan.engine, action);
+    add_work(action, work, traffic);
     switch (action.kind) {
       case ActionKind::collective: {
         const std::int32_t message = add_collective(plan, action, tasks == nullptr, traffic);
@@ -81,10 +117,7 @@ void add_actions(const Plan& plan,
           StepTask task;
           task.kind = StepTaskKind::reduce;
           task.message = message;
-          // Gradients are divided by the ranks first, all of them on the GPU.
-          const bool divides =
-              !plan.engine.embedded && action.collective.kind != CollectiveKind::all_gather;
-          task.copied_before = divides ? copied + bytes * 2 : copied;
+          task.copied_before = copied;
           tasks->push_back(task);
           copied = Bytes::zero();
         }
@@ -93,34 +126,11 @@ void add_actions(const Plan& plan,
       case ActionKind::flatten:
       case ActionKind::concatenate:
       case ActionKind::cast:
-      case ActionKind::scale:
-        copied += bytes * 2;
-        break;
-      case ActionKind::copy_to_host:  // also behind every gradient_to_master
-        traffic.device_to_host += bytes;
-        if (!action.pinned) traffic.device_to_host_pageable += bytes;
-        break;
-      case ActionKind::copy_to_device:
-        (action.pinned ? traffic.host_to_device : traffic.host_to_device_pageable) += bytes;
+      case ActionKind::divide:
+        copied += work.bytes;
         break;
       case ActionKind::overflow_scan:
-        if (tasks == nullptr && action.host_waits) ++traffic.waited_scans;
-        break;
-      case ActionKind::optimizer_step:
-        (action.on_host ? traffic.cpu_optimizer : traffic.gpu_optimizer) += action.elements;
-        break;
-      case ActionKind::swap_in:
-        traffic.nvme_read += bytes;
-        ++traffic.nvme_groups;
-        break;
-      case ActionKind::swap_out:
-        traffic.nvme_write += bytes;
-        if (action.group < 0) traffic.nvme_gradients += bytes;
-        if (action.group < 0 && action.host_waits) traffic.nvme_gradients_waited += bytes;
-        break;
-      case ActionKind::swap_out_weights:
-        traffic.nvme_write += bytes;
-        traffic.nvme_weights_written += bytes;
+        if (action.in_step && action.host_waits) ++traffic.waited_scans;
         break;
       default:
         break;
@@ -161,7 +171,7 @@ MicroStep micro_step(const Plan& plan,
       task.ahead = gather->ahead;
       const Bytes bytes = gather->elements * plan.engine.model_dtype;
       task.message =
-          traffic.message({Collective::all_gather, bytes, contiguous_group(plan, gather->ranks)});
+          traffic.message({Collective::all_gather, bytes, plan.layout().shard_group(gather->ranks)});
       if (offloads) task.from_host = bytes / partition_ranks(plan.engine);
       result.tasks.push_back(task);
     }
@@ -295,24 +305,6 @@ std::int32_t StepTraffic::message(const Message& wanted) {
   }
   messages.push_back(wanted);
   return static_cast<std::int32_t>(messages.size()) - 1;
-}
-
-CollectiveGroup contiguous_group(const Plan& plan, std::int64_t ranks) {
-  const std::int64_t per_node = std::max<std::int64_t>(1, plan.cluster.gpus_per_node());
-  if (plan.degrees.tensor > 1) return strided_group(ranks, plan.degrees.tensor, per_node);
-  CollectiveGroup group;
-  group.ranks_per_node = std::min(ranks, per_node);
-  group.nodes = ceil_div(ranks, per_node);
-  return group;
-}
-
-CollectiveGroup group_across(const Plan& plan, std::int64_t copies, std::int64_t shard_ranks) {
-  const std::int64_t per_node = std::max<std::int64_t>(1, plan.cluster.gpus_per_node());
-  CollectiveGroup group;
-  group.ranks_per_node = std::clamp<std::int64_t>(per_node / shard_ranks, 1, copies);
-  group.nodes = std::max<std::int64_t>(1, copies / group.ranks_per_node);
-  group.concurrent = std::min(shard_ranks, per_node);
-  return group;
 }
 
 StepTraffic step_traffic(const Plan& plan, const StepWork& work) {

@@ -93,12 +93,6 @@ struct StepTraffic {
 
 StepTraffic step_traffic(const Plan& plan, const StepWork& work);
 
-// The ranks that share one copy, from the first on: whole nodes where they are more than one has.
-// With tensor parallelism one of each group of its ranks.
-CollectiveGroup contiguous_group(const Plan& plan, std::int64_t ranks);
-// One rank of each of the `copies` groups of `shard_ranks`, for all groups at once.
-CollectiveGroup group_across(const Plan& plan, std::int64_t copies, std::int64_t shard_ranks);
-
 // torch_traffic.cpp
 StepTraffic fsdp_traffic(const Plan& plan, const StepWork& work);
 StepTraffic ddp_traffic(const Plan& plan, const StepWork& work);

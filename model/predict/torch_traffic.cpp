@@ -92,7 +92,7 @@ class FsdpTasks {
                     StepTask task,
                     std::vector<StepTask>& tasks) {
     const Bytes each = Bytes::of(ceil_div(bytes.count(), unit.messages));
-    task.message = traffic_.message({kind, each, contiguous_group(plan_, ranks)});
+    task.message = traffic_.message({kind, each, plan_.layout().shard_group(ranks)});
     for (int i = 0; i < unit.messages; ++i) {
       tasks.push_back(task);
       task.copied_before = task.copied_beside = task.from_host = Bytes::zero();
@@ -123,8 +123,8 @@ class FsdpTasks {
       add_messages(kind, bytes, event.ranks, unit, task, tasks);
       return;
     }
-    const CollectiveGroup group = first ? contiguous_group(plan_, event.ranks)
-                                        : group_across(plan_, event.ranks, config_.shard_ranks);
+    const CollectiveGroup group = first ? plan_.layout().shard_group(event.ranks)
+                                        : plan_.layout().group_across_shards(event.ranks);
     task.message = traffic_.message(
         {scatters ? Collective::reduce_scatter : Collective::all_reduce, bytes, group});
     (scatters ? traffic_.reduce_scatter : traffic_.all_reduce) += bytes;
@@ -217,7 +217,7 @@ StepTraffic ddp_traffic(const Plan& plan, const StepWork& work) {
         task.kind = StepTaskKind::reduce;
         task.copied_beside = bytes * (plan.ddp.gradient_as_bucket_view ? 0 : 4);
         task.message = traffic.message(
-            {Collective::all_reduce, bytes, contiguous_group(plan, plan.ddp.ranks)});
+            {Collective::all_reduce, bytes, plan.layout().shard_group(plan.ddp.ranks)});
         micro.tasks.push_back(task);
         traffic.all_reduce += bytes;
         ++traffic.collectives;

@@ -187,18 +187,24 @@ class Walk {
       const std::int32_t parameter = timeline_.gradient_order[next_gradient_++];
       actions_.clear();
       reducer_.gradient_ready(parameter, actions_);
-      if (!in_hooks_) continue;
       owns_ = owns_ ||
               std::any_of(
                   actions_.actions.begin(), actions_.actions.end(), [](const EngineAction& action) {
                     return action.kind == ActionKind::keep_owned;
                   });
       copies = std::max(copies, flush_copies());
-      // Whatever follows a gradient that is larger than the bucket flushes it.
-      const Elements numel = plan_.engine_parameters[static_cast<std::size_t>(parameter)].numel;
-      held_ = numel > config_.reduce_bucket ? numel * config_.model_dtype : Bytes::zero();
+      held_ = kept_outside();
     }
     return copies;
+  }
+
+  // Whatever follows a gradient that is larger than the bucket flushes it.
+  Bytes kept_outside() const {
+    Bytes bytes;
+    for (const EngineAction& action : actions_.actions) {
+      if (action.kind == ActionKind::keep_outside) bytes = action.elements * action.dtype;
+    }
+    return bytes;
   }
 
   Bytes flush_copies() {

@@ -196,7 +196,6 @@ StepOutcome RankEngine::step(std::span<const MicroBatch> batches) {
   }
   enter_phase(Phase::step);
   release_buffers(BufferLifetime::between_steps);
-  stepping_ = true;
   squares_ = 0.0;
   next_gather_ = 0;
   step_gradients_.clear();
@@ -212,7 +211,6 @@ StepOutcome RankEngine::step(std::span<const MicroBatch> batches) {
   finish_swapping();
   outcome.gradient_norm = gradient_norm();
   transients_.clear();
-  stepping_ = false;
   (void)device_.take(Scalar::group_squares);
   for (const BufferLifetime lifetime : {BufferLifetime::window_to_step,
                                         BufferLifetime::boundary_to_step,
@@ -234,7 +232,6 @@ StepOutcome RankEngine::step(std::span<const MicroBatch> batches) {
 
 void RankEngine::micro_step(const MicroBatch& batch, int index) {
   micro_step_ = index;
-  in_hooks_ = reducer_.reduces_in_hooks(index);
   buffers_ready_ = false;
   backward_began_ = false;
   enter_phase(Phase::forward);

@@ -161,6 +161,7 @@ class RankEngine {
     std::int32_t parameter = -1;
     std::byte* data = nullptr;
     Elements elements;
+    bool outside = false;  // of the bucket's buffer
   };
   // Gradients of one owner, which collectives take whole.
   struct Run {
@@ -247,9 +248,8 @@ class RankEngine {
 
   // rank_gradients.cpp
   void take_gradient(std::int32_t parameter, Buffer gradient);
-  void keep_waiting(std::int32_t parameter, Buffer gradient);
-  void insert_pending();
-  void copy_into_bucket(std::int32_t parameter, Buffer gradient);
+  void accumulate(std::int32_t parameter);
+  void join_bucket(const EngineAction& action);
   void finish_backward();
   void carry_out(const EngineActions& actions);
   void carry_out(const EngineActions& actions, const EngineAction& action);
@@ -265,6 +265,7 @@ class RankEngine {
   void concatenate(const EngineAction& action);
   void cast(const EngineAction& action);
   void reduce(const EngineAction& action);
+  void copy_back(const EngineAction& action);
   void keep_owned(std::int32_t parameter);
   void keep_partitions(std::span<const int> members, int window_step);
   void sum_replicas(const EngineAction& action);
@@ -362,12 +363,10 @@ class RankEngine {
   GradientReducer reducer_;
   EngineActions actions_;
   int micro_step_ = 0;
-  bool in_hooks_ = false;
   bool buffers_ready_ = false;
   bool backward_began_ = false;
-  bool stepping_ = false;
+  Buffer at_hand_;               // the gradient that was just made
   std::vector<Buffer> waiting_;  // by parameter: .grad until the boundary
-  std::int32_t pending_ = -1;    // waiting gradient that joins the bucket next
   std::vector<Piece> bucket_;    // filled, not yet flushed
   std::vector<Piece> flushed_;   // of the flush at hand
   std::vector<Buffer> outside_;  // gradients that stayed in their own storage

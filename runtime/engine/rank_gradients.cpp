@@ -14,23 +14,15 @@ void RankEngine::take_gradient(std::int32_t parameter, Buffer gradient) {
   memory_.recategorise(gradient, MemoryCategory::gradients);
   actions_.clear();
   reducer_.gradient_ready(parameter, actions_);
-  if (!in_hooks_) {
-    keep_waiting(parameter, std::move(gradient));
-    return;
-  }
+  at_hand_ = std::move(gradient);
   carry_out(actions_);
-  const auto p = static_cast<std::size_t>(parameter);
-  if (waiting_[p]) {  // stage 1 with overlap: what earlier micro-steps left is reduced with it
-    keep_waiting(parameter, std::move(gradient));
-    gradient = std::move(waiting_[p]);
-  }
-  copy_into_bucket(parameter, std::move(gradient));
 }
 
 // Until the boundary: the first micro-step's gradient stays where it was made, later ones are
 // added.
-void RankEngine::keep_waiting(std::int32_t parameter, Buffer gradient) {
+void RankEngine::accumulate(std::int32_t parameter) {
   Buffer& kept = waiting_[static_cast<std::size_t>(parameter)];
+  Buffer gradient = std::move(at_hand_);
   if (!kept) {
     kept = std::move(gradient);
     return;
@@ -39,32 +31,23 @@ void RankEngine::keep_waiting(std::int32_t parameter, Buffer gradient) {
       kept.data(), config_.model_dtype, gradient.data(), config_.model_dtype, numel(parameter));
 }
 
-// After the last backward gradients come in the order of the parameter groups; each joins the
-// bucket behind the flush that it causes.
-void RankEngine::insert_pending() {
-  if (pending_ < 0) return;
-  const std::int32_t parameter = std::exchange(pending_, -1);
-  copy_into_bucket(parameter, std::move(waiting_[static_cast<std::size_t>(parameter)]));
-}
-
-void RankEngine::copy_into_bucket(std::int32_t parameter, Buffer gradient) {
-  const Elements elements = numel(parameter);
-  if (elements > config_.reduce_bucket) {
-    bucket_.push_back({parameter, gradient.data(), elements});
+// What waited, or what autograd has just made.
+void RankEngine::join_bucket(const EngineAction& action) {
+  Buffer& waiting = waiting_[static_cast<std::size_t>(action.parameter)];
+  Buffer gradient = std::move(waiting ? waiting : at_hand_);
+  const Elements elements = action.elements;
+  if (action.kind == ActionKind::keep_outside) {
+    bucket_.push_back({action.parameter, gradient.data(), elements, /*outside=*/true});
     outside_.push_back(std::move(gradient));
     return;
   }
-  const DType dtype = config_.stage == 3 ? config_.communication_dtype : config_.model_dtype;
   const Buffer& bucket =
       held_[find(BufferName::ipg_bucket, config_.stage == 3 ? -1 : bucket_buffer_)];
   ZP_CHECK(bucket_filled_ + elements <= config_.reduce_bucket, "the bucket has room");
-  std::byte* to = advance(bucket.data(), bucket_filled_, dtype);
-  // Stage 3 has one bucket, which is filled and reduced on one queue.
-  const OnQueue queue(device_, config_.stage == 3 ? reducing_queue() : device_.in_use());
+  std::byte* to = advance(bucket.data(), bucket_filled_, action.dtype);
   if (bucket_read_) device_.wait(device_.in_use(), std::exchange(bucket_read_, nullptr));
-  const Timeline::Scope scope(setup_.timeline, Timeline::compute, "copy gradient");
-  device_.convert(gradient.data(), config_.model_dtype, to, dtype, elements);
-  bucket_.push_back({parameter, to, elements});
+  device_.convert(gradient.data(), config_.model_dtype, to, action.dtype, elements);
+  bucket_.push_back({action.parameter, to, elements});
   bucket_filled_ += elements;
 }
 
@@ -79,7 +62,7 @@ void RankEngine::finish_backward() {
   flushed_outside_.clear();
   transients_.clear();
   device_.wait(Queue::compute, reducing_queue());
-  ZP_CHECK(pending_ < 0 && bucket_.empty(), "every gradient was reduced");
+  ZP_CHECK(bucket_.empty(), "every gradient was reduced");
   if (config_.stage == 2 && micro_step_ > 0 && !offloads()) add_to_window();
   end_backward_buffers();
 }
@@ -110,21 +93,25 @@ Queue RankEngine::reducing_queue() const {
 }
 
 void RankEngine::carry_out(const EngineActions& actions, const EngineAction& action) {
-  const bool reduces = !stepping_ && action.kind != ActionKind::gradient_ready;
-  const OnQueue queue(device_, reduces ? reducing_queue() : Queue::compute);
+  const bool beside = !action.in_step && action.stream == EngineStream::reduce;
+  const OnQueue queue(device_, beside ? Queue::reduce : Queue::compute);
   switch (action.kind) {
     case ActionKind::gradient_ready:
       if (config_.stage < 3) flushed_outside_.clear();
-      if (in_hooks_) break;
-      insert_pending();
-      if (waiting_[static_cast<std::size_t>(action.parameter)]) pending_ = action.parameter;
+      break;
+    case ActionKind::accumulate_gradient:
+      accumulate(action.parameter);
+      break;
+    case ActionKind::insert_gradient:
+    case ActionKind::keep_outside:
+      join_bucket(action);
       break;
     case ActionKind::flush:
       begin_flush(actions.members_of(action));
       break;
     case ActionKind::flatten:
     case ActionKind::cast:
-      if (stepping_) {
+      if (action.in_step) {
         update(action);
       } else if (action.kind == ActionKind::flatten) {
         flatten(action);
@@ -136,13 +123,16 @@ void RankEngine::carry_out(const EngineActions& actions, const EngineAction& act
       concatenate(action);
       break;
     case ActionKind::collective:
-      if (stepping_) {
+      if (action.in_step) {
         update(action);
       } else if (action.collective.across) {
         sum_replicas(action);
       } else {
         reduce(action);
       }
+      break;
+    case ActionKind::copy_back:
+      copy_back(action);
       break;
     case ActionKind::keep_owned:
       keep_owned(action.parameter);
@@ -164,7 +154,7 @@ void RankEngine::carry_out(const EngineActions& actions, const EngineAction& act
     case ActionKind::swap_in:
     case ActionKind::swap_out:
     case ActionKind::swap_out_weights:
-      if (stepping_) {
+      if (action.in_step) {
         update(action);
       } else {
         offload(action);
@@ -184,8 +174,6 @@ std::byte* RankEngine::transient(Bytes bytes, MemoryCategory category) {
 
 // The bucket's gradients become runs of one owner, in the order in which the collectives take them.
 void RankEngine::begin_flush(std::span<const int> members) {
-  const bool has_pending = std::find(members.begin(), members.end(), pending_) != members.end();
-  if (has_pending) insert_pending();
   transients_.clear();
   flushed_ = std::move(bucket_);
   flushed_outside_ = std::move(outside_);
@@ -299,7 +287,7 @@ void RankEngine::cast(const EngineAction& action) {
 void RankEngine::cast_outside(const EngineAction& action) {
   std::byte* to = transient(action.elements * action.dtype, MemoryCategory::temporaries);
   for (Piece& piece : flushed_) {
-    if (piece.elements <= config_.reduce_bucket) continue;
+    if (!piece.outside) continue;
     device_.convert(piece.data, config_.model_dtype, to, action.dtype, piece.elements);
     piece.data = to;
     to = advance(to, piece.elements, action.dtype);
@@ -367,8 +355,12 @@ void RankEngine::reduce(const EngineAction& action) {
     scattered_ = scatters;
     return;
   }
-  // The mean goes back from the flat copy to where the gradients are.
-  if (reduced_ != nullptr) copy_runs(next_run_, last, reduced_, true);
+  if (reduced_ == nullptr) next_run_ = last;  // else they are copied back first
+}
+
+void RankEngine::copy_back(const EngineAction& action) {
+  const std::size_t last = runs_of(action.elements);
+  copy_runs(next_run_, last, reduced_, true);
   next_run_ = last;
   reduced_ = nullptr;
   transients_.clear();

@@ -48,7 +48,7 @@ void RankEngine::offload(const EngineAction& action) {
       const Piece& piece = piece_of(action.parameter);
       std::byte* sum = accumulator(action.parameter);
       const DType dtype = config_.model_dtype;
-      if (micro_step_ == 0 || config_.stage == 1) {
+      if (action.pieces == 0) {
         device_.convert(piece.data, dtype, sum, dtype, piece.elements);
       } else {
         device_.add_to(sum, dtype, piece.data, dtype, piece.elements);

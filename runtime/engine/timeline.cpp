@@ -64,11 +64,15 @@ class RecordedGroup : public Communicator {
 
 std::string_view trace_name(ActionKind kind) {
   switch (kind) {
+    case ActionKind::insert_gradient:
+      return "copy gradient";
     case ActionKind::flatten:
     case ActionKind::concatenate:
       return "flatten";
     case ActionKind::cast:
       return "cast";
+    case ActionKind::copy_back:
+      return "copy back";
     case ActionKind::keep_owned:
       return "keep gradient";
     case ActionKind::keep_partitions:

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <new>
 #include <utility>
 
@@ -178,15 +177,6 @@ void Memory::out_of_memory(Bytes bytes,
     text += fmt::format("; the plan predicted a peak of {}", in_units(limits_.predicted_peak));
   }
   throw OutOfMemory(text, bytes, category, place);
-}
-
-Bytes high_water_mark() {
-  std::ifstream status("/proc/self/status");
-  std::string line;
-  while (std::getline(status, line)) {
-    if (line.rfind("VmHWM:", 0) == 0) return Bytes::kib(std::atoll(line.c_str() + 6));
-  }
-  return Bytes::zero();
 }
 
 }  // namespace zeroplan::runtime

@@ -166,7 +166,4 @@ constexpr Bytes taken_bytes(Bytes bytes) {
   return Bytes::of(round_up(bytes.count(), kGranularity));
 }
 
-// The process's largest resident set so far (VmHWM of /proc/self/status); zero where unknown.
-Bytes high_water_mark();
-
 }  // namespace zeroplan::runtime

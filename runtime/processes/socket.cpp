@@ -199,12 +199,4 @@ void send_all(const Descriptor& socket, std::span<const std::byte> bytes, Deadli
   }
 }
 
-void receive_all(const Descriptor& socket, std::span<std::byte> bytes, Deadline deadline) {
-  while (!bytes.empty()) {
-    const std::size_t got = receive_some(socket, bytes);
-    bytes = bytes.subspan(got);
-    if (got == 0) wait_until(socket, POLLIN, deadline, "receiving");
-  }
-}
-
 }  // namespace zeroplan::runtime

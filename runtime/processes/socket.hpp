@@ -70,7 +70,6 @@ std::string address_of_peer(const Descriptor& socket);
 
 // All bytes before the deadline, or SocketError.
 void send_all(const Descriptor& socket, std::span<const std::byte> bytes, Deadline deadline);
-void receive_all(const Descriptor& socket, std::span<std::byte> bytes, Deadline deadline);
 
 // What there is room for, and what has come: 0 where it would have to wait. Throws SocketError.
 std::size_t send_some(const Descriptor& socket, std::span<const std::byte> bytes);

@@ -5,22 +5,6 @@
 
 namespace zeroplan {
 
-CollectiveGroup Communicators::group_of(std::int64_t ranks, bool across) const {
-  const std::int64_t local = cluster_.gpus_per_node();
-  if (tensor_ranks_ > 1) return strided_group(ranks, tensor_ranks_, local);
-  if (ranks >= cluster_.total_gpus()) return whole_cluster(cluster_);
-  CollectiveGroup group;
-  if (across) {
-    group.ranks_per_node = std::max<std::int64_t>(1, ranks / cluster_.nodes);
-    group.nodes = std::min(ranks, cluster_.nodes);
-  } else {
-    group.ranks_per_node = std::min(ranks, local);
-    group.nodes = ceil_div(ranks, local);
-  }
-  group.concurrent = std::max<std::int64_t>(1, local / group.ranks_per_node);
-  return group;
-}
-
 StreamId Communicators::known_stream(const CollectiveGroup& group) const {
   const auto shape = std::pair(group.ranks_per_node, group.nodes);
   for (const auto& [known, stream] : streams_) {

@@ -9,20 +9,21 @@
 #include <utility>
 #include <vector>
 
-#include "model/cost/collective.hpp"
+#include "model/cost/parallel_layout.hpp"
 #include "simulator/program_writer.hpp"
 
 namespace zeroplan {
 
 class Communicators {
  public:
-  // `tensor_ranks`: neighbours that share a model, one of which is in each group.
-  Communicators(const Cluster& cluster, ProgramWriter& writer, std::int64_t tensor_ranks = 1)
-      : cluster_(cluster), writer_(writer), tensor_ranks_(tensor_ranks) {}
+  Communicators(const ParallelLayout& layout, ProgramWriter& writer)
+      : layout_(layout), writer_(writer) {}
 
   // The group of a collective over so many ranks of the job: all of them, neighbours (hpZ and MiCS
   // shards, FSDP's hybrid ones), or those with the same place in their shard (`across`).
-  CollectiveGroup group_of(std::int64_t ranks, bool across = false) const;
+  CollectiveGroup group_of(std::int64_t ranks, bool across = false) const {
+    return across ? layout_.group_across_shards(ranks) : layout_.shard_group(ranks);
+  }
 
   StreamId stream_of(const CollectiveGroup& group);
 
@@ -36,9 +37,8 @@ class Communicators {
   void run_in_line() { in_line_ = true; }
 
  private:
-  const Cluster& cluster_;
+  ParallelLayout layout_;
   ProgramWriter& writer_;
-  std::int64_t tensor_ranks_;
   bool in_line_ = false;
   // By ranks per node and nodes of the group.
   std::vector<std::pair<std::pair<std::int64_t, std::int64_t>, StreamId>> streams_;

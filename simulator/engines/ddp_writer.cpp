@@ -19,7 +19,7 @@ DdpWriter::DdpWriter(const Plan& plan, const StepWork& work, std::span<const Mod
       writer_(rank_.program),
       tasks_(plan, writer_),
       graphs_(plan, work.graph, varied, writer_, tasks_),
-      communicators_(plan.cluster, writer_),
+      communicators_(plan.layout(), writer_),
       group_(communicators_.group_of(config_.ranks)),
       slots_(plan.engine_parameters.size()),
       trained_(trained_dtype(plan.engine_parameters, config_.weight_dtype)) {

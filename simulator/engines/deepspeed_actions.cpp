@@ -2,10 +2,7 @@
 // the files that write the actions.
 #include <algorithm>
 
-#include "model/engine/optimizer_states.hpp"
-#include "model/engine/optimizer_step.hpp"
-#include "model/engine/transients.hpp"
-#include "model/plan/host_work.hpp"
+#include "model/engine/action_work.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "model/releases.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
@@ -35,13 +32,9 @@ void DeepSpeedWriter::write_actions(const EngineActions& actions) {
   next_read_ = 0;
   for (const EngineAction& action : actions.actions) {
     if (action.kind != ActionKind::swap_in) continue;
-    reads_.push_back(action.elements * action.dtype);
+    reads_.push_back(tasks_.action(config_, action));
   }
-  for (const EngineAction& action : actions.actions) {
-    follow_pending(actions, action);
-    write_action(actions, action);
-  }
-  insert_pending();
+  for (const EngineAction& action : actions.actions) write_action(actions, action);
   // With overlap a bucket's list of gradients is cleared by the next reduction
   // (stage_1_and_2.py _clear_previous_reduced_grads).
   const bool cleared_later = config_.overlap_comm && !reducer_.contiguous() && !config_.embedded;
@@ -50,11 +43,27 @@ void DeepSpeedWriter::write_actions(const EngineActions& actions) {
 
 void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAction& action) {
   const StreamId stream = stream_of(action.stream);
-  const Bytes bytes = action.elements * action.dtype;
   switch (action.kind) {
     case ActionKind::gradient_ready:
-      // From end_backward(): a gradient that waited goes into the bucket.
-      take_waiting_gradient(action.parameter);
+      // In the embedded runtime (runtime/engine/rank_gradients.cpp) a gradient outside the bucket's
+      // buffer lives until what it gives is kept.
+      if (config_.embedded && config_.stage < 3) release_flushed();
+      write_gradient_hook();
+      break;
+    case ActionKind::accumulate_gradient:
+      accumulate_gradient(action);
+      break;
+    case ActionKind::insert_gradient:
+    case ActionKind::list_gradient:
+    case ActionKind::keep_outside:
+      join_bucket(action);
+      break;
+    case ActionKind::release_gradients:
+      release_waiting_gradients();
+      break;
+    case ActionKind::add_to_master_gradient:
+      transient_for_a_kernel(
+          action.elements * action.dtype, stream, tasks_.action(config_, action));
       break;
     case ActionKind::flush:
       release_transients();
@@ -69,10 +78,10 @@ void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAct
       break;
     case ActionKind::flatten:
     case ActionKind::concatenate:
-      transient(bytes,
-                micro_step_active_ ? kCommunication : kTemporaries,
+      transient(action.elements * action.dtype,
+                action.in_step ? kTemporaries : kCommunication,
                 stream,
-                tasks_.kernel("flatten", bytes * 2, 1, cast_elements(action)));
+                tasks_.action(config_, action));
       release_casts(action.pieces);
       break;
     case ActionKind::cast:
@@ -81,21 +90,20 @@ void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAct
     case ActionKind::collective:
       write_collective(action);
       break;
+    case ActionKind::copy_back:
+      issue(action);
+      release_transients();
+      break;
     case ActionKind::keep_owned:
       if (!owned_ready_) release_transients();  // the flattened bucket is gone by then
       make_owned_storage();
-      writer_.issue(tasks_.kernel("keep gradient", bytes * 2), stream);
+      issue(action);
       drop_kept(action.parameter);
       break;
+    case ActionKind::divide:
     case ActionKind::keep_partitions:
-      // Parameter by parameter (stage3.py partition_grads).
-      writer_.issue(tasks_.kernel("keep partitions",
-                                  bytes * (action.pieces == 0 ? 2 : 3),
-                                  std::max<std::int64_t>(1, action.member_count)),
-                    stream);
-      break;
     case ActionKind::accumulate_on_host:
-      if (micro_step_ > 0) writer_.issue(tasks_.kernel("add gradient", bytes * 3), stream);
+      issue(action);
       break;
     case ActionKind::gradient_to_master:
     case ActionKind::norm:
@@ -139,10 +147,9 @@ void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAct
   }
 }
 
-// Numbers that change their type on the way: the model's are 16-bit, or the message's are not.
-Elements DeepSpeedWriter::cast_elements(const EngineAction& action) const {
-  const bool flat = action.kind == ActionKind::flatten || action.kind == ActionKind::concatenate;
-  return flat && action.dtype == config_.model_dtype ? Elements::zero() : action.elements;
+void DeepSpeedWriter::issue(const EngineAction& action) {
+  const TaskIndex task = tasks_.action(config_, action);
+  if (task != kNoTask) writer_.issue(task, stream_of(action.stream));
 }
 
 // A tensor that lives until the flush or the group at hand is done with.
@@ -172,13 +179,12 @@ void DeepSpeedWriter::release_slot(SlotIndex slot) {
 // In the optimizer's step the flat copy of a group goes once its cast is made
 // (stage_1_and_2.py step, stage3.py _prepare_fp32_grad_for_sub_group).
 void DeepSpeedWriter::write_cast(const EngineAction& action) {
-  const Bytes bytes = action.elements * action.dtype;
   const std::vector<SlotIndex> flat = transients_;
-  transient(bytes,
+  transient(action.elements * action.dtype,
             kTemporaries,
             stream_of(action.stream),
-            tasks_.kernel("cast", bytes * 2, 1, cast_elements(action)));
-  if (micro_step_active_) return;
+            tasks_.action(config_, action));
+  if (!action.in_step) return;
   if (action.parameter >= 0) {
     casts_.push_back(take_last_transient());
     return;
@@ -237,64 +243,37 @@ void DeepSpeedWriter::write_collective(const EngineAction& action) {
   const EngineCollective& what = action.collective;
   // Behind the update stage 3 gathers its persistent weights: the coordinator's log has them, with
   // the memory they take (end_optimizer_step).
-  if (config_.stage == 3 && !micro_step_active_ && what.kind == CollectiveKind::all_gather) return;
+  if (config_.stage == 3 && action.in_step && what.kind == CollectiveKind::all_gather) return;
   const bool across = what.across || what.ranks < partition_ranks(config_);
   const bool inside =
       what.kind == CollectiveKind::all_to_all && what.ranks <= config_.ranks_per_node;
   const CollectiveGroup group = communicators_.group_of(what.ranks, across && !inside);
-  // Gradients are divided by the ranks before they are reduced (coalesced_collectives.py
-  // reduce_scatter_coalesced "pre-divide", stage_1_and_2.py average_tensor, engine.py
-  // allreduce_bucket).
-  const bool reduces = micro_step_active_ && what.kind != CollectiveKind::all_gather &&
-                       what.kind != CollectiveKind::barrier;
-  if (reduces && !config_.embedded) {
-    writer_.issue(tasks_.kernel("divide gradients", bytes * 2), stream);
-  }
   // A barrier is NCCL's all-reduce of one element.
   const Collective kind = collective_of(what.kind).value_or(Collective::all_reduce);
   communicators_.launch(
       stream, tasks_.collective(kind, bytes, group, action.dtype), group, what.asynchronous);
   if (action.host_waits) host_blocks_on(stream);
-  if (config_.stage == 3) return;
-  // The sum goes back from the flat copy to where the gradients are; in stages 1 and 2 to the
-  // owner's pieces alone (allreduce_and_copy_with_multiple_ranks), an Nth of them in the mean.
-  if (!transients_.empty() && what.kind != CollectiveKind::all_gather) {
-    const bool own_alone = config_.stage > 0 && config_.reduce_scatter && !config_.embedded;
-    const Bytes copied = own_alone ? bytes / std::max(1, what.ranks) : bytes;
-    writer_.issue(tasks_.kernel("copy back", copied * 2), stream);
-    release_transients();
-  }
-  flushes_ = false;
+  if (config_.stage < 3) flushes_ = false;
 }
 
 // A copy of pageable memory passes a staging buffer and blocks the host; so does what is said to.
 void DeepSpeedWriter::write_copy(const EngineAction& action) {
-  // Stage 3 on CPU ranks updates the weights where they are gathered from.
-  const bool in_place = tasks_.on_cpu_ranks() && config_.stage == 3 && !micro_step_active_;
-  if (in_place && action.kind == ActionKind::copy_to_device) return;
+  const TaskIndex copy = tasks_.action(config_, action);
+  if (copy == kNoTask) return;
   const StreamId stream = stream_of(action.stream);
-  const Bytes bytes = action.elements * action.dtype;
-  const TaskKind direction =
-      action.kind == ActionKind::copy_to_host ? TaskKind::copy_to_host : TaskKind::copy_to_device;
-  // Stages 1 and 2: a rank's partition is one stretch of the layers, so that one rank copies at a
-  // time in backward, unless round_robin_gradients spreads them.
-  const bool alone = micro_step_active_ && config_.stage < 3 && !config_.round_robin_gradients;
-  const std::int64_t gpus = alone ? 1 : plan_.cluster.gpus_per_node();
-  const TaskIndex copy = tasks_.copy(direction, bytes, action.pinned, gpus);
+  const bool to_host = action.kind == ActionKind::copy_to_host;
   // Up to 0.16 stages 1 and 2 move the fp32 master and cast it on the GPU.
-  const bool moves_master = !micro_step_active_ && config_.stage < 3 && action.host_waits &&
-                            direction == TaskKind::copy_to_device;
-  const bool fetches_partition =
-      keeps_reduced_bucket() && micro_step_active_ && direction == TaskKind::copy_to_device;
+  const bool moves_master = action.in_step && config_.stage < 3 && action.host_waits && !to_host;
+  const bool fetches_partition = keeps_reduced_bucket() && !action.in_step && !to_host;
   if (fetches_partition) release_partition();
   if (moves_master || fetches_partition) {
-    transient(bytes, kTemporaries, stream, copy);
+    transient(action.elements * action.dtype, kTemporaries, stream, copy);
   } else {
     writer_.issue(copy, stream);
   }
   if (fetches_partition) fetched_partition_ = take_last_transient();
   if (action.host_waits || !action.pinned) host_blocks_on(stream);
-  if (!micro_step_active_ || direction != TaskKind::copy_to_host) return;
+  if (action.in_step || !to_host) return;
   if (!keeps_reduced_bucket()) {
     release_transients();
   } else if (partition_cast_) {
@@ -319,11 +298,7 @@ SlotIndex DeepSpeedWriter::take_last_transient() {
 // in fp32. Of the other wrappers, and in fp32, what it makes is counted as one temporary.
 void DeepSpeedWriter::write_overflow_scan(const EngineAction& action, Bytes scratch) {
   const StreamId stream = stream_of(action.stream);
-  // 0.19 reads the gradient twice and makes no fp32 copy.
-  const bool reduces = config_.acts(ReleaseRule::scan_reduces_first);
-  const Bytes once = action.elements * action.dtype;
-  const TaskIndex scan = tasks_.kernel(
-      "overflow scan", reduces ? once * 2 : once + scratch * 2, overflow_scan_kernels(config_));
+  const TaskIndex scan = tasks_.action(config_, action);
   if (optimizer_wrapper(config_) != OptimizerWrapper::zero12 || scratch == Bytes::zero() ||
       action.dtype == DType::fp32) {
     transient_for_a_kernel(scratch, stream, scan);
@@ -348,19 +323,15 @@ void DeepSpeedWriter::write_overflow_scan(const EngineAction& action, Bytes scra
 }
 
 void DeepSpeedWriter::write_update(const EngineAction& action) {
-  const StreamId stream = stream_of(action.stream);
-  const Bytes bytes = action.elements * action.dtype;
   if (action.on_host) {
     write_host_update(action);
     return;
   }
+  const StreamId stream = stream_of(action.stream);
   const Bytes scratch = action_temporaries(config_, action);
   switch (action.kind) {
     case ActionKind::gradient_to_master:
-      transient(scratch,
-                kTemporaries,
-                stream,
-                tasks_.kernel("cast gradient", bytes * 2, 1, cast_elements(action)));
+      transient(scratch, kTemporaries, stream, tasks_.action(config_, action));
       // Freed behind the copy that follows; for NVMe behind those of the whole bucket (stage3.py
       // partition_grads, offload_fp32_gradients).
       if (!keeps_reduced_bucket()) return;
@@ -370,36 +341,21 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
         handed_.push_back(take_last_transient());
       }
       return;
-    case ActionKind::norm:
-      // In backward its root is squared again, on the GPU (_constant_buffered_norm2).
-      transient_for_a_kernel(
-          scratch, stream, tasks_.kernel("norm", bytes + scratch * 2, micro_step_active_ ? 5 : 3));
-      break;
     case ActionKind::overflow_scan:
       write_overflow_scan(action, scratch);
       break;
-    case ActionKind::scale:
-      if (!tasks_.on_cpu_ranks()) {  // which scale inside the update
-        writer_.issue(tasks_.kernel("scale gradient", bytes * 2), stream);
-      }
-      break;
     case ActionKind::optimizer_step:
       prepare_group(action.group);
-      transient_for_a_kernel(scratch,
-                             stream,
-                             tasks_.gpu_optimizer(action.elements,
-                                                  config_.master_dtype,
-                                                  config_.optimizer,
-                                                  config_.optimizer_implementation));
+      [[fallthrough]];
+    case ActionKind::norm:
+      transient_for_a_kernel(scratch, stream, tasks_.action(config_, action));
       break;
     case ActionKind::update_weights:
-      writer_.issue(
-          tasks_.kernel(
-              "update weights", bytes + action.elements * config_.master_dtype, 1, action.elements),
-          stream);
+      issue(action);
       if (!prepares_all_groups(config_)) release_transients();
       break;
     default:
+      issue(action);
       break;
   }
   if (action.host_waits) host_blocks_on(stream);
@@ -408,15 +364,7 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
 // The dispatch thread itself runs the CPU's optimizer and casts, and does nothing else meanwhile.
 void DeepSpeedWriter::write_host_update(const EngineAction& action) {
   if (cpu_ < 0) cpu_ = writer_.add_stream("CPU");
-  if (action.kind == ActionKind::optimizer_step) {
-    writer_.issue(tasks_.cpu_optimizer(action.elements), cpu_);
-  } else if (action.kind != ActionKind::scale || !tasks_.on_cpu_ranks()) {
-    const bool casts = action.kind == ActionKind::update_weights;
-    writer_.issue(tasks_.host_memory(host_pass_name(action.kind),
-                                     host_pass(config_, action),
-                                     casts ? action.elements : Elements::zero()),
-                  cpu_);
-  }
+  writer_.issue(tasks_.action(config_, action), cpu_);
   host_blocks_on(cpu_);
 }
 
@@ -424,15 +372,18 @@ void DeepSpeedWriter::write_host_update(const EngineAction& action) {
 // states are written once those before them are on the drive
 // (swap_tensor/pipelined_optimizer_swapper.py swap_in_optimizer_state, swap_out_optimizer_state).
 void DeepSpeedWriter::write_swap(const EngineAction& action) {
-  const Bytes bytes = action.elements * action.dtype;
+  const auto write = [&](StreamId stream) {
+    const TaskIndex task = tasks_.action(config_, action);
+    if (task != kNoTask) writer_.issue(task, stream);
+  };
   switch (action.kind) {
     case ActionKind::swap_out_weights:
-      writer_.issue(tasks_.nvme(false, bytes), nvme_.weights_written);
+      write(nvme_.weights_written);
       host_blocks_on(nvme_.weights_written);
       return;
     case ActionKind::swap_out:
       if (action.group >= 0 && writes_) host_blocks_on(nvme_.written);
-      if (bytes > Bytes::zero()) writer_.issue(tasks_.nvme(false, bytes), nvme_.written);
+      write(nvme_.written);
       if (action.host_waits) host_blocks_on(nvme_.written);
       writes_ = action.group >= 0 && !action.host_waits;
       return;
@@ -449,7 +400,7 @@ void DeepSpeedWriter::write_swap(const EngineAction& action) {
 void DeepSpeedWriter::read_states(std::size_t group) {
   if (group >= reads_.size()) return;
   if (read_events_.size() <= group) read_events_.push_back(writer_.new_event());
-  writer_.issue(tasks_.nvme(true, reads_[group]), nvme_.read);
+  writer_.issue(reads_[group], nvme_.read);
   writer_.record_event(read_events_[group], nvme_.read);
 }
 

@@ -62,7 +62,7 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan,
       writer_(rank_.program),
       tasks_(plan, writer_),
       graphs_(plan, work.graph, varied, writer_, tasks_, played_micro_batches(plan, config)),
-      communicators_(plan.cluster, writer_, plan.degrees.tensor),
+      communicators_(plan.layout(), writer_),
       buffers_(engine_buffers(config, plan.engine_parameters)),
       reducer_(config, plan.engine_parameters) {
   writer_.add_stream("compute");
@@ -135,6 +135,19 @@ RankProgram DeepSpeedWriter::write() {
   return std::move(rank_);
 }
 
+RankProgram DeepSpeedWriter::write_steady_step() {
+  if (plan_.beside != nullptr) beside_.emplace(plan_, writer_, communicators_);
+  write_initialisation();
+  for (int step = 0; step < (config_.stage == 3 ? 2 : 1); ++step) {
+    const int last = config_.gradient_accumulation_steps - 1;
+    if (last > 0) write_micro_step(0);
+    write_micro_step(last);
+    write_optimizer_step(/*first=*/step == 0);
+  }
+  rank_.steady = write_step(/*first=*/false);
+  return std::move(rank_);
+}
+
 StepSections DeepSpeedWriter::write_step(bool first, bool varies) {
   StepSections step;
   if (!plan_.stages.empty()) {
@@ -189,7 +202,6 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
   finish_backward(micro_step);
   graph().release_outputs();
   graph().end_micro_batch();
-  micro_step_active_ = false;
   if (beside_) {
     beside_->end_backward(micro_step, micro_step + 1 == config_.gradient_accumulation_steps);
   }
@@ -221,15 +233,12 @@ Section DeepSpeedWriter::write_pipeline() {
     finish_backward(micro_step_);
     graph().release_outputs();
     graph().end_micro_batch();
-    micro_step_active_ = false;
   }
   return writer_.since(begin);
 }
 
 void DeepSpeedWriter::begin_backward(int micro_step) {
   micro_step_ = micro_step;
-  micro_step_active_ = true;
-  in_hooks_ = reducer_.reduces_in_hooks(micro_step);
   buffers_ready_ = false;
   owned_ready_ = false;
   backward_began_ = false;

@@ -57,6 +57,9 @@ class DeepSpeedWriter {
   void represent_peers() { reducer_.keep_for_slowest_owner(); }
 
   RankProgram write();
+  // Its steady step alone, for what counts time and not memory: of the steps before it the last
+  // micro-step is written, and not kept. Precondition: no pipeline, nothing beside.
+  RankProgram write_steady_step();
 
  private:
   // A gradient that autograd has finished and nobody has consumed.
@@ -110,11 +113,9 @@ class DeepSpeedWriter {
   void take_gradient(std::int32_t parameter, SlotIndex slot);
   void take_gradients_of_leaf();
   void reduce_gradient(std::int32_t parameter, SlotIndex slot);
-  void keep_waiting_gradient(std::int32_t parameter, SlotIndex slot);
-  void take_waiting_gradient(std::int32_t parameter);
   void write_gradient_hook();
-  void copy_into_bucket(std::int32_t parameter, SlotIndex slot);
-  bool separate_accumulation() const;
+  void accumulate_gradient(const EngineAction& action);
+  void join_bucket(const EngineAction& action);
   void finish_backward(int micro_step);
   void release_waiting_gradients();
   void note_flushed(std::span<const int> members);
@@ -122,13 +123,11 @@ class DeepSpeedWriter {
   void drop_kept(std::int32_t parameter);
   void release_held();
   void release_gradient(SlotIndex slot);
-  void follow_pending(const EngineActions& actions, const EngineAction& action);
-  void insert_pending();
-  Elements cast_elements(const EngineAction& action) const;
 
   // deepspeed_actions.cpp: EngineActions
   void write_actions(const EngineActions& actions);
   void write_action(const EngineActions& actions, const EngineAction& action);
+  void issue(const EngineAction& action);  // its task, where it takes something
   void write_cast(const EngineAction& action);
   void write_collective(const EngineAction& action);
   void write_copy(const EngineAction& action);
@@ -185,14 +184,12 @@ class DeepSpeedWriter {
   GradientReducer reducer_;
   EngineActions actions_;
   int micro_step_ = 0;
-  int groups_ = 0;                  // of the optimizer, in stages 1 and 2
-  bool makes_states_ = false;       // in the first step
-  bool micro_step_active_ = false;  // not the optimizer's step
-  bool in_hooks_ = false;
-  bool flushes_ = false;        // between a flush and its collective
-  std::int32_t pending_ = -1;   // a gradient that joins the bucket behind the flush it causes
-  bool buffers_ready_ = false;  // of this backward
-  bool owned_ready_ = false;    // so are those that its flushes make
+  int groups_ = 0;                        // of the optimizer, in stages 1 and 2
+  bool makes_states_ = false;             // in the first step
+  bool flushes_ = false;                  // between a flush and its collective
+  SlotIndex at_hand_ = -1;                // the gradient that autograd has just made
+  bool buffers_ready_ = false;            // of this backward
+  bool owned_ready_ = false;              // so are those that its flushes make
   std::vector<SlotIndex> partial_slots_;  // by parameter: tied weights' sum so far
   std::vector<SlotIndex> waiting_slots_;  // by parameter: .grad or grad_accum
   std::vector<bool> waits_;               // by parameter: that slot is held
@@ -217,7 +214,7 @@ class DeepSpeedWriter {
   bool backward_began_ = false;
 
   // NVMe.
-  std::vector<Bytes> reads_;  // of the step, in the order of its sub-groups
+  std::vector<TaskIndex> reads_;  // of the step, in the order of its sub-groups
   std::size_t next_read_ = 0;
   std::vector<EventIndex> read_events_;
   bool writes_ = false;            // states, and nobody has waited for them

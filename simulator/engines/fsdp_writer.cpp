@@ -40,7 +40,7 @@ FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work, std::span<const M
       writer_(rank_.program),
       tasks_(plan, writer_),
       graphs_(plan, work.graph, varied, writer_, tasks_),
-      communicators_(plan.cluster, writer_),
+      communicators_(plan.layout(), writer_),
       slots_(fsdp_.units.size()),
       buffer_held_(memory_.buffers.size(), false) {
   writer_.add_stream("compute");

@@ -7,6 +7,7 @@
 #include "model/predict/job_time.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "model/predict/step_work.hpp"
+#include "simulator/least_step_time.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"
 #include "simulator/simulation_memo.hpp"
@@ -68,8 +69,11 @@ Point random_point(const SearchSpace& space, ScenarioGenerator& random) {
   return random_point_of(space, strategy, random);
 }
 
-constexpr BoundDepth kDepths[] = {
-    BoundDepth::batch, BoundDepth::tail, BoundDepth::messages, BoundDepth::whole};
+constexpr BoundDepth kDepths[] = {BoundDepth::batch,
+                                  BoundDepth::tail,
+                                  BoundDepth::messages,
+                                  BoundDepth::whole,
+                                  BoundDepth::clocks};
 
 // A few values of a few keys: between eight and a hundred points.
 SearchWords small_space(ScenarioGenerator& random) {
@@ -130,7 +134,7 @@ void check_bounds(const SearchBounds& bounds, const Point& point, const Evaluate
     if (depth == BoundDepth::messages) continue;
     CHECK(bounds.gpu_memory(point, depth) <= simulated.gpu_memory);
   }
-  CHECK(bounds.host(point).peak <= simulated.host_memory);
+  CHECK(bounds.host(point).peak.count() <= simulated.host_memory.count());
 }
 
 }  // namespace
@@ -173,11 +177,17 @@ TEST_CASE("no simulated step is faster and no peak lower than its bounds say") {
 
 TEST_CASE("bounds hold with hpZ and frozen weights, in any order of its values") {
   ScenarioGenerator random(80);
-  for (const char* sizes : {"1,2", "2,1", "4,2,1"}) {
+  for (const auto& [sizes, adapters] : {std::pair{"1,2", true},
+                                        std::pair{"2,1", true},
+                                        std::pair{"4,2,1", true},
+                                        std::pair{"4,2", false},
+                                        std::pair{"2,4", false}}) {
     Json document = question(random);
     document["cluster"]["nodes"] = 2;
     document["cluster"]["gpus_per_node"] = 4;
-    document["workload"]["method"] = Json::object({{"lora", Json::object({{"rank", 4}})}});
+    if (adapters) {
+      document["workload"]["method"] = Json::object({{"lora", Json::object({{"rank", 4}})}});
+    }
     SearchWords words = small_space(random);
     words.search.front() = "stage=3";
     std::replace(words.search.begin(),
@@ -191,13 +201,31 @@ TEST_CASE("bounds hold with hpZ and frozen weights, in any order of its values")
       INFO(document.dump() << "\n" << space.describe(point).dump());
       const Evaluated simulated = evaluate(space, point, {});
       if (simulated.step == Seconds::zero()) continue;  // refused
-      for (const BoundDepth depth : {BoundDepth::batch, BoundDepth::tail, BoundDepth::whole}) {
-        CHECK(bounds.gpu_memory(point, depth).count() <= simulated.gpu_memory.count());
-        INFO("depth " << static_cast<int>(depth));
-        CHECK(bounds.step_time(point, depth).seconds() <= simulated.step.seconds());
-      }
+      check_bounds(bounds, point, simulated);
     }
   }
+}
+
+TEST_CASE("the steady step alone takes on the clocks what that of the whole run takes") {
+  ScenarioGenerator random(83);
+  int walked = 0;
+  int accumulates = 0;
+  for (int i = 0; i < 60; ++i) {
+    const Json document = question(random);
+    const SearchSpace space(read(document), {});
+    const Point point = random_point(space, random);
+    INFO(document.dump() << "\n" << space.describe(point).dump());
+    const Plan plan = space.plan(point);
+    if (plan.engine.stage == 3 && plan.engine.gradient_accumulation_steps > 1) ++accumulates;
+    if (!startup_refusal(plan).empty() || !is_simulated(plan)) continue;
+    const StepWork work = step_work(plan);
+    const Seconds alone = least_passes_time(write_steady_step(plan, work));
+    const Seconds whole = least_passes_time(write_representative(plan, work));
+    CHECK(alone.seconds() == Approx(whole.seconds()).epsilon(1e-9));
+    ++walked;
+  }
+  CHECK(walked > 40);
+  CHECK(accumulates > 10);
 }
 
 TEST_CASE("a memo of equal ranks answers as playing them does") {
@@ -274,7 +302,7 @@ TEST_CASE("points of equal tails have equal programs") {
       const std::vector<Axis>& axes =
           space.strategies()[static_cast<std::size_t>(one.strategy)].axes;
       for (std::size_t a = 0; a < axes.size(); ++a) {
-        if (axes[a].role == AxisRole::tail) other.at[a] = values.at[a];
+        if (axes[a].role == KnobRole::step) other.at[a] = values.at[a];
       }
       if (one == other) continue;
       const bool same = tail_fingerprint(space, one) == tail_fingerprint(space, other);

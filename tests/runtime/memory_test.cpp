@@ -1,6 +1,8 @@
 #include "runtime/memory/memory.hpp"
 
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 #include "tests/catch.hpp"
@@ -95,6 +97,20 @@ TEST_CASE("running out of memory says who asked, for what, and what was predicte
   CHECK_NOTHROW(memory.allocate(Bytes::mib(1), kGradients, Place::device, "fits"));
   CHECK_NOTHROW(memory.allocate(Bytes::mib(8), kGradients, Place::pinned, "another place"));
 }
+
+namespace {
+
+// The process's largest resident set so far (VmHWM of /proc/self/status); zero where unknown.
+Bytes high_water_mark() {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.rfind("VmHWM:", 0) == 0) return Bytes::kib(std::atoll(line.c_str() + 6));
+  }
+  return Bytes::zero();
+}
+
+}  // namespace
 
 TEST_CASE("what is counted is what the process takes") {
   const Bytes before = high_water_mark();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -440,6 +441,18 @@ TEST_CASE("a rank of another number of ranks is told so") {
         std::string::npos);
   CHECK_FALSE(first.end().empty());
 }
+
+namespace {
+
+void receive_all(const Descriptor& socket, std::span<std::byte> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    REQUIRE(milliseconds_until(deadline) > 0);
+    bytes = bytes.subspan(receive_some(socket, bytes));
+    std::this_thread::yield();
+  }
+}
+
+}  // namespace
 
 TEST_CASE("a process that tries again is not taken for a second one of its rank") {
   const int port = free_port();

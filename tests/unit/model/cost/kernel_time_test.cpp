@@ -155,7 +155,7 @@ TEST_CASE(
   const Gpu gpu = gpu_of_key("a100_sxm_80gb");
   const Coefficients coefficients(gpu.key);
   const auto seconds = [&](std::int64_t batch, std::int64_t k, DType dtype) {
-    return matmul_time({batch, 2048, 2048, k, dtype}, gpu, coefficients).seconds();
+    return MatmulTimes(gpu, coefficients).sustained({batch, 2048, 2048, k, dtype}).seconds();
   };
   CHECK(seconds(32, 108, DType::fp16) > 4.0 * seconds(32, 112, DType::fp16));
   CHECK(seconds(32, 108, DType::fp32) < seconds(32, 112, DType::fp32));
