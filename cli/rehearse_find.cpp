@@ -118,7 +118,10 @@ NumberedCommand::NumberedCommand(std::vector<std::string> command, Find find)
   Phrase got = "none that is known";
   if (!places.empty()) {
     got = "";
-    for (const Place& place : places) got += (got.empty() ? "" : " and ") + place.argument;
+    for (const Place& place : places) {
+      if (!got.empty()) got += " and ";
+      got += Phrase(place.argument);
+    }
   }
   throw InputError({kCommandLine,
                     "COMMAND",

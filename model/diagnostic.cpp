@@ -58,6 +58,9 @@ Phrase to_string(const Diagnostic& diagnostic) {
   Phrase text = "error: ";
   if (diagnostic.file == kCommandLine) {
     text += kCommandLine;
+  } else if (diagnostic.file.starts_with("command line ")) {  // the document of a flag
+    text += "command line ";
+    text += Phrase(printable(diagnostic.file.substr(std::string_view("command line ").size())));
   } else {
     text += printable(diagnostic.file);
   }

@@ -25,9 +25,9 @@ std::vector<Diagnostic> errors_of(const std::string& text) {
   return {};
 }
 
-bool mentions(const std::vector<std::string>& notes, const std::string& word) {
-  for (const std::string& note : notes) {
-    if (note.find(word) != std::string::npos) return true;
+bool mentions(const std::vector<Phrase>& notes, const std::string& word) {
+  for (const Phrase& note : notes) {
+    if (note.english().find(word) != std::string::npos) return true;
   }
   return false;
 }

@@ -100,7 +100,7 @@ TEST_CASE("a bare size becomes a LLaMA-like model within two per cent, and says 
     CHECK(model.shape.head_dim == 128);
     CHECK(model.shape.hidden == model.shape.heads * 128);
     REQUIRE_FALSE(model.notes.empty());
-    CHECK(model.notes.back().find("LLaMA-like") != std::string::npos);
+    CHECK(model.notes.back().english().find("LLaMA-like") != std::string::npos);
   }
 }
 
