@@ -77,7 +77,7 @@ Json parse_cluster_flag(const ClusterFlagInfo& flag, std::string_view text) {
   const std::optional<double> number = take_number(rest);
   constexpr double kMost = 1e18;  // finite; the cluster's own ranges are checked where it is read
   const bool good = number && *number >= 0 && *number <= kMost;
-  std::string expected = "a whole number";
+  Phrase expected = "a whole number";
   if (flag.kind == ClusterFlagInfo::Kind::bytes) {
     const std::optional<double> factor = unit_factor(rest);
     if (good && factor) return Json(*number * *factor);
@@ -112,8 +112,8 @@ std::optional<std::int64_t> Arguments::integer(const std::string& option,
     const std::string least = std::to_string(min);
     throw InputError({kCommandLine,
                       "--" + option,
-                      open ? "a whole number of at least " + least
-                           : "a whole number from " + least + " to " + std::to_string(max),
+                      open ? phrase("a whole number of at least {}", least)
+                           : phrase("a whole number from {} to {}", least, max),
                       in_quotes(*said),
                       ""});
   }
@@ -128,7 +128,7 @@ std::optional<double> Arguments::real(const std::string& option, double min, dou
   if (!number || !rest.empty() || !(*number >= min && *number <= max)) {
     throw InputError({kCommandLine,
                       "--" + option,
-                      "a number from " + Json(min).dump() + " to " + Json(max).dump(),
+                      phrase("a number from {} to {}", Json(min).dump(), Json(max).dump()),
                       in_quotes(*said),
                       ""});
   }

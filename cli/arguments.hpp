@@ -12,6 +12,7 @@
 
 #include "cli/ds_config_flags.hpp"
 #include "cli/language/language.hpp"
+#include "model/phrase.hpp"
 #include "model/plan/scenario.hpp"
 #include "tuner/kit/form_text.hpp"
 
@@ -51,7 +52,7 @@ struct Arguments {
   std::vector<DsConfigFlag> ds_config;       // its keys that were said as flags
   std::optional<std::string> scenario_file;  // --scenario
   Scenario from;                             // what --from read: over the file, below the flags
-  std::string from_said;                     // the lines that say so, in English
+  Phrase from_said;                          // the lines that say so
   std::optional<std::string> from_file;      // --from itself
   std::string from_tool;                     // whose file that is, as --form calls it; empty: none
   FormSettings from_kept;                    // its settings without influence, of a document

@@ -27,10 +27,11 @@ int run_calibrate(const Arguments& arguments, Streams streams) {
     files.push_back(read_measurements(path));
     any_bad = any_bad || !files.back().bad_lines.empty();
     for (const Diagnostic& problem : files.back().bad_lines) {
-      streams.log << to_string(problem) << "\n";
+      streams.log << to_string(problem).english() << "\n";
     }
     for (const Diagnostic& key : files.back().ignored) {
-      streams.log << "ignored: " << to_string(key).substr(std::string("error: ").size()) << "\n";
+      streams.log << "ignored: " << to_string(key).english().substr(std::string("error: ").size())
+                  << "\n";
     }
   }
   const Calibration calibration = calibrate(files, options);

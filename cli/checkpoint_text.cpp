@@ -1,7 +1,5 @@
 #include "cli/checkpoint_text.hpp"
 
-#include <fmt/format.h>
-
 #include "cli/table.hpp"
 #include "model/diagnostic.hpp"
 
@@ -18,12 +16,12 @@ std::int64_t file_count(const CheckpointContent& content) {
   return sum;
 }
 
-std::string others_text(const CheckpointPrediction& checkpoint) {
+Phrase others_text(const CheckpointPrediction& checkpoint) {
   switch (checkpoint.other_ranks) {
     case Resume::directly:
       return "  with another number of GPUs: goes on from the same files\n";
     case Resume::by_universal:
-      return fmt::format(
+      return phrase(
           "  with another number of GPUs: ds_to_universal.py first, {} more on disk ({} while it "
           "runs), {} of host memory, {}; then {} to load\n",
           gib_text(checkpoint.universal->total()),
@@ -32,8 +30,8 @@ std::string others_text(const CheckpointPrediction& checkpoint) {
           time_of(checkpoint.converting),
           time_of(checkpoint.loading_other));
     case Resume::never:
-      return fmt::format("  with another number of GPUs: does not go on; {}\n",
-                         checkpoint.resume_reason);
+      return phrase("  with another number of GPUs: does not go on; {}\n",
+                    checkpoint.resume_reason);
   }
   return "";
 }
@@ -59,26 +57,25 @@ CheckpointOptions checkpoint_options_of(const Arguments& arguments) {
   return options;
 }
 
-std::string checkpoint_text(const CheckpointPrediction& checkpoint) {
-  std::string text = fmt::format("checkpoint: {} in {} files{}\n",
-                                 gib_text(checkpoint.native.total()),
-                                 file_count(checkpoint.native),
-                                 checkpoint.model ? fmt::format(", the model alone {} more",
-                                                                gib_text(checkpoint.model->total()))
-                                                  : ", without 16-bit weights");
-  text +=
-      checkpoint.bandwidth
-          ? fmt::format("  saving takes {} at {:.1f} GB/s per node, loading {}; host {} and {}\n",
-                        time_of(checkpoint.saving),
-                        checkpoint.bandwidth->value() / 1e9,
-                        time_of(checkpoint.loading),
-                        gib_text(checkpoint.saving.host_peak),
-                        gib_text(checkpoint.loading.host_peak))
-          : fmt::format(
-                "  host {} while saving, {} while loading; seconds with "
-                "--checkpoint-bandwidth\n",
-                gib_text(checkpoint.saving.host_peak),
-                gib_text(checkpoint.loading.host_peak));
+Phrase checkpoint_text(const CheckpointPrediction& checkpoint) {
+  Phrase text = phrase(
+      "checkpoint: {} in {} files{}\n",
+      gib_text(checkpoint.native.total()),
+      file_count(checkpoint.native),
+      checkpoint.model ? phrase(", the model alone {} more", gib_text(checkpoint.model->total()))
+                       : ", without 16-bit weights");
+  text += checkpoint.bandwidth
+              ? phrase("  saving takes {} at {:.1f} GB/s per node, loading {}; host {} and {}\n",
+                       time_of(checkpoint.saving),
+                       checkpoint.bandwidth->value() / 1e9,
+                       time_of(checkpoint.loading),
+                       gib_text(checkpoint.saving.host_peak),
+                       gib_text(checkpoint.loading.host_peak))
+              : phrase(
+                    "  host {} while saving, {} while loading; seconds with "
+                    "--checkpoint-bandwidth\n",
+                    gib_text(checkpoint.saving.host_peak),
+                    gib_text(checkpoint.loading.host_peak));
   return text + others_text(checkpoint);
 }
 

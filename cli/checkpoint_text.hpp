@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/arguments.hpp"
+#include "model/phrase.hpp"
 #include "model/predict/checkpoint.hpp"
 
 namespace zeroplan {
@@ -13,6 +14,6 @@ CheckpointOptions checkpoint_options_of(const Arguments& arguments);
 
 // Bytes on disk, seconds and host memory, and how a run goes on with another number of GPUs: three
 // lines in English.
-std::string checkpoint_text(const CheckpointPrediction& checkpoint);
+Phrase checkpoint_text(const CheckpointPrediction& checkpoint);
 
 }  // namespace zeroplan

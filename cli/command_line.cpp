@@ -29,8 +29,8 @@ const CommandInfo& find_command(const std::string& name) {
     if (command.name == name) return command;
     names.push_back(command.name);
   }
-  const std::string hint = name.starts_with('-') ? "the command comes first: zeroplan fit ..."
-                                                 : did_you_mean(name, names);
+  const Phrase hint = name.starts_with('-') ? "the command comes first: zeroplan fit ..."
+                                            : did_you_mean(name, names);
   throw InputError({kCommandLine,
                     "",
                     "a command",
@@ -63,15 +63,6 @@ std::vector<std::string> without_flags(const std::vector<std::string>& words) {
   return rest;
 }
 
-// What --from read: it is no answer, so not on standard output.
-void print_lines(std::string_view text, const Translation& translation) {
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
-    std::cerr << translation.text(std::string(text.substr(0, end)));
-    text.remove_prefix(end);
-  }
-}
-
 int run_words(std::vector<std::string> words, const Translation& translation) {
   // `deepspeed --no_python` puts it before the program's own words (launcher/launch.py); LOCAL_RANK
   // says the same.
@@ -96,12 +87,13 @@ int run_words(std::vector<std::string> words, const Translation& translation) {
     return kDone;
   }
   const Arguments arguments = parse_words(command, words);
-  print_lines(arguments.from_said, translation);
+  // What --from read: it is no answer, so not on standard output.
+  std::cerr << translation.text(arguments.from_said);
   return command.run(arguments, {std::cout, std::cerr});
 }
 
 int report(const InputError& error, bool json, const Translation& translation) {
-  std::cerr << translation.text(error.what()) << "\n";
+  std::cerr << translation.text(error.text()) << "\n";
   if (json) std::cout << Json::object({{"error", error_json(error)}}).dump(2) << "\n";
   return kBadInput;
 }

@@ -110,7 +110,7 @@ Json set_json(const ComparedSet& set) {
   for (const ReleaseEffect& effect : set.effects) effects.push_back(effect_json(effect));
   json["effects"] = effects;
   Json warnings = Json::array();
-  for (const std::string& warning : set.plan.warnings) warnings.push_back(warning);
+  for (const Phrase& warning : set.plan.warnings) warnings.push_back(warning.english());
   json["warnings"] = warnings;
   return json;
 }

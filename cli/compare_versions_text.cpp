@@ -49,25 +49,25 @@ std::string question_text(const ComparedSet& last,
   const std::string name =
       plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name;
   std::string text =
-      words.text(fmt::format("{} ({} parameters) on {}, {} tokens, micro-batch {} x {}",
-                             name,
-                             short_count_text(count_parameters(*plan.whole_model).total.count()),
-                             short_name(plan.cluster),
-                             plan.workload.sequence_length,
-                             plan.workload.micro_batch_size,
-                             plan.workload.gradient_accumulation_steps));
+      words.text(phrase("{} ({} parameters) on {}, {} tokens, micro-batch {} x {}",
+                        name,
+                        short_count_text(count_parameters(*plan.whole_model).total.count()),
+                        short_name(plan.cluster),
+                        plan.workload.sequence_length,
+                        plan.workload.micro_batch_size,
+                        plan.workload.gradient_accumulation_steps));
   if (!strategy.empty()) {
     text += "\n" +
-            words.text(fmt::format("what fit {} under {}:",
-                                   last.result.fits ? "recommends" : "comes nearest with",
-                                   label(last.releases, runs_deepspeed(last)))) +
+            words.text(phrase("what fit {} under {}:",
+                              last.result.fits ? "recommends" : "comes nearest with",
+                              label(last.releases, runs_deepspeed(last)))) +
             " " + words.text(strategy);
   }
   return text + "\n\n";
 }
 
 std::string sets_table(const std::vector<ComparedSet>& compared, const Translation& words) {
-  std::vector<std::vector<std::string>> rows;
+  std::vector<std::vector<Phrase>> rows;
   for (const ComparedSet& set : compared) {
     const StepResult& result = set.result;
     rows.push_back({label(set.releases, runs_deepspeed(set)),
@@ -90,10 +90,10 @@ std::string sets_table(const std::vector<ComparedSet>& compared, const Translati
 
 std::string difference_text(const ReleaseEffect& effect, const Translation& words) {
   if (effect.changed) {
-    return words.text(fmt::format("DeepSpeed: default of {} is {}, was {}",
-                                  pointer_of(effect.changed->knob),
-                                  effect.changed->newer,
-                                  effect.changed->older));
+    return words.text(phrase("DeepSpeed: default of {} is {}, was {}",
+                             pointer_of(effect.changed->knob),
+                             effect.changed->newer,
+                             effect.changed->older));
   }
   const ReleaseRow& row = release_row(*effect.rule);
   const std::string release = fmt::format(
@@ -129,18 +129,18 @@ std::string neighbours_text(const ComparedSet& older,
   }
   const std::size_t none = newer.differences - newer.effects.size();
   if (small > 0) {
-    text += "  " + words.text(fmt::format("{} more below 8 MiB and 0.1 %", small)) + "\n";
+    text += "  " + words.text(phrase("{} more below 8 MiB and 0.1 %", small)) + "\n";
   }
-  const char* others =
-      none == 1 ? "{} known difference does nothing here" : "{} known differences do nothing here";
-  return text + "  " + words.text(fmt::format(fmt::runtime(others), none)) + "\n";
+  const Phrase others = none == 1 ? phrase("{} known difference does nothing here", none)
+                                  : phrase("{} known differences do nothing here", none);
+  return text + "  " + words.text(others) + "\n";
 }
 
 // Those that not every set has: what does not go together, what a release gets wrong.
 std::string warnings_text(const std::vector<ComparedSet>& compared, const Translation& words) {
   std::string text;
   for (const ComparedSet& set : compared) {
-    for (const std::string& warning : set.plan.warnings) {
+    for (const Phrase& warning : set.plan.warnings) {
       const bool everywhere =
           std::all_of(compared.begin(), compared.end(), [&](const ComparedSet& other) {
             const auto& list = other.plan.warnings;

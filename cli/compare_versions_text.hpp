@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/language/translation.hpp"
+#include "model/phrase.hpp"
 #include "tuner/compare_versions.hpp"
 
 namespace zeroplan {

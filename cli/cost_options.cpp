@@ -4,8 +4,6 @@
 #include <cmath>
 #include <string_view>
 
-#include <fmt/format.h>
-
 #include "cli/table.hpp"
 #include "model/diagnostic.hpp"
 
@@ -52,11 +50,10 @@ std::string written_cluster(const Scenario& scenario) {
   return said != nullptr && said->value.is_string() ? said->value.as_string() : "";
 }
 
-std::string hours_text(double hours) {
+Phrase hours_text(double hours) {
   constexpr double kHoursInADay = 24.0, kManyHours = 100.0;
-  if (hours >= kManyHours) return fmt::format("{:.1f} days", hours / kHoursInADay);
-  return hours < 1.0 ? fmt::format("{:.0f} minutes", hours * 60.0)
-                     : fmt::format("{:.1f} hours", hours);
+  if (hours >= kManyHours) return phrase("{:.1f} days", hours / kHoursInADay);
+  return hours < 1.0 ? phrase("{:.0f} minutes", hours * 60.0) : phrase("{:.1f} hours", hours);
 }
 
 std::string money_text(const std::optional<double>& cost, const std::string& currency) {
@@ -65,11 +62,11 @@ std::string money_text(const std::optional<double>& cost, const std::string& cur
   return currency.empty() ? number : number + " " + currency;
 }
 
-std::string size_text(const TrainingCost& cost) {
+Phrase size_text(const TrainingCost& cost) {
   if (cost.tokens <= 0.0) return "the dataset";
   const double billions = cost.tokens / 1e9;
-  return billions >= 1.0 ? fmt::format("{:g} B tokens", billions)
-                         : fmt::format("{:g} M tokens", billions * 1e3);
+  return billions >= 1.0 ? phrase("{:g} B tokens", billions)
+                         : phrase("{:g} M tokens", billions * 1e3);
 }
 
 }  // namespace zeroplan

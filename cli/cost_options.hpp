@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/arguments.hpp"
+#include "model/phrase.hpp"
 #include "tuner/training_cost.hpp"
 
 namespace zeroplan {
@@ -16,8 +17,8 @@ CostQuestion cost_question_of(const Arguments& arguments);
 // The cluster as it was written on the command line or in a document; empty for an inline one.
 std::string written_cluster(const Scenario& scenario);
 
-std::string hours_text(double hours);  // "3.4 hours"
+Phrase hours_text(double hours);  // "3.4 hours"
 std::string money_text(const std::optional<double>& cost, const std::string& currency);  // "12 USD"
-std::string size_text(const TrainingCost& cost);  // "1 B tokens"
+Phrase size_text(const TrainingCost& cost);  // "1 B tokens"
 
 }  // namespace zeroplan

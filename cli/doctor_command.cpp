@@ -58,9 +58,9 @@ Json findings_json(const std::vector<DoctorFinding>& findings) {
   for (const DoctorFinding& finding : findings) {
     list.push_back(Json::object({{"severity", name(finding.severity)},
                                  {"code", finding.code},
-                                 {"message", finding.message},
-                                 {"reason", finding.reason},
-                                 {"fix", finding.fix}}));
+                                 {"message", finding.message.english()},
+                                 {"reason", finding.reason.english()},
+                                 {"fix", finding.fix.english()}}));
   }
   return Json::object({{"schema", "zeroplan.doctor/1"}, {"findings", list}});
 }

@@ -25,7 +25,7 @@ std::optional<Knob> only_knob(const std::string& key) {
 
 bool has_one_value(KnobType type) { return type != KnobType::list && type != KnobType::object; }
 
-[[noreturn]] void refuse(const std::string& flag, std::string expected, const std::string& text) {
+[[noreturn]] void refuse(const std::string& flag, Phrase expected, const std::string& text) {
   throw InputError({kCommandLine, flag, std::move(expected), in_quotes(text), ""});
 }
 

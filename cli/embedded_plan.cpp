@@ -129,14 +129,14 @@ EmbeddedRun embedded_run(const Arguments& arguments) {
 void print_warnings(const EmbeddedRun& run, const Arguments& arguments, std::ostream& log) {
   if (run.group.rank != 0) return;
   const Translation words(arguments.language);
-  for (const std::string& sentence : run.predicted.warnings) {
+  for (const Phrase& sentence : run.predicted.warnings) {
     log << words.text("warning: " + sentence + "\n");
   }
 }
 
 Json warnings_json(const EmbeddedRun& run) {
   Json list = Json::array();
-  for (const std::string& sentence : run.predicted.warnings) list.push_back(sentence);
+  for (const Phrase& sentence : run.predicted.warnings) list.push_back(sentence.english());
   return list;
 }
 

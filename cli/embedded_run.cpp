@@ -86,7 +86,7 @@ runtime::TrainingReport train_as_rank(const EmbeddedRun& run,
 
 int training_failed(const std::string& message, const Arguments& arguments, Streams streams) {
   const Translation words(arguments.language);
-  streams.log << words.text("error: training: " + message) << "\n";
+  streams.log << words.text(phrase("error: training: {}", message)) << "\n";
   if (arguments.json) {
     const Json body = Json::object({{"file", nullptr},
                                     {"pointer", nullptr},

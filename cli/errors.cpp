@@ -6,9 +6,9 @@ Json error_json(const InputError& error) {
   const Diagnostic& first = error.diagnostics().front();
   return Json::object({{"file", first.file},
                        {"pointer", first.pointer},
-                       {"expected", first.expected},
-                       {"got", first.got},
-                       {"hint", first.hint.empty() ? Json() : Json(first.hint)}});
+                       {"expected", first.expected.english()},
+                       {"got", first.got.english()},
+                       {"hint", first.hint.empty() ? Json() : Json(first.hint.english())}});
 }
 
 InputError defect(const std::exception& error, const std::string& file) {

@@ -12,7 +12,8 @@ Json texts(const std::vector<std::string_view>& words) {
 }
 
 Json to_json(const TensorSort& sort) {
-  return Json::object({{"what", sort.what}, {"name", sort.name}, {"knobs", texts(sort.knobs)}});
+  return Json::object(
+      {{"what", sort.what.english()}, {"name", sort.name}, {"knobs", texts(sort.knobs)}});
 }
 
 Json to_json(const PeakInventory& peak) {
@@ -112,7 +113,7 @@ Json explain_json(const ConfigExplanation& explanation) {
   for (const RefusedMove& move : all.refused) {
     refused.push_back(Json::object({{"change", describe(move.variation, explanation.plan)},
                                     {"changes", changes_json(move.variation, explanation.plan)},
-                                    {"reason", move.reason}}));
+                                    {"reason", move.reason.english()}}));
   }
   return Json::object({{"schema", "zeroplan.explain/1"},
                        {"kind", "configuration"},
@@ -133,8 +134,8 @@ Json explain_json(const SymptomExplanation& explanation) {
     symptoms.push_back(Json::object({{"code", symptom.code},
                                      {"line", symptom.line},
                                      {"times", symptom.times},
-                                     {"text", symptom.text},
-                                     {"advice", symptom.advice}}));
+                                     {"text", symptom.text.english()},
+                                     {"advice", symptom.advice.english()}}));
   }
   return Json::object({{"schema", "zeroplan.explain/1"},
                        {"kind", "symptoms"},
@@ -147,23 +148,25 @@ Json explain_json(const OomExplanation& explanation) {
   for (const OomEvent& event : explanation.events) events.push_back(to_json(event));
   Json causes = Json::array();
   for (const OomCause& cause : explanation.causes) {
-    causes.push_back(
-        Json::object({{"code", cause.code}, {"text", cause.text}, {"advice", cause.advice}}));
+    causes.push_back(Json::object({{"code", cause.code},
+                                   {"text", cause.text.english()},
+                                   {"advice", cause.advice.english()}}));
   }
   Json facts = Json::array();
   for (const SizeFact& fact : explanation.facts) {
-    facts.push_back(Json::object(
-        {{"what", fact.what}, {"arithmetic", fact.arithmetic}, {"bytes", fact.bytes.count()}}));
+    facts.push_back(Json::object({{"what", fact.what.english()},
+                                  {"arithmetic", fact.arithmetic},
+                                  {"bytes", fact.bytes.count()}}));
   }
-  Json document =
-      Json::object({{"schema", "zeroplan.explain/1"},
-                    {"kind", "out_of_memory"},
-                    {"file", explanation.file},
-                    {"events", events},
-                    {"explained", static_cast<std::int64_t>(explanation.explained)},
-                    {"causes", causes},
-                    {"same_size", facts},
-                    {"missing", explanation.missing.empty() ? Json() : Json(explanation.missing)}});
+  Json document = Json::object(
+      {{"schema", "zeroplan.explain/1"},
+       {"kind", "out_of_memory"},
+       {"file", explanation.file},
+       {"events", events},
+       {"explained", static_cast<std::int64_t>(explanation.explained)},
+       {"causes", causes},
+       {"same_size", facts},
+       {"missing", explanation.missing.empty() ? Json() : Json(explanation.missing.english())}});
   if (explanation.run) add_run(*explanation.run, document);
   return document;
 }

@@ -29,40 +29,40 @@ std::string joined(const std::vector<std::string_view>& words) {
   return text;
 }
 
-std::string run_line(const Plan& plan) {
+Phrase run_line(const Plan& plan) {
   const Cluster& cluster = plan.cluster;
-  return fmt::format("{} on {} x {} {}, {}, {} tokens x {} sequences a GPU",
-                     plan.whole_model->name,
-                     cluster.nodes,
-                     cluster.gpus_per_node(),
-                     cluster.gpu.name,
-                     runs_deepspeed(plan.workload)
-                         ? "ZeRO-" + std::to_string(plan.engine.stage)
-                         : std::string(name(kTrainingEngineNames, plan.workload.engine)),
-                     plan.workload.sequence_length,
-                     plan.workload.micro_batch_size);
+  return phrase("{} on {} x {} {}, {}, {} tokens x {} sequences a GPU",
+                plan.whole_model->name,
+                cluster.nodes,
+                cluster.gpus_per_node(),
+                cluster.gpu.name,
+                runs_deepspeed(plan.workload)
+                    ? "ZeRO-" + std::to_string(plan.engine.stage)
+                    : std::string(name(kTrainingEngineNames, plan.workload.engine)),
+                plan.workload.sequence_length,
+                plan.workload.micro_batch_size);
 }
 
-std::string verdict_line(const StepResult& result) {
+Phrase verdict_line(const StepResult& result) {
   const GpuMemory& gpu = result.gpu;
-  return fmt::format("{}: GPU {} of {} (peak in {}), host {} of {} (peak in {}), step {}\n",
-                     result.fits ? "fits" : "does not fit",
-                     gib_text(gpu.peak_total),
-                     gib_text(gpu.capacity),
-                     name(kPhaseNames, gpu.peak_phase),
-                     gib_text(result.host.peak),
-                     gib_text(result.host.capacity),
-                     name(kPhaseNames, result.host.peak_phase),
-                     seconds_text(result.step.total));
+  return phrase("{}: GPU {} of {} (peak in {}), host {} of {} (peak in {}), step {}\n",
+                result.fits ? "fits" : "does not fit",
+                gib_text(gpu.peak_total),
+                gib_text(gpu.capacity),
+                name(kPhaseNames, gpu.peak_phase),
+                gib_text(result.host.peak),
+                gib_text(result.host.capacity),
+                name(kPhaseNames, result.host.peak_phase),
+                seconds_text(result.step.total));
 }
 
 // --- what uses the memory
 
-std::string sort_text(const TensorSort& sort) {
-  return sort.what + (sort.name.empty() ? "" : " (" + sort.name + ")");
+Phrase sort_text(const TensorSort& sort) {
+  return sort.name.empty() ? sort.what : phrase("{} ({})", sort.what, sort.name);
 }
 
-using Rows = std::vector<std::vector<std::string>>;
+using Rows = std::vector<std::vector<Phrase>>;
 
 // The largest sorts of a category; the rest in one row.
 void add_sorts(const std::vector<HeldSort>& held, MemoryCategory category, Rows& rows) {
@@ -75,7 +75,7 @@ void add_sorts(const std::vector<HeldSort>& held, MemoryCategory category, Rows&
     const HeldSort& one = *sorts[i];
     // Knobs that move all of a category stand once, at its largest sort.
     const bool repeats = i > 0 && one.sort.knobs == sorts[i - 1]->sort.knobs;
-    rows.push_back({"  " + sort_text(one.sort),
+    rows.push_back({phrase("  {}", sort_text(one.sort)),
                     fixed_text(one.bytes.gib(), 2),
                     count_text(one.count),
                     repeats ? "" : joined(one.sort.knobs)});
@@ -87,7 +87,7 @@ void add_sorts(const std::vector<HeldSort>& held, MemoryCategory category, Rows&
     rest += sorts[i]->bytes;
     count += sorts[i]->count;
   }
-  rows.push_back({fmt::format("  {} more sorts", sorts.size() - kShown),
+  rows.push_back({phrase("  {} more sorts", sorts.size() - kShown),
                   fixed_text(rest.gib(), 2),
                   count_text(count),
                   ""});
@@ -104,8 +104,8 @@ std::string peak_text(const StepResult& result,
     if (peak) add_sorts(peak->held, static_cast<MemoryCategory>(i), rows);
   }
   rows.push_back({"sum", fixed_text(result.gpu.peak_total.gib(), 2), "", ""});
-  return words.text(fmt::format("what uses the GPU's memory at the peak, in {}:\n",
-                                name(kPhaseNames, result.gpu.peak_phase))) +
+  return words.text(phrase("what uses the GPU's memory at the peak, in {}:\n",
+                           name(kPhaseNames, result.gpu.peak_phase))) +
          table({{"what"}, {"GiB", Align::right}, {"tensors", Align::right}, {"moved by"}},
                rows,
                words);
@@ -120,7 +120,7 @@ std::string movers_text(const ConfigExplanation& explanation,
   constexpr std::size_t kMost = 8;
   const Sensitivity& all = explanation.sensitivity;
   const std::vector<std::size_t> movers = largest_movers(all, measure, kMost);
-  if (movers.empty()) return words.text(fmt::format("{}: nothing moves it by a percent\n", title));
+  if (movers.empty()) return words.text(phrase("{}: nothing moves it by a percent\n", title));
   Rows rows;
   for (const std::size_t i : movers) {
     const Move& move = all.moves[i];
@@ -130,56 +130,55 @@ std::string movers_text(const ConfigExplanation& explanation,
                     signed_percent(added_seconds(all, move) / all.base.step.total.seconds()),
                     move.result.fits ? "yes" : "no"});
   }
-  return words.text(fmt::format("{}:\n", title)) + table({{"change"},
-                                                          {"GPU, GiB", Align::right},
-                                                          {"host, GiB", Align::right},
-                                                          {"step time", Align::right},
-                                                          {"fits"}},
-                                                         rows,
-                                                         words);
+  return words.text(phrase("{}:\n", title)) + table({{"change"},
+                                                     {"GPU, GiB", Align::right},
+                                                     {"host, GiB", Align::right},
+                                                     {"step time", Align::right},
+                                                     {"fits"}},
+                                                    rows,
+                                                    words);
 }
 
 // --- an error
 
-std::string size_line(std::string_view label, const std::optional<PrintedSize>& size) {
-  return size ? fmt::format("{}{}", label, printed(size->bytes)) : "";
+Phrase size_line(const char* label, const std::optional<PrintedSize>& size) {
+  return size ? Phrase(label) + printed(size->bytes) : "";
 }
 
-std::string event_line(const OomEvent& event) {
-  std::string text = fmt::format("line {}: ", event.line);
-  if (event.rank) text += fmt::format("rank {}: ", *event.rank);
-  text += plain_name(name(kOomKindNames, event.kind));
-  if (event.gpu) text += fmt::format(" of GPU {}", *event.gpu);
-  std::string numbers;
-  for (const std::string& part :
-       {size_line("asked for ", event.tried),
-        size_line("GPU ", event.capacity),
-        size_line("free ", event.free),
-        size_line("allocated ", event.allocated),
-        size_line("reserved and unallocated ", event.reserved_unallocated),
-        size_line("reserved ", event.reserved),
-        size_line("this process ", event.process)}) {
-    if (!part.empty()) numbers += (numbers.empty() ? "" : ", ") + part;
+Phrase event_line(const OomEvent& event) {
+  Phrase what = plain_name(name(kOomKindNames, event.kind));
+  if (event.gpu) what = phrase("{} of GPU {}", what, *event.gpu);
+  Phrase numbers;
+  for (const Phrase& part : {size_line("asked for ", event.tried),
+                             size_line("GPU ", event.capacity),
+                             size_line("free ", event.free),
+                             size_line("allocated ", event.allocated),
+                             size_line("reserved and unallocated ", event.reserved_unallocated),
+                             size_line("reserved ", event.reserved),
+                             size_line("this process ", event.process)}) {
+    if (!part.empty()) numbers = numbers.empty() ? part : phrase("{}, {}", numbers, part);
   }
-  return text + (numbers.empty() ? "" : ": " + numbers) + "\n";
+  if (!numbers.empty()) what = phrase("{}: {}", what, numbers);
+  if (event.rank) what = phrase("rank {}: {}", *event.rank, what);
+  return phrase("line {}: {}", event.line, what);
 }
 
-std::string events_text(const OomExplanation& explanation) {
-  std::string text = event_line(explanation.events[explanation.explained]);
+Phrase events_text(const OomExplanation& explanation) {
+  Phrase text = phrase("{}\n", event_line(explanation.events[explanation.explained]));
   const std::size_t others = explanation.events.size() - 1;
   constexpr std::size_t kShown = 3;
   std::size_t shown = 0;
   for (std::size_t i = 0; i < explanation.events.size() && shown < kShown; ++i) {
     if (i == explanation.explained) continue;
-    text += "also " + event_line(explanation.events[i]);
+    text += phrase("also {}\n", event_line(explanation.events[i]));
     ++shown;
   }
-  if (others > shown) text += fmt::format("and {} more\n", others - shown);
+  if (others > shown) text += phrase("and {} more\n", others - shown);
   return text;
 }
 
 // Small segments are shared by tensors of many sizes (allocator_options.hpp).
-std::string shared_segment_note(const OomEvent& event) {
+Phrase shared_segment_note(const OomEvent& event) {
   if (!event.tried) return "";
   if (event.tried->bytes == kSmallBuffer) {
     return "2.00 MiB is what PyTorch asks for any tensor of up to 1 MiB: the size tells nothing "
@@ -219,22 +218,22 @@ std::string matches_text(const OomRun& run, const Translation& words) {
             rows,
             words);
   if (run.matches.size() > kMost) {
-    text += words.text(fmt::format("and {} more sorts of tensors\n", run.matches.size() - kMost));
+    text += words.text(phrase("and {} more sorts of tensors\n", run.matches.size() - kMost));
   }
   return text;
 }
 
-std::string facts_text(const std::vector<SizeFact>& facts) {
+Phrase facts_text(const std::vector<SizeFact>& facts) {
   constexpr std::size_t kMost = 6;
-  std::string text;
+  Phrase text;
   for (std::size_t i = 0; i < std::min(kMost, facts.size()); ++i) {
-    text += fmt::format("of that size: {} = {}\n", facts[i].what, facts[i].arithmetic);
+    text += phrase("of that size: {} = {}\n", facts[i].what, facts[i].arithmetic);
   }
-  if (facts.size() > kMost) text += fmt::format("and {} more\n", facts.size() - kMost);
+  if (facts.size() > kMost) text += phrase("and {} more\n", facts.size() - kMost);
   return text;
 }
 
-std::string end_text(const OomRun& run) {
+Phrase end_text(const OomRun& run) {
   if (!run.end && !run.result.fits) {
     return "simulated on this GPU the run has no sure room: what is predicted is above or close "
            "to "
@@ -244,11 +243,11 @@ std::string end_text(const OomRun& run) {
     return "simulated on this GPU the run does not run out of memory: look for what differs "
            "(longer sequences, other versions, memory of others)\n";
   }
-  return fmt::format("simulated on this GPU the run ends in {}{}, over {} of {}\n",
-                     name(kPhaseNames, run.end->end.phase),
-                     run.end->label.empty() ? "" : " at " + run.end->label,
-                     gib_text(run.end->end.numbers.requested),
-                     plain_name(name(run.end->end.category)));
+  return phrase("simulated on this GPU the run ends in {}{}, over {} of {}\n",
+                name(kPhaseNames, run.end->end.phase),
+                run.end->label.empty() ? "" : phrase(" at {}", run.end->label),
+                gib_text(run.end->end.numbers.requested),
+                plain_name(name(run.end->end.category)));
 }
 
 bool on_gpu(const OomEvent& event) {
@@ -268,7 +267,7 @@ std::string phases_text(const GpuMemory& gpu, const Translation& words) {
           return phase[i] > Bytes::zero();
         });
     if (!any) continue;
-    std::vector<std::string> row = {plain_name(kMemoryCategoryNames[i])};
+    std::vector<Phrase> row = {plain_name(kMemoryCategoryNames[i])};
     for (const CategoryBytes& phase : gpu.by_phase) row.push_back(fixed_text(phase[i].gib(), 2));
     rows.push_back(row);
   }
@@ -277,32 +276,32 @@ std::string phases_text(const GpuMemory& gpu, const Translation& words) {
 
 }  // namespace
 
-std::string causes_text(const std::vector<OomCause>& causes) {
-  std::string text;
+Phrase causes_text(const std::vector<OomCause>& causes) {
+  Phrase text;
   for (const OomCause& cause : causes) {
-    text += fmt::format("cause: {} [{}]\n", cause.text, cause.code);
-    if (!cause.advice.empty()) text += "  advice: " + cause.advice + "\n";
+    text += phrase("cause: {} [{}]\n", cause.text, cause.code);
+    if (!cause.advice.empty()) text += phrase("  advice: {}\n", cause.advice);
   }
   return text;
 }
 
-std::string changes_text(const AvoidOom& changes, const Plan& base) {
+Phrase changes_text(const AvoidOom& changes, const Plan& base) {
   if (changes.that_fit.empty()) {
-    return fmt::format(
+    return phrase(
         "none of {} changes makes it fit: it needs more or larger GPUs; zeroplan fit "
         "says how many\n",
         changes.tried.size());
   }
   constexpr std::size_t kMost = 4;
-  std::string text;
+  Phrase text;
   for (std::size_t i = 0; i < std::min(kMost, changes.that_fit.size()); ++i) {
     const TriedChange& one = changes.tried[changes.that_fit[i]];
-    text += fmt::format("{}: {}: GPU {}, host {}, step {}\n",
-                        i == 0 ? "smallest change that fits" : "  or",
-                        describe(one.variation, base),
-                        gib_text(one.outcome.result->gpu.peak_total),
-                        gib_text(one.outcome.result->host.peak),
-                        seconds_text(one.outcome.result->step.total));
+    text += i == 0 ? "smallest change that fits" : "  or";
+    text.append(phrase(": {}: GPU {}, host {}, step {}\n",
+                       describe(one.variation, base),
+                       gib_text(one.outcome.result->gpu.peak_total),
+                       gib_text(one.outcome.result->host.peak),
+                       seconds_text(one.outcome.result->step.total)));
   }
   return text;
 }
@@ -310,28 +309,29 @@ std::string changes_text(const AvoidOom& changes, const Plan& base) {
 std::string explain_text(const ConfigExplanation& explanation, const Translation& words) {
   const StepResult& base = explanation.sensitivity.base;
   std::string text = printable(explanation.file) + ": " +
-                     words.text(run_line(explanation.plan) + "\n" + verdict_line(base));
+                     words.text(phrase("{}\n{}", run_line(explanation.plan), verdict_line(base)));
   text += "\n" + peak_text(base, explanation.peak, words) + "\n";
   text += movers_text(explanation, Measure::gpu_memory, "what moves GPU memory most", words) + "\n";
   text +=
       movers_text(explanation, Measure::host_memory, "what moves host memory most", words) + "\n";
   text += movers_text(explanation, Measure::step_time, "what moves the step's time most", words);
-  std::string rest;
+  Phrase rest;
   for (const RefusedMove& move : explanation.sensitivity.refused) {
-    rest += "not possible: " + describe(move.variation, explanation.plan) + "\n";
+    rest += phrase("not possible: {}\n", describe(move.variation, explanation.plan));
   }
-  for (const std::string& sentence : explanation.plan.assumptions) {
+  for (const Phrase& sentence : explanation.plan.assumptions) {
     rest += "assumed: " + sentence + "\n";
   }
-  for (const std::string& sentence : base.warnings) rest += "warning: " + sentence + "\n";
+  for (const Phrase& sentence : base.warnings) rest += "warning: " + sentence + "\n";
   return text + words.text(rest);
 }
 
 std::string explain_text(const SymptomExplanation& explanation, const Translation& words) {
-  std::string text;
+  Phrase text;
   for (const LogSymptom& symptom : explanation.symptoms) {
-    text += fmt::format("line {}: cause: {} [{}]\n", symptom.line, symptom.text, symptom.code);
-    text += "  advice: " + symptom.advice + "\n";
+    text +=
+        phrase("line {}: {}\n", symptom.line, phrase("cause: {} [{}]", symptom.text, symptom.code));
+    text += phrase("  advice: {}\n", symptom.advice);
   }
   return printable(explanation.file) + ": " + words.text(text);
 }
@@ -342,22 +342,21 @@ std::string explain_text(const OomExplanation& explanation, const Translation& w
                      words.text(events_text(explanation) + causes_text(explanation.causes) +
                                 shared_segment_note(event) + facts_text(explanation.facts));
   if (!explanation.run) {
-    return text +
-           words.text("with " + explanation.missing +
-                      " (and --ds-config, --seq, --mbs) explain names the tensor and the smallest "
-                      "change that fits\n");
+    return text + words.text(phrase("with {} (and --ds-config, --seq, --mbs) explain names the "
+                                    "tensor and the smallest change that fits\n",
+                                    explanation.missing));
   }
   const OomRun& run = *explanation.run;
-  text += "\n" + words.text(run_line(run.plan) + "\n" + verdict_line(run.result));
+  text += "\n" + words.text(phrase("{}\n{}", run_line(run.plan), verdict_line(run.result)));
   if (event.tried) text += matches_text(run, words);
   if (on_gpu(event)) {
     text += words.text(end_text(run)) + "\n" + phases_text(run.result.gpu, words) + "\n";
   }
-  std::string rest =
+  Phrase rest =
       run.result.fits
           ? "the scenario fits with the probability asked for: no change is searched for\n"
           : changes_text(run.changes, run.plan);
-  for (const std::string& sentence : run.plan.assumptions) rest += "assumed: " + sentence + "\n";
+  for (const Phrase& sentence : run.plan.assumptions) rest += "assumed: " + sentence + "\n";
   return text + words.text(rest);
 }
 

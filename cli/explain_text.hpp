@@ -9,6 +9,7 @@
 #include "evidence/log_symptoms.hpp"
 #include "evidence/oom_diagnosis.hpp"
 #include "model/json.hpp"
+#include "model/phrase.hpp"
 #include "simulator/event_loop.hpp"
 #include "tuner/avoid_oom.hpp"
 #include "tuner/peak_inventory.hpp"
@@ -47,7 +48,7 @@ struct OomExplanation {
   std::vector<OomCause> causes;
   std::vector<SizeFact> facts;
   std::optional<OomRun> run;
-  std::string missing;  // what a scenario would add; empty where there is one
+  Phrase missing;  // what a scenario would add; empty where there is one
 };
 
 // A log of a failure that is not memory's.
@@ -64,8 +65,8 @@ Json explain_json(const ConfigExplanation& explanation);
 Json explain_json(const OomExplanation& explanation);
 
 // Parts of the answer, for other commands. `base` is what the changes change.
-std::string causes_text(const std::vector<OomCause>& causes);
-std::string changes_text(const AvoidOom& changes, const Plan& base);
+Phrase causes_text(const std::vector<OomCause>& causes);
+Phrase changes_text(const AvoidOom& changes, const Plan& base);
 void add_changes(const AvoidOom& changes, const Plan& base, Json& document);
 
 }  // namespace zeroplan

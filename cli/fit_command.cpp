@@ -3,8 +3,6 @@
 #include <ostream>
 #include <string>
 
-#include <fmt/format.h>
-
 #include "cli/commands.hpp"
 #include "cli/compare_versions.hpp"
 #include "cli/cost_options.hpp"
@@ -19,18 +17,15 @@ namespace zeroplan {
 namespace {
 
 // Hours and money, where --tokens or a price was said.
-std::string cost_line(const Arguments& arguments,
-                      const Scenario& scenario,
-                      const FitAnswer& answer) {
+Phrase cost_line(const Arguments& arguments, const Scenario& scenario, const FitAnswer& answer) {
   if (!arguments.has("tokens") && !arguments.has("price") && !arguments.has("prices")) return "";
   const StrategyResult& best = answer.strategies[*answer.recommended];
   const CostQuestion question = cost_question_of(arguments);
   const TrainingCost cost =
       training_cost(question, written_cluster(scenario), best.plan, best.result);
-  return fmt::format("\n{}: {}{}\n",
-                     size_text(cost),
-                     hours_text(cost.hours),
-                     cost.cost ? ", " + money_text(cost.cost, question.prices.currency) : "");
+  Phrase hours = hours_text(cost.hours);
+  if (cost.cost) hours.append(phrase(", {}", money_text(cost.cost, question.prices.currency)));
+  return phrase("\n{}: {}\n", size_text(cost), hours);
 }
 
 }  // namespace
@@ -53,7 +48,7 @@ int run_fit(const Arguments& arguments, Streams streams) {
     const StrategyResult& best = answer.strategies[*answer.recommended];
     write_plan(best.plan, scenario, best.result, arguments, *output, streams.log);
   } else if (output) {
-    streams.log << words.text("nothing written to " + output->path + ": no strategy fits\n");
+    streams.log << words.text(phrase("nothing written to {}: no strategy fits\n", output->path));
   }
   if (arguments.json) {
     streams.out << to_json(answer, scenario).dump(2) << "\n";

@@ -18,8 +18,8 @@
 namespace zeroplan {
 namespace {
 
-std::string count_of(std::int64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+Phrase sequences_text(std::int64_t count) {
+  return count == 1 ? phrase("{} sequence", count) : phrase("{} sequences", count);
 }
 
 std::int64_t global_batch(const Plan& plan) {
@@ -27,21 +27,21 @@ std::int64_t global_batch(const Plan& plan) {
          plan.degrees.data;
 }
 
-std::string question_line(const Plan& plan) {
-  return fmt::format(
+Phrase question_line(const Plan& plan) {
+  return phrase(
       "{} ({} parameters) on {}, {} tokens, {} a step, {}",
       plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
       short_count_text(count_parameters(*plan.whole_model).total.count()),
       short_name(plan.cluster),
       plan.workload.sequence_length,
-      count_of(global_batch(plan), "sequence"),
+      sequences_text(global_batch(plan)),
       name(kPrecisionNames, plan.workload.precision));
 }
 
 // "ZeRO-1, micro-batch 4 x 4": with the steps of accumulation, where there are several.
-std::string batch_text(const BatchSizes& sizes) {
-  std::string text = fmt::format("micro-batch {}", sizes.micro_batch);
-  if (sizes.accumulation > 1) text += fmt::format(" x {}", sizes.accumulation);
+Phrase batch_text(const BatchSizes& sizes) {
+  Phrase text = phrase("micro-batch {}", sizes.micro_batch);
+  if (sizes.accumulation > 1) text.append(phrase(" x {}", sizes.accumulation));
   return text;
 }
 
@@ -49,15 +49,15 @@ BatchSizes batch_of(const StrategyResult& row) {
   return {row.plan.workload.micro_batch_size, row.plan.workload.gradient_accumulation_steps};
 }
 
-std::string full_name(const StrategyResult& row) {
-  return describe(row.strategy) + ", " + batch_text(batch_of(row));
+Phrase full_name(const StrategyResult& row) {
+  return phrase("{}, ", describe(row.strategy)).append(batch_text(batch_of(row)));
 }
 
-std::string largest_part(const GpuMemory& gpu) {
+Phrase largest_part(const GpuMemory& gpu) {
   const auto largest = std::max_element(gpu.breakdown_at_peak.begin(), gpu.breakdown_at_peak.end());
   const auto category =
       static_cast<std::size_t>(std::distance(gpu.breakdown_at_peak.begin(), largest));
-  return plain_name(kMemoryCategoryNames[category]) + " " + gib_text(*largest);
+  return phrase("{} {}", plain_name(kMemoryCategoryNames[category]), gib_text(*largest));
 }
 
 const char* if_assumed(Confidence confidence) {
@@ -65,14 +65,14 @@ const char* if_assumed(Confidence confidence) {
 }
 
 // A plan that fills the GPU: what that costs and what does not.
-std::string limit_and_safer_text(const FitAnswer& answer) {
+Phrase limit_and_safer_text(const FitAnswer& answer) {
   const StrategyResult& best = answer.strategies[*answer.recommended];
-  const std::string text = at_limit_text(best.result);
+  const Phrase text = at_limit_text(best.result);
   if (!best.safer) return text;
-  return text + fmt::format("  safe         {}: {}, {:.0f} tokens/s per GPU\n",
-                            batch_text(best.safer->sizes),
-                            gib_text(best.safer->gpu_memory),
-                            best.safer->tokens_per_second_per_gpu);
+  return text + phrase("  safe         {}: {}, {:.0f} tokens/s per GPU\n",
+                       batch_text(best.safer->sizes),
+                       gib_text(best.safer->gpu_memory),
+                       best.safer->tokens_per_second_per_gpu);
 }
 
 // Of stage and offload alone.
@@ -92,7 +92,7 @@ bool is_most_frugal(const FitAnswer& answer) {
 }
 
 // Of what is simpler and does not fit: what needs the least, and how much of it.
-std::string why_text(const FitAnswer& answer) {
+Phrase why_text(const FitAnswer& answer) {
   const StrategyResult& best = answer.strategies[*answer.recommended];
   const auto simpler = [&](const StrategyResult& row) {
     const int offload = offload_of(row.strategy);
@@ -113,172 +113,175 @@ std::string why_text(const FitAnswer& answer) {
     if (less) nearest = &row;
   }
   const std::size_t ways = ways_that_fit(answer);
-  std::string text = ways > 1 ? fmt::format("  why          the best of {} ways that fit", ways)
-                              : std::string("  why          the only way that fits");
+  Phrase text = ways > 1 ? phrase("  why          the best of {} ways that fit", ways)
+                         : "  why          the only way that fits";
   if (nearest != nullptr) {
     const Limit& limit = nearest->result.limits.front();
-    text += fmt::format("; {} needs {} of {}",
-                        describe(nearest->strategy),
-                        gib_text(limit.needed),
-                        plain_name(name(kResourceNames, limit.resource)));
+    text.append(phrase("; {} needs {} of {}",
+                       describe(nearest->strategy),
+                       gib_text(limit.needed),
+                       plain_name(name(kResourceNames, limit.resource))));
   }
   return text + "\n";
 }
 
 // Packages that somebody has to install, or would gain by.
-std::string packages_text(const FitAnswer& answer) {
-  std::string text;
+Phrase packages_text(const FitAnswer& answer) {
+  Phrase text;
   if (answer.needs.any()) {
     const StrategyResult& nearest = *answer.nearest_without;
-    text += fmt::format("  needs        the package {} ({}); without it nothing fits",
-                        names_of(answer.needs),
-                        flags_of(answer.needs));
+    text += phrase("  needs        the package {} ({}); without it nothing fits",
+                   names_of(answer.needs),
+                   flags_of(answer.needs));
     if (!nearest.result.limits.empty()) {
       const Limit& limit = nearest.result.limits.front();
-      text += fmt::format(": {} needs {} of {}",
-                          describe(nearest.strategy),
-                          gib_text(limit.needed),
-                          plain_name(name(kResourceNames, limit.resource)));
+      text.append(phrase(": {} needs {} of {}",
+                         describe(nearest.strategy),
+                         gib_text(limit.needed),
+                         plain_name(name(kResourceNames, limit.resource))));
     }
     text += "\n";
   }
   if (answer.faster_with) {
     const StrategyResult& row = answer.faster_with->best;
-    text += fmt::format("  faster       with the package {} ({}): {}, {:.0f} tokens/s per GPU\n",
-                        names_of(answer.faster_with->packages),
-                        flags_of(answer.faster_with->packages),
-                        full_name(row),
-                        speed_of(row));
+    text += phrase("  faster       with the package {} ({}): {}, {:.0f} tokens/s per GPU\n",
+                   names_of(answer.faster_with->packages),
+                   flags_of(answer.faster_with->packages),
+                   full_name(row),
+                   speed_of(row));
   }
   return text;
 }
 
-std::string yes_text(const FitAnswer& answer) {
+Phrase yes_text(const FitAnswer& answer) {
   const StrategyResult& best = answer.strategies[*answer.recommended];
   const StepResult& result = best.result;
   const Node& node = best.plan.cluster.node;
-  std::string text = fmt::format(
+  Phrase text = phrase(
       "{}: {}\n"
-      "  GPU memory   {} of {} at the peak, which is in {}; largest part: {}\n"
-      "{}"
-      "  speed        {} a step, {:.0f} tokens/s per GPU, {:.0f} % of the GPU's peak, bound by {}\n"
-      "  probability  {:.3f} that it fits\n",
+      "  GPU memory   {} of {} at the peak, which is in {}; largest part: {}\n",
       is_most_frugal(answer) ? "yes, but only with the most frugal" : "yes",
       full_name(best),
       gib_text(result.gpu.peak_total),
       gib_text(result.gpu.capacity),
       name(kPhaseNames, result.gpu.peak_phase),
-      largest_part(result.gpu),
-      host_memory_text(best.plan, result),
+      largest_part(result.gpu));
+  text += host_memory_text(best.plan, result);
+  text += phrase(
+      "  speed        {} a step, {:.0f} tokens/s per GPU, {:.0f} % of the GPU's peak, bound by {}\n"
+      "  probability  {:.3f} that it fits\n",
       seconds_text(result.step.total),
       result.step.tokens_per_second_per_gpu,
       result.step.mfu * 100.0,
       plain_name(name(kBoundNames, result.step.bound)),
       result.fit_probability);
   if (result.nvme > Bytes::zero() && node.nvme) {
-    text += fmt::format("  NVMe         {} of {}{} per node\n",
-                        gib_text(result.nvme),
-                        gib_text(node.nvme->capacity.value),
-                        if_assumed(node.nvme->capacity.confidence));
+    text += phrase("  NVMe         {} of {}{} per node\n",
+                   gib_text(result.nvme),
+                   gib_text(node.nvme->capacity.value),
+                   if_assumed(node.nvme->capacity.confidence));
   }
   return text + limit_and_safer_text(answer) + why_text(answer) + packages_text(answer);
 }
 
-// "more by 3.2 GiB" as a clause, or nothing where the difference is below 2 %.
-std::string difference(Bytes other, Bytes best, std::string_view what) {
+// "3.2 GiB more GPU memory", or nothing where the difference is below 2 %.
+Phrase difference(Bytes other, Bytes best, const char* what) {
   const Bytes gap = other > best ? other - best : best - other;
   if (gap * 50 < best) return "";
-  return fmt::format(", {} {} {}", gib_text(gap), other > best ? "more" : "less", what);
+  return phrase("{} ", gib_text(gap)) + (other > best ? "more " : "less ") + what;
 }
 
-std::string runner_up_line(const StrategyResult& other, const StrategyResult& best) {
+Phrase runner_up_line(const StrategyResult& other, const StrategyResult& best) {
   const double slower = 1.0 - speed_of(other) / speed_of(best);
-  const std::string speed =
-      slower < 0.005 ? "as fast" : fmt::format("{:.0f} % slower", slower * 100);
-  return fmt::format(
-      "  - {}: {}{}{}{}\n",
-      full_name(other),
-      speed,
-      is_at_limit(other.result) ? ", at the GPU's limit" : "",
-      difference(other.result.gpu.peak_total, best.result.gpu.peak_total, "GPU memory"),
-      difference(other.result.host.peak, best.result.host.peak, "host memory"));
+  const Phrase speed = slower < 0.005 ? "as fast" : phrase("{:.0f} % slower", slower * 100);
+  Phrase rest = difference(other.result.gpu.peak_total, best.result.gpu.peak_total, "GPU memory");
+  const Phrase host = difference(other.result.host.peak, best.result.host.peak, "host memory");
+  if (!rest.empty() && !host.empty()) rest += ", ";
+  rest.append(host);
+  if (is_at_limit(other.result)) {
+    rest = rest.empty() ? "at the GPU's limit" : phrase("at the GPU's limit, {}", rest);
+  }
+  if (rest.empty()) return phrase("  - {}: {}\n", full_name(other), speed);
+  return phrase("  - {}: {}, {}\n", full_name(other), speed, rest);
 }
 
-std::string runners_up_text(const FitAnswer& answer) {
+Phrase runners_up_text(const FitAnswer& answer) {
   if (!answer.complete) {
     return "\nA first answer: the others are not simulated, and more offload is not looked at; "
            "without "
            "--quick all are.\n";
   }
   if (answer.runners_up.empty()) return "\nNothing else fits.\n";
-  std::string text = "\nNext best:\n";
+  Phrase text = "\nNext best:\n";
   for (const std::size_t index : answer.runners_up) {
     text += runner_up_line(answer.strategies[index], answer.strategies[*answer.recommended]);
   }
   return text;
 }
 
-std::string with_memory_line(const StrategyResult& row) {
-  return fmt::format("with {}: {}, {:.0f} tokens/s per GPU",
-                     gib_text(enough_host_memory(row.result.host.peak)),
-                     full_name(row),
-                     speed_of(row));
+Phrase with_memory_line(const StrategyResult& row) {
+  return phrase("with {}: {}, {:.0f} tokens/s per GPU",
+                gib_text(enough_host_memory(row.result.host.peak)),
+                full_name(row),
+                speed_of(row));
 }
 
 // The best strategies with other amounts of host memory, where the question does not state one.
-std::string host_memory_text(const FitAnswer& answer) {
-  std::string text;
+Phrase host_memory_text(const FitAnswer& answer) {
+  Phrase text;
   if (answer.with_usual_host_memory) {
     const StrategyResult& row = answer.strategies[*answer.with_usual_host_memory];
     text += "  - " +
-            fmt::format("with the usual {}: {}, {:.0f} tokens/s per GPU",
-                        gib_text(row.result.host.capacity),
-                        full_name(row),
-                        speed_of(row)) +
+            phrase("with the usual {}: {}, {:.0f} tokens/s per GPU",
+                   gib_text(row.result.host.capacity),
+                   full_name(row),
+                   speed_of(row)) +
             "\n";
   }
   for (const std::size_t index : answer.behind_host_memory) {
     text += "  - " + with_memory_line(answer.strategies[index]) + "\n";
   }
-  return text.empty() ? "" : "\nWith another amount of host memory (--host-memory):\n" + text;
+  return text.empty() ? ""
+                      : phrase("\nWith another amount of host memory (--host-memory):\n{}", text);
 }
 
-std::string one_node_text(const FitAnswer& answer) {
+Phrase one_node_text(const FitAnswer& answer) {
   if (!answer.one_node) return "";
   const StrategyResult& row = *answer.one_node;
-  return fmt::format(
+  return phrase(
       "  one node     is enough: {}, {:.0f} tokens/s per GPU\n", full_name(row), speed_of(row));
 }
 
 // The strategy that comes nearest, and what it lacks.
-std::string no_text(const FitAnswer& answer) {
+Phrase no_text(const FitAnswer& answer) {
   const StrategyResult& best = nearest_of(answer.strategies);
-  std::string text = "no: no strategy fits; the nearest is " + describe(best.strategy) + "\n";
+  Phrase text = phrase("no: no strategy fits; the nearest is {}\n", describe(best.strategy));
   for (const Limit& limit : best.result.limits) {
     text += limit_text(limit);
   }
   return text;
 }
 
-std::string remedies_text(const FitAnswer& answer) {
+Phrase remedies_text(const FitAnswer& answer) {
   if (answer.remedies.empty()) {
     return "\nNo single change makes it fit. Tried: full checkpointing, micro-batches down to 1, "
            "16-bit training,\nshorter sequences, offload without pinned memory and in small "
            "sub-groups, more host memory, up to 64\ntimes the nodes. It takes several of these "
            "together, or a smaller model.\n";
   }
-  std::string text = "\nWhat would make it fit, cheapest first:\n";
+  Phrase text = "\nWhat would make it fit, cheapest first:\n";
   text += remedy_lines(answer.remedies);
   return text;
 }
 
 // What a strategy lacks; empty where it fits.
-std::string short_of(const StepResult& result) {
+Phrase short_of(const StepResult& result) {
   constexpr EnumNames<Resource, 4> kShort{{"GPU", "host", "NVMe", "time"}};
-  std::string text;
+  Phrase text;
   if (result.fits) return text;
   for (const Limit& limit : result.limits) {
-    text += (text.empty() ? "" : ", ") + std::string(name(kShort, limit.resource));
+    const std::string_view what = name(kShort, limit.resource);
+    text = text.empty() ? Phrase(what) : phrase("{}, {}", text, what);
   }
   return text;
 }
@@ -286,7 +289,7 @@ std::string short_of(const StepResult& result) {
 // Its speed is an analytic estimate, which cannot be compared with the speed of simulated rows.
 bool is_rough(const StrategyResult& row) { return row.result.fits && !row.simulated; }
 
-std::vector<std::string> row_of(const FitAnswer& answer, std::size_t index) {
+std::vector<Phrase> row_of(const FitAnswer& answer, std::size_t index) {
   const StrategyResult& row = answer.strategies[index];
   const StepResult& result = row.result;
   const BatchSizes batch = batch_of(row);
@@ -325,14 +328,14 @@ std::vector<std::size_t> shown_rows(const FitAnswer& answer, bool all) {
 }
 
 std::string strategies_text(const FitAnswer& answer, bool all, const Translation& words) {
-  std::vector<std::vector<std::string>> rows;
+  std::vector<std::vector<Phrase>> rows;
   bool any_rough = false;
   for (const std::size_t index : shown_rows(answer, all)) {
     rows.push_back(row_of(answer, index));
     any_rough = any_rough || is_rough(answer.strategies[index]);
   }
   const bool runs_zero = !is_torch_engine(answer.strategies.front().strategy.engine);
-  std::string hint = any_rough ? "~: by the analytic estimate; the others were simulated\n" : "";
+  Phrase hint = any_rough ? "~: by the analytic estimate; the others were simulated\n" : "";
   if (!all && rows.size() < answer.strategies.size()) {
     hint += "Each with the better checkpointing; --all: with both\n";
   }
@@ -354,21 +357,22 @@ std::string strategies_text(const FitAnswer& answer, bool all, const Translation
          words.text(hint);
 }
 
-std::string headroom_text(const FitAnswer& answer, const StrategyResult& best) {
-  std::string text;
+Phrase headroom_text(const FitAnswer& answer, const StrategyResult& best) {
+  Phrase text;
   if (answer.headroom) {
-    text = fmt::format("  headroom     micro-batch up to {}, or sequences up to {} tokens\n",
-                       answer.headroom->largest_micro_batch,
-                       answer.headroom->longest_sequence);
+    text = phrase("  headroom     micro-batch up to {}, or sequences up to {} tokens\n",
+                  answer.headroom->largest_micro_batch,
+                  answer.headroom->longest_sequence);
   }
   if (best.result.at_network.empty()) return text;
-  text += "  network      assumed (--network); tokens/s per GPU at";
+  std::string speeds;
   for (const NetworkAlternative& alternative : best.result.at_network) {
-    text += fmt::format(" {:.0f} Gb/s: {:.0f}{}",
-                        alternative.gigabits_per_second,
-                        alternative.tokens_per_second_per_gpu,
-                        &alternative == &best.result.at_network.back() ? "\n" : ",");
+    speeds += fmt::format("{}{:.0f} Gb/s: {:.0f}",
+                          speeds.empty() ? "" : ", ",
+                          alternative.gigabits_per_second,
+                          alternative.tokens_per_second_per_gpu);
   }
+  text += phrase("  network      assumed (--network); tokens/s per GPU at {}\n", speeds);
   return text;
 }
 
@@ -379,7 +383,7 @@ std::string fit_text(const FitAnswer& answer, bool all, const Translation& words
       answer.recommended ? answer.strategies[*answer.recommended] : nearest_of(answer.strategies);
   std::string text = words.text(question_line(best.plan) + "\n");
   if (answer.recommended) {
-    std::string about = yes_text(answer);
+    Phrase about = yes_text(answer);
     about += job_lines(best.result.job);
     about += headroom_text(answer, best) + one_node_text(answer) + runners_up_text(answer) +
              host_memory_text(answer) + trainer_lines(best.plan);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/language/translation.hpp"
+#include "model/phrase.hpp"
 #include "tuner/fit.hpp"
 
 namespace zeroplan {

@@ -99,11 +99,11 @@ class WordReader {
       if (flag.short_name.starts_with("--")) names.push_back(flag.short_name);
     }
     const std::string ours = ours_for(name);
-    std::string hint = ours.empty() ? did_you_mean(name, names) : "say it with " + ours;
+    Phrase hint = ours.empty() ? did_you_mean(name, names) : phrase("say it with {}", ours);
     if (hint.empty() && searches(command_) && knob_of_flag(name)) hint = fixed_in_search(name);
     throw InputError({kCommandLine,
                       name,
-                      "a flag of zeroplan " + std::string(command_.name),
+                      phrase("a flag of zeroplan {}", command_.name),
                       in_quotes(name),
                       hint});
   }
@@ -114,11 +114,11 @@ class WordReader {
     return find(ours.substr(0, ours.find(' '))) != nullptr ? ours : "";
   }
 
-  std::string fixed_in_search(const std::string& name) const {
+  Phrase fixed_in_search(const std::string& name) const {
     const std::string pointer(knob_row(*knob_of_flag(name)).pointer.substr(1));
     const std::string fix = "--fix " + pointer + "=VALUE";
-    if (command_.name == "tune") return "say it with " + fix;
-    return "zeroplan tune " + fix + " searches with it, zeroplan simulate takes it as it is";
+    if (command_.name == "tune") return phrase("say it with {}", fix);
+    return phrase("zeroplan tune {} searches with it, zeroplan simulate takes it as it is", fix);
   }
 
   // A key of ds_config.json, where the command takes one.
@@ -180,14 +180,14 @@ class WordReader {
     const bool more = at_ < words_.size();
     if (boolean && (!more || !parse_switch(words_[at_]))) return "true";
     if (flag.value.starts_with('[') && (!more || !is_release_list(words_[at_]))) return "";
-    if (!more) fail(flag, "a value, " + flag.value, "nothing");
+    if (!more) fail(flag, phrase("a value, {}", flag.value), "nothing");
     if (looks_like_flag(words_[at_]) && find(words_[at_].substr(0, words_[at_].find('=')))) {
-      fail(flag, "a value, " + flag.value, "the flag " + words_[at_]);
+      fail(flag, phrase("a value, {}", flag.value), phrase("the flag {}", words_[at_]));
     }
     return words_[at_++];
   }
 
-  [[noreturn]] void fail(const Flag& flag, const std::string& expected, const std::string& got) {
+  [[noreturn]] void fail(const Flag& flag, const Phrase& expected, const Phrase& got) {
     throw InputError({kCommandLine, std::string(flag.name), expected, got, ""});
   }
 
@@ -205,10 +205,10 @@ bool is_scenario_key(const CommandInfo& command, const Positional& positional) {
 void check_positionals(const CommandInfo& command, const Arguments& arguments) {
   const std::vector<Positional> wanted = positionals_of(command);
   const std::size_t got = arguments.positionals.size();
-  const std::string help = "see zeroplan " + std::string(command.name) + " --help";
+  const Phrase help = phrase("see zeroplan {} --help", command.name);
   const bool many = !wanted.empty() && wanted.back().many;
   if (got > wanted.size() && !many) {
-    std::string expected = "nothing behind " + std::string(command.name);
+    Phrase expected = phrase("nothing behind {}", command.name);
     for (const Positional& positional : wanted) expected += " " + std::string(positional.name);
     throw InputError(
         {kCommandLine, "", expected, in_quotes(arguments.positionals[wanted.size()]), help});
@@ -236,7 +236,7 @@ void take_positionals(const CommandInfo& command, Arguments& arguments) {
       throw InputError({kCommandLine,
                         std::string(info(key).flag),
                         "one value",
-                        "two: " + in_quotes(arguments.positionals[i]) + " and the flag's",
+                        phrase("two: {} and the flag's", in_quotes(arguments.positionals[i])),
                         ""});
     }
     arguments.flags.set(

@@ -4,8 +4,6 @@
 #include <array>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "cli/flags.hpp"
 
 namespace zeroplan {
@@ -111,7 +109,7 @@ std::string whole_help(const CommandInfo& command, const Translation& words) {
   std::string text = heading(command, words);
   std::string_view group;
   for (const Flag& flag : flags_of(command)) {
-    if (flag.group != group) text += words.text("\n" + std::string(flag.group) + ":\n");
+    if (flag.group != group) text += words.text(phrase("\n{}:\n", flag.group));
     group = flag.group;
     std::string left(flag.name);
     if (!flag.short_name.empty()) left += ", " + std::string(flag.short_name);
@@ -144,7 +142,7 @@ std::string first_help(const CommandInfo& command, const Translation& words) {
     ++shown;
   }
   return text +
-         words.text(fmt::format(
+         words.text(phrase(
              "\n{} more flags: zeroplan help {} --all\n", flags.size() - shown, command.name));
 }
 
@@ -160,7 +158,7 @@ std::string overview_help(const Translation& words, bool all) {
       for (const CommandInfo* command : members(group)) others += " " + std::string(command->name);
       continue;
     }
-    text += words.text("\n" + std::string(group.title) + ":\n");
+    text += words.text(phrase("\n{}:\n", group.title));
     for (const CommandInfo* command : members(group)) {
       std::string line = "  " + std::string(command->name);
       line.resize(14, ' ');

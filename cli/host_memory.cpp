@@ -77,13 +77,14 @@ std::optional<Diagnostic> lacking_host_memory(const EmbeddedRun& run,
   const Bytes needed = host_memory_needed(run, arguments, capacity);
   if (needed <= available) return std::nullopt;
   const std::string limit = gib_text(available);
-  return Diagnostic{kCommandLine,
-                    said ? "--host-memory" : "",
-                    "training that takes at most " + limit + " of host memory, what is available",
-                    gib_text(needed) + " for " + std::to_string(local_ranks(run)) + " ranks",
-                    said ? "fewer ranks, a smaller model or a smaller micro-batch take less"
-                         : "fewer ranks, a smaller model or a smaller micro-batch take less; "
-                           "--host-memory SIZE where this machine has more than it reports"};
+  return Diagnostic{
+      kCommandLine,
+      said ? "--host-memory" : "",
+      phrase("training that takes at most {} of host memory, what is available", limit),
+      phrase("{} for {} ranks", gib_text(needed), local_ranks(run)),
+      said ? "fewer ranks, a smaller model or a smaller micro-batch take less"
+           : "fewer ranks, a smaller model or a smaller micro-batch take less; "
+             "--host-memory SIZE where this machine has more than it reports"};
 }
 
 }  // namespace zeroplan

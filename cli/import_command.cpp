@@ -124,8 +124,8 @@ Json document_of(const Imported& imported) {
   for (const Diagnostic& problem : imported.problems) {
     problems.push_back(Json::object({{"file", problem.file},
                                      {"pointer", problem.pointer},
-                                     {"expected", problem.expected},
-                                     {"got", problem.got}}));
+                                     {"expected", problem.expected.english()},
+                                     {"got", problem.got.english()}}));
   }
   return Json::object({{"schema", "zeroplan.import/1"},
                        {"files", std::move(files)},
@@ -139,7 +139,8 @@ int run_import(const Arguments& arguments, Streams streams) {
   const Imported imported = import_all(arguments);
   if (imported.measurements.empty()) throw InputError(imported.problems);
   for (const ImportedFile& file : imported.files) streams.log << summary_text(file);
-  for (const Diagnostic& problem : imported.problems) streams.log << to_string(problem) << "\n";
+  for (const Diagnostic& problem : imported.problems)
+    streams.log << to_string(problem).english() << "\n";
   std::string lines;
   for (const Measurement& measurement : imported.measurements) {
     lines += to_json(measurement).dump() + "\n";

@@ -28,7 +28,7 @@ int print_rules(const Arguments& arguments, Streams streams) {
     return kDone;
   }
   if (!arguments.json) {
-    std::vector<std::vector<std::string>> rows;
+    std::vector<std::vector<Phrase>> rows;
     for (const RuleInfo& rule : lint_rules()) {
       rows.push_back(
           {std::string(rule.code), std::string(name(rule.severity)), std::string(rule.summary)});
@@ -71,36 +71,36 @@ void print_findings(const std::string& file,
   const auto rules = rules_by_code();
   for (const Finding& finding : report.findings) {
     const RuleInfo& rule = rules.at(finding.code);
-    const RuleText& text = *(rule.texts.begin() + finding.text);
-    std::vector<std::string> arguments;  // keys and values of the file
-    for (const std::string& argument : finding.arguments) arguments.push_back(printable(argument));
     out << words.filled(std::string(name(finding.severity)) + ": {=}: {=}: {=} [{=}]",
                         {printable(file),
                          finding.pointer.empty() ? "/" : printable(finding.pointer),
-                         words.filled(text.message, arguments),
+                         words.text(printable_values(finding.message)),
                          finding.code})
         << "\n";
     // What is only worth knowing shall not take more lines than what is wrong.
     if (finding.severity != Severity::info) {
-      out << words.text("  cost: " + std::string(rule.cost)) << "\n";
+      out << words.text(phrase("  cost: {}", rule.cost)) << "\n";
     }
     if (finding.fix.empty()) continue;
-    out << "  " << words.filled("fix: {=}", {words.filled(text.fix, arguments)}) << "\n";
+    out << words.text(phrase("  fix: {}", printable_values(finding.fix))) << "\n";
   }
-  if (report.findings.empty()) out << words.text(printable(file) + ": nothing to report\n");
+  if (report.findings.empty())
+    out << words.text(phrase("{}: nothing to report\n", printable(file)));
 }
 
 // One line for everything that lacks the same.
 void print_skipped(const LintReport& report, std::ostream& out, const Translation& words) {
-  std::map<std::string, std::string> by_reason;
+  std::map<Phrase, std::string> by_reason;
   for (const SkippedRule& rule : report.skipped) {
-    const std::string reason =
-        "without " + describe(rule.missing) + (rule.reason.empty() ? "" : " (" + rule.reason + ")");
+    const Phrase reason =
+        rule.reason.empty()
+            ? phrase("without {}", describe(rule.missing))
+            : phrase("without {}", phrase("{} ({})", describe(rule.missing), rule.reason));
     std::string& codes = by_reason[reason];
     codes += (codes.empty() ? "" : ", ") + rule.code;
   }
   for (const auto& [reason, codes] : by_reason) {
-    out << words.text("not checked " + reason + ": " + codes + "\n");
+    out << words.text(phrase("not checked {}: {}\n", reason, codes));
   }
 }
 
@@ -114,7 +114,8 @@ std::optional<Enum> choice(const Arguments& arguments,
   std::string allowed;
   for (const std::string_view one : names.names)
     allowed += (allowed.empty() ? "" : ", ") + std::string(one);
-  throw InputError({kCommandLine, "--" + option, "one of " + allowed, in_quotes(*said), ""});
+  throw InputError(
+      {kCommandLine, "--" + option, phrase("one of {}", allowed), in_quotes(*said), ""});
 }
 
 // --- one file or several
@@ -202,7 +203,7 @@ class Judge {
  private:
   void keep(const std::string& path, const InputError& error) {
     bad_input_ = true;
-    streams_.log << words_.text(error.what()) << "\n";
+    streams_.log << words_.text(error.text()) << "\n";
     for (const Diagnostic& problem : error.diagnostics()) placed_.push_back(placed(problem));
     documents_.push_back(Json::object({{"file", path}, {"error", error_json(error)}}));
   }

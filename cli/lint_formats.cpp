@@ -32,7 +32,7 @@ std::string property(std::string_view text) { return escaped(printable(text), "%
 std::string whole_text(const Finding& finding) {
   std::string text = finding.pointer.empty() ? "" : finding.pointer + ": ";
   text += finding.message;
-  if (!finding.fix.empty()) text += "\nfix: " + finding.fix;
+  if (!finding.fix.empty()) text += "\nfix: " + finding.fix.english();
   return text;
 }
 
@@ -125,7 +125,7 @@ PlacedFinding placed(const Diagnostic& problem) {
   finding.severity = Severity::error;
   finding.code = kBadInputCode;
   finding.pointer = problem.pointer.starts_with('/') ? problem.pointer : "";
-  finding.message = "expected " + problem.expected + ", got " + problem.got;
+  finding.message = phrase("expected {}, got {}", problem.expected, problem.got);
   finding.fix = problem.hint;
   return {problem.file, place_of(problem), finding};
 }

@@ -25,7 +25,7 @@ Json model_json(const Model& model) {
                                 {"parameters", counts_json(model)}});
   if (!model.planned) document["not_planned_reason"] = model.not_planned_reason;
   Json notes = Json::array();
-  for (const std::string& note : model.notes) notes.push_back(note);
+  for (const Phrase& note : model.notes) notes.push_back(note.english());
   document["notes"] = notes;
   return document;
 }

@@ -26,7 +26,7 @@ std::string choice(const Arguments& arguments,
                    const std::array<std::string_view, N>& choices) {
   const std::string said = arguments.text(option).value_or(std::string(choices[0]));
   if (std::find(choices.begin(), choices.end(), said) != choices.end()) return said;
-  std::string expected = "one of ";
+  Phrase expected = "one of ";
   for (std::size_t i = 0; i < N; ++i) expected += (i == 0 ? "" : ", ") + std::string(choices[i]);
   throw InputError(
       {kCommandLine, "--" + option, expected, in_quotes(said), did_you_mean(said, choices)});
@@ -70,13 +70,13 @@ int run_plot(const Arguments& arguments, Streams streams) {
     } else {
       write_file(path, svg);
     }
-    streams.log << words.text("wrote " + path) << "\n";
+    streams.log << words.text(phrase("wrote {}", path)) << "\n";
   } else if (!path.empty()) {
     const bool searched = document.find("search")->find("proven_empty")->as_boolean();
     const char* why = data.chosen ? "nothing to show"
                       : searched  ? "nothing fits"
                                   : "nothing found so far that fits";
-    streams.log << words.text("nothing written to " + path + ": " + why) << "\n";
+    streams.log << words.text(phrase("nothing written to {}: {}", path, why)) << "\n";
   }
   streams.out << (arguments.json ? document.dump(2) + "\n" : words.text(report_text(document)));
   return exit_code_of(data);

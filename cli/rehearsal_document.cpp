@@ -110,8 +110,8 @@ Json error_of(const Rehearsed& rehearsed) {
   if (error == nullptr) return {};
   Json said = Json::object(
       {{"type", error->type}, {"message", error->message}, {"frames", frames_json(error->frames)}});
-  const std::string hint = hint_of(*error);
-  if (!hint.empty()) said["hint"] = hint;
+  const Phrase hint = hint_of(*error);
+  if (!hint.empty()) said["hint"] = hint.english();
   return said;
 }
 
@@ -150,7 +150,8 @@ Json to_json(const Rehearsed& rehearsed, const Findings& findings) {
   document["error"] = error_of(rehearsed);
   document["scenario"] = prediction.scenario.document;
   document["prediction"] = prediction.result ? to_json(*prediction.result) : Json();
-  document["prediction_problem"] = prediction.problem.empty() ? Json() : Json(prediction.problem);
+  document["prediction_problem"] =
+      prediction.problem.empty() ? Json() : Json(prediction.problem.english());
   Json notes = Json::array();
   for (const std::string& note : prediction.scenario.notes) notes.push_back(note);
   document["notes"] = notes;

@@ -48,7 +48,7 @@ constexpr std::array kKnown = {
 
 }  // namespace
 
-std::string hint_of(const rehearsal::ProgramError& error) {
+Phrase hint_of(const rehearsal::ProgramError& error) {
   for (const Known& known : kKnown) {
     if (error.message.find(known.source) != std::string::npos) return std::string(known.hint);
   }

@@ -3,11 +3,12 @@
 
 #include <string>
 
+#include "model/phrase.hpp"
 #include "rehearsal/rehearse.hpp"
 
 namespace zeroplan {
 
 // Empty where nothing is known.
-std::string hint_of(const rehearsal::ProgramError& error);
+Phrase hint_of(const rehearsal::ProgramError& error);
 
 }  // namespace zeroplan

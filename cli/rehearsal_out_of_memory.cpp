@@ -63,7 +63,7 @@ void add_changes_of(const Prediction& prediction, RehearsedOom& oom) {
 
 std::string living_text(const std::vector<LivingRow>& rows, const Translation& words) {
   if (rows.empty()) return "";
-  std::vector<std::vector<std::string>> cells;
+  std::vector<std::vector<Phrase>> cells;
   for (std::size_t i = 0; i < std::min(kRowsShown, rows.size()); ++i) {
     const LivingRow& row = rows[i];
     if (row.bytes * kSmallest < rows.front().bytes) break;
@@ -71,7 +71,7 @@ std::string living_text(const std::vector<LivingRow>& rows, const Translation& w
     cells.push_back(
         {fixed_text(row.bytes.gib(), 2),
          count_text(row.tensors),
-         row.module.empty() ? words.text(row.kind) : row.module,
+         row.module.empty() ? row.kind : row.module,
          placed ? fmt::format(
                       "{}:{} {}", shortened(row.frame.file), row.frame.line, row.frame.function)
                 : ""});
@@ -96,7 +96,7 @@ std::optional<RehearsedOom> out_of_memory_of(const Rehearsed& rehearsed,
   return oom;
 }
 
-std::string frames_text(const std::vector<Frame>& frames) {
+Phrase frames_text(const std::vector<Frame>& frames) {
   const auto is_packaged = [](const Frame& frame) {
     return frame.file.find(kPackages) != std::string::npos;
   };
@@ -109,7 +109,7 @@ std::string frames_text(const std::vector<Frame>& frames) {
   }
   std::size_t first = shown.size() - std::min(shown.size(), kFramesShown);
   const auto own = std::find_if_not(shown.rbegin(), shown.rend(), is_packaged);
-  std::string text;
+  Phrase text;
   const auto add = [&](const Frame& frame) {
     text += fmt::format("    {}:{} {}\n", frame.file, frame.line, frame.function);
   };
@@ -121,7 +121,7 @@ std::string frames_text(const std::vector<Frame>& frames) {
 
 std::string out_of_memory_text(const RehearsedOom& oom, const Translation& words) {
   const rehearsal::OutOfMemory& found = *oom.found;
-  std::string text = words.text(fmt::format(
+  std::string text = words.text(phrase(
       "  in {} of step {}: {} were asked for; {} allocated, {} reserved, {} free on the GPU\n",
       found.phase,
       found.step + 1,
@@ -130,7 +130,7 @@ std::string out_of_memory_text(const RehearsedOom& oom, const Translation& words
       gib_text(found.reserved),
       gib_text(found.free)));
   text += frames_text(found.frames) + living_text(*oom.living, words);
-  std::string rest = causes_text(oom.causes);
+  Phrase rest = causes_text(oom.causes);
   if (oom.plan) rest += changes_text(oom.changes, *oom.plan);
   return text + (rest.empty() ? "" : "\n" + words.text(rest));
 }
@@ -159,8 +159,9 @@ Json to_json(const RehearsedOom& oom) {
   document["living"] = living;
   Json causes = Json::array();
   for (const OomCause& cause : oom.causes) {
-    causes.push_back(Json::object(
-        {{"code", std::string(cause.code)}, {"text", cause.text}, {"advice", cause.advice}}));
+    causes.push_back(Json::object({{"code", std::string(cause.code)},
+                                   {"text", cause.text.english()},
+                                   {"advice", cause.advice.english()}}));
   }
   document["causes"] = causes;
   if (oom.plan) add_changes(oom.changes, *oom.plan, document);

@@ -8,6 +8,7 @@
 
 #include "cli/explain_text.hpp"
 #include "cli/rehearsed.hpp"
+#include "model/phrase.hpp"
 
 namespace zeroplan {
 
@@ -27,7 +28,7 @@ std::optional<RehearsedOom> out_of_memory_of(const Rehearsed& rehearsed,
                                              const Prediction& prediction);
 
 // The innermost lines of Python's stack, indented.
-std::string frames_text(const std::vector<rehearsal::Frame>& frames);
+Phrase frames_text(const std::vector<rehearsal::Frame>& frames);
 std::string out_of_memory_text(const RehearsedOom& oom, const Translation& words);
 Json to_json(const RehearsedOom& oom);
 

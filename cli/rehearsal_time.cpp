@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "cli/table.hpp"
 #include "simulator/trace.hpp"
 
@@ -29,8 +27,8 @@ double phase(const TimedStep& step, Phase which) {
   return step.account.phase[static_cast<std::size_t>(which)];
 }
 
-std::string counts_text(const WorkCounts& counts) {
-  std::string text = fmt::format(
+Phrase counts_text(const WorkCounts& counts) {
+  Phrase text = phrase(
       "in a step: {} kernels, {} matrix products, {} calls of attention, {} collectives of {}, "
       "{} copies, {} waits of the host\n",
       counts.kernels,
@@ -41,8 +39,8 @@ std::string counts_text(const WorkCounts& counts) {
       counts.copies,
       counts.host_waits);
   if (counts.kernels_of_no_operation > 0) {
-    text += fmt::format("{} kernels were launched by no operation of torch: counted as empty\n",
-                        counts.kernels_of_no_operation);
+    text += phrase("{} kernels were launched by no operation of torch: counted as empty\n",
+                   counts.kernels_of_no_operation);
   }
   return text;
 }
@@ -83,7 +81,7 @@ RehearsedTime time_of(const RunRecord& timed,
 }
 
 Json to_json(const RehearsedTime& time) {
-  if (!time.run) return Json::object({{"problem", time.problem}});
+  if (!time.run) return Json::object({{"problem", time.problem.english()}});
   const TimedStep& step = time.run->step;
   const WorkCounts& counts = step.counts;
   return Json::object({{"step_seconds", step.total().seconds()},
@@ -112,13 +110,13 @@ Json to_json(const RehearsedTime& time) {
 std::string time_text(const RehearsedTime& time,
                       const Prediction& prediction,
                       const Translation& words) {
-  if (!time.run) return "\n" + words.text("no time of a step: " + time.problem + "\n");
+  if (!time.run) return "\n" + words.text(phrase("no time of a step: {}\n", time.problem));
   const TimedStep& step = time.run->step;
   const StepTime* const predicted = prediction.result ? &prediction.result->step : nullptr;
-  std::vector<std::vector<std::string>> cells;
+  std::vector<std::vector<Phrase>> cells;
   const auto row = [&](const char* what, double seconds, Seconds StepTime::*field) {
     cells.push_back(
-        {words.text(what),
+        {what,
          seconds_text(Seconds::of(seconds)),
          predicted != nullptr && field != nullptr ? seconds_text(predicted->*field) : "-"});
   };

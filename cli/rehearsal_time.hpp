@@ -6,13 +6,14 @@
 
 #include "cli/language/translation.hpp"
 #include "cli/rehearsed.hpp"
+#include "model/phrase.hpp"
 #include "rehearsal/timed_step.hpp"
 
 namespace zeroplan {
 
 struct RehearsedTime {
   std::optional<rehearsal::TimedRun> run;
-  std::string problem;  // why there is none
+  Phrase problem;  // why there is none
   bool host_is_timed =
       true;  // false: the two runs differed, and the host's time is of the watched one
 };

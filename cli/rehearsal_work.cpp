@@ -50,17 +50,17 @@ Json to_json(const RehearsedWork& work) {
   Json document = Json::object();
   document["rehearsed"] = work.rehearsed ? to_json(*work.rehearsed) : Json();
   document["predicted"] = work.predicted ? to_json(*work.predicted) : Json();
-  if (!work.problem.empty()) document["problem"] = work.problem;
+  if (!work.problem.empty()) document["problem"] = work.problem.english();
   return document;
 }
 
 std::string work_text(const RehearsedWork& work, const Translation& words) {
-  if (!work.problem.empty()) return "\n" + words.text("work of a step: " + work.problem + "\n");
+  if (!work.problem.empty()) return "\n" + words.text(phrase("work of a step: {}\n", work.problem));
   const std::vector<WorkDifference> found = differences(*work.rehearsed, *work.predicted);
   if (found.empty()) {
     return "\n" + words.text("the simulated step puts the same work on the GPU\n");
   }
-  std::vector<std::vector<std::string>> cells;
+  std::vector<std::vector<Phrase>> cells;
   for (const WorkDifference& difference : found) {
     cells.push_back({std::string(name(kPhaseNames, difference.phase)),
                      difference.what,

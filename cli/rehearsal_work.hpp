@@ -7,6 +7,7 @@
 
 #include "cli/language/translation.hpp"
 #include "cli/rehearsed.hpp"
+#include "model/phrase.hpp"
 #include "simulator/work_count.hpp"
 
 namespace zeroplan {
@@ -14,7 +15,7 @@ namespace zeroplan {
 struct RehearsedWork {
   std::optional<WorkByPhase> rehearsed;
   std::optional<WorkByPhase> predicted;  // absent where there is no prediction
-  std::string problem;                   // why something is absent
+  Phrase problem;                        // why something is absent
 };
 
 // Of runs whose work was kept with torch's operations around it; of the rank that comes first.

@@ -63,7 +63,7 @@ Place place_of(const Arguments& arguments) {
   if (ranks && *ranks != place.cluster.total_gpus()) {
     throw InputError({kCommandLine,
                       "--ranks",
-                      std::to_string(place.cluster.total_gpus()) + ", the cluster's GPUs",
+                      phrase("{}, the cluster's GPUs", place.cluster.total_gpus()),
                       std::to_string(*ranks),
                       "leave --ranks out"});
   }
@@ -124,7 +124,7 @@ std::vector<std::int64_t> ranks_of(const Arguments& arguments, const Request& re
     if (rank < 0 || rank > last) {
       throw InputError({kCommandLine,
                         "--rank",
-                        "a rank below " + std::to_string(request.ranks) + ", distinct or all",
+                        phrase("a rank below {}, distinct or all", request.ranks),
                         in_quotes(said),
                         "ranks count from 0"});
     }
@@ -143,10 +143,11 @@ void write_measurement(const std::string& path,
                        const Translation& words) {
   const Outcome outcome = rehearsed.outcome();
   const bool measured = outcome == Outcome::ran || outcome == Outcome::out_of_memory;
-  std::string why = measured ? "" : "it did not run";
+  Phrase why = measured ? "" : "it did not run";
   if (prediction.scenario.document.is_null()) why = prediction.problem;
   if (why.empty()) write_file(path, measurement_line(rehearsed, prediction));
-  log << words.text(why.empty() ? "wrote " + path : "nothing written to " + path + ": " + why)
+  log << words.text(why.empty() ? phrase("wrote {}", path)
+                                : phrase("nothing written to {}: {}", path, why))
       << "\n";
 }
 
@@ -244,12 +245,12 @@ class Rehearser {
     return timed();
   }
 
-  void log(const std::string& sentence) const { streams_.log << words_.text(sentence) << "\n"; }
+  void log(const Phrase& sentence) const { streams_.log << words_.text(sentence) << "\n"; }
 
  private:
   void announce(std::int64_t rank, Events end) const {
     if (ranks_.size() > 1) {
-      log("rank " + std::to_string(rank) + " of " + std::to_string(request_.ranks));
+      log(phrase("rank {} of {}", rank, request_.ranks));
     }
     if (ends_.size() == 1) return;
     log(end == Events::done ? "first run: work on the GPU has ended when it is enqueued"
@@ -295,8 +296,8 @@ Rehearsed search(Rehearser& rehearser, Search& search) {
       if (best && !seen.empty() && seen == batch) {
         throw InputError({kCommandLine,
                           "COMMAND",
-                          "an argument that changes the " + std::string(name(search.find)),
-                          "the same batch " + seen + " with two numbers",
+                          phrase("an argument that changes the {}", name(search.find)),
+                          phrase("the same batch {} with two numbers", seen),
                           "write {} where the number stands"});
       }
       batch = seen;

@@ -4,8 +4,6 @@
 #include <array>
 #include <span>
 
-#include <fmt/format.h>
-
 #include "cli/commands.hpp"
 #include "cli/table.hpp"
 #include "model/check.hpp"
@@ -117,14 +115,17 @@ NumberedCommand::NumberedCommand(std::vector<std::string> command, Find find)
     said_ = std::max<std::int64_t>(place.number, 1);
     return;
   }
-  std::string got = "none that is known";
+  Phrase got = "none that is known";
   if (!places.empty()) {
     got = "";
-    for (const Place& place : places) got += (got.empty() ? "" : " and ") + place.argument;
+    for (const Place& place : places) {
+      if (!got.empty()) got += " and ";
+      got += Phrase(place.argument);
+    }
   }
   throw InputError({kCommandLine,
                     "COMMAND",
-                    "one argument for the " + unit_of(find),
+                    phrase("one argument for the {}", unit_of(find)),
                     got,
                     "write {} where the number stands: python train.py --batch {}"});
 }
@@ -173,18 +174,18 @@ Found find_largest(const SearchRange& range, const std::function<Tried(std::int6
 }
 
 std::string found_text(Find find, const Found& found, const Translation& words) {
-  std::vector<std::vector<std::string>> cells;
+  std::vector<std::vector<Phrase>> cells;
   for (const Tried& tried : found.tried) {
     const bool ran = tried.outcome == Outcome::ran;
     cells.push_back({std::to_string(tried.number),
-                     words.text(kOutcomeWords[static_cast<std::size_t>(tried.outcome)]),
+                     kOutcomeWords[static_cast<std::size_t>(tried.outcome)],
                      ran ? fixed_text(tried.peak_reserved.gib(), 2) : "-"});
   }
   const std::vector<Column> columns = {
       {unit_of(find), Align::right}, {"outcome"}, {"peak reserved", Align::right}};
-  const std::string largest =
-      found.largest ? fmt::format("the largest {} that runs: {}\n", unit_of(find), *found.largest)
-                    : fmt::format("no {} runs\n", unit_of(find));
+  const Phrase largest =
+      found.largest ? phrase("the largest {} that runs: {}\n", unit_of(find), *found.largest)
+                    : phrase("no {} runs\n", unit_of(find));
   return words.text(largest) + "\n" + table(columns, cells, words) + "\n";
 }
 

@@ -16,11 +16,11 @@ namespace {
 using rehearsal::PhaseRow;
 using rehearsal::ProcessRecord;
 
-std::string verdict_text(const Rehearsed& rehearsed) {
+Phrase verdict_text(const Rehearsed& rehearsed) {
   switch (rehearsed.outcome()) {
     case Outcome::ran: {
       const std::int64_t steps = rehearsed.process()->end ? rehearsed.process()->end->steps : 0;
-      return fmt::format("it ran: {} steps\n", steps);
+      return phrase("it ran: {} steps\n", steps);
     }
     case Outcome::out_of_memory:
       return "out of memory\n";
@@ -29,21 +29,21 @@ std::string verdict_text(const Rehearsed& rehearsed) {
     case Outcome::failed:
       return rehearsed.runs.back().interrupted
                  ? "interrupted\n"
-                 : fmt::format("it failed: exit code {}\n", rehearsed.runs.back().exit);
+                 : phrase("it failed: exit code {}\n", rehearsed.runs.back().exit);
   }
   return "";
 }
 
-std::string gpu_text(const Rehearsed& rehearsed) {
+Phrase gpu_text(const Rehearsed& rehearsed) {
   const rehearsal::EmulatedGpu& gpu = rehearsed.request.gpu;
   const ProcessRecord* process = rehearsed.process();
   const bool known = process != nullptr && process->end;
-  return fmt::format("rank {} of {} on {}: {}, of which {} are context and NCCL\n",
-                     known ? process->end->rank : rehearsed.request.rank,
-                     rehearsed.request.ranks,
-                     gpu.gpu.name,
-                     gib_text(gpu.gpu.memory.value),
-                     gib_text(gpu.context));
+  return phrase("rank {} of {} on {}: {}, of which {} are context and NCCL\n",
+                known ? process->end->rank : rehearsed.request.rank,
+                rehearsed.request.ranks,
+                gpu.gpu.name,
+                gib_text(gpu.gpu.memory.value),
+                gib_text(gpu.context));
 }
 
 // The micro-batches of a step's phase in one row.
@@ -84,7 +84,7 @@ std::string phases_text(const ProcessRecord& process, const Translation& words) 
                                        {"pinned", Align::right},
                                        {"cudaMalloc", Align::right},
                                        {"retries", Align::right}};
-  std::vector<std::vector<std::string>> cells;
+  std::vector<std::vector<Phrase>> cells;
   std::int64_t mallocs = 0;
   std::int64_t retries = 0;
   for (const PhaseRow& row : merged(process.rows)) {
@@ -101,19 +101,21 @@ std::string phases_text(const ProcessRecord& process, const Translation& words) 
   return table(columns, cells, words);
 }
 
-std::string error_text(const Rehearsed& rehearsed) {
+Phrase error_text(const Rehearsed& rehearsed) {
   const rehearsal::ProgramError* error = rehearsed.error();
   if (error == nullptr || rehearsed.outcome() != Outcome::failed) return "";
   const std::string first_line = error->message.substr(0, error->message.find('\n'));
-  const std::string hint = hint_of(*error);
-  return fmt::format("  {}: {}\n", error->type, first_line) + frames_text(error->frames) +
-         (hint.empty() ? "" : "hint: " + hint + "\n");
+  const Phrase hint = hint_of(*error);
+  Phrase text = phrase("  {}: {}\n", error->type, first_line);
+  text += frames_text(error->frames);
+  if (!hint.empty()) text += phrase("hint: {}\n", hint);
+  return text;
 }
 
 std::string ranks_text(const Rehearsed& rehearsed, const Translation& words) {
   const std::vector<Rehearsed::RankPeaks> ranks = rehearsed.ranks();
   if (ranks.size() < 2) return "";
-  std::vector<std::vector<std::string>> cells;
+  std::vector<std::vector<Phrase>> cells;
   for (const Rehearsed::RankPeaks& peaks : ranks) {
     cells.push_back({std::to_string(peaks.rank),
                      fixed_text(peaks.allocated.gib(), 2),
@@ -154,7 +156,7 @@ std::string comparison_text(const Rehearsed& rehearsed,
       rows[i].predicted = reserved ? gpu.peak_reserved : gpu.static_allocated;
     }
   }
-  std::vector<std::vector<std::string>> cells;
+  std::vector<std::vector<Phrase>> cells;
   for (const Row& row : rows) {
     cells.push_back({row.what,
                      fixed_text(row.measured.gib(), 2),
@@ -168,20 +170,22 @@ std::string comparison_text(const Rehearsed& rehearsed,
   return table(columns, cells, words);
 }
 
-std::string notes_text(const Rehearsed& rehearsed, const Prediction& prediction) {
-  std::string text;
+Phrase notes_text(const Rehearsed& rehearsed, const Prediction& prediction) {
+  Phrase text;
   const ProcessRecord* process = rehearsed.process();
   if (!prediction.problem.empty() && process != nullptr) {
-    text += "not predicted: " + prediction.problem + "\n";
+    text += phrase("not predicted: {}\n", prediction.problem);
   }
-  for (const std::string& note : prediction.scenario.notes) text += "note: " + note + "\n";
+  for (const Phrase& note : prediction.scenario.notes) text += "note: " + note + "\n";
   if (process != nullptr && process->skipped_steps() > 0) {
-    text += fmt::format("{} steps were skipped by a loss scaler\n", process->skipped_steps());
+    text += phrase("{} steps were skipped by a loss scaler\n", process->skipped_steps());
   }
   if (process != nullptr && process->end && !process->end->unknown_functions.empty()) {
     std::string names;
-    for (const std::string& name : process->end->unknown_functions) names += " " + name;
-    text += "functions of CUDA's libraries that nobody emulates were called:" + names + "\n";
+    for (const std::string& name : process->end->unknown_functions) {
+      names += (names.empty() ? "" : " ") + name;
+    }
+    text += phrase("functions of CUDA's libraries that nobody emulates were called: {}\n", names);
   }
   return text;
 }
@@ -214,7 +218,7 @@ std::string rehearse_text(const Rehearsed& rehearsed,
     if (findings.work != nullptr) text += work_text(*findings.work, words);
     text += ranks_text(rehearsed, words) + unknown_values_text(*process, words);
   }
-  const std::string notes = notes_text(rehearsed, prediction);
+  const Phrase notes = notes_text(rehearsed, prediction);
   return text + (notes.empty() ? "" : "\n" + words.text(notes));
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/language/translation.hpp"
 #include "cli/rehearsal_document.hpp"
+#include "model/phrase.hpp"
 
 namespace zeroplan {
 

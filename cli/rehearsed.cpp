@@ -140,7 +140,7 @@ Prediction predict(const Rehearsed& rehearsed) {
   }
   prediction.scenario = rehearsal::scenario_of(*process, rehearsed.cluster);
   if (prediction.scenario.document.is_null()) {
-    prediction.problem = "not seen in what ran: " + prediction.scenario.missing;
+    prediction.problem = phrase("not seen in what ran: {}", prediction.scenario.missing);
     return prediction;
   }
   try {
@@ -150,7 +150,8 @@ Prediction predict(const Rehearsed& rehearsed) {
     prediction.result = simulate(resolve(scenario), options);
   } catch (const InputError& error) {
     const Diagnostic& first = error.diagnostics().front();
-    prediction.problem = first.pointer + ": expected " + first.expected + ", got " + first.got;
+    prediction.problem =
+        phrase("{}: {}", first.pointer, phrase("expected {}, got {}", first.expected, first.got));
   } catch (const SizeOverflow&) {
     prediction.problem = "sizes that are together too large to count";
   }

@@ -49,7 +49,7 @@ Json frames_json(const std::vector<rehearsal::Frame>& frames);
 struct Prediction {
   rehearsal::RecordedScenario scenario;
   std::optional<StepResult> result;
-  std::string problem;  // why there is none
+  Phrase problem;  // why there is none
 };
 
 // Never throws for what ran: a scenario that cannot be predicted is a sentence.

@@ -4,14 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "tuner/fit.hpp"
 
 namespace zeroplan {
 
 // The title on a line, the sentences below it; nothing where there is none.
-std::string list_text(const std::string& title, const std::vector<std::string>& lines);
+Phrase list_text(const char* title, const std::vector<Phrase>& lines);
 
 // Two lines for each: the change, and what then fits.
-std::string remedy_lines(const std::vector<Remedy>& remedies);
+Phrase remedy_lines(const std::vector<Remedy>& remedies);
 
 }  // namespace zeroplan

@@ -21,7 +21,7 @@ int run_report(const Arguments& arguments, Streams streams) {
   const Json document = to_json(data);
   if (!path.empty()) {
     write_file(path, report_page(document, arguments.language));
-    streams.log << words.text("wrote " + path) << "\n";
+    streams.log << words.text(phrase("wrote {}", path)) << "\n";
   }
   streams.out << (arguments.json ? document.dump(2) + "\n" : words.text(report_text(document)));
   return exit_code_of(data);

@@ -3,10 +3,11 @@
 
 #include <string>
 
+#include "model/phrase.hpp"
 #include "model/predict/run_phases.hpp"
 
 namespace zeroplan {
 
-std::string run_phases_text(const RunPhases& run);
+Phrase run_phases_text(const RunPhases& run);
 
 }  // namespace zeroplan

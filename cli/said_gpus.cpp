@@ -15,7 +15,7 @@ runtime::cuda::Gpus said_gpus(const Arguments& arguments, const char* without) {
   if (said == "cpu") return {.built = true, .found = {}, .problem = "--device cpu"};
   runtime::cuda::Gpus gpus = runtime::cuda::find_gpus();
   if (!said) return gpus;
-  const std::string instead = std::string("--device cpu ") + without;
+  const Phrase instead = Phrase("--device cpu ") + without;
   if (!gpus.built) {
     throw InputError({kCommandLine,
                       "--device",
@@ -28,7 +28,7 @@ runtime::cuda::Gpus said_gpus(const Arguments& arguments, const char* without) {
                       "--device",
                       "a GPU for cuda",
                       gpus.problem,
-                      instead + "; zeroplan doctor looks for the cause"});
+                      phrase("{}; zeroplan doctor looks for the cause", instead)});
   }
   return gpus;
 }

@@ -11,10 +11,10 @@ int run_scenario(const Arguments& arguments, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
   const Plan plan = resolve(scenario);
   const Translation words(arguments.language);
-  for (const std::string& sentence : plan.assumptions) {
+  for (const Phrase& sentence : plan.assumptions) {
     streams.log << words.text("assumed: " + sentence + "\n");
   }
-  for (const std::string& sentence : plan.warnings) {
+  for (const Phrase& sentence : plan.warnings) {
     streams.log << words.text("warning: " + sentence + "\n");
   }
   streams.out << scenario_document(plan, scenario).dump(2) << "\n";

@@ -7,8 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "cli/table.hpp"
 #include "model/diagnostic.hpp"
 
@@ -59,7 +57,7 @@ void take_gpu_limits(const Arguments& arguments, Bytes capacity, PredictOptions&
   if (predict.reserve < capacity) return;
   throw InputError({kCommandLine,
                     most ? "--max-gpu-memory" : "--reserve",
-                    "something left of the GPU's " + std::to_string(capacity.count()) + " bytes",
+                    phrase("something left of the GPU's {} bytes", capacity.count()),
                     arguments.text(most ? "max-gpu-memory" : "reserve").value_or(""),
                     ""});
 }
@@ -124,15 +122,15 @@ TuneOptions tune_options_of(const Arguments& arguments,
 void show_progress(const SearchProgress& progress, ProgressBar& bar, const Translation& words) {
   const double done = static_cast<double>(progress.evaluated + progress.pruned) /
                       static_cast<double>(std::max<std::int64_t>(1, progress.points));
-  const std::string text = words.text(fmt::format("{} simulated, {:.1f} % of {} points left",
-                                                  progress.evaluated,
-                                                  100.0 * (1.0 - done),
-                                                  progress.points));
-  std::string best;
+  const std::string text = words.text(phrase("{} simulated, {:.1f} % of {} points left",
+                                             progress.evaluated,
+                                             100.0 * (1.0 - done),
+                                             progress.points));
+  Phrase best;
   if (progress.best) {
-    best = words.text(fmt::format("; best so far {:.0f} tokens/s per GPU, {} of GPU memory",
-                                  progress.best->tokens_per_second,
-                                  gib_text(progress.best->gpu_memory)));
+    best = words.text(phrase("; best so far {:.0f} tokens/s per GPU, {} of GPU memory",
+                             progress.best->tokens_per_second,
+                             gib_text(progress.best->gpu_memory)));
   }
   bar.show(done, text, best);
 }

@@ -39,9 +39,9 @@ constexpr std::size_t kMostHeldBytes = std::size_t{256} << 20;
 // One line of the batch: its result, or its error under the same id.
 struct Answer {
   std::string output;
-  std::string error;  // as text; empty where there is none
+  Phrase error;  // empty where there is none
   bool fits = true;
-  std::size_t bytes() const { return output.size() + error.size(); }
+  std::size_t bytes() const { return output.size() + error.english().size(); }
 };
 
 struct Question {
@@ -71,14 +71,15 @@ Answer bad_line(const Json& id,
                 const Question& all) {
   Json body = error_json(error);
   body["line"] = line.number;
-  std::string text;
+  Phrase text;
   for (Diagnostic diagnostic : error.diagnostics()) {
     const bool named = diagnostic.file != all.file || diagnostic.pointer.starts_with("line ");
     if (!named) {
       const std::string number = "line " + std::to_string(line.number);
       diagnostic.pointer = number + (diagnostic.pointer.empty() ? "" : ": " + diagnostic.pointer);
     }
-    text += to_string(diagnostic) + "\n";
+    text += to_string(diagnostic);
+    text += "\n";
   }
   return {Json::object({{"id", id}, {"error", body}}).dump() + "\n", text, false};
 }

@@ -1,30 +1,28 @@
 #include "cli/simulate_text.hpp"
 
-#include <fmt/format.h>
-
 #include "cli/checkpoint_text.hpp"
 #include "cli/run_phases_text.hpp"
 #include "cli/table.hpp"
 
 namespace zeroplan {
-std::string limit_text(const Limit& limit) {
-  if (limit.pool != Limit::Pool::none) return "  " + limit.largest_term + "\n";
-  return fmt::format("  {}: needs {}, has {}; largest part: {}\n",
-                     plain_name(name(kResourceNames, limit.resource)),
-                     gib_text(limit.needed),
-                     gib_text(limit.available),
-                     plain_name(limit.largest_term));
+Phrase limit_text(const Limit& limit) {
+  if (limit.pool != Limit::Pool::none) return phrase("  {}\n", limit.largest_term);
+  return phrase("  {}: needs {}, has {}; largest part: {}\n",
+                plain_name(name(kResourceNames, limit.resource)),
+                gib_text(limit.needed),
+                gib_text(limit.available),
+                limit.largest_term.with_values(plain_name));
 }
 
 namespace {
 
-std::string verdict_text(const StepResult& result) {
-  std::string text = fmt::format(
+Phrase verdict_text(const StepResult& result) {
+  Phrase text = phrase(
       "{}: probability {:.3f}\n", result.fits ? "fits" : "does not fit", result.fit_probability);
   for (const Limit& limit : result.limits) {
     text += limit_text(limit);
     if (!limit.cheapest_change.empty())
-      text += "  cheapest change: " + limit.cheapest_change + "\n";
+      text += phrase("  cheapest change: {}\n", limit.cheapest_change);
   }
   return text;
 }
@@ -36,23 +34,23 @@ std::string memory_text(const GpuMemory& gpu, const Translation& words) {
     columns.push_back({std::string(phase), Align::right});
   }
   columns.push_back({"at the peak", Align::right});
-  std::vector<std::vector<std::string>> rows;
+  std::vector<std::vector<Phrase>> rows;
   for (std::size_t category = 0; category < kMemoryCategoryCount; ++category) {
-    std::vector<std::string> row = {plain_name(kMemoryCategoryNames[category])};
+    std::vector<Phrase> row = {plain_name(kMemoryCategoryNames[category])};
     for (const CategoryBytes& phase : gpu.by_phase)
       row.push_back(fixed_text(phase[category].gib(), 2));
     row.push_back(fixed_text(gpu.breakdown_at_peak[category].gib(), 2));
     rows.push_back(row);
   }
-  std::vector<std::string> totals = {"sum"};
+  std::vector<Phrase> totals = {"sum"};
   for (const CategoryBytes& phase : gpu.by_phase) totals.push_back(fixed_text(sum(phase).gib(), 2));
   totals.push_back(fixed_text(sum(gpu.breakdown_at_peak).gib(), 2));
   rows.push_back(totals);
   return table(columns, rows, words);
 }
 
-std::string time_text(const StepTime& step) {
-  return fmt::format(
+Phrase time_text(const StepTime& step) {
+  return phrase(
       "step {} = forward {} + backward {} + optimizer {}\n"
       "  exposed communication {}, exposed offload {}, bound by {}\n"
       "  {:.0f} tokens/s per GPU, {:.2f} samples/s, {:.1f} TFLOP/s per GPU, MFU {}\n",
@@ -70,26 +68,26 @@ std::string time_text(const StepTime& step) {
 }
 
 // Steps and time of the whole run.
-std::string job_text(const JobTime& job) {
+Phrase job_text(const JobTime& job) {
   const double hours = job.seconds().seconds() / 3600.0;
   const double days = hours / 24.0;
-  const std::string time = hours < 1.0  ? fmt::format("{:.1f} minutes", hours * 60.0)
-                           : days < 3.0 ? fmt::format("{:.1f} hours", hours)
-                                        : fmt::format("{:.1f} days", days);
-  std::string text = fmt::format("{} steps, {}; sequences padded to {:.0f} tokens on average",
-                                 job.steps,
-                                 time,
-                                 job.padded_length);
+  const Phrase time = hours < 1.0  ? phrase("{:.1f} minutes", hours * 60.0)
+                      : days < 3.0 ? phrase("{:.1f} hours", hours)
+                                   : phrase("{:.1f} days", days);
+  Phrase text = phrase("{} steps, {}; sequences padded to {:.0f} tokens on average",
+                       job.steps,
+                       time,
+                       job.padded_length);
   if (job.padding_share) {
-    text += fmt::format(", {:.0f} % of them padding", 100.0 * *job.padding_share);
+    text.append(phrase(", {:.0f} % of them padding", 100.0 * *job.padding_share));
   }
   return text;
 }
 
 // Which share of its time each part has.
-std::string job_shares_text(const JobTime& job) {
+Phrase job_shares_text(const JobTime& job) {
   const auto share = [&](JobPart part) { return 100.0 * (job[part] / job.seconds()); };
-  return fmt::format(
+  return phrase(
       "of its time {:.1f} % steps, {:.1f} % padding, {:.1f} % dataloader, {:.1f} % logging, "
       "{:.1f} % saving, {:.1f} % evaluation",
       share(JobPart::steps),
@@ -102,10 +100,9 @@ std::string job_shares_text(const JobTime& job) {
 
 }  // namespace
 
-std::string job_lines(const std::optional<JobTime>& job) {
+Phrase job_lines(const std::optional<JobTime>& job) {
   if (!job) return "";
-  return fmt::format(
-      "  job          {}\n               {}\n", job_text(*job), job_shares_text(*job));
+  return phrase("  job          {}\n               {}\n", job_text(*job), job_shares_text(*job));
 }
 
 std::string simulate_text(const Plan& plan,
@@ -113,8 +110,8 @@ std::string simulate_text(const Plan& plan,
                           const std::optional<CheckpointPrediction>& checkpoint,
                           const Translation& words) {
   const GpuMemory& gpu = result.gpu;
-  std::string text = verdict_text(result);
-  text += fmt::format(
+  Phrase verdict = verdict_text(result);
+  verdict += phrase(
       "GPU: {} allocated, {} reserved, {} in all of {}; {} between steps; peak in {}\n"
       "host: {} of {} per node ({} pinned, {} while loading)\n\n",
       gib_text(gpu.peak_allocated),
@@ -127,16 +124,16 @@ std::string simulate_text(const Plan& plan,
       gib_text(result.host.capacity),
       gib_text(result.host.pinned),
       gib_text(result.host.load_peak));
-  text = words.text(text) + memory_text(gpu, words) + "\n";
-  std::string rest = time_text(result.step);
+  const std::string text = words.text(verdict) + memory_text(gpu, words) + "\n";
+  Phrase rest = time_text(result.step);
   if (result.job) {
     rest += "job: " + job_text(*result.job) + "\n";
     rest += "  " + job_shares_text(*result.job) + "\n";
   }
   if (const auto run = run_phases(plan, result)) rest += run_phases_text(*run);
   if (checkpoint) rest += checkpoint_text(*checkpoint);
-  for (const std::string& sentence : plan.assumptions) rest += "assumed: " + sentence + "\n";
-  for (const std::string& sentence : result.warnings) rest += "warning: " + sentence + "\n";
+  for (const Phrase& sentence : plan.assumptions) rest += "assumed: " + sentence + "\n";
+  for (const Phrase& sentence : result.warnings) rest += "warning: " + sentence + "\n";
   return text + words.text(rest);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/language/translation.hpp"
+#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/checkpoint.hpp"
 #include "model/predict/step_result.hpp"
@@ -12,11 +13,11 @@
 namespace zeroplan {
 
 // A line: what there must be of a resource and what there is; of a pool of buffers, what is wrong.
-std::string limit_text(const Limit& limit);
+Phrase limit_text(const Limit& limit);
 
 // Steps and time of the whole run, and which share each part has, as lines of an answer; empty
 // where the scenario has no dataset.
-std::string job_lines(const std::optional<JobTime>& job);
+Phrase job_lines(const std::optional<JobTime>& job);
 
 std::string simulate_text(const Plan& plan,
                           const StepResult& result,

@@ -66,13 +66,13 @@ std::string table(const std::vector<Column>& columns,
 }
 
 std::string table(const std::vector<Column>& columns,
-                  const std::vector<std::vector<std::string>>& rows,
+                  const std::vector<std::vector<Phrase>>& rows,
                   const Translation& words) {
   std::vector<Column> titles = columns;
   for (Column& column : titles) column.title = words.text(column.title);
-  std::vector<std::vector<std::string>> cells = rows;
-  for (auto& row : cells) {
-    for (std::string& cell : row) cell = words.text(cell);
+  std::vector<std::vector<std::string>> cells(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (const Phrase& cell : rows[i]) cells[i].push_back(words.text(cell));
   }
   return table(titles, cells);
 }

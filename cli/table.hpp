@@ -13,7 +13,7 @@ namespace zeroplan {
 enum class Align { left, right };
 
 struct Column {
-  std::string title;
+  Phrase title;
   Align align = Align::left;
 };
 
@@ -24,7 +24,7 @@ std::string table(const std::vector<Column>& columns,
 
 // The same with titles and cells in another language.
 std::string table(const std::vector<Column>& columns,
-                  const std::vector<std::vector<std::string>>& rows,
+                  const std::vector<std::vector<Phrase>>& rows,
                   const Translation& words);
 
 std::string gib_text(Bytes bytes);             // "31.4 GiB", "-" for infinite

@@ -139,17 +139,20 @@ struct Summary {
 
 void print(const Summary& summary, std::ostream& out, const Translation& words) {
   const ParameterCounts counts = count_parameters(summary.model);
-  const auto line = [&](const std::string& sentence) { out << words.text(sentence) << "\n"; };
+  const auto line = [&](const Phrase& sentence) { out << words.text(sentence) << "\n"; };
   out << printable(summary.model.architecture) << "\n";
-  line("parameters  " + count_text(counts.total.count()));
-  if (counts.trainable < counts.total) line("trainable   " + count_text(counts.trainable.count()));
-  line("blocks      " + std::to_string(summary.graph.calls.size()) + ", of " +
-       std::to_string(summary.graph.blocks.size()) + " kinds");
+  line(phrase("parameters  {}", count_text(counts.total.count())));
+  if (counts.trainable < counts.total)
+    line(phrase("trainable   {}", count_text(counts.trainable.count())));
+  line(phrase(
+      "blocks      {}, of {} kinds", summary.graph.calls.size(), summary.graph.blocks.size()));
   const std::vector<std::string> general = general_operations(summary.graph);
   if (!general.empty())
-    line("operations whose gradient is taken to be as large as their input: " + joined(general));
-  line("wrote " + printable(summary.file) + "; it stands for the model: zeroplan fit " +
-       printable(summary.file) + " 8xH100");
+    line(phrase("operations whose gradient is taken to be as large as their input: {}",
+                joined(general)));
+  line(phrase("wrote {}; it stands for the model: zeroplan fit {} 8xH100",
+              printable(summary.file),
+              printable(summary.file)));
 }
 
 Json to_json(const Summary& summary) {

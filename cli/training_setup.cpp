@@ -52,7 +52,7 @@ std::int64_t rows_of_step(const Plan& plan) {
          plan.engine.data_parallel_ranks;
 }
 
-[[noreturn]] void no_loss_scaling(const char* key, std::string expected, std::string got) {
+[[noreturn]] void no_loss_scaling(const char* key, Phrase expected, Phrase got) {
   throw InputError(Diagnostic{"ds_config",
                               std::string("/fp16/") + key,
                               std::move(expected),
@@ -75,14 +75,14 @@ runtime::LossScaling loss_scaling_of(const Plan& plan) {
   const auto power = config.integer(Knob::fp16_initial_scale_power).value_or(16);
   if (power < kLeastPower || power > kMostPower) {
     no_loss_scaling("initial_scale_power",
-                    fmt::format("an integer between {} and {}", kLeastPower, kMostPower),
+                    phrase("an integer between {} and {}", kLeastPower, kMostPower),
                     std::to_string(power));
   }
   scaling.initial = std::ldexp(1.0, static_cast<int>(power));
   scaling.window = config.integer(Knob::fp16_loss_scale_window).value_or(scaling.window);
   if (scaling.window < 1) {
     no_loss_scaling("loss_scale_window",
-                    fmt::format("an integer of at least {}", 1),
+                    phrase("an integer of at least {}", 1),
                     std::to_string(scaling.window));
   }
   scaling.hysteresis = config.integer(Knob::fp16_hysteresis).value_or(scaling.hysteresis);

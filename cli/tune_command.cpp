@@ -26,7 +26,7 @@ void write_answer(const TuneAnswer& answer,
     return write_plan(*answer.plan, answer.scenario, answer.result, arguments, output, log);
   }
   const Translation words(arguments.language);
-  log << words.text("nothing written to " + output.path + ": nothing fits\n");
+  log << words.text(phrase("nothing written to {}: nothing fits\n", output.path));
 }
 
 }  // namespace

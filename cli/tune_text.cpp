@@ -21,18 +21,18 @@ double gpu_hours_per_million(const StepResult& result) {
 
 std::string grouped(std::int64_t count) { return count_text(count); }
 
-std::string strategy_text(const Plan& plan) {
-  return describe(Strategy{plan.engine.stage,
-                           plan.engine.offload_optimizer.device,
-                           plan.engine.offload_parameter.device,
-                           plan.workload.activation_checkpointing}) +
-         fmt::format(", micro-batch {} x accumulation {}",
-                     plan.workload.micro_batch_size,
-                     plan.workload.gradient_accumulation_steps);
+Phrase strategy_text(const Plan& plan) {
+  return phrase("{}, micro-batch {} x accumulation {}",
+                describe(Strategy{plan.engine.stage,
+                                  plan.engine.offload_optimizer.device,
+                                  plan.engine.offload_parameter.device,
+                                  plan.workload.activation_checkpointing}),
+                plan.workload.micro_batch_size,
+                plan.workload.gradient_accumulation_steps);
 }
 
-std::string question_line(const Plan& plan) {
-  return fmt::format(
+Phrase question_line(const Plan& plan) {
+  return phrase(
       "{} ({} parameters) on {}, {} tokens, {}",
       plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
       short_count_text(count_parameters(*plan.whole_model).total.count()),
@@ -41,12 +41,12 @@ std::string question_line(const Plan& plan) {
       name(kPrecisionNames, plan.workload.precision));
 }
 
-std::string best_text(const TuneAnswer& answer,
-                      const TuneOptions& options,
-                      std::optional<double> price) {
+Phrase best_text(const TuneAnswer& answer,
+                 const TuneOptions& options,
+                 std::optional<double> price) {
   const Plan& plan = *answer.plan;
   const StepResult& result = answer.result;
-  std::string text = fmt::format(
+  Phrase text = phrase(
       "best: {}\n"
       "  speed        {} a step, {:.0f} tokens/s per GPU, {:.0f} % of the GPU's peak, bound by {}\n"
       "  GPU memory   {} of {} at the peak, which is in {}\n"
@@ -64,61 +64,61 @@ std::string best_text(const TuneAnswer& answer,
       result.fit_probability);
   text += job_lines(result.job) + at_limit_text(result);
   if (options.objective == Objective::cost || price) {
-    text += "  cost         " + cost_text(result, price) + "\n";
+    text += phrase("  cost         {}\n", cost_text(result, price));
   }
   if (answer.needs.any()) {
-    text += fmt::format("  needs        the package {} ({}); without it nothing fits\n",
-                        names_of(answer.needs),
-                        flags_of(answer.needs));
+    text += phrase("  needs        the package {} ({}); without it nothing fits\n",
+                   names_of(answer.needs),
+                   flags_of(answer.needs));
   }
   if (answer.faster_with) {
-    text += fmt::format("  faster       with the package {} ({}): {:.0f} tokens/s per GPU\n",
-                        names_of(answer.faster_with->packages),
-                        flags_of(answer.faster_with->packages),
-                        answer.faster_with->tokens_per_second);
+    text += phrase("  faster       with the package {} ({}): {:.0f} tokens/s per GPU\n",
+                   names_of(answer.faster_with->packages),
+                   flags_of(answer.faster_with->packages),
+                   answer.faster_with->tokens_per_second);
   }
   if (answer.headroom) {
-    text += fmt::format("  headroom     micro-batch up to {}, or sequences up to {} tokens\n",
-                        answer.headroom->largest_micro_batch,
-                        answer.headroom->longest_sequence);
+    text += phrase("  headroom     micro-batch up to {}, or sequences up to {} tokens\n",
+                   answer.headroom->largest_micro_batch,
+                   answer.headroom->longest_sequence);
   }
   if (answer.fewest_gpus) {
-    text += fmt::format("  fewest GPUs  {} of this kind can do it with some point of the space\n",
-                        *answer.fewest_gpus);
+    text += phrase("  fewest GPUs  {} of this kind can do it with some point of the space\n",
+                   *answer.fewest_gpus);
   }
   return text;
 }
 
-std::string impact_line(const KnobImpact& impact) {
-  std::string text = "  - " + impact.key + " " + impact.value;
-  std::string separator = ": ";
+Phrase impact_line(const KnobImpact& impact) {
+  Phrase text = phrase("  - {} {}", impact.key, impact.value);
+  const char* separator = ": ";
   if (!impact.other.empty()) {
     const double percent = impact.speed_change * 100.0;
-    text += separator + fmt::format("with {} {:.1f} % {}",
-                                    impact.other,
-                                    std::abs(percent),
-                                    percent < 0.0 ? "slower" : "faster");
+    text += separator;
+    text.append(phrase("with {} {:.1f} % ", impact.other, std::abs(percent)));
+    text += percent < 0.0 ? "slower" : "faster";
     separator = "; ";
   }
   if (!impact.unfit.empty()) {
-    text += separator + "does not fit with ";
-    for (std::size_t i = 0; i < impact.unfit.size(); ++i) {
-      text += (i == 0 ? "" : ", ") + impact.unfit[i];
-    }
+    text += separator;
+    text += "does not fit with ";
+    std::string values;
+    for (const std::string& value : impact.unfit) values += (values.empty() ? "" : ", ") + value;
+    text += values;
   }
   return text + "\n";
 }
 
-std::string impacts_text(const TuneAnswer& answer) {
+Phrase impacts_text(const TuneAnswer& answer) {
   if (answer.impacts.empty()) return "";
-  std::string text = "\nWhat matters most:\n";
+  Phrase text = "\nWhat matters most:\n";
   for (const KnobImpact& impact : answer.impacts) text += impact_line(impact);
   return text;
 }
 
 // What there was no time for.
-std::string cut_off_text(const TuneAnswer& answer) {
-  std::string text;
+Phrase cut_off_text(const TuneAnswer& answer) {
+  Phrase text;
   for (const Reason reason : answer.cut_off) {
     switch (reason) {
       case Reason::impacts:
@@ -139,30 +139,30 @@ std::string cut_off_text(const TuneAnswer& answer) {
 }
 
 // How sure the answer is.
-std::string proof_text(const TuneAnswer& answer, const TuneOptions& options) {
+Phrase proof_text(const TuneAnswer& answer, const TuneOptions& options) {
   const SearchResult& search = answer.search;
-  std::string text = fmt::format("\n{} points: {} simulated, {} left out",
-                                 grouped(search.points),
-                                 grouped(search.evaluated),
-                                 grouped(search.pruned));
-  if (search.unseen > 0) text += fmt::format(", {} not looked at", grouped(search.unseen));
+  Phrase text = phrase("\n{} points: {} simulated, {} left out",
+                       grouped(search.points),
+                       grouped(search.evaluated),
+                       grouped(search.pruned));
+  if (search.unseen > 0) text.append(phrase(", {} not looked at", grouped(search.unseen)));
   const bool memory = options.objective == Objective::memory;
   if (search.interrupted) return text + "; interrupted, so this is the best so far\n";
   if (search.out_of_time) return text + "; cut by --time-limit, so this is the best so far\n";
   if (search.stalled && !search.best) {
-    return text + fmt::format(", {} not looked at\n", grouped(search.unseen));
+    return text.append(phrase(", {} not looked at\n", grouped(search.unseen)));
   }
   if (search.stalled && !search.optimal) {
     const double more = search.unseen_at_most;
-    return text + (memory ? fmt::format(": at most {:.1f} % smaller, by a bound\n",
-                                        more / (1.0 + more) * 100.0)
-                          : fmt::format(": at most {:.1f} % faster, by a bound\n", more * 100.0));
+    return text.append(
+        memory ? phrase(": at most {:.1f} % smaller, by a bound\n", more / (1.0 + more) * 100.0)
+               : phrase(": at most {:.1f} % faster, by a bound\n", more * 100.0));
   }
   if (!search.optimal) return text + "\n";
   if (options.search.gap == 0.0) return text + " by bounds: the optimum of the space\n";
-  return text + fmt::format(" by bounds: none of them is more than {:.3g} % {}\n",
-                            options.search.gap * 100.0,
-                            memory ? "smaller" : "faster");
+  text.append(
+      phrase(" by bounds: none of them is more than {:.3g} % ", options.search.gap * 100.0));
+  return text + (memory ? "smaller" : "faster") + "\n";
 }
 
 // A key of the sample as people say it.
@@ -183,18 +183,18 @@ std::string sample_text(const Json& sample) {
   return text;
 }
 
-std::string tally_text(const TuneAnswer& answer) {
-  std::vector<std::pair<std::string, TallyRow>> rows(answer.search.tally.begin(),
-                                                     answer.search.tally.end());
+Phrase tally_text(const TuneAnswer& answer) {
+  std::vector<std::pair<Phrase, TallyRow>> rows(answer.search.tally.begin(),
+                                                answer.search.tally.end());
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     return a.second.count > b.second.count;
   });
   if (rows.empty()) return "";
-  std::string text = "\nWhy not the others, with one of each:\n";
+  Phrase text = "\nWhy not the others, with one of each:\n";
   for (const auto& [reason, row] : rows) {
-    text += fmt::format("  {:>13}  {}\n", grouped(row.count), reason);
+    text += phrase("  {:>13}  {}\n", grouped(row.count), reason);
     const std::string sample = sample_text(row.sample);
-    if (!sample.empty()) text += fmt::format("  {:>13}  {}\n", "", sample);
+    if (!sample.empty()) text += phrase("  {:>13}  {}\n", "", sample);
   }
   return text;
 }
@@ -242,18 +242,18 @@ std::string pareto_text(const TuneAnswer& answer, const Translation& words) {
     });
     if (seen) continue;
     shown.push_back(&point);
-    ++of_strategy[strategy_text(point.plan)];
+    ++of_strategy[strategy_text(point.plan).english()];
   }
   if (shown.size() < 2) return "";
-  std::vector<std::vector<std::string>> rows;
+  std::vector<std::vector<Phrase>> rows;
   for (const FrontPoint* point : shown) {
     const Evaluated& item = point->seen;
-    const std::string strategy = strategy_text(point->plan);
+    const Phrase strategy = strategy_text(point->plan);
     rows.push_back({strategy,
                     fixed_text(item.tokens_per_second, 0),
                     gib_number(item.gpu_memory),
                     gib_number(item.host_memory),
-                    of_strategy[strategy] > 1 ? knobs_text(point->chosen) : ""});
+                    of_strategy[strategy.english()] > 1 ? knobs_text(point->chosen) : ""});
   }
   return words.text("\nLess memory for less speed (of what was simulated):\n") +
          table({{"configuration"},
@@ -265,19 +265,17 @@ std::string pareto_text(const TuneAnswer& answer, const Translation& words) {
                words);
 }
 
-std::string nothing_text(const TuneAnswer& answer) {
+Phrase nothing_text(const TuneAnswer& answer) {
   const SearchResult& search = answer.search;
   const bool unknown = search.interrupted || search.out_of_time || search.stalled;
-  std::string text =
-      unknown ? "nothing found so far that fits\n" : "no: nothing in the space fits\n";
+  Phrase text = unknown ? "nothing found so far that fits\n" : "no: nothing in the space fits\n";
   if (answer.nearest) {
     const StepResult& result = answer.nearest->result;
-    text +=
-        fmt::format("\nNearest that fits: {}:\n  {}, {} of GPU memory, {:.0f} tokens/s per GPU\n",
-                    answer.nearest->change,
-                    strategy_text(answer.nearest->plan),
-                    gib_text(result.gpu.peak_total),
-                    result.step.tokens_per_second_per_gpu);
+    text += phrase("\nNearest that fits: {}:\n  {}, {} of GPU memory, {:.0f} tokens/s per GPU\n",
+                   answer.nearest->change,
+                   strategy_text(answer.nearest->plan),
+                   gib_text(result.gpu.peak_total),
+                   result.step.tokens_per_second_per_gpu);
   }
   if (answer.remedies.empty()) return text;
   text += "\nNearest scenarios that fit, cheapest change first:\n";
@@ -287,10 +285,10 @@ std::string nothing_text(const TuneAnswer& answer) {
 
 }  // namespace
 
-std::string cost_text(const StepResult& result, std::optional<double> price) {
+Phrase cost_text(const StepResult& result, std::optional<double> price) {
   const double hours = gpu_hours_per_million(result);
-  std::string text = fmt::format("{:.3f} GPU-hours a million tokens", hours);
-  if (price) text += fmt::format(", {:.3f} at {:g} a GPU-hour", hours * *price, *price);
+  Phrase text = phrase("{:.3f} GPU-hours a million tokens", hours);
+  if (price) text.append(phrase(", {:.3f} at {:g} a GPU-hour", hours * *price, *price));
   return text;
 }
 
@@ -298,10 +296,12 @@ std::string tune_text(const TuneAnswer& answer,
                       const TuneOptions& options,
                       std::optional<double> price,
                       const Translation& words) {
-  const std::string why = cut_off_text(answer) + proof_text(answer, options) + tally_text(answer);
+  const Phrase why = cut_off_text(answer) + proof_text(answer, options) + tally_text(answer);
   if (!answer.plan) return words.text(nothing_text(answer) + why);
-  const std::string about =
-      question_line(*answer.plan) + "\n" + best_text(answer, options, price) + impacts_text(answer);
+  const Phrase about = phrase("{}\n{}{}",
+                              question_line(*answer.plan),
+                              best_text(answer, options, price),
+                              impacts_text(answer));
   return words.text(about) + pareto_text(answer, words) + words.text(why) + "\nds_config.json:\n" +
          emit(written_ds_config(*answer.plan)).dump(2) + "\n" +
          words.text(list_text("Assumed", answer.plan->assumptions) +

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/language/translation.hpp"
+#include "model/phrase.hpp"
 #include "tuner/tune.hpp"
 
 namespace zeroplan {
@@ -16,6 +17,6 @@ std::string tune_text(const TuneAnswer& answer,
                       const Translation& words);
 
 // "1.86 GPU-hours a million tokens", and what they cost.
-std::string cost_text(const StepResult& result, std::optional<double> price);
+Phrase cost_text(const StepResult& result, std::optional<double> price);
 
 }  // namespace zeroplan

@@ -44,15 +44,16 @@ int run_validate(const Arguments& arguments, Streams streams) {
       streams.log << words.text(to_string(problem)) << "\n";
     }
     for (const Diagnostic& key : file.ignored) {
-      streams.log << "ignored: " << to_string(key).substr(std::string("error: ").size()) << "\n";
+      streams.log << "ignored: " << to_string(key).english().substr(std::string("error: ").size())
+                  << "\n";
     }
   }
   const ValidationReport report = validate(files, options);
   if (plot) {
     const bool written =
         write_validation_plot(validation_document(report, static_cast<std::size_t>(worst)), *plot);
-    streams.log << words.text(written ? "wrote " + *plot
-                                      : "nothing written to " + *plot + ": nothing to show")
+    streams.log << words.text(written ? phrase("wrote {}", *plot)
+                                      : phrase("nothing written to {}: nothing to show", *plot))
                 << "\n";
   }
   if (arguments.json) {

@@ -6,8 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "cli/cost_options.hpp"
 #include "cli/language/translation.hpp"
 #include "cli/which_gpu_text.hpp"
@@ -65,7 +63,7 @@ Json choice_json(const ClusterChoice& choice, const Scenario& scenario) {
   const Json document = scenario_document(choice.best.plan, scenario);
   Json json = Json::object({{"cluster", choice.asked.text},
                             {"gpus", choice.cluster.total_gpus()},
-                            {"strategy", describe(choice.best.strategy)},
+                            {"strategy", describe(choice.best.strategy).english()},
                             {"tokens_per_second", choice.tokens_per_second},
                             {"hours", choice.cost.hours}});
   json["price_per_hour"] = choice.cost.price_per_hour ? Json(*choice.cost.price_per_hour) : Json();
@@ -91,7 +89,7 @@ Json which_json(const WhichAnswer& answer, const WhichQuestion& question) {
     clusters.push_back(choice_json(choice, question.scenario));
   }
   for (const ClusterRefusal& refusal : answer.refusals) {
-    refusals.push_back(Json::object({{"cluster", refusal.text}, {"why", refusal.why}}));
+    refusals.push_back(Json::object({{"cluster", refusal.text}, {"why", refusal.why.english()}}));
   }
   for (const std::string& text : answer.not_asked) not_asked.push_back(text);
   document["clusters"] = clusters;
@@ -122,7 +120,7 @@ Json reach_json(std::string_view what, const Json& value, const FitAnswer* answe
   document["value"] = value;
   if (answer == nullptr) return document;
   const StrategyResult& best = answer->strategies[*answer->recommended];
-  document["strategy"] = describe(best.strategy);
+  document["strategy"] = describe(best.strategy).english();
   document["ds_config"] = emit(written_ds_config(best.plan));
   document["result"] = to_json(best.result);
   return document;
@@ -136,17 +134,17 @@ int answer_reach(const Arguments& arguments,
   const Translation words(arguments.language);
   const std::string_view what = name(kGoalNames, goal);
   Json value;
-  std::string found;
+  Phrase found;
   std::optional<FitAnswer> answer;
   if (goal == Goal::longest_sequence) {
     if (auto longest = longest_sequence(scenario, options)) {
       value = Json(longest->tokens);
-      found = fmt::format("longest sequences that train: {} tokens", longest->tokens);
+      found = phrase("longest sequences that train: {} tokens", longest->tokens);
       answer = std::move(longest->answer);
     }
   } else if (auto largest = largest_model(scenario, options)) {
     value = Json(largest->size);
-    found = fmt::format("largest model of LLaMA's shape that trains: {}", largest->size);
+    found = phrase("largest model of LLaMA's shape that trains: {}", largest->size);
     answer = std::move(largest->answer);
   }
   if (arguments.json) {
@@ -166,7 +164,7 @@ Scenario without_model(const Scenario& scenario) {
     throw InputError({kCommandLine,
                       "--goal",
                       "a cluster alone with largest-model",
-                      "the model " + model->value.describe(),
+                      phrase("the model {}", model->value.describe()),
                       "zeroplan fit 8xA100-80G --goal largest-model"});
   }
   Scenario changed = scenario;

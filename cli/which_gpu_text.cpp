@@ -11,28 +11,28 @@
 namespace zeroplan {
 namespace {
 
-std::string choice_line(const char* title,
-                        const ClusterChoice& choice,
-                        const std::string& currency) {
-  return fmt::format("  {:<11} {}: {}, {}{}\n",
-                     title,
+// `title` as wide as the others, with what sets it apart.
+Phrase choice_line(const char* title, const ClusterChoice& choice, const std::string& currency) {
+  Phrase line = Phrase("  ") + title;
+  line.append(phrase("{}: {}, {}",
                      short_name(choice.cluster),
                      describe(choice.best.strategy),
-                     hours_text(choice.cost.hours),
-                     choice.cost.cost ? ", " + money_text(choice.cost.cost, currency) : "");
+                     hours_text(choice.cost.hours)));
+  if (choice.cost.cost) line.append(phrase(", {}", money_text(choice.cost.cost, currency)));
+  return line + "\n";
 }
 
 std::string choices_table(const WhichAnswer& answer,
                           const WhichQuestion& question,
                           const Translation& words) {
-  std::vector<std::vector<std::string>> rows;
+  std::vector<std::vector<Phrase>> rows;
   for (const ClusterChoice& choice : answer.choices) {
     const StepResult& result = choice.best.result;
     rows.push_back({short_name(choice.cluster),
-                    words.text(describe(choice.best.strategy)),
+                    describe(choice.best.strategy),
                     gib_number(result.gpu.peak_total) + " / " + gib_number(result.gpu.capacity),
                     fixed_text(choice.tokens_per_second, 0),
-                    words.text(hours_text(choice.cost.hours)),
+                    hours_text(choice.cost.hours),
                     money_text(choice.cost.cost, question.cost.prices.currency)});
   }
   return table({{"cluster"},
@@ -66,9 +66,9 @@ std::string refusals_text(const WhichAnswer& answer, const Translation& words) {
   return text;
 }
 
-std::string model_line(const StrategyResult& best) {
+Phrase model_line(const StrategyResult& best) {
   const Plan& plan = best.plan;
-  return fmt::format(
+  return phrase(
       "{} ({} parameters), {} tokens, {}",
       plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
       short_count_text(count_parameters(*plan.whole_model).total.count()),
@@ -86,15 +86,15 @@ std::string which_gpu_text(const WhichAnswer& answer,
   }
   const std::string& currency = question.cost.prices.currency;
   const TrainingCost& size = answer.choices.front().cost;
-  std::string text = words.text(fmt::format("{}; {}{}:\n",
-                                            model_line(answer.choices.front().best),
-                                            size_text(size),
-                                            size.assumed ? " (assumed: --tokens)" : ""));
-  text += words.text(choice_line("smallest", answer.choices[*answer.smallest], currency));
+  const Phrase trained =
+      size.assumed ? phrase("{} (assumed: --tokens)", size_text(size)) : size_text(size);
+  std::string text =
+      words.text(phrase("{}; {}:\n", model_line(answer.choices.front().best), trained));
+  text += words.text(choice_line("smallest    ", answer.choices[*answer.smallest], currency));
   if (answer.cheapest) {
-    text += words.text(choice_line("cheapest", answer.choices[*answer.cheapest], currency));
+    text += words.text(choice_line("cheapest    ", answer.choices[*answer.cheapest], currency));
   }
-  text += words.text(choice_line("fastest", answer.choices[*answer.fastest], currency));
+  text += words.text(choice_line("fastest     ", answer.choices[*answer.fastest], currency));
   text += "\n" + choices_table(answer, question, words) + "\n";
   if (!answer.not_asked.empty()) {
     text +=
@@ -102,7 +102,7 @@ std::string which_gpu_text(const WhichAnswer& answer,
   }
   text += refusals_text(answer, words);
   if (question.cost.price_per_gpu_hour) {
-    text += words.text(fmt::format("Price: {:g} a GPU-hour\n", *question.cost.price_per_gpu_hour));
+    text += words.text(phrase("Price: {:g} a GPU-hour\n", *question.cost.price_per_gpu_hour));
   } else if (!question.cost.prices.source.empty()) {
     text += words.text("Prices (say yours with --prices FILE or --price N):") + " " +
             question.cost.prices.source + "\n";
@@ -112,17 +112,15 @@ std::string which_gpu_text(const WhichAnswer& answer,
                      answer.choices[answer.cheapest.value_or(*answer.smallest)].asked.text);
 }
 
-std::string reach_text(const std::string& found,
-                       const FitAnswer& answer,
-                       const Translation& words) {
+std::string reach_text(const Phrase& found, const FitAnswer& answer, const Translation& words) {
   const StrategyResult& best = answer.strategies[*answer.recommended];
   const StepResult& result = best.result;
   return words.text(model_line(best) + "\n") + words.text(found + "\n") +
-         words.text(fmt::format("  {}, {} of {} GPU memory, {:.0f} tokens/s per GPU\n",
-                                describe(best.strategy),
-                                gib_text(result.gpu.peak_total),
-                                gib_text(result.gpu.capacity),
-                                result.step.tokens_per_second_per_gpu));
+         words.text(phrase("  {}, {} of {} GPU memory, {:.0f} tokens/s per GPU\n",
+                           describe(best.strategy),
+                           gib_text(result.gpu.peak_total),
+                           gib_text(result.gpu.capacity),
+                           result.step.tokens_per_second_per_gpu));
 }
 
 }  // namespace zeroplan

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/language/translation.hpp"
+#include "model/phrase.hpp"
 #include "tuner/which_gpu.hpp"
 
 namespace zeroplan {
@@ -13,6 +14,6 @@ std::string which_gpu_text(const WhichAnswer& answer,
                            const Translation& words);
 
 // `found`: what the goal asked for, as a sentence in English.
-std::string reach_text(const std::string& found, const FitAnswer& answer, const Translation& words);
+std::string reach_text(const Phrase& found, const FitAnswer& answer, const Translation& words);
 
 }  // namespace zeroplan

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void cannot_write(const std::string& path, const std::string& why) {
+[[noreturn]] void cannot_write(const std::string& path, const Phrase& why) {
   throw InputError({path, "", "a place that can be written to", why, ""});
 }
 

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -343,8 +342,7 @@ void write_kit(const std::vector<KitFile>& files,
                                 .got = error.reason(),
                                 .hint = ""});
   }
-  log << words.text(
-      fmt::format("wrote {} files to {}; start with PLAN.md\n", files.size(), folder));
+  log << words.text(phrase("wrote {} files to {}; start with PLAN.md\n", files.size(), folder));
 }
 
 void require_kit_folder(const std::string& folder, bool force) {

@@ -3,8 +3,6 @@
 #include <filesystem>
 #include <ostream>
 
-#include <fmt/format.h>
-
 #include "cli/write_file.hpp"
 #include "cli/write_kit.hpp"
 #include "model/diagnostic.hpp"
@@ -56,7 +54,7 @@ std::string ds_config_beside(const std::string& path) {
 }
 
 // What the file names as model: a folder or a name; a config alone has no weights.
-std::string model_of(const Scenario& scenario, std::vector<std::string>& notes) {
+std::string model_of(const Scenario& scenario, std::vector<Phrase>& notes) {
   const ExplicitValue& said = *scenario.find(ScenarioKey::model);
   if (!said.value.is_string()) {
     notes.emplace_back("the model: it was planned from a document; name the folder of its weights");
@@ -69,7 +67,7 @@ std::string model_of(const Scenario& scenario, std::vector<std::string>& notes) 
   const bool a_name = text.find('/') == std::string::npos || path.extension() == ".json";
   std::error_code none;
   if (a_name && !fs::is_directory(path, none)) {
-    notes.push_back(fmt::format(
+    notes.push_back(phrase(
         "the model's weights: {} is what zeroplan knows it by; name their folder or repository",
         text));
   }
@@ -85,13 +83,13 @@ FormSettings kept_settings(const Arguments& arguments, Form form) {
 }
 
 void refuse_beyond(const Plan& plan, Form form) {
-  const std::vector<std::string> reasons = beyond_form(plan, form);
+  const std::vector<Phrase> reasons = beyond_form(plan, form);
   if (reasons.empty()) return;
-  std::string all;
-  for (const std::string& reason : reasons) all += (all.empty() ? "" : "; ") + reason;
+  Phrase all;
+  for (const Phrase& reason : reasons) all = all.empty() ? reason : phrase("{}; {}", all, reason);
   throw InputError({kCommandLine,
                     "--form",
-                    "a plan that " + std::string(name(kFormNames, form)) + " can start",
+                    phrase("a plan that {} can start", name(kFormNames, form)),
                     all,
                     "-o DIR writes a kit with what starts it"});
 }
@@ -136,10 +134,10 @@ void write_form_file(const Plan& plan,
   // The one that is named first: who is stopped between them has no file that names nothing.
   if (two) write_file(place.ds_config, emit(written_ds_config(plan)).dump(2) + "\n");
   write_file(output.path, written.text);
-  log << words.text(two ? fmt::format("wrote {} and {}\n", output.path, place.ds_config)
-                        : fmt::format("wrote {}\n", output.path));
-  for (const std::string& note : written.notes) log << words.text("not said in it: " + note + "\n");
-  log << words.text("start: " + written.start + "\n");
+  log << words.text(two ? phrase("wrote {} and {}\n", output.path, place.ds_config)
+                        : phrase("wrote {}\n", output.path));
+  for (const Phrase& note : written.notes) log << words.text(phrase("not said in it: {}\n", note));
+  log << words.text(phrase("start: {}\n", written.start));
 }
 
 }  // namespace

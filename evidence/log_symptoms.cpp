@@ -72,20 +72,18 @@ Told collective_timeout(std::string_view line, const Model* model) {
   const std::int64_t seconds = *milliseconds / 1000;
   const std::string weight = weight_of(model, whole);
   const bool tells_ranks = whole > part && whole % part == 0;
-  const std::string size = weight.empty()
-                               ? fmt::format("{} elements", whole)
-                               : fmt::format("{} elements, as many as {} has,", whole, weight);
-  told.text =
-      tells_ranks
-          ? fmt::format("{} of {} over {} ranks did not end in {} s: a rank did not come to it",
-                        operation,
-                        size,
-                        whole / part,
-                        seconds)
-          : fmt::format("{} of {} did not end in {} s: a rank did not come to it",
-                        operation,
-                        size,
-                        seconds);
+  const Phrase size = weight.empty() ? phrase("{} elements", whole)
+                                     : phrase("{} elements, as many as {} has,", whole, weight);
+  told.text = tells_ranks
+                  ? phrase("{} of {} over {} ranks did not end in {} s: a rank did not come to it",
+                           operation,
+                           size,
+                           whole / part,
+                           seconds)
+                  : phrase("{} of {} did not end in {} s: a rank did not come to it",
+                           operation,
+                           size,
+                           seconds);
   return told;
 }
 
@@ -102,14 +100,13 @@ Told cuda_version(std::string_view line, const Model*) {
   const std::string installed = word_behind(line, "Installed CUDA version");
   const std::string torch = word_behind(line, "torch was compiled with");
   const bool known = !installed.empty() && !torch.empty();
-  return {
-      known ? fmt::format("the CUDA toolkit is {} and torch was built with {}: DeepSpeed compiles "
-                          "its operators with one major version only",
-                          installed,
-                          torch)
-            : "the CUDA toolkit and torch have different major versions",
-      "install the toolkit of torch's version and point CUDA_HOME there, or another torch; "
-      "DS_SKIP_CUDA_CHECK=1 tries all the same"};
+  return {known ? phrase("the CUDA toolkit is {} and torch was built with {}: DeepSpeed compiles "
+                         "its operators with one major version only",
+                         installed,
+                         torch)
+                : "the CUDA toolkit and torch have different major versions",
+          "install the toolkit of torch's version and point CUDA_HOME there, or another torch; "
+          "DS_SKIP_CUDA_CHECK=1 tries all the same"};
 }
 
 // deepspeed/launcher/runner.py fetch_hostfile
@@ -127,12 +124,11 @@ Told cache_flushes(std::string_view line, const Model*) {
   std::size_t begin = end;
   while (begin > 0 && std::isdigit(static_cast<unsigned char>(before[begin - 1])) != 0) --begin;
   const std::string count(before.substr(begin, end - begin));
-  return {
-      fmt::format("{} times in a step the GPU was full and PyTorch gave its cache back: the run "
-                  "is slow and close to running out of memory",
-                  count.empty() ? "several" : count),
-      "a smaller micro-batch or buckets, activation checkpointing, or "
-      "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; simulate tells how much is short"};
+  return {phrase("{} times in a step the GPU was full and PyTorch gave its cache back: the run "
+                 "is slow and close to running out of memory",
+                 count.empty() ? "several" : count),
+          "a smaller micro-batch or buckets, activation checkpointing, or "
+          "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; simulate tells how much is short"};
 }
 
 // transformers/integrations/deepspeed.py HfTrainerDeepSpeedConfig.trainer_config_finalize
@@ -148,7 +144,7 @@ Told trainer_mismatch(std::string_view, const Model*) {
 Told rendezvous(std::string_view line, const Model*) {
   const auto seconds = number_behind(line, "Timed out after");
   return {
-      seconds ? fmt::format("not all processes came to the rendezvous in {} s", *seconds)
+      seconds ? phrase("not all processes came to the rendezvous in {} s", *seconds)
               : "not all processes came to the rendezvous",
       "every host needs the same MASTER_ADDR, MASTER_PORT and number of hosts, an open port and "
       "NCCL_SOCKET_IFNAME; zeroplan doctor --hostfile FILE looks"};
@@ -176,7 +172,7 @@ Told extension_lock(std::string_view line, const Model*) {
       lock.empty() ? "end all of the job's processes, rm -rf ~/.cache/torch_extensions "
                      "(TORCH_EXTENSIONS_DIR), start again; on every host, or on the home that "
                      "they share"
-                   : "end all of the job's processes, rm " + lock + ", start again"};
+                   : phrase("end all of the job's processes, rm {}, start again", lock)};
 }
 
 // deepspeed/launcher/runner.py: launcher 'pdsh' not installed.
@@ -190,9 +186,9 @@ Told no_pdsh(std::string_view, const Model*) {
 Told nccl_connect(std::string_view line, const Model*) {
   auto rank = number_behind(line, "Proxy Call to rank");
   if (!rank && find_words(line, "Proxy Call to rank 0") != std::string_view::npos) rank = 0;
-  return {rank ? fmt::format("NCCL's helper thread of rank {} could not connect to another host: "
-                             "the address that it was told is not reached from there",
-                             *rank)
+  return {rank ? phrase("NCCL's helper thread of rank {} could not connect to another host: "
+                        "the address that it was told is not reached from there",
+                        *rank)
                : "NCCL's helper thread could not connect to another host: the address that it was "
                  "told is not reached from there",
           "NCCL_SOCKET_IFNAME=the interface of the hosts' common network (not docker0, lo or a "
@@ -231,18 +227,18 @@ Told batch_assertion(std::string_view line, const Model*) {
   const std::string sum =
       fmt::format("{} x {} x {} = {}", *micro, *steps, *ranks, *micro * *steps * *ranks);
   if (*ranks == 1 && *total % (*micro * *steps) == 0) {
-    return {fmt::format("DeepSpeed counts one rank ({}), and train_batch_size {} is meant for {}",
-                        sum,
-                        *total,
-                        *total / (*micro * *steps)),
+    return {phrase("DeepSpeed counts one rank ({}), and train_batch_size {} is meant for {}",
+                   sum,
+                   *total,
+                   *total / (*micro * *steps)),
             "start it with the launcher for all GPUs; where it was, the file was read before the "
             "processes knew each other: leave train_batch_size out, or newer accelerate and "
             "deepspeed"};
   }
-  return {fmt::format("train_batch_size is {}, and micro-batch x accumulation x ranks {}: the file "
-                      "has the one, the data loader or the script's arguments the other",
-                      *total,
-                      sum),
+  return {phrase("train_batch_size is {}, and micro-batch x accumulation x ranks {}: the file "
+                 "has the one, the data loader or the script's arguments the other",
+                 *total,
+                 sum),
           "leave train_batch_size out of the file, or write \"auto\" for all three under the "
           "Trainer; zeroplan lint --mbs --gas --gpus finds it before"};
 }
@@ -268,10 +264,9 @@ Told driver_mismatch(std::string_view, const Model*) {
 Told ragged_batch(std::string_view line, const Model*) {
   const auto length = number_behind(line, "expected sequence of length");
   const auto got = number_behind(line, "(got");
-  const std::string lengths =
-      length && got ? fmt::format(" ({} and {} tokens)", *length, *got) : std::string();
+  const Phrase lengths = length && got ? phrase(" ({} and {} tokens)", *length, *got) : "";
   return {
-      "a batch holds sequences of different lengths" + lengths + " that nobody padded",
+      phrase("a batch holds sequences of different lengths{} that nobody padded", lengths),
       "padding in the collator (DataCollatorForSeq2Seq pads labels too), or "
       "padding=\"max_length\", truncation=True in the tokenizer; a tokenizer without a pad token "
       "needs tokenizer.pad_token = tokenizer.eos_token"};

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "model/transformer.hpp"
 
 namespace zeroplan {
@@ -19,8 +20,8 @@ struct LogSymptom {
   std::string_view code;  // "collective-timeout"
   int line = 0;           // of the log, from 1, where it is first told
   int times = 1;          // how often it is told
-  std::string text;
-  std::string advice;
+  Phrase text;
+  Phrase advice;
 };
 
 // With a model, a collective of as many elements as one of its weights names it.

@@ -110,7 +110,7 @@ class LineReader {
   Measurement read();
 
  private:
-  void problem(std::string pointer, std::string expected, std::string got, std::string hint = "") {
+  void problem(std::string pointer, Phrase expected, Phrase got, Phrase hint = "") {
     problems_.push_back(
         {document_.file, std::move(pointer), std::move(expected), std::move(got), std::move(hint)});
   }

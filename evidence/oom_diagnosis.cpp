@@ -27,15 +27,16 @@ std::optional<Bytes> unallocated(const OomEvent& event) {
 void note_too_small_gpu(const OomEvent& event, std::vector<OomCause>& causes) {
   if (!event.tried || !event.capacity || event.tried->bytes <= event.capacity->bytes) return;
   causes.push_back({"larger-than-card",
-                    "the one request of " + printed(event.tried->bytes) +
-                        " is larger than the GPU (" + printed(event.capacity->bytes) + ")",
+                    phrase("the one request of {} is larger than the GPU ({})",
+                           printed(event.tried->bytes),
+                           printed(event.capacity->bytes)),
                     "make this tensor smaller or split it; nothing else helps"});
 }
 
 void note_limit(const OomEvent& event, std::vector<OomCause>& causes) {
   if (!event.limit) return;
   causes.push_back({"process-limit",
-                    "torch.cuda.set_per_process_memory_fraction allows " +
+                    Phrase("torch.cuda.set_per_process_memory_fraction allows ") +
                         printed(event.limit->bytes) + " of " +
                         (event.capacity ? printed(event.capacity->bytes) : "the GPU"),
                     "raise or drop the limit"});
@@ -45,8 +46,9 @@ void note_free_memory(const OomEvent& event, std::vector<OomCause>& causes) {
   if (!event.tried || !event.free || event.free->bytes <= event.tried->bytes) return;
   if (event.limit || !(event.tried->bytes > Bytes::zero())) return;
   causes.push_back({"free-memory-left",
-                    printed(event.free->bytes) + " are free and " + printed(event.tried->bytes) +
-                        " were asked for: the GPU is not full",
+                    phrase("{} are free and {} were asked for: the GPU is not full",
+                           printed(event.free->bytes),
+                           printed(event.tried->bytes)),
                     "look for what else limits the process: another process that took the memory "
                     "at that moment, "
                     "page-locked memory under WSL, ulimit or a container's limit"});
@@ -56,9 +58,10 @@ void note_fragmentation(const OomEvent& event, std::vector<OomCause>& causes) {
   const std::optional<Bytes> spare = unallocated(event);
   if (!spare || !event.tried || *spare < event.tried->bytes) return;
   causes.push_back({"fragmentation",
-                    printed(*spare) + " are reserved by PyTorch and not allocated, " +
-                        printed(event.tried->bytes) +
-                        " were asked for: no free piece was large enough",
+                    phrase("{} are reserved by PyTorch and not allocated, {} were asked for: no "
+                           "free piece was large enough",
+                           printed(*spare),
+                           printed(event.tried->bytes)),
                     "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (torch 2.1 and newer; "
                     "max_split_size_mb before)"});
 }
@@ -67,19 +70,21 @@ void note_others(const OomEvent& event, std::vector<OomCause>& causes) {
   const std::optional<Bytes> others = memory_of_others(event);
   constexpr Bytes kNoticeable = Bytes::mib(64);
   if (!others || *others < kNoticeable) return;
-  std::string who;
+  Phrase who;
   bool contexts = !event.other_processes.empty();
   for (const OomProcess& process : event.other_processes) {
-    who += (who.empty() ? "process " : ", process ") + std::to_string(process.pid) + " has " +
-           (process.memory ? printed(process.memory->bytes) : "some");
+    const Phrase one = phrase(
+        "process {} has {}", process.pid, process.memory ? printed(process.memory->bytes) : "some");
+    who = who.empty() ? one : phrase("{}, {}", who, one);
     contexts = contexts && process.memory && process.memory->bytes <= kContextAtMost;
   }
-  if (who.empty()) who = printed(*others) + " belong to nobody the message names";
+  if (who.empty()) who = phrase("{} belong to nobody the message names", printed(*others));
   if (contexts) {
-    causes.push_back({"contexts-of-other-ranks",
-                      who + ": as much as a CUDA context takes, so other ranks opened one here",
-                      "call torch.cuda.set_device(local_rank) before anything touches the GPU, or "
-                      "give each rank its own CUDA_VISIBLE_DEVICES"});
+    causes.push_back(
+        {"contexts-of-other-ranks",
+         phrase("{}: as much as a CUDA context takes, so other ranks opened one here", who),
+         "call torch.cuda.set_device(local_rank) before anything touches the GPU, or "
+         "give each rank its own CUDA_VISIBLE_DEVICES"});
     return;
   }
   causes.push_back({"other-processes",
@@ -100,7 +105,7 @@ void note_rest(const OomEvent& event, std::vector<OomCause>& causes) {
   causes.insert(
       causes.begin(),
       {"card-full",
-       printed(event.allocated->bytes) + " are allocated by tensors" +
+       Phrase(printed(event.allocated->bytes)) + " are allocated by tensors" +
            (event.capacity ? " of " + printed(event.capacity->bytes) : "") + ": the GPU is full",
        ""});
 }
@@ -138,7 +143,8 @@ void note_kind(const OomEvent& event, std::vector<OomCause>& causes) {
       std::string text =
           "a process was killed (SIGKILL), nearly always by the kernel or a cgroup "
           "for lack of host memory";
-      if (event.host_resident) text += "; it held " + printed(event.host_resident->bytes);
+      if (event.host_resident)
+        text.append(phrase("; it held {}", printed(event.host_resident->bytes)));
       causes.push_back(
           {"host-killed",
            text,

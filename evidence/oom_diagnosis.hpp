@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "evidence/oom_text.hpp"
+#include "model/phrase.hpp"
 
 namespace zeroplan {
 
 struct OomCause {
   std::string_view code;  // "fragmentation"
-  std::string text;       // "1.20 GiB are reserved and not allocated, more than the 98.00 MiB ..."
-  std::string advice;     // empty where there is none
+  Phrase text;            // "1.20 GiB are reserved and not allocated, more than the 98.00 MiB ..."
+  Phrase advice;          // empty where there is none
 };
 
 std::vector<OomCause> diagnose(const OomEvent& event);

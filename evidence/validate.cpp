@@ -42,7 +42,7 @@ bool only_measures_micro_batch(const Measured& measured) {
 
 std::string reason_of(const InputError& error) {
   const Diagnostic& first = error.diagnostics().front();
-  if (first.got.ends_with("not modelled yet")) return first.got;
+  if (first.got.english().ends_with("not modelled yet")) return first.got;
   return (first.pointer.empty() ? "" : first.pointer + ": ") + "expected " + first.expected +
          ", got " + first.got;
 }

@@ -126,8 +126,8 @@ v1::Severity severity_of(Severity severity) {
 
 v1::Resolved answer_of(const Plan& plan, const Scenario& scenario) {
   v1::Resolved resolved(printed(scenario_document(plan, scenario)));
-  resolved.assumptions = plan.assumptions;
-  resolved.warnings = plan.warnings;
+  resolved.assumptions.assign(plan.assumptions.begin(), plan.assumptions.end());
+  resolved.warnings.assign(plan.warnings.begin(), plan.warnings.end());
   return resolved;
 }
 
@@ -166,8 +166,8 @@ v1::Simulation simulation_of(const StepResult& result, std::string json) {
   answer.parameters_total = result.parameters_total.count();
   answer.parameters_trainable = result.parameters_trainable.count();
   answer.parameters_active = result.parameters_active.count();
-  answer.assumptions = result.assumptions;
-  answer.warnings = result.warnings;
+  answer.assumptions.assign(result.assumptions.begin(), result.assumptions.end());
+  answer.warnings.assign(result.warnings.begin(), result.warnings.end());
   return answer;
 }
 

@@ -154,13 +154,13 @@ std::vector<ClusterPart> parts_of(const v1::Scenario& said) {
 
 // --- options
 
-[[noreturn]] void refuse(const char* option, std::string expected, std::string got) {
+[[noreturn]] void refuse(const char* option, Phrase expected, Phrase got) {
   throw InputError({kOptions, option, std::move(expected), std::move(got), ""});
 }
 
 double in_range(const char* option, double value, double min, double max) {
   if (value >= min && value <= max) return value;  // NaN is not
-  const std::string got = std::isfinite(value) ? Json(value).dump() : std::to_string(value);
+  const Phrase got = std::isfinite(value) ? Json(value).dump() : std::to_string(value);
   refuse(option, "a number from " + Json(min).dump() + " to " + Json(max).dump(), got);
 }
 

@@ -52,12 +52,27 @@ std::string sorted_parts(std::string_view word) {
 
 }  // namespace
 
-std::string to_string(const Diagnostic& diagnostic) {
-  std::string text = "error: " + printable(diagnostic.file) + ": ";
-  if (!diagnostic.pointer.empty()) text += printable(diagnostic.pointer) + ": ";
-  text += "expected " + printable(diagnostic.expected) + ", got " + printable(diagnostic.got);
-  if (!diagnostic.hint.empty()) text += "\nhint: " + printable(diagnostic.hint);
-  return text;
+Phrase to_string(const Diagnostic& diagnostic) {
+  // Words, where the other files are names.
+  constexpr const char* kCommandLine = "command line";
+  Phrase text = "error: ";
+  if (diagnostic.file == kCommandLine) {
+    text += kCommandLine;
+  } else if (diagnostic.file.starts_with("command line ")) {  // the document of a flag
+    text += "command line ";
+    text += Phrase(printable(diagnostic.file.substr(std::string_view("command line ").size())));
+  } else {
+    text += printable(diagnostic.file);
+  }
+  text += ": ";
+  if (!diagnostic.pointer.empty()) text += Phrase(printable(diagnostic.pointer));
+  if (!diagnostic.pointer.empty()) text += ": ";
+  text += "expected ";
+  text += printable_values(diagnostic.expected);
+  text += ", got ";
+  text += printable_values(diagnostic.got);
+  if (diagnostic.hint.empty()) return text;
+  return text + "\nhint: " + printable_values(diagnostic.hint);
 }
 
 InputError::InputError(Diagnostic diagnostic)
@@ -68,7 +83,7 @@ InputError::InputError(std::vector<Diagnostic> diagnostics) : diagnostics_(std::
   constexpr std::size_t kMostShown = 20;
   for (const Diagnostic& diagnostic : diagnostics_) {
     if (&diagnostic - diagnostics_.data() == kMostShown) {
-      text_ += "\n... and " + std::to_string(diagnostics_.size() - kMostShown) + " more errors";
+      text_ += phrase("\n... and {} more errors", diagnostics_.size() - kMostShown);
       break;
     }
     if (!text_.empty()) text_ += "\n";
@@ -110,13 +125,13 @@ bool is_misspelling_of(std::string_view name, std::string_view word) {
   return edit_distance(a, b) <= std::max<std::size_t>(1, b.size() / 6);
 }
 
-std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates) {
+Phrase did_you_mean(std::string_view word, std::span<const std::string_view> candidates) {
   const std::vector<std::string> names = nearest_names(word, candidates);
   if (names.empty()) return "";
-  std::string text = "did you mean ";
+  Phrase text = "did you mean ";
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (i > 0) text += i + 1 == names.size() ? " or " : ", ";
-    text += names[i];
+    text += Phrase(names[i]);
   }
   return text + "?";
 }
@@ -139,6 +154,10 @@ std::string printable(std::string_view text) {
     text.remove_prefix(length);
   }
   return result;
+}
+
+Phrase printable_values(const Phrase& phrase) {
+  return phrase.with_values([](std::string_view value) { return printable(value); });
 }
 
 std::string in_quotes(std::string_view text) {

@@ -12,15 +12,17 @@
 #include <string_view>
 #include <vector>
 
+#include "model/phrase.hpp"
+
 namespace zeroplan {
 
 struct Diagnostic {
   std::string file;  // path as the user wrote it, or "command line"
   std::string
       pointer;  // JSON pointer ("/zero_optimization/stage"), flag ("--seq"), or "line 3, column 7"
-  std::string expected;  // "an integer between 0 and 3"
-  std::string got;       // "\"two\""
-  std::string hint;      // may be empty
+  Phrase expected;  // "an integer between 0 and 3"
+  Phrase got;       // "\"two\""
+  Phrase hint;      // may be empty
 };
 
 // What is found wrong in one document before reading it is given up: who has a thousand unknown
@@ -28,7 +30,7 @@ struct Diagnostic {
 inline constexpr std::size_t kMostProblems = 1000;
 
 // "error: FILE: POINTER: expected X, got Y" and, where there is one, "\nhint: Z".
-std::string to_string(const Diagnostic& diagnostic);
+Phrase to_string(const Diagnostic& diagnostic);
 
 // Bad input: one or more diagnostics. Exit code 2.
 class InputError : public std::exception {
@@ -37,11 +39,12 @@ class InputError : public std::exception {
   explicit InputError(std::vector<Diagnostic> diagnostics);  // at least one
 
   const std::vector<Diagnostic>& diagnostics() const { return diagnostics_; }
-  const char* what() const noexcept override { return text_.c_str(); }
+  const Phrase& text() const { return text_; }  // all of them, a line each
+  const char* what() const noexcept override { return text_.english().c_str(); }
 
  private:
   std::vector<Diagnostic> diagnostics_;
-  std::string text_;
+  Phrase text_;
 };
 
 // The candidates nearest to `word` by edit distance (insert, delete, replace and swap cost 1; case,
@@ -57,11 +60,13 @@ std::vector<std::string> nearest_names(std::string_view word,
 bool is_misspelling_of(std::string_view name, std::string_view word);
 
 // "did you mean A, B or C?", or "" where no candidate is near.
-std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
+Phrase did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
 
 // Control characters and bytes that are no UTF-8 as \xNN: what comes from a user's file must not
 // steer the terminal.
 std::string printable(std::string_view text);
+// The same with the values of a phrase.
+Phrase printable_values(const Phrase& phrase);
 
 // Text in double quotes, cut to 60 bytes, made printable: for `got`.
 std::string in_quotes(std::string_view text);

@@ -100,7 +100,7 @@ std::string read_text_file(const std::string& path, std::int64_t max_bytes) {
     while (read_some(file.descriptor(), is_pipe, polls_left, text)) {
       if (static_cast<std::int64_t>(text.size()) <= max_bytes) continue;
       const std::string most = std::to_string(max_bytes >> 20) + " MiB";
-      throw InputError({path, "", "a file of at most " + most, "a larger one", ""});
+      throw InputError({path, "", phrase("a file of at most {}", most), "a larger one", ""});
     }
   } catch (const std::system_error& failure) {
     not_readable(path, failure.code().message());
@@ -130,7 +130,7 @@ std::vector<Diagnostic> duplicate_key_problems(const JsonDocument& document) {
     problems.push_back({document.file,
                         twice.pointer,
                         "each key once",
-                        "a second one in line " + std::to_string(twice.line),
+                        phrase("a second one in line {}", twice.line),
                         ""});
   }
   return problems;

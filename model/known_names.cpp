@@ -180,8 +180,8 @@ std::string why_no_gpu(std::string_view name) {
   return "";
 }
 
-std::string did_you_mean_same_number(std::string_view word,
-                                     std::span<const std::string_view> candidates) {
+Phrase did_you_mean_same_number(std::string_view word,
+                                std::span<const std::string_view> candidates) {
   const std::string digits = digits_of(word);
   std::vector<std::string_view> same;
   for (const std::string_view candidate : candidates) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "model/phrase.hpp"
+
 namespace zeroplan {
 
 // Why a model or a GPU of that name is not planned; empty where the name is not known either.
@@ -17,7 +19,7 @@ std::string why_no_gpu(std::string_view name);
 
 // As did_you_mean(), among candidates with the same digits alone: what is numbered otherwise is
 // another product.
-std::string did_you_mean_same_number(std::string_view word,
-                                     std::span<const std::string_view> candidates);
+Phrase did_you_mean_same_number(std::string_view word,
+                                std::span<const std::string_view> candidates);
 
 }  // namespace zeroplan

@@ -10,10 +10,11 @@
 #include <utility>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "model/phrase.hpp"
 
 namespace zeroplan {
 namespace {
@@ -178,7 +179,7 @@ void take_after(int descriptor, const struct stat& before) {
 }  // namespace
 
 WriteError::WriteError(const std::string& path, const std::string& reason)
-    : std::runtime_error(fmt::format("cannot write {}: {}", path, reason)),
+    : std::runtime_error(phrase("cannot write {}: {}", path, reason)),
       path_(path),
       reason_(reason) {}
 

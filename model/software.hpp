@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "model/phrase.hpp"
+
 namespace zeroplan {
 
 struct Version {
@@ -35,7 +37,7 @@ std::string_view name(DeepSpeedVersion version);  // "0.16"
 
 struct DeepSpeedChoice {
   DeepSpeedVersion version = kNewestDeepSpeed;
-  std::string note;  // one sentence where the release itself is not described, else empty
+  Phrase note;  // one sentence where the release itself is not described, else empty
 };
 
 // The behaviour for a release: the nearest described one that is not newer (0.15.2 -> 0.14), and

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "model/units.hpp"
 
 namespace zeroplan {
@@ -141,7 +142,7 @@ struct Model {
   bool planned = false;            // operations are known, so memory and time can be predicted
   std::string not_planned_reason;  // what is not modelled, for the message when !planned
   std::optional<std::string> torch_dtype;  // "bfloat16" where the config names one
-  std::vector<std::string> notes;  // what was assumed while reading the config, one sentence each
+  std::vector<Phrase> notes;  // what was assumed while reading the config, one sentence each
   // Two models that one engine trains as one module (TRL's PolicyAndValueWrapper): parameters and
   // modules of both stand above, under "policy." and "value_model."; of these two the shape and the
   // class count, the shape above is the policy's. Null: one model.

@@ -50,7 +50,7 @@ class Reader {
     if (end == std::string_view::npos) fail("a name without an end");
     return std::string(table.substr(at, end - at));
   }
-  [[noreturn]] void fail(const std::string& got) const {
+  [[noreturn]] void fail(const Phrase& got) const {
     throw InputError({file_, "", "a shared library of a 64-bit Linux", got, ""});
   }
 

@@ -6,14 +6,15 @@
 #include <vector>
 
 #include "model/json.hpp"
+#include "model/phrase.hpp"
 #include "rehearsal/rehearse.hpp"
 
 namespace zeroplan::rehearsal {
 
 struct RecordedScenario {
-  Json document;                   // null where something that every scenario needs was not seen
-  std::string missing;             // what, as a sentence's end: "a model of transformers"
-  std::vector<std::string> notes;  // what ran otherwise than a scenario can say
+  Json document;              // null where something that every scenario needs was not seen
+  std::string missing;        // what, as a sentence's end: "a model of transformers"
+  std::vector<Phrase> notes;  // what ran otherwise than a scenario can say
 };
 
 RecordedScenario scenario_of(const ProcessRecord& process, const std::string& cluster);

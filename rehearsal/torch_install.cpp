@@ -21,9 +21,7 @@ namespace fs = std::filesystem;
 constexpr const char* kCommandLine = "command line";
 constexpr std::string_view kPythonNames[] = {"python3", "python"};
 
-[[noreturn]] void fail(const std::string& expected,
-                       const std::string& got,
-                       const std::string& hint) {
+[[noreturn]] void fail(const Phrase& expected, const Phrase& got, const Phrase& hint) {
   throw InputError({kCommandLine, "COMMAND", expected, got, hint});
 }
 
@@ -87,7 +85,7 @@ Json ask(const std::string& python) {
   const std::size_t at = output.text.find(kMark);
   if (output.exit != 0 || at == std::string::npos) {
     const std::string last = output.text.substr(0, output.text.find('\n'));
-    fail("a Python of 3.8 or newer", in_quotes(last), python + " does not answer");
+    fail("a Python of 3.8 or newer", in_quotes(last), phrase("{} does not answer", python));
   }
   const std::size_t begin = at + kMark.size();
   return parse_json(output.text.substr(begin, output.text.find('\n', begin) - begin), python).root;
@@ -129,7 +127,7 @@ std::string python_of_command(const std::vector<std::string>& command) {
   const std::string& word = command.front();
   const std::string program = find_program(word);
   if (program.empty()) {
-    const std::string hint =
+    const Phrase hint =
         is_python(word)
             ? "no such program on the path: activate the environment, or name its python"
             : "no such program on the path";
@@ -156,15 +154,15 @@ TorchInstall find_torch(const std::string& python) {
   install.cuda = text_of(answer, "cuda");
   if (install.library.empty()) {
     fail("a Python with PyTorch",
-         python + " without",
+         phrase("{} without", python),
          "activate the script's environment, or pip install torch");
   }
   if (install.cuda.empty()) {
     const bool rocm = !text_of(answer, "hip").empty();
     fail("a PyTorch for CUDA",
-         "torch " + release + (rocm ? " for ROCm" : " for CPUs"),
-         "pip install --force-reinstall --no-deps torch==" + install.version +
-             " brings it; no GPU is needed");
+         Phrase("torch ") + release + (rocm ? " for ROCm" : " for CPUs"),
+         phrase("pip install --force-reinstall --no-deps torch=={} brings it; no GPU is needed",
+                install.version));
   }
   install.cuda_number = cuda_number(install.cuda);
   if (const Json* beside = answer.find("beside")) {

@@ -69,9 +69,9 @@ std::optional<Said> said_in(const fs::path& errors) {
   if (!fs::exists(errors, ignored)) return std::nullopt;
   const Json root = parse_json(read_text_file(errors.string()), errors.string()).root;
   return Said{text_of(root, "kind"),
-                       text_of(root, "expected"),
-                       printable(text_of(root, "got")),
-                       printable(text_of(root, "hint"))};
+              text_of(root, "expected"),
+              printable(text_of(root, "got")),
+              printable(text_of(root, "hint"))};
 }
 
 // The last line that says something: of a Python that died.
@@ -124,8 +124,10 @@ std::string trace(const TraceRequest& request) {
   throw InputError({kCommandLine,
                     "--python",
                     "a Python that ends with a document",
-                    request.python + ", which ended with " + std::to_string(output.exit) + ": " +
-                        in_quotes(last_line(output.text)),
+                    phrase("{}, which ended with {}: {}",
+                           request.python,
+                           output.exit,
+                           in_quotes(last_line(output.text))),
                     ""});
 }
 

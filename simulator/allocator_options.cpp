@@ -86,9 +86,9 @@ class ConfParser {
   }
 
   [[noreturn]] void refuse(std::string pointer,
-                           std::string expected,
-                           std::string got,
-                           std::string hint = "") const {
+                           Phrase expected,
+                           Phrase got,
+                           Phrase hint = "") const {
     throw InputError(Diagnostic{std::string(source_),
                                 std::move(pointer),
                                 std::move(expected),
@@ -115,7 +115,7 @@ class ConfParser {
         return value;
       }
     }
-    refuse(key, "an integer of at least " + std::to_string(least), token());
+    refuse(key, phrase("an integer of at least {}", least), token());
   }
 
   Bytes mebibytes(const std::string& key, std::int64_t least) {
@@ -149,8 +149,8 @@ class ConfParser {
   void since(const std::string& key, const Version& first) const {
     if (torch_ < first) {
       refuse(key,
-             "an option of torch " + to_string(torch_),
-             "one that torch has since " + to_string(first));
+             phrase("an option of torch {}", to_string(torch_)),
+             phrase("one that torch has since {}", to_string(first)));
     }
   }
 
@@ -196,7 +196,7 @@ class ConfParser {
   }
 
   std::int64_t divisor(const std::string& key, bool zero_allowed) {
-    const std::string got = token();
+    const Phrase got = token();
     const std::int64_t value = integer(key, 0);
     if (!is_power_of_two(value) && !(zero_allowed && value == 0)) {
       refuse(key, "a power of two", got);

@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "model/cost/contention.hpp"
 #include "model/cost/device_memory.hpp"
 #include "model/predict/memory.hpp"
@@ -154,9 +152,9 @@ void take_device_memory(const Coefficients& c, const TimeAccount& time, StepResu
   const double share = time.device_memory / (time.end - time.begin);
   if (share < kWorthAWord) return;
   result.warnings.push_back(
-      fmt::format("the GPU is nearly full: PyTorch's allocator gives memory back to the driver and "
-                  "takes it again in every step, {:.0f} % of its time",
-                  100.0 * share));
+      phrase("the GPU is nearly full: PyTorch's allocator gives memory back to the driver and "
+             "takes it again in every step, {:.0f} % of its time",
+             100.0 * share));
 }
 
 template <typename T>

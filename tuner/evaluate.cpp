@@ -74,8 +74,8 @@ Evaluated evaluate(const SearchSpace& space,
   item.point = point;
   try {
     const Plan plan = space.plan(point);
-    if (const std::string why = startup_refusal(plan); !why.empty()) {
-      item.why_not = "DeepSpeed refuses: " + why;
+    if (const Phrase why = startup_refusal(plan); !why.empty()) {
+      item.why_not = phrase("DeepSpeed refuses: {}", why);
       return item;
     }
     const StepResult result = searched(plan, limits.predict, memo, numbers);
@@ -85,7 +85,7 @@ Evaluated evaluate(const SearchSpace& space,
     item.fits = result.fits;
     item.at_limit = is_at_limit(result);
     if (!result.fits) {
-      item.why_not = "simulated: not enough " + lacks(result);
+      item.why_not = phrase("simulated: not enough {}", lacks(result));
     } else if (item.host_memory > limits.host_memory) {
       item.fits = false;
       item.why_not = "simulated: more than --max-host-memory";
@@ -94,7 +94,7 @@ Evaluated evaluate(const SearchSpace& space,
       item.why_not = "simulated: below --min-throughput";
     }
   } catch (const InputError& error) {
-    item.why_not = "refused: " + error.diagnostics().front().expected;
+    item.why_not = phrase("refused: {}", error.diagnostics().front().expected);
   }
   return item;
 }

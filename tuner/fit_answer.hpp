@@ -36,7 +36,7 @@ struct StrategyResult {
 
 // A change of the scenario that was planned again.
 struct Remedy {
-  std::string change;   // "use 4 nodes instead of 2"
+  Phrase change;        // "use 4 nodes instead of 2"
   StrategyResult best;  // the strategy that fits then
 };
 

@@ -60,7 +60,7 @@ void try_evaluation(RemedySearch& search) {
     Question changed = search.question;
     set(changed, ScenarioKey::evaluation, evaluation_json(settings));
     const std::size_t before = search.found.size();
-    search.keep("evaluate with " + change, best_strategy(changed, search.options));
+    search.keep(phrase("evaluate with {}", change), best_strategy(changed, search.options));
     return search.found.size() > before;
   };
   EvaluationSettings tried = now;
@@ -114,9 +114,7 @@ void try_micro_batch(RemedySearch& search) {
     set_micro_batch(changed, micro_batch);
     auto best = best_strategy(changed, search.options);
     if (!best) continue;
-    search.keep(
-        "use micro-batch " + std::to_string(micro_batch) + " instead of " + std::to_string(now),
-        std::move(best));
+    search.keep(phrase("use micro-batch {} instead of {}", micro_batch, now), std::move(best));
     return;
   }
 }
@@ -128,9 +126,7 @@ void try_shorter_sequences(RemedySearch& search) {
     set_sequence_length(changed, length);
     auto best = best_strategy(changed, search.options);
     if (!best) continue;
-    search.keep("shorten sequences to " + std::to_string(length) + " tokens (from " +
-                    std::to_string(now) + ")",
-                std::move(best));
+    search.keep(phrase("shorten sequences to {} tokens (from {})", length, now), std::move(best));
     return;
   }
 }
@@ -146,7 +142,7 @@ void try_half_precision(RemedySearch& search) {
     config.set(Knob::fp16_enabled, !bf16);
     changed.base = std::make_shared<const DsConfig>(config);
   }
-  search.keep(std::string("train in ") + (bf16 ? "bf16" : "fp16") + " instead of fp32",
+  search.keep(Phrase("train in ") + (bf16 ? "bf16" : "fp16") + " instead of fp32",
               best_strategy(changed, search.options));
 }
 
@@ -193,9 +189,9 @@ void try_more_host_memory(RemedySearch& search) {
     std::vector<StrategyResult> results = with(enough);
     const auto best = best_of(results);
     if (!best) continue;
-    search.keep("have " + std::to_string(enough.count() >> 30) +
-                    " GiB of host memory per node instead of " +
-                    std::to_string(std::llround(now.gib())),
+    search.keep(phrase("have {} GiB of host memory per node instead of {}",
+                       enough.count() >> 30,
+                       std::llround(now.gib())),
                 std::move(results[*best]));
     return;
   }
@@ -219,7 +215,7 @@ void try_more_nodes(RemedySearch& search) {
       (with(middle) ? good : bad) = middle;
     }
     const std::int64_t more = (good - cluster.nodes) * cluster.gpus_per_node();
-    search.keep("add " + std::to_string(more) + (more == 1 ? " GPU: " : " GPUs: ") +
+    search.keep(Phrase("add ") + std::to_string(more) + (more == 1 ? " GPU: " : " GPUs: ") +
                     std::to_string(good) + " nodes of " + std::to_string(cluster.gpus_per_node()) +
                     " instead of " + std::to_string(cluster.nodes),
                 with(good));

@@ -9,7 +9,7 @@ namespace {
 Json strategy_json(const StrategyResult& row, const Scenario& scenario) {
   const Json document = scenario_document(row.plan, scenario);
   return Json::object(
-      {{"name", describe(row.strategy)},
+      {{"name", describe(row.strategy).english()},
        {"stage", row.strategy.stage},
        {"offload_optimizer", name(row.strategy.offload_optimizer)},
        {"offload_param", name(row.strategy.offload_parameter)},
@@ -31,8 +31,8 @@ Json strategy_json(const StrategyResult& row, const Scenario& scenario) {
 Json to_json(const std::vector<Remedy>& remedies) {
   Json array = Json::array();
   for (const Remedy& remedy : remedies) {
-    array.push_back(Json::object({{"change", remedy.change},
-                                  {"strategy", describe(remedy.best.strategy)},
+    array.push_back(Json::object({{"change", remedy.change.english()},
+                                  {"strategy", describe(remedy.best.strategy).english()},
                                   {"ds_config", emit(written_ds_config(remedy.best.plan))},
                                   {"result", to_json(remedy.best.result)}}));
   }

@@ -75,7 +75,7 @@ Json to_json(const TuneAnswer& answer, const TuneOptions& options, std::optional
   Json tally = Json::array();
   for (const auto& [reason, row] : search.tally) {
     tally.push_back(
-        Json::object({{"reason", reason}, {"count", row.count}, {"sample", row.sample}}));
+        Json::object({{"reason", reason.english()}, {"count", row.count}, {"sample", row.sample}}));
   }
   document["tally"] = tally;
   document["impacts"] = impacts_json(answer);
@@ -91,7 +91,7 @@ Json to_json(const TuneAnswer& answer, const TuneOptions& options, std::optional
   }
   if (answer.nearest) {
     Json nearest = configuration_json(answer.nearest->plan, answer.scenario);
-    nearest["change"] = answer.nearest->change;
+    nearest["change"] = answer.nearest->change.english();
     nearest["result"] = to_json(answer.nearest->result);
     document["nearest"] = nearest;
   }

@@ -155,7 +155,7 @@ struct Gathered {
 };
 
 // The engine's momentary tensors by the kernel that fills them (deepspeed_actions.cpp).
-std::string momentary_meaning(std::string_view kernel) {
+Phrase momentary_meaning(std::string_view kernel) {
   struct Meaning {
     std::string_view kernel;
     std::string_view what;
@@ -171,7 +171,7 @@ std::string momentary_meaning(std::string_view kernel) {
   for (const Meaning& row : kMeanings) {
     if (row.kernel == kernel) return std::string(row.what);
   }
-  return "temporary of " + std::string(kernel);
+  return phrase("temporary of {}", kernel);
 }
 
 Gathered gathered(SlotKind kind) {
@@ -226,7 +226,7 @@ TensorSort PeakInventoryBuilder::buffer_sort(const EngineBuffer& buffer) const {
   sort.what = meaning->what;
   const bool gradient_of_master =
       buffer.suffix == ".grad" && buffer.category == MemoryCategory::gradients;
-  if (gradient_of_master) sort.what = "gradients of " + sort.what;
+  if (gradient_of_master) sort.what = phrase("gradients of {}", sort.what);
   if (buffer.name == BufferName::state) sort.what = "Adam's and other states of the optimizer";
   for (const Knob knob : meaning->knobs) add_knob(sort.knobs, pointer_of(knob));
   return sort;
@@ -239,7 +239,7 @@ TensorSort PeakInventoryBuilder::storage_sort(std::int32_t instance, std::int32_
   for (const WeightGradient& gradient : block.weight_gradients) {
     if (gradient.storage != storage) continue;
     const auto parameter = static_cast<std::size_t>(gradient.parameter);
-    return {"gradient of " + block.parameters[parameter].name + " in " + block.name,
+    return {phrase("gradient of {} in {}", block.parameters[parameter].name, block.name),
             "",
             {pointer_of(Knob::zero_stage), pointer_of(Knob::reduce_bucket_size)}};
   }
@@ -247,16 +247,17 @@ TensorSort PeakInventoryBuilder::storage_sort(std::int32_t instance, std::int32_
   sort.knobs = activation_knobs(what.category);
   const Maker maker = maker_of(block, storage);
   if (maker.operation == nullptr) {
-    sort.what = "tensor of " + block.name;
+    sort.what = phrase("tensor of {}", block.name);
     return sort;
   }
-  sort.what = (maker.pass == Pass::backward ? "gradient made by " : "output of ") +
-              std::string(maker.operation->name) + " in " + block.name;
   const std::int32_t module = maker.operation->module;
+  std::string place = block.name;
   if (module >= 0 && !block.modules[static_cast<std::size_t>(module)].name.empty()) {
-    sort.what += "." + block.modules[static_cast<std::size_t>(module)].name;
+    place += "." + block.modules[static_cast<std::size_t>(module)].name;
   }
-  sort.what += ", " + std::string(name(what.dtype));
+  sort.what = Phrase(maker.pass == Pass::backward ? "gradient made by " : "output of ") +
+              std::string(maker.operation->name) + " in " + place + ", " +
+              std::string(name(what.dtype));
   return sort;
 }
 
@@ -295,7 +296,7 @@ TensorSort PeakInventoryBuilder::momentary_sort(std::size_t instruction) const {
   } else if (what.category == MemoryCategory::communication_buffers) {
     const bool gathers = plan_.engine.stage == 3 && kernel == "own part";
     sort.what =
-        gathers ? "weights gathered together" : "flat copy for a collective (" + kernel + ")";
+        gathers ? "weights gathered together" : phrase("flat copy for a collective ({})", kernel);
     sort.knobs = {
         pointer_of(gathers ? Knob::stage3_prefetch_bucket_size : Knob::reduce_bucket_size)};
   } else {
@@ -440,7 +441,7 @@ PeakInventory PeakInventoryBuilder::at_peak() const {
     for (const std::size_t holder : held) {
       const MemoryCategory category = rank_.program.code[holder].category;
       TensorSort sort = sort_of(holder);
-      HeldSort& row = sorts[{category, sort.what + "\n" + sort.name}];
+      HeldSort& row = sorts[{category, sort.what.english() + "\n" + sort.name}];
       if (row.count++ == 0) row = {category, std::move(sort), place_of(holder), 1, {}};
       row.bytes += again.size_of(holder);
     }
@@ -469,7 +470,7 @@ std::vector<SizeMatch> PeakInventoryBuilder::matches(const SizeQuestion& questio
     if (segment + question.rounding < question.size) return;
     TensorSort sort = sort_of(index);
     if (sort.is_sum) return;
-    SizeMatch& match = found[sort.what + "\n" + sort.name];
+    SizeMatch& match = found[sort.what.english() + "\n" + sort.name];
     if (match.count == 0 || distance(before) < distance(match.allocated_before)) {
       const std::int64_t count = match.count;
       match = {instruction.category,

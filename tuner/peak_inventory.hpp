@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "model/engine/buffers.hpp"
+#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 #include "model/predict/step_work.hpp"
@@ -25,7 +26,7 @@ namespace zeroplan {
 
 // Tensors of one sort are told together: one in every layer, one for every parameter.
 struct TensorSort {
-  std::string what;  // "fp32 master weights of this rank", "output of mm in LlamaDecoderLayer.mlp"
+  Phrase what;       // "fp32 master weights of this rank", "output of mm in LlamaDecoderLayer.mlp"
   std::string name;  // as the code calls it: "single_partition_of_fp32_groups"; or empty
   std::vector<std::string_view> knobs;  // pointers and flags that move it, the strongest first
   // The sum of many allocations where only the sum is known (loading, flattening): its size is not

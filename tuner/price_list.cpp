@@ -40,7 +40,7 @@ class Reader {
     return value != nullptr && value->is_string() ? printable(value->as_string()) : "";
   }
 
-  void complain(std::string pointer, std::string expected, std::string got) {
+  void complain(std::string pointer, Phrase expected, Phrase got) {
     if (problems_.size() >= kMostProblems) return;
     problems_.push_back(
         {document_.file, std::move(pointer), std::move(expected), std::move(got), ""});

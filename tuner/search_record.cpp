@@ -66,7 +66,7 @@ void SearchRecord::drop_unseen(std::int64_t points, double bound) {
 
 // --- why points lost
 
-void SearchRecord::note(const std::string& reason, std::int64_t points, Json sample) {
+void SearchRecord::note(const Phrase& reason, std::int64_t points, Json sample) {
   TallyRow& row = result_.tally[reason];
   if (row.count == 0) row.sample = std::move(sample);
   row.count += points;
@@ -79,7 +79,9 @@ void SearchRecord::drop(const char* reason,
   const std::int64_t points = branch.points - known_in(branch);
   if (points <= 0) return;
   result_.pruned += points;
-  TallyRow& row = result_.tally[reason];
+  // A branch is dropped often, and for few reasons: no phrase is made of one that is known.
+  const auto known = result_.tally.find(std::string_view(reason));
+  TallyRow& row = known != result_.tally.end() ? known->second : result_.tally[reason];
   if (row.count == 0) {
     row.sample = space_.describe(branch.point);
     row.sample[what] = value;

@@ -34,7 +34,7 @@ class SearchRecord {
   bool hopeless(double bound, int cost) const;
 
   // Points that were left out before the search.
-  void note(const std::string& reason, std::int64_t points, Json sample);
+  void note(const Phrase& reason, std::int64_t points, Json sample);
   // A branch is left out. What of it was simulated already has its own reason. `what` and `value`
   // go to the sample.
   void drop(const char* reason, const Branch& branch, const char* what, const Json& value);
@@ -49,7 +49,7 @@ class SearchRecord {
   // One that a bound left out and that was simulated all the same.
   void take_witness(Evaluated item);
   // Will the next point that is lost for this reason be shown?
-  bool shows_next(const std::string& reason) const { return result_.tally.count(reason) == 0; }
+  bool shows_next(const Phrase& reason) const { return result_.tally.count(reason) == 0; }
 
   // Ends the record.
   SearchResult finish(double seconds, bool interrupted, bool out_of_time);

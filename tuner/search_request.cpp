@@ -76,7 +76,7 @@ class Reader {
   }
 
  private:
-  void problem(std::string expected, std::string got, std::string hint = "") {
+  void problem(Phrase expected, Phrase got, Phrase hint = "") {
     problems_.push_back(
         {kCommandLine, flag_, std::move(expected), std::move(got), std::move(hint)});
   }
@@ -111,8 +111,8 @@ class Reader {
         which += (which.empty() ? "" : ", ") + std::string(pointer_of(knob));
       }
       problem("one key",
-              in_quotes(name) + ", which " + std::to_string(found.size()) + " keys have",
-              "write one of " + which);
+              phrase("{}, which {} keys have", in_quotes(name), found.size()),
+              phrase("write one of {}", which));
       return std::nullopt;
     }
     std::vector<std::string_view> names;
@@ -120,7 +120,7 @@ class Reader {
     for (const KnobRow& row : kKnobs) {
       if (row.modelled) names.push_back(last_part(row.pointer));
     }
-    const std::string hint = did_you_mean(name, names);
+    const Phrase hint = did_you_mean(name, names);
     problem("a key of ds_config.json or of the workload",
             in_quotes(name),
             hint.empty() ? "zeroplan knobs lists the keys" : hint);
@@ -189,7 +189,7 @@ class Reader {
         for (const std::string_view name : names) {
           list += (list.empty() ? "" : ", ") + std::string(name);
         }
-        problem("one of " + list, in_quotes(text), did_you_mean(text, names));
+        problem(phrase("one of {}", list), in_quotes(text), did_you_mean(text, names));
         return std::nullopt;
       }
       case KnobType::list:
@@ -212,20 +212,20 @@ class Reader {
     }
     const KnobRange range = range_of_key(key);
     if (number < range.low || number > range.high) {
-      problem("a value " + range_text(range), text);
+      problem(phrase("a value {}", range_text(range)), text);
       return std::nullopt;
     }
     return number;
   }
 
-  static std::string range_text(const KnobRange& range) {
+  static Phrase range_text(const KnobRange& range) {
     const auto text = [](double number) {
       return std::abs(number) < 1e15 && std::floor(number) == number
                  ? std::to_string(static_cast<std::int64_t>(number))
                  : Json(number).dump();
     };
-    if (std::isinf(range.high)) return "of at least " + text(range.low);
-    return "from " + text(range.low) + " to " + text(range.high);
+    if (std::isinf(range.high)) return phrase("of at least {}", text(range.low));
+    return phrase("from {} to {}", text(range.low), text(range.high));
   }
 
   // Both ends and what lies between: the table's grid where it has points there, all whole numbers
@@ -276,7 +276,7 @@ class Reader {
       if (*knob != Knob::train_batch_size) {
         request_.knobs[*knob] = values;
       } else if (values.size() > 1) {
-        problem("one global batch", std::to_string(values.size()) + " values");
+        problem("one global batch", phrase("{} values", values.size()));
       } else {
         request_.global_batch = std::get<std::int64_t>(values.front());
       }

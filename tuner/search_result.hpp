@@ -33,7 +33,7 @@ struct SearchLimits {
 struct Evaluated {
   Point point;
   bool fits = false;  // all limits hold
-  std::string why_not;
+  Phrase why_not;
   // Per GPU. Where the dataset tells lengths and micro-batches are padded to their longest sample:
   // the samples' own tokens, in a step as long as the mean one (mean_step_plan()).
   double tokens_per_second = 0.0;
@@ -83,7 +83,7 @@ struct SearchResult {
   bool stalled = false;         // a count of simulations ended it
   double unseen_at_most = 0.0;  // better than the best by that share, what was not looked at
   double seconds = 0.0;
-  std::map<std::string, TallyRow> tally;  // why points lost
+  std::map<Phrase, TallyRow, std::less<>> tally;  // why points lost
 };
 
 }  // namespace zeroplan

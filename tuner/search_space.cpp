@@ -119,10 +119,9 @@ void SearchSpace::read_batches(const SearchRequest& request, std::int64_t sequen
   throw InputError(
       {"command line",
        std::string(pointer_of(Knob::train_batch_size)),
-       "a batch that micro-batch x accumulation x " + std::to_string(ranks_) +
-           " data-parallel ranks can make",
+       phrase("a batch that micro-batch x accumulation x {} data-parallel ranks can make", ranks_),
        std::to_string(global.value_or(0)),
-       "a multiple of " + std::to_string(ranks_) + ", or --search micro_batch_size=..."});
+       phrase("a multiple of {}, or --search micro_batch_size=...", ranks_)});
 }
 
 // The global batch that the user's ds_config fixes, or that its sizes make: how it is made is
@@ -237,12 +236,12 @@ DsConfig SearchSpace::config_of(const Strategy& strategy, const std::vector<Axis
   return config;
 }
 
-std::string SearchSpace::refusal(const DsConfig& config) const {
+Phrase SearchSpace::refusal(const DsConfig& config) const {
   try {
     return startup_refusal(plan_of(config, batches_.front(), checkpointings_.front()));
   } catch (const InputError& error) {
     const Diagnostic& why = error.diagnostics().front();
-    return why.pointer + ": expected " + why.expected + ", got " + why.got;
+    return phrase("{}: {}", why.pointer, phrase("expected {}, got {}", why.expected, why.got));
   }
 }
 
@@ -253,12 +252,12 @@ void SearchSpace::drop_refused(StrategySpace& space) {
   for (const Axis& axis : space.axes) {
     space.points *= static_cast<std::int64_t>(axis.values.size());
   }
-  const auto leave_out = [&](std::string reason, std::int64_t points, const DsConfig& config) {
-    left_out_.push_back({"DeepSpeed refuses: " + std::move(reason), points * frames, emit(config)});
+  const auto leave_out = [&](const Phrase& reason, std::int64_t points, const DsConfig& config) {
+    left_out_.push_back({phrase("DeepSpeed refuses: {}", reason), points * frames, emit(config)});
   };
   space.first = config_of(space.strategy, space.axes);
   const DsConfig& first = space.first;
-  if (const std::string why = refusal(first); !why.empty()) {
+  if (const Phrase why = refusal(first); !why.empty()) {
     leave_out(why, space.points, first);
     return;
   }
@@ -266,7 +265,7 @@ void SearchSpace::drop_refused(StrategySpace& space) {
     for (std::size_t i = axis.values.size(); i-- > 1;) {
       DsConfig config = first;
       config.set(axis.knob, axis.values[i]);
-      const std::string why = refusal(config);
+      const Phrase why = refusal(config);
       if (why.empty()) continue;
       const std::int64_t lost = space.points / static_cast<std::int64_t>(axis.values.size());
       leave_out(why, lost, config);
@@ -280,12 +279,14 @@ void SearchSpace::drop_refused(StrategySpace& space) {
 
 // --- points
 
-std::string startup_refusal(const Plan& plan) {
+Phrase startup_refusal(const Plan& plan) {
   // As resolve() says it (model/plan/resolve.cpp, report_startup).
   constexpr std::string_view kRefused = "DeepSpeed will not start: ";
-  for (const std::string& warning : plan.warnings) {
-    const std::size_t at = warning.find(kRefused);
-    if (at != std::string::npos) return warning.substr(at + kRefused.size());
+  for (const Phrase& warning : plan.warnings) {
+    std::string_view key = warning.key();
+    if (!key.ends_with(Phrase::kSlot)) continue;
+    key.remove_suffix(1);
+    if (key.ends_with(kRefused)) return warning.arguments().back();
   }
   return "";
 }

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "model/plan/batch.hpp"
 #include "model/plan/plan.hpp"
 #include "tuner/search_request.hpp"
@@ -43,7 +44,7 @@ struct StrategySpace {
 inline constexpr std::size_t kMostAxes = 28;
 
 // Why DeepSpeed would not start with a plan's ds_config; empty where it would.
-std::string startup_refusal(const Plan& plan);
+Phrase startup_refusal(const Plan& plan);
 
 // Indices into the space's lists; of axes: into Axis::values.
 struct Point {
@@ -56,7 +57,7 @@ struct Point {
 
 // Values that were left out before the search.
 struct LeftOut {
-  std::string reason;
+  Phrase reason;
   std::int64_t points = 0;
   Json sample;
 };
@@ -97,7 +98,7 @@ class SearchSpace {
   void add_strategy(const Strategy& strategy, const SearchRequest& request);
   std::vector<KnobValue> values_of(Knob knob, int stage, const SearchRequest& request) const;
   void drop_unreached(Axis& axis) const;
-  std::string refusal(const DsConfig& config) const;
+  Phrase refusal(const DsConfig& config) const;
   DsConfig config_of(const Point& point) const;
   Plan plan_of(const DsConfig& config,
                const BatchSizes& batch,

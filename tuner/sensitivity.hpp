@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "model/units.hpp"
 #include "tuner/deadline.hpp"
 #include "tuner/variations.hpp"
@@ -24,7 +25,7 @@ struct Move {
 
 struct RefusedMove {
   Variation variation;
-  std::string reason;
+  Phrase reason;
 };
 
 struct Sensitivity {

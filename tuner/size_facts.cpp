@@ -46,15 +46,14 @@ void add_copies(const Model& model, const RunSize& run, FactFinder& finder) {
   const ParameterCounts counts = count_parameters(model);
   for (const Width& width : kWidths) {
     finder.add(
-        "a copy of the whole model in " + std::string(width.name), counts.total.count(), width, 1);
+        phrase("a copy of the whole model in {}", width.name), counts.total.count(), width, 1);
   }
   std::vector<std::int64_t> ranks = {2, 4, 8, 16, 32, 64};
   if (run.ranks) ranks = {*run.ranks};
   for (const std::int64_t n : ranks) {
     if (n < 2) continue;
     for (const Width& width : kWidths) {
-      finder.add("one of " + std::to_string(n) + " shards of the trained weights in " +
-                     std::string(width.name),
+      finder.add(phrase("one of {} shards of the trained weights in {}", n, width.name),
                  counts.trainable.count(),
                  width,
                  n);
@@ -81,9 +80,9 @@ void add_tensors(const Model& model, FactFinder& finder) {
           model.parameters.begin(), model.parameters.end(), [n = numel](const Parameter& one) {
             return one.numel.count() == n;
           });
-      std::string what = first->name + " or its gradient in " + std::string(width.name);
+      Phrase what = phrase("{} or its gradient in {}", first->name, width.name);
       if (times == 2) what += ", or another tensor as large";
-      if (times > 2) what += ", or one of " + std::to_string(times - 1) + " others as large";
+      if (times > 2) what.append(phrase(", or one of {} others as large", times - 1));
       finder.add(std::move(what), numel, width, 1);
     }
   }
@@ -100,7 +99,7 @@ std::vector<SizeFact> size_facts(const Model& model,
   add_tensors(model, finder);
   if (run.tokens && model.shape.has_logits) {
     for (const Width& width : kWidths) {
-      finder.add("logits of a micro-batch in " + std::string(width.name),
+      finder.add(phrase("logits of a micro-batch in {}", width.name),
                  *run.tokens * model.shape.vocabulary,
                  width,
                  1);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "model/transformer.hpp"
 #include "tuner/peak_inventory.hpp"
 
@@ -21,7 +22,7 @@ struct RunSize {
 };
 
 struct SizeFact {
-  std::string what;        // "a whole copy in fp32", "model.embed_tokens.weight in fp32"
+  Phrase what;             // "a whole copy in fp32", "model.embed_tokens.weight in fp32"
   std::string arithmetic;  // "6,738,415,616 x 4 / 8"
   Bytes bytes;
 };

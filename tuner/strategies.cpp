@@ -149,23 +149,30 @@ std::string sharding_name(const Strategy& strategy) {
   return strategy.stage == 3 ? "FULL_SHARD" : strategy.stage == 0 ? "NO_SHARD" : "SHARD_GRAD_OP";
 }
 
-std::string describe(const Strategy& strategy) {
-  std::string text = "ZeRO-" + std::to_string(strategy.stage);
+// Offloaded, and not to the CPU.
+static bool on_nvme(OffloadDevice device) { return device == OffloadDevice::nvme; }
+
+Phrase describe(const Strategy& strategy) {
+  Phrase text = phrase("ZeRO-{}", strategy.stage);
   if (strategy.engine == TrainingEngine::ddp) text = "DDP";
-  if (strategy.engine == TrainingEngine::fsdp) text = "FSDP " + sharding_name(strategy);
+  if (strategy.engine == TrainingEngine::fsdp) text = phrase("FSDP {}", sharding_name(strategy));
   const OffloadDevice optimizer = strategy.offload_optimizer;
   const OffloadDevice parameters = strategy.offload_parameter;
   if (optimizer == parameters && optimizer != OffloadDevice::none) {
-    text += ", optimizer and parameters on " + std::string(name(optimizer));
+    text += on_nvme(optimizer) ? ", optimizer and parameters on nvme"
+                               : ", optimizer and parameters on cpu";
   } else {
-    if (optimizer != OffloadDevice::none) text += ", optimizer on " + std::string(name(optimizer));
+    if (optimizer != OffloadDevice::none) {
+      text += on_nvme(optimizer) ? ", optimizer on nvme" : ", optimizer on cpu";
+    }
     if (parameters != OffloadDevice::none) {
-      text += ", parameters on " + std::string(name(parameters));
+      text += on_nvme(parameters) ? ", parameters on nvme" : ", parameters on cpu";
     }
   }
   if (strategy.checkpointing != ActivationCheckpointing::none) {
-    text += ", " + std::string(name(kActivationCheckpointingNames, strategy.checkpointing)) +
-            " activation checkpointing";
+    text += strategy.checkpointing == ActivationCheckpointing::full
+                ? ", full activation checkpointing"
+                : ", selective activation checkpointing";
   }
   if (!strategy.pinned) text += ", pin_memory false";
   if (strategy.small_sub_groups) text += ", sub_group_size 1e7";

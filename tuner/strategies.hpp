@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 
@@ -27,7 +28,7 @@ struct Strategy {
 
 std::string_view name(OffloadDevice device);
 // "ZeRO-3, optimizer on cpu, full checkpointing", "FSDP FULL_SHARD", "DDP".
-std::string describe(const Strategy& strategy);
+Phrase describe(const Strategy& strategy);
 
 // How it is called in a column: the ZeRO stage, or FSDP's sharding.
 std::string sharding_name(const Strategy& strategy);

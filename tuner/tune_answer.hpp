@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/enum_names.hpp"
+#include "model/phrase.hpp"
 #include "tuner/fit_answer.hpp"
 #include "tuner/headroom.hpp"
 #include "tuner/packages.hpp"
@@ -43,7 +44,7 @@ struct KnobImpact {
 // What to give up, in this order: the least speed, limits of host and GPU memory, fixed and
 // restricted keys.
 struct Relaxation {
-  std::string change;
+  Phrase change;
   StepResult result;
   Plan plan;
 };

@@ -33,7 +33,7 @@ Scenario on_cluster(const Scenario& scenario, const AskedCluster& asked) {
 struct Estimate {
   bool fits = false;
   double tokens_per_second_per_gpu = 0.0;  // of the fastest that fits
-  std::string shortage;                    // of the nearest, where none fits
+  Phrase shortage;                         // of the nearest, where none fits
 };
 
 Estimate estimate(const Scenario& scenario, PredictOptions options) {
@@ -62,12 +62,12 @@ Estimate estimate(const Scenario& scenario, PredictOptions options) {
     const double share = limit.available / limit.needed;
     if (share <= nearest) continue;
     nearest = share;
-    found.shortage = fmt::format("{}: needs {:.1f} GiB, has {:.1f} GiB",
-                                 limit.resource == Resource::gpu_memory    ? "GPU memory"
-                                 : limit.resource == Resource::host_memory ? "host memory"
-                                                                           : "NVMe",
-                                 limit.needed.gib(),
-                                 limit.available.gib());
+    found.shortage = phrase("{}: needs {:.1f} GiB, has {:.1f} GiB",
+                            limit.resource == Resource::gpu_memory    ? "GPU memory"
+                            : limit.resource == Resource::host_memory ? "host memory"
+                                                                      : "NVMe",
+                            limit.needed.gib(),
+                            limit.available.gib());
   }
   return found;
 }

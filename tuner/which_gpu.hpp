@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/training_cost.hpp"
 
@@ -40,7 +41,7 @@ struct ClusterChoice {
 // One on which nothing does.
 struct ClusterRefusal {
   std::string text;
-  std::string why;  // "GPU memory: needs 131.0 GiB, has 23.5 GiB", of the nearest strategy
+  Phrase why;  // "GPU memory: needs 131.0 GiB, has 23.5 GiB", of the nearest strategy
 };
 
 struct WhichAnswer {

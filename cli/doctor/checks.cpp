@@ -36,11 +36,7 @@ class Examination {
   }
 
  private:
-  void say(Severity severity,
-           std::string code,
-           std::string message,
-           std::string reason,
-           std::string fix) {
+  void say(Severity severity, std::string code, Phrase message, Phrase reason, Phrase fix) {
     found_.push_back(
         {severity, std::move(code), std::move(message), std::move(reason), std::move(fix)});
   }
@@ -61,7 +57,7 @@ class Examination {
     if (count < gpus_wanted()) {
       say(Severity::error,
           "too-few-cards",
-          fmt::format("{} of {} GPUs are visible", count, gpus_wanted()),
+          phrase("{} of {} GPUs are visible", count, gpus_wanted()),
           "the launcher refuses more ranks than GPUs",
           "nvidia-smi -L; check CUDA_VISIBLE_DEVICES and the container's device list");
     }
@@ -69,7 +65,7 @@ class Examination {
     if (count > 0 && !planned.empty() && machine_.gpus.front().name != planned) {
       say(Severity::warning,
           "other-card",
-          fmt::format("planned for {}, found {}", planned, machine_.gpus.front().name),
+          phrase("planned for {}, found {}", planned, machine_.gpus.front().name),
           "memory and speed were predicted for the planned GPU",
           "plan again for this one: zeroplan gpus lists the names");
     }
@@ -78,10 +74,10 @@ class Examination {
   // A GPU that somebody else uses has less memory than the plan counts on.
   void processes() {
     for (const GpuProcess& process : machine_.processes) {
-      const std::string used = process.used ? fmt::format(", {:.1f} GiB", process.used->gib()) : "";
+      const Phrase used = process.used ? phrase(", {:.1f} GiB", process.used->gib()) : "";
       say(Severity::warning,
           "stray-process",
-          fmt::format("process {} ({}{}) is on a GPU", process.pid, process.name, used),
+          phrase("process {} ({}{}) is on a GPU", process.pid, process.name, used),
           "its memory is missing at the peak; runs that were killed often leave one",
           fmt::format("ps -fp {0}; kill {0}", process.pid));
     }
@@ -91,9 +87,9 @@ class Examination {
       if (gpu.used.gib() <= kQuietGib) continue;
       say(Severity::warning,
           "card-in-use",
-          fmt::format("GPU {} has {:.1f} GiB in use and no process to show for it",
-                      gpu.index,
-                      gpu.used.gib()),
+          phrase("GPU {} has {:.1f} GiB in use and no process to show for it",
+                 gpu.index,
+                 gpu.used.gib()),
           "another container's process, or one that died",
           "fuser -v /dev/nvidia*");
     }
@@ -108,28 +104,28 @@ class Examination {
     if (machine_.libraries.torch && !machine_.libraries.torch_cuda) {
       say(Severity::error,
           "torch-without-cuda",
-          fmt::format("torch {} was built without CUDA", *machine_.libraries.torch),
+          phrase("torch {} was built without CUDA", *machine_.libraries.torch),
           "torch.cuda.is_available() is false",
           "pip install torch --index-url of a CUDA build (pytorch.org/get-started)");
     }
     if (torch && driver && driver->major < torch->major) {
       say(Severity::error,
           "old-driver",
-          fmt::format("the driver runs CUDA up to {}, torch was built with {}",
-                      *machine_.driver_cuda,
-                      *machine_.libraries.torch_cuda),
+          phrase("the driver runs CUDA up to {}, torch was built with {}",
+                 *machine_.driver_cuda,
+                 *machine_.libraries.torch_cuda),
           "CUDA initialisation fails",
           "install a newer driver, or a torch built for that CUDA");
     }
     if (torch && nvcc && nvcc->major != torch->major) {
       say(Severity::error,
           "cuda-mismatch",
-          fmt::format("nvcc is {}, torch was built with CUDA {}",
-                      *machine_.nvcc,
-                      *machine_.libraries.torch_cuda),
+          phrase("nvcc is {}, torch was built with CUDA {}",
+                 *machine_.nvcc,
+                 *machine_.libraries.torch_cuda),
           "DeepSpeed stops where it builds CPU Adam or another operator: \"Installed CUDA version "
           "does not match the version torch was compiled with\"",
-          fmt::format("install the CUDA {} toolkit and set CUDA_HOME to it", torch->major));
+          phrase("install the CUDA {} toolkit and set CUDA_HOME to it", torch->major));
     }
     if (torch && !nvcc) {
       say(needs_ && needs_->cpu_optimizer ? Severity::error : Severity::warning,
@@ -166,7 +162,7 @@ class Examination {
     if (!found.failure.empty()) {
       say(Severity::error,
           "import-fails",
-          "import deepspeed ends with " + found.failure,
+          phrase("import deepspeed ends with {}", found.failure),
           "nothing starts",
           "python3 -c 'import deepspeed'");
     }
@@ -180,7 +176,7 @@ class Examination {
     const auto numpy = version_of(found.numpy);
     const auto pydantic = version_of(found.pydantic);
     if (!deepspeed) return;
-    const auto broken = [&](std::string message, std::string fix) {
+    const auto broken = [&](Phrase message, Phrase fix) {
       say(Severity::error,
           "broken-combination",
           std::move(message),
@@ -189,28 +185,28 @@ class Examination {
     };
     if (torch && acts(ReleaseRule::annotates_with_list, *deepspeed) &&
         !acts(ReleaseRule::infers_list_annotations, *torch)) {
-      broken(fmt::format("deepspeed {} annotates operators with list[int], which torch {} refuses",
-                         *found.deepspeed,
-                         *found.torch),
+      broken(phrase("deepspeed {} annotates operators with list[int], which torch {} refuses",
+                    *found.deepspeed,
+                    *found.torch),
              "pip install 'torch>=2.7', or 'deepspeed<0.19'");
     }
     if (torch && !acts(ReleaseRule::imports_newer_names, *deepspeed) &&
         acts(ReleaseRule::drops_old_names, *torch)) {
-      broken(fmt::format("deepspeed {} imports names that torch {} has dropped",
-                         *found.deepspeed,
-                         *found.torch),
+      broken(phrase("deepspeed {} imports names that torch {} has dropped",
+                    *found.deepspeed,
+                    *found.torch),
              "pip install 'deepspeed>=0.14.5'");
     }
     if (numpy && !acts(ReleaseRule::imports_newer_names, *deepspeed) && *numpy >= Version{2, 0}) {
-      broken(fmt::format("deepspeed {} imports numpy.BUFSIZE, which numpy {} has dropped",
-                         *found.deepspeed,
-                         *found.numpy),
+      broken(phrase("deepspeed {} imports numpy.BUFSIZE, which numpy {} has dropped",
+                    *found.deepspeed,
+                    *found.numpy),
              "pip install 'numpy<2'");
     }
     if (pydantic && acts(ReleaseRule::needs_pydantic_2, *deepspeed) && *pydantic < Version{2, 0}) {
-      broken(fmt::format("deepspeed {} needs pydantic 2, pydantic {} is installed",
-                         *found.deepspeed,
-                         *found.pydantic),
+      broken(phrase("deepspeed {} needs pydantic 2, pydantic {} is installed",
+                    *found.deepspeed,
+                    *found.pydantic),
              "pip install 'pydantic>=2'");
     }
   }
@@ -226,10 +222,10 @@ class Examination {
     for (const std::string& lock : machine_.locks) {
       say(Severity::error,
           "extension-lock",
-          lock + " is there",
+          phrase("{} is there", lock),
           "a build that was interrupted: the next one waits for the lock without a word "
           "(torch/utils/file_baton.py)",
-          "pgrep -f cpp_extension || rm " + sh_path(lock));
+          fmt::format("pgrep -f cpp_extension || rm {}", sh_path(lock)));
     }
   }
 
@@ -239,7 +235,7 @@ class Examination {
     if (version && needs_ && needs_->bf16 && *version < Version{2, 10, 3}) {
       say(Severity::error,
           "nccl-bf16",
-          fmt::format("NCCL {} has no bf16", *machine_.libraries.nccl),
+          phrase("NCCL {} has no bf16", *machine_.libraries.nccl),
           "the first reduction of a bf16 gradient fails",
           "install a torch with a newer NCCL");
     }
@@ -277,7 +273,7 @@ class Examination {
       for (const std::string& one : machine_.interfaces) names += (names.empty() ? "" : ", ") + one;
       say(Severity::error,
           "no-interface",
-          fmt::format("{}={} names no interface of this machine ({})", name, *said, names),
+          phrase("{}={} names no interface of this machine ({})", name, *said, names),
           "the first collective hangs, or ends with \"no socket interface found\"",
           fmt::format("export {}=<one of them>", name));
     }
@@ -295,15 +291,15 @@ class Examination {
       if (!host.reached) {
         say(Severity::error,
             "no-ssh",
-            fmt::format("{} is not reached without a password: {}", host.name, host.failure),
+            phrase("{} is not reached without a password: {}", host.name, host.failure),
             "the launcher waits, or ends with exit code 255",
-            "ssh-copy-id " + sh_quoted(host.name));
+            fmt::format("ssh-copy-id {}", sh_quoted(host.name)));
         continue;
       }
       if (!host.has_folder) {
         say(Severity::error,
             "no-folder",
-            host.name + " has no folder of this path",
+            phrase("{} has no folder of this path", host.name),
             "the launcher changes into the same path on every host",
             "put the job on a shared file system, or copy it to the same path");
       }
@@ -320,13 +316,13 @@ class Examination {
       if (ours == theirs) return;
       say(Severity::error,
           "versions-differ",
-          fmt::format("{} is {} here and {} on {}",
-                      what,
-                      ours.value_or("missing"),
-                      theirs.value_or("missing"),
-                      host.name),
+          phrase("{} is {} here and {} on {}",
+                 what,
+                 ours.value_or("missing"),
+                 theirs.value_or("missing"),
+                 host.name),
           "ranks hang or fail at the first collective",
-          fmt::format("install the same {} on every host", what));
+          phrase("install the same {} on every host", what));
     };
     differ("torch", here.torch, there.torch);
     differ("torch's CUDA", here.torch_cuda, there.torch_cuda);
@@ -340,7 +336,7 @@ class Examination {
     if (machine_.shared_memory && machine_.shared_memory->gib() < kEnoughGib) {
       say(Severity::error,
           "small-shm",
-          fmt::format("/dev/shm has {:.0f} MiB", machine_.shared_memory->gib() * 1024.0),
+          phrase("/dev/shm has {:.0f} MiB", machine_.shared_memory->gib() * 1024.0),
           "NCCL and data loaders share memory there: \"exits with return code = -7\"",
           machine_.container ? "start the container with --shm-size=16g or --ipc=host"
                              : "mount -o remount,size=16G /dev/shm");
@@ -350,7 +346,7 @@ class Examination {
     if (locked && !locked->is_infinite() && (pinned > *locked || (needs_ && needs_->nodes > 1))) {
       say(needs_ && needs_->nodes > 1 ? Severity::warning : Severity::info,
           "memlock",
-          fmt::format("a process may lock {:.0f} MiB", locked->gib() * 1024.0),
+          phrase("a process may lock {:.0f} MiB", locked->gib() * 1024.0),
           "RDMA registration fails beyond it; cudaHostAlloc does not count, DeepSpeed's native "
           "pinning "
           "(mlock) does",
@@ -363,9 +359,9 @@ class Examination {
     if (needs_->host_memory > *machine_.available_memory) {
       say(Severity::error,
           "host-memory",
-          fmt::format("the plan needs {:.0f} GiB of host memory, {:.0f} GiB are free",
-                      needs_->host_memory.gib(),
-                      machine_.available_memory->gib()),
+          phrase("the plan needs {:.0f} GiB of host memory, {:.0f} GiB are free",
+                 needs_->host_memory.gib(),
+                 machine_.available_memory->gib()),
           "the kernel ends a rank: \"exits with return code = -9\"",
           "ps aux --sort=-rss | head; or plan with --host-memory");
     }
@@ -406,27 +402,27 @@ class Examination {
     if (!state.device || state.device->find("nvme") == std::string::npos) {
       say(Severity::warning,
           "not-nvme",
-          fmt::format("{} is on {}", state.path, state.device.value_or("no mounted device")),
+          phrase("{} is on {}", state.path, state.device.value_or("no mounted device")),
           "swapping is planned with the speed of NVMe drives",
-          "findmnt -T " + sh_path(state.path));
+          fmt::format("findmnt -T {}", sh_path(state.path)));
     }
     if (needs_ && state.free && needs_->nvme > *state.free) {
       say(Severity::error,
           "nvme-room",
-          fmt::format("the plan writes {:.0f} GiB, {} has {:.0f} GiB free",
-                      needs_->nvme.gib(),
-                      state.path,
-                      state.free->gib()),
+          phrase("the plan writes {:.0f} GiB, {} has {:.0f} GiB free",
+                 needs_->nvme.gib(),
+                 state.path,
+                 state.free->gib()),
           "the first step ends with \"no space left on device\"",
-          "df -h " + sh_path(state.path));
+          fmt::format("df -h {}", sh_path(state.path)));
     }
     if (needs_ && state.read && *state.read < needs_->nvme_read) {
       say(Severity::warning,
           "slow-nvme",
-          fmt::format("{} reads {:.1f} GB/s with one thread, the plan counts on {:.1f} GB/s",
-                      state.path,
-                      state.read->value() / 1e9,
-                      needs_->nvme_read.value() / 1e9),
+          phrase("{} reads {:.1f} GB/s with one thread, the plan counts on {:.1f} GB/s",
+                 state.path,
+                 state.read->value() / 1e9,
+                 needs_->nvme_read.value() / 1e9),
           "every step waits longer than predicted",
           "plan again with the measured rate in the cluster's nvme section");
     }

@@ -9,6 +9,7 @@
 #include "cli/doctor/machine.hpp"
 #include "model/hardware/hardware.hpp"
 #include "model/knobs/finding.hpp"
+#include "model/phrase.hpp"
 
 namespace zeroplan {
 
@@ -27,10 +28,10 @@ struct PlanNeeds {
 
 struct DoctorFinding {
   Severity severity = Severity::warning;
-  std::string code;     // "extension-lock"
-  std::string message;  // what was found
-  std::string reason;   // what it does to a run
-  std::string fix;      // a command where there is one
+  std::string code;  // "extension-lock"
+  Phrase message;    // what was found
+  Phrase reason;     // what it does to a run
+  Phrase fix;        // a command where there is one
 };
 
 // Errors first. Without a plan what needs one is left out.

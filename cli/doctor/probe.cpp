@@ -53,7 +53,7 @@ class RecordedProbe : public Probe {
 
 [[noreturn]] void no_recording(const JsonDocument& document,
                                const std::string& pointer,
-                               const std::string& expected,
+                               const Phrase& expected,
                                const Json* got) {
   throw InputError({document.file,
                     pointer,

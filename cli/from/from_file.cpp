@@ -36,13 +36,13 @@ Tool tool_of(const Json& document) {
 
 // Nobody's settings: which option takes the file, where one does.
 void refuse_other_documents(const Json& document, const std::string& file) {
-  std::string hint;
+  Phrase hint;
   if (has(document, {"zero_optimization", "train_micro_batch_size_per_gpu"})) {
-    hint = "this is a ds_config.json: --ds-config " + file;
+    hint = phrase("this is a ds_config.json: --ds-config {}", file);
   } else if (has(document, {"workload", "cluster"})) {
-    hint = "this is a scenario: --scenario " + file;
+    hint = phrase("this is a scenario: --scenario {}", file);
   } else if (has(document, {"hidden_size", "architectures"})) {
-    hint = "this is a model's config.json: --model " + file;
+    hint = phrase("this is a model's config.json: --model {}", file);
   }
   const bool known = has(document,
                          {"model_name_or_path",
@@ -263,25 +263,28 @@ void assume_engine(Meaning& meaning) {
   meaning.assumed.emplace_back("engine ddp: neither DeepSpeed nor FSDP is switched on");
 }
 
-std::string describe(const Meaning& meaning) {
-  std::string text;
+Phrase describe(const Meaning& meaning) {
+  Phrase text;
   for (const ReadLine& line : meaning.read) {
-    text += printable(place(line)) + ": " + printable(line.said);
-    if (!line.taken.empty()) text += " -> " + printable(line.taken);
-    text += "\n";
+    text += line.taken.empty() ? phrase("{}: {}\n", printable(place(line)), printable(line.said))
+                               : phrase("{}: {} -> {}\n",
+                                        printable(place(line)),
+                                        printable(line.said),
+                                        printable_values(line.taken));
   }
   const std::string cluster = cluster_of(meaning.processes);
   if (!cluster.empty()) {
-    text +=
-        "it starts " + cluster + " GPUs" +
-        (meaning.processes.gpu.empty() ? " and does not say which: CLUSTER " + cluster + "xGPU\n"
-                                       : "\n");
+    text += meaning.processes.gpu.empty()
+                ? phrase("it starts {0} GPUs and does not say which: CLUSTER {0}xGPU\n", cluster)
+                : phrase("it starts {} GPUs\n", cluster);
   }
-  for (const std::string& sentence : meaning.assumed)
-    text += "assumed: " + printable(sentence) + "\n";
+  for (const Phrase& sentence : meaning.assumed) {
+    text += phrase("assumed: {}\n", printable_values(sentence));
+  }
   for (const ReadLine& line : meaning.unknown) {
-    text += "not known: " + printable(place(line)) +
-            (line.said.empty() ? "" : ": " + printable(line.said)) + "\n";
+    const std::string where = printable(place(line));
+    text +=
+        phrase("not known: {}\n", line.said.empty() ? where : where + ": " + printable(line.said));
   }
   return text;
 }

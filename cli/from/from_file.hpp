@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cli/from/said_elsewhere.hpp"
+#include "model/phrase.hpp"
 
 namespace zeroplan::from {
 
@@ -22,6 +23,6 @@ void assume_engine(Meaning& meaning);
 
 // What was read, line by line, what was assumed and what is not known: English sentences, a line
 // each.
-std::string describe(const Meaning& meaning);
+Phrase describe(const Meaning& meaning);
 
 }  // namespace zeroplan::from

@@ -52,7 +52,7 @@ class Reader {
     }
   }
 
-  ReadLine line_of(const Setting& setting, const std::string& taken) const {
+  ReadLine line_of(const Setting& setting, const Phrase& taken) const {
     return {setting.file, setting.line, setting.name + ": " + shown(setting.value), taken};
   }
 
@@ -61,7 +61,7 @@ class Reader {
     return text.size() <= 60 ? text : text.substr(0, 57) + "...";
   }
 
-  void note(const Setting& setting, const std::string& taken) {
+  void note(const Setting& setting, const Phrase& taken) {
     meaning_.read.push_back(line_of(setting, taken));
   }
 
@@ -99,7 +99,7 @@ class Reader {
         problem.file = origin.file;
         problem.pointer = origin.pointer;
         if (!is_variable) continue;
-        problem.hint = "a variable that is not set here: say " + std::string(info(key).flag);
+        problem.hint = phrase("a variable that is not set here: say {}", info(key).flag);
       }
       throw InputError(problems);
     }

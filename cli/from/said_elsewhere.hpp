@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/from/settings.hpp"
+#include "model/phrase.hpp"
 #include "model/plan/scenario.hpp"
 
 namespace zeroplan::from {
@@ -17,15 +18,15 @@ namespace zeroplan::from {
 struct ReadLine {
   std::string file;
   int line = 0;
-  std::string said;   // "per_device_train_batch_size: 4"
-  std::string taken;  // "--micro-batch-size 4"
+  std::string said;  // "per_device_train_batch_size: 4"
+  Phrase taken;      // "--micro-batch-size 4"
 };
 
 struct Meaning {
   Scenario scenario;
   std::vector<ReadLine> read;
-  std::vector<ReadLine> unknown;     // names that nobody here knows; `taken` is empty
-  std::vector<std::string> assumed;  // the tool's own defaults
+  std::vector<ReadLine> unknown;  // names that nobody here knows; `taken` is empty
+  std::vector<Phrase> assumed;    // the tool's own defaults
   Processes processes;
   Setting training;  // the first setting of the tool that trains; no name: none was read
   Tool tool = Tool::accelerate;  // that tool

@@ -42,7 +42,7 @@ constexpr std::array kUnplanned = {
     Unplanned{"auto_find_batch_size", "a batch size that is found while it runs"},
 };
 
-[[noreturn]] void refuse(const Setting& setting, const std::string& what) {
+[[noreturn]] void refuse(const Setting& setting, const Phrase& what) {
   throw InputError({setting.file,
                     "line " + std::to_string(setting.line) + ": " + setting.name,
                     "a training that is planned",
@@ -110,7 +110,7 @@ void refuse_unplanned(const Setting& setting, Tool tool) {
   }
   const bool stage = setting.name == "stage" && tool == Tool::llama_factory;
   const bool trained_stage = text == "sft" || text == "pt" || text == "dpo" || text == "kto";
-  if (stage && !trained_stage) refuse(setting, "the stage " + in_quotes(text));
+  if (stage && !trained_stage) refuse(setting, phrase("the stage {}", in_quotes(text)));
   if (setting.name == "finetuning_type" && text != "full" && text != "lora") {
     refuse(setting, "finetuning_type " + in_quotes(text));
   }
@@ -119,7 +119,7 @@ void refuse_unplanned(const Setting& setting, Tool tool) {
   const bool eight = setting.name == "quantization_bit" || setting.name == "bits";
   if (eight && !is_off(setting.value) && count_of(setting.value) != 4 &&
       count_of(setting.value) < 16) {
-    refuse(setting, "weights of " + text + " bits");
+    refuse(setting, phrase("weights of {} bits", text));
   }
 }
 

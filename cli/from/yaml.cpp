@@ -62,9 +62,9 @@ class Reader {
 
  private:
   [[noreturn]] void fail(const yaml_mark_t& mark,
-                         const std::string& expected,
-                         const std::string& got,
-                         const std::string& hint = "") const {
+                         const Phrase& expected,
+                         const Phrase& got,
+                         const Phrase& hint = "") const {
     throw InputError(
         {file_,
          "line " + std::to_string(mark.line + 1) + ", column " + std::to_string(mark.column + 1),
@@ -89,7 +89,7 @@ class Reader {
   void count(const yaml_mark_t& mark, std::int64_t values) {
     values_ += values;
     if (values_ > kMostValues) {
-      fail(mark, "at most " + std::to_string(kMostValues) + " values", "more");
+      fail(mark, phrase("at most {} values", kMostValues), "more");
     }
   }
 

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "model/check.hpp"
+#include "model/phrase.hpp"
 
 namespace zeroplan {
 namespace {
@@ -85,6 +86,18 @@ MessageFormat::MessageFormat(std::string_view text) : pieces_(1) {
   }
 }
 
+MessageFormat MessageFormat::of_key(std::string_view key) {
+  MessageFormat format("");
+  while (true) {
+    const std::size_t slot = key.find(Phrase::kSlot);
+    format.pieces_.back() = key.substr(0, slot);
+    if (slot == std::string_view::npos) return format;
+    format.slots_.push_back({format.slots_.size(), Take::text});
+    format.pieces_.emplace_back();
+    key.remove_prefix(slot + 1);
+  }
+}
+
 std::size_t MessageFormat::arguments() const {
   std::size_t count = 0;
   for (const Slot& slot : slots_) count = std::max(count, slot.number + 1);
@@ -95,6 +108,18 @@ std::size_t MessageFormat::letters() const {
   std::size_t count = 0;
   for (const std::string& piece : pieces_) count += piece.size();
   return count;
+}
+
+bool MessageFormat::has_letters() const {
+  return std::any_of(pieces_.begin(), pieces_.end(), [](const std::string& piece) {
+    return std::any_of(piece.begin(), piece.end(), [](unsigned char c) { return std::isalpha(c); });
+  });
+}
+
+std::string MessageFormat::key() const {
+  std::string key = pieces_.front();
+  for (std::size_t i = 1; i < pieces_.size(); ++i) key += Phrase::kSlot + pieces_[i];
+  return key;
 }
 
 std::optional<std::vector<std::string>> MessageFormat::match(std::string_view text) const {

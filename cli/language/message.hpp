@@ -22,12 +22,15 @@ class MessageFormat {
   };
 
   explicit MessageFormat(std::string_view text);
+  static MessageFormat of_key(std::string_view key);  // of a phrase
 
   // pieces()[0] slots()[0] pieces()[1] ... : one piece more than slots.
   const std::vector<std::string>& pieces() const { return pieces_; }
   const std::vector<Slot>& slots() const { return slots_; }
   std::size_t arguments() const;  // one more than the largest number
   std::size_t letters() const;    // bytes outside slots
+  bool has_letters() const;       // outside slots, any of the alphabet
+  std::string key() const;        // of a phrase with these pieces
 
   // What fills the slots when `text` was made of this format, by number. Where there are several
   // ways the slots in front take least; a number that stands twice has the same text twice.

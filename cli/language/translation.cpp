@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/embedded.hpp"
 #include "model/json.hpp"
@@ -47,6 +48,23 @@ bool same_slots(const MessageFormat& english, const MessageFormat& other) {
   return numbers(english) == numbers(other);
 }
 
+// `key` with the arguments that are `joined` as parts of it.
+Phrase with_clauses(std::string_view key,
+                    std::span<const Phrase> arguments,
+                    const std::vector<bool>& joined) {
+  const MessageFormat format = MessageFormat::of_key(key);
+  Phrase whole = format.pieces().front().c_str();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (joined[i]) {
+      whole.append(arguments[i]);
+    } else {
+      whole += arguments[i];
+    }
+    whole += format.pieces()[i + 1].c_str();
+  }
+  return whole;
+}
+
 }  // namespace
 
 Catalogue::Catalogue(std::string_view document, const std::string& file) {
@@ -80,6 +98,14 @@ Catalogue::Catalogue(std::string_view document, const std::string& file) {
   std::stable_sort(messages_.begin(), messages_.end(), [](const Message& a, const Message& b) {
     return a.english.letters() > b.english.letters();
   });
+  for (std::size_t i = 0; i < messages_.size(); ++i) {
+    by_key_.emplace(messages_[i].english.key(), i);
+  }
+}
+
+const Catalogue::Message* Catalogue::find(std::string_view key) const {
+  const auto found = by_key_.find(key);
+  return found == by_key_.end() ? nullptr : &messages_[found->second];
 }
 
 Json page_texts(Language language) {
@@ -94,8 +120,83 @@ Translation::Translation(Language language) {
   catalogue_ = &chinese;
 }
 
-std::string Translation::text(std::string_view english) const {
-  if (catalogue_ == nullptr) return std::string(english);
+std::string Translation::text(const Phrase& phrase) const {
+  if (catalogue_ == nullptr) return phrase.english();
+  if (phrase.is_value()) return lines(phrase.english());
+  std::string result;
+  std::string_view key = phrase.key();
+  std::span<const Phrase> arguments = phrase.arguments();
+  while (true) {
+    const std::size_t end = key.find('\n');
+    const std::string_view here = key.substr(0, end);
+    const auto slots =
+        static_cast<std::size_t>(std::count(here.begin(), here.end(), Phrase::kSlot));
+    result += line(here, arguments.first(slots));
+    if (end == std::string_view::npos) return result;
+    result += '\n';
+    key.remove_prefix(end + 1);
+    arguments = arguments.subspan(slots);
+  }
+}
+
+std::string Translation::line(std::string_view key, std::span<const Phrase> arguments) const {
+  std::size_t begin = std::min(key.find_first_not_of(' '), key.size());
+  if (key.substr(begin).starts_with("- ")) begin += 2;
+  const std::string indent(key.substr(0, begin));
+  key.remove_prefix(begin);
+  if (const auto known = known_line(key, arguments)) return indent + *known;
+  // A clause in a slot may belong to the row: "{}, {} faster" as "{}, 3 % faster".
+  std::vector<std::size_t> clauses;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].empty() || !arguments[i].is_value()) clauses.push_back(i);
+  }
+  constexpr std::size_t kMost = 6;
+  const std::size_t ways = std::size_t{1} << std::min(clauses.size(), kMost);
+  for (std::size_t way = 1; way < ways; ++way) {
+    std::vector<bool> joined(arguments.size(), false);
+    for (std::size_t i = 0; i < std::min(clauses.size(), kMost); ++i) {
+      joined[clauses[i]] = (way >> i & 1) != 0;
+    }
+    const Phrase whole = with_clauses(key, arguments, joined);
+    if (const auto known = known_line(whole.key(), whole.arguments())) return indent + *known;
+  }
+  const MessageFormat format = MessageFormat::of_key(key);
+  if (format.has_letters()) {
+    std::string english = format.pieces().front();
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      english += arguments[i].english() + format.pieces()[i + 1];
+    }
+    return indent + lines(english);
+  }
+  return indent + filled({format, format}, arguments);
+}
+
+// A line that the catalogue has as it is.
+std::optional<std::string> Translation::known_line(std::string_view key,
+                                                   std::span<const Phrase> arguments) const {
+  if (arguments.empty()) {
+    const auto sentence = catalogue_->sentences().find(key);
+    if (sentence == catalogue_->sentences().end()) return std::nullopt;
+    return sentence->second;
+  }
+  const Catalogue::Message* const message = catalogue_->find(key);
+  if (message == nullptr) return std::nullopt;
+  return filled(*message, arguments);
+}
+
+// One argument for each slot, in the order of the English.
+std::string Translation::filled(const Catalogue::Message& message,
+                                std::span<const Phrase> arguments) const {
+  std::vector<std::string> said(message.english.arguments());
+  std::size_t next = 0;
+  for (const MessageFormat::Slot& slot : message.english.slots()) {
+    const Phrase& argument = arguments[next++];
+    said[slot.number] = slot.is_name() ? argument.english() : text(argument);
+  }
+  return message.other.filled(said);
+}
+
+std::string Translation::lines(std::string_view english) const {
   std::string result;
   while (true) {
     const std::size_t end = english.find('\n');
@@ -115,16 +216,20 @@ std::string Translation::line(std::string_view english) const {
 }
 
 std::string Translation::filled(std::string_view format,
-                                const std::vector<std::string>& arguments) const {
+                                const std::vector<Phrase>& arguments) const {
   const MessageFormat english(format);
-  if (catalogue_ == nullptr) return english.filled(arguments);
-  Known known;
-  if (english.slots().empty()) return phrase(format, known).text;
-  for (const Catalogue::Message& message : catalogue_->messages()) {
-    if (message.english.pieces() != english.pieces()) continue;
-    return filled(message, arguments, known).text;
+  std::vector<Phrase> in_order;
+  for (const MessageFormat::Slot& slot : english.slots()) {
+    ZP_CHECK(slot.number < arguments.size(), "a message lacks an argument");
+    in_order.push_back(arguments[slot.number]);
   }
-  return filled({english, english}, arguments, known).text;
+  if (catalogue_ == nullptr) {
+    std::vector<std::string> texts(arguments.begin(), arguments.end());
+    return english.filled(texts);
+  }
+  if (in_order.empty()) return text(Phrase(std::string(format).c_str()));
+  const Catalogue::Message* const message = catalogue_->find(english.key());
+  return filled(message != nullptr ? *message : Catalogue::Message{english, english}, in_order);
 }
 
 Translation::Said Translation::phrase(std::string_view english, Known& known) const {

@@ -1,15 +1,20 @@
 // Says in another language what the commands say in English.
 //
-// Every layer makes its sentences in English, and JSON documents stay English. Where a command
-// prints for people, the finished lines go through here: the catalogue (configs/messages/zh.json)
-// holds the formats of all sentences beside their translation; the format that a line was made of
-// is found again by matching, what filled its slots is translated the same way (a name, a number or
-// a text in double quotes matches nothing and stays), and the other language's format is filled.
-// Where several formats match, the one that leaves the fewest English words is taken, of those the
-// one with the most letters. So no layer below knows of languages.
+// Every layer makes its sentences as phrases (model/phrase.hpp), and JSON documents stay English.
+// Where a command prints for people, phrases go through here: the catalogue
+// (configs/messages/zh.json) holds the English of all of them, with slots, beside its translation.
+// Each line of a phrase is looked up, what fills its slots is translated the same way, and the
+// other language's format is filled. A value (a name, a number) stays, unless it is a word of the
+// catalogue. So no layer below knows of languages.
+//
+// Some texts still come here finished, as values of several words. The format that such a line was
+// made of is found again by matching; where several match, the one that leaves the fewest English
+// words is taken, of those the one with the most letters.
 #pragma once
 
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +22,7 @@
 #include "cli/language/language.hpp"
 #include "cli/language/message.hpp"
 #include "model/json.hpp"
+#include "model/phrase.hpp"
 
 namespace zeroplan {
 
@@ -36,9 +42,13 @@ class Catalogue {
   // Sentences without slots.
   const std::map<std::string, std::string, std::less<>>& sentences() const { return sentences_; }
 
+  // The format whose English has the key of a phrase; null where there is none.
+  const Message* find(std::string_view key) const;
+
  private:
   std::map<std::string, std::string, std::less<>> sentences_;
   std::vector<Message> messages_;
+  std::map<std::string, std::size_t, std::less<>> by_key_;  // of messages_
 };
 
 // The texts of the report's page in `language`, English in front; empty for English. They are
@@ -49,11 +59,11 @@ class Translation {
  public:
   explicit Translation(Language language);  // of the embedded catalogue
 
-  // `english` line by line: spaces and "- " in front stay. What the catalogue lacks stays English.
-  std::string text(std::string_view english) const;
+  // Line by line: spaces and "- " in front stay. What the catalogue lacks stays English.
+  std::string text(const Phrase& phrase) const;
 
   // A format of the catalogue, filled: `arguments` are translated too.
-  std::string filled(std::string_view format, const std::vector<std::string>& arguments) const;
+  std::string filled(std::string_view format, const std::vector<Phrase>& arguments) const;
 
  private:
   struct Said {
@@ -62,7 +72,12 @@ class Translation {
   };
   using Known = std::map<std::string, Said, std::less<>>;  // phrases of one line
 
+  std::string lines(std::string_view english) const;
   std::string line(std::string_view english) const;
+  std::string line(std::string_view key, std::span<const Phrase> arguments) const;
+  std::optional<std::string> known_line(std::string_view key,
+                                        std::span<const Phrase> arguments) const;
+  std::string filled(const Catalogue::Message& message, std::span<const Phrase> arguments) const;
   Said phrase(std::string_view english, Known& known) const;
   Said filled(const Catalogue::Message& message,
               std::vector<std::string> arguments,

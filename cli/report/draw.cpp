@@ -104,7 +104,8 @@ std::string content_of(const std::string& path) {
 
 [[noreturn]] void tool_failed(const std::string& program, const Outputs& outputs) {
   constexpr std::size_t kShown = 400;
-  throw std::runtime_error(program + " failed: " + content_of(outputs.err).substr(0, kShown));
+  throw std::runtime_error(
+      fmt::format("{} failed: {}", program, content_of(outputs.err).substr(0, kShown)));
 }
 
 std::string node_program() { return find_program({"node", "nodejs"}); }
@@ -112,13 +113,13 @@ std::string png_program() { return find_program({"rsvg-convert"}); }
 
 }  // namespace
 
-void require_drawing(bool png, const std::string& otherwise) {
+void require_drawing(bool png, const Phrase& otherwise) {
   if (node_program().empty()) {
     throw InputError({"zeroplan",
                       "",
                       "Node.js, which runs Vega, on PATH",
                       "none",
-                      "sudo apt-get install nodejs; " + otherwise});
+                      phrase("sudo apt-get install nodejs; {}", otherwise)});
   }
   if (png && png_program().empty()) {
     throw InputError({"zeroplan",

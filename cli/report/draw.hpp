@@ -7,10 +7,12 @@
 
 #include <string>
 
+#include "model/phrase.hpp"
+
 namespace zeroplan {
 
 // Are the tools there? Throws InputError; `otherwise` says what to do without Node.js.
-void require_drawing(bool png, const std::string& otherwise);
+void require_drawing(bool png, const Phrase& otherwise);
 
 // The SVG that `script` (report_page.hpp, plot_script) prints.
 std::string draw_svg(const std::string& script);

@@ -15,7 +15,7 @@
 namespace zeroplan {
 namespace {
 
-Json texts(const std::vector<std::string>& lines) {
+Json texts(const std::vector<Phrase>& lines) {
   Json list = Json::array();
   for (const std::string& line : lines) list.push_back(line);
   return list;
@@ -144,7 +144,7 @@ Json strategies_json(const FitAnswer& answer, const Front& marked) {
     const StrategyResult& row = answer.strategies[i];
     const StepResult& result = row.result;
     list.push_back(
-        Json::object({{"name", describe(row.strategy)},
+        Json::object({{"name", describe(row.strategy).english()},
                       {"stage", row.strategy.stage},
                       {"offload_optimizer", name(row.strategy.offload_optimizer)},
                       {"offload_param", name(row.strategy.offload_parameter)},
@@ -201,7 +201,7 @@ Json training_json(const ReportData& data) {
   const ChosenPlan& chosen = *data.chosen;
   const TrainingCost cost =
       training_cost(data.cost, written_cluster(data.scenario), chosen.plan, chosen.result);
-  Json json = Json::object({{"of", size_text(cost)},
+  Json json = Json::object({{"of", size_text(cost).english()},
                             {"assumed", cost.assumed},
                             {"hours", cost.hours},
                             {"currency", data.cost.prices.currency}});
@@ -234,8 +234,8 @@ Json chosen_json(const ReportData& data) {
 Json remedies_json(const FitAnswer& answer) {
   Json list = Json::array();
   for (const Remedy& remedy : answer.remedies) {
-    list.push_back(
-        Json::object({{"change", remedy.change}, {"strategy", describe(remedy.best.strategy)}}));
+    list.push_back(Json::object({{"change", remedy.change.english()},
+                                 {"strategy", describe(remedy.best.strategy).english()}}));
   }
   return list;
 }

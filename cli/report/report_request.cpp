@@ -2,8 +2,6 @@
 
 #include <optional>
 
-#include <fmt/format.h>
-
 #include "cli/cost_options.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/progress_bar.hpp"
@@ -56,15 +54,15 @@ ReportData report_data_of(const Arguments& arguments, Streams streams) {
   return gather_report(scenario, options);
 }
 
-std::string report_text(const Json& document) {
+Phrase report_text(const Json& document) {
   const Json& question = *document.find("question");
   const Json& search = *document.find("search");
-  std::string text = fmt::format("{} ({} parameters) on {}, {} tokens, {}\n",
-                                 question.find("model")->as_string(),
-                                 short_count_text(question.find("parameters")->as_integer()),
-                                 question.find("cluster")->as_string(),
-                                 question.find("sequence_length")->as_integer(),
-                                 question.find("precision")->as_string());
+  Phrase text = phrase("{} ({} parameters) on {}, {} tokens, {}\n",
+                       question.find("model")->as_string(),
+                       short_count_text(question.find("parameters")->as_integer()),
+                       question.find("cluster")->as_string(),
+                       question.find("sequence_length")->as_integer(),
+                       question.find("precision")->as_string());
   const Json& chosen = *document.find("chosen");
   if (chosen.is_null()) {
     text += search.find("proven_empty")->as_boolean() ? "no: nothing in the space fits\n"
@@ -72,12 +70,12 @@ std::string report_text(const Json& document) {
   } else {
     const Json& result = *chosen.find("result");
     const Json& gpu = *result.find("gpu");
-    text += fmt::format("{}\n  {:.0f} tokens/s per GPU, {} of {} GPU memory\n  {}\n",
-                        chosen.find("name")->as_string(),
-                        result.find("step")->find("tokens_per_second_per_gpu")->as_number(),
-                        gib_text(Bytes::of(gpu.find("peak_total_bytes")->as_integer())),
-                        gib_text(Bytes::of(gpu.find("capacity_bytes")->as_integer())),
-                        chosen.find("launch")->as_string());
+    text += phrase("{}\n  {:.0f} tokens/s per GPU, {} of {} GPU memory\n  {}\n",
+                   chosen.find("name")->as_string(),
+                   result.find("step")->find("tokens_per_second_per_gpu")->as_number(),
+                   gib_text(Bytes::of(gpu.find("peak_total_bytes")->as_integer())),
+                   gib_text(Bytes::of(gpu.find("capacity_bytes")->as_integer())),
+                   chosen.find("launch")->as_string());
   }
   const Json* moved = document.find("sensitivity_complete");
   const bool searched = search.find("complete")->as_boolean();
@@ -85,10 +83,10 @@ std::string report_text(const Json& document) {
                     : !searched                     ? "; the searches were cut by --time-limit"
                     : moved && !moved->as_boolean() ? "; the sensitivity was cut by --time-limit"
                                                     : "";
-  return text + fmt::format("{} points, {} simulated{}\n",
-                            count_text(search.find("points")->as_integer()),
-                            count_text(search.find("evaluated")->as_integer()),
-                            cut);
+  return text + phrase("{} points, {} simulated{}\n",
+                       count_text(search.find("points")->as_integer()),
+                       count_text(search.find("evaluated")->as_integer()),
+                       cut);
 }
 
 std::string output_file(const Arguments& arguments, const std::string& example) {

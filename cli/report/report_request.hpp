@@ -5,6 +5,7 @@
 
 #include "cli/arguments.hpp"
 #include "cli/report/report_data.hpp"
+#include "model/phrase.hpp"
 
 namespace zeroplan {
 
@@ -12,7 +13,7 @@ namespace zeroplan {
 ReportData report_data_of(const Arguments& arguments, Streams streams);
 
 // A few lines for standard output: yes or no, the chosen configuration, how it was found.
-std::string report_text(const Json& document);
+Phrase report_text(const Json& document);
 
 // The file of --output. Throws InputError where it is missing or cannot be
 // written: that is said before the search.

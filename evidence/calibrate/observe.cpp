@@ -42,7 +42,7 @@ void observe(Candidate& candidate) {
     }
   } catch (const InputError& error) {
     const Diagnostic& first = error.diagnostics().front();
-    candidate.reason = first.got.ends_with("not modelled yet")
+    candidate.reason = first.got.english().ends_with("not modelled yet")
                            ? first.got
                            : "expected " + first.expected + ", got " + first.got;
   } catch (const SizeOverflow&) {

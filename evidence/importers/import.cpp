@@ -29,7 +29,7 @@ RunFindings findings_with(const Scenario& given, const std::string& file) {
   return findings;
 }
 
-[[noreturn]] void not_recognised(const std::string& file, std::string got, std::string hint = "") {
+[[noreturn]] void not_recognised(const std::string& file, Phrase got, Phrase hint = "") {
   if (hint.empty()) hint = "docs/import.md lists the formats, each with a line of it";
   throw InputError({file,
                     "",
@@ -182,7 +182,7 @@ void read_document(const Json& document, ImportedFile& file, RunFindings finding
     file.runs.push_back({file.file, std::move(findings)});
     return;
   }
-  std::string hint;
+  Phrase hint;
   if (document.find("zero_optimization") != nullptr) {
     hint = "a ds_config.json measures nothing; --ds-config says it of a log";
   } else if (document.find("measured") != nullptr) {

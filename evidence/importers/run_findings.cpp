@@ -56,10 +56,7 @@ void RunFindings::state_value(ScenarioKey key, Json value, const Place& place) {
   keep(key, std::move(value), place);
 }
 
-void RunFindings::bad(const Place& place,
-                      std::string expected,
-                      std::string_view got,
-                      std::string hint) {
+void RunFindings::bad(const Place& place, Phrase expected, std::string_view got, Phrase hint) {
   bad_.push_back(
       {file_, line_pointer(place), std::move(expected), in_quotes(got), std::move(hint)});
 }

@@ -57,7 +57,7 @@ class RunFindings {
   void state_value(ScenarioKey key, Json value, const Place& place);
 
   // A line that is of a known format and cannot be read.
-  void bad(const Place& place, std::string expected, std::string_view got, std::string hint = "");
+  void bad(const Place& place, Phrase expected, std::string_view got, Phrase hint = "");
   // Said once, however often it is noted.
   void note(std::string text);
 

@@ -57,7 +57,7 @@ class PickleReader {
   using Ref = Pickle::Ref;
   using Kind = Pickle::Kind;
 
-  [[noreturn]] void fail(const std::string& expected, const std::string& got) const {
+  [[noreturn]] void fail(const Phrase& expected, const Phrase& got) const {
     throw InputError({file_,
                       fmt::format("byte {}", at_),
                       expected,

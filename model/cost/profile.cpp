@@ -49,7 +49,7 @@ class ProfileReader {
   }
 
  private:
-  void wrong(const std::string& at, std::string expected, std::string got, std::string hint = "") {
+  void wrong(const std::string& at, Phrase expected, Phrase got, Phrase hint = "") {
     problems_.push_back(
         {file_, prefix_ + at, std::move(expected), std::move(got), std::move(hint)});
   }

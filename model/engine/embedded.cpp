@@ -11,7 +11,7 @@ namespace {
 // The release of DeepSpeed whose policies the embedded runtime follows.
 constexpr Version kFollowedRelease{0, 19, 6};
 
-Diagnostic problem(std::string pointer, std::string expected, std::string got, std::string hint) {
+Diagnostic problem(std::string pointer, Phrase expected, Phrase got, Phrase hint) {
   return {.file = "ds_config",
           .pointer = std::move(pointer),
           .expected = std::move(expected) + " (embedded runtime)",
@@ -104,7 +104,7 @@ void make_embedded(EngineConfig& config) {
 std::vector<Diagnostic> not_embedded(const EngineConfig& config,
                                      std::span<const EngineParameter> parameters) {
   std::vector<Diagnostic> problems;
-  const auto need = [&](bool fine, std::string pointer, std::string expected, std::string got) {
+  const auto need = [&](bool fine, std::string pointer, Phrase expected, Phrase got) {
     if (fine) return;
     problems.push_back(problem(std::move(pointer), std::move(expected), std::move(got), ""));
   };

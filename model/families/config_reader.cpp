@@ -75,8 +75,7 @@ std::optional<std::int64_t> ConfigReader::read_size(const Json& value,
                                                     std::int64_t least,
                                                     SizeKind kind) const {
   const SizeLimit limit = limit_of(kind);
-  const std::string expected =
-      "an integer between " + std::to_string(least) + " and " + std::to_string(limit.most);
+  const Phrase expected = phrase("an integer between {} and {}", least, limit.most);
   std::int64_t number = 0;
   if (value.is_integer()) {
     number = value.as_integer();
@@ -89,10 +88,12 @@ std::optional<std::int64_t> ConfigReader::read_size(const Json& value,
     return std::nullopt;
   }
   if (number < least || number > limit.most) {
-    const std::string hint =
-        number > limit.most ? "no published model comes near " + std::to_string(limit.most) + " " +
-                                  std::string(limit.what) + "; is there a digit too many?"
-                            : "";
+    const Phrase hint =
+        number > limit.most
+            ? phrase("no published model comes near {} {}; is there a digit too many?",
+                     limit.most,
+                     limit.what)
+            : "";
     problem(key, expected, std::to_string(number), hint);
     return std::nullopt;
   }
@@ -101,8 +102,8 @@ std::optional<std::int64_t> ConfigReader::read_size(const Json& value,
   // Each within its limit, their product may still be more tensors than memory holds.
   if (findings_.layers * findings_.experts > kMostExperts) {
     problem(key,
-            "at most " + std::to_string(kMostExperts) + " experts in all layers together",
-            std::to_string(findings_.layers) + " layers of " + std::to_string(findings_.experts));
+            phrase("at most {} experts in all layers together", kMostExperts),
+            phrase("{} layers of {}", findings_.layers, findings_.experts));
     findings_.layers = findings_.experts = 1;  // said once
     return std::nullopt;
   }
@@ -112,10 +113,9 @@ std::optional<std::int64_t> ConfigReader::read_size(const Json& value,
 std::int64_t ConfigReader::core(Keys keys, std::int64_t fallback, SizeKind kind) const {
   if (find(keys) == nullptr && !nested_) {
     problem(*keys.begin(),
-            quoted_list(keys) + ", which every " + family_ + " model needs",
+            phrase("{}, which every {} model needs", quoted_list(keys), family_),
             "no such key",
-            "the default of " + family_ + " is " + std::to_string(fallback) +
-                "; write it if it is meant");
+            phrase("the default of {} is {}; write it if it is meant", family_, fallback));
     return fallback;
   }
   return size(keys, fallback, kind);
@@ -123,8 +123,10 @@ std::int64_t ConfigReader::core(Keys keys, std::int64_t fallback, SizeKind kind)
 
 std::int64_t ConfigReader::size(Keys keys, std::int64_t fallback, SizeKind kind) const {
   if (find(keys) == nullptr) {
-    note(std::string(*keys.begin()) + " is not in the config: " + std::to_string(fallback) +
-         ", the default of " + family_ + ", was used.");
+    note(phrase("{} is not in the config: {}, the default of {}, was used.",
+                *keys.begin(),
+                fallback,
+                family_));
     return fallback;
   }
   return derived(keys, fallback, kind);
@@ -156,7 +158,7 @@ bool ConfigReader::flag(Keys keys, bool fallback, bool noted) const {
   const Json* value = find(keys, &used);
   if (value == nullptr) {
     if (noted) {
-      note(std::string(*keys.begin()) + " is not in the config: " + (fallback ? "true" : "false") +
+      note(Phrase(*keys.begin()) + " is not in the config: " + (fallback ? "true" : "false") +
            ", the default of " + family_ + ", was used.");
     }
     return fallback;
@@ -200,7 +202,7 @@ std::vector<std::int64_t> ConfigReader::integers(Keys keys) const {
   }
   for (const Json& item : value->items()) {
     if (!item.is_integer()) {
-      problem(used, "a list of integers", "a list with " + item.describe());
+      problem(used, "a list of integers", phrase("a list with {}", item.describe()));
       return numbers;
     }
     numbers.push_back(item.as_integer());
@@ -219,7 +221,7 @@ std::vector<std::string> ConfigReader::texts(Keys keys) const {
   }
   for (const Json& item : value->items()) {
     if (!item.is_string()) {
-      problem(used, "a list of strings", "a list with " + item.describe());
+      problem(used, "a list of strings", phrase("a list with {}", item.describe()));
       return names;
     }
     names.push_back(item.as_string());
@@ -246,15 +248,10 @@ void ConfigReader::must_divide(std::int64_t divisor,
   if (divisor > 0 && dividend % divisor == 0) return;
   std::string used(*divisor_keys.begin());
   find(divisor_keys, &used);
-  problem(used,
-          "a divisor of " + std::string(dividend_name) + " = " + std::to_string(dividend),
-          std::to_string(divisor));
+  problem(used, phrase("a divisor of {} = {}", dividend_name, dividend), std::to_string(divisor));
 }
 
-void ConfigReader::problem(std::string_view key,
-                           std::string expected,
-                           std::string got,
-                           std::string hint) const {
+void ConfigReader::problem(std::string_view key, Phrase expected, Phrase got, Phrase hint) const {
   findings_.problems.push_back({.file = file_,
                                 .pointer = pointer_ + "/" + pointer_token(key),
                                 .expected = std::move(expected),

@@ -17,7 +17,7 @@ namespace zeroplan {
 // What was found while reading one config, nested objects included.
 struct ConfigFindings {
   std::vector<Diagnostic> problems;
-  std::vector<std::string> notes;
+  std::vector<Phrase> notes;
   // The most that was read of each; their product is a number of tensors.
   std::int64_t layers = 1;
   std::int64_t experts = 1;
@@ -72,10 +72,7 @@ class ConfigReader {
                    std::int64_t dividend,
                    std::string_view dividend_name) const;
 
-  void problem(std::string_view key,
-               std::string expected,
-               std::string got,
-               std::string hint = "") const;
+  void problem(std::string_view key, Phrase expected, Phrase got, Phrase hint = "") const;
   void note(std::string text) const;
   // Throws what was collected, if anything.
   void throw_problems() const;

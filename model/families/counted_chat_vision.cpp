@@ -27,7 +27,7 @@ PatchedVision read_patched_vision(const ConfigReader& config,
   const std::int64_t image = config.size({"image_size"}, defaults.image, SizeKind::width);
   if (image < vision.patch) {
     config.problem(
-        "image_size", "at least one patch, " + std::to_string(vision.patch), std::to_string(image));
+        "image_size", phrase("at least one patch, {}", vision.patch), std::to_string(image));
   }
   const std::int64_t across = image / vision.patch;
   vision.positions = across * across + (class_token ? 1 : 0);

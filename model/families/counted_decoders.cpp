@@ -36,7 +36,7 @@ MixtureOfExperts read_experts(const ConfigReader& config,
   experts.intermediate = config.core(width_keys, 2048, SizeKind::width);
   if (experts.experts_per_token > experts.experts) {
     config.problem("num_experts_per_tok",
-                   "at most the number of experts, " + std::to_string(experts.experts),
+                   phrase("at most the number of experts, {}", experts.experts),
                    std::to_string(experts.experts_per_token));
   }
   return experts;

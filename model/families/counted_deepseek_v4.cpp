@@ -38,8 +38,8 @@ DeepseekV4 read_v4(const ConfigReader& config) {
   v4.ratios = config.integers({"compress_ratios"});
   if (v4.ratios.size() < static_cast<std::size_t>(v4.text.layers)) {
     config.problem("compress_ratios",
-                   "one of 0, 4 and 128 for each of " + std::to_string(v4.text.layers) + " layers",
-                   "a list of " + std::to_string(v4.ratios.size()));
+                   phrase("one of 0, 4 and 128 for each of {} layers", v4.text.layers),
+                   phrase("a list of {}", v4.ratios.size()));
     v4.ratios.resize(static_cast<std::size_t>(v4.text.layers), 0);
   }
   v4.experts.hidden = v4.text.hidden;

@@ -48,10 +48,10 @@ Gemma4Text read_text(const ConfigReader& config) {
       config.derived({"vocab_size_per_layer_input"}, text.sizes.vocabulary, SizeKind::vocabulary);
   const auto types = config.texts({"layer_types"});
   if (types.size() != static_cast<std::size_t>(text.sizes.layers)) {
-    config.problem("layer_types",
-                   "sliding_attention or full_attention for each of " +
-                       std::to_string(text.sizes.layers) + " layers",
-                   "a list of " + std::to_string(types.size()));
+    config.problem(
+        "layer_types",
+        phrase("sliding_attention or full_attention for each of {} layers", text.sizes.layers),
+        phrase("a list of {}", types.size()));
   }
   text.full.assign(static_cast<std::size_t>(text.sizes.layers), false);
   for (std::size_t layer = 0; layer < std::min(types.size(), text.full.size()); ++layer) {

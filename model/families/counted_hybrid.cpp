@@ -144,10 +144,11 @@ Nemotron read_nemotron(const ConfigReader& config) {
   nemotron.text.tied = config.flag({"tie_word_embeddings"}, false);
   if (nemotron.pattern.size() != static_cast<std::size_t>(nemotron.text.layers) ||
       nemotron.pattern.find_first_not_of("M*-E") != std::string::npos) {
-    config.problem("hybrid_override_pattern",
-                   "one of M, *, - and E for each of " + std::to_string(nemotron.text.layers) +
-                       " layers, or layers_block_type with their names",
-                   in_quotes(nemotron.pattern));
+    config.problem(
+        "hybrid_override_pattern",
+        phrase("one of M, *, - and E for each of {} layers, or layers_block_type with their names",
+               nemotron.text.layers),
+        in_quotes(nemotron.pattern));
   }
   nemotron.attention = read_attention(config);
   // Older repositories call it attention_head_dim.

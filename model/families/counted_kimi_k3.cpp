@@ -61,9 +61,8 @@ void read_linear_attention(const ConfigReader& config, KimiText& text) {
   text.delta.full_rank_gate = linear->flag({"use_full_rank_gate"}, false);
   for (const std::int64_t number : linear->integers({"kda_layers"})) {  // counted from one
     if (number < 1 || number > text.sizes.layers) {
-      linear->problem("kda_layers",
-                      "layers from 1 to " + std::to_string(text.sizes.layers),
-                      std::to_string(number));
+      linear->problem(
+          "kda_layers", phrase("layers from 1 to {}", text.sizes.layers), std::to_string(number));
       return;
     }
     text.is_delta[static_cast<std::size_t>(number - 1)] = true;
@@ -107,7 +106,7 @@ KimiText read_kimi_text(const ConfigReader& config) {
       config.core({"num_experts_per_token", "num_experts_per_tok"}, 16, SizeKind::experts);
   if (experts.experts_per_token > experts.experts) {
     config.problem("num_experts_per_token",
-                   "at most the number of experts, " + std::to_string(experts.experts),
+                   phrase("at most the number of experts, {}", experts.experts),
                    std::to_string(experts.experts_per_token));
   }
   experts.width = config.optional_size({"routed_expert_hidden_size"}, SizeKind::width).value_or(0);

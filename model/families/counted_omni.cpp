@@ -165,7 +165,7 @@ Diffusion read_diffusion(const ConfigReader& config) {
   if (encoder.channels.size() < 3 || encoder.channels.size() != encoder.kernels.size()) {
     config.problem("enc_kernel_sizes",
                    "as many entries as enc_channels, three or more",
-                   std::to_string(encoder.kernels.size()) + " entries");
+                   phrase("{} entries", encoder.kernels.size()));
   }
   encoder.attention = config.size({"enc_attention_channels"}, 64, SizeKind::width);
   encoder.scale = config.size({"enc_res2net_scale"}, 2, SizeKind::width);
@@ -269,7 +269,7 @@ BigVgan read_bigvgan(const ConfigReader& config) {
   if (vocoder.upsample.size() > 12 || vocoder.channels >> vocoder.upsample.size() == 0) {
     config.problem("upsample_kernel_sizes",
                    "at most as many as halve the channels to one",
-                   std::to_string(vocoder.upsample.size()) + " entries");
+                   phrase("{} entries", vocoder.upsample.size()));
   }
   return vocoder;
 }

@@ -31,7 +31,7 @@ std::vector<bool> flags_of(const ConfigReader& config,
 void check_experts(const ConfigReader& config, const MixtureOfExperts& experts) {
   if (experts.experts_per_token <= experts.experts) return;
   config.problem("num_experts_per_tok",
-                 "at most the number of experts, " + std::to_string(experts.experts),
+                 phrase("at most the number of experts, {}", experts.experts),
                  std::to_string(experts.experts_per_token));
 }
 
@@ -207,7 +207,7 @@ PatchedVision read_step_vision(const ConfigReader& config) {
   const std::int64_t image = config.size({"image_size"}, 728, SizeKind::width);
   if (image < vision.patch) {
     config.problem(
-        "image_size", "at least one patch, " + std::to_string(vision.patch), std::to_string(image));
+        "image_size", phrase("at least one patch, {}", vision.patch), std::to_string(image));
   }
   const std::int64_t across = image / vision.patch;
   vision.positions = across * across;

@@ -63,7 +63,7 @@ void read_experts(const ConfigReader& config, DeepSeek& read) {
   if (groups) experts.groups = config.derived({"n_group"}, read.third ? 8 : 1, SizeKind::experts);
   if (experts.experts % experts.groups != 0) {
     config.problem("n_group",
-                   "a divisor of the number of experts, " + std::to_string(experts.experts),
+                   phrase("a divisor of the number of experts, {}", experts.experts),
                    std::to_string(experts.groups));
   }
   read.dense_layers = config.count({"first_k_dense_replace"}, read.third ? 3 : 0, SizeKind::layers);

@@ -58,10 +58,11 @@ Head head_of(const FamilyInput& input, std::span<const Head> supported, Head fal
     break;
   }
   const std::string pointer = input.config.has({"architectures"}) ? "architectures" : "model_type";
-  input.config.problem(pointer,
-                       "a class of " + input.model_type + " ending in one of " + list_of(supported),
-                       in_quotes(input.architecture),
-                       "leave architectures out for ..." + std::string(suffix(fallback)));
+  input.config.problem(
+      pointer,
+      phrase("a class of {} ending in one of {}", input.model_type, list_of(supported)),
+      in_quotes(input.architecture),
+      phrase("leave architectures out for {}", "..." + std::string(suffix(fallback))));
   return fallback;
 }
 
@@ -148,7 +149,7 @@ void planned_as(Model& model,
                 std::string_view implementation_family,
                 const Activation& activation) {
   if (!activation.function.has_value()) {
-    not_planned(model, "the activation " + activation.class_name + " is not modelled");
+    not_planned(model, phrase("the activation {} is not modelled", activation.class_name));
     return;
   }
   model.planned = true;
@@ -173,7 +174,7 @@ AttentionSizes read_plain_attention(const ConfigReader& config,
 void check_experts_per_token(const ConfigReader& config, std::int64_t used, std::int64_t experts) {
   if (used <= experts) return;
   config.problem("num_experts_per_tok",
-                 "at most the number of experts, " + std::to_string(experts),
+                 phrase("at most the number of experts, {}", experts),
                  std::to_string(used));
 }
 

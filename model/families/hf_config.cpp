@@ -70,7 +70,7 @@ std::string first_architecture(const Json& config) {
 }
 
 // model_type, or what the class name or the keys of an old file say. Empty: nothing says it.
-std::string model_type_of(const Json& config, std::vector<std::string>& notes) {
+std::string model_type_of(const Json& config, std::vector<Phrase>& notes) {
   const std::string architecture = first_architecture(config);
   const Json* written = config.find("model_type");
   if (written != nullptr && written->is_string() && !written->as_string().empty()) {
@@ -86,8 +86,8 @@ std::string model_type_of(const Json& config, std::vector<std::string>& notes) {
   }
   for (const TypeAlias& prefix : kClassPrefixes) {
     if (architecture.starts_with(prefix.written)) {
-      notes.push_back("model_type is not in the config: " + std::string(prefix.meant) +
-                      " was taken from architectures.");
+      notes.push_back(phrase("model_type is not in the config: {} was taken from architectures.",
+                             prefix.meant));
       return std::string(prefix.meant);
     }
   }
@@ -100,7 +100,7 @@ std::string model_type_of(const Json& config, std::vector<std::string>& notes) {
   return "";
 }
 
-std::optional<std::string> training_dtype(const Json& config, std::vector<std::string>& notes) {
+std::optional<std::string> training_dtype(const Json& config, std::vector<Phrase>& notes) {
   const Json* text = config.find("text_config");
   for (const Json* object : {&config, text}) {
     if (object == nullptr || !object->is_object()) continue;

@@ -86,15 +86,14 @@ bool megatron_has(const Model& model) {
          shape.has_logits && shape.tied_embeddings && shape.experts.experts == 0;
 }
 
-std::string megatron_refusal(const Model& model, std::int64_t tensor_ranks) {
+Phrase megatron_refusal(const Model& model, std::int64_t tensor_ranks) {
   const auto divides = [&](std::int64_t size) { return size % tensor_ranks == 0; };
   if (!divides(model.shape.heads)) {
-    return "tensor-parallel ranks that divide " + std::to_string(model.shape.heads) +
-           " attention heads";
+    return phrase("tensor-parallel ranks that divide {} attention heads", model.shape.heads);
   }
   if (!divides(model.shape.intermediate)) {
-    return "tensor-parallel ranks that divide a feed-forward width of " +
-           std::to_string(model.shape.intermediate);
+    return phrase("tensor-parallel ranks that divide a feed-forward width of {}",
+                  model.shape.intermediate);
   }
   return "";
 }

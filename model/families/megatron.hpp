@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string>
 
+#include "model/phrase.hpp"
 #include "model/transformer.hpp"
 
 namespace zeroplan {
@@ -29,7 +30,7 @@ std::int64_t megatron_vocabulary(std::int64_t vocabulary, std::int64_t tensor_ra
 bool megatron_has(const Model& model);
 
 // Why a model cannot be cut for so many ranks; empty: it can.
-std::string megatron_refusal(const Model& model, std::int64_t tensor_ranks);
+Phrase megatron_refusal(const Model& model, std::int64_t tensor_ranks);
 
 // The parameters of one of `tensor_ranks` ranks, all layers, in the modules of GPTModel. The shape
 // stays that of the whole model, with the padded vocabulary and Megatron's dropout.

@@ -166,13 +166,16 @@ std::string in_billions(std::int64_t parameters) {
 Model model_of_size(std::int64_t parameters, std::string_view name) {
   const Json config = config_of_size(parameters);
   Model model = read_model(config, std::string(name));
-  model.notes.push_back(std::string(name) +
-                        " was taken as a LLaMA-like model: " + std::to_string(model.shape.layers) +
-                        " layers, hidden size " + std::to_string(model.shape.hidden) + ", " +
-                        std::to_string(model.shape.heads) + " heads, feed-forward " +
-                        std::to_string(model.shape.intermediate) + ", vocabulary " +
-                        std::to_string(model.shape.vocabulary) + ": " +
-                        in_billions(count_parameters(model).total.count()) + " parameters.");
+  model.notes.push_back(
+      phrase("{} was taken as a LLaMA-like model: {} layers, hidden size {}, {} heads, "
+             "feed-forward {}, vocabulary {}: {} parameters.",
+             name,
+             model.shape.layers,
+             model.shape.hidden,
+             model.shape.heads,
+             model.shape.intermediate,
+             model.shape.vocabulary,
+             in_billions(count_parameters(model).total.count())));
   return model;
 }
 
@@ -216,7 +219,7 @@ std::string same_series(const std::vector<ModelPreset>& presets, std::string_vie
   const std::string series = same_series(presets, name);
   if (problem.hint.empty() && !series.empty()) {
     problem.hint =
-        "built in of that series: " + series + "; for another give the path of its config.json";
+        phrase("built in of that series: {}; for another give the path of its config.json", series);
   }
   if (problem.hint.empty()) problem.hint = "give the path of the model's config.json";
   throw InputError(problem);
@@ -315,7 +318,7 @@ Model model_from_name(std::string_view name,
   if (const ModelPreset* preset = find_preset(presets, name)) {
     Model model = read_model(preset->config, preset->name, "", experts);
     if (key_of(preset->name, false) != key_of(name, false)) {
-      model.notes.push_back(std::string(name) + " was taken for the preset " + preset->name + ".");
+      model.notes.push_back(phrase("{} was taken for the preset {}.", name, preset->name));
     }
     model.name = preset->name;
     return model;

@@ -8,10 +8,7 @@
 
 namespace zeroplan {
 
-void TracedReader::problem(const std::string& at,
-                           std::string expected,
-                           std::string got,
-                           std::string hint) {
+void TracedReader::problem(const std::string& at, Phrase expected, Phrase got, Phrase hint) {
   if (full()) return;
   const std::string where = pointer_ + at;
   problems_.push_back(
@@ -24,9 +21,7 @@ void TracedReader::throw_problems() const {
 
 namespace {
 
-std::string describe(const Json* value) {
-  return value == nullptr ? "no such key" : value->describe();
-}
+Phrase describe(const Json* value) { return value == nullptr ? "no such key" : value->describe(); }
 
 std::string below(const std::string& at, std::string_view key) {
   return at + "/" + pointer_token(key);
@@ -50,9 +45,7 @@ std::int64_t TracedReader::integer(const Json& object,
   if (value != nullptr && value->is_integer() && value->as_integer() >= least &&
       value->as_integer() <= most)
     return value->as_integer();
-  problem(below(at, key),
-          "a whole number from " + std::to_string(least) + " to " + std::to_string(most),
-          describe(value));
+  problem(below(at, key), phrase("a whole number from {} to {}", least, most), describe(value));
   return least;
 }
 
@@ -157,7 +150,7 @@ class BlockReader {
     if (!open_.empty())
       reader_.problem(at_ + "/events",
                       "an end of every module that begins",
-                      in_quotes(open_.back()) + " without one");
+                      phrase("{} without one", in_quotes(open_.back())));
     result_.gives = slots(block, "gives");
     for (const SlotUse& use : result_.gives) {
       if (!is_made(use.tensor))

@@ -18,7 +18,7 @@ class TracedReader {
       : file_(std::move(file)), pointer_(std::move(pointer)) {}
 
   // `at`: where in the document, as a JSON pointer.
-  void problem(const std::string& at, std::string expected, std::string got, std::string hint = "");
+  void problem(const std::string& at, Phrase expected, Phrase got, Phrase hint = "");
   bool full() const { return problems_.size() >= kMostProblems; }
   bool clean() const { return problems_.empty(); }
   void throw_problems() const;

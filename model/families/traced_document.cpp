@@ -133,14 +133,12 @@ class Checker {
       const bool last = i + 1 == graph_.calls.size();
       for (const SlotUse& use : block.takes) {
         if (!given[static_cast<std::size_t>(use.slot)]) {
-          reader_.problem(
-              at, "slots that an earlier call gives", "slot " + std::to_string(use.slot));
+          reader_.problem(at, "slots that an earlier call gives", phrase("slot {}", use.slot));
         }
       }
       for (const SlotUse& use : block.gives) {
         if (given[static_cast<std::size_t>(use.slot)]) {
-          reader_.problem(
-              at, "each slot given once", "slot " + std::to_string(use.slot) + " again");
+          reader_.problem(at, "each slot given once", phrase("slot {} again", use.slot));
         }
         given[static_cast<std::size_t>(use.slot)] = true;
       }
@@ -343,9 +341,10 @@ Model read_traced_document(const Json& document,
   if (dtype == "fp16") model.torch_dtype = "float16";
   if (dtype == "fp32") model.torch_dtype = "float32";
   const std::string torch = release_of(document, "torch");
-  model.notes.push_back("operations, sizes and lifetimes as they were traced" +
-                        (torch.empty() ? "" : " with torch " + torch) +
-                        (graph.source.empty() ? "" : " of " + graph.source));
+  Phrase note = "operations, sizes and lifetimes as they were traced";
+  if (!torch.empty()) note.append(phrase(" with torch {}", torch));
+  if (!graph.source.empty()) note.append(phrase(" of {}", graph.source));
+  model.notes.push_back(note);
   model.name = file;
   model.planned = true;
   model.implementation_family = keep_traced_graph(std::move(graph), document.dump());

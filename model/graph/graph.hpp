@@ -29,6 +29,7 @@
 #include "model/dtype.hpp"
 #include "model/graph/kernel_call.hpp"
 #include "model/memory_category.hpp"
+#include "model/phrase.hpp"
 #include "model/units.hpp"
 
 namespace zeroplan {
@@ -301,7 +302,7 @@ struct ModelGraph {
   // What is checkpointed is a layer's forward(), not its __call__(): hooks of the layer do not run
   // again.
   bool checkpoints_inside_hooks = false;
-  std::vector<std::string> assumptions;  // what was assumed while building, one sentence each
+  std::vector<Phrase> assumptions;  // what was assumed while building, one sentence each
 
   const Block& block_of(const BlockInstance& instance) const {
     return blocks[static_cast<std::size_t>(instance.block)];

@@ -94,9 +94,9 @@ std::int64_t read_count(std::string_view text,
   }
   diagnostics.push_back({file,
                          pointer,
-                         std::string(what) + " from 1 to " + std::to_string(kMostGpus),
+                         phrase("{} from 1 to {}", what, kMostGpus),
                          in_quotes(text),
-                         "a cluster is written " + std::string(kGrammar)});
+                         phrase("a cluster is written {}", kGrammar)});
   return 0;
 }
 

@@ -177,8 +177,7 @@ class DocumentReader {
     if (!given_.machine || given_.gpus_per_node <= given_.machine->gpus_per_node) return;
     fields_.complain(
         "gpus_per_node",
-        fmt::format(
-            "at most {}, what a {} has", given_.machine->gpus_per_node, given_.machine->key),
+        phrase("at most {}, what a {} has", given_.machine->gpus_per_node, given_.machine->key),
         std::to_string(given_.gpus_per_node));
   }
 
@@ -289,7 +288,7 @@ class DocumentReader {
       return false;
     }
     given_.gpu = nearest_gpu(numbers);
-    given_.assumptions.push_back((name ? *name + " is no known GPU: " : std::string("GPU: ")) +
+    given_.assumptions.push_back((name ? phrase("{} is no known GPU: ", *name) : Phrase("GPU: ")) +
                                  "what is not given is assumed as for " + given_.gpu.name +
                                  ", the nearest known GPU");
     if (name) given_.gpu.name = printable(*name);  // a page shows it, too
@@ -397,7 +396,7 @@ class DocumentReader {
         link->complain("bandwidth",
                        "the rate of NVLink per GPU and direction",
                        "nothing",
-                       given_.gpu.name + " has no NVLink that we know of");
+                       phrase("{} has no NVLink that we know of", given_.gpu.name));
       }
     }
     if (std::optional<Fields> link = fields_.object("inter_node", "an object with a link")) {
@@ -469,8 +468,8 @@ std::vector<Diagnostic> check_counts(std::int64_t nodes,
   if (nodes <= kMostGpus / gpus_per_node) return {};
   return {{file,
            pointer,
-           fmt::format("at most {} GPUs in all", kMostGpus),
-           fmt::format("{} nodes of {}", nodes, gpus_per_node),
+           phrase("at most {} GPUs in all", kMostGpus),
+           phrase("{} nodes of {}", nodes, gpus_per_node),
            ""}};
 }
 

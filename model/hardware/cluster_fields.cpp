@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "model/plain_text.hpp"
 
 namespace zeroplan {
@@ -45,10 +43,7 @@ const Json* Fields::find(std::string_view key) const {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
-void Fields::complain(std::string_view key,
-                      std::string expected,
-                      std::string got,
-                      std::string hint) {
+void Fields::complain(std::string_view key, Phrase expected, Phrase got, Phrase hint) {
   diagnostics_.push_back(
       {file_, pointer(key), std::move(expected), std::move(got), std::move(hint)});
 }
@@ -57,7 +52,10 @@ void Fields::only(std::span<const std::string_view> keys) {
   for (const auto& [key, value] : object_.members()) {
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
     if (diagnostics_.size() >= kMostProblems) return;
-    complain(key, "one of " + listed(keys), "the key " + in_quotes(key), did_you_mean(key, keys));
+    complain(key,
+             phrase("one of {}", listed(keys)),
+             phrase("the key {}", in_quotes(key)),
+             did_you_mean(key, keys));
   }
 }
 
@@ -70,10 +68,9 @@ std::optional<double> Fields::number(std::string_view key,
   if (value == nullptr) return std::nullopt;
   const double given = value->is_number() ? value->as_number() : std::nan("");
   if (given >= least && given <= most) return given;
-  std::string hint;
+  Phrase hint;
   if (given > 0 && given < least) hint = std::string(example);
-  complain(
-      key, fmt::format("{} from {:.4g} to {:.4g}", unit, least, most), value->describe(), hint);
+  complain(key, phrase("{} from {:.4g} to {:.4g}", unit, least, most), value->describe(), hint);
   return std::nullopt;
 }
 
@@ -87,7 +84,7 @@ std::optional<std::int64_t> Fields::integer(std::string_view key,
       given == std::floor(given)) {
     return static_cast<std::int64_t>(given);
   }
-  complain(key, fmt::format("an integer from {} to {}", least, most), value->describe());
+  complain(key, phrase("an integer from {} to {}", least, most), value->describe());
   return std::nullopt;
 }
 
@@ -127,7 +124,7 @@ std::optional<std::size_t> Fields::choice_of(std::string_view key,
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (folded_name(*given) == folded_name(names[i])) return i;
   }
-  complain(key, "one of " + listed(names), in_quotes(*given), did_you_mean(*given, names));
+  complain(key, phrase("one of {}", listed(names)), in_quotes(*given), did_you_mean(*given, names));
   return std::nullopt;
 }
 

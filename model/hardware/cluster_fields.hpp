@@ -32,7 +32,7 @@ class Fields {
   // The member, unless it is missing or null.
   const Json* find(std::string_view key) const;
 
-  void complain(std::string_view key, std::string expected, std::string got, std::string hint = "");
+  void complain(std::string_view key, Phrase expected, Phrase got, Phrase hint = "");
   // Complains about members of other names.
   void only(std::span<const std::string_view> keys);
 

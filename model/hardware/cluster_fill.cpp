@@ -147,18 +147,18 @@ class Filler {
     return std::min(1.0, part);
   }
 
-  std::string as(const NodeProfile& node) const {
+  Phrase as(const NodeProfile& node) const {
     const std::string who = node.key.starts_with("generic_") ? node.name : node.key;
-    if (node.per_gpu) return "as " + who + " for each GPU";
-    if (share(node) == 1.0) return "as " + who;
+    if (node.per_gpu) return phrase("as {} for each GPU", who);
+    if (share(node) == 1.0) return phrase("as {}", who);
     const double of_gpus =
         static_cast<double>(given_.gpus_per_node) / static_cast<double>(node.gpus_per_node);
-    if (share(node) > of_gpus) return fmt::format("as {:.0f} % of {}", share(node) * 100.0, who);
-    return fmt::format("as {} ({} of its {} GPUs)", who, given_.gpus_per_node, node.gpus_per_node);
+    if (share(node) > of_gpus) return phrase("as {:.0f} % of {}", share(node) * 100.0, who);
+    return phrase("as {} ({} of its {} GPUs)", who, given_.gpus_per_node, node.gpus_per_node);
   }
 
-  void say(std::string what, const std::string& why) {
-    cluster_.assumptions.push_back(std::move(what) + ": assumed, " + why);
+  void say(const Phrase& what, const Phrase& why) {
+    cluster_.assumptions.push_back(phrase("{}: assumed, {}", what, why));
   }
 
   void fill_host() {
@@ -169,7 +169,7 @@ class Filler {
       const NodeProfile& like = *first_with(&NodeProfile::host_memory);
       const double bytes = static_cast<double>(like.host_memory->value.count()) * share(like);
       node.host_memory = assumed(Bytes::nearest(bytes), as(like));
-      say("host memory " + text_of(node.host_memory.value) + " per node", as(like));
+      say(phrase("host memory {} per node", text_of(node.host_memory.value)), as(like));
     }
     if (given_.host_memory_bandwidth) {
       node.host_memory_bandwidth = *given_.host_memory_bandwidth;
@@ -179,7 +179,7 @@ class Filler {
       node.host_memory_bandwidth =
           assumed(like.host_memory_bandwidth->value * share(like), as(like));
       if (!like.per_gpu) node.host_share = share(like);
-      say("host memory bandwidth " + text_of(node.host_memory_bandwidth.value) + " per node",
+      say(phrase("host memory bandwidth {} per node", text_of(node.host_memory_bandwidth.value)),
           as(like));
     }
     fill_cores();
@@ -199,17 +199,17 @@ class Filler {
     if (given_.cpu_cores) {
       node.cpu_cores = *given_.cpu_cores;
       if (!given_.cpu_sockets) {
-        say(fmt::format("CPU sockets {} per node", node.cpu_sockets), as(with_sockets));
+        say(phrase("CPU sockets {} per node", node.cpu_sockets), as(with_sockets));
       }
       return;
     }
     const NodeProfile& like = *first_with(&NodeProfile::cpu_cores);
     const double cores = static_cast<double>(like.cpu_cores->value) * share(like);
     node.cpu_cores = assumed(std::max<std::int64_t>(1, static_cast<std::int64_t>(cores)), as(like));
-    say(fmt::format("{} CPU cores on {} socket{} per node",
-                    node.cpu_cores.value,
-                    node.cpu_sockets,
-                    node.cpu_sockets == 1 ? "" : "s"),
+    say(phrase("{} CPU cores on {} socket{} per node",
+               node.cpu_cores.value,
+               node.cpu_sockets,
+               node.cpu_sockets == 1 ? "" : "s"),
         as(like));
   }
 
@@ -232,14 +232,13 @@ class Filler {
     if (given_.pcie_bandwidth) {
       node.pcie_bandwidth = *given_.pcie_bandwidth;
       if (!given_.gpus_per_pcie_uplink && node.gpus_per_pcie_uplink > 1) {
-        say(fmt::format("{} GPUs share a link to the host", node.gpus_per_pcie_uplink),
-            as(*sharing));
+        say(phrase("{} GPUs share a link to the host", node.gpus_per_pcie_uplink), as(*sharing));
       }
       return;
     }
     const Gpu& gpu = given_.gpu;
     BytesPerSecond rate = gpu.host_link.value;
-    std::string why = "the GPU's own link to the host";
+    Phrase why = "the GPU's own link to the host";
     const NodeProfile* like = first_with(&NodeProfile::host_pcie_generation);
     const int generation = like == nullptr
                                ? gpu.pcie_generation
@@ -250,9 +249,9 @@ class Filler {
       why = as(*like);
     }
     node.pcie_bandwidth = assumed(rate, why);
-    std::string what = text_of(rate) + " between a GPU and the host";
+    Phrase what = phrase("{} between a GPU and the host", text_of(rate));
     if (node.gpus_per_pcie_uplink > 1) {
-      what += fmt::format(", shared by {} GPUs", node.gpus_per_pcie_uplink);
+      what.append(phrase(", shared by {} GPUs", node.gpus_per_pcie_uplink));
     }
     say(what, why);
   }
@@ -319,25 +318,26 @@ class Filler {
         said.bandwidth ? *said.bandwidth : intra_bandwidth(node.intra_node.kind);
     node.intra_node.latency = said.latency ? *said.latency : usual_latency(node.intra_node.kind);
     if (given_.gpus_per_node == 1) return;
-    std::vector<std::string> parts;
+    std::vector<Phrase> parts;
     if (!given_.topology) parts.push_back(std::string(name(kTopologyNames, node.topology)));
     if (!said.bandwidth) {
-      parts.push_back(text_of(node.intra_node.bandwidth.value) + " per GPU and direction");
+      parts.push_back(phrase("{} per GPU and direction", text_of(node.intra_node.bandwidth.value)));
     }
-    if (!said.latency) parts.push_back("latency " + text_of(node.intra_node.latency.value));
-    if (!parts.empty()) say("within a node " + joined(parts), intra_reason());
+    if (!said.latency)
+      parts.push_back(phrase("latency {}", text_of(node.intra_node.latency.value)));
+    if (!parts.empty()) say(phrase("within a node {}", joined(parts)), intra_reason());
   }
 
-  std::string intra_reason() const {
+  Phrase intra_reason() const {
     if (given_.gpu.nvlink && cluster_.node.intra_node.kind == LinkKind::nvlink) {
-      return "as usual for " + given_.gpu.name;
+      return phrase("as usual for {}", given_.gpu.name);
     }
     return as(chain_.front());
   }
 
-  static std::string joined(const std::vector<std::string>& parts) {
-    std::string text;
-    for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  static Phrase joined(const std::vector<Phrase>& parts) {
+    Phrase text;
+    for (const Phrase& part : parts) text = text.empty() ? part : phrase("{}, {}", text, part);
     return text;
   }
 
@@ -382,33 +382,33 @@ class Filler {
     const LinkGiven& said = given_.inter_node;
     Link& link = cluster_.inter_node;
     link.kind = said.kind.value_or(inter_kind(*like.inter_node));
-    std::string why = as(like);
+    Phrase why = as(like);
     if (said.bandwidth) {
       link.bandwidth = *said.bandwidth;
     } else {
       BytesPerSecond rate = network_share(like);
       if (is_rdma(link.kind) != is_rdma(like.inter_node->kind)) {
         rate = BytesPerSecond::of((is_rdma(link.kind) ? 100e9 : 25e9) / 8);
-        why = "the slowest usual for " + std::string(name(kLinkKindNames, link.kind));
+        why = phrase("the slowest usual for {}", name(kLinkKindNames, link.kind));
       }
       link.bandwidth = assumed(rate, why, kAssumedNetworkSpread);
     }
     link.latency = said.latency ? *said.latency : usual_latency(link.kind);
     if (cluster_.nodes == 1) return;
     cluster_.network_assumed = link.bandwidth.confidence == Confidence::assumed;
-    std::vector<std::string> parts;
+    std::vector<Phrase> parts;
     if (!said.kind) parts.push_back(std::string(name(kLinkKindNames, link.kind)));
-    if (!said.bandwidth) parts.push_back(network_text(link.bandwidth.value) + " per node");
-    if (!said.latency) parts.push_back("latency " + text_of(link.latency.value));
-    if (!parts.empty()) say("between nodes " + joined(parts), why);
+    if (!said.bandwidth) parts.push_back(phrase("{} per node", network_text(link.bandwidth.value)));
+    if (!said.latency) parts.push_back(phrase("latency {}", text_of(link.latency.value)));
+    if (!parts.empty()) say(phrase("between nodes {}", joined(parts)), why);
   }
 
   // One rate or size of the drives: as said, else of the first machine that has it.
   template <typename T>
   Quantity<T> of_drives(const std::optional<Quantity<T>>& said,
                         std::optional<Quantity<T>> NodeProfile::*member,
-                        std::vector<std::string>& parts,
-                        std::string_view what,
+                        std::vector<Phrase>& parts,
+                        const char* what,
                         const NodeProfile*& like) const {
     if (said) return *said;
     like = first_with(member);
@@ -420,7 +420,7 @@ class Filler {
     } else {
       result = assumed((like->*member)->value * share(*like), as(*like));
     }
-    parts.push_back(std::string(what) + " " + text_of(result.value));
+    parts.push_back(Phrase(what) + " " + text_of(result.value));
     return result;
   }
 
@@ -434,14 +434,14 @@ class Filler {
       return;
     }
     Nvme nvme;
-    std::vector<std::string> parts;
+    std::vector<Phrase> parts;
     const NodeProfile* like = nullptr;
     nvme.read_bandwidth =
         of_drives(said.read_bandwidth, &NodeProfile::nvme_read, parts, "reading", like);
     nvme.write_bandwidth =
         of_drives(said.write_bandwidth, &NodeProfile::nvme_write, parts, "writing", like);
     nvme.capacity = of_drives(said.capacity, &NodeProfile::nvme_capacity, parts, "capacity", like);
-    if (!parts.empty()) say("NVMe " + joined(parts) + " per node", as(*like));
+    if (!parts.empty()) say(phrase("NVMe {} per node", joined(parts)), as(*like));
     cluster_.node.nvme = nvme;
   }
 

@@ -40,8 +40,8 @@ struct ClusterGiven {
   std::optional<Quantity<BytesPerSecond>> pcie_bandwidth;
   std::optional<std::int64_t> gpus_per_pcie_uplink;
   NvmeGiven nvme;
-  std::optional<NodeProfile> machine;    // named: nothing of it is assumed
-  std::vector<std::string> assumptions;  // made so far
+  std::optional<NodeProfile> machine;  // named: nothing of it is assumed
+  std::vector<Phrase> assumptions;     // made so far
 };
 
 // One standard deviation over the value of what was filled in: two machines with the same GPUs

@@ -132,7 +132,9 @@ Json to_json(const Cluster& cluster) {
     json["required"].push_back("host_memory_bytes");
   }
   json["assumptions"] = Json::array();
-  for (const std::string& sentence : cluster.assumptions) json["assumptions"].push_back(sentence);
+  for (const Phrase& sentence : cluster.assumptions) {
+    json["assumptions"].push_back(sentence.english());
+  }
   return json;
 }
 

@@ -177,13 +177,13 @@ const CatalogGpu* choose(const ParsedName& parsed,
   if (candidates.size() > 1 && has_several_forms(candidates)) {
     const FormFactor form = usual_form(gpus_per_node);
     keep_if(candidates, [&](const CatalogGpu& entry) { return entry.gpu.form == form; });
-    reasons.push_back(std::string(name(kFormFactorNames, form)) + " assumed for " +
-                      std::to_string(gpus_per_node) + " a node");
+    reasons.push_back(
+        phrase("{} assumed for {} a node", name(kFormFactorNames, form), gpus_per_node));
   }
   if (candidates.size() > 1 && parsed.family->size_gb) {
     const std::int64_t size = *parsed.family->size_gb;
     keep_if(candidates, [&](const CatalogGpu& entry) { return has_size(entry, size); });
-    reasons.push_back(std::to_string(size) + " GB assumed");
+    reasons.push_back(phrase("{} GB assumed", size));
   }
   return candidates.empty() ? nullptr : candidates.front();
 }
@@ -238,7 +238,7 @@ std::optional<GpuMatch> find_gpu(std::string_view text, std::int64_t gpus_per_no
   GpuMatch match{entry->gpu, ""};
   if (!reasons.empty()) {
     match.assumption =
-        std::string(text) + " is taken as " + entry->gpu.name + ": " + joined(reasons, ", ");
+        phrase("{} is taken as {}: {}", text, entry->gpu.name, joined(reasons, ", "));
   }
   return match;
 }
@@ -257,7 +257,7 @@ Diagnostic unknown_gpu(std::string_view text, std::string file, std::string poin
     for (const CatalogGpu* entry : family_members(*parsed->family)) {
       names.push_back(entry->gpu.name);
     }
-    diagnostic.hint = parsed->family->name + " is known as " + joined(names, ", ");
+    diagnostic.hint = phrase("{} is known as {}", parsed->family->name, joined(names, ", "));
     return diagnostic;
   }
   std::vector<std::string> spellings = all_spellings();

@@ -20,6 +20,7 @@
 
 #include "model/dtype.hpp"
 #include "model/enum_names.hpp"
+#include "model/phrase.hpp"
 #include "model/units.hpp"
 
 namespace zeroplan {
@@ -178,10 +179,10 @@ struct Cluster {
   std::int64_t nodes = 1;
   Gpu gpu;
   Node node;
-  Link inter_node;                 // per node and direction; filled also where there is one node
-  bool network_assumed = false;    // more than one node, and nobody said what joins them
-  std::vector<std::string> hosts;  // names of the nodes, where a hostfile gave them
-  std::vector<std::string> assumptions;  // sentences with the number, for the results
+  Link inter_node;                  // per node and direction; filled also where there is one node
+  bool network_assumed = false;     // more than one node, and nobody said what joins them
+  std::vector<std::string> hosts;   // names of the nodes, where a hostfile gave them
+  std::vector<Phrase> assumptions;  // sentences with the number, for the results
 
   std::int64_t gpus_per_node() const { return node.gpus_per_node; }
   std::int64_t total_gpus() const { return nodes * node.gpus_per_node; }

@@ -70,7 +70,7 @@ class HostReader {
   std::vector<Host> take();
 
  private:
-  void problem(int line, std::string expected, std::string got, std::string hint = "") {
+  void problem(int line, Phrase expected, Phrase got, Phrase hint = "") {
     problems_.push_back({path_,
                          "line " + std::to_string(line),
                          std::move(expected),
@@ -106,14 +106,13 @@ void HostReader::read_line(std::string_view line, int number) {
   if (!added) {
     problem(number,
             "each host once",
-            in_quotes(host->name) + " again",
-            "it stands in line " + std::to_string(before->second) + " too");
+            phrase("{} again", in_quotes(host->name)),
+            phrase("it stands in line {} too", before->second));
   }
   if (!hosts_.empty() && hosts_.front().slots != host->slots) {
     const Host& first = hosts_.front();
     problem(number,
-            "as many slots on every host: " + std::to_string(first.slots) + ", as in line " +
-                std::to_string(first.line),
+            phrase("as many slots on every host: {}, as in line {}", first.slots, first.line),
             std::to_string(host->slots),
             "DeepSpeed starts on unequal hosts, the plan needs equal ones: use the smallest number "
             "of slots everywhere, or plan for part of the hosts");

@@ -50,11 +50,11 @@ std::optional<NodeMatch> find_node(std::string_view text) {
   NodeMatch match{*found.front(), ""};
   if (found.size() > 1) {
     match.assumption =
-        std::string(text) + " is taken as " + match.node.key + ", the usual one of that name";
+        phrase("{} is taken as {}, the usual one of that name", text, match.node.key);
   } else if (match.node.gpus.size() > 1) {
-    match.assumption = match.node.key + " is taken with " +
-                       gpu_of_key(match.node.gpus.front()).name +
-                       ": it was sold with either of two GPUs";
+    match.assumption = phrase("{} is taken with {}: it was sold with either of two GPUs",
+                              match.node.key,
+                              gpu_of_key(match.node.gpus.front()).name);
   }
   return match;
 }

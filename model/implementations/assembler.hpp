@@ -106,7 +106,7 @@ class GraphAssembler {
   void add_buffers_of(std::string_view module, const std::vector<Bytes>& buffers);
   // What a micro-batch's output takes: a pipeline keeps those of some earlier ones.
   void keep_outputs(Bytes output) { graph_.kept_outputs += output * options_.kept_outputs; }
-  void assume(std::string sentence) { graph_.assumptions.push_back(std::move(sentence)); }
+  void assume(Phrase sentence) { graph_.assumptions.push_back(std::move(sentence)); }
   ModelGraph take();
 
  private:

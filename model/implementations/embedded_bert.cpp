@@ -144,7 +144,7 @@ Block predictions_block(BlockBuilder b) {
 
 void check(const hf::Context& c) {
   if (c.model.architecture != "BertForMaskedLM") {
-    refuse(c, c.model.architecture + ": of the encoders it trains BertForMaskedLM alone");
+    refuse(c, phrase("{}: of the encoders it trains BertForMaskedLM alone", c.model.architecture));
   }
   if (!is_gelu(c.shape())) refuse(c, "an activation other than GELU");
   for (const Parameter& parameter : c.model.parameters) {

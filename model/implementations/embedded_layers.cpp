@@ -308,11 +308,11 @@ bool is_gelu(const TransformerShape& shape) {
   }
 }
 
-void refuse(const hf::Context& context, const std::string& what) {
+void refuse(const hf::Context& context, const Phrase& what) {
   throw InputError(Diagnostic{"",
                               "/workload/engine",
                               "a model that the embedded runtime trains",
-                              context.model.model_type + ": " + what,
+                              phrase("{}: {}", context.model.model_type, what),
                               ""});
 }
 

@@ -134,7 +134,7 @@ Block head_block(BlockBuilder b, std::string_view last_norm, const Head& head);
 // Whether the activation function is one of the two forms of GELU that the runtime computes.
 bool is_gelu(const TransformerShape& shape);
 // Throws the error for a model with something that the runtime does not compute.
-[[noreturn]] void refuse(const hf::Context& context, const std::string& what);
+[[noreturn]] void refuse(const hf::Context& context, const Phrase& what);
 // Dropout is left out, and said so.
 void note_dropout(GraphAssembler& assembler, const hf::Context& context);
 

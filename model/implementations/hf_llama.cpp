@@ -158,8 +158,8 @@ Tensor layer(Tape& t, const Context& c) {
 
 void note_assumptions(GraphAssembler& assembler, const Context& c) {
   if (c.model.model_type == "baichuan" || c.model.model_type == "internlm") {
-    assembler.assume(c.model.model_type +
-                     ": the model's own code is described by transformers' Llama.");
+    assembler.assume(phrase("{}: the model's own code is described by transformers' Llama.",
+                            c.model.model_type));
   }
   if (c.shape().experts.experts > 0) {
     assembler.assume("Tokens are spread evenly over the experts.");

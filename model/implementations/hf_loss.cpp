@@ -269,7 +269,7 @@ void no_loss(const Model& model) {
   throw InputError(Diagnostic{"",
                               "/model",
                               "a class that computes a loss",
-                              model.architecture + ", which does not or is not modelled",
+                              phrase("{}, which does not or is not modelled", model.architecture),
                               ""});
 }
 

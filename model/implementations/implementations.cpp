@@ -65,9 +65,7 @@ Build build_of(const Family& family, const GraphOptions& options) {
   return nullptr;
 }
 
-[[noreturn]] void fail(const std::string& pointer,
-                       const std::string& expected,
-                       const std::string& got) {
+[[noreturn]] void fail(const std::string& pointer, const Phrase& expected, const Phrase& got) {
   throw InputError(Diagnostic{"", pointer, expected, got, ""});
 }
 
@@ -87,14 +85,15 @@ void build_model(GraphAssembler& assembler, const Model& model, const GraphOptio
   }
   if (build == nullptr) {
     fail("/workload/implementation",
-         "an implementation that is modelled for " + model.model_type,
+         phrase("an implementation that is modelled for {}", model.model_type),
          std::string(name(kImplementationNames, options.implementation)));
   }
   const bool all_heads =
       family.any_head && options.implementation == Implementation::hf && !options.embedded;
   const bool values = options.scores.code == TokenScores::values;
   if (!model.shape.has_logits && !all_heads && !values) {
-    fail("/model", "a model with a vocabulary head", model.architecture + ", not modelled");
+    fail(
+        "/model", "a model with a vocabulary head", phrase("{}, not modelled", model.architecture));
   }
   const hf::Context context{model,
                             options,

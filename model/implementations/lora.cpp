@@ -174,12 +174,12 @@ Model with_lora(const Model& model, const LoraOptions& lora) {
     result.parameters.push_back(named(module, ".lora_B.default.weight", {out, lora.rank}));
   }
   if (!any) {
-    std::string got;
+    Phrase got;
     for (const std::string& target : names) got += (got.empty() ? "" : ", ") + target;
     throw InputError(Diagnostic{"",
                                 "/workload/method/lora/targets",
                                 "names of the model's linear layers",
-                                in_quotes(got),
+                                in_quotes(got.english()),
                                 ""});
   }
   rebuild_modules(model, moved, targets, result);

@@ -177,7 +177,7 @@ class Player {
     try {
       play_operation(values_, e);
     } catch (const std::logic_error& broken) {
-      throw refused(e.name + " in " + block_.name, broken);
+      throw refused(phrase("{} in {}", e.name, block_.name), broken);
     }
     for (const std::int32_t out : e.out) {
       const Tensor& made = values_.at(out);
@@ -190,7 +190,7 @@ class Player {
         "",
         "/model",
         "operations whose sizes follow from those of their inputs",
-        e.name + " in " + block_.name + ", which gives other sizes than the document has",
+        phrase("{} in {}, which gives other sizes than the document has", e.name, block_.name),
         "trace the model again"});
   }
 
@@ -425,10 +425,7 @@ class Builder {
   std::int32_t first_slot_ = 0;
 };
 
-[[noreturn]] void refuse(std::string pointer,
-                         std::string expected,
-                         std::string got,
-                         std::string hint) {
+[[noreturn]] void refuse(std::string pointer, Phrase expected, Phrase got, Phrase hint) {
   throw InputError(
       Diagnostic{"", std::move(pointer), std::move(expected), std::move(got), std::move(hint)});
 }
@@ -466,9 +463,9 @@ void check_options(const TracedGraph& graph, const GraphOptions& options) {
   const std::string asked(name(kAttentionNames, options.attention));
   if (asked != graph.attention) {
     refuse("/workload/attention",
-           in_quotes(graph.attention) + ", as the model was traced",
+           phrase("{}, as the model was traced", in_quotes(graph.attention)),
            in_quotes(asked),
-           "zeroplan trace --attention " + asked);
+           phrase("zeroplan trace --attention {}", asked));
   }
 }
 

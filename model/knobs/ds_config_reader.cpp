@@ -52,14 +52,14 @@ class Reader {
   // What the row of that code says; a note that does not stop DeepSpeed is a warning at most.
   void note(std::string_view code,
             const std::string& pointer,
-            std::vector<std::string> arguments = {},
+            std::vector<Phrase> arguments = {},
             int text = 0) {
     const RuleInfo& row = rules::reading_note(code);
     const Severity severity = row.severity == Severity::error ? Severity::warning : row.severity;
     config_.add_note(finding_of(row, pointer, std::move(arguments), text, severity));
   }
 
-  void error(std::string pointer, std::string expected, const Json& got, std::string hint) {
+  void error(std::string pointer, Phrase expected, const Json& got, Phrase hint) {
     errors_.push_back(
         {document_.file, std::move(pointer), std::move(expected), got.describe(), std::move(hint)});
   }
@@ -118,8 +118,8 @@ class Reader {
       error(pointer,
             "an object",
             value,
-            flag    ? "write {\"enabled\": " + value.dump() + "}"
-            : stage ? "write {\"stage\": " + value.dump() + "}"
+            flag    ? phrase("write {{\"enabled\": {}}}", value.dump())
+            : stage ? phrase("write {{\"stage\": {}}}", value.dump())
                     : "");
     }
   }
@@ -129,12 +129,12 @@ class Reader {
                     const std::string& pointer,
                     const Json& value) {
     if (config_.unknown().size() >= kMostProblems) {
-      throw InputError({document_.file,
-                        pointer,
-                        "a ds_config.json: at most " + std::to_string(kMostProblems) +
-                            " keys that DeepSpeed does not know",
-                        "more",
-                        ""});
+      throw InputError(
+          {document_.file,
+           pointer,
+           phrase("a ds_config.json: at most {} keys that DeepSpeed does not know", kMostProblems),
+           "more",
+           ""});
     }
     config_.add_unknown({pointer, without_repetition(value)});
     const auto strict = find_section(section)->strict_since;
@@ -152,7 +152,7 @@ class Reader {
     }
     const bool passed_on = section == "/optimizer/params" || section == "/scheduler/params";
     if (!near.empty()) {
-      note(note_code::kMisspelledKey, pointer, near, passed_on ? 1 : 0);
+      note(note_code::kMisspelledKey, pointer, {near.begin(), near.end()}, passed_on ? 1 : 0);
     } else if (!elsewhere.empty()) {
       note(note_code::kMisplacedKey, pointer, {elsewhere});
     } else if (const std::string meant = misspelled_elsewhere(section, key); !meant.empty()) {
@@ -270,13 +270,13 @@ class Reader {
 
   // A value of the wrong type, with the usual cause as hint.
   void mistyped(const KnobRow& row, const Json& value, const std::string& pointer) {
-    std::string hint;
+    Phrase hint;
     if (value.is_array()) {
       hint =
           "a list is a search space of DeepSpeed's autotuner: choose one value, or let "
           "`zeroplan tune` search";
     } else if (value.is_string() && is_placeholder(value.as_string())) {
-      hint = "this is a template: replace the placeholder " + value.as_string() + " by a value";
+      hint = phrase("this is a template: replace the placeholder {} by a value", value.as_string());
     } else if (value.is_string() && row.type == KnobType::text) {
       const std::vector<std::string_view> allowed(row.allowed.begin(), row.allowed.end());
       hint = did_you_mean(value.as_string(), allowed);

@@ -130,8 +130,8 @@ Json without_repetition(const Json& value) {
   return copy;
 }
 
-std::string expectation(const KnobRow& row) {
-  std::string text;
+Phrase expectation(const KnobRow& row) {
+  Phrase text;
   switch (row.type) {
     case KnobType::boolean:
       return "true or false";
@@ -157,9 +157,10 @@ std::string expectation(const KnobRow& row) {
   const bool low = std::isfinite(row.range.low);
   const bool high = std::isfinite(row.range.high);
   if (low && high) {
-    return text + " between " + bound_text(row.range.low) + " and " + bound_text(row.range.high);
+    return phrase(
+        "{} between {} and {}", text, bound_text(row.range.low), bound_text(row.range.high));
   }
-  if (low) return text + " of at least " + bound_text(row.range.low);
+  if (low) return phrase("{} of at least {}", text, bound_text(row.range.low));
   return text;
 }
 

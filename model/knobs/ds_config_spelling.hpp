@@ -9,6 +9,7 @@
 
 #include "model/json.hpp"
 #include "model/knobs/knobs.hpp"
+#include "model/phrase.hpp"
 
 namespace zeroplan::spelling {
 
@@ -35,6 +36,6 @@ std::vector<std::string> accepted_texts(const KnobRow& row);
 Json without_repetition(const Json& value);
 
 // "an integer between 0 and 3", "true or false", "\"none\", \"cpu\" or \"nvme\"".
-std::string expectation(const KnobRow& row);
+Phrase expectation(const KnobRow& row);
 
 }  // namespace zeroplan::spelling

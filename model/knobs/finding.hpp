@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "model/phrase.hpp"
+
 namespace zeroplan {
 
 enum class Severity { error, warning, info };
@@ -25,12 +27,11 @@ struct Finding {
   Severity severity = Severity::info;
   std::string pointer;  // "/zero_optimization/stage"; "" for the whole file
   std::string code;     // stable words: "batch-identity"
-  std::string message;  // what is so, in English
-  std::string fix;      // what to do; may be empty
-  // What the two texts were made of: the text of the rule's row, and what fills {0}, {1}, ...
-  // A translation needs these and no word of the above.
+  Phrase message;       // what is so
+  Phrase fix;           // what to do; may be empty
+  // What the two were made of: the text of the rule's row, and what fills {0}, {1}, ...
   int text = 0;
-  std::vector<std::string> arguments;
+  std::vector<Phrase> arguments;
 };
 
 }  // namespace zeroplan

@@ -54,12 +54,12 @@ struct RuleInfo {
 };
 
 // `format` with {0}, {1}, ... replaced; other braces stay.
-std::string filled(std::string_view format, const std::vector<std::string>& arguments);
+Phrase filled(std::string_view format, const std::vector<Phrase>& arguments);
 
 // What `info` says at `pointer` with the text of that number.
 Finding finding_of(const RuleInfo& info,
                    std::string_view pointer,
-                   std::vector<std::string> arguments,
+                   std::vector<Phrase> arguments,
                    int text,
                    Severity severity);
 

@@ -90,22 +90,19 @@ class Report {
  public:
   Report(const RuleInfo& info, std::vector<Finding>& findings) : info_(info), findings_(findings) {}
 
-  void at(std::string_view pointer, std::vector<std::string> arguments = {}, int text = 0) {
+  void at(std::string_view pointer, std::vector<Phrase> arguments = {}, int text = 0) {
     add(info_.severity, pointer, std::move(arguments), text);
   }
-  void at(Knob knob, std::vector<std::string> arguments = {}, int text = 0) {
+  void at(Knob knob, std::vector<Phrase> arguments = {}, int text = 0) {
     at(pointer_of(knob), std::move(arguments), text);
   }
   // The same, milder or graver than the rule mostly is.
-  void as(Severity severity, Knob knob, std::vector<std::string> arguments = {}, int text = 0) {
+  void as(Severity severity, Knob knob, std::vector<Phrase> arguments = {}, int text = 0) {
     add(severity, pointer_of(knob), std::move(arguments), text);
   }
 
  private:
-  void add(Severity severity,
-           std::string_view pointer,
-           std::vector<std::string> arguments,
-           int text) {
+  void add(Severity severity, std::string_view pointer, std::vector<Phrase> arguments, int text) {
     findings_.push_back(finding_of(info_, pointer, std::move(arguments), text, severity));
   }
 

@@ -45,26 +45,29 @@ std::vector<Finding> findings_of(const DsConfig& config,
 
 }  // namespace
 
-std::string filled(std::string_view format, const std::vector<std::string>& arguments) {
-  std::string text;
+Phrase filled(std::string_view format, const std::vector<Phrase>& arguments) {
+  Phrase text;
+  std::string piece;
   for (std::size_t i = 0; i < format.size(); ++i) {
     const bool slot = format[i] == '{' && i + 2 < format.size() && format[i + 2] == '}' &&
                       std::isdigit(static_cast<unsigned char>(format[i + 1])) != 0;
     if (!slot) {
-      text += format[i];
+      piece += format[i];
       continue;
     }
     const std::size_t number = static_cast<std::size_t>(format[i + 1] - '0');
     ZP_CHECK(number < arguments.size(), "a rule's text lacks an argument");
+    text += piece.c_str();
     text += arguments[number];
+    piece.clear();
     i += 2;
   }
-  return text;
+  return text + piece.c_str();
 }
 
 Finding finding_of(const RuleInfo& info,
                    std::string_view pointer,
-                   std::vector<std::string> arguments,
+                   std::vector<Phrase> arguments,
                    int text,
                    Severity severity) {
   ZP_CHECK(text >= 0 && static_cast<std::size_t>(text) < info.texts.size(), "a rule lacks a text");

@@ -23,14 +23,15 @@ Json to_json(const LintReport& report, const Json& root) {
                                      {"line", position(place.line)},
                                      {"column", position(place.column)},
                                      {"code", finding.code},
-                                     {"message", finding.message},
+                                     {"message", finding.message.english()},
                                      {"cost", costs.at(finding.code)},
-                                     {"fix", finding.fix}}));
+                                     {"fix", finding.fix.english()}}));
   }
   Json skipped = Json::array();
   for (const SkippedRule& rule : report.skipped) {
-    skipped.push_back(Json::object(
-        {{"code", rule.code}, {"missing", describe(rule.missing)}, {"reason", rule.reason}}));
+    skipped.push_back(Json::object({{"code", rule.code},
+                                    {"missing", describe(rule.missing)},
+                                    {"reason", rule.reason.english()}}));
   }
   return Json::object({{"schema", "zeroplan.lint/1"},
                        {"frontend", report.style == ConfigStyle::native ? "native" : "hf-trainer"},

@@ -163,7 +163,7 @@ class Facts {
       throw InputError({"command line",
                         request_.gpus ? "--gpus" : "--cluster",
                         "a number of GPUs that the degrees of parallelism divide",
-                        std::to_string(context_.world_size) + " for " + std::to_string(product),
+                        phrase("{} for {}", context_.world_size, product),
                         ""});
     }
   }
@@ -186,7 +186,7 @@ class Facts {
       prediction_ = predict(*plan_);
     } catch (const InputError& error) {
       const Diagnostic& first = error.diagnostics().front();
-      why_no_plan_ = "expected " + first.expected + ", got " + first.got;
+      why_no_plan_ = phrase("expected {}, got {}", first.expected, first.got);
     }
   }
 

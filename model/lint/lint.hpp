@@ -12,6 +12,7 @@
 
 #include "model/knobs/rules.hpp"
 #include "model/lint/launch.hpp"
+#include "model/phrase.hpp"
 #include "model/plan/scenario.hpp"
 
 namespace zeroplan {
@@ -27,7 +28,7 @@ struct LintRequest {
 struct SkippedRule {
   std::string code;
   Needs missing;
-  std::string reason;  // why there is no plan although model and cluster are known; else empty
+  Phrase reason;  // why there is no plan although model and cluster are known; else empty
 };
 
 struct LintReport {

@@ -25,8 +25,8 @@ std::vector<BatchSizes> divisions(std::int64_t share) {
   return sizes;
 }
 
-std::string assumed(std::int64_t batch, std::int64_t ranks) {
-  return std::to_string(batch) + (batch == 1 ? " sequence" : " sequences") + " a step (" +
+Phrase assumed(std::int64_t batch, std::int64_t ranks) {
+  return Phrase(std::to_string(batch)) + (batch == 1 ? " sequence" : " sequences") + " a step (" +
          std::to_string(batch / ranks) + " for each of " + std::to_string(ranks) +
          " data-parallel ranks): assumed, about what fine-tuning uses; --global-batch says "
          "otherwise";
@@ -81,9 +81,9 @@ BatchChoices batch_choices(const SaidBatch& said,
     throw InputError(
         {"command line",
          "--global-batch-size",
-         "a multiple of the " + std::to_string(ranks) + " data-parallel ranks",
+         phrase("a multiple of the {} data-parallel ranks", ranks),
          std::to_string(*said.global),
-         (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + ranks)});
+         below > 0 ? phrase("{} or {}", below, below + ranks) : Phrase(std::to_string(ranks))});
   }
   if (said.global) return of_global(said, ranks);
   if (said.micro_batch && said.accumulation) return {{{*said.micro_batch, *said.accumulation}}, ""};
@@ -97,9 +97,10 @@ BatchChoices batch_choices(const SaidBatch& said,
     for (std::int64_t micro = 1; micro == 1 || micro * steps <= share; micro *= 2) {
       choices.sizes.push_back({micro, steps});
     }
-    choices.assumption =
-        "at most " + std::to_string(choices.sizes.back().micro_batch * steps * ranks) +
-        " sequences a step: assumed, about what fine-tuning uses; --global-batch says otherwise";
+    choices.assumption = phrase(
+        "at most {} sequences a step: assumed, about what fine-tuning uses; --global-batch says "
+        "otherwise",
+        choices.sizes.back().micro_batch * steps * ranks);
     return choices;
   } else {
     choices.sizes = divisions(share);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "model/plan/resolver.hpp"
 
 namespace zeroplan {
@@ -33,11 +31,11 @@ void warn_of_few_threads(Resolver& r) {
   const double gain = time(load.threads) / time(share);
   if (gain < kClearly) return;
   r.warn(
-      fmt::format("OMP_NUM_THREADS={0} makes the optimizer's step on the CPU {1:.1f} times slower "
-                  "than {2} threads a rank: export OMP_NUM_THREADS={2}",
-                  load.threads,
-                  gain,
-                  share));
+      phrase("OMP_NUM_THREADS={0} makes the optimizer's step on the CPU {1:.1f} times slower "
+             "than {2} threads a rank: export OMP_NUM_THREADS={2}",
+             load.threads,
+             gain,
+             share));
 }
 
 }  // namespace
@@ -67,7 +65,7 @@ void resolve_host_threads(Resolver& r) {
       node.threads_per_rank = 1;
       r.assume("1 CPU thread a rank: torchrun sets OMP_NUM_THREADS=1 for several ranks");
     } else {
-      r.assume(fmt::format(
+      r.assume(phrase(
           "{} CPU cores for the threads of {} ranks: OMP_NUM_THREADS is not set, as under the "
           "deepspeed launcher (torchrun and accelerate set it to 1)",
           node.cpu_cores.value,

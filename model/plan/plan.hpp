@@ -20,6 +20,7 @@
 #include "model/engine/pipeline_schedule.hpp"
 #include "model/hardware/hardware.hpp"
 #include "model/knobs/ds_config.hpp"
+#include "model/phrase.hpp"
 #include "model/plan/scenario.hpp"
 #include "model/plan/training_loop.hpp"
 #include "model/release_rule.hpp"
@@ -79,8 +80,8 @@ struct Plan {
   bool inference = false;     // of a model that is not trained: forward passes without gradients
   bool adapters_off = false;  // of the trained model without its adapters
   ModelPart part = ModelPart::whole;  // of a trained model of two, the one that runs
-  std::vector<std::string> assumptions;
-  std::vector<std::string> warnings;
+  std::vector<Phrase> assumptions;
+  std::vector<Phrase> warnings;
   std::array<Origin, kScenarioKeyCount> origins;  // where each key was said, for messages
 
   ParallelLayout layout() const { return {cluster, degrees}; }

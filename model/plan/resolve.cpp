@@ -44,8 +44,10 @@ Origin Resolver::origin(ScenarioKey key) const {
   return said != nullptr ? said->origin : Origin{"command line", std::string(info(key).flag)};
 }
 
-void Resolver::not_modelled(ScenarioKey key, const std::string& what) {
-  problem(origin(key), "something this version predicts", what + ", which is not modelled yet");
+void Resolver::not_modelled(ScenarioKey key, const Phrase& what) {
+  problem(origin(key),
+          "something this version predicts",
+          phrase("{}, which is not modelled yet", what));
 }
 
 namespace {
@@ -81,8 +83,10 @@ void require_planned(Resolver& r) {
   if (model.planned) return;
   r.problem(r.origin(ScenarioKey::model),
             "a model whose memory and time are modelled",
-            model.model_type + " (" + model.architecture +
-                "): counted only, not modelled: " + model.not_planned_reason,
+            phrase("{} ({}): counted only, not modelled: {}",
+                   model.model_type,
+                   model.architecture,
+                   model.not_planned_reason),
             "zeroplan models lists the model types that can be planned");
 }
 
@@ -125,11 +129,12 @@ void resolve_implementation(Resolver& r) {
       const std::string_view wanted = implementation == Implementation::fms ? "llama" : "mpt";
       if (type != wanted) {
         r.problem(r.origin(ScenarioKey::implementation),
-                  "a model of type " + std::string(wanted) + " under " + text,
+                  phrase("a model of type {} under {}", wanted, text),
                   type);
       }
       if (r.text(ScenarioKey::attention) == "eager") {
-        r.problem(r.origin(ScenarioKey::attention), "flash or sdpa under " + text, "eager");
+        r.problem(
+            r.origin(ScenarioKey::attention), phrase("flash or sdpa under {}", text), "eager");
       }
       return;
     }
@@ -140,7 +145,8 @@ void resolve_implementation(Resolver& r) {
                   type);
       }
       if (r.text(ScenarioKey::attention) == "eager") {
-        r.problem(r.origin(ScenarioKey::attention), "flash or sdpa under " + text, "eager");
+        r.problem(
+            r.origin(ScenarioKey::attention), phrase("flash or sdpa under {}", text), "eager");
       }
       return;
     case Implementation::megatron:
@@ -172,7 +178,7 @@ void check_embedded(Resolver& r) {
   if (workload.engine != TrainingEngine::embedded) return;
   const auto only = [&](ScenarioKey key, bool good, const char* expected, std::string_view got) {
     if (good) return;
-    r.problem(r.origin(key), std::string(expected) + " under engine embedded", std::string(got));
+    r.problem(r.origin(key), phrase("{} under engine embedded", expected), std::string(got));
   };
   only(ScenarioKey::implementation,
        workload.implementation == Implementation::hf,
@@ -253,7 +259,7 @@ void resolve_training(Resolver& r) {
       workload.engine == TrainingEngine::ddp || workload.engine == TrainingEngine::embedded;
   if (!known_engine) {
     r.not_modelled(ScenarioKey::engine,
-                   "engine " + std::string(name(kTrainingEngineNames, workload.engine)));
+                   phrase("engine {}", name(kTrainingEngineNames, workload.engine)));
   }
   resolve_implementation(r);
   resolve_method(r);
@@ -283,11 +289,11 @@ void resolve_sequence(Resolver& r) {
     r.plan.workload.sequence_length = *said;
     const bool learned = r.plan.model->shape.position == PositionKind::learned;
     if (longest > 0 && *said > longest) {
-      const std::string what = "a sequence of " + std::to_string(*said) +
-                               " tokens; the model has " + std::to_string(longest) + " positions";
+      const Phrase what =
+          phrase("a sequence of {} tokens; the model has {} positions", *said, longest);
       if (learned) {
         r.problem(r.origin(ScenarioKey::sequence_length),
-                  "at most " + std::to_string(longest) + " tokens, the model's learned positions",
+                  phrase("at most {} tokens, the model's learned positions", longest),
                   std::to_string(*said));
       } else {
         r.warn(what);
@@ -296,8 +302,8 @@ void resolve_sequence(Resolver& r) {
     return;
   }
   r.plan.workload.sequence_length = longest > 0 ? std::min(kDefault, longest) : kDefault;
-  r.assume("sequence length " + std::to_string(r.plan.workload.sequence_length) +
-           ": the default, min(2048, the model's longest)");
+  r.assume(phrase("sequence length {}: the default, min(2048, the model's longest)",
+                  r.plan.workload.sequence_length));
 }
 
 void resolve_degrees(Resolver& r) {
@@ -315,10 +321,9 @@ void resolve_degrees(Resolver& r) {
       detail::checked_product(degrees.tensor, degrees.sequence), degrees.pipeline);
   degrees.data = std::max<std::int64_t>(1, degrees.world / inner);
   if (degrees.world % inner != 0) {
-    r.problem(
-        r.origin(ScenarioKey::tensor_parallel),
-        "tensor x sequence x pipeline ranks that divide " + std::to_string(degrees.world) + " GPUs",
-        std::to_string(inner));
+    r.problem(r.origin(ScenarioKey::tensor_parallel),
+              phrase("tensor x sequence x pipeline ranks that divide {} GPUs", degrees.world),
+              std::to_string(inner));
   }
   check_model_parallel(r);
 }
@@ -334,14 +339,23 @@ void report_startup(Resolver& r) {
   context.deepspeed = r.plan.software.deepspeed;
   context.release = r.plan.software.deepspeed_release;
   for (const Finding& finding : startup_findings(r.plan.ds_config, context)) {
-    const bool refused = finding.severity == Severity::error;
-    r.warn(r.ds_config_file + ": " + finding.pointer + ": " +
-           (refused ? "DeepSpeed will not start: " : "") + finding.message +
-           (finding.fix.empty() ? "" : "; " + finding.fix));
+    r.warn(said_in_file(r.ds_config_file, finding));
   }
 }
 
 }  // namespace
+
+Phrase said_in_file(const std::string& file, const Finding& finding) {
+  Phrase text = phrase("{}: ", file);
+  if (finding.pointer.empty()) {
+    text += ": ";
+  } else {
+    text.append(phrase("/{}: ", finding.pointer.substr(1)));
+  }
+  if (finding.severity == Severity::error) text += "DeepSpeed will not start: ";
+  return text +
+         (finding.fix.empty() ? finding.message : phrase("{}; {}", finding.message, finding.fix));
+}
 
 Prepared prepare(const Scenario& scenario) {
   std::shared_ptr<const Model> model = load_model_of(scenario, ExpertLayout::modules);
@@ -368,8 +382,8 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   }
   require_planned(r);
   r.throw_problems();
-  for (const std::string& note : r.plan.model->notes) r.assume(note);
-  for (const std::string& sentence : r.plan.cluster.assumptions) r.assume(sentence);
+  for (const Phrase& note : r.plan.model->notes) r.assume(note);
+  for (const Phrase& sentence : r.plan.cluster.assumptions) r.assume(sentence);
   // Megatron-DeepSpeed has a loop of its own.
   const bool megatron = r.text(ScenarioKey::implementation) == "megatron";
   r.plan.workload.frontend = choice(

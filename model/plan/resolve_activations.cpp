@@ -28,8 +28,9 @@ void resolve_activation_offload(Resolver& r) {
           "checkpoints of activations wait in host memory: cpu_checkpointing of the ds_config, "
           "which the training loop is assumed to heed");
     } else {
-      r.warn(r.ds_config_file + ": " + std::string(pointer_of(Knob::activation_cpu_checkpointing)) +
-             ": without effect, the Trainer checkpoints through PyTorch");
+      r.warn(phrase("{}: {}: without effect, the Trainer checkpoints through PyTorch",
+                    r.ds_config_file,
+                    pointer_of(Knob::activation_cpu_checkpointing)));
     }
   }
   if (workload.activation_offload == ActivationOffload::cpu && !full) {
@@ -63,7 +64,7 @@ void resolve_sequence_parallel(Resolver& r) {
                    "sequence-parallel (Ulysses) ranks for this model, code, attention or engine");
     return;
   }
-  const auto require = [&](bool holds, const std::string& expected) {
+  const auto require = [&](bool holds, const Phrase& expected) {
     if (!holds) {
       r.problem(r.origin(ScenarioKey::sequence_parallel), expected, std::to_string(ranks));
     }
@@ -71,13 +72,11 @@ void resolve_sequence_parallel(Resolver& r) {
   const std::int64_t heads = model.shape.heads;
   const std::int64_t kv = model.shape.kv_heads;
   require(heads % ranks == 0,
-          "sequence-parallel ranks that divide " + std::to_string(heads) + " attention heads");
+          phrase("sequence-parallel ranks that divide {} attention heads", heads));
   require(kv % ranks == 0 || ranks % kv == 0,
-          "sequence-parallel ranks that divide " + std::to_string(kv) +
-              " key heads or are divided by them");
+          phrase("sequence-parallel ranks that divide {} key heads or are divided by them", kv));
   require(workload.sequence_length % ranks == 0,
-          "sequence-parallel ranks that divide " + std::to_string(workload.sequence_length) +
-              " tokens");
+          phrase("sequence-parallel ranks that divide {} tokens", workload.sequence_length));
 }
 
 }  // namespace zeroplan

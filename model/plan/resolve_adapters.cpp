@@ -62,8 +62,8 @@ void read_autocast(Resolver& r) {
   }
   workload.lora.autocast = can && workload.frontend == Frontend::hf_trainer;
   if (workload.lora.autocast) {
-    r.assume("the Trainer's mixed precision is on: adapters are computed with in " +
-             std::string(name(kPrecisionNames, workload.precision)));
+    r.assume(phrase("the Trainer's mixed precision is on: adapters are computed with in {}",
+                    name(kPrecisionNames, workload.precision)));
   }
 }
 
@@ -109,7 +109,7 @@ void resolve_adapter_dtype(Resolver& r) {
     }
     if (casts_everything(r.plan)) {
       if (*found != workload.precision) {
-        r.warn("adapters are in " + precision + ": the engine casts the whole module");
+        r.warn(phrase("adapters are in {}: the engine casts the whole module", precision));
       }
       return;
     }
@@ -119,8 +119,9 @@ void resolve_adapter_dtype(Resolver& r) {
   if (!hf || workload.precision == Precision::fp32 || casts_everything(r.plan)) return;
   const bool widens = peft_widens(r.plan);
   if (widens) workload.lora.dtype = Precision::fp32;
-  r.assume(widens ? "adapters are in fp32: peft from 0.12 on, and beside four-bit weights"
-                  : "adapters are in " + precision + " like the frozen weights: peft before 0.12");
+  r.assume(widens
+               ? "adapters are in fp32: peft from 0.12 on, and beside four-bit weights"
+               : phrase("adapters are in {} like the frozen weights: peft before 0.12", precision));
 }
 
 }  // namespace zeroplan

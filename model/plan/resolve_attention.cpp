@@ -25,18 +25,17 @@ Attention default_attention(Resolver& r) {
   }
   if (const TracedGraph* traced = traced_graph_of(model)) {
     const auto attention = find(kAttentionNames, std::string_view(traced->attention));
-    r.assume("attention " +
-             std::string(name(kAttentionNames, attention.value_or(Attention::sdpa))) +
-             ": as the model was traced");
+    r.assume(phrase("attention {}: as the model was traced",
+                    name(kAttentionNames, attention.value_or(Attention::sdpa))));
     return attention.value_or(Attention::sdpa);
   }
   if (model.shape.position == PositionKind::alibi ||
       model.shape.position == PositionKind::relative_bias) {
-    r.assume("attention eager: " + model.architecture + " adds a bias to the scores");
+    r.assume(phrase("attention eager: {} adds a bias to the scores", model.architecture));
     return Attention::eager;
   }
   if (model.shape.attention_sinks) {
-    r.assume("attention eager: " + model.architecture + " adds sinks to the scores");
+    r.assume(phrase("attention eager: {} adds sinks to the scores", model.architecture));
     return Attention::eager;
   }
   // Gemma2PreTrainedModel._check_and_enable_sdpa: sdpa leaves the softcap of the scores out.
@@ -63,9 +62,10 @@ void resolve_attention(Resolver& r) {
                        r.plan.workload.implementation == Implementation::hf &&
                        r.plan.software.transformers_act(ReleaseRule::gemma2_refuses_sdpa);
   if (!refused) return;
-  r.warn("transformers " + to_string(r.plan.software.transformers) +
-         " has no sdpa for Gemma 2, whose scores are capped: it ends with an error; planned with "
-         "eager");
+  r.warn(
+      phrase("transformers {} has no sdpa for Gemma 2, whose scores are capped: it ends with an "
+             "error; planned with eager",
+             to_string(r.plan.software.transformers)));
   attention = Attention::eager;
 }
 

@@ -37,7 +37,7 @@ std::optional<Enum> read_name(Resolver& r,
                               std::string_view expected) {
   const auto found =
       value.is_string() ? find(names, std::string_view(value.as_string())) : std::optional<Enum>();
-  if (!found) r.problem(origin, "one of " + std::string(expected), value.describe());
+  if (!found) r.problem(origin, phrase("one of {}", expected), value.describe());
   return found;
 }
 
@@ -275,15 +275,23 @@ std::vector<InferencePass> passes_of(const Plan& policy, const std::vector<Besid
 
 void say(Resolver& r, const BesideModel& beside) {
   const std::string role(name(kModelRoleNames, beside.role));
-  const std::string what =
-      beside.placement == Placement::policy_weights
-          ? "the trained model with its adapters switched off"
-      : beside.placement == Placement::policy_engine
-          ? (beside.name.empty() ? "a model of the policy's size" : beside.name) +
-                ", trained by the policy's engine"
-          : (beside.name.empty() ? "a frozen copy of the model" : beside.name) + ", " +
-                std::string(name(kPlacementNames, beside.placement));
-  r.assume(role + ": " + what);
+  Phrase text = phrase("{}: ", role);
+  if (beside.placement == Placement::policy_weights) {
+    r.assume(text + "the trained model with its adapters switched off");
+    return;
+  }
+  const bool with_policy = beside.placement == Placement::policy_engine;
+  if (!beside.name.empty()) {
+    text += beside.name;
+  } else {
+    text += with_policy ? "a model of the policy's size" : "a frozen copy of the model";
+  }
+  if (with_policy) {
+    text += ", trained by the policy's engine";
+  } else {
+    text.append(phrase(", {}", name(kPlacementNames, beside.placement)));
+  }
+  r.assume(text);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include <fmt/format.h>
+
 #include "model/plan/batch.hpp"
 #include "model/plan/frontend_hf.hpp"
 #include "model/plan/resolver.hpp"
@@ -13,16 +15,18 @@ namespace {
 template <typename T>
 T agreed(Resolver& r, ScenarioKey key, Knob knob, const T& said, const T& in_file) {
   if (said == in_file) return said;
-  const std::string got = Json(in_file).dump() + " in " + r.ds_config_file + " against " +
-                          Json(said).dump() + " in " + r.origin(key).pointer;
+  const Phrase got = phrase("{} in {} against {} in {}",
+                            Json(in_file).dump(),
+                            r.ds_config_file,
+                            Json(said).dump(),
+                            r.origin(key).pointer);
   if (r.plan.workload.frontend == Frontend::hf_trainer) {
     r.problem({r.ds_config_file, std::string(pointer_of(knob))},
-              "the same value as " + r.origin(key).pointer,
+              phrase("the same value as {}", r.origin(key).pointer),
               got,
               "write \"auto\" in the file and keep the value in one place");
   } else {
-    r.warn(std::string(pointer_of(knob)) + ": " + got +
-           "; ds_config.json counts in a native script");
+    r.warn(phrase("{}: {}; ds_config.json counts in a native script", pointer_of(knob), got));
   }
   return in_file;
 }
@@ -67,7 +71,8 @@ void report_unmodelled(Resolver& r) {
     if (row.modelled || !acts) continue;
     keys += (keys.empty() ? "" : ", ") + std::string(row.pointer);
   }
-  if (!keys.empty()) r.warn("without influence on the prediction, because not modelled: " + keys);
+  if (!keys.empty())
+    r.warn(phrase("without influence on the prediction, because not modelled: {}", keys));
 }
 
 void check_both_on(Resolver& r) {
@@ -96,11 +101,11 @@ void check_groupings(Resolver& r) {
 }
 
 // What DeepSpeed computes for a batch key that nobody gave is bounded as what is given.
-void check_filled(Resolver& r, ScenarioKey key, std::string_view what, std::int64_t value) {
+void check_filled(Resolver& r, ScenarioKey key, const char* what, std::int64_t value) {
   const std::int64_t most = info(key).max;
   if (value <= most) return;
   r.problem({r.ds_config_file, std::string(pointer_of(Knob::train_batch_size))},
-            "at most " + std::to_string(most) + " " + std::string(what) + " for each rank",
+            phrase("at most {} {} for each rank", most, what),
             std::to_string(value));
 }
 
@@ -118,8 +123,7 @@ void load_ds_config(Resolver& r, const Prepared& prepared) {
     r.plan.ds_config = read_ds_config_of(*said);
     for (const Finding& note : r.plan.ds_config.notes()) {
       if (note.severity == Severity::info) continue;
-      r.warn(r.ds_config_file + ": " + note.pointer + ": " + note.message +
-             (note.fix.empty() ? "" : "; " + note.fix));
+      r.warn(said_in_file(r.ds_config_file, note));
     }
     // Keys that were said as flags, without a file: the stage is the one of no file at all.
     const bool of_flags = said->origin.file == "command line" && said->origin.pointer.empty();
@@ -130,8 +134,9 @@ void load_ds_config(Resolver& r, const Prepared& prepared) {
     }
     const bool embedded = r.plan.workload.engine == TrainingEngine::embedded;
     if (embedded && r.plan.ds_config.is_set(Knob::scheduler_type)) {
-      r.warn(r.ds_config_file + ": " + std::string(pointer_of(Knob::scheduler_type)) +
-             ": the embedded runtime keeps the optimizer's lr and has no schedulers");
+      r.warn(phrase("{}: {}: the embedded runtime keeps the optimizer's lr and has no schedulers",
+                    r.ds_config_file,
+                    pointer_of(Knob::scheduler_type)));
     }
   } else {
     const TrainingEngine engine = r.plan.workload.engine;
@@ -177,12 +182,12 @@ void resolve_precision(Resolver& r) {
     r.assume("precision fp32: the native ds_config has neither an fp16 nor a bf16 section");
   } else {
     precision = gpu_has_bf16 ? Precision::bf16 : Precision::fp16;
-    r.assume("precision " + std::string(name(kPrecisionNames, precision)) +
+    r.assume(Phrase("precision ") + std::string(name(kPrecisionNames, precision)) +
              (gpu_has_bf16 ? ": the default" : ": the GPU has no bf16"));
   }
   if (precision == Precision::bf16 && !gpu_has_bf16) {
-    r.warn(r.plan.cluster.gpu.name +
-           " has no bf16 arithmetic: matrix products run at the speed of fp32 or slower");
+    r.warn(phrase("{} has no bf16 arithmetic: matrix products run at the speed of fp32 or slower",
+                  r.plan.cluster.gpu.name));
   }
 }
 
@@ -227,12 +232,11 @@ void resolve_batch(Resolver& r) {
   if (total && product != *total) {
     const Origin file{r.ds_config_file, std::string(pointer_of(Knob::train_batch_size))};
     r.problem(in_file ? file : r.origin(ScenarioKey::global_batch_size),
-              "micro-batch x accumulation x data-parallel ranks = " + std::to_string(*micro) +
-                  " x " + std::to_string(*steps) + " x " + std::to_string(ranks) + " = " +
-                  std::to_string(product),
+              phrase("micro-batch x accumulation x data-parallel ranks = {}",
+                     fmt::format("{} x {} x {} = {}", *micro, *steps, ranks, product)),
               std::to_string(*total),
               in_file ? "write \"auto\", or leave train_batch_size out"
-                      : "a multiple of " + std::to_string(*micro * ranks));
+                      : phrase("a multiple of {}", *micro * ranks));
   }
 }
 

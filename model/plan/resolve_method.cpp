@@ -20,7 +20,7 @@ void read_rank(Resolver& r, const Origin& origin, const Json& value) {
     return;
   }
   r.problem({origin.file, origin.pointer + "/rank"},
-            "a whole number from 1 to " + std::to_string(kHighestRank),
+            phrase("a whole number from 1 to {}", kHighestRank),
             value.describe());
 }
 
@@ -44,7 +44,7 @@ void read_names(Resolver& r,
                       return item.is_string();
                     });
   if (!good) {
-    r.problem(origin, "an array of " + example, value.describe());
+    r.problem(origin, phrase("an array of {}", example), value.describe());
     return;
   }
   for (std::size_t i = 0; i < value.items().size(); ++i) {
@@ -164,7 +164,7 @@ void add_adapters(Resolver& r, const Origin& origin) {
                 "say {\"lora\": {\"targets\": [\"NAME\"]}} with the names of its linear layers");
       return;
     }
-    r.assume("LoRA on " + listed(lora.targets) + ": the default of peft for this model");
+    r.assume(phrase("LoRA on {}: the default of peft for this model", listed(lora.targets)));
   }
   LoraOptions options;
   options.rank = lora.rank;
@@ -302,7 +302,7 @@ void resolve_method(Resolver& r) {
   if (*found != Method::full) {
     if (settings != nullptr) have = read_settings(r, origin, *settings);
     if (!have.rank) {
-      r.assume("LoRA rank " + std::to_string(r.plan.workload.lora.rank) + ": the default");
+      r.assume(phrase("LoRA rank {}: the default", r.plan.workload.lora.rank));
     }
   }
   if (!r.problems.empty()) return;

@@ -79,7 +79,7 @@ void check_pipeline(Resolver& r) {
   }
   if (stages > model.shape.layers) {
     r.problem(origin,
-              "at most " + std::to_string(model.shape.layers) + " stages, one for each layer",
+              phrase("at most {} stages, one for each layer", model.shape.layers),
               std::to_string(stages));
   }
 }
@@ -93,7 +93,7 @@ void check_tensor(Resolver& r) {
     return;
   }
   if (!is_megatron(plan.workload)) return;
-  const std::string refusal = megatron_refusal(*plan.model, ranks);
+  const Phrase refusal = megatron_refusal(*plan.model, ranks);
   if (!refusal.empty()) {
     r.problem(r.origin(ScenarioKey::tensor_parallel), refusal, std::to_string(ranks));
   }
@@ -112,7 +112,7 @@ void require_stage_for_pipeline(Resolver& r) {
   if (r.plan.degrees.pipeline <= 1 || stage < 2) return;
   r.problem({r.ds_config_file, std::string(pointer_of(Knob::zero_stage))},
             "ZeRO stage 0 or 1, all that a pipeline runs with",
-            "stage " + std::to_string(stage));
+            phrase("stage {}", stage));
 }
 
 void divide_model(Resolver& r) {

@@ -17,7 +17,7 @@ template <typename T>
 void mark(Quantity<T>& quantity, const Profile& profile, const MachineValue& measured) {
   quantity.confidence = Confidence::measured;
   quantity.relative_sd = measured.relative_sd;
-  quantity.source = "profile " + profile.name;
+  quantity.source = fmt::format("profile {}", profile.name);
 }
 
 void mark_taken(Node& node, const Profile& profile, const std::vector<std::string>& taken) {
@@ -95,19 +95,19 @@ void take_profile(Resolver& r, const Prepared& prepared) {
   r.plan.coefficients = Coefficients(gpu, profile.coefficients);
   take_passes(profile, r.plan.coefficients);
   r.assume(
-      fmt::format("profile {}{}: {} coefficients and {} figures of the machine instead of the "
-                  "built-in ones",
-                  profile.name.empty() ? "without a name" : printable(profile.name),
-                  profile.date.empty() ? "" : " of " + printable(profile.date),
-                  profile.coefficients.size(),
-                  profile.machine.size()));
+      phrase("profile {}{}: {} coefficients and {} figures of the machine instead of the "
+             "built-in ones",
+             profile.name.empty() ? "without a name" : printable(profile.name),
+             profile.date.empty() ? "" : phrase(" of {}", printable(profile.date)),
+             profile.coefficients.size(),
+             profile.machine.size()));
 }
 
 void warn_outside_profile(Resolver& r) {
   if (r.plan.profile == nullptr) return;
   const Profile& profile = *r.plan.profile;
-  const auto warn = [&](const std::string& what) {
-    r.warn("outside the range of profile " + printable(profile.name) + ": " + what);
+  const auto warn = [&](const Phrase& what) {
+    r.warn(phrase("outside the range of profile {}: {}", printable(profile.name), what));
   };
   const Named quantities[] = {
       {"parameters", static_cast<double>(count_parameters(*r.plan.model).total.count())},
@@ -120,11 +120,11 @@ void warn_outside_profile(Resolver& r) {
     for (const Named& quantity : quantities) {
       if (seen.what != quantity.what) continue;
       if (quantity.value >= seen.low && quantity.value <= seen.high) continue;
-      warn(fmt::format("{} {}, fitted on {} to {}",
-                       quantity.what,
-                       short_number(quantity.value),
-                       short_number(seen.low),
-                       short_number(seen.high)));
+      warn(phrase("{} {}, fitted on {} to {}",
+                  quantity.what,
+                  short_number(quantity.value),
+                  short_number(seen.low),
+                  short_number(seen.high)));
     }
   }
   const std::string& gpu = r.plan.cluster.gpu.key;
@@ -132,7 +132,7 @@ void warn_outside_profile(Resolver& r) {
       std::find(profile.gpus.begin(), profile.gpus.end(), gpu) == profile.gpus.end()) {
     std::string known;
     for (const std::string& each : profile.gpus) known += (known.empty() ? "" : ", ") + each;
-    warn("GPU " + gpu + ", fitted on " + printable(known));
+    warn(phrase("GPU {}, fitted on {}", gpu, printable(known)));
   }
 }
 

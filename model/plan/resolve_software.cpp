@@ -16,7 +16,7 @@ std::optional<Version> said_release(Resolver& r, ScenarioKey key, const Version&
   if (!said) return std::nullopt;
   const auto parsed = parse_version(*said);
   if (!parsed)
-    r.problem(r.origin(key), "a version such as " + to_string(example), in_quotes(*said));
+    r.problem(r.origin(key), phrase("a version such as {}", to_string(example)), in_quotes(*said));
   return parsed.value_or(example);
 }
 
@@ -42,22 +42,24 @@ void resolve_software(Resolver& r) {
   software.deepspeed = choice.version;
   if (!choice.note.empty()) r.assume(choice.note);
   if (embedded) {
-    r.assume("the embedded runtime follows the policies of DeepSpeed " +
-             to_string(software.deepspeed_release));
+    r.assume(phrase("the embedded runtime follows the policies of DeepSpeed {}",
+                    to_string(software.deepspeed_release)));
     return;
   }
   const bool deepspeed = runs_deepspeed(r.plan.workload);
   if (!said.deepspeed && !said.torch && !said.transformers) {
-    const std::string of_engine =
-        deepspeed ? "DeepSpeed " + to_string(software.deepspeed_release) + ", " : "";
-    r.assume("software: " + of_engine + "torch " + to_string(software.torch) + ", transformers " +
-             to_string(software.transformers));
+    const Phrase of_engine =
+        deepspeed ? phrase("DeepSpeed {}, ", to_string(software.deepspeed_release)) : "";
+    r.assume(phrase("software: {}torch {}, transformers {}",
+                    of_engine,
+                    to_string(software.torch),
+                    to_string(software.transformers)));
   }
   // A measurement ran, whatever is known of releases that its source does not state.
   if (reported || r.text(ScenarioKey::implementation).value_or("hf") != "hf") return;
   SoftwareReleases releases{std::nullopt, software.torch, software.transformers};
   if (deepspeed) releases.deepspeed = software.deepspeed_release;
-  for (const std::string& conflict : software_conflicts(model, r.plan.cluster.gpu, releases)) {
+  for (const Phrase& conflict : software_conflicts(model, r.plan.cluster.gpu, releases)) {
     r.warn(conflict);
   }
 }
@@ -84,10 +86,10 @@ void warn_of_release(Resolver& r) {
   }
   const Bytes more = trained / partition_ranks(engine) * DType::fp32 * 2;
   r.warn(
-      fmt::format("DeepSpeed {} sums gradients of stage 2 in fp32 with this grad_accum_dtype: "
-                  "up to {} more GPU memory than predicted",
-                  to_string(engine.release),
-                  fmt::format("{:.2f} GiB", more.gib())));
+      phrase("DeepSpeed {} sums gradients of stage 2 in fp32 with this grad_accum_dtype: "
+             "up to {} more GPU memory than predicted",
+             to_string(engine.release),
+             fmt::format("{:.2f} GiB", more.gib())));
 }
 
 // transformers' own classes hold their experts as the release does; others' keep a list of modules.

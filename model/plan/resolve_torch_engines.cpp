@@ -44,7 +44,7 @@ void report_ignored(Resolver& r, std::string_view engine, bool sharded) {
     if (sharded && (knob == Knob::mics_shard_size || offload)) continue;
     keys += (keys.empty() ? "" : ", ") + std::string(pointer);
   }
-  if (!keys.empty()) r.warn("without meaning to " + std::string(engine) + ": " + keys);
+  if (!keys.empty()) r.warn(phrase("without meaning to {}: {}", engine, keys));
 }
 
 DType reduce_dtype(const Resolver& r) {
@@ -84,8 +84,10 @@ void resolve_adapters(Resolver& r) {
                     : "FSDP wraps each adapter's matrices apart from the frozen weights");
   }
   if (r.plan.workload.method == Method::qlora) {
-    r.assume("four-bit weights are stored as " + std::string(name(fsdp.storage_dtype)) +
-             " (quant_storage), so that they are sharded; their scales stay whole on every GPU");
+    r.assume(
+        phrase("four-bit weights are stored as {} (quant_storage), so that they are sharded; their "
+               "scales stay whole on every GPU",
+               name(fsdp.storage_dtype)));
   }
 }
 
@@ -106,7 +108,7 @@ void resolve_fsdp(Resolver& r) {
   if (fsdp.sharding == Sharding::no_shard) fsdp.shard_ranks = 1;
   if (fsdp.ranks % fsdp.shard_ranks != 0) {
     r.problem({r.ds_config_file, std::string(pointer_of(Knob::mics_shard_size))},
-              "a number of ranks that divides " + std::to_string(fsdp.ranks),
+              phrase("a number of ranks that divides {}", fsdp.ranks),
               std::to_string(group));
     fsdp.shard_ranks = fsdp.ranks;
   }
@@ -139,7 +141,7 @@ void resolve_ddp(Resolver& r) {
   Plan& plan = r.plan;
   DdpConfig& ddp = plan.ddp;
   const std::int64_t stage = plan.ds_config.integer(Knob::zero_stage).value_or(0);
-  if (stage > 0) r.warn("DDP shards nothing: ZeRO stage " + std::to_string(stage) + " is ignored");
+  if (stage > 0) r.warn(phrase("DDP shards nothing: ZeRO stage {} is ignored", stage));
   ddp.ranks = static_cast<int>(plan.degrees.data);
   ddp.gradient_accumulation_steps = static_cast<int>(plan.workload.gradient_accumulation_steps);
   ddp.compute_dtype = plan.engine.model_dtype;
@@ -158,8 +160,8 @@ void resolve_ddp(Resolver& r) {
   if (adapters && ddp.compute_dtype != DType::fp32) {
     // As torchtune's recipes and the scripts of fsdp_qlora load it; a Trainer that is not told a
     // dtype would load fp32.
-    r.assume("the frozen model is loaded in " +
-             std::string(name(kPrecisionNames, plan.workload.precision)));
+    r.assume(
+        phrase("the frozen model is loaded in {}", name(kPrecisionNames, plan.workload.precision)));
   }
 }
 

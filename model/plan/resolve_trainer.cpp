@@ -47,9 +47,7 @@ class SettingsReader {
       value = said->as_integer();
       return;
     }
-    r_.problem(at(key),
-               "a whole number from " + std::to_string(least) + " to " + std::to_string(most),
-               said->describe());
+    r_.problem(at(key), phrase("a whole number from {} to {}", least, most), said->describe());
   }
   void read(std::string_view key, double& value, double least, double most) {
     const Json* said = object_.find(key);
@@ -59,7 +57,7 @@ class SettingsReader {
       return;
     }
     r_.problem(at(key),
-               "a number from " + Json(least).dump() + " to " + Json(most).dump(),
+               phrase("a number from {} to {}", Json(least).dump(), Json(most).dump()),
                said->describe());
   }
   template <typename Enum, std::size_t N>
@@ -72,11 +70,11 @@ class SettingsReader {
       value = *found;
       return;
     }
-    std::string expected;
+    Phrase expected;
     for (const std::string_view name : names.names) {
       expected += (expected.empty() ? "" : ", ") + std::string(name);
     }
-    r_.problem(at(key), "one of " + expected, said->describe());
+    r_.problem(at(key), phrase("one of {}", expected), said->describe());
   }
 
  private:
@@ -174,13 +172,13 @@ void take_trl(Resolver& r, const TrainerSettings& trainer) {
   if (trainer.trains_values()) usual = std::min(usual, kLastWithPpo);
   software.trl = usual;
   if (!said) {
-    if (code == TrainerCode::trl) r.assume("software: TRL " + to_string(usual));
+    if (code == TrainerCode::trl) r.assume(phrase("software: TRL {}", to_string(usual)));
     return;
   }
   const auto parsed = parse_version(*said);
   if (!parsed) {
     r.problem(r.origin(ScenarioKey::trl_version),
-              "a version such as " + to_string(usual),
+              phrase("a version such as {}", to_string(usual)),
               in_quotes(*said));
   }
   software.trl = parsed.value_or(usual);
@@ -212,11 +210,11 @@ void check_trainer(Resolver& r, TrainerKind kind) {
     r.not_modelled(ScenarioKey::trainer, "ppo under FSDP");
   }
   if (workload.engine == TrainingEngine::embedded) {
-    r.not_modelled(ScenarioKey::trainer, trainer + " in the embedded runtime");
+    r.not_modelled(ScenarioKey::trainer, phrase("{} in the embedded runtime", trainer));
   }
   if (workload.frontend != Frontend::hf_trainer) {
     r.problem(r.origin(ScenarioKey::frontend),
-              "hf-trainer: " + trainer + " is a trainer of TRL",
+              phrase("hf-trainer: {} is a trainer of TRL", trainer),
               std::string(name(kFrontendNames, workload.frontend)));
   }
 }
@@ -244,10 +242,10 @@ void resolve_forced_reentrance(Resolver& r) {
   bool& reentrant = r.plan.workload.checkpoint_reentrant;
   if (reentrant || !forces_reentrance(r.plan)) return;
   reentrant = true;
-  const std::string forced = "TRL " + to_string(r.plan.software.trl) +
-                             " checkpoints reentrantly with adapters at ZeRO stage 3";
+  const Phrase forced = phrase("TRL {} checkpoints reentrantly with adapters at ZeRO stage 3",
+                               to_string(r.plan.software.trl));
   if (r.scenario.find(ScenarioKey::checkpoint_reentrant) != nullptr) {
-    r.warn(forced + ", whatever use_reentrant says");
+    r.warn(phrase("{}, whatever use_reentrant says", forced));
   } else {
     r.assume(forced);
   }
@@ -285,8 +283,10 @@ void resolve_trainer(Resolver& r) {
   if (trainer.trains_values()) {
     // `output` is a variable of the training loop.
     r.plan.workload.outputs_held = true;
-    r.assume("ppo: a step is an optimizer step; a rollout stands before every " +
-             std::to_string(trainer.rollout.epochs) + ", and its seconds are not part of the step");
+    r.assume(
+        phrase("ppo: a step is an optimizer step; a rollout stands before every {}, and its "
+               "seconds are not part of the step",
+               trainer.rollout.epochs));
   }
   r.plan.trainer = std::make_shared<const TrainerSettings>(trainer);
 }

@@ -1,7 +1,6 @@
 // `save_steps`, `eval_steps`, `logging_steps` and `dataloader_num_workers` of a scenario.
 // Source of the defaults: transformers 5.17 training_args.py (save_steps 500, logging_steps 500,
 // eval_strategy no, dataloader_num_workers 0; the same since 4.40).
-#include <fmt/format.h>
 
 #include "model/plan/resolver.hpp"
 #include "model/plan/training_loop.hpp"
@@ -53,7 +52,7 @@ void resolve_training_loop(Resolver& r) {
     take("an evaluation after each epoch", loop.evaluate, Every{Every::Unit::epoch, 0.0});
   }
   if (!defaults.empty()) {
-    r.assume(fmt::format("of a whole run the Trainer's defaults: {}", defaults));
+    r.assume(phrase("of a whole run the Trainer's defaults: {}", defaults));
   }
 }
 

@@ -20,14 +20,14 @@ struct Resolver {
   std::string ds_config_file;  // for messages
 
   // Sentences of one line, whatever the names in them hold.
-  void assume(std::string_view sentence) { plan.assumptions.push_back(printable(sentence)); }
-  void warn(std::string_view sentence) { plan.warnings.push_back(printable(sentence)); }
-  void problem(const Origin& origin, std::string expected, std::string got, std::string hint = "") {
+  void assume(const Phrase& sentence) { plan.assumptions.push_back(printable_values(sentence)); }
+  void warn(const Phrase& sentence) { plan.warnings.push_back(printable_values(sentence)); }
+  void problem(const Origin& origin, Phrase expected, Phrase got, Phrase hint = "") {
     problems.push_back(
         {origin.file, origin.pointer, std::move(expected), std::move(got), std::move(hint)});
   }
   // Something that is read and not predicted yet.
-  void not_modelled(ScenarioKey key, const std::string& what);
+  void not_modelled(ScenarioKey key, const Phrase& what);
   void throw_problems() const;
 
   std::optional<std::int64_t> integer(ScenarioKey key) const;
@@ -35,6 +35,9 @@ struct Resolver {
   std::optional<std::string> text(ScenarioKey key) const;
   Origin origin(ScenarioKey key) const;  // of what was said; the flag where nothing was
 };
+
+// What a finding says of the user's ds_config.json, which stands in `file`.
+Phrase said_in_file(const std::string& file, const Finding& finding);
 
 // resolve_profile.cpp: coefficients of a profile, and a plan outside what it has seen.
 void take_profile(Resolver& resolver, const Prepared& prepared);

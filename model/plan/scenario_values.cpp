@@ -43,8 +43,8 @@ std::optional<std::int64_t> whole_number(const Json& value) {
   return static_cast<std::int64_t>(real);
 }
 
-std::string expected_integer(const ScenarioKeyInfo& key) {
-  return "a whole number from " + std::to_string(key.min) + " to " + std::to_string(key.max);
+Phrase expected_integer(const ScenarioKeyInfo& key) {
+  return phrase("a whole number from {} to {}", key.min, key.max);
 }
 
 std::optional<Json> checked_integer(const ScenarioKeyInfo& key,
@@ -60,7 +60,7 @@ std::optional<Json> checked_integer(const ScenarioKeyInfo& key,
 bool is_not_modelled(ScenarioKey key, std::string_view word, Diagnostic& problem) {
   const std::string_view reason = why_not_modelled(key, word);
   if (reason.empty()) return false;
-  problem.got = in_quotes(word) + ", which is not modelled";
+  problem.got = phrase("{}, which is not modelled", in_quotes(word));
   problem.hint = reason;
   return true;
 }
@@ -153,7 +153,7 @@ std::optional<Json> checked(const ScenarioKeyInfo& key, const Json& value, Diagn
       if (key.key == ScenarioKey::deepspeed_version && value.is_string() &&
           value.as_string().ends_with(".json")) {
         problem.expected = "DeepSpeed's version, as 0.16.4";
-        problem.hint = "the file is --ds-config " + value.as_string();
+        problem.hint = phrase("the file is --ds-config {}", value.as_string());
         return std::nullopt;
       }
       if (value.is_string() && !value.as_string().empty()) return value;
@@ -175,7 +175,7 @@ std::optional<Json> checked(const ScenarioKeyInfo& key, const Json& value, Diagn
       if (value.is_string()) {
         const auto tokens = parse_tokens(value.as_string());
         if (tokens && *tokens >= key.min && *tokens <= key.max) return Json(*tokens);
-        problem.expected = expected_integer(key) + ", or 4k";
+        problem.expected = phrase("{}, or 4k", expected_integer(key));
         return std::nullopt;
       }
       return checked_integer(key, value, problem);

@@ -169,34 +169,42 @@ Version usual_trl(const Version& transformers) {
   return table().trl.back().second;
 }
 
-std::vector<std::string> software_conflicts(const Model& model,
-                                            const Gpu& gpu,
-                                            const SoftwareReleases& releases) {
-  std::vector<std::string> conflicts;
-  const std::string transformers = "transformers " + to_string(releases.transformers);
+std::vector<Phrase> software_conflicts(const Model& model,
+                                       const Gpu& gpu,
+                                       const SoftwareReleases& releases) {
+  std::vector<Phrase> conflicts;
+  const Phrase transformers = phrase("transformers {}", to_string(releases.transformers));
   for (const TorchNeeded& row : table().torch_needed) {
     if (!releases.deepspeed || *releases.deepspeed < row.deepspeed) continue;
     if (releases.torch >= row.torch) continue;
-    conflicts.push_back("DeepSpeed " + to_string(*releases.deepspeed) + " needs torch " +
-                        to_string(row.torch) + " or newer: " + row.why);
+    conflicts.push_back(phrase("DeepSpeed {} needs torch {} or newer: {}",
+                               to_string(*releases.deepspeed),
+                               to_string(row.torch),
+                               row.why));
   }
   for (const SoftwareSet& set : table().sets) {
     const bool same =
         set.torch.major == releases.torch.major && set.torch.minor == releases.torch.minor;
     if (!same || set.has_kernels_for(gpu)) continue;
-    conflicts.push_back("torch " + to_string(releases.torch) +
-                        " of the package index has no kernels for " + gpu.name);
+    conflicts.push_back(phrase("torch {} of the package index has no kernels for {}",
+                               to_string(releases.torch),
+                               gpu.name));
     break;
   }
   const OwnCode* code = own_code_of(model);
   if (code != nullptr && releases.transformers > code->last) {
-    conflicts.push_back(transformers + " is newer than " + to_string(code->last) + ", with which " +
-                        model.architecture + "'s own code was tried last: " + code->outcome);
+    conflicts.push_back(phrase("{} is newer than {}, with which {}'s own code was tried last: {}",
+                               transformers,
+                               to_string(code->last),
+                               model.architecture,
+                               code->outcome));
   }
   const auto first = first_transformers(model);
   if (first && releases.transformers < *first) {
-    conflicts.push_back(transformers + " does not know " + model.model_type + ": " +
-                        to_string(*first) + " is the first that does");
+    conflicts.push_back(phrase("{} does not know {}: {} is the first that does",
+                               transformers,
+                               model.model_type,
+                               to_string(*first)));
   }
   return conflicts;
 }

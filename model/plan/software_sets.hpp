@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/hardware/hardware.hpp"
+#include "model/phrase.hpp"
 #include "model/plan/scenario.hpp"
 #include "model/software.hpp"
 #include "model/transformer.hpp"
@@ -65,9 +66,9 @@ std::span<const SoftwareReleases> compared_software();
 
 // Why these do not train the model on the GPU, one sentence each; empty where nothing is known
 // against them.
-std::vector<std::string> software_conflicts(const Model& model,
-                                            const Gpu& gpu,
-                                            const SoftwareReleases& releases);
+std::vector<Phrase> software_conflicts(const Model& model,
+                                       const Gpu& gpu,
+                                       const SoftwareReleases& releases);
 
 // The TRL that is taken for a release of transformers where nobody says one: each asks for a
 // transformers of its time (Requires-Dist of its METADATA).

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "model/engine/buffers.hpp"
 #include "model/engine/optimizer_states.hpp"
 #include "model/engine/partition.hpp"
@@ -308,7 +306,7 @@ void decide_resume(const Plan& plan, CheckpointPrediction& made) {
   }
   made.other_ranks = made.universal ? Resume::by_universal : Resume::never;
   made.resume_reason = made.universal
-                           ? fmt::format(
+                           ? phrase(
                                  "DeepSpeed {} refuses a native checkpoint of another number of "
                                  "data-parallel ranks: convert it with ds_to_universal.py and set "
                                  "checkpoint.load_universal",

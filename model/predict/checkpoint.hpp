@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/checkpoint_files.hpp"
 
@@ -35,8 +36,8 @@ struct CheckpointPrediction {
   CheckpointContent native;
   std::optional<CheckpointContent> model;
   std::optional<CheckpointContent> universal;
-  std::string model_problem;      // why there is no `model`
-  std::string universal_problem;  // why there is no `universal`
+  Phrase model_problem;      // why there is no `model`
+  Phrase universal_problem;  // why there is no `universal`
   bool native_written_twice = false;
   bool exclude_frozen = false;
   CheckpointWork saving;         // native and the model, as the frontend saves them
@@ -45,7 +46,7 @@ struct CheckpointPrediction {
   Bytes converting_disk_peak;    // what the conversion writes beside the native files, at its peak
   CheckpointWork loading_other;  // universal, by as many ranks as the plan has
   Resume other_ranks = Resume::never;
-  std::string resume_reason;
+  Phrase resume_reason;
   std::optional<BytesPerSecond> bandwidth;  // that seconds were made with, per node
 };
 

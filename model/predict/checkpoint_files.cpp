@@ -290,7 +290,7 @@ Bytes pieces_of(const CheckpointContent& universal) {
   return sum;
 }
 
-std::string model_problem(const Plan& plan) {
+Phrase model_problem(const Plan& plan) {
   const bool adapters = plan.workload.method != Method::full;
   const bool trainers_adapters = adapters && plan.workload.frontend == Frontend::hf_trainer;
   if (plan.engine.stage == 3 && !plan.engine.stage3.gather_16bit_weights_on_save &&
@@ -302,7 +302,7 @@ std::string model_problem(const Plan& plan) {
   return "";
 }
 
-std::string universal_problem(const Plan& plan) {
+Phrase universal_problem(const Plan& plan) {
   const EngineConfig& engine = plan.engine;
   const std::string release = to_string(plan.software.deepspeed_release);
   if (!partitions_states(plan)) return "nothing to convert: the states are in one file";
@@ -320,7 +320,7 @@ std::string universal_problem(const Plan& plan) {
   }
   if (engine.stage == 3) {
     if (engine.acts(ReleaseRule::converts_stage3)) return "";
-    return fmt::format("ds_to_universal.py of DeepSpeed {} converts no stage 3", release);
+    return phrase("ds_to_universal.py of DeepSpeed {} converts no stage 3", release);
   }
   if (plan.ds_config.boolean(Knob::elastic_checkpoint).value_or(false)) {
     return "ds_to_universal.py does not read what elastic_checkpoint writes";

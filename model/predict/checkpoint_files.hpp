@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/enum_names.hpp"
+#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 
 namespace zeroplan {
@@ -62,7 +63,7 @@ std::optional<CheckpointContent> model_checkpoint(const Plan& plan,
 CheckpointContent universal_checkpoint(const Plan& plan, const CheckpointOptions& options);
 
 // Why ds_to_universal.py cannot convert the plan's checkpoints; empty where it can.
-std::string universal_problem(const Plan& plan);
+Phrase universal_problem(const Plan& plan);
 
 // What torch.save adds to one tensor in a file of its own, as ds_to_universal.py writes them:
 // measured, tests/reference/checkpoints.
@@ -80,7 +81,7 @@ bool partitions_states(const Plan& plan);
 Bytes pieces_of(const CheckpointContent& universal);
 
 // Why no weights of the model alone are written; empty where they are.
-std::string model_problem(const Plan& plan);
+Phrase model_problem(const Plan& plan);
 
 // save_pretrained's max_shard_size.
 Bytes largest_model_shard(const Plan& plan);

@@ -52,7 +52,7 @@ Json to_json(const CheckpointPrediction& checkpoint) {
   }
   object["load_universal"] = checkpoint.universal ? work_json(checkpoint.loading_other) : Json();
   object["other_ranks"] = Json::object({{"resume", name(kResumeNames, checkpoint.other_ranks)},
-                                        {"reason", checkpoint.resume_reason}});
+                                        {"reason", checkpoint.resume_reason.english()}});
   object["storage_bytes_per_second"] =
       checkpoint.bandwidth ? Json(checkpoint.bandwidth->value()) : Json();
   return object;

@@ -12,7 +12,7 @@ Json seconds_or_null(const std::optional<Seconds>& seconds) {
 Json phase_json(const RunPhase& phase) {
   Json parts = Json::array();
   for (const PhasePart& part : phase.parts) {
-    parts.push_back(Json::object({{"name", part.name}, {"bytes", part.bytes.count()}}));
+    parts.push_back(Json::object({{"name", part.name.english()}, {"bytes", part.bytes.count()}}));
   }
   return Json::object({{"phase", name(kRunPhaseKindNames, phase.kind)},
                        {"of", text_or_null(phase.of)},
@@ -41,7 +41,7 @@ void add_run_phases(const RunPhases& run, Json& document) {
   document["peak_phase_of_run"] = static_cast<std::int64_t>(run.peak);
   Json choices = Json::array();
   for (const MemoryChoice& choice : run.choices) {
-    choices.push_back(Json::object({{"what", choice.what},
+    choices.push_back(Json::object({{"what", choice.what.english()},
                                     {"frees_bytes", choice.freed.count()},
                                     {"costs_seconds", seconds_or_null(choice.costs)}}));
   }

@@ -5,7 +5,7 @@
 namespace zeroplan {
 namespace {
 
-Json text_list(const std::vector<std::string>& lines) {
+Json text_list(const std::vector<Phrase>& lines) {
   Json list = Json::array();
   for (const std::string& line : lines) list.push_back(line);
   return list;
@@ -25,13 +25,13 @@ Json breakdown_json(const CategoryBytes& bytes) {
 Json limits_json(const std::vector<Limit>& limits) {
   Json list = Json::array();
   for (const Limit& limit : limits) {
-    list.push_back(
-        Json::object({{"resource", name(kResourceNames, limit.resource)},
-                      {"needed_bytes", limit.needed.count()},
-                      {"available_bytes", limit.available.count()},
-                      {"largest_term", limit.largest_term},
-                      {"cheapest_change",
-                       limit.cheapest_change.empty() ? Json() : Json(limit.cheapest_change)}}));
+    list.push_back(Json::object(
+        {{"resource", name(kResourceNames, limit.resource)},
+         {"needed_bytes", limit.needed.count()},
+         {"available_bytes", limit.available.count()},
+         {"largest_term", limit.largest_term.english()},
+         {"cheapest_change",
+          limit.cheapest_change.empty() ? Json() : Json(limit.cheapest_change.english())}}));
   }
   return list;
 }

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include <fmt/format.h>
-
 #include "model/plan/trainer.hpp"
 #include "model/predict/checkpoint.hpp"
 #include "model/predict/inference_time.hpp"
@@ -61,36 +59,35 @@ std::optional<double> padding_share(const Plan& plan, double padded) {
   return std::max(0.0, 1.0 - filled / padded);
 }
 
-std::string lengths_in_words(const Plan& plan) {
+Phrase lengths_in_words(const Plan& plan) {
   const Dataset& dataset = *plan.workload.dataset;
   const std::int64_t longest = plan.workload.sequence_length;
   if (!dataset.lengths.empty()) {
-    return fmt::format("{} lengths were given", dataset.lengths.size());
+    return phrase("{} lengths were given", dataset.lengths.size());
   }
   if (dataset.tokens_sd) {
-    return fmt::format("lengths lognormal with mean {:.0f} and standard deviation {:.0f} up to {}",
-                       *dataset.mean_tokens,
-                       *dataset.tokens_sd,
-                       longest);
+    return phrase("lengths lognormal with mean {:.0f} and standard deviation {:.0f} up to {}",
+                  *dataset.mean_tokens,
+                  *dataset.tokens_sd,
+                  longest);
   }
-  return fmt::format(
-      "lengths exponential with mean {:.0f} up to {}", *dataset.mean_tokens, longest);
+  return phrase("lengths exponential with mean {:.0f} up to {}", *dataset.mean_tokens, longest);
 }
 
-std::string padding_sentence(const Plan& plan, const JobTime& job) {
+Phrase padding_sentence(const Plan& plan, const JobTime& job) {
   const Dataset& dataset = *plan.workload.dataset;
   switch (dataset.padding) {
     case Padding::longest:
-      return fmt::format(
+      return phrase(
           "job: micro-batches are padded to their longest sample, {:.0f} tokens on average; {}",
           job.padded_length,
           lengths_in_words(plan));
     case Padding::max:
-      return fmt::format("job: every sample is padded to {} tokens", plan.workload.sequence_length);
+      return phrase("job: every sample is padded to {} tokens", plan.workload.sequence_length);
     case Padding::packed:
-      return fmt::format("job: samples of {:.0f} tokens on average are packed into sequences of {}",
-                         mean_tokens(dataset),
-                         plan.workload.sequence_length);
+      return phrase("job: samples of {:.0f} tokens on average are packed into sequences of {}",
+                    mean_tokens(dataset),
+                    plan.workload.sequence_length);
   }
   return "";
 }
@@ -116,20 +113,20 @@ void add_saving(const Plan& plan,
                 const JobQuestion& question,
                 double checkpoints,
                 JobTime& job,
-                std::vector<std::string>& sentences) {
+                std::vector<Phrase>& sentences) {
   if (checkpoints == 0.0) return;
   const auto made =
       predict_checkpoint(plan, CheckpointOptions{.bandwidth = question.checkpoint_bandwidth});
   if (!made) {
-    sentences.push_back(fmt::format(
+    sentences.push_back(phrase(
         "job: saving {} times is not counted, because checkpoints of this engine are not planned",
         whole(checkpoints)));
   } else if (!made->saving.seconds) {
     sentences.push_back(
-        fmt::format("job: saving {} times is not counted, because nobody said what the folder's "
-                    "storage takes a "
-                    "second (--checkpoint-bandwidth)",
-                    whole(checkpoints)));
+        phrase("job: saving {} times is not counted, because nobody said what the folder's "
+               "storage takes a "
+               "second (--checkpoint-bandwidth)",
+               whole(checkpoints)));
   } else {
     job[JobPart::saving] = *made->saving.seconds * checkpoints;
   }
@@ -138,10 +135,10 @@ void add_saving(const Plan& plan,
 void add_evaluation(const Plan& plan,
                     double evaluations,
                     JobTime& job,
-                    std::vector<std::string>& sentences) {
+                    std::vector<Phrase>& sentences) {
   if (plan.evaluation == nullptr || evaluations == 0.0) return;
   if (plan.evaluation->samples == 0) {
-    sentences.push_back(fmt::format(
+    sentences.push_back(phrase(
         "job: evaluating {} times is not counted, because the evaluation's samples are not said",
         whole(evaluations)));
     return;
@@ -157,7 +154,7 @@ void add_beside_steps(const Plan& plan,
                       const JobQuestion& question,
                       Seconds step,
                       JobTime& job,
-                      std::vector<std::string>& sentences) {
+                      std::vector<Phrase>& sentences) {
   const TrainingLoop& loop = plan.loop;
   const double epochs = plan.workload.dataset->epochs;
   // A loop of the user's own saves when it says; the Trainer after its last step, too.
@@ -218,7 +215,7 @@ std::int64_t job_steps(const Plan& plan) {
 
 std::optional<JobTime> job_time(const Plan& plan,
                                 const JobQuestion& question,
-                                std::vector<std::string>& sentences) {
+                                std::vector<Phrase>& sentences) {
   if (!plan.workload.dataset || plan.workload.dataset->samples == 0) return std::nullopt;
   const Dataset& dataset = *plan.workload.dataset;
   JobTime job;
@@ -234,7 +231,7 @@ std::optional<JobTime> job_time(const Plan& plan,
   if (dataset.tells_lengths() || dataset.padding == Padding::max) {
     sentences.push_back(padding_sentence(plan, job));
   } else {
-    sentences.push_back(fmt::format(
+    sentences.push_back(phrase(
         "job: every sample has {:.0f} tokens, because neither mean_tokens nor lengths are said",
         longest));
   }

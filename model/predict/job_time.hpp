@@ -59,6 +59,6 @@ struct JobQuestion {
 // Without a dataset or samples: nothing. `sentences` gets what was assumed.
 std::optional<JobTime> job_time(const Plan& plan,
                                 const JobQuestion& question,
-                                std::vector<std::string>& sentences);
+                                std::vector<Phrase>& sentences);
 
 }  // namespace zeroplan

@@ -7,8 +7,6 @@
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "model/plan/trainer.hpp"
 #include "model/predict/run_phases.hpp"
 
@@ -56,14 +54,14 @@ class PhaseJudge {
   }
 
   // What to set so that an evaluation fits, the least change first; empty where nothing of it does.
-  std::string change_of_evaluation() const {
+  Phrase change_of_evaluation() const {
     const EvaluationSettings& now = *plan_.evaluation;
     EvaluationSettings tried = now;
     if (now.keeps_logits) {
       for (const std::int64_t steps : {64, 16, 4, 1}) {
         if (now.accumulation_steps > 0 && steps >= now.accumulation_steps) continue;
         tried.accumulation_steps = steps;
-        if (holds(tried)) return "eval_accumulation_steps " + std::to_string(steps);
+        if (holds(tried)) return phrase("eval_accumulation_steps {}", steps);
       }
       tried = now;
       tried.keeps_logits = false;
@@ -72,8 +70,8 @@ class PhaseJudge {
     for (std::int64_t rows = now.batch_size / 2; rows >= 1; rows /= 2) {
       tried.batch_size = rows;
       if (!holds(tried)) continue;
-      const std::string size = "per_device_eval_batch_size " + std::to_string(rows);
-      return now.keeps_logits ? size + " with prediction_loss_only" : size;
+      const Phrase size = phrase("per_device_eval_batch_size {}", rows);
+      return now.keeps_logits ? phrase("{} with prediction_loss_only", size) : size;
     }
     return "";
   }
@@ -91,13 +89,14 @@ class PhaseJudge {
   const StepResult& result_;
 };
 
-std::string largest_part(const RunPhase& phase) {
+Phrase largest_part(const RunPhase& phase) {
   const auto most = std::max_element(
       phase.parts.begin(), phase.parts.end(), [](const PhasePart& a, const PhasePart& b) {
         return a.bytes < b.bytes;
       });
-  const std::string kind(name(kRunPhaseKindNames, phase.kind));
-  return most == phase.parts.end() ? kind : kind + ": " + most->name;
+  Phrase kind = name(kRunPhaseKindNames, phase.kind);
+  if (phase.kind == RunPhaseKind::evaluation) kind = "evaluation";  // which begins a sentence
+  return most == phase.parts.end() ? kind : phrase("{}: {}", kind, most->name);
 }
 
 }  // namespace
@@ -118,7 +117,7 @@ void judge_phases(const Plan& plan,
     on_gpu = std::min(on_gpu, gpu);
     on_host = std::min(on_host, host);
     if (gpu >= options.confidence && host >= options.confidence) continue;
-    const std::string change =
+    const Phrase change =
         phase.kind == RunPhaseKind::evaluation ? judge.change_of_evaluation() : "";
     if (gpu < options.confidence) {
       limits.push_back({Resource::gpu_memory,

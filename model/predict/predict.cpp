@@ -4,8 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "model/cost/coefficients.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/gather_timeline.hpp"
@@ -92,11 +90,11 @@ void add_networks(const Plan& plan, const Ranks& ranks, StepResult& result) {
 
 // Without zero.Init every rank builds the whole model and moves it to its GPU before anything is
 // partitioned (runtime/engine.py _configure_distributed_model).
-std::string zero_init_sentence(const Plan& plan, const ParameterCounts& counts) {
+Phrase zero_init_sentence(const Plan& plan, const ParameterCounts& counts) {
   const double gigabytes =
       static_cast<double>((counts.total * plan.engine.model_dtype).count()) / 1e9;
   const std::int64_t ranks = plan.cluster.gpus_per_node();
-  return fmt::format(
+  return phrase(
       "weights are partitioned while they are built (zero.Init): without it loading takes {:.1f} "
       "GB "
       "on each GPU and {:.0f} GB on each host",
@@ -128,8 +126,7 @@ StepResult predict_ranks(const Plan& plan, const Ranks& ranks, const PredictOpti
   result.parameters_trainable = counts.trainable;
   result.parameters_active = counts.active;
   result.assumptions = plan.assumptions;
-  for (const std::string& sentence : ranks.graph().assumptions)
-    result.assumptions.push_back(sentence);
+  for (const Phrase& sentence : ranks.graph().assumptions) result.assumptions.push_back(sentence);
   if (runs_deepspeed(plan.workload) && plan.engine.stage == 3 && plan.engine.stage3.zero_init) {
     result.assumptions.push_back(zero_init_sentence(plan, count_parameters(*plan.model)));
   }
@@ -144,7 +141,7 @@ StepResult predict_ranks(const Plan& plan, const Ranks& ranks, const PredictOpti
   result.warnings = plan.warnings;
   if (const Bytes held = frozen_weights_held(plan); held > Bytes::zero()) {
     // TRL overrides use_reentrant where it must be true.
-    result.warnings.push_back(fmt::format(
+    result.warnings.push_back(phrase(
         "DeepSpeed {} keeps {:.1f} GiB of frozen weights gathered to the end of backward under "
         "reentrant checkpointing: {}",
         to_string(plan.software.deepspeed_release),

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "model/plan/trainer.hpp"
 #include "model/predict/beside_memory.hpp"
 #include "model/predict/generation.hpp"
@@ -200,7 +198,7 @@ void add_choices_of_models(const Plan& plan, std::vector<MemoryChoice>& choices)
     const Bytes held = weights_between_passes(*model.plan).gpu;
     const Seconds now = inference_seconds(*model.plan);
     const double passes = passes_of_step(plan, static_cast<int>(i));
-    const auto moved = [&](const std::string& what, const Plan& other) {
+    const auto moved = [&](const Phrase& what, const Plan& other) {
       const Bytes left = weights_between_passes(other).gpu;
       if (left >= held) return;
       const Seconds more = inference_seconds(other) - now;
@@ -210,11 +208,11 @@ void add_choices_of_models(const Plan& plan, std::vector<MemoryChoice>& choices)
     Plan other = *model.plan;
     if (model.placement == Placement::replicated) {
       other.engine.stage = 3;
-      moved("shard the " + role + ": ZeRO stage 3, at which TRL shards it too", other);
+      moved(phrase("shard the {}: ZeRO stage 3, at which TRL shards it too", role), other);
     }
     other.engine.stage = 3;
     other.engine.offload_parameter.device = OffloadDevice::cpu;
-    moved("keep the " + role + " in host memory: offload_param of its ds_config", other);
+    moved(phrase("keep the {} in host memory: offload_param of its ds_config", role), other);
   }
 }
 
@@ -292,8 +290,7 @@ RunPhase evaluation_phase(const Plan& plan, const StepResult& result) {
   phase.allocated = result.gpu.static_allocated + rise;
   if (plan.evaluation->keeps_logits) {
     const KeptLogits kept = kept_logits(plan);
-    phase.parts.push_back(
-        {fmt::format("logits of {} batches of all ranks", kept.batches), kept.gpu});
+    phase.parts.push_back({phrase("logits of {} batches of all ranks", kept.batches), kept.gpu});
     phase.allocated = phase.allocated + kept.gpu;
     phase.host = kept.host;
   }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "model/plan/beside.hpp"
 #include "model/predict/step_result.hpp"
 
@@ -22,7 +23,7 @@ inline constexpr EnumNames<RunPhaseKind, 5> kRunPhaseKindNames{
 
 // A part of a phase's memory: "gathered weights", "keys and values".
 struct PhasePart {
-  std::string name;
+  Phrase name;
   Bytes bytes;
 };
 
@@ -46,7 +47,7 @@ struct ModelShare {
 
 // A way to have less on a GPU, with what it takes from its peak.
 struct MemoryChoice {
-  std::string what;              // one sentence: what to change, as its users write it
+  Phrase what;                   // one sentence: what to change, as its users write it
   Bytes freed;                   // of a GPU
   std::optional<Seconds> costs;  // of each optimizer step; absent: not known
 };

@@ -9,6 +9,7 @@
 
 #include "model/enum_names.hpp"
 #include "model/memory_category.hpp"
+#include "model/phrase.hpp"
 #include "model/units.hpp"
 
 namespace zeroplan {
@@ -63,8 +64,8 @@ struct Limit {
   Resource resource = Resource::gpu_memory;
   Bytes needed;
   Bytes available;
-  std::string largest_term;
-  std::string cheapest_change;  // empty where none is known
+  Phrase largest_term;
+  Phrase cheapest_change;  // empty where none is known
   // Not memory itself, but the pinned buffers that weights on NVMe pass through: too small a one,
   // too few, or so many that DeepSpeed reads too far ahead.
   enum class Pool { none, size, few, many };
@@ -158,8 +159,8 @@ struct StepResult {
   Elements parameters_total;
   Elements parameters_trainable;
   Elements parameters_active;
-  std::vector<std::string> assumptions;
-  std::vector<std::string> warnings;
+  std::vector<Phrase> assumptions;
+  std::vector<Phrase> warnings;
 };
 
 }  // namespace zeroplan

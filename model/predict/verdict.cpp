@@ -110,27 +110,28 @@ void judge_pool(const Plan& plan, const MemoryPrediction& memory, StepResult& re
   if (too_large(pool.largest)) {
     limit.pool = Limit::Pool::size;
     limit.needed = bytes_of(pool.largest) * weights.buffer_count;
-    limit.largest_term = "buffers for weights on NVMe: one has " +
-                         text(weights.buffer_size.count()) + " elements, a partition " +
-                         text(pool.largest.count());
-    limit.cheapest_change = "buffer size " + text(pool.largest.count());
+    limit.largest_term = phrase("buffers for weights on NVMe: one has {} elements, a partition {}",
+                                text(weights.buffer_size.count()),
+                                text(pool.largest.count()));
+    limit.cheapest_change = phrase("buffer size {}", text(pool.largest.count()));
   } else {
     const PoolChanges& changes = memory.pool_changes;
     if (pool.short_of) {
       limit.pool = Limit::Pool::few;
       limit.needed = one * std::max(pool.most, weights.buffer_count + 1);
-      limit.largest_term = "buffers for weights on NVMe: buffer count is " +
-                           text(weights.buffer_count) + ", " + text(pool.most) +
-                           " are held at once";
+      limit.largest_term =
+          phrase("buffers for weights on NVMe: buffer count is {}, {} are held at once",
+                 text(weights.buffer_count),
+                 text(pool.most));
     } else {
       limit.largest_term =
           "buffers for weights on NVMe: so many are free that DeepSpeed reads one weight twice";
     }
     limit.cheapest_change =
         changes.without_reuse && changes.more_buffers
-            ? "stage3_max_reuse_distance 0, or buffer count " + text(*changes.more_buffers)
+            ? phrase("stage3_max_reuse_distance 0, or buffer count {}", text(*changes.more_buffers))
         : changes.without_reuse    ? "stage3_max_reuse_distance 0"
-        : changes.more_buffers     ? "buffer count " + text(*changes.more_buffers)
+        : changes.more_buffers     ? phrase("buffer count {}", text(*changes.more_buffers))
         : changes.without_prefetch ? "stage3_prefetch_bucket_size 0"
                                    : "";
   }

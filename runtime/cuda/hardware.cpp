@@ -61,7 +61,7 @@ void check_seats(const std::vector<Seat>& seats) {
   }
 }
 
-[[noreturn]] void too_few(const std::string& pointer, const std::string& got) {
+[[noreturn]] void too_few(const std::string& pointer, const Phrase& got) {
   throw InputError(Diagnostic{.file = "command line",
                               .pointer = pointer,
                               .expected = "a GPU for every process of this machine",

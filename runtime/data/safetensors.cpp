@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kLongestHeader = 100'000'000;  // of the reference implementation
 
-[[noreturn]] void refuse(const std::string& path, std::string pointer, std::string got) {
+[[noreturn]] void refuse(const std::string& path, std::string pointer, Phrase got) {
   throw InputError(Diagnostic{.file = path,
                               .pointer = std::move(pointer),
                               .expected = "a safetensors file of F32, BF16 or F16 tensors",

@@ -85,7 +85,7 @@ class MaskedTokens : public TokenSource {
   std::int64_t mask_;
 };
 
-[[noreturn]] void refuse(const std::string& path, std::string expected, std::string got) {
+[[noreturn]] void refuse(const std::string& path, Phrase expected, Phrase got) {
   throw InputError(Diagnostic{.file = "command line",
                               .pointer = "--data",
                               .expected = std::move(expected),

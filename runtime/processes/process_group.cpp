@@ -13,10 +13,7 @@ namespace {
 
 constexpr int kTorchPort = 29500;  // of torch.distributed and DeepSpeed where nothing is said
 
-[[noreturn]] void refuse(std::string_view variable,
-                         std::string expected,
-                         std::string got,
-                         std::string hint = "") {
+[[noreturn]] void refuse(std::string_view variable, Phrase expected, Phrase got, Phrase hint = "") {
   throw InputError(Diagnostic{.file = "environment",
                               .pointer = std::string(variable),
                               .expected = std::move(expected),

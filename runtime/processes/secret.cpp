@@ -14,9 +14,9 @@ namespace zeroplan::runtime {
 namespace {
 
 [[noreturn]] void refuse(const std::string& pointer,
-                         std::string expected,
-                         std::string got,
-                         std::string hint = "") {
+                         Phrase expected,
+                         Phrase got,
+                         Phrase hint = "") {
   throw InputError(Diagnostic{.file = pointer.starts_with("--") ? "command line" : "environment",
                               .pointer = pointer,
                               .expected = std::move(expected),

@@ -29,7 +29,7 @@ struct Pattern {
   std::int64_t in_flight() const { return block * depth * threads; }
 };
 
-[[noreturn]] void refuse(const std::string& folder, const std::string& expected, const char* got) {
+[[noreturn]] void refuse(const std::string& folder, const Phrase& expected, const char* got) {
   throw InputError({"command line", "--nvme-path", expected, in_quotes(folder) + ": " + got, ""});
 }
 

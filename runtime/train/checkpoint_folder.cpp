@@ -37,10 +37,7 @@ constexpr std::string_view kTag = "global_step";  // DeepSpeed's own
 constexpr std::string_view kInTheMaking = ".zeroplan-saving.";
 constexpr std::string_view kGoing = ".zeroplan-removing.";
 
-[[noreturn]] void refuse(const std::string& file,
-                         std::string expected,
-                         std::string got,
-                         std::string hint = "") {
+[[noreturn]] void refuse(const std::string& file, Phrase expected, Phrase got, Phrase hint = "") {
   throw InputError(Diagnostic{.file = file,
                               .pointer = "",
                               .expected = std::move(expected),

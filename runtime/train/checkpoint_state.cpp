@@ -30,7 +30,7 @@ std::uint32_t crc32_of(std::string_view text) { return crc32(std::as_bytes(std::
 bool has_own_checksum(const std::string& text) {
   const std::size_t at = text.rfind(kChecksumKey);
   if (at == std::string::npos) return false;
-  const std::string expected =
+  const Phrase expected =
       fmt::format("{}{}\n}}\n", kChecksumKey, crc32_of(std::string_view(text).substr(0, at)));
   return std::string_view(text).substr(at) == expected;
 }
@@ -132,10 +132,7 @@ std::string schema_of(const Json& state) {
 
 }  // namespace
 
-void refuse_checkpoint(const std::string& file,
-                       std::string pointer,
-                       std::string expected,
-                       std::string got) {
+void refuse_checkpoint(const std::string& file, std::string pointer, Phrase expected, Phrase got) {
   throw InputError(Diagnostic{.file = file,
                               .pointer = std::move(pointer),
                               .expected = std::move(expected),

@@ -47,8 +47,8 @@ CheckpointState parse_state(const std::string& text, const std::string& file);
 // An InputError about one of a checkpoint's files.
 [[noreturn]] void refuse_checkpoint(const std::string& file,
                                     std::string pointer,
-                                    std::string expected,
-                                    std::string got);
+                                    Phrase expected,
+                                    Phrase got);
 
 // Whether a document says that it is one, of whatever content.
 bool claims_to_be_state(const Json& document);

@@ -88,7 +88,7 @@ TEST_CASE("The model alone: 2 P, adapters alone under the Trainer, nothing witho
   const CheckpointPrediction without =
       made_of({.zero = R"({"stage":3})", .frontend = "hf-trainer"});
   CHECK_FALSE(without.model);
-  CHECK(without.model_problem.find("stage3_gather_16bit_weights_on_model_save") == 0);
+  CHECK(without.model_problem.english().find("stage3_gather_16bit_weights_on_model_save") == 0);
   CHECK(without.native_written_twice);
   const CheckpointPrediction gathered =
       made_of({.zero = R"({"stage":3,"stage3_gather_16bit_weights_on_model_save":true})",
@@ -134,13 +134,13 @@ TEST_CASE("What the converter does not read is said") {
   };
   CHECK(problem({.zero = R"({"stage":3})", .software = R"({"deepspeed":"0.14.2"})"}) ==
         "ds_to_universal.py of DeepSpeed 0.14.2 converts no stage 3");
-  CHECK(problem({.software = R"({"deepspeed":"0.14.2"})"}).find("Megatron-DeepSpeed") !=
+  CHECK(problem({.software = R"({"deepspeed":"0.14.2"})"}).english().find("Megatron-DeepSpeed") !=
         std::string::npos);
-  CHECK(problem({.zero = R"({"stage":2,"elastic_checkpoint":true})"}).find("elastic_checkpoint") !=
+  CHECK(problem({.zero = R"({"stage":2,"elastic_checkpoint":true})"}).english().find("elastic_checkpoint") !=
         std::string::npos);
-  CHECK(problem({.workload = R"(,"optimizer":"sgd")"}).find("Adam") != std::string::npos);
+  CHECK(problem({.workload = R"(,"optimizer":"sgd")"}).english().find("Adam") != std::string::npos);
   CHECK(problem({.zero = R"({"stage":3,"offload_optimizer":{"device":"nvme","nvme_path":"/d"}})"})
-            .find("NVMe") != std::string::npos);
+            .english().find("NVMe") != std::string::npos);
 }
 
 TEST_CASE("elastic_checkpoint makes every rank hold the states of all") {

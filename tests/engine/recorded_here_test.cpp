@@ -28,7 +28,7 @@ TEST_CASE("every configuration that was recorded here is reproduced") {
     const ReplayReport report = replay_text(read_text_file(file, std::int64_t{1} << 30), file);
     INFO(file);
     for (const Diagnostic& diagnostic : report.bad_lines) {
-      UNSCOPED_INFO(diagnostic.pointer << ": expected " << diagnostic.expected);
+      UNSCOPED_INFO(diagnostic.pointer << ": expected " << diagnostic.expected.english());
     }
     CHECK(report.bad_lines.empty());
     for (const ReplayMismatch& mismatch : report.mismatches) {

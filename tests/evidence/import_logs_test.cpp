@@ -227,7 +227,7 @@ TEST_CASE("Texts without a known line, packed files and other documents are refu
     import_text(R"({"zero_optimization": {"stage": 3}})");
     FAIL("a ds_config was imported");
   } catch (const InputError& error) {
-    CHECK(error.diagnostics().front().hint.find("--ds-config") != std::string::npos);
+    CHECK(error.diagnostics().front().hint.english().find("--ds-config") != std::string::npos);
   }
 }
 

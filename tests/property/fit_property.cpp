@@ -55,7 +55,7 @@ TEST_CASE("what is recommended fits, and nothing that fits is clearly faster") {
     CHECK(best.result.fits);
     for (const StrategyResult& other : answer.strategies) {
       if (!other.result.fits || !other.simulated) continue;  // the analytic estimate is rougher
-      INFO(describe(other.strategy) << " against " << describe(best.strategy));
+      INFO(describe(other.strategy).english() << " against " << describe(best.strategy).english());
       // Ties within 2 % go to less offload and the simpler file; a full GPU is left for a tenth.
       const double allowed = is_at_limit(other.result) ? 1.0 / (kSafeShare * 0.98) : 1.0 / 0.98;
       CHECK(speed_of(other) <= speed_of(best) * allowed);
@@ -106,7 +106,7 @@ TEST_CASE("remedies fit") {
     const FitAnswer answer = fit(read(document));
     CHECK(answer.remedies.size() <= 3);
     for (const Remedy& remedy : answer.remedies) {
-      INFO(remedy.change);
+      INFO(remedy.change.english());
       CHECK(remedy.best.result.fits);
       CHECK(simulate(remedy.best.plan, open_host()).fits);
       ++remedies;
@@ -119,7 +119,7 @@ TEST_CASE("every strategy's file sets up that strategy") {
   ScenarioGenerator random(44);
   const FitAnswer answer = fit(read(question(random, "RTX4090")));
   for (const StrategyResult& item : answer.strategies) {
-    INFO(describe(item.strategy));
+    INFO(describe(item.strategy).english());
     CHECK(item.plan.engine.stage == item.strategy.stage);
     CHECK(item.plan.engine.offload_optimizer.device == item.strategy.offload_optimizer);
     CHECK(item.plan.engine.offload_parameter.device == item.strategy.offload_parameter);

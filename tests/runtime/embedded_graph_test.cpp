@@ -109,7 +109,7 @@ TEST_CASE("What the runtime does not compute is refused by name") {
     try {
       build_graph(read_model(config, "test"), options(ActivationCheckpointing::none));
     } catch (const InputError& error) {
-      return error.diagnostics().front().got;
+      return error.diagnostics().front().got.english();
     }
     return std::string();
   };

@@ -212,7 +212,7 @@ std::vector<std::string> refusals(const std::function<void(EngineConfig&)>& set)
   std::vector<std::string> found;
   for (const Diagnostic& problem : not_embedded(config, {})) {
     found.push_back(problem.pointer.substr(problem.pointer.rfind('/') + 1) + ": " +
-                    problem.expected.substr(0, problem.expected.find(" (")));
+                    problem.expected.english().substr(0, problem.expected.english().find(" (")));
   }
   return found;
 }

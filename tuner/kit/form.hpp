@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/enum_names.hpp"
+#include "model/phrase.hpp"
 #include "tuner/kit/form_text.hpp"
 
 namespace zeroplan {
@@ -19,7 +20,7 @@ struct FormPlace {
   std::string ds_config;   // "ds_config.json"
   std::string model;       // a folder, a name of the hub
   FormSettings kept = {};  // of the user's own file, which no plan has: data, rates
-  std::vector<std::string> notes = {};  // more that the file does not say
+  std::vector<Phrase> notes = {};  // more that the file does not say
 };
 
 }  // namespace zeroplan

@@ -18,23 +18,23 @@ namespace {
 
 bool is_encoder(const Plan& plan) { return plan.model->shape.kind == ModelKind::encoder; }
 
-std::string adapters_text(const LoraSettings& lora) {
+Phrase adapters_text(const LoraSettings& lora) {
   std::string targets;
   for (const std::string& target : lora.targets) targets += (targets.empty() ? "" : ", ") + target;
-  return fmt::format("rank {}, dropout {}, on {}", lora.rank, lora.dropout, targets);
+  return phrase("rank {}, dropout {}, on {}", lora.rank, lora.dropout, targets);
 }
 
 // What transformers' example scripts have no argument for.
-void add_notes_of_scripts(const Plan& plan, std::vector<std::string>& notes) {
+void add_notes_of_scripts(const Plan& plan, std::vector<Phrase>& notes) {
   const Workload& work = plan.workload;
   if (work.attention != Attention::sdpa) {
     notes.push_back(
-        fmt::format("attention {}: the script hands attn_implementation to "
-                    "from_pretrained()",
-                    name(kAttentionNames, work.attention)));
+        phrase("attention {}: the script hands attn_implementation to "
+               "from_pretrained()",
+               name(kAttentionNames, work.attention)));
   }
   if (work.method == Method::full) return;
-  notes.push_back("adapters: the script makes them by peft, " + adapters_text(work.lora));
+  notes.push_back(phrase("adapters: the script makes them by peft, {}", adapters_text(work.lora)));
   if (work.method == Method::qlora) {
     notes.emplace_back(
         "weights in four bits: the script hands quantization_config to from_pretrained()");
@@ -42,9 +42,9 @@ void add_notes_of_scripts(const Plan& plan, std::vector<std::string>& notes) {
 }
 
 // What a launcher's configuration leaves to the script.
-void add_notes_of_accelerate(const Plan& plan, std::vector<std::string>& notes) {
+void add_notes_of_accelerate(const Plan& plan, std::vector<Phrase>& notes) {
   const Workload& work = plan.workload;
-  notes.push_back(fmt::format(
+  notes.push_back(phrase(
       "the model, sequences of {} tokens, micro-batch {}, accumulation {}, {}, attention {}, "
       "checkpointing {}, optimizer {}: the script's own arguments",
       work.sequence_length,
@@ -56,7 +56,7 @@ void add_notes_of_accelerate(const Plan& plan, std::vector<std::string>& notes) 
       name(kOptimizerNames, work.optimizer)));
 }
 
-void add_notes_of_optimizer(const Plan& plan, std::vector<std::string>& notes) {
+void add_notes_of_optimizer(const Plan& plan, std::vector<Phrase>& notes) {
   const Workload& work = plan.workload;
   if (runs_deepspeed(work) && plan.ds_config.is_set(Knob::optimizer_type)) return;
   if (work.optimizer == OptimizerName::adam) {
@@ -68,13 +68,13 @@ void add_notes_of_optimizer(const Plan& plan, std::vector<std::string>& notes) {
   }
 }
 
-void add_notes_of_memory(const Plan& plan, Form form, std::vector<std::string>& notes) {
+void add_notes_of_memory(const Plan& plan, Form form, std::vector<Phrase>& notes) {
   const Workload& work = plan.workload;
   const bool half = work.method == Method::full && work.precision != Precision::fp32 &&
                     is_torch_engine(work.engine) && !mixes_precision(plan);
   if (half) {
-    notes.push_back(fmt::format("weights and optimizer states all in {}: the Trainer keeps fp32",
-                                name(kPrecisionNames, work.precision)));
+    notes.push_back(phrase("weights and optimizer states all in {}: the Trainer keeps fp32",
+                           name(kPrecisionNames, work.precision)));
   }
   if (work.tiled_mlp && form != Form::axolotl) {
     notes.emplace_back("tiled-mlp: the script applies DeepSpeed's TiledMLP");
@@ -82,21 +82,20 @@ void add_notes_of_memory(const Plan& plan, Form form, std::vector<std::string>& 
   const bool max = work.dataset && work.dataset->padding == Padding::max;
   if (max && form != Form::axolotl) {
     notes.push_back(
-        fmt::format("samples padded to {} tokens: the tool pads to the longest of a "
-                    "micro-batch",
-                    work.sequence_length));
+        phrase("samples padded to {} tokens: the tool pads to the longest of a "
+               "micro-batch",
+               work.sequence_length));
   }
   if (plan.trainer != nullptr && plan.trainer->prompt_length > 0) {
-    notes.push_back(
-        fmt::format("prompts of {} tokens: the data decide", plan.trainer->prompt_length));
+    notes.push_back(phrase("prompts of {} tokens: the data decide", plan.trainer->prompt_length));
   }
   if (work.dataset && work.dataset->padding == Padding::packed && form == Form::trainer) {
     notes.emplace_back("packed samples: run_clm.py packs, other scripts may not");
   }
 }
 
-std::vector<std::string> notes_of(const Plan& plan, Form form) {
-  std::vector<std::string> notes;
+std::vector<Phrase> notes_of(const Plan& plan, Form form) {
+  std::vector<Phrase> notes;
   if (form == Form::accelerate) {
     add_notes_of_accelerate(plan, notes);
     return notes;
@@ -180,9 +179,9 @@ FormSettings with_kept(FormSettings settings, const FormSettings& kept) {
 
 bool names_ds_config(const Plan& plan) { return plan.workload.engine == TrainingEngine::deepspeed; }
 
-std::vector<std::string> beyond_form(const Plan& plan, Form form) {
+std::vector<Phrase> beyond_form(const Plan& plan, Form form) {
   if (plan.workload.engine == TrainingEngine::embedded) return {"zeroplan's own runtime"};
-  std::vector<std::string> reasons = beyond_trainer(plan);
+  std::vector<Phrase> reasons = beyond_trainer(plan);
   if (plan.workload.pipeline_parallel > 1) {
     reasons.emplace_back("pipeline stages, which no Trainer starts");
   }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "tuner/kit/form.hpp"
 
@@ -17,13 +18,13 @@ namespace zeroplan {
 
 struct WrittenForm {
   std::string text;
-  std::string start;               // the command that trains by it
-  std::vector<std::string> notes;  // what of the plan the file does not say, a sentence each
+  std::string start;          // the command that trains by it
+  std::vector<Phrase> notes;  // what of the plan the file does not say, a sentence each
   bool executable = false;
 };
 
 // Why no file of this form starts the plan; empty where one does.
-std::vector<std::string> beyond_form(const Plan& plan, Form form);
+std::vector<Phrase> beyond_form(const Plan& plan, Form form);
 
 // Precondition: beyond_form() is empty. Notes stand in the text as comments, where it has comments.
 WrittenForm write_form(const Plan& plan, Form form, const FormPlace& place);

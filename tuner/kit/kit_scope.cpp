@@ -10,7 +10,7 @@ namespace zeroplan {
 namespace {
 
 // Ranks that share a model, a sequence or activations in a way that needs a program of its own.
-void add_parallel(const Plan& plan, std::vector<std::string>& reasons) {
+void add_parallel(const Plan& plan, std::vector<Phrase>& reasons) {
   const Workload& work = plan.workload;
   if (work.pipeline_parallel > 1 && work.fused_loss) {
     reasons.emplace_back("a fused loss in a pipeline, whose loss is not in the model");
@@ -30,7 +30,7 @@ void add_parallel(const Plan& plan, std::vector<std::string>& reasons) {
   }
 }
 
-void add_torch_engine(const Plan& plan, std::vector<std::string>& reasons) {
+void add_torch_engine(const Plan& plan, std::vector<Phrase>& reasons) {
   const Workload& work = plan.workload;
   if (work.frontend == Frontend::native || plan.model->shape.kind == ModelKind::encoder) {
     reasons.emplace_back("a loop of one's own under FSDP or DDP (the script is the Trainer's)");
@@ -38,7 +38,7 @@ void add_torch_engine(const Plan& plan, std::vector<std::string>& reasons) {
   if (work.tiled_mlp) reasons.emplace_back("a tiled feed-forward outside of DeepSpeed");
 }
 
-void add_hybrid_groups(const Plan& plan, std::vector<std::string>& reasons) {
+void add_hybrid_groups(const Plan& plan, std::vector<Phrase>& reasons) {
   const Workload& work = plan.workload;
   if (work.engine != TrainingEngine::fsdp || plan.fsdp.sharding == Sharding::no_shard) return;
   if (plan.fsdp.shard_ranks != plan.fsdp.ranks &&
@@ -69,13 +69,12 @@ bool trains_with_trl(const Plan& plan) {
   });
 }
 
-std::vector<std::string> beyond_trainer(const Plan& plan) {
+std::vector<Phrase> beyond_trainer(const Plan& plan) {
   const Workload& work = plan.workload;
-  std::vector<std::string> reasons;
+  std::vector<Phrase> reasons;
   if (work.implementation != Implementation::hf) {
-    reasons.push_back("the code of " +
-                      std::string(name(kImplementationNames, work.implementation)) +
-                      " (the scripts train Hugging Face's)");
+    reasons.push_back(phrase("the code of {} (the scripts train Hugging Face's)",
+                             name(kImplementationNames, work.implementation)));
   }
   if (traced_graph_of(*plan.model) != nullptr) {
     reasons.emplace_back("a traced model, which the program that it was traced from builds");
@@ -89,8 +88,8 @@ std::vector<std::string> beyond_trainer(const Plan& plan) {
   return reasons;
 }
 
-std::vector<std::string> beyond_kit(const Plan& plan) {
-  std::vector<std::string> reasons = beyond_trainer(plan);
+std::vector<Phrase> beyond_kit(const Plan& plan) {
+  std::vector<Phrase> reasons = beyond_trainer(plan);
   if (plan.workload.method == Method::qlora) {
     reasons.emplace_back("weights in four bits need bitsandbytes' loading and storage dtype");
   }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 
 namespace zeroplan {
@@ -11,11 +12,11 @@ namespace zeroplan {
 // What of the plan the scripts of configs/kit do not do, one sentence each; empty: they train it.
 // A kit for a plan with such a sentence has documents and no script: a script that started
 // something else than was planned would be worse.
-std::vector<std::string> beyond_kit(const Plan& plan);
+std::vector<Phrase> beyond_kit(const Plan& plan);
 
 // The same of transformers' Trainer, whoever starts it (forms.hpp). Four-bit weights are not among
 // them: other tools load those.
-std::vector<std::string> beyond_trainer(const Plan& plan);
+std::vector<Phrase> beyond_trainer(const Plan& plan);
 
 // Whether train_trl.py trains it: a trainer of TRL with the models that it makes by itself, where
 // it puts them.

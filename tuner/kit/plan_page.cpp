@@ -119,7 +119,7 @@ bool explains_why_not(const Plan& plan, std::string& page) {
         "what is measured.\n";
     return true;
   }
-  const std::vector<std::string> reasons = beyond_kit(plan);
+  const std::vector<Phrase> reasons = beyond_kit(plan);
   if (reasons.empty()) return false;
   page += "This folder has no script, because the scripts of zeroplan lack:\n\n";
   for (const std::string& reason : reasons) page += fmt::format("- {}\n", reason);
@@ -243,7 +243,7 @@ void check(const Plan& plan, std::string& page) {
   page += "```\n";
 }
 
-void list(std::string_view title, const std::vector<std::string>& sentences, std::string& page) {
+void list(std::string_view title, const std::vector<Phrase>& sentences, std::string& page) {
   if (sentences.empty()) return;
   page += fmt::format("\n## {}\n\n", title);
   for (const std::string& sentence : sentences)

@@ -24,7 +24,7 @@ TEST_CASE("A collective that timed out tells its size, its ranks and the weight 
         "not come to it");
   const Model model = testing::llama({.hidden = 4096});
   const auto named = read_log_symptoms(kWatchdog, &model);
-  CHECK(named[0].text.find("as many as model.embed_tokens.weight has") != std::string::npos);
+  CHECK(named[0].text.english().find("as many as model.embed_tokens.weight has") != std::string::npos);
 }
 
 TEST_CASE("A collective whose numbers are missing or absurd is told without them") {
@@ -56,7 +56,7 @@ TEST_CASE("Symptoms come in the order of the log, repeats are counted") {
   CHECK(found[0].code == "no-hostfile");
   CHECK(found[1].line == 2);
   CHECK(found[1].times == 2);
-  CHECK(found[1].text.rfind("27 times in a step", 0) == 0);
+  CHECK(found[1].text.english().rfind("27 times in a step", 0) == 0);
   CHECK(found[2].code == "loss-scale");
   CHECK(read_log_symptoms("all is well").empty());
 }
@@ -67,7 +67,7 @@ TEST_CASE("Versions, the Trainer's message and the rendezvous are read") {
       "the version torch was compiled with 11.7, unable to compile cuda/cpp extensions without a "
       "matching cuda version.");
   REQUIRE(cuda.size() == 1);
-  CHECK(cuda[0].text.find("toolkit is 12.2 and torch was built with 11.7:") != std::string::npos);
+  CHECK(cuda[0].text.english().find("toolkit is 12.2 and torch was built with 11.7:") != std::string::npos);
   CHECK(read_log_symptoms("Please correct the following DeepSpeed config values that mismatch "
                           "TrainingArguments values:")[0]
             .code == "trainer-mismatch");
@@ -104,7 +104,7 @@ TEST_CASE("What stops a run before its first step is known by its message") {
     CHECK(found[0].code == known.code);
     CHECK_FALSE(found[0].advice.empty());
   }
-  CHECK(read_log_symptoms("host: Proxy Call to rank 0 failed (Connect)")[0].text.starts_with(
+  CHECK(read_log_symptoms("host: Proxy Call to rank 0 failed (Connect)")[0].text.english().starts_with(
       "NCCL's helper thread of rank 0 could not connect"));
   CHECK(
       read_log_symptoms("ValueError: expected sequence of length 512 at dim 1 (got 304)")[0].text ==

@@ -54,7 +54,7 @@ TEST_CASE("where nothing fits the answer has remedies and no recommendation") {
   CHECK_FALSE(answer.recommended.has_value());
   CHECK_FALSE(answer.headroom.has_value());
   for (const StrategyResult& item : answer.strategies) {
-    INFO(describe(item.strategy));
+    INFO(describe(item.strategy).english());
     CHECK_FALSE(item.result.fits);
     CHECK_FALSE(item.result.limits.empty());
   }
@@ -115,7 +115,7 @@ TEST_CASE("where pinned memory alone is too much a strategy without it is the an
   const StrategyResult& best = answer.strategies[*answer.recommended];
   CHECK_FALSE(best.strategy.pinned);
   CHECK(best.plan.ds_config.boolean(Knob::offload_optimizer_pin_memory) == false);
-  CHECK(describe(best.strategy).find("pin_memory false") != std::string::npos);
+  CHECK(describe(best.strategy).english().find("pin_memory false") != std::string::npos);
   // A file that says how is kept, and gets a remedy.
   const FitAnswer said = fit(parse_scenario(
       parse_json(with_host_memory("50000000000") +
@@ -182,7 +182,7 @@ TEST_CASE("a user's ds_config gives the knobs that are no strategy") {
 TEST_CASE("the optimizer that was asked for is planned and written") {
   const FitAnswer answer = ask(kSmall, "1x4xA100-80G-SXM", R"({"optimizer":"lion"})");
   for (const StrategyResult& item : answer.strategies) {
-    INFO(describe(item.strategy));
+    INFO(describe(item.strategy).english());
     const bool offloaded = item.strategy.offload_optimizer != OffloadDevice::none;
     CHECK(item.plan.engine.optimizer ==
           (offloaded ? OptimizerKind::cpu_lion : OptimizerKind::fused_lion));

@@ -99,7 +99,7 @@ TEST_CASE("all wrong words are reported together") {
 TEST_CASE("a knob is an axis only where it acts") {
   const SearchSpace space(scenario_of("llama-2-7b", "8xA100-80G"), {});
   for (const StrategySpace& strategy : space.strategies()) {
-    INFO(describe(strategy.strategy));
+    INFO(describe(strategy.strategy).english());
     const bool stage3 = strategy.strategy.stage == 3;
     CHECK(has_axis(strategy, Knob::stage3_prefetch_bucket_size) == stage3);
     CHECK(has_axis(strategy, Knob::reduce_bucket_size) == (strategy.strategy.stage > 0));

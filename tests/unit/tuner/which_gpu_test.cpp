@@ -89,7 +89,7 @@ TEST_CASE("a cluster that is too small is refused with what it lacks") {
   const WhichAnswer answer = which_gpu(asked);
   CHECK(answer.choices.empty());
   REQUIRE(answer.refusals.size() == 2);
-  CHECK(answer.refusals[0].why.find("needs") != std::string::npos);
+  CHECK(answer.refusals[0].why.english().find("needs") != std::string::npos);
   CHECK_FALSE(answer.smallest);
 }
 

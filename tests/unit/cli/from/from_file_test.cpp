@@ -418,13 +418,16 @@ TEST_CASE("files of another kind are refused with the option that takes them") {
   Files files;
   CHECK(refused(files.add("ds.json", R"({"zero_optimization": {}})"))
             .diagnostics()[0]
-            .hint.find("--ds-config") != std::string::npos);
+            .hint.english()
+            .find("--ds-config") != std::string::npos);
   CHECK(refused(files.add("s.json", R"({"workload": {}, "model": "7B"})"))
             .diagnostics()[0]
-            .hint.find("--scenario") != std::string::npos);
-  CHECK(
-      refused(files.add("c.json", R"({"hidden_size": 1})")).diagnostics()[0].hint.find("--model") !=
-      std::string::npos);
+            .hint.english()
+            .find("--scenario") != std::string::npos);
+  CHECK(refused(files.add("c.json", R"({"hidden_size": 1})"))
+            .diagnostics()[0]
+            .hint.english()
+            .find("--model") != std::string::npos);
   CHECK_THROWS_AS(from::read_from(files.add("empty.yaml", "")), InputError);
   CHECK_THROWS_AS(from::read_from(files.add("x.sh", "echo hello\n")), InputError);
 }

@@ -133,6 +133,38 @@ TEST_CASE("a long text that nothing matches is answered at once") {
   CHECK(words.text(text).size() > 0);
 }
 
+TEST_CASE("a phrase is looked up by its English, whatever fills its slots") {
+  const Translation words(Language::zh);
+  CHECK(words.text(phrase("wrote {} and {}", "a and b", "c, d")) == "已写入 a and b 和 c, d");
+  CHECK(words.text(
+            phrase("assumed: {}", phrase("DDP shards nothing: ZeRO stage {} is ignored", 1))) ==
+        "假设：DDP 不切分任何内容：忽略 ZeRO stage 1");
+  CHECK(words.text(phrase("wrote {}", "host memory")) == "已写入 host memory");  // {=}: a name
+  CHECK(words.text(phrase("  - {}\n    then {}, {} per GPU, {} tokens/s per GPU\n",
+                          "micro-batch 1: the default",
+                          "DDP",
+                          "3 GiB",
+                          5)) ==
+        "  - 微批大小 1：默认值\n    此时用 DDP，每 GPU 3 GiB，每 GPU 5 token/s\n");
+}
+
+TEST_CASE("a clause that fills a slot may be part of the sentence's row") {
+  const Translation words(Language::zh);
+  const char* const fits = "fits";
+  CHECK(words.text(phrase("{}: probability {:.3f}", fits, 0.5)) == "放得下：概率 0.500");
+  CHECK(words.text(
+            phrase("  checkpoint: {} in {} files{}\n", "1 GiB", 2, ", without 16-bit weights")) ==
+        "  检查点：1 GiB，共 2 个文件，不含 16 位权重\n");
+  CHECK(words.text(phrase("process {} ({}{}) is on a GPU", 7, "python", "")) ==
+        "进程 7（python）占用 GPU");
+}
+
+TEST_CASE("what the catalogue does not know of a phrase stays English") {
+  const Translation words(Language::zh);
+  CHECK(words.text(phrase("no such sentence of {} words", 5)) == "no such sentence of 5 words");
+  CHECK(words.text(phrase("{}{}\n{}", "", "", "host memory")) == "\n主机内存");
+}
+
 TEST_CASE("every message of the catalogue is found again by the text it makes") {
   const Translation words(Language::zh);
   for (const Catalogue::Message& message : chinese().messages()) {

@@ -25,9 +25,9 @@ std::vector<Diagnostic> errors_of(const std::string& text) {
   return {};
 }
 
-bool mentions(const std::vector<std::string>& notes, const std::string& word) {
-  for (const std::string& note : notes) {
-    if (note.find(word) != std::string::npos) return true;
+bool mentions(const std::vector<Phrase>& notes, const std::string& word) {
+  for (const Phrase& note : notes) {
+    if (note.english().find(word) != std::string::npos) return true;
   }
   return false;
 }
@@ -52,9 +52,9 @@ TEST_CASE("missing core keys are named together with the family that needs them"
   const auto errors = errors_of(R"({"model_type": "llama", "hidden_size": 64})");
   REQUIRE(errors.size() == 4);
   CHECK(errors[0].pointer == "/model/num_attention_heads");
-  CHECK(errors[0].expected.find("LlamaConfig") != std::string::npos);
+  CHECK(errors[0].expected.english().find("LlamaConfig") != std::string::npos);
   CHECK(errors[0].got == "no such key");
-  CHECK(errors[0].hint.find("32") != std::string::npos);
+  CHECK(errors[0].hint.english().find("32") != std::string::npos);
 }
 
 TEST_CASE("GLM of transformers is refused, not taken for the GLM of 2022 that shares its type") {
@@ -88,7 +88,7 @@ TEST_CASE("impossible sizes are errors with a pointer") {
   }
   const auto huge = errors_of(kSmallLlama + R"(, "num_hidden_layers": 1000000000})");
   CHECK(huge[0].expected == "an integer between 1 and 2000");
-  CHECK(huge[0].hint.find("digit") != std::string::npos);
+  CHECK(huge[0].hint.english().find("digit") != std::string::npos);
 }
 
 TEST_CASE(
@@ -127,7 +127,7 @@ TEST_CASE("sizes that are each possible but not together are an error, not an ov
       "num_hidden_layers": 2000, "num_attention_heads": 4, "intermediate_size": 4194304,
       "vocab_size": 16777216})");
   REQUIRE(errors.size() == 1);
-  CHECK(errors[0].got.find("10^15") != std::string::npos);
+  CHECK(errors[0].got.english().find("10^15") != std::string::npos);
 }
 
 TEST_CASE("more tensors than memory holds are an error before they are listed") {
@@ -150,9 +150,9 @@ TEST_CASE("all problems of a config are reported at once") {
 TEST_CASE("an unknown or missing model_type is an error that helps") {
   const auto unknown = errors_of(R"({"model_type": "lama"})");
   CHECK(unknown[0].pointer == "/model/model_type");
-  CHECK(unknown[0].hint.find("llama") != std::string::npos);
+  CHECK(unknown[0].hint.english().find("llama") != std::string::npos);
   CHECK(errors_of("{}")[0].got == "no such key");
-  CHECK(errors_of("[1]")[0].expected.find("object") != std::string::npos);
+  CHECK(errors_of("[1]")[0].expected.english().find("object") != std::string::npos);
   CHECK(errors_of(R"({"model_type": 3})")[0].got == "3");
 }
 
@@ -160,7 +160,7 @@ TEST_CASE("a head that the family lacks is an error with the ones it has") {
   const auto errors = errors_of(kSmallLlama + R"(, "architectures": ["LlamaForMaskedLM"]})");
   REQUIRE(errors.size() == 1);
   CHECK(errors[0].pointer == "/model/architectures");
-  CHECK(errors[0].expected.find("ForSequenceClassification") != std::string::npos);
+  CHECK(errors[0].expected.english().find("ForSequenceClassification") != std::string::npos);
 }
 
 TEST_CASE("defaults of the configuration class are used with a note where they count") {

@@ -109,7 +109,7 @@ TEST_CASE("every text of a rule takes what its rule hands over, and only that") 
   for (const RuleInfo& rule : lint_rules()) {
     for (const RuleText& text : rule.texts) {
       INFO(rule.code << ": " << text.message);
-      const std::vector<std::string> ten(10, "x");
+      const std::vector<Phrase> ten(10, Phrase(std::string("x")));
       CHECK_FALSE(filled(text.message, ten).empty());
       CHECK(text.message.back() != '.');
       CHECK(rule.cost.back() != '.');

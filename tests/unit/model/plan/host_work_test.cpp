@@ -24,7 +24,7 @@ Plan plan_of(const std::string& workload,
   return resolve(parse_scenario(parse_json(text, "s.json").root, "s.json"));
 }
 
-bool says(const std::vector<std::string>& sentences, const std::string& what) {
+bool says(const std::vector<Phrase>& sentences, const std::string& what) {
   return std::any_of(sentences.begin(), sentences.end(), [&](const std::string& sentence) {
     return sentence.find(what) != std::string::npos;
   });

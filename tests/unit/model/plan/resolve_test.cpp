@@ -31,7 +31,7 @@ std::string error_of(const Scenario& said) {
   return "";
 }
 
-bool contains(const std::vector<std::string>& lines, const std::string& part) {
+bool contains(const std::vector<Phrase>& lines, const std::string& part) {
   for (const std::string& line : lines) {
     if (line.find(part) != std::string::npos) return true;
   }
@@ -221,7 +221,7 @@ TEST_CASE("below stage 3 offload_param does nothing, and that is said") {
   const Plan plan = resolve(seven_b("{}", with));
   CHECK(plan.engine.offload_parameter.device == OffloadDevice::none);
   const bool said = std::any_of(plan.warnings.begin(), plan.warnings.end(), [](const auto& text) {
-    return text.find("offload_param does nothing at stage 2") != std::string::npos;
+    return text.english().find("offload_param does nothing at stage 2") != std::string::npos;
   });
   CHECK(said);
   CHECK(predict(plan).gpu.peak_total ==
@@ -249,7 +249,7 @@ TEST_CASE("the pool behind weights on NVMe is judged over all micro-steps of a s
   CHECK(short_of.limits[0].pool == Limit::Pool::few);
   // What is advised was tried: more buffers are read into ahead, and do not do here.
   CHECK_FALSE(run(3, 43).fits);
-  CHECK(short_of.limits[0].cheapest_change.find("buffer count") == std::string::npos);
+  CHECK(short_of.limits[0].cheapest_change.english().find("buffer count") == std::string::npos);
 }
 
 TEST_CASE("a learned position table bounds the sequence") {

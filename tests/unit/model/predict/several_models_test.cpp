@@ -154,9 +154,9 @@ TEST_CASE("an evaluation that is larger than the GPU does not fit, and says what
   REQUIRE_FALSE(large.limits.empty());
   CHECK(large.limits[0].resource == Resource::gpu_memory);
   CHECK(large.limits[0].needed.gib() > 450.0);
-  CHECK(large.limits[0].largest_term.find("evaluation: logits of 4096 batches") == 0);
+  CHECK(large.limits[0].largest_term.english().find("evaluation: logits of 4096 batches") == 0);
   // Every process keeps all of them on the host, so that parts of them do not help.
-  CHECK(large.limits[0].cheapest_change.find("prediction_loss_only") == 0);
+  CHECK(large.limits[0].cheapest_change.english().find("prediction_loss_only") == 0);
   CHECK(large.limits.back().resource == Resource::host_memory);
   CHECK(judged(R"({"loss": {"batch_size": 8, "samples": 65536}})").fits);
 }
@@ -182,7 +182,7 @@ TEST_CASE("a batch of evaluation that is too large asks for a smaller one") {
   const StepResult result = judged(R"({"loss": {"batch_size": 65536}})");
   CHECK_FALSE(result.fits);
   REQUIRE_FALSE(result.limits.empty());
-  CHECK(result.limits[0].cheapest_change.find("per_device_eval_batch_size ") == 0);
+  CHECK(result.limits[0].cheapest_change.english().find("per_device_eval_batch_size ") == 0);
 }
 
 TEST_CASE("the verdict of the analytic estimate knows the evaluation, too") {
@@ -252,7 +252,7 @@ TEST_CASE("TRL checkpoints reentrantly with adapters at stage 3, whatever it is 
   const Plan told = resolve(scenario(3, lora + R"(, "checkpoint_reentrant": false)"));
   CHECK(told.workload.checkpoint_reentrant);
   REQUIRE_FALSE(told.warnings.empty());
-  CHECK(told.warnings.back().find("whatever use_reentrant says") != std::string::npos);
+  CHECK(told.warnings.back().english().find("whatever use_reentrant says") != std::string::npos);
 }
 
 TEST_CASE("a vLLM engine that sleeps gives its share back while the model trains") {

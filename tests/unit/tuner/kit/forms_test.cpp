@@ -237,7 +237,7 @@ TEST_CASE("what is written for another tool reads back as the plan") {
       INFO(document.dump() << "\n" << text.text);
       from::Meaning meaning;
       const Plan after = read_back(path, before, meaning);
-      INFO(from::describe(meaning));
+      INFO(from::describe(meaning).english());
       const bool scripted = form == Form::sbatch || form == Form::shell;
       const bool hybrid =
           before.plan.workload.engine == TrainingEngine::fsdp && before.plan.fsdp.shard_ranks == 4;
