@@ -93,7 +93,7 @@ class Trials {
   GpuCapacity gpu_;
 };
 
-// Every rank on a GPU of its own; the one that stands in for others has no memory to count.
+// Every rank on a GPU of its own; the representative rank has no memory to count.
 // `coarse`: of many equal micro-steps that do not fold, the rest are taken to be as one of them.
 std::vector<RankSimulation> run_together(const std::vector<PlannedRank>& ranks,
                                          Bytes available,

@@ -1,4 +1,4 @@
-// A prediction in which the engine is played: memory through the allocator on a GPU of finite
+// A prediction in which the engine is simulated: memory through the allocator on a GPU of finite
 // size, time through streams and what they share.
 //
 // The analytic estimate (model/predict) still answers what is not played: host memory, NVMe space,
@@ -24,7 +24,7 @@ struct SimulateOptions {
   // too (of many equal micro-steps four are played: 0.1 % off in the median, small models up to 9
   // %). Where it does not fit, peaks and times are those of a GPU without a limit.
   bool verdict_alone = false;
-  // With verdict_alone: a plan that the analytic estimate sees near the GPU's limit is played on
+  // With verdict_alone: a plan that the analytic estimate sees near the GPU's limit is simulated at
   // the capacity threshold first, and nothing more where it does not run there. `fits` and the
   // names of the limits are the same; peaks and times of such a plan are the analytic estimate's.
   bool stops_at_the_limit = false;

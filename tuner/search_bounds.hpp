@@ -24,7 +24,7 @@
 //
 //   With the program's clocks T >= P + R, too: P what the passes take at least on the host's and
 //   the streams' clocks, with every wait between them (simulator/least_step_time.hpp). For
-//   DeepSpeed without NVMe, of the rank that stands in for all where they differ.
+//   DeepSpeed without NVMe, of the representative rank where ranks differ.
 //
 // [S2] GPU memory      M >= buffers that always exist + hpZ's secondary partitions (from the second
 //                           micro-step on; of frozen weights always) + the highest moment of the

@@ -8,11 +8,11 @@
 #include <array>
 #include <optional>
 
-#include "model/cost/parallel_layout.hpp"
 #include "model/cost/attention.hpp"
 #include "model/cost/collective.hpp"
 #include "model/cost/cpu_rank.hpp"
 #include "model/cost/gemm.hpp"
+#include "model/cost/parallel_layout.hpp"
 
 namespace zeroplan {
 
