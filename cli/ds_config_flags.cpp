@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "model/diagnostic.hpp"
+#include "model/json_pointer.hpp"
 
 namespace zeroplan {
 namespace {
@@ -39,18 +40,6 @@ Json number_of(const KnobRow& row, const std::string& flag, const std::string& t
   }
   if (whole) return Json(static_cast<std::int64_t>(number));
   return Json(number);
-}
-
-// Sections on the way are made. `pointer` has no escaped names: it is a row's.
-void put(Json& root, std::string_view pointer, const Json& value) {
-  Json* at = &root;
-  while (!pointer.empty()) {
-    pointer.remove_prefix(1);
-    const std::size_t slash = std::min(pointer.find('/'), pointer.size());
-    at = &(*at)[pointer.substr(0, slash)];
-    pointer.remove_prefix(slash);
-  }
-  *at = value;
 }
 
 }  // namespace
@@ -94,7 +83,7 @@ ExplicitValue with_ds_config_flags(const ExplicitValue* said,
   }
   if (!result.value.is_object()) return result;  // refused where it is read
   for (const DsConfigFlag& flag : flags) {
-    put(result.value, knob_row(flag.knob).pointer, flag.value);
+    json_at(result.value, knob_row(flag.knob).pointer) = flag.value;
   }
   return result;
 }

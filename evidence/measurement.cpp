@@ -5,6 +5,7 @@
 
 #include "evidence/json_lines.hpp"
 #include "model/check.hpp"
+#include "model/json_pointer.hpp"
 #include "model/plan/scenario_reader.hpp"
 
 namespace zeroplan {
@@ -308,17 +309,6 @@ Measurement LineReader::read() {
   return result;
 }
 
-// `value` at a pointer of one or two tokens.
-void put(Json& document, std::string_view pointer, Json value) {
-  const std::string_view path = pointer.substr(1);
-  const std::size_t slash = path.find('/');
-  if (slash == std::string_view::npos) {
-    document[path] = std::move(value);
-  } else {
-    document[path.substr(0, slash)][path.substr(slash + 1)] = std::move(value);
-  }
-}
-
 Json number_json(double value) {
   return is_whole(value) ? Json(static_cast<std::int64_t>(value)) : Json(value);
 }
@@ -406,7 +396,8 @@ MeasurementFile read_measurements(const std::string& path) {
 Json said_document(const Scenario& scenario) {
   Json document = Json::object();
   for (const ScenarioKeyInfo& key : kScenarioKeys) {
-    if (const ExplicitValue* said = scenario.find(key.key)) put(document, key.pointer, said->value);
+    if (const ExplicitValue* said = scenario.find(key.key))
+      json_at(document, key.pointer) = said->value;
   }
   return document;
 }

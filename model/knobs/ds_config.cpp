@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model/check.hpp"
+#include "model/json_pointer.hpp"
 
 namespace zeroplan {
 namespace {
@@ -39,31 +40,6 @@ Json to_json(const KnobValue& value) {
     Json operator()(const std::string& text) const { return text; }
   };
   return std::visit(Visitor{}, value);
-}
-
-// "~1" and "~0" of a pointer's token, undone.
-std::string unescaped(std::string_view token) {
-  std::string text;
-  for (std::size_t i = 0; i < token.size(); ++i) {
-    if (token[i] == '~' && i + 1 < token.size()) {
-      text += token[++i] == '1' ? '/' : '~';
-    } else {
-      text += token[i];
-    }
-  }
-  return text;
-}
-
-// The place of a pointer in a document; sections on the way are made.
-Json& place(Json& root, std::string_view pointer) {
-  Json* at = &root;
-  while (!pointer.empty()) {
-    pointer.remove_prefix(1);
-    const std::size_t end = pointer.find('/');
-    at = &(*at)[unescaped(pointer.substr(0, end))];
-    pointer = end == std::string_view::npos ? std::string_view() : pointer.substr(end);
-  }
-  return *at;
 }
 
 }  // namespace
@@ -121,9 +97,9 @@ bool operator==(const DsConfig& a, const DsConfig& b) {
 Json emit(const DsConfig& config) {
   Json root = Json::object();
   for (const auto& [knob, value] : config.values()) {
-    place(root, pointer_of(knob)) = to_json(value);
+    json_at(root, pointer_of(knob)) = to_json(value);
   }
-  for (const UnknownKey& key : config.unknown()) place(root, key.pointer) = key.value;
+  for (const UnknownKey& key : config.unknown()) json_at(root, key.pointer) = key.value;
   return root;
 }
 
