@@ -42,6 +42,20 @@ Json number_of(const KnobRow& row, const std::string& flag, const std::string& t
   return Json(number);
 }
 
+// What a flag goes into is an object, or is not there yet. `pointer` is a row's: no escaped names.
+void check_sections(const Json& root, std::string_view pointer, const std::string& file) {
+  const Json* at = &root;
+  for (std::size_t end = pointer.find('/', 1); end != std::string_view::npos;
+       end = pointer.find('/', end + 1)) {
+    const std::size_t begin = pointer.rfind('/', end - 1) + 1;
+    at = at->find(pointer.substr(begin, end - begin));
+    if (at == nullptr || at->is_null()) return;
+    if (!at->is_object()) {
+      throw InputError({file, std::string(pointer.substr(0, end)), "an object", at->dump(), ""});
+    }
+  }
+}
+
 }  // namespace
 
 std::optional<Knob> knob_of_flag(std::string_view flag) {
@@ -83,6 +97,7 @@ ExplicitValue with_ds_config_flags(const ExplicitValue* said,
   }
   if (!result.value.is_object()) return result;  // refused where it is read
   for (const DsConfigFlag& flag : flags) {
+    check_sections(result.value, knob_row(flag.knob).pointer, result.origin.file);
     json_at(result.value, knob_row(flag.knob).pointer) = flag.value;
   }
   return result;

@@ -52,3 +52,14 @@ TEST_CASE("flags count over the document, and leave the rest of it") {
       with_ds_config_flags(nullptr, {{"--stage", Knob::zero_stage, Json(1)}});
   CHECK(alone.value.dump() == R"({"zero_optimization":{"stage":1}})");
 }
+
+TEST_CASE("a section that is none is refused with its place") {
+  const ExplicitValue said{Json::object({{"zero_optimization", true}}), {"a.json", ""}};
+  try {
+    with_ds_config_flags(&said, {{"--offload-param", Knob::offload_param_device, Json("cpu")}});
+    FAIL("taken");
+  } catch (const InputError& error) {
+    CHECK(error.diagnostics().front().file == "a.json");
+    CHECK(error.diagnostics().front().pointer == "/zero_optimization");
+  }
+}
