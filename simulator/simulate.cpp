@@ -10,11 +10,12 @@
 
 #include "model/cost/contention.hpp"
 #include "model/cost/device_memory.hpp"
+#include "model/predict/analytic_estimate.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/memory_intervals.hpp"
-#include "model/predict/phase_verdict.hpp"
-#include "model/predict/predict_work.hpp"
+#include "model/predict/prediction_parts.hpp"
 #include "model/predict/stage_work.hpp"
+#include "model/predict/step_rates.hpp"
 #include "model/predict/verdict.hpp"
 #include "simulator/capacity_trials.hpp"
 #include "simulator/planned_ranks.hpp"
@@ -63,14 +64,19 @@ Bytes reserved_at_peak(const Plan& plan,
   return std::max(gpu.peak_allocated, std::min(usual, room));
 }
 
-// `reserve`: of the GPU, for others; `outside`: context and libraries.
-void take_memory(
-    const Plan& plan, const PlayedRank& played, Bytes reserve, Bytes outside, GpuMemory& gpu) {
+// The GPU of a rank as simulated, `analytic` what is not: saving. `reserve`: of the GPU, for
+// others; `outside`: context and libraries.
+GpuMemory simulated_gpu(const Plan& plan,
+                        const PlayedRank& played,
+                        Bytes reserve,
+                        Bytes outside,
+                        const GpuMemory& analytic) {
   const RankSimulation& simulation = played.run;
-  const CategoryBytes save = gpu.by_phase[static_cast<std::size_t>(Phase::save)];
+  const auto save = static_cast<std::size_t>(Phase::save);
+  GpuMemory gpu;
+  gpu.capacity = analytic.capacity;
   gpu.by_phase = simulation.memory.at_peak;
-  gpu.by_phase[static_cast<std::size_t>(Phase::save)] = save;
-  gpu.peak_allocated = Bytes::zero();
+  gpu.by_phase[save] = analytic.by_phase[save];
   for (std::size_t i = 0; i < kPhaseCount; ++i) {
     const Bytes peak = sum(gpu.by_phase[i]);
     if (peak <= gpu.peak_allocated) continue;
@@ -87,36 +93,38 @@ void take_memory(
   at(gpu.breakdown_at_peak, MemoryCategory::cuda_context) = outside;
   at(gpu.breakdown_at_peak, MemoryCategory::fragmentation) = gpu.peak_reserved - gpu.peak_allocated;
   gpu.peak_total = gpu.peak_reserved + outside;
+  return gpu;
 }
 
 // The factor from which on the plan fits; infinite where host or drives do not let it.
 double decisive_factor(const Plan& plan,
                        const MemoryPrediction& memory,
                        const PredictOptions& options) {
-  StepResult beside;
-  judge(plan, memory, {1.0, Bytes::zero()}, options, beside);
-  if (beside.fit_probability <= options.confidence) return std::numeric_limits<double>::infinity();
+  const Verdict beside = judge(plan, memory, {1.0, Bytes::zero()}, options);
+  if (beside.probability <= options.confidence) return std::numeric_limits<double>::infinity();
   const double sd = std::max(1e-6, memory.relative_sd);
-  return 1.0 + sd * quantile(options.confidence / beside.fit_probability);
+  return 1.0 + sd * quantile(options.confidence / beside.probability);
 }
 
 double idle(const TimeAccount& time, IdleCause cause) {
   return time.idle[static_cast<std::size_t>(cause)];
 }
 
-// Rates follow the time: `step` holds those of the analytic estimate's total. Ranks that do equal
-// work are taken to be equally fast: waiting for the slowest of many nodes is the analytic
-// estimate's factor [T4].
-void take_time(const TimeAccount& time, double scale, StepTime& step) {
-  const double ratio = step.total.seconds() / (scale * (time.end - time.begin));
+// Of a step as simulated; `analytic` are the bounds, which know neither what ranks wait for each
+// other nor the driver. Ranks that do equal work are taken to be equally fast: `scale` is what
+// waiting for the slowest of many nodes takes, the analytic estimate's factor [T4].
+StepTime simulated_time(const Plan& plan,
+                        const TimeAccount& time,
+                        double scale,
+                        const StepTime& analytic) {
   const auto scaled = [&](double seconds) { return Seconds::of(scale * seconds); };
   const auto phase = [&](Phase which) {
     return scaled(time.phase[static_cast<std::size_t>(which)]);
   };
+  StepTime step;
   step.total = scaled(time.end - time.begin);
-  // The analytic estimate's bounds know neither what ranks wait for each other nor the driver.
-  step.lower_bound = std::min(step.lower_bound, step.total);
-  step.upper_bound = std::max(step.upper_bound, step.total);
+  step.lower_bound = std::min(analytic.lower_bound, step.total);
+  step.upper_bound = std::max(analytic.upper_bound, step.total);
   step.forward = phase(Phase::forward);
   step.backward = phase(Phase::backward);
   step.optimizer = step.total - step.forward - step.backward;
@@ -126,15 +134,13 @@ void take_time(const TimeAccount& time, double scale, StepTime& step) {
              idle(time, IdleCause::host_memory) + idle(time, IdleCause::nvme));
   step.device_memory = scaled(time.device_memory);
   step.bound = bound_of(time);
-  step.tokens_per_second_per_gpu *= ratio;
-  step.samples_per_second *= ratio;
-  step.model_flops_per_gpu = step.model_flops_per_gpu * ratio;
-  step.mfu *= ratio;
+  fill_rates(plan, step);
+  return step;
 }
 
 // [T18] What the driver's part of the step adds to the interval's width, and a word on it: at most
 // a hundredth of the step goes unmentioned.
-void take_device_memory(const Coefficients& c, const TimeAccount& time, StepResult& result) {
+void add_device_memory(const Coefficients& c, const TimeAccount& time, PredictedStep& step) {
   constexpr double kWorthAWord = 0.01;
   if (time.device_calls == 0) return;
   const double calls =
@@ -143,23 +149,30 @@ void take_device_memory(const Coefficients& c, const TimeAccount& time, StepResu
       std::hypot(calls * c.relative_sd(Coefficient::gpu_allocation_call_seconds),
                  (time.device_memory - calls) * c.relative_sd(Coefficient::gpu_allocation_rate)) /
       (time.end - time.begin);
-  const Seconds center = result.step.total;
+  const Seconds center = step.time.total;
   const auto wider = [&](Seconds edge) {
     return std::hypot((edge - center) / center, kNinetyPercent * sd);
   };
-  result.step_interval = {center * std::max(0.0, 1.0 - wider(result.step_interval.low)),
-                          center * (1.0 + wider(result.step_interval.high))};
+  step.interval = {center * std::max(0.0, 1.0 - wider(step.interval.low)),
+                   center * (1.0 + wider(step.interval.high))};
   const double share = time.device_memory / (time.end - time.begin);
   if (share < kWorthAWord) return;
-  result.warnings.push_back(
+  step.warnings.push_back(
       phrase("the GPU is nearly full: PyTorch's allocator gives memory back to the driver and "
              "takes it again in every step, {:.0f} % of its time",
              100.0 * share));
 }
 
-template <typename T>
-Interval<T> around(const Interval<T>& interval, double old_center, double new_center) {
-  return {interval.low * (new_center / old_center), interval.high * (new_center / old_center)};
+PredictedStep simulated_step(const Plan& plan,
+                             const TimeAccount& time,
+                             double scale,
+                             const StepPrediction& analytic) {
+  PredictedStep step;
+  step.time = simulated_time(plan, time, scale, analytic.time);
+  step.interval = step_interval(step.time.total, analytic.relative_sd);
+  step.of_analytic = step.time.total / analytic.time.total;
+  add_device_memory(plan.coefficients, time, step);
+  return step;
 }
 
 }  // namespace
@@ -176,28 +189,29 @@ bool is_simulated(const Plan& plan) {
 
 namespace {
 
-// A plan's ranks, played, and what is asked about them.
+// A plan's ranks as simulated, and the analytic estimate of their memory.
 struct Played {
-  MemoryPrediction memory;  // the analytic estimate's, for what is not played
+  MemoryPrediction analytic;
   double sd = 0.0;
   std::shared_ptr<const PlayedRank> rank;
 };
 
 Played play(const Plan& plan,
-            const StepWork& work,
+            MemoryPrediction analytic,
             const std::vector<PlannedRank>& ranks,
             Bytes outside,
             const SimulateOptions& options) {
   Played played;
-  played.memory = predict_memory(plan, work);
-  played.sd = std::max(1e-6, played.memory.relative_sd);
+  played.analytic = std::move(analytic);
+  const MemoryPrediction& memory = played.analytic;
+  played.sd = std::max(1e-6, memory.relative_sd);
   CapacityQuestion question{{plan.cluster.gpu.memory.value - options.predict.reserve, outside},
                             played.sd,
-                            decisive_factor(plan, played.memory, options.predict),
+                            decisive_factor(plan, memory, options.predict),
                             options.verdict_alone};
   question.decisive_first =
       options.verdict_alone && options.stops_at_the_limit && std::isfinite(question.decisive) &&
-      count(played.memory.gpu.peak_total) * question.decisive >= kNear * count(question.gpu.room);
+      count(memory.gpu.peak_total) * question.decisive >= kNear * count(question.gpu.room);
   if (options.memo == nullptr) {
     played.rank = std::make_shared<const PlayedRank>(play_on(ranks, question));
     return played;
@@ -233,54 +247,92 @@ std::vector<PlannedRank> ranks_of(const Plan& plan,
   return alone;
 }
 
-// Memory and verdict of what was played, in place of the analytic estimate's.
-void take_played_memory(const Plan& plan,
-                        Played played,
-                        Bytes outside,
-                        const PredictOptions& options,
-                        StepResult& result) {
-  if (!played.rank->stopped) {
-    take_memory(plan, *played.rank, options.reserve, outside, result.gpu);
-    take_memory_intervals(plan, played.memory, true, result);
-  }
-  const double room = count(result.gpu.capacity - options.reserve);
-  GpuVerdict verdict;
-  verdict.probability = normal((played.rank->factor - 1.0) / played.sd);
-  verdict.needed =
-      Bytes::nearest(room / played.rank->factor * (1.0 + played.sd * quantile(options.confidence)));
-  played.memory.gpu = result.gpu;
-  played.memory.host = result.host;
-  result.limits.clear();
-  judge(plan, played.memory, verdict, options, result);
-  judge_phases(plan, played.memory, verdict, options, result);
+Bytes outside_of(const MemoryPrediction& memory) {
+  return at(memory.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+}
+
+// The GPU of a rank that was simulated; of one that was stopped the analytic estimate's.
+ShownMemory shown_memory(const Plan& plan,
+                         const Played& played,
+                         Bytes outside,
+                         const SimulateOptions& options) {
+  const MemoryPrediction& analytic = played.analytic;
+  if (played.rank->stopped) return {analytic.gpu, false, analytic};
+  return {simulated_gpu(plan, *played.rank, options.predict.reserve, outside, analytic.gpu),
+          true,
+          analytic};
+}
+
+// `gpu`: of the same rank. `host`: of the plan.
+TightestMemory tightest_memory(const Played& played,
+                               const GpuMemory& gpu,
+                               const HostMemory& host,
+                               const PredictOptions& options) {
+  TightestMemory tightest{played.analytic, {}};
+  tightest.memory.gpu = gpu;
+  tightest.memory.host = host;
+  const double factor = played.rank->factor;
+  const double room = count(gpu.capacity - options.reserve);
+  tightest.verdict.probability = normal((factor - 1.0) / played.sd);
+  tightest.verdict.needed =
+      Bytes::nearest(room / factor * (1.0 + played.sd * quantile(options.confidence)));
+  return tightest;
 }
 
 // Memory of a pipeline: that of the stage with the largest peak is shown, that of the first where
 // the plan asks for it; the verdict is that of the stage whose GPU could be least smaller, which
 // may be another. The time of a step is the analytic estimate's: what stages wait for each other is
-// not played.
+// not simulated.
 StepResult simulate_pipeline(const Plan& plan, SimulateOptions options) {
   options.stops_at_the_limit = false;  // stages are compared by how far they are from it
-  StepResult result = predict(plan, options.predict);
-  const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
-  std::optional<Played> tightest, shown;
-  Bytes largest;
-  for (const StageWork& stage : stage_works(plan)) {
+  const AnalyticEstimate estimate(plan);
+  const MemoryPrediction worst = estimate.memory();
+  const Bytes outside = outside_of(worst);
+  PredictionParts parts;
+  double least = std::numeric_limits<double>::infinity();
+  bool first = true;
+  for (const StageWork& stage : estimate.stages()) {
     const std::vector<PlannedRank> ranks = ranks_of(stage.plan, stage.work, options);
-    Played played = play(stage.plan, stage.work, ranks, outside, options);
-    GpuMemory gpu = result.gpu;
-    take_memory(plan, *played.rank, options.predict.reserve, outside, gpu);
-    const bool larger = !plan.shows_first_stage && gpu.peak_total > largest;
-    if (!shown || larger) {
-      shown = played;
-      largest = gpu.peak_total;
+    const Played played =
+        play(stage.plan, predict_memory(stage.plan, stage.work), ranks, outside, options);
+    const ShownMemory here = shown_memory(plan, played, outside, options);
+    if (first || played.rank->factor < least) {
+      least = played.rank->factor;
+      parts.tightest = tightest_memory(played, here.gpu, worst.host, options.predict);
     }
-    if (!tightest || played.rank->factor < tightest->rank->factor) tightest = std::move(played);
+    const bool larger = !plan.shows_first_stage && here.gpu.peak_total > parts.shown.gpu.peak_total;
+    if (first || larger) parts.shown = here;
+    first = false;
   }
-  take_played_memory(plan, std::move(*tightest), outside, options.predict, result);
-  take_memory(plan, *shown->rank, options.predict.reserve, outside, result.gpu);
-  take_memory_intervals(plan, shown->memory, true, result);
-  return result;
+  parts.step = analytic_step(estimate.time(options.predict));
+  parts.step.at_network = estimate.on_networks(usual_networks(plan, options.predict));
+  parts.graph_assumptions = estimate.graph().assumptions;
+  return assemble(plan, std::move(parts), options.predict);
+}
+
+// How fast `step` is on the usual networks where the plan's was assumed: simulated there, or
+// changed by as much as the analytic estimate.
+std::vector<NetworkAlternative> on_usual_networks(const Plan& plan,
+                                                  const StepWork& work,
+                                                  const AnalyticEstimate& estimate,
+                                                  const SimulateOptions& options,
+                                                  const PredictedStep& step) {
+  const std::vector<double> networks = usual_networks(plan, options.predict);
+  if (!options.other_networks) {
+    std::vector<NetworkAlternative> speeds = estimate.on_networks(networks);
+    for (NetworkAlternative& there : speeds) there.tokens_per_second_per_gpu /= step.of_analytic;
+    return speeds;
+  }
+  std::vector<NetworkAlternative> speeds;
+  for (const double gigabits : networks) {
+    Plan changed = plan;
+    changed.cluster = on_network(plan.cluster, gigabits);
+    const TimeAccount there = unlimited_step(ranks_of(changed, work, options));
+    const double scale = scaling_factor(plan.cluster.nodes, plan.coefficients);
+    const double faster = step.time.total.seconds() / (scale * (there.end - there.begin));
+    speeds.push_back({gigabits, step.time.tokens_per_second_per_gpu * faster});
+  }
+  return speeds;
 }
 
 }  // namespace
@@ -288,47 +340,30 @@ StepResult simulate_pipeline(const Plan& plan, SimulateOptions options) {
 StepResult simulate(const Plan& plan, const SimulateOptions& options) {
   require_rank(plan, options.rank);
   if (!plan.stages.empty()) return simulate_pipeline(plan, options);
+  if (!is_simulated(plan)) return predict(plan, options.predict);
   const StepWork work = step_work(plan);
-  StepResult result = predict(plan, work, options.predict);
-  if (!is_simulated(plan)) return result;
+  const AnalyticEstimate estimate(plan, work);
   const std::vector<PlannedRank> ranks = ranks_of(plan, work, options);
-  const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
-  Played played = play(plan, work, ranks, outside, options);
+  MemoryPrediction analytic = estimate.memory();
+  const Bytes outside = outside_of(analytic);
+  const HostMemory host = analytic.host;
+  const Played played = play(plan, std::move(analytic), ranks, outside, options);
+
+  PredictionParts parts;
+  parts.shown = shown_memory(plan, played, outside, options);
+  parts.tightest = tightest_memory(played, parts.shown.gpu, host, options.predict);
+  const StepPrediction step = estimate.time(options.predict);
   if (played.rank->stopped) {
-    take_played_memory(plan, std::move(played), outside, options.predict, result);
-    return result;
+    parts.step = analytic_step(step);
+    parts.step.at_network = estimate.on_networks(usual_networks(plan, options.predict));
+  } else {
+    if (ranks.size() > 1) parts.shown.gpu.rank = options.rank.value_or(played.rank->rank);
+    const double scale = scaling_factor(plan.cluster.nodes, plan.coefficients);
+    parts.step = simulated_step(plan, played.rank->run.step, scale, step);
+    parts.step.at_network = on_usual_networks(plan, work, estimate, options, parts.step);
   }
-  if (ranks.size() > 1) result.gpu.rank = options.rank.value_or(played.rank->rank);
-
-  const double old_total = result.step.total.seconds();
-  const double old_speed = result.step.tokens_per_second_per_gpu;
-  const double scale = scaling_factor(plan.cluster.nodes, plan.coefficients);
-  take_time(played.rank->run.step, scale, result.step);
-  const double new_total = result.step.total.seconds();
-  result.step_interval = around(result.step_interval, old_total, new_total);
-  take_device_memory(plan.coefficients, played.rank->run.step, result);
-  if (result.job) {
-    for (const JobPart part : {JobPart::steps, JobPart::padding}) {
-      (*result.job)[part] = (*result.job)[part] * (new_total / old_total);
-    }
-  }
-  take_played_memory(plan, std::move(played), outside, options.predict, result);
-
-  if (!options.other_networks) {
-    for (NetworkAlternative& other : result.at_network) {
-      other.tokens_per_second_per_gpu *= result.step.tokens_per_second_per_gpu / old_speed;
-    }
-    return result;
-  }
-  for (NetworkAlternative& other : result.at_network) {
-    Plan changed = plan;
-    changed.cluster.inter_node.bandwidth.value =
-        BytesPerSecond::of(other.gigabits_per_second * 1e9 / 8.0);
-    const TimeAccount there = unlimited_step(ranks_of(changed, work, options));
-    other.tokens_per_second_per_gpu =
-        result.step.tokens_per_second_per_gpu * new_total / (scale * (there.end - there.begin));
-  }
-  return result;
+  parts.graph_assumptions = estimate.graph().assumptions;
+  return assemble(plan, std::move(parts), options.predict);
 }
 
 }  // namespace zeroplan

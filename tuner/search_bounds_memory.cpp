@@ -191,9 +191,8 @@ const HostState& SearchBounds::host(const Point& point) const {
                  outside_passes(plan, config, list, plan.cluster.gpu.memory.value),
                  Bytes::zero(),
                  memory);
-    StepResult verdict;
-    judge(plan, memory, {1.0, Bytes::zero()}, options_, verdict);
-    return HostState{verdict.fit_probability, memory.host.peak};
+    const Verdict verdict = judge(plan, memory, {1.0, Bytes::zero()}, options_);
+    return HostState{verdict.probability, memory.host.peak};
   });
 }
 

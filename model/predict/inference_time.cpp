@@ -1,6 +1,7 @@
 #include "model/predict/inference_time.hpp"
 
 #include "model/plan/beside.hpp"
+#include "model/predict/step_rates.hpp"
 #include "model/predict/step_time.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "model/predict/step_work.hpp"
@@ -21,14 +22,10 @@ void add_inference_time(const Plan& policy, StepTime& step) {
     passes = passes + inference_seconds(*pass.plan);
   }
   passes = passes * static_cast<double>(policy.workload.gradient_accumulation_steps);
-  const double slower = step.total / (step.total + passes);
   step.forward = step.forward + passes;
   step.total = step.total + passes;
   step.upper_bound = step.upper_bound + passes;
-  step.tokens_per_second_per_gpu *= slower;
-  step.samples_per_second *= slower;
-  step.model_flops_per_gpu = step.model_flops_per_gpu * slower;
-  step.mfu *= slower;
+  fill_rates(policy, step);
 }
 
 }  // namespace zeroplan

@@ -224,7 +224,7 @@ std::optional<JobTime> job_time(const Plan& plan,
   job.padding_share = padding_share(plan, job.padded_length);
   const double longest = static_cast<double>(plan.workload.sequence_length);
   const std::optional<Plan> shorter = mean_step_plan(plan);
-  const Seconds step = shorter ? step_of(*shorter) : question.full_step;
+  const Seconds step = shorter ? step_of(*shorter) * question.of_analytic : question.full_step;
   const Seconds all = step * static_cast<double>(job.steps);
   job[JobPart::padding] = all * job.padding_share.value_or(0.0);
   job[JobPart::steps] = all - job[JobPart::padding];

@@ -39,9 +39,11 @@ std::optional<Plan> mean_step_plan(const Plan& plan);
 double tokens_of_a_sequence(const Plan& plan);
 
 struct JobQuestion {
-  // A step in which every sequence is sequence_length long. Shorter ones are predicted at their own
-  // length (step_time of a plan whose sequence_length is padded_length).
+  // A step in which every sequence is sequence_length long. Shorter ones are estimated at their own
+  // length (step_time of a plan whose sequence_length is padded_length) and scaled by
+  // `of_analytic`: full_step as a share of its analytic estimate.
   Seconds full_step;
+  double of_analytic = 1.0;
   // What the checkpoints' storage takes a second, per node; unspecified: the node's NVMe.
   std::optional<BytesPerSecond> checkpoint_bandwidth;
 };

@@ -36,21 +36,21 @@ Bytes usually_reserved(const Plan& plan, Bytes allocated) {
   return Bytes::nearest(static_cast<double>(allocated.count()) * (1.0 + share));
 }
 
-void take_memory_intervals(const Plan& plan,
-                           const MemoryPrediction& closed,
-                           bool played,
-                           StepResult& result) {
-  const GpuMemory& gpu = result.gpu;
-  const MemorySpread& spread = closed.spread;
+MemoryIntervals memory_intervals(const Plan& plan,
+                                 const GpuMemory& gpu,
+                                 const MemoryPrediction& analytic,
+                                 bool simulated) {
+  const MemorySpread& spread = analytic.spread;
   const double allocated = static_cast<double>(gpu.peak_allocated.count());
   const double scale =
-      allocated / std::max(1.0, static_cast<double>(closed.gpu.peak_allocated.count()));
-  const bool knows_all = played && plays_every_request(plan);
+      allocated / std::max(1.0, static_cast<double>(analytic.gpu.peak_allocated.count()));
+  const bool knows_all = simulated && plays_every_request(plan);
   const double tensors = knows_all
                              ? allocated * plan.coefficients[Coefficient::played_allocated_sd]
                              : scale * std::hypot(std::hypot(spread.activations, spread.states),
                                                   std::hypot(spread.quantization, spread.code));
-  result.peak_allocated_interval = interval(allocated, tensors, gpu.peak_allocated);
+  MemoryIntervals intervals;
+  intervals.allocated = interval(allocated, tensors, gpu.peak_allocated);
   // Another allocator, or none, is as predicted.
   double gap = static_cast<double>((gpu.peak_reserved - gpu.peak_allocated).count());
   double gap_sd = 0.0;
@@ -67,15 +67,14 @@ void take_memory_intervals(const Plan& plan,
                         scale * spread.waiting);
   }
   const double reserved_sd = std::hypot(tensors, gap_sd);
-  result.peak_reserved_interval = interval(allocated + gap, reserved_sd, gpu.peak_reserved);
-  result.peak_reserved_interval.high =
-      std::max(result.peak_reserved_interval.high, gpu.replayed_reserved);
+  intervals.reserved = interval(allocated + gap, reserved_sd, gpu.peak_reserved);
+  intervals.reserved.high = std::max(intervals.reserved.high, gpu.replayed_reserved);
   const Bytes beside = at(gpu.breakdown_at_peak, MemoryCategory::cuda_context);
   const auto outside = static_cast<double>(beside.count());
-  result.peak_total_interval =
+  intervals.total =
       interval(allocated + gap + outside, std::hypot(reserved_sd, spread.outside), gpu.peak_total);
-  result.peak_total_interval.high =
-      std::max(result.peak_total_interval.high, gpu.replayed_reserved + beside);
+  intervals.total.high = std::max(intervals.total.high, gpu.replayed_reserved + beside);
+  return intervals;
 }
 
 }  // namespace zeroplan

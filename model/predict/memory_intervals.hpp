@@ -35,11 +35,17 @@ bool plays_every_request(const Plan& plan);
 // tests/unit/model/predict/memory_intervals_test.cpp.
 Bytes usually_reserved(const Plan& plan, Bytes allocated);
 
-// Fills the three intervals of `result` around its gpu's peaks. `closed`: the analytic estimate,
-// whose spread is scaled to the allocated peak. `played`: the peaks are a simulation's.
-void take_memory_intervals(const Plan& plan,
-                           const MemoryPrediction& closed,
-                           bool played,
-                           StepResult& result);
+struct MemoryIntervals {
+  Interval<Bytes> allocated;
+  Interval<Bytes> reserved;
+  Interval<Bytes> total;
+};
+
+// Around the peaks of `gpu`. `analytic`: the analytic estimate of the same rank, whose spread is
+// scaled to the allocated peak. `simulated`: the peaks are a simulation's.
+MemoryIntervals memory_intervals(const Plan& plan,
+                                 const GpuMemory& gpu,
+                                 const MemoryPrediction& analytic,
+                                 bool simulated);
 
 }  // namespace zeroplan

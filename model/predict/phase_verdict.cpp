@@ -21,22 +21,19 @@ struct Demand {
 
 class PhaseJudge {
  public:
-  PhaseJudge(const Plan& plan,
-             const MemoryPrediction& memory,
-             const PredictOptions& options,
-             const StepResult& result)
-      : plan_(plan), memory_(memory), options_(options), result_(result) {}
+  PhaseJudge(const Plan& plan, const MemoryPrediction& memory, const PredictOptions& options)
+      : plan_(plan), memory_(memory), options_(options) {}
 
-  Bytes gpu_room() const { return result_.gpu.capacity - options_.reserve; }
+  Bytes gpu_room() const { return memory_.gpu.capacity - options_.reserve; }
   Bytes host_room() const {
-    const Bytes there = result_.host.capacity;
+    const Bytes there = memory_.host.capacity;
     return host_is_open(plan_, memory_, options_) ? there * kOpenHostMemory : there;
   }
 
   Demand demand(const RunPhase& phase) const {
-    const Bytes outside = at(result_.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+    const Bytes outside = at(memory_.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
     // What loading took of the host is gone by then.
-    const HostMemory& host = result_.host;
+    const HostMemory& host = memory_.host;
     const Bytes stays = host.peak_phase == Phase::load ? host.pinned : host.peak;
     const Bytes in_host = phase.host == Bytes::zero() ? Bytes::zero() : stays + phase.host;
     const double host_sd =
@@ -80,13 +77,12 @@ class PhaseJudge {
   bool holds(const EvaluationSettings& settings) const {
     Plan other = plan_;
     other.evaluation = std::make_shared<const EvaluationSettings>(settings);
-    return fits(evaluation_phase(other, result_));
+    return fits(evaluation_phase(other, memory_.gpu));
   }
 
   const Plan& plan_;
   const MemoryPrediction& memory_;
   const PredictOptions& options_;
-  const StepResult& result_;
 };
 
 Phrase largest_part(const RunPhase& phase) {
@@ -101,16 +97,16 @@ Phrase largest_part(const RunPhase& phase) {
 
 }  // namespace
 
-void judge_phases(const Plan& plan,
-                  const MemoryPrediction& memory,
-                  const GpuVerdict& step,
-                  const PredictOptions& options,
-                  StepResult& result) {
-  const PhaseJudge judge(plan, memory, options, result);
-  double on_gpu = step.probability;
+Verdict judge_phases(const Plan& plan,
+                     const MemoryPrediction& memory,
+                     const GpuVerdict& of_gpu,
+                     const PredictOptions& options,
+                     Verdict step) {
+  const PhaseJudge judge(plan, memory, options);
+  double on_gpu = of_gpu.probability;
   double on_host = 1.0;
-  std::vector<Limit> limits;
-  for (const RunPhase& phase : phases_outside_step(plan, result)) {
+  std::vector<Limit> lacking;
+  for (const RunPhase& phase : phases_outside_step(plan, memory.gpu)) {
     const Demand demand = judge.demand(phase);
     const double gpu = probability_below(demand.gpu, judge.gpu_room());
     const double host = probability_below(demand.host, judge.host_room());
@@ -120,24 +116,26 @@ void judge_phases(const Plan& plan,
     const Phrase change =
         phase.kind == RunPhaseKind::evaluation ? judge.change_of_evaluation() : "";
     if (gpu < options.confidence) {
-      limits.push_back({Resource::gpu_memory,
-                        needed_for(demand.gpu, options.confidence),
-                        judge.gpu_room(),
-                        largest_part(phase),
-                        change});
+      lacking.push_back({Resource::gpu_memory,
+                         needed_for(demand.gpu, options.confidence),
+                         judge.gpu_room(),
+                         largest_part(phase),
+                         change});
     }
     if (host < options.confidence) {
-      limits.push_back({Resource::host_memory,
-                        needed_for(demand.host, options.confidence),
-                        result.host.capacity,
-                        "evaluation: logits of all samples in every process",
-                        change});
+      lacking.push_back({Resource::host_memory,
+                         needed_for(demand.host, options.confidence),
+                         memory.host.capacity,
+                         "evaluation: logits of all samples in every process",
+                         change});
     }
   }
-  if (step.probability > 0.0) result.fit_probability *= on_gpu / step.probability;
-  result.fit_probability *= on_host;
-  result.fits = result.fits && result.fit_probability >= options.confidence;
-  for (Limit& limit : limits) result.limits.push_back(std::move(limit));
+  Verdict run = std::move(step);
+  if (of_gpu.probability > 0.0) run.probability *= on_gpu / of_gpu.probability;
+  run.probability *= on_host;
+  run.fits = run.fits && run.probability >= options.confidence;
+  for (Limit& limit : lacking) run.limits.push_back(std::move(limit));
+  return run;
 }
 
 }  // namespace zeroplan

@@ -10,14 +10,15 @@
 
 namespace zeroplan {
 
-// Lowers fit_probability of `result` to that of the phase with the least room and adds what the
-// phase lacks to its limits, with what to set. Call it after judge(), with the same arguments; a
-// plan without such phases stays as it is. Phases of one run err together, so that the least of
-// their probabilities counts and not the product.
-void judge_phases(const Plan& plan,
-                  const MemoryPrediction& memory,
-                  const GpuVerdict& step,
-                  const PredictOptions& options,
-                  StepResult& result);
+// The verdict of a run whose training step has the verdict `step`, judge()'s with the same
+// arguments: its probability is lowered to that of the phase with the least room, and what the
+// phase lacks joins the limits, with what to set. That of a plan without such phases is `step`.
+// Phases of one run err together, so that the least of their probabilities counts and not the
+// product.
+Verdict judge_phases(const Plan& plan,
+                     const MemoryPrediction& memory,
+                     const GpuVerdict& of_gpu,
+                     const PredictOptions& options,
+                     Verdict step);
 
 }  // namespace zeroplan

@@ -29,22 +29,22 @@ Bytes largest_weight(const Plan& plan) {
   return largest * weight_dtype(plan);
 }
 
-RunPhase training_step(const Plan& plan, const StepResult& result) {
+RunPhase training_step(const Plan& plan, const GpuMemory& gpu) {
   RunPhase phase;
   Bytes peak;
   for (const Phase which : {Phase::forward, Phase::backward, Phase::step}) {
     // A generation stands in the forward phase of the simulation.
     if (which == Phase::forward && plan.trainer != nullptr && plan.trainer->generates()) continue;
-    const CategoryBytes& bytes = result.gpu.by_phase[static_cast<std::size_t>(which)];
+    const CategoryBytes& bytes = gpu.by_phase[static_cast<std::size_t>(which)];
     peak = std::max(peak, sum(bytes));
   }
   phase.allocated = peak;
-  phase.parts.push_back({"activations, gradients and copies", peak - result.gpu.static_allocated});
+  phase.parts.push_back({"activations, gradients and copies", peak - gpu.static_allocated});
   return phase;
 }
 
 // Passes within the training step are part of its forward phase.
-std::vector<RunPhase> inference_phases(const Plan& plan, const StepResult& result) {
+std::vector<RunPhase> inference_phases(const Plan& plan, const GpuMemory& gpu) {
   std::vector<RunPhase> phases;
   if (plan.beside == nullptr) return phases;
   for (const InferencePass& pass : plan.beside->passes) {
@@ -62,9 +62,9 @@ std::vector<RunPhase> inference_phases(const Plan& plan, const StepResult& resul
     if (seen) continue;
     const Bytes rise = sum(inference_rise(*pass.plan));
     phase.parts.push_back({"activations, logits and gathered weights", rise});
-    phase.allocated = result.gpu.static_allocated + rise;
+    phase.allocated = gpu.static_allocated + rise;
     if (pass.moment == PassMoment::after_forward) {
-      const Bytes forward = sum(result.gpu.by_phase[static_cast<std::size_t>(Phase::forward)]);
+      const Bytes forward = sum(gpu.by_phase[static_cast<std::size_t>(Phase::forward)]);
       phase.parts.push_back({"what the trained model's forward pass has saved",
                              std::max(Bytes::zero(), forward - phase.allocated)});
       phase.allocated = std::max(phase.allocated, forward);
@@ -74,7 +74,7 @@ std::vector<RunPhase> inference_phases(const Plan& plan, const StepResult& resul
   return phases;
 }
 
-void add_generation(const Plan& plan, const StepResult& result, std::vector<RunPhase>& phases) {
+void add_generation(const Plan& plan, const GpuMemory& gpu, std::vector<RunPhase>& phases) {
   if (plan.trainer == nullptr || !plan.trainer->generates()) return;
   const GenerationSettings& settings = plan.trainer->generation;
   RunPhase phase;
@@ -86,14 +86,14 @@ void add_generation(const Plan& plan, const StepResult& result, std::vector<RunP
     phase.parts.push_back({"keys and values", memory.cache + memory.grown});
     phase.parts.push_back({"logits of a token", memory.logits});
     if (memory.kept > Bytes::zero()) phase.parts.push_back({"logits of all tokens", memory.kept});
-    phase.allocated = result.gpu.static_allocated + memory.sum();
+    phase.allocated = gpu.static_allocated + memory.sum();
     phases.push_back(std::move(phase));
     return;
   }
   if (settings.by == GenerationBy::colocated) {
     phase.parts.push_back({"vLLM: weights, keys and values", server_share(plan)});
     // Without sleep it is there between steps, too.
-    phase.allocated = result.gpu.static_allocated;
+    phase.allocated = gpu.static_allocated;
     if (settings.sleeps) phase.allocated = phase.allocated + server_share(plan);
     phases.push_back(phase);
   }
@@ -101,9 +101,7 @@ void add_generation(const Plan& plan, const StepResult& result, std::vector<RunP
 
 // With vLLM: one weight after the other is gathered and copied; with adapters all at once, to merge
 // them.
-void add_synchronisation(const Plan& plan,
-                         const StepResult& result,
-                         std::vector<RunPhase>& phases) {
+void add_synchronisation(const Plan& plan, const GpuMemory& gpu, std::vector<RunPhase>& phases) {
   if (!has_server(plan)) return;
   const GenerationSettings& settings = plan.trainer->generation;
   RunPhase synchronisation;
@@ -117,7 +115,7 @@ void add_synchronisation(const Plan& plan,
     awake = whole_weights(plan) / settings.tensor_parallel;  // wake_up(tags=["weights"])
     synchronisation.parts.push_back({"vLLM: weights", awake});
   }
-  synchronisation.allocated = result.gpu.static_allocated + gathered + awake;
+  synchronisation.allocated = gpu.static_allocated + gathered + awake;
   phases.push_back(std::move(synchronisation));
 }
 
@@ -232,9 +230,7 @@ void add_smaller_rollout(const Plan& plan, std::vector<MemoryChoice>& choices) {
                      std::nullopt});
 }
 
-void add_other_choices(const Plan& plan,
-                       const StepResult& result,
-                       std::vector<MemoryChoice>& choices) {
+void add_other_choices(const Plan& plan, const GpuMemory& gpu, std::vector<MemoryChoice>& choices) {
   const TrainerSettings* trainer = plan.trainer.get();
   const bool preferences = trainer != nullptr && !trainer->generates();
   if (preferences && plan.beside != nullptr && !plan.beside->models.empty()) {
@@ -260,8 +256,8 @@ void add_other_choices(const Plan& plan,
   }
   const bool on_gpu = runs_deepspeed(plan.workload) && plan.engine.stage > 0 &&
                       plan.engine.offload_optimizer.device == OffloadDevice::none;
-  const Bytes states = at(result.gpu.by_phase[static_cast<std::size_t>(Phase::step)],
-                          MemoryCategory::optimizer_states);
+  const Bytes states =
+      at(gpu.by_phase[static_cast<std::size_t>(Phase::step)], MemoryCategory::optimizer_states);
   if (on_gpu && states > Bytes::zero()) {
     choices.push_back(
         {"keep the optimizer in host memory: offload_optimizer", states, std::nullopt});
@@ -282,12 +278,12 @@ Plan evaluation_plan(const Plan& plan) {
   return evaluated;
 }
 
-RunPhase evaluation_phase(const Plan& plan, const StepResult& result) {
+RunPhase evaluation_phase(const Plan& plan, const GpuMemory& gpu) {
   RunPhase phase;
   phase.kind = RunPhaseKind::evaluation;
   const Bytes rise = sum(inference_rise(evaluation_plan(plan)));
   phase.parts.push_back({"activations, logits and gathered weights", rise});
-  phase.allocated = result.gpu.static_allocated + rise;
+  phase.allocated = gpu.static_allocated + rise;
   if (plan.evaluation->keeps_logits) {
     const KeptLogits kept = kept_logits(plan);
     phase.parts.push_back({phrase("logits of {} batches of all ranks", kept.batches), kept.gpu});
@@ -297,10 +293,10 @@ RunPhase evaluation_phase(const Plan& plan, const StepResult& result) {
   return phase;
 }
 
-std::vector<RunPhase> phases_outside_step(const Plan& plan, const StepResult& result) {
+std::vector<RunPhase> phases_outside_step(const Plan& plan, const GpuMemory& gpu) {
   std::vector<RunPhase> phases;
-  add_synchronisation(plan, result, phases);
-  if (plan.evaluation != nullptr) phases.push_back(evaluation_phase(plan, result));
+  add_synchronisation(plan, gpu, phases);
+  if (plan.evaluation != nullptr) phases.push_back(evaluation_phase(plan, gpu));
   return phases;
 }
 
@@ -310,17 +306,18 @@ std::optional<RunPhases> run_phases(const Plan& plan, const StepResult& result) 
   }
   RunPhases run;
   run.models = shares_of(plan);
-  run.phases.push_back(training_step(plan, result));
-  for (RunPhase& phase : inference_phases(plan, result)) run.phases.push_back(std::move(phase));
-  add_generation(plan, result, run.phases);
-  for (RunPhase& phase : phases_outside_step(plan, result)) run.phases.push_back(std::move(phase));
+  run.phases.push_back(training_step(plan, result.gpu));
+  for (RunPhase& phase : inference_phases(plan, result.gpu)) run.phases.push_back(std::move(phase));
+  add_generation(plan, result.gpu, run.phases);
+  for (RunPhase& phase : phases_outside_step(plan, result.gpu))
+    run.phases.push_back(std::move(phase));
   const auto most = std::max_element(
       run.phases.begin(), run.phases.end(), [](const RunPhase& a, const RunPhase& b) {
         return a.allocated < b.allocated;
       });
   run.peak = static_cast<std::size_t>(most - run.phases.begin());
   add_choices_of_models(plan, run.choices);
-  add_other_choices(plan, result, run.choices);
+  add_other_choices(plan, result.gpu, run.choices);
   std::stable_sort(run.choices.begin(),
                    run.choices.end(),
                    [](const MemoryChoice& a, const MemoryChoice& b) { return a.freed > b.freed; });

@@ -59,12 +59,12 @@ struct RunPhases {
   std::vector<MemoryChoice> choices;  // the one that frees most first
 };
 
-// Those whose memory the result of a training step does not hold: synchronisation, evaluation.
-std::vector<RunPhase> phases_outside_step(const Plan& plan, const StepResult& result);
+// Those whose memory that of a training step, `gpu`, does not hold: synchronisation, evaluation.
+std::vector<RunPhase> phases_outside_step(const Plan& plan, const GpuMemory& gpu);
 // The trained model on batches of its evaluation, without gradients. Precondition of both: the plan
 // has an evaluation.
 Plan evaluation_plan(const Plan& plan);
-RunPhase evaluation_phase(const Plan& plan, const StepResult& result);
+RunPhase evaluation_phase(const Plan& plan, const GpuMemory& gpu);
 
 // [B4] Nothing where one model is trained and neither evaluation nor generation was said. `result`:
 // of the plan's training step.

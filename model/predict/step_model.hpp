@@ -24,9 +24,6 @@ constexpr ClassFactors unmoved() {
   return factors;
 }
 
-// Throughput and utilisation that follow from step.total.
-void fill_rates(const Plan& plan, StepTime& step);
-
 // What one stage of a pipeline contributes, in seconds.
 struct StageTime {
   StageSeconds passes;      // of one micro-batch

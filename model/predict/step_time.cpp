@@ -6,6 +6,7 @@
 #include "model/cost/contention.hpp"
 #include "model/predict/step_clock.hpp"
 #include "model/predict/step_model.hpp"
+#include "model/predict/step_rates.hpp"
 #include "model/predict/step_spread.hpp"
 
 namespace zeroplan {

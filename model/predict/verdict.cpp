@@ -90,13 +90,13 @@ std::string cheapest_host_change(const Plan& plan, const MemoryPrediction& memor
 // Weights on NVMe pass through a pool of pinned buffers, one a weight; DeepSpeed stops where a
 // partition is larger than one ("More elements"), where a fetch finds none ("Not enough buffers"),
 // and where it reads so far ahead that a weight comes twice ("already assigned swap buffer").
-void judge_pool(const Plan& plan, const MemoryPrediction& memory, StepResult& result) {
+void judge_pool(const Plan& plan, const MemoryPrediction& memory, Verdict& verdict) {
   const SwapPoolUse& pool = memory.weights_pool;
   const OffloadParameterConfig& weights = plan.engine.offload_parameter;
   const auto too_large = [&](Elements part) { return part > weights.buffer_size; };
   if (!pool.short_of && !pool.twice && !too_large(pool.largest)) return;
-  result.fits = false;
-  result.fit_probability = 0.0;
+  verdict.fits = false;
+  verdict.probability = 0.0;
   const auto bytes_of = [&](Elements buffer) {
     return io_aligned(buffer, plan.engine.model_dtype, plan.engine) * plan.engine.model_dtype *
            plan.cluster.gpus_per_node();
@@ -135,7 +135,7 @@ void judge_pool(const Plan& plan, const MemoryPrediction& memory, StepResult& re
         : changes.without_prefetch ? "stage3_prefetch_bucket_size 0"
                                    : "";
   }
-  result.limits.push_back(std::move(limit));
+  verdict.limits.push_back(std::move(limit));
 }
 
 }  // namespace
@@ -172,11 +172,11 @@ GpuVerdict gpu_verdict(const MemoryPrediction& memory, const PredictOptions& opt
           needed_for(demand, options.confidence)};
 }
 
-void judge(const Plan& plan,
-           const MemoryPrediction& memory,
-           const GpuVerdict& verdict,
-           const PredictOptions& options,
-           StepResult& result) {
+Verdict judge(const Plan& plan,
+              const MemoryPrediction& memory,
+              const GpuVerdict& of_gpu,
+              const PredictOptions& options) {
+  Verdict verdict;
   const GpuMemory& gpu = memory.gpu;
   const Bytes gpu_room = gpu.capacity - options.reserve;
   const Node& node = plan.cluster.node;
@@ -188,39 +188,40 @@ void judge(const Plan& plan,
   Bytes nvme_room;
   if (node.nvme) nvme_room = node.nvme->capacity.value;
   const bool on_nvme = memory.nvme <= nvme_room;
-  result.fit_probability = verdict.probability * on_host * (on_nvme ? 1.0 : 0.0);
-  result.fits = result.fit_probability >= options.confidence;
-  if (verdict.probability < options.confidence) {
-    result.limits.push_back({Resource::gpu_memory,
-                             verdict.needed,
-                             gpu_room,
-                             largest_category(gpu.breakdown_at_peak),
-                             cheapest_gpu_change(plan, gpu)});
+  verdict.probability = of_gpu.probability * on_host * (on_nvme ? 1.0 : 0.0);
+  verdict.fits = verdict.probability >= options.confidence;
+  if (of_gpu.probability < options.confidence) {
+    verdict.limits.push_back({Resource::gpu_memory,
+                              of_gpu.needed,
+                              gpu_room,
+                              largest_category(gpu.breakdown_at_peak),
+                              cheapest_gpu_change(plan, gpu)});
   }
   if (on_host < options.confidence) {
     const bool loading = memory.host.peak_phase == Phase::load;
     const Bytes needed = needed_for(host_demand, options.confidence);
-    result.limits.push_back({Resource::host_memory,
-                             needed_for(host_demand, options.confidence),
-                             memory.host.capacity,
-                             loading ? "weights while loading" : "offloaded states",
-                             cheapest_host_change(plan, memory, needed)});
+    verdict.limits.push_back({Resource::host_memory,
+                              needed_for(host_demand, options.confidence),
+                              memory.host.capacity,
+                              loading ? "weights while loading" : "offloaded states",
+                              cheapest_host_change(plan, memory, needed)});
   }
   if (!on_nvme) {
-    result.limits.push_back({Resource::nvme,
-                             memory.nvme,
-                             nvme_room,
-                             "swapped states",
-                             plan.cluster.node.nvme ? "larger drives" : "an NVMe drive"});
+    verdict.limits.push_back({Resource::nvme,
+                              memory.nvme,
+                              nvme_room,
+                              "swapped states",
+                              plan.cluster.node.nvme ? "larger drives" : "an NVMe drive"});
   }
-  if (!result.fits && result.limits.empty()) {  // each alone would do, together they do not
-    result.limits.push_back({Resource::gpu_memory,
-                             verdict.needed,
-                             gpu_room,
-                             largest_category(gpu.breakdown_at_peak),
-                             cheapest_gpu_change(plan, gpu)});
+  if (!verdict.fits && verdict.limits.empty()) {  // each alone would do, together they do not
+    verdict.limits.push_back({Resource::gpu_memory,
+                              of_gpu.needed,
+                              gpu_room,
+                              largest_category(gpu.breakdown_at_peak),
+                              cheapest_gpu_change(plan, gpu)});
   }
-  judge_pool(plan, memory, result);
+  judge_pool(plan, memory, verdict);
+  return verdict;
 }
 
 }  // namespace zeroplan

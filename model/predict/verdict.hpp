@@ -1,6 +1,8 @@
 // Does a plan fit, with which probability, and what is missing where it does not.
 #pragma once
 
+#include <vector>
+
 #include "model/plan/plan.hpp"
 #include "model/predict/memory_prediction.hpp"
 #include "model/predict/predict_options.hpp"
@@ -29,14 +31,18 @@ struct GpuVerdict {
 // From the analytic estimate: what is needed is normal around gpu_needed.
 GpuVerdict gpu_verdict(const MemoryPrediction& memory, const PredictOptions& options);
 
-// Fills fits, fit_probability and limits of `result`, whose gpu is there already: the plan fits
-// with the product of the probabilities that GPU, host and NVMe suffice. Host memory is normal;
-// where nobody said how much a node has, that is uncertain too. Weights on NVMe whose pool of
-// buffers ends the run do not fit for certain.
-void judge(const Plan& plan,
-           const MemoryPrediction& memory,
-           const GpuVerdict& verdict,
-           const PredictOptions& options,
-           StepResult& result);
+struct Verdict {
+  bool fits = false;
+  double probability = 0.0;
+  std::vector<Limit> limits;
+};
+
+// The plan fits with the product of the probabilities that GPU, host and NVMe suffice. Host memory
+// is normal; where nobody said how much a node has, that is uncertain too. Weights on NVMe whose
+// pool of buffers ends the run do not fit for certain.
+Verdict judge(const Plan& plan,
+              const MemoryPrediction& memory,
+              const GpuVerdict& of_gpu,
+              const PredictOptions& options);
 
 }  // namespace zeroplan
