@@ -2,7 +2,8 @@
 # Rehearses the runs of tests/reference/rehearsal/runs.jsonl again, each with the versions that it was kept with, and
 # compares their bytes with the kept lines.
 #
-# usage: tests/reference/rehearse.sh [BUILD_FOLDER] [--first N]    (default: build, all runs of each set of versions)
+# usage: tests/reference/rehearse.sh [BUILD_FOLDER] [--first N] [--set-of-day]
+#   default: build, all runs of each set of versions; --set-of-day: of one set, another each day
 #
 # Installs the packages of each set through pip's configured index into BUILD_FOLDER/rehearse, kept between calls, and
 # gives a set up after five minutes (ZEROPLAN_REHEARSE_SECONDS): torch's wheel has 530 to 760 MB, NVIDIA's libraries are
@@ -14,9 +15,11 @@ limit="${ZEROPLAN_REHEARSE_SECONDS:-300}"
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 build="$here/../../build"
 first=""
+only=""
 while [ $# -gt 0 ]; do
   case "$1" in
     --first) first="--first $2" && shift ;;
+    --set-of-day) only=$(echo current 2025 2024 | cut -d ' ' -f $(($(date +%s) / 86400 % 3 + 1))) ;;
     *) build="$1" ;;
   esac
   shift
@@ -73,6 +76,7 @@ fi
 status=0
 # Those of the kept lines, and of configs/software.json.
 while read -r name pins; do
+  [ -z "$only" ] || [ "$only" = "$name" ] || continue
   torch=${pins%% *}
   # shellcheck disable=SC2086  # the releases are words
   if install "$name" $pins </dev/null; then
