@@ -1,4 +1,4 @@
-// zeroplan replay: the engine policies held against recordings of DeepSpeed, the replica of
+// zeroplan replay: the engine policies compared with recordings of DeepSpeed, the replica of
 // PyTorch's allocator against its recorded histories.
 #include <algorithm>
 #include <ostream>

@@ -1,4 +1,4 @@
-// zeroplan validate: predictions held against measurements.
+// zeroplan validate: predictions validated against measurements.
 #include <ostream>
 
 #include "cli/commands.hpp"

@@ -1,5 +1,5 @@
 // The recorded events of a stage-3 engine, call by call of its coordinator, as tokens that the
-// policy's are held against.
+// policy's are compared with.
 #pragma once
 
 #include <algorithm>

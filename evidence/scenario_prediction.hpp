@@ -37,7 +37,7 @@ struct ScenarioPredictionOptions {
   bool max_micro_batch_size = false;  // search for it
 };
 
-// Why a scenario cannot be held against a measurement, or nothing: model, GPU, sequence length or
+// Why a scenario cannot be compared with a measurement, or nothing: model, GPU, sequence length or
 // micro-batch size is not stated.
 std::optional<std::string> missing_key(const Scenario& scenario, bool needs_micro_batch = true);
 

@@ -1,5 +1,6 @@
-// Predictions held against measurements: one row for every measured value, one reason for every
-// measurement that cannot be held, and a summary (docs/contract.md section 5, zeroplan.validate/1).
+// Predictions validated against measurements: one row for every measured value, one reason for
+// every measurement that cannot be held, and a summary (docs/contract.md section 5,
+// zeroplan.validate/1).
 //
 // error = (predicted - measured) / measured. Lines with the same scenario are repeats: each has its
 // rows, and the summary scores the prediction once against their median. A scenario counts with one
@@ -33,14 +34,14 @@ struct ValidatedRow {
   double measured = 0.0;  // in the metric's own unit; 0 or 1 for fits
   double predicted = 0.0;
   std::optional<double> error;  // none for fits
-  double likely = 0.0;  // predicted, with what nobody stated as a run that ran can have had it
+  double likely = 0.0;  // predicted, with what is unspecified as a run that ran can have had it
   double low = 0.0;     // of the 90 % interval; for fits of no meaning
   double high = 0.0;
   bool inside_interval = false;  // for fits: the likelier verdict is what was measured
   double probability = 0.0;      // that the scenario fits
   double free_share = 0.0;       // of the GPU's memory, as far as measured; 0 where unknown
   double step_seconds = 0.0;     // predicted, whatever the metric: turns rates into times
-  std::string why;               // what is largest, and the keys nobody stated
+  std::string why;               // what is largest, and the keys that are unspecified
 };
 
 struct SkippedRow {

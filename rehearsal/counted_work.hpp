@@ -1,5 +1,5 @@
 // What the last step of a rehearsed program put on the GPU, counted by phase as a simulated step
-// is (simulator/work_count.hpp), so that the two can be held against each other.
+// is (simulator/work_count.hpp), so that the two can be compared.
 #pragma once
 
 #include <optional>

@@ -10,10 +10,10 @@
 namespace zeroplan {
 namespace {
 
-// Equal micro-steps in a row that are played where whether it runs is asked, or a coarse time.
+// Equal micro-steps in a row that are simulated where whether it runs is asked, or a coarse time.
 // Assumed: what fails fails within them, and those that follow take as long
 // (tests/property/simulation_property.cpp compares with all of them).
-constexpr std::int64_t kPlayedMicroSteps = 4;
+constexpr std::int64_t kSimulatedMicroSteps = 4;
 
 // Of a factor by which a GPU can be smaller, between two ways to say that it is enough.
 constexpr double kRounding = 1e-9;
@@ -28,8 +28,9 @@ double waited(const TimeAccount& time) {
 bool runs_on_smaller(const RankProgram& rank, const GpuCapacity& gpu, double factor) {
   const double available = count(gpu.room) / factor - count(gpu.outside);
   if (available <= 0.0) return false;
-  const SimulationOptions trial{
-      .available = Bytes::nearest(available), .most_repetitions = kPlayedMicroSteps, .trial = true};
+  const SimulationOptions trial{.available = Bytes::nearest(available),
+                                .most_repetitions = kSimulatedMicroSteps,
+                                .trial = true};
   return !simulate_rank(rank, trial).out_of_memory;
 }
 
@@ -38,8 +39,8 @@ bool runs_on_smaller(const RankProgram& rank, const GpuCapacity& gpu, double fac
 // fit.
 bool all_run_on_smaller(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question) {
   return std::all_of(ranks.begin(), ranks.end(), [&](const PlannedRank& rank) {
-    return rank.stands_in ||
-           runs_on_smaller(rank.program, question.gpu, question.decisive + kRounding);
+    return rank.is_representative ||
+           runs_on_smaller(rank.program, question.gpu, question.threshold + kRounding);
   });
 }
 
@@ -58,13 +59,13 @@ class Trials {
   struct Asked {
     double low = 0.0;
     double high = 0.0;
-    double precision = 0.0;         // of the answer
-    double decisive = 0.0;          // the plan fits from here on
-    bool verdict_alone = false;     // it is enough to know on which side of it the answer lies
-    bool runs_at_decisive = false;  // is known already
+    double precision = 0.0;          // of the answer
+    double threshold = 0.0;          // the plan fits from here on
+    bool verdict_alone = false;      // it is enough to know on which side of it the answer lies
+    bool runs_at_threshold = false;  // is known already
   };
   // Largest factor by which the GPU can be smaller, between `asked.low` and `asked.high`. Which
-  // factors run is not monotone to the last byte: on which side of the decisive one the answer lies
+  // factors run is not monotone to the last byte: on which side of the threshold the answer lies
   // is tried at that one, whoever asks.
   double largest_factor(const Asked& asked) const {
     // Less than what is allocated never runs.
@@ -75,16 +76,16 @@ class Trials {
     double low = std::max(runs, asked.low);
     double high = std::min(fails, asked.high);
     if (low > runs && !runs_on_smaller(rank_, gpu_, low)) return low;
-    const double decisive = asked.decisive + kRounding;
-    const bool open = low < decisive && decisive < high;
-    const bool fits = open && (asked.runs_at_decisive || runs_on_smaller(rank_, gpu_, decisive));
-    if (asked.verdict_alone) return fits ? decisive : low;
+    const double threshold = asked.threshold + kRounding;
+    const bool open = low < threshold && threshold < high;
+    const bool fits = open && (asked.runs_at_threshold || runs_on_smaller(rank_, gpu_, threshold));
+    if (asked.verdict_alone) return fits ? threshold : low;
     while (high - low > asked.precision) {
       const double middle = 0.5 * (low + high);
       (runs_on_smaller(rank_, gpu_, middle) ? low : high) = middle;
     }
     if (!open) return low;
-    return fits ? std::max(low, decisive) : std::min(low, asked.decisive - kRounding);
+    return fits ? std::max(low, threshold) : std::min(low, asked.threshold - kRounding);
   }
 
  private:
@@ -100,10 +101,10 @@ std::vector<RankSimulation> run_together(const std::vector<PlannedRank>& ranks,
                                          bool coarse) {
   SimulationOptions options;
   options.available = available;
-  if (coarse) options.most_repetitions = kPlayedMicroSteps;
+  if (coarse) options.most_repetitions = kSimulatedMicroSteps;
   std::vector<LockstepRank> together;
   together.reserve(ranks.size());
-  for (const PlannedRank& rank : ranks) together.push_back({&rank.program, rank.stands_in});
+  for (const PlannedRank& rank : ranks) together.push_back({&rank.program, rank.is_representative});
   return simulate_ranks(together, options);
 }
 
@@ -125,7 +126,7 @@ Tightest tightest_of(const std::vector<PlannedRank>& ranks,
                      const CapacityQuestion& question) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (!ranks[i].stands_in) order.push_back(i);
+    if (!ranks[i].is_representative) order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return unlimited[a].stats.peak_allocated() > unlimited[b].stats.peak_allocated();
@@ -139,9 +140,9 @@ Tightest tightest_of(const std::vector<PlannedRank>& ranks,
     const double factor = trials.largest_factor({1.0 - kFarTail * sd,
                                                  roomy,
                                                  0.25 * sd,
-                                                 question.decisive,
+                                                 question.threshold,
                                                  question.verdict_alone,
-                                                 question.decisive_first});
+                                                 question.threshold_first});
     if (!tightest || factor < tightest->factor) tightest = Tightest{i, factor};
   }
   return *tightest;
@@ -177,52 +178,54 @@ std::optional<double> factor_of_what_no_gpu_has(const std::vector<RankSimulation
 
 }  // namespace
 
-PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question) {
-  PlayedRank played;
-  if (question.decisive_first && !all_run_on_smaller(ranks, question)) {
-    played.factor =
-        std::max(kRounding, std::min(1.0 - kFarTail * question.sd, question.decisive - kRounding));
-    played.stopped = true;
-    return played;
+SimulatedRank simulate_on(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question) {
+  SimulatedRank simulated;
+  if (question.threshold_first && !all_run_on_smaller(ranks, question)) {
+    simulated.factor =
+        std::max(kRounding, std::min(1.0 - kFarTail * question.sd, question.threshold - kRounding));
+    simulated.stopped = true;
+    return simulated;
   }
   std::vector<RankSimulation> runs = run_together(ranks, Bytes::infinite(), /*coarse=*/false);
   if (const auto factor = factor_of_what_no_gpu_has(runs, question.gpu)) {
-    played.factor = *factor;
-    played.stopped = true;
-    return played;
+    simulated.factor = *factor;
+    simulated.stopped = true;
+    return simulated;
   }
   const Tightest tightest = tightest_of(ranks, runs, question);
-  played.factor = tightest.factor;
+  simulated.factor = tightest.factor;
   const bool unlimited_fits = std::all_of(runs.begin(), runs.end(), [&](const RankSimulation& run) {
-    const bool stands_in = ranks[static_cast<std::size_t>(&run - runs.data())].stands_in;
-    return stands_in || run.stats.peak_reserved() + question.gpu.outside <= question.gpu.room;
+    const bool is_representative =
+        ranks[static_cast<std::size_t>(&run - runs.data())].is_representative;
+    return is_representative ||
+           run.stats.peak_reserved() + question.gpu.outside <= question.gpu.room;
   });
-  const bool wanted = !question.verdict_alone || played.factor >= question.decisive - kRounding;
-  if (!unlimited_fits && played.factor >= 1.0 && wanted) {
+  const bool wanted = !question.verdict_alone || simulated.factor >= question.threshold - kRounding;
+  if (!unlimited_fits && simulated.factor >= 1.0 && wanted) {
     auto limited =
         run_together(ranks, question.gpu.room - question.gpu.outside, question.verdict_alone);
     if (all_ran(limited)) {
       runs = std::move(limited);
     } else {
-      played.factor = 1.0 - kRounding;  // it runs on a smaller GPU by luck alone
+      simulated.factor = 1.0 - kRounding;  // it runs on a smaller GPU by luck alone
     }
   }
   const auto shown = std::find_if(
       ranks.begin(), ranks.end(), [](const PlannedRank& rank) { return rank.is_shown; });
   const bool one_is_shown = shown != ranks.end();
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (ranks[i].stands_in || (one_is_shown && !ranks[i].is_shown)) continue;
-    played.most_reserved = std::max(played.most_reserved, runs[i].stats.peak_reserved());
+    if (ranks[i].is_representative || (one_is_shown && !ranks[i].is_shown)) continue;
+    simulated.most_reserved = std::max(simulated.most_reserved, runs[i].stats.peak_reserved());
   }
   TimeAccount step = step_of(runs);
   const std::size_t index =
       one_is_shown ? static_cast<std::size_t>(shown - ranks.begin()) : tightest.index;
-  played.rank = ranks[index].program.rank;
-  played.run = std::move(runs[index]);
-  step.device_memory = played.run.step.device_memory;
-  step.device_calls = played.run.step.device_calls;
-  played.run.step = step;
-  return played;
+  simulated.rank = ranks[index].program.rank;
+  simulated.run = std::move(runs[index]);
+  step.device_memory = simulated.run.step.device_memory;
+  step.device_calls = simulated.run.step.device_calls;
+  simulated.run.step = step;
+  return simulated;
 }
 
 Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks,
@@ -232,7 +235,7 @@ Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks,
     const Fingerprint other = fingerprint(ranks[i].program);
     print.add(other.high);
     print.add(other.low);
-    print.add(ranks[i].stands_in ? 1 : 0);
+    print.add(ranks[i].is_representative ? 1 : 0);
   }
   for (const PlannedRank& rank : ranks) {
     print.add(static_cast<std::uint64_t>(rank.program.rank));
@@ -241,9 +244,9 @@ Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks,
   print.add(static_cast<std::uint64_t>(question.gpu.room.count()));
   print.add(static_cast<std::uint64_t>(question.gpu.outside.count()));
   print.add(std::bit_cast<std::uint64_t>(question.sd));
-  print.add(std::bit_cast<std::uint64_t>(question.decisive));
+  print.add(std::bit_cast<std::uint64_t>(question.threshold));
   print.add(static_cast<std::uint64_t>(question.verdict_alone));
-  print.add(static_cast<std::uint64_t>(question.decisive_first));
+  print.add(static_cast<std::uint64_t>(question.threshold_first));
   return print;
 }
 

@@ -26,20 +26,20 @@ struct GpuCapacity {
 // The GPU, and how closely it is asked for.
 struct CapacityQuestion {
   GpuCapacity gpu;
-  double sd = 0.0;        // relative, of what is needed
-  double decisive = 0.0;  // factor by which the GPU must be smaller for the plan to fit
-  // Only on which side of `decisive` the answer lies; near the limit times are coarser.
+  double sd = 0.0;         // relative, of what is needed
+  double threshold = 0.0;  // factor by which the GPU must be smaller for the plan to fit
+  // Only on which side of `threshold` the answer lies; near the limit times are coarser.
   bool verdict_alone = false;
   // The capacity threshold first, and nothing else where the ranks do not run there:
-  // PlayedRank::stopped.
-  bool decisive_first = false;
+  // SimulatedRank::stopped.
+  bool threshold_first = false;
 };
 
 // The ranks side by side, and the one that needs the most of its GPU. Precondition: one of them
 // does not stand in for others.
-PlayedRank play_on(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question);
+SimulatedRank simulate_on(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question);
 
-// Of everything that decides what play_on() answers.
+// Of everything that decides what simulate_on() answers.
 Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question);
 
 // The step of the ranks side by side, on GPUs without a limit.

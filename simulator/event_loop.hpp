@@ -93,7 +93,7 @@ struct Meeting {
 
 enum class Peers : std::uint8_t {
   keep_up,  // they come to every collective when this rank does
-  meet      // they are played too: meetings on Program::shared_stream
+  meet      // they are simulated too: meetings on Program::shared_stream
 };
 
 class EventLoop {
@@ -102,7 +102,7 @@ class EventLoop {
             const AllocatorOptions& allocator,
             Peers peers = Peers::keep_up);
 
-  // Goes on from where the last section ended. False: out of memory, and nothing may be played
+  // Goes on from where the last section ended. False: out of memory, and nothing may be simulated
   // then; or a meeting is open, and go_on() plays the rest of the section.
   bool play(const Section& section);
   bool go_on();

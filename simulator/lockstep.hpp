@@ -1,17 +1,17 @@
-// Ranks whose programs differ, played beside each other.
+// Ranks whose programs differ, simulated beside each other.
 //
 // A collective of Program::shared_stream begins on all of them when the last has come to it (its
 // stream is free, its waits are over), and ends on all when the last has done its part: NCCL's
 // kernels of one collective wait for each other. The n-th collective of one rank is the n-th of
 // every other (NCCL's rule for a communicator); ranks that disagree in number or kind are a
 // ZP_CHECK failure. Between two collectives ranks know nothing of each other, so that each is
-// played as far as it can go, the one furthest behind first.
+// simulated as far as it can go, the one furthest behind first.
 //
 // Of equal micro-steps in a row the rest is counted once every rank, and how far ranks are apart,
 // is as it was a micro-step before. One rank is the plain case: it meets nobody.
 //
 // Cost: the sum of the ranks. Deterministic. Left out: a rank's part of a collective goes at the
-// rate that its own work leaves it; how slower and faster parts share buffers is not played.
+// rate that its own work leaves it; how slower and faster parts share buffers is not simulated.
 // Checked by tests/simulator/lockstep_test.cpp and tests/property/lockstep_property.cpp.
 #pragma once
 

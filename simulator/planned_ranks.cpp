@@ -15,24 +15,24 @@
 namespace zeroplan {
 namespace {
 
-// A pipeline's micro-batches that are played besides those it has alive.
+// A pipeline's micro-batches that are simulated besides those it has alive.
 constexpr std::int64_t kSteadyMicroBatches = 3;
 
 RankProgram write_deepspeed(const Plan& plan,
                             const StepWork& work,
                             std::span<const ModelGraph> varied,
                             int rank,
-                            bool stands_in) {
+                            bool is_representative) {
   EngineConfig config = plan.engine;
   config.rank = rank;
   if (!plan.stages.empty()) {
     // Between the first micro-batches and the last a pipeline's memory repeats itself.
-    const std::int64_t played = live_micro_batches(plan) + kSteadyMicroBatches;
+    const std::int64_t simulated = live_micro_batches(plan) + kSteadyMicroBatches;
     config.gradient_accumulation_steps =
-        static_cast<int>(std::min<std::int64_t>(config.gradient_accumulation_steps, played));
+        static_cast<int>(std::min<std::int64_t>(config.gradient_accumulation_steps, simulated));
   }
   DeepSpeedWriter writer(plan, work, varied, config);
-  if (stands_in) writer.represent_peers();
+  if (is_representative) writer.represent_peers();
   RankProgram program = writer.write();
   program.rank = rank;
   return program;
@@ -55,7 +55,7 @@ RankProgram write_rank_program(const Plan& plan, const StepWork& work, std::opti
   if (plan.workload.engine == TrainingEngine::fsdp) return FsdpWriter(plan, work, varied).write();
   if (plan.workload.engine == TrainingEngine::ddp) return DdpWriter(plan, work, varied).write();
   const int written = rank.value_or(heaviest_rank_of(plan));
-  return write_deepspeed(plan, work, varied, written, /*stands_in=*/false);
+  return write_deepspeed(plan, work, varied, written, /*is_representative=*/false);
 }
 
 std::vector<PlannedRank> write_rank_programs(const Plan& plan,
@@ -68,15 +68,15 @@ std::vector<PlannedRank> write_rank_programs(const Plan& plan,
   }
   const std::vector<ModelGraph> varied = varied_graphs(plan, work.graph);
   std::vector<Fingerprint> prints;
-  const auto add = [&](int rank, bool stands_in) {
-    RankProgram program = write_deepspeed(plan, work, varied, rank, stands_in);
+  const auto add = [&](int rank, bool is_representative) {
+    RankProgram program = write_deepspeed(plan, work, varied, rank, is_representative);
     const Fingerprint print = fingerprint(program);
     const auto same = std::find(prints.begin(), prints.end(), print) - prints.begin();
     if (same == std::ssize(prints)) {
       prints.push_back(print);
-      ranks.push_back({stands_in, std::move(program)});
+      ranks.push_back({is_representative, std::move(program)});
     }
-    if (!stands_in && rank == shown) ranks[static_cast<std::size_t>(same)].is_shown = true;
+    if (!is_representative && rank == shown) ranks[static_cast<std::size_t>(same)].is_shown = true;
   };
   const int all = partition_ranks(plan.engine);
   std::vector<int> distinct = distinct_ranks(plan.engine, plan.engine_parameters);
@@ -97,7 +97,7 @@ std::vector<PlannedRank> write_rank_programs(const Plan& plan,
 RankProgram write_representative(const Plan& plan, const StepWork& work) {
   if (!ranks_differ(plan)) return write_rank_program(plan, work);
   const std::vector<ModelGraph> varied = varied_graphs(plan, work.graph);
-  return write_deepspeed(plan, work, varied, heaviest_rank_of(plan), /*stands_in=*/true);
+  return write_deepspeed(plan, work, varied, heaviest_rank_of(plan), /*is_representative=*/true);
 }
 
 RankProgram write_steady_step(const Plan& plan, const StepWork& work) {

@@ -21,7 +21,7 @@ RankProgram write_rank_program(const Plan& plan,
 struct PlannedRank {
   // For the ranks that are not simulated: in backward it does what the slowest owner of each bucket
   // does, in the step what its rank does. Its time is theirs; its memory is nobody's.
-  bool stands_in = false;
+  bool is_representative = false;
   RankProgram program;
   bool is_shown = false;  // its memory is asked for, whichever rank needs most
 };
@@ -30,7 +30,7 @@ struct PlannedRank {
 // representative of all other ranks, where there are two or more. One rank where all are alike:
 // stage 3, FSDP, DDP, stage 0, and BF16_Optimizer, whose ranks all scan and clip the gradients of
 // the whole model and update partitions of one size (bf16_optimizer.py step, get_grads_for_norm).
-// Of a pipeline's stage the heaviest: what stages wait for each other is not played. `shown` is
+// Of a pipeline's stage the heaviest: what stages wait for each other is not simulated. `shown` is
 // among them, or one that is equal to it. Precondition: 0 <= shown < partition_ranks().
 std::vector<PlannedRank> write_rank_programs(const Plan& plan,
                                              const StepWork& work,

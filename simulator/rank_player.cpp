@@ -45,9 +45,9 @@ RankPlayer::Stop RankPlayer::go_on() {
     }
     while (in_section_ || progress_.begun < progress_.times) {
       if (!in_section_) ++progress_.begun;
-      const bool played = in_section_ ? loop_.go_on() : loop_.play(part.section);
-      in_section_ = !played;
-      if (!played) return loop_.ran_out_of_memory() ? Stop::out_of_memory : Stop::meeting;
+      const bool simulated = in_section_ ? loop_.go_on() : loop_.play(part.section);
+      in_section_ = !simulated;
+      if (!simulated) return loop_.ran_out_of_memory() ? Stop::out_of_memory : Stop::meeting;
       ++progress_.ended;
       if (progress_.ended >= progress_.times) continue;
       snapshots_.push_back(snapshot());

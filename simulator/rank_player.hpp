@@ -15,7 +15,7 @@ class RankPlayer {
  public:
   // What it stopped for.
   enum class Stop : std::uint8_t {
-    repetition,  // the end of a section that is played again: perhaps it can be counted instead
+    repetition,  // the end of a section that is simulated again: perhaps it can be counted instead
     meeting,     // EventLoop::meet() must be called on loop()
     end,
     out_of_memory
@@ -26,7 +26,7 @@ class RankPlayer {
     std::vector<double> loop;  // EventLoop::relative_state
     Fingerprint allocator;
   };
-  // How far it is in a section that is played several times.
+  // How far it is in a section that is simulated several times.
   struct Progress {
     std::size_t part = 0;  // of the run
     std::int64_t times = 1;
@@ -46,13 +46,13 @@ class RankPlayer {
   // Of the section at hand: [0] where it began, [i] where repetition i ended. States are empty
   // where nothing folds.
   const std::vector<Snapshot>& snapshots() const { return snapshots_; }
-  // `times` repetitions of the section are counted in place of being played: each as what lay
+  // `times` repetitions of the section are counted in place of being simulated: each as what lay
   // between snapshots `last` - 1 and `last`, and `period` s long.
   void skip(std::int64_t times, std::size_t last, double period);
   // The rest of the repetitions is left out.
   void leave_out_rest() { progress_.times = progress_.ended; }
 
-  // Of what was played so far.
+  // Of what was simulated so far.
   RankSimulation result() const;
 
  private:

@@ -1,5 +1,5 @@
-// A rank's run from its start to a steady step: how it is to be played, and what it holds and how
-// long a step takes. lockstep.hpp plays it.
+// A rank's run from its start to a steady step: how it is to be simulated, and what it holds and
+// how long a step takes. lockstep.hpp plays it.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,12 @@ namespace zeroplan {
 struct SimulationOptions {
   // Of the GPU for this process's tensors; infinite: the peaks without a limit.
   Bytes available = Bytes::infinite();
-  // Equal micro-steps in a row are played until the state repeats, then counted. Off: all played.
+  // Equal micro-steps in a row are simulated until the state repeats, then counted. Off: all
+  // simulated.
   bool fold = true;
   // Near a GPU's limit every flush leaves the allocator in another state, so that nothing folds,
   // while what one micro-step needs does not grow. After so many equal micro-steps in a row the
-  // rest are taken to be as the last one. Absent: all are played that do not fold.
+  // rest are taken to be as the last one. Absent: all are simulated that do not fold.
   std::optional<std::int64_t> most_repetitions = std::nullopt;
   // Only whether it runs is asked: ends with the first steady step, and the rest of equal
   // micro-steps is left out. No times.

@@ -24,7 +24,7 @@ Bytes available(const StepResult& result) {
   return result.gpu.capacity - outside_torch(result);
 }
 
-// The plan's ranks, played again in lockstep; whose memory `result` tells stands first.
+// The plan's ranks, simulated again in lockstep; whose memory `result` tells stands first.
 class Replay {
  public:
   Replay(const Plan& plan, const StepResult& result)
@@ -37,7 +37,7 @@ class Replay {
     std::vector<LockstepRank> together;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       together.push_back({&ranks_[i].program,
-                          ranks_[i].stands_in,
+                          ranks_[i].is_representative,
                           &recorders_[i],
                           i == 0 ? &allocator_events_ : nullptr});
     }
@@ -52,7 +52,7 @@ class Replay {
       traced.push_back({title_of(ranks_[i]),
                         &ranks_[i].program.program,
                         &recorders_[i].timeline(),
-                        !ranks_[i].stands_in});
+                        !ranks_[i].is_representative});
     }
     return chrome_trace(traced);
   }
@@ -67,7 +67,7 @@ class Replay {
     const std::string job =
         "ZeRO-" + std::to_string(plan_.engine.stage) + " on " + short_name(plan_.cluster);
     if (ranks_.size() == 1) return job;
-    if (rank.stands_in) return "the other ranks (the slowest owner of each bucket): " + job;
+    if (rank.is_representative) return "the other ranks (the slowest owner of each bucket): " + job;
     return "rank " + std::to_string(rank.program.rank) + ": " + job;
   }
 
@@ -85,7 +85,7 @@ Recording record_run(const Plan& plan, const StepResult& result) {
   return {replay.trace(), replay.snapshot()};
 }
 
-PlayedStep play_step(const Plan& plan, const StepResult& result) {
+SimulatedStep simulate_step(const Plan& plan, const StepResult& result) {
   Replay replay(plan, result);
   return {replay.take_program(), replay.timeline(), outside_torch(result)};
 }

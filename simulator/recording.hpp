@@ -19,13 +19,13 @@ struct Recording {
 Recording record_run(const Plan& plan, const StepResult& result);
 
 // The timed step as data, of the rank with the most memory.
-struct PlayedStep {
+struct SimulatedStep {
   Program program;  // names of the timeline's streams, tasks and labels
   Timeline timeline;
   Bytes outside;  // of torch: context, NCCL, libraries
 };
 
 // Plays the plan again, as record_run does. Precondition: is_simulated(plan).
-PlayedStep play_step(const Plan& plan, const StepResult& result);
+SimulatedStep simulate_step(const Plan& plan, const StepResult& result);
 
 }  // namespace zeroplan

@@ -45,33 +45,33 @@ double quantile(double probability) {
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
-// What is reserved at the peak, beside context and NCCL: what was played where every request is
+// What is reserved at the peak, beside context and NCCL: what was simulated where every request is
 // known, or another allocator than PyTorch's. Else as runs usually have it, at most what the GPU
-// has where the rank runs on it, at least what was played where it does not.
+// has where the rank runs on it, at least what was simulated where it does not.
 Bytes reserved_at_peak(const Plan& plan,
-                       const PlayedRank& played,
+                       const SimulatedRank& simulated,
                        Bytes room,
                        const GpuMemory& gpu) {
   if (!has_torch_allocator(plan)) return gpu.replayed_reserved;
-  if (plays_every_request(plan)) {
+  if (simulates_every_request(plan)) {
     // Where the rank runs on its GPU the allocator gives back what the GPU does not have.
-    const bool runs = played.factor >= 1.0;
+    const bool runs = simulated.factor >= 1.0;
     return runs ? std::max(gpu.peak_allocated, std::min(gpu.replayed_reserved, room))
                 : gpu.replayed_reserved;
   }
   const Bytes usual = usually_reserved(plan, gpu.peak_allocated);
-  if (played.factor < 1.0) return std::max(usual, gpu.replayed_reserved);
+  if (simulated.factor < 1.0) return std::max(usual, gpu.replayed_reserved);
   return std::max(gpu.peak_allocated, std::min(usual, room));
 }
 
 // The GPU of a rank as simulated, `analytic` what is not: saving. `reserve`: of the GPU, for
 // others; `outside`: context and libraries.
 GpuMemory simulated_gpu(const Plan& plan,
-                        const PlayedRank& played,
+                        const SimulatedRank& simulated,
                         Bytes reserve,
                         Bytes outside,
                         const GpuMemory& analytic) {
-  const RankSimulation& simulation = played.run;
+  const RankSimulation& simulation = simulated.run;
   const auto save = static_cast<std::size_t>(Phase::save);
   GpuMemory gpu;
   gpu.capacity = analytic.capacity;
@@ -85,8 +85,8 @@ GpuMemory simulated_gpu(const Plan& plan,
   }
   gpu.replayed_reserved = plan.cluster.gpu.is_cpu()
                               ? gpu.peak_allocated
-                              : std::max(played.most_reserved, gpu.peak_allocated);
-  gpu.peak_reserved = reserved_at_peak(plan, played, gpu.capacity - reserve - outside, gpu);
+                              : std::max(simulated.most_reserved, gpu.peak_allocated);
+  gpu.peak_reserved = reserved_at_peak(plan, simulated, gpu.capacity - reserve - outside, gpu);
   gpu.static_allocated = simulation.static_allocated;
   gpu.allocator_flushes = simulation.stats.num_alloc_retries;
   gpu.breakdown_at_peak = gpu.by_phase[static_cast<std::size_t>(gpu.peak_phase)];
@@ -97,9 +97,9 @@ GpuMemory simulated_gpu(const Plan& plan,
 }
 
 // The factor from which on the plan fits; infinite where host or drives do not let it.
-double decisive_factor(const Plan& plan,
-                       const MemoryPrediction& memory,
-                       const PredictOptions& options) {
+double capacity_threshold(const Plan& plan,
+                          const MemoryPrediction& memory,
+                          const PredictOptions& options) {
   const Verdict beside = judge(plan, memory, {1.0, Bytes::zero()}, options);
   if (beside.probability <= options.confidence) return std::numeric_limits<double>::infinity();
   const double sd = std::max(1e-6, memory.relative_sd);
@@ -182,7 +182,7 @@ bool is_simulated(const Plan& plan) {
   const bool swaps = engine.offload_optimizer.device == OffloadDevice::nvme ||
                      engine.offload_parameter.device == OffloadDevice::nvme;
   const bool has_drives = plan.cluster.node.nvme.has_value();
-  if (!plan.stages.empty()) return false;  // what its neighbours do is not played
+  if (!plan.stages.empty()) return false;  // what its neighbours do is not simulated
   if (is_torch_engine(plan.workload.engine)) return true;
   return runs_deepspeed(plan.workload) && (has_drives || !swaps);
 }
@@ -190,36 +190,36 @@ bool is_simulated(const Plan& plan) {
 namespace {
 
 // A plan's ranks as simulated, and the analytic estimate of their memory.
-struct Played {
+struct Simulated {
   MemoryPrediction analytic;
   double sd = 0.0;
-  std::shared_ptr<const PlayedRank> rank;
+  std::shared_ptr<const SimulatedRank> rank;
 };
 
-Played play(const Plan& plan,
-            MemoryPrediction analytic,
-            const std::vector<PlannedRank>& ranks,
-            Bytes outside,
-            const SimulateOptions& options) {
-  Played played;
-  played.analytic = std::move(analytic);
-  const MemoryPrediction& memory = played.analytic;
-  played.sd = std::max(1e-6, memory.relative_sd);
+Simulated simulate_ranks(const Plan& plan,
+                         MemoryPrediction analytic,
+                         const std::vector<PlannedRank>& ranks,
+                         Bytes outside,
+                         const SimulateOptions& options) {
+  Simulated simulated;
+  simulated.analytic = std::move(analytic);
+  const MemoryPrediction& memory = simulated.analytic;
+  simulated.sd = std::max(1e-6, memory.relative_sd);
   CapacityQuestion question{{plan.cluster.gpu.memory.value - options.predict.reserve, outside},
-                            played.sd,
-                            decisive_factor(plan, memory, options.predict),
+                            simulated.sd,
+                            capacity_threshold(plan, memory, options.predict),
                             options.verdict_alone};
-  question.decisive_first =
-      options.verdict_alone && options.stops_at_the_limit && std::isfinite(question.decisive) &&
-      count(memory.gpu.peak_total) * question.decisive >= kNear * count(question.gpu.room);
+  question.threshold_first =
+      options.verdict_alone && options.stops_at_the_limit && std::isfinite(question.threshold) &&
+      count(memory.gpu.peak_total) * question.threshold >= kNear * count(question.gpu.room);
   if (options.memo == nullptr) {
-    played.rank = std::make_shared<const PlayedRank>(play_on(ranks, question));
-    return played;
+    simulated.rank = std::make_shared<const SimulatedRank>(simulate_on(ranks, question));
+    return simulated;
   }
   const Fingerprint key = fingerprint_of(ranks, question);
-  played.rank = options.memo->find(key);
-  if (!played.rank) played.rank = options.memo->keep(key, play_on(ranks, question));
-  return played;
+  simulated.rank = options.memo->find(key);
+  if (!simulated.rank) simulated.rank = options.memo->keep(key, simulate_on(ranks, question));
+  return simulated;
 }
 
 void require_rank(const Plan& plan, std::optional<int> rank) {
@@ -253,29 +253,29 @@ Bytes outside_of(const MemoryPrediction& memory) {
 
 // The GPU of a rank that was simulated; of one that was stopped the analytic estimate's.
 ShownMemory shown_memory(const Plan& plan,
-                         const Played& played,
+                         const Simulated& simulated,
                          Bytes outside,
                          const SimulateOptions& options) {
-  const MemoryPrediction& analytic = played.analytic;
-  if (played.rank->stopped) return {analytic.gpu, false, analytic};
-  return {simulated_gpu(plan, *played.rank, options.predict.reserve, outside, analytic.gpu),
+  const MemoryPrediction& analytic = simulated.analytic;
+  if (simulated.rank->stopped) return {analytic.gpu, false, analytic};
+  return {simulated_gpu(plan, *simulated.rank, options.predict.reserve, outside, analytic.gpu),
           true,
           analytic};
 }
 
 // `gpu`: of the same rank. `host`: of the plan.
-TightestMemory tightest_memory(const Played& played,
+TightestMemory tightest_memory(const Simulated& simulated,
                                const GpuMemory& gpu,
                                const HostMemory& host,
                                const PredictOptions& options) {
-  TightestMemory tightest{played.analytic, {}};
+  TightestMemory tightest{simulated.analytic, {}};
   tightest.memory.gpu = gpu;
   tightest.memory.host = host;
-  const double factor = played.rank->factor;
+  const double factor = simulated.rank->factor;
   const double room = count(gpu.capacity - options.reserve);
-  tightest.verdict.probability = normal((factor - 1.0) / played.sd);
+  tightest.verdict.probability = normal((factor - 1.0) / simulated.sd);
   tightest.verdict.needed =
-      Bytes::nearest(room / factor * (1.0 + played.sd * quantile(options.confidence)));
+      Bytes::nearest(room / factor * (1.0 + simulated.sd * quantile(options.confidence)));
   return tightest;
 }
 
@@ -293,12 +293,12 @@ StepResult simulate_pipeline(const Plan& plan, SimulateOptions options) {
   bool first = true;
   for (const StageWork& stage : estimate.stages()) {
     const std::vector<PlannedRank> ranks = ranks_of(stage.plan, stage.work, options);
-    const Played played =
-        play(stage.plan, predict_memory(stage.plan, stage.work), ranks, outside, options);
-    const ShownMemory here = shown_memory(plan, played, outside, options);
-    if (first || played.rank->factor < least) {
-      least = played.rank->factor;
-      parts.tightest = tightest_memory(played, here.gpu, worst.host, options.predict);
+    const Simulated simulated =
+        simulate_ranks(stage.plan, predict_memory(stage.plan, stage.work), ranks, outside, options);
+    const ShownMemory here = shown_memory(plan, simulated, outside, options);
+    if (first || simulated.rank->factor < least) {
+      least = simulated.rank->factor;
+      parts.tightest = tightest_memory(simulated, here.gpu, worst.host, options.predict);
     }
     const bool larger = !plan.shows_first_stage && here.gpu.peak_total > parts.shown.gpu.peak_total;
     if (first || larger) parts.shown = here;
@@ -347,19 +347,19 @@ StepResult simulate(const Plan& plan, const SimulateOptions& options) {
   MemoryPrediction analytic = estimate.memory();
   const Bytes outside = outside_of(analytic);
   const HostMemory host = analytic.host;
-  const Played played = play(plan, std::move(analytic), ranks, outside, options);
+  const Simulated simulated = simulate_ranks(plan, std::move(analytic), ranks, outside, options);
 
   PredictionParts parts;
-  parts.shown = shown_memory(plan, played, outside, options);
-  parts.tightest = tightest_memory(played, parts.shown.gpu, host, options.predict);
+  parts.shown = shown_memory(plan, simulated, outside, options);
+  parts.tightest = tightest_memory(simulated, parts.shown.gpu, host, options.predict);
   const StepPrediction step = estimate.time(options.predict);
-  if (played.rank->stopped) {
+  if (simulated.rank->stopped) {
     parts.step = analytic_step(step);
     parts.step.at_network = estimate.on_networks(usual_networks(plan, options.predict));
   } else {
-    if (ranks.size() > 1) parts.shown.gpu.rank = options.rank.value_or(played.rank->rank);
+    if (ranks.size() > 1) parts.shown.gpu.rank = options.rank.value_or(simulated.rank->rank);
     const double scale = scaling_factor(plan.cluster.nodes, plan.coefficients);
-    parts.step = simulated_step(plan, played.rank->run.step, scale, step);
+    parts.step = simulated_step(plan, simulated.rank->run.step, scale, step);
     parts.step.at_network = on_usual_networks(plan, work, estimate, options, parts.step);
   }
   parts.graph_assumptions = estimate.graph().assumptions;

@@ -82,7 +82,7 @@ Fingerprint fingerprint(const RankProgram& rank) {
   return print;
 }
 
-std::shared_ptr<const PlayedRank> SimulationMemo::find(const Fingerprint& key) const {
+std::shared_ptr<const SimulatedRank> SimulationMemo::find(const Fingerprint& key) const {
   const std::scoped_lock lock(mutex_);
   const auto found = known_.find(key);
   return found == known_.end() ? nullptr : found->second;
@@ -93,8 +93,9 @@ std::size_t SimulationMemo::size() const {
   return known_.size();
 }
 
-std::shared_ptr<const PlayedRank> SimulationMemo::keep(const Fingerprint& key, PlayedRank played) {
-  auto value = std::make_shared<const PlayedRank>(std::move(played));
+std::shared_ptr<const SimulatedRank> SimulationMemo::keep(const Fingerprint& key,
+                                                          SimulatedRank simulated) {
+  auto value = std::make_shared<const SimulatedRank>(std::move(simulated));
   const std::scoped_lock lock(mutex_);
   return known_.emplace(key, std::move(value)).first->second;
 }

@@ -1,4 +1,4 @@
-// Ranks that were played already: a search asks about many configurations whose ranks do exactly
+// Ranks that were simulated already: a search asks about many configurations whose ranks do exactly
 // the same, because the knob they differ in has no effect beside their other knobs.
 //
 // Two runs are the same where the programs of their ranks are (instructions, durations, demands)
@@ -12,8 +12,8 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "simulator/engines/rank_program.hpp"
 #include "model/fingerprint.hpp"
+#include "simulator/engines/rank_program.hpp"
 #include "simulator/rank_simulation.hpp"
 
 namespace zeroplan {
@@ -23,20 +23,21 @@ Fingerprint fingerprint(const RankProgram& rank);
 
 // How the rank that needs the most, or the one that was asked for, ran on GPUs of several sizes,
 // beside its peers.
-struct PlayedRank {
+struct SimulatedRank {
   int rank = 0;
   double factor = 0.0;  // by which the GPU can be smaller, for all of them
   RankSimulation run;   // on the GPU, or without a limit where it does not run there
   // By any rank, which is not always the one that has the least room, or by the one asked for.
   Bytes most_reserved;
-  bool stopped = false;  // not played: not even the capacity threshold, or no GPU at all, is enough
+  // Not simulated: not even the capacity threshold is enough, or no GPU at all would be.
+  bool stopped = false;
 };
 
 class SimulationMemo {
  public:
   // Null where it is not known. What it points to stays.
-  std::shared_ptr<const PlayedRank> find(const Fingerprint& key) const;
-  std::shared_ptr<const PlayedRank> keep(const Fingerprint& key, PlayedRank played);
+  std::shared_ptr<const SimulatedRank> find(const Fingerprint& key) const;
+  std::shared_ptr<const SimulatedRank> keep(const Fingerprint& key, SimulatedRank simulated);
   std::size_t size() const;
 
  private:
@@ -46,7 +47,7 @@ class SimulationMemo {
     }
   };
   mutable std::mutex mutex_;
-  std::unordered_map<Fingerprint, std::shared_ptr<const PlayedRank>, Hash> known_;
+  std::unordered_map<Fingerprint, std::shared_ptr<const SimulatedRank>, Hash> known_;
 };
 
 }  // namespace zeroplan

@@ -21,7 +21,7 @@ struct StreamItem {
   std::int32_t label = -1;
 };
 
-// A collective whose peers are played too waits for them before and behind its own part.
+// A collective whose peers are simulated too waits for them before and behind its own part.
 enum class TaskStage : std::uint8_t { waits_to_begin, runs, waits_to_end };
 
 // What a stream does right now.

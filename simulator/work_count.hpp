@@ -38,7 +38,7 @@ std::string words_of_collective(std::string_view name, std::int64_t ranks, Bytes
 // "to device, 4096 bytes, pinned"
 std::string words_of_copy(bool to_device, Bytes bytes, bool pinned);
 
-// Micro-steps that repeat are counted as often as they are played.
+// Micro-steps that repeat are counted as often as they are simulated.
 WorkByPhase count_work(const Program& program, const StepSections& step);
 
 // {"forward": {"kernels": 12, "products": {"bf16 8 x 4 x 2": 3}, ...}, ...}; phases without work

@@ -39,7 +39,7 @@ std::optional<std::size_t> best_of(const std::vector<StrategyResult>& rows);
 // The next best that fit and differ in their numbers, apart from `chosen`; at most two.
 std::vector<std::size_t> runners_up(const std::vector<StrategyResult>& rows, std::size_t chosen);
 
-// Faster than `chosen` (which may be none), and short of host memory alone, which nobody stated:
+// Faster than `chosen` (which may be none), and short of host memory alone, which is unspecified:
 // the one with the least need and the fastest, if that is another.
 std::vector<std::size_t> behind_host_memory(const std::vector<StrategyResult>& rows,
                                             std::optional<std::size_t> chosen);

@@ -240,14 +240,14 @@ class Search {
       if (drop_as_hopeless(branch)) continue;
       if (interrupted() || out_of_time()) {
         record_.drop_unseen(branch.points, branch.bound);
-      } else if (!drop_as_twin(branch)) {
+      } else if (!drop_as_equivalent(branch)) {
         open_leaves(branch);
       }
     }
   }
 
   // Was a branch opened whose ranks do the same, at no greater cost and with no more host memory?
-  bool drop_as_twin(const Branch& branch) {
+  bool drop_as_equivalent(const Branch& branch) {
     if (!options_.use_bounds) return false;
     std::vector<Branch>& alike = opened_[tail_print(branch.point)];
     const HostState& host = bounds_.host(branch.point);

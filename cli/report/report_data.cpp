@@ -19,7 +19,7 @@ ChosenPlan in_detail(Plan plan,
                      const Deadline& deadline) {
   ChosenPlan chosen{std::move(plan), {}, {}, {}, {}};
   chosen.result = simulate(chosen.plan, {.predict = options});
-  if (is_simulated(chosen.plan)) chosen.step = play_step(chosen.plan, chosen.result);
+  if (is_simulated(chosen.plan)) chosen.step = simulate_step(chosen.plan, chosen.result);
   const Json document = scenario_document(chosen.plan, scenario);
   const Variations variations(parse_scenario(document, "the chosen configuration"));
   chosen.sensitivity = sensitivity(variations, options, deadline);

@@ -19,7 +19,7 @@ namespace zeroplan {
 struct ChosenPlan {
   Plan plan;
   StepResult result;
-  std::optional<PlayedStep> step;  // where the plan is simulated
+  std::optional<SimulatedStep> step;  // where the plan is simulated
   Sensitivity sensitivity;
   Plan sensitivity_base;  // the plan as its moves are described against
 };

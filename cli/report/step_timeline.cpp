@@ -93,7 +93,7 @@ Window last_micro_step(const Timeline& timeline) {
   return window;
 }
 
-Json memory_timeline(const PlayedStep& step) {
+Json memory_timeline(const SimulatedStep& step) {
   const Window window = last_micro_step(step.timeline);
   const double length = std::max(window.end - window.begin, 1e-12);
   std::vector<Moment> moments(kMoments);
@@ -130,7 +130,7 @@ Json memory_timeline(const PlayedStep& step) {
                        {"phases", phases_json(step.timeline, window)}});
 }
 
-Json stream_timeline(const PlayedStep& step) {
+Json stream_timeline(const SimulatedStep& step) {
   const Window window = last_micro_step(step.timeline);
   const double resolution = (window.end - window.begin) / kMoments;
   const Program& program = step.program;

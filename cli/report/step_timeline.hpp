@@ -19,11 +19,11 @@ Window last_micro_step(const Timeline& timeline);
 // category…],…],"phases":[…]}: samples within the window, by time; of each 1/kMoments of it the
 // highest and the lowest moment. Categories add up to what torch has reserved and what lies outside
 // it.
-Json memory_timeline(const PlayedStep& step);
+Json memory_timeline(const SimulatedStep& step);
 
 // {"seconds":…,"streams":[…],"bars":[…],"phases":[…]}: tasks of one stream, kind and label in a row
 // are one bar where the gaps between them are below 1/kMoments of the window.
-Json stream_timeline(const PlayedStep& step);
+Json stream_timeline(const SimulatedStep& step);
 
 inline constexpr int kMoments = 400;
 

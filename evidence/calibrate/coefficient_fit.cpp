@@ -84,7 +84,7 @@ class Fit {
         const double sd = row.table.relative_sd(entry.id);
         const double value = row.table[entry.id];
         if (sd <= 0.0 || value <= 0.0 || is_memory_coefficient(entry.id) != of_memory) continue;
-        const std::string gpu(deciding_row(entry.id, row.gpu));
+        const std::string gpu(row_for_gpu(entry.id, row.gpu));
         const auto [at, is_new] = known.emplace(std::pair(entry.id, gpu), unknowns_.size());
         if (is_new) {
           constexpr double kLeastShare = 1e-3;  // where the table's bound is 0
@@ -380,7 +380,7 @@ class Fit {
     std::map<std::string, std::vector<double>> gaps;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const Observation& row = rows_[i];
-      if (row.model_sd <= row.open_sd) continue;  // what nobody stated is the larger error
+      if (row.model_sd <= row.open_sd) continue;  // what is unspecified is the larger error
       if (row.deviation == Coefficient::reserved_gap_share) {
         // What the fit leaves of reserved memory is the gap's.
         const double left = row.measured * (1.0 - std::exp(after_[i]));

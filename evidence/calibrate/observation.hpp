@@ -31,7 +31,7 @@ struct Observation {
   double allocated = 0.0;  // of reserved and total memory of PyTorch: bytes allocated at the peak
   Coefficient deviation = Coefficient::step_time_model_sd;
   // Seconds or bytes under these coefficients. `exact` is what `simulate` says (the step is
-  // played); `quick` the analytic estimate, whose slopes are nearly the same and take a tenth of
+  // simulated); `quick` the analytic estimate, whose slopes are nearly the same and take a tenth of
   // the time.
   std::function<double(const Coefficients&)> exact;
   std::function<double(const Coefficients&)> quick;

@@ -37,7 +37,7 @@ double value_of(Metric metric, const StepResult& result) {
   }
 }
 
-bool is_played(const Plan& plan) { return is_simulated(plan) || !plan.stages.empty(); }
+bool simulates_memory(const Plan& plan) { return is_simulated(plan) || !plan.stages.empty(); }
 
 // A plan with the coefficients of memory that a fit asks for. Those of time stay: they decide when
 // a block is freed on another stream, but a fit of memory must not turn on them.
@@ -59,11 +59,11 @@ struct PreparedMemory {
     options.rank = rank;
     return simulate(with(c), options);
   }
-  // What the analytic estimate adds to the simulation of the prior. Where memory is played, only
+  // What the analytic estimate adds to the simulation of the prior. Where memory is simulated, only
   // what lies outside the allocator moves.
   double quick(const Coefficients& c) const {
     const Plan moved = with(c);
-    if (metric == Metric::host_peak_bytes || !is_played(plan)) {
+    if (metric == Metric::host_peak_bytes || !simulates_memory(plan)) {
       return closed_form(moved) + at_prior - closed_form(plan);
     }
     if (metric != Metric::peak_total_bytes) return at_prior;
@@ -102,9 +102,10 @@ void take_deviation(const PreparedMemory& memory, Observation& row) {
   row.model_sd = count(interval.high - interval.low) / (2.0 * kNinetyPercent * memory.at_prior);
   const double allocated = count(result.gpu.peak_allocated);
   double gap = 0.0;
-  // Another allocator, and the analytic estimate of what is not played, are no samples of PyTorch's
-  // gap.
-  const bool is_sample = has_torch_allocator(plan) && is_played(plan) && !plays_every_request(plan);
+  // Another allocator, and the analytic estimate of what is not simulated, are no samples of
+  // PyTorch's gap.
+  const bool is_sample =
+      has_torch_allocator(plan) && simulates_memory(plan) && !simulates_every_request(plan);
   if (metric != Metric::peak_allocated_bytes && is_sample) {
     row.allocated = allocated;
     gap = allocated * plan.coefficients[Coefficient::reserved_gap_share] *

@@ -65,7 +65,7 @@ struct PreparedStep {
     for (StageWork& stage : other) stage.plan.coefficients = c;
     return pipeline_time(moved, other);
   }
-  double played(const Coefficients& c) const {
+  double simulated(const Coefficients& c) const {
     const Plan moved = with(c);
     if (!is_simulated(moved)) return closed_form(c).total.seconds();
     const RankSimulation run = simulate_rank(write_representative(moved, work));
@@ -105,7 +105,7 @@ Observation observed_step(const ObservedScenario& observed) {
     const StepTime time = step->closed_form(plan.coefficients);
     row.measured = value_of(observed.metric, time, plan) * time.total.seconds() / row.measured;
   }
-  row.exact = [step](const Coefficients& c) { return step->played(c); };
+  row.exact = [step](const Coefficients& c) { return step->simulated(c); };
   row.quick = [step](const Coefficients& c) { return step->closed_form(c).total.seconds(); };
   describe(plan, row);
   return row;

@@ -48,7 +48,7 @@ std::optional<Coefficient> find_coefficient(std::string_view name) {
   return std::nullopt;
 }
 
-std::string_view deciding_row(Coefficient id, std::string_view gpu_key) {
+std::string_view row_for_gpu(Coefficient id, std::string_view gpu_key) {
   const auto longest = [&](std::string_view key) {
     std::string_view prefix;
     for (const GpuCoefficient& row : gpu_coefficients()) {

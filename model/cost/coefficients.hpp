@@ -36,8 +36,8 @@ enum class Coefficient {
   micro_step_fixed_seconds,
   allocator_fragmentation,
   reserved_gap_share,
-  played_allocated_sd,
-  played_reserved_sd,
+  simulated_allocated_sd,
+  simulated_reserved_sd,
   varied_reserved_gap_sd,
   activation_model_sd,
   model_state_sd,
@@ -243,7 +243,7 @@ std::optional<Coefficient> find_coefficient(std::string_view name);
 // The row of the tables that a GPU's value comes from: the prefix of its row in
 // kGpuCoefficients, its analogue's too, or "" for the row of kCoefficients. GPUs with the same
 // row share one value, and a fit fits it once.
-std::string_view deciding_row(Coefficient id, std::string_view gpu_key);
+std::string_view row_for_gpu(Coefficient id, std::string_view gpu_key);
 
 // What a measured profile or a calibration says of a coefficient. With a prefix it stands in for
 // the tables' row of that prefix, or is a new one; without it for the row of kCoefficients, which

@@ -17,11 +17,11 @@ inline constexpr std::array<CoefficientInfo, 21> kMemoryCoefficientRows = {{
      "fitted: mean of four sources, .07 (bigscience tr3m), .15 (gpt2-meg-ds), .16 (tr11), .29 "
      "(fsdp_qlora); sd .09 between and .06 within them",
      "reserved and total memory and their intervals: of the allocated peak, what is kept beside it"},
-    {Coefficient::played_allocated_sd, "played_allocated_sd", "1", 0.012, 0.0, 0.0, 0.3,
+    {Coefficient::simulated_allocated_sd, "simulated_allocated_sd", "1", 0.012, 0.0, 0.0, 0.3,
      "measured: 94 % of 1024 rehearsals within 0.2 %, 98 % within 1 % (docs/validate.md); published runs of "
      "transformers' code on one GPU 0.6 % in the median: programs have code of their own",
      "intervals of all memory where the simulator knows every allocation"},
-    {Coefficient::played_reserved_sd, "played_reserved_sd", "1", 0.02, 0.0, 0.0, 0.5,
+    {Coefficient::simulated_reserved_sd, "simulated_reserved_sd", "1", 0.02, 0.0, 0.0, 0.5,
      "measured: with this value 97 % of the 90 % intervals of 1382 rehearsals contain the nearer end "
      "of what was reserved, 79 % the farther one",
      "intervals of reserved and total memory where the simulator knows every allocation"},

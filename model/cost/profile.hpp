@@ -83,8 +83,8 @@ Json value_json(std::string_view name,
                 std::string_view provenance,
                 std::string_view gpu = "");
 
-// The inline cluster with the profile's figures where nobody stated one: what is missing, and what
-// its own list `assumed` names. `taken` gets the names of those that were set.
+// The inline cluster with the profile's figures for those that are unspecified: what is missing,
+// and what its own list `assumed` names. `taken` gets the names of those that were set.
 Json with_machine_figures(Json cluster, const Profile& profile, std::vector<std::string>& taken);
 
 }  // namespace zeroplan

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "model/cost/coefficients.hpp"
-#include "model/cost/profile.hpp"
 #include "model/cost/parallel_layout.hpp"
+#include "model/cost/profile.hpp"
 #include "model/diagnostic.hpp"
 #include "model/engine/ddp.hpp"
 #include "model/engine/engine_config.hpp"
@@ -137,7 +137,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared);
 Prepared prepare(const Scenario& scenario);
 // The profile a scenario names or holds; null without one. Throws InputError for a bad one.
 std::shared_ptr<const Profile> read_profile_of(const Scenario& scenario);
-// The cluster it names or holds, with the profile's figures (may be null) where nobody stated one.
+// The cluster it names or holds, with the profile's figures (may be null) where one is unspecified.
 // Precondition: the scenario has a cluster.
 std::shared_ptr<const Cluster> read_cluster_of(const Scenario& scenario, const Profile* profile);
 // The ds_config a scenario names or holds.

@@ -21,7 +21,7 @@ bool has_torch_allocator(const Plan& plan) {
   return !plan.engine.embedded && !plan.cluster.gpu.is_cpu();
 }
 
-bool plays_every_request(const Plan& plan) {
+bool simulates_every_request(const Plan& plan) {
   const Workload& workload = plan.workload;
   // Published runs of adapters under FSDP1 kept 29 % beside the predicted peak, and nobody knows
   // why.
@@ -44,9 +44,9 @@ MemoryIntervals memory_intervals(const Plan& plan,
   const double allocated = static_cast<double>(gpu.peak_allocated.count());
   const double scale =
       allocated / std::max(1.0, static_cast<double>(analytic.gpu.peak_allocated.count()));
-  const bool knows_all = simulated && plays_every_request(plan);
+  const bool knows_all = simulated && simulates_every_request(plan);
   const double tensors = knows_all
-                             ? allocated * plan.coefficients[Coefficient::played_allocated_sd]
+                             ? allocated * plan.coefficients[Coefficient::simulated_allocated_sd]
                              : scale * std::hypot(std::hypot(spread.activations, spread.states),
                                                   std::hypot(spread.quantization, spread.code));
   MemoryIntervals intervals;
@@ -55,7 +55,7 @@ MemoryIntervals memory_intervals(const Plan& plan,
   double gap = static_cast<double>((gpu.peak_reserved - gpu.peak_allocated).count());
   double gap_sd = 0.0;
   if (knows_all) {
-    gap_sd = (allocated + gap) * plan.coefficients[Coefficient::played_reserved_sd];
+    gap_sd = (allocated + gap) * plan.coefficients[Coefficient::simulated_reserved_sd];
     // Which lengths come one after the other, and how many, differs between runs.
     if (!varied_lengths(plan).empty()) {
       gap_sd = std::hypot(gap_sd, gap * plan.coefficients[Coefficient::varied_reserved_gap_sd]);

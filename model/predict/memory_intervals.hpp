@@ -1,8 +1,10 @@
 // 90 % intervals of what a GPU's memory shows: allocated, reserved, total.
 //
-//   allocated  A (1 +- 1.645 d_A), d_A played_allocated_sd; where not every request is known d_A^2
+//   allocated  A (1 +- 1.645 d_A), d_A simulated_allocated_sd; where not every request is known
+//   d_A^2
 //              of activations, engine's buffers, code
-//   reserved   what was played, with played_reserved_sd and A's deviation; where not every request
+//   reserved   what was simulated, with simulated_reserved_sd and A's deviation; where not every
+//   request
 //              is known A (1 + g), with A's deviation, that of g and of copies that wait for their
 //              stream
 //   total      reserved + context + NCCL, with theirs
@@ -25,7 +27,7 @@ bool has_torch_allocator(const Plan& plan);
 // [M2] Whether every request of the program is known, so that what the simulator's allocator keeps
 // is what PyTorch's does: transformers' classes in 16 or 32 bits without a pipeline, adapters not
 // under FSDP.
-bool plays_every_request(const Plan& plan);
+bool simulates_every_request(const Plan& plan);
 
 // [M2] Reserved at the peak of other plans, as runs usually have it: A (1 + g), A what is allocated
 // then. What the allocator keeps beside the peak turns on the order of every allocation, and

@@ -184,9 +184,9 @@ StepModel::WindowSeconds StepModel::play(const Coefficients& c,
     const auto run = [&] {
       return play_micro_step(window.tasks, tasks, is_forward_[w], traffic_.overlaps);
     };
-    const MicroStepSeconds played = run();
-    sum.forward += n * played.forward;
-    sum.backward += n * played.backward;
+    const MicroStepSeconds one = run();
+    sum.forward += n * one.forward;
+    sum.backward += n * one.backward;
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       sum.gpu += n * (tasks[i].gpu + tasks[i].blocking_host);
       sum.host += n * tasks[i].host;
@@ -198,8 +198,8 @@ StepModel::WindowSeconds StepModel::play(const Coefficients& c,
     }
     for (TaskSeconds& task : tasks) task.stream = 0.0;
     const MicroStepSeconds without = run();
-    sum.wait += n * (played.total() - without.total());
-    sum.wait_forward += n * (played.forward - without.forward);
+    sum.wait += n * (one.total() - without.total());
+    sum.wait_forward += n * (one.forward - without.forward);
   }
   return sum;
 }
@@ -230,12 +230,12 @@ StepTime StepModel::assemble(const Coefficients& c,
   const HostCosts host = host_costs(host_software(plan_), c);
   const double G = static_cast<double>(plan_.workload.gradient_accumulation_steps);
   const double crowded = contention(c, window);
-  const double played = std::max(window.forward + window.backward, 1e-12);
+  const double passes = std::max(window.forward + window.backward, 1e-12);
   const double both = window.forward + window.backward;
   const StepTail tail = step_tail(plan_, traffic_, c, Seconds::of(both));
   const double scale = scaling_factor(plan_.cluster.nodes, c);
   const auto at_scale = [&](double seconds) { return Seconds::of(seconds * scale); };
-  const double forward_share = window.forward / played;
+  const double forward_share = window.forward / passes;
 
   StepTime step;
   step.forward = at_scale(window.forward + crowded * forward_share + host.micro_step.seconds() * G);

@@ -52,7 +52,7 @@ class StepModel {
   };
   // Sums over all micro-steps of a step, in seconds.
   struct WindowSeconds {
-    double forward = 0.0, backward = 0.0;  // as they are played
+    double forward = 0.0, backward = 0.0;  // as they are simulated
     double gpu = 0.0, memory = 0.0, host = 0.0, stream = 0.0;
     double ranks = 0.0;  // of gpu: what passes move between ranks
     double wait = 0.0;   // for collectives

@@ -145,7 +145,7 @@ TEST_CASE("what the data say nothing of stays at its prior and is reported") {
   }
 }
 
-TEST_CASE("a calibrated profile reaches a prediction, and its range is held against the plan") {
+TEST_CASE("a calibrated profile reaches a prediction, and its range is compared with the plan") {
   const Calibration& calibration = exact();
   CalibrateOptions options;
   options.name = "here";

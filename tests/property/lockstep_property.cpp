@@ -31,7 +31,7 @@ double longest(const std::vector<RankSimulation>& runs) {
 std::vector<RankSimulation> together(const std::vector<PlannedRank>& ranks,
                                      const SimulationOptions& options = {}) {
   std::vector<LockstepRank> list;
-  for (const PlannedRank& rank : ranks) list.push_back({&rank.program, rank.stands_in});
+  for (const PlannedRank& rank : ranks) list.push_back({&rank.program, rank.is_representative});
   return simulate_ranks(list, options);
 }
 
@@ -66,14 +66,14 @@ std::vector<PlannedRank> all_ranks(const Plan& plan, const StepWork& work) {
 Bytes most_memory(const std::vector<PlannedRank>& ranks, const std::vector<RankSimulation>& runs) {
   Bytes most;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (!ranks[i].stands_in) most = std::max(most, runs[i].stats.peak_allocated());
+    if (!ranks[i].is_representative) most = std::max(most, runs[i].stats.peak_allocated());
   }
   return most;
 }
 
 }  // namespace
 
-TEST_CASE("the ranks that are played do as all ranks of the job do") {
+TEST_CASE("the ranks that are simulated do as all ranks of the job do") {
   double sum = 0.0;
   double sum_of_heaviest = 0.0;
   for_each_plan(81, kScenarios, [&](const Plan& plan, const StepWork& work, const auto& ranks) {
@@ -83,11 +83,11 @@ TEST_CASE("the ranks that are played do as all ranks of the job do") {
     // Largest of 347 scenarios: 5.2 % less (a bucket with two owners as slow as each other, whose
     // copies cross), 1.8 % more.
     const double error = longest(runs) / longest(expected) - 1.0;
-    INFO("played " << ranks.size() << " of " << every.size() << " ranks: " << error);
+    INFO("simulated " << ranks.size() << " of " << every.size() << " ranks: " << error);
     CHECK(error >= -0.06);
     CHECK(error <= 0.025);
     // Where a flush in the middle of the backward pass decides, an owner of what it brings may hold
-    // more than those that are played.
+    // more than those that are simulated.
     const auto most = static_cast<double>(most_memory(every, expected).count());
     const double missed = 1.0 - static_cast<double>(most_memory(ranks, runs).count()) / most;
     INFO("missed memory " << missed);
@@ -190,7 +190,7 @@ TEST_CASE("a trace has a process for each rank, whose collectives end together")
     REQUIRE(titles.size() == ranks.size());
     CHECK(titles[0].starts_with("rank " + std::to_string(*result.gpu.rank) + ": ZeRO-"));
     CHECK(counters[0] > 0);
-    CHECK((counters.back() == 0) == ranks.back().stands_in);
+    CHECK((counters.back() == 0) == ranks.back().is_representative);
     REQUIRE_FALSE(ends[0].empty());
     for (std::size_t i = 1; i < ends.size(); ++i) {
       REQUIRE(ends[i].size() == ends[0].size());

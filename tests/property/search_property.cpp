@@ -238,15 +238,15 @@ TEST_CASE("a memo of equal ranks answers as playing them does") {
     for (int k = 0; k < 8; ++k) {
       const Point point = random_point(space, random);
       INFO(document.dump() << "\n" << space.describe(point).dump());
-      const Evaluated played = evaluate(space, point, {});
+      const Evaluated simulated = evaluate(space, point, {});
       const std::size_t before = memo.size();
       const Evaluated remembered = evaluate(space, point, {}, &memo);
-      shared += memo.size() == before && played.step > Seconds::zero() ? 1 : 0;
-      CHECK(remembered.fits == played.fits);
-      CHECK(remembered.step == played.step);
-      CHECK(remembered.gpu_memory == played.gpu_memory);
-      CHECK(remembered.host_memory == played.host_memory);
-      CHECK(remembered.why_not == played.why_not);
+      shared += memo.size() == before && simulated.step > Seconds::zero() ? 1 : 0;
+      CHECK(remembered.fits == simulated.fits);
+      CHECK(remembered.step == simulated.step);
+      CHECK(remembered.gpu_memory == simulated.gpu_memory);
+      CHECK(remembered.host_memory == simulated.host_memory);
+      CHECK(remembered.why_not == simulated.why_not);
     }
   }
   CHECK(shared > 0);
@@ -312,15 +312,15 @@ TEST_CASE("points of equal tails have equal programs") {
       ++(same ? alike : different);
       if (!same) continue;
       const Plan plan = space.plan(one);
-      const Plan twin = space.plan(other);
+      const Plan equal = space.plan(other);
       CHECK(fingerprint(write_rank_program(plan, step_work(plan))) ==
-            fingerprint(write_rank_program(twin, step_work(twin))));
-      const Evaluated played = evaluate(space, one, {});
-      const Evaluated played_twin = evaluate(space, other, {});
-      CHECK(played.step == played_twin.step);
-      CHECK(played.gpu_memory == played_twin.gpu_memory);
-      CHECK(
-          (played.why_not == played_twin.why_not || played.host_memory != played_twin.host_memory));
+            fingerprint(write_rank_program(equal, step_work(equal))));
+      const Evaluated simulated = evaluate(space, one, {});
+      const Evaluated simulated_equal = evaluate(space, other, {});
+      CHECK(simulated.step == simulated_equal.step);
+      CHECK(simulated.gpu_memory == simulated_equal.gpu_memory);
+      CHECK((simulated.why_not == simulated_equal.why_not ||
+             simulated.host_memory != simulated_equal.host_memory));
     }
   }
   CHECK(alike > 20);

@@ -314,7 +314,7 @@ TEST_CASE("what does not run on the GPU fits with no confidence") {
       INFO("confidence " << confidence << " verdict alone " << verdict_alone << " probability "
                          << result.fit_probability);
       const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
-      // Played on the GPU, or not said to fit.
+      // Simulated on the GPU, or not said to fit.
       const bool on_gpu = result.gpu.replayed_reserved + outside <= result.gpu.capacity;
       CHECK((on_gpu || !result.fits));
       if (!on_gpu) CHECK(result.fit_probability <= 0.5);

@@ -97,7 +97,7 @@ TEST_CASE("the simulator reserves what the arena does") {
     options.arena_segment = Bytes::mib(64);
     options.available = room;
     int refused = 0;
-    CachingAllocator played(options);
+    CachingAllocator simulated(options);
     std::mt19937 random(seed);
     std::vector<std::pair<std::byte*, BlockId>> held;
     for (int i = 0; i < 3000; ++i) {
@@ -106,17 +106,17 @@ TEST_CASE("the simulator reserves what the arena does") {
         const std::int64_t most = std::int64_t{1} << (9 + random() % 20);
         const Bytes size = Bytes::of(round_up(1 + static_cast<std::int64_t>(random()) % most, 512));
         std::byte* const data = arena.allocate(size, Queue::compute);
-        const Allocation block = played.allocate({.size = size}, {});
+        const Allocation block = simulated.allocate({.size = size}, {});
         REQUIRE((data != nullptr) == (block.outcome == AllocationOutcome::allocated));
         if (data != nullptr) held.emplace_back(data, block.block);
         refused += data == nullptr ? 1 : 0;
       } else if (!held.empty()) {
         const auto at = held.begin() + static_cast<std::ptrdiff_t>(random() % held.size());
         arena.release(at->first);
-        played.free(at->second, {});
+        simulated.free(at->second, {});
         held.erase(at);
       }
-      REQUIRE(arena.reserved() == played.stats().reserved());
+      REQUIRE(arena.reserved() == simulated.stats().reserved());
     }
     CHECK((refused > 0) == (seed > 2));
     CHECK(arena.reserved() > Bytes::mib(600));

@@ -134,13 +134,14 @@ TEST_CASE("The simulator plays the embedded engine; on CPU ranks nothing is rese
       document.members().emplace_back("model", llama_config());
       const Plan plan = resolve(parse_scenario(document, "test"));
       REQUIRE(is_simulated(plan));
-      const StepResult played = simulate(plan);
+      const StepResult simulated = simulate(plan);
       const StepResult summed = predict(plan);
-      CHECK(played.gpu.peak_reserved == played.gpu.peak_allocated);
-      CHECK(played.gpu.peak_total == played.gpu.peak_allocated);
-      CHECK(played.gpu.peak_allocated / summed.gpu.peak_allocated == Approx(1.0).epsilon(0.05));
-      // Played buffers are whole blocks of 512 bytes.
-      CHECK(played.gpu.static_allocated / summed.gpu.static_allocated == Approx(1.0).epsilon(0.01));
+      CHECK(simulated.gpu.peak_reserved == simulated.gpu.peak_allocated);
+      CHECK(simulated.gpu.peak_total == simulated.gpu.peak_allocated);
+      CHECK(simulated.gpu.peak_allocated / summed.gpu.peak_allocated == Approx(1.0).epsilon(0.05));
+      // Simulated buffers are whole blocks of 512 bytes.
+      CHECK(simulated.gpu.static_allocated / summed.gpu.static_allocated ==
+            Approx(1.0).epsilon(0.01));
     }
   }
 }

@@ -281,13 +281,13 @@ TEST_CASE("A plan's graph has the chunks of its device") {
   CHECK(graph_options(plan_of("1x2xcpu", false, 1)).loss_rows == 0);
 }
 
-TEST_CASE("A fused loss is played as it is summed up, and spares the logits") {
+TEST_CASE("A fused loss is simulated as it is summed up, and spares the logits") {
   for (const char* cluster : {"1x2xcpu", "1x2xH100"}) {
     for (const int stage : {0, 1, 2, 3}) {
       INFO(cluster << ", stage " << stage);
       const Plan plan = plan_of(cluster, true, stage);
-      const StepResult played = simulate(plan);
-      CHECK(played.gpu.peak_allocated / predict(plan).gpu.peak_allocated ==
+      const StepResult simulated = simulate(plan);
+      CHECK(simulated.gpu.peak_allocated / predict(plan).gpu.peak_allocated ==
             Approx(1.0).epsilon(0.05));
       const StepResult whole = simulate(plan_of(cluster, false, stage));
       const auto logits = [](const StepResult& result) {
@@ -297,8 +297,8 @@ TEST_CASE("A fused loss is played as it is summed up, and spares the logits") {
         }
         return most;
       };
-      CHECK(logits(whole) >= logits(played) * 3);
-      CHECK(played.gpu.peak_allocated < whole.gpu.peak_allocated);
+      CHECK(logits(whole) >= logits(simulated) * 3);
+      CHECK(simulated.gpu.peak_allocated < whole.gpu.peak_allocated);
     }
   }
 }

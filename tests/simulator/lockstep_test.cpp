@@ -184,13 +184,13 @@ TEST_CASE("where one rank runs out of memory, all stop, and its result says so")
   }
 }
 
-TEST_CASE("a rank whose peers keep up is played as it was before there was a lockstep") {
+TEST_CASE("a rank whose peers keep up is simulated as it was before there was a lockstep") {
   // Seconds as the event loop had them before ranks could meet: step, lost to sharing, and the step
   // on a GPU of little room (-1: out of memory).
-  struct Played {
+  struct Simulated {
     double step, contention, limited;
   };
-  constexpr Played kBefore[] = {
+  constexpr Simulated kBefore[] = {
       {0.097537261108827711, 0.0038564611088276624, 0.097478789859342663},
       {0.10338721728034053, 0.010565817280340475, -1},
       {0.32723433951065561, 0.022260339510655758, 0.3286025574447633},

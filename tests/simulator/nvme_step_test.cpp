@@ -81,12 +81,12 @@ struct Span {
   double begin = 0.0, end = 0.0;
 };
 
-// Of the played step: spans of the stream that bear that name.
-std::vector<Span> spans_of(const PlayedStep& played, std::string_view stream) {
+// Of the simulated step: spans of the stream that bear that name.
+std::vector<Span> spans_of(const SimulatedStep& simulated, std::string_view stream) {
   std::vector<Span> spans;
-  for (const Timeline::Span& span : played.timeline.spans) {
+  for (const Timeline::Span& span : simulated.timeline.spans) {
     const auto index = static_cast<std::size_t>(span.stream);
-    if (played.program.streams[index] == stream) spans.push_back({span.begin, span.end});
+    if (simulated.program.streams[index] == stream) spans.push_back({span.begin, span.end});
   }
   return spans;
 }
@@ -140,9 +140,9 @@ TEST_CASE("the next sub-group is read beside the update only with pipeline_read"
   for (const bool ahead : {false, true}) {
     const Case c{.weights = "none", .read_ahead = ahead};
     const Plan plan = c.plan();
-    const PlayedStep played = play_step(plan, simulate(plan));
-    const std::vector<Span> reads = spans_of(played, "NVMe read");
-    const std::vector<Span> updates = spans_of(played, "CPU");  // scale, Adam, cast of each
+    const SimulatedStep simulated = simulate_step(plan, simulate(plan));
+    const std::vector<Span> reads = spans_of(simulated, "NVMe read");
+    const std::vector<Span> updates = spans_of(simulated, "CPU");  // scale, Adam, cast of each
     REQUIRE(reads.size() > 3);
     REQUIRE(updates.size() == 3 * reads.size());
     for (std::size_t i = 0; i + 1 < reads.size(); ++i) {
@@ -160,9 +160,9 @@ TEST_CASE("a sub-group is written beside the next one's only with pipeline_write
   for (const bool behind : {false, true}) {
     const Case c{.weights = "none", .write_behind = behind};
     const Plan plan = c.plan();
-    const PlayedStep played = play_step(plan, simulate(plan));
-    const std::vector<Span> reads = spans_of(played, "NVMe read");
-    const std::vector<Span> writes = after(spans_of(played, "NVMe write"), reads.front().begin);
+    const SimulatedStep simulated = simulate_step(plan, simulate(plan));
+    const std::vector<Span> reads = spans_of(simulated, "NVMe read");
+    const std::vector<Span> writes = after(spans_of(simulated, "NVMe write"), reads.front().begin);
     REQUIRE(reads.size() > 3);
     REQUIRE(writes.size() == reads.size());
     for (std::size_t i = 0; i + 1 < reads.size(); ++i) {
@@ -171,7 +171,7 @@ TEST_CASE("a sub-group is written beside the next one's only with pipeline_write
       CHECK(writes[i + 1].begin >= writes[i].end);
     }
     // Gradients went before, and the last of them before the first read.
-    const std::vector<Span> all = spans_of(played, "NVMe write");
+    const std::vector<Span> all = spans_of(simulated, "NVMe write");
     REQUIRE(all.size() > writes.size());
     CHECK(all[all.size() - writes.size() - 1].end <= reads.front().begin);
   }
@@ -180,10 +180,10 @@ TEST_CASE("a sub-group is written beside the next one's only with pipeline_write
 TEST_CASE("new weights are on the drive before the sub-group's states are written") {
   const Case c{.write_behind = true};
   const Plan plan = c.plan();
-  const PlayedStep played = play_step(plan, simulate(plan));
-  const std::vector<Span> reads = spans_of(played, "NVMe read");
-  const std::vector<Span> states = after(spans_of(played, "NVMe write"), reads.front().begin);
-  const std::vector<Span> weights = spans_of(played, "NVMe write weights");
+  const SimulatedStep simulated = simulate_step(plan, simulate(plan));
+  const std::vector<Span> reads = spans_of(simulated, "NVMe read");
+  const std::vector<Span> states = after(spans_of(simulated, "NVMe write"), reads.front().begin);
+  const std::vector<Span> weights = spans_of(simulated, "NVMe write weights");
   REQUIRE(states.size() == reads.size());
   REQUIRE(weights.size() == reads.size());
   for (std::size_t i = 0; i < weights.size(); ++i) CHECK(states[i].begin >= weights[i].end);

@@ -82,7 +82,7 @@ TEST_CASE("runners-up are other placements, the fastest first") {
   CHECK(runners_up(rows, 0) == std::vector<std::size_t>{3, 2});
 }
 
-TEST_CASE("faster strategies that lack host memory alone are named, where nobody stated it") {
+TEST_CASE("faster strategies that lack host memory alone are named, where it is unspecified") {
   auto rows = rows_of({{.speed = 100},
                        {.speed = 900, .fits = false, .host_gib = 200},
                        {.speed = 2000, .fits = false, .host_gib = 400},

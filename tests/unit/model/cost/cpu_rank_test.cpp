@@ -1,4 +1,4 @@
-// What CPU ranks take for kernels, streams and collectives, and that a played step is their sum.
+// What CPU ranks take for kernels, streams and collectives, and that a simulated step is their sum.
 #include "model/cost/cpu_rank.hpp"
 
 #include "model/plan/plan.hpp"

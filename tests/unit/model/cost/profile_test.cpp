@@ -58,11 +58,11 @@ TEST_CASE("a profile's values stand over the tables' by card") {
 
 TEST_CASE("the row that decides is the longest prefix, else the analogue's, else the general one") {
   const Coefficient id = Coefficient::matmul_sustained_derate;
-  CHECK(deciding_row(id, "a100_sxm_80gb") == "a100");
-  CHECK(deciding_row(id, "a100_pcie_80gb") == "a100_pcie");
-  CHECK(deciding_row(id, "a800_sxm_80gb") == "a100");
-  CHECK(deciding_row(id, "no such card").empty());
-  CHECK(deciding_row(Coefficient::step_fixed_seconds, "a100_sxm_80gb").empty());
+  CHECK(row_for_gpu(id, "a100_sxm_80gb") == "a100");
+  CHECK(row_for_gpu(id, "a100_pcie_80gb") == "a100_pcie");
+  CHECK(row_for_gpu(id, "a800_sxm_80gb") == "a100");
+  CHECK(row_for_gpu(id, "no such card").empty());
+  CHECK(row_for_gpu(Coefficient::step_fixed_seconds, "a100_sxm_80gb").empty());
 }
 
 TEST_CASE("a range that no plan can lie in and cards that are none are refused") {
@@ -92,7 +92,7 @@ TEST_CASE("all that is wrong with a profile is reported with its place") {
   CHECK(problems("[]").front().expected == "a profile, an object");
 }
 
-TEST_CASE("figures of the machine fill what nobody stated, and what is stated stays") {
+TEST_CASE("figures of the machine fill what is unspecified, and what is stated stays") {
   const std::string values = R"({"name":"host_memory_bandwidth","value":2e10,"relative_sd":0.01},
       {"name":"cpu_cores","value":6},{"name":"nvme_read_bandwidth","value":1e9})";
   const Plan plan = plan_of(R"({"gpu":"A100-80G","cpu_cores":32})", values);

@@ -77,9 +77,9 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "of transformers' code reserved is what was played, and its interval stands around that") {
+    "of transformers' code reserved is what was simulated, and its interval stands around that") {
   Plan plan = plan_of("8xA100-80G-SXM");
-  plan.coefficients.set(Coefficient::played_reserved_sd, 0.1, 0.0);
+  plan.coefficients.set(Coefficient::simulated_reserved_sd, 0.1, 0.0);
   const StepResult result = simulate(plan);
   CHECK(result.gpu.peak_reserved == result.gpu.replayed_reserved);
   CHECK(result.gpu.peak_reserved > result.gpu.peak_allocated);
