@@ -15,12 +15,21 @@ std::string largest_category(const CategoryBytes& bytes) {
       kMemoryCategoryNames[static_cast<std::size_t>(std::distance(bytes.begin(), largest))]);
 }
 
-std::string cheapest_gpu_change(const Plan& plan, const GpuMemory& gpu) {
+// Checkpointing comes first where it is enough, or where activations are the larger part; then the
+// stage, then offload, as transformers' guide to DeepSpeed has it ("How to Choose Which ZeRO Stage
+// and Offloads To Use For Best Performance"). `missing`: what the GPU lacks.
+std::string cheapest_gpu_change(const Plan& plan, const GpuMemory& gpu, Bytes missing) {
+  // Share of the activations by which the peak falls at least; 0.94 to 0.97 in predictions of seven
+  // models: the inputs of the blocks and the block at work stay.
+  constexpr double kRecomputed = 0.9;
   const Workload& workload = plan.workload;
-  const Bytes activations = at(gpu.breakdown_at_peak, MemoryCategory::activations) +
-                            at(gpu.breakdown_at_peak, MemoryCategory::logits);
+  const Bytes in_blocks = at(gpu.breakdown_at_peak, MemoryCategory::activations);
+  const Bytes activations = in_blocks + at(gpu.breakdown_at_peak, MemoryCategory::logits);
   const bool activations_decide = activations * 2 > gpu.peak_total;
-  if (activations_decide && workload.activation_checkpointing == ActivationCheckpointing::none) {
+  const bool is_enough =
+      static_cast<double>(in_blocks.count()) * kRecomputed >= static_cast<double>(missing.count());
+  if ((activations_decide || is_enough) &&
+      workload.activation_checkpointing == ActivationCheckpointing::none) {
     return "full activation checkpointing";
   }
   if (plan.workload.engine == TrainingEngine::ddp) return "FSDP or DeepSpeed";
@@ -195,7 +204,7 @@ Verdict judge(const Plan& plan,
                               of_gpu.needed,
                               gpu_room,
                               largest_category(gpu.breakdown_at_peak),
-                              cheapest_gpu_change(plan, gpu)});
+                              cheapest_gpu_change(plan, gpu, of_gpu.needed - gpu_room)});
   }
   if (on_host < options.confidence) {
     const bool loading = memory.host.peak_phase == Phase::load;
@@ -218,7 +227,7 @@ Verdict judge(const Plan& plan,
                               of_gpu.needed,
                               gpu_room,
                               largest_category(gpu.breakdown_at_peak),
-                              cheapest_gpu_change(plan, gpu)});
+                              cheapest_gpu_change(plan, gpu, of_gpu.needed - gpu_room)});
   }
   judge_pool(plan, memory, verdict);
   return verdict;
