@@ -53,6 +53,7 @@ class HistoryPlayer {
   HistoryPlayer(const RecordedDevice& device, const AllocatorOptions& options)
       : device_(device), allocator_(options) {
     result_.device = device.device;
+    result_.oldest_segment_first = options.oldest_segment_first;
   }
 
   AllocatorReplay play() {
@@ -199,6 +200,17 @@ class HistoryPlayer {
   std::unordered_map<std::int64_t, std::size_t> streams_;
 };
 
+// In the order of either torch: that which explains more of the history, the newer one of equals.
+AllocatorReplay replay_device(const RecordedDevice& device, AllocatorOptions options) {
+  options.oldest_segment_first = true;
+  AllocatorReplay newer = HistoryPlayer(device, options).play();
+  if (newer.difference.empty()) return newer;
+  options.oldest_segment_first = false;
+  AllocatorReplay older = HistoryPlayer(device, options).play();
+  const bool explains_more = older.difference.empty() || older.allocations > newer.allocations;
+  return explains_more ? older : newer;
+}
+
 }  // namespace
 
 std::vector<AllocatorReplay> replay_allocator(std::string_view snapshot, const std::string& file) {
@@ -208,7 +220,7 @@ std::vector<AllocatorReplay> replay_allocator(std::string_view snapshot, const s
   for (const RecordedDevice& device : memory.devices) {
     if (device.history.empty()) continue;
     require_whole(device, file);
-    replays.push_back(HistoryPlayer(device, options).play());
+    replays.push_back(replay_device(device, options));
   }
   if (replays.empty()) {
     refuse(file, "none", "call torch.cuda.memory._record_memory_history() before training");
@@ -226,6 +238,7 @@ Json to_json(const std::vector<AllocatorReplay>& replays) {
                                     {"segments", replay.segments},
                                     {"peak_reserved_bytes", replay.peak_reserved.count()},
                                     {"reserved_bytes", replay.reserved.count()},
+                                    {"oldest_segment_first", replay.oldest_segment_first},
                                     {"difference", difference}}));
   }
   return Json::object({{"schema", "zeroplan.replay/1"}, {"devices", devices}});

@@ -25,6 +25,9 @@ struct AllocatorReplay {
   std::int64_t segments = 0;     // that were asked of the device
   Bytes peak_reserved;           // as recorded
   Bytes reserved;                // at the end, as recorded
+  // Of equal free blocks that of the oldest segment was taken, as torch does from 2.12 on; a
+  // snapshot does not name its torch, so that both orders are tried.
+  bool oldest_segment_first = false;
   // What differed first: then it was not played on. Empty: all is equal to the byte.
   std::string difference;
 };
@@ -34,7 +37,7 @@ struct AllocatorReplay {
 std::vector<AllocatorReplay> replay_allocator(std::string_view snapshot, const std::string& file);
 
 // {"schema":"zeroplan.replay/1","devices":[{"device":0,"allocations":n,"segments":n,
-//   "peak_reserved_bytes":n,"reserved_bytes":n,"difference":null}]}
+//   "peak_reserved_bytes":n,"reserved_bytes":n,"oldest_segment_first":true,"difference":null}]}
 Json to_json(const std::vector<AllocatorReplay>& replays);
 
 }  // namespace zeroplan

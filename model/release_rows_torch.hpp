@@ -107,6 +107,14 @@ inline constexpr std::array kTorchRows{
                "every matrix product allocates cuBLAS' workspace and frees it, unless "
                "TORCH_CUBLAS_WORKSPACE_CACHE=1",
                "pull request 194311; rehearsed with 2.14.1 and 2.15"},
+    ReleaseRow{ReleaseRule::takes_oldest_segment,
+               Package::torch,
+               {2, 12, 0},
+               {},
+               "of equal free blocks the allocator takes that of its oldest segment, not that with "
+               "the lowest address",
+               "c10/cuda/CUDACachingAllocator.cpp:BlockComparatorSizeCounterAddress, pull request "
+               "183591; run with 2.11, 2.12, 2.13 and 2.15"},
     ReleaseRow{ReleaseRule::infers_list_annotations,
                Package::torch,
                {2, 7, 0},

@@ -92,6 +92,7 @@ enum class ReleaseRule : std::uint8_t {
   keeps_lt_workspace,
   shares_lt_workspace,
   makes_workspace_per_product,
+  takes_oldest_segment,
   infers_list_annotations,
   holds_tensors_for_nccl,
   trusts_fused_adam,

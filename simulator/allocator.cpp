@@ -30,9 +30,9 @@ Allocation CachingAllocator::allocate(const AllocationRequest& request, StreamCl
   return grow(search, clocks);
 }
 
-// The best fit: the smallest cached block of the stream that is large enough, the lowest address
-// among equals. Only that one is examined: where it may not be taken, nothing is.
-// Source: get_free_block.
+// The best fit: the smallest cached block of the stream that is large enough, among equals the
+// first in their order (AllocatorOptions::oldest_segment_first). Only that one is examined: where
+// it may not be taken, nothing is. Source: get_free_block.
 BlockId CachingAllocator::take_cached_block(const Search& search) {
   // Ages are counted in look-ups of a pool, and only where garbage collection is on.
   if (options_.collects_garbage()) ++look_ups_[search.is_small ? 1 : 0];
@@ -142,6 +142,7 @@ Allocation CachingAllocator::finish(const Search& search, BlockId id) {
     Block& front = blocks_[front_id];
     Block& rest = blocks_[id];
     front.address = rest.address;
+    front.shift = rest.shift;
     front.size = search.rounded;
     front.stream = rest.stream;
     front.is_small = rest.is_small;

@@ -24,9 +24,9 @@
 #include <utility>
 #include <vector>
 
+#include "model/fingerprint.hpp"
 #include "simulator/allocator_options.hpp"
 #include "simulator/allocator_stats.hpp"
-#include "model/fingerprint.hpp"
 #include "simulator/free_list.hpp"
 #include "simulator/stream_clock.hpp"
 
@@ -177,6 +177,7 @@ class CachingAllocator {
 
   struct Block {
     std::int64_t address = 0;
+    std::int64_t shift = 0;  // from its address to its place among free blocks of its size
     std::int64_t size = 0;
     std::int64_t requested = 0;
     std::uint64_t stream_uses = 0;  // a bit a stream
@@ -273,8 +274,9 @@ class CachingAllocator {
   }
   void record_now(AllocatorAction action, const Block& block, std::int64_t size);
   const Block& live(BlockId id) const;
-  std::int64_t take_address(std::int64_t size);
-  std::vector<BlockId> segment_heads() const;
+  void place(Block& block, std::int64_t size);
+  static std::int64_t place_in_order(const Block& block) { return block.address + block.shift; }
+  std::vector<BlockId> segment_heads() const;  // in the order in which equal blocks are taken
   void check_block(BlockId id, bool follows_same_state) const;
 
   AllocatorOptions options_;
@@ -282,6 +284,7 @@ class CachingAllocator {
   std::int64_t reserved_ = 0;
   std::int64_t lowest_address_ = kLastAddress;
   std::optional<std::int64_t> placed_;  // of the next segment
+  std::int64_t segment_bytes_ = 0;      // of all segments so far, with oldest_segment_first
 
   std::vector<Block> blocks_;
   BlockId unused_ = kNoBlock;                   // list of unused blocks, through `next`

@@ -56,11 +56,11 @@ void CachingAllocator::insert_free(BlockId id) {
   Block& block = blocks_[id];
   block.state = State::free;
   block.gc_base = look_ups_[block.is_small ? 1 : 0];
-  free_lists_[list_of(block)].insert(block.size, block.address, id);
+  free_lists_[list_of(block)].insert(block.size, place_in_order(block), id);
 }
 
 void CachingAllocator::erase_free(const Block& block) {
-  free_lists_[list_of(block)].erase(block.size, block.address);
+  free_lists_[list_of(block)].erase(block.size, place_in_order(block));
 }
 
 void CachingAllocator::insert_unmapped(BlockId id) {
@@ -136,7 +136,7 @@ std::vector<BlockId> CachingAllocator::segment_heads() const {
     }
   }
   std::sort(heads.begin(), heads.end(), [&](BlockId a, BlockId b) {
-    return blocks_[a].address < blocks_[b].address;
+    return place_in_order(blocks_[a]) < place_in_order(blocks_[b]);
   });
   return heads;
 }
@@ -172,6 +172,10 @@ std::vector<SegmentSnapshot> CachingAllocator::snapshot() const {
                                         .tag = in_use ? block.tag : 0});
     }
   }
+  std::sort(
+      segments.begin(), segments.end(), [](const SegmentSnapshot& a, const SegmentSnapshot& b) {
+        return a.address < b.address;
+      });
   return segments;
 }
 

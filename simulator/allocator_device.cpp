@@ -13,10 +13,14 @@ constexpr std::int64_t kUnboundedAddressSpace = std::int64_t{1} << 44;
 
 }  // namespace
 
-std::int64_t CachingAllocator::take_address(std::int64_t size) {
+// Where a new segment of `size` bytes stands: in memory, and among free blocks of its size.
+void CachingAllocator::place(Block& block, std::int64_t size) {
   lowest_address_ = placed_ ? *placed_ : lowest_address_ - round_up(size, kRoundLarge.count());
   placed_.reset();
-  return lowest_address_;
+  block.address = lowest_address_;
+  if (!options_.oldest_segment_first) return;
+  block.shift = segment_bytes_ - block.address;
+  segment_bytes_ += size;
 }
 
 // A block outside every list, or none. Source: alloc_block.
@@ -28,7 +32,7 @@ BlockId CachingAllocator::allocate_from_device(const Search& search) {
   if (search.segment > options_.available.count() - reserved_) return kNone;
   const BlockId id = new_block();
   Block& block = blocks_[id];
-  block.address = take_address(search.segment);
+  place(block, search.segment);
   block.size = search.segment;
   block.stream = static_cast<std::int16_t>(search.stream);
   block.is_small = search.is_small;
@@ -89,11 +93,11 @@ BlockId CachingAllocator::find_expandable(const Search& search) {
       options_.device_total.is_infinite() ? kUnboundedAddressSpace : total + total / 8;
   const std::int64_t size = round_up(space, page);
   if (size < search.rounded) return kNone;
-  const Reservation reservation{take_address(size), size, page};
   const BlockId id = new_block();
   Block& block = blocks_[id];
-  block.address = reservation.base;
-  block.size = reservation.size;
+  place(block, size);
+  const Reservation reservation{block.address, size, page};
+  block.size = size;
   block.stream = static_cast<std::int16_t>(search.stream);
   block.is_small = search.is_small;
   block.reservation = new_reservation(reservation);

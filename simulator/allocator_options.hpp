@@ -45,6 +45,11 @@ struct AllocatorOptions {
   Bytes max_non_split_rounding = kLargeBuffer;  // an option since torch 2.6
   Bytes large_segment_size = kLargeBuffer;      // an option of the newest releases
 
+  // Of equal free blocks that of the segment that was made first is taken, since torch 2.12;
+  // before, that with the lowest address. Source: BlockComparatorSizeCounterAddress (pull request
+  // 183591).
+  bool oldest_segment_first = false;
+
   // Above zero: not PyTorch's allocator but the embedded runtime's Arena
   // (runtime/device/arena.hpp), which has one pool, asks the driver for so much at least, and
   // splits whatever remains.

@@ -129,7 +129,7 @@ void CachingAllocator::check_block(BlockId id, bool follows_same_state) const {
   ZP_CHECK((block.state == State::awaiting_events) == (block.events > 0), "events of a block");
   if (block.state == State::free) {
     const FreeList& list = free_lists_[list_of(block)];
-    const auto at = list.lower_bound(block.size, block.address);
+    const auto at = list.lower_bound(block.size, place_in_order(block));
     ZP_CHECK(at != list.end() && list[at].block == id, "a free block is not in its list");
   }
   if (block.state == State::unmapped) {

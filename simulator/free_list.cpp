@@ -9,9 +9,9 @@ namespace zeroplan {
 
 FreeList::Position FreeList::place_of(std::uint32_t bin,
                                       std::int32_t units,
-                                      std::int64_t address) const {
+                                      std::int64_t order) const {
   const auto is_before = [&](const Entry& entry) {
-    return entry.units < units || (entry.units == units && entry.address < address);
+    return entry.units < units || (entry.units == units && entry.order < order);
   };
   const Bin& chunks = bins_[bin];
   std::uint32_t at = 0;
@@ -33,12 +33,12 @@ FreeList::Position FreeList::place_of(std::uint32_t bin,
   return {bin, at, slot};
 }
 
-FreeList::Position FreeList::lower_bound(std::int64_t size, std::int64_t address) const {
+FreeList::Position FreeList::lower_bound(std::int64_t size, std::int64_t order) const {
   if (size > kLargestSize) return end();
   const auto units = static_cast<std::int32_t>((size + kUnit - 1) / kUnit);
   const std::uint32_t bin = bin_of(static_cast<std::uint32_t>(units));
   if (bins_[bin].empty()) return first_from(bin + 1);
-  const Position place = place_of(bin, units, address);
+  const Position place = place_of(bin, units, order);
   return is_entry(place) ? place : first_from(bin + 1);
 }
 
@@ -55,15 +55,15 @@ FreeList::Position FreeList::previous(Position position) const {
   return {bin, chunk, static_cast<std::uint32_t>(bins_[bin][chunk].size()) - 1};
 }
 
-void FreeList::insert(std::int64_t size, std::int64_t address, std::int32_t block) {
+void FreeList::insert(std::int64_t size, std::int64_t order, std::int32_t block) {
   ++count_;
   const auto units = static_cast<std::int32_t>(size / kUnit);
   const std::uint32_t bin = bin_of(static_cast<std::uint32_t>(units));
   occupied_[bin / 64] |= std::uint64_t{1} << (bin % 64);
   if (bins_[bin].empty()) bins_[bin].emplace_back();
-  const Position place = place_of(bin, units, address);
+  const Position place = place_of(bin, units, order);
   Chunk& chunk = bins_[bin][place.chunk];
-  chunk.insert(chunk.begin() + place.slot, {address, units, block});
+  chunk.insert(chunk.begin() + place.slot, {order, units, block});
   if (chunk.size() > kChunk) split(place);
 }
 
@@ -96,12 +96,12 @@ void FreeList::erase(Position position) {
   bin.erase(bin.begin() + position.chunk);
 }
 
-void FreeList::erase(std::int64_t size, std::int64_t address) {
+void FreeList::erase(std::int64_t size, std::int64_t order) {
   const auto units = static_cast<std::int32_t>(size / kUnit);
   const std::uint32_t bin = bin_of(static_cast<std::uint32_t>(units));
-  const Position place = bins_[bin].empty() ? end() : place_of(bin, units, address);
+  const Position place = bins_[bin].empty() ? end() : place_of(bin, units, order);
   ZP_CHECK(place != end() && is_entry(place) && (*this)[place].units == units &&
-               (*this)[place].address == address,
+               (*this)[place].order == order,
            "a free block is not in its list");
   erase(place);
 }

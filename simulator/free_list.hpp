@@ -1,12 +1,14 @@
-// The free blocks of one pool and one stream, ordered by size and then address, so that the first
-// block at or above a size is the best fit and ties go to the lowest address.
+// The free blocks of one pool and one stream, ordered by size and then by their place among equals,
+// so that the first block at or above a size is the best fit and ties go to the lowest place: its
+// address, or what stands for its segment's age and its address in it.
 //
 // Bins of sizes, sixteen between two powers of two, each a sorted array; a bitmap says which are
 // not empty. A bin rarely holds more than a few blocks, so that a look-up is some bit operations
 // and a short scan. A model of many experts frees tens of thousands of blocks of one size: a bin is
 // cut into chunks, so that a change moves no more than one of them. Nothing is allocated once the
 // bins have grown.
-// Source of the order: BlockComparatorSize of c10/cuda/CUDACachingAllocator.cpp.
+// Source of the order: BlockComparatorSize, from torch 2.12 on BlockComparatorSizeCounterAddress,
+// of c10/cuda/CUDACachingAllocator.cpp.
 #pragma once
 
 #include <array>
@@ -25,7 +27,7 @@ class FreeList {
       std::int64_t{std::numeric_limits<std::int32_t>::max()} * kUnit;
 
   struct Entry {
-    std::int64_t address = 0;
+    std::int64_t order = 0;  // its place among blocks of its size
     std::int32_t units = 0;  // size / 512
     std::int32_t block = -1;
     std::int64_t size() const { return units * kUnit; }
@@ -42,8 +44,8 @@ class FreeList {
   bool empty() const { return count_ == 0; }
   std::int64_t count() const { return count_; }
 
-  // The first entry not before (size, address); the size may be beyond the largest.
-  Position lower_bound(std::int64_t size, std::int64_t address = 0) const;
+  // The first entry not before (size, order); the size may be beyond the largest.
+  Position lower_bound(std::int64_t size, std::int64_t order = 0) const;
   Position begin() const { return first_from(0); }
   Position end() const { return {kBins, 0, 0}; }
   Position next(Position position) const {
@@ -57,9 +59,9 @@ class FreeList {
     return bins_[position.bin][position.chunk][position.slot];
   }
 
-  void insert(std::int64_t size, std::int64_t address, std::int32_t block);  // not there yet
+  void insert(std::int64_t size, std::int64_t order, std::int32_t block);  // not there yet
   void erase(Position position);
-  void erase(std::int64_t size, std::int64_t address);  // is there
+  void erase(std::int64_t size, std::int64_t order);  // is there
 
   // The most entries that one change moves.
   static constexpr std::size_t kChunk = 128;
@@ -91,9 +93,9 @@ class FreeList {
     }
     return {w * 64 + static_cast<std::uint32_t>(std::countr_zero(word)), 0, 0};
   }
-  // Where (units, address) is or would be: behind the last of its bin, if all are before it.
+  // Where (units, order) is or would be: behind the last of its bin, if all are before it.
   // Precondition: the bin has a chunk.
-  Position place_of(std::uint32_t bin, std::int32_t units, std::int64_t address) const;
+  Position place_of(std::uint32_t bin, std::int32_t units, std::int64_t order) const;
   bool is_entry(Position position) const {
     return position.slot < bins_[position.bin][position.chunk].size();
   }

@@ -7,6 +7,7 @@
 
 #include "model/engine/buffers.hpp"
 #include "model/predict/varied_lengths.hpp"
+#include "model/releases.hpp"
 #include "simulator/engines/ddp_writer.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 #include "simulator/engines/fsdp_writer.hpp"
@@ -17,6 +18,12 @@ namespace {
 
 // A pipeline's micro-batches that are simulated besides those it has alive.
 constexpr std::int64_t kSteadyMicroBatches = 3;
+
+// With what the release of torch does, whatever the engine.
+RankProgram under_torch(const Plan& plan, RankProgram program) {
+  program.oldest_segment_first = plan.software.torch_acts(ReleaseRule::takes_oldest_segment);
+  return program;
+}
 
 RankProgram write_deepspeed(const Plan& plan,
                             const StepWork& work,
@@ -35,7 +42,7 @@ RankProgram write_deepspeed(const Plan& plan,
   if (is_representative) writer.represent_peers();
   RankProgram program = writer.write();
   program.rank = rank;
-  return program;
+  return under_torch(plan, std::move(program));
 }
 
 }  // namespace
@@ -52,8 +59,12 @@ int heaviest_rank_of(const Plan& plan) {
 
 RankProgram write_rank_program(const Plan& plan, const StepWork& work, std::optional<int> rank) {
   const std::vector<ModelGraph> varied = varied_graphs(plan, work.graph);
-  if (plan.workload.engine == TrainingEngine::fsdp) return FsdpWriter(plan, work, varied).write();
-  if (plan.workload.engine == TrainingEngine::ddp) return DdpWriter(plan, work, varied).write();
+  if (plan.workload.engine == TrainingEngine::fsdp) {
+    return under_torch(plan, FsdpWriter(plan, work, varied).write());
+  }
+  if (plan.workload.engine == TrainingEngine::ddp) {
+    return under_torch(plan, DdpWriter(plan, work, varied).write());
+  }
   const int written = rank.value_or(heaviest_rank_of(plan));
   return write_deepspeed(plan, work, varied, written, /*is_representative=*/false);
 }

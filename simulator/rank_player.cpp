@@ -7,6 +7,7 @@ AllocatorOptions allocator_options(const RankProgram& rank, const SimulationOpti
   AllocatorOptions result;
   result.expandable_segments = rank.expandable_segments;
   result.arena_segment = rank.arena_segment;
+  result.oldest_segment_first = rank.oldest_segment_first;
   result.device_total = options.available;
   result.available = options.available;
   return result;

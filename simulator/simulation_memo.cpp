@@ -75,6 +75,7 @@ Fingerprint fingerprint(const RankProgram& rank) {
   print.add(static_cast<std::uint64_t>(program.shared_stream));
   print.add(rank.expandable_segments ? 1 : 0);
   print.add(static_cast<std::uint64_t>(rank.arena_segment.count()));
+  print.add(rank.oldest_segment_first ? 1 : 0);
   add(rank.initialisation, print);
   print.add(rank.first_steps.size());
   for (const StepSections& step : rank.first_steps) add(step, print);

@@ -27,6 +27,7 @@ struct RankProgram {
   // Of the allocator under it (allocator_options.hpp).
   bool expandable_segments = false;  // blocks are as large as asked for
   Bytes arena_segment;               // of the embedded runtime's Arena
+  bool oldest_segment_first = false;
   Section initialisation;
   std::vector<StepSections> first_steps;
   StepSections steady;

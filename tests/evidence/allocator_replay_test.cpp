@@ -20,13 +20,15 @@ struct Run {
 };
 
 // Tensors of all sizes on four streams, freed in any order; now and then the cache is emptied.
-Run random_run(unsigned seed) {
+Run random_run(unsigned seed, bool oldest_segment_first = false) {
   std::mt19937 random(seed);
   const auto below = [&](std::int64_t n) {
     return static_cast<std::int64_t>(random() % static_cast<unsigned>(n));
   };
   Run run;
-  CachingAllocator allocator;
+  AllocatorOptions options;
+  options.oldest_segment_first = oldest_segment_first;
+  CachingAllocator allocator(options);
   allocator.record_events(&run.history);
   std::vector<BlockId> live;
   for (int i = 0; i < 600; ++i) {
@@ -130,15 +132,36 @@ std::size_t position_of(const Run& run, AllocatorAction action, std::size_t from
 }  // namespace
 
 TEST_CASE("a history of the allocator is played again to the byte") {
-  const Run run = random_run(GENERATE(range(1U, 20U)));
+  const bool oldest_segment_first = GENERATE(false, true);
+  const Run run = random_run(GENERATE(range(1U, 20U)), oldest_segment_first);
   const AllocatorReplay replay = replay_of(run);
   CHECK(replay.difference == "");
+  if (oldest_segment_first) CHECK(replay.oldest_segment_first);
   CHECK(replay.allocations > 300);
   Bytes reserved;
   for (const SegmentSnapshot& segment : run.segments) reserved += segment.total_size;
   CHECK(replay.reserved == reserved);
   CHECK(replay.peak_reserved >= reserved);
   CHECK(replay.segments >= std::ssize(run.segments));
+}
+
+TEST_CASE("a replay finds out which of equal blocks that torch takes") {
+  const bool oldest_segment_first = GENERATE(false, true);
+  AllocatorOptions options;
+  options.oldest_segment_first = oldest_segment_first;
+  CachingAllocator allocator(options);
+  Run run;
+  allocator.record_events(&run.history);
+  std::vector<BlockId> blocks;
+  for (int i = 0; i < 2; ++i)
+    blocks.push_back(allocator.allocate({.size = Bytes::mib(30)}, {}).block);
+  for (const BlockId block : blocks) allocator.free(block, {});
+  allocator.allocate({.size = Bytes::mib(30)}, {});
+  allocator.record_events(nullptr);
+  run.segments = allocator.snapshot();
+  const AllocatorReplay replay = replay_of(run);
+  CHECK(replay.difference == "");
+  CHECK(replay.oldest_segment_first == oldest_segment_first);
 }
 
 TEST_CASE("the first thing that an allocator of another kind has done differently is named") {

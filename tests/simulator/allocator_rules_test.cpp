@@ -96,6 +96,25 @@ TEST_CASE("among cached blocks of one size the lowest address is taken") {
   CHECK(rig.allocator.address(rig.get(30_MiB)) == lowest);
 }
 
+// BlockComparatorSizeCounterAddress of torch 2.12
+TEST_CASE(
+    "among cached blocks of one size that of the oldest segment is taken, where torch does so") {
+  AllocatorOptions options;
+  options.oldest_segment_first = true;
+  Rig rig(options);
+  std::vector<BlockId> blocks;
+  for (int i = 0; i < 3; ++i) blocks.push_back(rig.get(30_MiB));
+  const std::int64_t oldest = rig.allocator.address(blocks[0]);
+  const std::int64_t second = rig.allocator.address(blocks[1]);
+  for (const int i : {1, 2, 0}) rig.drop(blocks[static_cast<std::size_t>(i)]);
+  // Parts of a segment are as old as it is, the low part first.
+  const BlockId low = rig.get(14_MiB);
+  CHECK(rig.allocator.address(low) == oldest);
+  CHECK(rig.allocator.address(rig.get(16_MiB)) == oldest + 14 * 1024 * 1024);
+  CHECK(rig.allocator.address(rig.get(30_MiB)) == second);
+  rig.allocator.check_invariants();
+}
+
 // BlockComparatorSize
 TEST_CASE("a block freed on one stream is not found from another") {
   Rig rig;

@@ -13,7 +13,7 @@ namespace {
 
 using Key = std::pair<std::int64_t, std::int64_t>;
 
-Key key(const FreeList::Entry& entry) { return {entry.size(), entry.address}; }
+Key key(const FreeList::Entry& entry) { return {entry.size(), entry.order}; }
 
 void check_same(const FreeList& list, const std::set<Key>& expected) {
   REQUIRE(list.count() == static_cast<std::int64_t>(expected.size()));

@@ -198,15 +198,19 @@ class NaiveAllocator {
     }
   }
 
-  // All free ranges of a stream and pool, by size and then by address.
+  // All free ranges of a stream and pool, by size and then by address, or by the age of their
+  // segment and then by address.
   std::vector<Spot> free_spots(StreamId stream, bool small) const {
     std::vector<Spot> spots;
     for (const auto& [serial, segment] : segments_) {
       if (segment.stream != stream || segment.small != small) continue;
       for (const Range& r : segment.free_ranges()) spots.push_back({serial, r.offset, r.size});
     }
-    std::stable_sort(
-        spots.begin(), spots.end(), [](const Spot& a, const Spot& b) { return a.size < b.size; });
+    const bool oldest_first = options.oldest_segment_first;
+    std::stable_sort(spots.begin(), spots.end(), [&](const Spot& a, const Spot& b) {
+      if (a.size != b.size) return a.size < b.size;
+      return oldest_first && a.segment > b.segment;  // serial numbers fall
+    });
     return spots;
   }
 
