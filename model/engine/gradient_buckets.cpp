@@ -1,5 +1,7 @@
 #include "model/engine/gradient_buckets.hpp"
 
+#include <algorithm>
+
 #include "model/check.hpp"
 #include "model/releases.hpp"
 
@@ -49,6 +51,13 @@ GradientReducer::GradientReducer(const EngineConfig& config,
 bool GradientReducer::contiguous() const {
   // stage_1_and_2.py: offload requires contiguous gradients. Stage 3 does as it is told.
   return config_.contiguous_gradients || (config_.stage < 3 && offloads());
+}
+
+Bytes GradientReducer::moved_into_bucket(Bytes waiting) const {
+  // A sum of another type stays until the window's end.
+  const bool moves = wrapper_ == OptimizerWrapper::zero12 && !reduces_in_hooks(micro_step_) &&
+                     !separate_accumulation();
+  return moves ? std::min(config_.reduce_bucket * config_.model_dtype, waiting) : Bytes::zero();
 }
 
 bool GradientReducer::reduces_in_hooks(int micro_step) const {

@@ -60,6 +60,9 @@ class GradientReducer {
   const FlatPartition& partition() const { return partition_; }
   // Are gradients copied into a bucket's buffer? Stages 1 and 2 with offload do, whatever is said.
   bool contiguous() const;
+  // Stages 1 and 2 where gradients wait for the end of the pass: how many of `waiting` bytes have
+  // left their own storage for the bucket's buffer when that is full for the first time.
+  Bytes moved_into_bucket(Bytes waiting) const;
   // Stages 1 and 2: does the rank own a part of it?
   bool owns(int parameter) const { return slice_of_[static_cast<std::size_t>(parameter)] >= 0; }
 
