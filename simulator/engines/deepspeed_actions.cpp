@@ -35,19 +35,12 @@ void DeepSpeedWriter::write_actions(const EngineActions& actions) {
     reads_.push_back(tasks_.action(config_, action));
   }
   for (const EngineAction& action : actions.actions) write_action(actions, action);
-  // With overlap a bucket's list of gradients is cleared by the next reduction
-  // (stage_1_and_2.py _clear_previous_reduced_grads).
-  const bool cleared_later = config_.overlap_comm && !reducer_.contiguous() && !config_.embedded;
-  if (config_.stage < 3 && !cleared_later) release_flushed();
 }
 
 void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAction& action) {
   const StreamId stream = stream_of(action.stream);
   switch (action.kind) {
     case ActionKind::gradient_ready:
-      // In the embedded runtime (runtime/engine/rank_gradients.cpp) a gradient outside the bucket's
-      // buffer lives until what it gives is kept.
-      if (config_.embedded && config_.stage < 3) release_flushed();
       write_gradient_hook();
       break;
     case ActionKind::accumulate_gradient:
@@ -61,6 +54,9 @@ void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAct
     case ActionKind::release_gradients:
       release_waiting_gradients();
       break;
+    case ActionKind::drop_gradients:
+      drop_gradients(actions.members_of(action));
+      break;
     case ActionKind::add_to_master_gradient:
       transient_for_a_kernel(
           action.elements * action.dtype, stream, tasks_.action(config_, action));
@@ -70,11 +66,6 @@ void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAct
       if (config_.stage == 3) {
         writer_.issue(tasks_.host("reduce", tasks_.host_costs().zero3_event), kComputeStream);
       }
-      if (config_.stage < 3) {
-        release_flushed();
-        note_flushed(actions.members_of(action));
-      }
-      flushes_ = true;
       break;
     case ActionKind::flatten:
     case ActionKind::concatenate:
@@ -98,7 +89,9 @@ void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAct
       if (!owned_ready_) release_transients();  // the flattened bucket is gone by then
       make_owned_storage();
       issue(action);
-      drop_kept(action.parameter);
+      break;
+    case ActionKind::make_owned:
+      make_owned_storage();
       break;
     case ActionKind::divide:
     case ActionKind::keep_partitions:
@@ -133,11 +126,9 @@ void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAct
       break;
     case ActionKind::record_event:
       writer_.queue_event(reduce_queue_, stream);
-      if (flushes_) release_held();
       release_transients();
       for (const SlotIndex slot : handed_) release_slot(slot);
       handed_.clear();
-      flushes_ = false;
       break;
     case ActionKind::throttle:
       writer_.throttle(reduce_queue_, action.pieces);
@@ -222,19 +213,6 @@ void DeepSpeedWriter::release_transients() {
   transients_.clear();
 }
 
-// Up to torch 2.7 the process group calls recordStream on its tensors; from 2.8 on it keeps
-// references until the wait and launches synchronous collectives on the caller's stream
-// (pytorch pull request 148590). One communicator's kernels run one after the other either way.
-void DeepSpeedWriter::note_use_by_nccl(const CollectiveGroup& group) {
-  const bool holds = plan_.software.torch_acts(ReleaseRule::holds_tensors_for_nccl);
-  if (group.ranks() <= 1 || config_.embedded || holds) return;
-  const StreamId nccl = communicators_.stream_of(group);
-  for (const SlotIndex slot : transients_) writer_.use_on_stream(slot, nccl);
-  for (const HeldGradient& gradient : held_) {
-    if (config_.stage == 3 || gradient.is_flushed) writer_.use_on_stream(gradient.slot, nccl);
-  }
-}
-
 void DeepSpeedWriter::host_blocks_on(StreamId stream) { writer_.host_wait_stream(stream); }
 
 void DeepSpeedWriter::write_collective(const EngineAction& action) {
@@ -253,7 +231,6 @@ void DeepSpeedWriter::write_collective(const EngineAction& action) {
   communicators_.launch(
       stream, tasks_.collective(kind, bytes, group, action.dtype), group, what.asynchronous);
   if (action.host_waits) host_blocks_on(stream);
-  if (config_.stage < 3) flushes_ = false;
 }
 
 // A copy of pageable memory passes a staging buffer and blocks the host; so does what is said to.

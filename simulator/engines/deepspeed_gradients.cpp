@@ -8,12 +8,12 @@ namespace zeroplan {
 // stage3.py create_reduce_and_remove_grad_hooks: a leaf module's backward hook reduces them all, in
 // the order of its parameters.
 void DeepSpeedWriter::take_gradients_of_leaf() {
-  std::vector<HeldGradient> gradients = std::move(of_leaf_);
+  std::vector<LeafGradient> gradients = std::move(of_leaf_);
   of_leaf_.clear();
-  std::sort(gradients.begin(), gradients.end(), [](const HeldGradient& a, const HeldGradient& b) {
+  std::sort(gradients.begin(), gradients.end(), [](const LeafGradient& a, const LeafGradient& b) {
     return a.parameter < b.parameter;
   });
-  for (const HeldGradient& gradient : gradients) {
+  for (const LeafGradient& gradient : gradients) {
     reduce_gradient(gradient.parameter, gradient.slot);
   }
 }
@@ -67,7 +67,7 @@ void DeepSpeedWriter::join_bucket(const EngineAction& action) {
   const SlotIndex slot = waits_[p] ? waiting_slots_[p] : at_hand_;
   waits_[p] = false;
   if (action.kind != ActionKind::insert_gradient) {
-    held_.push_back({action.parameter, slot});
+    outside_slots_[p] = slot;
     return;
   }
   const StreamId stream = stream_of(action.stream);
@@ -81,10 +81,7 @@ void DeepSpeedWriter::finish_backward(int micro_step) {
   actions_.clear();
   reducer_.end_backward(actions_);
   write_actions(actions_);
-  // Without a bucket's buffer what the rank owns stays where autograd made it.
-  if (!reducer_.contiguous()) release_held();
-  make_owned_storage();
-  release_held();
+  make_owned_storage();  // also where nothing was reduced
   release_transients();
   end_backward_buffers(micro_step);
 }
@@ -96,52 +93,12 @@ void DeepSpeedWriter::release_waiting_gradients() {
   }
 }
 
-// --- gradients outside the bucket's buffer
-
-void DeepSpeedWriter::note_flushed(std::span<const int> members) {
-  for (HeldGradient& gradient : held_) {
-    if (std::find(members.begin(), members.end(), gradient.parameter) != members.end()) {
-      gradient.is_flushed = true;
-    }
+void DeepSpeedWriter::drop_gradients(std::span<const int> parameters) {
+  for (const int parameter : parameters) {
+    const SlotIndex slot = outside_slots_[static_cast<std::size_t>(parameter)];
+    if (reduce_ != kComputeStream) writer_.use_on_stream(slot, reduce_);
+    writer_.release(slot);
   }
-}
-
-// The bucket's list lets go of them at the end of the flush (stage_1_and_2.py reduce_ipg_grads),
-// and stage 2 of param.grad. Stage 1 clears that once the backward pass is over (zero_grad), and
-// without a bucket's buffer what the rank owns stays for the step.
-void DeepSpeedWriter::release_flushed() {
-  const bool until_the_end = config_.stage == 1 && !config_.embedded;
-  std::vector<HeldGradient> kept;
-  for (const HeldGradient& gradient : held_) {
-    const bool own = !reducer_.contiguous() && reducer_.owns(gradient.parameter);
-    if (gradient.is_flushed && !until_the_end && !own) {
-      release_gradient(gradient.slot);
-    } else {
-      kept.push_back(gradient);
-    }
-  }
-  held_ = std::move(kept);
-}
-
-// copy_grads_in_partition: the gradient's data is now the copy's.
-void DeepSpeedWriter::drop_kept(std::int32_t parameter) {
-  if (config_.embedded || config_.offload_optimizer.device != OffloadDevice::none) return;
-  const auto found = std::find_if(held_.begin(), held_.end(), [&](const HeldGradient& gradient) {
-    return gradient.parameter == parameter && gradient.is_flushed;
-  });
-  if (found == held_.end()) return;
-  release_gradient(found->slot);
-  held_.erase(found);
-}
-
-void DeepSpeedWriter::release_held() {
-  for (const HeldGradient& gradient : held_) release_gradient(gradient.slot);
-  held_.clear();
-}
-
-void DeepSpeedWriter::release_gradient(SlotIndex slot) {
-  if (reduce_ != kComputeStream) writer_.use_on_stream(slot, reduce_);
-  writer_.release(slot);
 }
 
 }  // namespace zeroplan

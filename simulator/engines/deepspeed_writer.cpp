@@ -86,6 +86,7 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan,
   };
   slots_of_parameters(waiting_slots_, SlotKind::waiting_gradient);
   waits_.resize(plan.engine_parameters.size(), false);
+  outside_slots_.resize(plan.engine_parameters.size(), -1);
   buffer_slots_.reserve(buffers_.size());
   const auto buffers = static_cast<std::int32_t>(buffers_.size());
   const SlotIndex first_buffer = writer_.new_slots(SlotKind::engine_buffer, buffers);

@@ -62,11 +62,10 @@ class DeepSpeedWriter {
   RankProgram write_steady_step();
 
  private:
-  // A gradient that autograd has finished and nobody has consumed.
-  struct HeldGradient {
+  // A gradient of a leaf module that waits for its end.
+  struct LeafGradient {
     std::int32_t parameter = -1;
     SlotIndex slot = -1;
-    bool is_flushed = false;  // its bucket has been, or is being, reduced
   };
 
   // deepspeed_initialisation.cpp: before the first step
@@ -118,11 +117,7 @@ class DeepSpeedWriter {
   void join_bucket(const EngineAction& action);
   void finish_backward(int micro_step);
   void release_waiting_gradients();
-  void note_flushed(std::span<const int> members);
-  void release_flushed();
-  void drop_kept(std::int32_t parameter);
-  void release_held();
-  void release_gradient(SlotIndex slot);
+  void drop_gradients(std::span<const int> parameters);
 
   // deepspeed_actions.cpp: EngineActions
   void write_actions(const EngineActions& actions);
@@ -146,7 +141,6 @@ class DeepSpeedWriter {
   SlotIndex take_last_transient();
   void transient_for_a_kernel(Bytes bytes, StreamId stream, TaskIndex task);
   void write_host_update(const EngineAction& action);
-  void note_use_by_nccl(const CollectiveGroup& group);
   void host_blocks_on(StreamId stream);
 
   void write_fetches() { fetches_->write(log_); }
@@ -186,17 +180,16 @@ class DeepSpeedWriter {
   int micro_step_ = 0;
   int groups_ = 0;                        // of the optimizer, in stages 1 and 2
   bool makes_states_ = false;             // in the first step
-  bool flushes_ = false;                  // between a flush and its collective
   SlotIndex at_hand_ = -1;                // the gradient that autograd has just made
   bool buffers_ready_ = false;            // of this backward
   bool owned_ready_ = false;              // so are those that its flushes make
   std::vector<SlotIndex> partial_slots_;  // by parameter: tied weights' sum so far
   std::vector<SlotIndex> waiting_slots_;  // by parameter: .grad or grad_accum
   std::vector<bool> waits_;               // by parameter: that slot is held
-  std::vector<HeldGradient> held_;        // outside the bucket's buffer, until they are dropped
+  std::vector<SlotIndex> outside_slots_;  // by parameter: outside the bucket's buffer
   // Stage 3: gradients of a leaf module wait for the end of its backward pass.
   std::vector<ModuleIndex> leaf_of_;   // by parameter: its leaf module, -1: none; empty: no leaves
-  std::vector<HeldGradient> of_leaf_;  // of the leaf whose backward runs
+  std::vector<LeafGradient> of_leaf_;  // of the leaf whose backward runs
   std::vector<SlotIndex> transients_;  // of the flush or group at hand
   std::vector<SlotIndex> casts_;       // of gradients one by one, until they are flattened
   // Stage 3 with offload, of the parameter at hand (stage3.py partition_grads): its partition back
