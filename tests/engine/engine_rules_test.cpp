@@ -336,8 +336,7 @@ TEST_CASE("stage 3 clears a bucket before it records its event") {
   EngineConfig config = zero(3, 2, 100);
   config.contiguous_gradients = false;
   CHECK(fates(config, sized({60, 30, 70})) ==
-        std::vector<std::string>{"flush", "drop 2", "drop 1", "event", "flush", "drop 0",
-                                 "event"});
+        std::vector<std::string>{"flush", "drop 2", "drop 1", "event", "flush", "drop 0", "event"});
 }
 
 // stage_1_and_2.py get_gradient_for_reduction: grad_accum, cast to the model's type
