@@ -201,6 +201,13 @@ TaskIndex TaskTable::nvme(bool reads, Bytes bytes) {
   });
 }
 
+void TaskTable::issue_action(const EngineConfig& config,
+                             const EngineAction& action,
+                             StreamId stream) {
+  const TaskIndex task = this->action(config, action);
+  if (task != kNoTask) writer_.issue(task, stream);
+}
+
 TaskIndex TaskTable::action(const EngineConfig& config, const EngineAction& action) {
   const ActionWork work = action_work(config, action);
   switch (work.kind) {

@@ -57,6 +57,7 @@ class TaskTable {
   // optimizer's update, a copy or a transfer of the drive; kNoTask where it takes nothing.
   // Collectives are apart: their group decides.
   TaskIndex action(const EngineConfig& config, const EngineAction& action);
+  void issue_action(const EngineConfig& config, const EngineAction& action, StreamId stream);
 
   // Issues what a new tensor costs on CPU ranks beside its contents: nothing where it is small.
   void touch(Bytes tensor);

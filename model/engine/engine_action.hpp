@@ -49,6 +49,10 @@ enum class ActionKind {
   list_gradient,           // joins a bucket without a buffer: stays in its own storage
   keep_outside,            // the same, for it is larger than the bucket: the next flush takes it
   release_gradients,       // sums of accumulate_gradient go
+  drop_gradients,          // members: gradients that joined a bucket in their own storage, which
+                           // goes now; of each, once
+  make_owned,              // stages 1, 2: what the rank keeps has its storage from here on, where
+                           // no keep_owned has made it
   add_to_master_gradient,  // BF16_Optimizer: `parameter`'s gradient joins the fp32 sum
   flush,                   // a bucket is reduced: members, elements
   flatten,                 // `pieces` tensors copied into a new flat buffer of elements

@@ -1,5 +1,7 @@
 #include "model/engine/gradient_buckets.hpp"
 
+#include <algorithm>
+
 #include "model/check.hpp"
 #include "model/releases.hpp"
 
@@ -49,6 +51,13 @@ GradientReducer::GradientReducer(const EngineConfig& config,
 bool GradientReducer::contiguous() const {
   // stage_1_and_2.py: offload requires contiguous gradients. Stage 3 does as it is told.
   return config_.contiguous_gradients || (config_.stage < 3 && offloads());
+}
+
+Bytes GradientReducer::moved_into_bucket(Bytes waiting) const {
+  // A sum of another type stays until the window's end.
+  const bool moves = wrapper_ == OptimizerWrapper::zero12 && !reduces_in_hooks(micro_step_) &&
+                     !separate_accumulation();
+  return moves ? std::min(config_.reduce_bucket * config_.model_dtype, waiting) : Bytes::zero();
 }
 
 bool GradientReducer::reduces_in_hooks(int micro_step) const {
@@ -103,6 +112,10 @@ void GradientReducer::flush_event(EngineActions& out) {
   result.member_count = static_cast<std::int64_t>(bucket_.size());
   out.members.insert(out.members.end(), bucket_.begin(), bucket_.end());
   out.actions.push_back(result);
+  if (config_.stage < 3) drop_flushed(out);  // of the flush before
+  for (std::size_t i = 0; i < bucket_.size(); ++i) {
+    if (outside_buffer_[i]) flushed_.push_back(bucket_[i]);
+  }
 }
 
 void GradientReducer::clear_bucket() {
@@ -137,7 +150,7 @@ void GradientReducer::accumulate(int parameter, bool first, EngineActions& out) 
 // Stages 1 and 2 copy on the compute stream (stage_1_and_2.py
 // reduce_independent_p_g_buckets_and_remove_grads), stage 3 on the reduce stream (stage3.py
 // __add_grad_to_ipg_bucket).
-void GradientReducer::join_bucket(int parameter, bool from_sum, EngineActions& out) const {
+void GradientReducer::join_bucket(int parameter, bool from_sum, EngineActions& out) {
   EngineAction result = action(ActionKind::insert_gradient,
                                config_.stage == 3 ? reduce_stream_ : EngineStream::compute);
   result.parameter = parameter;
@@ -150,6 +163,14 @@ void GradientReducer::join_bucket(int parameter, bool from_sum, EngineActions& o
                                                           : ActionKind::list_gradient;
   }
   out.actions.push_back(result);
+  const bool outside = result.kind != ActionKind::insert_gradient;
+  if (config_.stage < 3 && result.elements == Elements::zero()) {  // nothing to reduce
+    if (outside) flushed_.push_back(parameter);
+    return;
+  }
+  bucket_.push_back(parameter);
+  outside_buffer_.push_back(outside);
+  bucket_elements_ += result.elements;
 }
 
 void GradientReducer::gradient_ready(int parameter, EngineActions& out) {
@@ -160,6 +181,7 @@ void GradientReducer::gradient_ready(int parameter, EngineActions& out) {
   } else if (wrapper_ == OptimizerWrapper::zero12) {
     // Stage 1 with overlap: what earlier micro-steps left is reduced with it.
     add_zero12(parameter, config_.stage == 1 && !first, out);
+    if (clears_list_at_once()) drop_flushed(out);
   } else {
     add_zero3(parameter, out);
   }
@@ -168,23 +190,7 @@ void GradientReducer::gradient_ready(int parameter, EngineActions& out) {
 void GradientReducer::end_backward(EngineActions& out) {
   switch (wrapper_) {
     case OptimizerWrapper::zero12:
-      if (config_.stage == 1 && !at_boundary()) return;
-      if (!reduces_in_hooks(micro_step_)) {
-        // reduce_gradients(): parameter-group order, declared and not round-robin; parameters
-        // without a gradient are left out.
-        for (const FlatGroup& group : partition_.groups) {
-          for (int parameter : group.declared) {
-            if (arrived_[static_cast<std::size_t>(parameter)]) add_zero12(parameter, false, out);
-          }
-        }
-      }
-      flush_zero12(out);
-      if (reduce_stream_ == EngineStream::reduce) {
-        out.actions.push_back(action(ActionKind::host_wait_device, EngineStream::compute));
-      }
-      if (at_boundary() && separate_accumulation()) {
-        out.actions.push_back(action(ActionKind::release_gradients, EngineStream::compute));
-      }
+      end_zero12(out);
       return;
     case OptimizerWrapper::zero3:
     case OptimizerWrapper::mics:
@@ -197,6 +203,49 @@ void GradientReducer::end_backward(EngineActions& out) {
       if (wrapper_ == OptimizerWrapper::bf16_optimizer) add_to_master_gradients(out);
       if (at_boundary()) end_dense(out);
   }
+}
+
+// ---- gradients in their own storage ----
+
+void GradientReducer::drop(std::span<const int> gradients, EngineActions& out) const {
+  if (gradients.empty()) return;
+  EngineAction result = action(ActionKind::drop_gradients, reduce_stream_);
+  result.first_member = static_cast<std::int64_t>(out.members.size());
+  result.member_count = static_cast<std::int64_t>(gradients.size());
+  out.members.insert(out.members.end(), gradients.begin(), gradients.end());
+  out.actions.push_back(result);
+}
+
+// With overlap and without a bucket's buffer the next reduction clears the list
+// (stage_1_and_2.py _clear_previous_reduced_grads).
+bool GradientReducer::clears_list_at_once() const {
+  return !config_.overlap_comm || contiguous() || config_.embedded;
+}
+
+// The bucket's list lets go of them at the end of the flush (stage_1_and_2.py reduce_ipg_grads),
+// and stage 2 of param.grad. Stage 1 clears that once the backward pass is over (zero_grad), and
+// without a bucket's buffer what the rank owns stays for the step.
+void GradientReducer::drop_flushed(EngineActions& out) {
+  if (flushed_.empty() || (config_.stage == 1 && !config_.embedded)) return;
+  const auto goes = std::stable_partition(flushed_.begin(), flushed_.end(), [&](int parameter) {
+    return !contiguous() && owns(parameter);
+  });
+  drop({goes, flushed_.end()}, out);
+  flushed_.erase(goes, flushed_.end());
+}
+
+// copy_grads_in_partition: the gradient's data is now the copy's.
+void GradientReducer::drop_kept(int parameter, EngineActions& out) {
+  if (config_.embedded || offloads()) return;
+  const auto found = std::find(flushed_.begin(), flushed_.end(), parameter);
+  if (found == flushed_.end()) return;
+  drop({found, found + 1}, out);
+  flushed_.erase(found);
+}
+
+void GradientReducer::drop_all(EngineActions& out) {
+  drop(flushed_, out);
+  flushed_.clear();
 }
 
 // ---- stage 0 and BF16_Optimizer ----

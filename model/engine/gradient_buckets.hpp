@@ -8,7 +8,8 @@
 // Sources (DeepSpeed 0.19.6):
 //   stages 1, 2   runtime/zero/stage_1_and_2.py reduce_independent_p_g_buckets_and_remove_grads,
 //                 reduce_ipg_grads, average_tensor, allreduce_and_scatter, allreduce_no_retain,
-//                 copy_grads_in_partition, independent_gradient_partition_epilogue
+//                 copy_grads_in_partition, independent_gradient_partition_epilogue,
+//                 _clear_previous_reduced_grads
 //   stage 3       runtime/zero/stage3.py __add_grad_to_ipg_bucket,
 //   __reduce_and_partition_ipg_grads,
 //                 __avg_scatter_grads, __avg_scatter_contiguous_grads, partition_grads;
@@ -60,8 +61,9 @@ class GradientReducer {
   const FlatPartition& partition() const { return partition_; }
   // Are gradients copied into a bucket's buffer? Stages 1 and 2 with offload do, whatever is said.
   bool contiguous() const;
-  // Stages 1 and 2: does the rank own a part of it?
-  bool owns(int parameter) const { return slice_of_[static_cast<std::size_t>(parameter)] >= 0; }
+  // Stages 1 and 2 where gradients wait for the end of the pass: how many of `waiting` bytes have
+  // left their own storage for the bucket's buffer when that is full for the first time.
+  Bytes moved_into_bucket(Bytes waiting) const;
 
  private:
   bool at_boundary() const { return micro_step_ == config_.gradient_accumulation_steps - 1; }
@@ -75,12 +77,20 @@ class GradientReducer {
   void copy_back(Elements elements, DType dtype, EngineActions& out) const;
   void flush_event(EngineActions& out);
   void clear_bucket();
+  // Gradients in their own storage: which of those that were flushed go, and when.
+  void drop(std::span<const int> gradients, EngineActions& out) const;
+  void drop_flushed(EngineActions& out);
+  void drop_kept(int parameter, EngineActions& out);
+  void drop_all(EngineActions& out);
+  bool clears_list_at_once() const;
   // Does the window's sum have another type than autograd's gradients?
   bool separate_accumulation() const;
   void accumulate(int parameter, bool first, EngineActions& out) const;
-  void join_bucket(int parameter, bool from_sum, EngineActions& out) const;
+  void join_bucket(int parameter, bool from_sum, EngineActions& out);
 
   // stages 1 and 2
+  bool owns(int parameter) const { return slice_of_[static_cast<std::size_t>(parameter)] >= 0; }
+  void end_zero12(EngineActions& out);
   void add_zero12(int parameter, bool joins_sum, EngineActions& out);
   void flush_zero12(EngineActions& out);
   void wait_for_each_other(EngineActions& out) const;
@@ -121,8 +131,9 @@ class GradientReducer {
   int micro_step_ = 0;
   std::vector<bool> arrived_;         // parameters with a gradient in this window
   std::vector<int> bucket_;           // parameters
-  std::vector<bool> outside_buffer_;  // stage 3: gradient stayed in its own storage
+  std::vector<bool> outside_buffer_;  // of bucket_: gradient stayed in its own storage
   Elements bucket_elements_;
+  std::vector<int> flushed_;  // gradients in their own storage whose bucket is or was reduced
   // Stage 3 with the optimizer on NVMe.
   std::vector<int> swapped_group_;  // by parameter: its sub-group, -1 where that is not swapped
   std::optional<GradientBatches> gradient_batches_;

@@ -13,6 +13,9 @@ namespace zeroplan {
 // micro-steps have left some of it.
 void GradientReducer::add_zero12(int parameter, bool joins_sum, EngineActions& out) {
   const Elements numel = numel_of(parameter);
+  // In the embedded runtime a gradient outside the bucket's buffer lives until what it gives is
+  // kept.
+  if (config_.embedded) drop_flushed(out);
   EngineAction ready = action(ActionKind::gradient_ready, EngineStream::compute);
   ready.parameter = parameter;
   ready.elements = numel;
@@ -26,9 +29,33 @@ void GradientReducer::add_zero12(int parameter, bool joins_sum, EngineActions& o
   }
   if (joins_sum) accumulate(parameter, /*first=*/false, out);
   join_bucket(parameter, !reduces_in_hooks(micro_step_), out);
-  if (numel == Elements::zero()) return;
-  bucket_.push_back(parameter);
-  bucket_elements_ += numel;
+}
+
+// What the rank owns of gradients without a bucket's buffer stays where autograd made it, so that
+// its storage is the same under another name; beside a buffer the last gradients in storage of
+// their own (stage 1) go behind it.
+void GradientReducer::end_zero12(EngineActions& out) {
+  if (config_.stage == 1 && !at_boundary()) return;
+  if (!reduces_in_hooks(micro_step_)) {
+    // reduce_gradients(): parameter-group order, declared and not round-robin; parameters without a
+    // gradient are left out.
+    for (const FlatGroup& group : partition_.groups) {
+      for (int parameter : group.declared) {
+        if (arrived_[static_cast<std::size_t>(parameter)]) add_zero12(parameter, false, out);
+      }
+    }
+  }
+  flush_zero12(out);
+  if (reduce_stream_ == EngineStream::reduce) {
+    out.actions.push_back(action(ActionKind::host_wait_device, EngineStream::compute));
+  }
+  if (at_boundary() && separate_accumulation()) {
+    out.actions.push_back(action(ActionKind::release_gradients, EngineStream::compute));
+  }
+  if (clears_list_at_once()) drop_flushed(out);
+  if (!contiguous()) drop_all(out);
+  out.actions.push_back(action(ActionKind::make_owned, reduce_stream_));
+  drop_all(out);
 }
 
 void GradientReducer::flush_zero12(EngineActions& out) {
@@ -183,6 +210,7 @@ void GradientReducer::keep_zero12(const OwnedSlice& slice, EngineActions& out) {
   own.elements = numel_of(slice.parameter);
   own.dtype = config_.model_dtype;
   out.actions.push_back(own);
+  drop_kept(slice.parameter, out);
   if (offloads()) offload_zero12(slice, out);
 }
 

@@ -30,9 +30,6 @@ void GradientReducer::add_zero3(int parameter, EngineActions& out) {
     out.actions.push_back(wait);
   }
   join_bucket(parameter, /*from_sum=*/false, out);
-  outside_buffer_.push_back(out.actions.back().kind != ActionKind::insert_gradient);
-  bucket_.push_back(parameter);
-  bucket_elements_ += numel;
 }
 
 void GradientReducer::flush_zero3(EngineActions& out) {
@@ -49,6 +46,7 @@ void GradientReducer::flush_zero3(EngineActions& out) {
     reduce_scatter_zero3(members, out);
     keep_zero3(members, false, out);
   }
+  drop_all(out);  // params_in_ipg_bucket.clear()
   out.actions.push_back(action(ActionKind::record_event, reduce_stream_));
   clear_bucket();
 }

@@ -280,65 +280,6 @@ Bytes reduction_peak(const EngineConfig& config, const EngineActions& actions) {
   return peak;
 }
 
-BackwardTemporaries backward_temporaries(const EngineConfig& config,
-                                         std::span<const EngineParameter> parameters) {
-  BackwardTemporaries result;
-  GradientReducer reducer(config, parameters);
-  EngineActions actions;
-  const bool zero3 = config.stage == 3;
-  const auto take = [&] {
-    Bytes copies;
-    Bytes handed;   // to NVMe's swapper, which takes a bucket's gradients together
-    Bytes fetched;  // the partition at hand, back on the GPU (stage3.py partition_grads)
-    for (const EngineAction& action : actions.actions) {
-      switch (action.kind) {
-        case ActionKind::flush:
-          copies = Bytes::zero();
-          handed = Bytes::zero();
-          fetched = Bytes::zero();
-          break;
-        case ActionKind::copy_to_device:
-          if (zero3 && !config.embedded) fetched = action.elements * action.dtype;
-          break;
-        case ActionKind::flatten:
-        case ActionKind::concatenate:
-        case ActionKind::cast:
-          copies += action.elements * action.dtype;
-          result.largest_flush = std::max(result.largest_flush, copies);
-          break;
-        case ActionKind::collective:
-          // Stages 0 to 2 free a copy before they make the next; stage 3 keeps all of a bucket.
-          if (!zero3) copies = Bytes::zero();
-          break;
-        case ActionKind::norm:
-        case ActionKind::overflow_scan:
-        case ActionKind::gradient_to_master:
-          if (zero3 && !config.embedded && action.kind == ActionKind::gradient_to_master &&
-              action.group >= 0) {
-            handed += action_temporaries(config, action);
-          }
-          result.largest_scan =
-              std::max({result.largest_scan, handed, fetched + action_temporaries(config, action)});
-          break;
-        default:
-          break;
-      }
-    }
-    actions.clear();
-  };
-  const int boundary = config.gradient_accumulation_steps - 1;
-  reducer.begin_backward(boundary);
-  for (std::size_t i = parameters.size(); i-- > 0;) {
-    if (!parameters[i].trainable) continue;
-    reducer.gradient_ready(static_cast<int>(i), actions);
-    take();
-  }
-  reducer.end_backward(actions);
-  take();
-  if (zero3 && config.overlap_comm) result.flushes_in_flight = 3;
-  return result;
-}
-
 namespace {
 
 // Owned gradients of stages 1 and 2 go once the last group has a copy of its own (step():

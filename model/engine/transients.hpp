@@ -44,21 +44,9 @@ HostAndGpu initialization_peak(const EngineConfig& config,
                                std::span<const EngineParameter> parameters,
                                Bytes gpu_room = Bytes::infinite());
 
-struct BackwardTemporaries {
-  Bytes largest_flush;        // flat copies and casts of one bucket's reduction
-  int flushes_in_flight = 1;  // buckets whose copies can be alive at once (stage 3 with overlap: 3)
-  // fp64 copy of a norm, or copies and masks of an inf/nan scan (offload); in stage 3 beside the
-  // partition that was fetched for it.
-  Bytes largest_scan;
-};
-
 // Most bytes on the GPU that the reductions in `actions` (GradientReducer) make beside buckets and
 // gradients: flat copies, concatenations, casts, scans.
 Bytes reduction_peak(const EngineConfig& config, const EngineActions& actions);
-
-// Gradients arrive in reverse parameter order.
-BackwardTemporaries backward_temporaries(const EngineConfig& config,
-                                         std::span<const EngineParameter> parameters);
 
 // Largest sum of temporaries on the GPU during the step: scans and norms, then group by group flat
 // gradient, fp32 gradient, the optimizer's own; on the host the cast weights of stage 3.

@@ -109,8 +109,7 @@ class Walk {
     forward_ = engine(moment, !counted_live);
     backward_ = engine({Phase::backward, moment.first, moment.boundary}, !counted_live);
     before_hooks_ = with_early_buckets(forward_, moment);
-    in_hooks_ = reducer_.reduces_in_hooks(micro_step);
-    taken_at_once_ = in_hooks_ || micro_step > 0;
+    taken_at_once_ = reducer_.reduces_in_hooks(micro_step) || micro_step > 0;
     next_gradient_ = 0;
     owns_ = false;
     done_ = held_ = saved_weights_ = consumed_ = Bytes::zero();
@@ -221,14 +220,8 @@ class Walk {
     CategoryBytes bytes = backward_.fixed;
     add(bytes, timeline_.after);
     bytes = with_waiting(bytes);
-    // What is copied into the bucket leaves its own storage (stage 1 without overlap).
-    if (!in_hooks_ && optimizer_wrapper(config_) == OptimizerWrapper::zero12) {
-      Bytes& waiting = at(bytes, kGradients);
-      const Bytes moved =
-          std::min(config_.reduce_bucket * config_.model_dtype, at(backward_.growing, kGradients));
-      keep_larger(memory_.backward, bytes);  // before the first copy
-      if (config_.gradient_accumulation_dtype == config_.model_dtype) waiting -= moved;
-    }
+    keep_larger(memory_.backward, bytes);  // before the first copy into the bucket
+    at(bytes, kGradients) -= reducer_.moved_into_bucket(at(backward_.growing, kGradients));
     at(bytes, kCommunication) += flush_copies();
     keep_larger(memory_.backward, bytes);
   }
@@ -284,7 +277,6 @@ class Walk {
   EngineBytes forward_;
   EngineBytes backward_;
   EngineBytes before_hooks_;  // of the backward pass
-  bool in_hooks_ = false;
   bool taken_at_once_ = false;
   std::size_t next_gradient_ = 0;
   bool owns_ = false;    // a flush has made what the rank keeps of the gradients

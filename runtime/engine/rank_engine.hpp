@@ -24,6 +24,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/engine/buffers.hpp"
@@ -250,6 +251,7 @@ class RankEngine {
   void take_gradient(std::int32_t parameter, Buffer gradient);
   void accumulate(std::int32_t parameter);
   void join_bucket(const EngineAction& action);
+  void drop_gradients(std::span<const int> parameters);
   void finish_backward();
   void carry_out(const EngineActions& actions);
   void carry_out(const EngineActions& actions, const EngineAction& action);
@@ -369,8 +371,8 @@ class RankEngine {
   std::vector<Buffer> waiting_;  // by parameter: .grad until the boundary
   std::vector<Piece> bucket_;    // filled, not yet flushed
   std::vector<Piece> flushed_;   // of the flush at hand
-  std::vector<Buffer> outside_;  // gradients that stayed in their own storage
-  std::vector<Buffer> flushed_outside_;
+  // Gradients that stayed in their own storage, by parameter.
+  std::vector<std::pair<std::int32_t, Buffer>> outside_;
   std::vector<Run> runs_;  // of the flush, in the order of its collectives
   std::size_t next_run_ = 0;
   int bucket_buffer_ = 0;  // of two

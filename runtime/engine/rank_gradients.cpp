@@ -38,7 +38,7 @@ void RankEngine::join_bucket(const EngineAction& action) {
   const Elements elements = action.elements;
   if (action.kind == ActionKind::keep_outside) {
     bucket_.push_back({action.parameter, gradient.data(), elements, /*outside=*/true});
-    outside_.push_back(std::move(gradient));
+    outside_.emplace_back(action.parameter, std::move(gradient));
     return;
   }
   const Buffer& bucket =
@@ -51,6 +51,12 @@ void RankEngine::join_bucket(const EngineAction& action) {
   bucket_filled_ += elements;
 }
 
+void RankEngine::drop_gradients(std::span<const int> parameters) {
+  std::erase_if(outside_, [&](const auto& gradient) {
+    return std::find(parameters.begin(), parameters.end(), gradient.first) != parameters.end();
+  });
+}
+
 void RankEngine::finish_backward() {
   begin_backward_buffers();
   actions_.clear();
@@ -59,10 +65,9 @@ void RankEngine::finish_backward() {
   if (dense) begin_dense_reduction();
   carry_out(actions_);
   flushed_.clear();
-  flushed_outside_.clear();
   transients_.clear();
   device_.wait(Queue::compute, reducing_queue());
-  ZP_CHECK(bucket_.empty(), "every gradient was reduced");
+  ZP_CHECK(bucket_.empty() && outside_.empty(), "every gradient was reduced");
   if (config_.stage == 2 && micro_step_ > 0 && !offloads()) add_to_window();
   end_backward_buffers();
 }
@@ -78,13 +83,11 @@ void RankEngine::add_to_window() {
   }
 }
 
-// Gradients outside the bucket's buffer go once what they give is kept.
 void RankEngine::carry_out(const EngineActions& actions) {
   for (const EngineAction& action : actions.actions) {
     const Timeline::Scope scope(setup_.timeline, Timeline::compute, trace_name(action.kind));
     carry_out(actions, action);
   }
-  if (config_.stage < 3) flushed_outside_.clear();
 }
 
 // Where buckets are reduced: beside the backward pass where overlap_comm asks for it.
@@ -96,8 +99,8 @@ void RankEngine::carry_out(const EngineActions& actions, const EngineAction& act
   const bool beside = !action.in_step && action.stream == EngineStream::reduce;
   const OnQueue queue(device_, beside ? Queue::reduce : Queue::compute);
   switch (action.kind) {
-    case ActionKind::gradient_ready:
-      if (config_.stage < 3) flushed_outside_.clear();
+    case ActionKind::drop_gradients:
+      drop_gradients(actions.members_of(action));
       break;
     case ActionKind::accumulate_gradient:
       accumulate(action.parameter);
@@ -141,7 +144,6 @@ void RankEngine::carry_out(const EngineActions& actions, const EngineAction& act
       keep_partitions(actions.members_of(action), action.pieces);
       break;
     case ActionKind::record_event:
-      flushed_outside_.clear();
       transients_.clear();
       break;
     case ActionKind::norm:
@@ -176,9 +178,7 @@ std::byte* RankEngine::transient(Bytes bytes, MemoryCategory category) {
 void RankEngine::begin_flush(std::span<const int> members) {
   transients_.clear();
   flushed_ = std::move(bucket_);
-  flushed_outside_ = std::move(outside_);
   bucket_.clear();
-  outside_.clear();
   bucket_filled_ = Elements::zero();
   if (config_.stage < 3 && config_.overlap_comm) {
     bucket_buffer_ = 1 - bucket_buffer_;

@@ -8,19 +8,13 @@
 #include "simulator/engines/deepspeed_writer.hpp"
 
 namespace zeroplan {
-namespace {
-
-constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
-constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
-
-}  // namespace
 
 StreamId DeepSpeedWriter::stream_of(EngineStream stream) const {
   switch (stream) {
     case EngineStream::reduce:
-      return reduce_;
+      return streams_.reduce;
     case EngineStream::gather:
-      return gather_;
+      return streams_.gather;
     case EngineStream::compute:
       break;
   }
@@ -28,62 +22,49 @@ StreamId DeepSpeedWriter::stream_of(EngineStream stream) const {
 }
 
 void DeepSpeedWriter::write_actions(const EngineActions& actions) {
-  reads_.clear();
-  next_read_ = 0;
-  for (const EngineAction& action : actions.actions) {
-    if (action.kind != ActionKind::swap_in) continue;
-    reads_.push_back(tasks_.action(config_, action));
-  }
+  if (swap_) swap_->begin(actions);
   for (const EngineAction& action : actions.actions) write_action(actions, action);
-  // With overlap a bucket's list of gradients is cleared by the next reduction
-  // (stage_1_and_2.py _clear_previous_reduced_grads).
-  const bool cleared_later = config_.overlap_comm && !reducer_.contiguous() && !config_.embedded;
-  if (config_.stage < 3 && !cleared_later) release_flushed();
 }
 
 void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAction& action) {
   const StreamId stream = stream_of(action.stream);
   switch (action.kind) {
     case ActionKind::gradient_ready:
-      // In the embedded runtime (runtime/engine/rank_gradients.cpp) a gradient outside the bucket's
-      // buffer lives until what it gives is kept.
-      if (config_.embedded && config_.stage < 3) release_flushed();
-      write_gradient_hook();
+      // The Python of a gradient, in autograd's hook or in a loop after the pass.
+      writer_.issue(tasks_.host("gradient hook", tasks_.host_costs().gradient_hook),
+                    kComputeStream);
       break;
     case ActionKind::accumulate_gradient:
-      accumulate_gradient(action);
+      gradients_.accumulate(action);
       break;
     case ActionKind::insert_gradient:
     case ActionKind::list_gradient:
     case ActionKind::keep_outside:
-      join_bucket(action);
+      gradients_.join_bucket(action, stream);
       break;
     case ActionKind::release_gradients:
-      release_waiting_gradients();
+      gradients_.release_waiting();
+      break;
+    case ActionKind::drop_gradients:
+      gradients_.drop(actions.members_of(action));
       break;
     case ActionKind::add_to_master_gradient:
-      transient_for_a_kernel(
-          action.elements * action.dtype, stream, tasks_.action(config_, action));
+      transients_.make_for_a_kernel(made_by(action));
       break;
     case ActionKind::flush:
-      release_transients();
+      transients_.release_all();
       if (config_.stage == 3) {
         writer_.issue(tasks_.host("reduce", tasks_.host_costs().zero3_event), kComputeStream);
       }
-      if (config_.stage < 3) {
-        release_flushed();
-        note_flushed(actions.members_of(action));
-      }
-      flushes_ = true;
       break;
     case ActionKind::flatten:
-    case ActionKind::concatenate:
-      transient(action.elements * action.dtype,
-                action.in_step ? kTemporaries : kCommunication,
-                stream,
-                tasks_.action(config_, action));
-      release_casts(action.pieces);
+    case ActionKind::concatenate: {
+      TransientSlots::Made flat = made_by(action);
+      if (!action.in_step) flat.category = MemoryCategory::communication_buffers;
+      transients_.make(flat);
+      transients_.release_casts(action.pieces);
       break;
+    }
     case ActionKind::cast:
       write_cast(action);
       break;
@@ -92,13 +73,15 @@ void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAct
       break;
     case ActionKind::copy_back:
       issue(action);
-      release_transients();
+      transients_.release_all();
       break;
     case ActionKind::keep_owned:
-      if (!owned_ready_) release_transients();  // the flattened bucket is gone by then
-      make_owned_storage();
+      if (!buffers_.owned_ready()) transients_.release_all();  // the flattened bucket is gone
+      buffers_.make_owned();
       issue(action);
-      drop_kept(action.parameter);
+      break;
+    case ActionKind::make_owned:
+      buffers_.make_owned();
       break;
     case ActionKind::divide:
     case ActionKind::keep_partitions:
@@ -118,26 +101,27 @@ void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAct
       write_copy(action);
       break;
     case ActionKind::swap_in:
+      swap_->swap_in();
+      break;
     case ActionKind::swap_out:
+      swap_->swap_out(action);
+      break;
     case ActionKind::swap_out_weights:
-      write_swap(action);
+      fetches_->write_weights(tasks_.action(config_, action));
       break;
     case ActionKind::wait_stream:
       writer_.wait_stream(stream, stream_of(action.other));
       break;
     case ActionKind::host_wait_stream:
-      host_blocks_on(stream);
+      writer_.host_wait_stream(stream);
       break;
     case ActionKind::host_wait_device:
       writer_.host_wait_device();
       break;
     case ActionKind::record_event:
       writer_.queue_event(reduce_queue_, stream);
-      if (flushes_) release_held();
-      release_transients();
-      for (const SlotIndex slot : handed_) release_slot(slot);
-      handed_.clear();
-      flushes_ = false;
+      transients_.release_all();
+      transients_.release_handed();
       break;
     case ActionKind::throttle:
       writer_.throttle(reduce_queue_, action.pieces);
@@ -148,94 +132,29 @@ void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAct
 }
 
 void DeepSpeedWriter::issue(const EngineAction& action) {
-  const TaskIndex task = tasks_.action(config_, action);
-  if (task != kNoTask) writer_.issue(task, stream_of(action.stream));
+  tasks_.issue_action(config_, action, stream_of(action.stream));
 }
 
-// A tensor that lives until the flush or the group at hand is done with.
-void DeepSpeedWriter::transient(Bytes bytes,
-                                MemoryCategory category,
-                                StreamId stream,
-                                TaskIndex task) {
-  const SlotIndex slot = free_slot();
-  writer_.allocate(slot, bytes, category, stream);
-  tasks_.touch(bytes);
-  writer_.issue(task, stream);
-  transients_.push_back(slot);
-}
-
-SlotIndex DeepSpeedWriter::free_slot() {
-  if (free_slots_.empty()) return writer_.new_slot();
-  const SlotIndex slot = free_slots_.back();
-  free_slots_.pop_back();
-  return slot;
-}
-
-void DeepSpeedWriter::release_slot(SlotIndex slot) {
-  writer_.release(slot);
-  free_slots_.push_back(slot);
+// The tensor that it is about, as a new one.
+TransientSlots::Made DeepSpeedWriter::made_by(const EngineAction& action) {
+  return {.bytes = action.elements * action.dtype,
+          .stream = stream_of(action.stream),
+          .task = tasks_.action(config_, action)};
 }
 
 // In the optimizer's step the flat copy of a group goes once its cast is made
-// (stage_1_and_2.py step, stage3.py _prepare_fp32_grad_for_sub_group).
+// (stage_1_and_2.py step, stage3.py _prepare_fp32_grad_for_sub_group); casts of gradients one by
+// one once a flat copy of them is (fused_optimizer.py step).
 void DeepSpeedWriter::write_cast(const EngineAction& action) {
-  const std::vector<SlotIndex> flat = transients_;
-  transient(action.elements * action.dtype,
-            kTemporaries,
-            stream_of(action.stream),
-            tasks_.action(config_, action));
-  if (!action.in_step) return;
-  if (action.parameter >= 0) {
-    casts_.push_back(take_last_transient());
-    return;
-  }
-  for (const SlotIndex slot : flat) release_slot(slot);
-  transients_.erase(transients_.begin(), transients_.end() - 1);
-}
-
-void DeepSpeedWriter::transient_for_a_kernel(Bytes bytes, StreamId stream, TaskIndex task) {
-  transient(bytes, kTemporaries, stream, task);
-  release_slot(take_last_transient());
-}
-
-// The last casts of gradients one by one, once a flat copy of them is made (fused_optimizer.py
-// step).
-void DeepSpeedWriter::release_casts(int count) {
-  const auto last = static_cast<std::size_t>(std::max(count, 0));
-  for (std::size_t i = 0; i < last && !casts_.empty(); ++i) {
-    release_slot(casts_.back());
-    casts_.pop_back();
+  const TransientSlots::Made cast = made_by(action);
+  if (!action.in_step) {
+    transients_.make(cast);
+  } else if (action.parameter >= 0) {
+    transients_.make_cast(cast);
+  } else {
+    transients_.make_instead(cast);
   }
 }
-
-void DeepSpeedWriter::release_partition() {
-  for (std::optional<SlotIndex>* slot : {&partition_cast_, &fetched_partition_}) {
-    if (*slot) release_slot(**slot);
-    slot->reset();
-  }
-}
-
-void DeepSpeedWriter::release_transients() {
-  release_casts(static_cast<int>(casts_.size()));
-  release_partition();
-  for (const SlotIndex slot : transients_) release_slot(slot);
-  transients_.clear();
-}
-
-// Up to torch 2.7 the process group calls recordStream on its tensors; from 2.8 on it keeps
-// references until the wait and launches synchronous collectives on the caller's stream
-// (pytorch pull request 148590). One communicator's kernels run one after the other either way.
-void DeepSpeedWriter::note_use_by_nccl(const CollectiveGroup& group) {
-  const bool holds = plan_.software.torch_acts(ReleaseRule::holds_tensors_for_nccl);
-  if (group.ranks() <= 1 || config_.embedded || holds) return;
-  const StreamId nccl = communicators_.stream_of(group);
-  for (const SlotIndex slot : transients_) writer_.use_on_stream(slot, nccl);
-  for (const HeldGradient& gradient : held_) {
-    if (config_.stage == 3 || gradient.is_flushed) writer_.use_on_stream(gradient.slot, nccl);
-  }
-}
-
-void DeepSpeedWriter::host_blocks_on(StreamId stream) { writer_.host_wait_stream(stream); }
 
 void DeepSpeedWriter::write_collective(const EngineAction& action) {
   const StreamId stream = stream_of(action.stream);
@@ -252,8 +171,7 @@ void DeepSpeedWriter::write_collective(const EngineAction& action) {
   const Collective kind = collective_of(what.kind).value_or(Collective::all_reduce);
   communicators_.launch(
       stream, tasks_.collective(kind, bytes, group, action.dtype), group, what.asynchronous);
-  if (action.host_waits) host_blocks_on(stream);
-  if (config_.stage < 3) flushes_ = false;
+  if (action.host_waits) writer_.host_wait_stream(stream);
 }
 
 // A copy of pageable memory passes a staging buffer and blocks the host; so does what is said to.
@@ -265,20 +183,20 @@ void DeepSpeedWriter::write_copy(const EngineAction& action) {
   // Up to 0.16 stages 1 and 2 move the fp32 master and cast it on the GPU.
   const bool moves_master = action.in_step && config_.stage < 3 && action.host_waits && !to_host;
   const bool fetches_partition = keeps_reduced_bucket() && !action.in_step && !to_host;
-  if (fetches_partition) release_partition();
-  if (moves_master || fetches_partition) {
-    transient(action.elements * action.dtype, kTemporaries, stream, copy);
+  const TransientSlots::Made made{action.elements * action.dtype, stream, copy};
+  if (fetches_partition) {
+    transients_.make_partition(made);
+  } else if (moves_master) {
+    transients_.make(made);
   } else {
     writer_.issue(copy, stream);
   }
-  if (fetches_partition) fetched_partition_ = take_last_transient();
-  if (action.host_waits || !action.pinned) host_blocks_on(stream);
+  if (action.host_waits || !action.pinned) writer_.host_wait_stream(stream);
   if (action.in_step || !to_host) return;
-  if (!keeps_reduced_bucket()) {
-    release_transients();
-  } else if (partition_cast_) {
-    release_slot(*partition_cast_);
-    partition_cast_.reset();
+  if (keeps_reduced_bucket()) {
+    transients_.release_partition_cast();
+  } else {
+    transients_.release_all();
   }
 }
 
@@ -288,38 +206,26 @@ bool DeepSpeedWriter::keeps_reduced_bucket() const {
   return config_.stage == 3 && !config_.embedded;
 }
 
-SlotIndex DeepSpeedWriter::take_last_transient() {
-  const SlotIndex slot = transients_.back();
-  transients_.pop_back();
-  return slot;
+// Of the wrappers but stages 1 and 2's, and in fp32, what a scan makes is counted as one temporary.
+void DeepSpeedWriter::write_overflow_scan(const EngineAction& action, Bytes scratch) {
+  TransientSlots::Made scan = made_by(action);
+  scan.bytes = scratch;
+  const bool in_parts = optimizer_wrapper(config_) == OptimizerWrapper::zero12 &&
+                        scratch != Bytes::zero() && action.dtype != DType::fp32;
+  if (in_parts) {
+    transients_.make_for_a_scan(scan, action.elements);
+  } else {
+    transients_.make_for_a_kernel(scan);
+  }
 }
 
-// stage_1_and_2.py _has_inf_or_nan: x.float(), isnan, isinf (of absolute values), their union, that
-// in fp32. Of the other wrappers, and in fp32, what it makes is counted as one temporary.
-void DeepSpeedWriter::write_overflow_scan(const EngineAction& action, Bytes scratch) {
-  const StreamId stream = stream_of(action.stream);
-  const TaskIndex scan = tasks_.action(config_, action);
-  if (optimizer_wrapper(config_) != OptimizerWrapper::zero12 || scratch == Bytes::zero() ||
-      action.dtype == DType::fp32) {
-    transient_for_a_kernel(scratch, stream, scan);
-    return;
-  }
-  const auto made = [&](Bytes bytes) {
-    const SlotIndex slot = free_slot();
-    writer_.allocate(slot, bytes, kTemporaries, stream);
-    return slot;
-  };
-  const Bytes mask = action.elements.times_width(1);
-  const Bytes floats = action.elements * DType::fp32;
-  std::vector<SlotIndex> held = {made(floats), made(mask)};
-  const SlotIndex absolute = made(floats);
-  held.push_back(made(mask));
-  release_slot(absolute);
-  held.push_back(made(mask));
-  held.push_back(made(floats));
-  tasks_.touch(scratch);
-  writer_.issue(scan, stream);
-  for (; !held.empty(); held.pop_back()) release_slot(held.back());
+// Stages 1 and 2 drop the gradients once the last group's are cast (stage_1_and_2.py step:
+// averaged_gradients[i] = None).
+void DeepSpeedWriter::begin_group(int group) {
+  const bool zero12 = optimizer_wrapper(config_) == OptimizerWrapper::zero12;
+  const auto groups = static_cast<int>(reducer_.partition().groups.size());
+  if (zero12 && !config_.embedded && group + 1 == groups) buffers_.release_consumed();
+  buffers_.begin_group(group);
 }
 
 void DeepSpeedWriter::write_update(const EngineAction& action) {
@@ -327,81 +233,49 @@ void DeepSpeedWriter::write_update(const EngineAction& action) {
     write_host_update(action);
     return;
   }
-  const StreamId stream = stream_of(action.stream);
   const Bytes scratch = action_temporaries(config_, action);
+  const auto temporary = [&] {
+    TransientSlots::Made made = made_by(action);
+    made.bytes = scratch;
+    return made;
+  };
   switch (action.kind) {
     case ActionKind::gradient_to_master:
-      transient(scratch, kTemporaries, stream, tasks_.action(config_, action));
       // Freed behind the copy that follows; for NVMe behind those of the whole bucket (stage3.py
       // partition_grads, offload_fp32_gradients).
-      if (!keeps_reduced_bucket()) return;
-      if (action.group < 0) {
-        partition_cast_ = take_last_transient();
+      if (!keeps_reduced_bucket()) {
+        transients_.make(temporary());
+      } else if (action.group < 0) {
+        transients_.make_partition_cast(temporary());
       } else {
-        handed_.push_back(take_last_transient());
+        transients_.make_handed(temporary());
       }
       return;
     case ActionKind::overflow_scan:
       write_overflow_scan(action, scratch);
       break;
     case ActionKind::optimizer_step:
-      prepare_group(action.group);
+      begin_group(action.group);
       [[fallthrough]];
     case ActionKind::norm:
-      transient_for_a_kernel(scratch, stream, tasks_.action(config_, action));
+      transients_.make_for_a_kernel(temporary());
       break;
     case ActionKind::update_weights:
       issue(action);
-      if (!prepares_all_groups(config_)) release_transients();
+      if (!prepares_all_groups(config_)) transients_.release_all();
       break;
     default:
       issue(action);
       break;
   }
-  if (action.host_waits) host_blocks_on(stream);
+  if (action.host_waits) writer_.host_wait_stream(stream_of(action.stream));
 }
 
 // The dispatch thread itself runs the CPU's optimizer and casts, and does nothing else meanwhile.
 void DeepSpeedWriter::write_host_update(const EngineAction& action) {
-  if (cpu_ < 0) cpu_ = writer_.add_stream("CPU");
-  writer_.issue(tasks_.action(config_, action), cpu_);
-  host_blocks_on(cpu_);
-}
-
-// Reads are one sub-group ahead where pipeline_read says so, begun once the one at hand is there;
-// states are written once those before them are on the drive
-// (swap_tensor/pipelined_optimizer_swapper.py swap_in_optimizer_state, swap_out_optimizer_state).
-void DeepSpeedWriter::write_swap(const EngineAction& action) {
-  const auto write = [&](StreamId stream) {
-    const TaskIndex task = tasks_.action(config_, action);
-    if (task != kNoTask) writer_.issue(task, stream);
-  };
-  switch (action.kind) {
-    case ActionKind::swap_out_weights:
-      write(nvme_.weights_written);
-      host_blocks_on(nvme_.weights_written);
-      return;
-    case ActionKind::swap_out:
-      if (action.group >= 0 && writes_) host_blocks_on(nvme_.written);
-      write(nvme_.written);
-      if (action.host_waits) host_blocks_on(nvme_.written);
-      writes_ = action.group >= 0 && !action.host_waits;
-      return;
-    default:
-      break;
-  }
-  const bool ahead = config_.offload_optimizer.pipeline_read;
-  if (!ahead || next_read_ == 0) read_states(next_read_);
-  writer_.host_wait(read_events_[next_read_]);
-  ++next_read_;
-  if (ahead) read_states(next_read_);
-}
-
-void DeepSpeedWriter::read_states(std::size_t group) {
-  if (group >= reads_.size()) return;
-  if (read_events_.size() <= group) read_events_.push_back(writer_.new_event());
-  writer_.issue(reads_[group], nvme_.read);
-  writer_.record_event(read_events_[group], nvme_.read);
+  if (streams_.cpu < 0) streams_.cpu = writer_.add_stream("CPU");
+  writer_.issue(tasks_.action(config_, action), streams_.cpu);
+  writer_.host_wait_stream(streams_.cpu);
 }
 
 }  // namespace zeroplan

@@ -1,12 +1,12 @@
-// Loading and initialisation under DeepSpeed, tensor by tensor where what is left in the
-// allocator's cache depends on it.
+#include "simulator/engines/deepspeed_initialisation.hpp"
+
 #include <algorithm>
+#include <string_view>
 
 #include "model/engine/partition.hpp"
 #include "model/engine/transients.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/releases.hpp"
-#include "simulator/engines/deepspeed_writer.hpp"
 
 namespace zeroplan {
 namespace {
@@ -25,22 +25,36 @@ bool is_master(const EngineBuffer& buffer) {
 
 }  // namespace
 
-SlotIndex DeepSpeedWriter::hold(Bytes bytes, MemoryCategory category) {
+DeepSpeedInitialisation::DeepSpeedInitialisation(const Plan& plan,
+                                                 const StepWork& work,
+                                                 const EngineConfig& config,
+                                                 ProgramWriter& writer,
+                                                 BufferSlots& buffers,
+                                                 ModuleFetches* fetches)
+    : plan_(plan),
+      work_(work),
+      config_(config),
+      writer_(writer),
+      slots_(buffers),
+      buffers_(buffers.buffers()),
+      fetches_(fetches) {}
+
+SlotIndex DeepSpeedInitialisation::hold(Bytes bytes, MemoryCategory category) {
   const SlotIndex slot = writer_.new_slot();
   writer_.allocate(slot, bytes, category, kComputeStream);
   return slot;
 }
 
-void DeepSpeedWriter::pass_through(Bytes bytes, MemoryCategory category) {
+void DeepSpeedInitialisation::pass_through(Bytes bytes, MemoryCategory category) {
   writer_.release(hold(bytes, category));
 }
 
-void DeepSpeedWriter::release_all(const std::vector<SlotIndex>& slots) {
+void DeepSpeedInitialisation::release_all(const std::vector<SlotIndex>& slots) {
   for (const SlotIndex slot : slots) writer_.release(slot);
 }
 
 // By parameter: the buffer of this name that is made for it at the start; -1: none.
-std::vector<int> DeepSpeedWriter::made_by_parameter(BufferName name) const {
+std::vector<int> DeepSpeedInitialisation::made_by_parameter(BufferName name) const {
   std::vector<int> made(plan_.engine_parameters.size(), -1);
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].name != name || !is_made_at_start(buffers_[i])) continue;
@@ -51,7 +65,7 @@ std::vector<int> DeepSpeedWriter::made_by_parameter(BufferName name) const {
 
 // The module's weights come tensor by tensor in their order (nn.Module.to). What is frozen stays
 // where it is; of what is trained a slot for each, by group.
-std::vector<std::vector<SlotIndex>> DeepSpeedWriter::load_apart() {
+std::vector<std::vector<SlotIndex>> DeepSpeedInitialisation::load_apart() {
   std::vector<std::vector<SlotIndex>> apart;
   const std::vector<int> frozen = made_by_parameter(BufferName::module_parameters);
   const std::vector<RegisteredBuffer>& registered = work_.graph.registered;
@@ -64,7 +78,7 @@ std::vector<std::vector<SlotIndex>> DeepSpeedWriter::load_apart() {
       if (apart.size() <= group) apart.resize(group + 1);
       apart[group].push_back(hold(parameter.numel * config_.model_dtype, kParameters));
     } else if (frozen[p] >= 0) {
-      allocate_buffer(static_cast<std::size_t>(frozen[p]));
+      slots_.allocate(static_cast<std::size_t>(frozen[p]));
     }
     for (; buffer != registered.end() && buffer->behind == static_cast<int>(p); ++buffer) {
       hold(buffer->bytes, kParameters);
@@ -76,34 +90,29 @@ std::vector<std::vector<SlotIndex>> DeepSpeedWriter::load_apart() {
 }
 
 // Registered buffers, and what a pipeline's last stage keeps of earlier micro-batches.
-void DeepSpeedWriter::hold_kept(Bytes registered) {
+void DeepSpeedInitialisation::hold_kept(Bytes registered) {
   hold(registered, kParameters);
   if (work_.graph.kept_outputs > Bytes::zero()) {
     hold(work_.graph.kept_outputs, MemoryCategory::logits);
   }
 }
 
-bool DeepSpeedWriter::is_open(std::size_t buffer, int group) const {
-  return is_made_at_start(buffers_[buffer]) && !buffer_held_[buffer] &&
-         !is_followed(buffers_[buffer]) && (group < 0 || buffers_[buffer].index == group);
-}
-
 // The flat weights of a group; -1: all that are left.
-void DeepSpeedWriter::make_weights(int group) {
+void DeepSpeedInitialisation::make_weights(int group) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (is_open(i, group) && buffers_[i].category == kParameters) allocate_buffer(i);
+    if (slots_.is_open(i, group) && buffers_[i].category == kParameters) slots_.allocate(i);
   }
 }
 
 // Its masters, each made of a clone of its part; in stage 3 since 0.18 a clone of what its part is
 // cast to (stage3.py _create_fp32_partitions).
-void DeepSpeedWriter::make_masters(int group) {
+void DeepSpeedInitialisation::make_masters(int group) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (!is_open(i, group) || !is_master(buffers_[i])) continue;
+    if (!slots_.is_open(i, group) || !is_master(buffers_[i])) continue;
     const bool clones_cast = config_.stage == 3 && config_.acts(ReleaseRule::clones_cast_master);
     const DType made_of = clones_cast ? config_.master_dtype : config_.model_dtype;
     const SlotIndex clone = hold(buffers_[i].elements * made_of, kTemporaries);
-    allocate_buffer(i);
+    slots_.allocate(i);
     writer_.release(clone);
   }
 }
@@ -112,13 +121,12 @@ void DeepSpeedWriter::make_masters(int group) {
 // GPU's cache is emptied: beside the module's tensors, or up to 0.17, and where the GPU has no
 // room, on the host after they have gone. Then a zero gradient of each master comes and goes
 // (initialize_optimizer_states).
-void DeepSpeedWriter::write_flattening(bool on_gpu) {
+void DeepSpeedInitialisation::write_flattening(bool on_gpu) {
   writer_.mark(Phase::load);
   const std::vector<std::vector<SlotIndex>> apart = load_apart();
   writer_.mark(Phase::init);
   const bool offload = config_.offload_optimizer.device != OffloadDevice::none;
   const FlatPartition partition = flat_partition(config_, plan_.engine_parameters);
-  groups_ = static_cast<int>(partition.groups.size());
   for (std::size_t g = 0; g < apart.size(); ++g) {
     const int group = static_cast<int>(g);
     if (!on_gpu) release_all(apart[g]);
@@ -133,7 +141,7 @@ void DeepSpeedWriter::write_flattening(bool on_gpu) {
   }
   make_weights(-1);
   make_masters(-1);
-  allocate_buffers(BufferLifetime::resident);
+  slots_.allocate(BufferLifetime::resident);
   if (offload) return;
   std::vector<SlotIndex> zeros;
   for (const FlatGroup& group : partition.groups) {
@@ -144,7 +152,7 @@ void DeepSpeedWriter::write_flattening(bool on_gpu) {
 
 // fused_optimizer.py __init__: clones of a group's weights are flattened beside the module, each
 // master is cast from a clone; a first step with zero gradients makes the optimizer's states.
-void DeepSpeedWriter::write_fused_flattening() {
+void DeepSpeedInitialisation::write_fused_flattening() {
   writer_.mark(Phase::load);
   const std::vector<std::vector<SlotIndex>> apart = load_apart();
   writer_.mark(Phase::init);
@@ -164,13 +172,13 @@ void DeepSpeedWriter::write_fused_flattening() {
   for (const FlatGroup& group : partition.groups) {
     zeros.push_back(hold(group.numel * DType::fp32, kTemporaries));
   }
-  allocate_buffers(BufferLifetime::resident);
+  slots_.allocate(BufferLifetime::resident);
   release_all(zeros);
 }
 
 // bf16_optimizer.py _setup_for_real_optimizer: a group's weights are flattened beside the module's
 // tensors, which then go; its master is cast from a clone of its part.
-void DeepSpeedWriter::write_bf16_flattening() {
+void DeepSpeedInitialisation::write_bf16_flattening() {
   writer_.mark(Phase::load);
   const std::vector<std::vector<SlotIndex>> apart = load_apart();
   writer_.mark(Phase::init);
@@ -180,13 +188,13 @@ void DeepSpeedWriter::write_bf16_flattening() {
     release_all(apart[g]);
     make_masters(group);
   }
-  allocate_buffers(BufferLifetime::resident);
+  slots_.allocate(BufferLifetime::resident);
 }
 
 // stage3.py __init__: the partitions are copied into one buffer while the cache is empty, masters
 // are cast from clones, a zero gradient of the largest comes and goes
 // (initialize_optimizer_states), then bucket and gradients are made.
-void DeepSpeedWriter::write_partitioned() {
+void DeepSpeedInitialisation::write_partitioned() {
   make_weights(-1);
   make_masters(-1);
   Bytes largest;
@@ -196,13 +204,13 @@ void DeepSpeedWriter::write_partitioned() {
   pass_through(largest, kTemporaries);
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const bool bucket = buffers_[i].category == MemoryCategory::communication_buffers;
-    if (bucket && is_made_at_start(buffers_[i]) && !buffer_held_[i]) allocate_buffer(i);
+    if (bucket && slots_.is_open(i, -1)) slots_.allocate(i);
   }
 }
 
 // stage3.py create_reduce_and_remove_grad_hooks gathers one parameter after the other; up to 0.16
 // what was gathered is copied into a tensor of the parameter's shape (_allgather_params).
-void DeepSpeedWriter::gather_for_hooks() {
+void DeepSpeedInitialisation::gather_for_hooks() {
   const int ranks = partition_ranks(config_);
   for (const EngineParameter& parameter : plan_.engine_parameters) {
     if (!parameter.trainable) continue;
@@ -215,14 +223,9 @@ void DeepSpeedWriter::gather_for_hooks() {
   }
 }
 
-void DeepSpeedWriter::write_initialisation() {
-  const std::size_t begin = writer_.position();
+void DeepSpeedInitialisation::write() {
   const OptimizerWrapper wrapper = optimizer_wrapper(config_);
   const bool real = !config_.embedded;  // DeepSpeed's own code
-  if (beside_) {                        // the trainer prepares them before it trains
-    writer_.mark(Phase::load);
-    beside_->hold_weights();
-  }
   if (real && wrapper == OptimizerWrapper::zero12) {
     write_flattening(
         flattens_on_gpu(config_, plan_.engine_parameters, plan_.cluster.gpu.memory.value));
@@ -231,13 +234,12 @@ void DeepSpeedWriter::write_initialisation() {
   } else if (real && wrapper == OptimizerWrapper::bf16_optimizer) {
     write_bf16_flattening();
   } else {
-    write_other_initialisation(real && wrapper == OptimizerWrapper::zero3);
+    write_other(real && wrapper == OptimizerWrapper::zero3);
   }
-  rank_.initialisation = writer_.since(begin);
 }
 
 // Of weights in four bits, and of those kept on the host, other code is responsible.
-bool DeepSpeedWriter::builds_partitioned() const {
+bool DeepSpeedInitialisation::builds_partitioned() const {
   const auto& parameters = plan_.engine_parameters;
   return config_.stage3.zero_init && config_.offload_parameter.device == OffloadDevice::none &&
          std::none_of(parameters.begin(), parameters.end(), [](const EngineParameter& parameter) {
@@ -249,7 +251,7 @@ bool DeepSpeedWriter::builds_partitioned() const {
 // are made whole, then each is replaced by its part. A tied head's own weight goes when it is tied.
 // Then every parameter is gathered once to be initialised or loaded (transformers'
 // integrations/deepspeed.py). Frozen parts stay where they were made; of what is trained the slots.
-std::vector<SlotIndex> DeepSpeedWriter::build_partitioned() {
+std::vector<SlotIndex> DeepSpeedInitialisation::build_partitioned() {
   const int ranks = partition_ranks(config_);
   const auto& parameters = plan_.engine_parameters;
   const std::vector<int> frozen = made_by_parameter(BufferName::frozen_ds_tensor);
@@ -270,7 +272,7 @@ std::vector<SlotIndex> DeepSpeedWriter::build_partitioned() {
     }
     for (std::size_t p = first; p < end; ++p) {
       if (frozen[p] >= 0) {
-        allocate_buffer(static_cast<std::size_t>(frozen[p]));
+        slots_.allocate(static_cast<std::size_t>(frozen[p]));
       } else {
         trained.push_back(hold(part(p), kParameters));
       }
@@ -290,7 +292,7 @@ std::vector<SlotIndex> DeepSpeedWriter::build_partitioned() {
   return trained;
 }
 
-void DeepSpeedWriter::write_other_initialisation(bool zero3) {
+void DeepSpeedInitialisation::write_other(bool zero3) {
   const OutsidePasses outside =
       outside_passes(plan_, config_, buffers_, plan_.cluster.gpu.memory.value);
   writer_.mark(Phase::load);
@@ -306,7 +308,7 @@ void DeepSpeedWriter::write_other_initialisation(bool zero3) {
   if (config_.stage > 0) writer_.empty_cache();
   hold_kept(work_.graph.buffers);
   if (zero3) write_partitioned();
-  allocate_buffers(BufferLifetime::resident);
+  slots_.allocate(BufferLifetime::resident);
   if (fetches_) fetches_->make_secondary_partitions(buffers_);
   if (zero3) {
     gather_for_hooks();

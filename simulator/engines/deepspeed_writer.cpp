@@ -2,46 +2,20 @@
 
 #include <algorithm>
 
-#include "model/check.hpp"
 #include "model/engine/optimizer_step.hpp"
-#include "model/engine/swapping.hpp"
 #include "model/implementations/embedded_memory.hpp"
 #include "model/predict/generation.hpp"
 #include "model/predict/run_phases.hpp"
+#include "simulator/engines/deepspeed_initialisation.hpp"
 
 namespace zeroplan {
 namespace {
-
-// Buffers by when a backward pass of a window makes them.
-constexpr BufferLifetime kAnyBackward[] = {BufferLifetime::backward};
-constexpr BufferLifetime kFirstBackward[] = {BufferLifetime::window,
-                                             BufferLifetime::window_to_step};
-constexpr BufferLifetime kBoundaryBackward[] = {BufferLifetime::boundary_backward,
-                                                BufferLifetime::boundary_to_step};
-
-constexpr BufferLifetime kConsumedByStep[] = {BufferLifetime::window_to_step,
-                                              BufferLifetime::boundary_to_step,
-                                              BufferLifetime::after_boundary};
 
 // Alive at once: as many as the pipeline's stage has, or as the played step has micro-batches.
 std::size_t played_micro_batches(const Plan& plan, const EngineConfig& config) {
   if (plan.stages.empty()) return 1;
   return static_cast<std::size_t>(
       std::min<std::int64_t>(live_micro_batches(plan), config.gradient_accumulation_steps));
-}
-
-// Of each parameter the leaf module around it, -1 where there is none; empty without leaf modules.
-std::vector<ModuleIndex> leaves_by_parameter(const FetchModel& model) {
-  const std::vector<ModuleIndex> around = leaves_around(model);
-  if (around.empty()) return {};
-  std::vector<ModuleIndex> leaf_of(model.parameters.size(), -1);
-  for (std::size_t m = 0; m < around.size(); ++m) {
-    if (around[m] < 0) continue;
-    for (const ParameterIndex p : model.modules[m].parameters) {
-      leaf_of[static_cast<std::size_t>(p)] = around[m];
-    }
-  }
-  return leaf_of;
 }
 
 }  // namespace
@@ -63,56 +37,63 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan,
       tasks_(plan, writer_),
       graphs_(plan, work.graph, varied, writer_, tasks_, played_micro_batches(plan, config)),
       communicators_(plan.layout(), writer_),
-      buffers_(engine_buffers(config, plan.engine_parameters)),
-      reducer_(config, plan.engine_parameters) {
-  writer_.add_stream("compute");
+      streams_(make_streams()),
+      reducer_(config, plan.engine_parameters),
+      gradients_(config_, plan.engine_parameters.size(), writer_, tasks_, streams_.reduce),
+      buffers_(config_, plan.engine_parameters, writer_, tasks_, streams_.reduce),
+      transients_(writer_, tasks_),
+      reduce_queue_(writer_.new_queue()) {
   if (tasks_.on_cpu_ranks()) {
     rank_.expandable_segments = true;  // nothing is kept in segments
     communicators_.run_in_line();
   } else if (config_.embedded) {
     rank_.arena_segment = Bytes::of(kEmbeddedSegment);
   }
-  // The embedded runtime frees memory in the order of its host thread; its CPU ranks have no
-  // streams.
-  const bool overlaps =
-      config_.overlap_comm && config_.stage > 0 && !config_.pipeline && !config_.embedded;
-  if (overlaps) reduce_ = writer_.add_stream("reduce");
-  if (overlaps && config_.stage == 3) gather_ = writer_.add_stream("gather");
-  for (const EngineParameter& parameter : plan.engine_parameters) elements_ += parameter.numel;
-  const auto parameters = static_cast<std::int32_t>(plan.engine_parameters.size());
-  const auto slots_of_parameters = [&](std::vector<SlotIndex>& slots, SlotKind kind) {
-    const SlotIndex first = writer_.new_slots(kind, parameters);
-    for (std::int32_t p = 0; p < parameters; ++p) slots.push_back(first + p);
-  };
-  slots_of_parameters(waiting_slots_, SlotKind::waiting_gradient);
-  waits_.resize(plan.engine_parameters.size(), false);
-  buffer_slots_.reserve(buffers_.size());
-  const auto buffers = static_cast<std::int32_t>(buffers_.size());
-  const SlotIndex first_buffer = writer_.new_slots(SlotKind::engine_buffer, buffers);
-  for (std::int32_t i = 0; i < buffers; ++i) buffer_slots_.push_back(first_buffer + i);
-  buffer_held_.resize(buffers_.size(), false);
-  keeps_gradients_ = std::any_of(buffers_.begin(), buffers_.end(), is_kept_gradient);
-  reduce_queue_ = writer_.new_queue();
   if (config_.stage != 3) return;
   if (config_.offload_optimizer.device == OffloadDevice::nvme) {
-    nvme_.read = writer_.add_stream("NVMe read");
-    nvme_.written = writer_.add_stream("NVMe write");
+    swap_.emplace(config_, writer_, tasks_);
   }
-  fetches_.emplace(
-      plan, config_, writer_, tasks_, communicators_, gather_, FetchWriter::Of::trained);
-  if (config_.offload_parameter.device == OffloadDevice::nvme) {
-    nvme_.weights_written = writer_.add_stream("NVMe write weights");
-  }
-  const FetchModel fetched = fetch_model(plan);
-  leaf_of_ = leaves_by_parameter(fetched);
-  coordinator_.emplace(fetched, config_);
-  walk_.emplace(*plan.model, work.graph, !config_.embedded && misses_ends_of_recomputed(config_));
+  const FetchModel model = fetch_model(plan);
+  leaves_ = LeafGradients(model);
+  fetches_.emplace(plan,
+                   work.graph,
+                   model,
+                   config_,
+                   writer_,
+                   tasks_,
+                   communicators_,
+                   streams_.gather,
+                   [this](ModuleIndex module) {
+                     for (const int p : leaves_.end_of(module)) reduce_gradient(p);
+                   });
+}
+
+// The embedded runtime frees memory in the order of its host thread; its CPU ranks have no streams.
+DeepSpeedWriter::Streams DeepSpeedWriter::make_streams() {
+  Streams streams;
+  writer_.add_stream("compute");
+  const bool overlaps =
+      config_.overlap_comm && config_.stage > 0 && !config_.pipeline && !config_.embedded;
+  if (overlaps) streams.reduce = writer_.add_stream("reduce");
+  if (overlaps && config_.stage == 3) streams.gather = writer_.add_stream("gather");
+  return streams;
 }
 
 // --- the run
 
-RankProgram DeepSpeedWriter::write() {
+void DeepSpeedWriter::write_initialisation() {
   if (plan_.beside != nullptr) beside_.emplace(plan_, writer_, communicators_);
+  const std::size_t begin = writer_.position();
+  if (beside_) {  // the trainer prepares them before it trains
+    writer_.mark(Phase::load);
+    beside_->hold_weights();
+  }
+  ModuleFetches* fetches = fetches_ ? &*fetches_ : nullptr;
+  DeepSpeedInitialisation(plan_, work_, config_, writer_, buffers_, fetches).write();
+  rank_.initialisation = writer_.since(begin);
+}
+
+RankProgram DeepSpeedWriter::write() {
   write_initialisation();
   // Stage 3 records its trace in the first step, of the trained model and of those beside it; the
   // second is the first with persistent weights resident (fetch_step.hpp). Elsewhere optimizer
@@ -136,7 +117,6 @@ RankProgram DeepSpeedWriter::write() {
 }
 
 RankProgram DeepSpeedWriter::write_steady_step() {
-  if (plan_.beside != nullptr) beside_.emplace(plan_, writer_, communicators_);
   write_initialisation();
   for (int step = 0; step < (config_.stage == 3 ? 2 : 1); ++step) {
     const int last = config_.gradient_accumulation_steps - 1;
@@ -179,10 +159,7 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
     if (beside_->rolls_out()) write_passes_beside(PassMoment::rollout);
   }
   write_passes_beside(PassMoment::before_forward);
-  if (coordinator_) {
-    coordinator_->begin_micro_step(log_);
-    write_fetches();
-  }
+  if (fetches_) fetches_->begin_micro_step();
   bool ran_forward = false;
   for (std::size_t i = 0; i < graph().passes().size(); ++i) {
     if (!ran_forward && !in_forward_phase(graph().passes()[i].pass)) {
@@ -194,12 +171,8 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
     write_pass(graph().passes()[i]);
   }
   graph().release_loss();
-  if (coordinator_) {
-    walk_->leave(FetchPass::backward, [&](const ModuleStep& step) { module_step(step); });
-    coordinator_->end_backward(log_);
-    write_fetches();
-  }
-  finish_backward(micro_step);
+  if (fetches_) fetches_->end_backward();
+  finish_backward();
   graph().release_outputs();
   graph().end_micro_batch();
   if (beside_) {
@@ -230,7 +203,7 @@ Section DeepSpeedWriter::write_pipeline() {
     begin_backward(static_cast<int>(slot.micro_batch));
     for (auto pass = turn; pass != passes.end(); ++pass) write_pass(*pass);
     graph().release_loss();
-    finish_backward(micro_step_);
+    finish_backward();
     graph().release_outputs();
     graph().end_micro_batch();
   }
@@ -238,9 +211,7 @@ Section DeepSpeedWriter::write_pipeline() {
 }
 
 void DeepSpeedWriter::begin_backward(int micro_step) {
-  micro_step_ = micro_step;
-  buffers_ready_ = false;
-  owned_ready_ = false;
+  buffers_.begin_micro_step(micro_step);
   backward_began_ = false;
   reducer_.begin_backward(micro_step);
 }
@@ -249,9 +220,7 @@ void DeepSpeedWriter::begin_backward(int micro_step) {
 // without a trace (TRL models/utils.py add_hooks).
 void DeepSpeedWriter::begin_step_beside() {
   beside_->begin_step();
-  if (!coordinator_ || !beside_->generates()) return;
-  coordinator_->invalidate(log_);
-  write_fetches();
+  if (fetches_ && beside_->generates()) fetches_->invalidate();
 }
 
 // A trainer's forward passes without gradients. Those over the trained model's own weights run
@@ -260,38 +229,16 @@ void DeepSpeedWriter::begin_step_beside() {
 void DeepSpeedWriter::write_passes_beside(PassMoment moment) {
   if (!beside_) return;
   OwnEngine own;
-  if (coordinator_) {
-    const auto on_module = [this](const ModuleStep& step) { module_step(step); };
-    if (moment == PassMoment::after_forward) walk_->leave(FetchPass::forward, on_module);
+  if (fetches_) {
+    if (moment == PassMoment::after_forward) fetches_->leave_forward();
     fetches_->begin_pass(Pass::forward_no_grad);
     own.begin = [this, moment] {
       // PPO calls the value model and the policy inside of the wrapper, whose hook never fires.
-      if (moment == PassMoment::rollout) return;
-      coordinator_->begin_micro_step(log_);
-      write_fetches();
+      if (moment != PassMoment::rollout) fetches_->begin_micro_step();
     };
-    own.step = on_module;
+    own.step = [this](const ModuleStep& step) { fetches_->fire(step); };
   }
   beside_->write_passes(moment, graph(), own);
-}
-
-// What the step of a group finds and makes. Stages 1 and 2 drop the gradients once the last group's
-// are cast (stage_1_and_2.py step: averaged_gradients[i] = None); the optimizer makes a group's
-// states when it steps that group for the first time.
-void DeepSpeedWriter::prepare_group(int group) {
-  const bool zero12 = optimizer_wrapper(config_) == OptimizerWrapper::zero12;
-  if (zero12 && !config_.embedded && group + 1 == groups_) {
-    for (const BufferLifetime lifetime : kConsumedByStep) release_buffers(lifetime);
-  }
-  if (!makes_states_) return;
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    const EngineBuffer& buffer = buffers_[i];
-    const bool its = buffer.index < 0 || buffer.index == group;
-    if (buffer.lifetime == BufferLifetime::first_step_on && its &&
-        buffer.place == BufferPlace::gpu && !buffer_held_[i]) {
-      allocate_buffer(i);
-    }
-  }
 }
 
 Section DeepSpeedWriter::write_optimizer_step(bool first) {
@@ -299,30 +246,20 @@ Section DeepSpeedWriter::write_optimizer_step(bool first) {
   writer_.set_label(-1);
   // What the pass left gathered goes before anything is made (stage3.py step:
   // _partition_all_parameters); it counts for the backward pass.
-  if (coordinator_) {
-    coordinator_->begin_optimizer_step(log_);
-    write_fetches();
-  }
+  if (fetches_) fetches_->begin_optimizer_step();
   writer_.mark(Phase::step);
-  release_buffers(BufferLifetime::between_steps);
+  buffers_.begin_step(first);
   actions_.clear();
   optimizer_step(config_, plan_.engine_parameters, /*overflowed=*/false, actions_);
-  allocate_buffers(BufferLifetime::step);
-  makes_states_ = first;
   write_actions(actions_);
-  if (first) allocate_buffers(BufferLifetime::first_step_on);
-  makes_states_ = false;
-  release_transients();
-  for (const BufferLifetime lifetime : kConsumedByStep) release_buffers(lifetime);
-  release_buffers(BufferLifetime::step);
+  buffers_.end_groups();
+  transients_.release_all();
+  buffers_.release_consumed();
+  buffers_.release(BufferLifetime::step);
   // zero_grad(set_to_none=True), except where they are zeroed and kept.
-  if (!keeps_gradients_) release_waiting_gradients();
-  allocate_buffers(BufferLifetime::between_steps);
-  if (coordinator_) {
-    coordinator_->end_optimizer_step(log_);
-    write_fetches();
-    fetches_->drop_secondary_partitions();
-  }
+  if (!buffers_.keeps_gradients()) gradients_.release_waiting();
+  buffers_.allocate(BufferLifetime::between_steps);
+  if (fetches_) fetches_->end_optimizer_step();
   if (beside_) beside_->end_step();
   // The loop reads the loss before it goes on.
   writer_.host_wait_device();
@@ -333,23 +270,18 @@ Section DeepSpeedWriter::write_optimizer_step(bool first) {
 // --- a pass over a block
 
 void DeepSpeedWriter::write_pass(const PassStep& pass) {
-  const auto on_module = [&](const ModuleStep& step) { module_step(step); };
   const bool turns = !in_forward_phase(pass.pass) && pass.pass != Pass::drop_outputs;
   if (turns && !backward_began_) {
     backward_began_ = true;
-    if (coordinator_) {
-      walk_->leave(FetchPass::forward, on_module);
-      coordinator_->begin_backward(log_);
-      write_fetches();
-    }
+    if (fetches_) fetches_->begin_backward();
     writer_.mark(Phase::backward);
-    if (keeps_gradients_) release_waiting_gradients();
-    if (makes_buckets_before_backward(config_)) make_buckets();
+    if (buffers_.keeps_gradients()) gradients_.release_waiting();
+    if (makes_buckets_before_backward(config_)) buffers_.make_buckets();
   }
   graph().write(
       pass,
       [&](const Event& event) {
-        if (walk_) walk_->follow(pass, event, on_module);
+        if (fetches_) fetches_->follow(pass, event);
       },
       [&](std::int32_t parameter, SlotIndex slot) { take_gradient(parameter, slot); });
   if (fetches_ && pass.pass == Pass::backward) {
@@ -357,93 +289,30 @@ void DeepSpeedWriter::write_pass(const PassStep& pass) {
   }
 }
 
-void DeepSpeedWriter::module_step(const ModuleStep& step) {
-  if (step.enters) coordinator_->enter(step.module, step.pass, log_);
-  if (!step.enters) coordinator_->exit(step.module, step.pass, log_);
-  write_fetches();
-  const bool leaf_ends =
-      !step.enters && step.pass == FetchPass::backward && !of_leaf_.empty() &&
-      leaf_of_[static_cast<std::size_t>(of_leaf_.front().parameter)] == step.module;
-  if (leaf_ends) take_gradients_of_leaf();
+// --- from a finished gradient to the engine's buckets
+
+void DeepSpeedWriter::take_gradient(std::int32_t parameter, SlotIndex slot) {
+  if (fetches_) fetches_->release_saved_weight(parameter);  // its node has run
+  gradients_.take(parameter, slot);
+  if (!leaves_.take(parameter)) reduce_gradient(parameter);
 }
 
-// --- buffers of the engine
-
-// Gradients, persistent weights and hpZ's secondary partitions are followed one by one.
-bool DeepSpeedWriter::is_followed(const EngineBuffer& buffer) const {
-  return is_waiting_gradient(buffer) || is_outside_bucket(buffer) || is_kept_gradient(buffer) ||
-         (config_.stage == 3 && buffer.name == BufferName::persistent_parameters) ||
-         buffer.name == BufferName::ds_secondary_tensor;
+void DeepSpeedWriter::reduce_gradient(std::int32_t parameter) {
+  buffers_.begin_backward();
+  actions_.clear();
+  reducer_.gradient_ready(parameter, actions_);
+  write_actions(actions_);
 }
 
-void DeepSpeedWriter::allocate_buffers(BufferLifetime lifetime) {
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    const EngineBuffer& buffer = buffers_[i];
-    if (buffer.place != BufferPlace::gpu || buffer.lifetime != lifetime || buffer_held_[i])
-      continue;
-    if (buffer.made_by_flush && !owned_ready_) continue;
-    if (!is_followed(buffer)) allocate_buffer(i);
-  }
-}
-
-// What a flush makes comes on its stream (stage_1_and_2.py reduce_ipg_grads).
-void DeepSpeedWriter::allocate_buffer(std::size_t i) {
-  const EngineBuffer& buffer = buffers_[i];
-  const StreamId stream = buffer.made_by_flush ? reduce_ : kComputeStream;
-  writer_.allocate(buffer_slots_[i], buffer.bytes, buffer.category, stream);
-  // A bucket is larger than what goes into it where the model is small; the rest of its pages are
-  // never touched.
-  const bool bucket = buffer.category == MemoryCategory::communication_buffers;
-  tasks_.touch(bucket ? std::min(buffer.bytes, elements_ * buffer.dtype) : buffer.bytes);
-  buffer_held_[i] = true;
-}
-
-void DeepSpeedWriter::make_buckets() {
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (is_reduce_bucket(buffers_[i]) && !buffer_held_[i]) allocate_buffer(i);
-  }
-}
-
-void DeepSpeedWriter::release_buffers(BufferLifetime lifetime) {
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].lifetime != lifetime || !buffer_held_[i]) continue;
-    writer_.release(buffer_slots_[i]);
-    buffer_held_[i] = false;
-  }
-}
-
-// The engine's hooks make them when the first gradient is complete.
-void DeepSpeedWriter::begin_backward_buffers(int micro_step) {
-  if (buffers_ready_) return;
-  buffers_ready_ = true;
-  allocate_backward_buffers(micro_step);
-}
-
-// What the rank owns of the first bucket that has some is copied into it.
-void DeepSpeedWriter::make_owned_storage() {
-  if (owned_ready_) return;
-  owned_ready_ = true;
-  allocate_backward_buffers(micro_step_);
-}
-
-// Those that are there already stay.
-void DeepSpeedWriter::allocate_backward_buffers(int micro_step) {
-  const bool boundary = micro_step == config_.gradient_accumulation_steps - 1;
-  allocate_buffers(BufferLifetime::first_backward_on);
-  for (const BufferLifetime lifetime : kFirstBackward) allocate_buffers(lifetime);
-  for (const BufferLifetime lifetime : kAnyBackward) allocate_buffers(lifetime);
-  if (micro_step > 0) allocate_buffers(BufferLifetime::later_backward);
-  if (!boundary) return;
-  for (const BufferLifetime lifetime : kBoundaryBackward) allocate_buffers(lifetime);
-}
-
-void DeepSpeedWriter::end_backward_buffers(int micro_step) {
-  for (const BufferLifetime lifetime : kAnyBackward) release_buffers(lifetime);
-  release_buffers(BufferLifetime::later_backward);
-  if (micro_step != config_.gradient_accumulation_steps - 1) return;
-  release_buffers(BufferLifetime::boundary_backward);
-  release_buffers(BufferLifetime::window);
-  allocate_buffers(BufferLifetime::after_boundary);
+void DeepSpeedWriter::finish_backward() {
+  writer_.set_label(-1);
+  buffers_.begin_backward();
+  actions_.clear();
+  reducer_.end_backward(actions_);
+  write_actions(actions_);
+  buffers_.make_owned();  // also where nothing was reduced
+  transients_.release_all();
+  buffers_.end_backward();
 }
 
 }  // namespace zeroplan

@@ -1,5 +1,6 @@
 // Rules of partitions, buckets and the step as sentences, on sizes worked out by hand from the
 // DeepSpeed sources that the policies name.
+#include <string>
 #include <vector>
 
 #include "model/engine/gradient_buckets.hpp"
@@ -271,6 +272,71 @@ TEST_CASE("a gradient joins the bucket behind the flush that it causes, a larger
     CHECK(sizes(listed, ActionKind::list_gradient) == Sizes{70, 60});
     CHECK(sizes(listed, ActionKind::keep_outside) == Sizes{400});
   }
+}
+
+// What happens to gradients that join a bucket in their own storage, and to what is kept of them.
+std::vector<std::string> fates(const EngineConfig& config,
+                               const std::vector<EngineParameter>& parameters) {
+  const EngineActions actions = backward(config, parameters);
+  std::vector<std::string> told;
+  for (const EngineAction& action : actions.actions) {
+    if (action.kind == ActionKind::flush) told.emplace_back("flush");
+    if (action.kind == ActionKind::keep_owned) told.emplace_back("keep");
+    if (action.kind == ActionKind::make_owned) told.emplace_back("owned");
+    if (action.kind == ActionKind::copy_to_host) told.emplace_back("host");
+    if (action.kind == ActionKind::record_event) told.emplace_back("event");
+    if (action.kind != ActionKind::drop_gradients) continue;
+    for (const int parameter : actions.members_of(action)) {
+      told.push_back("drop " + std::to_string(parameter));
+    }
+  }
+  return told;
+}
+
+// reduce_ipg_grads, copy_grads_in_partition; the first of two ranks owns the first parameter.
+TEST_CASE("stage 2 drops a gradient larger than the bucket when its copy is kept, else behind it") {
+  using Fates = std::vector<std::string>;
+  const std::vector<EngineParameter> parameters = sized({400, 150, 250});
+  EngineConfig config = zero(2, 2, 100);
+  CHECK(fates(config, parameters) ==
+        Fates{"flush", "drop 2", "flush", "drop 1", "flush", "keep", "drop 0", "owned"});
+  config.offload_optimizer.device = OffloadDevice::cpu;  // what goes to the host is read from it
+  CHECK(fates(config, parameters) ==
+        Fates{"flush", "drop 2", "flush", "drop 1", "flush", "keep", "host", "drop 0", "owned"});
+}
+
+// zero_grad() after the pass clears stage 1's; what is owned has its storage by then.
+TEST_CASE("stage 1 keeps gradients larger than the bucket that others own to the pass's end") {
+  EngineConfig config = zero(1, 2, 100);
+  config.rank = 1;
+  const std::vector<std::string> expected = {
+      "flush", "flush", "keep", "drop 1", "flush", "keep", "drop 2", "owned", "drop 0"};
+  CHECK(fates(config, sized({400, 150, 250})) == expected);
+}
+
+// _clear_previous_reduced_grads
+TEST_CASE("without a bucket's buffer what the rank owns stays for the step") {
+  using Fates = std::vector<std::string>;
+  const std::vector<EngineParameter> parameters = sized({90, 60, 70});  // each rank has 110
+  EngineConfig config = zero(2, 2, 100);
+  config.contiguous_gradients = false;
+  config.rank = 1;
+  CHECK(fates(config, parameters) ==
+        Fates{"flush", "flush", "flush", "drop 0", "drop 2", "drop 1", "owned"});
+  config.rank = 0;
+  CHECK(fates(config, parameters) ==
+        Fates{"flush", "drop 2", "flush", "flush", "drop 1", "drop 0", "owned"});
+  config.overlap_comm = true;  // the next reduction clears the list
+  CHECK(fates(config, parameters) ==
+        Fates{"flush", "flush", "drop 2", "flush", "drop 1", "drop 0", "owned"});
+}
+
+// stage3.py __reduce_and_partition_ipg_grads
+TEST_CASE("stage 3 clears a bucket before it records its event") {
+  EngineConfig config = zero(3, 2, 100);
+  config.contiguous_gradients = false;
+  CHECK(fates(config, sized({60, 30, 70})) ==
+        std::vector<std::string>{"flush", "drop 2", "drop 1", "event", "flush", "drop 0", "event"});
 }
 
 // stage_1_and_2.py get_gradient_for_reduction: grad_accum, cast to the model's type
