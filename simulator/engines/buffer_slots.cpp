@@ -116,8 +116,30 @@ void BufferSlots::end_backward() {
   release(BufferLifetime::later_backward);
   if (micro_step_ != config_.gradient_accumulation_steps - 1) return;
   release(BufferLifetime::boundary_backward);
+  hand_over();
   release(BufferLifetime::window);
   allocate(BufferLifetime::after_boundary);
+}
+
+// What the window's micro-steps have summed up is what the step reads: the same tensors
+// (stage_1_and_2.py independent_gradient_partition_epilogue).
+void BufferSlots::hand_over() {
+  for (std::size_t to = 0; to < buffers_.size(); ++to) {
+    const EngineBuffer& kept = buffers_[to];
+    if (kept.lifetime != BufferLifetime::after_boundary || held_[to]) continue;
+    for (std::size_t from = 0; from < buffers_.size(); ++from) {
+      const EngineBuffer& window = buffers_[from];
+      const bool same = window.lifetime == BufferLifetime::window && held_[from] &&
+                        window.index == kept.index && window.second_index == kept.second_index &&
+                        window.bytes == kept.bytes;
+      if (!same) continue;
+      writer_.move(first_slot_ + static_cast<SlotIndex>(from),
+                   first_slot_ + static_cast<SlotIndex>(to));
+      held_[from] = false;
+      held_[to] = true;
+      break;
+    }
+  }
 }
 
 void BufferSlots::begin_step(bool first) {

@@ -53,6 +53,7 @@ class BufferSlots {
  private:
   bool is_followed(const EngineBuffer& buffer) const;
   void allocate_of_backward();
+  void hand_over();
 
   const EngineConfig& config_;
   ProgramWriter& writer_;
