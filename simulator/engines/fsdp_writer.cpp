@@ -94,8 +94,8 @@ void FsdpWriter::write_initialisation() {
 }
 
 // The module's parameters come to the GPU one by one, are concatenated and padded, and the shard is
-// cloned out of the whole (_init_utils.py _init_param_handle_from_module, _flat_param.py
-// flatten_tensors, shard).
+// cloned out of the whole. They go when they become views of the shard (_init_utils.py
+// _init_param_handle_from_module, _flat_param.py flatten_tensors, shard, _use_sharded_views).
 void FsdpWriter::wrap_unit(int index) {
   if (by_parameter()) {
     wrap_parameters(index);
@@ -113,7 +113,6 @@ void FsdpWriter::wrap_unit(int index) {
   const SlotIndex flat = writer_.new_slot();
   const Bytes whole = unit.padded * stored_dtype(config_, unit);
   writer_.allocate(flat, whole, kTemporaries, kComputeStream);
-  for (const SlotIndex slot : parameters) writer_.release(slot);
   for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
     const EngineBuffer& buffer = memory_.buffers[i];
     const bool shard = buffer.index == index && buffer.category == kParameters;
@@ -122,6 +121,7 @@ void FsdpWriter::wrap_unit(int index) {
     buffer_held_[i] = true;
   }
   writer_.release(flat);
+  for (const SlotIndex slot : parameters) writer_.release(slot);
 }
 
 // The first forward pass makes the tensors that units are cast to and gathered in, and frees their
