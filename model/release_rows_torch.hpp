@@ -115,6 +115,14 @@ inline constexpr std::array kTorchRows{
                "the lowest address",
                "c10/cuda/CUDACachingAllocator.cpp:BlockComparatorSizeCounterAddress, pull request "
                "183591; run with 2.11, 2.12, 2.13 and 2.15"},
+    ReleaseRow{
+        ReleaseRule::mem_efficient_groups_heads,
+        Package::torch,
+        {2, 14, 0},
+        {},
+        "memory-efficient attention takes fewer heads of keys and values (enable_gqa), which "
+        "went to the math backend",
+        "pull request 191085; run with 2.11, 2.14 and 2.15"},
     ReleaseRow{ReleaseRule::infers_list_annotations,
                Package::torch,
                {2, 7, 0},

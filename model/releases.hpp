@@ -93,6 +93,7 @@ enum class ReleaseRule : std::uint8_t {
   shares_lt_workspace,
   makes_workspace_per_product,
   takes_oldest_segment,
+  mem_efficient_groups_heads,
   infers_list_annotations,
   holds_tensors_for_nccl,
   trusts_fused_adam,

@@ -163,8 +163,10 @@ Shape backward_sums(const Tensor& q) {
       q.size(0), q.size(1), round_up(q.size(2), kRows) + kRows, round_up(q.size(3), kColumns)};
 }
 
-// kernel_backward.h: gradients, delta (fp32 a row) and, for 16-bit inputs, an fp32 accumulator of
-// dq (kNeedsAccumGradQ: the output type is not the accumulation type).
+// kernel_backward.h: gradients, delta (fp32 a row; for fp32 inputs it is the sum of a product that
+// is made outside of the kernel, kKernelComputesDelta) and, for 16-bit inputs, an fp32 accumulator
+// of dq (kNeedsAccumGradQ: the output type is not the accumulation type). Grouped keys and values
+// have one gradient per query head, summed at the end.
 void mem_efficient_backward(Backward& b, const SavedAttention& saved, const Sdpa& options) {
   Tape& t = b.tape;
   const Tensor dout = b.gradient();
@@ -173,9 +175,20 @@ void mem_efficient_backward(Backward& b, const SavedAttention& saved, const Sdpa
   };
   Tensor dq = fresh(saved.q), dk = fresh(saved.k), dv = fresh(saved.v);
   {
+    const bool grouped = saved.k.size(1) != saved.q.size(1);
+    const auto for_each_head = [&](const Tensor& x) {
+      const Shape heads{x.size(0), x.size(2), saved.q.size(1), x.size(3)};
+      return grouped ? t.empty(heads, x.dtype(), MemoryCategory::temporaries) : Tensor();
+    };
+    const Tensor dk_heads = for_each_head(saved.k);
+    const Tensor dv_heads = for_each_head(saved.v);
+    Tensor product = saved.q.dtype() == DType::fp32
+                         ? t.empty(saved.out.shape(), DType::fp32, MemoryCategory::temporaries)
+                         : Tensor();
     const Tensor delta = t.empty(Shape{saved.q.size(0), saved.q.size(1), saved.q.size(2)},
                                  DType::fp32,
                                  MemoryCategory::temporaries);
+    product = Tensor();
     const Tensor accumulator =
         saved.q.dtype() == DType::fp32
             ? Tensor()
@@ -186,7 +199,7 @@ void mem_efficient_backward(Backward& b, const SavedAttention& saved, const Sdpa
     t.launch({.name = "_scaled_dot_product_efficient_attention_backward",
               .kind = OpKind::attention,
               .traffic = saved.q.bytes() * 4 + saved.k.bytes() * 4,
-              .kernels = 2},
+              .kernels = grouped ? 4 : 2},
              attention_call(saved.q, saved.k, options, true));
   }
   b.give(0, std::move(dq));

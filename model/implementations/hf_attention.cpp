@@ -110,9 +110,10 @@ aten::Sdpa sdpa_options(
     options.backend = SdpaBackend::mem_efficient;
   }
   options.enable_gqa = k.size(1) != q.size(1);
-  // can_use_mem_efficient_attention: check_batch_size_and_num_heads_dense<false>, so that of the
-  // fused kernels only flash takes grouped heads
-  if (options.enable_gqa && options.backend == SdpaBackend::mem_efficient) {
+  // can_use_mem_efficient_attention: up to torch 2.13 check_batch_size_and_num_heads_dense<false>,
+  // so that of the fused kernels only flash takes grouped heads
+  if (options.enable_gqa && options.backend == SdpaBackend::mem_efficient &&
+      !c.options.torch_acts(ReleaseRule::mem_efficient_groups_heads)) {
     options.backend = SdpaBackend::math;
   }
   options.causal = call.causal && !call.masked;

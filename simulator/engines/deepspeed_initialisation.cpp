@@ -105,10 +105,14 @@ void DeepSpeedInitialisation::make_weights(int group) {
 }
 
 // Its masters, each made of a clone of its part; in stage 3 since 0.18 a clone of what its part is
-// cast to (stage3.py _create_fp32_partitions).
+// cast to (stage3.py _create_fp32_partitions). The clone is the master where neither casts.
 void DeepSpeedInitialisation::make_masters(int group) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (!slots_.is_open(i, group) || !is_master(buffers_[i])) continue;
+    if (config_.model_dtype == config_.master_dtype) {
+      slots_.allocate(i);
+      continue;
+    }
     const bool clones_cast = config_.stage == 3 && config_.acts(ReleaseRule::clones_cast_master);
     const DType made_of = clones_cast ? config_.master_dtype : config_.model_dtype;
     const SlotIndex clone = hold(buffers_[i].elements * made_of, kTemporaries);
