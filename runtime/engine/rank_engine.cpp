@@ -10,7 +10,7 @@
 namespace zeroplan::runtime {
 namespace {
 
-// Buffers by when a backward pass of a window makes them (simulator/engines/deepspeed_writer.cpp).
+// Buffers by when a backward pass of a window makes them (simulator/engines/buffer_slots.cpp).
 constexpr BufferLifetime kFirstBackward[] = {BufferLifetime::window,
                                              BufferLifetime::window_to_step};
 constexpr BufferLifetime kBoundaryBackward[] = {BufferLifetime::boundary_backward,
@@ -43,7 +43,7 @@ RankEngine::RankEngine(
     : setup_(checked(setup)),
       config_(setup_.config),
       parameters_(setup_.parameters),
-      group_(group),
+      groups_(group, config_),
       device_(device),
       memory_(memory),
       runner_(*setup_.graph, setup_.parameters.size(), kernels, memory, device, setup_.timeline),
@@ -52,10 +52,11 @@ RankEngine::RankEngine(
       partition_(flat_partition(config_, parameters_)),
       reducer_(config_, parameters_),
       waiting_(parameters_.size()),
+      transients_(memory),
+      bucket_(config_, parameters_, reducer_.partition(), groups_.partition(), device, transients_),
+      scaler_(setup_.loss_scaling),
       gathered_(parameters_.size()) {
   ZP_CHECK(parameters_.size() == setup_.model->parameters.size(), "a parameter for each parameter");
-  ZP_CHECK(group.ranks() == config_.data_parallel_ranks && group.rank() == config_.rank,
-           "the group is the plan's");
   if (config_.stage == 3) {
     coordinator_.emplace(make_fetch_model(*setup_.model, parameters_, config_), config_);
     walk_.emplace(*setup_.model, *setup_.graph);
@@ -69,7 +70,6 @@ RankEngine::RankEngine(
     walk_->follow(step, event, [this](const ModuleStep& module) { module_step(module); });
   };
   enter_phase(Phase::init);
-  make_groups();
   registered_ = memory_.allocate(
       setup_.graph->buffers, MemoryCategory::parameters, Place::device, "the modules' buffers");
   open_swap_files();
@@ -80,20 +80,14 @@ RankEngine::RankEngine(
   make_secondary_partitions();
   make_units();
   drawing_.reset();
-  scaler_.scale = setup_.loss_scaling.initial;
-  scaler_.hysteresis = setup_.loss_scaling.hysteresis;
   if (setup_.resumed) resume();
 }
 
 // The phase before ends when the device is done with it.
 void RankEngine::enter_phase(Phase phase) {
   device_.synchronize();
-  const auto now = std::chrono::steady_clock::now();
   if (setup_.timeline != nullptr) setup_.timeline->phase(phase);
-  seconds_[static_cast<std::size_t>(phase_)] +=
-      Seconds::of(std::chrono::duration<double>(now - phase_began_).count());
-  phase_ = phase;
-  phase_began_ = now;
+  clock_.enter(phase);
   memory_.begin(phase);
 }
 
@@ -219,7 +213,7 @@ StepOutcome RankEngine::step(std::span<const MicroBatch> batches) {
     release_buffers(lifetime);
   }
   for (Buffer& gradient : waiting_) gradient.reset();
-  adjust_loss_scale(outcome.skipped);
+  scaler_.update(outcome.skipped);
   if (outcome.skipped) return outcome;
   allocate_buffers(BufferLifetime::between_steps);
   if (coordinator_) {
@@ -264,7 +258,7 @@ void RankEngine::run_pass(const PassStep& pass) {
     }
     enter_phase(Phase::backward);
   }
-  runner_.run(pass, hooks_, scaler_.scale / config_.gradient_accumulation_steps);
+  runner_.run(pass, hooks_, scaler_.scale() / config_.gradient_accumulation_steps);
 }
 
 }  // namespace zeroplan::runtime

@@ -6,7 +6,8 @@
 //     hooks      -> FetchCoordinator -> FetchLog      -> gathers, waits, releases (rank_fetch.cpp),
 //                                                        hpZ's copies
 //                                                        (rank_secondary_partitions.cpp)
-//     gradients  -> GradientReducer  -> EngineActions -> buckets, collectives (rank_gradients.cpp),
+//     gradients  -> GradientReducer  -> EngineActions -> buckets, collectives (rank_gradients.cpp,
+//                                                        gradient_bucket.hpp),
 //                                                        the host (rank_offload.cpp),
 //                                                        drives (rank_swap.cpp)
 //   optimizer_step -> EngineActions  -> norms, updates, gathers               (rank_step.cpp)
@@ -15,8 +16,6 @@
 // A rank is used by one thread. Collectives are called in the same order by all ranks.
 #pragma once
 
-#include <array>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,10 +32,15 @@
 #include "model/predict/module_walk.hpp"
 #include "runtime/collectives/communicator.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/engine/gradient_bucket.hpp"
 #include "runtime/engine/graph_runner.hpp"
+#include "runtime/engine/loss_scaler.hpp"
 #include "runtime/engine/optimizer_swapper.hpp"
 #include "runtime/engine/parameter_swapper.hpp"
+#include "runtime/engine/phase_clock.hpp"
+#include "runtime/engine/rank_groups.hpp"
 #include "runtime/engine/timeline.hpp"
+#include "runtime/engine/transients.hpp"
 #include "runtime/kernels/thread_pool.hpp"
 #include "runtime/optimizer/adamw.hpp"
 
@@ -45,23 +49,6 @@ namespace zeroplan::runtime {
 // Fills values with elements [first, first + size) of a parameter, or of one of its moments.
 using ValueReader =
     std::function<void(std::int32_t parameter, Elements first, std::span<float> values)>;
-
-// Source: DeepSpeed runtime/fp16/loss_scaler.py DynamicLossScaler. Off: the loss itself.
-struct LossScaling {
-  double initial = 1.0;
-  bool dynamic = false;
-  std::int64_t window = 1000;   // steps without overflow after which the scale doubles
-  std::int64_t hysteresis = 2;  // overflows before it halves
-  double smallest = 1.0;
-};
-
-// What a dynamic scaler knows between steps; all of it decides about later scales.
-struct LossScalerState {
-  double scale = 1.0;
-  std::int64_t hysteresis = 1;      // overflows that are left before the scale halves
-  std::int64_t iteration = 0;       // steps so far, skipped ones included
-  std::int64_t last_overflow = -1;  // its iteration
-};
 
 // Where a run goes on: what its optimizer had.
 struct ResumedState {
@@ -120,8 +107,6 @@ struct StepOutcome {
   bool skipped = false;        // gradients overflowed
 };
 
-using PhaseSeconds = std::array<Seconds, kPhaseCount>;
-
 class RankEngine {
  public:
   // Makes weights and resident buffers. All must outlive the engine; throws InputError for what the
@@ -147,29 +132,16 @@ class RankEngine {
   std::int64_t updates() const { return updates_; }
   // Where the loss is scaled dynamically.
   std::optional<LossScalerState> loss_scaler() const {
-    if (!setup_.loss_scaling.dynamic) return std::nullopt;
-    return scaler_;
+    if (!scaler_.dynamic()) return std::nullopt;
+    return scaler_.state();
   }
 
-  const PhaseSeconds& seconds() const { return seconds_; }
-  void forget_seconds() { seconds_ = {}; }
+  const PhaseSeconds& seconds() const { return clock_.seconds(); }
+  void forget_seconds() { clock_.forget(); }
   // Counts the time until now; what follows is another phase: saving.
   void begin_phase(Phase phase) { enter_phase(phase); }
 
  private:
-  // A stretch of gradients of a bucket.
-  struct Piece {
-    std::int32_t parameter = -1;
-    std::byte* data = nullptr;
-    Elements elements;
-    bool outside = false;  // of the bucket's buffer
-  };
-  // Gradients of one owner, which collectives take whole.
-  struct Run {
-    int owner = -1;
-    std::byte* data = nullptr;
-    Elements elements;
-  };
   // What one optimizer_step action updates.
   struct Unit {
     std::byte* master = nullptr;                      // in config_.master_dtype, as its moments
@@ -251,28 +223,15 @@ class RankEngine {
   void take_gradient(std::int32_t parameter, Buffer gradient);
   void accumulate(std::int32_t parameter);
   void join_bucket(const EngineAction& action);
-  void drop_gradients(std::span<const int> parameters);
   void finish_backward();
   void carry_out(const EngineActions& actions);
   void carry_out(const EngineActions& actions, const EngineAction& action);
-  void begin_flush(std::span<const int> members);
-  void cut_into_runs();
   Queue reducing_queue() const;
   void begin_dense_reduction();
-  void copy_runs(std::size_t first, std::size_t last, std::byte* flat, bool back);
-  std::size_t runs_of(Elements elements) const;
-  void cast_outside(const EngineAction& action);
   void add_to_window();
-  void flatten(const EngineAction& action);
-  void concatenate(const EngineAction& action);
-  void cast(const EngineAction& action);
-  void reduce(const EngineAction& action);
-  void copy_back(const EngineAction& action);
   void keep_owned(std::int32_t parameter);
   void keep_partitions(std::span<const int> members, int window_step);
   void sum_replicas(const EngineAction& action);
-  std::byte* transient(Bytes bytes, MemoryCategory category);
-  const Piece& piece_of(std::int32_t parameter) const;
   std::byte* kept_slice(std::size_t slice, bool later);
 
   // rank_offload.cpp
@@ -312,7 +271,6 @@ class RankEngine {
   AdamWOptions options_of(const Unit& unit) const;
   double gradient_norm();
   double gradient_factor();
-  void adjust_loss_scale(bool skipped);
 
   // rank_fetch.cpp
   void module_step(const ModuleStep& step);
@@ -326,15 +284,14 @@ class RankEngine {
                   : part(p);
   }
   Elements real_piece(std::int32_t p, bool second, int rank) const;
-  Communicator& group_of(bool second) { return second ? *second_group_ : *partition_group_; }
+  Communicator& group_of(bool second) { return second ? *groups_.second() : groups_.partition(); }
   void copy_own_piece(std::int32_t parameter, bool second, DType dtype, std::byte* to);
   void join_pieces(const FetchEvent& event);
   void wait_for(std::int32_t parameter);
   void release_weights(std::int32_t parameter);
   void drop_flat(Elements elements);
 
-  // rank_groups.cpp
-  void make_groups();
+  // rank_secondary_partitions.cpp
   void make_secondary_partitions();
   void keep_secondary_partition(const FetchEvent& event);
   void drop_secondary_partitions();
@@ -343,12 +300,7 @@ class RankEngine {
   EngineSetup setup_;
   EngineConfig config_;
   std::vector<EngineParameter> parameters_;
-  Communicator& group_;  // all ranks
-  std::unique_ptr<Communicator>
-      second_group_;  // hpZ: who share a secondary partition of the weights
-  std::unique_ptr<Communicator> shard_group_;  // MiCS: who share one copy of all
-  std::unique_ptr<Communicator> replicas_;     // MiCS: who have the same part of their copies
-  Communicator* partition_group_ = &group_;    // who share one copy of what is partitioned
+  RankGroups groups_;
   Device& device_;
   Memory& memory_;
   GraphRunner runner_;
@@ -369,29 +321,18 @@ class RankEngine {
   bool backward_began_ = false;
   Buffer at_hand_;               // the gradient that was just made
   std::vector<Buffer> waiting_;  // by parameter: .grad until the boundary
-  std::vector<Piece> bucket_;    // filled, not yet flushed
-  std::vector<Piece> flushed_;   // of the flush at hand
-  // Gradients that stayed in their own storage, by parameter.
-  std::vector<std::pair<std::int32_t, Buffer>> outside_;
-  std::vector<Run> runs_;  // of the flush, in the order of its collectives
-  std::size_t next_run_ = 0;
-  int bucket_buffer_ = 0;  // of two
-  Fence bucket_read_;      // by the flush before, which had that buffer
-  Elements bucket_filled_;
-  std::vector<Buffer> transients_;
-  std::byte* reduced_ = nullptr;  // the flat copy at hand; null: the pieces themselves
-  DType reduced_dtype_ = DType::fp32;
-  bool scattered_ = false;                  // stage 3: reduced_ holds this rank's partitions alone
+  Transients transients_;        // of the flush at hand, and of the step's group
+  GradientBucket bucket_;
   std::vector<OwnedSlice> owned_;           // stages 1 and 2
   std::vector<Elements> kept_offset_;       // of owned_: where its parameter begins
   std::vector<Elements> partition_offset_;  // stage 3: by parameter, in the flat partitions
 
   // The step.
   std::vector<StepGradient> step_gradients_;  // by group
-  double squares_ = 0.0;    // of the ranks; Scalar::group_squares: not yet summed over them
-  int next_gather_ = 0;     // flat groups gathered in this step
-  double loss_ = 0.0;       // of the micro-step at hand
-  LossScalerState scaler_;  // the scale also where it is fixed
+  double squares_ = 0.0;  // of the ranks; Scalar::group_squares: not yet summed over them
+  int next_gather_ = 0;   // flat groups gathered in this step
+  double loss_ = 0.0;     // of the micro-step at hand
+  LossScaler scaler_;
   std::unique_ptr<ThreadPool> drawing_;  // while the engine is made
 
   // Stage 3.
@@ -407,9 +348,7 @@ class RankEngine {
   std::optional<OptimizerSwapper> states_;
   std::optional<ParameterSwapper> swapped_weights_;
 
-  PhaseSeconds seconds_{};
-  Phase phase_ = Phase::load;
-  std::chrono::steady_clock::time_point phase_began_ = std::chrono::steady_clock::now();
+  PhaseClock clock_;
 };
 
 }  // namespace zeroplan::runtime

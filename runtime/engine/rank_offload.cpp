@@ -35,7 +35,7 @@ RankEngine::StepGradient RankEngine::offloaded_gradient(const EngineAction& acti
   }
   const DType dtype = config_.model_dtype;
   std::byte* whole = accumulator(action.parameter);
-  if (whole == nullptr) whole = piece_of(action.parameter).data;
+  if (whole == nullptr) whole = bucket_.piece_of(action.parameter).data;
   for (const OwnedSlice& slice : owned_) {
     if (slice.parameter == action.parameter) return {advance(whole, slice.start, dtype), dtype};
   }
@@ -45,7 +45,7 @@ RankEngine::StepGradient RankEngine::offloaded_gradient(const EngineAction& acti
 void RankEngine::offload(const EngineAction& action) {
   switch (action.kind) {
     case ActionKind::accumulate_on_host: {
-      const Piece& piece = piece_of(action.parameter);
+      const GradientBucket::Piece& piece = bucket_.piece_of(action.parameter);
       std::byte* sum = accumulator(action.parameter);
       const DType dtype = config_.model_dtype;
       if (action.pieces == 0) {
@@ -63,7 +63,8 @@ void RankEngine::offload(const EngineAction& action) {
     case ActionKind::gradient_to_master: {
       // Cast where the gradient is, on the device, then copied.
       const StepGradient gradient = offloaded_gradient(action);
-      std::byte* cast = transient(action.elements * action.dtype, MemoryCategory::temporaries);
+      std::byte* cast =
+          transients_.make(action.elements * action.dtype, MemoryCategory::temporaries);
       device_.convert(gradient.data, gradient.dtype, cast, action.dtype, action.elements);
       for (std::size_t i = 0; i < units_.size(); ++i) {
         const Unit& unit = units_[i];

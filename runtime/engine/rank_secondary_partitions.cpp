@@ -18,8 +18,8 @@ Elements RankEngine::real_piece(std::int32_t p, bool second, int rank) const {
 
 // From where the weights come, as all that stays.
 void RankEngine::make_secondary_partitions() {
-  if (!second_group_) return;
-  const int rank = second_group_->rank();
+  if (groups_.second() == nullptr) return;
+  const int rank = groups_.second()->rank();
   secondary_partitions_.resize(parameters_.size());
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].name != BufferName::ds_secondary_tensor) continue;
@@ -37,7 +37,7 @@ void RankEngine::keep_secondary_partition(const FetchEvent& event) {
   const std::int32_t p = event.subject;
   Buffer& copy = held_[secondary_partitions_[static_cast<std::size_t>(p)]];
   if (!copy) copy = allocate(buffers_[secondary_partitions_[static_cast<std::size_t>(p)]]);
-  const int rank = second_group_->rank();
+  const int rank = groups_.second()->rank();
   const std::byte* whole = gathered_[static_cast<std::size_t>(p)].data;
   const DType dtype = config_.model_dtype;
   device_.convert(advance(const_cast<std::byte*>(whole), piece(p, true) * rank, dtype),

@@ -36,7 +36,7 @@ bool RankEngine::overflowed() {
     device_.find_overflow(data, dtype, elements);
   });
   double found = device_.take(Scalar::overflow);
-  group_.all_reduce(&found, Elements::of(1), ReduceOperation::maximum);
+  groups_.all().all_reduce(&found, Elements::of(1), ReduceOperation::maximum);
   return found > 0.0;
 }
 
@@ -130,31 +130,31 @@ void RankEngine::step_collective(const EngineAction& action) {
     const auto gathers = static_cast<std::size_t>(next_gather_++);
     std::byte* flat = held_[find(BufferName::bit16_groups_flat, static_cast<int>(gathers))].data();
     const Elements share = partition_.groups[gathers].partition;
-    group_.run({.kind = CollectiveKind::all_gather,
-                .dtype = config_.model_dtype,
-                .elements = share,
-                .input = advance(flat, share * group_.rank(), config_.model_dtype),
-                .output = flat});
+    groups_.all().run({.kind = CollectiveKind::all_gather,
+                       .dtype = config_.model_dtype,
+                       .elements = share,
+                       .input = advance(flat, share * groups_.all().rank(), config_.model_dtype),
+                       .output = flat});
     return;
   }
   if (action.collective.operation == ReduceOperation::maximum) return;  // overflowed() agreed
   // The sum of squares. In stage 0 every rank has all of it, and the ranks take the mean; shards of
   // MiCS have the same gradients.
   double squares = device_.take(Scalar::group_squares);
-  partition_group_->all_reduce(&squares, Elements::of(1));
-  squares_ += config_.stage == 0 ? squares / group_.ranks() : squares;
+  groups_.partition().all_reduce(&squares, Elements::of(1));
+  squares_ += config_.stage == 0 ? squares / groups_.all().ranks() : squares;
 }
 
 double RankEngine::gradient_norm() {
   squares_ += device_.take(Scalar::squares);
-  return std::sqrt(squares_) / scaler_.scale;
+  return std::sqrt(squares_) / scaler_.scale();
 }
 
 // engine.py clip_fp32_gradients, stage_1_and_2.py unscale_and_clip_grads.
 double RankEngine::gradient_factor() {
   const double clip = config_.gradient_clipping;
   const double norm = gradient_norm() + 1e-6;
-  return (clip > 0.0 && norm > clip ? clip / norm : 1.0) / scaler_.scale;
+  return (clip > 0.0 && norm > clip ? clip / norm : 1.0) / scaler_.scale();
 }
 
 // The gradient of a group, from where backward left it.
@@ -213,13 +213,12 @@ RankEngine::StepGradient RankEngine::step_source(int group) {
 void RankEngine::flatten_group(const EngineAction& action) {
   const auto group = static_cast<std::size_t>(action.group);
   step_gradients_.resize(std::max(step_gradients_.size(), group + 1));
-  std::byte* flat = transient(action.elements * action.dtype, MemoryCategory::temporaries);
+  std::byte* flat = transients_.make(action.elements * action.dtype, MemoryCategory::temporaries);
   if (action.dtype != config_.master_dtype) return;
   fill_group(action.group, flat, action.dtype);
   step_gradients_[group] = {flat, action.dtype};
   // Stage 0 has cast each gradient of the group before: these go, the flat copies of groups stay.
-  if (config_.stage == 0)
-    transients_.erase(transients_.end() - 1 - action.pieces, transients_.end() - 1);
+  if (config_.stage == 0) transients_.drop_before_last(action.pieces);
 }
 
 // Of one gradient in stage 0, which may be all of its group; where it is not, the flat copy that
@@ -229,7 +228,7 @@ void RankEngine::cast_group(const EngineAction& action) {
   const auto group = static_cast<std::size_t>(action.group);
   step_gradients_.resize(std::max(step_gradients_.size(), group + 1));
   StepGradient& gradient = step_gradients_[group];
-  std::byte* to = transient(action.elements * action.dtype, MemoryCategory::temporaries);
+  std::byte* to = transients_.make(action.elements * action.dtype, MemoryCategory::temporaries);
   if (action.parameter >= 0) {
     const bool alone = partition_.groups[group].parameters.size() == 1;
     const bool fused = optimizer_wrapper(config_) == OptimizerWrapper::fp16_fused;
@@ -238,7 +237,7 @@ void RankEngine::cast_group(const EngineAction& action) {
     device_.convert(from, config_.model_dtype, to, action.dtype, action.elements);
   } else {
     fill_group(action.group, to, action.dtype);
-    transients_.erase(transients_.begin(), transients_.end() - 1);
+    transients_.keep_last();
   }
   gradient = {to, action.dtype};
 }
@@ -290,24 +289,6 @@ void RankEngine::update_unit(const Unit& unit, const std::byte* gradient) {
                 options_of(unit),
                 updates_,
                 gradient_factor());
-}
-
-// runtime/fp16/loss_scaler.py DynamicLossScaler.update_scale, without consecutive_hysteresis.
-void RankEngine::adjust_loss_scale(bool skipped) {
-  const LossScaling& scaling = setup_.loss_scaling;
-  const std::int64_t iteration = scaler_.iteration++;
-  if (!scaling.dynamic) return;
-  if (skipped) {
-    if (scaler_.hysteresis <= 1) {
-      scaler_.scale = std::max(scaler_.scale / 2.0, scaling.smallest);
-    } else {
-      --scaler_.hysteresis;
-    }
-    scaler_.last_overflow = iteration;
-  } else if ((iteration - scaler_.last_overflow) % scaling.window == 0) {
-    scaler_.hysteresis = scaling.hysteresis;
-    scaler_.scale *= 2.0;
-  }
 }
 
 }  // namespace zeroplan::runtime

@@ -305,7 +305,7 @@ void RankEngine::read(const StateValues& from, std::span<float> to) const {
 void RankEngine::resume() {
   const ResumedState& from = *setup_.resumed;
   updates_ = from.updates;
-  if (setup_.loss_scaling.dynamic && from.loss_scaler) scaler_ = *from.loss_scaler;
+  if (scaler_.dynamic() && from.loss_scaler) scaler_.resume(*from.loss_scaler);
   if (updates_ == 0) return;
   updates_ = 0;  // the moments come now
   make_moments();
