@@ -239,10 +239,12 @@ void RankEngine::micro_step(const MicroBatch& batch, int index) {
   runner_.release_loss();
   if (coordinator_) {
     walk_->leave(FetchPass::backward, [this](const ModuleStep& step) { module_step(step); });
+  }
+  finish_backward();
+  if (coordinator_) {
     coordinator_->end_backward(log_);
     carry_out_fetches();
   }
-  finish_backward();
   runner_.end_micro_batch();
 }
 

@@ -171,8 +171,8 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
     write_pass(graph().passes()[i]);
   }
   graph().release_loss();
+  if (fetches_) fetches_->leave_backward();
   finish_backward();
-  // Behind the last reduction (runtime/engine.py _backward_epilogue).
   if (fetches_) fetches_->end_backward();
   graph().release_outputs();
   graph().end_micro_batch();

@@ -49,8 +49,11 @@ void ModuleFetches::begin_backward() {
   write();
 }
 
-void ModuleFetches::end_backward() {
+void ModuleFetches::leave_backward() {
   walk_.leave(FetchPass::backward, [this](const ModuleStep& step) { fire(step); });
+}
+
+void ModuleFetches::end_backward() {
   coordinator_.end_backward(log_);
   write();
 }

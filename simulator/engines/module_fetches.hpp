@@ -39,6 +39,8 @@ class ModuleFetches {
   // What is left of the forward pass ends.
   void leave_forward();
   void begin_backward();
+  void leave_backward();
+  // The engine's part, behind the last reduction (runtime/engine.py _backward_epilogue).
   void end_backward();
   // The trace is given up.
   void invalidate();
