@@ -28,8 +28,9 @@ void FsdpWriter::make_parameter_slots() {
   }
 }
 
-// A unit's parameters come to the GPU whole; each is then replaced by its padded shard
-// (_move_states_to_device; _fsdp_param.py _init_sharded_param).
+// A unit's parameters come to the GPU whole, padded shards are made of all of them, and fully_shard
+// lets go of the whole ones when it returns (_move_states_to_device; _fsdp_param.py
+// _init_sharded_param).
 void FsdpWriter::wrap_parameters(int index) {
   const FsdpUnit& unit = unit_of(index);
   std::vector<SlotIndex> whole;
@@ -39,7 +40,6 @@ void FsdpWriter::wrap_parameters(int index) {
     const DType dtype = p.own_dtype.value_or(config_.storage_dtype);
     writer_.allocate(whole.back(), p.numel * dtype, kTemporaries, kComputeStream);
   }
-  std::size_t next = 0;
   for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
     const EngineBuffer& buffer = memory_.buffers[i];
     if (buffer.index != index || buffer.category != kParameters || buffer_held_[i]) continue;
@@ -47,9 +47,8 @@ void FsdpWriter::wrap_parameters(int index) {
     if (buffer.place == BufferPlace::gpu) {
       writer_.allocate(writer_.new_slot(), buffer.bytes, buffer.category, kComputeStream);
     }
-    if (next < whole.size()) writer_.release(whole[next++]);
   }
-  for (; next < whole.size(); ++next) writer_.release(whole[next]);
+  for (const SlotIndex slot : whole) writer_.release(slot);
 }
 
 // foreach_all_gather: the shards are cast, copied into their place in the message, and sent.
