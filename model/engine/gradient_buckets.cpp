@@ -230,7 +230,8 @@ void GradientReducer::drop_flushed(EngineActions& out) {
   const auto goes = std::stable_partition(flushed_.begin(), flushed_.end(), [&](int parameter) {
     return !contiguous() && owns(parameter);
   });
-  drop({goes, flushed_.end()}, out);
+  const auto kept = static_cast<std::size_t>(goes - flushed_.begin());
+  drop(std::span(flushed_).subspan(kept), out);
   flushed_.erase(goes, flushed_.end());
 }
 
@@ -239,7 +240,8 @@ void GradientReducer::drop_kept(int parameter, EngineActions& out) {
   if (config_.embedded || offloads()) return;
   const auto found = std::find(flushed_.begin(), flushed_.end(), parameter);
   if (found == flushed_.end()) return;
-  drop({found, found + 1}, out);
+  const auto at = static_cast<std::size_t>(found - flushed_.begin());
+  drop(std::span(flushed_).subspan(at, 1), out);
   flushed_.erase(found);
 }
 
