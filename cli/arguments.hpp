@@ -59,6 +59,7 @@ struct Arguments {
   std::map<std::string, std::string> options;  // by long name without dashes; "" for a switch
   bool json = false;
   Language language = Language::en;
+  Language document_language = Language::en;  // of the sentences of fit's and report's documents
 
   bool has(const std::string& option) const { return options.count(option) > 0; }
   std::optional<std::string> text(const std::string& option) const;

@@ -63,7 +63,9 @@ std::vector<std::string> without_flags(const std::vector<std::string>& words) {
   return rest;
 }
 
-int run_words(std::vector<std::string> words, const Translation& translation) {
+int run_words(std::vector<std::string> words,
+              DocumentSentences sentences,
+              const Translation& translation) {
   // `deepspeed --no_python` puts it before the program's own words (launcher/launch.py); LOCAL_RANK
   // says the same.
   if (!words.empty() && words[0].starts_with("--local_rank=")) words.erase(words.begin());
@@ -86,7 +88,10 @@ int run_words(std::vector<std::string> words, const Translation& translation) {
     std::cout << command_help(command, translation, all);
     return kDone;
   }
-  const Arguments arguments = parse_words(command, words);
+  Arguments arguments = parse_words(command, words);
+  if (sentences == DocumentSentences::of_the_reader) {
+    arguments.document_language = arguments.language;
+  }
   // What --from read: it is no answer, so not on standard output.
   std::cerr << translation.text(arguments.from_said);
   return command.run(arguments, {std::cout, std::cerr});
@@ -109,11 +114,13 @@ int report_to_all(const InputError& error,
   return code;
 }
 
-int run_and_report(const std::vector<std::string>& words, const Translation& translation) {
+int run_and_report(const std::vector<std::string>& words,
+                   DocumentSentences sentences,
+                   const Translation& translation) {
   const auto end = std::find(words.begin(), words.end(), "--");
   const bool json = std::find(words.begin(), end, "--json") != end;
   try {
-    return run_words(words, translation);
+    return run_words(words, sentences, translation);
   } catch (const InputError& error) {
     return report_to_all(error, words, json, translation);
   } catch (const SizeOverflow&) {
@@ -128,14 +135,17 @@ int run_and_report(const std::vector<std::string>& words, const Translation& tra
 }
 
 // `no_memory` becomes what is said of that in the user's language, while there is some.
-int run_in_language(int argc, const char* const* argv, std::string& no_memory) {
+int run_in_language(int argc,
+                    const char* const* argv,
+                    DocumentSentences sentences,
+                    std::string& no_memory) {
   const TerminalText safe_out(std::cout);
   const TerminalText safe_log(std::cerr);
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   const Translation translation(language_of_words(words));
   no_memory = translation.text("error: out of memory") + "\n";
   install_interrupts(translation);
-  const int code = run_and_report(words, translation);
+  const int code = run_and_report(words, sentences, translation);
   std::cout.flush();
   if (interrupted() == code) std::cerr << interrupted_text() << "\n";
   if (std::cout) return code;
@@ -147,10 +157,10 @@ int run_in_language(int argc, const char* const* argv, std::string& no_memory) {
 
 }  // namespace
 
-int run_command_line(int argc, const char* const* argv) {
+int run_command_line(int argc, const char* const* argv, DocumentSentences sentences) {
   std::string line;
   try {
-    return run_in_language(argc, argv, line);
+    return run_in_language(argc, argv, sentences, line);
   } catch (const std::bad_alloc&) {
     return out_of_memory(line);
   }

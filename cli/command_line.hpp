@@ -6,7 +6,13 @@
 
 namespace zeroplan {
 
-int run_command_line(int argc, const char* const* argv);
+// The sentences in JSON documents are English, as docs/contract.md says. The page, which shows them
+// to its reader, asks for those of fit and report in the reader's language.
+enum class DocumentSentences { english, of_the_reader };
+
+int run_command_line(int argc,
+                     const char* const* argv,
+                     DocumentSentences sentences = DocumentSentences::english);
 
 // Says "out of memory" without any, in `line` where it has text; returns the exit code for it.
 int out_of_memory(std::string_view line = {}) noexcept;

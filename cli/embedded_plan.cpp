@@ -70,7 +70,7 @@ std::int64_t ranks_of(const Arguments& arguments,
     if (*said <= kMostRanks) return *said;
     throw InputError({kCommandLine,
                       "--ranks",
-                      "at most " + std::to_string(kMostRanks) + " ranks",
+                      phrase("at most {} ranks", kMostRanks),
                       std::to_string(*said),
                       ""});
   }

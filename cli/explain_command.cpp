@@ -5,6 +5,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/explain_text.hpp"
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/plan/scenario_reader.hpp"
@@ -34,7 +35,7 @@ FileKind kind_of(const std::string& text, const std::string& file) {
   try {
     const JsonDocument document = parse_json(text, file, {});
     if (!document.root.is_object()) {
-      throw InputError({file, "", "an object", document.root.describe(), ""});
+      throw InputError({file, "", "an object", described(document.root), ""});
     }
     for (const std::string_view key : {"model", "cluster", "workload", "ds_config", "software"}) {
       if (document.root.find(key) != nullptr) return FileKind::scenario;

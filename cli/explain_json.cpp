@@ -43,7 +43,7 @@ Json changes_json(const Variation& variation, const Plan& base) {
 }
 
 Json move_json(const Sensitivity& all, const Move& move, const Plan& base) {
-  return Json::object({{"change", describe(move.variation, base)},
+  return Json::object({{"change", describe(move.variation, base).english()},
                        {"changes", changes_json(move.variation, base)},
                        {"gpu_bytes", added_gpu_bytes(all, move)},
                        {"host_bytes", added_host_bytes(all, move)},
@@ -72,7 +72,7 @@ Json match_json(const SizeMatch& match) {
 }
 
 Json tried_json(const TriedChange& one, const Plan& base) {
-  Json row = Json::object({{"change", describe(one.variation, base)},
+  Json row = Json::object({{"change", describe(one.variation, base).english()},
                            {"changes", changes_json(one.variation, base)},
                            {"fits", one.fits()}});
   row["result"] = one.outcome.result ? to_json(*one.outcome.result) : Json();
@@ -111,9 +111,10 @@ Json explain_json(const ConfigExplanation& explanation) {
   for (const Move& move : all.moves) moves.push_back(move_json(all, move, explanation.plan));
   Json refused = Json::array();
   for (const RefusedMove& move : all.refused) {
-    refused.push_back(Json::object({{"change", describe(move.variation, explanation.plan)},
-                                    {"changes", changes_json(move.variation, explanation.plan)},
-                                    {"reason", move.reason.english()}}));
+    refused.push_back(
+        Json::object({{"change", describe(move.variation, explanation.plan).english()},
+                      {"changes", changes_json(move.variation, explanation.plan)},
+                      {"reason", move.reason.english()}}));
   }
   return Json::object({{"schema", "zeroplan.explain/1"},
                        {"kind", "configuration"},

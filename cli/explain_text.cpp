@@ -7,6 +7,7 @@
 
 #include "cli/table.hpp"
 #include "model/diagnostic.hpp"
+#include "model/phrase_list.hpp"
 #include "simulator/allocator_options.hpp"
 
 namespace zeroplan {
@@ -21,12 +22,6 @@ std::string signed_gib(std::int64_t bytes) {
 std::string signed_percent(double ratio) {
   if (std::abs(ratio) < 0.0005) return "-";
   return fmt::format("{:+.1f} %", ratio * 100.0);
-}
-
-std::string joined(const std::vector<std::string_view>& words) {
-  std::string text;
-  for (const std::string_view word : words) text += (text.empty() ? "" : ", ") + std::string(word);
-  return text;
 }
 
 Phrase run_line(const Plan& plan) {
@@ -78,7 +73,7 @@ void add_sorts(const std::vector<HeldSort>& held, MemoryCategory category, Rows&
     rows.push_back({phrase("  {}", sort_text(one.sort)),
                     fixed_text(one.bytes.gib(), 2),
                     count_text(one.count),
-                    repeats ? "" : joined(one.sort.knobs)});
+                    repeats ? "" : phrase_list(one.sort.knobs)});
   }
   if (sorts.size() <= kShown) return;
   Bytes rest;
@@ -205,7 +200,7 @@ std::string matches_text(const OomRun& run, const Translation& words) {
                     plain_name(name(match.category)),
                     gib_text(match.allocated_before),
                     match.place,
-                    joined(match.sort.knobs)});
+                    phrase_list(match.sort.knobs)});
   }
   std::string text =
       words.text("allocations of the simulated run with that size, the likeliest first:\n") +

@@ -6,12 +6,12 @@
 #include "cli/commands.hpp"
 #include "cli/compare_versions.hpp"
 #include "cli/cost_options.hpp"
+#include "cli/fit_document.hpp"
 #include "cli/fit_text.hpp"
 #include "cli/freed_memory.hpp"
 #include "cli/which_gpu.hpp"
 #include "cli/write_plan.hpp"
 #include "tuner/fit.hpp"
-#include "tuner/io_fit_answer.hpp"
 
 namespace zeroplan {
 namespace {
@@ -51,7 +51,8 @@ int run_fit(const Arguments& arguments, Streams streams) {
     streams.log << words.text(phrase("nothing written to {}: no strategy fits\n", output->path));
   }
   if (arguments.json) {
-    streams.out << to_json(answer, scenario).dump(2) << "\n";
+    const Translation of_documents(arguments.document_language);
+    streams.out << fit_document(answer, scenario, of_documents).dump(2) << "\n";
   } else {
     streams.out << fit_text(answer, arguments.has("all"), words);
     if (answer.recommended) streams.out << words.text(cost_line(arguments, scenario, answer));

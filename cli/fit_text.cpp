@@ -386,7 +386,9 @@ std::string fit_text(const FitAnswer& answer, bool all, const Translation& words
     Phrase about = yes_text(answer);
     about += job_lines(best.result.job);
     about += headroom_text(answer, best) + one_node_text(answer) + runners_up_text(answer) +
-             host_memory_text(answer) + trainer_lines(best.plan);
+             host_memory_text(answer);
+    if (const Phrase lines = trainer_lines(best.plan); !lines.empty())
+      about += Phrase("\n").append(lines);
     text += words.text(about) + strategies_text(answer, all, words);
     if (runs_deepspeed(best.plan.workload)) {
       text += "\nds_config.json:\n" + emit(written_ds_config(best.plan)).dump(2) + "\n";

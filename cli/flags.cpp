@@ -208,10 +208,13 @@ void check_positionals(const CommandInfo& command, const Arguments& arguments) {
   const Phrase help = phrase("see zeroplan {} --help", command.name);
   const bool many = !wanted.empty() && wanted.back().many;
   if (got > wanted.size() && !many) {
-    Phrase expected = phrase("nothing behind {}", command.name);
-    for (const Positional& positional : wanted) expected += " " + std::string(positional.name);
-    throw InputError(
-        {kCommandLine, "", expected, in_quotes(arguments.positionals[wanted.size()]), help});
+    std::string before(command.name);
+    for (const Positional& positional : wanted) before += " " + std::string(positional.name);
+    throw InputError({kCommandLine,
+                      "",
+                      phrase("nothing behind {}", before),
+                      in_quotes(arguments.positionals[wanted.size()]),
+                      help});
   }
   for (std::size_t i = got; i < wanted.size(); ++i) {
     if (!wanted[i].required || is_scenario_key(command, wanted[i])) continue;  // resolve() asks

@@ -122,7 +122,7 @@ std::string whole_help(const CommandInfo& command, const Translation& words) {
 // The examples, and as many of the usual flags as the lines hold, by their short names.
 std::string first_help(const CommandInfo& command, const Translation& words) {
   std::string text = heading(command, words) + examples(command, words);
-  text += words.text("\nFlags:\n");
+  text += words.text(phrase("\n{}:\n", "Flags"));
   const std::vector<Flag> flags = flags_of(command);
   constexpr std::ptrdiff_t kLinesBehind = 2;
   std::ptrdiff_t left_over =

@@ -26,7 +26,7 @@ int print_schema(const Arguments& arguments, Streams streams) {
   if (*release < kOldestSchema) {
     throw InputError({kCommandLine,
                       "--deepspeed",
-                      "release " + to_string(kOldestSchema) + " or newer",
+                      phrase("release {} or newer", to_string(kOldestSchema)),
                       in_quotes(*said),
                       "keys of older releases are not described"});
   }

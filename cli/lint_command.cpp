@@ -48,7 +48,7 @@ int print_rules(const Arguments& arguments, Streams streams) {
                                  {"summary", rule.summary},
                                  {"cost", rule.cost},
                                  {"texts", texts},
-                                 {"needs", describe(rule.needs)},
+                                 {"needs", describe(rule.needs).english()},
                                  {"source", rule.source}}));
   }
   streams.out << Json::object({{"schema", "zeroplan.lint_rules/1"}, {"rules", list}}).dump(2)

@@ -11,6 +11,7 @@
 #include "cli/write_file.hpp"
 #include "model/diagnostic.hpp"
 #include "model/enum_names.hpp"
+#include "model/phrase_list.hpp"
 
 namespace zeroplan {
 namespace {
@@ -26,10 +27,11 @@ std::string choice(const Arguments& arguments,
                    const std::array<std::string_view, N>& choices) {
   const std::string said = arguments.text(option).value_or(std::string(choices[0]));
   if (std::find(choices.begin(), choices.end(), said) != choices.end()) return said;
-  Phrase expected = "one of ";
-  for (std::size_t i = 0; i < N; ++i) expected += (i == 0 ? "" : ", ") + std::string(choices[i]);
-  throw InputError(
-      {kCommandLine, "--" + option, expected, in_quotes(said), did_you_mean(said, choices)});
+  throw InputError({kCommandLine,
+                    "--" + option,
+                    phrase("one of {}", phrase_list(choices)),
+                    in_quotes(said),
+                    did_you_mean(said, choices)});
 }
 
 bool has_data(const Json& document, std::string_view plot) {
@@ -62,7 +64,7 @@ int run_plot(const Arguments& arguments, Streams streams) {
     require_drawing(png, "`zeroplan report` needs only a browser");
   }
   const ReportData data = report_data_of(arguments, streams);
-  const Json document = to_json(data);
+  const Json document = to_json(data, words);
   if (!path.empty() && has_data(document, request.plot)) {
     const std::string svg = draw_svg(plot_script(document, request));
     if (png) {
@@ -78,7 +80,12 @@ int run_plot(const Arguments& arguments, Streams streams) {
                                   : "nothing found so far that fits";
     streams.log << words.text(phrase("nothing written to {}: {}", path, why)) << "\n";
   }
-  streams.out << (arguments.json ? document.dump(2) + "\n" : words.text(report_text(document)));
+  if (arguments.json) {
+    const Translation of_documents(arguments.document_language);
+    streams.out << to_json(data, of_documents).dump(2) << "\n";
+  } else {
+    streams.out << words.text(report_text(document));
+  }
   return exit_code_of(data);
 }
 

@@ -18,12 +18,17 @@ int run_report(const Arguments& arguments, Streams streams) {
     require_vega();
   }
   const ReportData data = report_data_of(arguments, streams);
-  const Json document = to_json(data);
+  const Json document = to_json(data, words);
   if (!path.empty()) {
     write_file(path, report_page(document, arguments.language));
     streams.log << words.text(phrase("wrote {}", path)) << "\n";
   }
-  streams.out << (arguments.json ? document.dump(2) + "\n" : words.text(report_text(document)));
+  if (arguments.json) {
+    const Translation of_documents(arguments.document_language);
+    streams.out << to_json(data, of_documents).dump(2) << "\n";
+  } else {
+    streams.out << words.text(report_text(document));
+  }
   return exit_code_of(data);
 }
 

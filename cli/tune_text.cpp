@@ -11,6 +11,7 @@
 #include "cli/step_text.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/phrase_list.hpp"
 
 namespace zeroplan {
 namespace {
@@ -90,7 +91,7 @@ Phrase best_text(const TuneAnswer& answer,
 }
 
 Phrase impact_line(const KnobImpact& impact) {
-  Phrase text = phrase("  - {} {}", impact.key, impact.value);
+  Phrase text = phrase("  - {}", impact.key + " " + impact.value);
   const char* separator = ": ";
   if (!impact.other.empty()) {
     const double percent = impact.speed_change * 100.0;
@@ -101,10 +102,7 @@ Phrase impact_line(const KnobImpact& impact) {
   }
   if (!impact.unfit.empty()) {
     text += separator;
-    text += "does not fit with ";
-    std::string values;
-    for (const std::string& value : impact.unfit) values += (values.empty() ? "" : ", ") + value;
-    text += values;
+    text.append(phrase("does not fit with {}", phrase_list(impact.unfit)));
   }
   return text + "\n";
 }
@@ -166,8 +164,8 @@ Phrase proof_text(const TuneAnswer& answer, const TuneOptions& options) {
 }
 
 // A key of the sample as people say it.
-std::string sample_text(const Json& sample) {
-  std::string text;
+Phrase sample_text(const Json& sample) {
+  std::vector<Phrase> parts;
   for (const auto& [key, value] : sample.members()) {
     if (key.starts_with("/") || value.is_object() || value.is_null()) continue;
     if (value.is_string() && value.as_string() == "none") continue;
@@ -178,9 +176,9 @@ std::string sample_text(const Json& sample) {
     } else if (key.starts_with("tokens")) {
       shown = fmt::format("{:.0f}", value.as_number());
     }
-    text += (text.empty() ? "" : ", ") + plain_name(key) + " " + shown;
+    parts.push_back(phrase("{} {}", plain_name(key), shown));
   }
-  return text;
+  return phrase_list(parts);
 }
 
 Phrase tally_text(const TuneAnswer& answer) {
@@ -193,7 +191,7 @@ Phrase tally_text(const TuneAnswer& answer) {
   Phrase text = "\nWhy not the others, with one of each:\n";
   for (const auto& [reason, row] : rows) {
     text += phrase("  {:>13}  {}\n", grouped(row.count), reason);
-    const std::string sample = sample_text(row.sample);
+    const Phrase sample = sample_text(row.sample);
     if (!sample.empty()) text += phrase("  {:>13}  {}\n", "", sample);
   }
   return text;
@@ -221,14 +219,14 @@ std::string short_number(const Json& value) {
 }
 
 // Knobs that differ from DeepSpeed's default: what tells points of one strategy apart.
-std::string knobs_text(const Json& chosen) {
-  std::string text;
+Phrase knobs_text(const Json& chosen) {
+  std::vector<std::string> knobs;
   for (const auto& [key, value] : chosen.members()) {
     if (!key.starts_with("/")) continue;
-    text += (text.empty() ? "" : ", ") + key.substr(key.rfind('/') + 1) + " " +
-            (value.is_string() ? value.as_string() : short_number(value));
+    knobs.push_back(key.substr(key.rfind('/') + 1) + " " +
+                    (value.is_string() ? value.as_string() : short_number(value)));
   }
-  return text;
+  return phrase_list(knobs);
 }
 
 std::string pareto_text(const TuneAnswer& answer, const Translation& words) {

@@ -9,6 +9,7 @@
 #include "cli/cost_options.hpp"
 #include "cli/language/translation.hpp"
 #include "cli/which_gpu_text.hpp"
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/enum_names.hpp"
 #include "model/hardware/cluster.hpp"
@@ -164,7 +165,7 @@ Scenario without_model(const Scenario& scenario) {
     throw InputError({kCommandLine,
                       "--goal",
                       "a cluster alone with largest-model",
-                      phrase("the model {}", model->value.describe()),
+                      phrase("the model {}", described(model->value)),
                       "zeroplan fit 8xA100-80G --goal largest-model"});
   }
   Scenario changed = scenario;

@@ -318,7 +318,7 @@ void write_into(const std::vector<KitFile>& files,
 // The pages for people; everything else is for programs.
 std::vector<KitFile> in_language(std::vector<KitFile> files, const Translation& words) {
   for (KitFile& file : files) {
-    if (file.path.ends_with(".md")) file.text = words.text(file.text);
+    if (!file.page.empty()) file.text = words.text(file.page);
   }
   return files;
 }

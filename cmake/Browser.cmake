@@ -24,7 +24,7 @@ function(zeroplan_browser)
   target_link_options(zeroplan_browser PRIVATE
     -sMODULARIZE=1 -sEXPORT_NAME=zeroplanModule -sENVIRONMENT=web,worker,node -sFORCE_FILESYSTEM=1 -sALLOW_MEMORY_GROWTH=1
     -sDYNAMIC_EXECUTION=0
-    -sINITIAL_MEMORY=64MB -sTOTAL_STACK=4MB -sEXPORTED_FUNCTIONS=_malloc,_free,_zeroplan_run,_zeroplan_output,_zeroplan_messages,_zeroplan_translated
+    -sINITIAL_MEMORY=64MB -sTOTAL_STACK=4MB -sEXPORTED_FUNCTIONS=_malloc,_free,_zeroplan_run,_zeroplan_output,_zeroplan_messages
     --no-entry
     -sEXPORTED_RUNTIME_METHODS=FS,cwrap,stringToUTF8,lengthBytesUTF8,UTF8ToString,setValue)
 

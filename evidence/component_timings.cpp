@@ -3,6 +3,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "model/described.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -15,7 +17,7 @@ class RowReader {
             const std::string& file,
             std::vector<Diagnostic>& problems)
       : row_(row), pointer_(std::move(pointer)), file_(file), problems_(problems) {
-    if (!row_.is_object()) wrong("", "an object", row_.describe());
+    if (!row_.is_object()) wrong("", "an object", described(row_));
   }
 
   bool good() const { return good_; }
@@ -24,7 +26,7 @@ class RowReader {
     const Json* value = find(key, required, "a string");
     if (value == nullptr) return "";
     if (value->is_string() && !(required && value->as_string().empty())) return value->as_string();
-    wrong(key, "a string", value->describe());
+    wrong(key, "a string", described(*value));
     return "";
   }
 
@@ -37,7 +39,7 @@ class RowReader {
     if (number >= 0.0 && number <= kMost && number == std::floor(number)) {
       return static_cast<std::int64_t>(number);
     }
-    wrong(key, kExpected, value->describe());
+    wrong(key, kExpected, described(*value));
     return 0;
   }
 
@@ -47,7 +49,7 @@ class RowReader {
     if (value == nullptr) return std::nullopt;
     const double number = value->is_number() ? value->as_number() : 0.0;
     if (number > 0.0 && std::isfinite(number)) return Seconds::of(number);
-    wrong(key, kExpected, value->describe());
+    wrong(key, kExpected, described(*value));
     return std::nullopt;
   }
 
@@ -55,7 +57,7 @@ class RowReader {
     const Json* value = find(key, false, "");
     if (value == nullptr) return false;
     if (value->is_boolean()) return value->as_boolean();
-    wrong(key, "true or false", value->describe());
+    wrong(key, "true or false", described(*value));
     return false;
   }
 
@@ -115,7 +117,7 @@ std::vector<Timing> read_rows(const Json* rows,
   std::vector<Timing> timings;
   if (rows == nullptr || rows->is_null()) return timings;
   if (!rows->is_array()) {
-    problems.push_back({file, pointer, "an array of rows", rows->describe(), ""});
+    problems.push_back({file, pointer, "an array of rows", described(*rows), ""});
     return timings;
   }
   for (std::size_t i = 0; i < rows->items().size(); ++i) {

@@ -16,8 +16,8 @@ namespace {
 
 // Text and advice of a symptom from the line that tells it.
 struct Told {
-  std::string text;
-  std::string advice;
+  Phrase text;
+  Phrase advice;
 };
 
 std::optional<std::int64_t> number_behind(std::string_view line, std::string_view words) {

@@ -5,6 +5,7 @@
 
 #include "evidence/json_lines.hpp"
 #include "model/check.hpp"
+#include "model/described.hpp"
 #include "model/json_pointer.hpp"
 #include "model/plan/scenario_reader.hpp"
 
@@ -156,7 +157,7 @@ std::string LineReader::text(std::string_view key, bool required) {
   }
   if (value->is_string() && !(required && value->as_string().empty())) return value->as_string();
   if (value->is_number()) return value->dump();  // "id": 17
-  problem(pointer, required ? "a string that is not empty" : "a string", value->describe());
+  problem(pointer, required ? "a string that is not empty" : "a string", described(*value));
   return "";
 }
 
@@ -168,7 +169,7 @@ std::optional<int> LineReader::rank(std::string_view source) {
   if (whole && value->as_number() >= 0.0 && value->as_number() < kMost) {
     return static_cast<int>(value->as_number());
   }
-  problem("/rank", "a rank, from 0 on", value->describe());
+  problem("/rank", "a rank, from 0 on", described(*value));
   return std::nullopt;
 }
 
@@ -196,7 +197,7 @@ Measured LineReader::measured(bool has_parts) {
   if (object == nullptr || !object->is_object()) {
     problem("/measured",
             "an object of measured values",
-            object == nullptr ? "nothing" : object->describe());
+            object == nullptr ? "nothing" : described(*object));
     return result;
   }
   bool wrong = false;
@@ -214,14 +215,14 @@ Measured LineReader::measured(bool has_parts) {
     if (const std::optional<double> number = metric_value(kind, value)) {
       result.set(*metric, *number);
     } else {
-      problem(pointer, std::string(expected(kind)), value.describe(), metric_hint(kind, value));
+      problem(pointer, std::string(expected(kind)), described(value), metric_hint(kind, value));
       wrong = true;
     }
   }
   if (result.empty() && !wrong && !has_parts) {
     problem("/measured",
             "at least one measured value",
-            object->describe(),
+            described(*object),
             unknown_.empty() ? "" : unknown_.front().hint);
   }
   return result;
@@ -257,7 +258,7 @@ Uncertainty LineReader::uncertainty() {
       } else if (const auto deviation = relative_deviation(item)) {
         result.by_metric[*metric] = *deviation;
       } else {
-        problem(pointer, std::string(kExpected), item.describe());
+        problem(pointer, std::string(kExpected), described(item));
       }
     }
   } else if (const auto deviation = relative_deviation(*value)) {
@@ -265,7 +266,7 @@ Uncertainty LineReader::uncertainty() {
   } else {
     problem("/uncertainty",
             std::string(kExpected) + ", an object of them, or words",
-            value->describe());
+            described(*value));
   }
   return result;
 }
@@ -284,7 +285,7 @@ void LineReader::report_unknown() {
 
 Measurement LineReader::read() {
   if (!document_.root.is_object()) {
-    throw InputError({document_.file, "", "a measurement object", document_.root.describe(), ""});
+    throw InputError({document_.file, "", "a measurement object", described(document_.root), ""});
   }
   problems_ = duplicate_key_problems(document_);
   Measurement result;

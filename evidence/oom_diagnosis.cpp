@@ -102,12 +102,14 @@ void note_rest(const OomEvent& event, std::vector<OomCause>& causes) {
   const bool only_fragments = explained && causes.front().code == "fragmentation" && little;
   if ((explained && !only_fragments) || event.kind != OomKind::gpu_allocator || !event.allocated)
     return;
-  causes.insert(
-      causes.begin(),
-      {"card-full",
-       Phrase(printed(event.allocated->bytes)) + " are allocated by tensors" +
-           (event.capacity ? " of " + printed(event.capacity->bytes) : "") + ": the GPU is full",
-       ""});
+  causes.insert(causes.begin(),
+                {"card-full",
+                 event.capacity ? phrase("{} are allocated by tensors of {}: the GPU is full",
+                                         printed(event.allocated->bytes),
+                                         printed(event.capacity->bytes))
+                                : phrase("{} are allocated by tensors: the GPU is full",
+                                         printed(event.allocated->bytes)),
+                 ""});
 }
 
 void note_kind(const OomEvent& event, std::vector<OomCause>& causes) {

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/knobs/ds_config.hpp"
 #include "model/plan/engine_from_ds_config.hpp"
@@ -14,7 +15,7 @@ namespace {
 
 [[noreturn]] void fail(const std::string& pointer, const std::string& expected, const Json* got) {
   throw InputError(
-      Diagnostic{"recording", pointer, expected, got != nullptr ? got->describe() : "nothing", ""});
+      Diagnostic{"recording", pointer, expected, got != nullptr ? described(*got) : "nothing", ""});
 }
 
 // ---- values that may be missing ----

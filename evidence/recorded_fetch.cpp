@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "evidence/recorded_engine.hpp"
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 
 namespace zeroplan {
@@ -11,7 +12,7 @@ namespace {
 
 [[noreturn]] void fail(const std::string& pointer, const std::string& expected, const Json* got) {
   throw InputError(
-      Diagnostic{"recording", pointer, expected, got != nullptr ? got->describe() : "nothing", ""});
+      Diagnostic{"recording", pointer, expected, got != nullptr ? described(*got) : "nothing", ""});
 }
 
 std::int32_t index_below(const Json& value, std::size_t limit, const std::string& pointer) {

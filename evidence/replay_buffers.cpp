@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "evidence/event_text.hpp"
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/releases.hpp"
 
@@ -77,7 +78,7 @@ void BufferReplay::follow(const Json& event) {
     const std::int64_t index = recorded_integer(field, "/steps");
     if (index < 0 || index >= static_cast<std::int64_t>(engine_.parameters.size())) {
       throw InputError(
-          Diagnostic{"recording", "/steps", "the index of a parameter", field.describe(), ""});
+          Diagnostic{"recording", "/steps", "the index of a parameter", described(field), ""});
     }
     return engine_.parameters[static_cast<std::size_t>(index)].numel;
   };

@@ -8,6 +8,7 @@
 #include "evidence/recorded_engine.hpp"
 #include "evidence/replay_buffers.hpp"
 #include "evidence/replay_init.hpp"
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/optimizer_step.hpp"
@@ -37,7 +38,7 @@ struct Phase {
 Phase read_phase(const Json& event, const std::string& pointer) {
   if (event.items().size() < 3 || !event.items()[1].is_string()) {
     throw InputError(
-        Diagnostic{"recording", pointer, "[\"phase\", name, micro-step]", event.describe(), ""});
+        Diagnostic{"recording", pointer, "[\"phase\", name, micro-step]", described(event), ""});
   }
   return {.name = event.items()[1].as_string(),
           .micro_step = static_cast<int>(recorded_integer(event.items()[2], pointer))};
@@ -152,7 +153,7 @@ std::vector<std::string> StepReplay::predict(std::size_t step, bool skipped) {
       if (parameter < 0 || parameter >= static_cast<std::int64_t>(engine_.parameters.size()) ||
           !engine_.parameters[static_cast<std::size_t>(parameter)].trainable) {
         throw InputError(Diagnostic{
-            "recording", pointer, "the index of a trainable parameter", event->describe(), ""});
+            "recording", pointer, "the index of a trainable parameter", described(*event), ""});
       }
       reducer_.gradient_ready(static_cast<int>(parameter), actions_);
       take_actions();

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/check.hpp"
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/plain_text.hpp"
 
@@ -150,20 +151,24 @@ bool operator==(const Json& a, const Json& b) {
   return a.is_object() ? same_members(a.members(), b.members()) : a.value_ == b.value_;
 }
 
-std::string Json::describe() const {
-  switch (type()) {
-    case Type::string:
-      return in_quotes(as_string());
-    case Type::array:
-      return "an array of " + std::to_string(items().size()) +
-             (items().size() == 1 ? " item" : " items");
-    case Type::object:
-      return "an object of " + std::to_string(members().size()) +
-             (members().size() == 1 ? " member" : " members");
+Phrase described(const Json& value) {
+  const std::size_t items = value.items().size();
+  const std::size_t members = value.members().size();
+  switch (value.type()) {
+    case Json::Type::string:
+      return in_quotes(value.as_string());
+    case Json::Type::array:
+      return items == 1 ? phrase("an array of {} item", items)
+                        : phrase("an array of {} items", items);
+    case Json::Type::object:
+      return members == 1 ? phrase("an object of {} member", members)
+                          : phrase("an object of {} members", members);
     default:
-      return dump();
+      return value.dump();
   }
 }
+
+std::string Json::describe() const { return described(*this); }
 
 std::string pointer_token(std::string_view key) {
   std::string token;
@@ -434,7 +439,7 @@ std::size_t token_begin(std::string_view text, std::size_t offset) {
 }
 
 // Why reading stopped at `offset`, as a hint that names the usual causes.
-std::string syntax_hint(std::string_view text, std::size_t offset) {
+Phrase syntax_hint(std::string_view text, std::size_t offset) {
   const std::string_view word = word_at(text, offset);
   const std::string name(word);
   if (name == "NaN" || name == "Infinity" || name == "nan" || name == "inf") {
@@ -448,7 +453,7 @@ std::string syntax_hint(std::string_view text, std::size_t offset) {
                               std::isdigit(static_cast<unsigned char>(c));
                      });
   if (upper && std::isupper(static_cast<unsigned char>(word[0]))) {
-    return "this is a template: replace the placeholder " + name + " by a value";
+    return phrase("this is a template: replace the placeholder {} by a value", name);
   }
   if (offset < text.size() && (text[offset] == '$' || text[offset] == '<')) {
     return "this looks like a template: replace the placeholder by a value";
@@ -478,14 +483,14 @@ std::string syntax_hint(std::string_view text, std::size_t offset) {
 }
 
 // What a document that was refused has too much of.
-std::string most_of(Builder::Refused refused, const JsonOptions& options) {
+Phrase most_of(Builder::Refused refused, const JsonOptions& options) {
   switch (refused) {
     case Builder::Refused::depth:
-      return "at most " + std::to_string(options.max_depth) + " nested brackets";
+      return phrase("at most {} nested brackets", options.max_depth);
     case Builder::Refused::long_key:
-      return "keys of at most " + std::to_string(kLongestKey) + " bytes";
+      return phrase("keys of at most {} bytes", kLongestKey);
     default:
-      return "a document of at most " + std::to_string(options.max_values) + " values";
+      return phrase("a document of at most {} values", options.max_values);
   }
 }
 

@@ -18,7 +18,7 @@ namespace zeroplan {
 namespace {
 
 // The names in the folder of `path` nearest to its file name, as a hint.
-std::string nearest_file(const std::filesystem::path& path) {
+Phrase nearest_file(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
   constexpr std::size_t kMostFiles = 2000;

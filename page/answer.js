@@ -43,21 +43,6 @@ const zeroplanAnswer = (() => {
     };
   }
 
-  // The parts of a document that are English sentences, changed in place by `say`, a function of a list of lines.
-  async function spoken(document, say) {
-    const places = [];
-    const note = (holder, key) => {
-      if (holder && typeof holder[key] === "string") places.push([holder, key]);
-    };
-    for (const list of [document.assumptions, document.warnings]) list.forEach((line, i) => note(list, i));
-    for (const row of document.strategies) note(row, "name");
-    for (const row of [...document.sensitivity, ...document.remedies]) note(row, "change");
-    note(document.chosen, "name");
-    const lines = await say(places.map(([holder, key]) => holder[key]));
-    places.forEach(([holder, key], i) => { holder[key] = lines[i]; });
-    return document;
-  }
-
-  return { documentOf, spoken };
+  return { documentOf };
 })();
 if (typeof module !== "undefined") module.exports = zeroplanAnswer;

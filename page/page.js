@@ -153,8 +153,6 @@
     "knobs-time": () => doc.sensitivity.length > 0 && say("The same moves, those that change the speed most."),
   });
 
-  const inChinese = (doc, planner) => chinese ? zeroplanAnswer.spoken(doc, (lines) => planner.translated(lines)) : doc;
-
   // A command of the question. Returns nothing when another question was asked meanwhile; throws what the program says
   // of a question that it does not understand.
   async function answerOf(mine, planner, words, files) {
@@ -168,9 +166,7 @@
     const { words, files } = shown;
     const got = await answerOf(mine, planner, ["fit", ...words, ...flags], files);
     if (got === null) return false;
-    const doc = await inChinese(
-      zeroplanAnswer.documentOf(JSON.parse(got.out), { model: words[0], cluster: words[1] }), planner);
-    if (mine !== asked) return false;
+    const doc = zeroplanAnswer.documentOf(JSON.parse(got.out), { model: words[0], cluster: words[1] });
     shown.document = doc;
     answer(doc);
     strategies(doc);
@@ -226,7 +222,7 @@
   // What is simulated beside the answer: the step's timeline, and each knob moved. Null where nothing fits.
   async function details(mine, words, files) {
     const got = await answerOf(mine, slow, ["report", ...words, "--no-search"], files);
-    return got && got.code === 0 ? inChinese(JSON.parse(got.out), slow) : null;
+    return got && got.code === 0 ? JSON.parse(got.out) : null;
   }
 
   function withDetails(doc) {
@@ -252,7 +248,7 @@
     at("searched").textContent = say("Searching; the page can be used meanwhile.");
     try {
       const got = await answerOf(mine, slow, ["report", ...shown.words], shown.files);
-      const doc = got && got.code === 0 ? await inChinese(JSON.parse(got.out), slow) : null;
+      const doc = got && got.code === 0 ? JSON.parse(got.out) : null;
       if (mine !== asked) return;
       searching(false);
       if (doc) found(doc);

@@ -41,16 +41,6 @@ const zeroplanPlanner = async (compiled) => {
     }
   }
 
-  // English lines of a document in Chinese.
-  function translated(text) {
-    const place = placed(text);
-    try {
-      return made.UTF8ToString(made._zeroplan_translated(place));
-    } finally {
-      made._free(place);
-    }
-  }
-
-  return { run, translated };
+  return { run };
 };
 if (typeof module !== "undefined") module.exports = zeroplanPlanner;

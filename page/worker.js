@@ -1,5 +1,5 @@
-// The planner in a worker, so that the page answers while it computes. In {module} first, then {id, words, files} or
-// {id, lines}; out {ready}, then {id, code, out, log, seconds} or {id, lines}. What goes wrong is {id, failed}.
+// The planner in a worker, so that the page answers while it computes. In {module} first, then {id, words, files};
+// out {ready}, then {id, code, out, log, seconds}. What goes wrong is {id, failed}.
 "use strict";
 {
   let planner;
@@ -8,8 +8,6 @@
       if (data.module) {
         planner = await zeroplanPlanner(data.module);
         postMessage({ ready: true });
-      } else if (data.lines) {
-        postMessage({ id: data.id, lines: data.lines.map(planner.translated) });
       } else {
         const began = performance.now();
         const answer = planner.run(data.words, data.files);

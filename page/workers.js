@@ -51,8 +51,6 @@ const zeroplanWorkers = (() => {
 
     // {code, out, log, seconds} of a command line.
     run(words, files) { return this.#ask({ words, files }); }
-    // Lines of English in Chinese.
-    async translated(lines) { return (await this.#ask({ lines })).lines; }
 
     async #ask(question) {
       const id = ++this.#last;
@@ -97,10 +95,8 @@ const zeroplanWorkers = (() => {
       try {
         const planner = await (here ??= plannerHere());
         const began = performance.now();
-        this.#answered(question.lines
-          ? { id: question.id, lines: question.lines.map(planner.translated) }
-          : { id: question.id, ...planner.run(question.words, question.files),
-              seconds: (performance.now() - began) / 1000 });
+        this.#answered({ id: question.id, ...planner.run(question.words, question.files),
+                         seconds: (performance.now() - began) / 1000 });
       } catch (error) {
         this.#answered({ id: question.id, failed: String(error) });
       }

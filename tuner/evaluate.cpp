@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "model/diagnostic.hpp"
+#include "model/phrase_list.hpp"
 #include "model/predict/job_time.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"
@@ -13,15 +15,15 @@
 namespace zeroplan {
 namespace {
 
-std::string lacks(const StepResult& result) {
-  std::string text;
+Phrase lacks(const StepResult& result) {
+  std::vector<std::string> names;
   for (const Limit& limit : result.limits) {
     std::string resource(name(kResourceNames, limit.resource));
     std::replace(resource.begin(), resource.end(), '_', ' ');
     if (limit.pool != Limit::Pool::none) resource = "buffers for weights on NVMe";
-    text += (text.empty() ? "" : " and ") + resource;
+    names.push_back(std::move(resource));
   }
-  return text.empty() ? "memory" : text;
+  return names.empty() ? "memory" : phrase_list(names, " and ");
 }
 
 // One rank stands in for all while searching. Where that says that the plan fits, but not for sure,

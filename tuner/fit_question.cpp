@@ -96,9 +96,9 @@ AskedStrategy ask_strategy(const Question& question,
 Plan plan_strategy(const Question& question, const Strategy& strategy, const BatchSizes& batch) {
   const AskedStrategy asked = ask_strategy(question, strategy, batch);
   Plan plan = resolve(asked.scenario, asked.prepared);
-  const std::string& assumption = question.batches.assumption;
+  const Phrase& assumption = question.batches.assumption;
   if (!assumption.empty()) plan.assumptions.push_back(assumption);
-  for (std::string& sentence : sentences_of(chosen_packages(asked.scenario))) {
+  for (Phrase& sentence : sentences_of(chosen_packages(asked.scenario))) {
     plan.assumptions.push_back(std::move(sentence));
   }
   return plan;

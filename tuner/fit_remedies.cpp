@@ -37,7 +37,7 @@ struct RemedySearch {
   const StrategyResult& example;  // any strategy of the question: its resolved workload
   std::vector<Remedy> found;
 
-  void keep(const std::string& change, std::optional<StrategyResult> best) {
+  void keep(const Phrase& change, std::optional<StrategyResult> best) {
     if (!best) return;
     best->result = played(best->plan, options);
     best->simulated = true;
@@ -56,7 +56,7 @@ Json evaluation_json(const EvaluationSettings& settings) {
 void try_evaluation(RemedySearch& search) {
   if (search.example.plan.evaluation == nullptr) return;
   const EvaluationSettings now = *search.example.plan.evaluation;
-  const auto attempt = [&](const EvaluationSettings& settings, const std::string& change) {
+  const auto attempt = [&](const EvaluationSettings& settings, const Phrase& change) {
     Question changed = search.question;
     set(changed, ScenarioKey::evaluation, evaluation_json(settings));
     const std::size_t before = search.found.size();

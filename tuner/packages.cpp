@@ -91,8 +91,8 @@ std::string flags_of(const Packages& packages) {
   return joined(packages, "--attention flash", "--fused-loss true", " ");
 }
 
-std::vector<std::string> sentences_of(const Packages& packages) {
-  std::vector<std::string> sentences;
+std::vector<Phrase> sentences_of(const Packages& packages) {
+  std::vector<Phrase> sentences;
   if (packages.flash_attention) {
     sentences.emplace_back(
         "flash-attn is installed: assumed, for attention that keeps no scores (--attention flash)");

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 
 namespace zeroplan {
@@ -36,6 +37,6 @@ std::string names_of(const Packages& packages);
 // "--fused-loss true": what asks for them.
 std::string flags_of(const Packages& packages);
 // Of a plan that takes them for granted, for its assumptions.
-std::vector<std::string> sentences_of(const Packages& packages);
+std::vector<Phrase> sentences_of(const Packages& packages);
 
 }  // namespace zeroplan

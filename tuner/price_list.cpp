@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/embedded.hpp"
 #include "model/hardware/cluster.hpp"
@@ -21,7 +22,7 @@ class Reader {
     const Json& root = document_.root;
     const Json* rows = root.find("prices");
     if (rows == nullptr || !rows->is_array()) {
-      complain("/prices", "a list of prices", rows == nullptr ? "nothing" : rows->describe());
+      complain("/prices", "a list of prices", rows == nullptr ? "nothing" : described(*rows));
       throw InputError(problems_);
     }
     PriceList list;
@@ -53,7 +54,7 @@ class Reader {
     if (good) return value->as_number();
     complain(pointer + "/" + std::string(key),
              "a price above 0",
-             value == nullptr ? "nothing" : value->describe());
+             value == nullptr ? "nothing" : described(*value));
     return std::nullopt;
   }
 
@@ -89,7 +90,7 @@ class Reader {
       } else if (count.is_string()) {
         texts.push_back(count.as_string());
       } else {
-        complain(pointer + "/counts", "counts such as \"8\" or \"2x8\"", count.describe());
+        complain(pointer + "/counts", "counts such as \"8\" or \"2x8\"", described(count));
       }
     }
     return texts;

@@ -354,7 +354,7 @@ Plan SearchSpace::plan_of(const DsConfig& config,
   prepared.ds_config = std::make_shared<const DsConfig>(config);
   Plan plan = resolve(scenario, prepared);
   if (!assumed_batch_.empty()) plan.assumptions.push_back(assumed_batch_);
-  for (std::string& sentence : sentences_of(chosen_packages(scenario_))) {
+  for (Phrase& sentence : sentences_of(chosen_packages(scenario_))) {
     plan.assumptions.push_back(std::move(sentence));
   }
   return plan;

@@ -119,7 +119,7 @@ class SearchSpace {
   std::vector<StrategySpace> strategies_;
   std::vector<ActivationCheckpointing> checkpointings_;
   std::vector<BatchSizes> batches_;
-  std::string assumed_batch_;  // a sentence, where nobody said the batch
+  Phrase assumed_batch_;  // a sentence, where nobody said the batch
   bool not_reentrant_ =
       false;  // checkpointing under stage 3, where nobody said and it spares memory
   std::vector<LeftOut> left_out_;

@@ -25,7 +25,7 @@ class FactFinder {
  public:
   explicit FactFinder(const SizeQuestion& question) : question_(question) {}
 
-  void add(std::string what, std::int64_t elements, Width width, std::int64_t parts) {
+  void add(Phrase what, std::int64_t elements, Width width, std::int64_t parts) {
     if (elements <= 0) return;
     const Bytes bytes = Elements::of(ceil_div(elements, parts)).times_width(width.bytes);
     const Bytes segment = segment_size(round_size(bytes, {}), {});

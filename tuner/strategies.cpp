@@ -174,7 +174,7 @@ Phrase describe(const Strategy& strategy) {
                 ? ", full activation checkpointing"
                 : ", selective activation checkpointing";
   }
-  if (!strategy.pinned) text += ", pin_memory false";
+  if (!strategy.pinned) text = phrase("{}, pin_memory false", text);
   if (strategy.small_sub_groups) text += ", sub_group_size 1e7";
   return text;
 }

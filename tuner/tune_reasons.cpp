@@ -287,9 +287,9 @@ std::optional<Relaxation> nearest_fit(const Scenario& scenario,
                                       const Deadline& deadline) {
   SearchOptions relaxed = options;
   SearchRequest wider = request;
-  std::string change;
-  const auto attempt = [&](const std::string& next) -> std::optional<Relaxation> {
-    change += (change.empty() ? "" : ", ") + next;
+  Phrase change;
+  const auto attempt = [&](const Phrase& next) -> std::optional<Relaxation> {
+    change = change.empty() ? next : phrase("{}, {}", change, next);
     if (deadline.over()) return std::nullopt;
     const SearchSpace space(scenario, wider, prepared);
     const auto found = anything(space, relaxed, deadline);

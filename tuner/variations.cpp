@@ -5,6 +5,7 @@
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/parallel_for.hpp"
+#include "model/phrase_list.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/strategies.hpp"
 
@@ -125,15 +126,15 @@ Json value_of(const Plan& plan, ScenarioKey key) {
   }
 }
 
-std::string describe(const Variation& variation, const Plan& base) {
-  std::string text;
+Phrase describe(const Variation& variation, const Plan& base) {
+  std::vector<std::string> changes;
   for (const Change& change : variation.changes) {
     const Json old = std::visit([&](auto key) { return value_of(base, key); }, change.key);
     if (value_text(old) == value_text(change.value)) continue;  // said for the sake of the others
-    text += (text.empty() ? "" : "; ") + std::string(spelling(change)) + " " + value_text(old) +
-            " -> " + value_text(change.value);
+    changes.push_back(std::string(spelling(change)) + " " + value_text(old) + " -> " +
+                      value_text(change.value));
   }
-  return text;
+  return phrase_list(changes, "; ");
 }
 
 Variations::Variations(const Scenario& scenario, std::optional<Bytes> capacity)

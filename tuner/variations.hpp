@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/predict.hpp"
 #include "model/predict/step_result.hpp"
@@ -36,7 +37,7 @@ struct Variation {
 };
 
 // "/zero_optimization/stage 2 -> 3", several joined by "; ".
-std::string describe(const Variation& variation, const Plan& base);
+Phrase describe(const Variation& variation, const Plan& base);
 
 struct VariedResult {
   std::optional<StepResult> result;  // nothing where the plan is refused, or the deadline was over

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "cli/command_line.hpp"
-#include "cli/language/translation.hpp"
 
 namespace {
 
@@ -48,16 +47,9 @@ extern "C" {
 int zeroplan_run(int argc, const char* const* argv) {
   const Caught out(std::cout, texts().out);
   const Caught log(std::cerr, texts().log);
-  return zeroplan::run_command_line(argc, argv);
+  return zeroplan::run_command_line(argc, argv, zeroplan::DocumentSentences::of_the_reader);
 }
 
 const char* zeroplan_output() { return texts().out.c_str(); }
 const char* zeroplan_messages() { return texts().log.c_str(); }
-
-// Lines of a JSON document, which are English, in Chinese; to be read before the next call.
-const char* zeroplan_translated(const char* english) {
-  static std::string text;
-  text = zeroplan::Translation(zeroplan::Language::zh).text(english);
-  return text.c_str();
-}
 }

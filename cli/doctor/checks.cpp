@@ -275,7 +275,7 @@ class Examination {
           "no-interface",
           phrase("{}={} names no interface of this machine ({})", name, *said, names),
           "the first collective hangs, or ends with \"no socket interface found\"",
-          fmt::format("export {}=<one of them>", name));
+          phrase("export {}=<one of them>", name));
     }
   }
 

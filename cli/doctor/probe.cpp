@@ -5,6 +5,7 @@
 
 #include <sys/wait.h>
 
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "tuner/kit/quoting.hpp"
 
@@ -58,7 +59,7 @@ class RecordedProbe : public Probe {
   throw InputError({document.file,
                     pointer,
                     expected,
-                    got == nullptr ? "nothing" : got->describe(),
+                    got == nullptr ? "nothing" : described(*got),
                     "zeroplan doctor --record FILE writes one"});
 }
 
@@ -86,8 +87,10 @@ std::unique_ptr<Probe> recorded_probe(const JsonDocument& document) {
       no_recording(document, "/commands/" + command, "an object with exit and text", &output);
     }
     if (exit->as_integer() < 0 || exit->as_integer() > 255) {
-      no_recording(
-          document, "/commands/" + command + "/exit", "an integer between 0 and 255", exit);
+      no_recording(document,
+                   "/commands/" + command + "/exit",
+                   phrase("an integer between {} and {}", 0, 255),
+                   exit);
     }
     outputs[command] = {static_cast<int>(exit->as_integer()), text->as_string()};
   }

@@ -7,6 +7,7 @@
 #include "cli/from/launch.hpp"
 #include "cli/from/meaning.hpp"
 #include "cli/from/yaml.hpp"
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/written_names.hpp"
 
@@ -59,7 +60,7 @@ void refuse_other_documents(const Json& document, const std::string& file) {
        "",
        "arguments of transformers' Trainer, TRL, LLaMA-Factory or axolotl, accelerate's "
        "configuration, or a script that starts one of them",
-       document.describe(),
+       described(document),
        hint});
 }
 
@@ -266,11 +267,12 @@ void assume_engine(Meaning& meaning) {
 Phrase describe(const Meaning& meaning) {
   Phrase text;
   for (const ReadLine& line : meaning.read) {
-    text += line.taken.empty() ? phrase("{}: {}\n", printable(place(line)), printable(line.said))
-                               : phrase("{}: {} -> {}\n",
-                                        printable(place(line)),
-                                        printable(line.said),
-                                        printable_values(line.taken));
+    text += line.taken.empty()
+                ? phrase("{}: {}\n", printable(place(line)), printable_values(line.said))
+                : phrase("{}: {} -> {}\n",
+                         printable(place(line)),
+                         printable_values(line.said),
+                         printable_values(line.taken));
   }
   const std::string cluster = cluster_of(meaning.processes);
   if (!cluster.empty()) {
@@ -282,9 +284,10 @@ Phrase describe(const Meaning& meaning) {
     text += phrase("assumed: {}\n", printable_values(sentence));
   }
   for (const ReadLine& line : meaning.unknown) {
-    const std::string where = printable(place(line));
+    const Phrase where = printable(place(line));
     text +=
-        phrase("not known: {}\n", line.said.empty() ? where : where + ": " + printable(line.said));
+        phrase("not known: {}\n",
+               line.said.empty() ? where : phrase("{}: {}", where, printable_values(line.said)));
   }
   return text;
 }

@@ -18,8 +18,8 @@ namespace zeroplan::from {
 struct ReadLine {
   std::string file;
   int line = 0;
-  std::string said;  // "per_device_train_batch_size: 4"
-  Phrase taken;      // "--micro-batch-size 4"
+  Phrase said;   // "per_device_train_batch_size: 4"
+  Phrase taken;  // "--micro-batch-size 4"
 };
 
 struct Meaning {

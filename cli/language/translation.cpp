@@ -1,9 +1,9 @@
 #include "cli/language/translation.hpp"
 
 #include <algorithm>
-#include <cctype>
 
 #include "model/check.hpp"
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/embedded.hpp"
 #include "model/json.hpp"
@@ -13,28 +13,6 @@ namespace {
 
 constexpr std::string_view kChinese = "configs/messages/zh.json";
 constexpr std::string_view kPageGroup = "page";
-
-// A whole text in quotes is what a user wrote.
-bool is_quoted(std::string_view text) {
-  return text.size() >= 2 && text.front() == '"' && text.find('"', 1) == text.size() - 1;
-}
-
-// Words of small letters alone: what is left of a sentence, not an identifier or a unit.
-int english_words(std::string_view text) {
-  int count = 0;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(' '), text.size());
-    std::string_view word = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    while (!word.empty() && std::ispunct(static_cast<unsigned char>(word.back())) != 0) {
-      word.remove_suffix(1);
-    }
-    const bool small =
-        std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::islower(c) != 0; });
-    if (word.size() > 1 && small) ++count;
-  }
-  return count;
-}
 
 // Both name the same slots.
 bool same_slots(const MessageFormat& english, const MessageFormat& other) {
@@ -65,6 +43,25 @@ Phrase with_clauses(std::string_view key,
   return whole;
 }
 
+// How much of a key its first line takes, and how many slots that has.
+struct Line {
+  std::size_t length = 0;
+  std::size_t slots = 0;
+};
+
+// A line ends before '\n' of the key, and behind a slot whose argument ends in one.
+Line first_line(std::string_view key, std::span<const Phrase> arguments) {
+  Line line;
+  for (const char c : key) {
+    if (c == '\n') break;
+    ++line.length;
+    if (c != Phrase::kSlot) continue;
+    const Phrase& argument = arguments[line.slots++];
+    if (argument.english().ends_with('\n')) break;
+  }
+  return line;
+}
+
 }  // namespace
 
 Catalogue::Catalogue(std::string_view document, const std::string& file) {
@@ -78,26 +75,24 @@ Catalogue::Catalogue(std::string_view document, const std::string& file) {
       const std::string pointer =
           "/messages/" + pointer_token(group) + "/" + pointer_token(english);
       if (!other.is_string() || other.as_string().empty()) {
-        problems.push_back({file, pointer, "a translation", other.describe(), ""});
+        problems.push_back({file, pointer, "a translation", described(other), ""});
         continue;
       }
       Message message{MessageFormat(english), MessageFormat(other.as_string())};
       const bool of_the_page = group == kPageGroup;
       if (!same_slots(message.english, message.other)) {
-        problems.push_back({file, pointer, "the same slots", other.describe(), ""});
+        problems.push_back({file, pointer, "the same slots", described(other), ""});
       } else if (of_the_page) {
         continue;  // page_texts
-      } else if (message.english.slots().empty()) {
-        sentences_.emplace(english, other.as_string());
       } else {
-        messages_.push_back(std::move(message));
+        // A value may hold braces that stand for nothing: "{} in COMMAND is where the number
+        // stands".
+        sentences_.emplace(english, other.as_string());
+        if (!message.english.slots().empty()) messages_.push_back(std::move(message));
       }
     }
   }
   if (!problems.empty()) throw InputError(problems);
-  std::stable_sort(messages_.begin(), messages_.end(), [](const Message& a, const Message& b) {
-    return a.english.letters() > b.english.letters();
-  });
   for (std::size_t i = 0; i < messages_.size(); ++i) {
     by_key_.emplace(messages_[i].english.key(), i);
   }
@@ -122,20 +117,19 @@ Translation::Translation(Language language) {
 
 std::string Translation::text(const Phrase& phrase) const {
   if (catalogue_ == nullptr) return phrase.english();
-  if (phrase.is_value()) return lines(phrase.english());
+  if (phrase.is_value()) return line(phrase.english(), {});
   std::string result;
   std::string_view key = phrase.key();
   std::span<const Phrase> arguments = phrase.arguments();
   while (true) {
-    const std::size_t end = key.find('\n');
-    const std::string_view here = key.substr(0, end);
-    const auto slots =
-        static_cast<std::size_t>(std::count(here.begin(), here.end(), Phrase::kSlot));
-    result += line(here, arguments.first(slots));
-    if (end == std::string_view::npos) return result;
+    const Line first = first_line(key, arguments);
+    result += line(key.substr(0, first.length), arguments.first(first.slots));
+    key.remove_prefix(first.length);
+    arguments = arguments.subspan(first.slots);
+    if (key.empty()) return result;
+    if (key.front() != '\n') continue;
     result += '\n';
-    key.remove_prefix(end + 1);
-    arguments = arguments.subspan(slots);
+    key.remove_prefix(1);
   }
 }
 
@@ -161,13 +155,6 @@ std::string Translation::line(std::string_view key, std::span<const Phrase> argu
     if (const auto known = known_line(whole.key(), whole.arguments())) return indent + *known;
   }
   const MessageFormat format = MessageFormat::of_key(key);
-  if (format.has_letters()) {
-    std::string english = format.pieces().front();
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-      english += arguments[i].english() + format.pieces()[i + 1];
-    }
-    return indent + lines(english);
-  }
   return indent + filled({format, format}, arguments);
 }
 
@@ -191,28 +178,9 @@ std::string Translation::filled(const Catalogue::Message& message,
   std::size_t next = 0;
   for (const MessageFormat::Slot& slot : message.english.slots()) {
     const Phrase& argument = arguments[next++];
-    said[slot.number] = slot.is_name() ? argument.english() : text(argument);
+    said[slot.number] = slot.is_name ? argument.english() : text(argument);
   }
   return message.other.filled(said);
-}
-
-std::string Translation::lines(std::string_view english) const {
-  std::string result;
-  while (true) {
-    const std::size_t end = english.find('\n');
-    result += line(english.substr(0, end));
-    if (end == std::string_view::npos) return result;
-    result += '\n';
-    english.remove_prefix(end + 1);
-  }
-}
-
-std::string Translation::line(std::string_view english) const {
-  std::size_t begin = english.find_first_not_of(' ');
-  if (begin == std::string_view::npos) return std::string(english);
-  if (english.substr(begin).starts_with("- ")) begin += 2;
-  Known known;
-  return std::string(english.substr(0, begin)) + phrase(english.substr(begin), known).text;
 }
 
 std::string Translation::filled(std::string_view format,
@@ -230,39 +198,6 @@ std::string Translation::filled(std::string_view format,
   if (in_order.empty()) return text(Phrase(std::string(format).c_str()));
   const Catalogue::Message* const message = catalogue_->find(english.key());
   return filled(message != nullptr ? *message : Catalogue::Message{english, english}, in_order);
-}
-
-Translation::Said Translation::phrase(std::string_view english, Known& known) const {
-  if (is_quoted(english)) return {std::string(english), 0};
-  const auto sentence = catalogue_->sentences().find(english);
-  if (sentence != catalogue_->sentences().end()) return {sentence->second, 0};
-  const auto found = known.find(english);
-  if (found != known.end()) return found->second;
-  Said best{std::string(english), english_words(english) + 1};
-  for (const Catalogue::Message& message : catalogue_->messages()) {
-    auto arguments = message.english.match(english);
-    if (!arguments) continue;
-    Said said = filled(message, std::move(*arguments), known);
-    if (said.english < best.english) best = std::move(said);
-    if (best.english == 0) break;
-  }
-  if (best.text == english) best.english = english_words(english);
-  return known.emplace(std::string(english), std::move(best)).first->second;
-}
-
-Translation::Said Translation::filled(const Catalogue::Message& message,
-                                      std::vector<std::string> arguments,
-                                      Known& known) const {
-  int left = 0;
-  std::vector<bool> done(arguments.size(), false);
-  for (const MessageFormat::Slot& slot : message.english.slots()) {
-    if (slot.is_name() || done[slot.number]) continue;
-    Said said = phrase(arguments[slot.number], known);
-    arguments[slot.number] = std::move(said.text);
-    left += said.english;
-    done[slot.number] = true;
-  }
-  return {message.other.filled(arguments), left};
 }
 
 }  // namespace zeroplan

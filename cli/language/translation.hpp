@@ -3,13 +3,10 @@
 // Every layer makes its sentences as phrases (model/phrase.hpp), and JSON documents stay English.
 // Where a command prints for people, phrases go through here: the catalogue
 // (configs/messages/zh.json) holds the English of all of them, with slots, beside its translation.
-// Each line of a phrase is looked up, what fills its slots is translated the same way, and the
-// other language's format is filled. A value (a name, a number) stays, unless it is a word of the
-// catalogue. So no layer below knows of languages.
-//
-// Some texts still come here finished, as values of several words. The format that such a line was
-// made of is found again by matching; where several match, the one that leaves the fewest English
-// words is taken, of those the one with the most letters.
+// Each line of a phrase is looked up by its key, what fills its slots is translated the same way,
+// and the other language's format is filled. A value (a name, a number) stays, unless the whole of
+// it is a text of the catalogue. So no layer below knows of languages, and no finished sentence is
+// taken apart again.
 #pragma once
 
 #include <map>
@@ -37,9 +34,9 @@ class Catalogue {
   // A document zeroplan.messages/1. Throws InputError, also where two formats differ in slots.
   Catalogue(std::string_view document, const std::string& file);
 
-  // Formats with slots, those with the most letters first: what is said more exactly matches first.
+  // Formats with slots.
   const std::vector<Message>& messages() const { return messages_; }
-  // Sentences without slots.
+  // All texts as they stand there, by their English: what is looked up where nothing fills a slot.
   const std::map<std::string, std::string, std::less<>>& sentences() const { return sentences_; }
 
   // The format whose English has the key of a phrase; null where there is none.
@@ -66,22 +63,10 @@ class Translation {
   std::string filled(std::string_view format, const std::vector<Phrase>& arguments) const;
 
  private:
-  struct Said {
-    std::string text;
-    int english = 0;  // words that the catalogue lacks
-  };
-  using Known = std::map<std::string, Said, std::less<>>;  // phrases of one line
-
-  std::string lines(std::string_view english) const;
-  std::string line(std::string_view english) const;
   std::string line(std::string_view key, std::span<const Phrase> arguments) const;
   std::optional<std::string> known_line(std::string_view key,
                                         std::span<const Phrase> arguments) const;
   std::string filled(const Catalogue::Message& message, std::span<const Phrase> arguments) const;
-  Said phrase(std::string_view english, Known& known) const;
-  Said filled(const Catalogue::Message& message,
-              std::vector<std::string> arguments,
-              Known& known) const;
 
   const Catalogue* catalogue_ = nullptr;  // read once; none: English
 };

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "cli/language/translation.hpp"
 #include "model/json.hpp"
 #include "simulator/recording.hpp"
 #include "tuner/fit.hpp"
@@ -48,7 +49,8 @@ struct ReportOptions {
 // Throws InputError as resolve() and read_request() do.
 ReportData gather_report(const Scenario& scenario, const ReportOptions& options);
 
-// zeroplan.report/1 (docs/report.md).
-Json to_json(const ReportData& data);
+// zeroplan.report/1 (docs/report.md), its sentences in the language of `words`; what scripts look
+// up by name, and what configurations are written in, is the same in all.
+Json to_json(const ReportData& data, const Translation& words);
 
 }  // namespace zeroplan

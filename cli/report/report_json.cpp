@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli/cost_options.hpp"
+#include "cli/language/translation.hpp"
 #include "cli/launch_line.hpp"
 #include "cli/report/report_data.hpp"
 #include "cli/report/step_timeline.hpp"
@@ -15,9 +16,9 @@
 namespace zeroplan {
 namespace {
 
-Json texts(const std::vector<Phrase>& lines) {
+Json texts(const std::vector<Phrase>& lines, const Translation& words) {
   Json list = Json::array();
-  for (const std::string& line : lines) list.push_back(line);
+  for (const Phrase& line : lines) list.push_back(words.text(line));
   return list;
 }
 
@@ -138,13 +139,13 @@ Json trade_off_json(const ReportData& data, const Front& marked) {
   return list;
 }
 
-Json strategies_json(const FitAnswer& answer, const Front& marked) {
+Json strategies_json(const FitAnswer& answer, const Front& marked, const Translation& words) {
   Json list = Json::array();
   for (std::size_t i = 0; i < answer.strategies.size(); ++i) {
     const StrategyResult& row = answer.strategies[i];
     const StepResult& result = row.result;
     list.push_back(
-        Json::object({{"name", describe(row.strategy).english()},
+        Json::object({{"name", words.text(describe(row.strategy))},
                       {"stage", row.strategy.stage},
                       {"offload_optimizer", name(row.strategy.offload_optimizer)},
                       {"offload_param", name(row.strategy.offload_parameter)},
@@ -163,7 +164,7 @@ Json strategies_json(const FitAnswer& answer, const Front& marked) {
 }
 
 // The moves that change GPU memory or step time most.
-Json sensitivity_json(const ChosenPlan& chosen) {
+Json sensitivity_json(const ChosenPlan& chosen, const Translation& words) {
   constexpr std::size_t kMost = 12;
   const Sensitivity& all = chosen.sensitivity;
   std::set<std::size_t> shown;
@@ -176,7 +177,8 @@ Json sensitivity_json(const ChosenPlan& chosen) {
   for (const std::size_t i : shown) {
     const Move& move = all.moves[i];
     const double moved = move.result.step.tokens_per_second_per_gpu;
-    list.push_back(Json::object({{"change", describe(move.variation, chosen.sensitivity_base)},
+    const Phrase change = describe(move.variation, chosen.sensitivity_base);
+    list.push_back(Json::object({{"change", words.text(change)},
                                  {"gpu_bytes", added_gpu_bytes(all, move)},
                                  {"host_bytes", added_host_bytes(all, move)},
                                  {"step_seconds", added_seconds(all, move)},
@@ -197,11 +199,11 @@ Json batch_json(const Plan& plan) {
                        {"tokens", sequences * workload.sequence_length}});
 }
 
-Json training_json(const ReportData& data) {
+Json training_json(const ReportData& data, const Translation& words) {
   const ChosenPlan& chosen = *data.chosen;
   const TrainingCost cost =
       training_cost(data.cost, written_cluster(data.scenario), chosen.plan, chosen.result);
-  Json json = Json::object({{"of", size_text(cost).english()},
+  Json json = Json::object({{"of", words.text(size_text(cost))},
                             {"assumed", cost.assumed},
                             {"hours", cost.hours},
                             {"currency", data.cost.prices.currency}});
@@ -210,7 +212,7 @@ Json training_json(const ReportData& data) {
   return json;
 }
 
-Json chosen_json(const ReportData& data) {
+Json chosen_json(const ReportData& data, const Translation& words) {
   const ChosenPlan& chosen = *data.chosen;
   const Plan& plan = chosen.plan;
   const Json document = scenario_document(plan, data.scenario);
@@ -218,23 +220,23 @@ Json chosen_json(const ReportData& data) {
                           plan.engine.offload_optimizer.device,
                           plan.engine.offload_parameter.device,
                           plan.workload.activation_checkpointing};
-  return Json::object({{"name",
-                        fmt::format("{}, micro-batch {} x accumulation {}",
-                                    describe(strategy),
-                                    plan.workload.micro_batch_size,
-                                    plan.workload.gradient_accumulation_steps)},
+  const Phrase name = phrase("{}, micro-batch {} x accumulation {}",
+                             describe(strategy),
+                             plan.workload.micro_batch_size,
+                             plan.workload.gradient_accumulation_steps);
+  return Json::object({{"name", words.text(name)},
                        {"launch", launch_line(plan)},
                        {"batch", batch_json(plan)},
-                       {"training", training_json(data)},
+                       {"training", training_json(data, words)},
                        {"ds_config", emit(written_ds_config(plan))},
                        {"workload", *document.find("workload")},
                        {"result", to_json(chosen.result)}});
 }
 
-Json remedies_json(const FitAnswer& answer) {
+Json remedies_json(const FitAnswer& answer, const Translation& words) {
   Json list = Json::array();
   for (const Remedy& remedy : answer.remedies) {
-    list.push_back(Json::object({{"change", remedy.change.english()},
+    list.push_back(Json::object({{"change", words.text(remedy.change)},
                                  {"strategy", describe(remedy.best.strategy).english()}}));
   }
   return list;
@@ -242,7 +244,7 @@ Json remedies_json(const FitAnswer& answer) {
 
 }  // namespace
 
-Json to_json(const ReportData& data) {
+Json to_json(const ReportData& data, const Translation& words) {
   const Plan& plan = any_plan(data);
   const Front front = front_of(data);
   Json document = Json::object({{"schema", "zeroplan.report/1"},
@@ -253,15 +255,15 @@ Json to_json(const ReportData& data) {
                                 {"chosen", Json()},
                                 {"memory_timeline", Json()},
                                 {"stream_timeline", Json()},
-                                {"strategies", strategies_json(data.fit, front)},
+                                {"strategies", strategies_json(data.fit, front, words)},
                                 {"sensitivity", Json::array()},
-                                {"remedies", remedies_json(data.fit)}});
+                                {"remedies", remedies_json(data.fit, words)}});
   const StepResult& result = data.chosen ? data.chosen->result : data.fit.strategies.front().result;
-  document["assumptions"] = texts(plan.assumptions);
-  document["warnings"] = texts(result.warnings);
+  document["assumptions"] = texts(plan.assumptions, words);
+  document["warnings"] = texts(result.warnings, words);
   if (!data.chosen) return document;
-  document["chosen"] = chosen_json(data);
-  document["sensitivity"] = sensitivity_json(*data.chosen);
+  document["chosen"] = chosen_json(data, words);
+  document["sensitivity"] = sensitivity_json(*data.chosen, words);
   document["sensitivity_complete"] = data.chosen->sensitivity.complete;
   if (data.chosen->step) {
     document["memory_timeline"] = memory_timeline(*data.chosen->step);

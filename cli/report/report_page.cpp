@@ -59,31 +59,6 @@ std::string title_of(const Json& document) {
   return question.find("model")->as_string() + " on " + question.find("cluster")->as_string();
 }
 
-// The document with its sentences in the reader's language; what the scripts look up by name, and
-// what configurations are written in, stays.
-Json spoken(Json document, Language language) {
-  if (language == Language::en) return document;
-  const Translation words(language);
-  const auto say = [&](Json& text) {
-    if (text.is_string()) text = words.text(text.as_string());
-  };
-  const auto say_all = [&](const char* list, const char* key) {
-    if (document.find(list) == nullptr) return;
-    for (Json& row : document[list].items()) say(*key == '\0' ? row : row[key]);
-  };
-  say_all("assumptions", "");
-  say_all("warnings", "");
-  say_all("strategies", "name");
-  say_all("remedies", "change");
-  say_all("sensitivity", "change");
-  const Json* chosen = document.find("chosen");
-  if (chosen != nullptr && chosen->is_object()) {
-    say(document["chosen"]["name"]);
-    say(document["chosen"]["training"]["of"]);
-  }
-  return document;
-}
-
 struct Page {
   std::string_view html;
   std::string title;
@@ -167,8 +142,7 @@ std::string script_json(const Json& document) {
 }
 
 std::string report_page(const Json& document, Language language) {
-  return page({"page.html", title_of(document), {"plots.js"}, "page.js", language},
-              spoken(document, language));
+  return page({"page.html", title_of(document), {"plots.js"}, "page.js", language}, document);
 }
 
 std::string validation_page(const Json& document) {
@@ -188,7 +162,7 @@ std::string plot_script(const Json& document, const PlotRequest& request) {
          "\nconst zeroplanTexts = " + script_json(page_texts(request.language)) + ";\n" +
          std::string(page_file("words.js")) + std::string(page_file("plots.js")) +
          std::string(page_file("scatter.js")) +
-         "\nconst zeroplanDocument = " + script_json(spoken(document, request.language)) +
+         "\nconst zeroplanDocument = " + script_json(document) +
          ";\nconst zeroplanRequest = " + script_json(wanted) + ";\n" +
          std::string(page_file("draw.js"));
 }

@@ -17,8 +17,8 @@ namespace zeroplan {
 // Throws InputError where this program was built without Vega.
 void require_vega();
 
-// Precondition of the three: there is Vega. The words are of the reader's language, but for what
-// validate says: that is English.
+// Precondition of the three: there is Vega. The page's own words are of the reader's language, but
+// for what validate says: that is English. Those of the document are what they are.
 std::string report_page(const Json& document, Language language);
 std::string validation_page(const Json& document);
 // A program for a JavaScript engine without a document: it prints the plot as SVG.

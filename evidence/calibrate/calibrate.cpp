@@ -51,9 +51,9 @@ Calibration calibrate(const std::vector<MeasurementFile>& files, const Calibrate
 
 Calibration calibrate(const Observations& observations, const CalibrateOptions& options) {
   if (observations.rows.empty()) {
-    const std::string why = observations.unused.empty() ? "none"
-                                                        : "none: the first is skipped, " +
-                                                              observations.unused.front().reason;
+    const Phrase why = observations.unused.empty() ? "none"
+                                                   : phrase("none: the first is skipped, {}",
+                                                            observations.unused.front().reason);
     throw InputError({"command line",
                       "MEASUREMENTS",
                       "a measurement whose time or memory can be predicted",

@@ -192,8 +192,8 @@ Json profile_document(const Calibration& calibration, const CalibrateOptions& op
 Json to_json(const Calibration& calibration) {
   Json skipped = Json::array();
   for (const UnusedMeasurement& unused : calibration.unused) {
-    skipped.push_back(
-        Json::object({{"file", unused.file}, {"id", unused.id}, {"reason", unused.reason}}));
+    skipped.push_back(Json::object(
+        {{"file", unused.file}, {"id", unused.id}, {"reason", unused.reason.english()}}));
   }
   Json document = fit_json(calibration.times, "measured_seconds");
   document["schema"] = "zeroplan.calibration/1";

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/cost/coefficients.hpp"
+#include "model/phrase.hpp"
 #include "model/units.hpp"
 
 namespace zeroplan {
@@ -45,7 +46,7 @@ struct Observation {
 struct UnusedMeasurement {
   std::string file;
   std::string id;
-  std::string reason;
+  Phrase reason;
 };
 
 struct Observations {

@@ -19,7 +19,7 @@ namespace {
 struct Candidate {
   ObservedScenario observed;
   std::optional<Observation> row;
-  std::string reason;
+  Phrase reason;
 };
 
 void observe(Candidate& candidate) {
@@ -44,7 +44,7 @@ void observe(Candidate& candidate) {
     const Diagnostic& first = error.diagnostics().front();
     candidate.reason = first.got.english().ends_with("not modelled yet")
                            ? first.got
-                           : "expected " + first.expected + ", got " + first.got;
+                           : phrase("expected {}, got {}", first.expected, first.got);
   } catch (const SizeOverflow&) {
     candidate.reason = "sizes too large to count";
   }

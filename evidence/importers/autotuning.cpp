@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "evidence/oom_text.hpp"
+#include "model/described.hpp"
 #include "model/json.hpp"
 
 namespace zeroplan {
@@ -29,7 +30,7 @@ std::optional<Json> read_document(const fs::path& path, RunFindings& findings) {
   try {
     Json root = read_json_file(path.string()).root;
     if (root.is_object()) return root;
-    findings.bad_lines().push_back({path.string(), "", "an object", root.describe(), ""});
+    findings.bad_lines().push_back({path.string(), "", "an object", described(root), ""});
   } catch (const InputError& error) {
     findings.bad_lines().insert(
         findings.bad_lines().end(), error.diagnostics().begin(), error.diagnostics().end());
@@ -72,7 +73,7 @@ void read_metrics(const Json& metrics, RunFindings& findings) {
   const auto latency = positive(metrics, "latency");
   const auto throughput = positive(metrics, "throughput");
   if (!latency) {
-    findings.bad(Place{}, "metrics.json with \"latency\"", metrics.describe());
+    findings.bad(Place{}, "metrics.json with \"latency\"", described(metrics).english());
     return;
   }
   constexpr double kMicro = 1e-6;

@@ -228,7 +228,7 @@ ImportedFile import_folder(const std::string& path, const Scenario& given) {
   if (folders.empty()) {
     not_recognised(path,
                    "a folder without an exp.json in it",
-                   "logs are given by their names: " + path + "/*.log");
+                   phrase("logs are given by their names: {}", path + "/*.log"));
   }
   for (const std::string& folder : folders) {
     AutotuningExperiment experiment =
@@ -268,8 +268,7 @@ ImportedFile import_bytes(std::string_view bytes, const std::string& file, const
   if (log.understood() == 0) {
     if (no_document) throw InputError(*no_document);
     not_recognised(
-        file,
-        result.lines == 0 ? "no text" : fmt::format("{} lines of no known format", result.lines));
+        file, result.lines == 0 ? "no text" : phrase("{} lines of no known format", result.lines));
   }
   result.runs.push_back({file, std::move(findings)});
   return result;

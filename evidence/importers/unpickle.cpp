@@ -14,31 +14,31 @@ namespace {
 constexpr char kProto = '\x80';
 
 // Names of opcodes that say more than their byte: those that would run something.
-std::string_view opcode_name(unsigned char code) {
+Phrase opcode_name(unsigned char code) {
   switch (code) {
     case 'c':
-      return "GLOBAL, which imports a module";
+      return phrase("{}, which imports a module", "GLOBAL");
     case 0x93:
-      return "STACK_GLOBAL, which imports a module";
+      return phrase("{}, which imports a module", "STACK_GLOBAL");
     case 'R':
-      return "REDUCE, which calls a function";
+      return phrase("{}, which calls a function", "REDUCE");
     case 'i':
-      return "INST, which makes an object";
+      return phrase("{}, which makes an object", "INST");
     case 'o':
-      return "OBJ, which makes an object";
+      return phrase("{}, which makes an object", "OBJ");
     case 0x81:
-      return "NEWOBJ, which makes an object";
+      return phrase("{}, which makes an object", "NEWOBJ");
     case 0x92:
-      return "NEWOBJ_EX, which makes an object";
+      return phrase("{}, which makes an object", "NEWOBJ_EX");
     case 'b':
-      return "BUILD, which changes an object";
+      return phrase("{}, which changes an object", "BUILD");
     case 'P':
     case 'Q':
-      return "PERSID, which asks the program for an object";
+      return phrase("{}, which asks the program for an object", "PERSID");
     case 0x82:
     case 0x83:
     case 0x84:
-      return "EXT, which looks a function up";
+      return phrase("{}, which looks a function up", "EXT");
     default:
       return "";
   }
@@ -317,12 +317,11 @@ Pickle PickleReader::read() {
     if (code == '.') break;
     if (step_atom(code) || step_container(code) || step_memo(code)) continue;
     --at_;
-    const std::string_view name = opcode_name(code);
-    fail("an opcode that makes data",
-         name.empty() ? fmt::format("opcode 0x{:02x}", code) : std::string(name));
+    const Phrase name = opcode_name(code);
+    fail("an opcode that makes data", name.empty() ? phrase("opcode 0x{:02x}", code) : name);
   }
   if (stack_.size() != 1 || !marks_.empty()) {
-    fail("one value at the end", fmt::format("{} on the stack", stack_.size()));
+    fail("one value at the end", phrase("{} on the stack", stack_.size()));
   }
   pickle_.root_ = stack_.front();
   return std::move(pickle_);

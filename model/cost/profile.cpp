@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/plain_text.hpp"
 
@@ -27,14 +28,14 @@ class ProfileReader {
   Profile read() {
     Profile profile;
     if (!root_.is_object()) {
-      wrong("", "a profile, an object", root_.describe());
+      wrong("", "a profile, an object", described(root_));
       throw InputError(problems_);
     }
     const Json* const schema = root_.find("schema");
     if (schema == nullptr || *schema != Json(kSchema)) {
       wrong("/schema",
             in_quotes(kSchema),
-            schema == nullptr ? "nothing" : schema->describe(),
+            schema == nullptr ? "nothing" : described(*schema),
             "zeroplan profile and zeroplan calibrate write profiles");
       throw InputError(problems_);
     }
@@ -62,7 +63,7 @@ class ProfileReader {
     }
     wrong(at + "/" + std::string(key),
           value->is_string() ? "a string without control characters" : "a string",
-          value->describe());
+          described(*value));
     return "";
   }
 
@@ -79,15 +80,15 @@ class ProfileReader {
     const double found = !missing && value->is_number() ? value->as_number() : NAN;
     if (found >= low && found <= high) return found;
     wrong(at + "/" + std::string(key),
-          "a number from " + Json(low).dump() + " to " + Json(high).dump(),
-          missing ? "nothing" : value->describe());
+          phrase("a number from {} to {}", Json(low).dump(), Json(high).dump()),
+          missing ? "nothing" : described(*value));
     return std::nullopt;
   }
 
   void read_values(Profile& profile) {
     const Json* values = root_.find("values");
     if (values == nullptr || !values->is_array()) {
-      return wrong("/values", "an array", values == nullptr ? "nothing" : values->describe());
+      return wrong("/values", "an array", values == nullptr ? "nothing" : described(*values));
     }
     for (std::size_t i = 0; i < values->items().size() && problems_.size() < kMostProblems; ++i) {
       read_value(values->items()[i], "/values/" + std::to_string(i), profile);
@@ -95,7 +96,7 @@ class ProfileReader {
   }
 
   void read_value(const Json& row, const std::string& at, Profile& profile) {
-    if (!row.is_object()) return wrong(at, "an object", row.describe());
+    if (!row.is_object()) return wrong(at, "an object", described(row));
     const std::string name = text(row, at, "name");
     const auto figure = std::find_if(kMachineFigures.begin(),
                                      kMachineFigures.end(),
@@ -106,7 +107,7 @@ class ProfileReader {
     const std::string_view unit = id ? info(*id).unit : figure->unit;
     const std::string said = text(row, at, "unit");
     if (!said.empty() && said != unit) {
-      wrong(at + "/unit", in_quotes(unit) + ", the unit of " + name, in_quotes(said));
+      wrong(at + "/unit", phrase("{}, the unit of {}", in_quotes(unit), name), in_quotes(said));
     }
     const auto value = number(row,
                               at,
@@ -137,7 +138,7 @@ class ProfileReader {
   void read_range(Profile& profile) {
     const Json* range = root_.find("range");
     if (range == nullptr || range->is_null()) return;
-    if (!range->is_object()) return wrong("/range", "an object", range->describe());
+    if (!range->is_object()) return wrong("/range", "an object", described(*range));
     for (const auto& [what, ends] : range->members()) {
       const std::string at = "/range/" + pointer_token(what);
       if (what == "cards") {
@@ -148,7 +149,8 @@ class ProfileReader {
                        ends.items()[1].is_number();
       // Where the least is the larger one, every plan would be outside.
       if (!two || !(ends.items()[0].as_number() <= ends.items()[1].as_number())) {
-        wrong(at, "two numbers, the least and the most", two ? ends.dump() : ends.describe());
+        wrong(
+            at, "two numbers, the least and the most", two ? Phrase(ends.dump()) : described(ends));
         continue;
       }
       profile.range.push_back({what, ends.items()[0].as_number(), ends.items()[1].as_number()});
@@ -160,7 +162,7 @@ class ProfileReader {
                        std::all_of(list.items().begin(), list.items().end(), [](const Json& one) {
                          return one.is_string();
                        });
-    if (!texts) return wrong(at, "an array of strings", list.describe());
+    if (!texts) return wrong(at, "an array of strings", described(list));
     for (const Json& gpu : list.items()) profile.gpus.push_back(gpu.as_string());
   }
 

@@ -14,7 +14,7 @@ constexpr Version kFollowedRelease{0, 19, 6};
 Diagnostic problem(std::string pointer, Phrase expected, Phrase got, Phrase hint) {
   return {.file = "ds_config",
           .pointer = std::move(pointer),
-          .expected = std::move(expected) + " (embedded runtime)",
+          .expected = std::move(expected.append(" (embedded runtime)")),
           .got = std::move(got),
           .hint = std::move(hint)};
 }
@@ -41,7 +41,7 @@ void check_swapping(const EngineConfig& config,
     if (swaps && swap.buffers < swap.buffers_needed) {
       problems.push_back(
           problem(section + "buffer_count",
-                  "at least " + std::to_string(swap.buffers_needed),
+                  phrase("at least {}", swap.buffers_needed),
                   std::to_string(swap.buffers),
                   "each is one sub-group: a smaller sub_group_size makes them smaller"));
     }
@@ -57,7 +57,7 @@ void check_swapping(const EngineConfig& config,
   if (largest > weights.buffer_size) {
     problems.push_back(
         problem(section + "buffer_size",
-                "at least " + std::to_string(largest.count()) + " elements, the largest partition",
+                phrase("at least {} elements, the largest partition", largest.count()),
                 std::to_string(weights.buffer_size.count()),
                 ""));
   }
@@ -116,7 +116,7 @@ std::vector<Diagnostic> not_embedded(const EngineConfig& config,
   need(!config.pipeline, "/pipeline", "no pipeline", "pipeline stages");
   need(config.sequence_parallel_ranks == 1, "/sequence_parallel_size", "1", "more");
   const int ranks = config.data_parallel_ranks;
-  const std::string divisor = "a divisor of " + std::to_string(ranks) + " ranks";
+  const Phrase divisor = phrase("a divisor of {} ranks", ranks);
   const bool shards = config.stage == 3 && stage3.mics_shard_size > 0;
   need(!shards || ranks % stage3.mics_shard_size == 0,
        "/zero_optimization/mics_shard_size",

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <utility>
 
+#include "model/described.hpp"
+#include "model/phrase_list.hpp"
+
 namespace zeroplan {
 
 namespace {
@@ -35,13 +38,8 @@ SizeLimit limit_of(SizeKind kind) {
 // The largest published models have about 25,000.
 constexpr std::int64_t kMostExperts = 500'000;
 
-std::string quoted_list(ConfigReader::Keys keys) {
-  std::string text;
-  for (const std::string_view key : keys) {
-    if (!text.empty()) text += " or ";
-    text += key;
-  }
-  return text;
+Phrase or_list(ConfigReader::Keys keys) {
+  return phrase_list(std::vector<Phrase>(keys.begin(), keys.end()), " or ");
 }
 
 }  // namespace
@@ -84,7 +82,7 @@ std::optional<std::int64_t> ConfigReader::read_size(const Json& value,
              value.as_number() == std::floor(value.as_number())) {
     number = static_cast<std::int64_t>(value.as_number());
   } else {
-    problem(key, expected, value.describe());
+    problem(key, expected, described(value));
     return std::nullopt;
   }
   if (number < least || number > limit.most) {
@@ -113,7 +111,7 @@ std::optional<std::int64_t> ConfigReader::read_size(const Json& value,
 std::int64_t ConfigReader::core(Keys keys, std::int64_t fallback, SizeKind kind) const {
   if (find(keys) == nullptr && !nested_) {
     problem(*keys.begin(),
-            phrase("{}, which every {} model needs", quoted_list(keys), family_),
+            phrase("{}, which every {} model needs", or_list(keys), family_),
             "no such key",
             phrase("the default of {} is {}; write it if it is meant", family_, fallback));
     return fallback;
@@ -167,7 +165,7 @@ bool ConfigReader::flag(Keys keys, bool fallback, bool noted) const {
   if (value->is_integer() && (value->as_integer() == 0 || value->as_integer() == 1)) {
     return value->as_integer() == 1;
   }
-  problem(used, "true or false", value->describe());
+  problem(used, "true or false", described(*value));
   return fallback;
 }
 
@@ -178,7 +176,7 @@ double ConfigReader::fraction(Keys keys, double fallback) const {
   if (value->is_number() && value->as_number() >= 0.0 && value->as_number() <= 1.0) {
     return value->as_number();
   }
-  problem(used, "a number between 0 and 1", value->describe());
+  problem(used, "a number between 0 and 1", described(*value));
   return fallback;
 }
 
@@ -187,7 +185,7 @@ std::string ConfigReader::text(Keys keys, std::string_view fallback) const {
   const Json* value = find(keys, &used);
   if (value == nullptr) return std::string(fallback);
   if (value->is_string()) return value->as_string();
-  problem(used, "a string", value->describe());
+  problem(used, "a string", described(*value));
   return std::string(fallback);
 }
 
@@ -197,12 +195,12 @@ std::vector<std::int64_t> ConfigReader::integers(Keys keys) const {
   const Json* value = find(keys, &used);
   if (value == nullptr) return numbers;
   if (!value->is_array()) {
-    problem(used, "a list of integers", value->describe());
+    problem(used, "a list of integers", described(*value));
     return numbers;
   }
   for (const Json& item : value->items()) {
     if (!item.is_integer()) {
-      problem(used, "a list of integers", phrase("a list with {}", item.describe()));
+      problem(used, "a list of integers", phrase("a list with {}", described(item)));
       return numbers;
     }
     numbers.push_back(item.as_integer());
@@ -216,12 +214,12 @@ std::vector<std::string> ConfigReader::texts(Keys keys) const {
   const Json* value = find(keys, &used);
   if (value == nullptr) return names;
   if (!value->is_array()) {
-    problem(used, "a list of strings", value->describe());
+    problem(used, "a list of strings", described(*value));
     return names;
   }
   for (const Json& item : value->items()) {
     if (!item.is_string()) {
-      problem(used, "a list of strings", phrase("a list with {}", item.describe()));
+      problem(used, "a list of strings", phrase("a list with {}", described(item)));
       return names;
     }
     names.push_back(item.as_string());
@@ -234,7 +232,7 @@ std::optional<ConfigReader> ConfigReader::child(Keys keys, std::string family) c
   const Json* value = find(keys, &used);
   if (value == nullptr) return std::nullopt;
   if (!value->is_object()) {
-    problem(used, "an object", value->describe());
+    problem(used, "an object", described(*value));
     return std::nullopt;
   }
   return ConfigReader(

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/families/config_reader.hpp"
 #include "model/families/family.hpp"
@@ -209,7 +210,7 @@ Model read_model(const Json& config,
     throw InputError(Diagnostic{.file = file,
                                 .pointer = pointer.empty() ? "/" : pointer,
                                 .expected = "a Hugging Face config, which is a JSON object",
-                                .got = config.describe()});
+                                .got = described(config)});
   }
   if (is_traced_document(config)) return read_traced_document(config, file, pointer);
   ConfigFindings findings;
@@ -220,7 +221,7 @@ Model read_model(const Json& config,
                                 .expected = "model_type, for instance \"llama\"",
                                 .got = config.find("model_type") == nullptr
                                            ? "no such key"
-                                           : config.find("model_type")->describe(),
+                                           : described(*config.find("model_type")),
                                 .hint = "a config.json of transformers names it"});
   }
   const Family* family = families::find_family(model_type);
@@ -262,7 +263,7 @@ Model load_model(const Json& value,
         .file = file,
         .pointer = pointer,
         .expected = "a model's name, a size such as \"10B\", a path to a config.json, or a config",
-        .got = value.describe()});
+        .got = described(value)});
   }
   const std::string& text = value.as_string();
   if (const auto path = path_of_model(text, file)) return model_from_file(*path, text, experts);

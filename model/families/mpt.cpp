@@ -1,6 +1,7 @@
 // MPT. transformers' class has ALiBi and no position embedding; llm-foundry's (MosaicML), which
 // the same config describes, learns positions where attn_config.alibi is false.
 // Defaults: transformers 4.51.3 configuration_mpt.py.
+#include "model/described.hpp"
 #include "model/families/family.hpp"
 
 namespace zeroplan::families {
@@ -38,7 +39,7 @@ Mpt read_mpt(const ConfigReader& config) {
     if (attention->has({"kv_n_heads"})) {
       attention->problem("kv_n_heads",
                          "no such key: grouped heads are llm-foundry's alone",
-                         attention->find({"kv_n_heads"})->describe());
+                         described(*attention->find({"kv_n_heads"})));
     }
   }
   mpt.learned_positions = !mpt.alibi && config.flag({"learned_pos_emb"}, true);

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "model/described.hpp"
+
 namespace zeroplan {
 
 void TracedReader::problem(const std::string& at, Phrase expected, Phrase got, Phrase hint) {
@@ -21,7 +23,7 @@ void TracedReader::throw_problems() const {
 
 namespace {
 
-Phrase describe(const Json* value) { return value == nullptr ? "no such key" : value->describe(); }
+Phrase describe(const Json* value) { return value == nullptr ? "no such key" : described(*value); }
 
 std::string below(const std::string& at, std::string_view key) {
   return at + "/" + pointer_token(key);
@@ -56,7 +58,7 @@ bool TracedReader::flag(const Json& object,
   const Json* value = object.find(key);
   if (value == nullptr) return otherwise;
   if (value->is_boolean()) return value->as_boolean();
-  problem(below(at, key), "true or false", value->describe());
+  problem(below(at, key), "true or false", described(*value));
   return otherwise;
 }
 
@@ -73,7 +75,7 @@ SizeFormula TracedReader::size(const Json& value, const std::string& at) {
   }
   problem(at,
           "a size: a whole number, or [constant, of batch, of sequence, of both]",
-          value.describe());
+          described(value));
   return {};
 }
 
@@ -192,7 +194,7 @@ class BlockReader {
             reader_.integer(row, "of", at, 0, static_cast<std::int64_t>(i) - 1));
         root = i == 0 ? 0 : result_.roots[index(root)];
       } else if (of != nullptr && !of->is_string()) {
-        reader_.problem(at + "/of", "a tensor that stands before it, or a name", of->describe());
+        reader_.problem(at + "/of", "a tensor that stands before it, or a name", described(*of));
       }
       result_.roots.push_back(root);
       ++i;
@@ -211,7 +213,7 @@ class BlockReader {
     const Json* list = block.find(key);
     if (list == nullptr) return uses;
     const std::string at = at_ + "/" + std::string(key);
-    if (!list->is_array()) reader_.problem(at, "a list of [slot, tensor]", list->describe());
+    if (!list->is_array()) reader_.problem(at, "a list of [slot, tensor]", described(*list));
     for (const Json& pair : list->items()) {
       const auto& items = pair.items();
       const auto in_range = [](const Json& item, std::int64_t end) {
@@ -220,7 +222,7 @@ class BlockReader {
       if (items.size() != 2 || !in_range(items[0], slots_) ||
           !in_range(items[1], last_tensor() + 1)) {
         reader_.problem(
-            at, "pairs [slot, tensor] below the number of slots and of tensors", pair.describe());
+            at, "pairs [slot, tensor] below the number of slots and of tensors", described(pair));
         continue;
       }
       uses.push_back({static_cast<std::int32_t>(items[0].as_integer()),
@@ -238,7 +240,7 @@ class BlockReader {
                                    std::clamp<std::int64_t>(item.as_integer(), -1, last_tensor())));
       if (!good) {
         reader_.problem(
-            at_ + "/held", "tensors that the block makes and does not drop", item.describe());
+            at_ + "/held", "tensors that the block makes and does not drop", described(item));
         return;
       }
       result_.held.push_back(static_cast<std::int32_t>(item.as_integer()));
@@ -274,7 +276,7 @@ class BlockReader {
     } else if (const Json* name = row.find("op"); name != nullptr && name->is_string()) {
       operation(row, at, event);
     } else {
-      reader_.problem(at, "an event: enter, leave, drop, category or op", row.describe());
+      reader_.problem(at, "an event: enter, leave, drop, category or op", described(row));
       return;
     }
     const bool given =
@@ -289,7 +291,7 @@ class BlockReader {
     for (const Json& item : list.items()) {
       if (!item.is_integer() || item.as_integer() < 0 || item.as_integer() > last_tensor() ||
           !is_made(static_cast<std::int32_t>(item.as_integer()))) {
-        reader_.problem(at + "/drop", "tensors that are there", item.describe());
+        reader_.problem(at + "/drop", "tensors that are there", described(item));
         continue;
       }
       const auto root = static_cast<std::int32_t>(item.as_integer());
@@ -328,7 +330,7 @@ class BlockReader {
     std::vector<TracedOperand> result;
     const Json* list = row.find(key);
     if (list == nullptr) return result;
-    if (!list->is_array()) reader_.problem(below(at, key), "a list", list->describe());
+    if (!list->is_array()) reader_.problem(below(at, key), "a list", described(*list));
     for (const Json& item : list->items()) {
       const std::optional<TracedOperand> one = operand(item);
       const bool missing =
@@ -337,7 +339,7 @@ class BlockReader {
         reader_.problem(
             below(at, key),
             "tensors that are there, null, or parameter:, buffer: or input: with a name",
-            item.describe());
+            described(item));
         continue;
       }
       result.push_back(*one);
@@ -355,7 +357,7 @@ class BlockReader {
     if (outs != nullptr) {
       for (const Json& item : outs->items()) {
         if (!item.is_integer() || item.as_integer() < 0 || item.as_integer() > last_tensor()) {
-          reader_.problem(at + "/out", "tensors of the block", item.describe());
+          reader_.problem(at + "/out", "tensors of the block", described(item));
           continue;
         }
         event.out.push_back(static_cast<std::int32_t>(item.as_integer()));
@@ -367,7 +369,7 @@ class BlockReader {
       for (const Json& dim : dims->items()) {
         constexpr std::int64_t kMost = 64;
         if (!dim.is_integer() || std::abs(dim.as_integer()) > kMost) {
-          reader_.problem(at + "/dims", "numbers of dimensions", dim.describe());
+          reader_.problem(at + "/dims", "numbers of dimensions", described(dim));
           break;
         }
         event.dims.push_back(dim.as_integer());
@@ -377,7 +379,7 @@ class BlockReader {
       if (p->is_number())
         event.p = p->as_number();
       else
-        reader_.problem(at + "/p", "a number", p->describe());
+        reader_.problem(at + "/p", "a number", described(*p));
     }
     constexpr std::int64_t kMostStep = 1 << 20;
     if (row.find("step") != nullptr) event.step = reader_.integer(row, "step", at, 1, kMostStep);

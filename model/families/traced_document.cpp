@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/families/traced_block_reader.hpp"
 
@@ -72,7 +73,7 @@ class ModuleReader {
     if (value.is_string()) {
       const auto found = parameters_.find(value.as_string());
       if (found != parameters_.end()) return found->second;
-      reader_.problem(at, "the name of a parameter that stands before it", value.describe());
+      reader_.problem(at, "the name of a parameter that stands before it", described(value));
       return -1;
     }
     Parameter parameter;
@@ -87,14 +88,14 @@ class ModuleReader {
     if (shape == nullptr || !shape->is_array()) {
       reader_.problem(shape_at,
                       "the sizes of a parameter",
-                      shape == nullptr ? "no such key" : shape->describe());
+                      shape == nullptr ? "no such key" : described(*shape));
       return -1;
     }
     Elements count = 1_elements;
     for (const Json& size : shape->items()) {
       constexpr std::int64_t kMost = std::int64_t{1} << 40;
       if (!size.is_integer() || size.as_integer() < 0 || size.as_integer() > kMost) {
-        reader_.problem(shape_at, "whole numbers up to 2^40", size.describe());
+        reader_.problem(shape_at, "whole numbers up to 2^40", described(size));
         return -1;
       }
       parameter.shape.push_back(size.as_integer());
@@ -219,7 +220,7 @@ std::vector<NamedTensor> named_tensors(TracedReader& reader,
   const Json* said = document.find(key);
   if (said == nullptr) return result;
   const std::string at = "/" + std::string(key);
-  if (!said->is_object()) reader.problem(at, "an object", said->describe());
+  if (!said->is_object()) reader.problem(at, "an object", described(*said));
   for (const auto& [name, tensor] : said->members()) {
     result.push_back({name, reader.tensor(tensor, at + "/" + pointer_token(name))});
   }
@@ -277,7 +278,7 @@ bool is_list(TracedReader& reader, const Json& document, std::string_view key) {
   if (said != nullptr && said->is_array() && !said->items().empty()) return true;
   reader.problem("/" + std::string(key),
                  "a list that is not empty",
-                 said == nullptr ? "no such key" : said->describe());
+                 said == nullptr ? "no such key" : described(*said));
   return false;
 }
 
@@ -306,7 +307,7 @@ Model read_traced_document(const Json& document,
   if (document.find("schema")->as_string() != kSchema) {
     reader.problem("/schema",
                    in_quotes(kSchema),
-                   document.find("schema")->describe(),
+                   described(*document.find("schema")),
                    "trace the model again");
     reader.throw_problems();
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/check.hpp"
+#include "model/described.hpp"
 #include "model/hardware/cluster_document.hpp"
 #include "model/hardware/hostfile.hpp"
 #include "model/hardware/known_hardware.hpp"
@@ -215,7 +216,7 @@ JsonDocument read_cluster_file(std::string_view path, const std::string& named_i
   if (!problems.empty()) throw InputError(std::move(problems));
   if (!document.root.is_object()) {
     throw InputError(Diagnostic{
-        document.file, "/", "an object that describes a cluster", document.root.describe(), ""});
+        document.file, "/", "an object that describes a cluster", described(document.root), ""});
   }
   return document;
 }
@@ -252,7 +253,7 @@ Cluster parse_cluster(const Json& value, const std::string& file, const std::str
   throw InputError(Diagnostic{file,
                               pointer,
                               "a cluster: text such as \"2x4xA800-80G\", a path, or an object",
-                              value.describe(),
+                              described(value),
                               ""});
 }
 

@@ -11,9 +11,11 @@
 #include <fmt/format.h>
 
 #include "model/check.hpp"
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/hardware/cluster_fields.hpp"
 #include "model/hardware/cluster_fill.hpp"
+#include "model/hardware/cluster_sentences.hpp"
 #include "model/hardware/hardware_catalog.hpp"
 #include "model/hardware/hostfile.hpp"
 #include "model/hardware/known_hardware.hpp"
@@ -80,6 +82,7 @@ class DocumentReader {
     read_nvme();
     std::vector<std::string> hosts = read_hosts();
     if (!diagnostics_.empty()) throw InputError(std::move(diagnostics_));
+    recognise_sentences(given_);
     Cluster cluster = fill_cluster(std::move(given_));
     cluster.hosts = std::move(hosts);
     return cluster;
@@ -95,7 +98,7 @@ class DocumentReader {
                                           list->items().end(),
                                           [](const Json& item) { return item.is_string(); });
       if (!texts) {
-        fields_.complain(key, "a list of texts", list->describe());
+        fields_.complain(key, "a list of texts", described(*list));
         continue;
       }
       for (const Json& item : list->items()) {
@@ -120,13 +123,13 @@ class DocumentReader {
       const bool good = item.is_string() && is_host_name(item.as_string()) &&
                         known.insert(item.as_string()).second;
       if (!good) {
-        fields_.complain("hosts", "a host's name, each host once", item.describe());
+        fields_.complain("hosts", "a host's name, each host once", described(item));
         return {};
       }
       hosts.push_back(item.as_string());
     }
     if (!list->is_array() || static_cast<std::int64_t>(hosts.size()) != given_.nodes) {
-      fields_.complain("hosts", "a list of as many hosts as there are nodes", list->describe());
+      fields_.complain("hosts", "a list of as many hosts as there are nodes", described(*list));
     }
     return hosts;
   }
@@ -194,7 +197,7 @@ class DocumentReader {
     } else if (value->is_object()) {
       read_gpu_object(*value);
     } else {
-      fields_.complain("gpu", "the name of a GPU or an object", value->describe());
+      fields_.complain("gpu", "the name of a GPU or an object", described(*value));
     }
   }
 
@@ -270,7 +273,7 @@ class DocumentReader {
       const bool plausible = result.major >= 1 && result.major <= 99 && result.minor >= 0;
       if (wrong == std::errc() && last == end && plausible) return result;
     }
-    gpu.complain("compute_capability", "a version such as \"8.0\"", value->describe());
+    gpu.complain("compute_capability", "a version such as \"8.0\"", described(*value));
     return std::nullopt;
   }
 

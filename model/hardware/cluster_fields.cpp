@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/described.hpp"
 #include "model/plain_text.hpp"
 
 namespace zeroplan {
@@ -70,7 +71,7 @@ std::optional<double> Fields::number(std::string_view key,
   if (given >= least && given <= most) return given;
   Phrase hint;
   if (given > 0 && given < least) hint = std::string(example);
-  complain(key, phrase("{} from {:.4g} to {:.4g}", unit, least, most), value->describe(), hint);
+  complain(key, phrase("{} from {:.4g} to {:.4g}", unit, least, most), described(*value), hint);
   return std::nullopt;
 }
 
@@ -84,7 +85,7 @@ std::optional<std::int64_t> Fields::integer(std::string_view key,
       given == std::floor(given)) {
     return static_cast<std::int64_t>(given);
   }
-  complain(key, phrase("an integer from {} to {}", least, most), value->describe());
+  complain(key, phrase("an integer from {} to {}", least, most), described(*value));
   return std::nullopt;
 }
 
@@ -105,7 +106,7 @@ std::optional<std::string> Fields::text(std::string_view key) {
   if (value == nullptr) return std::nullopt;
   if (value->is_string() && !has_control_character(value->as_string())) return value->as_string();
   complain(
-      key, value->is_string() ? "a text without control characters" : "a text", value->describe());
+      key, value->is_string() ? "a text without control characters" : "a text", described(*value));
   return std::nullopt;
 }
 
@@ -113,7 +114,7 @@ std::optional<Fields> Fields::object(std::string_view key, std::string_view what
   const Json* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (value->is_object()) return Fields(*value, file_, pointer(key), diagnostics_);
-  complain(key, std::string(what), value->describe());
+  complain(key, std::string(what), described(*value));
   return std::nullopt;
 }
 

@@ -8,6 +8,7 @@
 
 #include "model/check.hpp"
 #include "model/hardware/known_hardware.hpp"
+#include "model/phrase_list.hpp"
 
 namespace zeroplan {
 namespace {
@@ -325,7 +326,7 @@ class Filler {
     }
     if (!said.latency)
       parts.push_back(phrase("latency {}", text_of(node.intra_node.latency.value)));
-    if (!parts.empty()) say(phrase("within a node {}", joined(parts)), intra_reason());
+    if (!parts.empty()) say(phrase("within a node {}", phrase_list(parts)), intra_reason());
   }
 
   Phrase intra_reason() const {
@@ -333,12 +334,6 @@ class Filler {
       return phrase("as usual for {}", given_.gpu.name);
     }
     return as(chain_.front());
-  }
-
-  static Phrase joined(const std::vector<Phrase>& parts) {
-    Phrase text;
-    for (const Phrase& part : parts) text = text.empty() ? part : phrase("{}, {}", text, part);
-    return text;
   }
 
   // NICs come whole: a job on 4 of 8 GPUs has 4 of 8 GPUs, one on 1 of 8 at least one.
@@ -400,7 +395,7 @@ class Filler {
     if (!said.kind) parts.push_back(std::string(name(kLinkKindNames, link.kind)));
     if (!said.bandwidth) parts.push_back(phrase("{} per node", network_text(link.bandwidth.value)));
     if (!said.latency) parts.push_back(phrase("latency {}", text_of(link.latency.value)));
-    if (!parts.empty()) say(phrase("between nodes {}", joined(parts)), why);
+    if (!parts.empty()) say(phrase("between nodes {}", phrase_list(parts)), why);
   }
 
   // One rate or size of the drives: as said, else of the first machine that has it.
@@ -441,7 +436,7 @@ class Filler {
     nvme.write_bandwidth =
         of_drives(said.write_bandwidth, &NodeProfile::nvme_write, parts, "writing", like);
     nvme.capacity = of_drives(said.capacity, &NodeProfile::nvme_capacity, parts, "capacity", like);
-    if (!parts.empty()) say(phrase("NVMe {} per node", joined(parts)), as(*like));
+    if (!parts.empty()) say(phrase("NVMe {} per node", phrase_list(parts)), as(*like));
     cluster_.node.nvme = nvme;
   }
 

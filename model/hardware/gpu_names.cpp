@@ -10,6 +10,7 @@
 #include "model/hardware/known_hardware.hpp"
 #include "model/hardware/node_names.hpp"
 #include "model/known_names.hpp"
+#include "model/phrase_list.hpp"
 
 namespace zeroplan {
 namespace {
@@ -149,20 +150,11 @@ FormFactor usual_form(std::int64_t gpus_per_node) {
   return board ? FormFactor::sxm : FormFactor::pcie;
 }
 
-std::string joined(const std::vector<std::string>& parts, std::string_view separator) {
-  std::string text;
-  for (const std::string& part : parts) {
-    if (!text.empty()) text += separator;
-    text += part;
-  }
-  return text;
-}
-
 // Narrows to one GPU; each choice the name did not make is added to `reasons`.
 const CatalogGpu* choose(const ParsedName& parsed,
                          std::int64_t gpus_per_node,
-                         std::vector<std::string>& reasons) {
-  if (parsed.by_size) reasons.push_back("a usual GPU of that memory");
+                         std::vector<Phrase>& reasons) {
+  if (parsed.by_size) reasons.emplace_back("a usual GPU of that memory");
   Candidates candidates = family_members(*parsed.family);
   const NameRest& rest = parsed.rest;
   if (rest.size_gb) {
@@ -232,13 +224,12 @@ std::optional<GpuMatch> find_gpu(std::string_view text, std::int64_t gpus_per_no
   if (const CatalogGpu* entry = exact_match(folded)) return GpuMatch{entry->gpu, ""};
   const std::optional<ParsedName> parsed = parse_name(folded);
   if (!parsed) return std::nullopt;
-  std::vector<std::string> reasons;
+  std::vector<Phrase> reasons;
   const CatalogGpu* entry = choose(*parsed, gpus_per_node, reasons);
   if (entry == nullptr) return std::nullopt;
   GpuMatch match{entry->gpu, ""};
   if (!reasons.empty()) {
-    match.assumption =
-        phrase("{} is taken as {}: {}", text, entry->gpu.name, joined(reasons, ", "));
+    match.assumption = phrase("{} is taken as {}: {}", text, entry->gpu.name, phrase_list(reasons));
   }
   return match;
 }
@@ -257,7 +248,7 @@ Diagnostic unknown_gpu(std::string_view text, std::string file, std::string poin
     for (const CatalogGpu* entry : family_members(*parsed->family)) {
       names.push_back(entry->gpu.name);
     }
-    diagnostic.hint = phrase("{} is known as {}", parsed->family->name, joined(names, ", "));
+    diagnostic.hint = phrase("{} is known as {}", parsed->family->name, phrase_list(names));
     return diagnostic;
   }
   std::vector<std::string> spellings = all_spellings();

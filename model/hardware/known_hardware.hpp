@@ -10,6 +10,7 @@
 
 #include "model/diagnostic.hpp"
 #include "model/hardware/hardware.hpp"
+#include "model/phrase.hpp"
 
 namespace zeroplan {
 
@@ -46,7 +47,7 @@ Gpu cpu_rank();
 // A GPU and, where the name left something open, what was taken for it.
 struct GpuMatch {
   Gpu gpu;
-  std::string assumption;  // "A100 is taken as A100-80G-SXM: ..."; empty where nothing was open
+  Phrase assumption;  // "A100 is taken as A100-80G-SXM: ..."; empty where nothing was open
 };
 
 // The GPU a name stands for, without regard to case, spaces, '-', '_', '.' and parentheses: keys,

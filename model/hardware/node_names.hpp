@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "model/hardware/hardware.hpp"
+#include "model/phrase.hpp"
 
 namespace zeroplan {
 
 // A machine and, where the name left something open, what was taken for it.
 struct NodeMatch {
   NodeProfile node;
-  std::string assumption;  // empty where nothing was open
+  Phrase assumption;  // empty where nothing was open
 };
 
 // Absent for a name nobody knows, and for the generic machines, which stand for no product.

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/knobs/ds_config.hpp"
 #include "model/knobs/ds_config_spelling.hpp"
@@ -31,7 +32,7 @@ class Reader {
 
   DsConfig read() {
     if (!document_.root.is_object()) {
-      throw InputError({document_.file, "", "an object", document_.root.describe(), ""});
+      throw InputError({document_.file, "", "an object", described(document_.root), ""});
     }
     note_syntax();
     read_section(document_.root, "");
@@ -61,7 +62,7 @@ class Reader {
 
   void error(std::string pointer, Phrase expected, const Json& got, Phrase hint) {
     errors_.push_back(
-        {document_.file, std::move(pointer), std::move(expected), got.describe(), std::move(hint)});
+        {document_.file, std::move(pointer), std::move(expected), described(got), std::move(hint)});
   }
 
   void note_syntax() {

@@ -30,7 +30,7 @@ Json to_json(const LintReport& report, const Json& root) {
   Json skipped = Json::array();
   for (const SkippedRule& rule : report.skipped) {
     skipped.push_back(Json::object({{"code", rule.code},
-                                    {"missing", describe(rule.missing)},
+                                    {"missing", describe(rule.missing).english()},
                                     {"reason", rule.reason.english()}}));
   }
   return Json::object({{"schema", "zeroplan.lint/1"},

@@ -47,6 +47,6 @@ std::vector<RuleInfo> lint_rules();
 // The text of docs/lint.md.
 std::string lint_rules_markdown();
 // "model (--model)", one for each bit; joined by " and ".
-std::string describe(Needs needs);
+Phrase describe(Needs needs);
 
 }  // namespace zeroplan

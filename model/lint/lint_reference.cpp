@@ -1,8 +1,11 @@
 // The table of rules as text: docs/lint.md.
 #include <algorithm>
 #include <array>
+#include <string_view>
+#include <vector>
 
 #include "model/lint/lint.hpp"
+#include "model/phrase_list.hpp"
 
 namespace zeroplan {
 namespace {
@@ -64,13 +67,12 @@ tests write it anew.
 
 }  // namespace
 
-std::string describe(Needs needs) {
-  std::string text;
+Phrase describe(Needs needs) {
+  std::vector<std::string_view> names;
   for (const NeedName& row : kNeedNames) {
-    if (!needs.contains(row.need)) continue;
-    text += (text.empty() ? "" : " and ") + std::string(row.name);
+    if (needs.contains(row.need)) names.push_back(row.name);
   }
-  return text;
+  return phrase_list(names, " and ");
 }
 
 std::string lint_rules_markdown() {
@@ -80,7 +82,7 @@ std::string lint_rules_markdown() {
     const std::string fixes = joined(rule, [](const RuleText& row) { return row.fix; });
     text += "| `" + std::string(rule.code) + "` | " + std::string(name(rule.severity)) + " | " +
             cell(rule.summary) + " | " + cell(rule.cost) + " | " + findings + " | " + fixes +
-            " | " + cell(describe(rule.needs)) + " | `" + cell(rule.source) + "` |\n";
+            " | " + cell(describe(rule.needs).english()) + " | `" + cell(rule.source) + "` |\n";
   }
   return text;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/knobs/ds_config.hpp"
+#include "model/phrase.hpp"
 #include "model/plan/scenario.hpp"
 
 namespace zeroplan {
@@ -47,7 +48,7 @@ std::int64_t usual_share(std::int64_t ranks, std::int64_t sequence_length);
 
 struct BatchChoices {
   std::vector<BatchSizes> sizes;  // ascending micro-batches, at least one
-  std::string assumption;         // where the batch was not said: what is taken; else empty
+  Phrase assumption;              // where the batch was not said: what is taken; else empty
 };
 
 // The ways to make the batch: all of a global batch, or of the usual one, divided into

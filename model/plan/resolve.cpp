@@ -98,7 +98,7 @@ Enum choice(Resolver& r,
             ScenarioKey key,
             const EnumNames<Enum, N>& names,
             Enum otherwise,
-            const std::string& assumption = "") {
+            const Phrase& assumption = "") {
   if (const auto said = r.text(key)) return *find(names, std::string_view(*said));
   if (!assumption.empty()) r.assume(assumption);
   return otherwise;

@@ -7,6 +7,7 @@
 // (tests/reference/rehearsal/adapters_lines.py).
 #include <string>
 
+#include "model/described.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/releases.hpp"
 
@@ -54,7 +55,7 @@ void read_autocast(Resolver& r) {
   const bool can = own && workload.precision != Precision::fp32 && is_torch_engine(workload.engine);
   if (const Json* said = setting(r, "autocast")) {
     if (!said->is_boolean()) {
-      r.problem(place_of(r, "autocast"), "true or false", said->describe());
+      r.problem(place_of(r, "autocast"), "true or false", described(*said));
       return;
     }
     workload.lora.autocast = said->as_boolean() && can;
@@ -104,7 +105,7 @@ void resolve_adapter_dtype(Resolver& r) {
                            ? find(kPrecisionNames, std::string_view(said->as_string()))
                            : std::nullopt;
     if (!found) {
-      r.problem(place_of(r, "dtype"), "bf16, fp16 or fp32", said->describe());
+      r.problem(place_of(r, "dtype"), "bf16, fp16 or fp32", described(*said));
       return;
     }
     if (casts_everything(r.plan)) {

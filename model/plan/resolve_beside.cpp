@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/described.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/known_names.hpp"
 #include "model/plan/beside.hpp"
@@ -37,7 +38,7 @@ std::optional<Enum> read_name(Resolver& r,
                               std::string_view expected) {
   const auto found =
       value.is_string() ? find(names, std::string_view(value.as_string())) : std::optional<Enum>();
-  if (!found) r.problem(origin, phrase("one of {}", expected), value.describe());
+  if (!found) r.problem(origin, phrase("one of {}", expected), described(value));
   return found;
 }
 

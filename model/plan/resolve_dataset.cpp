@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "model/described.hpp"
 #include "model/json.hpp"
 #include "model/known_names.hpp"
 #include "model/plan/resolver.hpp"
@@ -64,7 +65,7 @@ double DatasetReader::number(std::string_view key, double otherwise) {
   if (value->is_number() && value->as_number() >= kLeast && value->as_number() <= kMost) {
     return value->as_number();
   }
-  r_.problem(at(key), "a number from 1e-9 to 1e15", value->describe());
+  r_.problem(at(key), "a number from 1e-9 to 1e15", described(*value));
   return otherwise;
 }
 
@@ -75,7 +76,7 @@ auto DatasetReader::choice(std::string_view key, const Names& names, const char*
   if (value == nullptr) return Found();
   const Found found =
       value->is_string() ? find(names, std::string_view(value->as_string())) : std::nullopt;
-  if (!found) r_.problem(at(key), expected, value->describe());
+  if (!found) r_.problem(at(key), expected, described(*value));
   return found;
 }
 
@@ -86,7 +87,7 @@ std::vector<std::int64_t> DatasetReader::lengths() {
   if (!value->is_array() || value->items().empty()) {
     r_.problem(at("lengths"),
                "a list of the tokens of samples",
-               value->describe(),
+               described(*value),
                "--lengths FILE reads them from a file, one number a line");
     return result;
   }
@@ -96,7 +97,7 @@ std::vector<std::int64_t> DatasetReader::lengths() {
     if (!good) {
       Origin place = at("lengths");
       place.pointer += "/" + std::to_string(result.size());
-      r_.problem(place, "an integer from 1 to 1e9", element.describe());
+      r_.problem(place, "an integer from 1 to 1e9", described(element));
       return {};
     }
     result.push_back(element.as_integer());
@@ -206,7 +207,7 @@ void resolve_dataset(Resolver& r) {
   Dataset dataset;
   const Origin origin = r.origin(ScenarioKey::dataset);
   if (said != nullptr && !said->value.is_object()) {
-    r.problem(origin, "an object {\"samples\": 20000, ...}", said->value.describe());
+    r.problem(origin, "an object {\"samples\": 20000, ...}", described(said->value));
     return;
   }
   if (said != nullptr) dataset = DatasetReader(r, said->value, origin).read();

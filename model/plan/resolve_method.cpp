@@ -5,6 +5,7 @@
 #include <array>
 #include <cctype>
 
+#include "model/described.hpp"
 #include "model/families/litgpt.hpp"
 #include "model/implementations/lora.hpp"
 #include "model/plan/resolver.hpp"
@@ -21,7 +22,7 @@ void read_rank(Resolver& r, const Origin& origin, const Json& value) {
   }
   r.problem({origin.file, origin.pointer + "/rank"},
             phrase("a whole number from 1 to {}", kHighestRank),
-            value.describe());
+            described(value));
 }
 
 // What a module of PyTorch may be called, by itself or with those above it: model.layers.0.mlp.
@@ -44,7 +45,7 @@ void read_names(Resolver& r,
                       return item.is_string();
                     });
   if (!good) {
-    r.problem(origin, phrase("an array of {}", example), value.describe());
+    r.problem(origin, phrase("an array of {}", example), described(value));
     return;
   }
   for (std::size_t i = 0; i < value.items().size(); ++i) {
@@ -80,7 +81,7 @@ void read_quant(Resolver& r, const Origin& origin, const Json& value, bool& doub
   if (twice) code.resize(code.size() - kDouble.size());
   const auto found = find(kFourBitCodeNames, std::string_view(code));
   if (!found) {
-    r.problem(origin, "nf4, fp4, nf4-dq or fp4-dq", value.describe());
+    r.problem(origin, "nf4, fp4, nf4-dq or fp4-dq", described(value));
     return;
   }
   weights.code = *found;
@@ -91,7 +92,7 @@ void read_dropout(Resolver& r, const Origin& origin, const Json& value) {
   const std::optional<double> share =
       value.is_number() ? std::optional(value.as_number()) : std::nullopt;
   if (!share || !(*share >= 0.0) || *share >= 1.0) {
-    r.problem(origin, "a number from 0, below 1", value.describe());
+    r.problem(origin, "a number from 0, below 1", described(value));
     return;
   }
   r.plan.workload.lora.dropout = *share;
@@ -105,7 +106,7 @@ struct SaidSettings {
 SaidSettings read_settings(Resolver& r, const Origin& origin, const Json& settings) {
   SaidSettings said;
   if (!settings.is_object()) {
-    r.problem(origin, "an object {\"rank\": 8, \"targets\": [...]}", settings.describe());
+    r.problem(origin, "an object {\"rank\": 8, \"targets\": [...]}", described(settings));
     return said;
   }
   const bool quantized = r.plan.workload.method == Method::qlora;
@@ -133,7 +134,7 @@ SaidSettings read_settings(Resolver& r, const Origin& origin, const Json& settin
       read_quant(r, place, value, said.double_quant);
     } else if (key == "double_quant" && quantized) {
       if (!value.is_boolean()) {
-        r.problem(place, "true or false", value.describe());
+        r.problem(place, "true or false", described(value));
         continue;
       }
       r.plan.workload.lora.weights.double_quant = value.as_boolean();
@@ -293,7 +294,7 @@ void resolve_method(Resolver& r) {
   }
   const auto found = find(kMethodNames, std::string_view(method));
   if (!found || (*found == Method::full && settings != nullptr)) {
-    r.problem(said->origin, "full, lora, qlora, or {\"lora\": {...}}", said->value.describe());
+    r.problem(said->origin, "full, lora, qlora, or {\"lora\": {...}}", described(said->value));
     return;
   }
   r.plan.workload.method = *found;

@@ -30,8 +30,9 @@ StageWeights stage_weights(Resolver& r) {
   const bool even = layers % stages == 0;
   const bool even_with_ends = (layers + 2) % stages == 0;
   const bool ends = !even && even_with_ends && room;
-  r.assume(ends ? "stages: embedding and head count as a layer each (partition method "
-                  "type:transformer|embedding), which divides evenly"
+  r.assume(ends ? phrase("stages: embedding and head count as a layer each (partition method {}), "
+                         "which divides evenly",
+                         std::string("type:transformer|embedding"))
                 : "stages: equal numbers of layers (partition method type:transformer)");
   return ends ? StageWeights::layers_and_ends : StageWeights::layers;
 }

@@ -129,8 +129,8 @@ void resolve_fsdp(Resolver& r) {
   if (fsdp.gradient_accumulation_steps > 1) {
     r.assume(fsdp.reduces_every_micro_step
                  ? "gradients are reduced in every micro-step: a native loop without no_sync"
-                 : std::string("gradients stay unsharded until the last micro-step: ") +
-                       (litgpt ? "litgpt's no_backward_sync" : "accelerate's no_sync"));
+                 : phrase("gradients stay unsharded until the last micro-step: {}",
+                          litgpt ? "litgpt's no_backward_sync" : "accelerate's no_sync"));
   }
   r.assume("FSDP wraps each transformer block, prefetches backward and limits all-gathers");
   resolve_offload(r);

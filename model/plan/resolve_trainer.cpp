@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "model/described.hpp"
 #include "model/known_names.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/plan/software_sets.hpp"
@@ -37,7 +38,7 @@ class SettingsReader {
     if (said->is_boolean()) {
       value = said->as_boolean();
     } else {
-      r_.problem(at(key), "true or false", said->describe());
+      r_.problem(at(key), "true or false", described(*said));
     }
   }
   void read(std::string_view key, std::int64_t& value, std::int64_t least, std::int64_t most) {
@@ -47,7 +48,7 @@ class SettingsReader {
       value = said->as_integer();
       return;
     }
-    r_.problem(at(key), phrase("a whole number from {} to {}", least, most), said->describe());
+    r_.problem(at(key), phrase("a whole number from {} to {}", least, most), described(*said));
   }
   void read(std::string_view key, double& value, double least, double most) {
     const Json* said = object_.find(key);
@@ -58,7 +59,7 @@ class SettingsReader {
     }
     r_.problem(at(key),
                phrase("a number from {} to {}", Json(least).dump(), Json(most).dump()),
-               said->describe());
+               described(*said));
   }
   template <typename Enum, std::size_t N>
   void read(std::string_view key, Enum& value, const EnumNames<Enum, N>& names) {
@@ -74,7 +75,7 @@ class SettingsReader {
     for (const std::string_view name : names.names) {
       expected += (expected.empty() ? "" : ", ") + std::string(name);
     }
-    r_.problem(at(key), phrase("one of {}", expected), said->describe());
+    r_.problem(at(key), phrase("one of {}", expected), described(*said));
   }
 
  private:
@@ -258,7 +259,7 @@ void resolve_trainer(Resolver& r) {
   const auto kind = find(kTrainerKindNames, std::string_view(named.name));
   if (!kind) {
     r.problem(
-        said->origin, "sft, dpo, kto, grpo, ppo, or {\"dpo\": {...}}", said->value.describe());
+        said->origin, "sft, dpo, kto, grpo, ppo, or {\"dpo\": {...}}", described(said->value));
     return;
   }
   if (*kind == TrainerKind::sft)
@@ -299,7 +300,7 @@ void resolve_evaluation(Resolver& r) {
   evaluation.keeps_logits = named.name == "logits";
   if (named.name != "loss" && named.name != "logits") {
     r.problem(
-        said->origin, "loss, logits, or {\"logits\": {\"batch_size\": 8}}", said->value.describe());
+        said->origin, "loss, logits, or {\"logits\": {\"batch_size\": 8}}", described(said->value));
     return;
   }
   if (named.settings != nullptr) {

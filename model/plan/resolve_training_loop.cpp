@@ -2,6 +2,7 @@
 // Source of the defaults: transformers 5.17 training_args.py (save_steps 500, logging_steps 500,
 // eval_strategy no, dataloader_num_workers 0; the same since 4.40).
 
+#include "model/described.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/plan/training_loop.hpp"
 
@@ -17,7 +18,7 @@ std::optional<Every> read(Resolver& r, ScenarioKey key) {
   if (!every) {
     r.problem(said->origin,
               "a number of steps, a share of all below 1, epoch, or no",
-              said->value.describe());
+              described(said->value));
   }
   return every;
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/plan/said_in_ds_config.hpp"
 #include "model/plan/scenario_values.hpp"
@@ -78,7 +79,7 @@ void require_object(const Json& document,
                     std::vector<Diagnostic>& problems) {
   const Json* section = at_pointer(document, pointer);
   if (section != nullptr && !section->is_object() && !section->is_null()) {
-    problems.push_back({file, std::string(pointer), "an object", section->describe(), ""});
+    problems.push_back({file, std::string(pointer), "an object", described(*section), ""});
   }
 }
 
@@ -86,7 +87,7 @@ void require_object(const Json& document,
 
 Scenario parse_scenario(const Json& document, const std::string& file) {
   if (!document.is_object()) {
-    throw InputError({file, "", "a scenario object", document.describe(), ""});
+    throw InputError({file, "", "a scenario object", described(document), ""});
   }
   std::vector<Diagnostic> problems;
   require_object(document, "/workload", file, problems);

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "model/described.hpp"
+#include "model/phrase_list.hpp"
 #include "model/plain_text.hpp"
 #include "model/plan/spellings.hpp"
 
@@ -21,14 +23,8 @@ std::vector<std::string_view> split_choices(std::string_view choices) {
   return parts;
 }
 
-std::string expected_choice(std::string_view choices) {
-  std::string text = "one of ";
-  const auto parts = split_choices(choices);
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (i > 0) text += ", ";
-    text += parts[i];
-  }
-  return text;
+Phrase expected_choice(std::string_view choices) {
+  return phrase("one of {}", phrase_list(split_choices(choices)));
 }
 
 // A whole number also where it was written 1e3, as people do in JSON.
@@ -147,7 +143,7 @@ Json objects_of_flag(std::string_view text, const std::string& file) {
 }
 
 std::optional<Json> checked(const ScenarioKeyInfo& key, const Json& value, Diagnostic& problem) {
-  problem.got = value.describe();
+  problem.got = described(value);
   switch (key.type) {
     case ScenarioType::text:
       if (key.key == ScenarioKey::deepspeed_version && value.is_string() &&

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "model/check.hpp"
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/half_floats.hpp"
 #include "model/json.hpp"
@@ -27,7 +28,7 @@ constexpr std::int64_t kLongestHeader = 100'000'000;  // of the reference implem
 }
 
 std::int64_t integer_of(const std::string& path, const std::string& name, const Json& json) {
-  if (!json.is_integer() || json.as_integer() < 0) refuse(path, "/" + name, json.describe());
+  if (!json.is_integer() || json.as_integer() < 0) refuse(path, "/" + name, described(json));
   return json.as_integer();
 }
 
@@ -36,12 +37,12 @@ DType dtype_of(const std::string& path, const std::string& name, const Json* jso
   if (text == "F32") return DType::fp32;
   if (text == "BF16") return DType::bf16;
   if (text == "F16") return DType::fp16;
-  refuse(path, "/" + name + "/dtype", json == nullptr ? "none" : json->describe());
+  refuse(path, "/" + name + "/dtype", json == nullptr ? "none" : described(*json));
 }
 
 TensorInfo info_of(const std::string& path, const std::string& key, const Json& json) {
   const std::string name = pointer_token(key);
-  if (!json.is_object()) refuse(path, "/" + name, json.describe());
+  if (!json.is_object()) refuse(path, "/" + name, described(json));
   TensorInfo info;
   info.dtype = dtype_of(path, name, json.find("dtype"));
   const Json* shape = json.find("shape");
@@ -85,7 +86,7 @@ SafetensorsHeader read_safetensors_header(std::istream& file,
   JsonOptions options;
   options.max_values = kMostRecordedValues;
   const Json root = parse_json(text, path, options).root;
-  if (!root.is_object()) refuse(path, "", root.describe());
+  if (!root.is_object()) refuse(path, "", described(root));
   for (const auto& [name, value] : root.members()) {
     if (name == "__metadata__") continue;
     TensorInfo info = info_of(path, name, value);

@@ -102,11 +102,10 @@ class Reader {
 void refuse_leftovers(const Reader& reader, const ProcessGroup& torch, const ProcessGroup& mpi) {
   if (torch.rank == mpi.rank && torch.ranks == mpi.ranks) return;
   if (reader.has("TORCHELASTIC_RUN_ID") || reader.has("LOCAL_RANK")) return;
-  refuse(
-      "RANK",
-      fmt::format("{} of {}, as {} says", mpi.rank, mpi.ranks, name(kLauncherNames, mpi.launcher)),
-      fmt::format("{} of {}", torch.rank, torch.ranks),
-      "unset RANK WORLD_SIZE: mpirun sets what is needed");
+  refuse("RANK",
+         phrase("{} of {}, as {} says", mpi.rank, mpi.ranks, name(kLauncherNames, mpi.launcher)),
+         fmt::format("{} of {}", torch.rank, torch.ranks),
+         "unset RANK WORLD_SIZE: mpirun sets what is needed");
 }
 
 // A port that follows from the job, so that two jobs on a machine do not meet.

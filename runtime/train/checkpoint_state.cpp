@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 
 namespace zeroplan::runtime {
@@ -60,7 +61,7 @@ std::int64_t count_in(const std::string& path, const Json& object, const char* k
   refuse_checkpoint(path,
                     std::string("/") + key,
                     "a whole number from 0 to 2^53",
-                    value != nullptr ? value->describe() : "none");
+                    value != nullptr ? described(*value) : "none");
 }
 
 double scale_in(const std::string& path, const std::string& pointer, const Json* value) {
@@ -68,14 +69,14 @@ double scale_in(const std::string& path, const std::string& pointer, const Json*
                     std::isfinite(value->as_number());
   if (good) return value->as_number();
   refuse_checkpoint(
-      path, pointer, "a number above 0", value != nullptr ? value->describe() : "none");
+      path, pointer, "a number above 0", value != nullptr ? described(*value) : "none");
 }
 
 std::optional<LossScalerState> scaler_in(const std::string& path, const Json& state) {
   const Json* scaler = state.find("loss_scaler");
   if (scaler == nullptr || scaler->is_null()) return std::nullopt;
   if (!scaler->is_object()) {
-    refuse_checkpoint(path, "/loss_scaler", "an object or null", scaler->describe());
+    refuse_checkpoint(path, "/loss_scaler", "an object or null", described(*scaler));
   }
   LossScalerState read;
   read.scale = scale_in(path, "/loss_scaler/scale", scaler->find("scale"));
@@ -119,7 +120,7 @@ FileFacts facts_in(const std::string& path, const Json& state, const char* name)
                       value->as_integer() <= most;
     if (good) return value->as_integer();
     refuse_checkpoint(
-        path, pointer + "/" + key, "a whole number", value != nullptr ? value->describe() : "none");
+        path, pointer + "/" + key, "a whole number", value != nullptr ? described(*value) : "none");
   };
   return {number("bytes", std::numeric_limits<std::int64_t>::max()),
           static_cast<std::uint32_t>(number("crc32", 0xffffffff))};

@@ -67,9 +67,11 @@ constexpr std::array kOfAccelerate = {Source{"run.sh", "run_accelerate.sh.in", t
 void add(std::span<const Source> sources, const KitValues& values, std::vector<KitFile>& files) {
   for (const Source& source : sources) {
     const std::string from(source.from);
-    std::string text = from.ends_with(".in") ? filled_in(from, values)
-                                             : std::string(embedded_file("configs/kit/" + from));
-    files.push_back({std::string(source.path), std::move(text), source.executable});
+    const Phrase text = from.ends_with(".in") ? filled_in(from, values)
+                                              : Phrase(embedded_file("configs/kit/" + from));
+    KitFile file{std::string(source.path), text, source.executable};
+    if (source.path.ends_with(".md")) file.page = text;
+    files.push_back(std::move(file));
   }
 }
 
@@ -126,7 +128,8 @@ std::vector<KitFile> make_kit(const Plan& plan,
   std::vector<KitFile> files;
   files.push_back({"scenario.json", scenario.dump(2) + "\n"});
   files.push_back({"ds_config.json", emit(written_ds_config(plan)).dump(2) + "\n"});
-  files.push_back({"PLAN.md", plan_page(plan, prediction)});
+  const Phrase page = plan_page(plan, prediction);
+  files.push_back({"PLAN.md", page, false, page});
   const bool scripts = plan.workload.engine != TrainingEngine::embedded && beyond_kit(plan).empty();
   if (!scripts && kit_forms(plan).empty()) return files;
   files.push_back({"model/config.json", model_config(plan, scenario).dump(2) + "\n"});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/json.hpp"
+#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 
@@ -16,6 +17,7 @@ struct KitFile {
   std::string path;  // relative to the folder
   std::string text;
   bool executable = false;
+  Phrase page = {};  // of a page for people: its text, to be said in their language
 };
 
 // The scenario document of a plan for which fit or tune left unspecified host memory open

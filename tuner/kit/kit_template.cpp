@@ -16,9 +16,9 @@ bool is_name(std::string_view text) {
 
 }  // namespace
 
-std::string filled_in(std::string_view name, const KitValues& values) {
+Phrase filled_in(std::string_view name, const KitValues& values) {
   std::string_view rest = embedded_file("configs/kit/" + std::string(name));
-  std::string text;
+  Phrase text;
   while (true) {
     const std::size_t open = rest.find('@');
     if (open == std::string_view::npos) break;
@@ -27,18 +27,18 @@ std::string filled_in(std::string_view name, const KitValues& values) {
                                      ? std::string_view()
                                      : rest.substr(open + 1, close - open - 1);
     if (!is_name(key)) {  // "$@"
-      text += rest.substr(0, open + 1);
+      text += std::string(rest.substr(0, open + 1)).c_str();
       rest.remove_prefix(open + 1);
       continue;
     }
     const auto found = values.find(key);
     ZP_CHECK(found != values.end(),
              std::string(name) + " has no value for @" + std::string(key) + "@");
-    text += rest.substr(0, open);
+    text += std::string(rest.substr(0, open)).c_str();
     text += found->second;
     rest.remove_prefix(close + 1);
   }
-  return text += rest;
+  return text += std::string(rest).c_str();
 }
 
 }  // namespace zeroplan

@@ -5,12 +5,14 @@
 #include <string>
 #include <string_view>
 
+#include "model/phrase.hpp"
+
 namespace zeroplan {
 
-using KitValues = std::map<std::string, std::string, std::less<>>;
+using KitValues = std::map<std::string, Phrase, std::less<>>;
 
 // The text of configs/kit/<name> with every @NAME@ replaced. A name without a value is a
 // programmer's error.
-std::string filled_in(std::string_view name, const KitValues& values);
+Phrase filled_in(std::string_view name, const KitValues& values);
 
 }  // namespace zeroplan

@@ -133,7 +133,7 @@ void add_hosts(const Plan& plan, KitValues& values) {
   const Cluster& cluster = plan.cluster;
   const bool several = cluster.nodes > 1;
   const std::string head = sh_word(address(cluster, 0));
-  values["NODES"] = several ? fmt::format("{} hosts", cluster.nodes) : "one host";
+  values["NODES"] = several ? phrase("{} hosts", cluster.nodes) : Phrase("one host");
   values["NODE_COUNT"] = std::to_string(cluster.nodes);
   values["GPUS_PER_NODE"] = std::to_string(cluster.gpus_per_node());
   values["WORLD"] = std::to_string(cluster.total_gpus());
@@ -292,10 +292,10 @@ KitValues kit_values(const Plan& plan) {
   const double gigabits = plan.cluster.inter_node.bandwidth.value.value() * 8.0 / 1e9;
   values["OVERLAY_SPEED"] =
       plan.cluster.inter_node.kind == LinkKind::vxlan
-          ? fmt::format("the plan counts on {:.0f} Gb/s", gigabits)
-          : fmt::format("the plan counts on {} at {:.0f} Gb/s, which an overlay does not reach",
-                        name(kLinkKindNames, plan.cluster.inter_node.kind),
-                        gigabits);
+          ? phrase("the plan counts on {}", fmt::format("{:.0f} Gb/s", gigabits))
+          : phrase("the plan counts on {} at {}, which an overlay does not reach",
+                   name(kLinkKindNames, plan.cluster.inter_node.kind),
+                   fmt::format("{:.0f} Gb/s", gigabits));
   return values;
 }
 

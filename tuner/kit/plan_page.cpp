@@ -14,105 +14,107 @@
 namespace zeroplan {
 namespace {
 
-std::string offload_text(const EngineConfig& engine) {
+std::string gib(Bytes bytes) { return fmt::format("{:.1f} GiB", bytes.gib()); }
+std::string seconds(Seconds time) { return fmt::format("{:.3g} s", time.seconds()); }
+
+// Empty where nothing is offloaded.
+Phrase offload_text(const EngineConfig& engine) {
   const auto device = [](OffloadDevice where) {
-    return where == OffloadDevice::cpu ? "CPU" : where == OffloadDevice::nvme ? "NVMe" : "";
+    return std::string(where == OffloadDevice::cpu ? "CPU" : "NVMe");
   };
-  std::string text;
-  if (engine.offload_optimizer.device != OffloadDevice::none) {
-    text += fmt::format(", optimizer on {}", device(engine.offload_optimizer.device));
-  }
-  if (engine.offload_parameter.device != OffloadDevice::none) {
-    text += fmt::format(", parameters on {}", device(engine.offload_parameter.device));
-  }
+  const bool optimizer = engine.offload_optimizer.device != OffloadDevice::none;
+  const bool parameters = engine.offload_parameter.device != OffloadDevice::none;
+  Phrase text;
+  if (optimizer) text.append(phrase("optimizer on {}", device(engine.offload_optimizer.device)));
+  if (optimizer && parameters) text += ", ";
+  if (parameters) text.append(phrase("parameters on {}", device(engine.offload_parameter.device)));
   return text;
 }
 
-void head(const Plan& plan, const StepResult& result, std::string& page) {
+void head(const Plan& plan, const StepResult& result, Phrase& page) {
   const Workload& work = plan.workload;
-  page += fmt::format("# {} on {} nodes of {} {}\n\n",
-                      markdown_text(plan.whole_model->name),
-                      plan.cluster.nodes,
-                      plan.cluster.gpus_per_node(),
-                      markdown_text(plan.cluster.gpu.name));
-  page += fmt::format(
-      "ZeRO-{}{}; {} tokens, micro-batch {}, accumulation {}, {}, activation checkpointing {}.\n\n",
-      plan.engine.stage,
-      offload_text(plan.engine),
-      work.sequence_length,
-      work.micro_batch_size,
-      work.gradient_accumulation_steps,
-      name(kPrecisionNames, work.precision),
-      name(kActivationCheckpointingNames, work.activation_checkpointing));
-  page += fmt::format("{}: probability {:.3f} that it fits.\n\n",
-                      result.fits ? "It fits" : "It does not fit",
-                      result.fit_probability);
+  page.append(phrase("# {} on {} nodes of {} {}\n\n",
+                     markdown_text(plan.whole_model->name),
+                     plan.cluster.nodes,
+                     plan.cluster.gpus_per_node(),
+                     markdown_text(plan.cluster.gpu.name)));
+  const Phrase offload = offload_text(plan.engine);
+  page.append(phrase("ZeRO-{}", plan.engine.stage));
+  if (!offload.empty()) page.append(phrase(", {}", offload));
+  page.append(
+      phrase("; {} tokens, micro-batch {}, accumulation {}, {}, activation checkpointing {}.\n\n",
+             work.sequence_length,
+             work.micro_batch_size,
+             work.gradient_accumulation_steps,
+             name(kPrecisionNames, work.precision),
+             name(kActivationCheckpointingNames, work.activation_checkpointing)));
+  page += result.fits ? "It fits" : "It does not fit";
+  page.append(phrase(": probability {:.3f} that it fits.\n\n", result.fit_probability));
 }
 
 // Of the two kinds that the kit's scripts write.
-void checkpoint(const Plan& plan, std::string& page) {
+void checkpoint(const Plan& plan, Phrase& page) {
   const auto made = predict_checkpoint(plan);
   if (!made) return;
-  page += fmt::format("| a checkpoint on disk, the model alone | {:.1f} GiB, {} | |\n",
-                      made->native.total().gib(),
-                      made->model ? fmt::format("{:.1f} GiB", made->model->total().gib()) : "-");
+  page.append(phrase("| a checkpoint on disk, the model alone | {}, {} | |\n",
+                     gib(made->native.total()),
+                     made->model ? gib(made->model->total()) : "-"));
 }
 
-void memory(const Plan& plan, const StepResult& result, std::string& page) {
+void memory(const Plan& plan, const StepResult& result, Phrase& page) {
   page += "## Predicted\n\n| | predicted | available |\n|---|---|---|\n";
-  page += fmt::format("| GPU memory, peak (nvidia-smi) | {:.1f} GiB | {:.1f} GiB |\n",
-                      result.gpu.peak_total.gib(),
-                      result.gpu.capacity.gib());
-  page +=
-      fmt::format("| of it allocated by torch, 90 % interval | {:.1f} GiB ({:.1f} to {:.1f}) | |\n",
-                  result.gpu.peak_allocated.gib(),
-                  result.peak_allocated_interval.low.gib(),
-                  result.peak_allocated_interval.high.gib());
-  page += fmt::format("| host memory a node, peak | {:.1f} GiB | {:.1f} GiB |\n",
-                      result.host.peak.gib(),
-                      result.host.capacity.gib());
+  page.append(phrase("| GPU memory, peak (nvidia-smi) | {} | {} |\n",
+                     gib(result.gpu.peak_total),
+                     gib(result.gpu.capacity)));
+  page.append(phrase("| of it allocated by torch, 90 % interval | {} ({:.1f} to {:.1f}) | |\n",
+                     gib(result.gpu.peak_allocated),
+                     result.peak_allocated_interval.low.gib(),
+                     result.peak_allocated_interval.high.gib()));
+  page.append(phrase("| host memory a node, peak | {} | {} |\n",
+                     gib(result.host.peak),
+                     gib(result.host.capacity)));
   if (result.nvme > Bytes::zero()) {
-    page += fmt::format("| NVMe a node | {:.1f} GiB | |\n", result.nvme.gib());
+    page.append(phrase("| NVMe a node | {} | |\n", gib(result.nvme)));
   }
   checkpoint(plan, page);
   const StepTime& step = result.step;
-  page += fmt::format("| step, 90 % interval | {:.3g} s ({:.3g} to {:.3g}) | |\n",
-                      step.total.seconds(),
-                      result.step_interval.low.seconds(),
-                      result.step_interval.high.seconds());
-  page += fmt::format("| forward, backward, optimizer | {:.3g} s, {:.3g} s, {:.3g} s | |\n",
-                      step.forward.seconds(),
-                      step.backward.seconds(),
-                      step.optimizer.seconds());
-  page += fmt::format("| speed | {:.0f} tokens/s a GPU, {:.1f} % of its peak, bound by {} | |\n\n",
-                      step.tokens_per_second_per_gpu,
-                      step.mfu * 100.0,
-                      name(kBoundNames, step.bound));
-  page += fmt::format("At the peak, which is in {}:\n\n| | GiB |\n|---|---|\n",
-                      name(kPhaseNames, result.gpu.peak_phase));
+  page.append(phrase("| step, 90 % interval | {} ({:.3g} to {:.3g}) | |\n",
+                     seconds(step.total),
+                     result.step_interval.low.seconds(),
+                     result.step_interval.high.seconds()));
+  page.append(phrase("| forward, backward, optimizer | {}, {}, {} | |\n",
+                     seconds(step.forward),
+                     seconds(step.backward),
+                     seconds(step.optimizer)));
+  page.append(phrase("| speed | {:.0f} tokens/s a GPU, {} of its peak, bound by {} | |\n\n",
+                     step.tokens_per_second_per_gpu,
+                     fmt::format("{:.1f} %", step.mfu * 100.0),
+                     name(kBoundNames, step.bound)));
+  page.append(phrase("At the peak, which is in {}:\n\n| | GiB |\n|---|---|\n",
+                     name(kPhaseNames, result.gpu.peak_phase)));
   for (std::size_t i = 0; i < kMemoryCategoryCount; ++i) {
     const Bytes bytes = result.gpu.breakdown_at_peak[i];
     if (bytes == Bytes::zero()) continue;
-    page += fmt::format("| {} | {:.2f} |\n", kMemoryCategoryNames[i], bytes.gib());
+    page.append(phrase("| {} | {:.2f} |\n", kMemoryCategoryNames[i], bytes.gib()));
   }
 }
 
 // The files of the kit that other tools read.
-void other_tools(const Plan& plan, std::string& page) {
+void other_tools(const Plan& plan, Phrase& page) {
   const std::vector<KitForm> forms = kit_forms(plan);
   if (forms.empty()) return;
   page +=
       "\n## Under other tools\n\nThe same plan in the files of other tools, which lack your data; "
       "what such a file cannot say stands at its top:\n\n```\n";
   for (const KitForm& form : forms) {
-    page += start_line(plan, form.form, kit_place(form.path)) + "\n";
+    page.append(phrase("{}\n", start_line(plan, form.form, kit_place(form.path))));
   }
   page += "```\n";
   if (plan.cluster.nodes > 1) page += "\nOn each host, with NODE_RANK=0 on the first.\n";
 }
 
 // Plans that no script of ours trains.
-bool explains_why_not(const Plan& plan, std::string& page) {
+bool explains_why_not(const Plan& plan, Phrase& page) {
   if (plan.workload.engine == TrainingEngine::embedded) {
     page +=
         "`zeroplan verify --scenario scenario.json` trains it and sets what was predicted beside "
@@ -122,16 +124,17 @@ bool explains_why_not(const Plan& plan, std::string& page) {
   const std::vector<Phrase> reasons = beyond_kit(plan);
   if (reasons.empty()) return false;
   page += "This folder has no script, because the scripts of zeroplan lack:\n\n";
-  for (const std::string& reason : reasons) page += fmt::format("- {}\n", reason);
+  for (const Phrase& reason : reasons) page.append(phrase("- {}\n", reason));
   other_tools(plan, page);
   page +=
       "\nscenario.json and ds_config.json are what was planned, for a program that does this; what "
-      "else it sets:\n\n```\n" +
-      trainer_lines(plan).substr(1) + "```\n";
+      "else it sets:\n\n```\n";
+  page.append(trainer_lines(plan));
+  page += "```\n";
   return true;
 }
 
-void weights(const Plan& plan, std::string& page) {
+void weights(const Plan& plan, Phrase& page) {
   const OwnCode* code = own_code_of(*plan.whole_model);
   if (code == nullptr) {
     page +=
@@ -140,17 +143,17 @@ void weights(const Plan& plan, std::string& page) {
   } else {
     std::string files;
     for (const std::string& file : code->files) files += (files.empty() ? "" : ", ") + file;
-    page += fmt::format(
+    page.append(phrase(
         "Put the model's weights, its repository's own config.json (the one here has sizes alone) "
         "and {} into model/.\n"
         "That code runs on your machine (trust_remote_code): read it first.\n",
-        files);
+        files));
   }
   page += "Install what the plan counts on: `pip install -r requirements.txt`\n";
 }
 
 // What launchers that reach other hosts need.
-void several_hosts(const Plan& plan, std::string& page) {
+void several_hosts(const Plan& plan, Phrase& page) {
   if (plan.cluster.nodes <= 1) return;
   page += "\n## Several hosts\n\n";
   if (plan.cluster.hosts.empty()) page += "- Write your hosts' names into hostfile.\n";
@@ -167,24 +170,24 @@ void several_hosts(const Plan& plan, std::string& page) {
 }
 
 // Whom DeepSpeed's PipeDataParallelTopology makes a stage of: neighbouring ranks.
-void stages(const Plan& plan, std::string& page) {
+void stages(const Plan& plan, Phrase& page) {
   if (plan.stages.empty()) return;
   const auto count = static_cast<std::int64_t>(plan.stages.size());
   const std::int64_t ranks = plan.cluster.total_gpus() / count;
   page += "\n## Pipeline\n\n| stage | ranks | layers | ends |\n|---|---|---|---|\n";
   for (std::int64_t i = 0; i < count; ++i) {
     const LayerRange& range = plan.stages[static_cast<std::size_t>(i)];
-    page += fmt::format("| {} | {} to {} | {} to {} | {}|\n",
-                        i,
-                        i * ranks,
-                        (i + 1) * ranks - 1,
-                        range.first,
-                        range.first + range.count - 1,
-                        i == 0           ? "embedding "
-                        : i + 1 == count ? "norm, head "
-                                         : "");
+    page.append(phrase("| {} | {} to {} | {} to {} | {}|\n",
+                       i,
+                       i * ranks,
+                       (i + 1) * ranks - 1,
+                       range.first,
+                       range.first + range.count - 1,
+                       i == 0           ? "embedding "
+                       : i + 1 == count ? "norm, head "
+                                        : ""));
   }
-  page += fmt::format(
+  page.append(phrase(
       "\n- The Trainer starts no pipelines: train_pipeline.py makes the model's layers a "
       "deepspeed.pipe.PipelineModule.\n"
       "- A step is one engine.train_batch(): {} micro-batches behind each other through the "
@@ -194,10 +197,10 @@ void stages(const Plan& plan, std::string& page) {
       "from_pretrained(), a file a stage, to a folder that all hosts share.\n"
       "- Sequences are packed, all of one length, without padding: masks and position tables are "
       "made once a stage.\n",
-      plan.workload.gradient_accumulation_steps);
+      plan.workload.gradient_accumulation_steps));
 }
 
-void start(const Plan& plan, std::string& page) {
+void start(const Plan& plan, Phrase& page) {
   page += "\n## Start\n\n";
   if (explains_why_not(plan, page)) return;
   weights(plan, page);
@@ -207,19 +210,20 @@ void start(const Plan& plan, std::string& page) {
         "./run.sh --steps 20                 # accelerate launch\n"
         "sbatch job.sbatch --steps 20        # Slurm\n```\n";
   } else {
+    page.append(phrase("./run.sh --steps 20                 # {}\n", "deepspeed launcher"));
     page +=
-        "./run.sh --steps 20                 # deepspeed launcher\n"
         "./run.sh torchrun --steps 20        # torchrun\n"
         "sbatch job.sbatch --steps 20        # Slurm\n";
     if (plan.workload.frontend == Frontend::hf_trainer &&
         plan.model->shape.kind != ModelKind::encoder) {
-      page +=
-          "accelerate launch --config_file accelerate.yaml " + script_of(plan) + " --steps 20\n";
+      page.append(phrase("accelerate launch --config_file accelerate.yaml {} --steps 20\n",
+                         script_of(plan)));
     }
     page += "```\n";
   }
-  page += "\nA script of your own is told the same by:\n\n```\n" + trainer_lines(plan).substr(1) +
-          "```\n";
+  page += "\nA script of your own is told the same by:\n\n```\n";
+  page.append(trainer_lines(plan));
+  page += "```\n";
   other_tools(plan, page);
   stages(plan, page);
   several_hosts(plan, page);
@@ -229,7 +233,7 @@ void start(const Plan& plan, std::string& page) {
       "runs hang, fail or crawl.\n";
 }
 
-void check(const Plan& plan, std::string& page) {
+void check(const Plan& plan, Phrase& page) {
   page +=
       "\n## Check\n\nThe scripts append what they measured to measurements.jsonl:\n\n```\n"
       "zeroplan validate measurements.jsonl          # prediction against measurement\n";
@@ -243,25 +247,37 @@ void check(const Plan& plan, std::string& page) {
   page += "```\n";
 }
 
-void list(std::string_view title, const std::vector<Phrase>& sentences, std::string& page) {
+// A sentence as markdown_text() makes its English; in another language its values are escaped.
+Phrase markdown_phrase(const Phrase& sentence) {
+  const auto within = [](std::string_view value) {
+    const std::string text = markdown_text("x" + std::string(value) + "x");
+    return text.substr(1, text.size() - 2);
+  };
+  const Phrase escaped = sentence.with_values(within);
+  const std::string english = markdown_text(sentence.english());
+  return escaped == english ? escaped : Phrase(english);
+}
+
+void list(const char* title, const std::vector<Phrase>& sentences, Phrase& page) {
   if (sentences.empty()) return;
-  page += fmt::format("\n## {}\n\n", title);
-  for (const std::string& sentence : sentences)
-    page += fmt::format("- {}\n", markdown_text(sentence));
+  page += title;
+  for (const Phrase& sentence : sentences) {
+    page.append(phrase("- {}\n", markdown_phrase(sentence)));
+  }
 }
 
 }  // namespace
 
-std::string plan_page(const Plan& plan, const StepResult& prediction) {
-  std::string page;
+Phrase plan_page(const Plan& plan, const StepResult& prediction) {
+  Phrase page;
   head(plan, prediction, page);
   memory(plan, prediction, page);
   start(plan, page);
   if (plan.workload.engine != TrainingEngine::embedded && beyond_kit(plan).empty()) {
     check(plan, page);
   }
-  list("Assumed", prediction.assumptions, page);
-  list("Warnings", prediction.warnings, page);
+  list("\n## Assumed\n\n", prediction.assumptions, page);
+  list("\n## Warnings\n\n", prediction.warnings, page);
   return page;
 }
 

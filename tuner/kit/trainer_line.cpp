@@ -140,17 +140,18 @@ std::string pinned_packages(const Plan& plan, const char* separator) {
   return text;
 }
 
-std::string trainer_lines(const Plan& plan) {
+Phrase trainer_lines(const Plan& plan) {
   const Workload& work = plan.workload;
   if (work.engine == TrainingEngine::embedded) return "";
-  std::string text = "\n";
+  Phrase text;
   if (work.frontend == Frontend::hf_trainer) {
-    text += "With the Trainer: " + trainer_arguments(plan) + "\n";
+    text.append(phrase("With the Trainer: {}\n", trainer_arguments(plan)));
   }
   if (work.implementation == Implementation::hf) {
-    text += fmt::format(
-        "In the script: sequences of {} tokens, {}\n", work.sequence_length, script_settings(plan));
-    text += "Installed: " + pinned_packages(plan) + "\n";
+    text.append(phrase("In the script: sequences of {} tokens, {}\n",
+                       work.sequence_length,
+                       script_settings(plan)));
+    text.append(phrase("Installed: {}\n", pinned_packages(plan)));
   }
   return text;
 }

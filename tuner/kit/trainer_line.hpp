@@ -4,15 +4,16 @@
 
 #include <string>
 
+#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 
 namespace zeroplan {
 
-// Lines that begin with an empty one:
+// Lines; none under the embedded engine:
 //   With the Trainer: --deepspeed ds_config.json --per_device_train_batch_size 4 ...
 //   In the script: from_pretrained(..., attn_implementation="sdpa"), sequences of 2048 tokens
 //   Installed: deepspeed==0.19.6 torch==2.11.0 transformers==5.17.0
-std::string trainer_lines(const Plan& plan);
+Phrase trainer_lines(const Plan& plan);
 
 // "--deepspeed ds_config.json --per_device_train_batch_size 4 --bf16 ...", for transformers' own
 // parser.

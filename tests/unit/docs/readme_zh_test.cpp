@@ -1,6 +1,7 @@
 // README.zh.md has README.md's tables of accuracy, in Chinese. UPDATE_GOLDEN=1 writes them.
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <string>
 
@@ -10,6 +11,7 @@
 namespace {
 
 using zeroplan::Language;
+using zeroplan::Phrase;
 using zeroplan::Translation;
 
 const std::string kEnglish = ZEROPLAN_SOURCE_DIR "/README.md";
@@ -36,6 +38,19 @@ Range table(const std::string& text, const std::string& name) {
   return {begin, end};
 }
 
+// A sentence of README.md as the phrase that it is: its numbers are values.
+Phrase sentence(const std::string& text) {
+  static const std::regex number("[0-9][0-9.]*( %)?");
+  Phrase made;
+  auto rest = text.begin();
+  for (std::sregex_iterator at(text.begin(), text.end(), number), end; at != end; ++at) {
+    made += std::string(rest, (*at)[0].first).c_str();
+    made += Phrase(at->str());
+    rest = (*at)[0].second;
+  }
+  return made += std::string(rest, text.end()).c_str();
+}
+
 // Line by line, rows of a table cell by cell.
 std::string translated(const std::string& text) {
   const Translation words(Language::zh);
@@ -43,7 +58,7 @@ std::string translated(const std::string& text) {
   std::string result;
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("| ") || line.starts_with("| --")) {
-      result += words.text(line) + "\n";
+      result += words.text(sentence(line)) + "\n";
       continue;
     }
     std::istringstream cells(line.substr(1));
@@ -52,7 +67,8 @@ std::string translated(const std::string& text) {
       const std::size_t begin = cell.find_first_not_of(' ');
       const std::size_t end = cell.find_last_not_of(' ');
       const bool empty = begin == std::string::npos;
-      result += empty ? cell + "|" : " " + words.text(cell.substr(begin, end + 1 - begin)) + " |";
+      result += empty ? cell + "|"
+                      : " " + words.text(sentence(cell.substr(begin, end + 1 - begin))) + " |";
     }
     result += "\n";
   }

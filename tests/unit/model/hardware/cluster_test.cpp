@@ -422,6 +422,23 @@ TEST_CASE("a machine by name is a cluster of which nothing is assumed that is kn
   CHECK(contains(inline_error(R"({"machine":"dgx_h999"})"), "the name of a machine"));
 }
 
+TEST_CASE("the assumptions of a resolved document are known again, what somebody wrote is not") {
+  const Cluster said = parse_cluster_text("2x4xA800-80G");
+  Json document = to_json(said);
+  document["assumptions"].push_back("the switch is an old one");
+  const Cluster read = parse_cluster(document, "c.json", "/cluster");
+  REQUIRE(read.assumptions.size() == said.assumptions.size() + 1);
+  std::size_t known = 0;
+  for (const Phrase& sentence : read.assumptions) {
+    const bool filled = contains(sentence, ": assumed, as ");
+    INFO(sentence.english());
+    CHECK((!filled || !sentence.is_value()));
+    if (filled) ++known;
+  }
+  CHECK(known >= 4);
+  CHECK(read.assumptions.back().is_value());
+}
+
 TEST_CASE("clusters are read as people write them") {
   struct Written {
     const char* text;

@@ -25,7 +25,7 @@ std::int64_t sequences(const BatchSizes& sizes, std::int64_t ranks) {
 TEST_CASE("without a word a step has about 128 sequences, divided in every way") {
   const BatchChoices choices = batch_choices({}, 8, 2048);
   CHECK(choices.sizes == std::vector<BatchSizes>{{1, 16}, {2, 8}, {4, 4}, {8, 2}, {16, 1}});
-  CHECK(choices.assumption.starts_with("128 sequences a step (16 for each of 8"));
+  CHECK(choices.assumption.english().starts_with("128 sequences a step (16 for each of 8"));
 }
 
 TEST_CASE("each rank's share is the power of two that comes nearest to the usual batch") {

@@ -32,6 +32,11 @@ struct Planned {
         files.begin(), files.end(), [&](const KitFile& file) { return file.path == path; });
     return found == files.end() ? "" : found->text;
   }
+  Phrase page(std::string_view path) const {
+    const auto found = std::find_if(
+        files.begin(), files.end(), [&](const KitFile& file) { return file.path == path; });
+    return found == files.end() ? "" : found->page;
+  }
 };
 
 Planned planned(const char* document) {
@@ -305,7 +310,7 @@ TEST_CASE("the pages of a kit are Chinese for who asks in Chinese") {
                                    "offload_optimizer":{"device":"cpu"}}}})"}) {
     const Planned kit = planned(document);
     for (const char* page : {"PLAN.md", "OVERLAY.md"}) {
-      std::istringstream lines(Translation(Language::zh).text(kit.text(page)));
+      std::istringstream lines(Translation(Language::zh).text(kit.page(page)));
       bool fenced = false;
       for (std::string line; std::getline(lines, line);) {
         if (line.starts_with("```")) fenced = !fenced;
