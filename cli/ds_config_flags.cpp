@@ -1,11 +1,10 @@
 #include "cli/ds_config_flags.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 
 #include "model/diagnostic.hpp"
 #include "model/json_pointer.hpp"
+#include "model/knobs/knob_text.hpp"
 
 namespace zeroplan {
 namespace {
@@ -25,22 +24,6 @@ std::optional<Knob> only_knob(const std::string& key) {
 }
 
 bool has_one_value(KnobType type) { return type != KnobType::list && type != KnobType::object; }
-
-[[noreturn]] void refuse(const std::string& flag, Phrase expected, const std::string& text) {
-  throw InputError({kCommandLine, flag, std::move(expected), in_quotes(text), ""});
-}
-
-Json number_of(const KnobRow& row, const std::string& flag, const std::string& text) {
-  double number = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = row.type == KnobType::integer;
-  const bool read = error == std::errc() && end == text.data() + text.size();
-  if (!read || (whole && (std::floor(number) != number || std::abs(number) > 9e18))) {
-    refuse(flag, whole ? "a whole number" : "a number", text);
-  }
-  if (whole) return Json(static_cast<std::int64_t>(number));
-  return Json(number);
-}
 
 // What a flag goes into is an object, or is not there yet. `pointer` is a row's: no escaped names.
 void check_sections(const Json& root, std::string_view pointer, const std::string& file) {
@@ -72,18 +55,11 @@ std::optional<Knob> knob_of_flag(std::string_view flag) {
 }
 
 Json ds_config_value(Knob knob, const std::string& flag, const std::string& text) {
-  const KnobRow& row = knob_row(knob);
   if (text == "auto") return Json(text);
-  switch (row.type) {
-    case KnobType::boolean:
-      if (text == "true" || text == "false") return Json(text == "true");
-      refuse(flag, "true or false", text);
-    case KnobType::integer:
-    case KnobType::real:
-      return number_of(row, flag, text);
-    default:
-      return Json(text);
-  }
+  const KnobType type = knob_row(knob).type;
+  const std::optional<KnobValue> value = value_in_text(text, type);
+  if (!value) throw InputError({kCommandLine, flag, expected_text(type), in_quotes(text), ""});
+  return to_json(*value);
 }
 
 ExplicitValue with_ds_config_flags(const ExplicitValue* said,

@@ -6,7 +6,7 @@
 
 namespace zeroplan {
 
-// The text of Json::describe(): `"two"`, `3.5`, `an array of 2 items`.
+// `"two"`, `3.5`, `an array of 2 items`.
 Phrase described(const Json& value);
 
 }  // namespace zeroplan

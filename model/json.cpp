@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 #include "model/check.hpp"
-#include "model/described.hpp"
 #include "model/diagnostic.hpp"
 #include "model/plain_text.hpp"
 
@@ -150,25 +149,6 @@ bool operator==(const Json& a, const Json& b) {
   if (a.type() != b.type()) return false;
   return a.is_object() ? same_members(a.members(), b.members()) : a.value_ == b.value_;
 }
-
-Phrase described(const Json& value) {
-  const std::size_t items = value.items().size();
-  const std::size_t members = value.members().size();
-  switch (value.type()) {
-    case Json::Type::string:
-      return in_quotes(value.as_string());
-    case Json::Type::array:
-      return items == 1 ? phrase("an array of {} item", items)
-                        : phrase("an array of {} items", items);
-    case Json::Type::object:
-      return members == 1 ? phrase("an object of {} member", members)
-                          : phrase("an object of {} members", members);
-    default:
-      return value.dump();
-  }
-}
-
-std::string Json::describe() const { return described(*this); }
 
 std::string pointer_token(std::string_view key) {
   std::string token;

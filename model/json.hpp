@@ -82,8 +82,6 @@ class Json {
 
   // One line when indent < 0. Real numbers print the shortest form that reads back the same.
   std::string dump(int indent = -1) const;
-  // What the value is, for `got` of a diagnostic: `"two"`, `3.5`, `an array of 2 items`.
-  std::string describe() const;
 
  private:
   using Items = std::vector<Json>;

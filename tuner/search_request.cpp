@@ -1,13 +1,14 @@
 #include "tuner/search_request.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <set>
 #include <variant>
 
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
+#include "model/knobs/knob_text.hpp"
+#include "model/phrase_list.hpp"
 #include "tuner/knob_effect.hpp"
 
 namespace zeroplan {
@@ -106,13 +107,11 @@ class Reader {
     const std::vector<Knob> found = rows_named(plain(name));
     if (found.size() == 1) return found.front();
     if (found.size() > 1) {
-      std::string which;
-      for (const Knob knob : found) {
-        which += (which.empty() ? "" : ", ") + std::string(pointer_of(knob));
-      }
+      std::vector<std::string_view> which;
+      for (const Knob knob : found) which.push_back(pointer_of(knob));
       problem("one key",
               phrase("{}, which {} keys have", in_quotes(name), found.size()),
-              phrase("write one of {}", which));
+              phrase("write one of {}", phrase_list(which)));
       return std::nullopt;
     }
     std::vector<std::string_view> names;
@@ -168,48 +167,38 @@ class Reader {
   }
 
   std::optional<KnobValue> value_of(const SearchKey& key, const std::string& text) {
-    switch (type_of(key)) {
-      case KnobType::boolean:
-        if (text == "true" || text == "false") return KnobValue(text == "true");
-        problem("true or false", in_quotes(text));
-        return std::nullopt;
-      case KnobType::integer:
-      case KnobType::real: {
-        const auto number = number_of(key, text);
-        if (!number) return std::nullopt;
-        if (type_of(key) == KnobType::real) return KnobValue(*number);
-        return KnobValue(static_cast<std::int64_t>(*number));
-      }
-      case KnobType::text: {
-        const std::vector<std::string_view> names = allowed(key);
-        if (names.empty() || std::find(names.begin(), names.end(), text) != names.end()) {
-          return KnobValue(text);
-        }
-        std::string list;
-        for (const std::string_view name : names) {
-          list += (list.empty() ? "" : ", ") + std::string(name);
-        }
-        problem(phrase("one of {}", list), in_quotes(text), did_you_mean(text, names));
-        return std::nullopt;
-      }
-      case KnobType::list:
-      case KnobType::object:
-        break;
+    const KnobType type = type_of(key);
+    if (type == KnobType::list || type == KnobType::object) {
+      problem(expected_text(type), "a list or a section");
+      return std::nullopt;
     }
-    problem("a key with a single value", "a list or a section");
+    if (type == KnobType::integer || type == KnobType::real) {
+      const auto number = number_of(key, text);
+      if (!number) return std::nullopt;
+    }
+    const std::optional<KnobValue> value = value_in_text(text, type);
+    if (!value) {
+      problem(expected_text(type), in_quotes(text));
+      return std::nullopt;
+    }
+    const std::vector<std::string_view> names =
+        type == KnobType::text ? allowed(key) : std::vector<std::string_view>();
+    if (names.empty() || std::find(names.begin(), names.end(), text) != names.end()) return value;
+    problem(phrase("one of {}", phrase_list(names)), in_quotes(text), did_you_mean(text, names));
     return std::nullopt;
   }
 
-  // Numbers as people write them in ds_config.json: 500000000, 5e8.
+  // Numbers as people write them in ds_config.json, 500000000 or 5e8, within the key's range.
   std::optional<double> number_of(const SearchKey& key, const std::string& text) {
-    double number = 0.0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    const bool whole = type_of(key) == KnobType::real || std::floor(number) == number;
-    if (error != std::errc() || end != text.data() + text.size() || !whole ||
-        std::abs(number) > 9e18) {
-      problem(type_of(key) == KnobType::real ? "a number" : "a whole number", in_quotes(text));
+    const KnobType type = type_of(key);
+    const std::optional<KnobValue> value = value_in_text(text, type);
+    if (!value) {
+      problem(expected_text(type), in_quotes(text));
       return std::nullopt;
     }
+    const double number = type == KnobType::real
+                              ? std::get<double>(*value)
+                              : static_cast<double>(std::get<std::int64_t>(*value));
     const KnobRange range = range_of_key(key);
     if (number < range.low || number > range.high) {
       problem(phrase("a value {}", range_text(range)), text);

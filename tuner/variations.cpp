@@ -78,15 +78,6 @@ KnobValue knob_value(Knob knob, const Json& value) {
   return value;
 }
 
-Json to_json(const KnobValue& value) {
-  if (const bool* flag = std::get_if<bool>(&value)) return Json(*flag);
-  if (const std::int64_t* integer = std::get_if<std::int64_t>(&value)) return Json(*integer);
-  if (const double* real = std::get_if<double>(&value)) return Json(*real);
-  if (const std::string* text = std::get_if<std::string>(&value)) return Json(*text);
-  if (const Json* json = std::get_if<Json>(&value)) return *json;
-  return {};
-}
-
 std::string_view spelling(const Change& change) {
   if (const Knob* knob = std::get_if<Knob>(&change.key)) return pointer_of(*knob);
   return info(std::get<ScenarioKey>(change.key)).flag;

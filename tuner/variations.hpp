@@ -69,8 +69,7 @@ class Variations {
 Json value_of(const Plan& plan, Knob knob);
 Json value_of(const Plan& plan, ScenarioKey key);
 
-// A value of a knob as JSON and back. Precondition: it fits the row's type.
+// A value of a knob from JSON. Precondition: it fits the row's type.
 KnobValue knob_value(Knob knob, const Json& value);
-Json to_json(const KnobValue& value);
 
 }  // namespace zeroplan

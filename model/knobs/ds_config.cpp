@@ -29,6 +29,8 @@ bool fits_type(const KnobRow& row, const KnobValue& value) {
   return false;
 }
 
+}  // namespace
+
 Json to_json(const KnobValue& value) {
   struct Visitor {
     Json operator()(Unset) const { return nullptr; }
@@ -41,8 +43,6 @@ Json to_json(const KnobValue& value) {
   };
   return std::visit(Visitor{}, value);
 }
-
-}  // namespace
 
 const KnobValue& DsConfig::value(Knob knob) const {
   static const KnobValue kUnset;

@@ -119,6 +119,8 @@ DsConfig for_trainer(const DsConfig& config);
 // for_trainer for hf_trainer, the configuration itself for native.
 DsConfig in_style(const DsConfig& config, ConfigStyle style);
 
+// A value as it stands in the file; null for Unset.
+Json to_json(const KnobValue& value);
 // A literal of the table as a value, e.g. a point of a grid; Unset for none.
 KnobValue to_value(const KnobLiteral& literal);
 // The table's default as a value; Unset where it is derived or absent. Of a series: as its last

@@ -1,4 +1,5 @@
 // JSON as users write it: what is read prints and reads back equal.
+#include "model/described.hpp"
 #include "model/json.hpp"
 #include "tests/fuzz/fuzz_support.hpp"
 
@@ -15,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const JsonDocument again = parse_json(document.root.dump(indent), "printed.json");
       fuzz::require(again.root == document.root, "what was printed reads differently");
     }
-    document.root.describe();
+    described(document.root);
   });
   return 0;
 }
