@@ -197,21 +197,20 @@ struct Simulated {
 };
 
 Simulated simulate_ranks(const Plan& plan,
-                         MemoryPrediction analytic,
+                         const MemoryPrediction& analytic,
                          const std::vector<PlannedRank>& ranks,
                          Bytes outside,
                          const SimulateOptions& options) {
   Simulated simulated;
-  simulated.analytic = std::move(analytic);
-  const MemoryPrediction& memory = simulated.analytic;
-  simulated.sd = std::max(1e-6, memory.relative_sd);
+  simulated.analytic = analytic;
+  simulated.sd = std::max(1e-6, analytic.relative_sd);
   CapacityQuestion question{{plan.cluster.gpu.memory.value - options.predict.reserve, outside},
                             simulated.sd,
-                            capacity_threshold(plan, memory, options.predict),
+                            capacity_threshold(plan, analytic, options.predict),
                             options.verdict_alone};
   question.threshold_first =
       options.verdict_alone && options.stops_at_the_limit && std::isfinite(question.threshold) &&
-      count(memory.gpu.peak_total) * question.threshold >= kNear * count(question.gpu.room);
+      count(analytic.gpu.peak_total) * question.threshold >= kNear * count(question.gpu.room);
   if (options.memo == nullptr) {
     simulated.rank = std::make_shared<const SimulatedRank>(simulate_on(ranks, question));
     return simulated;
@@ -344,14 +343,13 @@ StepResult simulate(const Plan& plan, const SimulateOptions& options) {
   const StepWork work = step_work(plan);
   const AnalyticEstimate estimate(plan, work);
   const std::vector<PlannedRank> ranks = ranks_of(plan, work, options);
-  MemoryPrediction analytic = estimate.memory();
+  const MemoryPrediction analytic = estimate.memory();
   const Bytes outside = outside_of(analytic);
-  const HostMemory host = analytic.host;
-  const Simulated simulated = simulate_ranks(plan, std::move(analytic), ranks, outside, options);
+  const Simulated simulated = simulate_ranks(plan, analytic, ranks, outside, options);
 
   PredictionParts parts;
   parts.shown = shown_memory(plan, simulated, outside, options);
-  parts.tightest = tightest_memory(simulated, parts.shown.gpu, host, options.predict);
+  parts.tightest = tightest_memory(simulated, parts.shown.gpu, analytic.host, options.predict);
   const StepPrediction step = estimate.time(options.predict);
   if (simulated.rank->stopped) {
     parts.step = analytic_step(step);
