@@ -22,16 +22,15 @@ struct SimulateOptions {
   // GPUs of other sizes are tried only until it is known whether the plan fits: `fits` is the
   // same, its probability and what would be needed are coarser; near the GPU's limit times are,
   // too (of many equal micro-steps four are simulated: 0.1 % off in the median, small models up to
-  // 9
-  // %). Where it does not fit, peaks and times are those of a GPU without a limit.
+  // 9 %). Where it does not fit, peaks and times are those of a GPU without a limit.
   bool verdict_alone = false;
   // With verdict_alone: a plan that the analytic estimate sees near the GPU's limit is simulated at
   // the capacity threshold first, and nothing more where it does not run there. `fits` and the
   // names of the limits are the same; peaks and times of such a plan are the analytic estimate's.
   bool stops_at_the_limit = false;
-  // The ranks that differ are simulated in lockstep. Off: one of them is, the heaviest, which
-  // stands in for the others (write_representative); cheaper, for searches: times are a little
-  // longer, and memory is that of a rank that copies what the slowest owner of each bucket copies.
+  // The ranks that differ are simulated in lockstep. Off: the representative rank alone is
+  // (write_representative), which is cheaper, for searches: the step takes a little longer, and
+  // memory is that of the rank with the most, copying what the slowest owner of each bucket copies.
   bool lockstep = true;
   // Whose memory is told, of ranks that differ; the one that needs the most where none is asked
   // for. The verdict is that of all; of a pipeline it changes nothing.

@@ -1,6 +1,8 @@
 #include "model/engine/engine_buffer.hpp"
 
 #include <bit>
+#include <map>
+#include <tuple>
 
 namespace zeroplan {
 
@@ -97,6 +99,25 @@ bool is_unbuffered_gradient(const EngineBuffer& buffer, const EngineConfig& conf
       config.contiguous_gradients ||
       (config.stage < 3 && config.offload_optimizer.device != OffloadDevice::none);
   return contiguous && is_outside_bucket(buffer);
+}
+
+std::vector<HandedBuffer> handed_buffers(std::span<const EngineBuffer> buffers) {
+  using Key = std::tuple<int, int, Bytes>;
+  const auto key = [](const EngineBuffer& buffer) {
+    return Key{buffer.index, buffer.second_index, buffer.bytes};
+  };
+  std::map<Key, std::size_t> windows;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const bool is_gradient = buffers[i].category == MemoryCategory::gradients;
+    if (buffers[i].lifetime == BufferLifetime::window && is_gradient) windows[key(buffers[i])] = i;
+  }
+  std::vector<HandedBuffer> handed;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i].lifetime != BufferLifetime::after_boundary) continue;
+    const auto window = windows.find(key(buffers[i]));
+    if (window != windows.end()) handed.push_back({window->second, i});
+  }
+  return handed;
 }
 
 }  // namespace zeroplan

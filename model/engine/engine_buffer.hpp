@@ -2,8 +2,11 @@
 // and from when to when. The list of all of them: buffers.hpp.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "model/dtype.hpp"
 #include "model/engine/buffer_name.hpp"
@@ -89,6 +92,15 @@ bool is_outside_bucket(const EngineBuffer& buffer);
 // The one gradient larger than a bucket, which waits for the next flush in its own storage: for
 // those who follow gradients one by one, the list's bound for it is to be left out.
 bool is_unbuffered_gradient(const EngineBuffer& buffer, const EngineConfig& config);
+
+// A window's buffer and the one that the step reads in its place: the same tensor under another
+// name, by index into the list.
+struct HandedBuffer {
+  std::size_t window = 0;
+  std::size_t kept = 0;
+};
+// All of a list, by ascending `kept` (stage_1_and_2.py independent_gradient_partition_epilogue).
+std::vector<HandedBuffer> handed_buffers(std::span<const EngineBuffer> buffers);
 
 // Power-of-two rounding of torch's caching host allocator
 // (aten/src/ATen/core/CachingHostAllocator.h), one allocation at a time.

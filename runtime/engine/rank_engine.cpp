@@ -149,14 +149,9 @@ void RankEngine::end_backward_buffers() {
   release_buffers(BufferLifetime::later_backward);
   if (!at_boundary()) return;
   release_buffers(BufferLifetime::boundary_backward);
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].lifetime != BufferLifetime::after_boundary) continue;
-    for (std::size_t w = 0; w < buffers_.size(); ++w) {
-      const bool same = buffers_[w].lifetime == BufferLifetime::window && held_[w] &&
-                        buffers_[w].category == MemoryCategory::gradients &&
-                        buffers_[w].bytes == buffers_[i].bytes;
-      if (!same || held_[i]) continue;
-      held_[i] = std::move(held_[w]);
+  for (const HandedBuffer& handed : handed_buffers(buffers_)) {
+    if (held_[handed.window] && !held_[handed.kept]) {
+      held_[handed.kept] = std::move(held_[handed.window]);
     }
   }
   release_buffers(BufferLifetime::window);

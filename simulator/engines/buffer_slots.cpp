@@ -28,6 +28,7 @@ BufferSlots::BufferSlots(const EngineConfig& config,
       tasks_(tasks),
       reduce_(reduce),
       buffers_(engine_buffers(config, parameters)),
+      handed_(handed_buffers(buffers_)),
       held_(buffers_.size(), false) {
   for (const EngineParameter& parameter : parameters) elements_ += parameter.numel;
   first_slot_ =
@@ -121,24 +122,14 @@ void BufferSlots::end_backward() {
   allocate(BufferLifetime::after_boundary);
 }
 
-// What the window's micro-steps have summed up is what the step reads: the same tensors
-// (stage_1_and_2.py independent_gradient_partition_epilogue).
+// What the window's micro-steps have summed up is what the step reads.
 void BufferSlots::hand_over() {
-  for (std::size_t to = 0; to < buffers_.size(); ++to) {
-    const EngineBuffer& kept = buffers_[to];
-    if (kept.lifetime != BufferLifetime::after_boundary || held_[to]) continue;
-    for (std::size_t from = 0; from < buffers_.size(); ++from) {
-      const EngineBuffer& window = buffers_[from];
-      const bool same = window.lifetime == BufferLifetime::window && held_[from] &&
-                        window.index == kept.index && window.second_index == kept.second_index &&
-                        window.bytes == kept.bytes;
-      if (!same) continue;
-      writer_.move(first_slot_ + static_cast<SlotIndex>(from),
-                   first_slot_ + static_cast<SlotIndex>(to));
-      held_[from] = false;
-      held_[to] = true;
-      break;
-    }
+  for (const HandedBuffer& handed : handed_) {
+    if (!held_[handed.window] || held_[handed.kept]) continue;
+    writer_.move(first_slot_ + static_cast<SlotIndex>(handed.window),
+                 first_slot_ + static_cast<SlotIndex>(handed.kept));
+    held_[handed.window] = false;
+    held_[handed.kept] = true;
   }
 }
 

@@ -60,6 +60,7 @@ class BufferSlots {
   TaskTable& tasks_;
   const StreamId reduce_;
   std::vector<EngineBuffer> buffers_;
+  std::vector<HandedBuffer> handed_;
   Elements elements_;  // of all parameters
   SlotIndex first_slot_ = -1;
   std::vector<bool> held_;
