@@ -125,27 +125,59 @@ class SignalGuard {
   struct sigaction terminate_ {};
 };
 
-// The child's status; where this process is asked to end, the child's group is asked too.
-Ended wait_for(pid_t child, int grace_seconds) {
-  constexpr int kPollMicroseconds = 20000;
-  Ended ended;
+constexpr int kPollMicroseconds = 20000;
+
+// Between fork and exec: an end of this process, of whatever kind, is the child's, too.
+void end_with(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kCannotStart);
+}
+
+// The child's exit code; where this process is asked to end, the child's group is asked too, and
+// where this process's own parent is gone, that group is killed.
+int wait_for(pid_t child, pid_t parent, int grace_seconds) {
   int status = 0;
   int left = -1;  // polls until the child is killed; -1: nobody asked
   while (true) {
     const pid_t done = waitpid(child, &status, WNOHANG);
-    if (done == child) break;
-    if (done < 0 && errno != EINTR) return ended;
-    if (asked_to_end != 0 && left < 0) {
-      ended.interrupted = true;
+    if (done == child) return exit_of(status);
+    if (done < 0 && errno != EINTR) return kCannotStart;
+    if (getppid() != parent || left == 0) {
+      kill(-child, SIGKILL);
+    } else if (asked_to_end != 0 && left < 0) {
       kill(-child, asked_to_end);
       left = grace_seconds * 1000000 / kPollMicroseconds;
-    } else if (left > 0 && --left == 0) {
-      kill(-child, SIGKILL);
+    } else if (left > 0) {
+      --left;
     }
     usleep(kPollMicroseconds);
   }
-  ended.exit = exit_of(status);
-  return ended;
+}
+
+// What stands between this program and the one that it runs: the parent to which every process
+// falls that loses its own, so that none outlives this program, even where that is killed.
+int keep(const std::vector<char*>& words,
+         const std::vector<char*>& environment,
+         pid_t parent,
+         int grace_seconds) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const pid_t self = getpid();
+  const pid_t child = fork();
+  if (child == 0) {
+    setpgid(0, 0);
+    end_with(self);
+    std::signal(SIGINT, SIG_DFL);
+    std::signal(SIGTERM, SIG_DFL);
+    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    dup2(nothing, STDIN_FILENO);
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    become(words, environment);
+  }
+  if (child < 0) return kCannotStart;
+  setpgid(child, child);
+  const int exit = wait_for(child, parent, grace_seconds);
+  end_descendants({});
+  return exit;
 }
 
 }  // namespace
@@ -177,8 +209,10 @@ Output run_and_read(const std::vector<std::string>& words) {
   std::array<int, 2> ends{};
   Output output;
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return output;
+  const pid_t self = getpid();
   const pid_t child = fork();
   if (child == 0) {
+    end_with(self);
     const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(nothing, STDIN_FILENO);
     dup2(ends[1], STDOUT_FILENO);
@@ -214,21 +248,20 @@ Ended run_program(const std::vector<std::string>& words,
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const SignalGuard guard;
   const pid_t self = getpid();
-  const pid_t child = fork();
-  if (child == 0) {
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != self) _exit(kCannotStart);
-    std::signal(SIGINT, SIG_DFL);
-    std::signal(SIGTERM, SIG_DFL);
-    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    dup2(nothing, STDIN_FILENO);
-    dup2(STDERR_FILENO, STDOUT_FILENO);
-    become(pointers, environment);
+  const pid_t keeper = fork();
+  if (keeper == 0) _exit(keep(pointers, environment, self, grace_seconds));
+  Ended ended;
+  int status = 0;
+  while (keeper > 0) {
+    const pid_t done = waitpid(keeper, &status, WNOHANG);
+    if (done == keeper) ended.exit = exit_of(status);
+    if (done == keeper || (done < 0 && errno != EINTR)) break;
+    if (asked_to_end != 0 && !ended.interrupted) {
+      ended.interrupted = true;
+      kill(keeper, asked_to_end);
+    }
+    usleep(kPollMicroseconds);
   }
-  if (child < 0) return {};
-  setpgid(child, child);
-  const Ended ended = wait_for(child, grace_seconds);
   end_descendants(before);
   prctl(PR_SET_CHILD_SUBREAPER, 0);
   return ended;

@@ -16,7 +16,7 @@ struct Output {
   std::string text;  // standard output and standard error
 };
 
-// Runs it to its end without standard input.
+// Runs it to its end without standard input. It ends with this process, even where that is killed.
 Output run_and_read(const std::vector<std::string>& words);
 
 struct Ended {
@@ -25,8 +25,8 @@ struct Ended {
 };
 
 // Runs it with these variables over this process's own; its output goes to standard error. On
-// SIGINT and SIGTERM it is asked to end, and killed after `grace_seconds`. When this returns, no
-// process that it started is left.
+// SIGINT and SIGTERM it is asked to end, and killed after `grace_seconds`. When this returns, or
+// this process ends in any way, SIGKILL included, no process that it started is left.
 Ended run_program(const std::vector<std::string>& words,
                   const std::map<std::string, std::string>& variables,
                   int grace_seconds = 5);

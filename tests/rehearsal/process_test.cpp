@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "model/diagnostic.hpp"
@@ -109,6 +110,31 @@ TEST_CASE("An interrupt is passed on, and who ignores it is killed") {
   CHECK(ended.interrupted);
   CHECK(ended.exit == 128 + SIGKILL);
   CHECK(wait_until_gone(std::atoi(first_word(pid).c_str())));
+}
+
+TEST_CASE("What was started ends with the process that started it, though that is killed") {
+  const Folder folder;
+  // In a session of its own, as ranks of a launcher are, and behind a shell that stays.
+  const std::string launched =
+      "setsid sh -c 'echo $$ >" + folder.at("pid") + "; exec sleep 60' & sleep 60";
+  for (const bool keeps : {true, false}) {
+    CAPTURE(keeps);
+    const std::string pid = folder.at(keeps ? "pid" : "read");
+    const pid_t starter = fork();
+    if (starter == 0) {
+      if (keeps) run_program({"sh", "-c", launched}, {});
+      if (!keeps) run_and_read({"sh", "-c", "echo $$ >" + pid + "; exec sleep 60"});
+      _exit(0);
+    }
+    for (int i = 0; i < 300 && first_word(pid).empty(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    const pid_t started = std::atoi(first_word(pid).c_str());
+    REQUIRE(started > 0);
+    kill(starter, SIGKILL);
+    waitpid(starter, nullptr, 0);
+    CHECK(wait_until_gone(started));
+  }
 }
 
 TEST_CASE("The Python of a command is the one that it runs") {
