@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
+#include "cli/arguments.hpp"
 #include "model/diagnostic.hpp"
 #include "model/json_pointer.hpp"
 #include "model/knobs/knob_text.hpp"
 
 namespace zeroplan {
 namespace {
-
-constexpr const char* kCommandLine = "command line";
 
 // The one key with that name, or with that end of its pointer; absent where there is none, or are
 // several.

@@ -18,7 +18,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr std::int64_t kMostRanks = 64;  // threads of one process
+constexpr std::int64_t kMostEmbeddedRanks = 64;  // threads of one process
 
 // The GPUs that train; none: CPU ranks do. A cluster of CPU ranks is one.
 runtime::cuda::Gpus gpus_of(const Arguments& arguments, const Scenario& scenario) {
@@ -67,16 +67,16 @@ std::int64_t ranks_of(const Arguments& arguments,
                       "leave --ranks out: every process is a rank"});
   }
   if (said) {
-    if (*said <= kMostRanks) return *said;
+    if (*said <= kMostEmbeddedRanks) return *said;
     throw InputError({kCommandLine,
                       "--ranks",
-                      phrase("at most {} ranks", kMostRanks),
+                      phrase("at most {} ranks", kMostEmbeddedRanks),
                       std::to_string(*said),
                       ""});
   }
   if (scenario.find(ScenarioKey::cluster) == nullptr) return 1;
   const std::int64_t gpus = prepare(scenario).cluster->total_gpus();
-  return std::min(gpus, kMostRanks);
+  return std::min(gpus, kMostEmbeddedRanks);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ std::string signed_gib(std::int64_t bytes) {
   return fmt::format("{:+.2f}", gib);
 }
 
-std::string signed_percent(double ratio) {
+std::string signed_share(double ratio) {
   if (std::abs(ratio) < 0.0005) return "-";
   return fmt::format("{:+.1f} %", ratio * 100.0);
 }
@@ -122,7 +122,7 @@ std::string movers_text(const ConfigExplanation& explanation,
     rows.push_back({describe(move.variation, explanation.plan),
                     signed_gib(added_gpu_bytes(all, move)),
                     signed_gib(added_host_bytes(all, move)),
-                    signed_percent(added_seconds(all, move) / all.base.step.total.seconds()),
+                    signed_share(added_seconds(all, move) / all.base.step.total.seconds()),
                     move.result.fits ? "yes" : "no"});
   }
   return words.text(phrase("{}:\n", title)) + table({{"change"},

@@ -27,7 +27,7 @@ std::int64_t global_batch(const Plan& plan) {
          plan.degrees.data;
 }
 
-Phrase question_line(const Plan& plan) {
+Phrase fit_question_line(const Plan& plan) {
   return phrase(
       "{} ({} parameters) on {}, {} tokens, {} a step, {}",
       plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
@@ -381,7 +381,7 @@ Phrase headroom_text(const FitAnswer& answer, const StrategyResult& best) {
 std::string fit_text(const FitAnswer& answer, bool all, const Translation& words) {
   const StrategyResult& best =
       answer.recommended ? answer.strategies[*answer.recommended] : nearest_of(answer.strategies);
-  std::string text = words.text(question_line(best.plan) + "\n");
+  std::string text = words.text(fit_question_line(best.plan) + "\n");
   if (answer.recommended) {
     Phrase about = yes_text(answer);
     about += job_lines(best.result.job);

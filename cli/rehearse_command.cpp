@@ -34,12 +34,12 @@ std::string cluster_text(const std::string& gpu, std::int64_t ranks) {
 }
 
 // What runs on which GPU.
-struct Place {
+struct RehearsedCluster {
   std::string cluster_said;
   Cluster cluster;
 };
 
-Place place_of(const Arguments& arguments) {
+RehearsedCluster place_of(const Arguments& arguments) {
   const auto gpu = arguments.text("gpu");
   const auto cluster = arguments.text("cluster");
   const auto ranks = arguments.integer("ranks", 1);
@@ -53,7 +53,7 @@ Place place_of(const Arguments& arguments) {
                       "nothing",
                       "zeroplan gpus lists the names"});
   }
-  Place place;
+  RehearsedCluster place;
   place.cluster_said = cluster ? *cluster : cluster_text(*gpu, ranks.value_or(1));
   if (gpu && !find_gpu(*gpu, 1)) throw InputError(unknown_gpu(*gpu, kCommandLine, "--gpu"));
   place.cluster = parse_cluster_text(place.cluster_said);
@@ -259,7 +259,7 @@ class Rehearser {
 
   Streams streams_;
   const Translation& words_;
-  Place place_;
+  RehearsedCluster place_;
   Request request_;
   std::vector<std::int64_t> ranks_;
   std::vector<Events> ends_;

@@ -54,15 +54,15 @@ bool is_argument(std::string word, Find find) {
   return std::find(names.begin(), names.end(), word) != names.end();
 }
 
-struct Place {
+struct NumberPlace {
   std::size_t word = 0;
   std::string argument;
   std::int64_t number = 0;
 };
 
 // "--batch_size 4" and "--batch_size=4".
-std::vector<Place> places_in(const std::vector<std::string>& command, Find find) {
-  std::vector<Place> places;
+std::vector<NumberPlace> places_in(const std::vector<std::string>& command, Find find) {
+  std::vector<NumberPlace> places;
   for (std::size_t i = 0; i < command.size(); ++i) {
     const std::size_t equals = command[i].find('=');
     const std::string argument = command[i].substr(0, equals);
@@ -106,9 +106,9 @@ NumberedCommand::NumberedCommand(std::vector<std::string> command, Find find)
     return word.find(kPlace) != std::string::npos;
   });
   if (marked) return;
-  const std::vector<Place> places = places_in(command_, find);
+  const std::vector<NumberPlace> places = places_in(command_, find);
   if (places.size() == 1) {
-    const Place& place = places.front();
+    const NumberPlace& place = places.front();
     std::string& word = command_[place.word];
     const std::size_t equals = word.find('=');
     word = (equals == std::string::npos ? "" : word.substr(0, equals + 1)) + std::string(kPlace);
@@ -118,7 +118,7 @@ NumberedCommand::NumberedCommand(std::vector<std::string> command, Find find)
   Phrase got = "none that is known";
   if (!places.empty()) {
     got = "";
-    for (const Place& place : places) {
+    for (const NumberPlace& place : places) {
       if (!got.empty()) got += " and ";
       got += Phrase(place.argument);
     }

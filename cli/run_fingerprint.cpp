@@ -8,11 +8,9 @@
 namespace zeroplan {
 namespace {
 
-using runtime::Fingerprint;
-
 std::int64_t number_of(auto enumerator) { return static_cast<std::int64_t>(enumerator); }
 
-void add_model(Fingerprint& print, const Model& model) {
+void add_model(runtime::Fingerprint& print, const Model& model) {
   const TransformerShape& shape = model.shape;
   print.add("model.type", model.model_type);
   print.add("model.architecture", model.architecture);
@@ -55,7 +53,7 @@ void add_model(Fingerprint& print, const Model& model) {
   print.add("model.parameter_names", std::to_string(names.value()));
 }
 
-void add_data(Fingerprint& print,
+void add_data(runtime::Fingerprint& print,
               const Arguments& arguments,
               const Model& model,
               std::uint64_t seed) {
@@ -67,7 +65,7 @@ void add_data(Fingerprint& print,
   if (!file || masked) print.add("data.seed", std::to_string(seed));
 }
 
-void add_optimizer(Fingerprint& print, const runtime::AdamWOptions& adamw) {
+void add_optimizer(runtime::Fingerprint& print, const runtime::AdamWOptions& adamw) {
   print.add("optimizer.lr", adamw.learning_rate);
   print.add("optimizer.beta1", adamw.beta1);
   print.add("optimizer.beta2", adamw.beta2);
@@ -96,7 +94,7 @@ std::string key_text(const std::string& pointer) {
 }
 
 // The leaves of a document, by pointer.
-void add_leaves(Fingerprint& print,
+void add_leaves(runtime::Fingerprint& print,
                 const std::string& section,
                 const std::string& pointer,
                 const Json& value) {
@@ -115,14 +113,14 @@ void add_leaves(Fingerprint& print,
 
 }  // namespace
 
-Fingerprint fingerprint_of(const EmbeddedRun& run,
-                           const Arguments& arguments,
-                           const runtime::TrainingSetup& setup,
-                           const runtime::TrainingOptions& options) {
-  Fingerprint print;
+runtime::Fingerprint fingerprint_of(const EmbeddedRun& run,
+                                    const Arguments& arguments,
+                                    const runtime::TrainingSetup& setup,
+                                    const runtime::TrainingOptions& options) {
+  runtime::Fingerprint print;
   print.add("run.release", ZEROPLAN_VERSION);
   // As the curve has them: a data file is not summed twice.
-  const Fingerprint trained = setup.curve.part({"model.", "data.", "optimizer."});
+  const runtime::Fingerprint trained = setup.curve.part({"model.", "data.", "optimizer."});
   for (const auto& [key, value] : trained.entries()) print.add(key, value);
   const Json scenario = scenario_document(run.plan, run.said);
   if (const Json* workload = scenario.find("workload")) {
@@ -141,10 +139,10 @@ Fingerprint fingerprint_of(const EmbeddedRun& run,
   return print;
 }
 
-Fingerprint curve_of(const EmbeddedRun& run,
-                     const Arguments& arguments,
-                     const runtime::TrainingSetup& setup) {
-  Fingerprint print;
+runtime::Fingerprint curve_of(const EmbeddedRun& run,
+                              const Arguments& arguments,
+                              const runtime::TrainingSetup& setup) {
+  runtime::Fingerprint print;
   add_model(print, *run.plan.model);
   add_data(print, arguments, *run.plan.model, setup.seed);
   add_optimizer(print, setup.adamw);

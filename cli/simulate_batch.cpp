@@ -44,7 +44,7 @@ struct Answer {
   std::size_t bytes() const { return output.size() + error.english().size(); }
 };
 
-struct Question {
+struct BatchQuestion {
   std::string file;
   const Arguments& arguments;
   const SimulateOptions& options;
@@ -68,7 +68,7 @@ Json scenario_document_of(const InputLine& line, const std::string& file) {
 Answer bad_line(const Json& id,
                 const InputLine& line,
                 const InputError& error,
-                const Question& all) {
+                const BatchQuestion& all) {
   Json body = error_json(error);
   body["line"] = line.number;
   Phrase text;
@@ -84,7 +84,7 @@ Answer bad_line(const Json& id,
   return {Json::object({{"id", id}, {"error", body}}).dump() + "\n", text, false};
 }
 
-Answer answer_to(const InputLine& line, const Question& all) {
+Answer answer_to(const InputLine& line, const BatchQuestion& all) {
   Json id;
   try {
     const Json document = scenario_document_of(line, all.file);
@@ -109,7 +109,7 @@ Answer answer_to(const InputLine& line, const Question& all) {
 
 class Batch {
  public:
-  Batch(const std::string& path, Question question, std::int64_t jobs, Streams streams)
+  Batch(const std::string& path, BatchQuestion question, std::int64_t jobs, Streams streams)
       : question_(std::move(question)),
         words_(question_.arguments.language),
         streams_(streams),
@@ -188,7 +188,7 @@ class Batch {
     over_ = over_ || !streams_.out;
   }
 
-  Question question_;
+  BatchQuestion question_;
   Translation words_;
   Streams streams_;
   std::int64_t threads_ = 1;
@@ -224,7 +224,7 @@ int run_batch(const std::string& file,
   }
   const std::int64_t jobs = arguments.integer("jobs", 1).value_or(1);
   const std::string shown = file == "-" ? "standard input" : file;
-  const Question question{shown, arguments, options, checkpoint_options_of(arguments)};
+  const BatchQuestion question{shown, arguments, options, checkpoint_options_of(arguments)};
   Batch batch(file, question, jobs, streams);
   batch.run();
   if (const auto code = interrupted()) return *code;

@@ -15,7 +15,8 @@
 namespace zeroplan {
 namespace {
 
-constexpr std::int64_t kMostRanks = 1 << 24;  // what a cluster can have is checked with the plan
+constexpr std::int64_t kMostClusterRanks =
+    1 << 24;  // what a cluster can have is checked with the plan
 
 void reject_beside_batch(const Arguments& arguments) {
   for (const char* flag : {"trace", "memory-snapshot"}) {
@@ -55,7 +56,7 @@ int run_simulate(const Arguments& arguments, Streams streams) {
   SimulateOptions options;
   double& confidence = options.predict.confidence;
   confidence = arguments.real("confidence", 0.01, 0.9999).value_or(confidence);
-  if (const auto rank = arguments.integer("rank", 0, kMostRanks)) {
+  if (const auto rank = arguments.integer("rank", 0, kMostClusterRanks)) {
     options.rank = static_cast<int>(*rank);
   }
   if (arguments.has("compare-versions")) {

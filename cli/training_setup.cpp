@@ -18,7 +18,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr int kSteps = 10;
+constexpr int kMeasuredSteps = 10;
 constexpr std::int64_t kMostSteps = 1'000'000'000;
 
 double real_knob(const Plan& plan, Knob knob, double otherwise) {
@@ -175,7 +175,7 @@ runtime::TrainingOptions options_of(const EmbeddedRun& run,
                                     const Arguments& arguments,
                                     std::ostream& log) {
   runtime::TrainingOptions options;
-  options.steps = static_cast<int>(arguments.integer("steps", 1, kMostSteps).value_or(kSteps));
+  options.steps = static_cast<int>(arguments.integer("steps", 1, kMostSteps).value_or(kMeasuredSteps));
   const int cores = hardware_threads();
   const bool processes = run.group.ranks > 1;
   const int here = processes ? run.group.local_ranks : run.plan.engine.data_parallel_ranks;

@@ -32,7 +32,7 @@ Phrase strategy_text(const Plan& plan) {
                 plan.workload.gradient_accumulation_steps);
 }
 
-Phrase question_line(const Plan& plan) {
+Phrase tune_question_line(const Plan& plan) {
   return phrase(
       "{} ({} parameters) on {}, {} tokens, {}",
       plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
@@ -297,7 +297,7 @@ std::string tune_text(const TuneAnswer& answer,
   const Phrase why = cut_off_text(answer) + proof_text(answer, options) + tally_text(answer);
   if (!answer.plan) return words.text(nothing_text(answer) + why);
   const Phrase about = phrase("{}\n{}{}",
-                              question_line(*answer.plan),
+                              tune_question_line(*answer.plan),
                               best_text(answer, options, price),
                               impacts_text(answer));
   return words.text(about) + pareto_text(answer, words) + words.text(why) + "\nds_config.json:\n" +

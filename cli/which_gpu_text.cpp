@@ -45,7 +45,7 @@ std::string choices_table(const WhichAnswer& answer,
                words);
 }
 
-std::string joined(const std::vector<std::string>& texts) {
+std::string listed(const std::vector<std::string>& texts) {
   std::string all;
   for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
   return all;
@@ -57,7 +57,7 @@ std::string refusals_text(const WhichAnswer& answer, const Translation& words) {
   if (!answer.choices.empty()) {
     std::vector<std::string> texts;
     for (const ClusterRefusal& refusal : answer.refusals) texts.push_back(refusal.text);
-    return words.text("Too small:") + " " + joined(texts) + "\n";
+    return words.text("Too small:") + " " + listed(texts) + "\n";
   }
   std::string text;
   for (const ClusterRefusal& refusal : answer.refusals) {
@@ -98,7 +98,7 @@ std::string which_gpu_text(const WhichAnswer& answer,
   text += "\n" + choices_table(answer, question, words) + "\n";
   if (!answer.not_asked.empty()) {
     text +=
-        words.text("Neither, by the analytic estimate:") + " " + joined(answer.not_asked) + "\n";
+        words.text("Neither, by the analytic estimate:") + " " + listed(answer.not_asked) + "\n";
   }
   text += refusals_text(answer, words);
   if (question.cost.price_per_gpu_hour) {

@@ -10,7 +10,7 @@
 namespace zeroplan {
 namespace {
 
-bool is_said(const Scenario& scenario, ScenarioKey key) { return scenario.find(key) != nullptr; }
+bool states(const Scenario& scenario, ScenarioKey key) { return scenario.find(key) != nullptr; }
 
 bool states_precision(const DsConfig& config) {
   return config.boolean(Knob::fp16_enabled).value_or(false) ||
@@ -84,7 +84,7 @@ class OpenKeys {
   using Weighted = std::vector<std::pair<Json, double>>;
 
   void open(ScenarioKey key, const Weighted& values, bool is_quiet = false) {
-    if (is_said(scenario_, key)) return;
+    if (states(scenario_, key)) return;
     OpenKey open{short_name(key), {}, is_quiet};
     for (const auto& [value, weight] : values) {
       open.alternatives.push_back(value_of(key, value, weight));
@@ -185,10 +185,10 @@ class OpenKeys {
   // beside backward() holds them.
   void loop() {
     const Workload& workload = plan_.workload;
-    const bool written_by_hand = is_said(scenario_, ScenarioKey::frontend) &&
+    const bool written_by_hand = states(scenario_, ScenarioKey::frontend) &&
                                  workload.frontend == Frontend::native &&
                                  workload.implementation == Implementation::hf;
-    if (!written_by_hand || is_said(scenario_, ScenarioKey::outputs_held)) return;
+    if (!written_by_hand || states(scenario_, ScenarioKey::outputs_held)) return;
     const auto drop = [](Plan& plan) { plan.workload.outputs_held = false; };
     result_.push_back({"outputs", {{0.5, "let go", nullptr, drop}}, true});
   }

@@ -281,41 +281,42 @@ Told inference_stage(std::string_view, const Model*) {
       "this one"};
 }
 
-struct Opening {
+struct SymptomOpening {
   std::string_view code;
   std::string_view words;
   Told (*read)(std::string_view line, const Model* model);
 };
 
-constexpr std::array kOpenings = {
-    Opening{
+constexpr std::array kSymptomOpenings = {
+    SymptomOpening{
         "collective-timeout", "Watchdog caught collective operation timeout", collective_timeout},
-    Opening{"loss-scale", "Current loss scale already at minimum", loss_scale},
-    Opening{
+    SymptomOpening{"loss-scale", "Current loss scale already at minimum", loss_scale},
+    SymptomOpening{
         "cuda-version", "unable to compile cuda/cpp extensions without a matching", cuda_version},
-    Opening{"no-hostfile", "Unable to find hostfile", no_hostfile},
-    Opening{"cache-flushes", "pytorch allocator cache flushes since last step", cache_flushes},
-    Opening{"trainer-mismatch",
-            "Please correct the following DeepSpeed config values that mismatch",
-            trainer_mismatch},
-    Opening{"rendezvous-timeout", "seconds waiting for clients", rendezvous},
-    Opening{"no-ninja", "Ninja is required to load C++ extensions", no_ninja},
-    Opening{"extension-lock", "Waited on lock file", extension_lock},
-    Opening{"extension-lock", "torch/utils/file_baton.py", extension_lock},
-    Opening{"no-pdsh", "launcher 'pdsh' not installed", no_pdsh},
-    Opening{"nccl-connect", "failed (Connect)", nccl_connect},
-    Opening{"nccl-connect", "Failed to execute operation Connect from rank", nccl_connect},
-    Opening{"nccl-bf16",
-            "Input tensor data type is not supported for NCCL process group: BFloat16",
-            nccl_without_bf16},
-    Opening{"nccl-bf16", "Unconvertible NCCL type BFloat16", nccl_without_bf16},
-    Opening{"batch-assertion", "Check batch related parameters", batch_assertion},
-    Opening{"batch-unknown",
-            "requires you to pass at least one of training or evaluation dataloaders",
-            batch_unknown},
-    Opening{"driver-mismatch", "Driver/library version mismatch", driver_mismatch},
-    Opening{"ragged-batch", "expected sequence of length", ragged_batch},
-    Opening{
+    SymptomOpening{"no-hostfile", "Unable to find hostfile", no_hostfile},
+    SymptomOpening{
+        "cache-flushes", "pytorch allocator cache flushes since last step", cache_flushes},
+    SymptomOpening{"trainer-mismatch",
+                   "Please correct the following DeepSpeed config values that mismatch",
+                   trainer_mismatch},
+    SymptomOpening{"rendezvous-timeout", "seconds waiting for clients", rendezvous},
+    SymptomOpening{"no-ninja", "Ninja is required to load C++ extensions", no_ninja},
+    SymptomOpening{"extension-lock", "Waited on lock file", extension_lock},
+    SymptomOpening{"extension-lock", "torch/utils/file_baton.py", extension_lock},
+    SymptomOpening{"no-pdsh", "launcher 'pdsh' not installed", no_pdsh},
+    SymptomOpening{"nccl-connect", "failed (Connect)", nccl_connect},
+    SymptomOpening{"nccl-connect", "Failed to execute operation Connect from rank", nccl_connect},
+    SymptomOpening{"nccl-bf16",
+                   "Input tensor data type is not supported for NCCL process group: BFloat16",
+                   nccl_without_bf16},
+    SymptomOpening{"nccl-bf16", "Unconvertible NCCL type BFloat16", nccl_without_bf16},
+    SymptomOpening{"batch-assertion", "Check batch related parameters", batch_assertion},
+    SymptomOpening{"batch-unknown",
+                   "requires you to pass at least one of training or evaluation dataloaders",
+                   batch_unknown},
+    SymptomOpening{"driver-mismatch", "Driver/library version mismatch", driver_mismatch},
+    SymptomOpening{"ragged-batch", "expected sequence of length", ragged_batch},
+    SymptomOpening{
         "inference-stage", "ZeRO inference only makes sense with ZeRO Stage 3", inference_stage},
 };
 
@@ -340,7 +341,7 @@ std::optional<LogSymptom> silent_lock(const LogText& log) {
 std::vector<LogSymptom> read_log_symptoms(std::string_view text, const Model* model) {
   std::vector<LogSymptom> symptoms;
   for (const LogText& log : split_log(text)) {
-    for (const Opening& opening : kOpenings) {
+    for (const SymptomOpening& opening : kSymptomOpenings) {
       for (std::size_t at = find_words(log.text, opening.words); at != std::string_view::npos;
            at = find_words(log.text, opening.words, at + opening.words.size())) {
         const auto known = std::find_if(symptoms.begin(), symptoms.end(), [&](const LogSymptom& s) {

@@ -165,7 +165,7 @@ OomEvent read_host_allocator(TextScanner behind) {
   return event;
 }
 
-std::optional<std::int64_t> number_behind(std::string_view line, std::string_view words) {
+std::optional<std::int64_t> number_behind_words(std::string_view line, std::string_view words) {
   const std::size_t at = find_words(line, words);
   if (at == std::string_view::npos) return std::nullopt;
   TextScanner scanner(line, at);
@@ -180,10 +180,10 @@ OomEvent read_killed(const LogText& log, std::size_t at, OomKind kind) {
   OomEvent event = of_kind(kind);
   const std::string_view line = log.line_around(at);
   constexpr std::int64_t kMostRank = 1'000'000;
-  const std::optional<std::int64_t> rank = number_behind(line, "local_rank:");
+  const std::optional<std::int64_t> rank = number_behind_words(line, "local_rank:");
   if (rank && *rank >= 0 && *rank < kMostRank) event.rank = static_cast<int>(*rank);
   for (const std::string_view words : {"(pid:", "by PID ", "Killed process ", "Kill process "}) {
-    if (const auto pid = number_behind(line, words)) {
+    if (const auto pid = number_behind_words(line, words)) {
       event.pid = *pid;
       break;
     }
@@ -198,57 +198,57 @@ OomEvent read_killed(const LogText& log, std::size_t at, OomKind kind) {
 }
 
 // What opens the telling of a failure.
-struct Opening {
+struct OomOpening {
   std::string_view words;
   OomKind kind;
 };
 
-constexpr std::array kOpenings = {
-    Opening{"out of memory. Tried to allocate", OomKind::gpu_allocator},
-    Opening{"per_process_memory_fraction limit. Requested size:", OomKind::gpu_allocator},
-    Opening{"CUDA error: out of memory", OomKind::gpu_driver},
-    Opening{"HIP error: out of memory", OomKind::gpu_driver},
-    Opening{"CUDA driver error: out of memory", OomKind::gpu_driver},
-    Opening{"cuda runtime error (2) : out of memory", OomKind::gpu_driver},
-    Opening{"Triton Error [CUDA]: out of memory", OomKind::gpu_driver},
-    Opening{"CUDA_ERROR_OUT_OF_MEMORY", OomKind::gpu_driver},
-    Opening{"CUBLAS_STATUS_ALLOC_FAILED", OomKind::gpu_library},
-    Opening{"CUDNN_STATUS_ALLOC_FAILED", OomKind::gpu_library},
-    Opening{"CUSOLVER_STATUS_ALLOC_FAILED", OomKind::gpu_library},
-    Opening{"CUSPARSE_STATUS_ALLOC_FAILED", OomKind::gpu_library},
-    Opening{"Cuda failure 'out of memory'", OomKind::nccl},
-    Opening{"Cuda failure 2 'out of memory'", OomKind::nccl},
-    Opening{"Failed to CUDA calloc", OomKind::nccl},
-    Opening{"Failed to CUDA malloc", OomKind::nccl},
-    Opening{"can't allocate memory: you tried to allocate", OomKind::host_allocator},
-    Opening{"not enough memory: you tried to allocate", OomKind::host_allocator},
-    Opening{"[Errno 12] Cannot allocate memory", OomKind::host_allocator},
-    Opening{"Failed to CUDA host alloc", OomKind::host_allocator},
-    Opening{"std::bad_alloc", OomKind::host_allocator},
-    Opening{"exits with return code = -9", OomKind::host_killed},
-    Opening{"exitcode: -9", OomKind::host_killed},
-    Opening{"exitcode : -9", OomKind::host_killed},
-    Opening{"exit code -9", OomKind::host_killed},
-    Opening{"exit code 137", OomKind::host_killed},
-    Opening{"exit code: 137", OomKind::host_killed},
-    Opening{"exited with code 137", OomKind::host_killed},
-    Opening{"Signal 9 (SIGKILL) received by PID", OomKind::host_killed},
-    Opening{"died with <Signals.SIGKILL: 9>", OomKind::host_killed},
-    Opening{"Out of memory: Kill", OomKind::host_killed},
-    Opening{"oom-kill event", OomKind::host_killed},
-    Opening{"oom_kill event", OomKind::host_killed},
-    Opening{"OOMKilled", OomKind::host_killed},
-    Opening{"exits with return code = -7", OomKind::shared_memory},
-    Opening{"exitcode: -7", OomKind::shared_memory},
-    Opening{"exitcode : -7", OomKind::shared_memory},
-    Opening{"Signal 7 (SIGBUS) received by PID", OomKind::shared_memory},
-    Opening{"insufficient shared memory (shm)", OomKind::shared_memory},
-    Opening{"Bus error (core dumped)", OomKind::shared_memory},
+constexpr std::array kOomOpenings = {
+    OomOpening{"out of memory. Tried to allocate", OomKind::gpu_allocator},
+    OomOpening{"per_process_memory_fraction limit. Requested size:", OomKind::gpu_allocator},
+    OomOpening{"CUDA error: out of memory", OomKind::gpu_driver},
+    OomOpening{"HIP error: out of memory", OomKind::gpu_driver},
+    OomOpening{"CUDA driver error: out of memory", OomKind::gpu_driver},
+    OomOpening{"cuda runtime error (2) : out of memory", OomKind::gpu_driver},
+    OomOpening{"Triton Error [CUDA]: out of memory", OomKind::gpu_driver},
+    OomOpening{"CUDA_ERROR_OUT_OF_MEMORY", OomKind::gpu_driver},
+    OomOpening{"CUBLAS_STATUS_ALLOC_FAILED", OomKind::gpu_library},
+    OomOpening{"CUDNN_STATUS_ALLOC_FAILED", OomKind::gpu_library},
+    OomOpening{"CUSOLVER_STATUS_ALLOC_FAILED", OomKind::gpu_library},
+    OomOpening{"CUSPARSE_STATUS_ALLOC_FAILED", OomKind::gpu_library},
+    OomOpening{"Cuda failure 'out of memory'", OomKind::nccl},
+    OomOpening{"Cuda failure 2 'out of memory'", OomKind::nccl},
+    OomOpening{"Failed to CUDA calloc", OomKind::nccl},
+    OomOpening{"Failed to CUDA malloc", OomKind::nccl},
+    OomOpening{"can't allocate memory: you tried to allocate", OomKind::host_allocator},
+    OomOpening{"not enough memory: you tried to allocate", OomKind::host_allocator},
+    OomOpening{"[Errno 12] Cannot allocate memory", OomKind::host_allocator},
+    OomOpening{"Failed to CUDA host alloc", OomKind::host_allocator},
+    OomOpening{"std::bad_alloc", OomKind::host_allocator},
+    OomOpening{"exits with return code = -9", OomKind::host_killed},
+    OomOpening{"exitcode: -9", OomKind::host_killed},
+    OomOpening{"exitcode : -9", OomKind::host_killed},
+    OomOpening{"exit code -9", OomKind::host_killed},
+    OomOpening{"exit code 137", OomKind::host_killed},
+    OomOpening{"exit code: 137", OomKind::host_killed},
+    OomOpening{"exited with code 137", OomKind::host_killed},
+    OomOpening{"Signal 9 (SIGKILL) received by PID", OomKind::host_killed},
+    OomOpening{"died with <Signals.SIGKILL: 9>", OomKind::host_killed},
+    OomOpening{"Out of memory: Kill", OomKind::host_killed},
+    OomOpening{"oom-kill event", OomKind::host_killed},
+    OomOpening{"oom_kill event", OomKind::host_killed},
+    OomOpening{"OOMKilled", OomKind::host_killed},
+    OomOpening{"exits with return code = -7", OomKind::shared_memory},
+    OomOpening{"exitcode: -7", OomKind::shared_memory},
+    OomOpening{"exitcode : -7", OomKind::shared_memory},
+    OomOpening{"Signal 7 (SIGBUS) received by PID", OomKind::shared_memory},
+    OomOpening{"insufficient shared memory (shm)", OomKind::shared_memory},
+    OomOpening{"Bus error (core dumped)", OomKind::shared_memory},
 };
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_decimal(char c) { return c >= '0' && c <= '9'; }
 
-OomEvent read_event(const LogText& log, std::size_t at, const Opening& opening) {
+OomEvent read_event(const LogText& log, std::size_t at, const OomOpening& opening) {
   TextScanner behind(log.text, at);
   behind.take(opening.words);
   OomEvent event;
@@ -276,15 +276,15 @@ OomEvent read_event(const LogText& log, std::size_t at, const Opening& opening) 
 
 // Whether an opening that ends with a number does: "return code = -9" and not -95.
 bool ends_there(std::string_view text, const TextScanner& behind, std::string_view words) {
-  return !is_digit(words.back()) || behind.at_end() || !is_digit(text[behind.at()]);
+  return !is_decimal(words.back()) || behind.at_end() || !is_decimal(text[behind.at()]);
 }
 
 // Openings by their first character, in both cases: one pass over a log of many megabytes.
-using OpeningsByFirst = std::array<std::vector<const Opening*>, 256>;
+using OpeningsByFirst = std::array<std::vector<const OomOpening*>, 256>;
 
 OpeningsByFirst openings_by_first() {
   OpeningsByFirst table;
-  for (const Opening& opening : kOpenings) {
+  for (const OomOpening& opening : kOomOpenings) {
     const auto first = static_cast<unsigned char>(opening.words.front());
     table[static_cast<std::size_t>(std::tolower(first))].push_back(&opening);
     if (std::tolower(first) != std::toupper(first)) {
@@ -297,7 +297,7 @@ OpeningsByFirst openings_by_first() {
 std::vector<OomEvent> events_of(const LogText& log, const OpeningsByFirst& openings) {
   std::vector<OomEvent> events;
   for (std::size_t at = 0; at < log.text.size(); ++at) {
-    for (const Opening* opening : openings[static_cast<unsigned char>(log.text[at])]) {
+    for (const OomOpening* opening : openings[static_cast<unsigned char>(log.text[at])]) {
       TextScanner scanner(log.text, at);
       if (!scanner.take(opening->words) || !ends_there(log.text, scanner, opening->words)) continue;
       events.push_back(read_event(log, at, *opening));

@@ -10,7 +10,7 @@
 namespace zeroplan {
 namespace {
 
-[[noreturn]] void fail(const std::string& pointer, const std::string& expected, const Json* got) {
+[[noreturn]] void refuse(const std::string& pointer, const std::string& expected, const Json* got) {
   throw InputError(
       Diagnostic{"recording", pointer, expected, got != nullptr ? described(*got) : "nothing", ""});
 }
@@ -18,7 +18,7 @@ namespace {
 std::int32_t index_below(const Json& value, std::size_t limit, const std::string& pointer) {
   const std::int64_t index = recorded_integer(value, pointer);
   if (index < 0 || index >= static_cast<std::int64_t>(limit)) {
-    fail(pointer, "an index below " + std::to_string(limit), &value);
+    refuse(pointer, "an index below " + std::to_string(limit), &value);
   }
   return static_cast<std::int32_t>(index);
 }
@@ -38,15 +38,15 @@ FetchModel read_model(const Json& recording) {
   const Json& source = recorded_member(recording, "", "model");
   FetchModel model;
   for (const Json& parameter : recorded_member(source, "/model", "params").items()) {
-    if (parameter.items().size() < 2) fail("/model/params", "[name, numel, shape]", &parameter);
+    if (parameter.items().size() < 2) refuse("/model/params", "[name, numel, shape]", &parameter);
     const std::int64_t numel = recorded_integer(parameter.items()[1], "/model/params");
-    if (numel < 0) fail("/model/params", "a number of elements", &parameter.items()[1]);
+    if (numel < 0) refuse("/model/params", "a number of elements", &parameter.items()[1]);
     model.parameters.push_back({.numel = Elements::of(numel)});
   }
   std::vector<std::string> names;
   for (const Json& module : recorded_member(source, "/model", "modules").items()) {
     if (module.items().size() < 3 || !module.items()[0].is_string()) {
-      fail("/model/modules", "[name, type, parameters]", &module);
+      refuse("/model/modules", "[name, type, parameters]", &module);
     }
     FetchModule read;
     const std::string& name = module.items()[0].as_string();
@@ -94,10 +94,10 @@ void read_on_drive(const Json& recording, FetchModel& model) {
 
 // The integers that an event must have at these places, as indices below a limit.
 void check_event(const Json& event, const FetchModel& model, const std::string& pointer) {
-  if (event.items().empty() || !event.items()[0].is_string()) fail(pointer, "an event", &event);
+  if (event.items().empty() || !event.items()[0].is_string()) refuse(pointer, "an event", &event);
   const std::string& kind = event.items()[0].as_string();
   if (kind == "F" || kind == "X") {
-    if (event.items().size() < 4) fail(pointer, "[\"" + kind + "\", module, pass, …]", &event);
+    if (event.items().size() < 4) refuse(pointer, "[\"" + kind + "\", module, pass, …]", &event);
     index_below(event.items()[1], model.modules.size(), pointer);
   }
 }
@@ -123,7 +123,7 @@ void read_steps(const Json& recording, RecordedFetch& result) {
         events.push_back(&event);
       }
     } else {
-      fail(pointer, "a list of events or {\"same_as\": step}", &steps[s]);
+      refuse(pointer, "a list of events or {\"same_as\": step}", &steps[s]);
     }
     result.steps.push_back(std::move(events));
   }
@@ -140,7 +140,7 @@ bool is_stage3_recording(const Json& recording) {
 RecordedFetch read_recorded_fetch(const Json& recording) {
   RecordedFetch result;
   const Json& id = recorded_member(recording, "", "id");
-  if (!id.is_string()) fail("/id", "a name", &id);
+  if (!id.is_string()) refuse("/id", "a name", &id);
   result.id = id.as_string();
   result.config = read_recorded_config(recording);
   result.model = read_model(recording);

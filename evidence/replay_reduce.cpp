@@ -24,18 +24,18 @@ struct Expected {
   std::string text;
 };
 
-std::string_view kind_of(const Json& event) { return event.items()[0].as_string(); }
+std::string_view event_kind(const Json& event) { return event.items()[0].as_string(); }
 
 bool one_of(std::string_view kind, std::initializer_list<std::string_view> kinds) {
   return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }
 
-struct Phase {
+struct RecordedPhase {
   std::string_view name;
   int micro_step = 0;
 };
 
-Phase read_phase(const Json& event, const std::string& pointer) {
+RecordedPhase read_phase(const Json& event, const std::string& pointer) {
   if (event.items().size() < 3 || !event.items()[1].is_string()) {
     throw InputError(
         Diagnostic{"recording", pointer, "[\"phase\", name, micro-step]", described(event), ""});
@@ -52,7 +52,7 @@ std::vector<Expected> expected_events(const RecordedEngine& engine, std::size_t 
   bool reducing = false;
   for (std::size_t e = 0; e < engine.steps[step].size(); ++e) {
     const Json& event = *engine.steps[step][e];
-    const std::string_view kind = kind_of(event);
+    const std::string_view kind = event_kind(event);
     bool counts = true;
     if (kind == "phase") {
       phase = read_phase(event, "/steps/" + std::to_string(step)).name;
@@ -66,7 +66,7 @@ std::vector<Expected> expected_events(const RecordedEngine& engine, std::size_t 
       } else if (kind == "bc") {
         counts = false;  // ranks compare the trace
       } else if (kind == "ss" && e + 1 < engine.steps[step].size() &&
-                 kind_of(*engine.steps[step][e + 1]) == "R") {
+                 event_kind(*engine.steps[step][e + 1]) == "R") {
         counts = false;  // a secondary partition is made before its parameter is released
       } else if (phase == "fwd") {
         counts = false;
@@ -131,7 +131,7 @@ void StepReplay::take_actions() {
 std::vector<std::string> StepReplay::predict(std::size_t step, bool skipped) {
   texts_.clear();
   const std::string pointer = "/steps/" + std::to_string(step);
-  Phase phase;
+  RecordedPhase phase;
   const auto leave_phase = [&] {
     if (phase.name == "bwd") reducer_.end_backward(actions_);
     if (phase.name == "step" &&
@@ -141,7 +141,7 @@ std::vector<std::string> StepReplay::predict(std::size_t step, bool skipped) {
     take_actions();
   };
   for (const Json* event : engine_.steps[step]) {
-    const std::string_view kind = kind_of(*event);
+    const std::string_view kind = event_kind(*event);
     if (kind == "phase") {
       leave_phase();
       phase = read_phase(*event, pointer);
@@ -172,7 +172,7 @@ bool was_skipped(const RecordedEngine& engine, std::size_t step) {
     return std::find(steps.begin(), steps.end(), static_cast<std::int64_t>(step)) != steps.end();
   }
   return std::none_of(engine.steps[step].begin(), engine.steps[step].end(), [](const Json* event) {
-    return kind_of(*event) == "opt";
+    return event_kind(*event) == "opt";
   });
 }
 

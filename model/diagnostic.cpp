@@ -11,7 +11,7 @@ namespace zeroplan {
 namespace {
 
 // So that "stage3-Prefetch" is near "stage3_prefetch".
-constexpr std::string_view kSeparators = " -_.";
+constexpr std::string_view kWordSeparators = " -_.";
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
@@ -96,11 +96,12 @@ std::vector<std::string> nearest_names(std::string_view word,
                                        std::size_t limit) {
   constexpr std::size_t kLongestWord = 128;  // longer input is no misspelled name
   if (word.size() > kLongestWord) return {};
-  const std::string key = folded(word, kSeparators);
+  const std::string key = folded(word, kWordSeparators);
   std::vector<std::pair<std::size_t, std::string>> ranked;
   for (const std::string_view candidate : candidates) {
     const bool permuted = sorted_parts(word) == sorted_parts(candidate);
-    const std::size_t distance = permuted ? 0 : edit_distance(key, folded(candidate, kSeparators));
+    const std::size_t distance =
+        permuted ? 0 : edit_distance(key, folded(candidate, kWordSeparators));
     if (distance <= std::max<std::size_t>(1, key.size() / 3)) {
       ranked.emplace_back(distance, std::string(candidate));
     }
@@ -116,8 +117,8 @@ std::vector<std::string> nearest_names(std::string_view word,
 
 bool is_misspelling_of(std::string_view name, std::string_view word) {
   constexpr std::size_t kTellingPrefix = 8;
-  const std::string a = folded(name, kSeparators);
-  const std::string b = folded(word, kSeparators);
+  const std::string a = folded(name, kWordSeparators);
+  const std::string b = folded(word, kWordSeparators);
   if (sorted_parts(name) == sorted_parts(word)) return true;
   if (std::min(a.size(), b.size()) >= kTellingPrefix && (a.starts_with(b) || b.starts_with(a))) {
     return true;

@@ -6,7 +6,7 @@
 namespace zeroplan {
 namespace {
 
-bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
 // Bytes of the character that begins with `lead`; 0 where none does.
 std::size_t length_by(unsigned char lead) {
@@ -32,7 +32,7 @@ Utf8Character first_character(std::string_view text) {
   if (length == 0 || length > text.size()) return {};
   char32_t code = length == 1 ? lead : lead & (0x7fU >> length);
   for (std::size_t i = 1; i < length; ++i) {
-    if (!is_continuation(text[i])) return {};
+    if (!continues_character(text[i])) return {};
     code = (code << 6) | (static_cast<unsigned char>(text[i]) & 0x3fU);
   }
   // Longer than it must be, half of a pair of UTF-16, beyond Unicode.

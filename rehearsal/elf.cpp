@@ -20,18 +20,18 @@ namespace {
 // The format: the System V ABI's "Object files", and the GNU extensions for versions.
 constexpr std::string_view kMagic = "\177ELF\2\1";  // 64 bits, little-endian
 constexpr std::size_t kHeaderBytes = 64;
-constexpr std::uint32_t kDynamic = 6;
+constexpr std::uint32_t kDynamicSection = 6;
 constexpr std::uint32_t kDynamicSymbols = 11;
 constexpr std::uint32_t kVersionNeeds = 0x6ffffffe;
-constexpr std::uint32_t kVersionNumbers = 0x6fffffff;
+constexpr std::uint32_t kVersionSection = 0x6fffffff;
 constexpr std::uint64_t kTagNeeded = 1;
 constexpr std::uint64_t kTagSoname = 14;
 constexpr std::size_t kSymbolBytes = 24;
 constexpr std::uint16_t kVersionMask = 0x7fff;  // the top bit hides a definition
 
-class Reader {
+class ElfReader {
  public:
-  Reader(std::string_view bytes, const std::string& file) : bytes_(bytes), file_(file) {}
+  ElfReader(std::string_view bytes, const std::string& file) : bytes_(bytes), file_(file) {}
 
   template <typename Number>
   Number number(std::uint64_t at) const {
@@ -59,20 +59,20 @@ class Reader {
   const std::string& file_;
 };
 
-struct Section {
+struct ElfSection {
   std::uint32_t type = 0;
   std::uint32_t link = 0;  // its table of names, as a section
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
 };
 
-std::vector<Section> sections_of(const Reader& reader) {
+std::vector<ElfSection> sections_of(const ElfReader& reader) {
   constexpr std::size_t kSectionBytes = 64;
   const auto table = reader.number<std::uint64_t>(0x28);
   const auto entry = reader.number<std::uint16_t>(0x3a);
   const auto count = reader.number<std::uint16_t>(0x3c);
   if (entry != kSectionBytes) reader.fail("no table of sections");
-  std::vector<Section> sections;
+  std::vector<ElfSection> sections;
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t at = table + i * kSectionBytes;
     sections.push_back({reader.number<std::uint32_t>(at + 4),
@@ -83,7 +83,7 @@ std::vector<Section> sections_of(const Reader& reader) {
   return sections;
 }
 
-struct Version {
+struct ElfVersion {
   std::string name;
   std::string library;
 };
@@ -102,7 +102,7 @@ class LibraryReader {
 
   std::set<std::string> defined() const {
     std::set<std::string> found;
-    const Section* symbols = find(kDynamicSymbols);
+    const ElfSection* symbols = find(kDynamicSymbols);
     if (symbols == nullptr) return found;
     const std::string_view names = names_of(*symbols);
     for (std::uint64_t i = 1; i < symbols->size / kSymbolBytes; ++i) {
@@ -114,20 +114,20 @@ class LibraryReader {
   }
 
  private:
-  const Section* find(std::uint32_t type) const {
+  const ElfSection* find(std::uint32_t type) const {
     const auto found = std::find_if(
-        sections_.begin(), sections_.end(), [&](const Section& s) { return s.type == type; });
+        sections_.begin(), sections_.end(), [&](const ElfSection& s) { return s.type == type; });
     return found == sections_.end() ? nullptr : &*found;
   }
 
-  std::string_view names_of(const Section& section) const {
+  std::string_view names_of(const ElfSection& section) const {
     if (section.link >= sections_.size()) reader_.fail("a section without its names");
-    const Section& names = sections_[section.link];
+    const ElfSection& names = sections_[section.link];
     return reader_.part(names.offset, names.size);
   }
 
   void read_dynamic(SharedLibrary& library) const {
-    const Section* dynamic = find(kDynamic);
+    const ElfSection* dynamic = find(kDynamicSection);
     if (dynamic == nullptr) reader_.fail("a file that is not linked dynamically");
     const std::string_view names = names_of(*dynamic);
     constexpr std::uint64_t kEntryBytes = 16;
@@ -142,9 +142,9 @@ class LibraryReader {
   }
 
   // By number: what symbols say of the version they want.
-  std::map<std::uint16_t, Version> versions() const {
-    std::map<std::uint16_t, Version> found;
-    const Section* needs = find(kVersionNeeds);
+  std::map<std::uint16_t, ElfVersion> versions() const {
+    std::map<std::uint16_t, ElfVersion> found;
+    const ElfSection* needs = find(kVersionNeeds);
     if (needs == nullptr) return found;
     const std::string_view names = names_of(*needs);
     std::uint64_t at = needs->offset;
@@ -165,10 +165,11 @@ class LibraryReader {
     return found;
   }
 
-  void read_symbols(SharedLibrary& library, const std::map<std::uint16_t, Version>& known) const {
-    const Section* symbols = find(kDynamicSymbols);
+  void read_symbols(SharedLibrary& library,
+                    const std::map<std::uint16_t, ElfVersion>& known) const {
+    const ElfSection* symbols = find(kDynamicSymbols);
     if (symbols == nullptr) return;
-    const Section* numbers = find(kVersionNumbers);
+    const ElfSection* numbers = find(kVersionSection);
     const std::string_view names = names_of(*symbols);
     for (std::uint64_t i = 1; i < symbols->size / kSymbolBytes; ++i) {
       const std::uint64_t at = symbols->offset + i * kSymbolBytes;
@@ -187,8 +188,8 @@ class LibraryReader {
     }
   }
 
-  Reader reader_;
-  std::vector<Section> sections_;
+  ElfReader reader_;
+  std::vector<ElfSection> sections_;
 };
 
 // A file as bytes, without reading it.
@@ -235,13 +236,13 @@ bool is_driver_name(std::string_view text) {
 }  // namespace
 
 SharedLibrary read_shared_library(std::string_view bytes, const std::string& file) {
-  const Reader reader(bytes, file);
+  const ElfReader reader(bytes, file);
   if (bytes.size() < kHeaderBytes || !bytes.starts_with(kMagic)) reader.fail("another file");
   return LibraryReader(bytes, file).read();
 }
 
 std::set<std::string> defined_functions(std::string_view bytes, const std::string& file) {
-  const Reader reader(bytes, file);
+  const ElfReader reader(bytes, file);
   if (bytes.size() < kHeaderBytes || !bytes.starts_with(kMagic)) reader.fail("another file");
   return LibraryReader(bytes, file).defined();
 }

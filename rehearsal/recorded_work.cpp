@@ -155,9 +155,9 @@ constexpr std::array<std::pair<std::string_view, CallKind>, 14> kKinds{
      {"file_wait", CallKind::file_wait},
      {"mark", CallKind::mark}}};
 
-class Reader {
+class WorkReader {
  public:
-  explicit Reader(const std::string& file) : file_(file) {}
+  explicit WorkReader(const std::string& file) : file_(file) {}
 
   void line(std::string_view line) {
     ++number_;
@@ -285,7 +285,7 @@ class Reader {
 }  // namespace
 
 RecordedWork read_work(const std::string& lines, const std::string& file) {
-  Reader reader(file);
+  WorkReader reader(file);
   std::string_view rest(lines);
   for (std::size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
     reader.line(rest.substr(0, end));

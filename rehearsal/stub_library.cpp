@@ -11,14 +11,14 @@ namespace zeroplan::rehearsal {
 namespace {
 
 // The format: the System V ABI's "Object files", and the GNU extensions for versions.
-constexpr std::size_t kHeaderBytes = 64;
+constexpr std::size_t kElfHeaderBytes = 64;
 constexpr std::size_t kSegmentBytes = 56;
 constexpr std::size_t kSegments = 4;
-constexpr std::size_t kSymbolBytes = 24;
+constexpr std::size_t kElfSymbolBytes = 24;
 constexpr std::size_t kRelocationBytes = 24;
 constexpr std::uint64_t kPage = 0x10000;  // the largest of either machine
 constexpr std::uint32_t kLoad = 1;
-constexpr std::uint32_t kDynamic = 2;
+constexpr std::uint32_t kDynamicSegment = 2;
 constexpr std::uint32_t kStack = 0x6474e551;
 constexpr std::uint32_t kReadExecute = 5;
 constexpr std::uint32_t kReadWrite = 6;
@@ -53,7 +53,7 @@ std::uint32_t hash_of(std::string_view name) {
 }
 
 // Bytes that grow; numbers are little-endian, as both machines are.
-class Bytes {
+class ByteWriter {
  public:
   std::size_t size() const { return text_.size(); }
   const std::string& text() const { return text_; }
@@ -99,17 +99,17 @@ std::uint32_t distance(std::size_t from, std::size_t to) {
                                     static_cast<std::int64_t>(from));
 }
 // adr x0, name; b common. What `common` does, for one that says nothing: mov x0, 0; ret.
-void add_stub(Bytes& file, std::size_t name, std::size_t common) {
+void add_stub(ByteWriter& file, std::size_t name, std::size_t common) {
   const std::uint32_t d = distance(file.size(), name);
   file.add<std::uint32_t>(0x10000000 | (d & 3) << 29 | (d >> 2 & 0x7ffff) << 5);
   file.add<std::uint32_t>(0x14000000 | (distance(file.size(), common) >> 2 & 0x3ffffff));
 }
-void add_silent_stub(Bytes& file) {
+void add_silent_stub(ByteWriter& file) {
   file.add<std::uint32_t>(0xd2800000);
   file.add<std::uint32_t>(0xd65f03c0);
 }
 // stp x29, x30, [sp, -16]!; ldr x16, slot; blr x16; mov x0, 0; ldp x29, x30, [sp], 16; ret
-void add_common(Bytes& file, std::size_t slot) {
+void add_common(ByteWriter& file, std::size_t slot) {
   file.add<std::uint32_t>(0xa9bf7bfd);
   file.add<std::uint32_t>(0x58000010 | (distance(file.size(), slot) >> 2 & 0x7ffff) << 5);
   for (const std::uint32_t word : {0xd63f0200U, 0xd2800000U, 0xa8c17bfdU, 0xd65f03c0U}) {
@@ -127,18 +127,18 @@ std::uint32_t distance(std::size_t at, std::size_t to) {
                                     static_cast<std::int64_t>(at + sizeof(std::uint32_t)));
 }
 // lea rdi, name; jmp common. For one that says nothing: xor eax, eax; ret.
-void add_stub(Bytes& file, std::size_t name, std::size_t common) {
+void add_stub(ByteWriter& file, std::size_t name, std::size_t common) {
   file.append("\x48\x8d\x3d");
   file.add<std::uint32_t>(distance(file.size(), name));
   file.append("\xe9");
   file.add<std::uint32_t>(distance(file.size(), common));
 }
-void add_silent_stub(Bytes& file) {
+void add_silent_stub(ByteWriter& file) {
   file.append("\x31\xc0\xc3");
   for (std::size_t i = 3; i < kStubBytes; ++i) file.append("\x90");
 }
 // sub rsp, 8; call [slot]; xor eax, eax; add rsp, 8; ret
-void add_common(Bytes& file, std::size_t slot) {
+void add_common(ByteWriter& file, std::size_t slot) {
   file.append("\x48\x83\xec\x08\xff\x15");
   file.add<std::uint32_t>(distance(file.size(), slot));
   file.append("\x31\xc0\x48\x83\xc4\x08\xc3");
@@ -157,10 +157,10 @@ class Writer {
   }
 
   std::string write() {
-    file_.append(std::string(kHeaderBytes + kSegments * kSegmentBytes, '\0'));
+    file_.append(std::string(kElfHeaderBytes + kSegments * kSegmentBytes, '\0'));
     add_strings();
     add_hash();
-    const std::size_t symbols = reserve(symbol_count() * kSymbolBytes, 8);
+    const std::size_t symbols = reserve(symbol_count() * kElfSymbolBytes, 8);
     add_version_numbers();
     add_versions();
     const std::size_t relocation = reserve(kRelocationBytes, 8);
@@ -283,7 +283,7 @@ class Writer {
                                std::uint16_t section,
                                std::uint64_t value,
                                std::uint64_t size) {
-      at += kSymbolBytes;
+      at += kElfSymbolBytes;
       file_.set64(at,
                   strings_.place(name) | std::uint64_t{kind} << 32 | std::uint64_t{section} << 48);
       file_.set64(at + 8, value);
@@ -306,7 +306,7 @@ class Writer {
     entry(kSoname, strings_.place(library_.soname));
     for (const auto& [tag, place] : at_) entry(tag, place);
     entry(kStringsSize, strings_.all().size());
-    entry(kSymbolSize, kSymbolBytes);
+    entry(kSymbolSize, kElfSymbolBytes);
     entry(kRelocationsSize, kRelocationBytes);
     entry(kRelocationSize, kRelocationBytes);
     entry(kVersionCount, number_.size() + 1);
@@ -314,20 +314,20 @@ class Writer {
   }
 
   void write_header(std::size_t text_end) {
-    Bytes header;
+    ByteWriter header;
     header.append("\177ELF\2\1\1");
     header.pad_to(16);
     header.add<std::uint16_t>(3);  // a shared library
     header.add<std::uint16_t>(kMachine);
     header.add<std::uint32_t>(1);
     header.add<std::uint64_t>(0);
-    header.add<std::uint64_t>(kHeaderBytes);  // where segments are described
-    header.add<std::uint64_t>(0);             // no sections: those are for tools
+    header.add<std::uint64_t>(kElfHeaderBytes);  // where segments are described
+    header.add<std::uint64_t>(0);                // no sections: those are for tools
     header.add<std::uint32_t>(0);
-    header.add<std::uint16_t>(kHeaderBytes);
+    header.add<std::uint16_t>(kElfHeaderBytes);
     header.add<std::uint16_t>(kSegmentBytes);
     header.add<std::uint16_t>(kSegments);
-    header.pad_to(kHeaderBytes);
+    header.pad_to(kElfHeaderBytes);
     const auto segment = [&](std::uint32_t type,
                              std::uint32_t flags,
                              std::uint64_t at,
@@ -339,7 +339,7 @@ class Writer {
     };
     segment(kLoad, kReadExecute, 0, text_end, kPage);
     segment(kLoad, kReadWrite, dynamic_, file_.size() - dynamic_, kPage);
-    segment(kDynamic, kReadWrite, dynamic_, dynamic_bytes(), 8);
+    segment(kDynamicSegment, kReadWrite, dynamic_, dynamic_bytes(), 8);
     segment(kStack, kReadWrite, 0, 0, 16);
     for (std::size_t at = 0; at < header.size(); at += 8) {
       std::uint64_t word = 0;
@@ -350,7 +350,7 @@ class Writer {
 
   const StubLibrary& library_;
   std::map<std::string, std::uint16_t> number_;  // of each version
-  Bytes file_;
+  ByteWriter file_;
   Strings strings_;
   std::map<std::uint64_t, std::uint64_t> at_;  // parts by the tags that name them
   std::size_t dynamic_ = 0;

@@ -17,10 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kCommandLine = "command line";
+constexpr const char* kTraceCommand = "command line";
 constexpr std::string_view kTracer = "rehearsal/python/zeroplan_trace/";
 
-void write(const fs::path& path, std::string_view text) {
+void write_traced(const fs::path& path, std::string_view text) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   std::ofstream file(path, std::ios::binary);
@@ -55,7 +55,7 @@ Json question(const TraceRequest& request, const fs::path& folder) {
   return said;
 }
 
-std::string text_of(const Json& object, std::string_view key) {
+std::string text_in(const Json& object, std::string_view key) {
   const Json* found = object.find(key);
   return found != nullptr && found->is_string() ? found->as_string() : "";
 }
@@ -68,10 +68,10 @@ std::optional<Said> said_in(const fs::path& errors) {
   std::error_code ignored;
   if (!fs::exists(errors, ignored)) return std::nullopt;
   const Json root = parse_json(read_text_file(errors.string()), errors.string()).root;
-  return Said{text_of(root, "kind"),
-              text_of(root, "expected"),
-              printable(text_of(root, "got")),
-              printable(text_of(root, "hint"))};
+  return Said{text_in(root, "kind"),
+              text_in(root, "expected"),
+              printable(text_in(root, "got")),
+              printable(text_in(root, "hint"))};
 }
 
 // The last line that says something: of a Python that died.
@@ -108,9 +108,10 @@ std::string trace(const TraceRequest& request) {
   const fs::path folder = scratch.path();
   for (const EmbeddedFile& file : rehearsal_files()) {
     if (!file.path.starts_with(kTracer)) continue;
-    write(folder / "python" / "zeroplan_trace" / file.path.substr(kTracer.size()), file.text);
+    write_traced(folder / "python" / "zeroplan_trace" / file.path.substr(kTracer.size()),
+                 file.text);
   }
-  write(folder / "request.json", question(request, folder).dump());
+  write_traced(folder / "request.json", question(request, folder).dump());
   Output output = run(request, folder, {});
   if (output.exit != 0 && lacks_libraries(said_in(folder / "errors.json"))) {
     const Emulation emulation = emulation_for(find_torch(request.python));
@@ -120,8 +121,8 @@ std::string trace(const TraceRequest& request) {
   }
   if (output.exit == 0) return read_text_file((folder / "graph.json").string());
   const std::optional<Said> said = said_in(folder / "errors.json");
-  if (said) throw InputError({kCommandLine, "MODEL", said->expected, said->got, said->hint});
-  throw InputError({kCommandLine,
+  if (said) throw InputError({kTraceCommand, "MODEL", said->expected, said->got, said->hint});
+  throw InputError({kTraceCommand,
                     "--python",
                     "a Python that ends with a document",
                     phrase("{}, which ended with {}: {}",

@@ -16,9 +16,9 @@ namespace {
 constexpr std::int64_t kSimulatedMicroSteps = 4;
 
 // Of a factor by which a GPU can be smaller, between two ways to say that it is enough.
-constexpr double kRounding = 1e-9;
+constexpr double kFactorRounding = 1e-9;
 
-double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
+double bytes_of(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
 double waited(const TimeAccount& time) {
   return time.idle[static_cast<std::size_t>(IdleCause::communication)];
@@ -26,7 +26,7 @@ double waited(const TimeAccount& time) {
 
 // Does it run on a GPU smaller by `factor`?
 bool runs_on_smaller(const RankProgram& rank, const GpuCapacity& gpu, double factor) {
-  const double available = count(gpu.room) / factor - count(gpu.outside);
+  const double available = bytes_of(gpu.room) / factor - bytes_of(gpu.outside);
   if (available <= 0.0) return false;
   const SimulationOptions trial{.available = Bytes::nearest(available),
                                 .most_repetitions = kSimulatedMicroSteps,
@@ -40,7 +40,7 @@ bool runs_on_smaller(const RankProgram& rank, const GpuCapacity& gpu, double fac
 bool all_run_on_smaller(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question) {
   return std::all_of(ranks.begin(), ranks.end(), [&](const PlannedRank& rank) {
     return rank.is_representative ||
-           runs_on_smaller(rank.program, question.gpu, question.threshold + kRounding);
+           runs_on_smaller(rank.program, question.gpu, question.threshold + kFactorRounding);
   });
 }
 
@@ -53,7 +53,7 @@ class Trials {
 
   // A factor by which the GPU can be smaller for sure: whatever is reserved without a limit runs.
   double surely_runs() const {
-    return count(gpu_.room) / count(unlimited_.stats.peak_reserved() + gpu_.outside);
+    return bytes_of(gpu_.room) / bytes_of(unlimited_.stats.peak_reserved() + gpu_.outside);
   }
 
   struct Asked {
@@ -70,13 +70,14 @@ class Trials {
   double largest_factor(const Asked& asked) const {
     // Less than what is allocated never runs.
     const double runs = surely_runs();
-    const double fails = count(gpu_.room) / count(unlimited_.stats.peak_allocated() + gpu_.outside);
+    const double fails =
+        bytes_of(gpu_.room) / bytes_of(unlimited_.stats.peak_allocated() + gpu_.outside);
     if (fails <= asked.low) return fails;
     if (runs >= asked.high || fails <= runs) return runs;
     double low = std::max(runs, asked.low);
     double high = std::min(fails, asked.high);
     if (low > runs && !runs_on_smaller(rank_, gpu_, low)) return low;
-    const double threshold = asked.threshold + kRounding;
+    const double threshold = asked.threshold + kFactorRounding;
     const bool open = low < threshold && threshold < high;
     const bool fits = open && (asked.runs_at_threshold || runs_on_smaller(rank_, gpu_, threshold));
     if (asked.verdict_alone) return fits ? threshold : low;
@@ -85,7 +86,7 @@ class Trials {
       (runs_on_smaller(rank_, gpu_, middle) ? low : high) = middle;
     }
     if (!open) return low;
-    return fits ? std::max(low, threshold) : std::min(low, asked.threshold - kRounding);
+    return fits ? std::max(low, threshold) : std::min(low, asked.threshold - kFactorRounding);
   }
 
  private:
@@ -171,7 +172,7 @@ std::optional<double> factor_of_what_no_gpu_has(const std::vector<RankSimulation
   for (const RankSimulation& run : unlimited) {
     if (!run.out_of_memory) continue;
     const OutOfMemory& asked = run.out_of_memory->numbers;
-    return count(gpu.room) / count(asked.allocated + asked.tried + gpu.outside);
+    return bytes_of(gpu.room) / bytes_of(asked.allocated + asked.tried + gpu.outside);
   }
   return std::nullopt;
 }
@@ -182,7 +183,8 @@ SimulatedRank simulate_on(const std::vector<PlannedRank>& ranks, const CapacityQ
   SimulatedRank simulated;
   if (question.threshold_first && !all_run_on_smaller(ranks, question)) {
     simulated.factor =
-        std::max(kRounding, std::min(1.0 - kFarTail * question.sd, question.threshold - kRounding));
+        std::max(kFactorRounding,
+                 std::min(1.0 - kFarTail * question.sd, question.threshold - kFactorRounding));
     simulated.stopped = true;
     return simulated;
   }
@@ -200,14 +202,15 @@ SimulatedRank simulate_on(const std::vector<PlannedRank>& ranks, const CapacityQ
     return is_representative ||
            run.stats.peak_reserved() + question.gpu.outside <= question.gpu.room;
   });
-  const bool wanted = !question.verdict_alone || simulated.factor >= question.threshold - kRounding;
+  const bool wanted =
+      !question.verdict_alone || simulated.factor >= question.threshold - kFactorRounding;
   if (!unlimited_fits && simulated.factor >= 1.0 && wanted) {
     auto limited =
         run_together(ranks, question.gpu.room - question.gpu.outside, question.verdict_alone);
     if (all_ran(limited)) {
       runs = std::move(limited);
     } else {
-      simulated.factor = 1.0 - kRounding;  // it runs on a smaller GPU by luck alone
+      simulated.factor = 1.0 - kFactorRounding;  // it runs on a smaller GPU by luck alone
     }
   }
   const auto shown = std::find_if(

@@ -9,8 +9,6 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
 // Demands that are equal share alike: a task that follows its like changes nobody's rate.
 std::vector<std::int32_t> demand_classes(const std::vector<Task>& tasks) {
   std::vector<Demands> seen;
@@ -23,8 +21,6 @@ std::vector<std::int32_t> demand_classes(const std::vector<Task>& tasks) {
   }
   return classes;
 }
-
-std::size_t index_of(StreamId stream) { return static_cast<std::size_t>(stream); }
 
 }  // namespace
 

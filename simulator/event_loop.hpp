@@ -19,6 +19,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "model/predict/step_result.hpp"
@@ -154,6 +155,11 @@ class EventLoop {
   }
 
  private:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+  static constexpr std::size_t index_of(StreamId stream) {
+    return static_cast<std::size_t>(stream);
+  }
+
   struct Event {
     StreamId stream = 0;
     std::int64_t ticket = 0;

@@ -6,13 +6,6 @@
 #include "simulator/event_loop.hpp"
 
 namespace zeroplan {
-namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-std::size_t index_of(StreamId stream) { return static_cast<std::size_t>(stream); }
-
-}  // namespace
 
 // --- the streams
 

@@ -12,8 +12,6 @@
 namespace zeroplan {
 namespace {
 
-// Speeds that are taken to be equal: then the smaller micro-batch, which leaves more room.
-constexpr double kAsFast = 0.02;
 // The analytic estimate's peak over the GPU's memory from which on nobody asks the simulator.
 constexpr double kHopeless = 1.25;
 

@@ -9,8 +9,6 @@ namespace {
 
 // Relative error of predicted peak memory, median over the published rows (README, accuracy).
 constexpr double kMemoryError = 0.05;
-// Strategies whose speeds differ by less are equally fast.
-constexpr double kAsFast = 0.02;
 
 bool host_is_open(const StrategyResult& row) {
   return row.plan.cluster.node.host_memory.confidence == Confidence::assumed;

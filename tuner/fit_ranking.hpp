@@ -16,6 +16,9 @@ namespace zeroplan {
 // A plan with room is preferred where it has at least this share of a full one's speed: what a
 // prediction of time is off, twice over.
 inline constexpr double kSafeShare = 0.9;
+// Strategies whose speeds differ by less are equally fast; of their micro-batches the smaller one
+// is taken, which leaves more room.
+inline constexpr double kAsFast = 0.02;
 
 // What strategies are compared by: tokens a second in a step of full sequences; where the dataset
 // tells how long samples are, runs of it a second, since most micro-batches are shorter than the

@@ -14,9 +14,9 @@ namespace {
 constexpr std::string_view kBuiltIn = "profiles/prices.json";
 constexpr double kMostPerHour = 1e9;
 
-class Reader {
+class PriceReader {
  public:
-  explicit Reader(const JsonDocument& document) : document_(document) {}
+  explicit PriceReader(const JsonDocument& document) : document_(document) {}
 
   PriceList read() {
     const Json& root = document_.root;
@@ -102,7 +102,7 @@ class Reader {
 
 }  // namespace
 
-PriceList read_price_list(const JsonDocument& document) { return Reader(document).read(); }
+PriceList read_price_list(const JsonDocument& document) { return PriceReader(document).read(); }
 
 PriceList built_in_prices() {
   return read_price_list(parse_json(embedded_file(kBuiltIn), std::string(kBuiltIn)));

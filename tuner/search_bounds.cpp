@@ -49,11 +49,6 @@ double behind_gradients(const ModelGraph& graph, TaskTable& tasks, const Program
   return seconds;
 }
 
-// Does the optimizer's step begin when all gradients are reduced? Stages 1 to 3 wait for their
-// streams when the backward pass ends (GradientReducer::end_backward); weights that were gathered
-// have been waited for by the kernels that use them.
-bool awaits_reductions(const EngineConfig& config) { return has_zero_wrapper(config); }
-
 }  // namespace
 
 SearchBounds::SearchBounds(const SearchSpace& space,

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/engine/partition.hpp"
 #include "model/fingerprint.hpp"
 #include "model/graph/graph.hpp"
 #include "model/parallel_for.hpp"
@@ -21,6 +22,11 @@
 #include "tuner/step_lower_bound.hpp"
 
 namespace zeroplan {
+
+// Does the optimizer's step begin when all gradients are reduced? Stages 1 to 3 wait for their
+// streams when the backward pass ends (GradientReducer::end_backward); weights that were gathered
+// have been waited for by the kernels that use them.
+inline bool awaits_reductions(const EngineConfig& config) { return has_zero_wrapper(config); }
 
 struct PointHash {
   std::size_t operator()(const Point& point) const {

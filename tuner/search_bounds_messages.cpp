@@ -69,11 +69,6 @@ std::size_t last_collective(const EngineActions& actions) {
   while (i > 0 && !is_sent(actions.actions[i - 1])) --i;
   return i > 0 ? i - 1 : actions.actions.size();
 }
-// Does the optimizer's step begin when all gradients are reduced? Stages 1 to 3 wait for their
-// streams when the backward pass ends (GradientReducer::end_backward); weights that were gathered
-// have been waited for by the kernels that use them.
-bool awaits_reductions(const EngineConfig& config) { return has_zero_wrapper(config); }
-
 // The order in which a micro-batch completes its gradients.
 std::vector<std::int32_t> gradients_of(const ModelGraph& graph) {
   return activation_timeline(graph).gradient_order;

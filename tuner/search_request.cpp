@@ -67,7 +67,7 @@ std::vector<Knob> rows_named(const std::string& parts) {
   return others;
 }
 
-class Reader {
+class RequestReader {
  public:
   SearchRequest read(const SearchWords& words) {
     for (const std::string& word : words.fix) read(word, "--fix");
@@ -295,6 +295,6 @@ class Reader {
 
 }  // namespace
 
-SearchRequest read_request(const SearchWords& words) { return Reader().read(words); }
+SearchRequest read_request(const SearchWords& words) { return RequestReader().read(words); }
 
 }  // namespace zeroplan

@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Reader {
+class MeaningReader {
  public:
-  Reader(const Part& part, Meaning& meaning) : part_(part), meaning_(meaning) {}
+  MeaningReader(const Part& part, Meaning& meaning) : part_(part), meaning_(meaning) {}
 
   void read() {
     for (const Setting& setting : part_.settings) read_setting(setting);
@@ -326,7 +326,7 @@ class Reader {
 }  // namespace
 
 void add_meaning(const Part& part, Meaning& meaning) {
-  if (!part.settings.empty()) Reader(part, meaning).read();
+  if (!part.settings.empty()) MeaningReader(part, meaning).read();
   Processes& all = meaning.processes;
   const Processes& said = part.processes;
   if (all.nodes == 0) all.nodes = said.nodes;

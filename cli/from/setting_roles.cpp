@@ -8,7 +8,7 @@
 namespace zeroplan::from {
 namespace {
 
-struct Row {
+struct RoleRow {
   std::string_view names;  // with '|' between them
   Role role;
 };
@@ -16,61 +16,65 @@ struct Row {
 // Names as the tools' argument classes have them: transformers/training_args.py, trl/trainer/
 // *_config.py and trl/scripts/utils.py, LLaMA-Factory src/llamafactory/hparams/*_args.py, axolotl
 // utils/schemas/*.py, accelerate utils/dataclasses.py and commands/launch.py.
-constexpr std::array kRows = {
-    Row{"model_name_or_path|base_model|model_id|model_name|pretrained_model_name_or_path",
-        Role::model},
-    Row{"cutoff_len|max_length|max_seq_length|max_seq_len|model_max_length|block_size|sequence_len",
+constexpr std::array kRoleRows = {
+    RoleRow{"model_name_or_path|base_model|model_id|model_name|pretrained_model_name_or_path",
+            Role::model},
+    RoleRow{
+        "cutoff_len|max_length|max_seq_length|max_seq_len|model_max_length|block_size|sequence_len",
         Role::sequence},
-    Row{"per_device_train_batch_size|micro_batch_size|per_gpu_train_batch_size", Role::micro_batch},
-    Row{"gradient_accumulation_steps|accelerate.gradient_accumulation_steps", Role::accumulation},
-    Row{"bf16", Role::bf16},
-    Row{"fp16", Role::fp16},
-    Row{"mixed_precision|accelerate.mixed_precision", Role::mixed_precision},
-    Row{"optim|optimizer", Role::optimizer},
-    Row{"attn_implementation|flash_attn", Role::attention},
-    Row{"flash_attention|use_flash_attn|use_flash_attention_2", Role::flash},
-    Row{"sdp_attention", Role::sdpa},
-    Row{"eager_attention", Role::eager},
-    Row{"gradient_checkpointing|use_gradient_checkpointing|activation_checkpointing",
-        Role::checkpointing},
-    Row{"disable_gradient_checkpointing", Role::no_checkpointing},
-    Row{"gradient_checkpointing_kwargs|activation_checkpointing_kwargs",
-        Role::checkpointing_arguments},
-    Row{"use_reentrant_gc|use_reentrant", Role::reentrant},
-    Row{"deepspeed|deepspeed_config|accelerate.deepspeed_config_file", Role::ds_config},
-    Row{"fsdp|use_fsdp", Role::fsdp},
-    Row{"fsdp_config", Role::fsdp_arguments},
-    Row{"use_liger_kernel|enable_liger_kernel|use_liger|liger_fused_linear_cross_entropy",
-        Role::fused_loss},
-    Row{"finetuning_type|adapter", Role::adapter},
-    Row{"use_peft|use_lora|lora", Role::use_adapter},
-    Row{"lora_rank|lora_r", Role::rank},
-    Row{"lora_target|lora_target_modules|target_modules", Role::targets},
-    Row{"lora_target_linear", Role::all_targets},
-    Row{"load_in_4bit|use_4bit", Role::four_bits},
-    Row{"quantization_bit|bits", Role::bits},
-    Row{"lora_dropout", Role::dropout},
-    Row{"quantization_type|bnb_4bit_quant_type", Role::four_bit_code},
-    Row{"double_quantization|use_bnb_nested_quant|bnb_4bit_use_double_quant", Role::double_quant},
-    Row{"bnb_config_kwargs", Role::bnb_arguments},
-    Row{"fsdp_version", Role::fsdp_version},
-    Row{"tiled_mlp", Role::tiled_mlp},
-    Row{"distributed_type", Role::ddp},
-    Row{"dtype|torch_dtype", Role::dtype},
-    Row{"torch_compile|compile", Role::compile},
-    Row{"save_strategy", Role::save_strategy},
-    Row{"save_steps", Role::save_steps},
-    Row{"eval_strategy|evaluation_strategy", Role::eval_strategy},
-    Row{"eval_steps", Role::eval_steps},
-    Row{"logging_strategy", Role::logging_strategy},
-    Row{"logging_steps", Role::logging_steps},
-    Row{"dataloader_num_workers", Role::dataloader_workers},
+    RoleRow{"per_device_train_batch_size|micro_batch_size|per_gpu_train_batch_size",
+            Role::micro_batch},
+    RoleRow{"gradient_accumulation_steps|accelerate.gradient_accumulation_steps",
+            Role::accumulation},
+    RoleRow{"bf16", Role::bf16},
+    RoleRow{"fp16", Role::fp16},
+    RoleRow{"mixed_precision|accelerate.mixed_precision", Role::mixed_precision},
+    RoleRow{"optim|optimizer", Role::optimizer},
+    RoleRow{"attn_implementation|flash_attn", Role::attention},
+    RoleRow{"flash_attention|use_flash_attn|use_flash_attention_2", Role::flash},
+    RoleRow{"sdp_attention", Role::sdpa},
+    RoleRow{"eager_attention", Role::eager},
+    RoleRow{"gradient_checkpointing|use_gradient_checkpointing|activation_checkpointing",
+            Role::checkpointing},
+    RoleRow{"disable_gradient_checkpointing", Role::no_checkpointing},
+    RoleRow{"gradient_checkpointing_kwargs|activation_checkpointing_kwargs",
+            Role::checkpointing_arguments},
+    RoleRow{"use_reentrant_gc|use_reentrant", Role::reentrant},
+    RoleRow{"deepspeed|deepspeed_config|accelerate.deepspeed_config_file", Role::ds_config},
+    RoleRow{"fsdp|use_fsdp", Role::fsdp},
+    RoleRow{"fsdp_config", Role::fsdp_arguments},
+    RoleRow{"use_liger_kernel|enable_liger_kernel|use_liger|liger_fused_linear_cross_entropy",
+            Role::fused_loss},
+    RoleRow{"finetuning_type|adapter", Role::adapter},
+    RoleRow{"use_peft|use_lora|lora", Role::use_adapter},
+    RoleRow{"lora_rank|lora_r", Role::rank},
+    RoleRow{"lora_target|lora_target_modules|target_modules", Role::targets},
+    RoleRow{"lora_target_linear", Role::all_targets},
+    RoleRow{"load_in_4bit|use_4bit", Role::four_bits},
+    RoleRow{"quantization_bit|bits", Role::bits},
+    RoleRow{"lora_dropout", Role::dropout},
+    RoleRow{"quantization_type|bnb_4bit_quant_type", Role::four_bit_code},
+    RoleRow{"double_quantization|use_bnb_nested_quant|bnb_4bit_use_double_quant",
+            Role::double_quant},
+    RoleRow{"bnb_config_kwargs", Role::bnb_arguments},
+    RoleRow{"fsdp_version", Role::fsdp_version},
+    RoleRow{"tiled_mlp", Role::tiled_mlp},
+    RoleRow{"distributed_type", Role::ddp},
+    RoleRow{"dtype|torch_dtype", Role::dtype},
+    RoleRow{"torch_compile|compile", Role::compile},
+    RoleRow{"save_strategy", Role::save_strategy},
+    RoleRow{"save_steps", Role::save_steps},
+    RoleRow{"eval_strategy|evaluation_strategy", Role::eval_strategy},
+    RoleRow{"eval_steps", Role::eval_steps},
+    RoleRow{"logging_strategy", Role::logging_strategy},
+    RoleRow{"logging_steps", Role::logging_steps},
+    RoleRow{"dataloader_num_workers", Role::dataloader_workers},
 };
 
 }  // namespace
 
 std::optional<Role> role_of(std::string_view name) {
-  for (const Row& row : kRows) {
+  for (const RoleRow& row : kRoleRows) {
     const auto same = [&](std::string_view one) { return one == name; };
     if (!first_name(row.names, same).empty()) return row.role;
   }

@@ -27,11 +27,11 @@ std::string with_unix_lines(std::string_view text) {
   return lines;
 }
 
-class Reader {
+class ShellReader {
  public:
-  Reader(const Reader&) = delete;  // text_ is a view of a member
-  Reader& operator=(const Reader&) = delete;
-  Reader(std::string_view text, std::map<std::string, std::string> known)
+  ShellReader(const ShellReader&) = delete;  // text_ is a view of a member
+  ShellReader& operator=(const ShellReader&) = delete;
+  ShellReader(std::string_view text, std::map<std::string, std::string> known)
       : without_returns_(with_unix_lines(text)),
         text_(without_returns_),
         known_(std::move(known)) {}
@@ -254,7 +254,7 @@ class Reader {
 }  // namespace
 
 Script read_script(std::string_view text, std::map<std::string, std::string> known) {
-  return Reader(text, std::move(known)).read();
+  return ShellReader(text, std::move(known)).read();
 }
 
 }  // namespace zeroplan::from

@@ -29,29 +29,29 @@ std::string kind_of(const Setting& setting) {
 }
 
 enum class Kind { text, number, count, on };
-struct Row {
+struct TrainerRow {
   std::string_view theirs, ours;
   Kind kind;
   std::string_view of;  // the trainers that have the argument; empty: all
 };
 // trl/trainer/dpo_config.py, kto_config.py, grpo_config.py of 1.16.0; ppo_config.py of 1.12.0.
-constexpr std::array kRows = {
-    Row{"precompute_ref_log_probs", "precompute_reference", Kind::on, ""},
-    Row{"beta", "beta", Kind::number, ""},
-    Row{"num_generations", "completions", Kind::count, "grpo"},
-    Row{"steps_per_generation", "generation_batches", Kind::count, "grpo"},
-    Row{"ds3_gather_for_generation", "gathers_model", Kind::on, "grpo|ppo"},
-    Row{"vllm_gpu_memory_utilization", "memory_share", Kind::number, "grpo"},
-    Row{"vllm_enable_sleep_mode", "sleeps", Kind::on, "grpo"},
-    Row{"vllm_tensor_parallel_size", "generation_tensor_parallel", Kind::count, "grpo"},
-    Row{"kl_coef", "beta", Kind::number, "ppo"},
-    Row{"response_length", "completion_length", Kind::count, "ppo"},
-    Row{"local_rollout_forward_batch_size", "rollout_rows", Kind::count, "ppo"},
-    Row{"num_ppo_epochs", "epochs", Kind::count, "ppo"},
-    Row{"num_mini_batches", "mini_batches", Kind::count, "ppo"},
+constexpr std::array kTrainerRows = {
+    TrainerRow{"precompute_ref_log_probs", "precompute_reference", Kind::on, ""},
+    TrainerRow{"beta", "beta", Kind::number, ""},
+    TrainerRow{"num_generations", "completions", Kind::count, "grpo"},
+    TrainerRow{"steps_per_generation", "generation_batches", Kind::count, "grpo"},
+    TrainerRow{"ds3_gather_for_generation", "gathers_model", Kind::on, "grpo|ppo"},
+    TrainerRow{"vllm_gpu_memory_utilization", "memory_share", Kind::number, "grpo"},
+    TrainerRow{"vllm_enable_sleep_mode", "sleeps", Kind::on, "grpo"},
+    TrainerRow{"vllm_tensor_parallel_size", "generation_tensor_parallel", Kind::count, "grpo"},
+    TrainerRow{"kl_coef", "beta", Kind::number, "ppo"},
+    TrainerRow{"response_length", "completion_length", Kind::count, "ppo"},
+    TrainerRow{"local_rollout_forward_batch_size", "rollout_rows", Kind::count, "ppo"},
+    TrainerRow{"num_ppo_epochs", "epochs", Kind::count, "ppo"},
+    TrainerRow{"num_mini_batches", "mini_batches", Kind::count, "ppo"},
 };
 
-bool is_of(const Row& row, std::string_view kind) {
+bool is_of(const TrainerRow& row, std::string_view kind) {
   if (row.of.empty()) return true;
   return !first_name(row.of, [&](std::string_view one) { return one == kind; }).empty();
 }
@@ -100,7 +100,7 @@ bool TrainerMeaning::read(const Setting& setting) {
   if (setting.name == "vllm_mode") vllm_mode_ = text_of(setting.value);
   if (kind_ == "ppo" && setting.name == "reward_model_path") reward_ = setting.value;
   if (kind_ == "ppo" && setting.name == "sft_model_path") policy_ = setting.value;
-  for (const Row& row : kRows) {
+  for (const TrainerRow& row : kTrainerRows) {
     if (setting.name != row.theirs) continue;
     if (!is_of(row, kind_)) return true;  // no other trainer reads it
     const std::string ours(row.ours);

@@ -37,16 +37,16 @@ class Event {
   bool read_ = false;
 };
 
-class Reader {
+class YamlReader {
  public:
-  Reader(std::string_view text, const std::string& file) : file_(file) {
+  YamlReader(std::string_view text, const std::string& file) : file_(file) {
     if (yaml_parser_initialize(&parser_) != 1) throw std::bad_alloc();
     yaml_parser_set_input_string(
         &parser_, reinterpret_cast<const unsigned char*>(text.data()), text.size());
   }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
-  ~Reader() { yaml_parser_delete(&parser_); }
+  YamlReader(const YamlReader&) = delete;
+  YamlReader& operator=(const YamlReader&) = delete;
+  ~YamlReader() { yaml_parser_delete(&parser_); }
 
   Json read() {
     while (true) {
@@ -198,7 +198,7 @@ class Reader {
 bool reads_yaml() { return true; }
 
 Json parse_yaml(std::string_view text, const std::string& file) {
-  return Reader(text, file).read();
+  return YamlReader(text, file).read();
 }
 
 }  // namespace zeroplan

@@ -15,9 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kFrom = "DeepSpeed's autotuner";
-constexpr SeriesInfo kStep{Metric::step_seconds, kFrom, 2, 0.0, true};
-constexpr SeriesInfo kRate{Metric::samples_per_second, kFrom, 2, 0.0, true};
+constexpr std::string_view kAutotuner = "DeepSpeed's autotuner";
+constexpr SeriesInfo kAutotunerStep{Metric::step_seconds, kAutotuner, 2, 0.0, true};
+constexpr SeriesInfo kRate{Metric::samples_per_second, kAutotuner, 2, 0.0, true};
 
 bool is_there(const fs::path& path) {
   std::error_code error;
@@ -73,18 +73,18 @@ void read_metrics(const Json& metrics, RunFindings& findings) {
   const auto latency = positive(metrics, "latency");
   const auto throughput = positive(metrics, "throughput");
   if (!latency) {
-    findings.bad(Place{}, "metrics.json with \"latency\"", described(metrics).english());
+    findings.bad(LogPlace{}, "metrics.json with \"latency\"", described(metrics).english());
     return;
   }
   constexpr double kMicro = 1e-6;
   const double step = *latency * kMicro;
-  findings.sample(kStep, step, Place{});
+  findings.sample(kAutotunerStep, step, LogPlace{});
   if (throughput) {
     // Samples of a step are a whole number; in old releases a thousandth of one.
     const double batch = *throughput * step;
     constexpr double kOldScale = 1000.0;
     const bool old = batch < 0.5;
-    findings.sample(kRate, *throughput * (old ? kOldScale : 1.0), Place{});
+    findings.sample(kRate, *throughput * (old ? kOldScale : 1.0), LogPlace{});
     if (old) findings.note("throughput taken 1000 times: metrics.json of DeepSpeed before 0.8");
   }
   findings.note("the autotuner's timers leave out what the loop does between the calls");

@@ -52,9 +52,9 @@ void drop_nulls(Json& value) {
   for (const std::string& key : nulls) value.erase(key);
 }
 
-class ConfigLines : public LineReader {
+class ConfigLines : public LogLineReader {
  public:
-  LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) override;
+  LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) override;
   void finish(RunFindings& findings) override;
 
  private:
@@ -63,10 +63,10 @@ class ConfigLines : public LineReader {
 
   std::string document_;  // the lines so far
   int open_ = 0;          // braces
-  Place begin_;
+  LogPlace begin_;
 };
 
-LineOutcome ConfigLines::read(std::string_view line, const Place& place, RunFindings& findings) {
+LineOutcome ConfigLines::read(std::string_view line, const LogPlace& place, RunFindings& findings) {
   if (open_ > 0) return add(line, findings);
   constexpr std::string_view kVersion = "DeepSpeed info: version=";
   if (const std::size_t at = line.find(kVersion); at != std::string_view::npos) {
@@ -167,16 +167,16 @@ bool is_label(std::string_view line) {
   return false;
 }
 
-class FlopsLines : public LineReader {
+class FlopsLines : public LogLineReader {
  public:
-  LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) override;
+  LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) override;
 
  private:
-  LineOutcome read_label(std::string_view line, const Place& place, RunFindings& findings);
+  LineOutcome read_label(std::string_view line, const LogPlace& place, RunFindings& findings);
   bool inside_ = false;
 };
 
-LineOutcome FlopsLines::read(std::string_view line, const Place& place, RunFindings& findings) {
+LineOutcome FlopsLines::read(std::string_view line, const LogPlace& place, RunFindings& findings) {
   if (line.find("DeepSpeed Flops Profiler ---") != std::string_view::npos) {
     inside_ = true;
     return LineOutcome::understood;
@@ -190,7 +190,7 @@ LineOutcome FlopsLines::read(std::string_view line, const Place& place, RunFindi
 }
 
 LineOutcome FlopsLines::read_label(std::string_view line,
-                                   const Place& place,
+                                   const LogPlace& place,
                                    RunFindings& findings) {
   if (line.starts_with("world size:")) {
     if (!findings.gpus) findings.gpus = count_after(line, "world size:");
@@ -228,8 +228,8 @@ LineOutcome FlopsLines::read_label(std::string_view line,
 
 }  // namespace
 
-std::unique_ptr<LineReader> deepspeed_config_lines() { return std::make_unique<ConfigLines>(); }
+std::unique_ptr<LogLineReader> deepspeed_config_lines() { return std::make_unique<ConfigLines>(); }
 
-std::unique_ptr<LineReader> deepspeed_flops_lines() { return std::make_unique<FlopsLines>(); }
+std::unique_ptr<LogLineReader> deepspeed_flops_lines() { return std::make_unique<FlopsLines>(); }
 
 }  // namespace zeroplan

@@ -10,15 +10,15 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-constexpr double kHundredth = 0.005 * kGib;
-constexpr double kWhole = 0.5 * kGib;
+constexpr double kGibBytes = 1024.0 * 1024.0 * 1024.0;
+constexpr double kHundredth = 0.005 * kGibBytes;
+constexpr double kWhole = 0.5 * kGibBytes;
 
-constexpr std::string_view kFrom = "see_memory_usage";
-constexpr SeriesInfo kHeld{Metric::static_allocated_bytes, kFrom, 1, kHundredth};
-constexpr SeriesInfo kPeakAllocated{Metric::peak_allocated_bytes, kFrom, 1, kHundredth};
-constexpr SeriesInfo kPeakReserved{Metric::peak_reserved_bytes, kFrom, 2, kWhole};
-constexpr SeriesInfo kHost{Metric::host_peak_bytes, kFrom, 1, kHundredth};
+constexpr std::string_view kSeeMemory = "see_memory_usage";
+constexpr SeriesInfo kSeenHeld{Metric::static_allocated_bytes, kSeeMemory, 1, kHundredth};
+constexpr SeriesInfo kSeenAllocated{Metric::peak_allocated_bytes, kSeeMemory, 1, kHundredth};
+constexpr SeriesInfo kSeenReserved{Metric::peak_reserved_bytes, kSeeMemory, 2, kWhole};
+constexpr SeriesInfo kHost{Metric::host_peak_bytes, kSeeMemory, 1, kHundredth};
 
 // Beginnings and parts of the messages that initialisation prints: all that DeepSpeed 0.12 to 0.19
 // prints before the first forward pass. Source: every call of see_memory_usage in
@@ -47,20 +47,20 @@ constexpr std::array<std::string_view, 21> kInitialisation = {
     "before model",
 };
 
-class MemoryLines : public LineReader {
+class SeeMemoryLines : public LogLineReader {
  public:
-  LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) override;
+  LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) override;
   void finish(RunFindings& findings) override;
 
  private:
-  void read_gpu(std::string_view line, const Place& place, RunFindings& findings);
+  void read_gpu(std::string_view line, const LogPlace& place, RunFindings& findings);
 
   std::string message_;  // the last line that is none of these
   std::optional<double> last_peak_;
   bool trained_ = false;  // a line outside initialisation was there
   struct Peak {
     double allocated, reserved;
-    Place place;
+    LogPlace place;
   };
   std::vector<Peak> while_initialising_;
 };
@@ -78,7 +78,9 @@ bool is_between_steps(std::string_view message) {
          message.find("Engine before forward") != std::string_view::npos;
 }
 
-LineOutcome MemoryLines::read(std::string_view line, const Place& place, RunFindings& findings) {
+LineOutcome SeeMemoryLines::read(std::string_view line,
+                                 const LogPlace& place,
+                                 RunFindings& findings) {
   constexpr std::string_view kHostLine = "CPU Virtual Memory:";
   if (line.find(kHostLine) != std::string_view::npos) {
     const std::optional<double> used = number_after(line, "used");
@@ -86,7 +88,7 @@ LineOutcome MemoryLines::read(std::string_view line, const Place& place, RunFind
       findings.bad(place, "CPU Virtual Memory: used = N GB", line);
       return LineOutcome::bad;
     }
-    findings.sample(kHost, *used * kGib, place);
+    findings.sample(kHost, *used * kGibBytes, place);
     findings.note(
         "host memory is all of the machine's that was in use, as see_memory_usage counts");
     return LineOutcome::understood;
@@ -107,26 +109,26 @@ LineOutcome MemoryLines::read(std::string_view line, const Place& place, RunFind
   return LineOutcome::understood;
 }
 
-void MemoryLines::read_gpu(std::string_view line, const Place& place, RunFindings& findings) {
-  const double held = *number_after(line, "MA ") * kGib;
+void SeeMemoryLines::read_gpu(std::string_view line, const LogPlace& place, RunFindings& findings) {
+  const double held = *number_after(line, "MA ") * kGibBytes;
   const Peak peak{
-      *number_after(line, "Max_MA") * kGib, *number_after(line, "Max_CA") * kGib, place};
+      *number_after(line, "Max_MA") * kGibBytes, *number_after(line, "Max_CA") * kGibBytes, place};
   if (!trained_ && is_initialisation(message_)) {
     while_initialising_.push_back(peak);
     return;
   }
   trained_ = true;
-  findings.sample(kPeakAllocated, peak.allocated, place);
-  findings.sample(kPeakReserved, peak.reserved, place);
-  if (is_between_steps(message_)) findings.sample(kHeld, held, place);
+  findings.sample(kSeenAllocated, peak.allocated, place);
+  findings.sample(kSeenReserved, peak.reserved, place);
+  if (is_between_steps(message_)) findings.sample(kSeenHeld, held, place);
 }
 
-void MemoryLines::finish(RunFindings& findings) {
+void SeeMemoryLines::finish(RunFindings& findings) {
   double largest = 0.0;
   for (const Peak& peak : while_initialising_) {
     if (trained_) {
-      findings.sample(kPeakAllocated, peak.allocated, peak.place);
-      findings.sample(kPeakReserved, peak.reserved, peak.place);
+      findings.sample(kSeenAllocated, peak.allocated, peak.place);
+      findings.sample(kSeenReserved, peak.reserved, peak.place);
     }
     largest = std::max(largest, peak.allocated);
   }
@@ -134,12 +136,14 @@ void MemoryLines::finish(RunFindings& findings) {
     findings.note(fmt::format(
         "see_memory_usage was printed while initialising only (peak {:.2f} GiB allocated): not the "
         "peak of a step; \"memory_breakdown\": true in ds_config.json prints the steps'",
-        largest / kGib));
+        largest / kGibBytes));
   }
 }
 
 }  // namespace
 
-std::unique_ptr<LineReader> deepspeed_memory_lines() { return std::make_unique<MemoryLines>(); }
+std::unique_ptr<LogLineReader> deepspeed_memory_lines() {
+  return std::make_unique<SeeMemoryLines>();
+}
 
 }  // namespace zeroplan

@@ -9,7 +9,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+constexpr double kTimerGib = 1024.0 * 1024.0 * 1024.0;
 constexpr double kMilli = 1e-3;
 
 constexpr SeriesInfo kStepTimers{Metric::step_seconds, "DeepSpeed's timers", 2, 1.5e-5};
@@ -23,9 +23,9 @@ constexpr SeriesInfo kCurrentRate{
 constexpr SeriesInfo kAverageRate{
     Metric::samples_per_second, "DeepSpeed's throughput timer (running average)", 2, 0.0};
 constexpr SeriesInfo kThroughputPeak{
-    Metric::peak_allocated_bytes, "DeepSpeed's throughput timer", 2, 0.005 * kGib};
+    Metric::peak_allocated_bytes, "DeepSpeed's throughput timer", 2, 0.005 * kTimerGib};
 constexpr SeriesInfo kThroughputHeld{
-    Metric::static_allocated_bytes, "DeepSpeed's throughput timer", 2, 0.005 * kGib};
+    Metric::static_allocated_bytes, "DeepSpeed's throughput timer", 2, 0.005 * kTimerGib};
 
 // --- wall_clock_breakdown
 
@@ -108,16 +108,16 @@ std::optional<TimerSums> read_timers(std::string_view text) {
   return sums;
 }
 
-class TimerLines : public LineReader {
+class TimerLines : public LogLineReader {
  public:
-  LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) override;
+  LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) override;
   void finish(RunFindings& findings) override;
 
  private:
   struct MicroStep {
     double seconds;
     bool ends_step;  // the optimizer's timers stood in front of it
-    Place place;
+    LogPlace place;
   };
   std::optional<std::size_t> micro_steps_of_a_step(const RunFindings& findings) const;
 
@@ -125,7 +125,7 @@ class TimerLines : public LineReader {
   bool optimizer_ran_ = false;
 };
 
-LineOutcome TimerLines::read(std::string_view line, const Place& place, RunFindings& findings) {
+LineOutcome TimerLines::read(std::string_view line, const LogPlace& place, RunFindings& findings) {
   if (line.find("iter time (s):") != std::string_view::npos) {
     const std::optional<double> seconds = number_after(line, "iter time (s)");
     if (!seconds) {
@@ -141,7 +141,7 @@ LineOutcome TimerLines::read(std::string_view line, const Place& place, RunFindi
   constexpr std::string_view kOpening = "time (ms) |";
   const std::size_t at = line.find(kOpening);
   if (at == std::string_view::npos) return LineOutcome::not_mine;
-  const Place stated = with_stated_rank(line, place);
+  const LogPlace stated = with_stated_rank(line, place);
   const std::optional<TimerSums> sums = read_timers(line.substr(at + kOpening.size()));
   if (!sums) {
     findings.bad(place, "time (ms) | TIMER: N | ...", line);
@@ -215,16 +215,16 @@ void TimerLines::finish(RunFindings& findings) {
 
 // --- throughput timer
 
-class ThroughputLines : public LineReader {
+class ThroughputLines : public LogLineReader {
  public:
-  LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) override;
+  LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) override;
 };
 
 LineOutcome ThroughputLines::read(std::string_view line,
-                                  const Place& place,
+                                  const LogPlace& place,
                                   RunFindings& findings) {
   if (line.find("SamplesPerSec=") == std::string_view::npos) return LineOutcome::not_mine;
-  const Place stated = with_stated_rank(line, place);
+  const LogPlace stated = with_stated_rank(line, place);
   const std::optional<double> current = number_after(line, "CurrSamplesPerSec=");
   std::optional<double> average = number_after(line, "RunningAvgSamplesPerSec=");
   if (!average) average = number_after(line, " SamplesPerSec=");
@@ -239,19 +239,19 @@ LineOutcome ThroughputLines::read(std::string_view line,
   if (current) findings.sample(kCurrentRate, *current, stated);
   if (average) findings.sample(kAverageRate, *average, stated);
   if (const auto peak = number_after(line, "MaxMemAllocated=")) {
-    findings.sample(kThroughputPeak, *peak * kGib, stated);
+    findings.sample(kThroughputPeak, *peak * kTimerGib, stated);
   }
   if (const auto held = number_after(line, " MemAllocated=")) {
-    findings.sample(kThroughputHeld, *held * kGib, stated);
+    findings.sample(kThroughputHeld, *held * kTimerGib, stated);
   }
   return LineOutcome::understood;
 }
 
 }  // namespace
 
-std::unique_ptr<LineReader> deepspeed_timer_lines() { return std::make_unique<TimerLines>(); }
+std::unique_ptr<LogLineReader> deepspeed_timer_lines() { return std::make_unique<TimerLines>(); }
 
-std::unique_ptr<LineReader> deepspeed_throughput_lines() {
+std::unique_ptr<LogLineReader> deepspeed_throughput_lines() {
   return std::make_unique<ThroughputLines>();
 }
 

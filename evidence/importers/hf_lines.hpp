@@ -13,18 +13,18 @@ namespace zeroplan {
 //   ...} train_samples_per_second =      4.864
 // Source: transformers trainer.py:_inner_training_loop, trainer_callback.py:ProgressCallback.on_log
 // (5.x prints the numbers as strings), trainer_pt_utils.py:metrics_format, log_metrics.
-std::unique_ptr<LineReader> hf_trainer_lines();
+std::unique_ptr<LogLineReader> hf_trainer_lines();
 
 // tqdm's bars: " 2%|#   | 1/42 [02:52<1:48:00, 158.06s/it]". The training bar is the one without a
 // name that runs longest (the Trainer's), else one named like "Training"; bars of downloads, data
 // sets and evaluations are left. Its rate is an average over the last ticks. Source: tqdm
 // std.py:format_meter; transformers trainer_callback.py:ProgressCallback (a tick is an optimizer
 // step).
-std::unique_ptr<LineReader> tqdm_lines();
+std::unique_ptr<LogLineReader> tqdm_lines();
 
 // LLaMA-Factory's trainer_log.jsonl, one document a line: {"current_steps": 10, "total_steps": 300,
 // ..., "elapsed_time": "0:01:02", ...}. Source: llamafactory/train/callbacks.py:LogCallback.
-std::unique_ptr<LineReader> llama_factory_lines();
+std::unique_ptr<LogLineReader> llama_factory_lines();
 
 // trainer_state.json, all_results.json, train_results.json: the last row with train_runtime.
 // Evaluations inside the run are taken off its time. Source: transformers trainer_callback.py:

@@ -9,29 +9,29 @@
 namespace zeroplan {
 namespace {
 
-constexpr std::string_view kFrom = "the Trainer's summary";
-constexpr SeriesInfo kStep{Metric::step_seconds, kFrom, 5, 0.0, true};
-constexpr SeriesInfo kSamples{Metric::samples_per_second, kFrom, 5, 5e-4, true};
-constexpr SeriesInfo kTokens{Metric::tokens_per_second_per_gpu, kFrom, 5, 5e-4, true};
+constexpr std::string_view kTrainer = "the Trainer's summary";
+constexpr SeriesInfo kTrainerStep{Metric::step_seconds, kTrainer, 5, 0.0, true};
+constexpr SeriesInfo kTrainerSamples{Metric::samples_per_second, kTrainer, 5, 5e-4, true};
+constexpr SeriesInfo kTrainerTokens{Metric::tokens_per_second_per_gpu, kTrainer, 5, 5e-4, true};
 constexpr SeriesInfo kPeak{
     Metric::peak_allocated_bytes, "the Trainer's memory metrics", 3, 0.0, true};
 
 // What the Trainer says at its end, from wherever it was read.
-struct Summary {
+struct TrainerSummary {
   std::optional<double> runtime, samples_rate, steps_rate, tokens_rate;
   std::optional<double> before_init, init_delta, train_delta, train_peaked;  // bytes
 };
 
 // Peak = what was there before, what loading and training left, and what training had above that.
-std::optional<double> peak_of(const Summary& summary) {
+std::optional<double> peak_of(const TrainerSummary& summary) {
   if (!summary.train_peaked || !summary.train_delta) return std::nullopt;
   return summary.before_init.value_or(0.0) + summary.init_delta.value_or(0.0) +
          *summary.train_delta + *summary.train_peaked;
 }
 
-void add_rates(const Summary& summary, const Place& place, RunFindings& findings) {
-  if (summary.samples_rate) findings.sample(kSamples, *summary.samples_rate, place);
-  if (summary.tokens_rate) findings.sample(kTokens, *summary.tokens_rate, place);
+void add_rates(const TrainerSummary& summary, const LogPlace& place, RunFindings& findings) {
+  if (summary.samples_rate) findings.sample(kTrainerSamples, *summary.samples_rate, place);
+  if (summary.tokens_rate) findings.sample(kTrainerTokens, *summary.tokens_rate, place);
   if (const auto peak = peak_of(summary)) findings.sample(kPeak, *peak, place);
   if (summary.samples_rate || summary.tokens_rate) {
     findings.note(
@@ -41,21 +41,23 @@ void add_rates(const Summary& summary, const Place& place, RunFindings& findings
 
 // --- lines
 
-class TrainerLines : public LineReader {
+class TrainerLines : public LogLineReader {
  public:
-  LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) override;
+  LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) override;
   void finish(RunFindings& findings) override;
 
  private:
-  bool read_header(std::string_view line, const Place& place, RunFindings& findings);
-  bool read_table(std::string_view line, const Place& place);
+  bool read_header(std::string_view line, const LogPlace& place, RunFindings& findings);
+  bool read_table(std::string_view line, const LogPlace& place);
 
-  Summary table_;  // of the lines "train_runtime = 0:16:16.51"
-  Place table_place_;
+  TrainerSummary table_;  // of the lines "train_runtime = 0:16:16.51"
+  LogPlace table_place_;
   std::optional<std::int64_t> micro_batch_, accumulation_;
 };
 
-bool TrainerLines::read_header(std::string_view line, const Place& place, RunFindings& findings) {
+bool TrainerLines::read_header(std::string_view line,
+                               const LogPlace& place,
+                               RunFindings& findings) {
   constexpr std::string_view kMicroBatch = "Instantaneous batch size per device =";
   constexpr std::string_view kTotal =
       "Total train batch size (w. parallel, distributed & accumulation) =";
@@ -94,21 +96,21 @@ std::optional<double> megabytes_after(std::string_view line, std::string_view ke
 }
 
 // A line of log_metrics' table: the name opens the line and " = " follows.
-bool TrainerLines::read_table(std::string_view line, const Place& place) {
+bool TrainerLines::read_table(std::string_view line, const LogPlace& place) {
   if (line.find(" = ") == std::string_view::npos) return false;
   struct Row {
     std::string_view name;
-    std::optional<double> Summary::*value;
+    std::optional<double> TrainerSummary::*value;
     bool is_memory;
   };
   constexpr std::array<Row, 7> kRows = {{
-      {"train_samples_per_second", &Summary::samples_rate, false},
-      {"train_steps_per_second", &Summary::steps_rate, false},
-      {"train_tokens_per_second", &Summary::tokens_rate, false},
-      {"before_init_mem_gpu", &Summary::before_init, true},
-      {"init_mem_gpu_alloc_delta", &Summary::init_delta, true},
-      {"train_mem_gpu_alloc_delta", &Summary::train_delta, true},
-      {"train_mem_gpu_peaked_delta", &Summary::train_peaked, true},
+      {"train_samples_per_second", &TrainerSummary::samples_rate, false},
+      {"train_steps_per_second", &TrainerSummary::steps_rate, false},
+      {"train_tokens_per_second", &TrainerSummary::tokens_rate, false},
+      {"before_init_mem_gpu", &TrainerSummary::before_init, true},
+      {"init_mem_gpu_alloc_delta", &TrainerSummary::init_delta, true},
+      {"train_mem_gpu_alloc_delta", &TrainerSummary::train_delta, true},
+      {"train_mem_gpu_peaked_delta", &TrainerSummary::train_peaked, true},
   }};
   for (const Row& row : kRows) {
     if (!line.starts_with(row.name)) continue;
@@ -120,13 +122,15 @@ bool TrainerLines::read_table(std::string_view line, const Place& place) {
   return line.starts_with("train_runtime ") || line.starts_with("train_loss ");
 }
 
-LineOutcome TrainerLines::read(std::string_view line, const Place& place, RunFindings& findings) {
+LineOutcome TrainerLines::read(std::string_view line,
+                               const LogPlace& place,
+                               RunFindings& findings) {
   if (read_header(line, place, findings) || read_table(line, place)) return LineOutcome::understood;
   if (line.find("train_runtime'") == std::string_view::npos) {
     return line.starts_with("{'loss'") || line.starts_with("{'eval_") ? LineOutcome::understood
                                                                       : LineOutcome::not_mine;
   }
-  Summary summary;
+  TrainerSummary summary;
   summary.runtime = number_after(line, "'train_runtime'");
   summary.samples_rate = number_after(line, "'train_samples_per_second'");
   summary.steps_rate = number_after(line, "'train_steps_per_second'");
@@ -137,7 +141,7 @@ LineOutcome TrainerLines::read(std::string_view line, const Place& place, RunFin
   }
   add_rates(summary, place, findings);
   if (summary.steps_rate && *summary.steps_rate > 0.0) {
-    findings.sample(kStep, 1.0 / *summary.steps_rate, place);
+    findings.sample(kTrainerStep, 1.0 / *summary.steps_rate, place);
   }
   return LineOutcome::understood;
 }
@@ -146,7 +150,7 @@ void TrainerLines::finish(RunFindings& findings) {
   if (const auto peak = peak_of(table_)) findings.sample(kPeak, *peak, table_place_);
   const bool has_dictionary = [&] {
     for (const Series& series : findings.series()) {
-      if (series.info.metric == kSamples.metric && series.info.from == kFrom) return true;
+      if (series.info.metric == kTrainerSamples.metric && series.info.from == kTrainer) return true;
     }
     return false;
   }();
@@ -155,7 +159,7 @@ void TrainerLines::finish(RunFindings& findings) {
         std::nullopt;
     add_rates(table_, table_place_, findings);
     if (table_.steps_rate && *table_.steps_rate > 0.0) {
-      findings.sample(kStep, 1.0 / *table_.steps_rate, table_place_);
+      findings.sample(kTrainerStep, 1.0 / *table_.steps_rate, table_place_);
     }
   }
   if (micro_batch_ && findings.global_batch && *micro_batch_ > 0 && !findings.gpus) {
@@ -168,27 +172,27 @@ void TrainerLines::finish(RunFindings& findings) {
 
 // --- documents
 
-std::optional<double> number_in(const Json& row, std::string_view key) {
+std::optional<double> summary_number(const Json& row, std::string_view key) {
   const Json* value = row.find(key);
   return value != nullptr && value->is_number() ? std::optional(value->as_number()) : std::nullopt;
 }
 
-Summary summary_of(const Json& row) {
-  Summary summary;
-  summary.runtime = number_in(row, "train_runtime");
-  summary.samples_rate = number_in(row, "train_samples_per_second");
-  summary.steps_rate = number_in(row, "train_steps_per_second");
-  summary.tokens_rate = number_in(row, "train_tokens_per_second");
-  summary.before_init = number_in(row, "before_init_mem_gpu");
-  summary.init_delta = number_in(row, "init_mem_gpu_alloc_delta");
-  summary.train_delta = number_in(row, "train_mem_gpu_alloc_delta");
-  summary.train_peaked = number_in(row, "train_mem_gpu_peaked_delta");
+TrainerSummary summary_of(const Json& row) {
+  TrainerSummary summary;
+  summary.runtime = summary_number(row, "train_runtime");
+  summary.samples_rate = summary_number(row, "train_samples_per_second");
+  summary.steps_rate = summary_number(row, "train_steps_per_second");
+  summary.tokens_rate = summary_number(row, "train_tokens_per_second");
+  summary.before_init = summary_number(row, "before_init_mem_gpu");
+  summary.init_delta = summary_number(row, "init_mem_gpu_alloc_delta");
+  summary.train_delta = summary_number(row, "train_mem_gpu_alloc_delta");
+  summary.train_peaked = summary_number(row, "train_mem_gpu_peaked_delta");
   return summary;
 }
 
 }  // namespace
 
-std::unique_ptr<LineReader> hf_trainer_lines() { return std::make_unique<TrainerLines>(); }
+std::unique_ptr<LogLineReader> hf_trainer_lines() { return std::make_unique<TrainerLines>(); }
 
 bool is_trainer_state(const Json& document) {
   return document.is_object() &&
@@ -203,24 +207,24 @@ void read_trainer_state(const Json& document, RunFindings& findings) {
     row = Json::object();
     double so_far = 0.0;
     for (const Json& entry : history->items()) {
-      so_far += number_in(entry, "eval_runtime").value_or(0.0);
+      so_far += summary_number(entry, "eval_runtime").value_or(0.0);
       if (entry.find("train_runtime") == nullptr) continue;
       row = entry;
       evaluations = so_far;
     }
   }
-  const Place place{std::nullopt, row.line()};
-  const Summary summary = summary_of(row);
+  const LogPlace place{std::nullopt, row.line()};
+  const TrainerSummary summary = summary_of(row);
   // Below 4.37 the state holds no batch size; n_gpu devices of one process share it under
   // DataParallel, one each otherwise.
-  if (const auto batch = number_in(document, "train_batch_size"); batch && *batch >= 1.0) {
+  if (const auto batch = summary_number(document, "train_batch_size"); batch && *batch >= 1.0) {
     findings.state(ScenarioKey::micro_batch_size, fmt::format("{:.0f}", *batch), place);
   }
   if (!summary.runtime) {
     findings.note("the run had not ended: no train_runtime among the rows of log_history");
     return;
   }
-  Summary net = summary;
+  TrainerSummary net = summary;
   const double share = *summary.runtime > evaluations ? *summary.runtime - evaluations : 0.0;
   if (evaluations > 0.0 && share > 0.0) {
     const double faster = *summary.runtime / share;
@@ -232,12 +236,12 @@ void read_trainer_state(const Json& document, RunFindings& findings) {
   add_rates(net, place, findings);
   // The rate has three digits behind the point; the steps themselves are counted where the run was
   // not resumed.
-  const auto steps = number_in(document, "global_step");
+  const auto steps = summary_number(document, "global_step");
   if (net.steps_rate && steps && *steps > 0.0 &&
       std::abs(*steps / *summary.runtime - *summary.steps_rate) <= 1e-3) {
-    findings.sample(kStep, (share > 0.0 ? share : *summary.runtime) / *steps, place);
+    findings.sample(kTrainerStep, (share > 0.0 ? share : *summary.runtime) / *steps, place);
   } else if (net.steps_rate && *net.steps_rate > 0.0) {
-    findings.sample(kStep, 1.0 / *net.steps_rate, place);
+    findings.sample(kTrainerStep, 1.0 / *net.steps_rate, place);
   }
 }
 

@@ -24,7 +24,7 @@ RunFindings findings_with(const Scenario& given, const std::string& file) {
   RunFindings findings(file);
   for (const ScenarioKeyInfo& key : kScenarioKeys) {
     if (const ExplicitValue* said = given.find(key.key))
-      findings.state_value(key.key, said->value, Place{});
+      findings.state_value(key.key, said->value, LogPlace{});
   }
   return findings;
 }
@@ -90,10 +90,11 @@ class LogImport {
   std::int64_t understood() const { return understood_; }
 
  private:
-  using Readers = std::vector<std::unique_ptr<LineReader>>;  // null for formats that are no lines
+  using Readers =
+      std::vector<std::unique_ptr<LogLineReader>>;  // null for formats that are no lines
   void read_process(const LogText& text, RunFindings& findings);
   void read_line(std::string_view line,
-                 const Place& place,
+                 const LogPlace& place,
                  Readers& readers,
                  RunFindings& findings);
   void read_errors(std::string_view bytes, RunFindings& findings);
@@ -104,7 +105,7 @@ class LogImport {
 };
 
 void LogImport::read_line(std::string_view line,
-                          const Place& place,
+                          const LogPlace& place,
                           Readers& readers,
                           RunFindings& findings) {
   ++file_.lines;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr Importer line_format(std::string_view format,
                                std::string_view what,
-                               std::unique_ptr<LineReader> (*lines)()) {
+                               std::unique_ptr<LogLineReader> (*lines)()) {
   Importer importer{format, what, "lines"};
   importer.lines = lines;
   return importer;

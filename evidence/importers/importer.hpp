@@ -21,7 +21,7 @@ struct Importer {
   std::string_view unit;    // what is counted: "lines", "experiments"
 
   // One of the three; the others are null.
-  std::unique_ptr<LineReader> (*lines)() = nullptr;
+  std::unique_ptr<LogLineReader> (*lines)() = nullptr;
   struct Document {
     bool (*recognise)(const Json&) = nullptr;
     void (*read)(const Json&, RunFindings&) = nullptr;

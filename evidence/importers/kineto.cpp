@@ -14,10 +14,12 @@
 namespace zeroplan {
 namespace {
 
-constexpr std::string_view kFrom = "the profiler's trace";
-constexpr SeriesInfo kStep{Metric::step_seconds, kFrom, 7};
-constexpr SeriesInfo kPeakAllocated{Metric::peak_allocated_bytes, kFrom, 3, 0.0, false, "GPU"};
-constexpr SeriesInfo kPeakReserved{Metric::peak_reserved_bytes, kFrom, 3, 0.0, false, "GPU"};
+constexpr std::string_view kProfiler = "the profiler's trace";
+constexpr SeriesInfo kProfilerStep{Metric::step_seconds, kProfiler, 7};
+constexpr SeriesInfo kProfilerAllocated{
+    Metric::peak_allocated_bytes, kProfiler, 3, 0.0, false, "GPU"};
+constexpr SeriesInfo kProfilerReserved{
+    Metric::peak_reserved_bytes, kProfiler, 3, 0.0, false, "GPU"};
 
 std::string_view text_in(const Json& object, std::string_view key) {
   const Json* value = object.find(key);
@@ -25,7 +27,7 @@ std::string_view text_in(const Json& object, std::string_view key) {
 }
 
 // Numbers, also as text: old releases write "Group size": "8".
-std::optional<double> number_in(const Json& object, std::string_view key) {
+std::optional<double> event_number(const Json& object, std::string_view key) {
   const Json* value = object.find(key);
   if (value == nullptr) return std::nullopt;
   if (value->is_number()) return value->as_number();
@@ -34,7 +36,7 @@ std::optional<double> number_in(const Json& object, std::string_view key) {
 
 std::int64_t count_in(const Json& object, std::string_view key) {
   constexpr double kMost = 4e15;
-  const std::optional<double> number = number_in(object, key);
+  const std::optional<double> number = event_number(object, key);
   return number && *number > 0.0 && *number <= kMost ? static_cast<std::int64_t>(*number) : 0;
 }
 
@@ -162,11 +164,13 @@ void Trace::read_kernel(const Json& event, const Json& arguments, double micro) 
 
 void Trace::read_memory(const Json& arguments) {
   constexpr double kCuda = 1.0;  // c10::DeviceType
-  if (number_in(arguments, "Device Type").value_or(0.0) != kCuda) return;
-  const Place place{
+  if (event_number(arguments, "Device Type").value_or(0.0) != kCuda) return;
+  const LogPlace place{
       static_cast<int>(std::min<std::int64_t>(count_in(arguments, "Device Id"), 1024)), 0};
-  findings_.sample(kPeakAllocated, number_in(arguments, "Total Allocated").value_or(0.0), place);
-  findings_.sample(kPeakReserved, number_in(arguments, "Total Reserved").value_or(0.0), place);
+  findings_.sample(
+      kProfilerAllocated, event_number(arguments, "Total Allocated").value_or(0.0), place);
+  findings_.sample(
+      kProfilerReserved, event_number(arguments, "Total Reserved").value_or(0.0), place);
 }
 
 void Trace::read(const std::vector<Json>& events) {
@@ -185,7 +189,7 @@ void Trace::read(const std::vector<Json>& events) {
     const std::string_view name = text_in(event, "name");
     const std::string_view category = text_in(event, "cat");
     if (name == "[Memory]") read_memory(arguments_of(event));
-    const std::optional<double> micro = number_in(event, "dur");
+    const std::optional<double> micro = event_number(event, "dur");
     if (text_in(event, "ph") != "X" || !micro || !(*micro > 0.0)) continue;
     if (category == "kernel" || category == "Kernel") {
       read_kernel(event, arguments_of(event), *micro);
@@ -194,7 +198,7 @@ void Trace::read(const std::vector<Json>& events) {
       steps.try_emplace(std::string(name), *micro);
     }
   }
-  for (const auto& [name, micro] : steps) findings_.sample(kStep, micro * 1e-6, Place{});
+  for (const auto& [name, micro] : steps) findings_.sample(kProfilerStep, micro * 1e-6, LogPlace{});
   if (steps.empty() && kernels_.empty() && collectives_.empty()) {
     findings_.note("the trace has no GPU kernels and no ProfilerStep");
   }

@@ -53,7 +53,7 @@ std::optional<std::int64_t> clock_seconds(std::string_view text) {
   return seconds;
 }
 
-Place with_stated_rank(std::string_view line, const Place& place) {
+LogPlace with_stated_rank(std::string_view line, const LogPlace& place) {
   for (const std::string_view key : {"[Rank ", "[rank=", "RANK "}) {
     const std::size_t at = line.find(key);
     if (at == std::string_view::npos) continue;

@@ -16,15 +16,15 @@ enum class LineOutcome {
   bad,  // mine, and not readable: the reader has said so to the findings
 };
 
-class LineReader {
+class LogLineReader {
  public:
-  LineReader() = default;
-  LineReader(const LineReader&) = delete;
-  LineReader& operator=(const LineReader&) = delete;
-  virtual ~LineReader() = default;
+  LogLineReader() = default;
+  LogLineReader(const LogLineReader&) = delete;
+  LogLineReader& operator=(const LogLineReader&) = delete;
+  virtual ~LogLineReader() = default;
 
   // `line`: without colours, label and leading space.
-  virtual LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) = 0;
+  virtual LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) = 0;
   // Behind the last line of the process.
   virtual void finish(RunFindings& findings) { static_cast<void>(findings); }
 };
@@ -38,6 +38,6 @@ std::optional<std::int64_t> count_after(std::string_view line, std::string_view 
 // Seconds of "02:52" or "1:48:00", the whole text; nothing for days and other forms.
 std::optional<std::int64_t> clock_seconds(std::string_view text);
 // The rank of "[Rank 3]", "[rank=3]" or "RANK 3:" anywhere in the line, else the label's.
-Place with_stated_rank(std::string_view line, const Place& place);
+LogPlace with_stated_rank(std::string_view line, const LogPlace& place);
 
 }  // namespace zeroplan

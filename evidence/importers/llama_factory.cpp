@@ -3,23 +3,23 @@
 namespace zeroplan {
 namespace {
 
-constexpr SeriesInfo kStep{Metric::step_seconds, "LLaMA-Factory's log", 4, 0.0, true};
+constexpr SeriesInfo kLlamaFactoryStep{Metric::step_seconds, "LLaMA-Factory's log", 4, 0.0, true};
 
-class LlamaFactoryLines : public LineReader {
+class LlamaFactoryLines : public LogLineReader {
  public:
-  LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) override;
+  LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) override;
   void finish(RunFindings& findings) override;
 
  private:
   struct Moment {
     std::int64_t steps = 0, seconds = 0;
-    Place place;
+    LogPlace place;
   };
   std::optional<Moment> first_, last_;
 };
 
 LineOutcome LlamaFactoryLines::read(std::string_view line,
-                                    const Place& place,
+                                    const LogPlace& place,
                                     RunFindings& findings) {
   constexpr std::string_view kElapsed = "\"elapsed_time\": \"";
   const std::size_t at = line.find(kElapsed);
@@ -46,7 +46,7 @@ LineOutcome LlamaFactoryLines::read(std::string_view line,
 // leaves the warm-up before it out.
 void LlamaFactoryLines::finish(RunFindings& findings) {
   if (!first_ || last_->steps == first_->steps || last_->seconds == first_->seconds) return;
-  findings.sample(kStep,
+  findings.sample(kLlamaFactoryStep,
                   static_cast<double>(last_->seconds - first_->seconds) /
                       static_cast<double>(last_->steps - first_->steps),
                   last_->place);
@@ -56,6 +56,8 @@ void LlamaFactoryLines::finish(RunFindings& findings) {
 
 }  // namespace
 
-std::unique_ptr<LineReader> llama_factory_lines() { return std::make_unique<LlamaFactoryLines>(); }
+std::unique_ptr<LogLineReader> llama_factory_lines() {
+  return std::make_unique<LlamaFactoryLines>();
+}
 
 }  // namespace zeroplan

@@ -15,11 +15,11 @@ namespace zeroplan {
 // and newer) or in the command above it; else busbw / algbw tells. Ranks and nodes are those of "#
 // Rank 0 Group 0 Pid 4711 on HOST device 0 [0x07] NVIDIA A100-SXM4-40GB". Sizes are of the whole
 // tensor. Source: nccl-tests src/common.cu:run, util.cu:writeBenchmarkLineBody; doc/PERFORMANCE.md.
-std::unique_ptr<LineReader> nccl_tests_lines();
+std::unique_ptr<LogLineReader> nccl_tests_lines();
 
 // nvidia-smi --query-gpu=... --format=csv, with and without nounits, and the table it prints
 // without options ("| N/A 34C P0 60W / 400W | 38213MiB / 40960MiB | ..."). Counts all processes of
 // the GPU. Source: nvidia-smi --help-query-gpu.
-std::unique_ptr<LineReader> nvidia_smi_lines();
+std::unique_ptr<LogLineReader> nvidia_smi_lines();
 
 }  // namespace zeroplan

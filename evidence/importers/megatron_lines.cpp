@@ -11,27 +11,29 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kMib = 1024.0 * 1024.0;
-constexpr std::string_view kFrom = "Megatron's iterations";
-constexpr SeriesInfo kStep{Metric::step_seconds, kFrom, 1, 5e-5};
-constexpr SeriesInfo kSamples{Metric::samples_per_second, kFrom, 1, 5e-4};
-constexpr SeriesInfo kModelRate{Metric::model_tflops_per_gpu, kFrom, 1, 0.05};
-constexpr SeriesInfo kHardwareRate{Metric::hardware_tflops_per_gpu, kFrom, 1, 0.005};
-constexpr SeriesInfo kTokens{Metric::tokens_per_second_per_gpu, kFrom, 1, 5e-4};
+constexpr double kMegatronMib = 1024.0 * 1024.0;
+constexpr std::string_view kMegatron = "Megatron's iterations";
+constexpr SeriesInfo kMegatronStep{Metric::step_seconds, kMegatron, 1, 5e-5};
+constexpr SeriesInfo kMegatronSamples{Metric::samples_per_second, kMegatron, 1, 5e-4};
+constexpr SeriesInfo kModelRate{Metric::model_tflops_per_gpu, kMegatron, 1, 0.05};
+constexpr SeriesInfo kHardwareRate{Metric::hardware_tflops_per_gpu, kMegatron, 1, 0.005};
+constexpr SeriesInfo kMegatronTokens{Metric::tokens_per_second_per_gpu, kMegatron, 1, 5e-4};
 
 constexpr std::string_view kMemory = "Megatron's report after the first iterations";
-constexpr SeriesInfo kHeld{Metric::static_allocated_bytes, kMemory, 2, 0.0};
-constexpr SeriesInfo kPeakAllocated{Metric::peak_allocated_bytes, kMemory, 4, 0.0};
-constexpr SeriesInfo kPeakReserved{Metric::peak_reserved_bytes, kMemory, 3, 0.0};
+constexpr SeriesInfo kMegatronHeld{Metric::static_allocated_bytes, kMemory, 2, 0.0};
+constexpr SeriesInfo kMegatronAllocated{Metric::peak_allocated_bytes, kMemory, 4, 0.0};
+constexpr SeriesInfo kMegatronReserved{Metric::peak_reserved_bytes, kMemory, 3, 0.0};
 
 // --- iterations
 
-class IterationLines : public LineReader {
+class IterationLines : public LogLineReader {
  public:
-  LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) override;
+  LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) override;
 };
 
-LineOutcome IterationLines::read(std::string_view line, const Place& place, RunFindings& findings) {
+LineOutcome IterationLines::read(std::string_view line,
+                                 const LogPlace& place,
+                                 RunFindings& findings) {
   if (line.find("iteration") == std::string_view::npos) return LineOutcome::not_mine;
   const bool words = line.find("elapsed time per iteration (ms)") != std::string_view::npos;
   const bool keys = line.find("elapsed_time_per_iteration_ms") != std::string_view::npos;
@@ -42,12 +44,12 @@ LineOutcome IterationLines::read(std::string_view line, const Place& place, RunF
     findings.bad(place, "iteration N/N | ... | elapsed time per iteration (ms): N |", line);
     return LineOutcome::bad;
   }
-  findings.sample(kStep, *milliseconds * 1e-3, place);
+  findings.sample(kMegatronStep, *milliseconds * 1e-3, place);
   auto batch = count_after(line, "global batch size:");
   if (!batch) batch = count_after(line, "global_batch_size=");
   if (batch && !findings.global_batch) findings.global_batch = batch;
   for (const std::string_view key : {"samples per second:", "samples_per_second="}) {
-    if (const auto rate = number_after(line, key)) findings.sample(kSamples, *rate, place);
+    if (const auto rate = number_after(line, key)) findings.sample(kMegatronSamples, *rate, place);
   }
   // Megatron-LM counts a model's operations, without recomputation (num_floating_point_operations);
   // Megatron-DeepSpeed counts a fourth pass under checkpointing (throughput_calculator).
@@ -57,7 +59,7 @@ LineOutcome IterationLines::read(std::string_view line, const Place& place, RunF
     findings.sample(kHardwareRate, *with, place);
   }
   if (const auto rate = number_after(line, "tokens per gpu per second (tgs):")) {
-    findings.sample(kTokens, *rate, place);
+    findings.sample(kMegatronTokens, *rate, place);
   }
   findings.state(ScenarioKey::implementation, "megatron", place);
   return LineOutcome::understood;
@@ -65,15 +67,17 @@ LineOutcome IterationLines::read(std::string_view line, const Place& place, RunF
 
 // --- memory
 
-class MemoryLines : public LineReader {
+class MegatronMemoryLines : public LogLineReader {
  public:
-  LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) override;
+  LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) override;
 
  private:
-  static bool read_rank(std::string_view report, const Place& place, RunFindings& findings);
+  static bool read_rank(std::string_view report, const LogPlace& place, RunFindings& findings);
 };
 
-LineOutcome MemoryLines::read(std::string_view line, const Place& place, RunFindings& findings) {
+LineOutcome MegatronMemoryLines::read(std::string_view line,
+                                      const LogPlace& place,
+                                      RunFindings& findings) {
   constexpr std::string_view kMark = "memory (MB)";
   std::size_t at = line.find(kMark);
   if (at == std::string_view::npos) return LineOutcome::not_mine;
@@ -95,23 +99,25 @@ LineOutcome MemoryLines::read(std::string_view line, const Place& place, RunFind
   return LineOutcome::understood;
 }
 
-bool MemoryLines::read_rank(std::string_view report, const Place& place, RunFindings& findings) {
+bool MegatronMemoryLines::read_rank(std::string_view report,
+                                    const LogPlace& place,
+                                    RunFindings& findings) {
   const auto held = number_after(report, "| allocated:");
   const auto peak = number_after(report, "| max allocated:");
   if (!held || !peak) return false;
-  findings.sample(kHeld, *held * kMib, place);
-  findings.sample(kPeakAllocated, *peak * kMib, place);
+  findings.sample(kMegatronHeld, *held * kMegatronMib, place);
+  findings.sample(kMegatronAllocated, *peak * kMegatronMib, place);
   if (const auto reserved = number_after(report, "| max reserved:")) {
-    findings.sample(kPeakReserved, *reserved * kMib, place);
+    findings.sample(kMegatronReserved, *reserved * kMegatronMib, place);
   }
   return true;
 }
 
 // --- arguments
 
-class ArgumentLines : public LineReader {
+class ArgumentLines : public LogLineReader {
  public:
-  LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) override;
+  LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) override;
   void finish(RunFindings& findings) override;
 
  private:
@@ -122,11 +128,13 @@ class ArgumentLines : public LineReader {
   void state_model(RunFindings& findings) const;
 
   bool inside_ = false;
-  Place place_;
+  LogPlace place_;
   std::map<std::string, std::string, std::less<>> settings_;
 };
 
-LineOutcome ArgumentLines::read(std::string_view line, const Place& place, RunFindings& findings) {
+LineOutcome ArgumentLines::read(std::string_view line,
+                                const LogPlace& place,
+                                RunFindings& findings) {
   static_cast<void>(findings);
   if (line.find("- end of arguments -") != std::string_view::npos) {
     inside_ = false;
@@ -226,10 +234,14 @@ void ArgumentLines::finish(RunFindings& findings) {
 
 }  // namespace
 
-std::unique_ptr<LineReader> megatron_iteration_lines() {
+std::unique_ptr<LogLineReader> megatron_iteration_lines() {
   return std::make_unique<IterationLines>();
 }
-std::unique_ptr<LineReader> megatron_memory_lines() { return std::make_unique<MemoryLines>(); }
-std::unique_ptr<LineReader> megatron_argument_lines() { return std::make_unique<ArgumentLines>(); }
+std::unique_ptr<LogLineReader> megatron_memory_lines() {
+  return std::make_unique<MegatronMemoryLines>();
+}
+std::unique_ptr<LogLineReader> megatron_argument_lines() {
+  return std::make_unique<ArgumentLines>();
+}
 
 }  // namespace zeroplan

@@ -10,10 +10,12 @@
 namespace zeroplan {
 namespace {
 
-constexpr std::string_view kFrom = "the memory snapshot";
+constexpr std::string_view kSnapshot = "the memory snapshot";
 constexpr double kUnsplit = 1024.0 * 1024.0;  // a block may keep as much beyond what was asked
-constexpr SeriesInfo kPeakAllocated{Metric::peak_allocated_bytes, kFrom, 1, kUnsplit, false, "GPU"};
-constexpr SeriesInfo kPeakReserved{Metric::peak_reserved_bytes, kFrom, 1, 0.0, false, "GPU"};
+constexpr SeriesInfo kSnapshotAllocated{
+    Metric::peak_allocated_bytes, kSnapshot, 1, kUnsplit, false, "GPU"};
+constexpr SeriesInfo kSnapshotReserved{
+    Metric::peak_reserved_bytes, kSnapshot, 1, 0.0, false, "GPU"};
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
 
@@ -90,10 +92,10 @@ Walk walk_back(const std::vector<RecordedEvent>& history, Held now) {
 }
 
 void add_device(int device, const Walk& walk, std::size_t events, RunFindings& findings) {
-  const Place place{device, 0};
+  const LogPlace place{device, 0};
   constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-  findings.sample(kPeakAllocated, static_cast<double>(walk.peak_allocated), place);
-  findings.sample(kPeakReserved, static_cast<double>(walk.peak_reserved), place);
+  findings.sample(kSnapshotAllocated, static_cast<double>(walk.peak_allocated), place);
+  findings.sample(kSnapshotReserved, static_cast<double>(walk.peak_reserved), place);
   if (walk.out_of_memory) {
     findings.fits = false;
     findings.note(fmt::format("device {} ran out of memory in the time of the snapshot", device));

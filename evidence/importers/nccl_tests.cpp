@@ -63,15 +63,15 @@ std::optional<Number> number_of(std::string_view word) {
   return number;
 }
 
-class NcclTestsLines : public LineReader {
+class NcclTestsLines : public LogLineReader {
  public:
-  LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) override;
+  LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) override;
   void finish(RunFindings& findings) override;
 
  private:
   bool read_header(std::string_view line);
   bool read_device(std::string_view line, RunFindings& findings);
-  LineOutcome read_row(std::string_view line, const Place& place, RunFindings& findings);
+  LineOutcome read_row(std::string_view line, const LogPlace& place, RunFindings& findings);
   std::string guess(double ratio, bool reduces) const;
 
   std::string operation_;  // as its program says; empty: unknown
@@ -142,7 +142,7 @@ std::string NcclTestsLines::guess(double ratio, bool reduces) const {
 }
 
 LineOutcome NcclTestsLines::read_row(std::string_view line,
-                                     const Place& place,
+                                     const LogPlace& place,
                                      RunFindings& findings) {
   const std::vector<std::string_view> words = words_of(line);
   constexpr std::size_t kLeast = 9;
@@ -186,7 +186,9 @@ LineOutcome NcclTestsLines::read_row(std::string_view line,
   return LineOutcome::understood;
 }
 
-LineOutcome NcclTestsLines::read(std::string_view line, const Place& place, RunFindings& findings) {
+LineOutcome NcclTestsLines::read(std::string_view line,
+                                 const LogPlace& place,
+                                 RunFindings& findings) {
   if (read_header(line) || read_device(line, findings)) return LineOutcome::understood;
   if (!table_) return LineOutcome::not_mine;
   return read_row(line, place, findings);
@@ -208,6 +210,6 @@ void NcclTestsLines::finish(RunFindings& findings) {
 
 }  // namespace
 
-std::unique_ptr<LineReader> nccl_tests_lines() { return std::make_unique<NcclTestsLines>(); }
+std::unique_ptr<LogLineReader> nccl_tests_lines() { return std::make_unique<NcclTestsLines>(); }
 
 }  // namespace zeroplan

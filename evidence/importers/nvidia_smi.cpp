@@ -9,8 +9,8 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kMib = 1024.0 * 1024.0;
-constexpr SeriesInfo kUsed{Metric::peak_total_bytes, "nvidia-smi", 1, 0.5 * kMib, false, "GPU"};
+constexpr double kSmiMib = 1024.0 * 1024.0;
+constexpr SeriesInfo kUsed{Metric::peak_total_bytes, "nvidia-smi", 1, 0.5 * kSmiMib, false, "GPU"};
 
 std::vector<std::string_view> cells_of(std::string_view line) {
   std::vector<std::string_view> cells;
@@ -27,15 +27,15 @@ std::vector<std::string_view> cells_of(std::string_view line) {
   }
 }
 
-class NvidiaSmiLines : public LineReader {
+class NvidiaSmiLines : public LogLineReader {
  public:
-  LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) override;
+  LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) override;
   void finish(RunFindings& findings) override;
 
  private:
   bool read_header(std::string_view line);
-  LineOutcome read_row(std::string_view line, const Place& place, RunFindings& findings);
-  LineOutcome read_table(std::string_view line, const Place& place, RunFindings& findings);
+  LineOutcome read_row(std::string_view line, const LogPlace& place, RunFindings& findings);
+  LineOutcome read_table(std::string_view line, const LogPlace& place, RunFindings& findings);
 
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t columns_ = 0;  // of the CSV; 0: none
@@ -60,7 +60,7 @@ bool NvidiaSmiLines::read_header(std::string_view line) {
 }
 
 LineOutcome NvidiaSmiLines::read_row(std::string_view line,
-                                     const Place& place,
+                                     const LogPlace& place,
                                      RunFindings& findings) {
   const std::vector<std::string_view> cells = cells_of(line);
   if (cells.size() != columns_) return LineOutcome::not_mine;
@@ -86,14 +86,14 @@ LineOutcome NvidiaSmiLines::read_row(std::string_view line,
   const int gpu = static_cast<int>(*index);
   if (index_ != kNone) gpus_.insert(gpu);
   if (name_ != kNone && !findings.gpu_name) findings.gpu_name = std::string(cells[name_]);
-  findings.sample(kUsed, *mebibytes * kMib, {gpu, place.line});
+  findings.sample(kUsed, *mebibytes * kSmiMib, {gpu, place.line});
   has_samples_ = true;
   return LineOutcome::understood;
 }
 
 // "N/A   34C    P0    60W / 400W |  38213MiB / 40960MiB |      0%      Default |"
 LineOutcome NvidiaSmiLines::read_table(std::string_view line,
-                                       const Place& place,
+                                       const LogPlace& place,
                                        RunFindings& findings) {
   const std::size_t bar = line.find("W |");
   if (bar == std::string_view::npos) return LineOutcome::not_mine;
@@ -104,12 +104,14 @@ LineOutcome NvidiaSmiLines::read_table(std::string_view line,
     findings.bad(place, "N MiB / N MiB of nvidia-smi's table", line);
     return LineOutcome::bad;
   }
-  findings.sample(kUsed, static_cast<double>(*used) * kMib, {table_rows_++, place.line});
+  findings.sample(kUsed, static_cast<double>(*used) * kSmiMib, {table_rows_++, place.line});
   has_samples_ = true;
   return LineOutcome::understood;
 }
 
-LineOutcome NvidiaSmiLines::read(std::string_view line, const Place& place, RunFindings& findings) {
+LineOutcome NvidiaSmiLines::read(std::string_view line,
+                                 const LogPlace& place,
+                                 RunFindings& findings) {
   if (read_header(line)) return LineOutcome::understood;
   if (columns_ > 0) {
     const LineOutcome outcome = read_row(line, place, findings);
@@ -128,6 +130,6 @@ void NvidiaSmiLines::finish(RunFindings& findings) {
 
 }  // namespace
 
-std::unique_ptr<LineReader> nvidia_smi_lines() { return std::make_unique<NvidiaSmiLines>(); }
+std::unique_ptr<LogLineReader> nvidia_smi_lines() { return std::make_unique<NvidiaSmiLines>(); }
 
 }  // namespace zeroplan

@@ -12,13 +12,13 @@ namespace {
 
 constexpr double kMostValue = 1e18;
 
-std::string line_pointer(const Place& place) {
+std::string line_pointer(const LogPlace& place) {
   return place.line > 0 ? "line " + std::to_string(place.line) : "";
 }
 
 }  // namespace
 
-void RunFindings::sample(const SeriesInfo& info, double value, const Place& place) {
+void RunFindings::sample(const SeriesInfo& info, double value, const LogPlace& place) {
   if (!(value > 0.0) || value > kMostValue) return;
   const auto found = std::find_if(series_.begin(), series_.end(), [&](const Series& series) {
     return series.info.metric == info.metric && series.info.from == info.from;
@@ -27,7 +27,7 @@ void RunFindings::sample(const SeriesInfo& info, double value, const Place& plac
   series.samples.push_back({value, place.rank, place.line});
 }
 
-void RunFindings::keep(ScenarioKey key, Json value, const Place& place) {
+void RunFindings::keep(ScenarioKey key, Json value, const LogPlace& place) {
   const ExplicitValue* said = scenario_.find(key);
   if (said == nullptr) {
     scenario_.set(key, std::move(value), {file_, line_pointer(place)});
@@ -39,7 +39,7 @@ void RunFindings::keep(ScenarioKey key, Json value, const Place& place) {
   }
 }
 
-void RunFindings::state(ScenarioKey key, std::string_view text, const Place& place) {
+void RunFindings::state(ScenarioKey key, std::string_view text, const LogPlace& place) {
   try {
     keep(key, parse_flag(info(key), text), place);
   } catch (const InputError& error) {
@@ -52,11 +52,11 @@ void RunFindings::state(ScenarioKey key, std::string_view text, const Place& pla
   }
 }
 
-void RunFindings::state_value(ScenarioKey key, Json value, const Place& place) {
+void RunFindings::state_value(ScenarioKey key, Json value, const LogPlace& place) {
   keep(key, std::move(value), place);
 }
 
-void RunFindings::bad(const Place& place, Phrase expected, std::string_view got, Phrase hint) {
+void RunFindings::bad(const LogPlace& place, Phrase expected, std::string_view got, Phrase hint) {
   bad_.push_back(
       {file_, line_pointer(place), std::move(expected), in_quotes(got), std::move(hint)});
 }

@@ -38,7 +38,7 @@ struct Series {
 };
 
 // Where a line stands.
-struct Place {
+struct LogPlace {
   std::optional<int> rank;  // of the process that wrote it, as its label or itself says
   int line = 0;             // of the file, from 1
 };
@@ -48,16 +48,16 @@ class RunFindings {
   explicit RunFindings(std::string file) : file_(std::move(file)) {}
 
   // Values that the metric cannot have (none, negative, not finite) are no samples.
-  void sample(const SeriesInfo& info, double value, const Place& place);
+  void sample(const SeriesInfo& info, double value, const LogPlace& place);
 
   // A fact of the scenario, as text of its flag ("16", "bf16") or as a document. The first
   // statement of a key stays; another value is noted. A value that the key cannot have is a bad
   // line.
-  void state(ScenarioKey key, std::string_view text, const Place& place);
-  void state_value(ScenarioKey key, Json value, const Place& place);
+  void state(ScenarioKey key, std::string_view text, const LogPlace& place);
+  void state_value(ScenarioKey key, Json value, const LogPlace& place);
 
   // A line that is of a known format and cannot be read.
-  void bad(const Place& place, Phrase expected, std::string_view got, Phrase hint = "");
+  void bad(const LogPlace& place, Phrase expected, std::string_view got, Phrase hint = "");
   // Said once, however often it is noted.
   void note(std::string text);
 
@@ -81,7 +81,7 @@ class RunFindings {
   ComponentTimings parts;
 
  private:
-  void keep(ScenarioKey key, Json value, const Place& place);
+  void keep(ScenarioKey key, Json value, const LogPlace& place);
 
   std::string file_;
   std::vector<Series> series_;

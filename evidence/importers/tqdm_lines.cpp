@@ -87,9 +87,9 @@ bool is_training_name(const std::string& name) {
   return false;
 }
 
-class TqdmLines : public LineReader {
+class TqdmLines : public LogLineReader {
  public:
-  LineOutcome read(std::string_view line, const Place& place, RunFindings& findings) override;
+  LineOutcome read(std::string_view line, const LogPlace& place, RunFindings& findings) override;
   void finish(RunFindings& findings) override;
 
  private:
@@ -101,7 +101,7 @@ class TqdmLines : public LineReader {
   std::vector<Bar> bars_;
 };
 
-LineOutcome TqdmLines::read(std::string_view line, const Place& place, RunFindings& findings) {
+LineOutcome TqdmLines::read(std::string_view line, const LogPlace& place, RunFindings& findings) {
   static_cast<void>(findings);
   const std::optional<Drawing> drawing = read_drawing(line);
   if (!drawing) return LineOutcome::not_mine;
@@ -143,6 +143,6 @@ void TqdmLines::finish(RunFindings& findings) {
 
 }  // namespace
 
-std::unique_ptr<LineReader> tqdm_lines() { return std::make_unique<TqdmLines>(); }
+std::unique_ptr<LogLineReader> tqdm_lines() { return std::make_unique<TqdmLines>(); }
 
 }  // namespace zeroplan

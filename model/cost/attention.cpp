@@ -9,7 +9,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kRows = 128.0;  // queries of one thread block
+constexpr double kQueryRows = 128.0;  // queries of one thread block
 
 // Shares of the peak at head dimensions 64, 128 and 256, and the prologue in keys.
 struct KernelFit {
@@ -114,15 +114,15 @@ Seconds attention_time(const AttentionCall& call,
   const double multiprocessors = static_cast<double>(std::max<std::int64_t>(1, gpu.sm_count.value));
   const double head_dim = static_cast<double>(call.head_dim);
   const double keys = static_cast<double>(call.keys);
-  const double seen = call.causal ? std::min(keys, (keys + kRows) / 2.0) : keys;
+  const double seen = call.causal ? std::min(keys, (keys + kQueryRows) / 2.0) : keys;
   const double blocks = static_cast<double>(call.batch) * static_cast<double>(call.heads) *
-                        std::ceil(static_cast<double>(call.queries) / kRows);
+                        std::ceil(static_cast<double>(call.queries) / kQueryRows);
   const double x = blocks / multiprocessors;
   const double waves = std::max(1.0, x + 0.5 * (std::ceil(x) - x));
   const double peak = dense_peak(gpu, call.dtype).value.value();
   const double rate = peak / multiprocessors * efficiency_at(fit, head_dim);
   const double work = call.backward ? 2.5 / fit.backward_rate : 1.0;
-  const double seconds = work * waves * 4.0 * kRows * head_dim * (seen + fit.prologue) / rate;
+  const double seconds = work * waves * 4.0 * kQueryRows * head_dim * (seen + fit.prologue) / rate;
   return Seconds::of(coefficients[Coefficient::attention_fixed_seconds] + seconds);
 }
 

@@ -74,7 +74,7 @@ void write_compressor(ModelBuilder& builder, const DeepseekV4& v4, std::int64_t 
   builder.linear("weights_proj", v4.text.hidden, v4.index_heads, false);
 }
 
-void write_attention(ModelBuilder& builder, const DeepseekV4& v4, std::int64_t ratio) {
+void write_v4_attention(ModelBuilder& builder, const DeepseekV4& v4, std::int64_t ratio) {
   const std::int64_t queries = v4.heads * v4.head_dim;
   const auto scope = builder.in("self_attn", "DeepseekV4Attention");
   builder.parameter("sinks", {v4.heads});
@@ -112,7 +112,7 @@ Model build_deepseek_v4(const FamilyInput& input) {
   return counted_language_model(input, v4.text, classes, [&](ModelBuilder& builder) {
     const int embedding =
         write_text_trunk(builder, v4.text, [&](ModelBuilder& b, std::int64_t layer) {
-          write_attention(b, v4, v4.ratios[static_cast<std::size_t>(layer)]);
+          write_v4_attention(b, v4, v4.ratios[static_cast<std::size_t>(layer)]);
           {
             const auto mlp = b.in("mlp", "DeepseekV4SparseMoeBlock");
             write_experts(b, v4.experts);

@@ -4,18 +4,11 @@
 #include <optional>
 
 #include "model/families/counted.hpp"
+#include "model/families/counted_vision.hpp"
 
 namespace zeroplan::families {
 
 namespace {
-
-std::optional<ConfigReader> need_child(const ConfigReader& config,
-                                       std::string_view key,
-                                       std::string_view family) {
-  auto child = config.child({key}, std::string(family));
-  if (!child) config.problem(key, "the config of that part", "no such key");
-  return child;
-}
 
 struct MllamaVision {
   VisionBlocks blocks;

@@ -39,9 +39,9 @@ Layout layout_of(const Model& model) {
   return layout;
 }
 
-class Writer {
+class LitgptWriter {
  public:
-  Writer(const Model& model, const LitgptAdapters& adapters)
+  LitgptWriter(const Model& model, const LitgptAdapters& adapters)
       : shape_(model.shape), layout_(layout_of(model)), adapters_(adapters), builder_("GPT") {}
 
   void write() {
@@ -151,7 +151,7 @@ Model litgpt_model(const Model& model, const LitgptAdapters& adapters) {
   // litgpt has no dropout besides that of its adapters.
   result.shape.attention_dropout = result.shape.hidden_dropout = 0.0;
   result.shape.embedding_dropout = 0.0;
-  Writer writer(model, adapters);
+  LitgptWriter writer(model, adapters);
   writer.write();
   writer.move_into(result);
   for (Parameter& parameter : result.parameters) {

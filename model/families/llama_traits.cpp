@@ -11,7 +11,7 @@ namespace {
 // configuration_internlm.py, configuration_internlm2.py and configuration_baichuan.py of
 // internlm/internlm-7b, internlm/internlm2-7b and
 // baichuan-inc/Baichuan2-7B-Base.
-constexpr std::array<LlamaTraits, 9> kTraits = {{
+constexpr std::array<LlamaTraits, 9> kLlamaTraits = {{
     {.model_type = "llama", .classes = "Llama", .bias = AttentionBias::by_attention_bias},
     {.model_type = "mistral",
      .classes = "Mistral",
@@ -275,7 +275,7 @@ constexpr std::array<LlamaTraits, 3> kRemoteTraits = {{
 }  // namespace
 
 const LlamaTraits* llama_traits(std::string_view model_type) {
-  for (const LlamaTraits& traits : kTraits) {
+  for (const LlamaTraits& traits : kLlamaTraits) {
     if (traits.model_type == model_type) return &traits;
   }
   for (const LlamaTraits& traits : kDecoderTraits) {

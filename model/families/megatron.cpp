@@ -6,9 +6,9 @@
 namespace zeroplan {
 namespace {
 
-class Writer {
+class MegatronWriter {
  public:
-  Writer(const Model& model, std::int64_t ranks)
+  MegatronWriter(const Model& model, std::int64_t ranks)
       : shape_(model.shape), ranks_(ranks), builder_("GPTModel") {}
 
   void write() {
@@ -106,7 +106,7 @@ Model megatron_model(const Model& model, std::int64_t tensor_ranks) {
   result.shape.attention_dropout = kMegatronDropout;
   result.shape.hidden_dropout = kMegatronDropout;
   result.shape.embedding_dropout = kMegatronDropout;
-  Writer writer(model, tensor_ranks);
+  MegatronWriter writer(model, tensor_ranks);
   writer.write();
   writer.move_into(result);
   return result;

@@ -24,7 +24,7 @@ struct Traits {
   std::int64_t experts, experts_per_token;  // 0: dense
 };
 
-constexpr std::array<Traits, 3> kTraits = {{
+constexpr std::array<Traits, 3> kQwen35Traits = {{
     {.model_type = "qwen3_5_text",
      .classes = "Qwen3_5",
      .trunk_suffix = "TextModel",
@@ -272,9 +272,10 @@ void fill_shape(const ConfigReader& config, const Hybrid& model, TransformerShap
 
 Model build_hybrid(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  const auto row = std::find_if(kTraits.begin(), kTraits.end(), [&](const Traits& each) {
-    return each.model_type == input.model_type;
-  });
+  const auto row =
+      std::find_if(kQwen35Traits.begin(), kQwen35Traits.end(), [&](const Traits& each) {
+        return each.model_type == input.model_type;
+      });
   constexpr std::array<Head, 1> kHeads = {Head::causal_lm};
   head_of(input, kHeads, Head::causal_lm);
   const Activation activation = activation_of(config.text({"hidden_act"}, "silu"));

@@ -27,7 +27,7 @@ namespace {
 constexpr double kLeastFlops = 1e8;
 constexpr double kMostFlops = 1e17;
 constexpr double kMostLatency = 1.0;
-constexpr std::int64_t kMostCores = 4096;
+constexpr std::int64_t kMostNodeCores = 4096;
 
 constexpr std::array<std::string_view, 21> kClusterKeys = {"machine",
                                                            "nodes",
@@ -426,7 +426,7 @@ class DocumentReader {
         marked(fields_.rate("host_memory_bandwidth"), "host_memory_bandwidth");
     given_.host_share = fields_.number(
         "host_share", 1e-6, 1.0, "the share of the machine that the bandwidth is of", "0.25");
-    given_.cpu_cores = marked(fields_.integer("cpu_cores", 1, kMostCores), "cpu_cores");
+    given_.cpu_cores = marked(fields_.integer("cpu_cores", 1, kMostNodeCores), "cpu_cores");
     given_.cpu_sockets = fields_.integer("cpu_sockets", 1, 64);
     given_.pcie_bandwidth = marked(fields_.rate("pcie_bandwidth"), "pcie_bandwidth");
     given_.gpus_per_pcie_uplink = fields_.integer("gpus_per_pcie_uplink", 1, 64);

@@ -11,7 +11,7 @@ namespace {
 
 // Bounds that only mistakes cross. The lower ones catch GB or GB/s written for bytes.
 constexpr double kLeastMemory = 64.0 * (1 << 20);
-constexpr double kMostMemory = 1e15;
+constexpr double kMostMemoryBytes = 1e15;
 constexpr double kLeastRate = 1e6;
 constexpr double kMostRate = 1e15;
 
@@ -96,7 +96,7 @@ std::optional<BytesPerSecond> Fields::rate(std::string_view key) {
 }
 
 std::optional<Bytes> Fields::bytes(std::string_view key) {
-  const auto given = number(key, kLeastMemory, kMostMemory, "bytes", "80 GiB is 85899345920");
+  const auto given = number(key, kLeastMemory, kMostMemoryBytes, "bytes", "80 GiB is 85899345920");
   if (!given) return std::nullopt;
   return Bytes::nearest(*given);
 }

@@ -13,7 +13,7 @@ namespace {
 // A file that is no hostfile has a problem in every line; nobody reads more than these.
 constexpr std::size_t kMostProblems = 20;
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_space(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
   const std::size_t first = text.find_first_not_of(kSpace);
   if (first == std::string_view::npos) return {};
@@ -49,7 +49,7 @@ std::optional<Host> parse_host(std::string_view line) {
   if (space == std::string_view::npos) return std::nullopt;
   Host host;
   host.name = std::string(line.substr(0, space));
-  std::string_view rest = trimmed(line.substr(space));
+  std::string_view rest = without_space(line.substr(space));
   constexpr std::string_view kSlots = "slots=";
   if (!rest.starts_with(kSlots)) return std::nullopt;
   rest.remove_prefix(kSlots.size());
@@ -85,7 +85,7 @@ class HostReader {
 };
 
 void HostReader::read_line(std::string_view line, int number) {
-  line = trimmed(line.substr(0, line.find('#')));
+  line = without_space(line.substr(0, line.find('#')));
   if (line.empty()) return;
   std::optional<Host> host = parse_host(line);
   if (!host) {

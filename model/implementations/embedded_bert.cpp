@@ -10,12 +10,12 @@ namespace zeroplan::embedded {
 namespace {
 
 constexpr const char* kEmbeddings = "bert.embeddings";
-constexpr const char* kWords = "bert.embeddings.word_embeddings";
-constexpr const char* kPositions = "bert.embeddings.position_embeddings";
+constexpr const char* kBertWords = "bert.embeddings.word_embeddings";
+constexpr const char* kBertPositions = "bert.embeddings.position_embeddings";
 constexpr const char* kTypes = "bert.embeddings.token_type_embeddings";
 constexpr std::int64_t kFirstRow = 1;  // period of the lookup: every token has type 0
 
-Block input_block(BlockBuilder b, bool tied) {
+Block bert_input_block(BlockBuilder b, bool tied) {
   Norm first;
   {
     const auto scope = b.module(kEmbeddings);
@@ -30,20 +30,20 @@ Block input_block(BlockBuilder b, bool tied) {
     const auto scope = b.module(kEmbeddings);
     d = norm_backward(b, "LayerNorm", first, d);
   }
-  positions_backward(b, kPositions, d, b.sequence());
+  positions_backward(b, kBertPositions, d, b.sequence());
   positions_backward(b, kTypes, d, kFirstRow);
-  embedding_backward(b, kWords, d, tied);
+  embedding_backward(b, kBertWords, d, tied);
   return b.take();
 }
 
-struct Saved {
+struct BertSaved {
   Heads heads;
   AttentionOutput core;
   Norm attention, output;  // of the residual sums
   KernelOperand wide, activated;
 };
 
-void forward(BlockBuilder& b, KernelOperand x, Saved& saved) {
+void forward(BlockBuilder& b, KernelOperand x, BertSaved& saved) {
   {
     const auto scope = b.module("attention");
     {
@@ -70,7 +70,10 @@ void forward(BlockBuilder& b, KernelOperand x, Saved& saved) {
 }
 
 // The gradient of a sum goes to both of its terms: the branch's part is added to it in place.
-KernelOperand backward(BlockBuilder& b, KernelOperand x, const Saved& saved, KernelOperand d_out) {
+KernelOperand backward(BlockBuilder& b,
+                       KernelOperand x,
+                       const BertSaved& saved,
+                       KernelOperand d_out) {
   KernelOperand d, d_wide;
   {
     const auto scope = b.module("output");
@@ -98,9 +101,9 @@ KernelOperand backward(BlockBuilder& b, KernelOperand x, const Saved& saved, Ker
   return d;
 }
 
-Block layer_block(BlockBuilder b) {
+Block bert_layer_block(BlockBuilder b) {
   const KernelOperand x = b.input(b.rows() * b.shape().hidden);
-  Saved saved;
+  BertSaved saved;
   {
     const auto scope = b.module("");
     forward(b, x, saved);
@@ -118,7 +121,7 @@ Block layer_block(BlockBuilder b) {
 
 // cls.predictions: dense, GELU, norm, decoder.
 Block predictions_block(BlockBuilder b) {
-  const Head head{"cls.predictions.decoder", kWords, "cls.predictions.bias"};
+  const Head head{"cls.predictions.decoder", kBertWords, "cls.predictions.bias"};
   constexpr const char* kTransform = "cls.predictions.transform";
   const std::int64_t hidden = b.shape().hidden;
   const KernelOperand x = b.input(b.rows() * hidden);
@@ -142,7 +145,7 @@ Block predictions_block(BlockBuilder b) {
   return b.take();
 }
 
-void check(const hf::Context& c) {
+void check_bert(const hf::Context& c) {
   if (c.model.architecture != "BertForMaskedLM") {
     refuse(c, phrase("{}: of the encoders it trains BertForMaskedLM alone", c.model.architecture));
   }
@@ -155,17 +158,18 @@ void check(const hf::Context& c) {
 }  // namespace
 
 void build_bert(GraphAssembler& assembler, const hf::Context& c) {
-  check(c);
+  check_bert(c);
   note_dropout(assembler, c);
   const auto builder = [&](const char* name, const std::string& prefix, bool checkpoint) {
     return BlockBuilder({name, prefix, &c.model, &c.options, checkpoint});
   };
   assembler.add_written("", [&](const std::string& prefix, bool checkpoint) {
-    return input_block(builder("BertEmbeddings", prefix, checkpoint), c.shape().tied_embeddings);
+    return bert_input_block(builder("BertEmbeddings", prefix, checkpoint),
+                            c.shape().tied_embeddings);
   });
   assembler.add_written_layers(
       "bert.encoder.layer.", c.shape().layers, [&](const std::string& prefix, bool checkpoint) {
-        return layer_block(builder("BertLayer", prefix, checkpoint));
+        return bert_layer_block(builder("BertLayer", prefix, checkpoint));
       });
   assembler.add_written("", [&](const std::string& prefix, bool checkpoint) {
     return predictions_block(builder("BertOnlyMLMHead", prefix, checkpoint));

@@ -8,14 +8,14 @@
 namespace zeroplan::embedded {
 namespace {
 
-constexpr const char* kWords = "transformer.word_embeddings";
+constexpr const char* kBloomWords = "transformer.word_embeddings";
 constexpr const char* kNorm = "transformer.word_embeddings_layernorm";
 
-Block input_block(BlockBuilder b, bool tied) {
-  const Norm first = norm(b, kNorm, embedding(b, kWords));
+Block bloom_input_block(BlockBuilder b, bool tied) {
+  const Norm first = norm(b, kNorm, embedding(b, kBloomWords));
   b.set_output(first.y);
   const KernelOperand d = b.begin_backward();
-  embedding_backward(b, kWords, norm_backward(b, kNorm, first, d), tied);
+  embedding_backward(b, kBloomWords, norm_backward(b, kNorm, first, d), tied);
   return b.take();
 }
 
@@ -36,7 +36,9 @@ void build_bloom(GraphAssembler& assembler, const hf::Context& c) {
                            .layout = WeightLayout::out_in,
                            .heads = {3 * c.shape().hidden, 3 * dim, {0, dim, 2 * dim}}};
   add_pre_norm_model(
-      assembler, c, {"BloomModel inputs", "BloomForCausalLM head", kWords, input_block, layer});
+      assembler,
+      c,
+      {"BloomModel inputs", "BloomForCausalLM head", kBloomWords, bloom_input_block, layer});
 }
 
 }  // namespace zeroplan::embedded

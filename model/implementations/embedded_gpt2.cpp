@@ -8,20 +8,20 @@
 namespace zeroplan::embedded {
 namespace {
 
-constexpr const char* kWords = "transformer.wte";
-constexpr const char* kPositions = "transformer.wpe";
+constexpr const char* kGpt2Words = "transformer.wte";
+constexpr const char* kGpt2Positions = "transformer.wpe";
 
-Block input_block(BlockBuilder b, bool tied) {
-  const KernelOperand x = embedding(b, kWords);
-  add_positions(b, kPositions, x, b.sequence());
+Block gpt2_input_block(BlockBuilder b, bool tied) {
+  const KernelOperand x = embedding(b, kGpt2Words);
+  add_positions(b, kGpt2Positions, x, b.sequence());
   b.set_output(x);
   const KernelOperand d = b.begin_backward();
-  positions_backward(b, kPositions, d, b.sequence());
-  embedding_backward(b, kWords, d, tied);
+  positions_backward(b, kGpt2Positions, d, b.sequence());
+  embedding_backward(b, kGpt2Words, d, tied);
   return b.take();
 }
 
-void check(const hf::Context& c) {
+void check_gpt2(const hf::Context& c) {
   if (c.model.model_type != "gpt2") refuse(c, "its one key head for all queries");
   if (!is_gelu(c.shape())) refuse(c, "an activation other than GELU");
 }
@@ -29,7 +29,7 @@ void check(const hf::Context& c) {
 }  // namespace
 
 void build_gpt2(GraphAssembler& assembler, const hf::Context& c) {
-  check(c);
+  check_gpt2(c);
   note_dropout(assembler, c);
   const std::int64_t hidden = c.shape().hidden;
   const PreNormLayer layer{.block = "GPT2Block",
@@ -44,7 +44,9 @@ void build_gpt2(GraphAssembler& assembler, const hf::Context& c) {
                            .layout = WeightLayout::in_out,
                            .heads = {3 * hidden, c.shape().head_dim, {0, hidden, 2 * hidden}}};
   add_pre_norm_model(
-      assembler, c, {"GPT2Model inputs", "GPT2LMHeadModel head", kWords, input_block, layer});
+      assembler,
+      c,
+      {"GPT2Model inputs", "GPT2LMHeadModel head", kGpt2Words, gpt2_input_block, layer});
 }
 
 }  // namespace zeroplan::embedded

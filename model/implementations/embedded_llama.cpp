@@ -93,7 +93,7 @@ void attention_backward(BlockBuilder& b, const Attention& saved, KernelOperand d
   norm_backward(b, "input_layernorm", saved.norm, d_y, d);
 }
 
-Block layer_block(BlockBuilder b) {
+Block llama_layer_block(BlockBuilder b) {
   const KernelOperand x = b.input(b.rows() * b.shape().hidden);
   Attention attention;
   Mlp mlp;
@@ -113,14 +113,14 @@ Block layer_block(BlockBuilder b) {
   return b.take();
 }
 
-Block input_block(BlockBuilder b, bool tied) {
+Block llama_input_block(BlockBuilder b, bool tied) {
   b.set_output(embedding(b, "model.embed_tokens"));
   const KernelOperand d = b.begin_backward();
   embedding_backward(b, "model.embed_tokens", d, tied);
   return b.take();
 }
 
-void check(const hf::Context& c) {
+void check_llama(const hf::Context& c) {
   const TransformerShape& shape = c.shape();
   const auto has = [&](std::string_view suffix) {
     for (const Parameter& parameter : c.model.parameters) {
@@ -144,17 +144,18 @@ void check(const hf::Context& c) {
 }  // namespace
 
 void build_llama(GraphAssembler& assembler, const hf::Context& c) {
-  check(c);
+  check_llama(c);
   note_dropout(assembler, c);
   const auto builder = [&](const char* name, const std::string& prefix, bool checkpoint) {
     return BlockBuilder({name, prefix, &c.model, &c.options, checkpoint});
   };
   assembler.add_written("", [&](const std::string& prefix, bool checkpoint) {
-    return input_block(builder("LlamaModel inputs", prefix, checkpoint), c.shape().tied_embeddings);
+    return llama_input_block(builder("LlamaModel inputs", prefix, checkpoint),
+                             c.shape().tied_embeddings);
   });
   assembler.add_written_layers(
       "model.layers.", c.shape().layers, [&](const std::string& prefix, bool checkpoint) {
-        return layer_block(builder("LlamaDecoderLayer", prefix, checkpoint));
+        return llama_layer_block(builder("LlamaDecoderLayer", prefix, checkpoint));
       });
   assembler.add_written("", [&](const std::string& prefix, bool checkpoint) {
     return head_block(builder("LlamaForCausalLM head", prefix, checkpoint),

@@ -8,7 +8,7 @@
 namespace zeroplan::embedded {
 namespace {
 
-struct Saved {
+struct PreNormSaved {
   Norm first, second;
   Heads heads;
   AttentionOutput core;
@@ -16,7 +16,7 @@ struct Saved {
   KernelOperand up, activated, out;
 };
 
-void forward(BlockBuilder& b, const PreNormLayer& names, KernelOperand x, Saved& saved) {
+void forward(BlockBuilder& b, const PreNormLayer& names, KernelOperand x, PreNormSaved& saved) {
   saved.first = norm(b, names.first_norm, x);
   {
     const auto scope = b.module(names.attention);
@@ -37,7 +37,10 @@ void forward(BlockBuilder& b, const PreNormLayer& names, KernelOperand x, Saved&
 }
 
 // `d`: the gradient of the residual stream, in place.
-void backward(BlockBuilder& b, const PreNormLayer& names, const Saved& saved, KernelOperand d) {
+void backward(BlockBuilder& b,
+              const PreNormLayer& names,
+              const PreNormSaved& saved,
+              KernelOperand d) {
   KernelOperand d_y;
   {
     const auto scope = b.module(names.mlp);
@@ -62,7 +65,7 @@ void backward(BlockBuilder& b, const PreNormLayer& names, const Saved& saved, Ke
 
 Block pre_norm_layer(BlockBuilder b, const PreNormLayer& names) {
   const KernelOperand x = b.input(b.rows() * b.shape().hidden);
-  Saved saved;
+  PreNormSaved saved;
   {
     const auto scope = b.module("");
     forward(b, names, x, saved);

@@ -9,7 +9,7 @@ namespace zeroplan::hf {
 namespace {
 
 // BertSelfAttention: the additive mask is (b, 1, 1, s), a tensor of a few kilobytes.
-Tensor eager(
+Tensor bert_eager(
     Tape& t, const Context& c, const Tensor& query, const Tensor& key, const Tensor& value) {
   const Tensor transposed = aten::transpose(t, key, -1, -2);
   Tensor scores = aten::matmul(t, query, transposed);
@@ -24,7 +24,7 @@ Tensor eager(
   return aten::contiguous(t, context);
 }
 
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor bert_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("self", in);
   const TransformerShape& shape = c.shape();
@@ -41,7 +41,8 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   arguments.copies_with_mask =
       !c.options.torch_acts(ReleaseRule::sdpa_takes_strided);  // require_contiguous_qkv
   const bool own = c.attention == Attention::eager;
-  Tensor out = own ? eager(t, c, query, key, value) : attention(t, c, query, key, value, arguments);
+  Tensor out =
+      own ? bert_eager(t, c, query, key, value) : attention(t, c, query, key, value, arguments);
   out = merge_heads(t, out);
   return t.leave(scope, out);
 }
@@ -59,14 +60,14 @@ Tensor output(Tape& t, const Context& c, const Tensor& x, const Tensor& input) {
   return t.leave(scope, hidden);
 }
 
-Tensor layer(Tape& t, const Context& c) {
+Tensor bert_layer(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   Tensor attended;
   {
     Tensor in = hidden;
     const auto attention_scope = t.enter("attention", in);
-    const Tensor own = self_attention(t, c, in);
+    const Tensor own = bert_self_attention(t, c, in);
     attended = t.leave(attention_scope, output(t, c, own, in));
   }
   Tensor intermediate;
@@ -229,7 +230,7 @@ void build_bert(GraphAssembler& assembler, const Context& given) {
     return output;
   });
   assembler.add_layers("BertLayer", names.trunk + "encoder.layer.", c.shape().layers, [&](Tape& t) {
-    return layer(t, c);
+    return bert_layer(t, c);
   });
   assembler.add(c.model.architecture + " head", "", [&](Tape& t) { return head(t, c, names); });
 }

@@ -59,7 +59,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden, const Ten
   return t.leave(scope, out);
 }
 
-Tensor mlp(Tape& t, const Context& c, const Tensor& x, const Tensor& residual) {
+Tensor bloom_mlp(Tape& t, const Context& c, const Tensor& x, const Tensor& residual) {
   Tensor hidden = x;
   const auto scope = t.enter("mlp", hidden);
   hidden = linear(t, c, "dense_h_to_4h", hidden);
@@ -74,13 +74,13 @@ Tensor mlp(Tape& t, const Context& c, const Tensor& x, const Tensor& residual) {
   return t.leave(scope, out);
 }
 
-Tensor block(Tape& t, const Context& c) {
+Tensor bloom_block(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   Tensor normed = layer_norm(t, "input_layernorm", hidden);
   const Tensor attended = self_attention(t, c, normed, hidden);
   normed = layer_norm(t, "post_attention_layernorm", attended);
-  return t.leave(scope, mlp(t, c, normed, attended));
+  return t.leave(scope, bloom_mlp(t, c, normed, attended));
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ void build_bloom(GraphAssembler& assembler, const Context& given) {
     return hidden;
   });
   assembler.add_layers(
-      "BloomBlock", "transformer.h.", shape.layers, [&](Tape& t) { return block(t, c); });
+      "BloomBlock", "transformer.h.", shape.layers, [&](Tape& t) { return bloom_block(t, c); });
   keep_logits(assembler, c);
   add_causal_head(assembler,
                   c,

@@ -13,7 +13,7 @@ namespace {
 Shape rows_shape(const Context& c) { return Shape{c.sequence, c.batch, c.shape().hidden}; }
 
 // One of cos, sin a pair of coordinates: (s, b, rotary / 2, 2)
-Shape table_shape(const Context& c) {
+Shape chatglm_table_shape(const Context& c) {
   return Shape{c.sequence, c.batch, c.shape().rotary_dim / 2, 2};
 }
 
@@ -37,13 +37,13 @@ Tensor rms(Tape& t, std::string_view module, const Tensor& x) {
   return t.leave(scope, out);
 }
 
-Tensor norm(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
+Tensor chatglm_norm(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
   return c.shape().norm == NormKind::rms_norm ? rms(t, module, x) : layer_norm(t, module, x);
 }
 
 // apply_rotary_pos_emb, a scripted function: its autodiff keeps what eager autograd would, the
 // tables. x is (s, b, heads, d).
-Tensor rotate(Tape& t, const Context& c, const Tensor& x, const Tensor& tables) {
+Tensor rotate_chatglm(Tape& t, const Context& c, const Tensor& x, const Tensor& tables) {
   const std::int64_t turning = c.shape().rotary_dim, dim = x.size(3);
   const Tensor first = aten::slice(t, x, -1, turning);
   const Tensor passing = aten::slice(t, x, -1, dim - turning);
@@ -119,7 +119,7 @@ Tensor core_attention(
   return t.leave(scope, context);
 }
 
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor chatglm_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("self_attention", in);
   const TransformerShape& shape = c.shape();
@@ -127,7 +127,8 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor out;
   {
     const Tensor fused = linear(t, c, "query_key_value", in);
-    const Tensor tables = t.shared(static_cast<std::int32_t>(Slot::cos), table_shape(c), t.dtype());
+    const Tensor tables =
+        t.shared(static_cast<std::int32_t>(Slot::cos), chatglm_table_shape(c), t.dtype());
     const std::vector<Tensor> parts =
         aten::split(t, fused, {shape.heads * dim, shape.kv_heads * dim, shape.kv_heads * dim}, 2);
     const auto heads_of = [&](const Tensor& part, std::int64_t heads) {
@@ -136,8 +137,8 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
     Tensor query = heads_of(parts[0], shape.heads);
     Tensor key = heads_of(parts[1], shape.kv_heads);
     Tensor value = heads_of(parts[2], shape.kv_heads);
-    query = rotate(t, c, query, tables);
-    key = rotate(t, c, key, tables);
+    query = rotate_chatglm(t, c, query, tables);
+    key = rotate_chatglm(t, c, key, tables);
     if (c.options.use_cache && c.options.checkpointing == ActivationCheckpointing::none) {
       t.hold(key);  // kv_cache = (key_layer, value_layer)
       t.hold(value);
@@ -150,7 +151,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   return t.leave(scope, out);
 }
 
-Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
+Tensor chatglm_mlp(Tape& t, const Context& c, const Tensor& x) {
   Tensor in = x;
   const auto scope = t.enter("mlp", in);
   const std::int64_t inner = c.shape().intermediate;
@@ -167,18 +168,18 @@ Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
   return t.leave(scope, out);
 }
 
-Tensor block(Tape& t, const Context& c) {
+Tensor chatglm_block(Tape& t, const Context& c) {
   Tensor hidden = t.input(rows_shape(c), t.dtype());
   const auto scope = t.enter("", hidden);
   const double p = c.shape().hidden_dropout;
   Tensor out;
   {
-    Tensor normed = norm(t, c, "input_layernorm", hidden);
-    const Tensor attended = self_attention(t, c, normed);
+    Tensor normed = chatglm_norm(t, c, "input_layernorm", hidden);
+    const Tensor attended = chatglm_self_attention(t, c, normed);
     Tensor sum = aten::dropout(t, attended, p);
     sum = aten::add(t, hidden, sum);
-    normed = norm(t, c, "post_attention_layernorm", sum);
-    const Tensor fed = mlp(t, c, normed);
+    normed = chatglm_norm(t, c, "post_attention_layernorm", sum);
+    const Tensor fed = chatglm_mlp(t, c, normed);
     out = aten::dropout(t, fed, p);
     out = aten::add(t, sum, out);
   }
@@ -190,7 +191,7 @@ void share_rotary_positions(Tape& t, const Context& c) {
   const Shape whole{c.shape().max_positions, c.shape().rotary_dim / 2, 2};
   const Tensor all = t.empty(whole, t.dtype());
   t.launch({.name = "stack", .kind = OpKind::copy, .traffic = all.bytes() * 2, .kernels = 4});
-  const Tensor tables = t.empty(table_shape(c), t.dtype());
+  const Tensor tables = t.empty(chatglm_table_shape(c), t.dtype());
   t.launch({.name = "index", .kind = OpKind::gather, .traffic = tables.bytes() * 2});
   t.share(static_cast<std::int32_t>(Slot::cos), tables);
   t.leave(scope, Tensor());
@@ -210,10 +211,10 @@ Tensor inputs(Tape& t, const Context& c) {
 
 // logits.to(float32), shifted copy, CrossEntropyLoss; the output object gets them in the model's
 // dtype again.
-Tensor head(Tape& t, const Context& c) {
+Tensor chatglm_head(Tape& t, const Context& c) {
   Tensor hidden = t.input(rows_shape(c), t.dtype());
   if (t.parameter("transformer.encoder.final_layernorm.weight").defined()) {
-    hidden = norm(t, c, "transformer.encoder.final_layernorm", hidden);
+    hidden = chatglm_norm(t, c, "transformer.encoder.final_layernorm", hidden);
   }
   t.set_category(MemoryCategory::logits);
   Tensor logits = linear(t, c, "transformer.output_layer", hidden);
@@ -255,10 +256,11 @@ void build_chatglm(GraphAssembler& assembler, const Context& c) {
   assembler.set_hidden(rows_shape(c), [&](Tape& t) { share_rotary_positions(t, c); });
   assembler.add("ChatGLMModel inputs", "", [&](Tape& t) { return inputs(t, c); });
   assembler.add_layers("GLMBlock", "transformer.encoder.layers.", c.shape().layers, [&](Tape& t) {
-    return block(t, c);
+    return chatglm_block(t, c);
   });
   keep_logits(assembler, c);
-  assembler.add("ChatGLMForConditionalGeneration head", "", [&](Tape& t) { return head(t, c); });
+  assembler.add(
+      "ChatGLMForConditionalGeneration head", "", [&](Tape& t) { return chatglm_head(t, c); });
 }
 
 }  // namespace zeroplan::hf

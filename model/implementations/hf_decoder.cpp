@@ -114,7 +114,7 @@ Tensor plain_norm(Tape& t, std::string_view module, const Tensor& x) {
   return t.leave(scope, aten::to(t, normed, x.dtype()));
 }
 
-Tensor norm(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
+Tensor decoder_norm(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
   switch (code_of(c).norm) {
     case NormCode::llama:
       return rms_norm(t, module, x);
@@ -137,21 +137,21 @@ Tensor norm(Tape& t, const Context& c, std::string_view module, const Tensor& x)
 
 // q_proj or k_proj with its norm, (b, heads, s, d): Gemma 3 normalizes behind the transpose, OLMo 2
 // all heads at once, Command R each head with weights of its own.
-Tensor project_heads(Tape& t,
-                     const Context& c,
-                     std::string_view projection,
-                     std::string_view norm_module,
-                     const Tensor& x,
-                     std::int64_t heads) {
+Tensor project_decoder_heads(Tape& t,
+                             const Context& c,
+                             std::string_view projection,
+                             std::string_view norm_module,
+                             const Tensor& x,
+                             std::int64_t heads) {
   Tensor states = linear(t, c, projection, x);
   if (c.model.implementation_family == "clipped_decoder") states = aten::clamp_in_place(t, states);
   const bool normed = t.has_parameter(norm_module, "weight");
   const HeadNorms norms = normed ? code_of(c).head_norms : HeadNorms::none;
-  if (norms == HeadNorms::all_heads) states = norm(t, c, norm_module, states);
+  if (norms == HeadNorms::all_heads) states = decoder_norm(t, c, norm_module, states);
   states = aten::view(t, states, Shape{c.batch, c.sequence, heads, c.shape().head_dim});
-  if (norms == HeadNorms::own_weights) states = norm(t, c, norm_module, states);
+  if (norms == HeadNorms::own_weights) states = decoder_norm(t, c, norm_module, states);
   states = aten::transpose(t, states, 1, 2);
-  if (norms == HeadNorms::each_head) states = norm(t, c, norm_module, states);
+  if (norms == HeadNorms::each_head) states = decoder_norm(t, c, norm_module, states);
   return states;
 }
 
@@ -250,17 +250,17 @@ bool keeps_cache(const Context& c) {
   return !hybrid || c.acts(ReleaseRule::hybrids_keep_cache);
 }
 
-Tensor self_attention(Tape& t,
-                      const Context& c,
-                      const Tensor& hidden,
-                      const LayerAttention& kind,
-                      const Tensor& mask) {
+Tensor decoder_self_attention(Tape& t,
+                              const Context& c,
+                              const Tensor& hidden,
+                              const LayerAttention& kind,
+                              const Tensor& mask) {
   Tensor in = hidden;
   const auto scope = t.enter("self_attn", in);
   const TransformerShape& shape = c.shape();
-  Tensor query = project_heads(t, c, "q_proj", "q_norm", in, shape.heads);
-  Tensor key = project_heads(t, c, "k_proj", "k_norm", in, shape.kv_heads);
-  Tensor value = project_heads(t, c, "v_proj", "", in, shape.kv_heads);
+  Tensor query = project_decoder_heads(t, c, "q_proj", "q_norm", in, shape.heads);
+  Tensor key = project_decoder_heads(t, c, "k_proj", "k_norm", in, shape.kv_heads);
+  Tensor value = project_decoder_heads(t, c, "v_proj", "", in, shape.kv_heads);
   if (kind.rotary) {
     const RotaryTables tables = tables_of(t, c, kind);
     Turned turned = turn(t, c, query, key, tables);
@@ -292,7 +292,7 @@ Tensor two_linear_mlp(Tape& t, const Context& c, const Tensor& hidden) {
   return t.leave(scope, in);
 }
 
-Tensor feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor decoder_feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
   return is(c, "starcoder2") ? two_linear_mlp(t, c, hidden) : gated_mlp(t, c, hidden);
 }
 
@@ -309,9 +309,9 @@ Tensor parallel_layer(Tape& t, const Context& c, const LayerAttention& kind) {
   const auto scope = t.enter("", hidden);
   const Tensor mask = layer_mask(t, c, kind);
   const Tensor residual = hidden;
-  hidden = norm(t, c, "input_layernorm", hidden);
-  const Tensor attended = self_attention(t, c, hidden, kind, mask);
-  const Tensor fed = feed_forward(t, c, hidden);
+  hidden = decoder_norm(t, c, "input_layernorm", hidden);
+  const Tensor attended = decoder_self_attention(t, c, hidden, kind, mask);
+  const Tensor fed = decoder_feed_forward(t, c, hidden);
   {
     const Tensor sum = aten::add(t, residual, attended);
     hidden = aten::add(t, sum, fed);
@@ -319,22 +319,22 @@ Tensor parallel_layer(Tape& t, const Context& c, const LayerAttention& kind) {
   return t.leave(scope, hidden);
 }
 
-Tensor layer(Tape& t, const Context& c, const LayerAttention& kind) {
+Tensor decoder_layer(Tape& t, const Context& c, const LayerAttention& kind) {
   const Code& norms = code_of(c);
   const auto normed = [&](std::string_view name, Tensor& hidden) {
-    if (!name.empty()) hidden = norm(t, c, name, hidden);
+    if (!name.empty()) hidden = decoder_norm(t, c, name, hidden);
   };
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   const Tensor mask = layer_mask(t, c, kind);
   Tensor residual = hidden;
   normed(norms.before_attention, hidden);
-  hidden = self_attention(t, c, hidden, kind, mask);
+  hidden = decoder_self_attention(t, c, hidden, kind, mask);
   normed(norms.after_attention, hidden);
   hidden = onto(t, c, residual, hidden);
   residual = hidden;
   normed(norms.before_mlp, hidden);
-  hidden = feed_forward(t, c, hidden);
+  hidden = decoder_feed_forward(t, c, hidden);
   normed(norms.after_mlp, hidden);
   hidden = onto(t, c, residual, hidden);
   return t.leave(scope, hidden);
@@ -352,7 +352,7 @@ void share_beside(Tape& t, const Context& c) {
   if (is(c, "gemma3_text")) share_rotary_tables(t, c, Slot::local_cos, Slot::local_sin);
 }
 
-void note_assumptions(GraphAssembler& assembler, const Context& c) {
+void note_decoder_assumptions(GraphAssembler& assembler, const Context& c) {
   // decoder_layer(...) without _gradient_checkpointing_func: 4.48, 4.49, 4.50, 4.51
   const bool forgets = is(c, "starcoder2") && c.acts(ReleaseRule::starcoder2_keeps_activations);
   if (!forgets || c.options.checkpointing == ActivationCheckpointing::none) return;
@@ -363,7 +363,7 @@ void note_assumptions(GraphAssembler& assembler, const Context& c) {
 }  // namespace
 
 void build_decoder(GraphAssembler& assembler, const Context& c) {
-  note_assumptions(assembler, c);
+  note_decoder_assumptions(assembler, c);
   add_rotary_caches(assembler, c);
   const std::string classes(code_of(c).classes);
   assembler.add(classes + "Model inputs", "", [&](Tape& t) {
@@ -381,12 +381,13 @@ void build_decoder(GraphAssembler& assembler, const Context& c) {
   const LayerKinds kinds = layer_kinds(c.shape());
   assembler.add_layer_kinds(
       classes + "DecoderLayer", "model.layers.", kinds.layers, [&](Tape& t, std::size_t kind) {
-        return is_cohere(c) ? parallel_layer(t, c, kinds.of[kind]) : layer(t, c, kinds.of[kind]);
+        return is_cohere(c) ? parallel_layer(t, c, kinds.of[kind])
+                            : decoder_layer(t, c, kinds.of[kind]);
       });
   keep_logits(assembler, c);
   assembler.add(classes + "ForCausalLM head", "", [&](Tape& t) {
     Tensor hidden = t.input(c.hidden_shape(), t.dtype());
-    hidden = norm(t, c, "model.norm", hidden);
+    hidden = decoder_norm(t, c, "model.norm", hidden);
     t.forget_input();
     const LossCode code = loss_where(c, ReleaseRule::decoders_share_loss, LossCode::float_in_model);
     return causal_loss(t, c, {"lm_head", "model.embed_tokens", code}, hidden);

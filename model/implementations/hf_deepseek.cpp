@@ -44,7 +44,7 @@ struct Rotated {
   Tensor query, key;
 };
 
-Rotated rotate(Tape& t, const Context& c, const Tensor& query, const Tensor& key) {
+Rotated rotate_deepseek(Tape& t, const Context& c, const Tensor& query, const Tensor& key) {
   Rotated turned;
   if (!is_third(c)) {
     turned.query = rotate_complex(t, c, query);
@@ -98,7 +98,7 @@ Tensor padded_attention(
 }
 
 // DeepseekV3Attention.forward
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor deepseek_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("self_attn", in);
   const LatentAttentionShape& shape = c.shape().latent;
@@ -111,7 +111,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor latent = rms_norm(t, "kv_a_layernorm", latents[0]);
   latent = aten::view(t, latent, Shape{c.batch, 1, c.sequence, shape.kv_rank});
   Tensor turning = aten::view(t, latents[1], Shape{c.batch, 1, c.sequence, rotary});
-  const Rotated turned = rotate(t, c, queries[1], turning);
+  const Rotated turned = rotate_deepseek(t, c, queries[1], turning);
   Tensor turned_key = turned.key;
   update_cache(t, c, latent, turned_key);
   query = aten::cat(t, {&queries[0], &turned.query}, -1);
@@ -137,7 +137,7 @@ Tensor group_mask(Tape& t, const Tensor& scores) {
 }
 
 // DeepseekV3TopkRouter.forward, DeepseekV2TopkRouter.forward: in fp32.
-Tensor route(Tape& t, const Context& c, const Tensor& rows) {
+Tensor route_deepseek(Tape& t, const Context& c, const Tensor& rows) {
   Tensor in = rows;
   const auto scope = t.enter("gate", in);
   const ExpertShape& shape = c.shape().experts;
@@ -170,11 +170,11 @@ Tensor route(Tape& t, const Context& c, const Tensor& rows) {
 }
 
 // DeepseekV3MoE.forward
-Tensor mixture(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor deepseek_mixture(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("mlp", in);
   const Tensor rows = aten::view(t, in, Shape{c.batch * c.sequence, c.shape().hidden});
-  const Tensor weights = route(t, c, rows);
+  const Tensor weights = route_deepseek(t, c, rows);
   Tensor out = fused_experts(t, c, rows, weights, {});
   out = aten::view(t, out, c.hidden_shape());
   const Tensor shared = gated_mlp(t, c, "shared_experts", in);
@@ -183,16 +183,16 @@ Tensor mixture(Tape& t, const Context& c, const Tensor& hidden) {
 }
 
 // DeepseekV3DecoderLayer.forward
-Tensor layer(Tape& t, const Context& c) {
+Tensor deepseek_layer(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   Tensor residual = hidden;
   hidden = rms_norm(t, "input_layernorm", hidden);
-  hidden = self_attention(t, c, hidden);
+  hidden = deepseek_self_attention(t, c, hidden);
   hidden = aten::add(t, residual, hidden);
   residual = hidden;
   hidden = rms_norm(t, "post_attention_layernorm", hidden);
-  hidden = t.has_parameter("mlp.gate", "weight") ? mixture(t, c, hidden)
+  hidden = t.has_parameter("mlp.gate", "weight") ? deepseek_mixture(t, c, hidden)
                                                  : gated_mlp(t, c, "mlp", hidden);
   hidden = aten::add(t, residual, hidden);
   return t.leave(scope, hidden);
@@ -218,7 +218,7 @@ void build_deepseek(GraphAssembler& assembler, const Context& c) {
     return hidden;
   });
   assembler.add_layers("DeepseekDecoderLayer", "model.layers.", c.shape().layers, [&](Tape& t) {
-    return layer(t, c);
+    return deepseek_layer(t, c);
   });
   keep_logits(assembler, c);
   assembler.add("DeepseekForCausalLM head", "", [&](Tape& t) {

@@ -22,14 +22,14 @@ struct Frame {
 };
 
 // x.transpose(1, 2).to(float32, contiguous)
-Tensor heads_first(Tape& t, const Tensor& x) {
+Tensor delta_rule_heads_first(Tape& t, const Tensor& x) {
   const Tensor turned = aten::transpose(t, x, 1, 2);
   if (x.dtype() == DType::fp32) return turned;
   return aten::to_contiguous(t, turned, DType::fp32);
 }
 
 // x * rsqrt((x * x).sum(-1) + eps)
-Tensor l2_norm(Tape& t, const Tensor& x) {
+Tensor delta_rule_l2_norm(Tape& t, const Tensor& x) {
   Tensor factor = aten::mul(t, x, x);
   factor = aten::mean_last(t, factor);  // a sum, of as many bytes
   factor = aten::shift(t, factor);
@@ -38,13 +38,13 @@ Tensor l2_norm(Tape& t, const Tensor& x) {
 }
 
 void prepare(Tape& t, const DeltaRuleInputs& given, Frame& f) {
-  f.query = heads_first(t, given.query);
-  f.key = heads_first(t, given.key);
-  f.value = heads_first(t, given.value);
-  f.beta = heads_first(t, given.beta);
-  f.decay = heads_first(t, given.decay);
-  f.query = l2_norm(t, f.query);
-  f.key = l2_norm(t, f.key);
+  f.query = delta_rule_heads_first(t, given.query);
+  f.key = delta_rule_heads_first(t, given.key);
+  f.value = delta_rule_heads_first(t, given.value);
+  f.beta = delta_rule_heads_first(t, given.beta);
+  f.decay = delta_rule_heads_first(t, given.decay);
+  f.query = delta_rule_l2_norm(t, f.query);
+  f.key = delta_rule_l2_norm(t, f.key);
   f.query = aten::scale(t, f.query);
   const std::int64_t missing = (kChunk - f.sequence % kChunk) % kChunk;
   f.chunks = (f.sequence + missing) / kChunk;

@@ -9,7 +9,7 @@ namespace zeroplan::hf {
 namespace {
 
 // MultiHeadSelfAttention: queries divided first, the mask compared and filled in by every layer.
-Tensor eager(
+Tensor distilbert_eager(
     Tape& t, const Context& c, const Tensor& query, const Tensor& key, const Tensor& value) {
   Tensor scores;
   const Tensor scaled = aten::scale(t, query, "div");
@@ -27,7 +27,7 @@ Tensor eager(
   return aten::contiguous(t, context);
 }
 
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor distilbert_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("attention", in);
   const std::int64_t heads = c.shape().heads;
@@ -46,14 +46,15 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
     arguments.copies_with_mask =
         !c.options.torch_acts(ReleaseRule::sdpa_takes_strided);  // require_contiguous_qkv
     const bool own = c.attention == Attention::eager;
-    out = own ? eager(t, c, query, key, value) : attention(t, c, query, key, value, arguments);
+    out = own ? distilbert_eager(t, c, query, key, value)
+              : attention(t, c, query, key, value, arguments);
     out = merge_heads(t, out);
     out = linear(t, c, "out_lin", out);
   }
   return t.leave(scope, out);
 }
 
-Tensor feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor distilbert_feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("ffn", in);
   Tensor x = linear(t, c, "lin1", in);
@@ -64,15 +65,15 @@ Tensor feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
 }
 
 // TransformerBlock
-Tensor layer(Tape& t, const Context& c) {
+Tensor distilbert_layer(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
-  Tensor attended = self_attention(t, c, hidden);
+  Tensor attended = distilbert_self_attention(t, c, hidden);
   {
     const Tensor sum = aten::add(t, attended, hidden);
     attended = layer_norm(t, "sa_layer_norm", sum);
   }
-  Tensor fed = feed_forward(t, c, attended);
+  Tensor fed = distilbert_feed_forward(t, c, attended);
   {
     const Tensor sum = aten::add(t, fed, attended);
     fed = layer_norm(t, "output_layer_norm", sum);
@@ -112,7 +113,7 @@ Tensor labels_loss(Tape& t, const Context& c, const Tensor& hidden) {
   return cross_entropy(t, logits);
 }
 
-Tensor head(Tape& t, const Context& c) {
+Tensor distilbert_head(Tape& t, const Context& c) {
   const Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const std::string& name = c.model.architecture;
   if (name == "DistilBertForMaskedLM") return vocabulary_loss(t, c, hidden);
@@ -140,9 +141,9 @@ void build_distilbert(GraphAssembler& assembler, const Context& given) {
   });
   assembler.add_layers(
       "TransformerBlock", "distilbert.transformer.layer.", c.shape().layers, [&](Tape& t) {
-        return layer(t, c);
+        return distilbert_layer(t, c);
       });
-  assembler.add(c.model.architecture + " head", "", [&](Tape& t) { return head(t, c); });
+  assembler.add(c.model.architecture + " head", "", [&](Tape& t) { return distilbert_head(t, c); });
 }
 
 }  // namespace zeroplan::hf

@@ -10,25 +10,25 @@ namespace zeroplan::hf {
 
 namespace {
 
-bool alibi(const Context& c) { return c.shape().position == PositionKind::alibi; }
+bool falcon_alibi(const Context& c) { return c.shape().position == PositionKind::alibi; }
 
 // The mask is part of the attention wherever it is not the plain causal one.
-bool masked(const Context& c) { return needs_mask(c) || alibi(c); }
+bool masked(const Context& c) { return needs_mask(c) || falcon_alibi(c); }
 
 // ALiBi is filled into the mask: then it has one row of squares a head.
 Tensor falcon_mask(Tape& t, const Context& c) {
-  const std::int64_t heads = alibi(c) ? c.shape().heads : 1;
+  const std::int64_t heads = falcon_alibi(c) ? c.shape().heads : 1;
   const Shape sizes{c.batch, heads, c.sequence, c.sequence};
   return t.shared(static_cast<std::int32_t>(Slot::mask), sizes, t.dtype());
 }
 
-struct Heads {
+struct FalconHeads {
   Tensor query, key, value;  // (b, s, heads, d)
 };
 
 // _split_heads of the new decoder: [..., :-2], [..., [-2]] and [..., [-1]] of every group, keys and
 // values broadcast to the queries, and all three flattened, which copies them.
-Heads split_groups(Tape& t, const Context& c, const Tensor& fused) {
+FalconHeads split_groups(Tape& t, const Context& c, const Tensor& fused) {
   const TransformerShape& shape = c.shape();
   const std::int64_t group = shape.heads / shape.kv_heads;
   const Tensor qkv =
@@ -38,7 +38,7 @@ Heads split_groups(Tape& t, const Context& c, const Tensor& fused) {
     out = aten::slice(t, out, 1, c.sequence);
     return aten::slice(t, out, 2, shape.kv_heads);
   };
-  Heads heads;
+  FalconHeads heads;
   heads.query = leading();
   heads.query = aten::slice(t, heads.query, 3, group);
   const auto single = [&] {
@@ -58,7 +58,7 @@ Heads split_groups(Tape& t, const Context& c, const Tensor& fused) {
   return {query, key, value};
 }
 
-Heads split_plain(Tape& t, const Context& c, const Tensor& fused) {
+FalconHeads split_plain(Tape& t, const Context& c, const Tensor& fused) {
   const TransformerShape& shape = c.shape();
   if (shape.kv_heads == 1 && shape.heads > 1) {
     const Tensor all =
@@ -67,7 +67,7 @@ Heads split_plain(Tape& t, const Context& c, const Tensor& fused) {
       const Tensor whole = aten::slice(t, all, 3, shape.head_dim);
       return aten::index_one(t, whole, 2);
     };
-    Heads heads;
+    FalconHeads heads;
     heads.query = aten::slice(t, all, 2, shape.heads);
     heads.query = aten::slice(t, heads.query, 3, shape.head_dim);
     heads.key = single();
@@ -80,7 +80,7 @@ Heads split_plain(Tape& t, const Context& c, const Tensor& fused) {
     const Tensor part = aten::select(t, all, -2);
     return aten::slice(t, part, -1, shape.head_dim);
   };
-  Heads heads;
+  FalconHeads heads;
   heads.query = one();
   heads.key = one();
   heads.value = one();
@@ -93,7 +93,7 @@ bool new_decoder(const Tape& t, const Context& c) {
 }
 
 // (scores + mask) in the compute dtype; no dropout without ALiBi.
-Tensor eager(Tape& t, const Context& c, const Heads& h) {
+Tensor eager(Tape& t, const Context& c, const FalconHeads& h) {
   const Tensor columns = aten::transpose(t, h.key, -1, -2);
   Tensor scores = aten::matmul(t, h.query, columns);
   scores = aten::scale_in_place(t, scores, "div_");
@@ -106,7 +106,7 @@ Tensor eager(Tape& t, const Context& c, const Heads& h) {
 
 // With ALiBi: fp32 scores plus alibi, scaled in place, plus the mask, softmax in the compute dtype.
 // The variables of the frame keep the scores of every stage.
-Tensor eager_alibi(Tape& t, const Context& c, const Heads& h) {
+Tensor eager_alibi(Tape& t, const Context& c, const FalconHeads& h) {
   const Tensor columns = aten::transpose(t, h.key, -1, -2);
   const Tensor product = aten::matmul(t, h.query, columns);
   const Tensor scores = aten::to(t, product, DType::fp32);
@@ -129,19 +129,19 @@ Tensor eager_alibi(Tape& t, const Context& c, const Heads& h) {
 
 // F.scaled_dot_product_attention with the keys as they are: one head for all queries goes to the
 // math backend.
-Tensor fused_attention(Tape& t, const Context& c, const Heads& h) {
+Tensor fused_attention(Tape& t, const Context& c, const FalconHeads& h) {
   const bool with_mask = masked(c);
   aten::Sdpa options;
   options.backend = sdpa_backend(c, with_mask, h.query.size(3), h.key.size(1) == h.query.size(1));
   options.causal = !with_mask;
-  options.dropout = alibi(c) ? c.shape().attention_dropout : 0.0;
+  options.dropout = falcon_alibi(c) ? c.shape().attention_dropout : 0.0;
   options.deterministic = c.options.deterministic;
   options.math_in_fp32 = c.options.torch_acts(ReleaseRule::math_attention_in_fp32);
   const Tensor bias = with_mask ? falcon_mask(t, c) : Tensor();
   return aten::scaled_dot_product_attention(t, h.query, h.key, h.value, bias, options);
 }
 
-Tensor attend(Tape& t, const Context& c, Heads& h) {
+Tensor attend(Tape& t, const Context& c, FalconHeads& h) {
   if (c.attention == Attention::flash) {
     AttentionArguments arguments;
     arguments.dropout = c.shape().attention_dropout;
@@ -164,7 +164,7 @@ Tensor self_attention(Tape& t, const Context& c, bool grouped, const Tensor& hid
   const auto scope = t.enter("self_attention", in);
   // fused_qkv stays a variable of the frame
   const Tensor fused = matmul_linear(t, c, "query_key_value", in);
-  Heads h = grouped ? split_groups(t, c, fused) : split_plain(t, c, fused);
+  FalconHeads h = grouped ? split_groups(t, c, fused) : split_plain(t, c, fused);
   const auto to_front = [&](Tensor& x) {  // .transpose(1, 2).reshape(b, heads, s, d)
     x = aten::transpose(t, x, 1, 2);
     x = aten::view(t, x, Shape{x.size(0), x.size(1), x.size(2), x.size(3)});
@@ -173,7 +173,7 @@ Tensor self_attention(Tape& t, const Context& c, bool grouped, const Tensor& hid
   to_front(h.key);
   to_front(h.value);
   RotaryTables tables;
-  if (!alibi(c)) {
+  if (!falcon_alibi(c)) {
     tables = layer_rotary_tables(t, c);
     const Tensor query = apply_rotary(t, h.query, tables);
     const Tensor key = apply_rotary(t, h.key, tables);
@@ -181,7 +181,7 @@ Tensor self_attention(Tape& t, const Context& c, bool grouped, const Tensor& hid
     h.key = key;
   }
   update_cache(t, c, h.key, h.value);
-  const bool own_output = alibi(c) && c.attention == Attention::eager;
+  const bool own_output = falcon_alibi(c) && c.attention == Attention::eager;
   Tensor out;
   if (own_output) {
     out = eager_alibi(t, c, h);
@@ -192,7 +192,7 @@ Tensor self_attention(Tape& t, const Context& c, bool grouped, const Tensor& hid
   return t.leave(scope, out);
 }
 
-Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
+Tensor falcon_mlp(Tape& t, const Context& c, const Tensor& x) {
   Tensor hidden = x;
   const auto scope = t.enter("mlp", hidden);
   hidden = matmul_linear(t, c, "dense_h_to_4h", hidden);
@@ -205,7 +205,7 @@ Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
   return t.leave(scope, hidden);
 }
 
-Tensor layer(Tape& t, const Context& c) {
+Tensor falcon_layer(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   const bool two_norms = t.has_parameter("ln_attn", "weight");
@@ -219,7 +219,7 @@ Tensor layer(Tape& t, const Context& c) {
     residual = aten::add(t, residual, dropped);
     mlp_in = layer_norm(t, "post_attention_layernorm", residual);
   }
-  Tensor fed = mlp(t, c, mlp_in);
+  Tensor fed = falcon_mlp(t, c, mlp_in);
   if (!sequential) fed = aten::add_in_place(t, fed, attended);
   const Tensor dropped = aten::dropout(t, fed, c.shape().hidden_dropout);
   return t.leave(scope, aten::add(t, residual, dropped));
@@ -244,7 +244,7 @@ void share_alibi_mask(Tape& t, const Context& c) {
 }  // namespace
 
 void build_falcon(GraphAssembler& assembler, const Context& c) {
-  if (alibi(c) && c.attention == Attention::flash) {
+  if (falcon_alibi(c) && c.attention == Attention::flash) {
     throw InputError(Diagnostic{"",
                                 "/workload/attention",
                                 "eager or sdpa: FalconFlashAttention2 refuses ALiBi",
@@ -257,7 +257,7 @@ void build_falcon(GraphAssembler& assembler, const Context& c) {
   assembler.add("FalconModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "transformer.word_embeddings");
     hold_embeddings(t, c, hidden);
-    if (alibi(c)) {
+    if (falcon_alibi(c)) {
       share_alibi_mask(t, c);
     } else {
       if (needs_mask(c)) share_mask(t, c);
@@ -266,7 +266,7 @@ void build_falcon(GraphAssembler& assembler, const Context& c) {
     return hidden;
   });
   assembler.add_layers("FalconDecoderLayer", "transformer.h.", c.shape().layers, [&](Tape& t) {
-    return layer(t, c);
+    return falcon_layer(t, c);
   });
   add_causal_head(assembler,
                   c,

@@ -12,12 +12,12 @@ namespace zeroplan::hf {
 
 namespace {
 
-Shape mask_shape(const Context& c) { return Shape{c.batch, 1, c.sequence, c.sequence}; }
+Shape glm_mask_shape(const Context& c) { return Shape{c.batch, 1, c.sequence, c.sequence}; }
 
 // softmax(q (k^T / sqrt(d)) * mask - 65504 (1 - mask)) v
-Tensor eager(
+Tensor glm_eager(
     Tape& t, const Context& c, const Tensor& query, const Tensor& key, const Tensor& value) {
-  const Tensor mask = t.shared(static_cast<std::int32_t>(Slot::mask), mask_shape(c), t.dtype());
+  const Tensor mask = t.shared(static_cast<std::int32_t>(Slot::mask), glm_mask_shape(c), t.dtype());
   Tensor scores;
   {
     const Tensor transposed = aten::transpose(t, key, -1, -2);
@@ -37,7 +37,7 @@ Tensor eager(
   return aten::contiguous(t, context);
 }
 
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor glm_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("attention", in);
   const TransformerShape& shape = c.shape();
@@ -50,7 +50,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
     const Tensor key = split_heads(t, parts[1], shape.heads);
     const Tensor value = split_heads(t, parts[2], shape.heads);
     // All of these stay variables of the frame to its end.
-    Tensor context = eager(t, c, query, key, value);
+    Tensor context = glm_eager(t, c, query, key, value);
     context = merge_heads(t, context);
     out = linear(t, c, "dense", context);
     out = dropout(t, "output_dropout", out, shape.hidden_dropout);
@@ -58,7 +58,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   return t.leave(scope, out);
 }
 
-Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
+Tensor glm_mlp(Tape& t, const Context& c, const Tensor& x) {
   Tensor in = x;
   const auto scope = t.enter("mlp", in);
   Tensor out;
@@ -71,16 +71,16 @@ Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
   return t.leave(scope, out);
 }
 
-Tensor block(Tape& t, const Context& c) {
+Tensor glm_block(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   Tensor out;
   {
     Tensor normed = layer_norm(t, "input_layernorm", hidden);
-    const Tensor attended = self_attention(t, c, normed);
+    const Tensor attended = glm_self_attention(t, c, normed);
     const Tensor sum = aten::add(t, hidden, attended);
     normed = layer_norm(t, "post_attention_layernorm", sum);
-    const Tensor fed = mlp(t, c, normed);
+    const Tensor fed = glm_mlp(t, c, normed);
     out = aten::add(t, sum, fed);
   }
   return t.leave(scope, out);
@@ -96,7 +96,7 @@ Tensor positions(Tape& t, const Context& c, const std::string& module) {
 void share_prefix_mask(Tape& t, const Context& c) {
   const Tensor lower = t.empty(Shape{1, c.sequence, c.sequence}, t.dtype());
   t.launch({.name = "tril", .traffic = lower.bytes() * 3, .kernels = 2});
-  const Tensor mask = t.empty(mask_shape(c), t.dtype());
+  const Tensor mask = t.empty(glm_mask_shape(c), t.dtype());
   t.launch({.name = "masked_fill", .traffic = mask.bytes() * 2});
   t.share(static_cast<std::int32_t>(Slot::mask), mask);
 }
@@ -148,7 +148,7 @@ void build_glm(GraphAssembler& assembler, const Context& given) {
   }
   assembler.add("GLMModel inputs", "", [&](Tape& t) { return inputs(t, c, trunk); });
   assembler.add_layers("GLMBlock", trunk + "transformer.layers.", c.shape().layers, [&](Tape& t) {
-    return block(t, c);
+    return glm_block(t, c);
   });
   assembler.add("GLMModel head", "", [&](Tape& t) { return head(t, c, trunk); });
 }

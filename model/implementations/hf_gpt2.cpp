@@ -8,7 +8,7 @@ namespace zeroplan::hf {
 namespace {
 
 // GPT2Attention._attn (eager_attention_forward since 4.48)
-Tensor eager(
+Tensor gpt2_eager(
     Tape& t, const Context& c, const Tensor& query, const Tensor& key, const Tensor& value) {
   const Tensor transposed = aten::transpose(t, key, -1, -2);
   Tensor scores = aten::matmul(t, query, transposed);
@@ -24,7 +24,7 @@ Tensor eager(
   return aten::contiguous(t, out);
 }
 
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor gpt2_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("attn", in);
   const TransformerShape& shape = c.shape();
@@ -44,7 +44,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
     arguments.copies_with_mask =
         !c.options.torch_acts(ReleaseRule::sdpa_takes_strided);  // require_contiguous_qkv
     const bool own = c.attention == Attention::eager;
-    out = own ? eager(t, c, query, key, value) : attention(t, c, query, key, value, arguments);
+    out = own ? gpt2_eager(t, c, query, key, value) : attention(t, c, query, key, value, arguments);
     out = merge_heads(t, out);
     out = conv1d(t, c, "c_proj", out);
     out = dropout(t, "resid_dropout", out, shape.hidden_dropout);
@@ -52,7 +52,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   return t.leave(scope, out);
 }
 
-Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
+Tensor gpt2_mlp(Tape& t, const Context& c, const Tensor& x) {
   Tensor hidden = x;
   const auto scope = t.enter("mlp", hidden);
   hidden = conv1d(t, c, "c_fc", hidden);
@@ -62,18 +62,18 @@ Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
   return t.leave(scope, hidden);
 }
 
-Tensor block(Tape& t, const Context& c) {
+Tensor gpt2_block(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   Tensor residual = hidden;
   hidden = layer_norm(t, "ln_1", hidden);
   {
-    const Tensor attended = self_attention(t, c, hidden);
+    const Tensor attended = gpt2_self_attention(t, c, hidden);
     hidden = aten::add(t, attended, residual);
     residual = hidden;
     hidden = layer_norm(t, "ln_2", hidden);
     // attn_outputs stays a variable of the frame
-    const Tensor fed = mlp(t, c, hidden);
+    const Tensor fed = gpt2_mlp(t, c, hidden);
     hidden = aten::add(t, residual, fed);
   }
   return t.leave(scope, hidden);
@@ -100,7 +100,7 @@ void build_gpt2(GraphAssembler& assembler, const Context& given) {
     return dropout(t, "transformer.drop", hidden, c.shape().embedding_dropout);
   });
   assembler.add_layers(
-      "GPT2Block", "transformer.h.", c.shape().layers, [&](Tape& t) { return block(t, c); });
+      "GPT2Block", "transformer.h.", c.shape().layers, [&](Tape& t) { return gpt2_block(t, c); });
   add_causal_head(assembler,
                   c,
                   "GPT2LMHeadModel head",

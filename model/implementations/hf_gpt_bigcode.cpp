@@ -57,12 +57,12 @@ Tensor upcast_masked_softmax(Tape& t, const Tensor& scores, const Tensor& allowe
   return aten::to(t, x, scores.dtype());
 }
 
-struct Attended {
+struct BigcodeAttended {
   Tensor output, weights;
 };
 
 // GPTBigCodeAttention._attn; query is (b, s, heads * d) with one key head, else (b, heads, s, d).
-Attended eager(
+BigcodeAttended bigcode_eager(
     Tape& t, const Context& c, const Tensor& query, const Tensor& key, const Tensor& value) {
   const TransformerShape& shape = c.shape();
   const std::int64_t b = c.batch, s = c.sequence, a = shape.heads, d = shape.head_dim;
@@ -161,10 +161,10 @@ Tensor own_attention(Tape& t, const Context& c, const Tensor& in) {
   if (c.options.use_cache && c.options.checkpointing == ActivationCheckpointing::none)
     t.hold(key_value);
   const std::vector<Tensor> pair = aten::split(t, key_value, {d, d}, -1);
-  Attended attended;
+  BigcodeAttended attended;
   switch (c.attention) {
     case Attention::eager:
-      attended = eager(t, c, query, pair[0], pair[1]);
+      attended = bigcode_eager(t, c, query, pair[0], pair[1]);
       break;
     case Attention::sdpa:
       attended.output = own_sdpa(t, c, query, pair[0], pair[1]);
@@ -213,13 +213,13 @@ Tensor interface_attention(Tape& t, const Context& c, const Tensor& in) {
   return dropout(t, "resid_dropout", out, shape.hidden_dropout);
 }
 
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor bigcode_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("attn", in);
   return t.leave(scope, own_code(c) ? own_attention(t, c, in) : interface_attention(t, c, in));
 }
 
-Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
+Tensor bigcode_mlp(Tape& t, const Context& c, const Tensor& x) {
   Tensor hidden = x;
   const auto scope = t.enter("mlp", hidden);
   hidden = linear(t, c, "c_fc", hidden);
@@ -233,16 +233,16 @@ Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
   return t.leave(scope, hidden);
 }
 
-Tensor block(Tape& t, const Context& c) {
+Tensor bigcode_block(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   Tensor residual = hidden;
   hidden = layer_norm(t, "ln_1", hidden);
-  const Tensor attended = self_attention(t, c, hidden);
+  const Tensor attended = bigcode_self_attention(t, c, hidden);
   hidden = aten::add(t, attended, residual);
   residual = hidden;
   hidden = layer_norm(t, "ln_2", hidden);
-  const Tensor fed = mlp(t, c, hidden);
+  const Tensor fed = bigcode_mlp(t, c, hidden);
   hidden = aten::add(t, residual, fed);
   return t.leave(scope, hidden);
 }
@@ -279,8 +279,9 @@ void build_gpt_bigcode(GraphAssembler& assembler, const Context& c) {
     if (!own && needs_mask(c)) share_mask(t, c);
     return dropout(t, "transformer.drop", hidden, shape.embedding_dropout);
   });
-  assembler.add_layers(
-      "GPTBigCodeBlock", "transformer.h.", shape.layers, [&](Tape& t) { return block(t, c); });
+  assembler.add_layers("GPTBigCodeBlock", "transformer.h.", shape.layers, [&](Tape& t) {
+    return bigcode_block(t, c);
+  });
   keep_logits(assembler, c);
   add_causal_head(assembler,
                   c,

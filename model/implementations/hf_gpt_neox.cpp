@@ -29,7 +29,7 @@ Tensor eager_by_baddbmm(
   return aten::contiguous(t, out);
 }
 
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor neox_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("attention", in);
   const TransformerShape& shape = c.shape();
@@ -63,7 +63,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   return t.leave(scope, out);
 }
 
-Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
+Tensor neox_mlp(Tape& t, const Context& c, const Tensor& x) {
   Tensor hidden = x;
   const auto scope = t.enter("mlp", hidden);
   hidden = linear(t, c, "dense_h_to_4h", hidden);
@@ -72,31 +72,31 @@ Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
   return t.leave(scope, hidden);
 }
 
-Tensor feed_forward(Tape& t, const Context& c, const Tensor& x) {
+Tensor neox_feed_forward(Tape& t, const Context& c, const Tensor& x) {
   Tensor fed;
   {
     const Tensor normed = layer_norm(t, "post_attention_layernorm", x);
-    fed = mlp(t, c, normed);
+    fed = neox_mlp(t, c, normed);
   }
   return dropout(t, "post_mlp_dropout", fed, c.shape().hidden_dropout);
 }
 
-Tensor layer(Tape& t, const Context& c) {
+Tensor neox_layer(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   Tensor attended;
   {
     const Tensor normed = layer_norm(t, "input_layernorm", hidden);
-    attended = self_attention(t, c, normed);
+    attended = neox_self_attention(t, c, normed);
   }
   attended = dropout(t, "post_attention_dropout", attended, c.shape().hidden_dropout);
   if (c.shape().parallel_residual) {
-    const Tensor fed = feed_forward(t, c, hidden);
+    const Tensor fed = neox_feed_forward(t, c, hidden);
     const Tensor sum = aten::add(t, fed, attended);
     hidden = aten::add(t, sum, hidden);
   } else {
     attended = aten::add(t, attended, hidden);
-    const Tensor fed = feed_forward(t, c, attended);
+    const Tensor fed = neox_feed_forward(t, c, attended);
     hidden = aten::add(t, fed, attended);
   }
   return t.leave(scope, hidden);
@@ -117,8 +117,9 @@ void build_gpt_neox(GraphAssembler& assembler, const Context& given) {
     if (shares_rotary_tables(c)) share_rotary_tables(t, c);
     return hidden;
   });
-  assembler.add_layers(
-      "GPTNeoXLayer", "gpt_neox.layers.", c.shape().layers, [&](Tape& t) { return layer(t, c); });
+  assembler.add_layers("GPTNeoXLayer", "gpt_neox.layers.", c.shape().layers, [&](Tape& t) {
+    return neox_layer(t, c);
+  });
   add_causal_head(assembler,
                   c,
                   "GPTNeoXForCausalLM head",

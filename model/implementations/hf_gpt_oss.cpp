@@ -10,16 +10,18 @@ namespace zeroplan::hf {
 
 namespace {
 
-Shape table_shape(const Context& c) { return Shape{1, c.sequence, c.shape().rotary_dim / 2}; }
+Shape gpt_oss_table_shape(const Context& c) {
+  return Shape{1, c.sequence, c.shape().rotary_dim / 2};
+}
 
 // GptOssRotaryEmbedding.forward (no_grad): tables of half a head, in fp32, then in the model's
 // type.
-void share_tables(Tape& t, const Context& c) {
+void share_gpt_oss_tables(Tape& t, const Context& c) {
   const auto scope = t.enter("model.rotary_emb");
-  const Tensor angles = t.empty(table_shape(c), DType::fp32);
+  const Tensor angles = t.empty(gpt_oss_table_shape(c), DType::fp32);
   t.launch({.name = "bmm", .traffic = angles.bytes(), .library = Library::cublas});
   const auto make = [&](std::string_view name) {
-    Tensor values = t.empty(table_shape(c), DType::fp32);
+    Tensor values = t.empty(gpt_oss_table_shape(c), DType::fp32);
     t.launch({.name = name, .traffic = values.bytes() * 2});
     return aten::scale(t, values);  // * attention_scaling
   };
@@ -32,9 +34,10 @@ void share_tables(Tape& t, const Context& c) {
   t.leave(scope, Tensor());
 }
 
-RotaryTables tables_of(Tape& t, const Context& c) {
+RotaryTables gpt_oss_tables_of(Tape& t, const Context& c) {
   const auto table = [&](Slot slot) {
-    const Tensor whole = t.shared(static_cast<std::int32_t>(slot), table_shape(c), t.dtype());
+    const Tensor whole =
+        t.shared(static_cast<std::int32_t>(slot), gpt_oss_table_shape(c), t.dtype());
     return aten::unsqueeze(t, whole, 1);
   };
   return {table(Slot::cos), table(Slot::sin)};
@@ -92,7 +95,7 @@ Tensor attention_with_sinks(
 }
 
 // GptOssAttention.forward
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor gpt_oss_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("self_attn", in);
   const TransformerShape& shape = c.shape();
@@ -104,7 +107,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor key = project("k_proj", shape.kv_heads);
   Tensor value = project("v_proj", shape.kv_heads);
   {
-    const RotaryTables tables = tables_of(t, c);
+    const RotaryTables tables = gpt_oss_tables_of(t, c);
     const Tensor rotated_query = rotate(t, query, tables);
     const Tensor rotated_key = rotate(t, key, tables);
     query = rotated_query;
@@ -135,7 +138,7 @@ Tensor bounded_gate(Tape& t, const Tensor& both) {
 }
 
 // GptOssMLP.forward; the router's softmax is over the chosen experts alone.
-Tensor mixture(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor gpt_oss_mixture(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("mlp", in);
   const Tensor rows = aten::view(t, in, Shape{c.batch * c.sequence, c.shape().hidden});
@@ -150,21 +153,21 @@ Tensor mixture(Tape& t, const Context& c, const Tensor& hidden) {
 }
 
 // GptOssDecoderLayer.forward
-Tensor layer(Tape& t, const Context& c) {
+Tensor gpt_oss_layer(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   Tensor residual = hidden;
   hidden = rms_norm_weighed_in_fp32(t, "input_layernorm", hidden);
-  hidden = self_attention(t, c, hidden);
+  hidden = gpt_oss_self_attention(t, c, hidden);
   hidden = aten::add(t, residual, hidden);
   residual = hidden;
   hidden = rms_norm_weighed_in_fp32(t, "post_attention_layernorm", hidden);
-  hidden = mixture(t, c, hidden);
+  hidden = gpt_oss_mixture(t, c, hidden);
   hidden = aten::add(t, residual, hidden);
   return t.leave(scope, hidden);
 }
 
-void note_assumptions(GraphAssembler& assembler, const Context& given) {
+void note_gpt_oss_assumptions(GraphAssembler& assembler, const Context& given) {
   assembler.assume("Tokens are spread evenly over the experts.");
   if (!given.acts(ReleaseRule::late_models_described)) {
     assembler.assume("gpt-oss before transformers 5 is described by transformers 5.17.");
@@ -180,11 +183,11 @@ void note_assumptions(GraphAssembler& assembler, const Context& given) {
 void build_gpt_oss(GraphAssembler& assembler, const Context& given) {
   Context c = given;
   c.attention = Attention::eager;  // the class has no SDPA
-  note_assumptions(assembler, given);
+  note_gpt_oss_assumptions(assembler, given);
   const auto beside = [&](Tape& t) {
     share_mask(t, c);
     share_mask(t, c, Slot::window_mask);
-    share_tables(t, c);
+    share_gpt_oss_tables(t, c);
   };
   assembler.set_hidden(c.hidden_shape(), beside);
   assembler.add("GptOssModel inputs", "", [&](Tape& t) {
@@ -194,7 +197,7 @@ void build_gpt_oss(GraphAssembler& assembler, const Context& given) {
     return hidden;
   });
   assembler.add_layers("GptOssDecoderLayer", "model.layers.", c.shape().layers, [&](Tape& t) {
-    return layer(t, c);
+    return gpt_oss_layer(t, c);
   });
   keep_logits(assembler, c);
   assembler.add("GptOssForCausalLM head", "", [&](Tape& t) {

@@ -66,12 +66,12 @@ Positions gather_positions(Tape& t, const Context& c) {
   return p;
 }
 
-struct Attended {
+struct GptjAttended {
   Tensor output, weights;
 };
 
 // GPTJAttention._attn
-Attended eager(
+GptjAttended gptj_eager(
     Tape& t, const Context& c, const Tensor& query, const Tensor& key, const Tensor& value) {
   const Tensor wide_query = aten::to(t, query, DType::fp32);
   const Tensor wide_key = aten::to(t, key, DType::fp32);
@@ -86,7 +86,7 @@ Attended eager(
   return {std::move(output), std::move(weights)};
 }
 
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor gptj_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("attn", in);
   const TransformerShape& shape = c.shape();
@@ -114,7 +114,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   key = aten::transpose(t, key, 1, 2);
   query = aten::transpose(t, query, 1, 2);
   update_cache(t, c, key, value);
-  Attended attended;
+  GptjAttended attended;
   if (c.attention == Attention::flash) {
     // Flash attention takes no fp32: back to the dtype of the weights.
     query = aten::to(t, query, t.dtype());
@@ -123,7 +123,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
     arguments.dropout = shape.attention_dropout;
     attended.output = attention(t, c, query, key, value, arguments);
   } else {
-    attended = eager(t, c, query, key, value);
+    attended = gptj_eager(t, c, query, key, value);
     attended.output = aten::transpose(t, attended.output, 1, 2);
     attended.output = aten::contiguous(t, attended.output);
   }
@@ -133,7 +133,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   return t.leave(scope, attended.output);
 }
 
-Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
+Tensor gptj_mlp(Tape& t, const Context& c, const Tensor& x) {
   Tensor hidden = x;
   const auto scope = t.enter("mlp", hidden);
   hidden = linear(t, c, "fc_in", hidden);
@@ -147,13 +147,13 @@ Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
   return t.leave(scope, hidden);
 }
 
-Tensor block(Tape& t, const Context& c) {
+Tensor gptj_block(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   const Tensor residual = hidden;
   hidden = layer_norm(t, "ln_1", hidden);
-  const Tensor attended = self_attention(t, c, hidden);
-  const Tensor fed = mlp(t, c, hidden);
+  const Tensor attended = gptj_self_attention(t, c, hidden);
+  const Tensor fed = gptj_mlp(t, c, hidden);
   const Tensor sum = aten::add(t, attended, fed);
   hidden = aten::add(t, sum, residual);
   return t.leave(scope, hidden);
@@ -175,7 +175,7 @@ void build_gptj(GraphAssembler& assembler, const Context& given) {
     return dropout(t, "transformer.drop", hidden, shape.embedding_dropout);
   });
   assembler.add_layers(
-      "GPTJBlock", "transformer.h.", shape.layers, [&](Tape& t) { return block(t, c); });
+      "GPTJBlock", "transformer.h.", shape.layers, [&](Tape& t) { return gptj_block(t, c); });
   add_causal_head(assembler,
                   c,
                   "GPTJForCausalLM head",

@@ -20,7 +20,7 @@ bool is_next(const Context& c) { return c.model.model_type == "qwen3_next"; }
 
 // Qwen3_5TextRotaryEmbedding.forward: angles of text, height and width, of which one table is made
 // for each sequence. Qwen3-Next has LLaMA's.
-void share_tables(Tape& t, const Context& c) {
+void share_hybrid_tables(Tape& t, const Context& c) {
   if (is_next(c)) {
     share_rotary_tables(t, c);
     return;
@@ -53,7 +53,7 @@ void share_tables(Tape& t, const Context& c) {
   t.leave(scope, Tensor());
 }
 
-RotaryTables tables_of(Tape& t, const Context& c) {
+RotaryTables hybrid_tables_of(Tape& t, const Context& c) {
   if (is_next(c)) return layer_rotary_tables(t, c);
   const Shape shape{c.batch, c.sequence, c.shape().rotary_dim};
   const Tensor cos = t.shared(static_cast<std::int32_t>(Slot::cos), shape, t.dtype());
@@ -63,8 +63,8 @@ RotaryTables tables_of(Tape& t, const Context& c) {
 
 // apply_rotary_pos_emb: the first part of each head turns; both are turned before either is put
 // together with its rest.
-void turn(Tape& t, const Context& c, Tensor& query, Tensor& key) {
-  const RotaryTables tables = tables_of(t, c);
+void turn_hybrid(Tape& t, const Context& c, Tensor& query, Tensor& key) {
+  const RotaryTables tables = hybrid_tables_of(t, c);
   const std::int64_t rotary = c.shape().rotary_dim, rest = c.shape().head_dim - rotary;
   const Tensor query_rot = aten::slice(t, query, -1, rotary);
   const Tensor query_pass = aten::slice(t, rest == 0 ? query.detached() : query, -1, rest);
@@ -109,7 +109,7 @@ Tensor full_attention(Tape& t, const Context& c, const Tensor& hidden, const Ten
   key = normed_heads(t, "k_norm", key);
   Tensor value = project("v_proj");
   value = aten::transpose(t, value, 1, 2);
-  turn(t, c, query, key);
+  turn_hybrid(t, c, query, key);
   update_cache(t, c, key, value);
   AttentionArguments arguments;
   arguments.dropout = shape.attention_dropout;
@@ -146,7 +146,7 @@ struct Projected {
 };
 
 // in_proj_qkv, in_proj_z, in_proj_b and in_proj_a
-Projected project(Tape& t, const Context& c, const Tensor& in) {
+Projected project_hybrid(Tape& t, const Context& c, const Tensor& in) {
   Projected made;
   made.mixed = linear(t, c, "in_proj_qkv", in);
   made.mixed = aten::transpose(t, made.mixed, 1, 2);
@@ -239,7 +239,7 @@ Tensor linear_attention(Tape& t, const Context& c, const Tensor& hidden) {
   const LinearShape shape = linear_shape(t);
   const std::int64_t keys = shape.key_heads * shape.dim;
   const std::int64_t values = shape.value_heads * shape.dim;
-  Projected made = is_next(c) ? project_by_heads(t, c, in) : project(t, c, in);
+  Projected made = is_next(c) ? project_by_heads(t, c, in) : project_hybrid(t, c, in);
   Tensor mixed = convolved(t, c, made.mixed);
   made.mixed = Tensor();
   mixed = aten::transpose(t, mixed, 1, 2);
@@ -282,7 +282,7 @@ Tensor linear_attention(Tape& t, const Context& c, const Tensor& hidden) {
 // --- layer
 
 // Which attention a layer has its parameters say.
-Tensor layer(Tape& t, const Context& c) {
+Tensor hybrid_layer(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   const bool linear = t.has_parameter("linear_attn", "A_log");
@@ -299,7 +299,7 @@ Tensor layer(Tape& t, const Context& c) {
   return t.leave(scope, hidden);
 }
 
-void note_assumptions(GraphAssembler& assembler, const Context& c) {
+void note_hybrid_assumptions(GraphAssembler& assembler, const Context& c) {
   assembler.assume(
       "Linear attention runs PyTorch's own operations: flash-linear-attention and causal-conv1d "
       "are not installed.");
@@ -314,16 +314,16 @@ void note_assumptions(GraphAssembler& assembler, const Context& c) {
 }  // namespace
 
 void build_hybrid(GraphAssembler& assembler, const Context& c) {
-  note_assumptions(assembler, c);
+  note_hybrid_assumptions(assembler, c);
   assembler.add("Qwen3_5TextModel inputs", "", [&](Tape& t) {
     Tensor hidden = token_embedding(t, c, "model.embed_tokens");
     hold_embeddings(t, c, hidden);
     share_window_masks(t, c);
-    share_tables(t, c);
+    share_hybrid_tables(t, c);
     return hidden;
   });
   assembler.add_layers("Qwen3_5DecoderLayer", "model.layers.", c.shape().layers, [&](Tape& t) {
-    return layer(t, c);
+    return hybrid_layer(t, c);
   });
   keep_logits(assembler, c);
   assembler.add("Qwen3_5ForCausalLM head", "", [&](Tape& t) {

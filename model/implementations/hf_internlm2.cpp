@@ -14,20 +14,20 @@ namespace {
 
 constexpr Version kWrittenFor = {4, 41};
 
-struct Heads {
+struct Internlm2Heads {
   Tensor query, key, value;
 };
 
 // wqkv has, for each head of keys, the heads of queries that read it, its keys and its values:
 // rearrange(x, "b q (h gs d) -> b q h gs d"). Keys and values are views of it; queries of several
 // a group are copied when they are laid side by side.
-Heads project(Tape& t, const Context& c, const Tensor& x) {
+Internlm2Heads project_internlm2(Tape& t, const Context& c, const Tensor& x) {
   const TransformerShape& shape = c.shape();
   const std::int64_t groups = shape.heads / shape.kv_heads, d = shape.head_dim;
   Tensor fused = linear(t, c, "wqkv", x);
   fused = aten::view(t, fused, Shape{c.batch, c.sequence, shape.kv_heads, groups + 2, d});
   const Tensor queries = aten::slice(t, fused, 3, groups);
-  Heads heads;
+  Internlm2Heads heads;
   heads.query = aten::reshape(t, queries, Shape{c.batch, c.sequence, shape.heads, d});
   heads.key = aten::select(t, fused, 3);
   heads.value = aten::select(t, fused, 3);
@@ -38,10 +38,10 @@ Heads project(Tape& t, const Context& c, const Tensor& x) {
 }
 
 // InternLM2SdpaAttention.forward
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor internlm2_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("attention", in);
-  Heads heads = project(t, c, in);
+  Internlm2Heads heads = project_internlm2(t, c, in);
   const RotaryTables tables = own_rotary_tables(t, c);
   {
     // apply_rotary_pos_emb holds both results until it returns
@@ -59,7 +59,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
 }
 
 // InternLM2MLP.forward: w2(act_fn(w1(x)) * w3(x))
-Tensor feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor internlm2_feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("feed_forward", in);
   Tensor gate = linear(t, c, "w1", in);
@@ -74,16 +74,16 @@ Tensor feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
   return t.leave(scope, out);
 }
 
-Tensor layer(Tape& t, const Context& c) {
+Tensor internlm2_layer(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   Tensor residual = hidden;
   hidden = rms_norm(t, "attention_norm", hidden);
-  hidden = self_attention(t, c, hidden);
+  hidden = internlm2_self_attention(t, c, hidden);
   hidden = aten::add(t, residual, hidden);
   residual = hidden;
   hidden = rms_norm(t, "ffn_norm", hidden);
-  hidden = feed_forward(t, c, hidden);
+  hidden = internlm2_feed_forward(t, c, hidden);
   hidden = aten::add(t, residual, hidden);
   return t.leave(scope, hidden);
 }
@@ -109,7 +109,7 @@ void build_internlm2(GraphAssembler& assembler, const Context& given) {
     return hidden;
   });
   assembler.add_layers("InternLM2DecoderLayer", "model.layers.", c.shape().layers, [&](Tape& t) {
-    return layer(t, c);
+    return internlm2_layer(t, c);
   });
   keep_logits(assembler, c);
   assembler.add("InternLM2ForCausalLM head", "", [&](Tape& t) {

@@ -16,12 +16,12 @@ bool has_layer(const Tape& t, std::string_view module) {
 }
 
 // Qwen3Attention: RMSNorm over each head, before the transpose.
-Tensor project_heads(Tape& t,
-                     const Context& c,
-                     std::string_view projection,
-                     std::string_view norm,
-                     const Tensor& x,
-                     std::int64_t heads) {
+Tensor project_llama_heads(Tape& t,
+                           const Context& c,
+                           std::string_view projection,
+                           std::string_view norm,
+                           const Tensor& x,
+                           std::int64_t heads) {
   Tensor states = linear(t, c, projection, x);
   if (!t.has_parameter(norm, "weight")) return split_heads(t, states, heads);
   states = aten::view(t, states, Shape{c.batch, c.sequence, heads, c.shape().head_dim});
@@ -29,12 +29,12 @@ Tensor project_heads(Tape& t,
   return aten::transpose(t, states, 1, 2);
 }
 
-struct Heads {
+struct LlamaHeads {
   Tensor query, key, value;
 };
 
 // Phi3Attention: qkv[..., :n] slices. Baichuan's W_pack is taken as a split into three.
-Heads fused_projection(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
+LlamaHeads fused_projection(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
   const TransformerShape& shape = c.shape();
   const Tensor fused = linear(t, c, module, x);
   const std::int64_t q = shape.heads * shape.head_dim, kv = shape.kv_heads * shape.head_dim;
@@ -54,14 +54,14 @@ Heads fused_projection(Tape& t, const Context& c, std::string_view module, const
           split_heads(t, value, shape.kv_heads)};
 }
 
-Heads project(Tape& t, const Context& c, const Tensor& x) {
+LlamaHeads project_llama(Tape& t, const Context& c, const Tensor& x) {
   if (has_layer(t, "qkv_proj")) return fused_projection(t, c, "qkv_proj", x);
   if (has_layer(t, "W_pack")) return fused_projection(t, c, "W_pack", x);
   const TransformerShape& shape = c.shape();
-  Heads heads;
-  heads.query = project_heads(t, c, "q_proj", "q_norm", x, shape.heads);
-  heads.key = project_heads(t, c, "k_proj", "k_norm", x, shape.kv_heads);
-  heads.value = project_heads(t, c, "v_proj", "", x, shape.kv_heads);
+  LlamaHeads heads;
+  heads.query = project_llama_heads(t, c, "q_proj", "q_norm", x, shape.heads);
+  heads.key = project_llama_heads(t, c, "k_proj", "k_norm", x, shape.kv_heads);
+  heads.value = project_llama_heads(t, c, "v_proj", "", x, shape.kv_heads);
   return heads;
 }
 
@@ -73,13 +73,13 @@ Tensor rotate(Tape& t, const Context& c, const Tensor& x, const RotaryTables& ta
 }
 
 // LlamaAttention.forward
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor llama_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("self_attn", in);
   const TransformerShape& shape = c.shape();
   Tensor query, key, value;
   {
-    Heads heads = project(t, c, in);
+    LlamaHeads heads = project_llama(t, c, in);
     query = std::move(heads.query);
     key = std::move(heads.key);
     value = std::move(heads.value);
@@ -125,12 +125,12 @@ Tensor fused_mlp(Tape& t, const Context& c, const Tensor& x) {
 
 bool is_gemma(const Context& c) { return c.model.model_type == "gemma"; }
 
-Tensor norm(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
+Tensor llama_norm(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
   if (has_liger_layers(c)) return liger_rms_norm(t, module, x);
   return is_gemma(c) ? gemma_norm(t, module, x) : rms_norm(t, module, x);
 }
 
-Tensor feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor llama_feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
   if (t.has_parameter("block_sparse_moe.gate", "weight")) {
     return sparse_moe(t, c, "block_sparse_moe", hidden);
   }
@@ -139,24 +139,24 @@ Tensor feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
 }
 
 // LlamaDecoderLayer.forward; Phi-3 has dropouts on both branches.
-Tensor layer(Tape& t, const Context& c) {
+Tensor llama_layer(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   const double p = c.shape().hidden_dropout;
   Tensor residual = hidden;
-  hidden = norm(t, c, "input_layernorm", hidden);
-  hidden = self_attention(t, c, hidden);
+  hidden = llama_norm(t, c, "input_layernorm", hidden);
+  hidden = llama_self_attention(t, c, hidden);
   hidden = aten::dropout(t, hidden, p);
   hidden = aten::add(t, residual, hidden);
   residual = hidden;
-  hidden = norm(t, c, "post_attention_layernorm", hidden);
-  hidden = feed_forward(t, c, hidden);
+  hidden = llama_norm(t, c, "post_attention_layernorm", hidden);
+  hidden = llama_feed_forward(t, c, hidden);
   hidden = aten::dropout(t, hidden, p);
   hidden = aten::add(t, residual, hidden);
   return t.leave(scope, hidden);
 }
 
-void note_assumptions(GraphAssembler& assembler, const Context& c) {
+void note_llama_assumptions(GraphAssembler& assembler, const Context& c) {
   if (c.model.model_type == "baichuan" || c.model.model_type == "internlm") {
     assembler.assume(phrase("{}: the model's own code is described by transformers' Llama.",
                             c.model.model_type));
@@ -191,7 +191,7 @@ Tensor gated_mlp(Tape& t, const Context& c, const Tensor& hidden) {
 
 void build_llama(GraphAssembler& assembler, const Context& given) {
   const Context c = with_sdpa_where(given, ReleaseRule::llama_has_sdpa);
-  note_assumptions(assembler, c);
+  note_llama_assumptions(assembler, c);
   add_rotary_caches(assembler, c);
   const auto beside = [&](Tape& t) {
     if (needs_mask(c)) share_mask(t, c);
@@ -208,12 +208,13 @@ void build_llama(GraphAssembler& assembler, const Context& given) {
     beside(t);
     return hidden;
   });
-  assembler.add_layers(
-      "LlamaDecoderLayer", "model.layers.", c.shape().layers, [&](Tape& t) { return layer(t, c); });
+  assembler.add_layers("LlamaDecoderLayer", "model.layers.", c.shape().layers, [&](Tape& t) {
+    return llama_layer(t, c);
+  });
   keep_logits(assembler, c);
   assembler.add("LlamaForCausalLM head", "", [&](Tape& t) {
     Tensor hidden = t.input(c.hidden_shape(), t.dtype());
-    hidden = norm(t, c, "model.norm", hidden);
+    hidden = llama_norm(t, c, "model.norm", hidden);
     t.forget_input();  // hidden_states = self.norm(hidden_states)
     const LossCode code = loss_where(c, ReleaseRule::decoders_share_loss, LossCode::float_in_model);
     return causal_loss(t, c, {"lm_head", "model.embed_tokens", code}, hidden);

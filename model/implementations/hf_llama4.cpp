@@ -16,7 +16,7 @@ namespace zeroplan::hf {
 namespace {
 
 // x * rsqrt(mean(x^2) + eps) of the fp32 `wide`.
-Tensor over_root_mean_square(Tape& t, const Tensor& wide) {
+Tensor llama4_over_root_mean_square(Tape& t, const Tensor& wide) {
   Tensor factor = aten::pow(t, wide, 2);
   factor = aten::mean_last(t, factor);
   factor = aten::shift(t, factor);
@@ -29,18 +29,18 @@ Tensor norm(Tape& t, std::string_view module, const Tensor& x) {
   Tensor in = x;
   const auto scope = t.enter(module, in);
   Tensor wide = aten::to(t, in, DType::fp32);
-  Tensor normed = over_root_mean_square(t, wide);
+  Tensor normed = llama4_over_root_mean_square(t, wide);
   wide = Tensor();
   normed = aten::to(t, normed, x.dtype());
   return t.leave(scope, aten::mul(t, normed, t.module_parameter("weight")));
 }
 
 // Llama4TextL2Norm.forward
-Tensor l2_norm(Tape& t, const Tensor& x) {
+Tensor llama4_l2_norm(Tape& t, const Tensor& x) {
   Tensor in = x;
   const auto scope = t.enter("qk_norm", in);
   Tensor wide = aten::to(t, in, DType::fp32);
-  const Tensor normed = over_root_mean_square(t, wide);
+  const Tensor normed = llama4_over_root_mean_square(t, wide);
   wide = Tensor();
   return t.leave(scope, aten::to(t, normed, x.dtype()));
 }
@@ -62,7 +62,7 @@ Tensor project(
 }
 
 // apply_rotary_emb, whose frame holds all it made until it returns.
-void turn(Tape& t, const Context& c, Tensor& query, Tensor& key) {
+void turn_llama4(Tape& t, const Context& c, Tensor& query, Tensor& key) {
   const Tensor wide_query = aten::to(t, query, DType::fp32);
   const Tensor wide_key = aten::to(t, key, DType::fp32);
   const Tensor turned_query = turned_complex(t, c, wide_query, 2);
@@ -82,11 +82,11 @@ Tensor tempered(Tape& t, const Context& c, const Tensor& query) {
 }
 
 // Llama4TextAttention.forward
-Tensor self_attention(Tape& t,
-                      const Context& c,
-                      const Tensor& hidden,
-                      const LayerAttention& kind,
-                      const Tensor& mask) {
+Tensor llama4_self_attention(Tape& t,
+                             const Context& c,
+                             const Tensor& hidden,
+                             const LayerAttention& kind,
+                             const Tensor& mask) {
   Tensor in = hidden;
   const auto scope = t.enter("self_attn", in);
   const TransformerShape& shape = c.shape();
@@ -94,10 +94,10 @@ Tensor self_attention(Tape& t,
   Tensor key = project(t, c, "k_proj", in, shape.kv_heads);
   Tensor value = project(t, c, "v_proj", in, shape.kv_heads);
   value = aten::transpose(t, value, 1, 2);
-  if (kind.rotary) turn(t, c, query, key);
+  if (kind.rotary) turn_llama4(t, c, query, key);
   if (kind.rotary && has_head_norms(c)) {
-    query = l2_norm(t, query);
-    key = l2_norm(t, key);
+    query = llama4_l2_norm(t, query);
+    key = llama4_l2_norm(t, key);
   }
   if (!kind.rotary) query = tempered(t, c, query);
   query = aten::transpose(t, query, 1, 2);
@@ -170,14 +170,14 @@ Tensor mixture(Tape& t, const Context& c, const Tensor& hidden, Tensor& logits) 
 }
 
 // Llama4TextDecoderLayer.forward
-Tensor layer(Tape& t, const Context& c, const LayerAttention& kind) {
+Tensor llama4_layer(Tape& t, const Context& c, const LayerAttention& kind) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   const Tensor mask = layer_mask(t, c, kind);
   Tensor residual = hidden;
   Tensor logits;
   hidden = norm(t, "input_layernorm", hidden);
-  Tensor attended = self_attention(t, c, hidden, kind, mask);
+  Tensor attended = llama4_self_attention(t, c, hidden, kind, mask);
   hidden = aten::add(t, residual, attended);
   residual = hidden;
   hidden = norm(t, "post_attention_layernorm", hidden);
@@ -208,7 +208,7 @@ void build_llama4(GraphAssembler& assembler, const Context& c) {
   const LayerKinds kinds = layer_kinds(c.shape());
   assembler.add_layer_kinds(
       "Llama4TextDecoderLayer", "model.layers.", kinds.layers, [&](Tape& t, std::size_t kind) {
-        return layer(t, c, kinds.of[kind]);
+        return llama4_layer(t, c, kinds.of[kind]);
       });
   keep_logits(assembler, c);
   assembler.add("Llama4ForCausalLM head", "", [&](Tape& t) {

@@ -49,7 +49,7 @@ struct Routing {
 };
 
 // softmax over the experts in fp32, the k largest, normalised, in the model's dtype.
-Routing route(Tape& t, const Context& c, const Tensor& rows) {
+Routing route_moe(Tape& t, const Context& c, const Tensor& rows) {
   const Tensor logits = linear(t, c, "gate", rows);
   Tensor weights = aten::softmax(t, logits, DType::fp32);
   weights = aten::topk(t, weights, c.shape().experts.experts_per_token);
@@ -217,7 +217,7 @@ Tensor sparse_moe(Tape& t, const Context& c, std::string_view module, const Tens
   // Qwen2MoeSparseMoeBlock of transformers 5 runs its shared expert first.
   const Tensor shared =
       shares && fused ? feed_forward(t, c, "shared_expert", kQwen, rows) : Tensor();
-  const Routing routing = route(t, c, rows);
+  const Routing routing = route_moe(t, c, rows);
   Tensor sum = fused ? fused_experts(t, c, rows, routing.weights, {})
                      : looped_experts(t, c, rows, routing.weights);
   if (shares) sum = add_shared_expert(t, c, rows, shared, sum);

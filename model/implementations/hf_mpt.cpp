@@ -8,20 +8,20 @@ namespace zeroplan::hf {
 
 namespace {
 
-bool alibi(const Context& c) { return c.shape().position == PositionKind::alibi; }
+bool mpt_alibi(const Context& c) { return c.shape().position == PositionKind::alibi; }
 
-struct Attended {
+struct MptAttended {
   Tensor output, weights, key, value;
 };
 
 // MptAttention.forward: attention_scores stays a variable of the frame.
-Attended attend(Tape& t, const Context& c, const Tensor& in) {
+MptAttended attend(Tape& t, const Context& c, const Tensor& in) {
   const TransformerShape& shape = c.shape();
   const std::int64_t s = c.sequence;
   const Tensor mixed = linear(t, c, "Wqkv", in);
   std::vector<Tensor> parts = aten::split(t, mixed, {shape.hidden, shape.hidden, shape.hidden}, 2);
   const Tensor query = split_heads(t, parts[0], shape.heads);
-  Attended result;
+  MptAttended result;
   result.key = split_heads(t, parts[1], shape.heads);
   result.value = split_heads(t, parts[2], shape.heads);
   parts.clear();
@@ -32,7 +32,7 @@ Attended attend(Tape& t, const Context& c, const Tensor& in) {
     const Tensor product = aten::matmul(t, query, columns);
     scores = aten::scale(t, product);
   }
-  if (alibi(c)) {
+  if (mpt_alibi(c)) {
     const Tensor bias =
         t.shared(static_cast<std::int32_t>(Slot::alibi), Shape{shape.heads, 1, s}, DType::fp32);
     scores = aten::add(t, scores, bias);
@@ -54,17 +54,17 @@ Attended attend(Tape& t, const Context& c, const Tensor& in) {
   return result;
 }
 
-Attended self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+MptAttended mpt_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("attn", in);
-  Attended result = attend(t, c, in);
+  MptAttended result = attend(t, c, in);
   result.output = t.leave(scope, result.output);
   // Since 4.54 the cache, if any, has keys and values; before, the block's frame keeps a pair.
   if (c.acts(ReleaseRule::mpt_drops_pair)) result.key = result.value = Tensor();
   return result;
 }
 
-Tensor mlp(Tape& t, const Context& c, const Tensor& x, const Tensor& residual) {
+Tensor mpt_mlp(Tape& t, const Context& c, const Tensor& x, const Tensor& residual) {
   Tensor in = x;
   const auto scope = t.enter("ffn", in);
   Tensor hidden = linear(t, c, "up_proj", in);
@@ -79,12 +79,12 @@ Tensor mlp(Tape& t, const Context& c, const Tensor& x, const Tensor& residual) {
   return t.leave(scope, output);
 }
 
-Tensor block(Tape& t, const Context& c) {
+Tensor mpt_block(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   Tensor normed = layer_norm(t, "norm_1", hidden);
   Tensor residual = hidden;
-  const Attended attended = self_attention(t, c, normed);
+  const MptAttended attended = mpt_self_attention(t, c, normed);
   {
     // attn_config.attn_pdrop is the dropout of the residual too
     const Tensor dropped =
@@ -93,7 +93,7 @@ Tensor block(Tape& t, const Context& c) {
   }
   normed = layer_norm(t, "norm_2", hidden);
   residual = hidden;
-  return t.leave(scope, mlp(t, c, normed, residual));
+  return t.leave(scope, mpt_mlp(t, c, normed, residual));
 }
 
 // _prepare_4d_causal_attention_mask(...).bool()
@@ -113,7 +113,7 @@ void build_mpt(GraphAssembler& assembler, const Context& given) {
   Context c = given;
   c.attention = Attention::eager;
   const TransformerShape& shape = c.shape();
-  if (!alibi(c)) {
+  if (!mpt_alibi(c)) {
     assembler.assume(
         "MPT without ALiBi is llm-foundry's: the layers of transformers' class are taken, without "
         "its position bias.");
@@ -127,7 +127,7 @@ void build_mpt(GraphAssembler& assembler, const Context& given) {
       positions = t.leave(scope, positions);
       hidden = aten::add(t, hidden, positions);
     }
-    if (alibi(c)) {
+    if (mpt_alibi(c)) {
       // arange(1 - length, 1) * slopes, int32 times fp32, for all max_seq_len positions
       Tensor bias = t.empty(Shape{shape.heads, 1, shape.max_positions}, DType::fp32);
       t.launch({.name = "mul", .traffic = bias.bytes()});
@@ -137,7 +137,7 @@ void build_mpt(GraphAssembler& assembler, const Context& given) {
     return hidden;
   });
   assembler.add_layers(
-      "MptBlock", "transformer.blocks.", shape.layers, [&](Tape& t) { return block(t, c); });
+      "MptBlock", "transformer.blocks.", shape.layers, [&](Tape& t) { return mpt_block(t, c); });
   add_causal_head(assembler,
                   c,
                   "MptForCausalLM head",

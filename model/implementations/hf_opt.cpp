@@ -39,7 +39,7 @@ Tensor flat_attention(
   return aten::transpose(t, out, 1, 2);
 }
 
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor opt_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("self_attn", in);
   const TransformerShape& shape = c.shape();
@@ -83,14 +83,14 @@ bool has_module(const Model& model, std::string_view name) {
 }
 
 // do_layer_norm_before: the norms stand before the branches, or (OPT-350m) behind the sums.
-Tensor layer(Tape& t, const Context& c) {
+Tensor opt_layer(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   const double p = c.shape().hidden_dropout;
   const bool before = !c.shape().post_norm;
   Tensor residual = hidden;
   if (before) hidden = layer_norm(t, "self_attn_layer_norm", hidden);
-  hidden = self_attention(t, c, hidden);
+  hidden = opt_self_attention(t, c, hidden);
   hidden = aten::dropout(t, hidden, p);
   hidden = aten::add(t, residual, hidden);
   if (!before) hidden = layer_norm(t, "self_attn_layer_norm", hidden);
@@ -127,7 +127,7 @@ void build_opt(GraphAssembler& assembler, const Context& given) {
     return aten::add(t, tokens, positions);
   });
   assembler.add_layers("OPTDecoderLayer", "model.decoder.layers.", c.shape().layers, [&](Tape& t) {
-    return layer(t, c);
+    return opt_layer(t, c);
   });
   assembler.add(c.model.architecture + " head", "", [&](Tape& t) {
     Tensor hidden = t.input(c.hidden_shape(), t.dtype());

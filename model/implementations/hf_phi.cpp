@@ -29,7 +29,7 @@ Tensor upcast_attention(
   return aten::contiguous(t, out);
 }
 
-Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
+Tensor phi_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor in = hidden;
   const auto scope = t.enter("self_attn", in);
   const TransformerShape& shape = c.shape();
@@ -65,7 +65,7 @@ Tensor self_attention(Tape& t, const Context& c, const Tensor& hidden) {
   return t.leave(scope, out);
 }
 
-Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
+Tensor phi_mlp(Tape& t, const Context& c, const Tensor& x) {
   Tensor hidden = x;
   const auto scope = t.enter("mlp", hidden);
   hidden = linear(t, c, "fc1", hidden);
@@ -78,15 +78,15 @@ Tensor mlp(Tape& t, const Context& c, const Tensor& x) {
   return t.leave(scope, hidden);
 }
 
-Tensor layer(Tape& t, const Context& c) {
+Tensor phi_layer(Tape& t, const Context& c) {
   Tensor hidden = t.input(c.hidden_shape(), t.dtype());
   const auto scope = t.enter("", hidden);
   const double p = c.shape().hidden_dropout;
   const Tensor residual = hidden;
   hidden = layer_norm(t, "input_layernorm", hidden);
-  Tensor attended = self_attention(t, c, hidden);
+  Tensor attended = phi_self_attention(t, c, hidden);
   attended = dropout(t, "resid_dropout", attended, p);
-  Tensor fed = mlp(t, c, hidden);
+  Tensor fed = phi_mlp(t, c, hidden);
   fed = dropout(t, "resid_dropout", fed, p);
   const Tensor sum = aten::add(t, attended, fed);
   hidden = aten::add(t, sum, residual);
@@ -108,8 +108,9 @@ void build_phi(GraphAssembler& assembler, const Context& given) {
     if (shares_rotary_tables(c)) share_rotary_tables(t, c);
     return hidden;
   });
-  assembler.add_layers(
-      "PhiDecoderLayer", "model.layers.", c.shape().layers, [&](Tape& t) { return layer(t, c); });
+  assembler.add_layers("PhiDecoderLayer", "model.layers.", c.shape().layers, [&](Tape& t) {
+    return phi_layer(t, c);
+  });
   add_causal_head(assembler,
                   c,
                   "PhiForCausalLM head",

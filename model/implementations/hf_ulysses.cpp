@@ -66,7 +66,7 @@ Tensor gather_tokens(Tape& t, const Tensor& x, std::int64_t ranks) {
 }
 
 // (s, b, heads, d) -> (b, heads, s, d), a copy
-Tensor heads_first(Tape& t, const Tensor& x) {
+Tensor ulysses_heads_first(Tape& t, const Tensor& x) {
   Tensor out = aten::transpose(t, x, 0, 1);
   out = aten::transpose(t, out, 1, 2);
   return aten::contiguous(t, out);
@@ -98,9 +98,9 @@ Tensor ulysses_attention(Tape& t,
   Tensor query = gather_tokens(t, q, ranks);
   Tensor key = gather_tokens(t, k, ranks);
   Tensor value = gather_tokens(t, v, ranks);
-  query = heads_first(t, query);
-  key = heads_first(t, key);
-  value = heads_first(t, value);
+  query = ulysses_heads_first(t, query);
+  key = ulysses_heads_first(t, key);
+  value = ulysses_heads_first(t, value);
   const Tensor out = attention(t, c, query, key, value, arguments);
   return scatter_tokens(t, out, ranks);
 }

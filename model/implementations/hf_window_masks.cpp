@@ -31,18 +31,18 @@ bool needs_window(const Context& c) {
   return needs_mask(c) || c.sequence >= c.shape().sliding_window;
 }
 
-Shape mask_shape(const Context& c) { return Shape{c.batch, 1, c.sequence, c.sequence}; }
+Shape window_mask_shape(const Context& c) { return Shape{c.batch, 1, c.sequence, c.sequence}; }
 
 // torch.where(torch.tril(torch.ones_like(mask, dtype=bool), -window), min, mask)
 Tensor cut_to_window(Tape& t, const Context& c, const Tensor& causal) {
-  Tensor beyond = t.empty(mask_shape(c), DType::boolean);
+  Tensor beyond = t.empty(window_mask_shape(c), DType::boolean);
   t.launch({.name = "ones_like", .kind = OpKind::fill, .traffic = beyond.bytes()});
   {
     const Tensor ones = beyond;
-    beyond = t.empty(mask_shape(c), DType::boolean);
+    beyond = t.empty(window_mask_shape(c), DType::boolean);
     t.launch({.name = "tril", .traffic = beyond.bytes() * 2});
   }
-  const Tensor cut = t.empty(mask_shape(c), causal.dtype());
+  const Tensor cut = t.empty(window_mask_shape(c), causal.dtype());
   t.launch({.name = "where", .traffic = cut.bytes() * 2 + beyond.bytes()});
   return cut;
 }
@@ -87,11 +87,12 @@ Tensor layer_mask(Tape& t, const Context& c, const LayerAttention& layer) {
   const bool in_layers = masks_in_layers(c);
   if (layer.sliding && !in_layers) {
     if (!needs_window(c)) return {};
-    return t.shared(static_cast<std::int32_t>(Slot::window_mask), mask_shape(c), mask_dtype(c));
+    return t.shared(
+        static_cast<std::int32_t>(Slot::window_mask), window_mask_shape(c), mask_dtype(c));
   }
   if (!needs_causal(c)) return {};
   const Tensor causal =
-      t.shared(static_cast<std::int32_t>(Slot::mask), mask_shape(c), mask_dtype(c));
+      t.shared(static_cast<std::int32_t>(Slot::mask), window_mask_shape(c), mask_dtype(c));
   return layer.sliding ? cut_to_window(t, c, causal) : causal;
 }
 

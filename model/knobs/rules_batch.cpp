@@ -77,7 +77,7 @@ void trainer_values(const View& view, Report& report) {
   if (!keys.empty()) report.at(first, {keys});
 }
 
-constexpr std::array kRules = {
+constexpr std::array kBatchRules = {
     Rule{{.code = "batch-identity",
           .severity = Severity::error,
           .summary = "train_batch_size = micro-batch x accumulation x data-parallel ranks",
@@ -124,6 +124,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const Rule> batch_rules() { return kRules; }
+std::span<const Rule> batch_rules() { return kBatchRules; }
 
 }  // namespace zeroplan::rules

@@ -35,7 +35,7 @@ bool is_in_offload_section(const KnobRow& row) {
   return row.pointer.starts_with("/zero_optimization/offload_");
 }
 
-std::string stages_text(StageSet stages) {
+std::string acting_stages_text(StageSet stages) {
   std::string text;
   for (int stage = 0; stage <= 3; ++stage) {
     if (stages.contains(stage)) text += (text.empty() ? "" : ", ") + std::to_string(stage);
@@ -54,7 +54,7 @@ void key_at_other_stage(const View& view, Report& report) {
     }
     // A default that is written out misleads nobody.
     if (value == to_value(view.default_of(knob))) continue;
-    report.at(knob, {quoted(knob), std::to_string(stage), stages_text(row.stages)});
+    report.at(knob, {quoted(knob), std::to_string(stage), acting_stages_text(row.stages)});
   }
 }
 
@@ -111,7 +111,7 @@ void changed_default(const View& view, Report& report) {
   }
 }
 
-constexpr std::array kRules = {
+constexpr std::array kEffectRules = {
     Rule{{.code = "key-without-effect",
           .severity = Severity::info,
           .use = RuleUse::advice,
@@ -150,6 +150,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const Rule> effect_rules() { return kRules; }
+std::span<const Rule> effect_rules() { return kEffectRules; }
 
 }  // namespace zeroplan::rules

@@ -110,7 +110,7 @@ Rule stricter(std::string_view code, void (*check)(const View&, Report&)) {
 }  // namespace
 
 std::span<const Rule> file_rules() {
-  static const std::array kRules = {
+  static const std::array kFileRules = {
       Rule{{.code = "unreadable-file",
             .severity = Severity::error,
             .summary = "the file is one that its reader reads",
@@ -151,7 +151,7 @@ std::span<const Rule> file_rules() {
             .source = "runtime/config_utils.py:DeepSpeedConfigModel.__init__"},
            auto_means_default},
   };
-  return kRules;
+  return kFileRules;
 }
 
 }  // namespace zeroplan::rules

@@ -104,7 +104,7 @@ void autotuning(const View& view, Report& report) {
   if (view.is_on(Knob::autotuning_enabled)) report.at(Knob::autotuning_enabled);
 }
 
-constexpr std::array kRules = {
+constexpr std::array kHabitRules = {
     Rule{{.code = "memory-efficient-linear",
           .use = RuleUse::advice,
           .summary = "memory_efficient_linear stays true",
@@ -217,6 +217,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const Rule> habit_rules() { return kRules; }
+std::span<const Rule> habit_rules() { return kHabitRules; }
 
 }  // namespace zeroplan::rules

@@ -74,7 +74,7 @@ void nvme_secondary_partition(const View& view, Report& report) {
   report.at(Knob::zero_hpz_partition_size);
 }
 
-constexpr std::array kRules = {
+constexpr std::array kNvmeRules = {
     Rule{{.code = "nvme-path-missing",
           .severity = Severity::error,
           .summary = "a device nvme at stage 3 has an nvme_path",
@@ -123,6 +123,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const Rule> nvme_rules() { return kRules; }
+std::span<const Rule> nvme_rules() { return kNvmeRules; }
 
 }  // namespace zeroplan::rules

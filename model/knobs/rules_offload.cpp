@@ -101,7 +101,7 @@ void round_robin(const View& view, Report& report) {
   if (!view.is_on(Knob::round_robin_gradients)) report.at(Knob::round_robin_gradients);
 }
 
-constexpr std::array kRules = {
+constexpr std::array kOffloadRules = {
     Rule{{.code = "offload-ratio-stage",
           .severity = Severity::error,
           .summary = "offload_optimizer.ratio is below 1 only with stage 3",
@@ -215,6 +215,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const Rule> offload_rules() { return kRules; }
+std::span<const Rule> offload_rules() { return kOffloadRules; }
 
 }  // namespace zeroplan::rules

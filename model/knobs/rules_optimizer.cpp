@@ -158,7 +158,7 @@ void activation_section(const View& view, Report& report) {
   }
 }
 
-constexpr std::array kRules = {
+constexpr std::array kOptimizerRules = {
     Rule{
         {.code = "optimizer-unknown",
          .severity = Severity::error,
@@ -242,6 +242,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const Rule> optimizer_rules() { return kRules; }
+std::span<const Rule> optimizer_rules() { return kOptimizerRules; }
 
 }  // namespace zeroplan::rules

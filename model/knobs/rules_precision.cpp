@@ -136,7 +136,7 @@ void fixed_loss_scale(const View& view, Report& report) {
   report.at(Knob::fp16_loss_scale, {Json(scale).dump()});
 }
 
-constexpr std::array kRules = {
+constexpr std::array kPrecisionRules = {
     Rule{{.code = "fp16-and-bf16",
           .severity = Severity::error,
           .summary = "fp16 and bf16 are not both enabled",
@@ -250,6 +250,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const Rule> precision_rules() { return kRules; }
+std::span<const Rule> precision_rules() { return kPrecisionRules; }
 
 }  // namespace zeroplan::rules

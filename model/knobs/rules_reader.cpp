@@ -181,7 +181,7 @@ void zero_values(const View& view, Report& report) {
   }
 }
 
-constexpr std::array kRules = {
+constexpr std::array kReaderRules = {
     Rule{{.code = "removed-key",
           .severity = Severity::error,
           .summary = "no key is of a feature that the release has removed",
@@ -273,6 +273,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const Rule> reader_rules() { return kRules; }
+std::span<const Rule> reader_rules() { return kReaderRules; }
 
 }  // namespace zeroplan::rules

@@ -102,7 +102,7 @@ void allgather_bucket_odd(const View& view, Report& report) {
   report.at(Knob::allgather_bucket_size, {std::to_string(size)});
 }
 
-constexpr std::array kRules = {
+constexpr std::array kZeroRules = {
     Rule{{.code = "pipeline-zero-stage",
           .severity = Severity::error,
           .summary = "a pipeline runs with stage 0 or 1",
@@ -202,6 +202,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const Rule> zero_rules() { return kRules; }
+std::span<const Rule> zero_rules() { return kZeroRules; }
 
 }  // namespace zeroplan::rules

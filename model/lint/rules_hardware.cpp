@@ -84,7 +84,7 @@ void overlap_release(const Run& run, Report& report) {
   }
 }
 
-constexpr std::array kRules = {
+constexpr std::array kHardwareRules = {
     RunRule{
         {.code = "bf16-gpu",
          .severity = Severity::error,
@@ -169,6 +169,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const RunRule> hardware_rules() { return kRules; }
+std::span<const RunRule> hardware_rules() { return kHardwareRules; }
 
 }  // namespace zeroplan::rules

@@ -136,7 +136,7 @@ void twin_flow_share(const Run& run, Report& report) {
              std::to_string(tenth)});
 }
 
-constexpr std::array kRules = {
+constexpr std::array kModelRules = {
     RunRule{
         {.code = "fp16-for-bf16-model",
          .use = RuleUse::advice,
@@ -210,6 +210,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const RunRule> model_rules() { return kRules; }
+std::span<const RunRule> model_rules() { return kModelRules; }
 
 }  // namespace zeroplan::rules

@@ -133,7 +133,7 @@ void release_trap(const Run& run, Report& report) {
   }
 }
 
-constexpr std::array kRules = {
+constexpr std::array kPlanRules = {
     RunRule{
         {.code = "out-of-memory",
          .use = RuleUse::advice,
@@ -220,6 +220,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const RunRule> plan_rules() { return kRules; }
+std::span<const RunRule> plan_rules() { return kPlanRules; }
 
 }  // namespace zeroplan::rules

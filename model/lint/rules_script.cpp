@@ -126,7 +126,7 @@ void evaluation_lockstep(const Run& run, Report& report) {
   report.at(Knob::zero_stage, {}, run.task == RunTask::generate ? 1 : 0);
 }
 
-constexpr std::array kRules = {
+constexpr std::array kScriptRules = {
     RunRule{
         {.code = "trainer-mismatch",
          .severity = Severity::error,
@@ -221,6 +221,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const RunRule> script_rules() { return kRules; }
+std::span<const RunRule> script_rules() { return kScriptRules; }
 
 }  // namespace zeroplan::rules

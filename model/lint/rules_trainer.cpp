@@ -146,7 +146,7 @@ void gathers_for_generation(const Run& run, Report& report) {
   report.at(Knob::zero_stage, {gibibytes});
 }
 
-constexpr std::array kRules = {
+constexpr std::array kTrainerRules = {
     RunRule{{.code = "trl-reentrant",
              .use = RuleUse::advice,
              .needs = kNeedsPlan,
@@ -277,6 +277,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-std::span<const RunRule> trainer_rules() { return kRules; }
+std::span<const RunRule> trainer_rules() { return kTrainerRules; }
 
 }  // namespace zeroplan::rules

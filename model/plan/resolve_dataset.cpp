@@ -13,7 +13,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr std::int64_t kMostTokens = 1'000'000'000;  // of one sample
+constexpr std::int64_t kMostSampleTokens = 1'000'000'000;  // of one sample
 // A longer list is kept as so many of its quantiles.
 constexpr std::size_t kMostLengths = 512;
 
@@ -92,8 +92,8 @@ std::vector<std::int64_t> DatasetReader::lengths() {
     return result;
   }
   for (const Json& element : value->items()) {
-    const bool good =
-        element.is_integer() && element.as_integer() >= 1 && element.as_integer() <= kMostTokens;
+    const bool good = element.is_integer() && element.as_integer() >= 1 &&
+                      element.as_integer() <= kMostSampleTokens;
     if (!good) {
       Origin place = at("lengths");
       place.pointer += "/" + std::to_string(result.size());
@@ -119,7 +119,7 @@ Dataset DatasetReader::read() {
       choice("padding", kPaddingNames, "one of longest, max, packed").value_or(Padding::longest);
   const double multiple = number("pad_to_multiple_of", 1);
   dataset.pad_to_multiple_of =
-      std::clamp<std::int64_t>(static_cast<std::int64_t>(multiple), 1, kMostTokens);
+      std::clamp<std::int64_t>(static_cast<std::int64_t>(multiple), 1, kMostSampleTokens);
   return dataset;
 }
 
@@ -172,7 +172,7 @@ std::vector<std::int64_t> read_lengths(const std::string& path) {
     const auto [behind, failed] = std::from_chars(at, end, tokens);
     const bool ends =
         behind == end || std::string_view(" \t\r\n,]").find(*behind) != std::string_view::npos;
-    if (failed != std::errc() || !ends || tokens < 1 || tokens > kMostTokens) {
+    if (failed != std::errc() || !ends || tokens < 1 || tokens > kMostSampleTokens) {
       const char* const word =
           std::find_if(at, end, [](unsigned char d) { return std::isspace(d) != 0; });
       throw InputError(

@@ -16,7 +16,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr std::int64_t kMostTokens = 1LL << 24;
+constexpr std::int64_t kMostTrainerTokens = 1LL << 24;
 constexpr std::int64_t kMostCount = 1LL << 30;
 
 // One of the objects, by its keys.
@@ -124,7 +124,7 @@ void read_generation(SettingsReader& reader, TrainerSettings& trainer) {
                                         "generation_tensor_parallel"};
   reader.refuse_others(kKeys);
   GenerationSettings& generation = trainer.generation;
-  reader.read("completion_length", generation.completion_length, 1, kMostTokens);
+  reader.read("completion_length", generation.completion_length, 1, kMostTrainerTokens);
   reader.read("completions", generation.completions, 1, kMostCount);
   reader.read("generation_batches", generation.batches, 1, kMostCount);
   reader.read("generation", generation.by, kGenerationByNames);
@@ -143,7 +143,7 @@ void read_rollout(SettingsReader& reader, TrainerSettings& trainer) {
                                         "mini_batches",
                                         "gathers_model"};
   reader.refuse_others(kKeys);
-  reader.read("completion_length", trainer.generation.completion_length, 1, kMostTokens);
+  reader.read("completion_length", trainer.generation.completion_length, 1, kMostTrainerTokens);
   reader.read("rollout_rows", trainer.rollout.rows, 1, kMostCount);
   reader.read("epochs", trainer.rollout.epochs, 1, kMostCount);
   reader.read("mini_batches", trainer.rollout.mini_batches, 1, kMostCount);
@@ -270,7 +270,7 @@ void resolve_trainer(Resolver& r) {
     SettingsReader reader(
         r, *named.settings, {said->origin.file, said->origin.pointer + "/" + named.name});
     reader.read("beta", trainer.beta, 0.0, 1e6);
-    reader.read("prompt_length", trainer.prompt_length, 0, kMostTokens);
+    reader.read("prompt_length", trainer.prompt_length, 0, kMostTrainerTokens);
     if (trainer.trains_values()) {
       read_rollout(reader, trainer);
     } else if (trainer.generates()) {

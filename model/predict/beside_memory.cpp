@@ -6,16 +6,14 @@
 #include "model/engine/partition.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/generation.hpp"
-#include "model/predict/module_walk.hpp"
 #include "model/predict/kernel_workspaces.hpp"
+#include "model/predict/module_walk.hpp"
 #include "model/predict/rollout_memory.hpp"
 #include "model/predict/step_memory.hpp"
 #include "model/predict/window_moment.hpp"
 
 namespace zeroplan {
 namespace {
-
-constexpr MemoryCategory kParameters = MemoryCategory::parameters;
 
 Bytes in_blocks(Bytes bytes) {
   constexpr std::int64_t kBlock = 512;  // kMinBlockSize, c10/cuda/CUDACachingAllocator.cpp
@@ -137,11 +135,13 @@ CategoryBytes inference_rise(const Plan& plan) {
   }
   if (is_stage3(plan)) {
     const Elements gathered = most_gathered(plan, graph) - persistent_elements(plan);
-    at(peak, kParameters) += std::max(Elements::zero(), gathered) * plan.engine.model_dtype;
+    at(peak, MemoryCategory::parameters) +=
+        std::max(Elements::zero(), gathered) * plan.engine.model_dtype;
   }
-  if (plan.workload.engine == TrainingEngine::fsdp) at(peak, kParameters) += gathered_units(plan);
+  if (plan.workload.engine == TrainingEngine::fsdp)
+    at(peak, MemoryCategory::parameters) += gathered_units(plan);
   if (plan.workload.engine == TrainingEngine::ddp && plan.ddp.autocasts()) {
-    at(peak, kParameters) += autocast_copies(graph) * plan.ddp.compute_dtype;
+    at(peak, MemoryCategory::parameters) += autocast_copies(graph) * plan.ddp.compute_dtype;
   }
   return peak;
 }
@@ -156,7 +156,7 @@ BesideMemory beside_memory(const Plan& policy) {
     if (trainer->generation.by == GenerationBy::trainer) {
       at(generation, MemoryCategory::activations) = generation_memory(policy).sum();
     } else if (trainer->generation.sleeps) {
-      at(generation, kParameters) = server_share(policy);
+      at(generation, MemoryCategory::parameters) = server_share(policy);
     } else {
       memory.gpu += server_share(policy);
     }
@@ -184,7 +184,7 @@ void add_beside(const Plan& policy,
     return gpu.by_phase[static_cast<std::size_t>(which)];
   };
   for (CategoryBytes& bytes : gpu.by_phase) {
-    at(bytes, kParameters) += beside.gpu;
+    at(bytes, MemoryCategory::parameters) += beside.gpu;
     at(bytes, MemoryCategory::logits) += beside.logits;
   }
   gpu.static_allocated += beside.gpu + beside.logits;
@@ -195,7 +195,8 @@ void add_beside(const Plan& policy,
     at(moment, category) = Bytes::zero();
   }
   // What stage 3 has gathered for the trained model's forward pass is gone by then.
-  for (const MemoryCategory category : {kParameters, MemoryCategory::communication_buffers}) {
+  for (const MemoryCategory category :
+       {MemoryCategory::parameters, MemoryCategory::communication_buffers}) {
     at(moment, category) = std::min(at(moment, category), at(phase(Phase::step), category));
   }
   at(moment, MemoryCategory::logits) = beside.logits;

@@ -6,7 +6,7 @@
 namespace zeroplan {
 namespace {
 
-Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+Json problem_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
 Json content_json(const CheckpointContent& content) {
   Json files = Json::array();
@@ -23,7 +23,7 @@ Json content_json(const CheckpointContent& content) {
 
 Json content_json(const std::optional<CheckpointContent>& content, const std::string& problem) {
   Json object = content ? content_json(*content) : Json::object({{"bytes", Json()}});
-  object["problem"] = text_or_null(problem);
+  object["problem"] = problem_or_null(problem);
   return object;
 }
 

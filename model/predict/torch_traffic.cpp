@@ -139,7 +139,7 @@ class FsdpTasks {
   std::size_t next_ = 0;
 };
 
-void add_times(const StepTraffic& part, std::int64_t times, StepTraffic& sum) {
+void add_torch_times(const StepTraffic& part, std::int64_t times, StepTraffic& sum) {
   sum.all_reduce += part.all_reduce * times;
   sum.reduce_scatter += part.reduce_scatter * times;
   sum.all_gather_forward += part.all_gather_forward * times;
@@ -163,7 +163,7 @@ StepTraffic fsdp_traffic(const Plan& plan, const StepWork& work) {
     micro.count = count;
     traffic.messages = part.messages;
     traffic.windows.push_back(std::move(micro));
-    add_times(part, count, traffic);
+    add_torch_times(part, count, traffic);
   };
   if (plan.fsdp.reduces_every_micro_step) {
     window(true, G);

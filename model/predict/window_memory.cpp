@@ -12,11 +12,6 @@
 namespace zeroplan {
 namespace {
 
-constexpr MemoryCategory kParameters = MemoryCategory::parameters;
-constexpr MemoryCategory kGradients = MemoryCategory::gradients;
-constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
-constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
-
 // The engine's buffers at a moment: those that are there, those that grow with the backward pass,
 // and those that its flushes make.
 struct EngineBytes {
@@ -87,9 +82,9 @@ class Walk {
           moment.phase == Phase::backward && moment.first && is_waiting_gradient(buffer);
       at(grows ? bytes.growing : bytes.fixed, buffer.category) += buffer.bytes;
     }
-    at(bytes.fixed, kParameters) += work_.graph.buffers;
+    at(bytes.fixed, MemoryCategory::parameters) += work_.graph.buffers;
     at(bytes.fixed, MemoryCategory::logits) += work_.graph.kept_outputs;
-    at(bytes.fixed, kTemporaries) += workspaces_;
+    at(bytes.fixed, MemoryCategory::temporaries) += workspaces_;
     return bytes;
   }
 
@@ -137,7 +132,7 @@ class Walk {
     add(bytes, rise.without);
     add(bytes, in_flight_);
     at(bytes, MemoryCategory::activations) += work_.graph.batch;
-    at(bytes, kGradients) += gradients;
+    at(bytes, MemoryCategory::gradients) += gradients;
     add_live(i, bytes);
     return bytes;
   }
@@ -154,7 +149,7 @@ class Walk {
     CategoryBytes bytes = with_waiting(at_rise(i, after, backward_, fresh(after)));
     const bool owned = owns_;
     CategoryBytes flushing = bytes;
-    at(flushing, kCommunication) += reduce(step);
+    at(flushing, MemoryCategory::communication_buffers) += reduce(step);
     keep_larger(memory_.backward, flushing);
     // What the rank keeps is made when the flush's own copies are gone.
     if (owns_ && !owned) add(bytes, backward_.owned);
@@ -174,7 +169,7 @@ class Walk {
     for (std::size_t c = 0; c < bytes.size(); ++c) {
       bytes[c] += Bytes::nearest(static_cast<double>(backward_.growing[c].count()) * progress);
     }
-    at(bytes, kGradients) += held_;
+    at(bytes, MemoryCategory::gradients) += held_;
     if (owns_) add(bytes, backward_.owned);
     return bytes;
   }
@@ -221,8 +216,9 @@ class Walk {
     add(bytes, timeline_.after);
     bytes = with_waiting(bytes);
     keep_larger(memory_.backward, bytes);  // before the first copy into the bucket
-    at(bytes, kGradients) -= reducer_.moved_into_bucket(at(backward_.growing, kGradients));
-    at(bytes, kCommunication) += flush_copies();
+    at(bytes, MemoryCategory::gradients) -=
+        reducer_.moved_into_bucket(at(backward_.growing, MemoryCategory::gradients));
+    at(bytes, MemoryCategory::communication_buffers) += flush_copies();
     keep_larger(memory_.backward, bytes);
   }
 
@@ -231,8 +227,8 @@ class Walk {
     const LiveElements& live = work_.gathers.peaks[step];
     // What the engine gathers again beside a saved view is a second storage; only the weights kept
     // across the turn to backward are the same (at most max_reuse_distance / 2, counted twice).
-    at(bytes, kParameters) += live.parameters * config_.model_dtype + saved_weights_;
-    at(bytes, kCommunication) +=
+    at(bytes, MemoryCategory::parameters) += live.parameters * config_.model_dtype + saved_weights_;
+    at(bytes, MemoryCategory::communication_buffers) +=
         std::max(Elements::zero(), live.buffers - live.parameters) * config_.model_dtype;
   }
 

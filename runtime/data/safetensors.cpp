@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kLongestHeader = 100'000'000;  // of the reference implementation
 
-[[noreturn]] void refuse(const std::string& path, std::string pointer, Phrase got) {
+[[noreturn]] void refuse_tensors(const std::string& path, std::string pointer, Phrase got) {
   throw InputError(Diagnostic{.file = path,
                               .pointer = std::move(pointer),
                               .expected = "a safetensors file of F32, BF16 or F16 tensors",
@@ -28,7 +28,8 @@ constexpr std::int64_t kLongestHeader = 100'000'000;  // of the reference implem
 }
 
 std::int64_t integer_of(const std::string& path, const std::string& name, const Json& json) {
-  if (!json.is_integer() || json.as_integer() < 0) refuse(path, "/" + name, described(json));
+  if (!json.is_integer() || json.as_integer() < 0)
+    refuse_tensors(path, "/" + name, described(json));
   return json.as_integer();
 }
 
@@ -37,19 +38,19 @@ DType dtype_of(const std::string& path, const std::string& name, const Json* jso
   if (text == "F32") return DType::fp32;
   if (text == "BF16") return DType::bf16;
   if (text == "F16") return DType::fp16;
-  refuse(path, "/" + name + "/dtype", json == nullptr ? "none" : described(*json));
+  refuse_tensors(path, "/" + name + "/dtype", json == nullptr ? "none" : described(*json));
 }
 
 TensorInfo info_of(const std::string& path, const std::string& key, const Json& json) {
   const std::string name = pointer_token(key);
-  if (!json.is_object()) refuse(path, "/" + name, described(json));
+  if (!json.is_object()) refuse_tensors(path, "/" + name, described(json));
   TensorInfo info;
   info.dtype = dtype_of(path, name, json.find("dtype"));
   const Json* shape = json.find("shape");
   const Json* offsets = json.find("data_offsets");
-  if (shape == nullptr || !shape->is_array()) refuse(path, "/" + name + "/shape", "none");
+  if (shape == nullptr || !shape->is_array()) refuse_tensors(path, "/" + name + "/shape", "none");
   if (offsets == nullptr || !offsets->is_array() || offsets->items().size() != 2) {
-    refuse(path, "/" + name + "/data_offsets", "none");
+    refuse_tensors(path, "/" + name + "/data_offsets", "none");
   }
   std::int64_t numel = 1;
   for (const Json& size : shape->items()) {
@@ -59,7 +60,7 @@ TensorInfo info_of(const std::string& path, const std::string& key, const Json& 
   info.begin = integer_of(path, name + "/data_offsets", offsets->items()[0]);
   info.end = integer_of(path, name + "/data_offsets", offsets->items()[1]);
   if (info.end - info.begin != (Elements::of(numel) * info.dtype).count()) {
-    refuse(path, "/" + name + "/data_offsets", "another size than the shape's");
+    refuse_tensors(path, "/" + name + "/data_offsets", "another size than the shape's");
   }
   return info;
 }
@@ -77,7 +78,7 @@ SafetensorsHeader read_safetensors_header(std::istream& file,
   }
   if (!file || file_size < 8 ||
       length > static_cast<std::uint64_t>(std::min(kLongestHeader, file_size - 8))) {
-    refuse(path, "", "a header that is longer than the file");
+    refuse_tensors(path, "", "a header that is longer than the file");
   }
   std::string text(length, '\0');
   file.read(text.data(), static_cast<std::streamsize>(length));
@@ -86,12 +87,12 @@ SafetensorsHeader read_safetensors_header(std::istream& file,
   JsonOptions options;
   options.max_values = kMostRecordedValues;
   const Json root = parse_json(text, path, options).root;
-  if (!root.is_object()) refuse(path, "", described(root));
+  if (!root.is_object()) refuse_tensors(path, "", described(root));
   for (const auto& [name, value] : root.members()) {
     if (name == "__metadata__") continue;
     TensorInfo info = info_of(path, name, value);
     if (info.end > file_size - header.data_begin) {
-      refuse(path, "/" + pointer_token(name), "data behind the file's end");
+      refuse_tensors(path, "/" + pointer_token(name), "data behind the file's end");
     }
     header.tensors.emplace(name, std::move(info));
   }
@@ -101,10 +102,10 @@ SafetensorsHeader read_safetensors_header(std::istream& file,
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   const std::string other = other_than_file(path);
   if (!other.empty()) {
-    refuse(path, "", other == "no file" ? "a file that cannot be opened" : other);
+    refuse_tensors(path, "", other == "no file" ? "a file that cannot be opened" : other);
   }
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) refuse(path, "", "a file that cannot be opened");
+  if (!file) refuse_tensors(path, "", "a file that cannot be opened");
   const std::int64_t size = file.tellg();
   file.seekg(0);
   header_ = read_safetensors_header(file, size, path);
@@ -123,7 +124,7 @@ void SafetensorsFile::read(std::string_view name, Elements first, std::span<floa
   file.seekg(header_.data_begin + info->begin + first.count() * size);
   std::vector<char> bytes(values.size() * static_cast<std::size_t>(size));
   file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!file) refuse(path_, "/" + std::string(name), "a file that ends early");
+  if (!file) refuse_tensors(path_, "/" + std::string(name), "a file that ends early");
   if (info->dtype == DType::fp32) {
     std::memcpy(values.data(), bytes.data(), bytes.size());
     return;

@@ -13,22 +13,24 @@ float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
 
 // The tanh form: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Hendrycks and Gimpel 2016,
 // arXiv:1606.08415; transformers' gelu_new, gelu_pytorch_tanh and BLOOM's.
-constexpr float kInner = 0.79788456080286535588F;  // sqrt(2 / pi)
+constexpr float kGeluInner = 0.79788456080286535588F;  // sqrt(2 / pi)
 constexpr float kCubic = 0.044715F;
 constexpr float kInverseRootTwo = std::numbers::sqrt2_v<float> / 2.0F;
 
 float gelu(float x, bool exact) {
   if (exact) return 0.5F * x * (1.0F + std::erf(x * kInverseRootTwo));
-  return 0.5F * x * (1.0F + std::tanh(kInner * (x + kCubic * x * x * x)));
+  return 0.5F * x * (1.0F + std::tanh(kGeluInner * (x + kCubic * x * x * x)));
 }
 
 float gelu_slope(float x, bool exact) {
   if (exact) {
-    const float density = std::exp(-0.5F * x * x) * 0.5F * kInner;  // of the normal distribution
+    const float density =
+        std::exp(-0.5F * x * x) * 0.5F * kGeluInner;  // of the normal distribution
     return 0.5F * (1.0F + std::erf(x * kInverseRootTwo)) + x * density;
   }
-  const float t = std::tanh(kInner * (x + kCubic * x * x * x));
-  return 0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * kInner * (1.0F + 3.0F * kCubic * x * x);
+  const float t = std::tanh(kGeluInner * (x + kCubic * x * x * x));
+  return 0.5F * (1.0F + t) +
+         0.5F * x * (1.0F - t * t) * kGeluInner * (1.0F + 3.0F * kCubic * x * x);
 }
 
 template <typename Body>

@@ -100,7 +100,7 @@ View<const T> in_out(const Run& run, const T* weight) {
 }
 
 template <typename T>
-void forward(const Run& run) {
+void linear_forward(const Run& run) {
   const KernelCall& call = run.call;
   const Product<T> product{.c = plain(run.at<T>(0), call.columns),
                            .a = plain<const T>(run.at<T>(1), call.inner),
@@ -174,7 +174,7 @@ template <typename T>
 void run_linear(const Run& run) {
   switch (run.call.kernel) {
     case Kernel::linear_forward:
-      return forward<T>(run);
+      return linear_forward<T>(run);
     case Kernel::linear_backward_input:
       return backward_input<T>(run);
     case Kernel::linear_backward_weight:

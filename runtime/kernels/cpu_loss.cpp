@@ -8,7 +8,7 @@
 namespace zeroplan::runtime::cpu {
 namespace {
 
-constexpr std::int64_t kRows = 4;
+constexpr std::int64_t kLossRows = 4;
 
 // Of all rows of the loss, whichever the call's are.
 std::int64_t labelled(const Run& run, std::size_t operand) {
@@ -19,13 +19,13 @@ std::int64_t labelled(const Run& run, std::size_t operand) {
 
 // lse = log(sum(exp(logits))), by the largest of the row.
 template <typename T>
-void forward(const Run& run) {
+void loss_forward(const Run& run) {
   const std::int64_t rows = run.call.rows;
   const std::int64_t columns = run.call.columns;
   float* lse = run.at<float>(1);
   const T* logits = run.at<T>(2);
   const std::int64_t* labels = run.at<std::int64_t>(3) + run.call.chunk.first;
-  run.pool.run_ranges(rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+  run.pool.run_ranges(rows, kLossRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* x = logits + row * columns;
       float largest = to_float(x[0]);
@@ -56,7 +56,7 @@ void backward(const Run& run) {
   const std::int64_t* labels = run.at<std::int64_t>(3) + run.call.chunk.first;
   const std::int64_t count = std::max<std::int64_t>(1, labelled(run, 3));
   const auto factor = static_cast<float>(run.call.scale / static_cast<double>(count));
-  run.pool.run_ranges(rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+  run.pool.run_ranges(rows, kLossRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       T* d = d_logits + row * columns;
       const T* x = logits + row * columns;
@@ -77,7 +77,7 @@ void backward(const Run& run) {
 
 template <typename T>
 void run_loss(const Run& run) {
-  if (run.call.kernel == Kernel::cross_entropy_forward) return forward<T>(run);
+  if (run.call.kernel == Kernel::cross_entropy_forward) return loss_forward<T>(run);
   backward<T>(run);
 }
 

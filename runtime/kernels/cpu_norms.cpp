@@ -8,7 +8,7 @@
 namespace zeroplan::runtime::cpu {
 namespace {
 
-constexpr std::int64_t kRows = 8;
+constexpr std::int64_t kNormRows = 8;
 constexpr std::int64_t kColumns = 32;
 
 // y = (x - mean) rstd weight + bias. RMSNorm: mean = 0, no bias; Zhang and Sennrich 2019,
@@ -30,7 +30,7 @@ struct Norm {
     const T* weight = run.at<T>(centered ? 4 : 3);
     const T* bias = centered ? run.at<T>(5) : nullptr;
     const std::int64_t n = columns();
-    run.pool.run_ranges(rows(), kRows, [&](std::int64_t begin, std::int64_t end) {
+    run.pool.run_ranges(rows(), kNormRows, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* in = x + row * n;
         T* out = y + row * n;
@@ -60,7 +60,7 @@ struct Norm {
     const T* weight = run.at<T>(first + (centered ? 4 : 3));
     weight_gradients(d_y, x, means, rstds);
     const std::int64_t n = columns();
-    run.pool.run_ranges(rows(), kRows, [&](std::int64_t begin, std::int64_t end) {
+    run.pool.run_ranges(rows(), kNormRows, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* in = x + row * n;
         const T* d = d_y + row * n;

@@ -9,7 +9,7 @@
 namespace zeroplan::runtime::cpu {
 namespace {
 
-constexpr std::int64_t kRows = 8;
+constexpr std::int64_t kTableRows = 8;
 
 template <typename T>
 void embedding_forward(const Run& run) {
@@ -17,7 +17,7 @@ void embedding_forward(const Run& run) {
   const std::int64_t* ids = run.at<std::int64_t>(1);
   const T* table = run.at<T>(2);
   const std::int64_t n = run.call.columns;
-  run.pool.run_ranges(run.call.rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+  run.pool.run_ranges(run.call.rows, kTableRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       std::copy_n(table + ids[row] * n, n, out + row * n);
     }
@@ -65,7 +65,7 @@ void position_forward(const Run& run) {
   T* x = run.at<T>(0);
   const T* table = run.at<T>(1);
   const std::int64_t n = run.call.columns;
-  run.pool.run_ranges(run.call.rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+  run.pool.run_ranges(run.call.rows, kTableRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* position = table + (row % run.call.sequence) * n;
       T* out = x + row * n;
@@ -106,7 +106,7 @@ void rotate(const Run& run, T* x, std::int64_t heads, float direction) {
     frequency[static_cast<std::size_t>(i)] =
         1.0F / std::pow(static_cast<float>(run.call.rotary_base), exponent);
   }
-  run.pool.run_ranges(run.call.rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+  run.pool.run_ranges(run.call.rows, kTableRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const auto position = static_cast<float>(row % run.call.sequence);
       for (std::int64_t i = 0; i < half; ++i) {

@@ -19,10 +19,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kPiece = 256 << 20;           // bytes of one message; MPI counts in int
-constexpr int kSpins = 200;                          // polls before a wait gives the core away
-constexpr std::chrono::microseconds kNap{50};        // between polls after that
-constexpr std::chrono::milliseconds kFarewell{500};  // for the reason of a failure to get out
+constexpr std::int64_t kPiece = 256 << 20;              // bytes of one message; MPI counts in int
+constexpr int kSpins = 200;                             // polls before a wait gives the core away
+constexpr std::chrono::microseconds kNap{50};           // between polls after that
+constexpr std::chrono::milliseconds kMpiFarewell{500};  // for the reason of a failure to get out
 
 void check(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
@@ -187,7 +187,7 @@ void MpiLinks::tell_failure() {
     MPI_Isend(
         text.data(), static_cast<int>(text.size()), MPI_CHAR, peer, 0, notices_, &sends.back());
   }
-  const Clock::time_point leave_by = Clock::now() + kFarewell;
+  const Clock::time_point leave_by = Clock::now() + kMpiFarewell;
   int done = 0;
   while (done == 0 && Clock::now() < leave_by) {
     MPI_Testall(static_cast<int>(sends.size()), sends.data(), &done, MPI_STATUSES_IGNORE);

@@ -40,9 +40,9 @@ constexpr Names kNames[] = {
     {Launcher::srun, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""},
 };
 
-class Reader {
+class AnswerReader {
  public:
-  explicit Reader(const Environment& environment) : environment_(environment) {}
+  explicit AnswerReader(const Environment& environment) : environment_(environment) {}
 
   std::string text(std::string_view name) const {
     return name.empty() ? "" : environment_(name).value_or("");
@@ -99,7 +99,9 @@ class Reader {
 
 // RANK and WORLD_SIZE that a container or a shell left behind would make every process of an mpirun
 // a job of its own, all writing the same checkpoint. torchrun under mpirun says who it is.
-void refuse_leftovers(const Reader& reader, const ProcessGroup& torch, const ProcessGroup& mpi) {
+void refuse_leftovers(const AnswerReader& reader,
+                      const ProcessGroup& torch,
+                      const ProcessGroup& mpi) {
   if (torch.rank == mpi.rank && torch.ranks == mpi.ranks) return;
   if (reader.has("TORCHELASTIC_RUN_ID") || reader.has("LOCAL_RANK")) return;
   refuse("RANK",
@@ -117,7 +119,7 @@ int port_of_job(const std::string& job) {
   return static_cast<int>(kFirst + hash % kCount);
 }
 
-void find_meeting_place(const Reader& reader, ProcessGroup& group) {
+void find_meeting_place(const AnswerReader& reader, ProcessGroup& group) {
   if (group.launcher == Launcher::torchrun) group.job = reader.text("TORCHELASTIC_RUN_ID");
   if (group.launcher == Launcher::openmpi) group.job = reader.text("PMIX_NAMESPACE");
   if (group.launcher == Launcher::mpich) group.job = reader.text("PMI_JOBID");
@@ -154,7 +156,7 @@ Environment process_environment() {
 }
 
 ProcessGroup process_group(const Environment& environment) {
-  const Reader reader(environment);
+  const AnswerReader reader(environment);
   std::optional<ProcessGroup> inner;
   for (const Names& names : kNames) {
     // WORLD_SIZE alone is set by containers; RANK alone, or with a size, is meant.

@@ -40,9 +40,9 @@ class Writer {
 };
 
 // Precondition of all: so many bytes are there.
-class Reader {
+class MessageReader {
  public:
-  explicit Reader(BytesView bytes) : bytes_(bytes) {}
+  explicit MessageReader(BytesView bytes) : bytes_(bytes) {}
 
   template <std::unsigned_integral Number>
   Number number() {
@@ -83,7 +83,7 @@ Read<Message> needs(std::size_t size) {
 template <typename Message>
 std::optional<Read<Message>> read_opening(BytesView bytes) {
   if (bytes.size() < kOpening) return needs<Message>(kOpening);
-  Reader reader(bytes);
+  MessageReader reader(bytes);
   if (reader.number<std::uint64_t>() != kMagic) return Read<Message>{};
   if (reader.number<std::uint32_t>() == kProtocol) return std::nullopt;
   return Read<Message>{.reading = Reading::other_release, .size = 0, .message = {}};
@@ -138,8 +138,8 @@ bool is_host(std::string_view text) {
   });
 }
 
-std::optional<std::vector<Place>> read_places(Reader& reader, int ranks) {
-  std::vector<Place> places;
+std::optional<std::vector<RankAddress>> read_places(MessageReader& reader, int ranks) {
+  std::vector<RankAddress> places;
   for (int rank = 0; rank < ranks; ++rank) {
     std::string host = reader.text(kLongestHost);
     const std::size_t end = std::min(host.find('\0'), host.size());
@@ -210,7 +210,7 @@ Read<Challenge> read_challenge(BytesView bytes) {
   constexpr std::size_t kSize = kOpening + sizeof(Digest);
   if (auto other = read_opening<Challenge>(bytes)) return *other;
   if (bytes.size() < kSize) return needs<Challenge>(kSize);
-  Reader reader(bytes.subspan(kOpening));
+  MessageReader reader(bytes.subspan(kOpening));
   return {.reading = Reading::whole, .size = kSize, .message = {reader.digest()}};
 }
 
@@ -219,7 +219,7 @@ Read<Hello> read_hello(BytesView bytes) {
   constexpr std::size_t kDigests = 2 * sizeof(Digest);
   if (auto other = read_opening<Hello>(bytes)) return *other;
   if (bytes.size() < kHead) return needs<Hello>(kHead);
-  Reader reader(bytes.subspan(kOpening));
+  MessageReader reader(bytes.subspan(kOpening));
   Hello hello;
   const auto purpose = enumerator<Purpose>(reader.number<std::uint32_t>(), 3);
   hello.job = reader.number<std::uint64_t>();
@@ -250,7 +250,7 @@ Read<Reply> read_reply(BytesView bytes) {
   constexpr std::size_t kSize = kOpening + 4 + sizeof(Digest);
   if (auto other = read_opening<Reply>(bytes)) return *other;
   if (bytes.size() < kSize) return needs<Reply>(kSize);
-  Reader reader(bytes.subspan(kOpening));
+  MessageReader reader(bytes.subspan(kOpening));
   const auto answer = enumerator<Answer>(reader.number<std::uint32_t>(), kAnswers);
   if (!answer) return {};
   return {.reading = Reading::whole, .size = kSize, .message = {*answer, reader.digest()}};
@@ -275,9 +275,9 @@ MessageBytes bytes_of_failure(std::string_view reason) {
   return word_with(Word::failure, Writer().text(shown_reason(reason)).take());
 }
 
-MessageBytes bytes_of(const std::vector<Place>& places) {
+MessageBytes bytes_of(const std::vector<RankAddress>& places) {
   Writer rest;
-  for (const Place& place : places) {
+  for (const RankAddress& place : places) {
     ZP_CHECK(place.host.size() < kLongestHost && is_host(place.host), "a place has an address");
     std::array<std::byte, kLongestHost> host{};
     std::ranges::copy(std::as_bytes(std::span(place.host)), host.begin());
@@ -289,7 +289,7 @@ MessageBytes bytes_of(const std::vector<Place>& places) {
 Read<WordMessage> read_word(BytesView bytes, int ranks) {
   constexpr std::size_t kHead = 8;
   if (bytes.size() < kHead) return needs<WordMessage>(kHead);
-  Reader reader(bytes);
+  MessageReader reader(bytes);
   const auto word = enumerator<Word>(reader.number<std::uint32_t>(), kWordNames.names.size());
   const std::size_t rest = reader.number<std::uint32_t>();
   if (!word || !has_size(*word, rest, ranks)) return {};
@@ -327,7 +327,7 @@ std::optional<CollectiveCall> read_call(std::span<const std::byte, kCallBytes> b
   constexpr int kKinds = static_cast<int>(CollectiveKind::all_to_all) + 1;
   constexpr int kOperations = static_cast<int>(ReduceOperation::maximum) + 1;
   constexpr int kTypes = static_cast<int>(DType::boolean) + 1;
-  Reader reader(bytes);
+  MessageReader reader(bytes);
   CollectiveCall call;
   call.number = static_cast<std::int64_t>(reader.number<std::uint64_t>());
   call.part = static_cast<std::int64_t>(reader.number<std::uint64_t>());

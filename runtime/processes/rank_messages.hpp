@@ -103,20 +103,20 @@ inline constexpr EnumNames<Word, 7> kWordNames{
     {"beat", "failure", "done", "here", "places", "connected", "go"}};
 
 // Where a rank listens for data. No host: that of rank 0, as everybody knows it.
-struct Place {
+struct RankAddress {
   std::string host;
   int port = 0;
 };
 
 struct WordMessage {
   Word word = Word::beat;
-  std::string reason;         // of a failure: printable lines
-  std::vector<Place> places;  // one for each rank
+  std::string reason;               // of a failure: printable lines
+  std::vector<RankAddress> places;  // one for each rank
 };
 
 MessageBytes bytes_of(Word word);  // beat, done, here, connected, go
 MessageBytes bytes_of_failure(std::string_view reason);
-MessageBytes bytes_of(const std::vector<Place>& places);
+MessageBytes bytes_of(const std::vector<RankAddress>& places);
 Read<WordMessage> read_word(BytesView bytes, int ranks);
 
 // Lines without control characters, at most kLongestReason bytes.

@@ -11,8 +11,8 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kPortsBehind = 16;          // tried where the port itself may be another's
-constexpr std::chrono::seconds kSend{5};  // of a few bytes
+constexpr int kPortsBehind = 16;              // tried where the port itself may be another's
+constexpr std::chrono::seconds kHostSend{5};  // of a few bytes
 
 double seconds_of(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -105,7 +105,7 @@ std::string RendezvousHost::who_is_missing() const {
 }
 
 void RendezvousHost::tell_places() {
-  std::vector<Place> places;
+  std::vector<RankAddress> places;
   for (const Member& one : members_) places.push_back(one.place);
   const MessageBytes bytes = bytes_of(places);
   const Deadline deadline = Clock::now() + patience_;
@@ -177,7 +177,7 @@ std::vector<Descriptor> RendezvousHost::go() {
   std::vector<Descriptor> control;
   const MessageBytes bytes = bytes_of(Word::go);
   for (Member& one : members_) {
-    if (one.socket) send_all(one.socket, bytes, Clock::now() + kSend);
+    if (one.socket) send_all(one.socket, bytes, Clock::now() + kHostSend);
     control.push_back(std::move(one.socket));
   }
   return control;
@@ -189,7 +189,7 @@ void RendezvousHost::fail(const std::string& reason) noexcept {
     for (int rank = 1; rank < group_.ranks; ++rank) {
       if (!member(rank).socket) continue;
       try {
-        send_all(member(rank).socket, bytes, Clock::now() + kSend);
+        send_all(member(rank).socket, bytes, Clock::now() + kHostSend);
       } catch (const SocketError&) {
         // It is gone itself.
       }
@@ -209,7 +209,7 @@ void RendezvousHost::tell_late_comers(const std::string& reason) {
     if (!guest) continue;
     if (guest->hello.rank > 0) came_.insert(guest->hello.rank);
     try {
-      send_all(guest->socket, bytes, Clock::now() + kSend);
+      send_all(guest->socket, bytes, Clock::now() + kHostSend);
     } catch (const SocketError&) {
     }
   }

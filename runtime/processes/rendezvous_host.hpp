@@ -56,7 +56,7 @@ class RendezvousHost {
   struct Member {
     Descriptor socket;
     WordReader words;
-    Place place;
+    RankAddress place;
     bool connected = false;
   };
   Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }

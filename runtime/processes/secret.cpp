@@ -13,10 +13,10 @@
 namespace zeroplan::runtime {
 namespace {
 
-[[noreturn]] void refuse(const std::string& pointer,
-                         Phrase expected,
-                         Phrase got,
-                         Phrase hint = "") {
+[[noreturn]] void refuse_secret(const std::string& pointer,
+                                Phrase expected,
+                                Phrase got,
+                                Phrase hint = "") {
   throw InputError(Diagnostic{.file = pointer.starts_with("--") ? "command line" : "environment",
                               .pointer = pointer,
                               .expected = std::move(expected),
@@ -36,19 +36,20 @@ std::string read_secret(const std::string& path) {
   constexpr std::size_t kLongest = 4096;
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0) {
-    refuse(kFlag, "a readable file", printable(path) + ": " + std::strerror(errno));
+    refuse_secret(kFlag, "a readable file", printable(path) + ": " + std::strerror(errno));
   }
   if ((facts.st_mode & S_IROTH) != 0) {
-    refuse(kFlag,
-           "a file that not everybody on this machine can read",
-           printable(path),
-           "chmod 600 " + printable(path));
+    refuse_secret(kFlag,
+                  "a file that not everybody on this machine can read",
+                  printable(path),
+                  "chmod 600 " + printable(path));
   }
   std::ifstream file(path, std::ios::binary);
   std::array<char, kLongest> bytes{};
   file.read(bytes.data(), bytes.size());
   if (!file.eof() || !S_ISREG(facts.st_mode)) {
-    refuse(kFlag, fmt::format("a readable file of less than {} bytes", kLongest), printable(path));
+    refuse_secret(
+        kFlag, fmt::format("a readable file of less than {} bytes", kLongest), printable(path));
   }
   return trimmed({bytes.data(), static_cast<std::size_t>(file.gcount())});
 }
@@ -60,10 +61,10 @@ std::string secret_of(const std::optional<std::string>& file, const Environment&
   if (!file && (!said || said->empty())) return "";
   const std::string secret = file ? read_secret(*file) : trimmed(*said);
   if (secret.size() >= kShortestSecret) return secret;
-  refuse(file ? "--secret-file" : "ZEROPLAN_SECRET",
-         fmt::format("a secret of at least {} characters", kShortestSecret),
-         std::to_string(secret.size()),
-         "openssl rand -hex 32 makes one");
+  refuse_secret(file ? "--secret-file" : "ZEROPLAN_SECRET",
+                fmt::format("a secret of at least {} characters", kShortestSecret),
+                std::to_string(secret.size()),
+                "openssl rand -hex 32 makes one");
 }
 
 }  // namespace zeroplan::runtime

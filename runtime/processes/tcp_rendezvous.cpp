@@ -160,7 +160,7 @@ struct Eye {
 Descriptor call_rank(const ProcessGroup& group,
                      const Identity& own,
                      int rank,
-                     const Place& place,
+                     const RankAddress& place,
                      Deadline deadline,
                      const Eye& eye) {
   const std::string host = place.host.empty() ? host_of(group) : place.host;
@@ -183,7 +183,7 @@ Descriptor call_rank(const ProcessGroup& group,
 // To every rank below by calling it, to every rank above by being called.
 std::vector<Descriptor> connect_all(const ProcessGroup& group,
                                     const Identity& own,
-                                    const std::vector<Place>& places,
+                                    const std::vector<RankAddress>& places,
                                     const Descriptor& listener,
                                     Deadline deadline,
                                     const Eye& eye) {

@@ -21,36 +21,36 @@ using C = Coefficient;
 // All of the rows fit together: a product's terms are known from several shapes only, and the
 // conversions of 16-bit numbers from several kernels. What packing takes beside a product and how
 // much the caches keep stay the table's: the rows do not tell them apart.
-constexpr std::array kFree = {C::cpu_product_rate,
-                              C::cpu_strided_pack_seconds,
-                              C::cpu_score_seconds,
-                              C::cpu_rms_norm_seconds,
-                              C::cpu_rms_norm_backward_seconds,
-                              C::cpu_layer_norm_seconds,
-                              C::cpu_layer_norm_backward_seconds,
-                              C::cpu_swiglu_seconds,
-                              C::cpu_swiglu_backward_seconds,
-                              C::cpu_gelu_seconds,
-                              C::cpu_gelu_backward_seconds,
-                              C::cpu_exact_gelu_seconds,
-                              C::cpu_exact_gelu_backward_seconds,
-                              C::cpu_softmax_seconds,
-                              C::cpu_softmax_backward_seconds,
-                              C::cpu_table_gradient_seconds,
-                              C::cpu_rotary_angle_seconds,
-                              C::cpu_rotary_pair_seconds,
-                              C::cpu_stream_rate,
-                              C::cpu_memory_rate,
-                              C::cpu_bf16_seconds,
-                              C::cpu_fp16_seconds,
-                              C::cpu_cast_seconds,
-                              C::cpu_half_sum_seconds,
-                              C::cpu_parallel_seconds,
-                              C::cpu_thread_gain,
-                              C::cpu_first_touch_rate,
-                              C::cpu_adamw_rate,
-                              C::cpu_adamw_memory_rate,
-                              C::cpu_collective_seconds};
+constexpr std::array kCpuFree = {C::cpu_product_rate,
+                                 C::cpu_strided_pack_seconds,
+                                 C::cpu_score_seconds,
+                                 C::cpu_rms_norm_seconds,
+                                 C::cpu_rms_norm_backward_seconds,
+                                 C::cpu_layer_norm_seconds,
+                                 C::cpu_layer_norm_backward_seconds,
+                                 C::cpu_swiglu_seconds,
+                                 C::cpu_swiglu_backward_seconds,
+                                 C::cpu_gelu_seconds,
+                                 C::cpu_gelu_backward_seconds,
+                                 C::cpu_exact_gelu_seconds,
+                                 C::cpu_exact_gelu_backward_seconds,
+                                 C::cpu_softmax_seconds,
+                                 C::cpu_softmax_backward_seconds,
+                                 C::cpu_table_gradient_seconds,
+                                 C::cpu_rotary_angle_seconds,
+                                 C::cpu_rotary_pair_seconds,
+                                 C::cpu_stream_rate,
+                                 C::cpu_memory_rate,
+                                 C::cpu_bf16_seconds,
+                                 C::cpu_fp16_seconds,
+                                 C::cpu_cast_seconds,
+                                 C::cpu_half_sum_seconds,
+                                 C::cpu_parallel_seconds,
+                                 C::cpu_thread_gain,
+                                 C::cpu_first_touch_rate,
+                                 C::cpu_adamw_rate,
+                                 C::cpu_adamw_memory_rate,
+                                 C::cpu_collective_seconds};
 
 // Ranks that share the hardware threads of a node.
 Node node_of(std::int64_t cores, std::int64_t ranks) {
@@ -132,7 +132,7 @@ void cpu_values(const std::vector<ProfileRow>& measured, std::int64_t cores, Val
   Rows rows(cores);
   for (const ProfileRow& row : measured) rows.take(row);
   if (rows.rows.empty()) return;
-  const CoefficientFit fit = fit_coefficients(Coefficients(), kFree, rows.rows);
+  const CoefficientFit fit = fit_coefficients(Coefficients(), kCpuFree, rows.rows);
   const std::string provenance =
       fmt::format("fitted: {} rows of the embedded runtime on {} threads", rows.rows.size(), cores);
   for (const FittedCoefficient& found : fit.found) {

@@ -15,8 +15,8 @@
 namespace zeroplan::runtime {
 namespace {
 
-constexpr const char* kWeights = kCheckpointFiles[1];
-constexpr const char* kMoments = kCheckpointFiles[2];
+constexpr const char* kWeightsFile = kCheckpointFiles[1];
+constexpr const char* kMomentsFile = kCheckpointFiles[2];
 constexpr const char* kSchema = "zeroplan.checkpoint/2";
 constexpr const char* kOldSchema = "zeroplan.checkpoint/1";
 // Behind everything else: the checksum of the bytes before it.
@@ -154,16 +154,17 @@ bool claims_to_be_state(const Json& document) {
 }
 
 std::string state_text(const CheckpointState& state) {
-  return with_own_checksum(Json::object({{"schema", kSchema},
-                                         {"run", state.progress.run},
-                                         {"steps", state.progress.steps},
-                                         {"rows", state.progress.rows},
-                                         {"updates", state.updates},
-                                         {"loss_scaler", scaler_json(state.loss_scaler)},
-                                         {"curve", curve_json(state.progress.curve)},
-                                         {"files",
-                                          Json::object({{kWeights, facts_json(state.weights)},
-                                                        {kMoments, facts_json(state.moments)}})}}));
+  return with_own_checksum(
+      Json::object({{"schema", kSchema},
+                    {"run", state.progress.run},
+                    {"steps", state.progress.steps},
+                    {"rows", state.progress.rows},
+                    {"updates", state.updates},
+                    {"loss_scaler", scaler_json(state.loss_scaler)},
+                    {"curve", curve_json(state.progress.curve)},
+                    {"files",
+                     Json::object({{kWeightsFile, facts_json(state.weights)},
+                                   {kMomentsFile, facts_json(state.moments)}})}}));
 }
 
 CheckpointState parse_state(const std::string& text, const std::string& file) {
@@ -185,8 +186,8 @@ CheckpointState parse_state(const std::string& text, const std::string& file) {
   state.progress.curve = curve_in(root);
   const Json* run = root.find("run");
   if (run != nullptr && run->is_string()) state.progress.run = run->as_string();
-  state.weights = facts_in(file, root, kWeights);
-  state.moments = facts_in(file, root, kMoments);
+  state.weights = facts_in(file, root, kWeightsFile);
+  state.moments = facts_in(file, root, kMomentsFile);
   return state;
 }
 

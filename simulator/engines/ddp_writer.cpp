@@ -3,13 +3,6 @@
 #include <algorithm>
 
 namespace zeroplan {
-namespace {
-
-constexpr MemoryCategory kParameters = MemoryCategory::parameters;
-constexpr MemoryCategory kGradients = MemoryCategory::gradients;
-constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
-
-}  // namespace
 
 DdpWriter::DdpWriter(const Plan& plan, const StepWork& work, std::span<const ModelGraph> varied)
     : plan_(plan),

@@ -29,6 +29,10 @@ class DdpWriter {
   RankProgram write();
 
  private:
+  static constexpr MemoryCategory kParameters = MemoryCategory::parameters;
+  static constexpr MemoryCategory kGradients = MemoryCategory::gradients;
+  static constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
+
   struct Bucket {
     DdpBucket content;
     SlotIndex slot = -1;

@@ -8,8 +8,6 @@
 namespace zeroplan {
 namespace {
 
-constexpr MemoryCategory kParameters = MemoryCategory::parameters;
-
 bool is_stage3(const Plan& plan) { return runs_deepspeed(plan.workload) && plan.engine.stage == 3; }
 
 // The unit of a block's parameters; the root's is the first.
@@ -54,7 +52,7 @@ Bytes FrozenWeights::stored(std::size_t parameter) const {
 void FrozenWeights::hold() {
   const auto keep = [&](Bytes bytes) {
     if (bytes == Bytes::zero()) return;
-    writer_.allocate(writer_.new_slot(), bytes, kParameters, kComputeStream);
+    writer_.allocate(writer_.new_slot(), bytes, MemoryCategory::parameters, kComputeStream);
   };
   keep(graph_.buffers);
   if (!units_.empty()) {
@@ -87,7 +85,7 @@ void FrozenWeights::begin_block(const PassStep& pass) {
 
 void FrozenWeights::gather_unit(std::size_t unit) {
   const Bytes bytes = gathered_bytes(plan_.fsdp, units_[unit]);
-  writer_.allocate(unit_slots_[unit], bytes, kParameters, kComputeStream);
+  writer_.allocate(unit_slots_[unit], bytes, MemoryCategory::parameters, kComputeStream);
   unit_held_[unit] = true;
   const CollectiveGroup group = communicators_.group_of(plan_.fsdp.shard_ranks);
   communicators_.launch(

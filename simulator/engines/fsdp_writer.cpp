@@ -8,11 +8,6 @@
 namespace zeroplan {
 namespace {
 
-constexpr MemoryCategory kParameters = MemoryCategory::parameters;
-constexpr MemoryCategory kGradients = MemoryCategory::gradients;
-constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
-constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
-
 // Whether no later event computes with the unit: its flat parameter's gradient is complete.
 bool is_last_use(const std::vector<FsdpEvent>& events, std::size_t i) {
   for (std::size_t j = i + 1; j < events.size(); ++j) {

@@ -30,6 +30,11 @@ class FsdpWriter {
   RankProgram write();
 
  private:
+  static constexpr MemoryCategory kParameters = MemoryCategory::parameters;
+  static constexpr MemoryCategory kGradients = MemoryCategory::gradients;
+  static constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
+  static constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
+
   struct UnitSlots {
     SlotIndex gathered = -1;
     SlotIndex shard = -1;  // on the GPU, where it is offloaded, until it is gathered

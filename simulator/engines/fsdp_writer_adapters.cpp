@@ -6,12 +6,6 @@
 #include "simulator/engines/fsdp_writer.hpp"
 
 namespace zeroplan {
-namespace {
-
-constexpr MemoryCategory kParameters = MemoryCategory::parameters;
-constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
-
-}  // namespace
 
 bool FsdpWriter::gathers_adapters_apart() const {
   return config_.sharding == Sharding::full && config_.shard_ranks > 1;

@@ -5,14 +5,6 @@
 #include "simulator/engines/fsdp_writer.hpp"
 
 namespace zeroplan {
-namespace {
-
-constexpr MemoryCategory kParameters = MemoryCategory::parameters;
-constexpr MemoryCategory kGradients = MemoryCategory::gradients;
-constexpr MemoryCategory kCommunication = MemoryCategory::communication_buffers;
-constexpr MemoryCategory kTemporaries = MemoryCategory::temporaries;
-
-}  // namespace
 
 void FsdpWriter::make_parameter_slots() {
   message_ = writer_.new_slot();

@@ -77,7 +77,7 @@ TEST_CASE("the beginning of a message asks for more, and never for more than the
     REQUIRE(read.size > size);
     REQUIRE(read.size <= hello.size());
   }
-  const MessageBytes places = bytes_of(std::vector<Place>{{"", 1}, {"10.0.0.7", 65535}});
+  const MessageBytes places = bytes_of(std::vector<RankAddress>{{"", 1}, {"10.0.0.7", 65535}});
   for (std::size_t size = 0; size < places.size(); ++size) {
     const Read<WordMessage> read = read_word(BytesView(places).first(size), 2);
     REQUIRE(read.reading == Reading::more);
@@ -134,7 +134,7 @@ TEST_CASE("words on a control connection have the size that they must have") {
 }
 
 TEST_CASE("a table of places has an address and a port for every rank") {
-  const std::vector<Place> places = {{"", 1}, {"fe80::1%eth0", 65535}, {"node-3.local", 80}};
+  const std::vector<RankAddress> places = {{"", 1}, {"fe80::1%eth0", 65535}, {"node-3.local", 80}};
   const MessageBytes bytes = bytes_of(places);
   const Read<WordMessage> read = read_word(bytes, 3);
   REQUIRE(read.reading == Reading::whole);
@@ -193,7 +193,7 @@ TEST_CASE("a collective of which a number is out of bounds is none") {
 TEST_CASE("random and altered bytes are read without harm") {
   std::mt19937 random(20261123);
   const MessageBytes hello = bytes_of(example(), kSecret, {});
-  const MessageBytes places = bytes_of(std::vector<Place>{{"a", 1}, {"b", 2}});
+  const MessageBytes places = bytes_of(std::vector<RankAddress>{{"a", 1}, {"b", 2}});
   for (int i = 0; i < 20'000; ++i) {
     MessageBytes bytes = i % 3 == 0 ? hello : places;
     if (i % 3 == 2) bytes.assign(random() % 300, std::byte{0});

@@ -228,7 +228,7 @@ class ByHand {
     throw SocketError("no word");
   }
   // Where the others listen.
-  const std::vector<Place>& places() {
+  const std::vector<RankAddress>& places() {
     if (places_.empty()) places_ = word().places;
     return places_;
   }
@@ -247,7 +247,7 @@ class ByHand {
   Descriptor listener_;
   Descriptor control_;
   WordReader words_;
-  std::vector<Place> places_;
+  std::vector<RankAddress> places_;
 };
 
 TEST_CASE("strangers at the ports for data do the ranks no harm") {

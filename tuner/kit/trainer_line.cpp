@@ -33,7 +33,7 @@ std::string_view optimizer_argument(const Plan& plan) {
   return "";
 }
 
-bool checkpoints(const Plan& plan) {
+bool recomputes(const Plan& plan) {
   return plan.workload.activation_checkpointing != ActivationCheckpointing::none;
 }
 
@@ -85,7 +85,7 @@ std::string trainer_arguments(const Plan& plan) {
   if (work.precision != Precision::fp32) {
     text += fmt::format(" --{}", name(kPrecisionNames, work.precision));
   }
-  if (checkpoints(plan)) {
+  if (recomputes(plan)) {
     text += fmt::format(
         " --gradient_checkpointing --gradient_checkpointing_kwargs '{{\"use_reentrant\": {}}}'",
         work.checkpoint_reentrant);
@@ -104,7 +104,7 @@ std::string script_settings(const Plan& plan) {
                                  kAttention[static_cast<std::size_t>(work.attention)]);
   if (!plan.stages.empty()) {
     text += ", " + pipeline_setting(plan);
-  } else if (work.frontend == Frontend::native && checkpoints(plan)) {
+  } else if (work.frontend == Frontend::native && recomputes(plan)) {
     text += fmt::format(
         ", model.gradient_checkpointing_enable(gradient_checkpointing_kwargs="
         "{{\"use_reentrant\": {}}})",

@@ -31,7 +31,7 @@ namespace zeroplan::runtime::cuda {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::int64_t kSmallest = 1 << 12;
+constexpr std::int64_t kSmallestMessage = 1 << 12;
 constexpr Collective kKinds[] = {Collective::all_gather,
                                  Collective::reduce_scatter,
                                  Collective::all_reduce,
@@ -110,7 +110,7 @@ class Rank {
   std::vector<Reading> measure() {
     std::vector<Reading> readings;
     for (const Collective kind : kKinds) {
-      for (std::int64_t bytes = kSmallest; bytes <= group_.largest; bytes *= 8) {
+      for (std::int64_t bytes = kSmallestMessage; bytes <= group_.largest; bytes *= 8) {
         Reading reading{.kind = kind, .bytes = bytes, .seconds = {}};
         for (std::int64_t i = 0; i < group_.discard + group_.kept; ++i) {
           const double seconds = time(kind, bytes);
