@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
-#include "cli/arguments.hpp"
 #include "model/diagnostic.hpp"
 #include "model/json_pointer.hpp"
 #include "model/knobs/knob_text.hpp"
 
 namespace zeroplan {
 namespace {
+
+constexpr const char* kSaidByFlags = "command line";
 
 // The one key with that name, or with that end of its pointer; absent where there is none, or are
 // several.
@@ -57,13 +58,13 @@ Json ds_config_value(Knob knob, const std::string& flag, const std::string& text
   if (text == "auto") return Json(text);
   const KnobType type = knob_row(knob).type;
   const std::optional<KnobValue> value = value_in_text(text, type);
-  if (!value) throw InputError({kCommandLine, flag, expected_text(type), in_quotes(text), ""});
+  if (!value) throw InputError({kSaidByFlags, flag, expected_text(type), in_quotes(text), ""});
   return to_json(*value);
 }
 
 ExplicitValue with_ds_config_flags(const ExplicitValue* said,
                                    const std::vector<DsConfigFlag>& flags) {
-  ExplicitValue result{Json::object(), {kCommandLine, ""}};
+  ExplicitValue result{Json::object(), {kSaidByFlags, ""}};
   if (said != nullptr && said->value.is_string()) {
     const std::string path = said->value.as_string();
     result = {read_json_file(path).root, {path, ""}};
