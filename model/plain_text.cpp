@@ -43,7 +43,7 @@ Utf8Character first_character(std::string_view text) {
 
 bool is_cut_character(std::string_view text) {
   if (text.empty() || text.size() >= length_by(static_cast<unsigned char>(text[0]))) return false;
-  return std::all_of(text.begin() + 1, text.end(), is_continuation);
+  return std::all_of(text.begin() + 1, text.end(), continues_character);
 }
 
 bool is_steering(char32_t code) {
