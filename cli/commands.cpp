@@ -58,12 +58,12 @@ constexpr std::array kCommands = {
                 run_simulate},
     CommandInfo{
         "explain",
-        "what uses the memory, or what an out-of-memory error was, and which knob moves it",
+        "what uses the memory and which knob moves it, or what a log's error was",
         "FILE",
         true,
         kExplainOptions,
         "  zeroplan explain ds_config.json --model llama-2-7b --cluster 8xA100-40G --seq 4096\n"
-        "  zeroplan explain train.log\n"
+        "  zeroplan explain train.log; tail -n 200 train.log | zeroplan explain -\n"
         "  zeroplan explain train.log --model 7B --cluster 8xV100-32G --ds-config ds.json\n",
         run_explain},
     CommandInfo{"scenario",

@@ -21,8 +21,19 @@ constexpr std::int64_t kLargestLog = std::int64_t{256} << 20;
 
 enum class FileKind { ds_config, scenario, text };
 
+struct Input {
+  std::string name;  // for messages
+  std::string text;
+  bool is_piped = false;
+};
+
+Input read_input(const std::string& file) {
+  if (file != "-") return {file, read_text_file(file, kLargestLog)};
+  return {"standard input", read_text_file("/dev/stdin", kLargestLog), true};
+}
+
 bool tells_of_failure(const std::string& text) {
-  return !read_oom_text(text).empty() || !read_log_symptoms(text).empty();
+  return !read_oom_text(text).empty() || !read_log(text).failures.empty();
 }
 
 // A JSON object with a key that only scenarios have is one; any other is a ds_config. What begins
@@ -31,6 +42,13 @@ bool tells_of_failure(const std::string& text) {
 FileKind kind_of(const std::string& text, const std::string& file) {
   const std::size_t first = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
   const bool object = first != std::string::npos && text[first] == '{';
+  if (first == std::string::npos) {
+    throw InputError({file,
+                      "",
+                      "a ds_config.json, a scenario, or a log of a run that failed",
+                      "an empty text",
+                      "the lines from the first \"Traceback\" on are enough"});
+  }
   if (!object && !file.ends_with(".json")) return FileKind::text;
   try {
     const JsonDocument document = parse_json(text, file, {});
@@ -47,30 +65,32 @@ FileKind kind_of(const std::string& text, const std::string& file) {
   }
 }
 
-Scenario scenario_with_file(const Arguments& arguments, FileKind kind) {
-  const std::string& file = arguments.positionals.front();
+Scenario scenario_with_file(const Arguments& arguments, const Input& input, FileKind kind) {
   if (kind == FileKind::scenario) {
     if (arguments.scenario_file) {
       throw InputError({kCommandLine, "--scenario", "one scenario", "FILE and --scenario", ""});
     }
-    return with_flags(parse_scenario(read_json_file(file)), arguments);
+    return with_flags(parse_scenario(parse_json(input.text, input.name, {})), arguments);
   }
   Scenario scenario = scenario_of(arguments);
   if (arguments.flags.find(ScenarioKey::ds_config) != nullptr) {
     throw InputError({kCommandLine, "--ds-config", "one file", "FILE and --ds-config", ""});
   }
-  scenario.set(ScenarioKey::ds_config, Json(file), {file, ""});
+  const Json value =
+      input.is_piped ? parse_json(input.text, input.name, {}).root : Json(input.name);
+  scenario.set(ScenarioKey::ds_config, value, {input.name, ""});
   // What is wrong with the file, before what is missing beside it.
   read_ds_config_of(*scenario.find(ScenarioKey::ds_config));
   return scenario;
 }
 
 ConfigExplanation explain_config(const Arguments& arguments,
+                                 const Input& input,
                                  FileKind kind,
                                  const PredictOptions& options) {
-  const Variations variations(scenario_with_file(arguments, kind));
+  const Variations variations(scenario_with_file(arguments, input, kind));
   ConfigExplanation explanation;
-  explanation.file = arguments.positionals.front();
+  explanation.file = input.name;
   explanation.plan = variations.base();
   explanation.sensitivity = sensitivity(variations, options);
   if (runs_deepspeed(explanation.plan.workload) && is_simulated(explanation.plan)) {
@@ -145,7 +165,16 @@ OomRun run_of(const Scenario& scenario, const OomEvent& event, PredictOptions op
     }
     run.end = end_on_gpu(rank, run.result, options.reserve);
   }
-  if (!run.result.fits) run.changes = avoid_oom(variations, resource_of(event), options);
+  if (run.result.fits) {
+    // The log says that it does not: what helps must free at least the request that failed.
+    if (resource_of(event) != Resource::gpu_memory) return run;
+    const GpuMemory& gpu = run.result.gpu;
+    const Bytes room = gpu.capacity - std::min(gpu.capacity, gpu.peak_total);
+    run.refuted_by = room + (event.tried ? event.tried->bytes : Bytes::zero());
+    options.reserve =
+        std::min(options.reserve + *run.refuted_by, run.plan.cluster.gpu.memory.value);
+  }
+  run.changes = avoid_oom(variations, resource_of(event), options);
   return run;
 }
 
@@ -161,32 +190,37 @@ void add_facts(const Model& model, const OomEvent& event, OomExplanation& explan
   explanation.facts = size_facts(model, size, *question);
 }
 
-SymptomExplanation explain_symptoms(const Arguments& arguments, const std::string& text) {
-  SymptomExplanation explanation;
-  explanation.file = arguments.positionals.front();
-  const Scenario scenario = scenario_of(arguments);
+// Without the cluster, which names no tensor.
+std::optional<Model> model_of(const Scenario& scenario) {
   const ExplicitValue* model = scenario.find(ScenarioKey::model);
-  if (model == nullptr) {
-    explanation.symptoms = read_log_symptoms(text);
-  } else {
-    const Model loaded = load_model(model->value, model->origin.file, model->origin.pointer);
-    explanation.symptoms = read_log_symptoms(text, &loaded);
-  }
-  if (explanation.symptoms.empty()) {
-    throw InputError({explanation.file,
-                      "",
-                      "a ds_config.json, a scenario, or a log with an out-of-memory error",
-                      "a text without one",
-                      "the line with \"out of memory\" is enough"});
-  }
-  return explanation;
+  if (model == nullptr) return std::nullopt;
+  return load_model(model->value, model->origin.file, model->origin.pointer);
+}
+
+LogReading reading_of(const Arguments& arguments, const Input& input) {
+  const std::optional<Model> model = model_of(scenario_of(arguments));
+  return read_log(input.text, model ? &*model : nullptr);
+}
+
+// The tokens of a micro-batch, where the lengths were said.
+RunSize said_size(const Scenario& scenario) {
+  RunSize size;
+  const ExplicitValue* length = scenario.find(ScenarioKey::sequence_length);
+  const ExplicitValue* batch = scenario.find(ScenarioKey::micro_batch_size);
+  if (length == nullptr || !length->value.is_integer()) return size;
+  const std::int64_t sequences =
+      batch != nullptr && batch->value.is_integer() ? batch->value.as_integer() : 1;
+  size.tokens = detail::checked_product(length->value.as_integer(), sequences);
+  return size;
 }
 
 OomExplanation explain_error(const Arguments& arguments,
+                             const Input& input,
                              std::vector<OomEvent> events,
                              const PredictOptions& options) {
   OomExplanation explanation;
-  explanation.file = arguments.positionals.front();
+  explanation.file = input.name;
+  explanation.log = reading_of(arguments, input);
   explanation.events = std::move(events);
   explanation.explained = explained_event(explanation.events);
   const OomEvent& event = explanation.events[explanation.explained];
@@ -205,8 +239,19 @@ OomExplanation explain_error(const Arguments& arguments,
     Scenario counted = scenario;
     counted.set(ScenarioKey::cluster, Json("1xA100-80G"), {"explain", ""});
     add_facts(*prepare(counted).model, event, explanation);
+  } else if (const auto question = question_of(event)) {
+    explanation.facts = vocabulary_facts(said_size(scenario), *question);
   }
   return explanation;
+}
+
+// Whether it tells the reason of a failure, or of what a failure it is the consequence.
+bool knows(const LogReading& log) {
+  const bool follows =
+      std::any_of(log.consequences.begin(), log.consequences.end(), [](const LogSymptom& symptom) {
+        return symptom.kind == FailureKind::follows;
+      });
+  return !log.failures.empty() || (follows && !log.unknown);
 }
 
 template <typename Explanation>
@@ -224,15 +269,18 @@ int print(const Explanation& explanation, const Arguments& arguments, Streams st
 int run_explain(const Arguments& arguments, Streams streams) {
   PredictOptions options;
   options.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(options.confidence);
-  const std::string& file = arguments.positionals.front();
-  const std::string text = read_text_file(file, kLargestLog);
-  const FileKind kind = kind_of(text, file);
-  if (kind == FileKind::text) {
-    std::vector<OomEvent> events = read_oom_text(text);
-    if (events.empty()) return print(explain_symptoms(arguments, text), arguments, streams);
-    return print(explain_error(arguments, std::move(events), options), arguments, streams);
+  const Input input = read_input(arguments.positionals.front());
+  const FileKind kind = kind_of(input.text, input.name);
+  if (kind != FileKind::text) {
+    return print(explain_config(arguments, input, kind, options), arguments, streams);
   }
-  return print(explain_config(arguments, kind, options), arguments, streams);
+  std::vector<OomEvent> events = read_oom_text(input.text);
+  if (!events.empty()) {
+    return print(explain_error(arguments, input, std::move(events), options), arguments, streams);
+  }
+  const SymptomExplanation explanation{input.name, reading_of(arguments, input)};
+  print(explanation, arguments, streams);
+  return knows(explanation.log) ? kDone : kAnswerIsNo;
 }
 
 }  // namespace zeroplan

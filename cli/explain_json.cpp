@@ -68,6 +68,7 @@ Json match_json(const SizeMatch& match) {
   row["bytes"] = match.bytes.count();
   row["allocated_before_bytes"] = match.allocated_before.count();
   row["allocations"] = match.count;
+  row["off"] = match.off;
   return row;
 }
 
@@ -85,6 +86,7 @@ void add_run(const OomRun& run, Json& document) {
   for (const SizeMatch& match : run.matches) matches.push_back(match_json(match));
   document["matches"] = matches;
   document["result"] = to_json(run.result);
+  document["refuted_by_bytes"] = run.refuted_by ? Json(run.refuted_by->count()) : Json();
   if (run.end) {
     document["simulated_end"] =
         Json::object({{"phase", name(kPhaseNames, run.end->end.phase)},
@@ -93,6 +95,20 @@ void add_run(const OomRun& run, Json& document) {
                       {"requested_bytes", run.end->end.numbers.requested.count()}});
   }
   add_changes(run.changes, run.plan, document);
+}
+
+Json symptoms_json(const std::vector<LogSymptom>& symptoms) {
+  Json list = Json::array();
+  for (const LogSymptom& symptom : symptoms) {
+    Json row = Json::object({{"code", symptom.code},
+                             {"line", symptom.line},
+                             {"times", symptom.times},
+                             {"text", symptom.text.english()},
+                             {"advice", symptom.advice.english()}});
+    if (!symptom.check.empty()) row["check"] = symptom.check.english();
+    list.push_back(std::move(row));
+  }
+  return list;
 }
 
 }  // namespace
@@ -130,18 +146,18 @@ Json explain_json(const ConfigExplanation& explanation) {
 }
 
 Json explain_json(const SymptomExplanation& explanation) {
-  Json symptoms = Json::array();
-  for (const LogSymptom& symptom : explanation.symptoms) {
-    symptoms.push_back(Json::object({{"code", symptom.code},
-                                     {"line", symptom.line},
-                                     {"times", symptom.times},
-                                     {"text", symptom.text.english()},
-                                     {"advice", symptom.advice.english()}}));
+  const LogReading& log = explanation.log;
+  Json document = Json::object({{"schema", "zeroplan.explain/1"},
+                                {"kind", "symptoms"},
+                                {"file", explanation.file},
+                                {"symptoms", symptoms_json(log.failures)}});
+  if (log.failures.empty()) {
+    document["consequences"] = symptoms_json(log.consequences);
+    document["unknown"] =
+        log.unknown ? Json::object({{"line", log.unknown->line}, {"text", log.unknown->text}})
+                    : Json();
   }
-  return Json::object({{"schema", "zeroplan.explain/1"},
-                       {"kind", "symptoms"},
-                       {"file", explanation.file},
-                       {"symptoms", symptoms}});
+  return document;
 }
 
 Json explain_json(const OomExplanation& explanation) {
@@ -157,7 +173,8 @@ Json explain_json(const OomExplanation& explanation) {
   for (const SizeFact& fact : explanation.facts) {
     facts.push_back(Json::object({{"what", fact.what.english()},
                                   {"arithmetic", fact.arithmetic},
-                                  {"bytes", fact.bytes.count()}}));
+                                  {"bytes", fact.bytes.count()},
+                                  {"off", fact.off}}));
   }
   Json document = Json::object(
       {{"schema", "zeroplan.explain/1"},
@@ -166,6 +183,8 @@ Json explain_json(const OomExplanation& explanation) {
        {"events", events},
        {"explained", static_cast<std::int64_t>(explanation.explained)},
        {"causes", causes},
+       {"places", symptoms_json(explanation.log.places)},
+       {"symptoms", symptoms_json(explanation.log.failures)},
        {"same_size", facts},
        {"missing", explanation.missing.empty() ? Json() : Json(explanation.missing.english())}});
   if (explanation.run) add_run(*explanation.run, document);

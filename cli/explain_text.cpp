@@ -185,17 +185,24 @@ Phrase shared_segment_note(const OomEvent& event) {
   return "";
 }
 
+Phrase off_text(double off) {
+  return off < 0.0 ? phrase("{:.1f} % less than was asked for", -off * 100.0)
+                   : phrase("{:.1f} % more than was asked for", off * 100.0);
+}
+
 std::string matches_text(const OomRun& run, const Translation& words) {
   constexpr std::size_t kMost = 5;
   if (run.matches.empty()) {
     return words.text(
-        "no allocation of the simulated run asks for that size: is the scenario the one that "
-        "failed?\n");
+        "no allocation of the simulated run asks for that size, nor for one within 2 %: is the "
+        "scenario the one that failed?\n");
   }
+  const bool near = run.matches.front().off != 0.0;
   Rows rows;
   for (std::size_t i = 0; i < std::min(kMost, run.matches.size()); ++i) {
     const SizeMatch& match = run.matches[i];
-    rows.push_back({sort_text(match.sort),
+    rows.push_back({near ? phrase("{}, {}", sort_text(match.sort), off_text(match.off))
+                         : sort_text(match.sort),
                     std::string(name(kPhaseNames, match.phase)),
                     plain_name(name(match.category)),
                     gib_text(match.allocated_before),
@@ -203,7 +210,9 @@ std::string matches_text(const OomRun& run, const Translation& words) {
                     phrase_list(match.sort.knobs)});
   }
   std::string text =
-      words.text("allocations of the simulated run with that size, the likeliest first:\n") +
+      words.text(near ? "no allocation of the simulated run has that size; within 2 %, the nearest "
+                        "first:\n"
+                      : "allocations of the simulated run with that size, the likeliest first:\n") +
       table({{"what"},
              {"phase"},
              {"category"},
@@ -222,7 +231,10 @@ Phrase facts_text(const std::vector<SizeFact>& facts) {
   constexpr std::size_t kMost = 6;
   Phrase text;
   for (std::size_t i = 0; i < std::min(kMost, facts.size()); ++i) {
-    text += phrase("of that size: {} = {}\n", facts[i].what, facts[i].arithmetic);
+    const SizeFact& fact = facts[i];
+    text += fact.off == 0.0
+                ? phrase("of that size: {} = {}\n", fact.what, fact.arithmetic)
+                : phrase("nearest: {} = {}, {}\n", fact.what, fact.arithmetic, off_text(fact.off));
   }
   if (facts.size() > kMost) text += phrase("and {} more\n", facts.size() - kMost);
   return text;
@@ -243,6 +255,33 @@ Phrase end_text(const OomRun& run) {
                 run.end->label.empty() ? "" : phrase(" at {}", run.end->label),
                 gib_text(run.end->end.numbers.requested),
                 plain_name(name(run.end->end.category)));
+}
+
+Phrase symptoms_text(const std::vector<LogSymptom>& symptoms) {
+  Phrase text;
+  for (const LogSymptom& symptom : symptoms) {
+    text +=
+        phrase("line {}: {}\n", symptom.line, phrase("cause: {} [{}]", symptom.text, symptom.code));
+    if (!symptom.check.empty()) text += phrase("  check: {}\n", symptom.check);
+    text += phrase("  advice: {}\n", symptom.advice);
+  }
+  return text;
+}
+
+// Of the first traceback: the place that is deepest in it says most.
+Phrase places_text(const std::vector<LogSymptom>& places) {
+  Phrase text;
+  for (const LogSymptom& place : places) {
+    text += phrase("line {}: {} [{}]\n", place.line, place.text, place.code);
+    text += phrase("  advice: {}\n", place.advice);
+  }
+  return text;
+}
+
+bool is_healthy(const LogReading& log) {
+  return std::all_of(log.consequences.begin(),
+                     log.consequences.end(),
+                     [](const LogSymptom& symptom) { return symptom.kind == FailureKind::note; });
 }
 
 bool on_gpu(const OomEvent& event) {
@@ -322,20 +361,34 @@ std::string explain_text(const ConfigExplanation& explanation, const Translation
 }
 
 std::string explain_text(const SymptomExplanation& explanation, const Translation& words) {
+  const LogReading& log = explanation.log;
   Phrase text;
-  for (const LogSymptom& symptom : explanation.symptoms) {
+  if (!log.failures.empty()) {
+    text = symptoms_text(log.failures);
+  } else {
+    if (log.unknown) {
+      text = phrase("line {}: {}: this error is not known\n", log.unknown->line, log.unknown->text);
+    } else if (log.consequences.empty()) {
+      text = phrase("lines read: {}; none tells of a failure that is known\n", log.lines);
+    } else if (is_healthy(log)) {
+      text = phrase("lines read: {}; none tells of a failure\n", log.lines);
+    }
+    text += symptoms_text(log.consequences);
     text +=
-        phrase("line {}: {}\n", symptom.line, phrase("cause: {} [{}]", symptom.text, symptom.code));
-    text += phrase("  advice: {}\n", symptom.advice);
+        "needed: of the rank that failed first, the lines from its first \"Traceback\" to the "
+        "error's last line and some 20 before it; for NCCL a run with NCCL_DEBUG=INFO; for an "
+        "operator that does not build the lines from the first \"error:\" on\n";
   }
   return printable(explanation.file) + ": " + words.text(text);
 }
 
 std::string explain_text(const OomExplanation& explanation, const Translation& words) {
   const OomEvent& event = explanation.events[explanation.explained];
-  std::string text = printable(explanation.file) + ": " +
-                     words.text(events_text(explanation) + causes_text(explanation.causes) +
-                                shared_segment_note(event) + facts_text(explanation.facts));
+  std::string text =
+      printable(explanation.file) + ": " +
+      words.text(events_text(explanation) + causes_text(explanation.causes) +
+                 places_text(explanation.log.places) + symptoms_text(explanation.log.failures) +
+                 shared_segment_note(event) + facts_text(explanation.facts));
   if (!explanation.run) {
     return text + words.text(phrase("with {} (and --ds-config, --seq, --mbs) explain names the "
                                     "tensor and the smallest change that fits\n",
@@ -347,10 +400,16 @@ std::string explain_text(const OomExplanation& explanation, const Translation& w
   if (on_gpu(event)) {
     text += words.text(end_text(run)) + "\n" + phases_text(run.result.gpu, words) + "\n";
   }
-  Phrase rest =
-      run.result.fits
-          ? "the scenario fits with the probability asked for: no change is searched for\n"
-          : changes_text(run.changes, run.plan);
+  Phrase rest;
+  if (run.refuted_by) {
+    rest = phrase(
+        "the log refutes the prediction, which fits: the run takes at least {} more than is "
+        "predicted, and the changes below free that much\n",
+        gib_text(*run.refuted_by));
+  }
+  rest += run.result.fits && !run.refuted_by
+              ? "the scenario fits with the probability asked for: no change is searched for\n"
+              : changes_text(run.changes, run.plan);
   for (const Phrase& sentence : run.plan.assumptions) rest += "assumed: " + sentence + "\n";
   return text + words.text(rest);
 }

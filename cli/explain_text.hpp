@@ -38,6 +38,9 @@ struct OomRun {
   StepResult result;  // on the GPU of the message
   std::vector<SizeMatch> matches;
   std::optional<SimulatedEnd> end;
+  // Where the prediction fits and the log says that it ran out of memory: what the changes must
+  // free at least. Absent: it does not fit, or the host's memory ran out.
+  std::optional<Bytes> refuted_by;
   AvoidOom changes;
 };
 
@@ -46,15 +49,16 @@ struct OomExplanation {
   std::vector<OomEvent> events;
   std::size_t explained = 0;  // index of the event that is explained
   std::vector<OomCause> causes;
+  LogReading log;  // other failures, and where the traceback runs through
   std::vector<SizeFact> facts;
   std::optional<OomRun> run;
   Phrase missing;  // what a scenario would add; empty where there is one
 };
 
-// A log of a failure that is not memory's.
+// A log that tells of no memory that ran out.
 struct SymptomExplanation {
   std::string file;
-  std::vector<LogSymptom> symptoms;
+  LogReading log;
 };
 
 std::string explain_text(const SymptomExplanation& explanation, const Translation& words);

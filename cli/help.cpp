@@ -13,7 +13,7 @@ std::string_view positional_help(const CommandInfo& command, std::string_view na
   if (name == "MODEL") return info(ScenarioKey::model).help;
   if (name == "CLUSTER") return info(ScenarioKey::cluster).help;
   if (name == "FILE" && command.name == "explain") {
-    return "a ds_config.json, a scenario, or a log with an out-of-memory error";
+    return "a ds_config.json, a scenario, or a log of a run that failed; - for standard input";
   }
   if (name == "FILE") return "a ds_config.json; else that of the scenario";
   if (name == "LOGS") return "logs, traces, snapshots, tables, folders of autotuning results";
@@ -72,7 +72,10 @@ std::vector<const CommandInfo*> members(const Group& group) {
 constexpr std::ptrdiff_t kFirstLines = 24;  // what a small window shows
 
 // What most people say, most wanted first.
-constexpr std::array<std::string_view, 16> kUsual = {"--output",
+constexpr std::array<std::string_view, 19> kUsual = {"--output",
+                                                     "--clusters",
+                                                     "--goal",
+                                                     "--tokens",
                                                      "--sequence-length",
                                                      "--method",
                                                      "--micro-batch-size",
@@ -119,7 +122,30 @@ std::string whole_help(const CommandInfo& command, const Translation& words) {
   return text + examples(command, words);
 }
 
-// The examples, and as many of the usual flags as the lines hold, by their short names.
+// The command's own flags, the most wanted first, then what most people say of a scenario.
+std::vector<const Flag*> first_flags(const CommandInfo& command, const std::vector<Flag>& flags) {
+  const auto is_own = [&](const Flag& flag) {
+    return std::any_of(command.options.begin(), command.options.end(), [&](const OptionInfo& one) {
+      return one.flag == flag.name;
+    });
+  };
+  std::vector<const Flag*> own, others;
+  for (const std::string_view name : kUsual) {
+    for (const Flag& flag : flags) {
+      if (flag.name == name) (is_own(flag) ? own : others).push_back(&flag);
+    }
+  }
+  for (const Flag& flag : flags) {
+    if (is_own(flag) && std::find(own.begin(), own.end(), &flag) == own.end()) own.push_back(&flag);
+  }
+  // Where there are many, both have their part of the window.
+  constexpr std::size_t kOwnAtMost = 5;
+  if (!others.empty() && own.size() > kOwnAtMost) own.resize(kOwnAtMost);
+  own.insert(own.end(), others.begin(), others.end());
+  return own;
+}
+
+// The examples, and as many flags as the lines hold, by their short names.
 std::string first_help(const CommandInfo& command, const Translation& words) {
   std::string text = heading(command, words) + examples(command, words);
   text += words.text(phrase("\n{}:\n", "Flags"));
@@ -128,10 +154,8 @@ std::string first_help(const CommandInfo& command, const Translation& words) {
   std::ptrdiff_t left_over =
       kFirstLines - kLinesBehind - std::count(text.begin(), text.end(), '\n');
   std::size_t shown = 0;
-  for (const std::string_view name : kUsual) {
-    const auto flag =
-        std::find_if(flags.begin(), flags.end(), [&](const Flag& f) { return f.name == name; });
-    if (flag == flags.end() || left_over <= 0) continue;
+  for (const Flag* flag : first_flags(command, flags)) {
+    if (left_over <= 0) break;
     const bool has_short = flag->short_name.starts_with("--");
     std::string left(has_short ? flag->short_name : flag->name);
     if (!has_short && !flag->short_name.empty()) left += ", " + std::string(flag->short_name);

@@ -62,8 +62,12 @@ void note_fragmentation(const OomEvent& event, std::vector<OomCause>& causes) {
                            "free piece was large enough",
                            printed(*spare),
                            printed(event.tried->bytes)),
-                    "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (torch 2.1 and newer; "
-                    "max_split_size_mb before)"});
+                    event.expandable_segments
+                        ? "expandable_segments is on already: a smaller peak, fewer different "
+                          "lengths (pad to a multiple of 64), torch.cuda.empty_cache() between "
+                          "training and evaluation"
+                        : "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (torch 2.1 and "
+                          "newer; max_split_size_mb before)"});
 }
 
 void note_others(const OomEvent& event, std::vector<OomCause>& causes) {

@@ -203,6 +203,11 @@ struct OomOpening {
   OomKind kind;
 };
 
+// What a shell prints of a program that was killed, and Python of one that got no memory; they
+// count as lines of their own alone.
+constexpr std::string_view kBareKilled = "Killed";
+constexpr std::string_view kBareMemoryError = "MemoryError";
+
 constexpr std::array kOomOpenings = {
     OomOpening{"out of memory. Tried to allocate", OomKind::gpu_allocator},
     OomOpening{"per_process_memory_fraction limit. Requested size:", OomKind::gpu_allocator},
@@ -223,12 +228,15 @@ constexpr std::array kOomOpenings = {
     OomOpening{"can't allocate memory: you tried to allocate", OomKind::host_allocator},
     OomOpening{"not enough memory: you tried to allocate", OomKind::host_allocator},
     OomOpening{"[Errno 12] Cannot allocate memory", OomKind::host_allocator},
+    OomOpening{"ArrayMemoryError: Unable to allocate", OomKind::host_allocator},
+    OomOpening{kBareMemoryError, OomKind::host_allocator},
     OomOpening{"Failed to CUDA host alloc", OomKind::host_allocator},
     OomOpening{"std::bad_alloc", OomKind::host_allocator},
     OomOpening{"exits with return code = -9", OomKind::host_killed},
     OomOpening{"exitcode: -9", OomKind::host_killed},
     OomOpening{"exitcode : -9", OomKind::host_killed},
     OomOpening{"exit code -9", OomKind::host_killed},
+    OomOpening{"exit code: -9", OomKind::host_killed},
     OomOpening{"exit code 137", OomKind::host_killed},
     OomOpening{"exit code: 137", OomKind::host_killed},
     OomOpening{"exited with code 137", OomKind::host_killed},
@@ -238,12 +246,25 @@ constexpr std::array kOomOpenings = {
     OomOpening{"oom-kill event", OomKind::host_killed},
     OomOpening{"oom_kill event", OomKind::host_killed},
     OomOpening{"OOMKilled", OomKind::host_killed},
+    OomOpening{"is killed by signal: Killed", OomKind::host_killed},
+    OomOpening{"terminated with signal SIGKILL", OomKind::host_killed},
+    OomOpening{"killed by the cgroup out-of-memory handler", OomKind::host_killed},
+    OomOpening{"Exceeded job memory limit", OomKind::host_killed},
+    OomOpening{"low on resource: memory", OomKind::host_killed},
+    OomOpening{"Killed python", OomKind::host_killed},  // as a shell says it of a script's line
+    OomOpening{"Killed torchrun", OomKind::host_killed},
+    OomOpening{"Killed deepspeed", OomKind::host_killed},
+    OomOpening{"Killed accelerate", OomKind::host_killed},
+    OomOpening{"Killed llamafactory-cli", OomKind::host_killed},
+    OomOpening{"Killed swift", OomKind::host_killed},
+    OomOpening{kBareKilled, OomKind::host_killed},
     OomOpening{"exits with return code = -7", OomKind::shared_memory},
     OomOpening{"exitcode: -7", OomKind::shared_memory},
     OomOpening{"exitcode : -7", OomKind::shared_memory},
     OomOpening{"Signal 7 (SIGBUS) received by PID", OomKind::shared_memory},
     OomOpening{"insufficient shared memory (shm)", OomKind::shared_memory},
     OomOpening{"Bus error (core dumped)", OomKind::shared_memory},
+    OomOpening{"is killed by signal: Bus error", OomKind::shared_memory},
 };
 
 bool is_decimal(char c) { return c >= '0' && c <= '9'; }
@@ -274,8 +295,14 @@ OomEvent read_event(const LogText& log, std::size_t at, const OomOpening& openin
   return event;
 }
 
-// Whether an opening that ends with a number does: "return code = -9" and not -95.
-bool ends_there(std::string_view text, const TextScanner& behind, std::string_view words) {
+// Whether an opening that ends with a number does: "return code = -9" and not -95; whether one that
+// is a whole line is.
+bool ends_there(const LogText& log,
+                std::size_t at,
+                const TextScanner& behind,
+                std::string_view words) {
+  if (words == kBareKilled || words == kBareMemoryError) return log.line_around(at) == words;
+  const std::string_view text = log.text;
   return !is_decimal(words.back()) || behind.at_end() || !is_decimal(text[behind.at()]);
 }
 
@@ -299,7 +326,9 @@ std::vector<OomEvent> events_of(const LogText& log, const OpeningsByFirst& openi
   for (std::size_t at = 0; at < log.text.size(); ++at) {
     for (const OomOpening* opening : openings[static_cast<unsigned char>(log.text[at])]) {
       TextScanner scanner(log.text, at);
-      if (!scanner.take(opening->words) || !ends_there(log.text, scanner, opening->words)) continue;
+      if (!scanner.take(opening->words) || !ends_there(log, at, scanner, opening->words)) {
+        continue;
+      }
       events.push_back(read_event(log, at, *opening));
     }
   }
@@ -369,6 +398,19 @@ std::vector<OomEvent> merged(std::vector<OomEvent> events) {
   return failures;
 }
 
+// Whether the log shows that they are on: the error's own advice ("try setting ...") does not.
+bool sets_expandable_segments(std::string_view text) {
+  constexpr std::string_view kWords = "expandable_segments:True";
+  for (std::size_t at = find_words(text, kWords); at != std::string_view::npos;
+       at = find_words(text, kWords, at + kWords.size())) {
+    const std::size_t line = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
+    const std::size_t begin = line == std::string_view::npos ? 0 : line + 1;
+    if (find_words(text.substr(begin, at - begin), "setting ") == std::string_view::npos)
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<OomEvent> read_oom_text(std::string_view text) {
@@ -377,7 +419,10 @@ std::vector<OomEvent> read_oom_text(std::string_view text) {
   for (const LogText& log : split_log(text)) {
     for (OomEvent& event : events_of(log, openings)) events.push_back(std::move(event));
   }
-  return merged(std::move(events));
+  std::vector<OomEvent> failures = merged(std::move(events));
+  const bool expandable = sets_expandable_segments(text);
+  for (OomEvent& failure : failures) failure.expandable_segments = expandable;
+  return failures;
 }
 
 std::optional<PrintedSize> total_reserved(const OomEvent& event) {

@@ -75,6 +75,7 @@ struct OomEvent {
   std::optional<PrintedSize> reserved_unallocated;  // torch >= 2.1
   std::vector<OomProcess> other_processes;
   std::optional<PrintedSize> host_resident;  // of a killed process, from the kernel's log
+  bool expandable_segments = false;          // the log shows that they are on
 };
 
 std::vector<OomEvent> read_oom_text(std::string_view text);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -453,6 +454,14 @@ PeakInventory PeakInventoryBuilder::at_peak() const {
   return peak;
 }
 
+double size_off(Bytes segment, const SizeQuestion& question) {
+  const Bytes least = question.size - std::min(question.size, question.rounding);
+  if (segment >= least && segment <= question.size + question.rounding) return 0.0;
+  const auto asked = static_cast<double>(question.size.count());
+  const double off = (static_cast<double>(segment.count()) - asked) / asked;
+  return question.size > kLargeBuffer ? off : std::copysign(1.0, off);
+}
+
 std::vector<SizeMatch> PeakInventoryBuilder::matches(const SizeQuestion& question) const {
   std::map<std::string, SizeMatch> found;
   const auto distance = [&](Bytes allocated) {
@@ -465,12 +474,11 @@ std::vector<SizeMatch> PeakInventoryBuilder::matches(const SizeQuestion& questio
     ledger.follow(index);
     const Instruction& instruction = rank_.program.code[index];
     if (instruction.opcode != Opcode::allocate || instruction.bytes == 0) return;
-    const Bytes segment = segment_size(ledger.size_of(index), {});
-    if (segment > question.size + question.rounding) return;
-    if (segment + question.rounding < question.size) return;
+    const double off = size_off(segment_size(ledger.size_of(index), {}), question);
+    if (std::abs(off) > kNearSize) return;
     TensorSort sort = sort_of(index);
     if (sort.is_sum) return;
-    SizeMatch& match = found[sort.what.english() + "\n" + sort.name];
+    SizeMatch& match = found[sort.what.english() + "\n" + sort.name + "\n" + std::to_string(off)];
     if (match.count == 0 || distance(before) < distance(match.allocated_before)) {
       const std::int64_t count = match.count;
       match = {instruction.category,
@@ -479,15 +487,20 @@ std::vector<SizeMatch> PeakInventoryBuilder::matches(const SizeQuestion& questio
                phase,
                Bytes::of(instruction.bytes),
                before,
-               count};
+               count,
+               off};
     }
     ++match.count;
   });
   std::vector<SizeMatch> result;
   for (auto& [key, match] : found) result.push_back(std::move(match));
   std::stable_sort(result.begin(), result.end(), [&](const SizeMatch& a, const SizeMatch& b) {
+    if (a.off != b.off) return std::abs(a.off) < std::abs(b.off);
     return distance(a.allocated_before) < distance(b.allocated_before);
   });
+  const auto first_near = std::find_if(
+      result.begin(), result.end(), [](const SizeMatch& match) { return match.off != 0.0; });
+  if (first_near != result.begin()) result.erase(first_near, result.end());
   return result;
 }
 

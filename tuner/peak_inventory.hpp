@@ -57,13 +57,22 @@ struct SizeMatch {
   Bytes bytes;             // of the tensor
   Bytes allocated_before;  // at the nearest one
   std::int64_t count = 0;  // allocations of this sort and size in the program
+  double off = 0.0;        // of the size asked for: -0.003 is 0.3 % less; 0 within its rounding
 };
+
+// How far a size may be from what a message prints and still be told, as the nearest: other weights
+// of the same family, other releases.
+inline constexpr double kNearSize = 0.02;
 
 struct SizeQuestion {
   Bytes size;      // of the segment, as PyTorch prints it
   Bytes rounding;  // give or take
   std::optional<Bytes> allocated;
 };
+
+// How far a segment's size is from the one asked for, as a share of it; 0 within its rounding.
+// Small segments are shared by many sizes, so that near tells nothing: 1 or -1.
+double size_off(Bytes segment, const SizeQuestion& question);
 
 // The walk of one of a plan's ranks. Plan, work and program must outlive it.
 class PeakInventoryBuilder {
@@ -73,7 +82,8 @@ class PeakInventoryBuilder {
   // What is held at the highest moment of the run, in the program's order.
   PeakInventory at_peak() const;
 
-  // Allocations of that size; the ones that happen nearest to `allocated` first.
+  // Allocations of that size, the ones that happen nearest to `allocated` first; where there is
+  // none, those within kNearSize, the nearest first.
   std::vector<SizeMatch> matches(const SizeQuestion& question) const;
 
   // Of an instruction that allocates.

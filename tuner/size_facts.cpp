@@ -1,9 +1,12 @@
 #include "tuner/size_facts.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <utility>
 
 #include "model/check.hpp"
+#include "model/families/known_shapes.hpp"
 #include "simulator/allocator_options.hpp"
 
 namespace zeroplan {
@@ -28,17 +31,29 @@ class FactFinder {
   void add(Phrase what, std::int64_t elements, Width width, std::int64_t parts) {
     if (elements <= 0) return;
     const Bytes bytes = Elements::of(ceil_div(elements, parts)).times_width(width.bytes);
-    const Bytes segment = segment_size(round_size(bytes, {}), {});
-    if (segment > question_.size + question_.rounding) return;
-    if (segment + question_.rounding < question_.size) return;
+    const double off = size_off(segment_size(round_size(bytes, {}), {}), question_);
+    if (std::abs(off) > kNearSize) return;
     std::string arithmetic = grouped(elements) + " x " + std::to_string(width.bytes) + " B";
     if (parts > 1) arithmetic += " / " + std::to_string(parts);
-    facts.push_back({std::move(what), std::move(arithmetic), bytes});
+    facts_.push_back({std::move(what), std::move(arithmetic), bytes, off});
   }
 
-  std::vector<SizeFact> facts;
+  std::vector<SizeFact> found() && {
+    constexpr std::size_t kNearest = 3;
+    std::stable_sort(facts_.begin(), facts_.end(), [](const SizeFact& a, const SizeFact& b) {
+      return std::abs(a.off) < std::abs(b.off);
+    });
+    const auto first_near = std::find_if(
+        facts_.begin(), facts_.end(), [](const SizeFact& fact) { return fact.off != 0.0; });
+    if (first_near != facts_.begin())
+      facts_.erase(first_near, facts_.end());
+    else if (facts_.size() > kNearest)
+      facts_.resize(kNearest);
+    return std::move(facts_);
+  }
 
  private:
+  std::vector<SizeFact> facts_;
   const SizeQuestion& question_;
 };
 
@@ -105,7 +120,60 @@ std::vector<SizeFact> size_facts(const Model& model,
                  1);
     }
   }
-  return std::move(finder.facts);
+  return std::move(finder).found();
+}
+
+namespace {
+
+// How far a number of tokens is from the lengths and batches that people choose: powers of two
+// times 1, 3, 5 or 7; nothing for others.
+std::optional<std::int64_t> oddness(std::int64_t tokens) {
+  constexpr std::int64_t kStep = 256;
+  constexpr std::int64_t kOddest = 7;
+  if (tokens < kStep) return std::nullopt;
+  const std::int64_t odd = tokens >> std::countr_zero(static_cast<std::uint64_t>(tokens));
+  if (tokens % kStep != 0 || odd > kOddest) return std::nullopt;
+  return odd;
+}
+
+}  // namespace
+
+std::vector<SizeFact> vocabulary_facts(const RunSize& run, const SizeQuestion& question) {
+  constexpr std::size_t kMost = 3;
+  constexpr Bytes kLeast = Bytes::mib(128);
+  if (question.size < kLeast) return {};
+  std::vector<std::pair<std::int64_t, SizeFact>> found;  // by how odd the number of tokens is
+  std::vector<std::int64_t> seen;
+  for (const KnownShape& shape : known_shapes()) {
+    if (std::find(seen.begin(), seen.end(), shape.vocabulary) != seen.end()) continue;
+    seen.push_back(shape.vocabulary);
+    for (const Width& width : kWidths) {
+      const std::int64_t a_token = shape.vocabulary * width.bytes;
+      constexpr std::int64_t kStep = 256;
+      const std::int64_t steps = (question.size.count() / a_token + kStep / 2) / kStep;
+      const std::int64_t tokens = run.tokens.value_or(steps * kStep);
+      const std::optional<std::int64_t> odd = run.tokens ? 1 : oddness(tokens);
+      if (!odd) continue;
+      const Bytes bytes = Elements::of(tokens).times_width(a_token);
+      if (size_off(segment_size(round_size(bytes, {}), {}), question) != 0.0) continue;
+      Phrase what = phrase("logits of {} tokens in {}, with the vocabulary of {}",
+                           grouped(tokens),
+                           width.name,
+                           shape.name);
+      found.emplace_back(*odd,
+                         SizeFact{std::move(what),
+                                  grouped(tokens) + " x " + grouped(shape.vocabulary) + " x " +
+                                      std::to_string(width.bytes) + " B",
+                                  bytes});
+    }
+  }
+  std::stable_sort(
+      found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<SizeFact> facts;
+  for (auto& [odd, fact] : found) {
+    if (facts.size() < kMost) facts.push_back(std::move(fact));
+  }
+  return facts;
 }
 
 }  // namespace zeroplan

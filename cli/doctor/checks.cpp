@@ -44,6 +44,26 @@ class Examination {
   std::int64_t gpus_wanted() const { return needs_ ? needs_->gpus : 1; }
 
   void gpus() {
+    if (machine_.driver_mismatch) {
+      say(Severity::error,
+          "driver-mismatch",
+          phrase("nvidia-smi says \"{}\": the driver was updated and the kernel still runs the old "
+                 "one",
+                 machine_.driver_failure),
+          "no process finds a GPU",
+          machine_.container ? "reboot the host: in a container its driver counts"
+                             : "sudo reboot, or sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset "
+                               "nvidia && sudo modprobe nvidia_uvm");
+      return;
+    }
+    if (!machine_.driver && !machine_.driver_failure.empty()) {
+      say(Severity::error,
+          "driver-fails",
+          phrase("nvidia-smi says \"{}\"", machine_.driver_failure),
+          "nothing runs on the GPU",
+          "sudo dmesg | grep -iE 'nvrm|nvidia'");
+      return;
+    }
     if (!machine_.driver) {
       say(Severity::error,
           "no-driver",
@@ -101,7 +121,8 @@ class Examination {
     const auto torch = version_of(machine_.libraries.torch_cuda);
     const auto nvcc = version_of(machine_.nvcc);
     const auto driver = version_of(machine_.driver_cuda);
-    if (machine_.libraries.torch && !machine_.libraries.torch_cuda) {
+    if (machine_.libraries.torch && !machine_.libraries.torch_cuda &&
+        machine_.libraries.torch_failure.empty()) {
       say(Severity::error,
           "torch-without-cuda",
           phrase("torch {} was built without CUDA", *machine_.libraries.torch),
@@ -152,6 +173,16 @@ class Examination {
           "nothing starts",
           "pip install torch");
     }
+    if (!found.torch_failure.empty()) {
+      say(Severity::error,
+          "torch-fails",
+          phrase("torch {} is installed and import torch ends with {}",
+                 *found.torch,
+                 found.torch_failure),
+          "nothing starts",
+          "python3 -c 'import torch' shows all of it; unset LD_LIBRARY_PATH where the line names a "
+          "library, else pip install --force-reinstall torch");
+    }
     if (!found.deepspeed) {
       say(Severity::error,
           "no-deepspeed",
@@ -159,7 +190,7 @@ class Examination {
           "nothing starts",
           "pip install deepspeed");
     }
-    if (!found.failure.empty()) {
+    if (!found.failure.empty() && found.torch_failure.empty()) {
       say(Severity::error,
           "import-fails",
           phrase("import deepspeed ends with {}", found.failure),
@@ -256,6 +287,15 @@ class Examination {
   }
 
   void network() {
+    if (!machine_.unresolved_name.empty()) {
+      say(Severity::warning,
+          "own-name",
+          phrase("this machine's own name {} does not resolve to an address",
+                 machine_.unresolved_name),
+          "gloo and MPI look it up: they wait for a minute, or end with \"Name or service not "
+          "known\"",
+          "echo \"127.0.1.1 $(hostname)\" | sudo tee -a /etc/hosts");
+    }
     for (const char* name : {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
       const auto said = machine_.variable(name);
       if (!said || said->empty() || said->front() == '^' || machine_.interfaces.empty()) continue;
@@ -279,6 +319,42 @@ class Examination {
     }
   }
 
+  // What ssh says, told apart: a copied key mends a refused password alone.
+  void unreached(const RemoteHost& host) {
+    const std::string name = sh_quoted(host.name);
+    if (host.unreached == SshFailure::no_address) {
+      say(Severity::error,
+          "no-address",
+          phrase("{} does not resolve to an address: {}", host.name, host.failure),
+          "the launcher ends, and so does a rendezvous by that name",
+          phrase("a line \"ADDRESS {}\" in /etc/hosts of every host, or addresses in the hostfile",
+                 host.name));
+      return;
+    }
+    if (host.unreached == SshFailure::unknown_key) {
+      say(Severity::error,
+          "ssh-host-key",
+          phrase("ssh does not know the key of {}: {}", host.name, host.failure),
+          "the launcher waits, or ends with exit code 255",
+          fmt::format("ssh-keyscan -H {} >> ~/.ssh/known_hosts", name));
+      return;
+    }
+    if (host.unreached == SshFailure::no_answer) {
+      say(Severity::error,
+          "no-sshd",
+          phrase("{} does not answer ssh: {}", host.name, host.failure),
+          "the launcher waits, or ends with exit code 255",
+          "sshd must run there (in a container: inside it), and its port stand in ~/.ssh/config "
+          "where it is not 22");
+      return;
+    }
+    say(Severity::error,
+        "no-ssh",
+        phrase("{} is not reached without a password: {}", host.name, host.failure),
+        "the launcher waits, or ends with exit code 255",
+        fmt::format("ssh-copy-id {}", name));
+  }
+
   void hosts() {
     if (machine_.hosts.size() > 1 && !machine_.pdsh) {
       say(Severity::warning,
@@ -289,11 +365,7 @@ class Examination {
     }
     for (const RemoteHost& host : machine_.hosts) {
       if (!host.reached) {
-        say(Severity::error,
-            "no-ssh",
-            phrase("{} is not reached without a password: {}", host.name, host.failure),
-            "the launcher waits, or ends with exit code 255",
-            fmt::format("ssh-copy-id {}", sh_quoted(host.name)));
+        unreached(host);
         continue;
       }
       if (!host.has_folder) {

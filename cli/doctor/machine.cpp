@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
 #include <sstream>
 
 #include "tuner/kit/quoting.hpp"
@@ -31,6 +32,10 @@ constexpr const char* kPython =
     "except BaseException as e: print('failure', type(e).__name__ + ': ' + "
     "str(e).splitlines()[0][:200])\n"
     "\" 2>/dev/null";
+// Why torch does not import, asked where it is installed and said nothing of its CUDA.
+constexpr const char* kTorch = "python3 -c 'import torch' 2>&1 | tail -n 1";
+// getent ends with 2 for a name that it does not find.
+constexpr const char* kOwnName = "hostname; getent hosts \"$(hostname)\" >/dev/null";
 constexpr const char* kLocks =
     "find \"${TORCH_EXTENSIONS_DIR:-$HOME/.cache/torch_extensions}\" -name lock 2>/dev/null";
 constexpr const char* kInterfaces = "ls /sys/class/net";
@@ -80,7 +85,13 @@ std::optional<std::string> word_after(const std::string& text, std::string_view 
 
 void read_gpus(Probe& probe, MachineState& machine) {
   const CommandOutput gpus = probe.run(kGpus);
-  if (!gpus.worked()) return;
+  constexpr int kNoSuchCommand = 127;
+  if (!gpus.worked()) {
+    const std::vector<std::string> said = lines_of(gpus.text);
+    if (gpus.exit != kNoSuchCommand && !said.empty()) machine.driver_failure = said.front();
+    machine.driver_mismatch = gpus.text.find("version mismatch") != std::string::npos;
+    return;
+  }
   for (const std::string& line : lines_of(gpus.text)) {
     const std::vector<std::string> fields = fields_of(line);
     if (fields.size() < 5) continue;
@@ -128,6 +139,7 @@ Libraries read_libraries(const CommandOutput& output) {
     const std::string key = line.substr(0, space);
     const std::string value = line.substr(space + 1);
     if (key == "torch") found.torch = value;
+    if (key == "cuda") found.torch_imports = true;
     if (key == "cuda" && value != "None") found.torch_cuda = value;
     if (key == "nccl") found.nccl = value;
     if (key == "deepspeed") found.deepspeed = value;
@@ -137,6 +149,14 @@ Libraries read_libraries(const CommandOutput& output) {
     if (key == "pydantic") found.pydantic = value;
     if (key == "failure") found.failure = value;
   }
+  return found;
+}
+
+Libraries read_own_libraries(Probe& probe) {
+  Libraries found = read_libraries(probe.run(kPython));
+  if (!found.torch || found.torch_imports) return found;
+  const std::vector<std::string> said = lines_of(probe.run(kTorch).text);
+  found.torch_failure = said.empty() ? "no word" : said.back();
   return found;
 }
 
@@ -166,12 +186,33 @@ void read_host(Probe& probe, MachineState& machine) {
   machine.locks = lines_of(probe.run(kLocks).text);
   const CommandOutput interfaces = probe.run(kInterfaces);
   if (interfaces.worked()) machine.interfaces = lines_of(interfaces.text);
+  constexpr int kNotFound = 2;
+  const CommandOutput name = probe.run(kOwnName);
+  if (name.exit == kNotFound && !lines_of(name.text).empty()) {
+    machine.unresolved_name = lines_of(name.text).front();
+  }
   for (const std::string& line : lines_of(probe.run(kVariables).text)) {
     const std::size_t equals = line.find('=');
     if (equals != std::string::npos) {
       machine.environment.emplace_back(line.substr(0, equals), line.substr(equals + 1));
     }
   }
+}
+
+SshFailure ssh_failure(const std::string& said) {
+  const auto any_of = [&](std::initializer_list<const char*> words) {
+    return std::any_of(words.begin(), words.end(), [&](const char* one) {
+      return said.find(one) != std::string::npos;
+    });
+  };
+  if (any_of({"Could not resolve", "Name or service not known", "name resolution"})) {
+    return SshFailure::no_address;
+  }
+  if (any_of({"Host key verification failed"})) return SshFailure::unknown_key;
+  if (any_of({"Connection refused", "timed out", "No route to host", "unreachable"})) {
+    return SshFailure::no_answer;
+  }
+  return SshFailure::no_login;
 }
 
 RemoteHost read_remote(Probe& probe, const std::string& name) {
@@ -182,6 +223,7 @@ RemoteHost read_remote(Probe& probe, const std::string& name) {
   if (!host.reached) {
     const std::vector<std::string> lines = lines_of(hello.text);
     host.failure = lines.empty() ? "no answer" : lines.back();
+    host.unreached = ssh_failure(host.failure);
     return host;
   }
   host.has_folder = probe.run(ssh + kHasFolder).worked();
@@ -241,7 +283,7 @@ MachineState look_at(Probe& probe, const Questions& questions) {
   const CommandOutput nvcc =
       probe.run("${CUDA_HOME:-/usr/local/cuda}/bin/nvcc --version || nvcc --version");
   if (nvcc.worked()) machine.nvcc = word_after(nvcc.text, "release");
-  machine.libraries = read_libraries(probe.run(kPython));
+  machine.libraries = read_own_libraries(probe);
   read_host(probe, machine);
   for (const std::string& name : questions.hosts) machine.hosts.push_back(read_remote(probe, name));
   if (questions.nvme_path) {

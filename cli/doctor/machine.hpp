@@ -28,15 +28,21 @@ struct GpuProcess {
 
 // As Python sees them.
 struct Libraries {
-  bool python = false;  // python3 runs at all
+  bool python = false;         // python3 runs at all
+  bool torch_imports = false;  // it said of which CUDA it is, or of none
   std::optional<std::string> torch, torch_cuda, nccl, deepspeed, transformers, accelerate, numpy,
       pydantic;
-  std::string failure;  // the last line where deepspeed does not import
+  std::string failure;        // the last line where deepspeed does not import
+  std::string torch_failure;  // the same of torch, which is installed
 };
+
+// Why ssh did not reach a host, as far as its words tell.
+enum class SshFailure { no_login, no_address, unknown_key, no_answer };
 
 struct RemoteHost {
   std::string name;
   bool reached = false;
+  SshFailure unreached = SshFailure::no_login;
   bool has_folder = false;  // the working directory exists there too
   Libraries libraries;
   std::string failure;  // what ssh said
@@ -51,6 +57,8 @@ struct NvmeState {
 
 struct MachineState {
   std::optional<std::string> driver;       // "550.54.15"
+  std::string driver_failure;              // what nvidia-smi says where it is there and fails
+  bool driver_mismatch = false;            // the kernel's part of the driver is of another release
   std::optional<std::string> driver_cuda;  // newest CUDA the driver runs, "12.4"
   std::vector<GpuState> gpus;
   std::vector<GpuProcess> processes;
@@ -62,6 +70,7 @@ struct MachineState {
   bool pdsh = false;
   std::vector<std::string> locks;       // files of torch's extension cache that stop a build
   std::vector<std::string> interfaces;  // of the network
+  std::string unresolved_name;          // this machine's own, where it stands for no address
   std::optional<Bytes> shared_memory;   // size of /dev/shm
   std::optional<Bytes> locked_memory;   // ulimit -l; infinite: unlimited
   std::optional<Bytes> available_memory;

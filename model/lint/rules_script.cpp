@@ -39,14 +39,27 @@ void total_mismatch(const Run& run, Report& report) {
                " = " + std::to_string(*micro * steps * ranks));
 }
 
+constexpr std::array kBatchPairs = {
+    std::pair{Knob::train_micro_batch_size_per_gpu, ScenarioKey::micro_batch_size},
+    std::pair{Knob::gradient_accumulation_steps, ScenarioKey::gradient_accumulation_steps}};
+
+// A script of its own has a data loader, and DeepSpeed the file: neither looks at the other.
+void loader_mismatch(const Run& run, Report& report) {
+  if (run.is_trainer() || !run.frontend_was_said) return;
+  for (const auto& [knob, key] : kBatchPairs) {
+    const auto file = run.file.config().integer(knob);
+    const auto said = run.said_integer(key);
+    if (file && said && *file != *said) {
+      report.at(knob, {quoted(knob), std::to_string(*file), std::to_string(*said)});
+    }
+  }
+}
+
 // Source: transformers/integrations/deepspeed.py:HfTrainerDeepSpeedConfig.fill_match.
 void trainer_mismatch(const Run& run, Report& report) {
   if (!run.is_trainer() && run.frontend_was_said) return;
   total_mismatch(run, report);
-  constexpr std::array kPairs = {
-      std::pair{Knob::train_micro_batch_size_per_gpu, ScenarioKey::micro_batch_size},
-      std::pair{Knob::gradient_accumulation_steps, ScenarioKey::gradient_accumulation_steps}};
-  for (const auto& [knob, key] : kPairs) {
+  for (const auto& [knob, key] : kBatchPairs) {
     const auto file = run.file.config().integer(knob);
     const auto said = run.said_integer(key);
     if (file && said && *file != *said) {
@@ -143,6 +156,16 @@ constexpr std::array kScriptRules = {
          .source = "transformers/integrations/deepspeed.py:trainer_config_process; trlx#376, "
                    "LlamaFactory#3224"},
         trainer_mismatch},
+    RunRule{
+        {.code = "loader-mismatch",
+         .use = RuleUse::advice,
+         .needs = kNeedsWorkload,
+         .summary = "a script without the Trainer has the file's batch sizes",
+         .cost = "DeepSpeed scales the loss and counts steps for another batch than the one that "
+                 "trains, without a message",
+         .texts = {{"{0} is {1} in the file and {2} in the script", "write the same in both"}},
+         .source = "runtime/engine.py:_scale_loss_by_gas, is_gradient_accumulation_boundary"},
+        loader_mismatch},
     RunRule{{.code = "two-optimizers",
              .use = RuleUse::advice,
              .needs = kNeedsWorkload,

@@ -1,5 +1,7 @@
 #include "tuner/size_facts.hpp"
 
+#include <algorithm>
+
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
 
@@ -56,4 +58,28 @@ TEST_CASE("logits are known where the tokens are") {
   const auto facts = size_facts(model_named("llama-3-8b"), {8, 4096}, printed_gib(1.96));
   REQUIRE_FALSE(facts.empty());
   CHECK(facts.back().what == "logits of a micro-batch in fp32");
+}
+
+TEST_CASE("where nothing has the size the nearest within 2 % is told with its difference") {
+  // exp_avg_sq of a vision model whose language model is this one (QwenLM, 32 ranks).
+  const Model model = model_named("qwen3-30b-a3b");
+  const auto facts = size_facts(model, {32, {}}, printed_gib(3.56));
+  REQUIRE(facts.size() == 1);
+  CHECK(facts[0].what == "one of 32 shards of the trained weights in fp32");
+  CHECK(facts[0].off < 0.0);
+  CHECK(facts[0].off > -0.003);
+  CHECK(size_facts(model, {32, {}}, printed_gib(3.70)).empty());
+}
+
+TEST_CASE("without a model a size is logits of round numbers of tokens over known vocabularies") {
+  const auto round = vocabulary_facts({}, printed_gib(2.32));
+  REQUIRE_FALSE(round.empty());
+  CHECK(std::any_of(round.begin(), round.end(), [](const SizeFact& fact) {
+    return fact.arithmetic == "4,096 x 152,064 x 4 B";
+  }));
+  for (const SizeFact& fact : vocabulary_facts({{}, 4096}, printed_gib(2.32))) {
+    CHECK(fact.arithmetic.starts_with("4,096 x "));
+  }
+  CHECK(vocabulary_facts({{}, 1000}, printed_gib(2.32)).empty());
+  CHECK(vocabulary_facts({}, printed_mib(98)).empty());
 }
