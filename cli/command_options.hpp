@@ -319,6 +319,12 @@ inline constexpr std::array kRehearseOptions = {
                "done|pending|both",
                "when work on the GPU ends, which decides what is reserved: at once, when "
                "something waits for it, or a run of each (both)"},
+    OptionInfo{
+        "--real-gpu",
+        "",
+        "",
+        "on the GPU of this machine: only NCCL is emulated, so that the program is one rank of "
+        "the cluster's; a collective takes its predicted time"},
     OptionInfo{"--output", "-o", "FILE", "write what was measured as a line that validate reads"},
     OptionInfo{"--memory-snapshot",
                "",

@@ -79,6 +79,11 @@ void add_process(Json& document, const Rehearsed& rehearsed, const ProcessRecord
   document["counts"] = counts;
   document["unknown_functions"] = unknown;
   document["phases"] = rows;
+  if (rehearsed.runs.front().events == rehearsal::Events::real) {
+    Json seconds = Json::array();
+    for (const double step : rehearsal::step_seconds(process)) seconds.push_back(step);
+    document["step_seconds"] = seconds;
+  }
 }
 
 // What each run said of reserved memory, by when work on the GPU ends.
@@ -88,7 +93,7 @@ Json ends_json(const Rehearsed& rehearsed) {
     const ProcessRecord* process = largest_process(run);
     if (process == nullptr) continue;
     ends.push_back(
-        Json::object({{"events", run.events == rehearsal::Events::done ? "done" : "pending"},
+        Json::object({{"events", std::string(name(rehearsal::kEventsNames, run.events))},
                       {"peak_allocated_bytes", rehearsal::peak_allocated(*process).count()},
                       {"peak_reserved_bytes", rehearsal::peak_reserved(*process).count()}}));
   }

@@ -82,6 +82,18 @@ Bytes context_of(const Cluster& cluster, const std::string& torch) {
 }
 
 std::vector<Events> ends_of(const Arguments& arguments) {
+  if (arguments.has("real-gpu")) {
+    for (const char* other : {"events", "time", "trace", "count-work", "work"}) {
+      if (!arguments.has(other)) continue;
+      throw InputError(
+          {kCommandLine,
+           "--" + std::string(other),
+           "no such option beside --real-gpu",
+           "both",
+           "a real GPU ends its work when it ends, and its steps are timed as they are"});
+    }
+    return {Events::real};
+  }
   const std::string said = arguments.text("events").value_or("both");
   if (said == "both") return {Events::done, Events::pending};
   if (said == "done") return {Events::done};
@@ -191,7 +203,13 @@ class Rehearser {
   void prepare() {
     torch_ = rehearsal::find_torch(rehearsal::python_of_command(request_.command));
     request_.gpu.context = context_of(place_.cluster, torch_.version);
-    emulation_ = rehearsal::emulation_for(torch_);
+    const bool real = ends_.front() == Events::real;
+    emulation_ = rehearsal::emulation_for(
+        torch_, real ? rehearsal::Emulated::nccl : rehearsal::Emulated::cuda);
+    if (real) {
+      request_.collective_times = rehearsal::collective_times(
+          place_.cluster, parse_version(torch_.version).value_or(Version{}));
+    }
   }
 
   // Until one does not run.

@@ -170,6 +170,20 @@ std::string comparison_text(const Rehearsed& rehearsed,
   return table(columns, cells, words);
 }
 
+// Of a real GPU.
+Phrase real_steps_text(const Rehearsed& rehearsed, const Prediction& prediction) {
+  if (rehearsed.runs.front().events != rehearsal::Events::real) return "";
+  std::vector<double> seconds = rehearsal::step_seconds(*rehearsed.process());
+  if (seconds.empty()) return "\nno step was timed: --steps 5 and more\n";
+  std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  Phrase text = phrase("\nstep: {} s in the median of {}", fixed_text(median, 4), seconds.size());
+  if (prediction.result) {
+    text += phrase(", predicted {} s", fixed_text(prediction.result->step.total.value(), 4));
+  }
+  return text + "\n";
+}
+
 Phrase notes_text(const Rehearsed& rehearsed, const Prediction& prediction) {
   Phrase text;
   const ProcessRecord* process = rehearsed.process();
@@ -214,6 +228,7 @@ std::string rehearse_text(const Rehearsed& rehearsed,
     text += "\n" + phases_text(*process, words);
     const bool ran = rehearsed.outcome() == Outcome::ran;
     if (ran) text += "\n" + comparison_text(rehearsed, prediction, words);
+    text += words.text(real_steps_text(rehearsed, prediction));
     if (findings.time != nullptr) text += time_text(*findings.time, prediction, words);
     if (findings.work != nullptr) text += work_text(*findings.work, words);
     text += ranks_text(rehearsed, words) + unknown_values_text(*process, words);

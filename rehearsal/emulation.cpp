@@ -20,8 +20,17 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPythonFolder = "rehearsal/python/";
-constexpr const char* kEmulator =
-    "libzeroplan_cuda.so";  // of rehearsal/libraries, made with this program
+
+// The library that answers, made with this program.
+struct Emulator {
+  const char* name;
+  std::string_view library;
+  std::string_view stands_for;  // the one library of CUDA's, without its version; empty: all
+};
+Emulator emulator_of(Emulated emulated) {
+  if (emulated == Emulated::nccl) return {"libzeroplan_nccl.so", real_gpu_library(), "libnccl.so"};
+  return {"libzeroplan_cuda.so", emulator_library(), ""};
+}
 
 // FNV-1a: names a folder, protects nothing.
 class Hash {
@@ -59,9 +68,11 @@ void write(const fs::path& path, std::string_view text) {
   if (!file) cannot_write(path.string());
 }
 
-std::string key_of(const TorchInstall& torch, const std::vector<SharedLibrary>& extensions) {
+std::string key_of(const Emulator& emulator,
+                   const TorchInstall& torch,
+                   const std::vector<SharedLibrary>& extensions) {
   Hash hash;
-  hash.add(emulator_library());
+  hash.add(emulator.library);
   for (const EmbeddedFile& file : rehearsal_files()) {
     hash.add(file.path);
     hash.add(file.text);
@@ -87,8 +98,10 @@ std::string key_of(const TorchInstall& torch, const std::vector<SharedLibrary>& 
 // --- what a torch needs beside the emulator: its libraries' names, and the functions that nobody
 // emulates
 
-StubLibrary stubs_of(const WantedLibrary& library, const std::set<std::string>& emulated) {
-  StubLibrary stubs{library.soname, {kEmulator}, {}, {}, "zeroplan_gpu_unknown_called"};
+StubLibrary stubs_of(const WantedLibrary& library,
+                     const Emulator& emulator,
+                     const std::set<std::string>& emulated) {
+  StubLibrary stubs{library.soname, {emulator.name}, {}, {}, "zeroplan_gpu_unknown_called"};
   for (const auto& [name, version] : library.functions) {
     if (!version.empty()) stubs.versions.push_back(version);
     if (emulated.count(name) > 0) continue;
@@ -98,18 +111,23 @@ StubLibrary stubs_of(const WantedLibrary& library, const std::set<std::string>& 
   return stubs;
 }
 
-void make(const fs::path& folder, const std::vector<WantedLibrary>& libraries) {
+void make(const fs::path& folder,
+          const Emulator& emulator,
+          const std::vector<WantedLibrary>& libraries) {
   for (const EmbeddedFile& file : rehearsal_files()) write(folder / file.path, file.text);
-  write(folder / "lib" / kEmulator, emulator_library());
-  const std::set<std::string> emulated = defined_functions(emulator_library(), kEmulator);
-  std::string preload = kEmulator;
+  write(folder / "lib" / emulator.name, emulator.library);
+  const std::set<std::string> emulated = defined_functions(emulator.library, emulator.name);
+  std::string preload = emulator.name;
   for (const WantedLibrary& library : libraries) {
-    write(folder / "lib" / library.soname, stub_library(stubs_of(library, emulated)));
+    if (!library.soname.starts_with(emulator.stands_for)) continue;
+    write(folder / "lib" / library.soname, stub_library(stubs_of(library, emulator, emulated)));
     preload += "\n" + library.soname;
   }
   // Triton before 3.0 links with -lcuda.
   std::error_code error;
-  fs::create_symlink("libcuda.so.1", folder / "lib" / "libcuda.so", error);
+  if (emulator.stands_for.empty()) {
+    fs::create_symlink("libcuda.so.1", folder / "lib" / "libcuda.so", error);
+  }
   write(folder / "preload", preload + "\n");
 }
 
@@ -144,14 +162,15 @@ std::string cache_folder() {
   return (root / "zeroplan" / "rehearsal").string();
 }
 
-Emulation emulation_for(const TorchInstall& torch) {
+Emulation emulation_for(const TorchInstall& torch, Emulated emulated) {
+  const Emulator emulator = emulator_of(emulated);
   const std::vector<SharedLibrary> extensions = extensions_among(torch.beside);
-  const fs::path folder = fs::path(cache_folder()) / key_of(torch, extensions);
+  const fs::path folder = fs::path(cache_folder()) / key_of(emulator, torch, extensions);
   std::error_code error;
   if (fs::exists(folder / "preload", error)) return emulation_in(folder);
   const fs::path made = make_beside(folder);
   try {
-    make(made, wanted_libraries_of(torch.library, extensions));
+    make(made, emulator, wanted_libraries_of(torch.library, extensions));
   } catch (...) {
     fs::remove_all(made, error);
     throw;

@@ -23,7 +23,10 @@ struct Emulation {
 // $XDG_CACHE_HOME/zeroplan/rehearsal, or that in ~/.cache.
 std::string cache_folder();
 
+// What of CUDA is emulated: all of it, or NCCL alone on a GPU that is there.
+enum class Emulated { cuda, nccl };
+
 // Throws InputError where the cache cannot be written.
-Emulation emulation_for(const TorchInstall& torch);
+Emulation emulation_for(const TorchInstall& torch, Emulated emulated = Emulated::cuda);
 
 }  // namespace zeroplan::rehearsal

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "model/diagnostic.hpp"
@@ -29,11 +30,6 @@ std::map<std::string, std::string> variables_of(const Request& request,
       {"LD_PRELOAD", with_own_first(emulation.preload, "LD_PRELOAD")},
       {"PYTHONPATH", with_own_first(emulation.python, "PYTHONPATH")},
       {"PYTHONDONTWRITEBYTECODE", "1"},
-      // Triton links what it launches kernels with; and what it and torch.compile keep stays apart
-      // from what was chosen by the clock of a real GPU.
-      {"TRITON_LIBCUDA_PATH", emulation.libraries},
-      {"TRITON_CACHE_DIR", cache_folder() + "/triton"},
-      {"TORCHINDUCTOR_CACHE_DIR", cache_folder() + "/inductor"},
       {"ZEROPLAN_GPU_MEMORY", number(gpu.memory.value.count())},
       {"ZEROPLAN_GPU_CONTEXT", number(request.gpu.context.count())},
       {"ZEROPLAN_GPU_CAPABILITY",
@@ -42,7 +38,7 @@ std::map<std::string, std::string> variables_of(const Request& request,
       {"ZEROPLAN_GPU_L2", number(gpu.l2.value.count())},
       {"ZEROPLAN_GPU_NAME", gpu.product_name},
       {"ZEROPLAN_GPU_COUNT", number(request.gpu.gpus_a_node)},
-      {"ZEROPLAN_GPU_EVENTS", request.events == Events::pending ? "pending" : "done"},
+      {"ZEROPLAN_GPU_EVENTS", std::string(name(kEventsNames, request.events))},
       {"ZEROPLAN_GPU_CUDA", number(torch.cuda_number)},
       {"ZEROPLAN_GPU_CUDNN", number(torch.cudnn_number)},
       {"ZEROPLAN_GPU_NCCL", number(torch.nccl_number)},
@@ -51,6 +47,15 @@ std::map<std::string, std::string> variables_of(const Request& request,
       {"ZEROPLAN_REHEARSAL_RANKS", number(is_launcher(request.command) ? 0 : request.ranks)},
       {"ZEROPLAN_REHEARSAL_RANK", number(request.rank)},
   };
+  if (request.events == Events::real) {
+    all["ZEROPLAN_GPU_COLLECTIVES"] = folder + "/collectives";
+  } else {
+    // Triton links what it launches kernels with; and what it and torch.compile keep stays apart
+    // from what was chosen by the clock of a real GPU.
+    all["TRITON_LIBCUDA_PATH"] = emulation.libraries;
+    all["TRITON_CACHE_DIR"] = cache_folder() + "/triton";
+    all["TORCHINDUCTOR_CACHE_DIR"] = cache_folder() + "/inductor";
+  }
   if (!request.work_file.empty()) {
     all["ZEROPLAN_GPU_WORK"] = fs::absolute(request.work_file).string();
   }
@@ -123,6 +128,9 @@ PhaseRow row_of(const Json& line) {
   row.peak_pinned = bytes(line, "peak_pinned");
   row.cuda_mallocs = integer(line, "cuda_mallocs");
   row.retries = integer(line, "retries");
+  if (const Json* clock = line.find("clock"); clock != nullptr && clock->is_number()) {
+    row.clock = clock->as_number();
+  }
   return row;
 }
 
@@ -264,6 +272,9 @@ ScratchFolder::~ScratchFolder() {
 
 RunRecord run(const Request& request, const TorchInstall& torch, const Emulation& emulation) {
   const ScratchFolder scratch;
+  if (request.events == Events::real) {
+    std::ofstream(scratch.path() + "/collectives") << request.collective_times;
+  }
   const Ended ended =
       run_program(request.command, variables_of(request, torch, emulation, scratch.path()));
   RunRecord record;
@@ -285,6 +296,19 @@ Bytes peak_reserved(const ProcessRecord& process) {
   Bytes peak = process.end ? process.end->peak_reserved : Bytes::zero();
   for (const PhaseRow& row : process.rows) peak = std::max(peak, row.peak_reserved);
   return peak;
+}
+
+std::vector<double> step_seconds(const ProcessRecord& process) {
+  constexpr std::size_t kWarmUp = 2;
+  std::vector<double> ends;
+  std::int64_t step = -1;
+  for (const PhaseRow& row : process.rows) {
+    if (row.phase == "optimizer" && row.step != step) ends.push_back(row.clock);
+    if (row.phase == "optimizer") step = row.step;
+  }
+  std::vector<double> seconds;
+  for (std::size_t i = kWarmUp; i < ends.size(); ++i) seconds.push_back(ends[i] - ends[i - 1]);
+  return seconds;
 }
 
 std::optional<Bytes> static_allocated(const ProcessRecord& process) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "model/enum_names.hpp"
 #include "model/hardware/hardware.hpp"
 #include "model/json.hpp"
 #include "model/units.hpp"
@@ -18,8 +19,10 @@
 
 namespace zeroplan::rehearsal {
 
-// When enqueued work ends, which nobody knows without a clock: the two ends of what can be.
-enum class Events { done, pending };
+// When enqueued work ends, which nobody knows without a clock: the two ends of what can be. Or as
+// it really ends, on a GPU that is there, where the other ranks alone are emulated.
+enum class Events { done, pending, real };
+inline constexpr EnumNames<Events, 3> kEventsNames{{"done", "pending", "real"}};
 
 struct EmulatedGpu {
   Gpu gpu;
@@ -34,6 +37,8 @@ struct Request {
   std::int64_t rank = 0;
   std::int64_t steps = 4;  // 0: until the program ends
   Events events = Events::done;
+  // How long each collective takes, for Events::real (collective_times of timed_step.hpp).
+  std::string collective_times;
   std::string work_file;  // what is put on the streams; empty: not written
   std::string
       snapshot_file;  // torch's memory snapshot, for pytorch.org/memory_viz; empty: not written
@@ -59,6 +64,7 @@ struct PhaseRow {
   Bytes allocated, peak_allocated, reserved, peak_reserved;
   Bytes host, peak_host, pinned, peak_pinned;  // touched by the process; locked for copies
   std::int64_t cuda_mallocs = 0;
+  double clock = 0;          // seconds since an unknown moment, when the phase ended for the host
   std::int64_t retries = 0;  // the allocator gave back all it had cached, and tried again
 };
 
@@ -155,6 +161,10 @@ ProcessRecord read_process_record(const std::string& text, const std::string& fi
 // --- what is said of a process
 Bytes peak_allocated(const ProcessRecord& process);
 Bytes peak_reserved(const ProcessRecord& process);
+// Seconds of each step on a real GPU, between ends of updates for the host, which runs ahead of the
+// GPU by as much in each; the first two, which still warm up, are left out. Empty where so many
+// were not run.
+std::vector<double> step_seconds(const ProcessRecord& process);
 // Held between steps: the least at any end of the last whole step. Absent before the first is done.
 std::optional<Bytes> static_allocated(const ProcessRecord& process);
 

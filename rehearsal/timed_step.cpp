@@ -448,4 +448,21 @@ std::optional<TimedRun> time_step(const RecordedWork& work,
   return run;
 }
 
+std::string collective_times(const Cluster& cluster, const Version& torch) {
+  constexpr int kSmallest = 3, kLargest = 36;  // powers of two, in bytes
+  const WorkTimes times(cluster, torch);
+  std::string lines;
+  for (const char* name : {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"}) {
+    for (std::int64_t ranks = 2; ranks <= cluster.total_gpus(); ++ranks) {
+      if (cluster.total_gpus() % ranks != 0) continue;
+      for (int power = kSmallest; power <= kLargest; ++power) {
+        const Bytes bytes = Bytes::of(std::int64_t{1} << power);
+        const Seconds takes = times.collective({name, bytes, ranks, false}).duration;
+        lines += fmt::format("{} {} {} {:.0f}\n", name, ranks, bytes.count(), takes.value() * 1e9);
+      }
+    }
+  }
+  return lines;
+}
+
 }  // namespace zeroplan::rehearsal

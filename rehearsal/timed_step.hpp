@@ -52,4 +52,8 @@ std::optional<TimedRun> time_step(const RecordedWork& work,
                                   const Cluster& cluster,
                                   const Version& torch);
 
+// What each collective takes on the cluster, as rehearsal/real_gpu/collective_times.hpp reads it:
+// lines for powers of two and for every number of ranks that divides the cluster's.
+std::string collective_times(const Cluster& cluster, const Version& torch);
+
 }  // namespace zeroplan::rehearsal

@@ -11,7 +11,7 @@
 #                the largest in 8 steps; the fastest again in 60, with all logits at once in 8, and with CUDA graphs in 60;
 #                these and 7B with bf16 masters and moments
 #   pytorch      the same by PyTorch, eager and compiled (scripts/gpu_pytorch.py), and both in a table
-#   rehearse     scripts on the GPU and in `zeroplan rehearse`, byte by byte; on all GPUs, where there are several
+#   rehearse     programs by `zeroplan rehearse --real-gpu`, as one rank and as ranks of several: bytes, seconds of steps
 #   activations  what transformers keeps for the backward pass, on the GPU (tests/reference)
 #   deepspeed    real DeepSpeed on scripts/gpu_scenarios.py's list (configs/kit/measure.py)
 #   calibrate    on half of DeepSpeed's lines; validate before and after on the other half
@@ -324,7 +324,8 @@ part_pytorch() {
 }
 
 part_rehearse() {
-  local status on small=() clusters=("$cluster")
+  local kind status
+  local lines=()
   need_program || return 0
   if ! has_python torch || ! has_python transformers || ! has_python deepspeed; then
     skip "rehearse: $python has no torch, transformers or deepspeed"
@@ -334,13 +335,17 @@ part_rehearse() {
     skip "rehearse: zeroplan knows no such GPU"
     return
   fi
-  [ "$quick" = no ] || small=(--small)
-  [ "$gpus" -lt 2 ] || clusters+=("1x${gpus}x$product")
-  for on in "${clusters[@]}"; do
+  for kind in memory time; do
+    "$python" tests/reference/rehearsal/card_lines.py "$kind" "$product" >"$work/card_$kind.jsonl"
+    lines=("$work/card_$kind.jsonl")
+    if [ "$quick" = yes ]; then
+      head -n 4 "${lines[0]}" >"$work/few.jsonl"
+      lines=("$work/few.jsonl")
+    fi
     status=0
-    bounded "$python" tests/reference/rehearsal/hold_to_gpu.py --cluster "$on" --zeroplan "$zeroplan" \
-      -o "$out/rehearsals.jsonl" "${small[@]}" || status=$?
-    settle "rehearse, $on" "$status"
+    bounded "$python" scripts/rehearse_matrix.py "$(command -v "$python")" "${lines[@]}" --real-gpu --program "$zeroplan" \
+      --to "$out/rehearsals_$kind.jsonl" || status=$?
+    settle "rehearse, $kind" "$status"
   done
 }
 

@@ -2,12 +2,14 @@
 """Rehearses many configurations with one Python, and keeps each as a line of measurements (source `rehearsal`).
 
 rehearse_matrix.py PYTHON LINES.jsonl... --to KEPT.jsonl [--only TEXT] [--program ZEROPLAN] [--compare] [--count-work]
+                   [--real-gpu [--part I/N]]
 
 LINES are measurement lines, whose measured part is not read (tests/reference/rehearsal/matrix_lines.py writes some); of
 them those run whose versions PYTHON has. A line that KEPT has already is left out, so that a broken run goes on where
 it was. `--compare` says beside each run where its bytes differ from what LINES say. A run takes 4 to 30 seconds on one
 core: imports are made once (tests/reference/rehearsal/warm.py). `--count-work` keeps what a step of each puts on the
-GPU instead (tests/reference/rehearsal/work_lines.py writes lines for that).
+GPU instead (tests/reference/rehearsal/work_lines.py writes lines for that). `--real-gpu` runs on this machine's GPU, where NCCL alone is
+emulated, and keeps seconds of the steps too; a run ends after two minutes. `--part 0/3`: every third line, so that three of these share the GPU.
 """
 import argparse
 import json
@@ -21,6 +23,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REHEARSAL = os.path.join(HERE, "..", "tests", "reference", "rehearsal")
+LONGEST = 120  # seconds of a run on a card
 BYTES = ("peak_allocated_bytes", "peak_reserved_bytes", "static_allocated_bytes")
 VERSIONS = """
 import importlib.metadata, json
@@ -53,14 +56,14 @@ def alone_under_deepspeed(line):
 class Server:
     """A Python that has imported everything, in a rehearsal of its own."""
 
-    def __init__(self, program, python, folder, options=(), more=()):
-        """`options`: of each run; `more`: of the rehearsal that they are forked from."""
+    def __init__(self, program, python, folder, options=()):
+        """`options`: of each run; it is forked from a rehearsal on the same kind of GPU."""
         self.program, self.python, self.folder, self.options = program, python, folder, options
         self.socket = os.path.join(folder, "socket")
         self.warm = os.path.join(REHEARSAL, "warm.py")
         self.log = open(os.path.join(folder, "server.log"), "w")
         self.process = subprocess.Popen(
-            [program, "rehearse", "--gpu", "A100-80G", "--events", "done", "--steps", "0", *more, "--", python, self.warm,
+            [program, "rehearse", "--gpu", "A100-80G", "--steps", "0", *(["--real-gpu"] if "--real-gpu" in options else ["--events", "done"]), "--", python, self.warm,
              "serve", self.socket], stdout=self.log, stderr=self.log, cwd=folder)
         while not os.path.exists(self.socket):
             if self.process.poll() is not None:
@@ -73,11 +76,12 @@ class Server:
         with open(spec, "w") as file:
             json.dump(line, file)
         steps = str(line.get("program", {}).get("steps", 4))
-        done = subprocess.run(
+        done = self._run(
             [self.program, "rehearse", "--cluster", line["scenario"]["cluster"], "--steps", steps, "--json", *self.options, "--", self.python,
              self.warm, "run", self.socket, os.path.join(REHEARSAL, "train.py"), spec],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
-            env={**os.environ, **alone_under_deepspeed(line)})
+            {**os.environ, **alone_under_deepspeed(line)})
+        if done is None:
+            return None, "not done in %d s" % LONGEST
         try:
             document = json.loads(done.stdout)
         except ValueError:
@@ -85,6 +89,17 @@ class Server:
         if document.get("outcome") not in ("ran", "out_of_memory"):
             return None, str(document.get("error")) + done.stderr[-3000:]
         return document, ""
+
+    def _run(self, command, environment):
+        """None where a card's run takes too long: a rehearsal that is ended ends what it started."""
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder, env=environment)
+        try:
+            out, err = process.communicate(timeout=LONGEST if "--real-gpu" in self.options else None)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.communicate()
+            return None
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
 
     def end(self):
         self.process.terminate()
@@ -117,6 +132,9 @@ def measurement(line, document, software):
         kept["uncertainty"] = {"peak_reserved_bytes": round((most - least) / most / 2, 6)}
     kept["reserved_by_events"] = {end["events"]: end["peak_reserved_bytes"] for end in document["ends"]}
     kept["peak_allocated_by_phase"] = peaks(document)
+    if "step_seconds" in document:
+        kept["step_seconds"] = document["step_seconds"]
+        kept["reserved_by_phase"] = [[row["phase"], row["step"], row["reserved_bytes"]] for row in document["phases"]]
     return kept
 
 
@@ -149,15 +167,19 @@ def main():
     parser.add_argument("--program", default=shutil.which("zeroplan") or os.path.join(HERE, "..", "build", "ci", "bin", "zeroplan"))
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--count-work", action="store_true")
+    parser.add_argument("--real-gpu", action="store_true")
+    parser.add_argument("--part", default="0/1")
     said = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the server ends with this
     software = json.loads(subprocess.run([said.python, "-c", VERSIONS], stdout=subprocess.PIPE, check=True).stdout)
     trl = subprocess.run([said.python, "-c", TRL], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     have = {line["id"] for line in lines_of([said.to])} if os.path.exists(said.to) else set()
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(os.path.abspath(said.program), said.python, folder, ["--count-work"] if said.count_work else [])
+        options = ["--count-work"] * said.count_work + ["--real-gpu"] * said.real_gpu
+        server = Server(os.path.abspath(said.program), said.python, folder, options)
         try:
-            for line in lines_of(said.lines):
+            part, parts = map(int, said.part.split("/"))
+            for line in list(lines_of(said.lines))[part::parts]:
                 runs = {**software, "trl": trl} if "trainer" in line["scenario"]["workload"] else software
                 wanted = line["scenario"].get("software", runs)
                 if line["id"] in have or wanted != runs or said.only not in line["id"]:

@@ -1,13 +1,13 @@
-// NCCL: communicators of any size, of which this process is one rank. Collectives are counted; of
-// small ones the values are what every other rank would have to hold if it held what this rank
-// does.
+// NCCL: communicators of any size, of which this process is one rank. Each collective is put on its
+// stream (gpu/collectives.hpp says what that means on which GPU); the values that are carried are
+// what every other rank would have to hold if it held what this rank does.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
-#include "rehearsal/libraries/gpu/memory.hpp"
+#include "rehearsal/libraries/gpu/collectives.hpp"
 #include "rehearsal/libraries/gpu/record.hpp"
 #include "rehearsal/libraries/gpu/settings.hpp"
 
@@ -47,6 +47,7 @@ struct Broadcast {
   void* to;
   std::size_t bytes;
   bool is_mine;
+  void* stream;
 };
 
 // Calls between ncclGroupStart and ncclGroupEnd are launched together.
@@ -64,34 +65,36 @@ void share_broadcasts() {
                                  [](const Broadcast& call) { return call.is_mine; });
   if (mine != group.broadcasts.end()) {
     for (const Broadcast& call : group.broadcasts) {
-      if (!call.is_mine && call.bytes == mine->bytes) copy_values(call.to, mine->from, call.bytes);
+      if (!call.is_mine && call.bytes == mine->bytes)
+        carry(call.to, mine->from, call.bytes, call.stream);
     }
   }
   group.broadcasts.clear();
 }
 
-void collective(const char* name, std::size_t bytes, const Communicator& among, void* stream) {
-  const bool joins = group.depth > 0 && group.has_calls;
-  enqueue(Work::collective, stream, "%s %zu %d %d", name, bytes, among.ranks, joins ? 1 : 0);
-  group.has_calls = true;
-}
-
-template <typename Number>
-void add_times(void* to, std::size_t count, int ranks) {
-  for (std::size_t i = 0; i < count; ++i) {
-    Number value;
-    char* const at = static_cast<char*>(to) + i * sizeof value;
-    std::memcpy(&value, at, sizeof value);
-    value *= static_cast<Number>(ranks);
-    std::memcpy(at, &value, sizeof value);
+// A collective on its stream, around what it copies.
+class Collective {
+ public:
+  Collective(const char* name, std::size_t bytes, const Communicator& among, void* stream)
+      : call_{name, bytes, among.ranks, group.depth > 0 && group.has_calls}, stream_(stream) {
+    group.has_calls = true;
+    begin_collective(stream);
   }
-}
+  ~Collective() { end_collective(call_, stream_); }
+  Collective(const Collective&) = delete;
+  Collective& operator=(const Collective&) = delete;
+
+ private:
+  CollectiveCall call_;
+  void* stream_;
+};
 
 // The sum of equal whole numbers over the ranks; floats have no values that matter.
-void sum_whole_numbers(void* to, std::size_t count, int type, int ranks) {
-  if (to == nullptr || count * width(type) > kMostCopied) return;
-  if (type == 2) add_times<std::int32_t>(to, count, ranks);
-  if (type == 4) add_times<std::int64_t>(to, count, ranks);
+void sum_whole_numbers(void* to, std::size_t count, int type, int ranks, void* stream) {
+  constexpr int kInt32 = 2, kInt64 = 4;
+  if (type == kInt32 || type == kInt64) {
+    multiply_whole_numbers(to, count, width(type), ranks, stream);
+  }
 }
 
 }  // namespace
@@ -156,11 +159,11 @@ int ncclCommRegister(Communicator*, void*, std::size_t, void** handle) {
 }
 int ncclCommDeregister(Communicator*, void*) { return kDone; }
 int ncclMemAlloc(void** address, std::size_t bytes) {
-  *address = memory().allocate(current_device(), bytes);
+  *address = allocate_on_gpu(bytes);
   return *address == nullptr ? 1 : kDone;  // ncclUnhandledCudaError
 }
 int ncclMemFree(void* address) {
-  memory().free(address);
+  free_on_gpu(address);
   return kDone;
 }
 int ncclGroupStart() {
@@ -181,10 +184,10 @@ int ncclAllGather(
     const void* from, void* to, std::size_t count, int type, Communicator* comm, void* stream) {
   const std::size_t bytes = count * width(type);
   const std::size_t ranks = static_cast<std::size_t>(comm->ranks);
-  collective("all_gather", bytes, *comm, stream);
-  if (bytes * ranks > kMostCopied) return kDone;
+  const Collective running("all_gather", bytes, *comm, stream);
+  if (!carries(bytes * ranks)) return kDone;
   for (std::size_t i = 0; i < ranks; ++i) {
-    copy_values(static_cast<char*>(to) + i * bytes, from, bytes);
+    carry(static_cast<char*>(to) + i * bytes, from, bytes, stream);
   }
   return kDone;
 }
@@ -193,12 +196,12 @@ int ncclAlltoAll(
     const void* from, void* to, std::size_t count, int type, Communicator* comm, void* stream) {
   const std::size_t bytes = count * width(type);
   const std::size_t ranks = static_cast<std::size_t>(comm->ranks);
-  collective("all_to_all", bytes * ranks, *comm, stream);
-  if (bytes * ranks > kMostCopied) return kDone;
+  const Collective running("all_to_all", bytes * ranks, *comm, stream);
+  if (!carries(bytes * ranks)) return kDone;
   const char* const mine =
       static_cast<const char*>(from) + static_cast<std::size_t>(comm->rank) * bytes;
   for (std::size_t i = 0; i < ranks; ++i)
-    copy_values(static_cast<char*>(to) + i * bytes, mine, bytes);
+    carry(static_cast<char*>(to) + i * bytes, mine, bytes, stream);
   return kDone;
 }
 int ncclGather(const void* from,
@@ -210,10 +213,10 @@ int ncclGather(const void* from,
                void* stream) {
   const std::size_t bytes = count * width(type);
   const std::size_t ranks = static_cast<std::size_t>(comm->ranks);
-  collective("gather", bytes, *comm, stream);
-  if (comm->rank != root || bytes * ranks > kMostCopied) return kDone;
+  const Collective running("gather", bytes, *comm, stream);
+  if (comm->rank != root || !carries(bytes * ranks)) return kDone;
   for (std::size_t i = 0; i < ranks; ++i)
-    copy_values(static_cast<char*>(to) + i * bytes, from, bytes);
+    carry(static_cast<char*>(to) + i * bytes, from, bytes, stream);
   return kDone;
 }
 int ncclScatter(const void* from,
@@ -224,9 +227,9 @@ int ncclScatter(const void* from,
                 Communicator* comm,
                 void* stream) {
   const std::size_t bytes = count * width(type);
-  collective("scatter", bytes, *comm, stream);
+  const Collective running("scatter", bytes, *comm, stream);
   if (comm->rank != root) return kDone;
-  copy_values(to, static_cast<const char*>(from) + static_cast<std::size_t>(root) * bytes, bytes);
+  carry(to, static_cast<const char*>(from) + static_cast<std::size_t>(root) * bytes, bytes, stream);
   return kDone;
 }
 int ncclReduceScatter(const void* from,
@@ -237,9 +240,11 @@ int ncclReduceScatter(const void* from,
                       Communicator* comm,
                       void* stream) {
   const std::size_t bytes = count * width(type);
-  collective("reduce_scatter", bytes, *comm, stream);
-  copy_values(
-      to, static_cast<const char*>(from) + static_cast<std::size_t>(comm->rank) * bytes, bytes);
+  const Collective running("reduce_scatter", bytes, *comm, stream);
+  carry(to,
+        static_cast<const char*>(from) + static_cast<std::size_t>(comm->rank) * bytes,
+        bytes,
+        stream);
   return kDone;
 }
 int ncclAllReduce(const void* from,
@@ -249,9 +254,9 @@ int ncclAllReduce(const void* from,
                   int operation,
                   Communicator* comm,
                   void* stream) {
-  collective("all_reduce", count * width(type), *comm, stream);
-  copy_values(to, from, count * width(type));
-  if (operation == kSum) sum_whole_numbers(to, count, type, comm->ranks);
+  const Collective running("all_reduce", count * width(type), *comm, stream);
+  carry(to, from, count * width(type), stream);
+  if (operation == kSum) sum_whole_numbers(to, count, type, comm->ranks, stream);
   return kDone;
 }
 int ncclBroadcast(const void* from,
@@ -262,13 +267,13 @@ int ncclBroadcast(const void* from,
                   Communicator* comm,
                   void* stream) {
   const std::size_t bytes = count * width(type);
-  collective("broadcast", bytes, *comm, stream);
-  copy_values(to, from, bytes);
-  if (group.depth > 0) group.broadcasts.push_back({from, to, bytes, root == comm->rank});
+  const Collective running("broadcast", bytes, *comm, stream);
+  carry(to, from, bytes, stream);
+  if (group.depth > 0) group.broadcasts.push_back({from, to, bytes, root == comm->rank, stream});
   return kDone;
 }
 int ncclBcast(void*, std::size_t count, int type, int, Communicator* comm, void* stream) {
-  collective("broadcast", count * width(type), *comm, stream);
+  const Collective running("broadcast", count * width(type), *comm, stream);
   return kDone;
 }
 int ncclReduce(const void* from,
@@ -279,18 +284,18 @@ int ncclReduce(const void* from,
                int root,
                Communicator* comm,
                void* stream) {
-  collective("reduce", count * width(type), *comm, stream);
+  const Collective running("reduce", count * width(type), *comm, stream);
   if (comm->rank != root) return kDone;
-  copy_values(to, from, count * width(type));
-  if (operation == kSum) sum_whole_numbers(to, count, type, comm->ranks);
+  carry(to, from, count * width(type), stream);
+  if (operation == kSum) sum_whole_numbers(to, count, type, comm->ranks, stream);
   return kDone;
 }
 int ncclSend(const void*, std::size_t count, int type, int, Communicator* comm, void* stream) {
-  collective("send", count * width(type), *comm, stream);
+  const Collective running("send", count * width(type), *comm, stream);
   return kDone;
 }
 int ncclRecv(void*, std::size_t count, int type, int, Communicator* comm, void* stream) {
-  collective("recv", count * width(type), *comm, stream);
+  const Collective running("recv", count * width(type), *comm, stream);
   return kDone;
 }
 }

@@ -34,19 +34,21 @@ def begin():
 
 
 def _torch(torch):
-    from . import answers, ending, phases, values, world
+    from . import answers, ending, gpu, phases, values, world
 
     world.install(torch)
-    values.install(torch)
-    answers.watch(torch)
+    if not gpu.is_real():
+        values.install(torch)
+        answers.watch(torch)
     phases.install(torch)
     ending.install(torch)
 
 
 def _dynamo(module):
-    from . import compiling
+    from . import compiling, gpu
 
-    compiling.install(module)
+    if not gpu.is_real():
+        compiling.install(module)
 
 
 def _deepspeed(deepspeed):
@@ -70,9 +72,10 @@ def _pipeline_engine(module):
 
 
 def _op_builder(module):
-    from . import extensions
+    from . import extensions, gpu
 
-    extensions.install(module)
+    if not gpu.is_real():
+        extensions.install(module)
 
 
 def _zero_utils(module):

@@ -1,10 +1,16 @@
 """The emulated GPU's own numbers (rehearsal/libraries/gpu/record.cpp)."""
 import ctypes
+import os
 
 _gpu = ctypes.CDLL(None)
 _gpu.zeroplan_gpu_number.restype = ctypes.c_size_t
 _gpu.zeroplan_gpu_number.argtypes = [ctypes.c_char_p]
 _gpu.zeroplan_gpu_unknown.restype = ctypes.c_size_t
+
+
+def is_real():
+    """The GPU is there: what runs on it is true, and of CUDA only NCCL is emulated (rehearsal/real_gpu)."""
+    return os.environ.get("ZEROPLAN_GPU_EVENTS") == "real"
 
 
 def number(name):

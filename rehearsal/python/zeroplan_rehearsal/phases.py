@@ -62,6 +62,7 @@ class _Tracker:
         row["cuda_mallocs"] = gpu.number("allocations")
         row["pinned"], row["peak_pinned"] = gpu.number("pinned"), gpu.number("pinned_peak")
         row["host"], row["peak_host"] = _host_bytes()
+        row["clock"] = time.perf_counter()
         records.write("phase", **row)
 
     def prepare(self):

@@ -7,6 +7,8 @@ that store too, because the emulated NCCL carries nothing from process to proces
 import os
 import pickle
 
+from . import gpu
+
 RANKS, RANK, PER_NODE = 0, 0, 1
 _KEPT = ("timeout", "device_id", "pg_options")
 
@@ -67,7 +69,8 @@ def _variables(ranks, rank):
     return {
         "RANK": rank,
         "WORLD_SIZE": ranks,
-        "LOCAL_RANK": rank % per_node,
+        # A real GPU is alone in its machine.
+        "LOCAL_RANK": 0 if gpu.is_real() else rank % per_node,
         "LOCAL_WORLD_SIZE": per_node,
         "LOCAL_SIZE": per_node,
         "MASTER_ADDR": "127.0.0.1",

@@ -194,6 +194,8 @@ class Run:
         mixes = not low and self.dtype is not torch.float32 and self.engine == "ddp"
         mixes = mixes or bool(self.lora and self.lora.get("autocast"))
         model = self.parallel(model)
+        if self.workload.get("compile"):
+            model.compile()
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=1e-5, **self.optimizer_options())
         for _ in range(self.steps):
