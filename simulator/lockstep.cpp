@@ -123,8 +123,9 @@ class Lockstep {
     }
   }
 
-  // Once every rank begins and ends a repetition in the same state, and they are as far apart, the
-  // rest are counted.
+  // Once every rank ends a repetition in the state in which it was one or a few repetitions before,
+  // and they are as far apart, the rest are counted in such cycles. The allocator's blocks
+  // alternate where what is gathered does.
   void count_equal_repetitions() {
     const RankPlayer::Progress& first = players_.front().player.progress();
     std::int64_t ended = first.ended;
@@ -139,26 +140,40 @@ class Lockstep {
     if (left <= 0) return;
     const auto last = static_cast<std::size_t>(ended);
     const bool enough = options_.most_repetitions && ended >= *options_.most_repetitions;
-    if (!enough && (!options_.fold || !repeats(last))) return;
+    std::size_t cycle = options_.fold ? cycle_of(last) : 0;
+    if (cycle == 0 && !enough) return;
     if (enough && options_.trial) {
       for (Rank& rank : players_) rank.player.leave_out_rest();
       return;
     }
+    if (cycle == 0) cycle = 1;
+    const std::int64_t times = left / static_cast<std::int64_t>(cycle);
+    if (times == 0) return;
     double period = 0.0;
-    for (const Rank& rank : players_) period = std::max(period, period_of(rank, last));
-    for (Rank& rank : players_) rank.player.skip(left, last, period);
+    for (const Rank& rank : players_) period = std::max(period, period_of(rank, cycle, last));
+    for (Rank& rank : players_) rank.player.skip(times, cycle, last, period);
   }
 
-  static double period_of(const Rank& rank, std::size_t last) {
+  static double period_of(const Rank& rank, std::size_t cycle, std::size_t last) {
     const std::vector<RankPlayer::Snapshot>& snapshots = rank.player.snapshots();
-    return snapshots[last].moment.time.host - snapshots[last - 1].moment.time.host;
+    return snapshots[last].moment.time.host - snapshots[last - cycle].moment.time.host;
   }
 
-  bool repeats(std::size_t last) const {
-    const double period = period_of(players_.front(), last);
+  // The least number of repetitions after which all ranks are as they were; 0: none.
+  std::size_t cycle_of(std::size_t last) const {
+    constexpr std::size_t kMost = 16;
+    for (std::size_t cycle = 1; cycle <= std::min(kMost, last); ++cycle) {
+      if (repeats(cycle, last)) return cycle;
+    }
+    return 0;
+  }
+
+  bool repeats(std::size_t cycle, std::size_t last) const {
+    const double period = period_of(players_.front(), cycle, last);
     return std::all_of(players_.begin(), players_.end(), [&](const Rank& rank) {
       const std::vector<RankPlayer::Snapshot>& snapshots = rank.player.snapshots();
-      return same(snapshots[last - 1], snapshots[last]) && close(period_of(rank, last), period);
+      return same(snapshots[last - cycle], snapshots[last]) &&
+             close(period_of(rank, cycle, last), period);
     });
   }
 

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "model/check.hpp"
+#include "model/fingerprint.hpp"
+
 namespace zeroplan {
 
 StreamId ProgramWriter::add_stream(std::string_view name) {
@@ -38,6 +41,31 @@ void ProgramWriter::allocate(SlotIndex slot,
   Instruction& instruction = add(Opcode::allocate, stream, slot);
   instruction.bytes = bytes.count();
   instruction.category = category;
+  if (bytes == Bytes::zero()) return;  // holds nothing
+  ZP_CHECK(!is_held(slot), "a slot is allocated twice");
+  set_held(slot, true);
+}
+
+void ProgramWriter::release(SlotIndex slot) {
+  add(Opcode::release, kComputeStream, slot);
+  if (is_held(slot)) set_held(slot, false);
+}
+
+void ProgramWriter::move(SlotIndex from, SlotIndex to) {
+  add(Opcode::move, kComputeStream, from).bytes = to;
+  ZP_CHECK(!is_held(to), "a slot is moved onto one that holds a tensor");
+  if (!is_held(from)) return;
+  set_held(from, false);
+  set_held(to, true);
+}
+
+void ProgramWriter::set_held(SlotIndex slot, bool holds) {
+  const auto at = static_cast<std::size_t>(slot);
+  if (at >= holds_.size()) holds_.resize(static_cast<std::size_t>(program_.slots), false);
+  holds_[at] = holds;
+  Fingerprint one;
+  one.add(at);
+  held_ ^= one.low;
 }
 
 void ProgramWriter::throttle(QueueIndex queue, std::int64_t limit) {

@@ -1,7 +1,10 @@
-// Appends instructions to a Program: one short call an instruction, tasks interned once.
+// Appends instructions to a Program: one short call an instruction, tasks interned once. A slot
+// that holds a tensor is not allocated again, nor moved onto: ZP_CHECK.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "simulator/program.hpp"
 
@@ -27,8 +30,8 @@ class ProgramWriter {
 
   void issue(TaskIndex task, StreamId stream) { add(Opcode::issue, stream, task); }
   void allocate(SlotIndex slot, Bytes bytes, MemoryCategory category, StreamId stream);
-  void release(SlotIndex slot) { add(Opcode::release, kComputeStream, slot); }
-  void move(SlotIndex from, SlotIndex to) { add(Opcode::move, kComputeStream, from).bytes = to; }
+  void release(SlotIndex slot);
+  void move(SlotIndex from, SlotIndex to);
   void use_on_stream(SlotIndex slot, StreamId stream) { add(Opcode::use_on_stream, stream, slot); }
   void empty_cache() { add(Opcode::empty_cache, kComputeStream, 0); }
   void record_event(EventIndex event, StreamId stream) { add(Opcode::record_event, stream, event); }
@@ -48,6 +51,9 @@ class ProgramWriter {
   std::size_t position() const { return program_.code.size(); }
   Section since(std::size_t begin) const { return {begin, position()}; }
   Program& program() { return program_; }
+  const Program& program() const { return program_; }
+  // Stands for the set of slots that hold a tensor after what was written so far.
+  std::uint64_t held() const { return held_; }
 
  private:
   Instruction& add(Opcode opcode, StreamId stream, std::int32_t index) {
@@ -60,8 +66,15 @@ class ProgramWriter {
     return program_.code.back();
   }
 
+  bool is_held(SlotIndex slot) const {
+    return static_cast<std::size_t>(slot) < holds_.size() && holds_[static_cast<std::size_t>(slot)];
+  }
+  void set_held(SlotIndex slot, bool holds);
+
   Program& program_;
   std::int32_t label_ = -1;
+  std::vector<bool> holds_;  // by slot
+  std::uint64_t held_ = 0;
 };
 
 }  // namespace zeroplan

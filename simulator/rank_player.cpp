@@ -86,11 +86,11 @@ RankPlayer::Snapshot RankPlayer::snapshot() const {
   return {loop_.moment(), loop_.relative_state(), loop_.allocator().fingerprint(loop_.clocks())};
 }
 
-void RankPlayer::skip(std::int64_t times, std::size_t last, double period) {
-  const EventLoop::Moment& from = snapshots_[last - 1].moment;
+void RankPlayer::skip(std::int64_t times, std::size_t cycle, std::size_t last, double period) {
+  const EventLoop::Moment& from = snapshots_[last - cycle].moment;
   const EventLoop::Moment& to = snapshots_[last].moment;
   loop_.repeat(from, to, times, static_cast<double>(times) * period);
-  progress_.times -= times;
+  progress_.times -= times * static_cast<std::int64_t>(cycle);
 }
 
 RankSimulation RankPlayer::result() const {

@@ -46,9 +46,9 @@ class RankPlayer {
   // Of the section at hand: [0] where it began, [i] where repetition i ended. States are empty
   // where nothing folds.
   const std::vector<Snapshot>& snapshots() const { return snapshots_; }
-  // `times` repetitions of the section are counted in place of being simulated: each as what lay
-  // between snapshots `last` - 1 and `last`, and `period` s long.
-  void skip(std::int64_t times, std::size_t last, double period);
+  // Repetitions of the section are counted in place of being simulated: `times` times what lay
+  // between snapshots `last` - `cycle` and `last`, which is `period` s long.
+  void skip(std::int64_t times, std::size_t cycle, std::size_t last, double period);
   // The rest of the repetitions is left out.
   void leave_out_rest() { progress_.times = progress_.ended; }
 

@@ -26,6 +26,10 @@ bool LeafGradients::take(int parameter) {
 std::vector<int> LeafGradients::end_of(ModuleIndex module) {
   if (waiting_.empty()) return {};
   if (leaf_of_[static_cast<std::size_t>(waiting_.front())] != module) return {};
+  return rest();
+}
+
+std::vector<int> LeafGradients::rest() {
   std::sort(waiting_.begin(), waiting_.end());
   return std::exchange(waiting_, {});
 }

@@ -21,6 +21,8 @@ class LeafGradients {
 
   // The backward pass of `module` has ended: the gradients that waited for it.
   std::vector<int> end_of(ModuleIndex module);
+  // The micro-step's backward pass is over: what still waits, where the end of a leaf was missed.
+  std::vector<int> rest();
 
  private:
   std::vector<ModuleIndex> leaf_of_;  // by parameter; -1: none; empty: no leaves

@@ -54,14 +54,26 @@ Tensor Tensor::detached() const {
 
 // --- Backward ---
 
+const Tensor& Backward::gradient(std::size_t output) const {
+  return Tape::at(gradients_, static_cast<std::int64_t>(output));
+}
+
 bool Backward::needs(std::size_t input) const {
-  const Tape::Edge& edge = tape.nodes_[static_cast<std::size_t>(node_)].inputs[input];
+  const Tape::Edge& edge =
+      Tape::at(Tape::at(tape.nodes_, node_).inputs, static_cast<std::int64_t>(input));
   return edge.node >= 0 || edge.parameter >= 0;
 }
 
-void Backward::give(std::size_t input, Tensor gradient) { results_[input] = std::move(gradient); }
+void Backward::give(std::size_t input, Tensor gradient) {
+  Tape::at(results_, static_cast<std::int64_t>(input)) = std::move(gradient);
+}
 
 // --- Tape: storages and events ---
+
+void Tape::no_element(std::int64_t i, std::int64_t count) {
+  check_failed(
+      __FILE__, __LINE__, "at", "element " + std::to_string(i) + " of " + std::to_string(count));
+}
 
 Tape::Tape(Setup setup) : setup_(std::move(setup)) {
   block_.name = setup_.name;
@@ -239,7 +251,7 @@ Tensor Tape::input(const Shape& shape, DType dtype) {
       Tape& tape = b.tape;
       const std::int32_t storage = b.gradient().storage();
       tape.block_.input_gradient = storage;
-      tape.released_elsewhere_[static_cast<std::size_t>(storage)] = true;
+      at(tape.released_elsewhere_, storage) = true;
     };
     nodes_.push_back(std::move(leaf));
   }
@@ -282,16 +294,16 @@ Tensor Tape::shared_with_gradient(std::int32_t slot,
                                   bool first_in_backward) {
   Tensor result = shared(slot, shape, dtype);
   if (!grad_enabled_) return result;
-  const auto use = static_cast<std::size_t>(use_of(slot));
+  const std::int32_t use = use_of(slot);
   Node leaf;
   leaf.buffer.resize(1);
   leaf.formula = [use, first_in_backward](Backward& b) {
     Tape& tape = b.tape;
     const Tensor& gradient = b.gradient();
-    std::int32_t& sum = tape.block_.shared[use].gradient;
+    std::int32_t& sum = at(tape.block_.shared, use).gradient;
     if (first_in_backward && sum < 0) {
       sum = gradient.storage();
-      tape.released_elsewhere_[static_cast<std::size_t>(sum)] = true;
+      at(tape.released_elsewhere_, sum) = true;
     } else {
       tape.launch({.name = "add_", .traffic = gradient.bytes() * 3});
     }
@@ -314,7 +326,7 @@ void Tape::share_with_gradient(std::int32_t slot, const Tensor& tensor) {
 
 void Tape::share(std::int32_t in_stack, const Tensor& tensor) {
   const std::int32_t slot = in_stack + setup_.first_slot;
-  released_elsewhere_[static_cast<std::size_t>(tensor.storage_)] = true;
+  at(released_elsewhere_, tensor.storage_) = true;
   block_.shared.push_back({slot, tensor.storage_, true, false, -1});
 }
 
@@ -377,9 +389,7 @@ Tensor Tape::buffer(const Shape& shape, DType dtype) {
   return result;
 }
 
-void Tape::tie(const Tensor& parameter, const Tie& tie) {
-  tied_[static_cast<std::size_t>(parameter.parameter_)] = tie;
-}
+void Tape::tie(const Tensor& parameter, const Tie& tie) { at(tied_, parameter.parameter_) = tie; }
 
 void Tape::require_grad(Tensor& tensor) {
   if (!grad_enabled_ || tensor.requires_grad()) return;

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,7 +38,7 @@ namespace zeroplan {
 
 class Tape;
 
-// Sizes and strides, up to six dimensions.
+// Sizes and strides, up to six dimensions. A dimension that there is not is a ZP_CHECK failure.
 class Shape {
  public:
   Shape() = default;
@@ -67,7 +68,12 @@ class Shape {
 
  private:
   static constexpr int kMaxRank = 6;
-  std::size_t index(int d) const { return static_cast<std::size_t>(d < 0 ? d + rank_ : d); }
+  std::size_t index(int d) const {
+    const int at = d < 0 ? d + rank_ : d;
+    if (at < 0 || at >= rank_) no_dimension(d);
+    return static_cast<std::size_t>(at);
+  }
+  [[noreturn]] void no_dimension(int d) const;
   void make_contiguous();
   std::array<std::int64_t, kMaxRank> sizes_{};
   std::array<std::int64_t, kMaxRank> strides_{};
@@ -113,7 +119,7 @@ class Tensor {
 class Backward {
  public:
   Tape& tape;
-  const Tensor& gradient(std::size_t output = 0) const { return gradients_[output]; }
+  const Tensor& gradient(std::size_t output = 0) const;
   std::size_t outputs() const { return gradients_.size(); }
   bool needs(std::size_t input) const;
   void give(std::size_t input, Tensor gradient);
@@ -282,6 +288,14 @@ class Tape {
     std::int32_t use = -1;
     Tensor tensor;
   };
+  // items[i]. What a tensor carries may be no index: constants and parameters have no storage here,
+  // and what is not a parameter has no number among them.
+  template <typename Items>
+  static decltype(auto) at(Items& items, std::int64_t i) {
+    if (i < 0 || i >= std::ssize(items)) no_element(i, std::ssize(items));
+    return items[static_cast<std::size_t>(i)];
+  }
+  [[noreturn]] static void no_element(std::int64_t i, std::int64_t count);
   std::int32_t find_parameter(std::string_view name) const;  // in Model::parameters
   std::string relative_to_module(std::string_view name) const;
   void retain(std::int32_t storage);

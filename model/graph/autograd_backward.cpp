@@ -22,10 +22,10 @@ void Tape::finish(Tensor output) {
   output_ = std::move(output);
   if (pass_ == Pass::forward || pass_ == Pass::forward_no_grad) {
     block_.output = output_.storage_;
-    released_elsewhere_[static_cast<std::size_t>(block_.output)] = true;
+    at(released_elsewhere_, block_.output) = true;
     for (const std::int32_t slot : frame_slots_) {
       const std::int32_t use = use_of(slot);
-      if (block_.shared[static_cast<std::size_t>(use)].storage != block_.output) continue;
+      if (at(block_.shared, use).storage != block_.output) continue;
       block_.output_is_held = true;
       block_.shared.erase(block_.shared.begin() + use);
     }
@@ -66,8 +66,7 @@ void Tape::backward() {
     }
     const Tensor frame_gradient = reentrant ? gradient : Tensor();
     if (!reentrant) output_ = Tensor();
-    nodes_[static_cast<std::size_t>(root)].buffer[static_cast<std::size_t>(root_output)] =
-        std::move(gradient);
+    at(at(nodes_, root).buffer, root_output) = std::move(gradient);
     roots.push_back(root);
     run_nodes(roots);
     output_ = Tensor();
@@ -139,9 +138,8 @@ std::vector<std::int32_t> Tape::seed_shared_gradients() {
     gradient.shape_ = tensor.shape_.as_dense();
     gradient.storage_ = new_storage(tensor.numel(), tensor.dtype_, MemoryCategory::activations);
     retain(gradient.storage_);
-    block_.shared[static_cast<std::size_t>(output.use)].gradient = gradient.storage_;
-    nodes_[static_cast<std::size_t>(tensor.node_)]
-        .buffer[static_cast<std::size_t>(tensor.output_)] = std::move(gradient);
+    at(block_.shared, output.use).gradient = gradient.storage_;
+    at(at(nodes_, tensor.node_).buffer, tensor.output_) = std::move(gradient);
     roots.push_back(tensor.node_);
   }
   // A reentrant checkpoint holds the recomputed outputs until its backward is done.
@@ -214,8 +212,8 @@ void Tape::run_node(std::int32_t index, std::vector<std::int32_t>& ready) {
 void Tape::accumulate(const Edge& edge, Tensor gradient, std::vector<std::int32_t>& ready) {
   if (edge.parameter >= 0) return accumulate_parameter(edge.parameter, std::move(gradient));
   if (edge.node < 0) return;
-  Node& next = nodes_[static_cast<std::size_t>(edge.node)];
-  Tensor& buffer = next.buffer[static_cast<std::size_t>(edge.output)];
+  Node& next = at(nodes_, edge.node);
+  Tensor& buffer = at(next.buffer, edge.output);
   if (gradient.defined()) {
     buffer = buffer.defined() ? add_gradients(std::move(buffer), std::move(gradient))
                               : std::move(gradient);
@@ -230,7 +228,7 @@ void Tape::accumulate(const Edge& edge, Tensor gradient, std::vector<std::int32_
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 Tensor Tape::add_gradients(Tensor old, Tensor more) {
   const Bytes traffic = old.bytes() + old.bytes() + more.bytes();
-  const bool alone = references_[static_cast<std::size_t>(old.storage_)] == 1 && !old.view_;
+  const bool alone = at(references_, old.storage_) == 1 && !old.view_;
   if (alone && old.shape().dense()) {
     launch({.name = "add_", .traffic = traffic});
     return old;
@@ -263,13 +261,12 @@ void Tape::accumulate_parameter(std::int32_t parameter, Tensor gradient) {
             : empty(result.shape().as_contiguous(), result.dtype(), MemoryCategory::gradients);
     launch({.name = tied.in_place ? "add_" : "add", .traffic = result.bytes() * 3});
     result = Tensor();
-  } else if (!result.shape().contiguous() ||
-             references_[static_cast<std::size_t>(result.storage_)] > 1) {
+  } else if (!result.shape().contiguous() || at(references_, result.storage_) > 1) {
     Tensor copy = empty(result.shape().as_contiguous(), result.dtype(), MemoryCategory::gradients);
     launch({.name = "clone", .kind = OpKind::copy, .traffic = copy.bytes() * 2});
     result = std::move(copy);
   }
-  if (result.defined()) released_elsewhere_[static_cast<std::size_t>(result.storage_)] = true;
+  if (result.defined()) at(released_elsewhere_, result.storage_) = true;
   const auto index = static_cast<std::int32_t>(block_.weight_gradients.size());
   block_.weight_gradients.push_back({parameter, result.storage_, tied.last});
   emit(EventKind::weight_gradient, index);

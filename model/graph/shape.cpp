@@ -25,6 +25,13 @@ void Shape::make_contiguous() {
   }
 }
 
+void Shape::no_dimension(int d) const {
+  check_failed(__FILE__,
+               __LINE__,
+               "index",
+               "dimension " + std::to_string(d) + " of a tensor with " + std::to_string(rank_));
+}
+
 Elements Shape::numel() const {
   Elements n = 1_elements;
   for (int d = 0; d < rank_; ++d) n = n * size(d);
@@ -81,6 +88,7 @@ Shape Shape::unsqueezed(int d) const {
   Shape result;
   result.rank_ = rank_ + 1;
   const int at = d < 0 ? d + result.rank_ : d;
+  if (at < 0 || at > rank_) no_dimension(d);
   for (int i = 0; i < result.rank_; ++i) {
     const auto to = static_cast<std::size_t>(i);
     if (i == at) {
@@ -95,10 +103,10 @@ Shape Shape::unsqueezed(int d) const {
 }
 
 Shape Shape::without(int d) const {
-  const int at = d < 0 ? d + rank_ : d;
+  const std::size_t left_out = index(d);
   Shape result;
   for (int i = 0; i < rank_; ++i) {
-    if (i == at) continue;
+    if (static_cast<std::size_t>(i) == left_out) continue;
     result.sizes_[static_cast<std::size_t>(result.rank_)] = size(i);
     result.strides_[static_cast<std::size_t>(result.rank_)] = stride(i);
     ++result.rank_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "simulator/engines/micro_steps.hpp"
+
 namespace zeroplan {
 
 DdpWriter::DdpWriter(const Plan& plan, const StepWork& work, std::span<const ModelGraph> varied)
@@ -150,13 +152,14 @@ void DdpWriter::allocate_buffers(BufferLifetime lifetime) {
 StepSections DdpWriter::write_step(bool first, bool varies) {
   StepSections step;
   const bool rebuilds = rank_.first_steps.size() == 1;
-  write_micro_steps(config_.gradient_accumulation_steps,
-                    varies ? graphs_.varied() : 1,
-                    step.micro_steps,
-                    [&](int micro_step) {
-                      if (varies) graphs_.select_next_varied();
-                      return write_micro_step(micro_step, rebuilds && micro_step == 0);
-                    });
+  step.micro_steps =
+      write_micro_steps(config_.gradient_accumulation_steps,
+                        varies ? graphs_.varied() : 1,
+                        writer_,
+                        [&](int micro_step) {
+                          if (varies) graphs_.select_next_varied();
+                          return write_micro_step(micro_step, rebuilds && micro_step == 0);
+                        });
   step.optimizer = write_optimizer_step(first);
   return step;
 }

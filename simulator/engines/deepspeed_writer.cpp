@@ -7,6 +7,7 @@
 #include "model/predict/generation.hpp"
 #include "model/predict/run_phases.hpp"
 #include "simulator/engines/deepspeed_initialisation.hpp"
+#include "simulator/engines/micro_steps.hpp"
 
 namespace zeroplan {
 namespace {
@@ -135,13 +136,13 @@ StepSections DeepSpeedWriter::write_step(bool first, bool varies) {
     step.optimizer = write_optimizer_step(first);
     return step;
   }
-  write_micro_steps(config_.gradient_accumulation_steps,
-                    varies ? graphs_.varied() : 1,
-                    step.micro_steps,
-                    [&](int micro_step) {
-                      if (varies) graphs_.select_next_varied();
-                      return write_micro_step(micro_step);
-                    });
+  step.micro_steps = write_micro_steps(config_.gradient_accumulation_steps,
+                                       varies ? graphs_.varied() : 1,
+                                       writer_,
+                                       [&](int micro_step) {
+                                         if (varies) graphs_.select_next_varied();
+                                         return write_micro_step(micro_step);
+                                       });
   step.optimizer = write_optimizer_step(first);
   return step;
 }
@@ -307,6 +308,7 @@ void DeepSpeedWriter::reduce_gradient(std::int32_t parameter) {
 
 void DeepSpeedWriter::finish_backward() {
   writer_.set_label(-1);
+  for (const int parameter : leaves_.rest()) reduce_gradient(parameter);
   buffers_.begin_backward();
   actions_.clear();
   reducer_.end_backward(actions_);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/quantization.hpp"
+#include "simulator/engines/micro_steps.hpp"
 
 namespace zeroplan {
 namespace {
@@ -150,13 +151,13 @@ void FsdpWriter::allocate_buffers(BufferLifetime lifetime) {
 
 StepSections FsdpWriter::write_step(bool first, bool varies) {
   StepSections step;
-  write_micro_steps(config_.gradient_accumulation_steps,
-                    varies ? graphs_.varied() : 1,
-                    step.micro_steps,
-                    [&](int micro_step) {
-                      if (varies) graphs_.select_next_varied();
-                      return write_micro_step(micro_step);
-                    });
+  step.micro_steps = write_micro_steps(config_.gradient_accumulation_steps,
+                                       varies ? graphs_.varied() : 1,
+                                       writer_,
+                                       [&](int micro_step) {
+                                         if (varies) graphs_.select_next_varied();
+                                         return write_micro_step(micro_step);
+                                       });
   step.optimizer = write_optimizer_step(first);
   return step;
 }

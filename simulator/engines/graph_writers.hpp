@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "simulator/engines/graph_writer.hpp"
-#include "simulator/engines/rank_program.hpp"
 
 namespace zeroplan {
 
@@ -56,24 +55,6 @@ class GraphWriters {
 inline std::size_t steps_of_varied(std::size_t varied, int accumulation) {
   const auto each = static_cast<std::size_t>(accumulation);
   return (varied + each - 1) / each;
-}
-
-// The micro-steps of one optimizer step as a list of what is written, each with how often it is
-// played: the middle ones are alike from `distinct` - 1 on, at least the third of them.
-// write(micro_step) -> Section
-template <typename Write>
-void write_micro_steps(int accumulation,
-                       std::size_t distinct,
-                       std::vector<RepeatedSection>& out,
-                       Write&& write) {
-  // The first of the middle ones may find another state of the fetches than it leaves.
-  constexpr int kLeast = 4;
-  const int written = std::max(kLeast, static_cast<int>(distinct));
-  for (int micro_step = 0; micro_step < accumulation; ++micro_step) {
-    const bool repeats = accumulation > written && micro_step == written - 2;
-    out.push_back({write(micro_step), repeats ? accumulation - (written - 1) : 1});
-    if (repeats) micro_step = accumulation - 2;
-  }
 }
 
 }  // namespace zeroplan

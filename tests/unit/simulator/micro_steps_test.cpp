@@ -1,0 +1,141 @@
+// What of a step's micro-steps is written once and played again.
+#include "simulator/engines/micro_steps.hpp"
+
+#include <numeric>
+#include <stdexcept>
+
+#include "model/plan/scenario_reader.hpp"
+#include "simulator/lockstep.hpp"
+#include "simulator/planned_ranks.hpp"
+#include "tests/catch.hpp"
+
+using namespace zeroplan;
+
+namespace {
+
+constexpr Bytes kSize = Bytes::of(1024);
+
+void allocate(ProgramWriter& writer, SlotIndex slot) {
+  writer.allocate(slot, kSize, MemoryCategory::activations, kComputeStream);
+}
+
+std::int64_t played(const std::vector<RepeatedSection>& steps) {
+  return std::accumulate(
+      steps.begin(), steps.end(), std::int64_t{0}, [](std::int64_t sum, const RepeatedSection& s) {
+        return sum + s.times;
+      });
+}
+
+RankProgram program_of(const char* workload, const char* zero, const char* software) {
+  const std::string text = std::string(R"({"model": {"model_type": "llama", "hidden_size": 512,
+      "intermediate_size": 1536, "num_hidden_layers": 3, "num_attention_heads": 8,
+      "vocab_size": 8000, "architectures": ["LlamaForCausalLM"]}, "cluster": "1x4xA100-80G",
+      "workload": {"sequence_length": 128, "micro_batch_size": 1, )") +
+                           workload + R"(}, "ds_config": {"bf16": {"enabled": true},
+      "zero_optimization": )" +
+                           zero + R"(}, "software": )" + software + "}";
+  const Plan plan = resolve(parse_scenario(parse_json(text, "test")));
+  return write_rank_program(plan, step_work(plan));
+}
+
+}  // namespace
+
+TEST_CASE("micro-steps that do the same are written once", "[micro_steps]") {
+  Program program;
+  ProgramWriter writer(program);
+  int written = 0;
+  // Another slot each time: a number has no meaning.
+  const auto steps = write_micro_steps(1000, 1, writer, [&](int) {
+    ++written;
+    const std::size_t begin = writer.position();
+    const SlotIndex slot = writer.new_slot();
+    allocate(writer, slot);
+    writer.release(slot);
+    return writer.since(begin);
+  });
+  CHECK(written == 4);  // three, and the last
+  REQUIRE(steps.size() == 4);
+  CHECK(steps[2].times == 997);
+  CHECK(played(steps) == 1000);
+}
+
+TEST_CASE("what is fetched ahead into two buffers in turn repeats in pairs", "[micro_steps]") {
+  Program program;
+  ProgramWriter writer(program);
+  const SlotIndex first = writer.new_slots(2);
+  allocate(writer, first);
+  const auto step = [&](int number) {
+    const std::size_t begin = writer.position();
+    allocate(writer, first + (number + 1) % 2);
+    writer.release(first + number % 2);
+    return writer.since(begin);
+  };
+  for (const int accumulation : {8, 9, 1000, 1001}) {
+    INFO(accumulation);
+    const auto steps = write_micro_steps(accumulation, 1, writer, step);
+    std::int64_t micro_steps = 0;
+    std::size_t pair = 0;
+    for (const RepeatedSection& part : steps) {
+      const std::size_t instructions = part.section.end - part.section.begin;
+      CHECK((instructions == 2 || instructions == 4));
+      micro_steps += part.times * static_cast<std::int64_t>(instructions / 2);
+      if (instructions == 4) ++pair;
+    }
+    CHECK(micro_steps == accumulation);
+    CHECK(pair == 1);
+    if (accumulation % 2 != 0) step(1);  // as it was
+  }
+}
+
+TEST_CASE("micro-steps that never repeat are all written", "[micro_steps]") {
+  Program program;
+  ProgramWriter writer(program);
+  const auto steps = write_micro_steps(40, 1, writer, [&](int) {
+    const std::size_t begin = writer.position();
+    allocate(writer, writer.new_slot());  // for ever
+    return writer.since(begin);
+  });
+  CHECK(steps.size() == 40);
+  CHECK(played(steps) == 40);
+}
+
+TEST_CASE("a slot that holds a tensor takes no other", "[micro_steps]") {
+  Program program;
+  ProgramWriter writer(program);
+  const SlotIndex slot = writer.new_slot(), other = writer.new_slot();
+  allocate(writer, slot);
+  CHECK_THROWS_AS(allocate(writer, slot), std::logic_error);
+  allocate(writer, other);
+  CHECK_THROWS_AS(writer.move(slot, other), std::logic_error);
+}
+
+// Each of these had a middle micro-step that did not leave what it found, and was played again.
+TEST_CASE("steps of many micro-steps play to their end, whatever is fetched ahead",
+          "[micro_steps]") {
+  constexpr const char* kNvme = R"({"stage": 3,
+      "offload_optimizer": {"device": "nvme", "nvme_path": "/n"},
+      "offload_param": {"device": "nvme", "nvme_path": "/n"}})";
+  constexpr const char* kThree = R"({"stage": 3})";
+  constexpr const char* kNow = R"({})";
+  constexpr const char* kOld = R"({"transformers": "4.48", "torch": "2.6", "deepspeed": "0.16.4"})";
+  for (const char* trainer : {"dpo", "kto", "grpo", "ppo"}) {
+    for (const char* zero : {kNvme, kThree}) {
+      for (const char* software : {kNow, kOld}) {
+        for (const int accumulation : {6, 9}) {
+          const std::string workload = std::string(R"("trainer": ")") + trainer +
+                                       R"(", "method": "lora", "gradient_accumulation_steps": )" +
+                                       std::to_string(accumulation);
+          INFO(workload << " " << zero << " " << software);
+          const RankProgram rank = program_of(workload.c_str(), zero, software);
+          const RankSimulation folded = simulate_rank(rank);
+          SimulationOptions unfolded;
+          unfolded.fold = false;
+          const RankSimulation all = simulate_rank(rank, unfolded);
+          CHECK(folded.stats.peak_allocated() == all.stats.peak_allocated());
+          CHECK(folded.step.end - folded.step.begin ==
+                Approx(all.step.end - all.step.begin).epsilon(1e-7));
+        }
+      }
+    }
+  }
+}
