@@ -4,6 +4,7 @@
 
 #include "model/implementations/hf_liger.hpp"
 #include "model/implementations/implementations.hpp"
+#include "model/plan/trainer.hpp"
 #include "model/predict/graph_options.hpp"
 
 namespace zeroplan {
@@ -37,9 +38,12 @@ bool may_flash(const Scenario& scenario, const Plan& plan) {
          has_fused_attention(plan, Attention::flash);
 }
 
+// TRL's PPOTrainer has no fused loss.
+bool is_ppo(const Plan& plan) { return plan.trainer != nullptr && plan.trainer->trains_values(); }
+
 bool may_fuse_loss(const Scenario& scenario, const Plan& plan) {
   return scenario.find(ScenarioKey::fused_loss) == nullptr && hf::liger_patches(*plan.model) &&
-         plan.workload.precision != Precision::fp32;
+         plan.workload.precision != Precision::fp32 && !is_ppo(plan);
 }
 
 std::string joined(const Packages& packages,

@@ -5,6 +5,7 @@
 
 #include "model/diagnostic.hpp"
 #include "model/implementations/families.hpp"
+#include "model/implementations/hf_scores.hpp"
 
 namespace zeroplan::hf {
 
@@ -221,6 +222,10 @@ Tensor chatglm_head(Tape& t, const Context& c) {
   {
     const Tensor rows = aten::transpose(t, logits, 0, 1);
     logits = aten::contiguous(t, rows);
+  }
+  // Without labels the model computes no loss.
+  if (c.options.scores.code != TokenScores::none) {
+    return scored_logits_loss(t, c, std::move(logits));
   }
   logits = aten::to(t, logits, DType::fp32);
   const Tensor kept = aten::slice(t, logits, 1, c.sequence - 1);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "model/implementations/families.hpp"
+#include "model/implementations/hf_scores.hpp"
 
 namespace zeroplan::hf {
 
@@ -125,6 +126,7 @@ Tensor head(Tape& t, const Context& c, const std::string& trunk) {
   t.tie(weight, {.first = true, .last = false});
   const Tensor logits = c.options.zero3_linear ? aten::zero3_linear(t, hidden, weight, Tensor())
                                                : aten::linear(t, hidden, weight, Tensor());
+  if (c.options.scores.code != TokenScores::none) return scored_logits_loss(t, c, logits);
   t.hold(logits);
   const Tensor rows = aten::view(t, logits, Shape{c.batch * c.sequence, c.shape().vocabulary});
   const Tensor log_probabilities = aten::log_softmax(t, rows);

@@ -135,8 +135,8 @@ void build_opt(GraphAssembler& assembler, const Context& given) {
     const bool normed = t.has_parameter(kFinalNorm, "weight") || has_module(c.model, kFinalNorm);
     if (normed) hidden = layer_norm(t, kFinalNorm, hidden);
     hidden = project(t, c, "model.decoder.project_out", hidden);
-    if (classifies) return last_position_loss(t, c, "score", hidden);
-
+    const bool scores_tokens = c.options.scores.code == TokenScores::values;
+    if (classifies && !scores_tokens) return last_position_loss(t, c, "score", hidden);
     return causal_loss(
         t,
         c,

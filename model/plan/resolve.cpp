@@ -274,6 +274,11 @@ void resolve_training(Resolver& r) {
   workload.activation_offload =
       choice(r, ScenarioKey::activation_offload, kActivationOffloadNames, ActivationOffload::none);
   workload.fused_loss = r.boolean(ScenarioKey::fused_loss).value_or(false);
+  if (workload.fused_loss && trains_values(r.plan)) {
+    // Its __init__ is its own, too: the Trainer's, which patches Liger in, never runs.
+    r.warn("PPOTrainer has no fused loss, whatever use_liger_kernel says");
+    workload.fused_loss = false;
+  }
   workload.use_cache = r.boolean(ScenarioKey::use_cache)
                            .value_or(default_use_cache(workload.frontend, r.plan.software));
   resolve_tiled_mlp(r);

@@ -177,13 +177,16 @@ void set_dtype(Resolver& r, const SaidModel& said, Plan& plan) {
 
 // prepare_deepspeed: the trained model's file without optimizer and scheduler, at stage 3 or 0; or
 // a file of its own.
-void set_deepspeed(const SaidModel& said, Placement placement, Plan& plan) {
+void set_deepspeed(Resolver& r, const SaidModel& said, Placement placement, Plan& plan) {
+  std::string file = r.ds_config_file;
   if (said.ds_config != nullptr) {
+    file = said.origin.file + ":" + said.origin.pointer + "/ds_config";
     plan.ds_config = read_ds_config_of(
         {*said.ds_config, {said.origin.file, said.origin.pointer + "/ds_config"}});
     plan.ds_config.set(Knob::train_micro_batch_size_per_gpu, plan.workload.micro_batch_size);
   }
   const bool stage3 = placement != Placement::replicated;
+  if (stage3) check_secondary_partitions(r, file, plan.ds_config);
   plan.ds_config.set(Knob::zero_stage, std::int64_t{stage3 ? 3 : 0});
   plan.workload.gradient_accumulation_steps = 1;
   plan.engine = engine_config(plan);
@@ -205,7 +208,7 @@ std::shared_ptr<const Plan> own_engine(Resolver& r,
   plan.model = plan.whole_model = plan.tensor_model = frozen(*model);
   plan.workload.method = Method::full;
   plan.workload.lora = {};
-  if (runs_deepspeed(plan.workload)) set_deepspeed(said, placement, plan);
+  if (runs_deepspeed(plan.workload)) set_deepspeed(r, said, placement, plan);
   plan.ddp.ranks = 1;
   plan.ddp.gradient_accumulation_steps = plan.fsdp.gradient_accumulation_steps = 1;
   set_dtype(r, said, plan);

@@ -89,11 +89,11 @@ void check_both_on(Resolver& r) {
 // Both cut stage 3's weights into groups; what DeepSpeed does of the two is described by nobody.
 void check_groupings(Resolver& r) {
   const DsConfig& config = r.plan.ds_config;
-  const std::int64_t secondary_partitions = std::min(
-      config.integer(Knob::zero_hpz_partition_size).value_or(1), r.plan.degrees.partition());
   const bool stage3 = config.integer(Knob::zero_stage) == 3;
+  if (!runs_deepspeed(r.plan.workload) || !stage3) return;
+  const std::int64_t secondary_partitions = check_secondary_partitions(r, r.ds_config_file, config);
   const bool shards = config.integer(Knob::mics_shard_size).value_or(-1) > 0;
-  if (!runs_deepspeed(r.plan.workload) || !stage3 || !shards || secondary_partitions <= 1) return;
+  if (!shards || secondary_partitions <= 1) return;
   r.problem({r.ds_config_file, std::string(pointer_of(Knob::zero_hpz_partition_size))},
             "1 with mics_shard_size: both together are not modelled",
             std::to_string(secondary_partitions),
@@ -110,6 +110,21 @@ void check_filled(Resolver& r, ScenarioKey key, const char* what, std::int64_t v
 }
 
 }  // namespace
+
+std::int64_t check_secondary_partitions(Resolver& r,
+                                        const std::string& file,
+                                        const DsConfig& config) {
+  const std::int64_t ranks = r.plan.degrees.partition();
+  const std::int64_t size =
+      std::min(config.integer(Knob::zero_hpz_partition_size).value_or(1), ranks);
+  if (size > 1 && ranks % size != 0) {
+    r.problem({file, std::string(pointer_of(Knob::zero_hpz_partition_size))},
+              phrase("a size that divides the {} ranks, or DeepSpeed stops", ranks),
+              std::to_string(size),
+              "set it to the GPUs of one node");
+  }
+  return size;
+}
 
 void load_ds_config(Resolver& r, const Prepared& prepared) {
   const ExplicitValue* said = r.scenario.find(ScenarioKey::ds_config);

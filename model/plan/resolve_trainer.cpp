@@ -1,6 +1,7 @@
 // `trainer` and `evaluation` of a scenario: which of TRL's trainers runs, and its settings that
 // count for memory and time.
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -204,9 +205,28 @@ void say_unmeasured(Resolver& r, GenerationBy by) {
   }
 }
 
+// TRL loads AutoModelForCausalLM, or AutoModelForSeq2SeqLM.
+bool generates_text(const Model& model) {
+  const std::string_view architecture = model.architecture;
+  constexpr std::array<std::string_view, 6> kOthers = {"ForMaskedLM",
+                                                       "ForPreTraining",
+                                                       "ForNextSentencePrediction",
+                                                       "ForSequenceClassification",
+                                                       "ForTokenClassification",
+                                                       "ForQuestionAnswering"};
+  return std::none_of(kOthers.begin(), kOthers.end(), [&](std::string_view head) {
+    return architecture.ends_with(head);
+  });
+}
+
 void check_trainer(Resolver& r, TrainerKind kind) {
   const Workload& workload = r.plan.workload;
   const std::string trainer(name(kTrainerKindNames, kind));
+  if (!generates_text(*r.plan.model)) {
+    r.problem(r.origin(ScenarioKey::model),
+              phrase("a model that generates text: {} is a trainer of TRL", trainer),
+              r.plan.model->architecture);
+  }
   if (kind == TrainerKind::ppo && workload.engine == TrainingEngine::fsdp) {
     r.not_modelled(ScenarioKey::trainer, "ppo under FSDP");
   }
@@ -295,6 +315,10 @@ void resolve_trainer(Resolver& r) {
 void resolve_evaluation(Resolver& r) {
   const ExplicitValue* said = r.scenario.find(ScenarioKey::evaluation);
   if (said == nullptr) return;
+  if (r.plan.workload.engine == TrainingEngine::embedded) {
+    r.not_modelled(ScenarioKey::evaluation, "an evaluation by the embedded runtime");
+    return;
+  }
   const NamedSettings named = named_settings(said->value);
   EvaluationSettings evaluation;
   evaluation.keeps_logits = named.name == "logits";

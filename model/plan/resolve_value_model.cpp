@@ -5,6 +5,8 @@
 //
 // Sources: trl/trainer/ppo_trainer.py of 0.17.0, trl/experimental/ppo/ppo_trainer.py of 1.10.0
 // (PolicyAndValueWrapper, PPOTrainer.__init__), examples/scripts/ppo/ppo.py.
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -62,6 +64,21 @@ std::string scoring_class(std::string architecture) {
   return architecture;
 }
 
+// Causal models that transformers, or the repository that brings them, gives no class that scores
+// (models/auto/modeling_auto.py MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES of 5.17).
+bool has_scoring_class(const Model& causal) {
+  constexpr std::array<std::string_view, 9> kWithout = {"baichuan",
+                                                        "chatglm",
+                                                        "cohere",
+                                                        "cohere2",
+                                                        "granite",
+                                                        "internlm",
+                                                        "internlm2",
+                                                        "llama4_text",
+                                                        "qwen3_5_moe_text"};
+  return std::find(kWithout.begin(), kWithout.end(), causal.model_type) == kWithout.end();
+}
+
 void append(const Model& part, std::string_view prefix, Model& whole) {
   const auto parameters = static_cast<int>(whole.parameters.size());
   const auto modules = static_cast<int>(whole.modules.size());
@@ -101,16 +118,26 @@ std::shared_ptr<const Model> scoring_model(Resolver& r, ModelRole role) {
   const SaidConfig said = said_of(r, role);
   const Model causal = load_model(*said.model, said.origin.file, said.origin.pointer);
   Json config = config_of(said);
-  if (config.find("model_type") == nullptr) {
-    r.problem(said.origin,
-              "a model whose class scores tokens: ...ForSequenceClassification",
-              causal.architecture);
+  const auto refuse = [&](const Phrase& got) {
+    r.problem(
+        said.origin,
+        "a model whose class scores tokens: ...ForSequenceClassification with a head `score`, "
+        "which PPOTrainer calls",
+        got,
+        phrase("say another one: --beside {}=MODEL", name(kModelRoleNames, role)));
     return r.plan.model;
+  };
+  if (config.find("model_type") == nullptr || !has_scoring_class(causal)) {
+    return refuse(causal.architecture.empty() ? causal.model_type : causal.architecture);
   }
   config["architectures"] = Json::array();
   config["architectures"].push_back(scoring_class(causal.architecture));
   config["num_labels"] = 1;
   Model model = read_model(config, said.origin.file, said.origin.pointer);
+  const bool scores = std::any_of(model.modules.begin(), model.modules.end(), [](const Module& m) {
+    return m.name == "score";
+  });
+  if (!scores) return refuse(causal.architecture);
   model.name = causal.name;
   return std::make_shared<const Model>(std::move(model));
 }
@@ -120,6 +147,7 @@ void join_value_model(Resolver& r) {
   const Degrees& degrees = r.plan.degrees;
   if (degrees.tensor > 1 || degrees.pipeline > 1 || degrees.sequence > 1) return;  // refused later
   const std::shared_ptr<const Model> value = scoring_model(r, ModelRole::critic);
+  if (!r.problems.empty()) return;
   if (!value->planned) {
     r.problem(said_of(r, ModelRole::critic).origin,
               "a value model whose memory and time are modelled",

@@ -66,6 +66,11 @@ void resolve_adapter_dtype(Resolver& resolver);
 
 // resolve_ds_config.cpp: the file, precision, batch sizes, `auto`.
 void load_ds_config(Resolver& resolver, const Prepared& prepared);
+// Ranks of a secondary partition (hpZ) at stage 3, at most those there are; a problem where they do
+// not divide them (utils/groups.py _create_zero_param_parallel_group).
+std::int64_t check_secondary_partitions(Resolver& resolver,
+                                        const std::string& file,
+                                        const DsConfig& config);
 void resolve_precision(Resolver& resolver);
 void resolve_batch(Resolver& resolver);
 void fill_ds_config(Resolver& resolver);
