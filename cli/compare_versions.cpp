@@ -116,7 +116,7 @@ Json set_json(const ComparedSet& set) {
 }
 
 void print(const Arguments& arguments,
-           const std::vector<ComparedSet>& compared,
+           const ComparedVersions& compared,
            const std::string& strategy,
            Streams streams) {
   if (!arguments.json) {
@@ -125,10 +125,11 @@ void print(const Arguments& arguments,
   }
   Json document = Json::object({{"schema", "zeroplan.versions/1"}});
   document["strategy"] = strategy.empty() ? Json() : Json(strategy);
-  document["ds_config"] = emit(written_ds_config(compared.back().plan));
+  document["ds_config"] = emit(written_ds_config(compared.sets.back().plan));
   Json sets = Json::array();
-  for (const ComparedSet& set : compared) sets.push_back(set_json(set));
+  for (const ComparedSet& set : compared.sets) sets.push_back(set_json(set));
   document["sets"] = sets;
+  if (!compared.missing.empty()) document["left_out"] = compared.missing.english();
   streams.out << document.dump(2) << "\n";
 }
 
@@ -160,10 +161,10 @@ int compare_fit(const Arguments& arguments,
 int compare_simulate(const Arguments& arguments, const PredictOptions& options, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
   reject_beside(arguments, scenario);
-  const std::vector<ComparedSet> compared =
+  const ComparedVersions compared =
       compare_versions(scenario, prepare(scenario), sets_of(arguments), options);
   print(arguments, compared, "", streams);
-  return arguments.has("require-fit") && !compared.back().result.fits ? kAnswerIsNo : kDone;
+  return arguments.has("require-fit") && !compared.sets.back().result.fits ? kAnswerIsNo : kDone;
 }
 
 }  // namespace zeroplan

@@ -155,14 +155,17 @@ std::string warnings_text(const std::vector<ComparedSet>& compared, const Transl
 
 }  // namespace
 
-std::string compare_versions_text(const std::vector<ComparedSet>& compared,
+std::string compare_versions_text(const ComparedVersions& answer,
                                   const std::string& strategy,
                                   const Translation& words) {
+  const std::vector<ComparedSet>& compared = answer.sets;
   std::string text = question_text(compared.back(), strategy, words) + sets_table(compared, words);
   for (std::size_t i = 1; i < compared.size(); ++i) {
     text += neighbours_text(compared[i - 1], compared[i], words);
   }
-  return text + warnings_text(compared, words) + "\n" +
+  text += warnings_text(compared, words);
+  if (!answer.missing.empty()) text += "\n" + words.text(answer.missing) + "\n";
+  return text + "\n" +
          words.text(
              "Each line is one difference alone, taken back on the newer set; together they "
              "need not add up.") +

@@ -13,7 +13,7 @@ namespace zeroplan {
 // What is asked about, a table with one row for each set, what changes between neighbouring sets in
 // words, and warnings of single sets. `strategy`: what fit chose; empty for a configuration that
 // was said.
-std::string compare_versions_text(const std::vector<ComparedSet>& compared,
+std::string compare_versions_text(const ComparedVersions& answer,
                                   const std::string& strategy,
                                   const Translation& words);
 

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <map>
 #include <new>
 
 #include <fmt/format.h>
 
 #include "evidence/scenario_prediction.hpp"
-#include "model/check.hpp"
+#include "model/defect.hpp"
 #include "model/parallel_for.hpp"
 
 namespace zeroplan {
@@ -53,16 +52,16 @@ void predict(Work& work) {
     return;
   }
   try {
-    work.prediction = predict_scenario(*work.scenario, work.options);
+    // A defect that one scenario meets must not take the others with it.
+    const Phrase defect =
+        defect_in([&] { work.prediction = predict_scenario(*work.scenario, work.options); });
+    work.reason = defect.english();
   } catch (const InputError& error) {
     work.reason = reason_of(error);
   } catch (const SizeOverflow&) {
     work.reason = "sizes too large to count";
   } catch (const std::bad_alloc&) {
     work.reason = "out of memory";
-  } catch (const std::exception& error) {
-    // A defect that one scenario meets must not take the others with it.
-    work.reason = std::string("a defect of zeroplan, please report it: ") + error.what();
   }
 }
 

@@ -10,6 +10,7 @@
 #include "model/release_table.hpp"
 #include "simulator/simulate.hpp"
 #include "simulator/simulation_memo.hpp"
+#include "tuner/missing_rows.hpp"
 #include "tuner/variations.hpp"
 
 namespace zeroplan {
@@ -23,9 +24,10 @@ struct Difference {
   bool begins = true;
 };
 
+// A set without one of its differences.
 struct Job {
   std::size_t set = 0;
-  std::optional<Difference> without;  // nothing: the set as it is
+  Difference without;
 };
 
 Version release_of(const ReleaseSet& set, Package package) {
@@ -67,6 +69,11 @@ std::vector<Difference> differences(const ReleaseSet& older,
   return found;
 }
 
+Phrase words_of(const Difference& difference) {
+  if (difference.rule) return release_row(*difference.rule).does;
+  return std::string(pointer_of(difference.changed->knob));
+}
+
 class Comparison {
  public:
   Comparison(const Scenario& scenario,
@@ -80,38 +87,58 @@ class Comparison {
     }
   }
 
-  std::vector<ComparedSet> answer() {
-    std::vector<ComparedSet> compared(sets_.size());
-    for (std::size_t i = 0; i < sets_.size(); ++i) {
-      compared[i].releases = sets_[i];
-      compared[i].plan = plan_of({i, std::nullopt});
-    }
+  ComparedVersions answer() {
+    std::vector<ComparedSet> compared = whole_sets();
+    if (compared.empty()) missing_.rethrow();
     std::vector<Job> jobs;
-    for (std::size_t i = 0; i < sets_.size(); ++i) {
-      jobs.push_back({i, std::nullopt});
-      if (i == 0) continue;
+    for (std::size_t i = 1; i < compared.size(); ++i) {
       const Plan& plan = compared[i].plan;
-      std::vector<Difference> found =
-          differences(sets_[i - 1], sets_[i], written(), runs_deepspeed(plan.workload));
+      std::vector<Difference> found = differences(
+          compared[i - 1].releases, compared[i].releases, written(), runs_deepspeed(plan.workload));
       compared[i].differences = found.size();
       for (Difference& difference : found) jobs.push_back({i, std::move(difference)});
     }
-    std::vector<StepResult> results(jobs.size());
+    std::vector<std::optional<StepResult>> results(jobs.size());
     parallel_for(jobs.size(), machine_threads(), [&](std::size_t j) {
-      results[j] = simulate(plan_of(jobs[j]),
-                            {.predict = options_, .other_networks = false, .memo = &memo_});
+      const ReleaseSet& releases = compared[jobs[j].set].releases;
+      missing_.attempt(phrase("{} without \"{}\"", label(releases), words_of(jobs[j].without)),
+                       [&] { results[j] = played(plan_of(releases, jobs[j].without)); });
     });
     for (std::size_t j = 0; j < jobs.size(); ++j) {
-      if (!jobs[j].without) compared[jobs[j].set].result = std::move(results[j]);
-    }
-    for (std::size_t j = 0; j < jobs.size(); ++j) {
-      if (jobs[j].without) add_effect(*jobs[j].without, results[j], compared[jobs[j].set]);
+      ComparedSet& set = compared[jobs[j].set];
+      if (results[j]) {
+        add_effect(jobs[j].without, *results[j], set);
+      } else {
+        --set.differences;  // nobody knows what it does
+      }
     }
     for (ComparedSet& set : compared) sort_effects(set);
-    return compared;
+    return {std::move(compared), missing_.sentence()};
   }
 
  private:
+  std::vector<ComparedSet> whole_sets() {
+    std::vector<ComparedSet> all(sets_.size());
+    std::vector<char> done(sets_.size(), 0);
+    parallel_for(sets_.size(), machine_threads(), [&](std::size_t i) {
+      all[i].releases = sets_[i];
+      const bool played_it = missing_.attempt_or_refuse(label(sets_[i]), [&] {
+        all[i].plan = plan_of(sets_[i], std::nullopt);
+        all[i].result = played(all[i].plan);
+      });
+      done[i] = played_it ? 1 : 0;
+    });
+    std::vector<ComparedSet> compared;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (done[i] != 0) compared.push_back(std::move(all[i]));
+    }
+    return compared;
+  }
+
+  StepResult played(const Plan& plan) {
+    return simulate(plan, {.predict = options_, .other_networks = false, .memo = &memo_});
+  }
+
   DsConfig written() const {
     if (prepared_.ds_config != nullptr) return *prepared_.ds_config;
     DsConfig none;
@@ -119,15 +146,15 @@ class Comparison {
     return none;
   }
 
-  Plan plan_of(const Job& job) const {
-    const Scenario scenario = under(scenario_, sets_[job.set]);
-    if (!job.without) return resolve(scenario, prepared_);
+  Plan plan_of(const ReleaseSet& releases, const std::optional<Difference>& without) const {
+    const Scenario scenario = under(scenario_, releases);
+    if (!without) return resolve(scenario, prepared_);
     Prepared prepared = prepared_;
-    if (job.without->rule) {
-      prepared.switched.flip(*job.without->rule);
+    if (without->rule) {
+      prepared.switched.flip(*without->rule);
     } else {
       DsConfig config = written();
-      config.set(job.without->changed->knob, job.without->older);
+      config.set(without->changed->knob, without->older);
       prepared.ds_config = std::make_shared<const DsConfig>(std::move(config));
     }
     return resolve(scenario, prepared);
@@ -167,6 +194,7 @@ class Comparison {
   const std::vector<ReleaseSet>& sets_;
   const PredictOptions& options_;
   SimulationMemo memo_;
+  MissingRows missing_;
 };
 
 }  // namespace
@@ -193,10 +221,10 @@ std::vector<ReleaseSet> usual_release_sets() {
   return sets;
 }
 
-std::vector<ComparedSet> compare_versions(const Scenario& scenario,
-                                          const Prepared& prepared,
-                                          const std::vector<ReleaseSet>& sets,
-                                          const PredictOptions& options) {
+ComparedVersions compare_versions(const Scenario& scenario,
+                                  const Prepared& prepared,
+                                  const std::vector<ReleaseSet>& sets,
+                                  const PredictOptions& options) {
   return Comparison(scenario, prepared, sets, options).answer();
 }
 

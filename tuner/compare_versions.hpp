@@ -60,11 +60,17 @@ struct ComparedSet {
   std::vector<ReleaseEffect> effects;  // of those that move the run, the largest first
 };
 
-// One entry for each set, in their order. `prepared` holds the parts that are the same for all; its
-// ds_config, where it has one, stands for the scenario's. Throws InputError as resolve() does.
-std::vector<ComparedSet> compare_versions(const Scenario& scenario,
-                                          const Prepared& prepared,
-                                          const std::vector<ReleaseSet>& sets,
-                                          const PredictOptions& options);
+struct ComparedVersions {
+  std::vector<ComparedSet> sets;  // at least one
+  Phrase missing;  // a sentence on sets and differences that are left out; empty where none is
+};
+
+// One entry for each set, in their order; none for a set that refuses the run, or that a defect
+// ends. Throws what ended it where no set is left. `prepared` holds the parts that are the same for
+// all; its ds_config, where it has one, stands for the scenario's.
+ComparedVersions compare_versions(const Scenario& scenario,
+                                  const Prepared& prepared,
+                                  const std::vector<ReleaseSet>& sets,
+                                  const PredictOptions& options);
 
 }  // namespace zeroplan

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "model/defect.hpp"
 #include "model/phrase_list.hpp"
 #include "model/predict/job_time.hpp"
 #include "simulator/planned_ranks.hpp"
@@ -74,11 +74,11 @@ Evaluated evaluate(const SearchSpace& space,
                    Numbers numbers) {
   Evaluated item;
   item.point = point;
-  try {
+  const auto look = [&] {
     const Plan plan = space.plan(point);
     if (const Phrase why = startup_refusal(plan); !why.empty()) {
       item.why_not = phrase("DeepSpeed refuses: {}", why);
-      return item;
+      return;
     }
     const StepResult result = searched(plan, limits.predict, memo, numbers);
     take_speed(space, plan, result, memo, item);
@@ -94,6 +94,12 @@ Evaluated evaluate(const SearchSpace& space,
     } else if (item.tokens_per_second < limits.tokens_per_second) {
       item.fits = false;
       item.why_not = "simulated: below --min-throughput";
+    }
+  };
+  try {
+    if (const Phrase defect = defect_in(look); !defect.empty()) {
+      item.fits = false;
+      item.why_not = defect;
     }
   } catch (const InputError& error) {
     item.why_not = phrase("refused: {}", error.diagnostics().front().expected);

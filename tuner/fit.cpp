@@ -48,44 +48,56 @@ void spare_host_memory(const Question& question,
     if (!lacks_host_memory_alone(row)) continue;
     for (const Strategy& leaner : with_less_host_memory(row.strategy, question.base.get())) {
       const std::span<const Strategy> one(&leaner, 1);
-      if (!fits(settle(question, one, options, nullptr, Depth::closed_form).front())) continue;
-      StrategyResult spared = std::move(settle(question, one, options, &memo).front());
-      if (!fits(spared)) continue;
-      row = std::move(spared);
+      const auto roughly = settle(question, one, options, nullptr, Depth::closed_form);
+      if (roughly.empty() || !fits(roughly.front())) continue;
+      std::vector<StrategyResult> spared = settle(question, one, options, &memo);
+      if (spared.empty() || !fits(spared.front())) continue;
+      row = std::move(spared.front());
       return;
     }
   }
 }
 
 // The results do not depend on the number of threads. Strategies with equal programs are simulated
-// once: stages 1 and 2 often have them.
+// once: stages 1 and 2 often have them. Throws what ended the first where none is left.
 std::vector<StrategyResult> play_all(const Question& question, const PredictOptions& options) {
   const std::vector<Strategy> all = strategies(question.scenario);
   const std::vector<std::span<const Strategy>> groups = by_placement(all);
   std::vector<std::vector<StrategyResult>> results(groups.size());
   SimulationMemo memo;
   parallel_for(groups.size(), machine_threads(), [&](std::size_t i) {
-    results[i] = settle(question, groups[i], options, &memo);
-    spare_host_memory(question, options, memo, results[i]);
+    question.missing->attempt_or_refuse(describe(groups[i].front()), [&] {
+      results[i] = settle(question, groups[i], options, &memo);
+      spare_host_memory(question, options, memo, results[i]);
+    });
   });
   std::vector<StrategyResult> rows;
   for (std::vector<StrategyResult>& group : results) {
     std::move(group.begin(), group.end(), std::back_inserter(rows));
   }
+  if (rows.empty()) question.missing->rethrow();
   return rows;
 }
 
 // The best of the rows, with its ranks side by side where they differ: a row of which one stood in
-// for all may turn out not to fit, or not to be the best.
-std::optional<std::size_t> recommended_of(std::vector<StrategyResult>& rows,
+// for all may turn out not to fit, or not to be the best. One that a defect ends goes.
+std::optional<std::size_t> recommended_of(const Question& question,
+                                          std::vector<StrategyResult>& rows,
                                           const PredictOptions& options) {
   std::vector<char> done(rows.size(), 0);
   while (true) {
     const auto best = best_of(rows);
     if (!best || done[*best] != 0) return best;
     StrategyResult& row = rows[*best];
-    row.result = played(row.plan, options);  // and with all its numbers
-    done[*best] = 1;
+    const bool is_played = question.missing->attempt(describe(row.strategy), [&] {
+      row.result = played(row.plan, options);  // and with all its numbers
+    });
+    if (is_played) {
+      done[*best] = 1;
+      continue;
+    }
+    rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(*best));
+    done.erase(done.begin() + static_cast<std::ptrdiff_t>(*best));
   }
 }
 
@@ -163,7 +175,7 @@ std::optional<StrategyResult> found_roughly(const Question& question,
     }
     rough.result.fits = false;
   }
-  const auto best = recommended_of(simulated, options);
+  const auto best = recommended_of(question, simulated, options);
   if (!best) return std::nullopt;
   return std::move(simulated[*best]);
 }
@@ -193,7 +205,7 @@ void try_packages(Question& question, const PredictOptions& options, FitAnswer& 
     const Question with = with_packages(question, packages);
     if (!found_roughly(with, options)) continue;
     std::vector<StrategyResult> rows = play_all(with, options);
-    const auto best = recommended_of(rows, options);
+    const auto best = recommended_of(with, rows, options);
     if (!best) continue;
     answer.nearest_without = nearest_of(answer.strategies);
     answer.strategies = std::move(rows);
@@ -234,11 +246,22 @@ std::optional<std::size_t> first_that_fits(const Question& question,
       return same_placement(row.strategy, strategy) &&
              row.strategy.checkpointing == strategy.checkpointing;
     });
-    *same = std::move(settle(question, {&strategy, 1}, options).front());
-    if (const auto found = recommended_of(rows, options)) return found;
+    std::vector<StrategyResult> settled = settle(question, {&strategy, 1}, options);
+    if (same != rows.end() && !settled.empty()) *same = std::move(settled.front());
+    if (const auto found = recommended_of(question, rows, options)) return found;
     untried[*best].result.fits = false;
   }
   return std::nullopt;
+}
+
+// With the other warnings of the row that is shown. Throws what ended the rows where none is left.
+void say_missing(const Question& question, FitAnswer& answer) {
+  if (answer.strategies.empty()) question.missing->rethrow();
+  const Phrase missing = question.missing->sentence();
+  if (missing.empty()) return;
+  const std::size_t shown =
+      answer.recommended.value_or(&nearest_of(answer.strategies) - answer.strategies.data());
+  answer.strategies[shown].result.warnings.push_back(missing);
 }
 
 }  // namespace
@@ -264,6 +287,7 @@ FitAnswer quick_fit(const Scenario& scenario, const PredictOptions& said) {
     const bool more = i + 1 < groups.size() && offload(groups[i + 1]) == offload(groups[i]);
     if (!more) answer.recommended = first_that_fits(question, options, answer.strategies);
   }
+  say_missing(question, answer);
   return answer;
 }
 
@@ -273,19 +297,26 @@ FitAnswer fit(const Scenario& scenario, const PredictOptions& said) {
   Question question = ask(scenario);
   FitAnswer answer;
   answer.strategies = play_all(question, options);
-  answer.recommended = recommended_of(answer.strategies, options);
-  if (!answer.recommended) try_packages(question, options, answer);
+  answer.recommended = recommended_of(question, answer.strategies, options);
+  if (answer.strategies.empty()) question.missing->rethrow();
+  MissingRows& missing = *question.missing;
+  if (!answer.recommended) {
+    missing.attempt("with other packages", [&] { try_packages(question, options, answer); });
+  }
   answer.behind_host_memory = behind_host_memory(answer.strategies, answer.recommended);
   if (answer.recommended) {
     const std::size_t best = *answer.recommended;
     answer.runners_up = runners_up(answer.strategies, best);
     answer.with_usual_host_memory = with_usual_host_memory(answer.strategies, best);
-    answer.headroom = headroom_of(question, answer.strategies[best], options);
-    answer.one_node = on_one_node(question, options);
-    answer.faster_with = faster_with(question, answer.strategies[best], options);
+    const StrategyResult& chosen = answer.strategies[best];
+    missing.attempt("headroom", [&] { answer.headroom = headroom_of(question, chosen, options); });
+    missing.attempt("one node", [&] { answer.one_node = on_one_node(question, options); });
+    missing.attempt("with other packages",
+                    [&] { answer.faster_with = faster_with(question, chosen, options); });
   } else {
     answer.remedies = remedies(question, answer.strategies.front(), options);
   }
+  say_missing(question, answer);
   return answer;
 }
 

@@ -43,6 +43,7 @@ class Ladder {
   }
 
   const StrategyResult& best() const { return rungs_[at_]; }
+  const Strategy& strategy() const { return rungs_.front().strategy; }
   StrategyResult take() { return std::move(rungs_[at_]); }
 
   // Simulates the best, and smaller ones where that does not fit or fills the GPU.
@@ -128,19 +129,27 @@ std::vector<StrategyResult> settle(const Question& question,
                                    SimulationMemo* memo,
                                    Depth depth) {
   std::vector<Ladder> ladders;
-  for (const Strategy& strategy : alike) ladders.emplace_back(question, strategy, options, memo);
-  std::vector<Ladder*> order;
+  for (const Strategy& strategy : alike) {
+    question.missing->attempt(describe(strategy),
+                              [&] { ladders.emplace_back(question, strategy, options, memo); });
+  }
+  std::vector<Ladder*> order, lost;
   for (Ladder& ladder : ladders) order.push_back(&ladder);
   std::stable_sort(order.begin(), order.end(), [](const Ladder* a, const Ladder* b) {
     return is_preferred(a->best(), b->best());
   });
   for (Ladder* ladder : order) {
     if (depth == Depth::closed_form) break;
-    ladder->decide();
+    lost.push_back(ladder);
+    if (!question.missing->attempt(describe(ladder->strategy()), [&] { ladder->decide(); }))
+      continue;
+    lost.pop_back();
     if (ladder->settled()) break;
   }
   std::vector<StrategyResult> rows;
-  for (Ladder& ladder : ladders) rows.push_back(ladder.take());
+  for (Ladder& ladder : ladders) {
+    if (std::find(lost.begin(), lost.end(), &ladder) == lost.end()) rows.push_back(ladder.take());
+  }
   return rows;
 }
 

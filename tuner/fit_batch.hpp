@@ -17,7 +17,7 @@ enum class Depth { closed_form, simulated };
 // Strategies that differ in checkpointing alone, each planned with its best batch. Simulated is the
 // better one; another where that does not fit or fills the GPU; none that surely does not fit.
 // It is simulated as searches do: one rank stands in for those that differ, and how probable it is
-// that a plan near the GPU's limit fits is coarse.
+// that a plan near the GPU's limit fits is coarse. A strategy that a defect ends is missing.
 std::vector<StrategyResult> settle(const Question& question,
                                    std::span<const Strategy> alike,
                                    const PredictOptions& options,

@@ -60,7 +60,9 @@ void drop_said_batch(Question& question, ScenarioKey key, Knob knob) {
 }  // namespace
 
 Question ask(const Scenario& scenario) {
-  Question question{scenario, prepare(scenario), nullptr, {}, false};
+  Question question;
+  question.scenario = scenario;
+  question.prepared = prepare(scenario);
   // Says what is wrong with the words of who asks.
   const Plan plan = resolve(scenario, before_strategies(scenario, question.prepared));
   question.not_reentrant =

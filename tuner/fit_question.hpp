@@ -8,6 +8,7 @@
 #include "model/plan/plan.hpp"
 #include "model/predict/predict.hpp"
 #include "simulator/simulation_memo.hpp"
+#include "tuner/missing_rows.hpp"
 #include "tuner/strategies.hpp"
 
 namespace zeroplan {
@@ -18,6 +19,8 @@ struct Question {
   std::shared_ptr<const DsConfig> base;  // the user's ds_config, or null
   BatchChoices batches;                  // ways to make a step's batch
   bool not_reentrant = false;            // checkpointing, where nobody said and it spares memory
+  // Of its answer, and of those of its variations, which share it.
+  std::shared_ptr<MissingRows> missing = std::make_shared<MissingRows>();
 };
 
 // Throws InputError as resolve() does, and for a batch that the ranks cannot share.

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "model/diagnostic.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/plan/trainer.hpp"
 #include "tuner/fit_batch.hpp"
@@ -17,7 +18,12 @@ namespace {
 std::vector<StrategyResult> predict_all(const Question& question, const PredictOptions& options) {
   std::vector<StrategyResult> results;
   for (const Strategy& strategy : strategies(question.scenario)) {
-    results.push_back(most_frugal(question, strategy, options));
+    question.missing->attempt(describe(strategy), [&] {
+      try {
+        results.push_back(most_frugal(question, strategy, options));
+      } catch (const InputError&) {  // what the changed question refuses is no way out
+      }
+    });
   }
   return results;
 }
@@ -240,7 +246,13 @@ std::vector<Remedy> remedies(const Question& question,
                              try_shorter_sequences,
                              try_more_host_memory,
                              try_more_nodes}) {
-    if (search.found.size() < kMost) attempt(search);
+    if (search.found.size() == kMost) break;
+    question.missing->attempt("a change that might make it fit", [&] {
+      try {
+        attempt(search);
+      } catch (const InputError&) {  // of a length or a batch that the question refuses
+      }
+    });
   }
   return std::move(search.found);
 }

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <tuple>
 #include <utility>
 
-#include "model/diagnostic.hpp"
+#include "model/defect.hpp"
 #include "model/parallel_for.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/search_branch.hpp"
@@ -57,11 +58,22 @@ class Search {
     return static_cast<std::size_t>(jobs > 0 ? jobs : machine_threads());
   }
 
+  // A bound that a defect ends leaves nothing out: who simulates the point meets it and names it.
+  template <typename Value, typename Bound>
+  static Value sound(Bound&& bound, Value otherwise) {
+    Value value = otherwise;
+    return defect_in([&] { value = bound(); }).empty() ? value : otherwise;
+  }
+
   double bound_of(const Point& point, BoundDepth depth) const {
-    if (options_.goal != SearchGoal::throughput) {
-      return score_of_memory(bounds_.gpu_memory(point, depth));
-    }
-    return bounds_.tokens_per_second(point, depth);
+    return sound(
+        [&] {
+          if (options_.goal != SearchGoal::throughput) {
+            return score_of_memory(bounds_.gpu_memory(point, depth));
+          }
+          return bounds_.tokens_per_second(point, depth);
+        },
+        std::numeric_limits<double>::infinity());
   }
 
   // "Nothing fits" is said after something was tried: where bounds left out all there is, the point
@@ -114,7 +126,8 @@ class Search {
   }
 
   bool drop_for_memory(const Branch& branch) {
-    const Bytes least = bounds_.gpu_memory(branch.point, branch.depth);
+    const Bytes least =
+        sound([&] { return bounds_.gpu_memory(branch.point, branch.depth); }, Bytes::zero());
     if (!leanest_ || least < leanest_memory_) {
       leanest_ = branch.point;
       leanest_memory_ = least;
@@ -127,7 +140,8 @@ class Search {
   bool drop_for_speed(const Branch& branch) {
     const double wanted = options_.limits.tokens_per_second;
     if (wanted <= 0.0) return false;
-    const double most = bounds_.tokens_per_second(branch.point, branch.depth);
+    const double most = sound([&] { return bounds_.tokens_per_second(branch.point, branch.depth); },
+                              std::numeric_limits<double>::infinity());
     if (most >= wanted) return false;
     record_.drop(kTooSlowByBound, branch, "tokens_per_second_per_gpu_at_most", most);
     return true;
@@ -192,9 +206,13 @@ class Search {
 
   // Do host memory and drives suffice?
   bool may_run(const Point& point) const {
-    const HostState& host = bounds_.host(point);
-    return host.probability >= options_.limits.predict.confidence &&
-           host.peak <= options_.limits.host_memory;
+    return sound(
+        [&] {
+          const HostState& host = bounds_.host(point);
+          return host.probability >= options_.limits.predict.confidence &&
+                 host.peak <= options_.limits.host_memory;
+        },
+        true);
   }
 
   // Opens frames: every choice of the tail's knobs is a branch.
@@ -249,6 +267,10 @@ class Search {
   // Was a branch opened whose ranks do the same, at no greater cost and with no more host memory?
   bool drop_as_equivalent(const Branch& branch) {
     if (!options_.use_bounds) return false;
+    return sound([&] { return find_equivalent(branch); }, false);
+  }
+
+  bool find_equivalent(const Branch& branch) {
     std::vector<Branch>& alike = opened_[tail_print(branch.point)];
     const HostState& host = bounds_.host(branch.point);
     for (const Branch& other : alike) {
@@ -420,7 +442,7 @@ class Search {
 
   bool surely_too_large(const Point& point) const {
     try {
-      return !bounds_.may_fit(point);
+      return sound([&] { return !bounds_.may_fit(point); }, false);
     } catch (const InputError&) {
       return false;  // evaluate() says why
     }

@@ -6,6 +6,7 @@
 #include "simulator/simulate.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/fit_ranking.hpp"
+#include "tuner/missing_rows.hpp"
 #include "tuner/search.hpp"
 #include "tuner/tune_reasons.hpp"
 
@@ -206,18 +207,27 @@ class Tuner {
     answer.plan = space.plan(best.point);
     answer.result = simulate(*answer.plan, {.predict = options.limits.predict});
     if (answer.interrupted) return;
-    answer.faster_with = faster_with(space, best);
-    if (auto impacts = knob_impacts(space, best, options, kImpacts, all_)) {
+    MissingRows missing;
+    missing.attempt("with other packages", [&] { answer.faster_with = faster_with(space, best); });
+    std::optional<std::vector<KnobImpact>> impacts;
+    missing.attempt("what the keys do",
+                    [&] { impacts = knob_impacts(space, best, options, kImpacts, all_); });
+    if (impacts) {
       answer.impacts = std::move(*impacts);
     } else {
       answer.cut_off.push_back(Reason::impacts);
     }
-    answer.headroom = headroom_of(space, best, options, all_);
+    missing.attempt("headroom", [&] { answer.headroom = headroom_of(space, best, options, all_); });
     if (!answer.headroom) answer.cut_off.push_back(Reason::headroom);
-    answer.fewest_gpus = options_.objective == Objective::gpus
-                             ? space.prepared().cluster->total_gpus()
-                             : fewest_gpus(scenario_, request_, prepared_, options, all_);
+    missing.attempt("fewer GPUs", [&] {
+      answer.fewest_gpus = options_.objective == Objective::gpus
+                               ? space.prepared().cluster->total_gpus()
+                               : fewest_gpus(scenario_, request_, prepared_, options, all_);
+    });
     if (!answer.fewest_gpus) answer.cut_off.push_back(Reason::fewest_gpus);
+    if (const Phrase sentence = missing.sentence(); !sentence.empty()) {
+      answer.result.warnings.push_back(sentence);
+    }
   }
 
   void add_nearest(TuneAnswer& answer) const {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "model/check.hpp"
-#include "model/diagnostic.hpp"
+#include "model/defect.hpp"
 #include "model/parallel_for.hpp"
 #include "model/phrase_list.hpp"
 #include "simulator/simulate.hpp"
@@ -186,8 +186,11 @@ std::vector<VariedResult> Variations::simulate_all(std::span<const Variation> va
   parallel_for(variations.size(), machine_threads(), [&](std::size_t i) {
     if (deadline.over()) return;
     try {
-      results[i].result =
-          simulate(plan(variations[i]), {.predict = options, .other_networks = false});
+      const Phrase defect = defect_in([&] {
+        results[i].result =
+            simulate(plan(variations[i]), {.predict = options, .other_networks = false});
+      });
+      results[i].refusal = defect.english();
     } catch (const InputError& error) {
       results[i].refusal = error.what();  // a value that this run cannot have
     }

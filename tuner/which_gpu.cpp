@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <tuple>
 
 #include <fmt/format.h>
 
-#include "model/diagnostic.hpp"
+#include "model/defect.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/predict/predict.hpp"
 #include "tuner/fit.hpp"
@@ -151,17 +152,43 @@ class Chooser {
     for (const AskedCluster& asked : question_.clusters) {
       const Cluster cluster = parse_cluster(asked.said, kWhich.file, kWhich.pointer);
       Candidate candidate{asked, cluster, {}, hourly_price(question_.cost, asked.text, cluster)};
-      candidate.estimate = estimate(on_cluster(question_.scenario, asked), options_);
+      const bool looked = attempt(asked, [&] {
+        candidate.estimate = estimate(on_cluster(question_.scenario, asked), options_);
+      });
+      if (!looked) continue;
       if (candidate.estimate.fits) {
         candidates.push_back(std::move(candidate));
       } else {
         answer_.refusals.push_back({asked.text, candidate.estimate.shortage});
       }
     }
+    // What every cluster refuses is wrong with the question.
+    const bool all = answer_.refusals.size() == question_.clusters.size();
+    if (all && refused_ == answer_.refusals.size()) std::rethrow_exception(refusal_);
     return candidates;
   }
 
+  // False where the cluster refuses the question, or a defect ended it: it is among the refusals.
+  template <typename Look>
+  bool attempt(const AskedCluster& asked, Look&& look) {
+    Phrase why;
+    try {
+      why = defect_in(look);
+    } catch (const InputError& error) {
+      const Diagnostic& first = error.diagnostics().front();
+      why = phrase("{}: expected {}, got {}", first.pointer, first.expected, first.got);
+      ++refused_;
+      refusal_ = std::current_exception();
+    }
+    if (!why.empty()) answer_.refusals.push_back({asked.text, why});
+    return why.empty();
+  }
+
   void ask(const Candidate& candidate) {
+    attempt(candidate.asked, [&] { take(candidate); });
+  }
+
+  void take(const Candidate& candidate) {
     FitAnswer fitted = fit(on_cluster(question_.scenario, candidate.asked), options_);
     if (!fitted.recommended) {
       const std::string why = candidate.estimate.shortage;
@@ -208,6 +235,8 @@ class Chooser {
   const WhichQuestion& question_;
   const PredictOptions& options_;
   WhichAnswer answer_;
+  std::size_t refused_ = 0;  // clusters that refuse the question
+  std::exception_ptr refusal_;
 };
 
 // The largest n up to `most` for which fit() has an answer: the analytic estimate finds, fit()

@@ -29,7 +29,7 @@ constexpr const char* kOffloaded =
 
 std::vector<ComparedSet> compared(const char* ds_config, const std::vector<ReleaseSet>& sets) {
   const Scenario scenario = scenario_of(ds_config);
-  return compare_versions(scenario, prepare(scenario), sets, {});
+  return compare_versions(scenario, prepare(scenario), sets, {}).sets;
 }
 
 }  // namespace
