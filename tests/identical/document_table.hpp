@@ -1,5 +1,5 @@
 // Tables in documents that tests write: between two marks,
-//   <!-- NAME: written by evidence_tests -->  and  <!-- end of NAME -->.
+//   <!-- NAME: written by identical_tests -->  and  <!-- end of NAME -->.
 #pragma once
 
 #include <cmath>
@@ -27,14 +27,14 @@ inline std::string percent(double ratio) {
 inline void check_table(const std::string& path,
                         const std::string& name,
                         const std::string& expected) {
-  const std::string first = "<!-- " + name + ": written by evidence_tests -->\n";
+  const std::string first = "<!-- " + name + ": written by identical_tests -->\n";
   const std::string last = "<!-- end of " + name + " -->\n";
   std::ostringstream stream;
   stream << std::ifstream(path, std::ios::binary).rdbuf();
   std::string document = stream.str();
   const std::size_t begin = document.find(first);
   const std::size_t end = document.find(last);
-  INFO(path << ": UPDATE_GOLDEN=1 evidence_tests writes the table again");
+  INFO(path << ": UPDATE_GOLDEN=1 identical_tests writes the table again");
   REQUIRE(begin != std::string::npos);
   REQUIRE(end != std::string::npos);
   const std::size_t start = begin + first.size();

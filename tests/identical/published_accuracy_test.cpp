@@ -2,40 +2,34 @@
 // published measurements give today, and no error of them is larger than its recorded bound
 // (accuracy_bounds.json).
 //
-// The measurements stand in data/groundtruth. UPDATE_GOLDEN=1 writes the tables and lowers bounds;
-// a bound is raised by hand, except where the number of rows has changed.
+// The measurements are those of data/groundtruth. UPDATE_GOLDEN=1 writes the tables and lowers
+// bounds; a bound is raised by hand, except where the number of rows has changed.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sstream>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "evidence/validate.hpp"
 #include "tests/catch.hpp"
-#include "tests/evidence/document_table.hpp"
+#include "tests/identical/document_table.hpp"
+#include "tests/identical/published.hpp"
 #include "tests/support/data.hpp"
 
+namespace zeroplan::identical {
 namespace {
 
 namespace fs = std::filesystem;
-using zeroplan::ErrorSummary;
-using zeroplan::Json;
-using zeroplan::MeasurementFile;
-using zeroplan::ValidatedRow;
-using zeroplan::ValidateOptions;
-using zeroplan::ValidationReport;
-using zeroplan::VerdictSummary;
-using zeroplan::testing::check_table;
-using zeroplan::testing::percent;
+using testing::check_table;
+using testing::percent;
 
-const fs::path kGroundTruth = zeroplan::testing::data_path("groundtruth");
 const std::string kReadme = ZEROPLAN_SOURCE_DIR "/README.md";
 const std::string kDetails = ZEROPLAN_SOURCE_DIR "/docs/validate.md";
-const std::string kBounds = ZEROPLAN_SOURCE_DIR "/tests/evidence/accuracy_bounds.json";
+const std::string kBounds = ZEROPLAN_SOURCE_DIR "/tests/identical/accuracy_bounds.json";
 
 // Engine timers, experimental branches and other engines: not scored with the others.
 bool is_side_file(const std::string& stem) {
@@ -43,19 +37,32 @@ bool is_side_file(const std::string& stem) {
          stem == "internevo" || stem.starts_with("megatron_");
 }
 
-std::vector<MeasurementFile> measurement_files() {
-  std::vector<fs::path> paths;
-  for (const fs::directory_entry& entry : fs::directory_iterator(kGroundTruth)) {
-    const fs::path& path = entry.path();
-    if (path.extension() == ".jsonl" && !is_side_file(path.stem().string())) paths.push_back(path);
+// The measurements of the tables, as "file/id".
+std::set<std::string> scored_measurements() {
+  std::set<std::string> ids;
+  for (const MeasurementFile& file : published_files()) {
+    const bool in_folder =
+        fs::exists(testing::data_path("groundtruth") + "/" + file.file + ".jsonl");
+    if (!in_folder || is_side_file(file.file)) continue;
+    for (const Measurement& measurement : file.measurements) {
+      const bool counts = measurement.tier == "A" || measurement.tier == "B";
+      if (counts) ids.insert(file.file + "/" + measurement.id);
+    }
   }
-  std::sort(paths.begin(), paths.end());
-  std::vector<MeasurementFile> files;
-  for (const fs::path& path : paths) {
-    files.push_back(zeroplan::read_measurements(path.string()));
-    files.back().file = path.stem().string();
+  return ids;
+}
+
+// What `validate` says of these.
+ValidationReport scored_report() {
+  const std::set<std::string> ids = scored_measurements();
+  ValidationReport report;
+  for (const ValidatedRow& row : published_report().rows) {
+    if (ids.count(row.file + "/" + row.id) != 0) report.rows.push_back(row);
   }
-  return files;
+  for (const SkippedRow& row : published_report().skipped) {
+    if (ids.count(row.file + "/" + row.id) != 0) report.skipped.push_back(row);
+  }
+  return report;
 }
 
 struct Group {
@@ -71,7 +78,7 @@ std::string table_rows(const Groups& groups, Open open) {
   std::string text;
   const auto cells = [open](const std::vector<ValidatedRow>& rows) {
     if (rows.empty()) return std::string(" | | |");
-    const ErrorSummary errors = zeroplan::summarize(rows);
+    const ErrorSummary errors = summarize(rows);
     const bool likely = open == Open::likely;
     return " " + std::to_string(errors.rows) + " | " +
            percent(likely ? errors.likely_median_abs_error : errors.median_abs_error) + " | " +
@@ -100,16 +107,16 @@ struct Accuracy {
 
 Accuracy accuracy(const ValidationReport& report) {
   Accuracy result;
-  for (const ValidatedRow& row : zeroplan::scored_rows(report.rows)) {
+  for (const ValidatedRow& row : scored_rows(report.rows)) {
     if (!row.error) continue;
-    const bool time = zeroplan::is_time(row.metric);
-    if (!time && !zeroplan::is_peak(row.metric)) continue;
+    const bool time = is_time(row.metric);
+    if (!time && !is_peak(row.metric)) continue;
     for (Group* group :
          {&result.all["all"], &result.by_source[row.file], &result.by_strategy[row.strategy]}) {
       (time ? group->time : group->memory).push_back(row);
     }
   }
-  result.verdicts = zeroplan::summarize_verdicts(report.rows, 0.95);
+  result.verdicts = summarize_verdicts(report.rows, 0.95);
   result.skipped = report.skipped.size();
   return result;
 }
@@ -119,7 +126,7 @@ std::string overview(const Accuracy& accuracy) {
   const VerdictSummary& verdicts = accuracy.verdicts;
   const Group& all = accuracy.all.at("all");
   const auto intervals = [](const std::vector<ValidatedRow>& rows) {
-    const ErrorSummary errors = zeroplan::summarize(rows);
+    const ErrorSummary errors = summarize(rows);
     return percent(errors.interval_coverage) + " (median half-width " +
            percent(errors.median_half_width) + ")";
   };
@@ -136,7 +143,7 @@ std::string overview(const Accuracy& accuracy) {
 std::string details(const Accuracy& accuracy) {
   const Group& all = accuracy.all.at("all");
   const auto likely = [](const std::vector<ValidatedRow>& rows) {
-    const ErrorSummary errors = zeroplan::summarize(rows);
+    const ErrorSummary errors = summarize(rows);
     return percent(errors.likely_median_abs_error) + " median, " +
            percent(errors.likely_p95_abs_error) + " at 95 %";
   };
@@ -166,7 +173,7 @@ Bounds measured_bounds(const Accuracy& accuracy) {
       const Group& group = item.second;
       const auto put = [&](const char* what, const std::vector<ValidatedRow>& rows) {
         if (rows.empty()) return;
-        const ErrorSummary errors = zeroplan::summarize(rows);
+        const ErrorSummary errors = summarize(rows);
         bounds[name + ", " + what] = {errors.rows, errors.median_abs_error, errors.p95_abs_error};
       };
       put("memory", group.memory);
@@ -182,7 +189,7 @@ Bounds measured_bounds(const Accuracy& accuracy) {
 Bounds read_bounds() {
   Bounds bounds;
   if (!fs::exists(kBounds)) return bounds;
-  const zeroplan::JsonDocument document = zeroplan::read_json_file(kBounds);
+  const JsonDocument document = read_json_file(kBounds);
   for (const auto& [name, value] : document.root.members()) {
     bounds[name] = {static_cast<std::size_t>(value.find("rows")->as_integer()),
                     value.find("median")->as_number(),
@@ -215,19 +222,16 @@ void update_bounds(const Bounds& measured) {
 
 TEST_CASE("README.md and docs/validate.md have today's accuracy, and no error is past its bound") {
   if (kUnderThreadSanitizer) {
-    WARN("SKIPPED: the accuracy tables take half an hour under ThreadSanitizer");
+    WARN("skipped: the accuracy tables take half an hour under ThreadSanitizer");
     return;
   }
-  ValidateOptions options;
-  options.tiers = "AB";
-  options.jobs = 2;
-  const Accuracy today = accuracy(zeroplan::validate(measurement_files(), options));
+  const Accuracy today = accuracy(scored_report());
   const Bounds measured = measured_bounds(today);
   if (std::getenv("UPDATE_GOLDEN") != nullptr) update_bounds(measured);
 
   const Bounds bounds = read_bounds();
   for (const auto& [name, bound] : measured) {
-    INFO(name << ": raise its bound in tests/evidence/accuracy_bounds.json only with a reason");
+    INFO(name << ": raise its bound in tests/identical/accuracy_bounds.json only with a reason");
     const auto recorded = bounds.find(name);
     REQUIRE(recorded != bounds.end());
     CHECK(recorded->second.rows == bound.rows);
@@ -239,3 +243,5 @@ TEST_CASE("README.md and docs/validate.md have today's accuracy, and no error is
   check_table(kReadme, "accuracy", overview(today));
   check_table(kDetails, "accuracy", details(today));
 }
+
+}  // namespace zeroplan::identical

@@ -1,0 +1,135 @@
+#include "tests/identical/answer.hpp"
+
+#include <exception>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "model/diagnostic.hpp"
+#include "model/fingerprint.hpp"
+#include "model/json.hpp"
+#include "model/predict/io_step_result.hpp"
+#include "model/predict/stage_work.hpp"
+#include "simulator/planned_ranks.hpp"
+#include "simulator/simulate.hpp"
+#include "simulator/simulation_memo.hpp"
+
+namespace zeroplan::identical {
+namespace {
+
+std::string digits(const Fingerprint& print) { return fmt::format("{:016x}", print.high); }
+
+void add_programs(const Plan& plan,
+                  const StepWork& work,
+                  std::optional<int> rank,
+                  Fingerprint& print) {
+  if (rank) *rank %= partition_ranks(plan.engine);
+  for (const PlannedRank& planned : write_rank_programs(plan, work, rank)) {
+    const Fingerprint one = fingerprint(planned.program);
+    print.add(one.high);
+    print.add(one.low);
+  }
+}
+
+std::string hash_of_programs(const Plan& plan, std::optional<int> rank) {
+  Fingerprint print;
+  if (!plan.stages.empty()) {
+    for (const StageWork& stage : stage_works(plan)) {
+      add_programs(stage.plan, stage.work, std::nullopt, print);
+    }
+  } else if (is_simulated(plan)) {
+    add_programs(plan, step_work(plan), rank, print);
+  } else {
+    return "-";
+  }
+  return digits(print);
+}
+
+void fill(const StepResult& result, Line& line) {
+  const auto set = [&](Number number, double value) {
+    line.numbers[static_cast<std::size_t>(number)] = value;
+  };
+  const auto bytes = [&](Number number, Bytes value) {
+    set(number, static_cast<double>(value.count()));
+  };
+  bytes(Number::allocated, result.gpu.peak_allocated);
+  bytes(Number::reserved, result.gpu.peak_reserved);
+  bytes(Number::held, result.gpu.static_allocated);
+  bytes(Number::host, result.host.peak);
+  set(Number::seconds, result.step.total.seconds());
+  set(Number::probability, result.fit_probability);
+  line.document = hash_of(to_json(result).dump());
+}
+
+// A failed ZP_CHECK without its place, which any edit moves.
+std::string defect_of(const std::exception& error) {
+  const std::string text = in_one_line(error.what());
+  const std::size_t at = text.find("internal error");
+  return "A DEFECT: " + (at == std::string::npos ? text : text.substr(at));
+}
+
+}  // namespace
+
+std::string hash_of(std::string_view text) {
+  Fingerprint print;
+  for (const char c : text) print.add(static_cast<unsigned char>(c));
+  return digits(print);
+}
+
+std::string in_one_line(std::string_view text) {
+  std::string line(text);
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < ' ') c = ' ';
+  }
+  return line;
+}
+
+Answer answer_to(std::string id, const Scenario& scenario, std::optional<int> rank) {
+  Answer answer;
+  answer.line.id = std::move(id);
+  try {
+    Plan plan = resolve(scenario);
+    SimulateOptions options;
+    options.rank = rank;
+    answer.result = simulate(plan, options);
+    fill(answer.result, answer.line);
+    answer.line.program = hash_of_programs(plan, rank);
+    answer.plan = std::move(plan);
+  } catch (const InputError& error) {
+    answer.line.refusal = in_one_line(error.what());
+  } catch (const SizeOverflow&) {
+    answer.line.refusal = "sizes too large to count";
+  } catch (const std::exception& error) {
+    answer.line.refusal = defect_of(error);
+  }
+  return answer;
+}
+
+std::string written(const Line& line) {
+  if (!line.refusal.empty()) return line.id + " refused: " + line.refusal;
+  std::string text = line.id;
+  for (const double number : line.numbers) text += fmt::format(" {}", number);
+  return text + " " + line.document + " " + line.program;
+}
+
+Line read_line(const std::string& text) {
+  Line line;
+  std::istringstream stream(text);
+  std::string word;
+  stream >> line.id >> word;
+  if (word == "refused:") {
+    stream.get();  // the space
+    std::getline(stream, line.refusal);
+    return line;
+  }
+  for (std::size_t i = 0; i < kNumberCount; ++i) {
+    line.numbers[i] = std::stod(word);
+    stream >> word;
+  }
+  line.document = word;
+  stream >> line.program;
+  return line;
+}
+
+}  // namespace zeroplan::identical
