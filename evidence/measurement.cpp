@@ -136,7 +136,7 @@ class LineReader {
 };
 
 constexpr std::string_view kRehearsal = "rehearsal";  // the source of `zeroplan rehearse -o`
-constexpr std::array<std::string_view, 11> kKeys = {"id",
+constexpr std::array<std::string_view, 13> kKeys = {"id",
                                                     "source",
                                                     "tier",
                                                     "group",
@@ -146,7 +146,10 @@ constexpr std::array<std::string_view, 11> kKeys = {"id",
                                                     "notes",
                                                     "uncertainty",
                                                     "collectives",
-                                                    "kernels"};
+                                                    "kernels",
+                                                    // Of scripts/rehearse_matrix.py, for people.
+                                                    "reserved_by_events",
+                                                    "peak_allocated_by_phase"};
 
 std::string LineReader::text(std::string_view key, bool required) {
   const Json* value = find(key);

@@ -246,7 +246,6 @@ Model build_qwen2_audio(const FamilyInput& input);
 Model build_qwen2_vl(const FamilyInput& input);
 Model build_qwen3_5(const FamilyInput& input);
 Model build_qwen3_asr(const FamilyInput& input);
-Model build_qwen3_next(const FamilyInput& input);
 Model build_qwen3_vl(const FamilyInput& input);
 Model build_step3p7(const FamilyInput& input);
 

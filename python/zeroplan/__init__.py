@@ -10,6 +10,7 @@ The calls are the command line's commands, with its flags as keyword arguments, 
 
 from __future__ import annotations
 
+from . import _notebook as _notebook
 from ._commands import (
     compare_versions,
     explain,

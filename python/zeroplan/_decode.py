@@ -6,9 +6,17 @@ import copy
 import dataclasses
 import functools
 import typing
-from typing import Any, Dict, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, Dict, Tuple, Type, TypeVar, Union
 
 T = TypeVar("T", bound="Result")
+
+# How a result is shown: "text", "html" and "frame", of _notebook.py, which knows the kinds of results.
+_tables: Dict[str, Callable[[Any], Any]] = {}
+
+
+def shown_by(**tables: Callable[[Any], Any]) -> None:
+    """Says how results are shown from now on."""
+    _tables.update(tables)
 
 
 class Result:
@@ -26,24 +34,18 @@ class Result:
         return f"{type(self).__name__}({', '.join(f'{name}={_short(value)}' for name, value in values)})"
 
     def __str__(self) -> str:
-        from ._notebook import text_of
-
-        return text_of(self)
+        return str(_tables["text"](self))
 
     def to_dict(self) -> Dict[str, Any]:
         """The JSON document of the command line, key by key (docs/contract.md section 5)."""
         return copy.deepcopy(self._document)
 
     def _repr_html_(self) -> str:
-        from ._notebook import html_of
-
-        return html_of(self)
+        return str(_tables["html"](self))
 
     def df(self) -> Any:
         """The result's rows as a pandas DataFrame. Raises ImportError where pandas is not installed."""
-        from ._notebook import frame_of
-
-        return frame_of(self)
+        return _tables["frame"](self)
 
 
 def _short(value: Any) -> str:

@@ -6,6 +6,7 @@ import html
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from . import results as r
+from ._decode import shown_by
 
 GIB = 1 << 30
 
@@ -229,3 +230,6 @@ def frame_of(result: Any) -> Any:
     document = result.to_dict()
     rows = document.get(_ROWS.get(type(result), "")) if type(result) in _ROWS else [document]
     return pandas.json_normalize(rows or [])
+
+
+shown_by(text=text_of, html=html_of, frame=frame_of)

@@ -3,7 +3,7 @@
 #include <memory>
 #include <new>
 
-#include "runtime/cuda/emulation/emulator.hpp"
+#include "tests/cuda_emulation/emulator.hpp"
 #include "tests/cuda_kernels/device.hpp"
 
 namespace zeroplan::testing {

@@ -8,7 +8,8 @@
 //   --- stderr
 //   ...
 // UPDATE_GOLDEN=1 rewrites everything behind the first line. A stdout line of the case that is
-// `...` stands for any lines. ZEROPLAN_GOLDEN_PART runs a part of the cases (part.hpp).
+// `...` stands for any lines. ZEROPLAN_GOLDEN_COMMAND runs the cases of one command,
+// ZEROPLAN_GOLDEN_PART a part of them (part.hpp).
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -98,8 +99,10 @@ bool matches(const std::vector<std::string>& expected, const std::vector<std::st
 }  // namespace
 
 TEST_CASE("golden cases print what they printed before") {
+  const char* const command = std::getenv("ZEROPLAN_GOLDEN_COMMAND");
   std::vector<fs::path> cases;
-  for (const auto& entry : fs::recursive_directory_iterator(kFolder / "cases")) {
+  for (const auto& entry :
+       fs::recursive_directory_iterator(kFolder / "cases" / (command != nullptr ? command : ""))) {
     if (entry.path().extension() == ".txt") cases.push_back(entry.path());
   }
   std::sort(cases.begin(), cases.end());

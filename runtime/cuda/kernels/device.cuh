@@ -1,5 +1,5 @@
 // What kernels see of the device: CUDA under nvcc, an emulation of its execution model under any
-// other compiler (runtime/cuda/emulation). Kernels use no shared memory but what their launch gives
+// other compiler (tests/cuda_emulation). Kernels use no shared memory but what their launch gives
 // (shared_memory), blocks of whole warps, and operations of a warp with all of its lanes.
 #pragma once
 
@@ -18,8 +18,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #else
-#include "runtime/cuda/emulation/capture.hpp"
-#include "runtime/cuda/emulation/emulator.hpp"
+#include <cuda_emulation/capture.hpp>
+#include <cuda_emulation/emulator.hpp>
 #endif
 
 namespace zeroplan::runtime::cuda {

@@ -4,7 +4,7 @@
 
 #include "runtime/cuda/kernels/numbers.cuh"
 #if !defined(__CUDACC__)
-#include "runtime/cuda/emulation/tensor_core.hpp"
+#include <cuda_emulation/tensor_core.hpp>
 #endif
 
 namespace zeroplan::runtime::cuda {

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "runtime/cuda/emulation/capture.hpp"
+#include "tests/cuda_emulation/capture.hpp"
 
 namespace zeroplan::test {
 

@@ -14,6 +14,7 @@
 #include "cli/from/yaml_scalar.hpp"
 #include "model/diagnostic.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/yaml.hpp"
 
 using namespace zeroplan;
 
@@ -77,7 +78,7 @@ TEST_CASE("plain scalars are what PyYAML's safe_load makes of them") {
 }
 
 TEST_CASE("a YAML document keeps lines, copies aliases and merges") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   const Json root = parse_yaml(
       "# note\na: 1\nb: &x\n  - q_proj\n  - 'yes'\nc: *x\nd: {<<: {e: 1, f: 2}, f: 3}\n", "f");
   CHECK(root.find("a")->line() == 2);
@@ -90,7 +91,7 @@ TEST_CASE("a YAML document keeps lines, copies aliases and merges") {
 }
 
 TEST_CASE("YAML that is none, or too much, is refused with its place") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   for (const char* text : {"a: [1, 2", "a: *missing", "{{ x }}: 1", "a: b: c", "\t- a"}) {
     INFO(text);
     CHECK_THROWS_AS(parse_yaml(text, "f"), InputError);
@@ -106,7 +107,7 @@ TEST_CASE("YAML that is none, or too much, is refused with its place") {
 }
 
 TEST_CASE("LLaMA-Factory's YAML, with its own defaults") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   Files files;
   const std::string path =
       files.add("train.yaml",
@@ -167,7 +168,7 @@ TEST_CASE("how often a run saves, evaluates and logs: a strategy counts over its
 }
 
 TEST_CASE("axolotl's YAML: adapters in four bits under FSDP2") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   Files files;
   const std::string path = files.add(
       "a.yml",
@@ -189,7 +190,7 @@ TEST_CASE("axolotl's YAML: adapters in four bits under FSDP2") {
 }
 
 TEST_CASE("adapters' dropout and how bits are stored are read, under each tool's names") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   Files files;
   const auto method = [&](const std::string& name, const std::string& text) {
     const std::string path = files.add(name, text);
@@ -213,7 +214,7 @@ TEST_CASE("adapters' dropout and how bits are stored are read, under each tool's
 }
 
 TEST_CASE("FSDP's words, sections and numbers become a stage, groups and what is offloaded") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   Files files;
   const auto config = [&](const std::string& text) {
     const from::Meaning meaning = from::read_from(files.add("a.yaml", text));
@@ -237,7 +238,7 @@ TEST_CASE("FSDP's words, sections and numbers become a stage, groups and what is
 }
 
 TEST_CASE("a Trainer that starts neither DeepSpeed nor FSDP trains by DDP") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   Files files;
   const auto engine = [&](const std::string& text) {
     from::Meaning meaning = from::read_from(files.add("a.yaml", text));
@@ -253,7 +254,7 @@ TEST_CASE("a Trainer that starts neither DeepSpeed nor FSDP trains by DDP") {
 }
 
 TEST_CASE("accelerate's section becomes the ds_config that its plugin makes") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   Files files;
   const std::string path =
       files.add("accelerate.yaml",
@@ -332,7 +333,7 @@ TEST_CASE("launchers and what they count") {
 }
 
 TEST_CASE("the command line counts over the file that it names") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   Files files;
   files.add("acc.yaml",
             "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nnum_machines: 1\n");
@@ -346,7 +347,7 @@ TEST_CASE("the command line counts over the file that it names") {
 }
 
 TEST_CASE("a value that is left to a variable is asked of the flags") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   Files files;
   const std::string path = files.add("a.yaml",
                                      "model_name_or_path: ${MODELS}/b\nfinetuning_type: full\n"
@@ -478,7 +479,7 @@ TEST_CASE("TRL's ppo.py says the rollout and the reward model") {
 }
 
 TEST_CASE("what LLaMA-Factory is told behind its file counts over it") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   Files files;
   files.add("a.yaml", "model_name_or_path: a/b\nfinetuning_type: full\ncutoff_len: 1024\n");
   const from::Meaning meaning = from::read_from(files.add(

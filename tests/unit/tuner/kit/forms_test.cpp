@@ -15,6 +15,7 @@
 #include "model/json.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/yaml.hpp"
 #include "tuner/kit/form_text.hpp"
 
 using namespace zeroplan;
@@ -216,7 +217,7 @@ std::vector<Json> cases() {
 }  // namespace
 
 TEST_CASE("what is written for another tool reads back as the plan") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   const Folder folder;
   int compared = 0;
   int impossible = 0;
@@ -266,7 +267,7 @@ TEST_CASE("what is written for another tool reads back as the plan") {
 }
 
 TEST_CASE("TRL's other trainers are written for TRL alone, and read back as they were") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   const Folder folder;
   for (const char* trainer :
        {R"({"dpo":{"beta":0.2}})",
@@ -308,7 +309,7 @@ TEST_CASE("TRL's other trainers are written for TRL alone, and read back as they
 }
 
 TEST_CASE("a launcher's configuration reads back as engine, sharding and processes") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   const Folder folder;
   for (const Json& document : cases()) {
     Planned before;
@@ -380,7 +381,7 @@ TEST_CASE("plans that no Trainer starts are beyond the forms") {
 }
 
 TEST_CASE("the user's own settings go over what no plan has, and not over the plan") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   const Planned it = planned(case_of(R"({"micro_batch_size":2,"sequence_length":512})", "null"));
   const FormSettings kept = {{"dataset", "alpaca_en"},
                              {"learning_rate", 2e-5},
@@ -398,7 +399,7 @@ TEST_CASE("the user's own settings go over what no plan has, and not over the pl
 }
 
 TEST_CASE("texts of users stand in YAML, JSON and words of sh as they were said") {
-  if (!reads_yaml()) return;
+  if (!testing::has_yaml()) return;
   for (const std::string text :
        {"plain", "yes", "1e-5", "a: b #c", "$(touch x)", "it's \"q\"", "\\n"}) {
     INFO(text);

@@ -1,4 +1,4 @@
-#include "runtime/cuda/emulation/capture.hpp"
+#include "tests/cuda_emulation/capture.hpp"
 
 #include <map>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "runtime/cuda/emulation/emulator.hpp"
+#include "tests/cuda_emulation/emulator.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "runtime/cuda/emulation/fiber.hpp"
+#include "tests/cuda_emulation/fiber.hpp"
 
 namespace zeroplan::runtime::cuda::emulation {
 namespace {

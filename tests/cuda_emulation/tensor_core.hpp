@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "runtime/cuda/emulation/emulator.hpp"
+#include "tests/cuda_emulation/emulator.hpp"
 #include "runtime/kernels/cpu_float.hpp"
 
 namespace zeroplan::runtime::cuda::emulation {

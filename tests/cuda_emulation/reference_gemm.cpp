@@ -1,7 +1,7 @@
 // GemmCall by its definition, element by element: what cuBLASLt is asked for, where there is none.
 // Checks what cuBLASLt checks of its descriptors.
-#include "runtime/cuda/emulation/capture.hpp"
-#include "runtime/cuda/emulation/emulator.hpp"
+#include "tests/cuda_emulation/capture.hpp"
+#include "tests/cuda_emulation/emulator.hpp"
 #include "runtime/cuda/kernels/gemm.hpp"
 #include "runtime/kernels/cpu_float.hpp"
 

@@ -1,4 +1,4 @@
-#include "runtime/cuda/emulation/fiber.hpp"
+#include "tests/cuda_emulation/fiber.hpp"
 
 #include <cstdint>
 #include <new>
