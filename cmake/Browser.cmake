@@ -5,17 +5,13 @@ add_compile_options(-fwasm-exceptions "SHELL:-include ${CMAKE_SOURCE_DIR}/cli/br
 add_link_options(-fwasm-exceptions)
 
 function(zeroplan_browser)
-  # Of evidence what reads error messages: measurements stay where they were made.
-  get_target_property(evidence_sources zeroplan_evidence SOURCES)
-  list(FILTER evidence_sources INCLUDE REGEX "/evidence/(log_|oom_|text_scanner)")
+  include(Questions)
+  zeroplan_question_sources(cli_sources evidence_sources)
+  # Measurements stay where they were made.
   set_target_properties(zeroplan_evidence PROPERTIES SOURCES "${evidence_sources}")
-
-  set(cli ${CMAKE_SOURCE_DIR}/cli)
-  file(GLOB cli_sources CONFIGURE_DEPENDS ${cli}/*.cpp ${cli}/from/*.cpp ${cli}/language/*.cpp ${cli}/report/*.cpp
-       ${cli}/browser/*.cpp)
-  list(FILTER cli_sources EXCLUDE REGEX "/cli/(rehears|calibrate_|validate_|run_command|run_fingerprint|host_memory|embedded_|training_setup|said_gpus)")
-  list(FILTER cli_sources EXCLUDE REGEX "/cli/(doctor|import|plot|profile|replay|trace|verify)_command")
-  list(FILTER cli_sources EXCLUDE REGEX "/cli/(main|interrupt|rank_end|from/yaml|report/draw|report/validation_plot)[.]cpp")
+  list(FILTER cli_sources EXCLUDE REGEX "/cli/(interrupt|from/yaml)[.]cpp")
+  file(GLOB browser_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/browser/*.cpp)
+  list(APPEND cli_sources ${browser_sources})
   add_executable(zeroplan_browser ${cli_sources} ${CMAKE_SOURCE_DIR}/runtime/data/disk_file.cpp)
   zeroplan_precompile(zeroplan_browser FROM zeroplan_model)
   target_compile_definitions(zeroplan_browser PRIVATE ZEROPLAN_VERSION="${PROJECT_VERSION}")

@@ -1,5 +1,6 @@
-// The commands that need what a browser has not: processes, other programs, a GPU, files of its
-// machine.
+// The commands that are in the whole program alone: they train, measure a machine, start other
+// programs or read what those wrote. A browser has none of that; ./zeroplan builds the whole
+// program when it is asked for one of them, which it looks up here.
 #include "cli/commands.hpp"
 #include "model/diagnostic.hpp"
 
@@ -7,11 +8,20 @@ namespace zeroplan {
 namespace {
 
 int refuse(const char* command) {
+#if defined(__EMSCRIPTEN__)
   throw InputError({kCommandLine,
                     "",
                     "a command that works in a browser: fit, simulate, tune, lint, explain, ...",
                     command,
                     "zeroplan on your own machine has it"});
+#else
+  throw InputError(
+      {kCommandLine,
+       "",
+       "a command of the program that ./zeroplan builds first: fit, simulate, tune, ...",
+       command,
+       "./zeroplan builds the whole program when it is asked for this"});
+#endif
 }
 
 }  // namespace
