@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What runs under sanitizers: the unit and engine tests each time (the part `unit`), and of the rest, which takes
+# What runs under sanitizers: the engine and simulator tests each time (the part `engine`), and of the rest, which takes
 # longer than CI has, a part each day; docs/testing.md says how long each takes.
 #   scripts/sanitized.sh list              the parts in the order of their days
 #   scripts/sanitized.sh of-day [DAY]      the part of a day, counted from 1970-01-01 on; of today
@@ -14,7 +14,8 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 . scripts/packages.sh
 
 # Name, preset, number of days. A test that joins one of these programs joins a part by itself.
-rows='unit fuzz 0
+rows='engine fuzz 0
+unit fuzz 1
 golden fuzz 2
 kits fuzz 1
 runtime fuzz 4
@@ -68,7 +69,8 @@ read_part() {
 # What the part needs built.
 targets() {
   case "$name" in
-    unit) echo unit_tests engine_tests ;;
+    engine) echo engine_tests simulator_tests ;;
+    unit) echo unit_tests ;;
     golden) echo zeroplan golden_tests ;;
     kits) echo zeroplan ;;
     runtime) echo runtime_tests ;;
@@ -86,10 +88,11 @@ run_cut() {
   fi
   cut=$1
   case "$name" in
-    unit)
-      scripts/tests_part.sh $list "$bin/unit_tests" "$cut"
+    engine)
       scripts/tests_part.sh $list "$bin/engine_tests" "$cut"
+      scripts/tests_part.sh $list "$bin/simulator_tests" "$cut"
       ;;
+    unit) scripts/tests_part.sh $list "$bin/unit_tests" "$cut" ;;
     golden)
       if [ -n "$list" ]; then return; fi  # its five test cases loop over files, and cut the loops
       ZEROPLAN_GOLDEN_PART=$cut "$bin/golden_tests"

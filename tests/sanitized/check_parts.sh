@@ -30,7 +30,7 @@ sort "$work/parts" | same - "$work/of_days" "a cycle of days"
 
 # What must run under which sanitizers at all, and each name with all its numbers.
 cut -d: -f1 "$work/parts" | sort -u >"$work/names"
-printf '%s\n' golden kits lost_writes processes runtime tsan_processes tsan_runtime | same - "$work/names" "the names"
+printf '%s\n' golden kits lost_writes processes runtime tsan_processes tsan_runtime unit | same - "$work/names" "the names"
 while read -r name; do
   wanted=fuzz
   [[ "$name" != tsan_* ]] || wanted=tsan
