@@ -5,6 +5,7 @@
 
 #include "model/check.hpp"
 #include "model/release_rows_deepspeed.hpp"
+#include "model/release_rows_pairs.hpp"
 #include "model/release_rows_torch.hpp"
 #include "model/release_rows_transformers.hpp"
 #include "model/release_rows_trl.hpp"
@@ -23,7 +24,8 @@ constexpr auto joined(const std::array<ReleaseRow, Sizes>&... parts) {
 constexpr std::array kRows = joined(release_tables::kDeepSpeedRows,
                                     release_tables::kTorchRows,
                                     release_tables::kTransformersRows,
-                                    release_tables::kTrlRows);
+                                    release_tables::kTrlRows,
+                                    release_tables::kPairRows);
 
 constexpr bool is_ordered() {
   for (std::size_t i = 0; i < kRows.size(); ++i) {

@@ -173,6 +173,10 @@ enum class ReleaseRule : std::uint8_t {
   trl_forces_reentrance,
   trl_refuses_reference_with_adapters,
   trl_has_ppo,
+  // --- pairs of releases that stop before the first step (model/plan/release_pairs.hpp) ---
+  has_no_sync,
+  enters_no_sync,
+  fills_fractions,
 };
 
 struct ReleaseRow {

@@ -2,7 +2,10 @@
 #include <array>
 #include <cstdio>
 
+#include <fmt/format.h>
+
 #include "model/lint/run_view.hpp"
+#include "model/plan/release_pairs.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan::rules {
@@ -84,6 +87,33 @@ void overlap_release(const Run& run, Report& report) {
   }
 }
 
+// Both releases were said, and the file leaves values to the Trainer.
+void release_pair(const Run& run, Report& report) {
+  const auto said = run.said_text(ScenarioKey::transformers_version);
+  const auto transformers = said ? parse_version(*said) : std::nullopt;
+  if (!transformers || !run.release || !run.is_trainer()) return;
+  const std::string deepspeed = to_string(*run.release);
+  const std::int64_t steps =
+      run.said_integer(ScenarioKey::gradient_accumulation_steps)
+          .value_or(run.file.config().integer(Knob::gradient_accumulation_steps).value_or(1));
+  if (stops_in_no_sync(*run.release, *transformers, steps)) {
+    report.at(Knob::gradient_accumulation_steps,
+              {deepspeed, to_string(*transformers), std::to_string(steps)});
+  }
+  const std::int64_t hidden = run.model == nullptr ? 0 : run.model->shape.hidden;
+  if (hidden > 0 && run.file.stage() == 3 &&
+      run.file.config().is_auto(Knob::stage3_prefetch_bucket_size) &&
+      stops_at_fraction(*run.release, *transformers, hidden)) {
+    const double filled = 0.9 * static_cast<double>(hidden) * static_cast<double>(hidden);
+    report.at(Knob::stage3_prefetch_bucket_size,
+              {deepspeed,
+               to_string(*transformers),
+               fmt::format("{:.1f}", filled),
+               fmt::format("{:.0f}", filled)},
+              1);
+  }
+}
+
 constexpr std::array kHardwareRules = {
     RunRule{
         {.code = "bf16-gpu",
@@ -152,6 +182,21 @@ constexpr std::array kHardwareRules = {
                     "--bind_cores_to_rank"}},
          .source = "torch/distributed/run.py:config_from_args; DeepSpeed#7474"},
         threads_of_cpu_adam},
+    RunRule{
+        {.code = "release-pair",
+         .severity = Severity::error,
+         .use = RuleUse::advice,
+         .needs = kNeedsRelease,
+         .summary = "the releases of DeepSpeed and transformers reach the first step together",
+         .cost = "the run stops before its first step, and nothing is wrong with the file",
+         .texts = {{"DeepSpeed {0} has no_sync and transformers {1} enters it: accumulation of {2} "
+                    "stops in the first micro-step",
+                    "transformers 4.47.1 or newer, DeepSpeed 0.15.4, or no accumulation"},
+                   {"transformers {1} fills \"auto\" with {2}, which DeepSpeed {0} refuses as no "
+                    "whole number",
+                    "write {3}, or transformers 4.45 or newer, or DeepSpeed 0.14"}},
+         .source = "DeepSpeed#6793; transformers#35157, #33402"},
+        release_pair},
     RunRule{{.code = "overlap-release",
              .severity = Severity::error,
              .use = RuleUse::advice,

@@ -6,6 +6,7 @@
 
 #include "model/plan/batch.hpp"
 #include "model/plan/frontend_hf.hpp"
+#include "model/plan/release_pairs.hpp"
 #include "model/plan/resolver.hpp"
 
 namespace zeroplan {
@@ -267,6 +268,21 @@ void fill_ds_config(Resolver& r) {
   arguments.stage = static_cast<int>(config.integer(Knob::zero_stage).value_or(0));
   arguments.precision = plan.workload.precision;
   arguments.pipeline_stages = plan.degrees.pipeline;
+  if (plan.workload.engine == TrainingEngine::deepspeed &&
+      plan.workload.frontend == Frontend::hf_trainer && arguments.stage == 3 &&
+      config.is_auto(Knob::stage3_prefetch_bucket_size) &&
+      stops_at_fraction(
+          plan.software.deepspeed_release, plan.software.transformers, arguments.hidden_size)) {
+    const double filled = 0.9 * static_cast<double>(arguments.hidden_size) *
+                          static_cast<double>(arguments.hidden_size);
+    r.problem({r.ds_config_file, std::string(pointer_of(Knob::stage3_prefetch_bucket_size))},
+              phrase("a whole number: DeepSpeed {} refuses {:.1f}, which transformers {} fills in",
+                     to_string(plan.software.deepspeed_release),
+                     filled,
+                     to_string(plan.software.transformers)),
+              "\"auto\"",
+              phrase("write {:.0f}, or transformers 4.45 or newer, or DeepSpeed 0.14", filled));
+  }
   for (const std::string& pointer : fill_auto(config, arguments)) {
     r.problem({r.ds_config_file, pointer},
               "a number, because the model's config has no hidden size for \"auto\"",
