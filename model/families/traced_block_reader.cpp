@@ -361,6 +361,10 @@ class BlockReader {
           continue;
         }
         event.out.push_back(static_cast<std::int32_t>(item.as_integer()));
+        // In place an operation gives what it takes.
+        if (is_made(event.out.back()) && !event.name.ends_with('_')) {
+          reader_.problem(at + "/out", "tensors that are not there yet", described(item));
+        }
         made_[index(event.out.back())] = true;
       }
     }

@@ -74,6 +74,11 @@ void Tape::backward() {
     output_ = Tensor();
     run_nodes(roots);
   }
+  // What no gradient has reached dies with the graph.
+  for (Node& node : nodes_) {
+    node.formula = nullptr;
+    node.buffer.clear();
+  }
   output_ = Tensor();
   input_ = Tensor();
   shared_outputs_.clear();

@@ -23,11 +23,12 @@ class TracedOperationCall {
     return static_cast<std::size_t>(
         std::count_if(in.begin(), in.end(), [](const Tensor& x) { return x.defined(); }));
   }
-  const Tensor& x(std::size_t i = 0) const { return in[i]; }
-  Shape shape(std::size_t i = 0) const { return v.shape_of(e.out[i]); }
-  DType dtype(std::size_t i = 0) const { return v.dtype_of(e.out[i]); }
+  // std::out_of_range where the document gives no such operand or result.
+  const Tensor& x(std::size_t i = 0) const { return in.at(i); }
+  Shape shape(std::size_t i = 0) const { return v.shape_of(e.out.at(i)); }
+  DType dtype(std::size_t i = 0) const { return v.dtype_of(e.out.at(i)); }
   int dim(std::size_t i = 0) const { return i < e.dims.size() ? static_cast<int>(e.dims[i]) : 0; }
-  void give(Tensor result) { v.at(e.out[0]) = std::move(result); }
+  void give(Tensor result) { v.at(e.out.at(0)) = std::move(result); }
 
   Tape& t;
   TracedValues& v;

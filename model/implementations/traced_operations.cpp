@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "model/check.hpp"
 #include "model/implementations/hf_sdpa.hpp"
 #include "model/implementations/traced_call.hpp"
 
@@ -317,8 +318,8 @@ void topk(Call& call) {
       b.give(0, std::move(gradient));
     });
   }
-  call.v.at(call.e.out[0]) = std::move(values);
-  call.v.at(call.e.out[1]) = std::move(indices);
+  call.v.at(call.e.out.at(0)) = std::move(values);
+  call.v.at(call.e.out.at(1)) = std::move(indices);
 }
 
 using Handler = void (*)(Call&);
@@ -415,6 +416,7 @@ bool has_formula(std::string_view operation) { return row_of(operation) != nullp
 void play_operation(TracedValues& values, const TracedEvent& event) {
   Call call(values, event);
   const Row* row = row_of(event.name);
+  ZP_CHECK(row == nullptr || !call.in.empty(), "no operands");
   if (row != nullptr && !event.out.empty() && !call.in.empty() && call.x().defined())
     return row->play(call);
   if (event.out.empty()) {  // .item(): the host waits for a number

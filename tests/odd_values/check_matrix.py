@@ -15,7 +15,6 @@ import argparse
 import concurrent.futures
 import itertools
 import json
-import os
 import random
 import shlex
 import shutil
@@ -169,6 +168,8 @@ class Matrix(Sweep):
 
     def run(self, words, what, questions=1):
         done = super().run(words, what, questions)
+        if words[:2] != ["simulate", "--batch"] and done.returncode in (0, 3):
+            self.answered += 1
         if "are left out of this answer" in done.stdout and "internal error" in done.stdout:
             self.fail(f"{what}: rows left out: {done.stdout[-500:]!r}")
         return done
@@ -181,8 +182,6 @@ def commands(random_, count):
         settings.pop("sequence_parallel", None)
         model, gpus = random_.choice(ALL_KINDS), random_.choice(MACHINES)
         words = flags_of(settings)
-        if settings.get("engine") in (None, "deepspeed") and random_.random() < 0.3:
-            words += ["--zero-stage", str(random_.randint(0, 3))] if False else []
         kind = i % 10
         if kind < 5:
             yield ["fit", model, gpus, *words, *(["--json"] if random_.random() < 0.5 else [])], 20
@@ -225,11 +224,8 @@ def main():
         words, seconds = job
         if time.time() > end:
             return 1
-        matrix.run(words, shlex.join(words), math_questions(seconds))
+        matrix.run(words, shlex.join(words), seconds / matrix.seconds)
         return 0
-
-    def math_questions(seconds):
-        return seconds / matrix.seconds
 
     try:
         for name, part in {"pairs": lambda: matrix.lines(lines), "random": lambda: matrix.lines(random_lines)}.items():
@@ -244,7 +240,7 @@ def main():
             print(f"commands   {len(asked) - left_out:6} questions, {time.time() - began:4.0f} s, {left_out} for lack of time")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"seed {options.seed}: {matrix.answered} lines answered, {len(matrix.failures)} failures")
+    print(f"seed {options.seed}: {matrix.answered} answered, {len(matrix.failures)} failures")
     return 1 if matrix.failures else 0
 
 
