@@ -1,5 +1,6 @@
 #include "tests/identical/answer.hpp"
 
+#include <cstdlib>
 #include <exception>
 #include <sstream>
 #include <utility>
@@ -124,7 +125,7 @@ Line read_line(const std::string& text) {
     return line;
   }
   for (std::size_t i = 0; i < kNumberCount; ++i) {
-    line.numbers[i] = std::stod(word);
+    line.numbers[i] = std::strtod(word.c_str(), nullptr);  // of the smallest too
     stream >> word;
   }
   line.document = word;
