@@ -12,6 +12,8 @@
 #include "cli/step_text.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/plan/trainer.hpp"
+#include "model/predict/run_phases.hpp"
 #include "tuner/fit_ranking.hpp"
 #include "tuner/kit/trainer_line.hpp"
 
@@ -64,15 +66,35 @@ const char* if_assumed(Confidence confidence) {
   return confidence == Confidence::assumed ? " (assumed)" : "";
 }
 
+// What an evaluation needs, which is no part of a step.
+Phrase evaluation_line(const StrategyResult& row) {
+  if (row.plan.evaluation == nullptr) return "";
+  const GpuMemory& gpu = row.result.gpu;
+  const Bytes needed = evaluation_phase(row.plan, gpu).allocated +
+                       at(gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+  return phrase("  evaluation   {} of {} in batches of {}\n",
+                gib_text(needed),
+                gib_text(gpu.capacity),
+                row.plan.evaluation->batch_size);
+}
+
 // A plan that fills the GPU: what that costs and what does not.
 Phrase limit_and_safer_text(const FitAnswer& answer) {
   const StrategyResult& best = answer.strategies[*answer.recommended];
-  const Phrase text = at_limit_text(best.result);
-  if (!best.safer) return text;
-  return text + phrase("  safe         {}: {}, {:.0f} tokens/s per GPU\n",
-                       batch_text(best.safer->sizes),
-                       gib_text(best.safer->gpu_memory),
-                       best.safer->tokens_per_second_per_gpu);
+  Phrase text = at_limit_text(best.result);
+  if (best.safer) {
+    text += phrase("  safe         {}: {}, {:.0f} tokens/s per GPU\n",
+                   batch_text(best.safer->sizes),
+                   gib_text(best.safer->gpu_memory),
+                   best.safer->tokens_per_second_per_gpu);
+  }
+  if (best.faster) {
+    text += phrase("  faster       at the GPU's limit: {}: {}, {:.0f} tokens/s per GPU\n",
+                   batch_text(best.faster->sizes),
+                   gib_text(best.faster->gpu_memory),
+                   best.faster->tokens_per_second_per_gpu);
+  }
+  return text;
 }
 
 // Of stage and offload alone.
@@ -125,6 +147,14 @@ Phrase why_text(const FitAnswer& answer) {
   return text + "\n";
 }
 
+// It trains, and only its evaluation does not fit, which a setting of its own mends.
+bool lacks_for_evaluation_alone(const StrategyResult& row) {
+  const std::vector<Limit>& limits = row.result.limits;
+  return row.plan.evaluation != nullptr && limits.size() == 1 &&
+         !limits.front().cheapest_change.empty() &&
+         limits.front().largest_term.english().starts_with("evaluation");
+}
+
 // Packages that somebody has to install, or would gain by.
 Phrase packages_text(const FitAnswer& answer) {
   Phrase text;
@@ -139,6 +169,9 @@ Phrase packages_text(const FitAnswer& answer) {
                          describe(nearest.strategy),
                          gib_text(limit.needed),
                          plain_name(name(kResourceNames, limit.resource))));
+      if (lacks_for_evaluation_alone(nearest)) {
+        text.append(phrase("; or {}", limit.cheapest_change));
+      }
     }
     text += "\n";
   }
@@ -166,7 +199,7 @@ Phrase yes_text(const FitAnswer& answer) {
       gib_text(result.gpu.capacity),
       name(kPhaseNames, result.gpu.peak_phase),
       largest_part(result.gpu));
-  text += host_memory_text(best.plan, result);
+  text += evaluation_line(best) + host_memory_text(best.plan, result);
   text += phrase(
       "  speed        {} a step, {:.0f} tokens/s per GPU, {:.0f} % of the GPU's peak, bound by {}\n"
       "  probability  {:.3f} that it fits\n",
@@ -193,7 +226,10 @@ Phrase difference(Bytes other, Bytes best, const char* what) {
 
 Phrase runner_up_line(const StrategyResult& other, const StrategyResult& best) {
   const double slower = 1.0 - speed_of(other) / speed_of(best);
-  const Phrase speed = slower < 0.005 ? "as fast" : phrase("{:.0f} % slower", slower * 100);
+  const double faster = speed_of(other) / speed_of(best) - 1.0;
+  const Phrase speed = faster > 0.005   ? phrase("{:.0f} % faster", faster * 100)
+                       : slower < 0.005 ? "as fast"
+                                        : phrase("{:.0f} % slower", slower * 100);
   Phrase rest = difference(other.result.gpu.peak_total, best.result.gpu.peak_total, "GPU memory");
   const Phrase host = difference(other.result.host.peak, best.result.host.peak, "host memory");
   if (!rest.empty() && !host.empty()) rest += ", ";

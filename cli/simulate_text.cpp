@@ -3,6 +3,7 @@
 #include "cli/checkpoint_text.hpp"
 #include "cli/run_phases_text.hpp"
 #include "cli/table.hpp"
+#include "tuner/fit_ranking.hpp"
 
 namespace zeroplan {
 Phrase limit_text(const Limit& limit) {
@@ -23,6 +24,23 @@ Phrase verdict_text(const StepResult& result) {
     text += limit_text(limit);
     if (!limit.cheapest_change.empty())
       text += phrase("  cheapest change: {}\n", limit.cheapest_change);
+  }
+  return text;
+}
+
+// What a full GPU costs: the allocator gives memory back to the driver and takes it again.
+Phrase limit_lines(const StepResult& result) {
+  Phrase text;
+  if (result.fits && is_at_limit(result)) {
+    text += "at the GPU's limit: within the model's error of its memory\n";
+  }
+  if (result.gpu.allocator_flushes > 0) {
+    text += phrase(
+        "the allocator gives memory back to the driver: {} flushes in the simulated steps, {:.1f} "
+        "% "
+        "of a step's time\n",
+        result.gpu.allocator_flushes,
+        100.0 * (result.step.device_memory / result.step.total));
   }
   return text;
 }
@@ -113,7 +131,7 @@ std::string simulate_text(const Plan& plan,
   Phrase verdict = verdict_text(result);
   verdict += phrase(
       "GPU: {} allocated, {} reserved, {} in all of {}; {} between steps; peak in {}\n"
-      "host: {} of {} per node ({} pinned, {} while loading)\n\n",
+      "host: {} of {} per node ({} pinned, {} while loading)\n",
       gib_text(gpu.peak_allocated),
       gib_text(gpu.peak_reserved),
       gib_text(gpu.peak_total),
@@ -124,6 +142,7 @@ std::string simulate_text(const Plan& plan,
       gib_text(result.host.capacity),
       gib_text(result.host.pinned),
       gib_text(result.host.load_peak));
+  verdict += limit_lines(result) + "\n";
   const std::string text = words.text(verdict) + memory_text(gpu, words) + "\n";
   Phrase rest = time_text(result.step);
   if (result.job) {

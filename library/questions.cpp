@@ -43,6 +43,8 @@ constexpr std::array kTexts = {
     TextField{ScenarioKey::ds_config, &Said1::ds_config},
     TextField{ScenarioKey::method, &Said1::method},
     TextField{ScenarioKey::precision, &Said1::precision},
+    TextField{ScenarioKey::weights_dtype, &Said1::weights_dtype},
+    TextField{ScenarioKey::load_device, &Said1::load_device},
     TextField{ScenarioKey::optimizer, &Said1::optimizer},
     TextField{ScenarioKey::attention, &Said1::attention},
     TextField{ScenarioKey::activation_checkpointing, &Said1::activation_checkpointing},

@@ -100,9 +100,12 @@ enum class ReleaseRule : std::uint8_t {
   prefers_cudnn_attention,
   // --- transformers: Trainer, loading, checkpointing ---
   rank0_reads_shards,
+  loads_as_stored,
+  leaves_four_bits_on_gpu,
   saves_large_shards,
   goes_with_wide_adapters,
   trainer_has_liger,
+  evaluates_in_kernel,
   rounds_steps_up,
   trainer_asks_for_fused,
   checkpoints_without_reentrance,

@@ -146,6 +146,12 @@ Json workload_of(const Facts& facts) {
     if (facts.truth(truth)) workload[truth] = true;
   }
   workload["implementation"] = "hf";
+  const Json* dtypes = facts.find("parameter_dtypes");
+  const bool mixes = !facts.text("mixed_precision").empty() && facts.find("ds_config") == nullptr;
+  if (mixes && facts.find("lora") == nullptr && dtypes != nullptr && dtypes->items().size() == 1) {
+    const std::string& type = dtypes->items().front().as_string();
+    workload["weights_dtype"] = type == "bfloat16" ? "bf16" : type == "float16" ? "fp16" : "fp32";
+  }
   return workload;
 }
 

@@ -83,7 +83,9 @@ class Comparison {
       : scenario_(scenario), prepared_(prepared), sets_(sets), options_(options) {
     const ExplicitValue* said = scenario.find(ScenarioKey::ds_config);
     if (prepared_.ds_config == nullptr && said != nullptr) {
-      prepared_.ds_config = std::make_shared<const DsConfig>(read_ds_config_of(*said));
+      DsConfig config = read_ds_config_of(*said);
+      say_precision(resolve(scenario, prepared), config);
+      prepared_.ds_config = std::make_shared<const DsConfig>(std::move(config));
     }
   }
 

@@ -16,8 +16,8 @@
 
 namespace zeroplan {
 
-// A smaller micro-batch than the chosen one, with which the GPU does not run full.
-struct SaferBatch {
+// Another micro-batch than the chosen one, which was simulated too.
+struct OtherBatch {
   BatchSizes sizes;
   double tokens_per_second_per_gpu = 0.0;
   Bytes gpu_memory;
@@ -28,7 +28,8 @@ struct StrategyResult {
   Strategy strategy;
   Plan plan;
   StepResult result;
-  std::optional<SaferBatch> safer;  // where the plan runs at the GPU's limit and this is slower
+  std::optional<OtherBatch> safer;   // where the plan runs at the GPU's limit and this is slower
+  std::optional<OtherBatch> faster;  // where it does not, and this does
   // The analytic estimate alone saw it: it surely does not fit, or the same with the other
   // checkpointing is better. It is not recommended.
   bool simulated = false;

@@ -19,7 +19,7 @@ StrategyResult row_of(const Question& question,
                       const Strategy& strategy,
                       const BatchSizes& sizes,
                       const PredictOptions& options) {
-  StrategyResult row{strategy, plan_strategy(question, strategy, sizes), {}, {}, false};
+  StrategyResult row{strategy, plan_strategy(question, strategy, sizes), {}, {}, {}, false};
   row.result = likeliest(row.plan, options);
   return row;
 }
@@ -56,11 +56,11 @@ class Ladder {
       play(i);
       const StrategyResult& smaller = rungs_[i];
       if (!smaller.result.fits || is_at_limit(smaller.result)) continue;
-      if (speed_of(smaller) >= kSafeShare * speed_of(best())) {
+      if (speed_of(smaller) >= kRoomShare * speed_of(best())) {
+        if (speed_of(smaller) < speed_of(best())) rungs_[i].faster = other_batch(at_);
         at_ = i;
       } else {
-        rungs_[at_].safer = SaferBatch{
-            question_.batches.sizes[i], speed_of(smaller), smaller.result.gpu.peak_total};
+        rungs_[at_].safer = other_batch(i);
       }
       return;
     }
@@ -76,6 +76,11 @@ class Ladder {
     const GpuMemory& gpu = best().result.gpu;
     return !best().result.fits && static_cast<double>(gpu.peak_total.count()) >
                                       kHopeless * static_cast<double>(gpu.capacity.count());
+  }
+
+  OtherBatch other_batch(std::size_t i) const {
+    const StrategyResult& row = rungs_[i];
+    return {question_.batches.sizes[i], speed_of(row), row.result.gpu.peak_total};
   }
 
   // One rank stands in for those that differ; where that is not sure to fit all are asked.

@@ -48,7 +48,7 @@ std::optional<std::size_t> best_with_room(const std::vector<StrategyResult>& row
   const auto any = best_where(rows, may);
   const auto safe = best_where(
       rows, [&](const StrategyResult& row) { return may(row) && !is_at_limit(row.result); });
-  const bool cheap = safe && speed_of(rows[*safe]) >= kSafeShare * speed_of(rows[*any]);
+  const bool cheap = safe && speed_of(rows[*safe]) >= kRoomShare * speed_of(rows[*any]);
   return cheap ? safe : any;
 }
 
@@ -75,7 +75,7 @@ bool is_preferred(const StrategyResult& a, const StrategyResult& b) {
   if (room_a != room_b) {
     const StrategyResult& roomy = room_a ? a : b;
     const StrategyResult& full = room_a ? b : a;
-    return room_a == (speed_of(roomy) >= kSafeShare * speed_of(full));
+    return room_a == (speed_of(roomy) >= kRoomShare * speed_of(full));
   }
   const double slower = std::min(speed_of(a), speed_of(b));
   const double faster = std::max(speed_of(a), speed_of(b));

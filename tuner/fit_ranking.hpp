@@ -13,12 +13,16 @@
 
 namespace zeroplan {
 
-// A plan with room is preferred where it has at least this share of a full one's speed: what a
-// prediction of time is off, twice over.
+// What a prediction of time is off, twice over: a plan below this share of another's speed is
+// clearly slower.
 inline constexpr double kSafeShare = 0.9;
 // Strategies whose speeds differ by less are equally fast; of their micro-batches the smaller one
 // is taken, which leaves more room.
 inline constexpr double kAsFast = 0.02;
+// A plan with room on the GPU is preferred where it has at least this share of the speed of one at
+// the GPU's limit: a run that ends in its first hours costs more than a quarter of its time, and
+// flushes of the allocator take some of the difference.
+inline constexpr double kRoomShare = 0.75;
 
 // What strategies are compared by: tokens a second in a step of full sequences; where the dataset
 // tells how long samples are, runs of it a second, since most micro-batches are shorter than the

@@ -152,6 +152,33 @@ void try_half_precision(RemedySearch& search) {
               best_strategy(changed, search.options));
 }
 
+// Weights in 16 bits where FSDP and DDP keep fp32 beside 16-bit arithmetic: Adam's states follow.
+void try_half_weights(RemedySearch& search) {
+  const Plan& plan = search.example.plan;
+  const bool fsdp = plan.workload.engine == TrainingEngine::fsdp;
+  if (!is_torch_engine(plan.workload.engine) || plan.workload.precision != Precision::bf16) return;
+  if ((fsdp ? plan.fsdp.storage_dtype : plan.ddp.weight_dtype) != DType::fp32) return;
+  Question changed = search.question;
+  set(changed, ScenarioKey::weights_dtype, fsdp ? "pure-bf16" : "bf16");
+  search.keep(fsdp ? "train in bf16 without mixed precision (dtype=torch.bfloat16, bf16=False): no "
+                     "fp32 copy of the weights"
+                   : "load the weights in bf16 (dtype=torch.bfloat16): gradients and Adam's states "
+                     "are in bf16, too",
+              best_strategy(changed, search.options));
+}
+
+// Four-bit weights that wait on the host until FSDP shards them.
+void try_loading_on_host(RemedySearch& search) {
+  const Plan& plan = search.example.plan;
+  if (!plan.loads_whole || plan.workload.engine != TrainingEngine::fsdp) return;
+  Question changed = search.question;
+  set(changed, ScenarioKey::load_device, "cpu");
+  search.keep(phrase("load the four-bit weights on the host: device_map={} in from_pretrained "
+                     "(--load-device cpu)",
+                     "{\"\": \"cpu\"}"),
+              best_strategy(changed, search.options));
+}
+
 // Where the user's file says how what is offloaded lies: strategies decide the rest.
 void try_leaner_offload(RemedySearch& search) {
   if (search.question.base == nullptr) return;
@@ -243,6 +270,8 @@ std::vector<Remedy> remedies(const Question& question,
                              try_leaner_offload,
                              try_micro_batch,
                              try_half_precision,
+                             try_half_weights,
+                             try_loading_on_host,
                              try_shorter_sequences,
                              try_more_host_memory,
                              try_more_nodes}) {

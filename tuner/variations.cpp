@@ -138,6 +138,7 @@ Variations::Variations(const Scenario& scenario, std::optional<Bytes> capacity)
   base_ = resolve(scenario_, prepared_);
   if (const ExplicitValue* said = scenario.find(ScenarioKey::ds_config)) {
     config_ = read_ds_config_of(*said);
+    say_precision(base_, config_);
   } else {
     config_.set(Knob::zero_stage, std::int64_t{base_.engine.stage});
   }

@@ -1,9 +1,29 @@
 #include "cli/from/loop_words.hpp"
 
+#include <cmath>
+
 #include "model/plan/scenario_reader.hpp"
 #include "model/written_names.hpp"
 
 namespace zeroplan::from {
+namespace {
+
+// "no", YAML's false, 0, 0.0, an empty list.
+bool is_none(const Setting& setting) {
+  const std::string text = folded(text_of(setting.value), "");
+  return text == "no" || text == "none" || text == "false" || text == "0" || text == "0.0" ||
+         text == "[]";
+}
+
+// A number of samples; 0 for a share of them and for files.
+std::int64_t samples_of(const Setting& setting) {
+  const std::int64_t count = count_of(setting.value);
+  const bool whole = !setting.value.is_number() ||
+                     setting.value.as_number() == std::floor(setting.value.as_number());
+  return whole && count > 1 ? count : 0;
+}
+
+}  // namespace
 
 const Setting** LoopWords::place_of(Role role) {
   switch (role) {
@@ -19,6 +39,16 @@ const Setting** LoopWords::place_of(Role role) {
       return &log_.strategy;
     case Role::logging_steps:
       return &log_.steps;
+    case Role::evals_per_epoch:
+      return &per_epoch_;
+    case Role::do_eval:
+      return &do_eval_;
+    case Role::held_out:
+      return &held_out_;
+    case Role::eval_batch:
+      return &batch_;
+    case Role::eval_accumulation:
+      return &accumulation_;
     default:
       return nullptr;
   }
@@ -65,12 +95,88 @@ void LoopWords::finish_one(const Words& words,
                           std::string(info(key).flag) + " " + value});
 }
 
-void LoopWords::finish(Meaning& meaning) const {
+void LoopWords::finish(Tool tool, Meaning& meaning) const {
   const std::string default_steps = "500";
   finish_one(save_, ScenarioKey::save_steps, "steps", default_steps, meaning);
-  // training_args.py __post_init__: eval_steps is logging_steps where it is not said.
-  finish_one(evaluate_, ScenarioKey::eval_steps, "no", log_.steps_or(default_steps), meaning);
+  // training_args.py __post_init__: eval_steps is logging_steps where it is not said. axolotl takes
+  // eval_steps for the strategy (core/builders/base.py _configure_save_and_eval_strategy).
+  finish_one(evaluate_,
+             ScenarioKey::eval_steps,
+             tool == Tool::axolotl && holds_out() ? "steps" : "no",
+             log_.steps_or(default_steps),
+             meaning);
   finish_one(log_, ScenarioKey::logging_steps, "steps", default_steps, meaning);
+}
+
+bool LoopWords::holds_out() const { return held_out_ != nullptr && !is_none(*held_out_); }
+
+// The Trainer evaluates by its strategy, its scripts at the end by do_eval. LLaMA-Factory and
+// axolotl hold samples out; who does that means to evaluate, although neither does it for that
+// alone (LLaMA-Factory 0.9.5 train/sft/workflow.py, axolotl 0.16 core/builders/base.py; axolotl's
+// earlier builders did, after each epoch).
+bool LoopWords::evaluates(Tool tool, Meaning& meaning) const {
+  if (tool == Tool::axolotl && !holds_out()) return false;
+  if (do_eval_ != nullptr && is_on(do_eval_->value)) return true;
+  if (evaluate_.strategy != nullptr) return !is_none(*evaluate_.strategy);
+  if (tool == Tool::axolotl && (evaluate_.steps != nullptr || per_epoch_ != nullptr)) return true;
+  if (!holds_out() || tool == Tool::trainer) return false;
+  meaning.assumed.push_back(
+      phrase("{} is evaluated, as eval_strategy says it: --evaluation none plans without",
+             held_out_->name));
+  return true;
+}
+
+void LoopWords::finish_evaluation(Tool tool, Meaning& meaning) const {
+  const auto note = [&](const Setting* setting, const Phrase& taken) {
+    if (setting == nullptr) return;
+    meaning.read.push_back(
+        {setting->file, setting->line, setting->name + ": " + text_of(setting->value), taken});
+  };
+  const Setting* all[] = {per_epoch_, do_eval_, held_out_, batch_, accumulation_};
+  if (meaning.scenario.find(ScenarioKey::evaluation) != nullptr) return;
+  if (!evaluates(tool, meaning)) {
+    for (const Setting* setting : all) note(setting, "no evaluation");
+    return;
+  }
+  Json settings = Json::object({});
+  std::int64_t rows = batch_ != nullptr ? count_of(batch_->value) : 0;
+  const ExplicitValue* trained = meaning.scenario.find(ScenarioKey::micro_batch_size);
+  if (rows == 0 && tool == Tool::axolotl && trained != nullptr && trained->value.is_number()) {
+    rows = trained->value.as_integer();
+    meaning.assumed.push_back(
+        phrase("eval_batch_size {}: axolotl takes micro_batch_size where it is not said", rows));
+  }
+  if (rows == 0) {
+    rows = 8;
+    meaning.assumed.emplace_back(
+        "evaluation in batches of 8: per_device_eval_batch_size is not said, and that is the "
+        "Trainer's default");
+  }
+  settings["batch_size"] = rows;
+  if (accumulation_ != nullptr && count_of(accumulation_->value) > 0) {
+    settings["accumulation_steps"] = count_of(accumulation_->value);
+  }
+  if (held_out_ != nullptr && samples_of(*held_out_) > 0) {
+    settings["samples"] = samples_of(*held_out_);
+  }
+  const Json evaluation = Json::object({{"loss", settings}});
+  const Setting* first = batch_;
+  for (const Setting* other : {held_out_, do_eval_, per_epoch_}) {
+    if (first == nullptr) first = other;
+  }
+  if (first == nullptr) {
+    first = evaluate_.strategy != nullptr ? evaluate_.strategy : evaluate_.steps;
+  }
+  meaning.scenario.set(ScenarioKey::evaluation,
+                       evaluation,
+                       {first->file, "line " + std::to_string(first->line) + ": " + first->name});
+  const Phrase taken = std::string(info(ScenarioKey::evaluation).flag) + " " + evaluation.dump();
+  bool noted = false;
+  for (const Setting* setting : all) {
+    noted = noted || setting != nullptr;
+    note(setting, taken);
+  }
+  if (!noted) note(first, taken);
 }
 
 }  // namespace zeroplan::from

@@ -1,4 +1,5 @@
-// How often a file's training loop saves, evaluates and logs: the Trainer's strategies and steps.
+// How often a file's training loop saves, evaluates and logs, and what it evaluates: the Trainer's
+// strategies, steps and batches.
 #pragma once
 
 #include <string>
@@ -15,7 +16,9 @@ class LoopWords {
   bool read(Role role, const Setting& setting);
   // Sets save_steps, eval_steps and logging_steps where nobody said them before. A strategy counts
   // over a number: steps are those of `steps` alone, which is the default but for evaluation.
-  void finish(Meaning& meaning) const;
+  void finish(Tool tool, Meaning& meaning) const;
+  // Sets the evaluation, where one runs. Behind everything else that the part says.
+  void finish_evaluation(Tool tool, Meaning& meaning) const;
 
  private:
   struct Words {
@@ -25,6 +28,8 @@ class LoopWords {
     std::string steps_or(const std::string& otherwise) const;
   };
   const Setting** place_of(Role role);
+  bool holds_out() const;
+  bool evaluates(Tool tool, Meaning& meaning) const;
   static void finish_one(const Words& words,
                          ScenarioKey key,
                          const std::string& unsaid,
@@ -32,6 +37,12 @@ class LoopWords {
                          Meaning& meaning);
 
   Words save_, evaluate_, log_;
+  // Of the evaluation.
+  const Setting* per_epoch_ = nullptr;
+  const Setting* do_eval_ = nullptr;
+  const Setting* held_out_ = nullptr;
+  const Setting* batch_ = nullptr;
+  const Setting* accumulation_ = nullptr;
 };
 
 }  // namespace zeroplan::from

@@ -27,9 +27,10 @@ class MeaningReader {
     for (const Setting& setting : part_.settings) read_setting(setting);
     adapters_.finish(part_.tool, meaning_);
     sharding_.finish(meaning_);
-    loop_.finish(meaning_);
+    loop_.finish(part_.tool, meaning_);
+    loop_.finish_evaluation(part_.tool, meaning_);
     finish_precision();
-    finish_dtype();
+    finish_weights();
     finish_trainer();
     finish_tool();
   }
@@ -42,6 +43,7 @@ class MeaningReader {
       note(setting, "--trainer");
       return;
     }
+    trl_ = trl_ || setting.name == "trl";
     if (setting.name == "script" || setting.name == "trl") return;
     const std::optional<Role> role = role_of(setting.name);
     if (role) {
@@ -157,6 +159,11 @@ class MeaningReader {
       case Role::dtype:
         dtype_ = &setting;
         return true;
+      case Role::pure_bf16:
+        if (is_on(setting.value)) pure_bf16_ = &setting;
+        return true;
+      case Role::device_map:
+        return device_map(setting);
       case Role::tiled_mlp:
         return set(ScenarioKey::tiled_mlp, is_on(value), setting);
       case Role::fused_loss:
@@ -271,14 +278,66 @@ class MeaningReader {
     return true;
   }
 
-  // What weights are loaded in: DeepSpeed casts them, and below adapters they are in 16 bits.
-  void finish_dtype() {
-    if (dtype_ == nullptr) return;
+  // What weights are loaded in. DeepSpeed casts them. LLaMA-Factory makes what it trains fp32
+  // (model/adapter.py init_adapter), TRL's command and axolotl say a dtype where the file says
+  // none.
+  void finish_weights() {
     const ExplicitValue* engine = meaning_.scenario.find(ScenarioKey::engine);
     const bool casts = engine != nullptr && engine->value == Json("deepspeed");
-    const bool plain = text_of(dtype_->value) == "float32" || text_of(dtype_->value) == "auto";
-    if (casts || plain || meaning_.scenario.find(ScenarioKey::method) != nullptr) return;
-    meaning_.unknown.push_back(line_of(*dtype_, ""));
+    const ExplicitValue* method = meaning_.scenario.find(ScenarioKey::method);
+    const bool full = method != nullptr && method->value == Json("full");
+    const bool adapters = method != nullptr && !full;
+    if (pure_bf16_ != nullptr && casts) {
+      refuse(*pure_bf16_, "weights and optimizer states all in bf16 under DeepSpeed");
+    }
+    if (pure_bf16_ != nullptr) {
+      set(ScenarioKey::weights_dtype, "pure-bf16", *pure_bf16_);
+      meaning_.scenario.set(ScenarioKey::precision, "bf16", {pure_bf16_->file, pure_bf16_->name});
+    } else if (dtype_ != nullptr) {
+      read_dtype(*dtype_, casts, no_bf16_ != nullptr && no_fp16_ != nullptr);
+    } else if (part_.tool == Tool::llama_factory && !casts && full) {
+      assume_weights("fp32", "weights in fp32: LLaMA-Factory makes what it trains fp32");
+    } else if (part_.tool == Tool::axolotl && !casts && !adapters && computes_in_bf16()) {
+      assume_weights("bf16", "weights in bf16: axolotl loads them so where bf16 is on");
+    } else if (trl_ && !casts && !adapters) {
+      assume_weights("fp32", "weights in fp32: dtype float32 is TRL's default");
+    }
+  }
+
+  bool computes_in_bf16() const {
+    const ExplicitValue* precision = meaning_.scenario.find(ScenarioKey::precision);
+    return precision != nullptr && precision->value == Json("bf16");
+  }
+
+  void assume_weights(const char* format, const char* sentence) {
+    if (meaning_.scenario.find(ScenarioKey::weights_dtype) != nullptr) return;
+    meaning_.scenario.set(
+        ScenarioKey::weights_dtype, format, {part_.settings.front().file, "dtype"});
+    meaning_.assumed.emplace_back(sentence);
+  }
+
+  // `alone`: mixed precision is switched off beside it.
+  void read_dtype(const Setting& setting, bool casts, bool alone) {
+    const std::string text = text_of(setting.value);
+    const std::string name = text.starts_with("torch.") ? text.substr(6) : text;
+    const char* format = name == "bfloat16" || name == "bf16"  ? "bf16"
+                         : name == "float16" || name == "fp16" ? "fp16"
+                         : name == "float32" || name == "fp32" ? "fp32"
+                                                               : nullptr;  // auto: the checkpoint's
+    if (format == nullptr || casts) {
+      note(setting, casts ? Phrase("DeepSpeed casts to its own format") : Phrase(""));
+      return;
+    }
+    const bool pure = alone && std::string_view(format) == "bf16";
+    if (pure) meaning_.scenario.set(ScenarioKey::precision, "bf16", {setting.file, setting.name});
+    set(ScenarioKey::weights_dtype, pure ? "pure-bf16" : format, setting);
+  }
+
+  // {"": "cpu"}, on a command line as JSON text; "auto" and numbers are GPUs.
+  bool device_map(const Setting& setting) {
+    const std::string text = text_of(setting.value);
+    const bool cpu = text.find("cpu") != std::string::npos;
+    return cpu && set(ScenarioKey::load_device, "cpu", setting);
   }
 
   void finish_trainer() {
@@ -319,6 +378,8 @@ class MeaningReader {
   const Setting* no_bf16_ = nullptr;
   const Setting* no_fp16_ = nullptr;
   const Setting* dtype_ = nullptr;
+  const Setting* pure_bf16_ = nullptr;
+  bool trl_ = false;  // TRL's own command
   TrainerMeaning trainer_{part_.tool};
   bool native_ = false;
 };

@@ -47,11 +47,18 @@ enum class Role {
   tiled_mlp,
   ddp,
   dtype,
+  pure_bf16,  // LLaMA-Factory's: no fp32 anywhere
+  device_map,
   compile,
   save_strategy,  // "steps", "epoch", "no"
   save_steps,
   eval_strategy,
   eval_steps,
+  evals_per_epoch,
+  do_eval,
+  held_out,  // samples kept for evaluation: a number or a share, or files of them
+  eval_batch,
+  eval_accumulation,
   logging_strategy,
   logging_steps,
   dataloader_workers,

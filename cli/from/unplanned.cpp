@@ -28,7 +28,6 @@ constexpr std::array kUnplanned = {
               "an optimizer or a model of LLaMA-Factory's own"},
     Unplanned{"use_dora|peft_use_dora|lora_use_dora", "DoRA"},
     Unplanned{"load_in_8bit|use_8bit", "8-bit weights"},
-    Unplanned{"pure_bf16", "weights and optimizer states all in bf16"},
     Unplanned{"fp8", "fp8"},
     Unplanned{"freeze_trainable_layers|unfrozen_parameters", "a model that is frozen in part"},
     Unplanned{"context_parallel_size|cp_size", "context parallelism"},
@@ -42,7 +41,9 @@ constexpr std::array kUnplanned = {
     Unplanned{"auto_find_batch_size", "a batch size that is found while it runs"},
 };
 
-[[noreturn]] void refuse(const Setting& setting, const Phrase& what) {
+}  // namespace
+
+void refuse(const Setting& setting, const Phrase& what) {
   throw InputError({setting.file,
                     "line " + std::to_string(setting.line) + ": " + setting.name,
                     "a training that is planned",
@@ -51,16 +52,18 @@ constexpr std::array kUnplanned = {
                     "rehearse --gpu NAME -- COMMAND"});
 }
 
+namespace {
+
 // Known names without influence, of all tools together.
 constexpr std::string_view kNothing =
-    "|output_dir|overwrite_output_dir|overwrite_cache|do_train|do_eval|do_predict|"
-    "evals_per_epoch|saves_per_epoch|save_total_limit|save_only_model|save_safetensors|logging_dir|"
+    "|output_dir|overwrite_output_dir|overwrite_cache|do_train|do_predict|"
+    "saves_per_epoch|save_total_limit|save_only_model|save_safetensors|logging_dir|"
     "logging_first_step|report_to|run_name|learning_rate|lr|lr_scheduler|lr_scheduler_type|"
     "warmup_ratio|warmup_steps|weight_decay|adam_beta1|adam_beta2|adam_epsilon|max_grad_norm|"
     "num_train_epochs|num_epochs|max_steps|max_samples|seed|data_seed|dataset|dataset_dir|datasets|"
     "reward_funcs|dataset_name|dataset_config|dataset_path|dataset_prepared_path|dataset_num_proc|"
     "dataset_text_field|dataset_train_split|dataset_test_split|data_path|train_file|"
-    "validation_file|eval_data_path|eval_dataset|val_size|val_set_size|template|chat_template|"
+    "template|chat_template|"
     "chat_template_path|prompt_template|special_tokens|tokens|tokenizer_type|tokenizer_name|model_"
     "type|"
     "trust_remote_code|use_fast_tokenizer|cache_dir|hub_model_id|hub_token|push_to_hub|"
@@ -75,8 +78,8 @@ constexpr std::string_view kNothing =
     "lora_modules_to_save|"
     "additional_target|lora_fan_in_fan_out|lora_model_dir|bnb_4bit_quant_storage|"
     "bnb_4bit_compute_dtype|quantization_method|liger_rope|liger_rms_norm|"
-    "liger_glu_activation|liger_swiglu|per_device_eval_batch_size|"
-    "eval_batch_size|predict_with_generate|wandb_project|wandb_entity|wandb_watch|wandb_name|"
+    "liger_glu_activation|liger_swiglu|"
+    "predict_with_generate|wandb_project|wandb_entity|wandb_watch|wandb_name|"
     "wandb_log_model|wandb_mode|swanlab_project|debug|strict|local_rank|tf32|logits_to_keep|do_"
     "sample|"
     "temperature|top_p|disable_tqdm|log_level|greater_is_better|hub_strategy|"

@@ -5,12 +5,16 @@
 #include <string_view>
 
 #include "cli/from/settings.hpp"
+#include "model/phrase.hpp"
 
 namespace zeroplan::from {
 
 // Throws InputError, with the place and the reason, where the setting asks for something that the
 // planner does not know: an answer without it would be of another run.
 void refuse_unplanned(const Setting& setting, Tool tool);
+
+// Throws InputError with the setting's place: `what` is asked for and not planned.
+[[noreturn]] void refuse(const Setting& setting, const Phrase& what);
 
 // Whether a name is a known one of these tools that memory and time of a step do not depend on:
 // paths, learning rates, logging, the data's contents.

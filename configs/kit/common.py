@@ -65,6 +65,8 @@ def mixes_precision(scenario):
         return False
     if engine_of(workload) == "deepspeed":
         return True
+    if "weights_dtype" in workload:
+        return workload["weights_dtype"] == "fp32" and workload.get("method", "full") == "full"
     config = scenario.get("ds_config", {})
     halves = any(config.get(kind, {}).get(f"{kind}_master_weights_and_grads") for kind in ("bf16", "fp16"))
     return workload.get("method", "full") == "full" and not halves

@@ -83,6 +83,8 @@ struct Scenario {
   std::optional<std::int64_t> global_batch_size{};  // sequences in one optimizer step, of all GPUs
   std::optional<std::string> method{};              // full, lora, qlora, or {"lora": {"rank": 8}}
   std::optional<std::string> precision{};           // bf16, fp16, fp32
+  std::optional<std::string> weights_dtype{};       // bf16, fp16, fp32, pure-bf16
+  std::optional<std::string> load_device{};         // gpu, cpu
   std::optional<std::string> optimizer{};
   std::optional<std::string> attention{};                 // eager, sdpa, flash
   std::optional<std::string> activation_checkpointing{};  // none, full, selective

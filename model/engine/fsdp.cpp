@@ -269,6 +269,11 @@ std::vector<FsdpUnit> fsdp_units(const FsdpConfig& config,
   return units;
 }
 
+Bytes whole_bytes(const FsdpConfig& config, const EngineParameter& parameter) {
+  if (parameter.quantized) return four_bit_weight(parameter.numel);
+  return parameter.numel * parameter.own_dtype.value_or(config.storage_dtype);
+}
+
 std::vector<int> fsdp_unit_of(std::span<const FsdpUnit> units, std::size_t parameters) {
   std::vector<int> result(parameters, 0);
   for (std::size_t u = 0; u < units.size(); ++u) {

@@ -111,6 +111,9 @@ std::vector<FsdpEvent> fsdp_micro_step(const FsdpConfig& config,
 // What a rank holds besides activations and gathered weights.
 std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const FsdpUnit> units);
 
+// A parameter before it is sharded.
+Bytes whole_bytes(const FsdpConfig& config, const EngineParameter& parameter);
+
 // Which unit each parameter is in.
 std::vector<int> fsdp_unit_of(std::span<const FsdpUnit> units, std::size_t parameters);
 

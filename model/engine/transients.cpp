@@ -198,6 +198,7 @@ HostAndGpu load_peak(const EngineConfig& config,
     return peak;
   }
   peak.gpu = all * config.model_dtype;
+  if (options.on_gpu) return peak;
   peak.host_pageable = all * options.checkpoint_dtype * (options.state_dict_copy ? 2 : 1);
   return peak;
 }

@@ -25,6 +25,7 @@ struct LoadOptions {
   DType checkpoint_dtype = DType::fp32;  // in which the module is built on the host
   Elements largest_module;               // most elements that one module has directly
   bool state_dict_copy = true;           // weights are read beside the module they are copied into
+  bool on_gpu = false;                   // the module is built there and not on the host
 };
 
 // Building the module and moving it to the GPU, before deepspeed.initialize partitions anything.

@@ -98,7 +98,13 @@ class Report {
   }
   // The same, milder or graver than the rule mostly is.
   void as(Severity severity, Knob knob, std::vector<Phrase> arguments = {}, int text = 0) {
-    add(severity, pointer_of(knob), std::move(arguments), text);
+    as(severity, pointer_of(knob), std::move(arguments), text);
+  }
+  void as(Severity severity,
+          std::string_view pointer,
+          std::vector<Phrase> arguments = {},
+          int text = 0) {
+    add(severity, pointer, std::move(arguments), text);
   }
 
  private:

@@ -114,10 +114,17 @@ void full_gradient_buffer(const View& view, Report& report) {
   if (takes_bf16_optimizer(view)) report.at(Knob::data_types_grad_accum_dtype);
 }
 
+// The Trainer fills "auto" of a section that is there and adds none (integrations/deepspeed.py
+// HfTrainerDeepSpeedConfig.trainer_config_process).
 void full_precision(const View& view, Report& report) {
-  if (view.context().style == ConfigStyle::hf_trainer || view.model_format() != "fp32") return;
   if (view.is_on(Knob::amp_enabled) || view.is_on(Knob::torch_autocast_enabled)) return;
-  report.at("");
+  if (view.context().style == ConfigStyle::hf_trainer) {
+    const DsConfig& config = view.config();
+    if (config.is_set(Knob::bf16_enabled) || config.is_set(Knob::fp16_enabled)) return;
+    report.as(Severity::warning, "", {}, 1);
+  } else if (view.model_format() == "fp32") {
+    report.at("");
+  }
 }
 
 void communication_format(const View& view, Report& report) {
@@ -216,11 +223,14 @@ constexpr std::array kPrecisionRules = {
     Rule{{.code = "full-precision",
           .severity = Severity::info,
           .use = RuleUse::advice,
-          .summary = "a file without the Trainer says fp16 or bf16",
+          .summary = "a file says fp16 or bf16",
           .cost = "weights, gradients and activations take twice the memory, matrix products "
                   "several times the time",
           .texts = {{"neither fp16 nor bf16 is enabled: DeepSpeed trains in fp32",
-                     "add \"bf16\": {\"enabled\": true} (Ampere and newer) or fp16"}},
+                     "add \"bf16\": {\"enabled\": true} (Ampere and newer) or fp16"},
+                    {"neither a bf16 nor an fp16 section: DeepSpeed trains in fp32, whatever the "
+                     "Trainer's --bf16 says",
+                     "add \"bf16\": {\"enabled\": \"auto\"}, which the Trainer's argument fills"}},
           .source = "runtime/engine.py:get_data_types"},
          full_precision},
     Rule{{.code = "communication-format",

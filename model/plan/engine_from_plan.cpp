@@ -104,7 +104,7 @@ EngineConfig engine_config(const Plan& plan) {
                              .switched = plan.software.switched,
                              .data_parallel_ranks = static_cast<int>(plan.degrees.partition()),
                              .model_dtype = dtype_of(plan.workload.precision)});
-  config.stage3.zero_init = true;
+  config.stage3.zero_init = !plan.loads_whole;
   config.ranks_per_node = static_cast<int>(plan.cluster.gpus_per_node());
   config.sequence_parallel_ranks = static_cast<int>(plan.degrees.sequence);
   config.pipeline = runs_pipeline_engine(plan, config.stage);

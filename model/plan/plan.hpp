@@ -77,6 +77,7 @@ struct Plan {
   std::shared_ptr<const EvaluationSettings> evaluation;  // null: none was said
   TrainingLoop loop;                                     // beside its steps
   std::shared_ptr<const BesideModels> beside;            // null: no other model is on these GPUs
+  bool loads_whole = false;   // each GPU has all of a model that is sharded, until it is sharded
   bool inference = false;     // of a model that is not trained: forward passes without gradients
   bool adapters_off = false;  // of the trained model without its adapters
   ModelPart part = ModelPart::whole;  // of a trained model of two, the one that runs
@@ -142,6 +143,10 @@ std::shared_ptr<const Profile> read_profile_of(const Scenario& scenario);
 std::shared_ptr<const Cluster> read_cluster_of(const Scenario& scenario, const Profile* profile);
 // The ds_config a scenario names or holds.
 DsConfig read_ds_config_of(const ExplicitValue& said);
+
+// Says in a copy of the plan's file that it trains in fp32, where that follows from what is
+// missing.
+void say_precision(const Plan& plan, DsConfig& config);
 
 // The ds_config as it is written for the plan's frontend: the Trainer's keys are "auto" there.
 DsConfig written_ds_config(const Plan& plan);

@@ -85,6 +85,16 @@ Json workload_json(const Workload& workload) {
   return object;
 }
 
+// What a torch engine's weights are kept in; under FSDP the Trainer's mixed precision makes them
+// fp32, so that 16 bits mean that there is none.
+Json weights_json(const Plan& plan) {
+  const bool fsdp = plan.workload.engine == TrainingEngine::fsdp;
+  const DType dtype = fsdp ? plan.fsdp.storage_dtype : plan.ddp.weight_dtype;
+  const bool pure = fsdp && dtype == DType::bf16 && plan.workload.method == Method::full &&
+                    plan.workload.frontend == Frontend::hf_trainer;
+  return Json(pure ? "pure-bf16" : name(dtype));
+}
+
 Json trainer_json(const TrainerSettings& trainer) {
   Json settings = Json::object({{"beta", trainer.beta}});
   if (trainer.prompt_length > 0) settings["prompt_length"] = trainer.prompt_length;
@@ -188,6 +198,11 @@ Json scenario_document(const Plan& plan, const Scenario& scenario) {
   document["cluster"] = to_json(plan.cluster);
   if (plan.profile != nullptr) document["profile"] = profile_json(*plan.profile);
   document["workload"] = workload_json(plan.workload);
+  if (is_torch_engine(plan.workload.engine))
+    document["workload"]["weights_dtype"] = weights_json(plan);
+  const bool waits =
+      plan.workload.method == Method::qlora && plan.workload.engine == TrainingEngine::fsdp;
+  if (waits) document["workload"]["load_device"] = plan.loads_whole ? "gpu" : "cpu";
   add_loop(plan.loop, document["workload"]);
   if (plan.trainer != nullptr) document["workload"]["trainer"] = trainer_json(*plan.trainer);
   if (plan.evaluation != nullptr) {

@@ -110,6 +110,18 @@ void check_filled(Resolver& r, ScenarioKey key, const char* what, std::int64_t v
             std::to_string(value));
 }
 
+// A file that has neither section: DeepSpeed asks nothing else (runtime/config.py
+// get_bfloat16_config), and the Trainer's argument fills none in. A flag of ours writes it there.
+bool runs_in_fp32(const Resolver& r) {
+  if (r.scenario.find(ScenarioKey::ds_config) == nullptr) return false;
+  if (is_torch_engine(r.plan.workload.engine)) return false;
+  const DsConfig& config = r.plan.ds_config;
+  if (config.is_set(Knob::fp16_enabled) || config.is_set(Knob::bf16_enabled)) return false;
+  const ExplicitValue* said = r.scenario.find(ScenarioKey::precision);
+  if (r.plan.workload.frontend == Frontend::native) return said == nullptr;
+  return r.ds_config_is_file && (said == nullptr || said->origin.file != "command line");
+}
+
 }  // namespace
 
 std::int64_t check_secondary_partitions(Resolver& r,
@@ -143,6 +155,7 @@ void load_ds_config(Resolver& r, const Prepared& prepared) {
     }
     // Keys that were said as flags, without a file: the stage is the one of no file at all.
     const bool of_flags = said->origin.file == "command line" && said->origin.pointer.empty();
+    r.ds_config_is_file = !of_flags && (said->value.is_string() || said->origin.pointer.empty());
     const bool deepspeed = runs_deepspeed(r.plan.workload);
     if (of_flags && deepspeed && !r.plan.ds_config.is_set(Knob::zero_stage)) {
       r.plan.ds_config.set(Knob::zero_stage, std::int64_t{3});
@@ -177,12 +190,29 @@ DsConfig read_ds_config_of(const ExplicitValue& said) {
   return parse_ds_config(document);
 }
 
+void say_precision(const Plan& plan, DsConfig& config) {
+  const bool silent = !config.is_set(Knob::fp16_enabled) && !config.is_set(Knob::bf16_enabled);
+  if (plan.workload.precision != Precision::fp32 || !silent) return;
+  config.set(Knob::bf16_enabled, false);
+  config.set(Knob::fp16_enabled, false);
+}
+
 void resolve_precision(Resolver& r) {
   const auto said = r.text(ScenarioKey::precision);
   const auto in_file = precision_of_file(r.plan.ds_config, r.plan.workload.frontend);
+  r.ds_config_mixes = in_file && in_file != Precision::fp32;
   const bool gpu_has_bf16 = r.plan.cluster.gpu.bf16_supported;
   Precision& precision = r.plan.workload.precision;
-  if (said && in_file) {
+  if (runs_in_fp32(r)) {
+    precision = Precision::fp32;
+    if (r.plan.workload.frontend == Frontend::native) {
+      r.assume("precision fp32: the native ds_config has neither an fp16 nor a bf16 section");
+      return;
+    }
+    r.warn(
+        "precision fp32: the ds_config has neither a bf16 nor an fp16 section, and DeepSpeed asks "
+        "nothing else; the Trainer's --bf16 only fills \"auto\" of a section that is there");
+  } else if (said && in_file) {
     const std::string file_text(name(kPrecisionNames, *in_file));
     agreed(r, ScenarioKey::precision, Knob::bf16_enabled, *said, file_text);
     precision = *in_file;
@@ -190,12 +220,6 @@ void resolve_precision(Resolver& r) {
     precision = *find(kPrecisionNames, std::string_view(*said));
   } else if (in_file) {
     precision = *in_file;
-  } else if (r.scenario.find(ScenarioKey::ds_config) != nullptr &&
-             r.plan.workload.frontend == Frontend::native &&
-             !r.plan.ds_config.is_set(Knob::fp16_enabled) &&
-             !r.plan.ds_config.is_set(Knob::bf16_enabled)) {
-    precision = Precision::fp32;
-    r.assume("precision fp32: the native ds_config has neither an fp16 nor a bf16 section");
   } else {
     precision = gpu_has_bf16 ? Precision::bf16 : Precision::fp16;
     r.assume(Phrase("precision ") + std::string(name(kPrecisionNames, precision)) +

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/plan/resolver.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -29,6 +30,66 @@ OptimizerKind torch_optimizer(OptimizerName name) {
 bool keeps_half_weights(const DsConfig& config) {
   return config.boolean(Knob::bf16_master_weights_and_grads).value_or(false) ||
          config.boolean(Knob::fp16_master_weights_and_grads).value_or(false);
+}
+
+// The format of the checkpoint: what its config names. Those that name none are older and in fp32
+// (gpt2, bert, t5).
+DType checkpoint_dtype(const Plan& plan) {
+  const std::string named = plan.whole_model->torch_dtype.value_or("float32");
+  return named == "bfloat16" ? DType::bf16 : named == "float16" ? DType::fp16 : DType::fp32;
+}
+
+struct LoadedWeights {
+  DType dtype = DType::fp32;
+  bool pure = false;  // no mixed precision beside it
+};
+
+// What was said; else, under the Trainer, what from_pretrained does with a checkpoint's name (TRL's
+// trainers of preferences say float32 themselves, trainer/utils.py create_model_from_path). A bf16
+// or fp16 section of a ds_config stands for mixed precision over fp32 weights (docs/contract.md
+// section 1).
+LoadedWeights loaded_weights(Resolver& r) {
+  const Plan& plan = r.plan;
+  const DType compute = plan.engine.model_dtype;
+  const bool litgpt = plan.workload.implementation == Implementation::litgpt;  // "bf16-true"
+  if (keeps_half_weights(plan.ds_config) || litgpt) return {compute, true};
+  if (const auto said = r.text(ScenarioKey::weights_dtype)) {
+    const bool pure = *said == "pure-bf16";
+    const DType dtype = *said == "fp32" ? DType::fp32 : *said == "fp16" ? DType::fp16 : DType::bf16;
+    if ((pure && compute != DType::bf16) || (compute == DType::fp32 && dtype != DType::fp32)) {
+      r.problem(r.origin(ScenarioKey::weights_dtype),
+                pure ? "pure-bf16 with precision bf16" : "fp32 with precision fp32",
+                phrase("{} with precision {}", *said, name(compute)));
+    }
+    return {dtype, pure};
+  }
+  if (plan.workload.method != Method::full) return {compute, false};
+  const bool loads = plan.workload.frontend == Frontend::hf_trainer &&
+                     plan.workload.implementation == Implementation::hf &&
+                     plan.workload.engine == TrainingEngine::ddp && compute != DType::fp32 &&
+                     plan.trainer == nullptr && !r.ds_config_mixes &&
+                     plan.software.transformers_act(ReleaseRule::loads_as_stored);
+  if (!loads) return {};
+  const DType stored = checkpoint_dtype(plan);
+  if (stored == DType::fp32) return {};
+  r.assume(
+      phrase("weights, gradients and Adam's states are in {}, as the checkpoint is: "
+             "from_pretrained of transformers {} keeps its format (--dtype fp32: with "
+             "dtype=torch.float32)",
+             name(stored),
+             to_string(plan.software.transformers)));
+  return {stored, false};
+}
+
+// torch/amp/grad_scaler.py _unscale_grads_.
+void warn_of_scaled_gradients(Resolver& r) {
+  const Plan& plan = r.plan;
+  const bool scales = plan.workload.frontend == Frontend::hf_trainer &&
+                      plan.workload.method == Method::full && plan.ddp.compute_dtype == DType::fp16;
+  if (!scales || plan.ddp.weight_dtype != DType::fp16) return;
+  r.warn(
+      "fp16 weights under the Trainer's fp16 stop at the first step (\"Attempting to unscale FP16 "
+      "gradients\"): load them in fp32 (--dtype fp32)");
 }
 
 // Keys of the file that neither engine has.
@@ -115,10 +176,19 @@ void resolve_fsdp(Resolver& r) {
   fsdp.gradient_accumulation_steps = static_cast<int>(plan.workload.gradient_accumulation_steps);
   const bool litgpt = plan.workload.implementation == Implementation::litgpt;
   const bool adapters = plan.workload.method != Method::full;
-  const bool half = keeps_half_weights(plan.ds_config) || adapters || litgpt;
+  const LoadedWeights loaded = loaded_weights(r);
   fsdp.casts_adapters = plan.workload.lora.autocast;
   fsdp.compute_dtype = plan.engine.model_dtype;
-  fsdp.storage_dtype = half ? fsdp.compute_dtype : DType::fp32;
+  fsdp.storage_dtype = loaded.dtype;
+  const bool upcasts = !adapters && !loaded.pure && loaded.dtype != DType::fp32 &&
+                       plan.workload.frontend == Frontend::hf_trainer;
+  if (upcasts) {
+    fsdp.storage_dtype = DType::fp32;
+    r.assume(
+        phrase("accelerate makes trained weights that were loaded in {} fp32 under FSDP's "
+               "mixed precision (--dtype pure-bf16: without it)",
+               name(loaded.dtype)));
+  }
   fsdp.reduce_dtype = reduce_dtype(r);
   // litgpt's recipes accumulate under fabric.no_backward_sync.
   fsdp.reduces_every_micro_step = plan.workload.frontend == Frontend::native && !litgpt;
@@ -149,15 +219,14 @@ void resolve_ddp(Resolver& r) {
   ddp.double_quant = plan.workload.lora.weights.double_quant;
   ddp.autocast_adapters = plan.workload.lora.autocast;
   const bool adapters = plan.workload.method != Method::full;
-  const bool litgpt = plan.workload.implementation == Implementation::litgpt;  // "bf16-true"
-  const bool half = adapters || litgpt || keeps_half_weights(plan.ds_config);
-  ddp.weight_dtype = half ? ddp.compute_dtype : DType::fp32;
+  ddp.weight_dtype = loaded_weights(r).dtype;
+  warn_of_scaled_gradients(r);
   ddp.optimizer = torch_optimizer(plan.workload.optimizer);
   ddp.optimizer_implementation = plan.workload.optimizer_implementation;
   if (ddp.weight_dtype != ddp.compute_dtype) {
-    r.assume("DDP with fp32 weights and autocast");
+    r.assume(phrase("DDP with {} weights and autocast", name(ddp.weight_dtype)));
   }
-  if (adapters && ddp.compute_dtype != DType::fp32) {
+  if (adapters && ddp.weight_dtype == ddp.compute_dtype && ddp.compute_dtype != DType::fp32) {
     // As torchtune's recipes and the scripts of fsdp_qlora load it; a Trainer that is not told a
     // dtype would load fp32.
     r.assume(
@@ -191,6 +260,12 @@ std::vector<int> wrapped_blocks(const Model& model) {
 
 void resolve_torch_engine(Resolver& r) {
   const TrainingEngine engine = r.plan.workload.engine;
+  const ExplicitValue* weights = r.scenario.find(ScenarioKey::weights_dtype);
+  const bool by_flag = weights != nullptr && weights->origin.file == "command line";
+  if (!is_torch_engine(engine) && by_flag) {
+    r.warn(phrase("{}: without effect, DeepSpeed casts the weights to its file's format",
+                  r.origin(ScenarioKey::weights_dtype).pointer));
+  }
   if (engine == TrainingEngine::fsdp) {
     report_ignored(r, "FSDP", true);
     r.plan.wrapped_block = wrapped_blocks(*r.plan.model);

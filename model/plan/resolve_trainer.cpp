@@ -322,9 +322,11 @@ void resolve_evaluation(Resolver& r) {
   const NamedSettings named = named_settings(said->value);
   EvaluationSettings evaluation;
   evaluation.keeps_logits = named.name == "logits";
+  if (named.name == "none" && named.settings == nullptr) return;
   if (named.name != "loss" && named.name != "logits") {
-    r.problem(
-        said->origin, "loss, logits, or {\"logits\": {\"batch_size\": 8}}", described(said->value));
+    r.problem(said->origin,
+              "none, loss, logits, or {\"logits\": {\"batch_size\": 8}}",
+              described(said->value));
     return;
   }
   if (named.settings != nullptr) {

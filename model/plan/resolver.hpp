@@ -16,8 +16,10 @@ struct Resolver {
   const Scenario& scenario;
   Plan plan;
   std::vector<Diagnostic> problems;
-  bool has_ds_config = false;  // the user gave one
-  std::string ds_config_file;  // for messages
+  bool has_ds_config = false;      // the user gave one
+  std::string ds_config_file;      // for messages
+  bool ds_config_is_file = false;  // the user's own, as it stands
+  bool ds_config_mixes = false;    // it switches bf16 or fp16 on
 
   // Sentences of one line, whatever the names in them hold.
   void assume(const Phrase& sentence) { plan.assumptions.push_back(printable_values(sentence)); }

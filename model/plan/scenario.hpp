@@ -29,6 +29,8 @@ enum class ScenarioKey {
   global_batch_size,
   method,
   precision,
+  weights_dtype,
+  load_device,
   optimizer,
   attention,
   activation_checkpointing,

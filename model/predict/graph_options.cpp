@@ -117,7 +117,7 @@ GraphOptions graph_options(const Plan& plan) {
     options.dtype = plan.ddp.weight_dtype;
     options.autocast = plan.ddp.compute_dtype;
   }
-  if (workload.lora.autocast) options.autocast = options.dtype;
+  if (workload.lora.autocast && !options.autocast) options.autocast = options.dtype;
   options.attention = workload.attention;
   options.implementation = workload.implementation;
   options.transformers = plan.software.transformers;

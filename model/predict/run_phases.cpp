@@ -11,6 +11,7 @@
 #include "model/predict/generation.hpp"
 #include "model/predict/inference_time.hpp"
 #include "model/predict/rollout_memory.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -275,6 +276,12 @@ Plan evaluation_plan(const Plan& plan) {
   evaluated.model = std::make_shared<const Model>(std::move(frozen));
   evaluated.workload.micro_batch_size = plan.evaluation->batch_size;
   evaluated.workload.activation_checkpointing = ActivationCheckpointing::none;
+  // Liger's forward skips logits by itself only while it trains.
+  const bool skips = !plan.evaluation->keeps_logits &&
+                     plan.software.transformers_act(ReleaseRule::evaluates_in_kernel);
+  if (plan.workload.implementation == Implementation::hf && !skips) {
+    evaluated.workload.fused_loss = false;
+  }
   return evaluated;
 }
 

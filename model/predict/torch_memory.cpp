@@ -304,6 +304,22 @@ OutsidePasses fsdp_outside(const Plan& plan,
   outside.init = held_after(buffers, EngineMoment::initialised, steps);
   at(outside.init, kTemporaries) += std::max(block, root);
   outside.load = outside.init;
+  if (plan.loads_whole) {
+    outside.load = {};
+    for (const EngineParameter& parameter : plan.engine_parameters) {
+      at(outside.load, kParameters) += whole_bytes(config, parameter);
+    }
+    // The first unit's shard stands beside all of it.
+    outside.init = outside.load;
+    at(outside.init, kTemporaries) += block;
+  } else if (plan.workload.method == Method::qlora) {
+    // On the host of the node's first rank alone, which the others get it from.
+    Bytes whole;
+    for (const EngineParameter& parameter : plan.engine_parameters) {
+      whole += whole_bytes(config, parameter);
+    }
+    outside.load_peak.host_pageable = whole / plan.cluster.gpus_per_node();
+  }
   outside.save = held_after(buffers, EngineMoment::after_step, steps);
   at(outside.save, kParameters) += block + root;
   if (!config.offload) {

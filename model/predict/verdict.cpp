@@ -45,6 +45,28 @@ std::string cheapest_gpu_change(const Plan& plan, const GpuMemory& gpu, Bytes mi
   return "more GPUs";
 }
 
+// Before a model that is loaded whole is sharded.
+bool decides_while_loading(const Plan& plan, const GpuMemory& gpu) {
+  return plan.loads_whole && (gpu.peak_phase == Phase::load || gpu.peak_phase == Phase::init);
+}
+
+// The GPU lacks memory: of what, and what to change.
+Limit gpu_limit(const Plan& plan, const GpuMemory& gpu, Bytes needed, Bytes room) {
+  Limit limit{Resource::gpu_memory,
+              needed,
+              room,
+              largest_category(gpu.breakdown_at_peak),
+              cheapest_gpu_change(plan, gpu, needed - room)};
+  if (!decides_while_loading(plan, gpu)) return limit;
+  limit.largest_term = "the whole four-bit model, which is loaded on each GPU before it is sharded";
+  const Phrase cpu =
+      phrase("device_map={} in from_pretrained (--load-device cpu)", "{\"\": \"cpu\"}");
+  limit.cheapest_change = plan.workload.engine == TrainingEngine::fsdp
+                              ? cpu
+                              : phrase("FSDP (--engine fsdp) with {}", cpu);
+  return limit;
+}
+
 // What spares host memory without another machine: offloading less where the GPUs have the room,
 // by the model states alone and with a tenth of the GPU to spare; else the drives, which stage 3
 // has for the optimizer. Each where what leaves the host is enough of the `needed` bytes.
@@ -200,11 +222,7 @@ Verdict judge(const Plan& plan,
   verdict.probability = of_gpu.probability * on_host * (on_nvme ? 1.0 : 0.0);
   verdict.fits = verdict.probability >= options.confidence;
   if (of_gpu.probability < options.confidence) {
-    verdict.limits.push_back({Resource::gpu_memory,
-                              of_gpu.needed,
-                              gpu_room,
-                              largest_category(gpu.breakdown_at_peak),
-                              cheapest_gpu_change(plan, gpu, of_gpu.needed - gpu_room)});
+    verdict.limits.push_back(gpu_limit(plan, gpu, of_gpu.needed, gpu_room));
   }
   if (on_host < options.confidence) {
     const bool loading = memory.host.peak_phase == Phase::load;
@@ -223,11 +241,7 @@ Verdict judge(const Plan& plan,
                               plan.cluster.node.nvme ? "larger drives" : "an NVMe drive"});
   }
   if (!verdict.fits && verdict.limits.empty()) {  // each alone would do, together they do not
-    verdict.limits.push_back({Resource::gpu_memory,
-                              of_gpu.needed,
-                              gpu_room,
-                              largest_category(gpu.breakdown_at_peak),
-                              cheapest_gpu_change(plan, gpu, of_gpu.needed - gpu_room)});
+    verdict.limits.push_back(gpu_limit(plan, gpu, of_gpu.needed, gpu_room));
   }
   judge_pool(plan, memory, verdict);
   return verdict;

@@ -43,6 +43,11 @@ class RunFlags(TypedDict, total=False):
     """full, lora, qlora, or {"lora": {"rank": 8, "targets": ["q_proj"]}}."""
     precision: str
     """bf16, fp16 or fp32."""
+    weights_dtype: str
+    """bf16, fp16, fp32 or pure-bf16: what FSDP and DDP load the weights in."""
+    dtype: str
+    load_device: str
+    """gpu or cpu."""
     optimizer: str
     attention: str
     """eager, sdpa or flash."""

@@ -79,6 +79,7 @@ void FsdpWriter::write_initialisation() {
   const std::size_t begin = writer_.position();
   writer_.mark(Phase::load);
   if (beside_) beside_->hold_weights();
+  load_whole();
   writer_.mark(Phase::init);
   writer_.allocate(writer_.new_slot(), work_.graph.buffers, kParameters, kComputeStream);
   // The root is wrapped last. What the pieces leave in the allocator's cache is reserved from here
@@ -87,6 +88,28 @@ void FsdpWriter::write_initialisation() {
   wrap_unit(0);
   allocate_buffers(BufferLifetime::resident);
   rank_.initialisation = writer_.since(begin);
+}
+
+// What from_pretrained leaves on the GPU before anything is sharded.
+void FsdpWriter::load_whole() {
+  if (!plan_.loads_whole) return;
+  for (std::size_t p = 0; p < plan_.engine_parameters.size(); ++p) {
+    loaded_.push_back(writer_.new_slot());
+    writer_.allocate(loaded_.back(),
+                     whole_bytes(config_, plan_.engine_parameters[p]),
+                     kParameters,
+                     kComputeStream);
+  }
+}
+
+// A parameter on the GPU before its unit is made: there already, or moved now.
+SlotIndex FsdpWriter::bring(int parameter) {
+  const auto p = static_cast<std::size_t>(parameter);
+  if (!loaded_.empty()) return loaded_[p];
+  const SlotIndex slot = writer_.new_slot();
+  writer_.allocate(
+      slot, whole_bytes(config_, plan_.engine_parameters[p]), kTemporaries, kComputeStream);
+  return slot;
 }
 
 // The module's parameters come to the GPU one by one, are concatenated and padded, and the shard is
@@ -99,13 +122,7 @@ void FsdpWriter::wrap_unit(int index) {
   }
   const FsdpUnit& unit = unit_of(index);
   std::vector<SlotIndex> parameters;
-  for (const int parameter : unit.parameters) {
-    const EngineParameter& p = plan_.engine_parameters[static_cast<std::size_t>(parameter)];
-    const DType dtype = p.own_dtype.value_or(config_.storage_dtype);
-    const Bytes bytes = p.quantized ? four_bit_weight(p.numel) : p.numel * dtype;
-    parameters.push_back(writer_.new_slot());
-    writer_.allocate(parameters.back(), bytes, kTemporaries, kComputeStream);
-  }
+  for (const int parameter : unit.parameters) parameters.push_back(bring(parameter));
   const SlotIndex flat = writer_.new_slot();
   const Bytes whole = unit.padded * stored_dtype(config_, unit);
   writer_.allocate(flat, whole, kTemporaries, kComputeStream);

@@ -69,6 +69,8 @@ class FsdpWriter {
   };
 
   void write_initialisation();
+  void load_whole();
+  SlotIndex bring(int parameter);
   void wrap_unit(int unit);
   void measure_gathered();
   StepSections write_step(bool first, bool varies = false);
@@ -110,6 +112,7 @@ class FsdpWriter {
   const StepWork& work_;
   FsdpWork fsdp_;
   TorchEngineMemory memory_;
+  std::vector<SlotIndex> loaded_;  // by parameter, until its unit is made; empty: none is there
   RankProgram rank_;
   ProgramWriter writer_;
   TaskTable tasks_;

@@ -26,12 +26,7 @@ void FsdpWriter::make_parameter_slots() {
 void FsdpWriter::wrap_parameters(int index) {
   const FsdpUnit& unit = unit_of(index);
   std::vector<SlotIndex> whole;
-  for (const int parameter : unit.parameters) {
-    const EngineParameter& p = plan_.engine_parameters[static_cast<std::size_t>(parameter)];
-    whole.push_back(writer_.new_slot());
-    const DType dtype = p.own_dtype.value_or(config_.storage_dtype);
-    writer_.allocate(whole.back(), p.numel * dtype, kTemporaries, kComputeStream);
-  }
+  for (const int parameter : unit.parameters) whole.push_back(bring(parameter));
   for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
     const EngineBuffer& buffer = memory_.buffers[i];
     if (buffer.index != index || buffer.category != kParameters || buffer_held_[i]) continue;

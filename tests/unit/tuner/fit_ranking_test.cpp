@@ -68,7 +68,8 @@ TEST_CASE("of what is about as fast the less offloaded is recommended") {
 
 TEST_CASE("a full GPU is recommended only where room costs much") {
   CHECK(best_of(rows_of({{.speed = 1000, .gpu_share = 0.99}, {.speed = 950}})) == 1U);
-  CHECK(best_of(rows_of({{.speed = 1000, .gpu_share = 0.99}, {.speed = 800}})) == 0U);
+  CHECK(best_of(rows_of({{.speed = 1000, .gpu_share = 0.99}, {.speed = 780}})) == 1U);
+  CHECK(best_of(rows_of({{.speed = 1000, .gpu_share = 0.99}, {.speed = 700}})) == 0U);
   CHECK_FALSE(is_at_limit(row_of({.gpu_share = 0.94}).result));
   CHECK(is_at_limit(row_of({.gpu_share = 0.96}).result));
 }

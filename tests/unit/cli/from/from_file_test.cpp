@@ -237,6 +237,60 @@ TEST_CASE("FSDP's words, sections and numbers become a stage, groups and what is
         R"({"zero_optimization":{"stage":3,"mics_shard_size":4}})");
 }
 
+TEST_CASE("what evaluates is read by each tool's names, with its own default batch") {
+  if (!reads_yaml()) return;
+  Files files;
+  const auto evaluation = [&](const std::string& name, const std::string& text) {
+    return said(from::read_from(files.add(name, text)), ScenarioKey::evaluation);
+  };
+  const std::string lf = "model_name_or_path: m\nfinetuning_type: lora\ncutoff_len: 512\n";
+  CHECK(evaluation("lf.yaml", lf).empty());
+  CHECK(evaluation("lf.yaml", lf + "val_size: 0.15\n") == R"({"loss":{"batch_size":8}})");
+  CHECK(evaluation("lf.yaml", lf + "val_size: 0.0\n").empty());
+  CHECK(evaluation("lf.yaml", lf + "val_size: 0.1\neval_strategy: 'no'\n").empty());
+  CHECK(evaluation("lf.yaml",
+                   lf + "val_size: 200\neval_strategy: steps\nper_device_eval_batch_size: 2\n") ==
+        R"({"loss":{"batch_size":2,"samples":200}})");
+  const std::string trainer =
+      "output_dir: o\nmodel_name_or_path: m\nper_device_train_batch_size: 1\n";
+  CHECK(evaluation("t.yaml", trainer + "per_device_eval_batch_size: 4\n").empty());
+  CHECK(evaluation("t.yaml", trainer + "evaluation_strategy: epoch\n") ==
+        R"({"loss":{"batch_size":8}})");
+  CHECK(evaluation("t.yaml", trainer + "do_eval: true\neval_accumulation_steps: 4\n") ==
+        R"({"loss":{"batch_size":8,"accumulation_steps":4}})");
+  CHECK(evaluation("t.sh",
+                   "python run.py --model_name_or_path m --output_dir o --eval_strategy "
+                   "steps --per_device_train_batch_size 1 --per_device_eval_batch_size 3\n") ==
+        R"({"loss":{"batch_size":3}})");
+  const std::string axolotl = "base_model: m\nsequence_len: 512\nmicro_batch_size: 3\n";
+  CHECK(evaluation("ax.yaml", axolotl + "val_set_size: 0.0\neval_steps: 10\n").empty());
+  CHECK(evaluation("ax.yaml", axolotl + "val_set_size: 0.05\nevals_per_epoch: 4\n") ==
+        R"({"loss":{"batch_size":3}})");
+  CHECK(evaluation("ax.yaml", axolotl + "val_set_size: 0.05\neval_batch_size: 1\n") ==
+        R"({"loss":{"batch_size":1}})");
+}
+
+TEST_CASE("what weights are loaded in is read, or each tool's own default taken") {
+  if (!reads_yaml()) return;
+  Files files;
+  const auto weights = [&](const std::string& name, const std::string& text) {
+    return said(from::read_from(files.add(name, text)), ScenarioKey::weights_dtype);
+  };
+  const std::string trainer =
+      "output_dir: o\nmodel_name_or_path: m\nper_device_train_batch_size: 1\nbf16: true\n";
+  CHECK(weights("t.yaml", trainer).empty());
+  CHECK(weights("t.yaml", trainer + "torch_dtype: bfloat16\n") == "bf16");
+  CHECK(weights("t.yaml", trainer + "dtype: torch.float32\n") == "fp32");
+  CHECK(weights("t.yaml", trainer + "dtype: auto\n").empty());
+  const std::string lf = "model_name_or_path: m\nfinetuning_type: full\ncutoff_len: 512\n";
+  CHECK(weights("lf.yaml", lf + "bf16: true\n") == "fp32");
+  CHECK(weights("lf.yaml", lf + "pure_bf16: true\n") == "pure-bf16");
+  CHECK(weights("ax.yaml", "base_model: m\nsequence_len: 512\nbf16: true\n") == "bf16");
+  CHECK(refused(files.add("ds.yaml", lf + "pure_bf16: true\ndeepspeed: ds.json\n"))
+            .diagnostics()[0]
+            .pointer == "line 4: pure_bf16");
+}
+
 TEST_CASE("a Trainer that starts neither DeepSpeed nor FSDP trains by DDP") {
   if (!testing::has_yaml()) return;
   Files files;

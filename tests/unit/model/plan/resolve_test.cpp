@@ -257,3 +257,57 @@ TEST_CASE("a learned position table bounds the sequence") {
       scenario(R"({"model":"gpt2","cluster":"8xA100-80G","workload":{"sequence_length":4096}})"));
   CHECK(error.find("1024") != std::string::npos);
 }
+
+TEST_CASE(
+    "without DeepSpeed the Trainer's weights are what from_pretrained makes of a checkpoint") {
+  const auto weights = [](const std::string& workload, const char* transformers) {
+    const Plan plan =
+        resolve(scenario(R"({"model":"qwen2.5-7b","cluster":"1xH100","workload":{)" + workload +
+                         R"(},"software":{"transformers":")" + transformers + "\"}}"));
+    return plan.workload.engine == TrainingEngine::fsdp ? plan.fsdp.storage_dtype
+                                                        : plan.ddp.weight_dtype;
+  };
+  const std::string ddp = R"("engine":"ddp","sequence_length":2048)";
+  CHECK(weights(ddp, "5.17") == DType::bf16);
+  CHECK(weights(ddp, "4.57") == DType::fp32);
+  CHECK(weights(ddp + R"(,"weights_dtype":"fp32")", "5.17") == DType::fp32);
+  CHECK(weights(ddp + R"(,"weights_dtype":"bf16")", "4.57") == DType::bf16);
+  CHECK(weights(ddp + R"(,"frontend":"native")", "5.17") == DType::fp32);
+  // accelerate makes them fp32 under FSDP's mixed precision.
+  const std::string fsdp = R"("engine":"fsdp","sequence_length":2048)";
+  CHECK(weights(fsdp + R"(,"weights_dtype":"bf16")", "5.17") == DType::fp32);
+  CHECK(weights(fsdp + R"(,"weights_dtype":"pure-bf16")", "5.17") == DType::bf16);
+}
+
+TEST_CASE(
+    "a user's ds_config without a section for 16 bits trains in fp32 under the Trainer, too") {
+  const auto planned = [](const char* ds_config, const char* precision, const char* said_in) {
+    Scenario said = seven_b("{}");
+    said.set(ScenarioKey::ds_config, parse_json(ds_config, "ds.json").root, {"ds.json", ""});
+    if (precision != nullptr) said.set(ScenarioKey::precision, precision, {said_in, ""});
+    return resolve(said);
+  };
+  const char* silent = R"({"zero_optimization":{"stage":2}})";
+  const char* filled = R"({"zero_optimization":{"stage":2},"bf16":{"enabled":"auto"}})";
+  const Plan alone = planned(silent, nullptr, "");
+  CHECK(alone.workload.precision == Precision::fp32);
+  CHECK(contains(alone.warnings, "neither a bf16 nor an fp16 section"));
+  CHECK(planned(filled, nullptr, "").workload.precision == Precision::bf16);
+  // The Trainer's argument fills nothing in; a flag of the planner writes the section.
+  CHECK(planned(silent, "bf16", "train.yaml").workload.precision == Precision::fp32);
+  CHECK(planned(silent, "bf16", "command line").workload.precision == Precision::bf16);
+}
+
+TEST_CASE("four-bit weights are whole on each GPU before they are sharded, by engine and release") {
+  const auto whole = [](const std::string& workload, const char* transformers) {
+    const Plan plan = resolve(scenario(
+        R"({"model":"llama-2-7b","cluster":"8xA100-80G-SXM","workload":{"method":"qlora",)" +
+        workload + R"(},"software":{"transformers":")" + transformers + "\"}}"));
+    return plan.loads_whole;
+  };
+  CHECK(whole(R"("engine":"deepspeed")", "5.17"));
+  CHECK(whole(R"("engine":"deepspeed")", "4.41"));
+  CHECK(whole(R"("engine":"fsdp")", "5.17"));
+  CHECK_FALSE(whole(R"("engine":"fsdp")", "4.41"));
+  CHECK_FALSE(whole(R"("engine":"fsdp","load_device":"cpu")", "5.17"));
+}
