@@ -1,6 +1,6 @@
 // Graphs of Gemma 2 and 3, SmolLM3, OLMo 2, Granite, Starcoder 2, GLM-4 and Command R
 // (hf_decoder.cpp): whole in every release and attention, with a mask where one is made. Their
-// bytes are validated against rehearsals (tests/evidence/rehearsed_families_test.cpp).
+// bytes are validated against rehearsals (tests/identical/rehearsed_accuracy_test.cpp).
 #include <algorithm>
 #include <string>
 #include <vector>
