@@ -137,11 +137,10 @@ void print(const Arguments& arguments,
 
 int compare_fit(const Arguments& arguments,
                 const Scenario& scenario,
-                const PredictOptions& said,
+                const PredictOptions& options,
                 Streams streams) {
   reject_beside(arguments, scenario);
   const std::vector<ReleaseSet> sets = sets_of(arguments);
-  PredictOptions options = said;
   const Scenario newest = under(scenario, sets.back());
   const FitAnswer answer = fit(newest, options);
   const StrategyResult& chosen =
@@ -150,7 +149,6 @@ int compare_fit(const Arguments& arguments,
   const Workload& workload = chosen.plan.workload;
   const AskedStrategy asked = ask_strategy(
       question, chosen.strategy, {workload.micro_batch_size, workload.gradient_accumulation_steps});
-  options.host_is_open = true;
   print(arguments,
         compare_versions(asked.scenario, asked.prepared, sets, options),
         describe(chosen.strategy),

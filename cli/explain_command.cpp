@@ -152,7 +152,7 @@ Resource resource_of(const OomEvent& event) {
 OomRun run_of(const Scenario& scenario, const OomEvent& event, PredictOptions options) {
   std::optional<Bytes> capacity;
   if (event.capacity && event.capacity->bytes > Bytes::zero()) capacity = event.capacity->bytes;
-  const Variations variations(scenario, capacity);
+  const Variations variations(scenario, capacity, resource_of(event) == Resource::host_memory);
   OomRun run;
   run.plan = variations.base();
   options.reserve = std::min(taken_from_gpu(event), run.plan.cluster.gpu.memory.value);

@@ -5,9 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "cli/step_text.hpp"
 #include "cli/table.hpp"
 #include "model/diagnostic.hpp"
 #include "model/phrase_list.hpp"
+#include "model/predict/verdict.hpp"
 #include "simulator/allocator_options.hpp"
 
 namespace zeroplan {
@@ -38,15 +40,15 @@ Phrase run_line(const Plan& plan) {
                 plan.workload.micro_batch_size);
 }
 
-Phrase verdict_line(const StepResult& result) {
+Phrase verdict_line(const Plan& plan, const StepResult& result) {
   const GpuMemory& gpu = result.gpu;
-  return phrase("{}: GPU {} of {} (peak in {}), host {} of {} (peak in {}), step {}\n",
+  return phrase("{}{}: GPU {} of {} (peak in {}), host {} (peak in {}), step {}\n",
                 result.fits ? "fits" : "does not fit",
+                condition_text(result),
                 gib_text(gpu.peak_total),
                 gib_text(gpu.capacity),
                 name(kPhaseNames, gpu.peak_phase),
-                gib_text(result.host.peak),
-                gib_text(result.host.capacity),
+                host_amount_text(plan, result),
                 name(kPhaseNames, result.host.peak_phase),
                 seconds_text(result.step.total));
 }
@@ -331,19 +333,22 @@ Phrase changes_text(const AvoidOom& changes, const Plan& base) {
   for (std::size_t i = 0; i < std::min(kMost, changes.that_fit.size()); ++i) {
     const TriedChange& one = changes.tried[changes.that_fit[i]];
     text += i == 0 ? "smallest change that fits" : "  or";
-    text.append(phrase(": {}: GPU {}, host {}, step {}\n",
+    text.append(phrase(": {}: GPU {}, host {}, step {}{}\n",
                        describe(one.variation, base),
                        gib_text(one.outcome.result->gpu.peak_total),
                        gib_text(one.outcome.result->host.peak),
-                       seconds_text(one.outcome.result->step.total)));
+                       seconds_text(one.outcome.result->step.total),
+                       condition_text(*one.outcome.result)));
   }
   return text;
 }
 
 std::string explain_text(const ConfigExplanation& explanation, const Translation& words) {
   const StepResult& base = explanation.sensitivity.base;
-  std::string text = printable(explanation.file) + ": " +
-                     words.text(phrase("{}\n{}", run_line(explanation.plan), verdict_line(base)));
+  std::string text =
+      printable(explanation.file) + ": " +
+      words.text(
+          phrase("{}\n{}", run_line(explanation.plan), verdict_line(explanation.plan, base)));
   text += "\n" + peak_text(base, explanation.peak, words) + "\n";
   text += movers_text(explanation, Measure::gpu_memory, "what moves GPU memory most", words) + "\n";
   text +=
@@ -395,7 +400,8 @@ std::string explain_text(const OomExplanation& explanation, const Translation& w
                                     explanation.missing));
   }
   const OomRun& run = *explanation.run;
-  text += "\n" + words.text(phrase("{}\n{}", run_line(run.plan), verdict_line(run.result)));
+  text +=
+      "\n" + words.text(phrase("{}\n{}", run_line(run.plan), verdict_line(run.plan, run.result)));
   if (event.tried) text += matches_text(run, words);
   if (on_gpu(event)) {
     text += words.text(end_text(run)) + "\n" + phases_text(run.result.gpu, words) + "\n";

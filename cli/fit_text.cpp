@@ -14,6 +14,7 @@
 #include "model/hardware/cluster.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/run_phases.hpp"
+#include "model/predict/verdict.hpp"
 #include "tuner/fit_ranking.hpp"
 #include "tuner/kit/trainer_line.hpp"
 
@@ -113,6 +114,16 @@ bool is_most_frugal(const FitAnswer& answer) {
   return best.plan.workload.micro_batch_size == 1 && ways_that_fit(answer) == 1;
 }
 
+// "ZeRO-2 does not: GPU memory needs 78.4 GiB and a margin of 3.1 GiB (95 %), has 79.2 GiB".
+Phrase lack_text(const StrategyResult& row) {
+  const Limit& limit = row.result.limits.front();
+  const Phrase needs = needs_text(limit);
+  const std::string what = plain_name(name(kResourceNames, limit.resource));
+  return row.simulated
+             ? phrase("{} does not: {} {}", describe(row.strategy), what, needs)
+             : phrase("{} does not, by the estimate: {} {}", describe(row.strategy), what, needs);
+}
+
 // Of what is simpler and does not fit: what needs the least, and how much of it.
 Phrase why_text(const FitAnswer& answer) {
   const StrategyResult& best = answer.strategies[*answer.recommended];
@@ -137,13 +148,7 @@ Phrase why_text(const FitAnswer& answer) {
   const std::size_t ways = ways_that_fit(answer);
   Phrase text = ways > 1 ? phrase("  why          the best of {} ways that fit", ways)
                          : "  why          the only way that fits";
-  if (nearest != nullptr) {
-    const Limit& limit = nearest->result.limits.front();
-    text.append(phrase("; {} needs {} of {}",
-                       describe(nearest->strategy),
-                       gib_text(limit.needed),
-                       plain_name(name(kResourceNames, limit.resource))));
-  }
+  if (nearest != nullptr) text.append(phrase("; {}", lack_text(*nearest)));
   return text + "\n";
 }
 
@@ -164,13 +169,9 @@ Phrase packages_text(const FitAnswer& answer) {
                    names_of(answer.needs),
                    flags_of(answer.needs));
     if (!nearest.result.limits.empty()) {
-      const Limit& limit = nearest.result.limits.front();
-      text.append(phrase(": {} needs {} of {}",
-                         describe(nearest.strategy),
-                         gib_text(limit.needed),
-                         plain_name(name(kResourceNames, limit.resource))));
+      text.append(phrase(": {}", lack_text(nearest)));
       if (lacks_for_evaluation_alone(nearest)) {
-        text.append(phrase("; or {}", limit.cheapest_change));
+        text.append(phrase("; or {}", nearest.result.limits.front().cheapest_change));
       }
     }
     text += "\n";
@@ -191,9 +192,10 @@ Phrase yes_text(const FitAnswer& answer) {
   const StepResult& result = best.result;
   const Node& node = best.plan.cluster.node;
   Phrase text = phrase(
-      "{}: {}\n"
+      "{}{}: {}\n"
       "  GPU memory   {} of {} at the peak, which is in {}; largest part: {}\n",
       is_most_frugal(answer) ? "yes, but only with the most frugal" : "yes",
+      condition_text(result),
       full_name(best),
       gib_text(result.gpu.peak_total),
       gib_text(result.gpu.capacity),
@@ -202,12 +204,12 @@ Phrase yes_text(const FitAnswer& answer) {
   text += evaluation_line(best) + host_memory_text(best.plan, result);
   text += phrase(
       "  speed        {} a step, {:.0f} tokens/s per GPU, {:.0f} % of the GPU's peak, bound by {}\n"
-      "  probability  {:.3f} that it fits\n",
+      "  probability  {} that it fits\n",
       seconds_text(result.step.total),
       result.step.tokens_per_second_per_gpu,
       result.step.mfu * 100.0,
       plain_name(name(kBoundNames, result.step.bound)),
-      result.fit_probability);
+      probability_text(result));
   if (result.nvme > Bytes::zero() && node.nvme) {
     text += phrase("  NVMe         {} of {}{} per node\n",
                    gib_text(result.nvme),
@@ -265,14 +267,21 @@ Phrase with_memory_line(const StrategyResult& row) {
 // The best strategies with other amounts of host memory, where the question does not state one.
 Phrase host_memory_text(const FitAnswer& answer) {
   Phrase text;
-  if (answer.with_usual_host_memory) {
-    const StrategyResult& row = answer.strategies[*answer.with_usual_host_memory];
-    text += "  - " +
-            phrase("with the usual {}: {}, {:.0f} tokens/s per GPU",
-                   gib_text(row.result.host.capacity),
-                   full_name(row),
-                   speed_of(row)) +
-            "\n";
+  if (answer.usual_host) {
+    const StrategyResult& best = answer.strategies[*answer.recommended];
+    const std::string usual = gib_text(best.result.host.capacity);
+    text += "  - ";
+    text += !answer.usual_host->best ? phrase("with the usual {}: nothing fits", usual)
+                                     : phrase("with the usual {}: {}, {:.0f} tokens/s per GPU",
+                                              usual,
+                                              full_name(*answer.usual_host->best),
+                                              speed_of(*answer.usual_host->best));
+    if (answer.usual_host->needs.any()) {
+      text.append(phrase(", with the package {} ({})",
+                         names_of(answer.usual_host->needs),
+                         flags_of(answer.usual_host->needs)));
+    }
+    text += "\n";
   }
   for (const std::size_t index : answer.behind_host_memory) {
     text += "  - " + with_memory_line(answer.strategies[index]) + "\n";
@@ -314,6 +323,7 @@ Phrase remedies_text(const FitAnswer& answer) {
 Phrase short_of(const StepResult& result) {
   constexpr EnumNames<Resource, 4> kShort{{"GPU", "host", "NVMe", "time"}};
   Phrase text;
+  if (result.host_condition) return "usual host";
   if (result.fits) return text;
   for (const Limit& limit : result.limits) {
     const std::string_view what = name(kShort, limit.resource);
@@ -322,13 +332,11 @@ Phrase short_of(const StepResult& result) {
   return text;
 }
 
-// Its speed is an analytic estimate, which cannot be compared with the speed of simulated rows.
-bool is_rough(const StrategyResult& row) { return row.result.fits && !row.simulated; }
-
 std::vector<Phrase> row_of(const FitAnswer& answer, std::size_t index) {
   const StrategyResult& row = answer.strategies[index];
   const StepResult& result = row.result;
   const BatchSizes batch = batch_of(row);
+  const std::string rough = row.simulated ? "" : "~";  // cannot be compared with simulated rows
   return {answer.recommended == index ? "*" : "",
           sharding_name(row.strategy),
           std::string(name(row.strategy.offload_optimizer)),
@@ -339,9 +347,9 @@ std::vector<Phrase> row_of(const FitAnswer& answer, std::size_t index) {
           !result.fits          ? "no"
           : is_at_limit(result) ? "at limit"
                                 : "yes",
-          gib_number(result.gpu.peak_total),
+          rough + gib_number(result.gpu.peak_total),
           gib_number(result.host.peak),
-          (is_rough(row) ? "~" : "") + fixed_text(result.step.tokens_per_second_per_gpu, 0),
+          rough + fixed_text(result.step.tokens_per_second_per_gpu, 0),
           short_of(result)};
 }
 
@@ -368,7 +376,7 @@ std::string strategies_text(const FitAnswer& answer, bool all, const Translation
   bool any_rough = false;
   for (const std::size_t index : shown_rows(answer, all)) {
     rows.push_back(row_of(answer, index));
-    any_rough = any_rough || is_rough(answer.strategies[index]);
+    any_rough = any_rough || !answer.strategies[index].simulated;
   }
   const bool runs_zero = !is_torch_engine(answer.strategies.front().strategy.engine);
   Phrase hint = any_rough ? "~: by the analytic estimate; the others were simulated\n" : "";

@@ -2,24 +2,32 @@
 
 #include "cli/checkpoint_text.hpp"
 #include "cli/run_phases_text.hpp"
+#include "cli/step_text.hpp"
 #include "cli/table.hpp"
+#include "model/predict/verdict.hpp"
 #include "tuner/fit_ranking.hpp"
 
 namespace zeroplan {
 Phrase limit_text(const Limit& limit) {
   if (limit.pool != Limit::Pool::none) return phrase("  {}\n", limit.largest_term);
-  return phrase("  {}: needs {}, has {}; largest part: {}\n",
+  return phrase("  {}: {}; largest part: {}\n",
                 plain_name(name(kResourceNames, limit.resource)),
-                gib_text(limit.needed),
-                gib_text(limit.available),
+                needs_text(limit),
                 limit.largest_term.with_values(plain_name));
 }
 
 namespace {
 
 Phrase verdict_text(const StepResult& result) {
-  Phrase text = phrase(
-      "{}: probability {:.3f}\n", result.fits ? "fits" : "does not fit", result.fit_probability);
+  Phrase text = phrase("{}{}: probability {}\n",
+                       result.fits ? "fits" : "does not fit",
+                       condition_text(result),
+                       probability_text(result));
+  if (result.host_condition) {
+    text += phrase("  with the usual {}: probability {:.3f}\n",
+                   gib_text(result.host.capacity),
+                   result.host_condition->usual_probability);
+  }
   for (const Limit& limit : result.limits) {
     text += limit_text(limit);
     if (!limit.cheapest_change.empty())
@@ -129,19 +137,18 @@ std::string simulate_text(const Plan& plan,
                           const Translation& words) {
   const GpuMemory& gpu = result.gpu;
   Phrase verdict = verdict_text(result);
-  verdict += phrase(
-      "GPU: {} allocated, {} reserved, {} in all of {}; {} between steps; peak in {}\n"
-      "host: {} of {} per node ({} pinned, {} while loading)\n",
-      gib_text(gpu.peak_allocated),
-      gib_text(gpu.peak_reserved),
-      gib_text(gpu.peak_total),
-      gib_text(gpu.capacity),
-      gib_text(gpu.static_allocated),
-      name(kPhaseNames, gpu.peak_phase),
-      gib_text(result.host.peak),
-      gib_text(result.host.capacity),
-      gib_text(result.host.pinned),
-      gib_text(result.host.load_peak));
+  verdict +=
+      phrase("GPU: {} allocated, {} reserved, {} in all of {}; {} between steps; peak in {}\n",
+             gib_text(gpu.peak_allocated),
+             gib_text(gpu.peak_reserved),
+             gib_text(gpu.peak_total),
+             gib_text(gpu.capacity),
+             gib_text(gpu.static_allocated),
+             name(kPhaseNames, gpu.peak_phase));
+  verdict += phrase("host: {} per node ({} pinned, {} while loading)\n",
+                    host_amount_text(plan, result),
+                    gib_text(result.host.pinned),
+                    gib_text(result.host.load_peak));
   verdict += limit_lines(result) + "\n";
   const std::string text = words.text(verdict) + memory_text(gpu, words) + "\n";
   Phrase rest = time_text(result.step);

@@ -1,9 +1,20 @@
 #include "cli/step_text.hpp"
 
+#include <cmath>
+
+#include <fmt/format.h>
+
 #include "cli/table.hpp"
 #include "tuner/fit_ranking.hpp"
 
 namespace zeroplan {
+
+namespace {
+
+// "95", "99.9".
+std::string percent(double confidence) { return fmt::format("{:.4g} %", confidence * 100.0); }
+
+}  // namespace
 
 Phrase host_memory_text(const Plan& plan, const StepResult& result) {
   const std::string needed = gib_text(result.host.peak);
@@ -11,7 +22,44 @@ Phrase host_memory_text(const Plan& plan, const StepResult& result) {
   if (plan.cluster.node.host_memory.confidence != Confidence::assumed) {
     return phrase("  host memory  {} of {} per node\n", needed, there);
   }
+  if (result.host_condition) {
+    return phrase("  host memory  needs {} per node and a margin of {}; unspecified; usual: {}\n",
+                  needed,
+                  gib_text(result.host_condition->margin),
+                  there);
+  }
   return phrase("  host memory  needs {} per node; unspecified; usual: {}\n", needed, there);
+}
+
+Phrase host_amount_text(const Plan& plan, const StepResult& result) {
+  const std::string needed = gib_text(result.host.peak);
+  const std::string there = gib_text(result.host.capacity);
+  const bool stated = plan.cluster.node.host_memory.confidence != Confidence::assumed;
+  return stated ? phrase("{} of {}", needed, there)
+                : phrase("{} (unspecified; usual: {})", needed, there);
+}
+
+std::string probability_text(const StepResult& result) {
+  const double shown =
+      result.fits ? result.fit_probability : std::floor(result.fit_probability * 1000.0) / 1000.0;
+  return fixed_text(shown, 3);
+}
+
+Phrase needs_text(const Limit& limit) {
+  Phrase text = limit.margin > Bytes::zero() ? phrase("needs {} and a margin of {} ({})",
+                                                      gib_text(limit.needed),
+                                                      gib_text(limit.margin),
+                                                      percent(limit.confidence))
+                                             : phrase("needs {}", gib_text(limit.needed));
+  text = limit.open ? phrase("{}, such a node has at most {}", text, gib_text(limit.available))
+                    : phrase("{}, has {}", text, gib_text(limit.available));
+  // What the digits hide.
+  if (gib_text(limit.enough()) == gib_text(limit.available) && limit.enough() > limit.available) {
+    text = phrase("{}: {:.1f} MiB short",
+                  text,
+                  static_cast<double>((limit.enough() - limit.available).count()) / (1 << 20));
+  }
+  return text;
 }
 
 Phrase at_limit_text(const StepResult& result) {

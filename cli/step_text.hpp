@@ -13,6 +13,15 @@ namespace zeroplan {
 // beside what such nodes usually have.
 Phrase host_memory_text(const Plan& plan, const StepResult& result);
 
+// "34.1 GiB of 251.5 GiB", or what is usual in place of what nobody said.
+Phrase host_amount_text(const Plan& plan, const StepResult& result);
+
+// "0.949": where the plan does not fit, rounded down, so that it never reads as what was asked for.
+std::string probability_text(const StepResult& result);
+
+// "needs 42.4 GiB and a margin of 1.9 GiB (95 %), has 44.3 GiB".
+Phrase needs_text(const Limit& limit);
+
 // For a plan that fills its GPU, or whose allocator gives memory back in every step: what that
 // costs. Else nothing.
 Phrase at_limit_text(const StepResult& result);

@@ -12,6 +12,7 @@
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/phrase_list.hpp"
+#include "model/predict/verdict.hpp"
 
 namespace zeroplan {
 namespace {
@@ -42,17 +43,42 @@ Phrase tune_question_line(const Plan& plan) {
       name(kPrecisionNames, plan.workload.precision));
 }
 
+// What was chosen, as what it is.
+Phrase choice_text(const TuneAnswer& answer, const TuneOptions& options) {
+  const bool memory = options.objective == Objective::memory;
+  if (!answer.top) {
+    return memory ? "smallest of what was simulated" : "fastest of what was simulated";
+  }
+  const double percent = options.search.gap * 100.0;
+  return memory ? phrase("simplest within {:.3g} % of the smallest", percent)
+                : phrase("simplest within {:.3g} % of the fastest", percent);
+}
+
+Phrase knobs_text(const Json& chosen);
+
+Phrase top_line(const FrontPoint& top, bool memory) {
+  const Evaluated& item = top.seen;
+  const Phrase knobs = knobs_text(top.chosen);
+  Phrase what = strategy_text(top.plan);
+  if (!knobs.empty()) what = phrase("{}, {}", what, knobs);
+  return memory
+             ? phrase("  smallest     {}: {}\n", gib_text(item.gpu_memory), what)
+             : phrase("  fastest      {:.0f} tokens/s per GPU: {}\n", item.tokens_per_second, what);
+}
+
 Phrase best_text(const TuneAnswer& answer,
                  const TuneOptions& options,
                  std::optional<double> price) {
   const Plan& plan = *answer.plan;
   const StepResult& result = answer.result;
   Phrase text = phrase(
-      "best: {}\n"
+      "{}{}: {}\n"
       "  speed        {} a step, {:.0f} tokens/s per GPU, {:.0f} % of the GPU's peak, bound by {}\n"
       "  GPU memory   {} of {} at the peak, which is in {}\n"
       "{}"
-      "  probability  {:.3f} that it fits\n",
+      "  probability  {} that it fits\n",
+      choice_text(answer, options),
+      condition_text(result),
       strategy_text(plan),
       seconds_text(result.step.total),
       result.step.tokens_per_second_per_gpu,
@@ -62,7 +88,8 @@ Phrase best_text(const TuneAnswer& answer,
       gib_text(result.gpu.capacity),
       name(kPhaseNames, result.gpu.peak_phase),
       host_memory_text(plan, result),
-      result.fit_probability);
+      probability_text(result));
+  if (answer.top) text += top_line(*answer.top, options.objective == Objective::memory);
   text += job_lines(result.job) + at_limit_text(result);
   if (options.objective == Objective::cost || price) {
     text += phrase("  cost         {}\n", cost_text(result, price));
@@ -153,14 +180,15 @@ Phrase proof_text(const TuneAnswer& answer, const TuneOptions& options) {
   if (search.stalled && !search.optimal) {
     const double more = search.unseen_at_most;
     return text.append(
-        memory ? phrase(": at most {:.1f} % smaller, by a bound\n", more / (1.0 + more) * 100.0)
-               : phrase(": at most {:.1f} % faster, by a bound\n", more * 100.0));
+        memory ? phrase(": at most {:.1f} % smaller than the choice, by a bound\n",
+                        more / (1.0 + more) * 100.0)
+               : phrase(": at most {:.1f} % faster than the choice, by a bound\n", more * 100.0));
   }
   if (!search.optimal) return text + "\n";
   if (options.search.gap == 0.0) return text + " by bounds: the optimum of the space\n";
   text.append(
       phrase(" by bounds: none of them is more than {:.3g} % ", options.search.gap * 100.0));
-  return text + (memory ? "smaller" : "faster") + "\n";
+  return text + (memory ? "smaller than the smallest" : "faster than the fastest") + "\n";
 }
 
 // A key of the sample as people say it.

@@ -14,6 +14,7 @@
 #include "model/enum_names.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/predict/io_step_result.hpp"
+#include "tuner/reach.hpp"
 #include "tuner/which_gpu.hpp"
 
 namespace zeroplan {
@@ -69,6 +70,7 @@ Json choice_json(const ClusterChoice& choice, const Scenario& scenario) {
                             {"hours", choice.cost.hours}});
   json["price_per_hour"] = choice.cost.price_per_hour ? Json(*choice.cost.price_per_hour) : Json();
   json["cost"] = choice.cost.cost ? Json(*choice.cost.cost) : Json();
+  json["needs_packages"] = choice.needs.any() ? Json(names_of(choice.needs)) : Json();
   json["workload"] = *document.find("workload");
   json["result"] = to_json(choice.best.result);
   return json;
@@ -115,15 +117,40 @@ int answer_clusters(const Arguments& arguments,
 
 // --- how far one cluster reaches
 
-Json reach_json(std::string_view what, const Json& value, const FitAnswer* answer) {
-  Json document = Json::object({{"schema", "zeroplan.reach/1"}, {"fits", answer != nullptr}});
-  document["goal"] = what;
-  document["value"] = value;
-  if (answer == nullptr) return document;
-  const StrategyResult& best = answer->strategies[*answer->recommended];
-  document["strategy"] = describe(best.strategy).english();
-  document["ds_config"] = emit(written_ds_config(best.plan));
-  document["result"] = to_json(best.result);
+void add_strategy(const StrategyResult& row, Json& document) {
+  document["strategy"] = describe(row.strategy).english();
+  document["ds_config"] = emit(written_ds_config(row.plan));
+  document["result"] = to_json(row.result);
+}
+
+Json reach_json(Goal goal, bool fits, const Json& value) {
+  return Json::object({{"schema", "zeroplan.reach/1"},
+                       {"fits", fits},
+                       {"goal", name(kGoalNames, goal)},
+                       {"value", value}});
+}
+
+Json sequence_json(const SequenceReach& reach) {
+  Json document = Json::object({{"value", reach.tokens}});
+  add_strategy(reach.row, document);
+  return document;
+}
+
+Json lengths_json(const LongestSequences& lengths) {
+  const std::optional<LongestSequence>& answer = lengths.answer();
+  Json document = reach_json(
+      Goal::longest_sequence, answer.has_value(), answer ? Json(answer->best.tokens) : Json());
+  if (!answer) return document;
+  add_strategy(answer->best.row, document);
+  document["needs_packages"] = lengths.plain ? Json() : Json(names_of(lengths.packages));
+  if (answer->longer) document["longer"] = sequence_json(*answer->longer);
+  if (lengths.plain && lengths.with_packages) {
+    document["with_packages"] = sequence_json(lengths.with_packages->best);
+    document["with_packages"]["packages"] = names_of(lengths.packages);
+  }
+  if (lengths.has_condition) {
+    document["usual_host"] = lengths.usual_host ? sequence_json(lengths.usual_host->best) : Json();
+  }
   return document;
 }
 
@@ -133,28 +160,18 @@ int answer_reach(const Arguments& arguments,
                  const PredictOptions& options,
                  Streams streams) {
   const Translation words(arguments.language);
-  const std::string_view what = name(kGoalNames, goal);
-  Json value;
-  Phrase found;
-  std::optional<FitAnswer> answer;
+  const auto print = [&](const Json& document, const Phrase& text, bool fits) {
+    streams.out << (arguments.json ? document.dump(2) + "\n" : words.text(text));
+    return fits ? kDone : kAnswerIsNo;
+  };
   if (goal == Goal::longest_sequence) {
-    if (auto longest = longest_sequence(scenario, options)) {
-      value = Json(longest->tokens);
-      found = phrase("longest sequences that train: {} tokens", longest->tokens);
-      answer = std::move(longest->answer);
-    }
-  } else if (auto largest = largest_model(scenario, options)) {
-    value = Json(largest->size);
-    found = phrase("largest model of LLaMA's shape that trains: {}", largest->size);
-    answer = std::move(largest->answer);
+    const LongestSequences lengths = longest_sequence(scenario, options);
+    return print(lengths_json(lengths), lengths_text(lengths), lengths.answer().has_value());
   }
-  if (arguments.json) {
-    streams.out << reach_json(what, value, answer ? &*answer : nullptr).dump(2) << "\n";
-  } else {
-    streams.out << (answer ? reach_text(found, *answer, words)
-                           : words.text("no: nothing fits on this cluster, however small\n"));
-  }
-  return answer ? kDone : kAnswerIsNo;
+  const auto largest = largest_model(scenario, options);
+  Json document = reach_json(goal, largest.has_value(), largest ? Json(largest->size) : Json());
+  if (largest) add_strategy(largest->best, document);
+  return print(document, largest_text(largest), largest.has_value());
 }
 
 // With --goal largest-model the one word is the cluster.

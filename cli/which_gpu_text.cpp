@@ -7,6 +7,8 @@
 #include "cli/cost_options.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/predict/verdict.hpp"
+#include "tuner/headroom.hpp"
 
 namespace zeroplan {
 namespace {
@@ -19,6 +21,11 @@ Phrase choice_line(const char* title, const ClusterChoice& choice, const std::st
                      describe(choice.best.strategy),
                      hours_text(choice.cost.hours)));
   if (choice.cost.cost) line.append(phrase(", {}", money_text(choice.cost.cost, currency)));
+  line.append(condition_text(choice.best.result));
+  if (choice.needs.any()) {
+    line.append(
+        phrase(", with the package {} ({})", names_of(choice.needs), flags_of(choice.needs)));
+  }
   return line + "\n";
 }
 
@@ -97,8 +104,8 @@ std::string which_gpu_text(const WhichAnswer& answer,
   text += words.text(choice_line("fastest     ", answer.choices[*answer.fastest], currency));
   text += "\n" + choices_table(answer, question, words) + "\n";
   if (!answer.not_asked.empty()) {
-    text +=
-        words.text("Neither, by the analytic estimate:") + " " + listed(answer.not_asked) + "\n";
+    text += words.text("Could be none of these if 1.5 times as fast as estimated:") + " " +
+            listed(answer.not_asked) + "\n";
   }
   text += refusals_text(answer, words);
   if (question.cost.price_per_gpu_hour) {
@@ -112,15 +119,68 @@ std::string which_gpu_text(const WhichAnswer& answer,
                      answer.choices[answer.cheapest.value_or(*answer.smallest)].asked.text);
 }
 
-std::string reach_text(const Phrase& found, const FitAnswer& answer, const Translation& words) {
-  const StrategyResult& best = answer.strategies[*answer.recommended];
+// "30720 tokens: ZeRO-3, 22.1 GiB of 23.5 GiB GPU memory, 812 tokens/s per GPU".
+static Phrase reach_line(const SequenceReach& reach) {
+  const StepResult& result = reach.row.result;
+  return phrase("{} tokens: {}, {} of {} GPU memory, {:.0f} tokens/s per GPU",
+                reach.tokens,
+                describe(reach.row.strategy),
+                gib_text(result.gpu.peak_total),
+                gib_text(result.gpu.capacity),
+                result.step.tokens_per_second_per_gpu);
+}
+
+Phrase lengths_text(const LongestSequences& lengths) {
+  const std::optional<LongestSequence>& answer = lengths.answer();
+  if (!answer) {
+    return phrase("no: no strategy trains sequences of even {} tokens\n", kSequenceQuantum);
+  }
+  const SequenceReach& best = answer->best;
+  const StepResult& result = best.row.result;
+  Phrase text = model_line(best.row) + "\n";
+  text +=
+      lengths.plain
+          ? phrase("longest sequences that train{}: {}\n", condition_text(result), reach_line(best))
+          : phrase("longest sequences that train with the package {} ({}){}: {}\n",
+                   names_of(lengths.packages),
+                   flags_of(lengths.packages),
+                   condition_text(result),
+                   reach_line(best));
+  if (!lengths.plain) {
+    text += phrase("  without it not even {} tokens\n", kSequenceQuantum);
+  }
+  if (answer->longer) text += phrase("  longer       {}\n", reach_line(*answer->longer));
+  if (lengths.plain && lengths.with_packages) {
+    text += phrase("  with the package {} ({}): {}\n",
+                   names_of(lengths.packages),
+                   flags_of(lengths.packages),
+                   reach_line(lengths.with_packages->best));
+  }
+  if (lengths.has_condition) {
+    const std::string usual = gib_text(result.host.capacity);
+    text += lengths.usual_host ? phrase("  with the usual {} of host memory: {}\n",
+                                        usual,
+                                        reach_line(lengths.usual_host->best))
+                               : phrase("  with the usual {} of host memory: not even {} tokens\n",
+                                        usual,
+                                        kSequenceQuantum);
+  }
+  return text;
+}
+
+Phrase largest_text(const std::optional<LargestModel>& largest) {
+  if (!largest) return "no: not even a model of 100 M parameters fits on this cluster\n";
+  const StrategyResult& best = largest->best;
   const StepResult& result = best.result;
-  return words.text(model_line(best) + "\n") + words.text(found + "\n") +
-         words.text(phrase("  {}, {} of {} GPU memory, {:.0f} tokens/s per GPU\n",
-                           describe(best.strategy),
-                           gib_text(result.gpu.peak_total),
-                           gib_text(result.gpu.capacity),
-                           result.step.tokens_per_second_per_gpu));
+  return model_line(best) + "\n" +
+         phrase("largest model of LLaMA's shape that trains{}: {}\n",
+                condition_text(result),
+                largest->size) +
+         phrase("  {}, {} of {} GPU memory, {:.0f} tokens/s per GPU\n",
+                describe(best.strategy),
+                gib_text(result.gpu.peak_total),
+                gib_text(result.gpu.capacity),
+                result.step.tokens_per_second_per_gpu);
 }
 
 }  // namespace zeroplan

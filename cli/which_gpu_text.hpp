@@ -1,10 +1,12 @@
 // The answers of cli/which_gpu.hpp as text.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cli/language/translation.hpp"
 #include "model/phrase.hpp"
+#include "tuner/reach.hpp"
 #include "tuner/which_gpu.hpp"
 
 namespace zeroplan {
@@ -13,7 +15,8 @@ std::string which_gpu_text(const WhichAnswer& answer,
                            const WhichQuestion& question,
                            const Translation& words);
 
-// `found`: what the goal asked for, as a sentence in English.
-std::string reach_text(const Phrase& found, const FitAnswer& answer, const Translation& words);
+// The answers of --goal.
+Phrase lengths_text(const LongestSequences& lengths);
+Phrase largest_text(const std::optional<LargestModel>& largest);
 
 }  // namespace zeroplan

@@ -168,7 +168,7 @@ void write_plan(const Plan& plan,
                 const Output& output,
                 std::ostream& log) {
   if (output.form) return write_form_file(plan, scenario, arguments, output, log);
-  write_kit(make_kit(plan, planned_document(plan, scenario), prediction),
+  write_kit(make_kit(plan, scenario_document(plan, scenario), prediction),
             output.path,
             arguments.has("force"),
             log,

@@ -221,6 +221,7 @@ ScenarioPrediction predict_scenario(const Scenario& stated,
   const Prepared prepared = prepare(scenario);
   SimulateOptions simulation;
   simulation.predict.confidence = options.confidence;
+  simulation.predict.host_is_open = false;
   simulation.other_networks = false;
 
   ScenarioPrediction prediction;

@@ -84,7 +84,7 @@ std::vector<v1::Remedy> remedies_of(const std::vector<Remedy>& remedies) {
 }
 
 v1::Configuration configuration_of(const Plan& plan, const Scenario& scenario) {
-  const Json document = planned_document(plan, scenario);
+  const Json document = scenario_document(plan, scenario);
   v1::Configuration configuration;
   configuration.scenario = printed(document);
   configuration.ds_config = printed(emit(written_ds_config(plan)));
@@ -139,12 +139,14 @@ v1::Simulation simulation_of(const StepResult& result, std::string json) {
   answer.id = result.id;
   answer.fits = result.fits;
   answer.fit_probability = result.fit_probability;
+  if (result.host_condition) answer.host_condition_bytes = result.host_condition->enough.count();
   for (const Limit& limit : result.limits) {
     answer.limits.push_back({text(name(kResourceNames, limit.resource)),
                              limit.needed.count(),
                              limit.available.count(),
                              limit.largest_term,
-                             limit.cheapest_change});
+                             limit.cheapest_change,
+                             limit.margin.count()});
   }
   answer.gpu = gpu_of(result.gpu);
   answer.host = {result.host.capacity.count(),

@@ -94,7 +94,9 @@
     const step = result.step;
     number(say("GPU memory"), gib(result.gpu.peak_total_bytes),
            say("in all, of {}; peak in {}", gib(result.gpu.capacity_bytes), say(result.gpu.peak_phase)));
-    number(say("host memory"), gib(result.host.peak_bytes), say("of {} a node", gib(result.host.capacity_bytes)));
+    number(say("host memory"), gib(result.host.peak_bytes), result.host_condition
+      ? say("have {} a node; usual: {}", gib(result.host_condition.enough_bytes), gib(result.host.capacity_bytes))
+      : say("of {} a node", gib(result.host.capacity_bytes)));
     number(say("tokens/s per GPU"), count(step.tokens_per_second_per_gpu),
            say("bound by {}", say(step.bound.replace(/_/g, " "))));
     number(say("step"), time(step.seconds), say("90 %: {} to {}", ...result.intervals.step_seconds.map(time)));

@@ -273,8 +273,9 @@ TightestMemory tightest_memory(const Simulated& simulated,
   const double factor = simulated.rank->factor;
   const double room = count(gpu.capacity - options.reserve);
   tightest.verdict.probability = normal((factor - 1.0) / simulated.sd);
-  tightest.verdict.needed =
-      Bytes::nearest(room / factor * (1.0 + simulated.sd * quantile(options.confidence)));
+  tightest.verdict.needed = gpu.peak_total;
+  tightest.verdict.margin =
+      Bytes::nearest(room / factor * simulated.sd * quantile(options.confidence));
   return tightest;
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -60,11 +59,12 @@ void spare_host_memory(const Question& question,
 
 // The results do not depend on the number of threads. Strategies with equal programs are simulated
 // once: stages 1 and 2 often have them. Throws what ended the first where none is left.
-std::vector<StrategyResult> play_all(const Question& question, const PredictOptions& options) {
+std::vector<StrategyResult> play_all(const Question& question,
+                                     const PredictOptions& options,
+                                     SimulationMemo& memo) {
   const std::vector<Strategy> all = strategies(question.scenario);
   const std::vector<std::span<const Strategy>> groups = by_placement(all);
   std::vector<std::vector<StrategyResult>> results(groups.size());
-  SimulationMemo memo;
   parallel_for(groups.size(), machine_threads(), [&](std::size_t i) {
     question.missing->attempt_or_refuse(describe(groups[i].front()), [&] {
       results[i] = settle(question, groups[i], options, &memo);
@@ -77,6 +77,29 @@ std::vector<StrategyResult> play_all(const Question& question, const PredictOpti
   }
   if (rows.empty()) question.missing->rethrow();
   return rows;
+}
+
+// Where none fits, the one that comes nearest with all its numbers, as simulate() has them: what it
+// needs is part of the answer. One that a defect ends goes.
+void play_nearest(const Question& question,
+                  std::vector<StrategyResult>& rows,
+                  const PredictOptions& options) {
+  std::vector<char> done(rows.size(), 0);
+  while (!rows.empty()) {
+    const auto nearest = &nearest_of(rows) - rows.data();
+    if (done[static_cast<std::size_t>(nearest)] != 0) return;
+    StrategyResult& row = rows[static_cast<std::size_t>(nearest)];
+    const bool is_played = question.missing->attempt(describe(row.strategy), [&] {
+      row.result = played(row.plan, options);
+      row.simulated = true;
+    });
+    if (is_played) {
+      done[static_cast<std::size_t>(nearest)] = 1;
+      continue;
+    }
+    rows.erase(rows.begin() + nearest);
+    done.erase(done.begin() + nearest);
+  }
 }
 
 // The best of the rows, with its ranks side by side where they differ: a row of which one stood in
@@ -105,17 +128,12 @@ Headroom headroom_of(const Question& question,
                      const StrategyResult& chosen,
                      const PredictOptions& options) {
   const Workload& workload = chosen.plan.workload;
-  // What a step holds does not grow from the second micro-batch on.
-  const std::int64_t steps = std::min<std::int64_t>(2, workload.gradient_accumulation_steps);
   const auto fits = [&](const Question& changed, std::int64_t micro_batch, bool play) {
-    const Plan plan = plan_strategy(changed, chosen.strategy, {micro_batch, steps});
-    if (!play) return likeliest(plan, options).fits;
-    SimulateOptions verdict{.predict = options,
-                            .other_networks = false,
-                            .verdict_alone = true,
-                            .stops_at_the_limit = true};
-    verdict.predict.likeliest_alone = true;
-    return simulate(plan, verdict).fits;
+    return holds(changed,
+                 chosen.strategy,
+                 {micro_batch, workload.gradient_accumulation_steps},
+                 options,
+                 play);
   };
   const std::int64_t quanta =
       std::max<std::int64_t>(1, sequence_limit(*question.prepared.model) / kSequenceQuantum);
@@ -139,47 +157,6 @@ Headroom headroom_of(const Question& question,
   return headroom;
 }
 
-// The strategies that offload at most so far, each with its best batch, by the analytic estimate.
-std::vector<StrategyResult> all_roughly(const Question& question,
-                                        const PredictOptions& options,
-                                        int most_offload = std::numeric_limits<int>::max()) {
-  const std::vector<Strategy> all = strategies(question.scenario);
-  std::vector<StrategyResult> rows;
-  for (const std::span<const Strategy> alike : by_placement(all)) {
-    if (offload_of(alike.front()) > most_offload) continue;
-    for (StrategyResult& row : settle(question, alike, options, nullptr, Depth::closed_form)) {
-      rows.push_back(std::move(row));
-    }
-  }
-  return rows;
-}
-
-// The best strategy of a question, of those that offload at most so far: the few that the closed
-// form likes most are simulated.
-std::optional<StrategyResult> found_roughly(const Question& question,
-                                            const PredictOptions& options,
-                                            int most_offload = std::numeric_limits<int>::max()) {
-  std::vector<StrategyResult> roughly = all_roughly(question, options, most_offload);
-  // What fits, or is fastest, by the analytic estimate alone is not the answer: the next one may
-  // be.
-  constexpr int kTries = 3;
-  std::vector<StrategyResult> simulated;
-  for (int i = 0; i < kTries; ++i) {
-    const auto found = best_of(roughly);
-    if (!found) break;
-    StrategyResult& rough = roughly[*found];
-    const auto so_far = best_of(simulated);
-    if (so_far && speed_of(rough) < kSafeShare * speed_of(simulated[*so_far])) break;
-    for (StrategyResult& row : settle(question, {&rough.strategy, 1}, options)) {
-      simulated.push_back(std::move(row));
-    }
-    rough.result.fits = false;
-  }
-  const auto best = recommended_of(question, simulated, options);
-  if (!best) return std::nullopt;
-  return std::move(simulated[*best]);
-}
-
 // The best strategy on a single node, where that is enough.
 std::optional<StrategyResult> on_one_node(const Question& question, const PredictOptions& options) {
   if (question.prepared.cluster->nodes == 1) return std::nullopt;
@@ -199,12 +176,15 @@ Question with_packages(Question question, const Packages& packages) {
 
 // Where nothing fits, the first set of packages (the fewest come first) with which something does.
 // The rest of the answer is then for the question with these packages.
-void try_packages(Question& question, const PredictOptions& options, FitAnswer& answer) {
+void try_packages(Question& question,
+                  const PredictOptions& options,
+                  SimulationMemo& memo,
+                  FitAnswer& answer) {
   for (const Packages& packages :
        packages_to_try(question.scenario, answer.strategies.front().plan)) {
     const Question with = with_packages(question, packages);
     if (!found_roughly(with, options)) continue;
-    std::vector<StrategyResult> rows = play_all(with, options);
+    std::vector<StrategyResult> rows = play_all(with, options, memo);
     const auto best = recommended_of(with, rows, options);
     if (!best) continue;
     answer.nearest_without = nearest_of(answer.strategies);
@@ -214,6 +194,34 @@ void try_packages(Question& question, const PredictOptions& options, FitAnswer& 
     question = with;
     return;
   }
+}
+
+// The strategies and the one to use, with packages where nothing fits without; `question` is then
+// that with these packages.
+FitAnswer try_strategies(Question& question, const PredictOptions& options, SimulationMemo& memo) {
+  FitAnswer answer;
+  answer.strategies = play_all(question, options, memo);
+  answer.recommended = recommended_of(question, answer.strategies, options);
+  if (!answer.recommended) {
+    play_nearest(question, answer.strategies, options);
+    answer.recommended = recommended_of(question, answer.strategies, options);
+  }
+  MissingRows& missing = *question.missing;
+  if (answer.strategies.empty()) missing.rethrow();
+  if (!answer.recommended) {
+    missing.attempt("with other packages", [&] { try_packages(question, options, memo, answer); });
+  }
+  return answer;
+}
+
+// The same question with the usual host memory as what a node has.
+UsualHost on_usual_host(Question question, const PredictOptions& options, SimulationMemo& memo) {
+  take_usual_host(question);
+  question.missing = std::make_shared<MissingRows>();  // those of the question are named once
+  FitAnswer answer = try_strategies(question, options, memo);
+  UsualHost usual{std::nullopt, answer.needs};
+  if (answer.recommended) usual.best = std::move(answer.strategies[*answer.recommended]);
+  return usual;
 }
 
 // All packages that make a difference, where they make it clearly faster and nothing offloads more.
@@ -266,9 +274,54 @@ void say_missing(const Question& question, FitAnswer& answer) {
 
 }  // namespace
 
-FitAnswer quick_fit(const Scenario& scenario, const PredictOptions& said) {
-  PredictOptions options = said;
-  options.host_is_open = true;
+// The strategies that offload at most so far, each with its best batch, by the analytic estimate.
+std::vector<StrategyResult> estimated(const Question& question,
+                                      const PredictOptions& options,
+                                      int most_offload) {
+  const std::vector<Strategy> all = strategies(question.scenario);
+  std::vector<StrategyResult> rows;
+  for (const std::span<const Strategy> alike : by_placement(all)) {
+    if (offload_of(alike.front()) > most_offload) continue;
+    for (StrategyResult& row : settle(question, alike, options, nullptr, Depth::closed_form)) {
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+std::optional<StrategyResult> found_roughly(const Question& question,
+                                            const PredictOptions& options,
+                                            int most_offload) {
+  std::vector<StrategyResult> roughly = estimated(question, options, most_offload);
+  // What fits, or is fastest, by the analytic estimate alone is not the answer: the next one may
+  // be.
+  constexpr int kTries = 3;
+  std::vector<StrategyResult> simulated;
+  for (int i = 0; i < kTries; ++i) {
+    const auto found = best_of(roughly);
+    if (!found) break;
+    StrategyResult& rough = roughly[*found];
+    const auto so_far = best_of(simulated);
+    if (so_far && speed_of(rough) < kSafeShare * speed_of(simulated[*so_far])) break;
+    for (StrategyResult& row : settle(question, {&rough.strategy, 1}, options)) {
+      simulated.push_back(std::move(row));
+    }
+    rough.result.fits = false;
+  }
+  const auto best = recommended_of(question, simulated, options);
+  if (!best) return std::nullopt;
+  return std::move(simulated[*best]);
+}
+
+FitAnswer strategies_alone(const Scenario& scenario, const PredictOptions& options) {
+  Question question = ask(scenario);
+  SimulationMemo memo;
+  FitAnswer answer = try_strategies(question, options, memo);
+  say_missing(question, answer);
+  return answer;
+}
+
+FitAnswer quick_fit(const Scenario& scenario, const PredictOptions& options) {
   const Question question = ask(scenario);
   const std::vector<Strategy> all = strategies(scenario);
   std::vector<std::span<const Strategy>> groups = by_placement(all);
@@ -291,24 +344,21 @@ FitAnswer quick_fit(const Scenario& scenario, const PredictOptions& said) {
   return answer;
 }
 
-FitAnswer fit(const Scenario& scenario, const PredictOptions& said) {
-  PredictOptions options = said;
-  options.host_is_open = true;
-  Question question = ask(scenario);
-  FitAnswer answer;
-  answer.strategies = play_all(question, options);
-  answer.recommended = recommended_of(question, answer.strategies, options);
-  if (answer.strategies.empty()) question.missing->rethrow();
-  MissingRows& missing = *question.missing;
-  if (!answer.recommended) {
-    missing.attempt("with other packages", [&] { try_packages(question, options, answer); });
-  }
+FitAnswer fit(const Scenario& scenario, const PredictOptions& options) {
+  const Question asked = ask(scenario);
+  Question question = asked;
+  SimulationMemo memo;
+  FitAnswer answer = try_strategies(question, options, memo);
   answer.behind_host_memory = behind_host_memory(answer.strategies, answer.recommended);
   if (answer.recommended) {
     const std::size_t best = *answer.recommended;
     answer.runners_up = runners_up(answer.strategies, best);
-    answer.with_usual_host_memory = with_usual_host_memory(answer.strategies, best);
     const StrategyResult& chosen = answer.strategies[best];
+    MissingRows& missing = *question.missing;
+    if (chosen.result.host_condition) {
+      missing.attempt("the usual host memory",
+                      [&] { answer.usual_host = on_usual_host(asked, options, memo); });
+    }
     missing.attempt("headroom", [&] { answer.headroom = headroom_of(question, chosen, options); });
     missing.attempt("one node", [&] { answer.one_node = on_one_node(question, options); });
     missing.attempt("with other packages",

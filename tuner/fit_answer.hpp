@@ -47,6 +47,12 @@ struct WithPackages {
   StrategyResult best;
 };
 
+// What fits nodes whose host memory is the usual one; nothing where nothing does.
+struct UsualHost {
+  std::optional<StrategyResult> best;
+  Packages needs;
+};
+
 struct FitAnswer {
   bool complete = true;                    // all strategies were looked at: not so by quick_fit
   std::vector<StrategyResult> strategies;  // in the order of strategies()
@@ -55,9 +61,10 @@ struct FitAnswer {
   std::optional<Headroom> headroom;        // of the recommended one
   std::vector<Remedy> remedies;            // cheapest first, at most three, where none fits
   // Where a node's host memory is unspecified: faster candidates that need more than a node of the
-  // kind can have, and the best one within the usual host memory (indices).
+  // kind can have (indices).
   std::vector<std::size_t> behind_host_memory;
-  std::optional<std::size_t> with_usual_host_memory;
+  // Where the recommended one has a host_condition: the answer for nodes with the usual amount.
+  std::optional<UsualHost> usual_host;
   std::optional<StrategyResult> one_node;  // of a cluster of several, where one is enough
   // What all of the strategies take for granted, because nothing fits without it; what came nearest
   // then.

@@ -48,7 +48,7 @@ class Ladder {
 
   // Simulates the best, and smaller ones where that does not fit or fills the GPU.
   void decide() {
-    if (hopeless()) return;
+    if (is_hopeless(best().result)) return;
     play(at_);
     while (!best().result.fits && at_ > 0) play(--at_);
     if (!best().result.fits || !is_at_limit(best().result)) return;
@@ -72,12 +72,6 @@ class Ladder {
   }
 
  private:
-  bool hopeless() const {
-    const GpuMemory& gpu = best().result.gpu;
-    return !best().result.fits && static_cast<double>(gpu.peak_total.count()) >
-                                      kHopeless * static_cast<double>(gpu.capacity.count());
-  }
-
   OtherBatch other_batch(std::size_t i) const {
     const StrategyResult& row = rungs_[i];
     return {question_.batches.sizes[i], speed_of(row), row.result.gpu.peak_total};
@@ -156,6 +150,29 @@ std::vector<StrategyResult> settle(const Question& question,
     if (std::find(lost.begin(), lost.end(), &ladder) == lost.end()) rows.push_back(ladder.take());
   }
   return rows;
+}
+
+bool is_hopeless(const StepResult& estimate) {
+  const GpuMemory& gpu = estimate.gpu;
+  return !estimate.fits && static_cast<double>(gpu.peak_total.count()) >
+                               kHopeless * static_cast<double>(gpu.capacity.count());
+}
+
+bool holds(const Question& question,
+           const Strategy& strategy,
+           const BatchSizes& sizes,
+           const PredictOptions& options,
+           bool simulated) {
+  // What a step holds does not grow from the second micro-batch on.
+  const Plan plan = plan_strategy(
+      question, strategy, {sizes.micro_batch, std::min<std::int64_t>(2, sizes.accumulation)});
+  if (!simulated) return likeliest(plan, options).fits;
+  SimulateOptions verdict{.predict = options,
+                          .other_networks = false,
+                          .verdict_alone = true,
+                          .stops_at_the_limit = true};
+  verdict.predict.likeliest_alone = true;
+  return simulate(plan, verdict).fits;
 }
 
 StrategyResult most_frugal(const Question& question,

@@ -24,6 +24,16 @@ std::vector<StrategyResult> settle(const Question& question,
                                    SimulationMemo* memo = nullptr,
                                    Depth depth = Depth::simulated);
 
+// Does so surely not fit, by the analytic estimate, that no simulation is asked.
+bool is_hopeless(const StepResult& estimate);
+
+// Does a strategy with that batch fit: by the analytic estimate, or simulated?
+bool holds(const Question& question,
+           const Strategy& strategy,
+           const BatchSizes& sizes,
+           const PredictOptions& options,
+           bool simulated);
+
 // With the smallest micro-batch and by the analytic estimate: does it fit at all?
 StrategyResult most_frugal(const Question& question,
                            const Strategy& strategy,

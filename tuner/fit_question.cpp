@@ -131,6 +131,13 @@ void set_micro_batch(Question& question, std::int64_t micro_batch) {
   read_batches(question);
 }
 
+void take_usual_host(Question& question) {
+  Cluster cluster = *question.prepared.cluster;
+  cluster.node.host_memory.confidence = Confidence::stated;
+  cluster.node.host_memory.relative_sd = 0.0;
+  question.prepared.cluster = std::make_shared<const Cluster>(std::move(cluster));
+}
+
 void set_nodes(Question& question, std::int64_t nodes) {
   Cluster cluster = *question.prepared.cluster;
   cluster.nodes = nodes;

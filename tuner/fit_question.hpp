@@ -45,6 +45,9 @@ StepResult likeliest(const Plan& plan, PredictOptions options);
 // The analytic estimate finds, the simulator decides.
 StepResult played(const Plan& plan, const PredictOptions& options, SimulationMemo* memo = nullptr);
 
+// Where nobody said what host memory a node has: the usual amount, and no more.
+void take_usual_host(Question& question);
+
 // --- variations: the batch follows, except where it was said ---
 void set_nodes(Question& question, std::int64_t nodes);
 void set_sequence_length(Question& question, std::int64_t length);

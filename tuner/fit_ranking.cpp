@@ -14,14 +14,10 @@ bool host_is_open(const StrategyResult& row) {
   return row.plan.cluster.node.host_memory.confidence == Confidence::assumed;
 }
 
-bool usual_host_suffices(const StrategyResult& row) {
-  return !host_is_open(row) || row.result.host.peak <= row.result.host.capacity;
-}
-
 // The smaller the simpler.
 auto effort_of(const StrategyResult& row) {
   const bool recomputes = row.strategy.checkpointing != ActivationCheckpointing::none;
-  return std::tuple(!usual_host_suffices(row),
+  return std::tuple(row.result.host_condition.has_value(),
                     offload_of(row.strategy),
                     non_default_knobs(row.plan.ds_config) + (recomputes ? 1 : 0),
                     -speed_of(row));
@@ -132,14 +128,6 @@ std::vector<std::size_t> behind_host_memory(const std::vector<StrategyResult>& r
       fastest && fastest != least && speed_of(rows[*fastest]) > clearly * speed_of(rows[*least]);
   if (another) found.push_back(*fastest);
   return found;
-}
-
-std::optional<std::size_t> with_usual_host_memory(const std::vector<StrategyResult>& rows,
-                                                  std::size_t chosen) {
-  if (usual_host_suffices(rows[chosen])) return std::nullopt;
-  return best_with_room(rows, [](const StrategyResult& row) {
-    return fits(row) && row.simulated && usual_host_suffices(row);
-  });
 }
 
 const StrategyResult& nearest_of(const std::vector<StrategyResult>& rows) {

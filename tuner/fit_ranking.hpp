@@ -51,11 +51,6 @@ std::vector<std::size_t> runners_up(const std::vector<StrategyResult>& rows, std
 std::vector<std::size_t> behind_host_memory(const std::vector<StrategyResult>& rows,
                                             std::optional<std::size_t> chosen);
 
-// Where the chosen one needs more host memory than its node usually has: the best of those that do
-// with the usual amount.
-std::optional<std::size_t> with_usual_host_memory(const std::vector<StrategyResult>& rows,
-                                                  std::size_t chosen);
-
 // Of rows of which none fits: the likeliest to. Precondition: there is one.
 const StrategyResult& nearest_of(const std::vector<StrategyResult>& rows);
 

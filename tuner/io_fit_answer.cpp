@@ -56,6 +56,13 @@ Json to_json(const FitAnswer& answer, const Scenario& scenario) {
     document["longest_sequence"] = answer.headroom->longest_sequence;
   }
   if (answer.one_node) document["one_node"] = strategy_json(*answer.one_node, scenario);
+  if (answer.usual_host) {
+    const UsualHost& usual = *answer.usual_host;
+    document["usual_host"] = usual.best ? strategy_json(*usual.best, scenario) : Json();
+    if (usual.best) {
+      document["usual_host"]["packages"] = usual.needs.any() ? Json(names_of(usual.needs)) : Json();
+    }
+  }
   document["needs_packages"] = answer.needs.any() ? Json(names_of(answer.needs)) : Json();
   if (answer.faster_with) {
     Json faster = strategy_json(answer.faster_with->best, scenario);

@@ -10,23 +10,27 @@ namespace zeroplan {
 namespace {
 
 Json configuration_json(const Plan& plan, const Scenario& scenario) {
-  const Json document = planned_document(plan, scenario);
+  const Json document = scenario_document(plan, scenario);
   return Json::object({{"scenario", document},
                        {"ds_config", emit(written_ds_config(plan))},
                        {"workload", *document.find("workload")}});
 }
 
+Json point_json(const FrontPoint& point, const Scenario& scenario) {
+  const Evaluated& item = point.seen;
+  Json row = configuration_json(point.plan, scenario);
+  row.erase("scenario");
+  row["tokens_per_second_per_gpu"] = item.tokens_per_second;
+  row["step_seconds"] = item.step.seconds();
+  row["gpu_bytes"] = item.gpu_memory.count();
+  row["host_bytes"] = item.host_memory.count();
+  return row;
+}
+
 Json pareto_json(const TuneAnswer& answer) {
   Json list = Json::array();
   for (const FrontPoint& point : answer.pareto) {
-    const Evaluated& item = point.seen;
-    Json row = configuration_json(point.plan, answer.scenario);
-    row.erase("scenario");
-    row["tokens_per_second_per_gpu"] = item.tokens_per_second;
-    row["step_seconds"] = item.step.seconds();
-    row["gpu_bytes"] = item.gpu_memory.count();
-    row["host_bytes"] = item.host_memory.count();
-    list.push_back(row);
+    list.push_back(point_json(point, answer.scenario));
   }
   return list;
 }
@@ -55,6 +59,7 @@ Json to_json(const TuneAnswer& answer, const TuneOptions& options, std::optional
     best["result"] = to_json(answer.result);
     document["best"] = best;
   }
+  document["top"] = answer.top ? point_json(*answer.top, answer.scenario) : Json();
   document["pareto"] = pareto_json(answer);
   document["points"] = search.points;
   document["needs_packages"] = answer.needs.any() ? Json(names_of(answer.needs)) : Json();

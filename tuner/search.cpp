@@ -21,8 +21,10 @@ constexpr std::size_t kRound = 16;      // points that are simulated before the 
 constexpr std::size_t kFirstRound = 4;  // of a branch
 constexpr std::size_t kLookedAt = 256;  // leaves whose bounds are asked for at once
 constexpr std::int64_t kPatience = 24;  // simulations without one that fits before a branch waits
-constexpr const char* kSlowerByBound = "slower than the best, by a bound";
-constexpr const char* kLargerByBound = "more GPU memory than the best, by a bound";
+constexpr const char* kSlowerByBound =
+    "no faster than the fastest by more than the gap, by a bound";
+constexpr const char* kLargerByBound =
+    "no smaller than the smallest by more than the gap, by a bound";
 constexpr const char* kNoRoomByBound = "does not fit the GPU, by a bound";
 constexpr const char* kHost = "does not fit host memory or drives";
 constexpr const char* kTwin = "does exactly what a simpler point does";
@@ -189,7 +191,7 @@ class Search {
     if (options_.goal == SearchGoal::any_fit) return;
     while (record_.best() && record_.top_score() > climbed_to_ && !stopped()) {
       const double before = climbed_to_ = record_.top_score();
-      const Point from = record_.fastest();
+      const Point from = record_.top().point;
       const std::vector<Axis>& axes = axes_of(space_, from);
       for (std::size_t a = 0; a < axes.size(); ++a) {
         for (std::size_t v = 0; v < axes[a].values.size(); ++v) {

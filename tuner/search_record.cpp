@@ -8,9 +8,9 @@
 namespace zeroplan {
 namespace {
 
-constexpr const char* kSlower = "slower than the best";
-constexpr const char* kLarger = "more GPU memory than the best";
-constexpr const char* kNoBetter = "no simpler and no better than the best";
+constexpr const char* kSlower = "slower than the choice";
+constexpr const char* kLarger = "more GPU memory than the choice";
+constexpr const char* kNoBetter = "as good as the choice within the gap, and no simpler";
 
 }  // namespace
 
@@ -29,14 +29,11 @@ SearchProgress SearchRecord::progress() const {
   return {result_.points, result_.evaluated, result_.pruned, result_.best};
 }
 
-const Point& SearchRecord::fastest() const {
-  return std::max_element(fitting_.begin(),
-                          fitting_.end(),
-                          [&](const Evaluated& a, const Evaluated& b) {
-                            return score_of(a) != score_of(b) ? score_of(a) < score_of(b)
-                                                              : b.point < a.point;
-                          })
-      ->point;
+const Evaluated& SearchRecord::top() const {
+  return *std::max_element(
+      fitting_.begin(), fitting_.end(), [&](const Evaluated& a, const Evaluated& b) {
+        return score_of(a) != score_of(b) ? score_of(a) < score_of(b) : b.point < a.point;
+      });
 }
 
 std::optional<bool> SearchRecord::known(const Point& point) const {
@@ -180,6 +177,7 @@ SearchResult SearchRecord::finish(double seconds, bool interrupted, bool out_of_
     note(as_good ? kNoBetter : (memory ? kLarger : kSlower), 1, std::move(sample));
   }
   result_.pareto = result_.best ? front_beside(*result_.best, fitting_) : pareto_front(fitting_);
+  if (result_.best) result_.top = top();
   result_.fitting = std::move(fitting_);
   result_.interrupted = interrupted;
   result_.out_of_time = !interrupted && out_of_time;

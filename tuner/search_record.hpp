@@ -26,7 +26,7 @@ class SearchRecord {
   std::int64_t evaluated() const { return result_.evaluated; }
   SearchProgress progress() const;
   // Of the highest score; precondition: something fits.
-  const Point& fastest() const;
+  const Evaluated& top() const;
 
   // Does a point fit? Empty where it was neither simulated nor bounded alone.
   std::optional<bool> known(const Point& point) const;

@@ -70,7 +70,8 @@ struct TallyRow {
 };
 
 struct SearchResult {
-  std::optional<Evaluated> best;
+  std::optional<Evaluated> best;   // the simplest within the gap of `top`
+  std::optional<Evaluated> top;    // of the simulated ones that fit the best by the goal alone
   std::vector<Evaluated> pareto;   // of the simulated ones, the fastest first
   std::vector<Evaluated> fitting;  // the simulated ones that fit, as they were found
   std::int64_t points = 0;

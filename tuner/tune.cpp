@@ -177,6 +177,7 @@ class Tuner {
 
   static void merge(SearchResult sum, bool proven, Found& found) {
     sum.best = found.search.best;
+    sum.top = found.search.top;
     sum.pareto = std::move(found.search.pareto);
     sum.optimal = proven;
     found.search = std::move(sum);
@@ -188,8 +189,12 @@ class Tuner {
     answer.needs = chosen_packages(scenario_);
     answer.search = std::move(found.search);
     const SearchSpace& space = *found.space;
-    for (const Evaluated& item : answer.search.pareto) {
-      answer.pareto.push_back({space.plan(item.point), item, space.describe(item.point)});
+    const auto shown = [&](const Evaluated& item) {
+      return FrontPoint{space.plan(item.point), item, space.describe(item.point)};
+    };
+    for (const Evaluated& item : answer.search.pareto) answer.pareto.push_back(shown(item));
+    if (answer.search.best && !(answer.search.top->point == answer.search.best->point)) {
+      answer.top = shown(*answer.search.top);
     }
     answer.interrupted = answer.search.interrupted;
     if (answer.search.best) {
@@ -255,7 +260,6 @@ class Tuner {
 TuneOptions usual_tune_options(const SearchCounts& counts, std::optional<double> gap) {
   TuneOptions options;
   SearchOptions& search = options.search;
-  search.limits.predict.host_is_open = true;
   search.most_evaluated = counts.most;
   if (gap) {
     search.gap = *gap;

@@ -23,8 +23,8 @@ struct SearchCounts {
 inline constexpr SearchCounts kTuneCounts{200, 3'000};
 inline constexpr SearchCounts kReportCounts{64, 200};  // of the first search
 
-// What a search begins from: host memory that is unspecified is open, as fit takes it. Who names a
-// gap wants it proven: patience does not end the search then.
+// What a search begins from. Who names a gap wants it proven: patience does not end the search
+// then.
 TuneOptions usual_tune_options(const SearchCounts& counts, std::optional<double> gap);
 
 // Throws InputError as resolve() and read_request() do.

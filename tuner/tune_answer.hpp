@@ -71,6 +71,9 @@ struct TuneAnswer {
   SearchResult search;
   std::optional<Plan> plan;  // of the best point, with its result
   StepResult result;
+  // Of what was simulated the fastest (the smallest, where memory is the objective), where that is
+  // not the plan, which is the simplest within the gap.
+  std::optional<FrontPoint> top;
   std::vector<FrontPoint> pareto;
   std::vector<KnobImpact> impacts;  // the strongest first, at most three
   std::optional<Headroom> headroom;

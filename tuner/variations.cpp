@@ -128,11 +128,12 @@ Phrase describe(const Variation& variation, const Plan& base) {
   return phrase_list(changes, "; ");
 }
 
-Variations::Variations(const Scenario& scenario, std::optional<Bytes> capacity)
+Variations::Variations(const Scenario& scenario, std::optional<Bytes> capacity, bool host_is_usual)
     : scenario_(scenario), prepared_(prepare(scenario)) {
-  if (capacity) {
+  if (capacity || host_is_usual) {
     Cluster cluster = *prepared_.cluster;
-    cluster.gpu.memory.value = *capacity;
+    if (capacity) cluster.gpu.memory.value = *capacity;
+    if (host_is_usual) cluster.node.host_memory.confidence = Confidence::stated;
     prepared_.cluster = std::make_shared<const Cluster>(std::move(cluster));
   }
   base_ = resolve(scenario_, prepared_);

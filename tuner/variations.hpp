@@ -46,9 +46,12 @@ struct VariedResult {
 
 class Variations {
  public:
-  // Reads the scenario's parts once. `capacity`: of the GPU, where a message states it. Throws
-  // InputError as resolve() does.
-  explicit Variations(const Scenario& scenario, std::optional<Bytes> capacity = {});
+  // Reads the scenario's parts once. `capacity`: of the GPU, where a message states it;
+  // `host_is_usual`: where nobody said what host memory a node has, no more than usual, because a
+  // message says that it was used up. Throws InputError as resolve() does.
+  explicit Variations(const Scenario& scenario,
+                      std::optional<Bytes> capacity = {},
+                      bool host_is_usual = false);
 
   const Plan& base() const { return base_; }
   // Throws InputError where the changes contradict each other or the rest.

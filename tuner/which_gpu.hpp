@@ -1,9 +1,10 @@
-// Which GPU? Of several clusters the smallest, the cheapest and the fastest that train a model;
-// and, on one cluster, the longest sequences or the largest model.
+// Which GPU? Of several clusters the smallest, the cheapest and the fastest that train a model.
 //
-// The analytic estimate looks at every cluster and every strategy; of each objective its best few
-// are asked properly (fit()), and the answer comes from these alone. Clusters that were named are
-// all asked. Checked by tests/unit/tuner/which_gpu_test.cpp.
+// The analytic estimate looks at every cluster and every strategy with its best batch. Then
+// clusters are asked properly, as fit() asks, the best by the estimate first, until none of those
+// that are left could win if it were kSlack times as fast as estimated. Clusters that were named
+// are all asked. None is refused that fit() accepts. Checked by
+// tests/unit/tuner/which_gpu_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,9 @@
 #include "tuner/training_cost.hpp"
 
 namespace zeroplan {
+
+// How many times as fast as by the analytic estimate a strategy may be when it is simulated.
+inline constexpr double kSlack = 1.5;
 
 struct AskedCluster {
   std::string text;  // as it was written
@@ -34,6 +38,7 @@ struct ClusterChoice {
   AskedCluster asked;
   Cluster cluster;
   StrategyResult best;
+  Packages needs;                  // without which nothing fits it
   double tokens_per_second = 0.0;  // of all its GPUs
   TrainingCost cost;
 };
@@ -47,7 +52,7 @@ struct ClusterRefusal {
 struct WhichAnswer {
   std::vector<ClusterChoice> choices;    // in the order of the question
   std::vector<ClusterRefusal> refusals;  // the same
-  std::vector<std::string> not_asked;    // worse than the choices by the analytic estimate
+  std::vector<std::string> not_asked;    // worse than the choices, even kSlack times as fast
   std::optional<std::size_t> smallest;   // in a month: fewest GPUs, least memory, cost
   std::optional<std::size_t> cheapest;   // nothing where no price is known
   std::optional<std::size_t> fastest;
@@ -55,22 +60,5 @@ struct WhichAnswer {
 
 // Throws InputError as fit() does, and for clusters that cannot be read.
 WhichAnswer which_gpu(const WhichQuestion& question, const PredictOptions& options = {});
-
-// The longest sequences, in steps of 1024 tokens, and the answer at that length; nothing where not
-// even the shortest fit. Checkpointing is full unless something was said.
-struct LongestSequence {
-  std::int64_t tokens = 0;
-  FitAnswer answer;
-};
-std::optional<LongestSequence> longest_sequence(const Scenario& scenario,
-                                                const PredictOptions& options = {});
-
-// The largest model of a LLaMA's shape (as "13B" names one), in steps of 4 %, and its answer.
-struct LargestModel {
-  std::string size;  // "13.2B"
-  FitAnswer answer;
-};
-std::optional<LargestModel> largest_model(const Scenario& scenario,
-                                          const PredictOptions& options = {});
 
 }  // namespace zeroplan

@@ -59,6 +59,7 @@ ReportData report_of_fit(const Scenario& scenario, const ReportOptions& options)
   const PredictOptions& predict = options.tune.search.limits.predict;
   const Deadline deadline(options.tune.search.seconds, options.tune.search.interrupted);
   data.cost = options.cost;
+  data.searched = false;
   data.fit = fit(scenario, predict);
   data.scenario = data.fit.needs.any() ? with_packages(scenario, data.fit.needs) : scenario;
   const std::vector<StrategyResult>& rows = data.fit.strategies;

@@ -29,6 +29,7 @@ struct ReportData {
   Scenario scenario;
   TradeOffs trade_offs;
   std::vector<Json> descriptions;    // of trade_offs.points: what was chosen, by key
+  bool searched = true;              // false: fit's strategies alone were looked at
   std::int64_t points = 0;           // of the space
   FitAnswer fit;                     // the strategies, each with its best batch
   std::optional<ChosenPlan> chosen;  // nothing where nothing fits

@@ -56,6 +56,7 @@ Json search_json(const ReportData& data) {
   const TradeOffs& all = data.trade_offs;
   return Json::object({{"objective", name(kObjectiveNames, data.objective)},
                        {"points", data.points},
+                       {"searched", data.searched},
                        {"evaluated", all.evaluated},
                        {"seconds", all.seconds},
                        {"optimal", all.search.optimal},
@@ -144,21 +145,22 @@ Json strategies_json(const FitAnswer& answer, const Front& marked, const Transla
   for (std::size_t i = 0; i < answer.strategies.size(); ++i) {
     const StrategyResult& row = answer.strategies[i];
     const StepResult& result = row.result;
-    list.push_back(
-        Json::object({{"name", words.text(describe(row.strategy))},
-                      {"stage", row.strategy.stage},
-                      {"offload_optimizer", name(row.strategy.offload_optimizer)},
-                      {"offload_param", name(row.strategy.offload_parameter)},
-                      {"activation_checkpointing",
-                       name(kActivationCheckpointingNames, row.strategy.checkpointing)},
-                      {"micro_batch_size", row.plan.workload.micro_batch_size},
-                      {"front", marked.strategies.count(i) > 0},
-                      {"fits", result.fits},
-                      {"fit_probability", result.fit_probability},
-                      {"tokens_per_second_per_gpu", result.step.tokens_per_second_per_gpu},
-                      {"gpu_bytes", result.gpu.peak_total.count()},
-                      {"host_bytes", result.host.peak.count()},
-                      {"breakdown_at_peak", categories(result.gpu.breakdown_at_peak)}}));
+    list.push_back(Json::object(
+        {{"name", words.text(describe(row.strategy))},
+         {"stage", row.strategy.stage},
+         {"offload_optimizer", name(row.strategy.offload_optimizer)},
+         {"offload_param", name(row.strategy.offload_parameter)},
+         {"activation_checkpointing",
+          name(kActivationCheckpointingNames, row.strategy.checkpointing)},
+         {"micro_batch_size", row.plan.workload.micro_batch_size},
+         {"gradient_accumulation_steps", row.plan.workload.gradient_accumulation_steps},
+         {"front", marked.strategies.count(i) > 0},
+         {"fits", result.fits},
+         {"fit_probability", result.fit_probability},
+         {"tokens_per_second_per_gpu", result.step.tokens_per_second_per_gpu},
+         {"gpu_bytes", result.gpu.peak_total.count()},
+         {"host_bytes", result.host.peak.count()},
+         {"breakdown_at_peak", categories(result.gpu.breakdown_at_peak)}}));
   }
   return list;
 }

@@ -11,13 +11,29 @@
 
   // --- words
 
+  // What was chosen, as what it is.
+  function choice() {
+    if (!doc.search.searched) return say("Recommended: {}", chosen.name);
+    const points = doc.trade_offs, best = points.find((point) => point.chosen);
+    const within = 100 * doc.search.gap;
+    if (doc.search.objective === "memory") {
+      const least = Math.min(...points.map((point) => point.gpu_bytes));
+      return best.gpu_bytes <= least ? say("Smallest of what was simulated: {}", chosen.name)
+        : say("Simplest within {} % of the smallest ({}): {}", within, gib(least), chosen.name);
+    }
+    const most = Math.max(...points.map((point) => point.tokens_per_second_per_gpu));
+    return best.tokens_per_second_per_gpu >= most ? say("Fastest of what was simulated: {}", chosen.name)
+      : say("Simplest within {} % of the fastest ({} tokens/s per GPU): {}", within, count(most), chosen.name);
+  }
+  const condition = () => result.host_condition
+    ? say(", if a node has {} of host memory (usual: {})", gib(result.host_condition.enough_bytes), gib(result.host.capacity_bytes))
+    : "";
+
   function words() {
     const question = doc.question;
     document.title = document.getElementById("title").textContent = say("{} on {}", question.model, question.cluster);
     document.getElementById("answer").textContent = chosen
-      ? say(doc.search.objective === "memory"
-              ? (doc.search.optimal ? "Least memory that fits: {}" : "Least memory that was found: {}")
-              : (doc.search.optimal ? "Fastest that fits: {}" : "Fastest that was found: {}"), chosen.name)
+      ? choice() + condition()
       : say(doc.search.proven_empty ? "Nothing in the space fits." : "Nothing was found so far that fits.") + doc.remedies.map((one) => " " + say("It would with: {}.", one.change)).join("");
     number(say("parameters"), question.parameters >= 1e9 ? (question.parameters / 1e9).toFixed(2) + " B"
       : count(question.parameters / 1e6) + " M", say("{} tokens, {}", count(question.sequence_length), question.precision));
@@ -32,7 +48,9 @@
       const training = chosen.training;
       number(training.of, hours(training.hours),
              training.cost === null ? "" : money(training.cost) + " " + training.currency);
-      number(say("host memory"), gib(result.host.peak_bytes), say("of {} a node", gib(result.host.capacity_bytes)));
+      number(say("host memory"), gib(result.host.peak_bytes), result.host_condition
+        ? say("have {} a node; usual: {}", gib(result.host_condition.enough_bytes), gib(result.host.capacity_bytes))
+        : say("of {} a node", gib(result.host.capacity_bytes)));
       number(say("probability that it fits"), result.fit_probability.toFixed(3));
     }
     number(say("simulations"), count(doc.search.evaluated),
@@ -42,8 +60,7 @@
   }
 
   const about = {
-    tradeoff: () => say("Every point is a configuration that was simulated; triangles are the ZeRO strategies as they come, at micro-batch {}. The line is the front: nothing else that was found is as fast with as little memory.",
-        doc.strategies[0].micro_batch_size) + " "
+    tradeoff: () => say("Every point is a configuration that was simulated; triangles are the ZeRO strategies as they come, each with its best micro-batch. The line is the front: nothing else that was found is as fast with as little memory.") + " "
       + (doc.search.interrupted
         ? say("The searches were interrupted, so more may be possible.")
         : !doc.search.complete
@@ -59,8 +76,8 @@
     streams: () => doc.stream_timeline && say(
       "The same time, stream by stream. Tasks of one layer in a row are one bar; zeroplan simulate --trace writes each of them for Perfetto."),
     stages: () => checkpointing() === "none"
-      ? say("At the peak, micro-batch {}, without activation checkpointing.", doc.strategies[0].micro_batch_size)
-      : say("At the peak, micro-batch {}, with {} activation checkpointing.", doc.strategies[0].micro_batch_size, say(checkpointing())),
+      ? say("At the peak, each with its best micro-batch, without activation checkpointing.")
+      : say("At the peak, each with its best micro-batch, with {} activation checkpointing.", say(checkpointing())),
     "knobs-memory": () => doc.sensitivity.length > 0 && say("One key of the chosen configuration moved, the step simulated again. Red: it does not fit then."),
     "knobs-time": () => doc.sensitivity.length > 0 && say("The same moves, those that change the speed most."),
   };
@@ -84,16 +101,17 @@
   function strategies() {
     const section = document.getElementById("strategies");
     section.querySelector(".about").textContent =
-      say("At micro-batch {}. GPU memory is that of the whole run in all, as above.", doc.strategies[0].micro_batch_size);
+      say("Each with its best micro-batch and accumulation. GPU memory is that of the whole run in all, as above.");
     const line = (cells, kind) => {
       const row = element("tr");
       row.append(...cells.map((cell) => element(kind, cell)));
       return row;
     };
-    section.querySelector("thead").append(line([say("strategy"), say("fits"), say("GPU GiB"), say("host GiB"),
+    section.querySelector("thead").append(line([say("strategy"), say("batch"), say("fits"), say("GPU GiB"), say("host GiB"),
                                                 say("tokens/s per GPU")], "th"));
     for (const one of doc.strategies) {
-      const row = line([one.name, say(one.fits ? "yes" : "no"), (one.gpu_bytes / 2 ** 30).toFixed(1),
+      const row = line([one.name, one.micro_batch_size + " x " + one.gradient_accumulation_steps,
+                        say(one.fits ? "yes" : "no"), (one.gpu_bytes / 2 ** 30).toFixed(1),
                         (one.host_bytes / 2 ** 30).toFixed(1), count(one.tokens_per_second_per_gpu)], "td");
       if (!one.fits) row.className = "no";
       section.querySelector("tbody").append(row);

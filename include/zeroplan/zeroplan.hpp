@@ -217,11 +217,12 @@ struct Interval {
 
 // A resource that does not suffice.
 struct Limit {
-  std::string resource;  // gpu_memory, host_memory, nvme, time
-  std::int64_t needed_bytes = 0;
+  std::string resource;           // gpu_memory, host_memory, nvme, time
+  std::int64_t needed_bytes = 0;  // as predicted: needed + margin > available
   std::int64_t available_bytes = 0;
   std::string largest_term;
-  std::string cheapest_change;  // empty where none is known
+  std::string cheapest_change;    // empty where none is known
+  std::int64_t margin_bytes = 0;  // beside needed_bytes, for the probability that was asked for
 };
 
 // Of the rank that needs the most.
@@ -271,6 +272,9 @@ struct Simulation : Answer {
   std::string id;
   bool fits = false;
   double fit_probability = 0.0;  // that GPU, host memory and NVMe suffice, from load to step
+  // 0, or the condition of `fits` and `fit_probability`: nobody said what host memory a node has,
+  // and the plan asks for so much, which is more than such nodes usually have.
+  std::int64_t host_condition_bytes = 0;
   std::vector<Limit> limits;
   GpuMemory gpu;
   HostMemory host;

@@ -107,6 +107,7 @@ struct NamedCluster {
   std::int64_t gpus_per_node = 1;
   std::string gpu;                 // empty where a machine was named
   std::string machine;             // "aws_p4d.24xlarge"
+  bool divided = false;            // among nodes of the usual size, which nobody said
   std::vector<std::string> hosts;  // of a hostfile
 };
 
@@ -122,6 +123,27 @@ bool take_count_behind(std::string_view& text, std::string_view& count) {
   count = text.substr(digits);
   text = name;
   return true;
+}
+
+// 64xH100: no machine has so many.
+void divide_among_nodes(NamedCluster& named,
+                        const std::string& file,
+                        const std::string& pointer,
+                        std::vector<Diagnostic>& diagnostics) {
+  const std::int64_t gpus = named.gpus_per_node;
+  const std::int64_t size = usual_node_size(named.gpu, gpus);
+  if (size == gpus) return;
+  if (size == 0) {
+    diagnostics.push_back({file,
+                           pointer,
+                           "NODESxGPUSxGPU for more GPUs than a machine has",
+                           phrase("{} GPUs, which nodes of the usual size do not make", gpus),
+                           phrase("1x{}x{} is one machine", gpus, named.gpu)});
+    return;
+  }
+  named.nodes = gpus / size;
+  named.gpus_per_node = size;
+  named.divided = true;
 }
 
 // NODESxGPUSxGPU, GPUSxGPU, GPU; NODESxMACHINE, MACHINE.
@@ -146,6 +168,7 @@ NamedCluster read_grammar(std::string_view text,
     named.gpus_per_node = find_node(rest)->node.gpus_per_node;
   } else if (first) {
     named.gpus_per_node = read_count(*first, "a number of GPUs", file, pointer, diagnostics);
+    if (diagnostics.empty()) divide_among_nodes(named, file, pointer, diagnostics);
   }
   if (rest.empty()) {
     diagnostics.push_back({file, pointer, std::string(kGrammar), in_quotes(text), ""});
@@ -198,6 +221,10 @@ Json inline_form(const NamedCluster& named) {
     document["gpu"] = named.gpu;
   } else {
     document["machine"] = named.machine;
+  }
+  if (named.divided) {
+    document["assumptions"] =
+        Json::array({"nodes of the usual size: assumed; NODESxGPUSxGPU says another"});
   }
   if (named.hosts.empty()) return document;
   Json& hosts = document["hosts"] = Json::array();

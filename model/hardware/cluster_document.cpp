@@ -104,9 +104,7 @@ class DocumentReader {
       for (const Json& item : list->items()) {
         if (key == "assumed") {
           assumed_.insert(item.as_string());
-        } else if (key == "required") {
-          required_.insert(item.as_string());
-        } else {
+        } else if (key == "assumptions") {
           given_.assumptions.push_back(item.as_string());
         }
       }
@@ -155,8 +153,6 @@ class DocumentReader {
     if (assumed_.count(key) != 0) {
       result.confidence = Confidence::assumed;
       result.relative_sd = key == "inter_node" ? kAssumedNetworkSpread : kAssumedSpread;
-      const bool unknown = key == "host_memory_bytes" && required_.count(key) != 0;
-      if (unknown) result.relative_sd = std::numeric_limits<double>::infinity();
     }
     return result;
   }
@@ -452,7 +448,6 @@ class DocumentReader {
   Fields fields_;
   ClusterGiven given_;
   std::set<std::string> assumed_;
-  std::set<std::string> required_;  // of these: unknown, a plan says what it needs
 };
 
 }  // namespace

@@ -126,11 +126,6 @@ Json to_json(const Cluster& cluster) {
     json["nvme"] = false;
   }
   json["assumed"] = assumed_keys(cluster, json);
-  // An unknown amount (verdict.cpp): what a plan needs of it is a requirement.
-  if (std::isinf(node.host_memory.relative_sd)) {
-    json["required"] = Json::array();
-    json["required"].push_back("host_memory_bytes");
-  }
   json["assumptions"] = Json::array();
   for (const Phrase& sentence : cluster.assumptions) {
     json["assumptions"].push_back(sentence.english());

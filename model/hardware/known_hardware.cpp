@@ -43,6 +43,24 @@ NodeProfile usual_node(const Gpu& gpu, std::int64_t gpus_per_node) {
   return best != nullptr ? *best : node_of_key(gpu.usual_node);
 }
 
+std::int64_t usual_node_size(std::string_view gpu, std::int64_t gpus) {
+  // PCIe servers with the most GPUs take ten of two slots: Supermicro SYS-420GP-TNR, Gigabyte
+  // G493-ZB0. HGX boards have eight.
+  constexpr std::int64_t kMost = 10;
+  constexpr std::int64_t kUsual = 8;
+  if (gpus <= kMost) return gpus;
+  const auto match = find_gpu(gpu, kUsual);
+  // Of a Grace the node is each GPU's own, behind one NVLink.
+  if (!match || match->gpu.is_cpu() || node_of_key(match->gpu.usual_node).per_gpu) return gpus;
+  const NodeProfile of_all = usual_node(match->gpu, gpus);
+  if (of_all.usual && of_all.gpus_per_node == gpus) return gpus;  // DGX-2
+  const NodeProfile node = usual_node(match->gpu, kUsual);
+  // Nobody joins workstations where servers take the same GPUs.
+  const bool small = node.gpus_per_node < 4 || node.key == "generic_workstation";
+  const std::int64_t size = small ? kUsual : node.gpus_per_node;
+  return gpus % size == 0 ? size : 0;
+}
+
 namespace {
 
 // How far so much of a machine is from what was said; infinite where one of the values is another.

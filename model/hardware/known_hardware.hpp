@@ -26,6 +26,10 @@ NodeProfile node_of_key(std::string_view key);
 // many of them the usual one, else Gpu::usual_node.
 NodeProfile usual_node(const Gpu& gpu, std::int64_t gpus_per_node);
 
+// GPUs of each node where so many are asked for and nobody said on how many nodes: all of them
+// where a machine takes so many, else those of a usual node; 0 where these do not divide them.
+std::int64_t usual_node_size(std::string_view gpu, std::int64_t gpus);
+
 // What somebody said of a machine.
 struct HostGiven {
   std::optional<Bytes> memory;

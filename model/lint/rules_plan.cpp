@@ -29,11 +29,18 @@ void out_of_memory(const Run& run, Report& report) {
               {gibibytes(bytes_of(limit.needed)),
                gibibytes(bytes_of(limit.available)),
                limit.largest_term,
-               limit.cheapest_change},
+               limit.cheapest_change,
+               gibibytes(bytes_of(limit.margin))},
               (limit.resource == Resource::gpu_memory    ? 0
                : limit.resource == Resource::host_memory ? 1
                                                          : 2) +
                   (limit.cheapest_change.empty() ? 3 : 0));
+  }
+  if (const auto& condition = run.prediction->host_condition) {
+    report.at(Knob::zero_stage,
+              {std::to_string(condition->enough.count() >> 30),
+               gibibytes(bytes_of(run.prediction->host.capacity))},
+              6);
   }
 }
 
@@ -140,15 +147,23 @@ constexpr std::array kPlanRules = {
          .needs = kNeedsPlan,
          .summary = "the run fits, with a probability of 95 %",
          .cost = "hours of a rented machine until it runs out of memory",
-         .texts = {{"the GPU needs {0} GiB and has {1} GiB; the largest part: {2}", "{3}"},
-                   {"the host needs {0} GiB and has {1} GiB; the largest part: {2}", "{3}"},
+         .texts = {{"the GPU needs {0} GiB and a margin of {4} GiB, and has {1} GiB; the largest "
+                    "part: {2}",
+                    "{3}"},
+                   {"the host needs {0} GiB and a margin of {4} GiB, and has {1} GiB; the largest "
+                    "part: {2}",
+                    "{3}"},
                    {"the NVMe disk needs {0} GiB and has {1} GiB; the largest part: {2}", "{3}"},
-                   {"the GPU needs {0} GiB and has {1} GiB; the largest part: {2}",
+                   {"the GPU needs {0} GiB and a margin of {4} GiB, and has {1} GiB; the largest "
+                    "part: {2}",
                     "zeroplan fit compares what would fit"},
-                   {"the host needs {0} GiB and has {1} GiB; the largest part: {2}",
+                   {"the host needs {0} GiB and a margin of {4} GiB, and has {1} GiB; the largest "
+                    "part: {2}",
                     "zeroplan fit compares what would fit"},
                    {"the NVMe disk needs {0} GiB and has {1} GiB; the largest part: {2}",
-                    "zeroplan fit compares what would fit"}},
+                    "zeroplan fit compares what would fit"},
+                   {"it fits if a node has {0} GiB of host memory; such nodes usually have {1} GiB",
+                    "say --host-memory, or take what zeroplan fit finds for the usual node"}},
          .source = "docs/model.md"},
         out_of_memory},
     RunRule{{.code = "weight-buffers",

@@ -6,10 +6,8 @@ namespace zeroplan {
 namespace {
 
 void forget_assumption(Json& cluster, std::string_view key) {
-  for (const char* marks : {"assumed", "required"}) {
-    if (Json* list = cluster.find(marks); list != nullptr && list->is_array()) {
-      std::erase_if(list->items(), [&](const Json& item) { return item == Json(key); });
-    }
+  if (Json* list = cluster.find("assumed"); list != nullptr && list->is_array()) {
+    std::erase_if(list->items(), [&](const Json& item) { return item == Json(key); });
   }
   Json* sentences = cluster.find("assumptions");
   if (key != "host_memory_bytes" || sentences == nullptr || !sentences->is_array()) return;

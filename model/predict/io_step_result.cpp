@@ -28,12 +28,20 @@ Json limits_json(const std::vector<Limit>& limits) {
     list.push_back(Json::object(
         {{"resource", name(kResourceNames, limit.resource)},
          {"needed_bytes", limit.needed.count()},
+         {"margin_bytes", limit.margin.count()},
          {"available_bytes", limit.available.count()},
          {"largest_term", limit.largest_term.english()},
          {"cheapest_change",
           limit.cheapest_change.empty() ? Json() : Json(limit.cheapest_change.english())}}));
   }
   return list;
+}
+
+Json condition_json(const std::optional<HostCondition>& condition) {
+  if (!condition) return {};
+  return Json::object({{"enough_bytes", condition->enough.count()},
+                       {"margin_bytes", condition->margin.count()},
+                       {"usual_probability", condition->usual_probability}});
 }
 
 Json gpu_json(const GpuMemory& gpu) {
@@ -94,6 +102,7 @@ Json to_json(const StepResult& result) {
   document["fits"] = result.fits;
   document["fit_probability"] = result.fit_probability;
   document["limits"] = limits_json(result.limits);
+  document["host_condition"] = condition_json(result.host_condition);
   document["gpu"] = gpu_json(result.gpu);
   document["host"] = Json::object({{"capacity_bytes", result.host.capacity.count()},
                                    {"peak_bytes", result.host.peak.count()},

@@ -16,19 +16,15 @@ namespace {
 // A phase's bytes and where they must fit.
 struct Demand {
   NormalDemand gpu;
-  NormalDemand host;
+  Bytes host;  // of a node; none where the phase takes none
 };
 
 class PhaseJudge {
  public:
   PhaseJudge(const Plan& plan, const MemoryPrediction& memory, const PredictOptions& options)
-      : plan_(plan), memory_(memory), options_(options) {}
+      : plan_(plan), memory_(memory), options_(options), host_(plan, memory, options) {}
 
   Bytes gpu_room() const { return memory_.gpu.capacity - options_.reserve; }
-  Bytes host_room() const {
-    const Bytes there = memory_.host.capacity;
-    return host_is_open(plan_, memory_, options_) ? there * kOpenHostMemory : there;
-  }
 
   Demand demand(const RunPhase& phase) const {
     const Bytes outside = at(memory_.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
@@ -36,18 +32,15 @@ class PhaseJudge {
     const HostMemory& host = memory_.host;
     const Bytes stays = host.peak_phase == Phase::load ? host.pinned : host.peak;
     const Bytes in_host = phase.host == Bytes::zero() ? Bytes::zero() : stays + phase.host;
-    const double host_sd =
-        host_is_open(plan_, memory_, options_) ? 0.0 : plan_.cluster.node.host_memory.relative_sd;
-    return {{phase.allocated + outside, memory_.relative_sd},
-            {in_host, memory_.host_relative_sd, host_sd}};
+    return {{phase.allocated + outside, memory_.relative_sd}, in_host};
   }
+  const HostRoom& host() const { return host_; }
 
   bool fits_gpu(const RunPhase& phase) const {
     return probability_below(demand(phase).gpu, gpu_room()) >= options_.confidence;
   }
   bool fits(const RunPhase& phase) const {
-    return fits_gpu(phase) &&
-           probability_below(demand(phase).host, host_room()) >= options_.confidence;
+    return fits_gpu(phase) && host_.probability(demand(phase).host) >= options_.confidence;
   }
 
   // What to set so that an evaluation fits, the least change first; empty where nothing of it does.
@@ -83,6 +76,7 @@ class PhaseJudge {
   const Plan& plan_;
   const MemoryPrediction& memory_;
   const PredictOptions& options_;
+  HostRoom host_;
 };
 
 Phrase largest_part(const RunPhase& phase) {
@@ -105,35 +99,39 @@ Verdict judge_phases(const Plan& plan,
   const PhaseJudge judge(plan, memory, options);
   double on_gpu = of_gpu.probability;
   double on_host = 1.0;
+  Bytes most_on_host = memory.host.peak;
   std::vector<Limit> lacking;
   for (const RunPhase& phase : phases_outside_step(plan, memory.gpu)) {
     const Demand demand = judge.demand(phase);
     const double gpu = probability_below(demand.gpu, judge.gpu_room());
-    const double host = probability_below(demand.host, judge.host_room());
+    const double host = judge.host().probability(demand.host);
     on_gpu = std::min(on_gpu, gpu);
     on_host = std::min(on_host, host);
+    most_on_host = std::max(most_on_host, demand.host);
     if (gpu >= options.confidence && host >= options.confidence) continue;
     const Phrase change =
         phase.kind == RunPhaseKind::evaluation ? judge.change_of_evaluation() : "";
     if (gpu < options.confidence) {
+      const Bytes enough = needed_for(demand.gpu, options.confidence);
       lacking.push_back({Resource::gpu_memory,
-                         needed_for(demand.gpu, options.confidence),
+                         demand.gpu.mean,
+                         enough - demand.gpu.mean,
+                         options.confidence,
                          judge.gpu_room(),
                          largest_part(phase),
                          change});
     }
     if (host < options.confidence) {
-      lacking.push_back({Resource::host_memory,
-                         needed_for(demand.host, options.confidence),
-                         memory.host.capacity,
-                         "evaluation: logits of all samples in every process",
-                         change});
+      lacking.push_back(judge.host().limit(
+          demand.host, "evaluation: logits of all samples in every process", change));
     }
   }
   Verdict run = std::move(step);
   if (of_gpu.probability > 0.0) run.probability *= on_gpu / of_gpu.probability;
   run.probability *= on_host;
   run.fits = run.fits && run.probability >= options.confidence;
+  run.host_condition.reset();
+  if (run.fits) run.host_condition = judge.host().condition(most_on_host, run.probability);
   for (Limit& limit : lacking) run.limits.push_back(std::move(limit));
   return run;
 }

@@ -16,8 +16,10 @@ struct PredictOptions {
   double confidence = 0.95;  // the probability from which on a plan is said to fit
   Bytes reserve;             // GPU memory kept free for others
   // Where nobody said how much host memory a node has, what is needed is a requirement for the
-  // reader and no verdict, up to kOpenHostMemory times what is usual for such a node.
-  bool host_is_open = false;
+  // reader (StepResult::host_condition) and no verdict, up to kOpenHostMemory times what is usual
+  // for such a node. False where a run is compared with what it did: then the usual amount, as
+  // uncertain as it is, counts.
+  bool host_is_open = true;
   // The likeliest numbers alone, for searches: the time's interval is a point, and other networks
   // are left out. These take most of a prediction's time.
   bool likeliest_alone = false;

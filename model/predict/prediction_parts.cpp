@@ -71,6 +71,7 @@ void take_verdict(const Plan& plan,
   result.fits = verdict.fits;
   result.fit_probability = verdict.probability;
   result.limits = std::move(verdict.limits);
+  result.host_condition = verdict.host_condition;
 }
 
 void take_memory(const Plan& plan, const ShownMemory& shown, StepResult& result) {

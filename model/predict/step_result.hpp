@@ -59,10 +59,12 @@ struct NetworkAlternative {
   double tokens_per_second_per_gpu = 0.0;
 };
 
-// A resource that does not suffice. The two texts are for people.
+// A resource that does not suffice: needed + margin > available. The two texts are for people.
 struct Limit {
   Resource resource = Resource::gpu_memory;
-  Bytes needed;
+  Bytes needed;  // as predicted: the likeliest
+  Bytes margin;  // beside that, with which it suffices with the probability `confidence`
+  double confidence = 0.0;
   Bytes available;
   Phrase largest_term;
   Phrase cheapest_change;  // empty where none is known
@@ -70,6 +72,18 @@ struct Limit {
   // too few, or so many that DeepSpeed reads too far ahead.
   enum class Pool { none, size, few, many };
   Pool pool = Pool::none;
+  // Nobody said what there is: `available` is what such a node can have at most.
+  bool open = false;
+
+  Bytes enough() const { return needed + margin; }
+};
+
+// What a plan asks of a node whose host memory nobody stated, where such nodes usually have less:
+// with that it fits, and without it does not.
+struct HostCondition {
+  Bytes enough;                    // whole GiB: with so much it fits with the asked probability
+  Bytes margin;                    // the part of that beside the predicted peak
+  double usual_probability = 0.0;  // that it fits a node with the usual amount
 };
 
 struct GpuMemory {
@@ -87,7 +101,7 @@ struct GpuMemory {
 };
 
 struct HostMemory {
-  Bytes capacity;
+  Bytes capacity;  // what such nodes usually have, where nobody said it
   Bytes peak;
   Bytes pinned;
   Bytes load_peak;
@@ -143,9 +157,10 @@ struct JobTime {
 
 struct StepResult {
   std::string id;
-  bool fits = false;
+  bool fits = false;  // under host_condition, where there is one
   double fit_probability = 0.0;
   std::vector<Limit> limits;
+  std::optional<HostCondition> host_condition;
   GpuMemory gpu;
   HostMemory host;
   Bytes nvme;  // per node

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "model/engine/swapping.hpp"
 
@@ -51,12 +52,18 @@ bool decides_while_loading(const Plan& plan, const GpuMemory& gpu) {
 }
 
 // The GPU lacks memory: of what, and what to change.
-Limit gpu_limit(const Plan& plan, const GpuMemory& gpu, Bytes needed, Bytes room) {
-  Limit limit{Resource::gpu_memory,
-              needed,
-              room,
-              largest_category(gpu.breakdown_at_peak),
-              cheapest_gpu_change(plan, gpu, needed - room)};
+Limit gpu_limit(const Plan& plan,
+                const GpuMemory& gpu,
+                const GpuVerdict& need,
+                Bytes room,
+                double confidence) {
+  Limit limit{.resource = Resource::gpu_memory,
+              .needed = need.needed,
+              .margin = need.margin,
+              .confidence = confidence,
+              .available = room,
+              .largest_term = largest_category(gpu.breakdown_at_peak),
+              .cheapest_change = cheapest_gpu_change(plan, gpu, need.needed + need.margin - room)};
   if (!decides_while_loading(plan, gpu)) return limit;
   limit.largest_term = "the whole four-bit model, which is loaded on each GPU before it is sharded";
   const Phrase cpu =
@@ -169,6 +176,9 @@ void judge_pool(const Plan& plan, const MemoryPrediction& memory, Verdict& verdi
   verdict.limits.push_back(std::move(limit));
 }
 
+// A probability that everything has which is said to suffice.
+constexpr double kSurest = 1.0 - 1e-6;
+
 }  // namespace
 
 double probability_below(const NormalDemand& demand, Bytes limit) {
@@ -191,16 +201,56 @@ Bytes needed_for(const NormalDemand& demand, double confidence) {
   return Bytes::nearest(static_cast<double>(demand.mean.count()) * high);
 }
 
-bool host_is_open(const Plan& plan, const MemoryPrediction& memory, const PredictOptions& options) {
-  const Node& node = plan.cluster.node;
-  return (options.host_is_open || std::isinf(node.host_memory.relative_sd)) &&
-         !memory.host.capacity.is_infinite() && node.host_memory.confidence == Confidence::assumed;
+// The memory of CPU ranks is their node's: that is no requirement beside it.
+HostRoom::HostRoom(const Plan& plan, const MemoryPrediction& memory, const PredictOptions& options)
+    : capacity_(memory.host.capacity),
+      sd_(memory.host_relative_sd),
+      confidence_(options.confidence) {
+  const Quantity<Bytes>& said = plan.cluster.node.host_memory;
+  open_ = options.host_is_open && said.confidence == Confidence::assumed &&
+          !capacity_.is_infinite() && !plan.cluster.gpu.is_cpu();
+  if (!open_) capacity_sd_ = said.relative_sd;
+}
+
+Bytes HostRoom::most() const { return open_ ? capacity_ * kOpenHostMemory : capacity_; }
+
+double HostRoom::probability(Bytes needed) const {
+  const double below = probability_below(demand(needed), most());
+  return open_ && below >= confidence_ ? 1.0 : below;
+}
+
+Limit HostRoom::limit(Bytes needed, Phrase largest_term, Phrase change) const {
+  return {.resource = Resource::host_memory,
+          .needed = needed,
+          .margin = needed_for(demand(needed), confidence_) - needed,
+          .confidence = confidence_,
+          .available = most(),
+          .largest_term = std::move(largest_term),
+          .cheapest_change = std::move(change),
+          .open = open_};
+}
+
+std::optional<HostCondition> HostRoom::condition(Bytes needed, double of_the_rest) const {
+  if (!open_ || of_the_rest < confidence_) return std::nullopt;
+  const Bytes enough = needed_for(demand(needed), std::min(kSurest, confidence_ / of_the_rest));
+  if (enough <= capacity_) return std::nullopt;
+  const Bytes whole = Bytes::gib((enough.count() + (1_GiB).count() - 1) / (1_GiB).count());
+  return HostCondition{
+      whole, whole - needed, of_the_rest * probability_below(demand(needed), capacity_)};
+}
+
+Phrase condition_text(const StepResult& result) {
+  if (!result.host_condition) return "";
+  return phrase(", if a node has {} GiB of host memory (usual: {:.1f} GiB)",
+                result.host_condition->enough.count() >> 30,
+                result.host.capacity.gib());
 }
 
 GpuVerdict gpu_verdict(const MemoryPrediction& memory, const PredictOptions& options) {
   const NormalDemand demand{memory.gpu_needed, memory.relative_sd};
   return {probability_below(demand, memory.gpu.capacity - options.reserve),
-          needed_for(demand, options.confidence)};
+          memory.gpu.peak_total,
+          needed_for(demand, options.confidence) - memory.gpu_needed};
 }
 
 Verdict judge(const Plan& plan,
@@ -211,37 +261,38 @@ Verdict judge(const Plan& plan,
   const GpuMemory& gpu = memory.gpu;
   const Bytes gpu_room = gpu.capacity - options.reserve;
   const Node& node = plan.cluster.node;
-  const bool open = host_is_open(plan, memory, options);
-  const NormalDemand host_demand{
-      memory.host.peak, memory.host_relative_sd, open ? 0.0 : node.host_memory.relative_sd};
-  const double on_host = probability_below(
-      host_demand, open ? memory.host.capacity * kOpenHostMemory : memory.host.capacity);
+  const HostRoom host(plan, memory, options);
+  const double on_host = host.probability(memory.host.peak);
   Bytes nvme_room;
   if (node.nvme) nvme_room = node.nvme->capacity.value;
   const bool on_nvme = memory.nvme <= nvme_room;
   verdict.probability = of_gpu.probability * on_host * (on_nvme ? 1.0 : 0.0);
   verdict.fits = verdict.probability >= options.confidence;
   if (of_gpu.probability < options.confidence) {
-    verdict.limits.push_back(gpu_limit(plan, gpu, of_gpu.needed, gpu_room));
+    verdict.limits.push_back(gpu_limit(plan, gpu, of_gpu, gpu_room, options.confidence));
   }
   if (on_host < options.confidence) {
     const bool loading = memory.host.peak_phase == Phase::load;
-    const Bytes needed = needed_for(host_demand, options.confidence);
-    verdict.limits.push_back({Resource::host_memory,
-                              needed_for(host_demand, options.confidence),
-                              memory.host.capacity,
-                              loading ? "weights while loading" : "offloaded states",
-                              cheapest_host_change(plan, memory, needed)});
+    Limit limit =
+        host.limit(memory.host.peak, loading ? "weights while loading" : "offloaded states", "");
+    limit.cheapest_change = cheapest_host_change(plan, memory, limit.enough());
+    verdict.limits.push_back(std::move(limit));
   }
   if (!on_nvme) {
     verdict.limits.push_back({Resource::nvme,
                               memory.nvme,
+                              Bytes::zero(),
+                              options.confidence,
                               nvme_room,
                               "swapped states",
                               plan.cluster.node.nvme ? "larger drives" : "an NVMe drive"});
   }
   if (!verdict.fits && verdict.limits.empty()) {  // each alone would do, together they do not
-    verdict.limits.push_back(gpu_limit(plan, gpu, of_gpu.needed, gpu_room));
+    const NormalDemand demand{of_gpu.needed, memory.relative_sd};
+    const double alone = std::min(kSurest, options.confidence / on_host);
+    const GpuVerdict joint{
+        of_gpu.probability, of_gpu.needed, needed_for(demand, alone) - of_gpu.needed};
+    verdict.limits.push_back(gpu_limit(plan, gpu, joint, gpu_room, options.confidence));
   }
   judge_pool(plan, memory, verdict);
   return verdict;

@@ -162,6 +162,12 @@ def _gib(count: float) -> str:
     return f"{count / GIB:.2f} GiB"
 
 
+def _condition(step: r.Simulation) -> str:
+    if step.host_condition is None:
+        return ""
+    return f", if a node has {_gib(step.host_condition.enough_bytes)} of host memory"
+
+
 class Watch:
     """One run. `before()` predicts, `step()` after every optimizer step measures and compares."""
 
@@ -209,12 +215,12 @@ class Watch:
             return None
         self.prediction = step
         text = (
-            f"zeroplan: {'fits' if step.fits else 'DOES NOT FIT'} with probability {step.probability:.3f} on "
+            f"zeroplan: {'fits' if step.fits else 'DOES NOT FIT'}{_condition(step)} with probability {step.probability:.3f} on "
             f"{self.flags['cluster']}: peak {_gib(step.gpu.peak_total_bytes)} of {_gib(step.gpu.capacity_bytes)} in "
             f"{step.gpu.peak_phase} (allocated {_gib(step.gpu.peak_allocated_bytes)}), {step.step.seconds:.3g} s a step"
         )
         for limit in step.limits:
-            text += f"\n  {limit.resource}: needs {_gib(limit.needed_bytes)}, has {_gib(limit.available_bytes)}; the largest part: {limit.largest_term}"
+            text += f"\n  {limit.resource}: needs {_gib(limit.needed_bytes)} and a margin of {_gib(limit.margin_bytes)}, has {_gib(limit.available_bytes)}; the largest part: {limit.largest_term}"
             if limit.cheapest_change:
                 text += f"; try: {limit.cheapest_change}"
         self._tell(text)

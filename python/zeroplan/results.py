@@ -89,9 +89,24 @@ class Limit(Result):
     resource: str = ""
     """gpu_memory, host_memory, nvme or time."""
     needed_bytes: int = 0
+    """As predicted: needed_bytes + margin_bytes > available_bytes."""
+    margin_bytes: int = 0
+    """Beside that, for the probability that was asked for."""
     available_bytes: int = 0
     largest_term: str = ""
     cheapest_change: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class HostCondition(Result):
+    """What a plan asks of nodes whose host memory nobody stated, where they usually have less."""
+
+    enough_bytes: int = 0
+    """With so much it fits."""
+    margin_bytes: int = 0
+    """The part of that beside the predicted peak."""
+    usual_probability: float = 0.0
+    """That it fits a node with the usual amount."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +243,8 @@ class Simulation(Result):
 
     fits: bool = False
     fit_probability: float = 0.0
+    host_condition: Optional[HostCondition] = None
+    """Of `fits` and `fit_probability`; None where the host memory was stated or the usual amount does."""
     gpu: GpuMemory = field(default_factory=GpuMemory)
     host: HostMemory = field(default_factory=HostMemory)
     step: StepTime = field(default_factory=StepTime)
@@ -337,6 +354,8 @@ class Fit(Result):
 
     needs_packages: Optional[str] = None
     """What pip has to install because nothing fits without it; None where something does."""
+    usual_host: Optional[FasterStrategy] = None
+    """The best strategy for nodes with the usual host memory, where the recommended one asks for more and one fits."""
     faster_with: Optional[FasterStrategy] = None
     """The best strategy with packages that are not part of the plan, where it is clearly faster."""
 
@@ -371,6 +390,8 @@ class ClusterChoice(Result):
     price_per_hour: Optional[float] = None
     cost: Optional[float] = None
     """In the answer's currency."""
+    needs_packages: Optional[str] = None
+    """What pip has to install because nothing fits it without."""
     workload: Dict[str, Any] = field(default_factory=dict)
     result: Simulation = field(default_factory=Simulation)
 
@@ -392,7 +413,7 @@ class WhichGpu(Result):
     refused: List[Dict[str, Any]] = field(default_factory=list)
     """Clusters that cannot be planned: cluster, why."""
     not_asked: List[str] = field(default_factory=list)
-    """GPUs of the price list that are larger than what was asked."""
+    """Clusters of the price list that could win in nothing."""
 
 
 @dataclass(frozen=True)
@@ -428,6 +449,19 @@ class Versions(Result):
 
 
 @dataclass(frozen=True)
+class Length(Result):
+    """A length of sequences that trains, and how."""
+
+    value: int = 0
+    """Tokens."""
+    strategy: Optional[str] = None
+    ds_config: Optional[Dict[str, Any]] = None
+    result: Optional[Simulation] = None
+    packages: Optional[str] = None
+    """As pip takes them, where it needs some."""
+
+
+@dataclass(frozen=True)
 class Reach(Result):
     """How far a cluster reaches: the longest sequence, or the largest model."""
 
@@ -438,6 +472,14 @@ class Reach(Result):
     strategy: Optional[str] = None
     ds_config: Optional[Dict[str, Any]] = None
     result: Optional[Simulation] = None
+    needs_packages: Optional[str] = None
+    """What pip has to install because nothing fits without it."""
+    longer: Optional[Length] = None
+    """A strategy that reaches a little farther, and is worse otherwise."""
+    with_packages: Optional[Length] = None
+    """What packages that are not part of the answer make of it, where that is longer."""
+    usual_host: Optional[Length] = None
+    """On nodes with the usual host memory, where `result` has a condition and any length fits them."""
 
 
 @dataclass(frozen=True)
@@ -476,6 +518,9 @@ class Tuning(Result):
     """The best configuration of a search, and what the search did."""
 
     best: Optional[Candidate] = None
+    """The simplest within the gap of the fastest."""
+    top: Optional[ParetoPoint] = None
+    """The fastest that was simulated (the smallest, by the objective memory); None where that is the best."""
     pareto: List[ParetoPoint] = field(default_factory=list)
     """No other is both faster and smaller."""
     evaluated: int = 0

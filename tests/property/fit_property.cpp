@@ -34,7 +34,6 @@ Json large_question(ScenarioGenerator& random) {
 // As fit judges where the host memory is not stated.
 SimulateOptions open_host() {
   SimulateOptions options;
-  options.predict.host_is_open = true;
   return options;
 }
 

@@ -1,7 +1,6 @@
 #include "tuner/kit/kit.hpp"
 
 #include <array>
-#include <limits>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -113,13 +112,6 @@ void require_host_names(const Cluster& cluster) {
 }
 
 }  // namespace
-
-Json planned_document(Plan plan, const Scenario& scenario) {
-  Quantity<Bytes>& host = plan.cluster.node.host_memory;
-  const bool open = host.confidence == Confidence::assumed && !plan.cluster.gpu.is_cpu();
-  if (open) host.relative_sd = std::numeric_limits<double>::infinity();
-  return scenario_document(plan, scenario);
-}
 
 std::vector<KitFile> make_kit(const Plan& plan,
                               const Json& scenario,

@@ -20,11 +20,7 @@ struct KitFile {
   Phrase page = {};  // of a page for people: its text, to be said in their language
 };
 
-// The scenario document of a plan for which fit or tune left unspecified host memory open
-// (PredictOptions::host_is_open): a prediction from the document leaves it open, too.
-Json planned_document(Plan plan, const Scenario& scenario);
-
-// `scenario`: the resolved document (planned_document), which the kit's scripts read. Plans of the
+// `scenario`: the resolved document (scenario_document), which the kit's scripts read. Plans of the
 // embedded engine, and those that no script of ours trains (kit_scope.hpp), get documents and
 // PLAN.md alone. Throws InputError where the
 // scenario's model is not to be written as a config.

@@ -4,6 +4,7 @@
 
 #include "model/plan/software_sets.hpp"
 #include "model/predict/checkpoint.hpp"
+#include "model/predict/verdict.hpp"
 #include "tuner/kit/form_launch.hpp"
 #include "tuner/kit/forms.hpp"
 #include "tuner/kit/kit_scope.hpp"
@@ -49,6 +50,7 @@ void head(const Plan& plan, const StepResult& result, Phrase& page) {
              name(kPrecisionNames, work.precision),
              name(kActivationCheckpointingNames, work.activation_checkpointing)));
   page += result.fits ? "It fits" : "It does not fit";
+  page.append(condition_text(result));
   page.append(phrase(": probability {:.3f} that it fits.\n\n", result.fit_probability));
 }
 
@@ -59,6 +61,18 @@ void checkpoint(const Plan& plan, Phrase& page) {
   page.append(phrase("| a checkpoint on disk, the model alone | {}, {} | |\n",
                      gib(made->native.total()),
                      made->model ? gib(made->model->total()) : "-"));
+}
+
+// What a node has to have of host memory, or has.
+Phrase host_column(const Plan& plan, const StepResult& result) {
+  if (result.host_condition) {
+    return phrase("unspecified: have {}; usual: {}",
+                  gib(result.host_condition->enough),
+                  gib(result.host.capacity));
+  }
+  const bool stated = plan.cluster.node.host_memory.confidence != Confidence::assumed;
+  return stated ? Phrase(gib(result.host.capacity))
+                : phrase("unspecified; usual: {}", gib(result.host.capacity));
 }
 
 void memory(const Plan& plan, const StepResult& result, Phrase& page) {
@@ -72,7 +86,7 @@ void memory(const Plan& plan, const StepResult& result, Phrase& page) {
                      result.peak_allocated_interval.high.gib()));
   page.append(phrase("| host memory a node, peak | {} | {} |\n",
                      gib(result.host.peak),
-                     gib(result.host.capacity)));
+                     host_column(plan, result)));
   if (result.nvme > Bytes::zero()) {
     page.append(phrase("| NVMe a node | {} | |\n", gib(result.nvme)));
   }

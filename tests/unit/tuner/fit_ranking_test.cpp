@@ -96,13 +96,6 @@ TEST_CASE("faster strategies that lack host memory alone are named, where it is 
   CHECK(behind_host_memory(rows, 0).empty());
 }
 
-TEST_CASE("who needs more than a node usually has is told what does with that") {
-  const auto rows = rows_of({{.speed = 2000, .host_gib = 90}, {.speed = 300}, {.speed = 200}});
-  REQUIRE(best_of(rows) == 0U);
-  CHECK(with_usual_host_memory(rows, 0) == 1U);
-  CHECK_FALSE(with_usual_host_memory(rows, 1).has_value());
-}
-
 TEST_CASE("enough host memory leaves room for the system, in steps of 16 GiB") {
   CHECK(enough_host_memory(Bytes::gib(91)) == Bytes::gib(128));
   CHECK(enough_host_memory(Bytes::gib(164)) == Bytes::gib(208));

@@ -266,10 +266,28 @@ TEST_CASE("host memory that is unspecified is a requirement, one that somebody d
   const FitAnswer open = ask(R"("llama-3-8b")", R"("4xRTX4090")", workload);
   REQUIRE(open.recommended.has_value());
   const StrategyResult& best = open.strategies[*open.recommended];
-  CHECK(best.result.host.peak > best.result.host.capacity);
-  REQUIRE(open.with_usual_host_memory.has_value());
-  const StrategyResult& usual = open.strategies[*open.with_usual_host_memory];
-  CHECK(usual.result.host.peak <= usual.result.host.capacity);
+  REQUIRE(best.result.host_condition.has_value());
+  const HostCondition& condition = *best.result.host_condition;
+  CHECK(condition.enough > best.result.host.capacity);
+  CHECK(condition.enough - condition.margin == best.result.host.peak);
+  CHECK(best.result.fit_probability >= 0.95);
+  REQUIRE(open.usual_host.has_value());
+  REQUIRE(open.usual_host->best.has_value());
+  // With so much it fits, with the usual amount the other does.
+  const auto with = [&](Bytes memory) {
+    return ask(R"("llama-3-8b")",
+               R"({"gpus_per_node":4,"gpu":"RTX4090","host_memory_bytes":)" +
+                   std::to_string(memory.count()) + "}",
+               workload);
+  };
+  const FitAnswer enough = with(condition.enough);
+  REQUIRE(enough.recommended.has_value());
+  CHECK(enough.strategies[*enough.recommended].strategy.stage == best.strategy.stage);
+  CHECK(offload_of(enough.strategies[*enough.recommended].strategy) == offload_of(best.strategy));
+  const FitAnswer usual = with(best.result.host.capacity);
+  REQUIRE(usual.recommended.has_value());
+  CHECK(usual.strategies[*usual.recommended].result.step.total ==
+        open.usual_host->best->result.step.total);
   const FitAnswer stated = ask(R"("llama-3-8b")",
                                R"({"gpus_per_node":4,"gpu":"RTX4090",
                                    "host_memory_bytes":64000000000})",

@@ -105,23 +105,36 @@ TEST_CASE(
   CHECK(choice.cost.hours == Approx(choice.best.result.job->seconds().seconds() / 3600.0));
 }
 
-TEST_CASE("the longest sequence trains, and a longer one does not by the analytic estimate") {
-  const Scenario scenario =
-      scenario_of(R"({"model":"llama-2-7b","cluster":"1xRTX-4090","workload":{"method":"lora"}})");
-  const auto longest = longest_sequence(scenario);
-  REQUIRE(longest);
-  CHECK(longest->tokens % 1024 == 0);
-  REQUIRE(longest->answer.recommended);
-  CHECK(longest->answer.strategies[*longest->answer.recommended].plan.workload.sequence_length ==
-        longest->tokens);
+TEST_CASE("of a price list no cluster is left out that is cheaper, faster or smaller") {
+  WhichQuestion asked = question({});
+  asked.scenario = scenario_of(
+      R"({"model":"qwen2.5-1.5b","workload":{"sequence_length":1024,"global_batch_size":32}})");
+  for (const char* text :
+       {"1xRTX-4090", "2xRTX-4090", "1xL4", "1xA100-80G-SXM", "8xA100-80G-SXM"}) {
+    asked.clusters.push_back({text, Json(text)});
+  }
+  const WhichAnswer of_all = which_gpu(asked);
+  asked.ask_all = false;
+  const WhichAnswer of_few = which_gpu(asked);
+  REQUIRE(of_all.cheapest);
+  REQUIRE(of_few.cheapest);
+  const auto text = [](const WhichAnswer& answer, std::size_t index) {
+    return answer.choices[index].asked.text;
+  };
+  CHECK(text(of_few, *of_few.cheapest) == text(of_all, *of_all.cheapest));
+  CHECK(text(of_few, *of_few.fastest) == text(of_all, *of_all.fastest));
+  CHECK(text(of_few, *of_few.smallest) == text(of_all, *of_all.smallest));
+  CHECK(of_few.refusals.size() <= of_all.refusals.size());
 }
 
-TEST_CASE("the largest model grows with the GPU") {
-  const auto size = [](const char* cluster) {
-    const auto found = largest_model(scenario_of(std::string(R"({"cluster":")") + cluster +
-                                                 R"(","workload":{"sequence_length":512}})"));
-    REQUIRE(found);
-    return *parse_model_size(found->size);
-  };
-  CHECK(size("1xT4") < size("1xA100-80G-SXM"));
+TEST_CASE("no cluster is too small that fit takes") {
+  WhichQuestion asked = question({"4xRTX-4090"});
+  asked.scenario = scenario_of(R"({"model":"qwen2.5-7b","workload":{"sequence_length":2048}})");
+  const WhichAnswer answer = which_gpu(asked);
+  Scenario alone = asked.scenario;
+  alone.set(ScenarioKey::cluster, Json("4xRTX-4090"), {"test", ""});
+  const FitAnswer fitted = fit(alone);
+  REQUIRE(fitted.recommended.has_value() == !answer.choices.empty());
+  CHECK(answer.choices[0].best.result.step.total ==
+        fitted.strategies[*fitted.recommended].result.step.total);
 }

@@ -480,3 +480,25 @@ TEST_CASE("a GPU that exists and is not known is no misspelling of another") {
   CHECK(contains(error_of("8xMI300X"), "PyTorch for ROCm"));
   CHECK(contains(error_of("8xaws_p4d.24xlrage"), "did you mean aws_p4d.24xlarge"));
 }
+
+TEST_CASE("more GPUs than a machine takes are nodes of the usual size, and it is said") {
+  for (const char* text : {"64xH100", "H100 x 64", "64 H100"}) {
+    CAPTURE(text);
+    const Cluster cluster = parse_cluster_text(text);
+    CHECK(cluster.nodes == 8);
+    CHECK(cluster.gpus_per_node() == 8);
+    CHECK(cluster.gpu.form == FormFactor::sxm);
+    CHECK(assumes(cluster, "nodes of the usual size"));
+  }
+  CHECK(parse_cluster_text("32xA10").gpus_per_node() == 4);
+  CHECK(parse_cluster_text("16xRTX-4090").gpus_per_node() == 8);
+  CHECK(parse_cluster_text("16xV100-32G").nodes == 1);  // a DGX-2
+  CHECK(parse_cluster_text("8xH100").nodes == 1);
+  CHECK(parse_cluster_text("10xA40").nodes == 1);
+  const Cluster one = parse_cluster_text("1x64xH100");
+  CHECK(one.nodes == 1);
+  CHECK_FALSE(assumes(one, "nodes of the usual size"));
+  CHECK(parse_cluster_text("64xcpu").nodes == 1);
+  CHECK(contains(error_of("12xH100"), "nodes of the usual size do not make"));
+  CHECK(contains(error_of("12xH100"), "1x12xH100"));
+}

@@ -1,0 +1,71 @@
+#include "tuner/reach.hpp"
+
+#include <string>
+
+#include "model/families/hf_config.hpp"
+#include "model/plan/scenario_reader.hpp"
+#include "tests/catch.hpp"
+#include "tuner/fit.hpp"
+#include "tuner/headroom.hpp"
+
+using namespace zeroplan;
+
+namespace {
+
+Scenario scenario_of(const std::string& text) {
+  return parse_scenario(parse_json(text, "s.json").root, "s.json");
+}
+
+// What fit says of the same question at a length, without packages that nobody asked for.
+bool fits_at(Scenario scenario, std::int64_t tokens) {
+  scenario.set(ScenarioKey::sequence_length, Json(tokens), {"test", ""});
+  const FitAnswer answer = strategies_alone(scenario);
+  return answer.recommended && !answer.needs.any();
+}
+
+}  // namespace
+
+TEST_CASE("the longest sequence is one that fit takes, and it takes no longer one") {
+  const Scenario scenario = scenario_of(
+      R"({"model":"llama-2-7b","cluster":"1xRTX-4090","workload":{"method":"lora",
+          "activation_checkpointing":"full"}})");
+  const LongestSequences found = longest_sequence(scenario);
+  REQUIRE(found.plain);
+  const SequenceReach& best = found.plain->best;
+  CHECK(best.tokens % kSequenceQuantum == 0);
+  CHECK(best.row.plan.workload.sequence_length == best.tokens);
+  CHECK(best.row.result.fits);
+  CHECK(fits_at(scenario, best.tokens));
+  const std::int64_t longest = found.plain->longer ? found.plain->longer->tokens : best.tokens;
+  CHECK_FALSE(fits_at(scenario, longest + longest / 10));
+}
+
+TEST_CASE("what only a package makes possible is said to need it") {
+  const LongestSequences found =
+      longest_sequence(scenario_of(R"({"model":"llama-3.1-8b","cluster":"8xA100-80G-SXM"})"));
+  REQUIRE(found.plain);
+  CHECK_FALSE(found.plain->best.row.plan.workload.fused_loss);
+  REQUIRE(found.with_packages);
+  CHECK(found.packages.fused_loss);
+  CHECK(found.with_packages->best.row.plan.workload.fused_loss);
+  CHECK(found.with_packages->best.tokens > found.plain->best.tokens);
+}
+
+TEST_CASE("where fit says yes a length is found, with the same condition of host memory") {
+  const Scenario scenario = scenario_of(R"({"model":"qwen2.5-7b","cluster":"4xRTX-4090"})");
+  REQUIRE(fits_at(scenario, 2048));
+  const LongestSequences found = longest_sequence(scenario);
+  REQUIRE(found.plain);
+  CHECK(found.plain->best.tokens >= 2048);
+  CHECK(found.has_condition == found.plain->best.row.result.host_condition.has_value());
+}
+
+TEST_CASE("the largest model grows with the GPU") {
+  const auto size = [](const char* cluster) {
+    const auto found = largest_model(scenario_of(std::string(R"({"cluster":")") + cluster +
+                                                 R"(","workload":{"sequence_length":512}})"));
+    REQUIRE(found);
+    return *parse_model_size(found->size);
+  };
+  CHECK(size("1xT4") < size("1xA100-80G-SXM"));
+}

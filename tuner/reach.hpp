@@ -1,0 +1,55 @@
+// How far a cluster reaches: the longest sequences of a model, the largest model.
+//
+// The analytic estimate finds how long the sequences of each strategy may be, and the simulator
+// settles it for those that come near the longest. Of strategies that are about as long the best is
+// taken, as fit() ranks them. Checked by tests/unit/tuner/reach_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "model/plan/scenario.hpp"
+#include "model/predict/predict_options.hpp"
+#include "tuner/fit_answer.hpp"
+
+namespace zeroplan {
+
+// A strategy with the longest sequences that it trains, in steps of kSequenceQuantum tokens and
+// with the smallest micro-batch that was not ruled out.
+struct SequenceReach {
+  std::int64_t tokens = 0;
+  StrategyResult row;
+};
+
+// Of strategies that reach equally far (within 3 %) the best; the longest where that is another.
+struct LongestSequence {
+  SequenceReach best;
+  std::optional<SequenceReach> longer;
+};
+
+struct LongestSequences {
+  std::optional<LongestSequence> plain;  // without packages that an environment may lack
+  // Where there are such packages and they make a difference.
+  Packages packages;
+  std::optional<LongestSequence> with_packages;
+  // Where the answer, which is `plain`'s if there is one, has a host_condition: that of nodes with
+  // the usual host memory, nothing where no length fits them.
+  bool has_condition = false;
+  std::optional<LongestSequence> usual_host;
+
+  const std::optional<LongestSequence>& answer() const { return plain ? plain : with_packages; }
+};
+
+// Checkpointing is full unless something was said. Throws InputError as fit() does.
+LongestSequences longest_sequence(const Scenario& scenario, const PredictOptions& options = {});
+
+// The largest model of a LLaMA's shape (as "13B" names one), in steps of 4 %, and how.
+struct LargestModel {
+  std::string size;  // "13.2B"
+  StrategyResult best;
+};
+std::optional<LargestModel> largest_model(const Scenario& scenario,
+                                          const PredictOptions& options = {});
+
+}  // namespace zeroplan
