@@ -43,8 +43,9 @@ class Lengths {
     SequenceReach reach;
     for (; n > 0; n -= std::max<std::int64_t>(1, n / 64)) {
       const Question here = with_length(question_, n);
-      reach.row = {
-          strategy_, plan_strategy(here, strategy_, here.batches.sizes.front()), {}, {}, true};
+      reach.row.strategy = strategy_;
+      reach.row.plan = plan_strategy(here, strategy_, here.batches.sizes.front());
+      reach.row.simulated = true;
       reach.row.result = played(reach.row.plan, options_);
       if (reach.row.result.fits) break;
     }
